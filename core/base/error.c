@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The thread's error text, and the one place that makes it.
+ * A text is composed on the stack and copied last: its arguments may point into the old text, and
+ * writing the log line may load the settings, which may fail on its own account.
+ * Any thread; nothing here allocates, locks or changes errno. */
+#include "base/error.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+
+static _Thread_local char error_text[XCCL_ERROR_TEXT_BYTES];
+
+/* Appends up to the end of the buffer; what does not fit is cut. */
+__attribute__((format(printf, 3, 0))) static void append(char *text, size_t *used, const char *fmt,
+                                                         va_list args)
+{
+    int bytes = vsnprintf(text + *used, XCCL_ERROR_TEXT_BYTES - *used, fmt, args);
+
+    if (bytes < 0)
+        return;
+    *used += (size_t)bytes;
+    if (*used >= XCCL_ERROR_TEXT_BYTES)
+        *used = XCCL_ERROR_TEXT_BYTES - 1;
+}
+
+__attribute__((format(printf, 3, 4))) static void appendf(char *text, size_t *used, const char *fmt,
+                                                          ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    append(text, used, fmt, args);
+    va_end(args);
+}
+
+__attribute__((format(printf, 4, 0))) static void compose(char *text, int err, const char *todo,
+                                                          const char *fmt, va_list args)
+{
+    char reason[128];
+    size_t used = 0;
+
+    text[0] = 0;
+    append(text, &used, fmt, args);
+    if (err)
+        appendf(text, &used, ": %s", strerror_r(err, reason, sizeof(reason)));
+    if (todo)
+        appendf(text, &used, "; %s", todo);
+}
+
+xcclResult_t xccl_fail(xcclResult_t rc, int err, const char *todo, const char *fmt, ...)
+{
+    int saved_errno = errno;
+    char text[XCCL_ERROR_TEXT_BYTES];
+    va_list args;
+
+    va_start(args, fmt);
+    compose(text, err, todo, fmt, args);
+    va_end(args);
+    xccl_log(XCCL_LOG_ERROR, "%s", text);
+    xccl_error_set_text(text);
+    errno = saved_errno;
+    return rc;
+}
+
+xcclResult_t xccl_fail_quietly(xcclResult_t rc, int err, const char *todo, const char *fmt, ...)
+{
+    int saved_errno = errno;
+    char text[XCCL_ERROR_TEXT_BYTES];
+    va_list args;
+
+    va_start(args, fmt);
+    compose(text, err, todo, fmt, args);
+    va_end(args);
+    xccl_error_set_text(text);
+    errno = saved_errno;
+    return rc;
+}
+
+const char *xccl_error_text(void)
+{
+    return error_text;
+}
+
+void xccl_error_set_text(const char *text)
+{
+    size_t bytes = text ? strnlen(text, sizeof(error_text) - 1) : 0;
+
+    /* The text may be the buffer itself or a part of it. */
+    if (bytes)
+        memmove(error_text, text, bytes);
+    error_text[bytes] = 0;
+}
+
+const char *xccl_result_text(xcclResult_t rc)
+{
+    static const char *const texts[xcclNumResults] = {
+        [xcclSuccess] = "success",
+        [xcclUnhandledCudaError] = "a CUDA call failed",
+        [xcclSystemError] = "an operating system call failed",
+        [xcclInternalError] = "internal error",
+        [xcclInvalidArgument] = "invalid argument",
+        [xcclInvalidUsage] = "invalid usage",
+        [xcclRemoteError] = "another rank or the network failed",
+        [xcclInProgress] = "in progress",
+        [xcclTimeout] = "a deadline passed",
+    };
+
+    if ((unsigned)rc >= xcclNumResults)
+        return "unknown result code";
+    return texts[rc];
+}

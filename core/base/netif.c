@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which interfaces of this host XCCL listens on. Reading them and choosing are apart: the choice is
+ * a pure function (netif_int.h) of the interfaces, XCCL_SOCKET_IFNAME and XCCL_SOCKET_FAMILY.
+ *
+ * Limits: 256 addresses are looked at. Thread: any; nothing is kept. */
+#include "base/netif_int.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/inject.h"
+#include "base/param.h"
+
+#define FOUND_MAX 256
+
+/* XCCL_SOCKET_IFNAME taken apart. */
+struct name_rule {
+    int exclude, exact;
+    const char *names;
+};
+
+enum { CLASS_IB, CLASS_PLAIN, CLASS_VIRTUAL, CLASS_LOOPBACK, CLASS_COUNT };
+
+static struct name_rule rule_parse(const char *spec)
+{
+    struct name_rule rule = {.names = spec};
+
+    if (rule.names[0] == '^') {
+        rule.exclude = 1;
+        rule.names++;
+    }
+    if (rule.names[0] == '=') {
+        rule.exact = 1;
+        rule.names++;
+    }
+    return rule;
+}
+
+/* Place in the rule's list of the first entry that fits the name, -1 if none does. */
+static int rule_place(const struct name_rule *rule, const char *name)
+{
+    const char *entry = rule->names;
+    size_t name_bytes = strlen(name);
+
+    for (int place = 0; *entry; place++) {
+        size_t bytes = strcspn(entry, ",");
+        int fits = bytes > 0 && bytes <= name_bytes && memcmp(entry, name, bytes) == 0;
+
+        if (fits && (!rule->exact || bytes == name_bytes))
+            return place;
+        entry += bytes;
+        if (*entry == ',')
+            entry++;
+    }
+    return -1;
+}
+
+static int has_prefix(const char *name, const char *prefix)
+{
+    return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+static int class_of(const char *name)
+{
+    static const char *const virtuals[] = {"docker", "veth", "virbr", "br-"};
+
+    if (strcmp(name, "lo") == 0)
+        return CLASS_LOOPBACK;
+    for (size_t i = 0; i < sizeof(virtuals) / sizeof(virtuals[0]); i++) {
+        if (has_prefix(name, virtuals[i]))
+            return CLASS_VIRTUAL;
+    }
+    return has_prefix(name, "ib") ? CLASS_IB : CLASS_PLAIN;
+}
+
+/* Lower is better; -1 for an address that cannot be used. */
+static int address_rank(const struct xccl_addr *addr, int family)
+{
+    if (addr->sa.any.sa_family == AF_INET)
+        return family == AF_INET6 ? -1 : 0;
+    if (addr->sa.any.sa_family != AF_INET6 || family == AF_INET)
+        return -1;
+    return IN6_IS_ADDR_LINKLOCAL(&addr->sa.in6.sin6_addr) ? 2 : 1;
+}
+
+/* Appends the interface of found[at] with its best address, unless an earlier entry of found has
+ * already done so: an interface is handled at its first usable address. */
+static int append(const struct xccl_netif_found *found, int found_count, int at, int family,
+                  struct xccl_netif *if_out)
+{
+    int best = -1, best_rank = -1;
+
+    for (int i = 0; i < found_count; i++) {
+        int rank = address_rank(&found[i].addr, family);
+
+        if (rank < 0 || strcmp(found[i].name, found[at].name) != 0)
+            continue;
+        if (best < 0 && i != at)
+            return 0;
+        if (best < 0 || rank < best_rank) {
+            best = i;
+            best_rank = rank;
+        }
+    }
+    if (best < 0)
+        return 0;
+    memset(if_out, 0, sizeof(*if_out));
+    snprintf(if_out->name, sizeof(if_out->name), "%s", found[at].name);
+    if_out->addr = found[best].addr;
+    xccl_addr_set_port(&if_out->addr, 0);
+    return 1;
+}
+
+/* The user named them: every entry of the list in turn. */
+static int select_named(const struct xccl_netif_found *found, int found_count,
+                        const struct name_rule *rule, int family, struct xccl_netif *ifs_out,
+                        int max)
+{
+    int count = 0, place_count = 1;
+
+    for (const char *at = rule->names; *at; at++)
+        place_count += *at == ',';
+    for (int place = 0; place < place_count; place++) {
+        for (int i = 0; i < found_count && count < max; i++) {
+            if ((found[i].flags & IFF_UP) && rule_place(rule, found[i].name) == place)
+                count += append(found, found_count, i, family, &ifs_out[count]);
+        }
+    }
+    return count;
+}
+
+/* By class, without those that the rule excludes. */
+static int select_default(const struct xccl_netif_found *found, int found_count,
+                          const struct name_rule *rule, int family, struct xccl_netif *ifs_out,
+                          int max)
+{
+    const unsigned alive = IFF_UP | IFF_RUNNING;
+    int count = 0;
+
+    for (int rank = 0; rank < CLASS_COUNT; rank++) {
+        if (rank >= CLASS_VIRTUAL && count > 0)
+            break;
+        for (int i = 0; i < found_count && count < max; i++) {
+            if ((found[i].flags & alive) != alive || class_of(found[i].name) != rank)
+                continue;
+            if (rule_place(rule, found[i].name) < 0)
+                count += append(found, found_count, i, family, &ifs_out[count]);
+        }
+    }
+    return count;
+}
+
+int xccl_netif_select(const struct xccl_netif_found *found, int found_count, const char *spec,
+                      int family, struct xccl_netif *ifs_out, int max)
+{
+    struct name_rule rule = rule_parse(spec);
+
+    if (rule.exclude || rule.names[0] == '\0')
+        return select_default(found, found_count, &rule, family, ifs_out, max);
+    return select_named(found, found_count, &rule, family, ifs_out, max);
+}
+
+static int found_read(const struct ifaddrs *list, struct xccl_netif_found *found_out)
+{
+    int count = 0;
+
+    for (const struct ifaddrs *at = list; at && count < FOUND_MAX; at = at->ifa_next) {
+        struct xccl_netif_found *found = &found_out[count];
+        socklen_t bytes = 0;
+
+        if (at->ifa_addr && at->ifa_addr->sa_family == AF_INET)
+            bytes = sizeof(struct sockaddr_in);
+        if (at->ifa_addr && at->ifa_addr->sa_family == AF_INET6)
+            bytes = sizeof(struct sockaddr_in6);
+        if (bytes == 0)
+            continue;
+        /* A second IPv4 address may carry a label such as eth0:1; the interface is eth0. */
+        snprintf(found->name, sizeof(found->name), "%.*s", (int)strcspn(at->ifa_name, ":"),
+                 at->ifa_name);
+        memcpy(&found->addr.sa, at->ifa_addr, bytes);
+        found->addr.bytes = bytes;
+        found->flags = at->ifa_flags;
+        count++;
+    }
+    return count;
+}
+
+static xcclResult_t fail_no_match(const struct xccl_netif_found *found, int found_count,
+                                  const char *spec)
+{
+    static const char *const families[] = {"any", "ipv4", "ipv6"};
+    char list[256] = "none";
+    size_t at = 0;
+
+    for (int i = 0; i < found_count && at < sizeof(list); i++) {
+        char text[XCCL_ADDR_TEXT_BYTES];
+
+        xccl_addr_format(&found[i].addr, text);
+        text[strlen(text) - strlen(":0")] = '\0'; /* interfaces have port 0 */
+        at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s %s%s", i ? ", " : "",
+                               found[i].name, text, found[i].flags & IFF_UP ? "" : " (down)");
+    }
+    return xccl_fail(xcclInvalidUsage, 0, "change XCCL_SOCKET_IFNAME or XCCL_SOCKET_FAMILY",
+                     "no interface fits XCCL_SOCKET_IFNAME=\"%.64s\" with family %s; there are: %s",
+                     spec, families[xccl_param_int(XCCL_P_SOCKET_FAMILY) % 3], list);
+}
+
+xcclResult_t xccl_netif_choose(struct xccl_netif *ifs_out, int max, int *count_out)
+{
+    static const int families[] = {AF_UNSPEC, AF_INET, AF_INET6};
+    const char *spec = xccl_param_string(XCCL_P_SOCKET_IFNAME);
+    int family = families[xccl_param_int(XCCL_P_SOCKET_FAMILY) % 3];
+    struct xccl_netif_found *found;
+    struct ifaddrs *list = NULL;
+    xcclResult_t rc = xcclSuccess;
+    int found_count, count, err = 0;
+
+    found = xccl_calloc(FOUND_MAX, sizeof(*found));
+    if (!found)
+        return xcclSystemError;
+    if (xccl_inject_due())
+        err = ENOBUFS;
+    else if (getifaddrs(&list) != 0)
+        err = errno;
+    if (err) {
+        rc = xccl_fail(xcclSystemError, err, NULL, "cannot list the network interfaces");
+        goto out;
+    }
+    found_count = found_read(list, found);
+    freeifaddrs(list);
+    count = xccl_netif_select(found, found_count, spec, family, ifs_out, max);
+    if (count == 0)
+        rc = fail_no_match(found, found_count, spec);
+    else
+        *count_out = count;
+out:
+    xccl_free(found);
+    return rc;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Sealed shared memory, random bytes, host and thread identity.
+ *
+ * A memfd has no name in any file system, so nothing is left after kill -9; its size is sealed, so
+ * no holder can make another's access raise SIGBUS. A descriptor from a peer is not trusted before
+ * its seals and its size were looked at. Thread: any. */
+#include "base/os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/inject.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3 */
+#endif
+
+#define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
+
+static pthread_once_t identity_once = PTHREAD_ONCE_INIT;
+static char identity_host[256];
+static uint64_t identity_hash;
+
+/* Hosts may demand memory that can never be made executable (sysctl vm.memfd_noexec); kernels
+ * before 6.3 do not know the flag. */
+static int memfd_open(const char *name)
+{
+    int fd;
+
+    if (xccl_inject_due()) {
+        errno = EMFILE;
+        return -1;
+    }
+    fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+    if (fd < 0 && errno == EINVAL)
+        fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    return fd;
+}
+
+static void *map_shared(int fd, size_t bytes)
+{
+    if (xccl_inject_due()) {
+        errno = ENOMEM;
+        return MAP_FAILED;
+    }
+    return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+}
+
+xcclResult_t xccl_map_create(const char *name, size_t bytes, struct xccl_map *map_out)
+{
+    xcclResult_t rc;
+    void *base;
+    int fd;
+
+    if (bytes == 0 || bytes > INT64_MAX)
+        return xccl_fail(xcclInvalidArgument, 0, NULL, "cannot make %zu bytes of shared memory",
+                         bytes);
+    fd = memfd_open(name);
+    if (fd < 0)
+        return xccl_fail(xcclSystemError, errno, "raise ulimit -n if files are the limit",
+                         "cannot make shared memory %s of %zu bytes", name, bytes);
+    if (ftruncate(fd, (off_t)bytes) != 0) {
+        rc = xccl_fail(xcclSystemError, errno, "lower XCCL_BUFFER_BYTES",
+                       "cannot give shared memory %s %zu bytes", name, bytes);
+        goto err_fd;
+    }
+    if (fcntl(fd, F_ADD_SEALS, SIZE_SEALS | F_SEAL_SEAL) != 0) {
+        rc = xccl_fail(xcclSystemError, errno, NULL, "cannot seal shared memory %s", name);
+        goto err_fd;
+    }
+    base = map_shared(fd, bytes);
+    if (base == MAP_FAILED) {
+        rc = xccl_fail(xcclSystemError, errno, "lower XCCL_BUFFER_BYTES, or raise ulimit -v",
+                       "cannot map shared memory %s of %zu bytes", name, bytes);
+        goto err_fd;
+    }
+    *map_out = (struct xccl_map){.base = base, .bytes = bytes, .fd = fd};
+    return xcclSuccess;
+err_fd:
+    close(fd);
+    return rc;
+}
+
+/* What must hold before a peer's descriptor is mapped. */
+static xcclResult_t map_check(int fd, size_t bytes)
+{
+    struct stat status;
+    int seals;
+
+    if (fstat(fd, &status) != 0)
+        return xccl_fail(xcclRemoteError, errno, NULL, "a peer's shared memory cannot be examined");
+    if (!S_ISREG(status.st_mode))
+        return xccl_fail(xcclRemoteError, 0, NULL, "a peer sent a descriptor that is no memory");
+    seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & SIZE_SEALS) != SIZE_SEALS)
+        return xccl_fail(xcclRemoteError, 0, NULL,
+                         "a peer's shared memory is not sealed against resizing");
+    if (bytes == 0 || (uint64_t)status.st_size != bytes)
+        return xccl_fail(xcclRemoteError, 0, "start all ranks with the same settings",
+                         "a peer's shared memory has %lld bytes, not %zu",
+                         (long long)status.st_size, bytes);
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_map_open(int fd, size_t bytes, struct xccl_map *map_out)
+{
+    xcclResult_t rc;
+    void *base;
+
+    rc = map_check(fd, bytes);
+    if (rc)
+        goto err_fd;
+    base = map_shared(fd, bytes);
+    if (base == MAP_FAILED) {
+        /* EACCES and EPERM: opened for reading only, or sealed against writing. */
+        rc = (errno == EACCES || errno == EPERM) ? xcclRemoteError : xcclSystemError;
+        rc = xccl_fail(rc, errno, NULL, "cannot map %zu bytes of a peer's shared memory", bytes);
+        goto err_fd;
+    }
+    *map_out = (struct xccl_map){.base = base, .bytes = bytes, .fd = fd};
+    return xcclSuccess;
+err_fd:
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+void xccl_map_close(struct xccl_map *map)
+{
+    if (map->base) {
+        munmap(map->base, map->bytes);
+        if (map->fd >= 0)
+            close(map->fd);
+    }
+    *map = (struct xccl_map){.fd = -1};
+}
+
+xcclResult_t xccl_os_random(void *bytes_out, size_t bytes)
+{
+    uint8_t *at = bytes_out;
+
+    while (bytes > 0) {
+        ssize_t got = getrandom(at, bytes, 0);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return xccl_fail(xcclSystemError, errno, NULL, "the kernel gives no random bytes");
+        at += got;
+        bytes -= (size_t)got;
+    }
+    return xcclSuccess;
+}
+
+/* FNV-1a, 64 bits. */
+static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count)
+{
+    const uint8_t *at = bytes;
+
+    for (size_t i = 0; i < count; i++)
+        hash = (hash ^ at[i]) * 0x100000001b3ull;
+    return hash;
+}
+
+/* The text of a small file of /proc; 0 bytes when it cannot be read. */
+static size_t read_small_file(const char *path, char *text_out, size_t max)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = -1;
+
+    if (fd < 0)
+        return 0;
+    do {
+        got = read(fd, text_out, max);
+    } while (got < 0 && errno == EINTR);
+    close(fd);
+    return got > 0 ? (size_t)got : 0;
+}
+
+/* Descriptors travel over abstract Unix sockets, whose names belong to a network namespace:
+ * processes of one kernel in different ones cannot meet, so they count as different hosts. */
+static void identity_load(void)
+{
+    uint64_t hash = 0xcbf29ce484222325ull;
+    char boot_id[64];
+    size_t bytes = read_small_file("/proc/sys/kernel/random/boot_id", boot_id, sizeof(boot_id));
+    struct stat status;
+
+    if (gethostname(identity_host, sizeof(identity_host) - 1) != 0 || identity_host[0] == '\0')
+        snprintf(identity_host, sizeof(identity_host), "unknown");
+    if (bytes > 0)
+        hash = hash_bytes(hash, boot_id, bytes);
+    else
+        hash = hash_bytes(hash, identity_host, strlen(identity_host));
+    if (stat("/proc/self/ns/net", &status) == 0)
+        hash = hash_bytes(hash, &status.st_ino, sizeof(status.st_ino));
+    identity_hash = hash;
+    identity_host[strcspn(identity_host, ".")] = '\0';
+}
+
+const char *xccl_os_hostname(void)
+{
+    pthread_once(&identity_once, identity_load);
+    return identity_host;
+}
+
+uint64_t xccl_os_host_hash(void)
+{
+    pthread_once(&identity_once, identity_load);
+    return identity_hash;
+}
+
+int xccl_os_cores(void)
+{
+    cpu_set_t set;
+    long online;
+
+    if (sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 0)
+        return CPU_COUNT(&set);
+    /* More cores than a cpu_set_t holds. */
+    online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (int)online : 1;
+}
+
+int64_t xccl_os_thread_id(void)
+{
+    return (int64_t)syscall(SYS_gettid);
+}

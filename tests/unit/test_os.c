@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Shared memory that cannot be resized, and refusal of everything a peer may send in its place.
+ * Thread: one. */
+#include "base/os.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/inject.h"
+#include "xt.h"
+
+#define BYTES ((size_t)16384)
+
+__attribute__((constructor)) static void use_sources(void)
+{
+    xt_set_error_source(xccl_error_text);
+    xt_set_alloc_source(xccl_alloc_live);
+}
+
+XT_TEST(a_map_is_zeroed_sealed_and_close_on_exec)
+{
+    struct xccl_map map;
+    const char *bytes;
+    int seals;
+
+    XT_OK(xccl_map_create("test", BYTES, &map));
+    bytes = map.base;
+    for (size_t i = 0; i < BYTES; i++)
+        XT_CHECK(bytes[i] == 0);
+    seals = fcntl(map.fd, F_GET_SEALS);
+    XT_CHECK((seals & F_SEAL_SHRINK) && (seals & F_SEAL_GROW) && (seals & F_SEAL_SEAL));
+    XT_CHECK(ftruncate(map.fd, 0) != 0);
+    XT_CHECK(ftruncate(map.fd, (off_t)BYTES * 2) != 0);
+    XT_CHECK(fcntl(map.fd, F_GETFD) & FD_CLOEXEC);
+    xccl_map_close(&map);
+}
+
+XT_TEST(both_holders_see_the_same_memory)
+{
+    struct xccl_map mine, theirs;
+
+    XT_OK(xccl_map_create("test", BYTES, &mine));
+    XT_OK(xccl_map_open(dup(mine.fd), BYTES, &theirs));
+    XT_CHECK(mine.base != theirs.base);
+    strcpy(mine.base, "seen");
+    XT_CHECK_TEXT((const char *)theirs.base, "seen");
+    xccl_map_close(&mine);
+    XT_CHECK_TEXT((const char *)theirs.base, "seen");
+    xccl_map_close(&theirs);
+    XT_CHECK(theirs.base == NULL && theirs.fd == -1 && theirs.bytes == 0);
+    xccl_map_close(&theirs);
+}
+
+XT_TEST(closing_a_map_that_was_never_made_closes_nothing)
+{
+    struct xccl_map map = {0};
+
+    XT_CHECK(fcntl(0, F_GETFD) >= 0 || open("/dev/null", O_RDONLY) == 0);
+    xccl_map_close(&map);
+    XT_CHECK(fcntl(0, F_GETFD) >= 0);
+    XT_CHECK_INT(map.fd, -1);
+}
+
+XT_TEST(impossible_sizes_are_errors)
+{
+    struct xccl_map map = {.fd = -1};
+
+    XT_CHECK_RC(xccl_map_create("test", 0, &map), xcclInvalidArgument);
+    XT_CHECK_RC(xccl_map_create("test", SIZE_MAX, &map), xcclInvalidArgument);
+    XT_CHECK_RC(xccl_map_create("test", (size_t)1 << 60, &map), xcclSystemError);
+    XT_CHECK(map.base == NULL);
+}
+
+/* The descriptor is closed by the refusal; the harness looks for those left open. */
+static void check_refused(int fd, size_t bytes, const char *why)
+{
+    struct xccl_map map = {.fd = -1};
+
+    XT_CHECK_RC(xccl_map_open(fd, bytes, &map), xcclRemoteError);
+    XT_CHECK_HAS(xccl_error_text(), why);
+    XT_CHECK(map.base == NULL);
+}
+
+static int memfd(size_t bytes, int seals)
+{
+    int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    XT_CHECK(fd >= 0);
+    XT_CHECK(ftruncate(fd, (off_t)bytes) == 0);
+    XT_CHECK(seals == 0 || fcntl(fd, F_ADD_SEALS, seals) == 0);
+    return fd;
+}
+
+XT_TEST(memory_without_both_size_seals_is_refused)
+{
+    int fd = memfd_create("test", MFD_CLOEXEC);
+
+    XT_CHECK(ftruncate(fd, (off_t)BYTES) == 0);
+    check_refused(fd, BYTES, "not sealed");
+    check_refused(memfd(BYTES, 0), BYTES, "not sealed");
+    check_refused(memfd(BYTES, F_SEAL_GROW | F_SEAL_SEAL), BYTES, "not sealed");
+    check_refused(memfd(BYTES, F_SEAL_SHRINK | F_SEAL_SEAL), BYTES, "not sealed");
+}
+
+XT_TEST(memory_of_another_size_is_refused_with_both_sizes)
+{
+    const int seals = F_SEAL_SHRINK | F_SEAL_GROW;
+
+    check_refused(memfd(BYTES - 1, seals), BYTES, "has 16383 bytes, not 16384");
+    check_refused(memfd(BYTES * 2, seals), BYTES, "has 32768 bytes, not 16384");
+    check_refused(memfd(0, seals), 0, "has 0 bytes");
+}
+
+XT_TEST(memory_that_cannot_be_written_is_refused)
+{
+    int fd = memfd(BYTES, F_SEAL_SHRINK | F_SEAL_GROW), read_only;
+    char path[64];
+
+    check_refused(memfd(BYTES, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE), BYTES, "cannot map");
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    read_only = open(path, O_RDONLY | O_CLOEXEC);
+    close(fd);
+    XT_CHECK(read_only >= 0);
+    check_refused(read_only, BYTES, "cannot map");
+}
+
+XT_TEST(what_is_no_memory_is_refused)
+{
+    char path[4096];
+    int pipe_fds[2], file;
+
+    XT_CHECK(pipe(pipe_fds) == 0);
+    check_refused(pipe_fds[0], BYTES, "no memory");
+    check_refused(pipe_fds[1], BYTES, "no memory");
+    check_refused(open("/dev/null", O_RDWR), BYTES, "no memory");
+    check_refused(open("/", O_RDONLY), BYTES, "no memory");
+    snprintf(path, sizeof(path), "%s/file", xt_tmpdir());
+    file = open(path, O_RDWR | O_CREAT, 0600);
+    XT_CHECK(ftruncate(file, (off_t)BYTES) == 0);
+    check_refused(file, BYTES, "not sealed");
+    check_refused(-1, BYTES, "cannot be examined");
+}
+
+XT_TEST(each_failure_in_turn_leaks_nothing_while_mapping)
+{
+    struct xccl_map map;
+    uint64_t k;
+
+    for (k = 1;; k++) {
+        xcclResult_t rc;
+
+        xccl_inject_arm(k);
+        rc = xccl_map_create("test", BYTES, &map);
+        if (rc == xcclSuccess)
+            break;
+        XT_CHECK_RC(rc, xcclSystemError);
+    }
+    XT_CHECK(k > 2);
+    xccl_inject_arm(1);
+    XT_CHECK_RC(xccl_map_open(dup(map.fd), BYTES, &map), xcclSystemError);
+    xccl_inject_arm(0);
+    xccl_map_close(&map);
+}
+
+XT_TEST(random_bytes_differ)
+{
+    uint8_t a[300] = {0}, b[300] = {0};
+
+    XT_OK(xccl_os_random(a, sizeof(a)));
+    XT_OK(xccl_os_random(b, sizeof(b)));
+    XT_CHECK(memcmp(a, b, sizeof(a)) != 0);
+    XT_OK(xccl_os_random(NULL, 0));
+}
+
+static void hash_matches(int rank, int nranks, void *arg)
+{
+    const uint64_t *want = arg;
+
+    (void)rank;
+    (void)nranks;
+    XT_CHECK(xccl_os_host_hash() == *want);
+}
+
+XT_TEST(processes_of_one_host_have_one_hash)
+{
+    uint64_t hash = xccl_os_host_hash();
+
+    XT_CHECK(hash != 0);
+    xt_mp_run(2, hash_matches, &hash);
+}
+
+XT_TEST(identity_is_plausible)
+{
+    XT_CHECK(xccl_os_hostname()[0] != '\0');
+    XT_CHECK(strchr(xccl_os_hostname(), '.') == NULL);
+    XT_CHECK(xccl_os_cores() >= 1);
+    XT_CHECK_INT(xccl_os_thread_id(), getpid());
+}
