@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Tests that go wrong on purpose, each in one way, and a few that do not. Not registered with
+ * ctest: test_sanity.c runs them one by one and compares what the harness says. Thread: each test
+ * has its own process. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "xt.h"
+
+static uint64_t pretended_blocks;
+
+static uint64_t pretended_live(void)
+{
+    return pretended_blocks;
+}
+
+static void *pause_run(void *arg)
+{
+    for (;;)
+        pause();
+    return arg;
+}
+
+static void *noop_run(void *arg)
+{
+    return arg;
+}
+
+static pid_t fork_sleeper(void)
+{
+    pid_t pid = fork();
+
+    XT_CHECK(pid >= 0);
+    while (pid == 0)
+        pause();
+    return pid;
+}
+
+XT_TEST(good_passes)
+{
+    printf("this is not shown\n");
+    XT_CHECK_INT(1 + 1, 2);
+    XT_CHECK_TEXT("a", "a");
+    XT_CHECK_HAS("abc", "b");
+    XT_OK(0);
+}
+
+XT_TEST(good_has_no_settings)
+{
+    XT_CHECK(getenv("XCCL_SANITY") == NULL);
+    XT_CHECK(getenv("XCCL_SANITY_TWO") == NULL);
+}
+
+XT_TEST(good_detached_thread_gets_time)
+{
+    pthread_t thread;
+
+    XT_CHECK_INT(pthread_create(&thread, NULL, noop_run, NULL), 0);
+    XT_CHECK_INT(pthread_detach(thread), 0);
+}
+
+XT_TEST(good_folder_is_removed)
+{
+    char path[512];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/file", xt_tmpdir());
+    file = fopen(path, "w");
+    XT_CHECK(file != NULL);
+    fclose(file);
+    /* The name goes to the outside, which checks that it is gone. */
+    if (getenv("SANITY_NOTE")) {
+        file = fopen(getenv("SANITY_NOTE"), "w");
+        XT_CHECK(file != NULL);
+        fputs(path, file);
+        fclose(file);
+    }
+}
+
+XT_TEST(good_leak_is_allowed)
+{
+    xt_allow_leaks("this test is about leaks");
+    XT_CHECK(open("/dev/null", O_RDONLY) >= 0);
+}
+
+XT_TEST(bad_counted_memory)
+{
+    xt_set_alloc_source(pretended_live);
+    pretended_blocks = 3;
+}
+
+static void *lost_block;
+
+XT_TEST(bad_malloc)
+{
+    lost_block = malloc(100);
+    XT_CHECK(lost_block != NULL);
+    lost_block = NULL;
+}
+
+XT_TEST(bad_descriptor)
+{
+    XT_CHECK(open("/dev/null", O_RDONLY) >= 0);
+}
+
+XT_TEST(bad_thread)
+{
+    pthread_t thread;
+
+    XT_CHECK_INT(pthread_create(&thread, NULL, pause_run, NULL), 0);
+}
+
+XT_TEST(bad_child_runs)
+{
+    fork_sleeper();
+}
+
+XT_TEST(bad_child_not_waited_for)
+{
+    int pair[2];
+    char byte;
+
+    XT_CHECK_INT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    if (fork() == 0)
+        _exit(0);
+    close(pair[1]);
+    /* End of file comes when the child has gone. */
+    XT_CHECK_INT(read(pair[0], &byte, 1), 0);
+    close(pair[0]);
+}
+
+XT_TEST(bad_orphan)
+{
+    pid_t pid = fork();
+
+    XT_CHECK(pid >= 0);
+    if (pid == 0) {
+        fork_sleeper();
+        _exit(0);
+    }
+    XT_CHECK_INT(waitpid(pid, NULL, 0), pid);
+}
+
+XT_TEST(bad_file)
+{
+    const char *folder = getenv("SANITY_RUN_FOLDER");
+    char path[512];
+    FILE *file;
+
+    if (!folder)
+        XT_SKIP("SANITY_RUN_FOLDER is not set");
+    snprintf(path, sizeof(path), "%s/left", folder);
+    file = fopen(path, "w");
+    XT_CHECK(file != NULL);
+    fclose(file);
+}
+
+XT_TEST_DEADLINE(bad_hang, 1)
+{
+    fork_sleeper();
+    for (;;)
+        pause();
+}
+
+XT_TEST(bad_crash)
+{
+    printf("shown before the crash\n");
+    raise(SIGSEGV);
+}
+
+XT_TEST(bad_exit)
+{
+    exit(0);
+}
+
+XT_TEST(bad_check)
+{
+    printf("shown with the failure\n");
+    XT_CHECK_INT(2 + 2, 5);
+}
+
+static const char *pretended_error(void)
+{
+    return "no such peer";
+}
+
+XT_TEST(bad_result)
+{
+    xt_set_error_source(pretended_error);
+    XT_OK(4);
+}
+
+XT_TEST(skip_says_why)
+{
+    XT_SKIP("there is no such hardware");
+}
+
+static void rank_good(int rank, int nranks, void *arg)
+{
+    XT_CHECK(rank < nranks);
+    XT_CHECK(arg == NULL);
+}
+
+static void rank_two_fails(int rank, int nranks, void *arg)
+{
+    (void)nranks;
+    (void)arg;
+    printf("I am rank %d\n", rank);
+    if (rank == 2)
+        XT_FAIL("rank two does not like it");
+}
+
+static void rank_one_leaks(int rank, int nranks, void *arg)
+{
+    (void)nranks;
+    (void)arg;
+    if (rank == 1)
+        XT_CHECK(open("/dev/zero", O_RDONLY) >= 0);
+}
+
+static void rank_waits(int rank, int nranks, void *arg)
+{
+    (void)rank;
+    (void)nranks;
+    (void)arg;
+    for (;;)
+        pause();
+}
+
+XT_TEST(good_ranks)
+{
+    xt_mp_run(4, rank_good, NULL);
+}
+
+XT_TEST(good_thread_ranks)
+{
+    xt_threads_run(4, rank_good, NULL);
+}
+
+XT_TEST(bad_rank)
+{
+    xt_mp_run(4, rank_two_fails, NULL);
+}
+
+XT_TEST(bad_thread_rank)
+{
+    xt_threads_run(4, rank_two_fails, NULL);
+}
+
+XT_TEST(bad_rank_leaks)
+{
+    xt_mp_run(2, rank_one_leaks, NULL);
+}
+
+XT_TEST_DEADLINE(bad_ranks_hang, 2)
+{
+    xt_mp_run(2, rank_waits, NULL);
+}
+
+XT_TEST(good_killed_rank)
+{
+    int statuses[2];
+    struct xt_mp *mp = xt_mp_start(2, rank_waits, NULL);
+
+    XT_CHECK(xt_mp_pid(mp, 1) > 0);
+    xt_mp_kill(mp, 0, SIGKILL);
+    xt_mp_kill(mp, 1, SIGTERM);
+    xt_mp_wait(mp, statuses);
+    XT_CHECK_INT(WTERMSIG(statuses[0]), SIGKILL);
+    XT_CHECK_INT(WTERMSIG(statuses[1]), SIGTERM);
+}

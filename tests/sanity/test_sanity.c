@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The harness is tested: each case of sanity_cases.c must be judged and reported as it deserves.
+ * Runs that program, which lies beside this one, once per case. Thread: one. */
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "xt.h"
+
+#define PASSED "1 passed, 0 failed\n"
+#define FAILED "0 passed, 1 failed\n"
+
+static const char *cases_path(void)
+{
+    static char path[1024];
+    char own[900];
+    ssize_t bytes = readlink("/proc/self/exe", own, sizeof(own) - 1);
+
+    XT_CHECK(bytes > 0);
+    own[bytes] = '\0';
+    snprintf(path, sizeof(path), "%s/sanity_cases", dirname(own));
+    return path;
+}
+
+/* Runs one case; returns what was printed. */
+static const char *run_case(const char *name, int want_exit)
+{
+    const char *argv[] = {cases_path(), name, NULL}, *output;
+    int status = xt_run_program(argv, &output);
+
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != want_exit)
+        XT_FAIL("%s ended with wait status %#x, want exit status %d: %s", name, status, want_exit,
+                output);
+    return output;
+}
+
+static void expect_failure(const char *name, const char *part)
+{
+    const char *output = run_case(name, 1);
+
+    XT_CHECK_HAS(output, "FAIL  ");
+    XT_CHECK_HAS(output, part);
+    XT_CHECK_HAS(output, FAILED);
+}
+
+static void expect_pass(const char *name)
+{
+    const char *output = run_case(name, 0);
+
+    XT_CHECK_HAS(output, "pass  ");
+    XT_CHECK_HAS(output, PASSED);
+}
+
+XT_TEST(good_test_passes_in_silence)
+{
+    const char *output = run_case("good_passes", 0);
+
+    XT_CHECK_HAS(output, PASSED);
+    XT_CHECK(strstr(output, "this is not shown") == NULL);
+}
+
+XT_TEST(settings_of_the_caller_do_not_reach_a_test)
+{
+    xt_setenv("XCCL_SANITY", "1");
+    xt_setenv("XCCL_SANITY_TWO", "2");
+    expect_pass("good_has_no_settings");
+}
+
+XT_TEST(detached_thread_gets_time_to_end)
+{
+    expect_pass("good_detached_thread_gets_time");
+}
+
+XT_TEST(temporary_folder_is_removed)
+{
+    char note[512], path[512] = "";
+    FILE *file;
+
+    snprintf(note, sizeof(note), "%s/note", xt_tmpdir());
+    xt_setenv("SANITY_NOTE", note);
+    expect_pass("good_folder_is_removed");
+    file = fopen(note, "r");
+    XT_CHECK(file != NULL);
+    XT_CHECK(fgets(path, sizeof(path), file) != NULL);
+    fclose(file);
+    XT_CHECK(access(path, F_OK) != 0);
+    XT_CHECK(access(dirname(path), F_OK) != 0);
+}
+
+XT_TEST(allowed_leak_passes_and_is_told)
+{
+    const char *output = run_case("good_leak_is_allowed", 0);
+
+    XT_CHECK_HAS(output, "leaks allowed: this test is about leaks");
+}
+
+XT_TEST(leak_of_memory_is_caught)
+{
+    expect_failure("bad_counted_memory", "left behind: 3 blocks of memory");
+}
+
+XT_TEST(leak_of_malloc_is_caught_by_the_sanitizer)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    expect_failure("bad_malloc", "LeakSanitizer");
+#else
+    XT_SKIP("needs a build with gcc's address sanitizer (preset asan)");
+#endif
+}
+
+XT_TEST(leak_of_a_descriptor_is_caught_and_named)
+{
+    expect_failure("bad_descriptor", "(/dev/null)");
+}
+
+XT_TEST(leak_of_a_thread_is_caught)
+{
+    expect_failure("bad_thread", "left behind: thread ");
+}
+
+XT_TEST(leak_of_a_running_child_is_caught)
+{
+    expect_failure("bad_child_runs", "still runs");
+}
+
+XT_TEST(leak_of_an_ended_child_is_caught)
+{
+    expect_failure("bad_child_not_waited_for", "nobody waited for it");
+}
+
+XT_TEST(process_that_outlives_its_test_is_caught)
+{
+    expect_failure("bad_orphan", "outlived the test");
+}
+
+XT_TEST(leak_of_a_file_is_caught)
+{
+    char folder[512];
+
+    xt_setenv("XDG_RUNTIME_DIR", xt_tmpdir());
+    snprintf(folder, sizeof(folder), "%s/xccl", getenv("XDG_RUNTIME_DIR"));
+    XT_CHECK_INT(mkdir(folder, 0700), 0);
+    xt_setenv("SANITY_RUN_FOLDER", folder);
+    expect_failure("bad_file", "/xccl/left");
+}
+
+XT_TEST(hang_is_ended_with_its_children)
+{
+    expect_failure("bad_hang", "hang: ");
+}
+
+XT_TEST(crash_is_told_with_its_signal_and_output)
+{
+    const char *output = run_case("bad_crash", 1);
+
+    XT_CHECK_HAS(output, "before the test returned");
+    XT_CHECK_HAS(output, "shown before the crash");
+    XT_CHECK_HAS(output, FAILED);
+}
+
+XT_TEST(exit_inside_a_test_is_no_pass)
+{
+    expect_failure("bad_exit", "exit status 0 before the test returned");
+}
+
+XT_TEST(failed_check_shows_values_and_output)
+{
+    const char *output = run_case("bad_check", 1);
+
+    XT_CHECK_HAS(output, "2 + 2 is 4, want 5");
+    XT_CHECK_HAS(output, "| shown with the failure");
+    XT_CHECK_HAS(output, "again: XT_SEED=");
+}
+
+XT_TEST(failed_call_shows_the_error_text)
+{
+    expect_failure("bad_result", "returned 4, want 0: no such peer");
+}
+
+XT_TEST(skip_is_told_with_its_reason)
+{
+    const char *output = run_case("skip_says_why", 77);
+
+    XT_CHECK_HAS(output, "there is no such hardware");
+    XT_CHECK_HAS(output, "0 passed, 0 failed, 1 skipped\n");
+}
+
+XT_TEST(ranks_and_threads_pass)
+{
+    expect_pass("good_ranks");
+    expect_pass("good_thread_ranks");
+    expect_pass("good_killed_rank");
+}
+
+XT_TEST(failing_rank_is_named_with_its_output)
+{
+    const char *output = run_case("bad_rank", 1);
+
+    XT_CHECK_HAS(output, "rank:2: ");
+    XT_CHECK_HAS(output, "rank two does not like it");
+    XT_CHECK_HAS(output, "rank 2| I am rank 2");
+}
+
+XT_TEST(failing_thread_fails_the_test)
+{
+    expect_failure("bad_thread_rank", "rank two does not like it");
+}
+
+XT_TEST(leak_in_a_rank_is_caught)
+{
+    expect_failure("bad_rank_leaks", "(/dev/zero)");
+}
+
+XT_TEST(hanging_ranks_are_named)
+{
+    expect_failure("bad_ranks_hang", "hang: did not return");
+}
+
+XT_TEST(unknown_name_and_flag_are_refused)
+{
+    XT_CHECK_HAS(run_case("no_such_test", 2), "no test has such a name");
+    XT_CHECK_HAS(run_case("--no-such-flag", 2), "usage: ");
+    XT_CHECK_HAS(run_case("--list", 0), "bad_hang\n");
+}
+
+XT_TEST(tests_side_by_side_are_judged_alone)
+{
+    const char *argv[] = {cases_path(), "--jobs",         "4", "--repeat", "2",
+                          "good_",      "bad_descriptor", NULL};
+    const char *output;
+    int status = xt_run_program(argv, &output);
+
+    XT_CHECK_INT(WEXITSTATUS(status), 1);
+    XT_CHECK_HAS(output, "\n16 passed, 2 failed\n");
+}
+
+XT_TEST(results_are_written_for_programs)
+{
+    char path[512], line[512] = "";
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/results", xt_tmpdir());
+    xt_setenv("XT_RESULTS", path);
+    run_case("bad_check", 1);
+    file = fopen(path, "r");
+    XT_CHECK(file != NULL);
+    XT_CHECK(fgets(line, sizeof(line), file) != NULL);
+    fclose(file);
+    XT_CHECK_HAS(line, "sanity_cases\tbad_check\t");
+    XT_CHECK_HAS(line, "\tfail\tsanity_cases.c:");
+}
+
+XT_TEST(same_seed_gives_same_numbers)
+{
+    uint64_t one = xt_seed(), two = xt_seed();
+
+    XT_CHECK(xt_random(&one) == xt_random(&two));
+    XT_CHECK(one == two);
+    XT_CHECK(xt_random(&one) != two);
+}
