@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A listening socket in an event loop that hands over only proven connections. Strangers change
+ * nothing: a bad hello closes at once, a silent one after 5 s, and of 256 unproven connections the
+ * oldest makes room for a new one.
+ *
+ * Thread: whoever drives the loop. */
+#ifndef XCCL_BOOTSTRAP_ACCEPTOR_H
+#define XCCL_BOOTSTRAP_ACCEPTOR_H
+
+#include "base/loop.h"
+#include "bootstrap/conn.h"
+
+struct xccl_acceptor;
+
+struct xccl_acceptor_args {
+    struct xccl_loop *loop;
+    struct xccl_addr addr; /* where to listen; port 0 and XCCL_PORT_RANGE as in tcp.h */
+    uint8_t key[32];
+    uint8_t comm_id[16];
+    int any_comm_id; /* 1: a root for several communicators; the owner reads hello.comm_id */
+    uint32_t rank, nranks; /* told to those who connect; nranks 0: not a rank */
+    void (*on_conn)(void *owner, struct xccl_conn *conn); /* takes conn over */
+    void *owner;
+};
+
+xcclResult_t xccl_acceptor_open(const struct xccl_acceptor_args *args,
+                                struct xccl_acceptor **acceptor_out);
+const struct xccl_addr *xccl_acceptor_addr(const struct xccl_acceptor *acceptor);
+void xccl_acceptor_close(struct xccl_acceptor *acceptor); /* NULL is fine */
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Proof of the job secret, then encrypted frames, over any ordered stream of bytes. Pure: bytes in,
+ * bytes out, no sockets, no clock, no memory of its own; randomness is libsodium's randombytes, which
+ * a test may replace. The wire and the handshake are drawn in README.md.
+ *
+ *   connecting side   REPLY ---------------------> OPEN -> FINAL
+ *   accepting side    HELLO ------> CONFIRM -----> OPEN -> FINAL      any failure -> DEAD
+ *
+ * Thread: one at a time. Holds secrets: xccl_channel_wipe at the end. */
+#ifndef XCCL_BOOTSTRAP_CHANNEL_H
+#define XCCL_BOOTSTRAP_CHANNEL_H
+
+#include <sodium.h>
+
+#include "bootstrap/conn.h"
+
+#define XCCL_WIRE_VERSION         1
+#define XCCL_HELLO_BYTES          96 /* hello and reply alike */
+#define XCCL_STREAM_HEADER_BYTES  24
+#define XCCL_FRAME_PREFIX_BYTES   4
+#define XCCL_FRAME_OVERHEAD_BYTES 25 /* prefix 4, tag 1, type 2, flags 2, authenticator 16 */
+#define XCCL_SHAKE_MAX_BYTES      (XCCL_HELLO_BYTES + XCCL_STREAM_HEADER_BYTES)
+
+/* Frame types 0 to 15 belong to the channel, 16 to 31 to the bootstrap (message.h). */
+#define XCCL_FRAME_FINAL   0
+#define XCCL_FRAME_CONFIRM 1
+
+enum xccl_channel_state {
+    XCCL_CHANNEL_HELLO,
+    XCCL_CHANNEL_REPLY,
+    XCCL_CHANNEL_CONFIRM,
+    XCCL_CHANNEL_OPEN,
+    XCCL_CHANNEL_FINAL, /* the other end said FINAL: nothing more may come */
+    XCCL_CHANNEL_DEAD,
+};
+
+enum xccl_channel_verdict {
+    XCCL_VERDICT_OK = 0,
+    XCCL_VERDICT_NOT_XCCL, /* the first bytes are not ours */
+    XCCL_VERDICT_VERSION,  /* another version of the wire format */
+    XCCL_VERDICT_FIELD,    /* a reserved field is not zero, or an answer does not fit its question */
+    XCCL_VERDICT_PROOF,    /* another key, altered bytes, or a replay */
+    XCCL_VERDICT_COMM,     /* the right key, another communicator */
+    XCCL_VERDICT_LENGTH,   /* a frame longer or shorter than any may be */
+    XCCL_VERDICT_TAG,      /* a frame that was altered, reordered, repeated or left out */
+    XCCL_VERDICT_STATE,    /* bytes at a time when none may come */
+    XCCL_VERDICT_COUNT
+};
+
+struct xccl_channel {
+    enum xccl_channel_state state;
+    int any_comm_id;
+    int final_sent;
+    struct xccl_hello self, peer; /* peer is valid from OPEN on, on the accepting side */
+    uint8_t key[32];
+    uint8_t hello[XCCL_HELLO_BYTES];
+    crypto_secretstream_xchacha20poly1305_state push, pull;
+};
+
+/* A frame as unsealed; body points into the buffer that was handed in. */
+struct xccl_frame {
+    uint16_t type;
+    int final;
+    const uint8_t *body;
+    size_t bytes;
+};
+
+const char *xccl_channel_verdict_text(enum xccl_channel_verdict verdict); /* never NULL */
+
+/* sodium_init, once a process. */
+xcclResult_t xccl_channel_library_init(void);
+
+/* Starts as the connecting side; hello_out is to be sent. */
+void xccl_channel_connect(struct xccl_channel *channel, const uint8_t key[32],
+                          const struct xccl_hello *self, uint8_t hello_out[XCCL_HELLO_BYTES]);
+/* Starts as the accepting side. self: comm_id that is asked for unless any_comm_id; rank and nranks
+ * that the other end is told. */
+void xccl_channel_accept(struct xccl_channel *channel, const uint8_t key[32],
+                         const struct xccl_hello *self, int any_comm_id);
+
+/* Bytes that the next step of the handshake eats; 0 when there is none. */
+size_t xccl_channel_need(const struct xccl_channel *channel);
+/* One step with exactly that many bytes. out gets what is to be sent, *out_bytes its length, 0 on
+ * failure: strangers are not answered. */
+enum xccl_channel_verdict xccl_channel_shake(struct xccl_channel *channel, const uint8_t *in,
+                                             uint8_t out[XCCL_SHAKE_MAX_BYTES], size_t *out_bytes);
+
+/* One frame whose body is head followed by body; both lengths together at most XCCL_FRAME_MAX_BYTES.
+ * frame_out has room for them and XCCL_FRAME_OVERHEAD_BYTES. FINAL (no body) ends this direction. Returns the frame's
+ * length, 0 when the channel is not in a state to send. */
+struct xccl_span {
+    const void *data;
+    size_t bytes;
+};
+size_t xccl_channel_seal(struct xccl_channel *channel, uint16_t type, struct xccl_span head,
+                         struct xccl_span body, uint8_t *frame_out);
+size_t xccl_channel_seal_final(struct xccl_channel *channel,
+                               uint8_t frame_out[XCCL_FRAME_OVERHEAD_BYTES]);
+
+/* Checks a frame's first bytes; *cipher_bytes_out is what follows them. */
+enum xccl_channel_verdict xccl_channel_length(const uint8_t prefix[XCCL_FRAME_PREFIX_BYTES],
+                                              size_t *cipher_bytes_out);
+/* Checks and decrypts in place what followed the prefix. On failure the channel is dead and
+ * frame_out untouched. */
+enum xccl_channel_verdict xccl_channel_unseal(struct xccl_channel *channel, uint8_t *cipher,
+                                              size_t cipher_bytes, struct xccl_frame *frame_out);
+
+void xccl_channel_wipe(struct xccl_channel *channel);
+
+#endif

@@ -1,0 +1,563 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A socket under a channel. Reads exactly what the next step needs and never beyond a frame, so
+ * that a descriptor may follow a frame on a Unix socket. Buffers for frames are taken after the
+ * proof only, and large ones go back as soon as they are empty: a job of 1,024 ranks in one process
+ * holds tens of thousands of these.
+ *
+ * Thread: one at a time. */
+#include "bootstrap/conn.h"
+
+#include <assert.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "bootstrap/channel.h"
+#include "bootstrap/conn_int.h"
+
+#define OUT_MAX_BYTES  (256u << 10)
+#define KEEP_MAX_BYTES (8u << 10)
+#define OPEN_TRIES     3
+
+enum conn_phase { CONN_CONNECTING, CONN_SHAKING, CONN_OPEN, CONN_BROKEN };
+
+struct xccl_conn {
+    int fd;
+    enum conn_phase phase;
+    int turned_away;
+    struct xccl_addr addr; /* of the connecting side only */
+    char peer_text[XCCL_ADDR_TEXT_BYTES];
+    struct xccl_channel channel;
+    uint8_t shake_in[XCCL_SHAKE_MAX_BYTES], shake_out[XCCL_SHAKE_MAX_BYTES];
+    size_t shake_in_got, shake_out_at, shake_out_end;
+    uint8_t prefix[XCCL_FRAME_PREFIX_BYTES];
+    uint8_t *in; /* the cipher of one frame */
+    size_t in_room, in_got, in_need; /* in_got counts the prefix too; in_need 0: not known yet */
+    uint8_t *out;
+    size_t out_room, out_at, out_end;
+};
+
+static_assert(sizeof(struct xccl_conn) <= 4096, "an unproven connection costs at most 4 KiB");
+
+static xcclResult_t conn_make(int fd, struct xccl_conn **conn_out)
+{
+    struct xccl_conn *conn;
+    xcclResult_t rc = xccl_channel_library_init();
+
+    if (rc)
+        goto err_fd;
+    conn = xccl_calloc(1, sizeof(*conn));
+    if (!conn) {
+        rc = xcclSystemError;
+        goto err_fd;
+    }
+    conn->fd = fd;
+    conn->phase = CONN_SHAKING;
+    *conn_out = conn;
+    return xcclSuccess;
+err_fd:
+    xccl_tcp_close(&fd);
+    return rc;
+}
+
+/* Takes fd over, also on failure. */
+static xcclResult_t conn_make_connecting(int fd, const struct xccl_addr *addr,
+                                         const uint8_t key[32], const struct xccl_hello *hello,
+                                         struct xccl_conn **conn_out)
+{
+    struct xccl_conn *conn;
+    xcclResult_t rc = conn_make(fd, &conn);
+
+    if (rc)
+        return rc;
+    conn->addr = *addr;
+    xccl_addr_format(addr, conn->peer_text);
+    xccl_channel_connect(&conn->channel, key, hello, conn->shake_out);
+    conn->shake_out_end = XCCL_HELLO_BYTES;
+    *conn_out = conn;
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_conn_start(const struct xccl_addr *addr, const uint8_t key[32],
+                             const struct xccl_hello *hello, struct xccl_conn **conn_out)
+{
+    struct xccl_conn *conn;
+    int fd;
+    xcclResult_t rc = xccl_tcp_connect_start(addr, &fd);
+
+    if (rc)
+        return rc;
+    rc = conn_make_connecting(fd, addr, key, hello, &conn);
+    if (rc)
+        return rc;
+    conn->phase = CONN_CONNECTING;
+    *conn_out = conn;
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_conn_adopt(int fd, const uint8_t key[32], const struct xccl_hello *self,
+                             int any_comm_id, struct xccl_conn **conn_out)
+{
+    struct xccl_conn *conn;
+    xcclResult_t rc = conn_make(fd, &conn);
+
+    if (rc)
+        return rc;
+    xccl_tcp_peer_text(fd, conn->peer_text);
+    xccl_channel_accept(&conn->channel, key, self, any_comm_id);
+    *conn_out = conn;
+    return xcclSuccess;
+}
+
+/* Every failure ends here: keys go, the socket stays for close. */
+static void conn_break(struct xccl_conn *conn)
+{
+    xccl_channel_wipe(&conn->channel);
+    conn->phase = CONN_BROKEN;
+}
+
+static xcclResult_t conn_fail_verdict(struct xccl_conn *conn, enum xccl_channel_verdict verdict)
+{
+    conn_break(conn);
+    return xccl_fail_quietly(xcclRemoteError, 0,
+                             "give all ranks the same id, job key and version of xccl", "%s %s",
+                             conn->peer_text, xccl_channel_verdict_text(verdict));
+}
+
+static xcclResult_t conn_fail_shake_closed(struct xccl_conn *conn)
+{
+    conn->turned_away = conn->channel.state == XCCL_CHANNEL_REPLY;
+    conn_break(conn);
+    return xccl_fail_quietly(xcclRemoteError, 0, "give all ranks the same id and job key",
+                             "%s refused the proof: its key or communicator differs, or it ended",
+                             conn->peer_text);
+}
+
+static xcclResult_t shake_flush(struct xccl_conn *conn)
+{
+    size_t moved = 0;
+    xcclResult_t rc;
+
+    if (conn->shake_out_at == conn->shake_out_end)
+        return xcclSuccess;
+    rc = xccl_tcp_send_some(conn->fd, conn->shake_out + conn->shake_out_at,
+                            conn->shake_out_end - conn->shake_out_at, &moved);
+    if (rc)
+        return conn_fail_shake_closed(conn);
+    conn->shake_out_at += moved;
+    return xcclSuccess;
+}
+
+/* Reads towards the next step and takes it when all its bytes are there. */
+static xcclResult_t shake_read(struct xccl_conn *conn, int *stepped_out)
+{
+    size_t need = xccl_channel_need(&conn->channel), moved = 0;
+    enum xccl_channel_verdict verdict;
+    xcclResult_t rc;
+
+    *stepped_out = 0;
+    assert(need > conn->shake_in_got && need <= sizeof(conn->shake_in));
+    rc = xccl_tcp_recv_some(conn->fd, conn->shake_in + conn->shake_in_got,
+                            need - conn->shake_in_got, &moved);
+    if (rc)
+        return conn_fail_shake_closed(conn);
+    conn->shake_in_got += moved;
+    if (conn->shake_in_got < need)
+        return xcclSuccess;
+    conn->shake_in_got = 0;
+    conn->shake_out_at = 0;
+    verdict = xccl_channel_shake(&conn->channel, conn->shake_in, conn->shake_out,
+                                 &conn->shake_out_end);
+    if (verdict)
+        return conn_fail_verdict(conn, verdict);
+    *stepped_out = 1;
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_conn_shake(struct xccl_conn *conn, int *done_out)
+{
+    int stepped = 1;
+
+    *done_out = 0;
+    if (conn->phase == CONN_CONNECTING) {
+        int connected = 0;
+        xcclResult_t rc = xccl_tcp_connect_test(conn->fd, &conn->addr, &connected);
+
+        if (rc) {
+            conn_break(conn);
+            return rc;
+        }
+        if (!connected)
+            return xcclSuccess;
+        conn->phase = CONN_SHAKING;
+    }
+    if (conn->phase == CONN_BROKEN)
+        return xccl_fail_quietly(xcclRemoteError, 0, NULL, "%s is lost", conn->peer_text);
+    while (stepped) {
+        xcclResult_t rc = shake_flush(conn);
+
+        if (rc)
+            return rc;
+        if (conn->shake_out_at < conn->shake_out_end)
+            return xcclSuccess;
+        if (conn->channel.state == XCCL_CHANNEL_OPEN) {
+            conn->phase = CONN_OPEN;
+            *done_out = 1;
+            return xcclSuccess;
+        }
+        rc = shake_read(conn, &stepped);
+        if (rc)
+            return rc;
+    }
+    return xcclSuccess;
+}
+
+uint32_t xccl_conn_shake_events(const struct xccl_conn *conn)
+{
+    if (conn->phase == CONN_CONNECTING || conn->shake_out_at < conn->shake_out_end)
+        return EPOLLOUT;
+    return EPOLLIN;
+}
+
+int xccl_conn_hello_seen(const struct xccl_conn *conn)
+{
+    return conn->channel.state != XCCL_CHANNEL_HELLO;
+}
+
+int xccl_conn_turned_away(const struct xccl_conn *conn)
+{
+    return conn->turned_away;
+}
+
+const char *xccl_conn_peer_text(const struct xccl_conn *conn)
+{
+    return conn->peer_text;
+}
+
+static xcclResult_t open_once(const struct xccl_addr *addr, const uint8_t key[32],
+                              const struct xccl_hello *hello, const struct xccl_limit *limit,
+                              struct xccl_conn **conn_out)
+{
+    int fd, done = 0;
+    xcclResult_t rc = xccl_tcp_connect(addr, limit, &fd);
+
+    if (rc)
+        return rc;
+    rc = conn_make_connecting(fd, addr, key, hello, conn_out);
+    while (!rc && !done) {
+        rc = xccl_conn_shake(*conn_out, &done);
+        if (!rc && !done) {
+            int out = xccl_conn_shake_events(*conn_out) == EPOLLOUT;
+
+            rc = xccl_tcp_wait(fd, out ? POLLOUT : POLLIN, limit);
+        }
+    }
+    return rc;
+}
+
+xcclResult_t xccl_conn_open(const struct xccl_addr *addr, const uint8_t key[32],
+                            const struct xccl_hello *hello, const struct xccl_limit *limit,
+                            struct xccl_conn **conn_out)
+{
+    /* A busy acceptor may have dropped us for a newer stranger, so one refusal is not believed. */
+    for (int attempt = 0; attempt < OPEN_TRIES; attempt++) {
+        struct xccl_conn *conn = NULL;
+        xcclResult_t rc = open_once(addr, key, hello, limit, &conn);
+        int again = conn && conn->turned_away && attempt + 1 < OPEN_TRIES;
+
+        if (!rc) {
+            *conn_out = conn;
+            return xcclSuccess;
+        }
+        xccl_conn_close(conn);
+        if (!again)
+            return rc;
+    }
+    return xcclInternalError; /* not reached: the last attempt returns */
+}
+
+void xccl_conn_close(struct xccl_conn *conn)
+{
+    if (!conn)
+        return;
+    if (conn->phase == CONN_OPEN && !conn->channel.final_sent) {
+        uint8_t frame[XCCL_FRAME_OVERHEAD_BYTES];
+        int pending = 1;
+        size_t moved = 0, bytes;
+
+        if (xccl_conn_flush(conn, &pending) == xcclSuccess && !pending) {
+            bytes = xccl_channel_seal_final(&conn->channel, frame);
+            (void)xccl_tcp_send_some(conn->fd, frame, bytes, &moved);
+        }
+    }
+    xccl_tcp_close(&conn->fd);
+    xccl_channel_wipe(&conn->channel);
+    if (conn->in)
+        sodium_memzero(conn->in, conn->in_room);
+    xccl_free(conn->in);
+    xccl_free(conn->out);
+    xccl_free(conn);
+}
+
+int xccl_conn_fd(const struct xccl_conn *conn)
+{
+    return conn->fd;
+}
+
+const struct xccl_hello *xccl_conn_hello(const struct xccl_conn *conn)
+{
+    return &conn->channel.peer;
+}
+
+static xcclResult_t conn_check_open(const struct xccl_conn *conn)
+{
+    if (conn->phase == CONN_OPEN)
+        return xcclSuccess;
+    return xccl_fail_quietly(xcclRemoteError, 0, "look at the first error of this rank",
+                             "the connection with %s failed before", conn->peer_text);
+}
+
+xcclResult_t xccl_conn_flush(struct xccl_conn *conn, int *pending_out)
+{
+    xcclResult_t rc = conn_check_open(conn);
+
+    if (rc)
+        return rc;
+    while (conn->out_at < conn->out_end) {
+        size_t moved = 0;
+
+        rc = xccl_tcp_send_some(conn->fd, conn->out + conn->out_at, conn->out_end - conn->out_at,
+                                &moved);
+        if (rc) {
+            conn_break(conn);
+            return rc;
+        }
+        if (!moved)
+            break;
+        conn->out_at += moved;
+    }
+    *pending_out = conn->out_at < conn->out_end;
+    if (!*pending_out) {
+        conn->out_at = conn->out_end = 0;
+        if (conn->out_room > KEEP_MAX_BYTES) {
+            xccl_free(conn->out);
+            conn->out = NULL;
+            conn->out_room = 0;
+        }
+    }
+    return xcclSuccess;
+}
+
+/* Room for bytes behind out_end. */
+static xcclResult_t out_reserve(struct xccl_conn *conn, size_t bytes)
+{
+    size_t kept = conn->out_end - conn->out_at;
+    uint8_t *grown;
+
+    if (conn->out_at && kept)
+        memmove(conn->out, conn->out + conn->out_at, kept);
+    conn->out_at = 0;
+    conn->out_end = kept;
+    if (conn->out_room - kept >= bytes)
+        return xcclSuccess;
+    grown = xccl_realloc(conn->out, kept + bytes);
+    if (!grown)
+        return xcclSystemError;
+    conn->out = grown;
+    conn->out_room = kept + bytes;
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_conn_queue_parts(struct xccl_conn *conn, uint16_t type, struct xccl_span head,
+                                   struct xccl_span body)
+{
+    size_t frame_bytes, sealed;
+    int pending = 0;
+    xcclResult_t rc = conn_check_open(conn);
+
+    if (rc)
+        return rc;
+    if (head.bytes > XCCL_FRAME_MAX_BYTES || body.bytes > XCCL_FRAME_MAX_BYTES - head.bytes ||
+        type == XCCL_FRAME_FINAL) {
+        return xccl_fail(xcclInvalidArgument, 0, "split the message",
+                         "a frame of type %u with %zu and %zu bytes", type, head.bytes, body.bytes);
+    }
+    frame_bytes = head.bytes + body.bytes + XCCL_FRAME_OVERHEAD_BYTES;
+    if (conn->out_end - conn->out_at + frame_bytes > OUT_MAX_BYTES) {
+        rc = xccl_conn_flush(conn, &pending);
+        if (rc)
+            return rc;
+    }
+    if (conn->out_end - conn->out_at + frame_bytes > OUT_MAX_BYTES) {
+        conn_break(conn);
+        return xccl_fail_quietly(xcclRemoteError, 0, "see whether that process still runs",
+                                 "%s does not read what it is sent", conn->peer_text);
+    }
+    rc = out_reserve(conn, frame_bytes);
+    if (rc)
+        return rc;
+    sealed = xccl_channel_seal(&conn->channel, type, head, body, conn->out + conn->out_end);
+    if (!sealed) {
+        return xccl_fail(xcclInternalError, 0, "report this as a bug of xccl",
+                         "a frame after FINAL to %s", conn->peer_text);
+    }
+    conn->out_end += sealed;
+    return xccl_conn_flush(conn, &pending);
+}
+
+xcclResult_t xccl_conn_queue(struct xccl_conn *conn, uint16_t type, const void *body, size_t bytes)
+{
+    return xccl_conn_queue_parts(conn, type, (struct xccl_span){NULL, 0},
+                                 (struct xccl_span){body, bytes});
+}
+
+/* in_got bytes are there; reads until want of them are, or until there is no more now. */
+static xcclResult_t in_read(struct xccl_conn *conn, size_t want)
+{
+    while (conn->in_got < want) {
+        uint8_t *at = conn->in_got < XCCL_FRAME_PREFIX_BYTES
+                          ? conn->prefix + conn->in_got
+                          : conn->in + (conn->in_got - XCCL_FRAME_PREFIX_BYTES);
+        size_t moved = 0;
+        xcclResult_t rc = xccl_tcp_recv_some(conn->fd, at, want - conn->in_got, &moved);
+
+        if (rc) {
+            conn_break(conn);
+            return xccl_fail_quietly(xcclRemoteError, 0, "look at that process's log",
+                                     "%s closed the connection without saying so", conn->peer_text);
+        }
+        if (!moved)
+            return xcclSuccess;
+        conn->in_got += moved;
+    }
+    return xcclSuccess;
+}
+
+/* The prefix is there: checks it before anything is stored, then makes room. */
+static xcclResult_t in_begin(struct xccl_conn *conn)
+{
+    size_t cipher_bytes = 0;
+    enum xccl_channel_verdict verdict = xccl_channel_length(conn->prefix, &cipher_bytes);
+
+    if (verdict)
+        return conn_fail_verdict(conn, verdict);
+    if (conn->in_room < cipher_bytes) {
+        xccl_free(conn->in);
+        conn->in_room = 0;
+        conn->in = xccl_calloc(1, cipher_bytes);
+        if (!conn->in) {
+            conn_break(conn);
+            return xcclSystemError;
+        }
+        conn->in_room = cipher_bytes;
+    }
+    conn->in_need = XCCL_FRAME_PREFIX_BYTES + cipher_bytes;
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_conn_take_frame(struct xccl_conn *conn, struct xccl_frame *frame_out,
+                                  int *got_out)
+{
+    enum xccl_channel_verdict verdict;
+    xcclResult_t rc = conn_check_open(conn);
+
+    *got_out = 0;
+    if (rc)
+        return rc;
+    if (conn->channel.state == XCCL_CHANNEL_FINAL) {
+        *frame_out = (struct xccl_frame){.type = XCCL_FRAME_FINAL, .final = 1};
+        *got_out = 1;
+        return xcclSuccess;
+    }
+    if (!conn->in_need) {
+        rc = in_read(conn, XCCL_FRAME_PREFIX_BYTES);
+        if (rc || conn->in_got < XCCL_FRAME_PREFIX_BYTES)
+            return rc;
+        rc = in_begin(conn);
+        if (rc)
+            return rc;
+    }
+    rc = in_read(conn, conn->in_need);
+    if (rc || conn->in_got < conn->in_need)
+        return rc;
+    verdict = xccl_channel_unseal(&conn->channel, conn->in, conn->in_need - XCCL_FRAME_PREFIX_BYTES,
+                                  frame_out);
+    conn->in_got = conn->in_need = 0;
+    if (verdict)
+        return conn_fail_verdict(conn, verdict);
+    *got_out = 1;
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_conn_take(struct xccl_conn *conn, uint16_t *type_out, void *body_out,
+                            size_t body_max, size_t *bytes_out, int *got_out, int *final_out)
+{
+    struct xccl_frame frame = {0};
+    int got = 0;
+    xcclResult_t rc = xccl_conn_take_frame(conn, &frame, &got);
+
+    *got_out = 0;
+    *final_out = 0;
+    if (rc || !got)
+        return rc;
+    if (frame.final) {
+        *final_out = 1;
+        return xcclSuccess;
+    }
+    if (frame.bytes > body_max) {
+        conn_break(conn);
+        return xccl_fail_quietly(xcclRemoteError, 0, "use the same version of xccl everywhere",
+                                 "%s sent %zu bytes where at most %zu are due", conn->peer_text,
+                                 frame.bytes, body_max);
+    }
+    if (frame.bytes)
+        memcpy(body_out, frame.body, frame.bytes);
+    *type_out = frame.type;
+    *bytes_out = frame.bytes;
+    *got_out = 1;
+    if (conn->in_room > KEEP_MAX_BYTES) {
+        xccl_free(conn->in);
+        conn->in = NULL;
+        conn->in_room = 0;
+    }
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_conn_send(struct xccl_conn *conn, uint16_t type, const void *body, size_t bytes,
+                            const struct xccl_limit *limit)
+{
+    int pending = 1;
+    xcclResult_t rc = xccl_conn_queue(conn, type, body, bytes);
+
+    while (!rc && pending) {
+        rc = xccl_conn_flush(conn, &pending);
+        if (!rc && pending)
+            rc = xccl_tcp_wait(conn->fd, POLLOUT, limit);
+    }
+    return rc;
+}
+
+xcclResult_t xccl_conn_recv(struct xccl_conn *conn, uint16_t *type_out, void *body_out,
+                            size_t body_max, size_t *bytes_out, const struct xccl_limit *limit)
+{
+    for (;;) {
+        int got = 0, final = 0, pending = 0;
+        xcclResult_t rc = xccl_conn_take(conn, type_out, body_out, body_max, bytes_out, &got,
+                                         &final);
+
+        if (rc || got)
+            return rc;
+        if (final) {
+            return xccl_fail_quietly(xcclRemoteError, 0, "look at that process's log",
+                                     "%s closed the connection", conn->peer_text);
+        }
+        rc = xccl_conn_flush(conn, &pending);
+        if (rc)
+            return rc;
+        rc = xccl_tcp_wait(conn->fd, (short)(pending ? POLLIN | POLLOUT : POLLIN), limit);
+        if (rc)
+            return rc;
+    }
+}

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The 128 bytes that carry a communicator to its ranks: who, where, and the secret.
+ *
+ *   0 magic u16 | 2 format u8 | 3 flags u8: bits 0-1 root count, bit 7 rank 0 owns the root
+ *   4 library version u32 | 8 communicator id 16 | 24 secret 32 | 56 three addresses of 24
+ *
+ * Little endian; unused addresses and flags are zero. Bytes 0 to 7 keep their meaning in every
+ * format, so that a foreign id can be named. Thread: any. */
+#include "bootstrap/bootstrap.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os.h"
+#include "base/param.h"
+#include "base/wire.h"
+#include "bootstrap/channel.h"
+#include "bootstrap/root_int.h"
+
+#define ID_MAGIC      0x6958u /* "Xi" */
+#define ID_FORMAT     1
+#define FLAG_COUNT    0x03
+#define FLAG_OWNS     0x80
+#define ROOTS_MAX     3
+#define KEY_MAX_BYTES 1023
+
+static_assert(sizeof(xcclUniqueId) == 8 + 16 + 32 + ROOTS_MAX * XCCL_ADDR_WIRE_BYTES,
+              "the id's layout");
+
+/* Ids that this process made from XCCL_COMM_ID. Relaxed: only the count matters. */
+static _Atomic uint64_t comm_ids_made;
+
+static void id_encode(const struct xccl_job *job, xcclUniqueId *id_out)
+{
+    struct xccl_wire wire = xccl_wire_over(id_out->internal, sizeof(id_out->internal));
+
+    xccl_wire_put_u16(&wire, ID_MAGIC);
+    xccl_wire_put_u8(&wire, ID_FORMAT);
+    xccl_wire_put_u8(&wire, (uint8_t)(job->root_count | (job->owns_root ? FLAG_OWNS : 0)));
+    xccl_wire_put_u32(&wire, XCCL_VERSION_CODE);
+    xccl_wire_put(&wire, job->comm_id, sizeof(job->comm_id));
+    xccl_wire_put(&wire, job->secret, sizeof(job->secret));
+    for (int i = 0; i < ROOTS_MAX; i++) {
+        uint8_t addr[XCCL_ADDR_WIRE_BYTES] = {0};
+
+        if (i < job->root_count)
+            xccl_addr_encode(&job->roots[i], addr);
+        xccl_wire_put(&wire, addr, sizeof(addr));
+    }
+    assert(!wire.bad && wire.at == wire.end);
+}
+
+static xcclResult_t id_fail(const char *why)
+{
+    return xccl_fail(xcclInvalidArgument, 0,
+                     "pass on all 128 bytes that xcclGetUniqueId gave, unchanged",
+                     "this is no unique id: %s", why);
+}
+
+/* The head's eight bytes. */
+static xcclResult_t id_decode_head(struct xccl_wire *wire, struct xccl_job *job)
+{
+    uint16_t magic = xccl_wire_get_u16(wire);
+    uint8_t format = xccl_wire_get_u8(wire);
+    uint8_t flags = xccl_wire_get_u8(wire);
+    uint32_t version = xccl_wire_get_u32(wire);
+
+    if (magic != ID_MAGIC)
+        return id_fail("its first bytes are wrong");
+    if (format != ID_FORMAT) {
+        return xccl_fail(xcclInvalidArgument, 0, "use one version of xccl everywhere",
+                         "a unique id of format %u, made by xccl %u.%u.%u; this is xccl %d.%d.%d "
+                         "and knows format %d",
+                         format, version / 10000, version / 100 % 100, version % 100, XCCL_MAJOR,
+                         XCCL_MINOR, XCCL_PATCH, ID_FORMAT);
+    }
+    job->root_count = flags & FLAG_COUNT;
+    job->owns_root = (flags & FLAG_OWNS) != 0;
+    if (job->root_count == 0 || (flags & ~(FLAG_COUNT | FLAG_OWNS)))
+        return id_fail("it has impossible flags");
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_unique_id_decode(const xcclUniqueId *id, struct xccl_job *job_out)
+{
+    static const uint8_t zeroes[XCCL_ADDR_WIRE_BYTES];
+    xcclUniqueId copy = *id;
+    struct xccl_wire wire = xccl_wire_over(copy.internal, sizeof(copy.internal));
+    struct xccl_job job = {0};
+    xcclResult_t rc = id_decode_head(&wire, &job);
+
+    if (rc)
+        goto out;
+    xccl_wire_get(&wire, job.comm_id, sizeof(job.comm_id));
+    xccl_wire_get(&wire, job.secret, sizeof(job.secret));
+    for (int i = 0; i < ROOTS_MAX && !rc; i++) {
+        uint8_t addr[XCCL_ADDR_WIRE_BYTES];
+
+        xccl_wire_get(&wire, addr, sizeof(addr));
+        if (i >= job.root_count) {
+            if (memcmp(addr, zeroes, sizeof(addr)) != 0)
+                rc = id_fail("bytes that must be zero are not");
+        } else if (xccl_addr_decode(addr, &job.roots[i]) != xcclSuccess || !job.roots[i].bytes ||
+                   !xccl_addr_port(&job.roots[i])) {
+            rc = id_fail("it has an impossible address");
+        }
+    }
+    if (!rc)
+        *job_out = job;
+out:
+    sodium_memzero(&copy, sizeof(copy));
+    sodium_memzero(&job, sizeof(job));
+    return rc;
+}
+
+void xccl_job_key_secret(const char *job_key, uint8_t secret_out[32])
+{
+    static const char label[] = "xccl 1 job key";
+
+    crypto_generichash(secret_out, 32, (const uint8_t *)job_key, strlen(job_key),
+                       (const uint8_t *)label, sizeof(label));
+}
+
+/* Only we, or root, may own a key file, and nobody else may read it. */
+static xcclResult_t key_file_check(int fd, const char *path)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) != 0)
+        return xccl_fail(xcclSystemError, errno, NULL, "cannot look at the key file %s", path);
+    if (!S_ISREG(st.st_mode) || (st.st_uid != geteuid() && st.st_uid != 0) || (st.st_mode & 0077)) {
+        return xccl_fail(xcclInvalidUsage, 0, "chown it to this user and chmod 600 it",
+                         "the key file %s is not a file that only its owner can read (mode %o, "
+                         "owner %u)",
+                         path, (unsigned)(st.st_mode & 07777), (unsigned)st.st_uid);
+    }
+    return xcclSuccess;
+}
+
+/* The first line of the key file. */
+static xcclResult_t key_file_read(const char *path, char key_out[KEY_MAX_BYTES + 2])
+{
+    /* Not blocking: a path that names a pipe must not stop us here. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    size_t got = 0;
+    ssize_t bytes = 1;
+    xcclResult_t rc;
+
+    if (fd < 0)
+        return xccl_fail(xcclSystemError, errno, "name a readable file in XCCL_JOB_KEY_FILE",
+                         "cannot open the key file %s", path);
+    rc = key_file_check(fd, path);
+    while (!rc && bytes > 0 && got < KEY_MAX_BYTES + 1) {
+        bytes = read(fd, key_out + got, KEY_MAX_BYTES + 1 - got);
+        if (bytes < 0 && errno == EINTR)
+            bytes = 1;
+        else if (bytes < 0)
+            rc = xccl_fail(xcclSystemError, errno, NULL, "cannot read the key file %s", path);
+        else
+            got += (size_t)bytes;
+    }
+    close(fd);
+    if (rc)
+        return rc;
+    key_out[got] = '\0';
+    key_out[strcspn(key_out, "\r\n")] = '\0';
+    if (!key_out[0] || strlen(key_out) > KEY_MAX_BYTES) {
+        return xccl_fail(xcclInvalidUsage, 0, "put one line of 1 to 1023 characters into it",
+                         "the key file %s holds no key", path);
+    }
+    return xcclSuccess;
+}
+
+/* The secret of a job that meets at a known address. */
+static xcclResult_t comm_id_secret(const char *addr_text, uint8_t secret_out[32])
+{
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
+    const char *key = xccl_param_string(XCCL_P_JOB_KEY);
+    const char *path = xccl_param_string(XCCL_P_JOB_KEY_FILE);
+    char from_file[KEY_MAX_BYTES + 2];
+    xcclResult_t rc;
+
+    if (key[0]) {
+        xccl_job_key_secret(key, secret_out);
+        return xcclSuccess;
+    }
+    if (path[0]) {
+        rc = key_file_read(path, from_file);
+        if (!rc)
+            xccl_job_key_secret(from_file, secret_out);
+        sodium_memzero(from_file, sizeof(from_file));
+        return rc;
+    }
+    /* Relaxed: who warns does not matter, only that one does. */
+    if (!atomic_flag_test_and_set_explicit(&warned, memory_order_relaxed)) {
+        xccl_log(XCCL_LOG_WARN, "XCCL_COMM_ID without a job key: whoever reaches this port can "
+                                "join and read; set XCCL_JOB_KEY or XCCL_JOB_KEY_FILE to the same "
+                                "secret on every rank");
+    }
+    xccl_job_key_secret(addr_text, secret_out);
+    return xcclSuccess;
+}
+
+/* The k-th call in each process gives the same id. */
+static xcclResult_t job_from_comm_id(const char *addr_text, struct xccl_job *job)
+{
+    uint8_t count[8];
+    struct xccl_wire wire = xccl_wire_over(count, sizeof(count));
+    crypto_generichash_state state;
+    uint8_t hash[32];
+    xcclResult_t rc = xccl_addr_parse(addr_text, 1, &job->roots[0]);
+
+    if (rc)
+        return rc;
+    job->root_count = 1;
+    /* "launcher" is the other word. */
+    job->owns_root = xccl_param_int(XCCL_P_ROOT) == 0;
+    rc = comm_id_secret(addr_text, job->secret);
+    if (rc)
+        return rc;
+    xccl_wire_put_u64(&wire, atomic_fetch_add_explicit(&comm_ids_made, 1, memory_order_relaxed));
+    crypto_generichash_init(&state, NULL, 0, sizeof(hash));
+    crypto_generichash_update(&state, (const uint8_t *)"xccl 1 comm id", 15);
+    crypto_generichash_update(&state, count, sizeof(count));
+    crypto_generichash_update(&state, (const uint8_t *)addr_text, strlen(addr_text));
+    crypto_generichash_final(&state, hash, sizeof(hash));
+    memcpy(job->comm_id, hash, sizeof(job->comm_id));
+    return xcclSuccess;
+}
+
+/* A new communicator with its root in this process. */
+static xcclResult_t job_create(struct xccl_job *job)
+{
+    struct xccl_netif netif;
+    int count = 0;
+    xcclResult_t rc = xccl_netif_choose(&netif, 1, &count);
+
+    if (rc)
+        return rc;
+    rc = xccl_os_random(job->comm_id, sizeof(job->comm_id));
+    if (rc)
+        return rc;
+    rc = xccl_os_random(job->secret, sizeof(job->secret));
+    if (rc)
+        return rc;
+    job->roots[0] = netif.addr;
+    job->root_count = 1;
+    return xccl_root_start_single(job, (uint64_t)xccl_param_int(XCCL_P_TIMEOUT_INIT_S) * 1000);
+}
+
+xcclResult_t xccl_unique_id_create(xcclUniqueId *id_out)
+{
+    struct xccl_job job = {0};
+    const char *comm_id;
+    xcclResult_t rc = xccl_param_load();
+
+    if (rc)
+        return rc;
+    rc = xccl_channel_library_init();
+    if (rc)
+        return rc;
+    comm_id = xccl_param_string(XCCL_P_COMM_ID);
+    rc = comm_id[0] ? job_from_comm_id(comm_id, &job) : job_create(&job);
+    if (!rc)
+        id_encode(&job, id_out);
+    sodium_memzero(&job, sizeof(job));
+    return rc;
+}
