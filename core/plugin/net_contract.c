@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Is a plugin's table one of contract version 1, and is it complete? Absent optional entries become
+ * stubs, so that callers never test for NULL. Thread: any. */
+#include "plugin/net_plugin_int.h"
+
+#include <string.h>
+
+#define NAME_BYTES_MAX 31
+
+struct entry {
+    size_t offset;
+    const char *name;
+};
+
+#define ENTRY(field)                                                                               \
+    {                                                                                              \
+        offsetof(xcclNetPlugin_v1_t, field), #field                                                \
+    }
+static const struct entry mandatory[] = {
+    ENTRY(init),        ENTRY(finalize),  ENTRY(devices),      ENTRY(properties), ENTRY(listen),
+    ENTRY(connect),     ENTRY(accept),    ENTRY(closeConnect), ENTRY(regMr),      ENTRY(deregMr),
+    ENTRY(isend),       ENTRY(irecv),     ENTRY(test),         ENTRY(closeSend),  ENTRY(closeRecv),
+    ENTRY(closeListen), ENTRY(lastError),
+};
+#undef ENTRY
+
+#define MANDATORY_BYTES (offsetof(xcclNetPlugin_v1_t, lastError) + sizeof(void (*)(void)))
+
+/* Received memory needs no flush: success with a NULL request, nothing to wait for. */
+static xcclResult_t stub_iflush(xcclNetRecvComm_t comm, int count, void *const *data,
+                                const size_t *bytes, const xcclNetMem_t *mems,
+                                xcclNetRequest_t *request)
+{
+    (void)comm, (void)count, (void)data, (void)bytes, (void)mems;
+    *request = NULL;
+    return xcclSuccess;
+}
+
+/* No counters: zeroes. */
+static xcclResult_t stub_stats(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats)
+{
+    size_t bytes = stats->size < sizeof(*stats) ? stats->size : sizeof(*stats);
+
+    (void)ctx, (void)dev;
+    if (bytes > sizeof(stats->size))
+        memset((char *)stats + sizeof(stats->size), 0, bytes - sizeof(stats->size));
+    return xcclSuccess;
+}
+
+/* Nothing to sleep on. */
+static xcclResult_t stub_wait_fd(void *comm, int *fd)
+{
+    (void)comm;
+    *fd = -1;
+    return xcclSuccess;
+}
+
+/* Names go into file names, log lines and wire ids: short, lower case, no separators. */
+static int name_is_good(const char *name)
+{
+    size_t bytes = name ? strnlen(name, NAME_BYTES_MAX + 1) : 0;
+
+    return bytes > 0 && bytes <= NAME_BYTES_MAX &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == bytes;
+}
+
+int net_contract_check(const xcclNetPlugin_v1_t *plugin, struct net_reason *reason)
+{
+    if (plugin->size < MANDATORY_BYTES) {
+        net_reason_set(reason, "its table has %zu bytes, contract version 1 needs at least %zu",
+                       plugin->size, MANDATORY_BYTES);
+        return 0;
+    }
+    if (!name_is_good(plugin->name)) {
+        net_reason_set(reason, "its name is not 1 to %d lower-case letters and digits",
+                       NAME_BYTES_MAX);
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof(mandatory) / sizeof(mandatory[0]); i++) {
+        void (*entry)(void);
+
+        memcpy(&entry, (const char *)plugin + mandatory[i].offset, sizeof(entry));
+        if (!entry) {
+            net_reason_set(reason, "its entry %s is NULL, which contract version 1 demands",
+                           mandatory[i].name);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+void net_contract_copy(const xcclNetPlugin_v1_t *plugin, xcclNetPlugin_v1_t *calls_out)
+{
+    size_t bytes = plugin->size < sizeof(*plugin) ? plugin->size : sizeof(*plugin);
+
+    memset(calls_out, 0, sizeof(*calls_out));
+    memcpy(calls_out, plugin, bytes);
+    calls_out->size = sizeof(*calls_out);
+    if (!calls_out->iflush)
+        calls_out->iflush = stub_iflush;
+    if (!calls_out->stats)
+        calls_out->stats = stub_stats;
+    if (!calls_out->waitFd)
+        calls_out->waitFd = stub_wait_fd;
+}

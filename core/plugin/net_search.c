@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Where plugins are sought, and which files are trusted. Folders, in order: XCCL_PLUGIN_PATH, the
+ * folder of the file that holds this code (libxccl.so) and xccl/ below it, and, when that file is
+ * the program itself, ../lib/xccl beside it. The loader's own path comes last and is the loader's
+ * business.
+ *
+ * The checks keep out what another user of the machine could have placed or changed; who can write
+ * the file's folder can replace the file after the look at it, so the folder is looked at too.
+ * Thread: any. */
+#include "plugin/net_plugin_int.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/param.h"
+
+void net_reason_set(struct net_reason *reason, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(reason->text, sizeof(reason->text), fmt, args);
+    va_end(args);
+}
+
+void net_reason_add(struct net_reason *reason, const char *text)
+{
+    size_t used = strlen(reason->text);
+
+    snprintf(reason->text + used, sizeof(reason->text) - used, "%s%s", used ? "; " : "", text);
+}
+
+/* Adds a folder once. What does not fit is left out: such a path could not be opened anyway. */
+static void folders_add(struct net_folders *folders, const char *path, const char *below)
+{
+    char *slot = folders->path[folders->count < NET_FOLDERS_MAX ? folders->count : 0];
+    char joined[PATH_MAX];
+
+    if (folders->count == NET_FOLDERS_MAX || !*path)
+        return;
+    if ((size_t)snprintf(joined, sizeof(joined), "%s%s", path, below) >= NET_PATH_BYTES)
+        return;
+    for (int i = 0; i < folders->count; i++) {
+        if (strcmp(folders->path[i], joined) == 0)
+            return;
+    }
+    memcpy(slot, joined, strlen(joined) + 1);
+    folders->count++;
+}
+
+static void folders_add_list(struct net_folders *folders, const char *list)
+{
+    char item[NET_PATH_BYTES];
+
+    while (*list) {
+        size_t bytes = strcspn(list, ":");
+
+        if (bytes > 0 && bytes < sizeof(item)) {
+            memcpy(item, list, bytes);
+            item[bytes] = 0;
+            folders_add(folders, item, "");
+        }
+        list += bytes + (list[bytes] == ':');
+    }
+}
+
+/* The real path of the file that holds this code; 0 when the system does not say. */
+static int own_file(char path_out[PATH_MAX])
+{
+    Dl_info info;
+    void (*here)(struct net_folders * folders) = net_folders_find;
+    void *address;
+
+    memcpy(&address, &here, sizeof(address));
+    if (!dladdr(address, &info) || !info.dli_fname)
+        return 0;
+    /* The name of a program is what it was started by, maybe a bare word found through PATH. */
+    if (!strchr(info.dli_fname, '/') || !realpath(info.dli_fname, path_out))
+        return realpath("/proc/self/exe", path_out) != NULL;
+    return 1;
+}
+
+void net_folders_find(struct net_folders *folders)
+{
+    char own[PATH_MAX], program[PATH_MAX];
+    int in_program;
+    char *slash;
+
+    folders->count = 0;
+    folders_add_list(folders, xccl_param_string(XCCL_P_PLUGIN_PATH));
+    if (!own_file(own))
+        return;
+    if (!realpath("/proc/self/exe", program))
+        program[0] = 0;
+    in_program = strcmp(own, program) == 0;
+    slash = strrchr(own, '/');
+    *slash = 0;
+    folders_add(folders, own, "");
+    folders_add(folders, own, "/xccl");
+    slash = strrchr(own, '/');
+    if (!in_program || !slash)
+        return;
+    *slash = 0;
+    folders_add(folders, own, "/lib/xccl");
+}
+
+int net_file_exists(const char *path)
+{
+    struct stat about;
+
+    return stat(path, &about) == 0;
+}
+
+int net_file_trusted(const char *path, struct net_reason *reason)
+{
+    char real[PATH_MAX];
+    struct stat about;
+    char *slash;
+
+    if (!realpath(path, real) || stat(real, &about) != 0) {
+        net_reason_set(reason, "%s: %s", path, strerror(errno));
+        return 0;
+    }
+    if (!S_ISREG(about.st_mode)) {
+        net_reason_set(reason, "%s is not a regular file", real);
+        return 0;
+    }
+    if (about.st_mode & S_IWOTH) {
+        net_reason_set(reason, "%s is world-writable: chmod o-w it", real);
+        return 0;
+    }
+    slash = strrchr(real, '/');
+    slash[slash == real] = 0;
+    if (stat(real, &about) != 0) {
+        net_reason_set(reason, "%s: %s", real, strerror(errno));
+        return 0;
+    }
+    if ((about.st_mode & S_IWOTH) && !(about.st_mode & S_ISVTX)) {
+        net_reason_set(reason, "its folder %s is world-writable: chmod o-w it", real);
+        return 0;
+    }
+    return 1;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The network's half of a link: slots in private memory and an op that moves them. The executor fills
+ * slots and sets flags (send side) or waits for flags and publishes its head (receive side) exactly as
+ * over shared memory; the proxy posts, tests and hands over.
+ *
+ * Every message is one slot. The first message of an operation on a link begins with a 16-byte
+ * preamble: sequence number u64 and signature u64, little endian; an operation that sends nothing on a
+ * link sends the bare preamble. A preamble that differs from the receiver's is xcclInvalidUsage.
+ *
+ * Thread: the holder of the communicator's crank, but for connect (init). Nothing here allocates or
+ * logs after open. */
+#ifndef XCCL_PROXY_NET_LINK_H
+#define XCCL_PROXY_NET_LINK_H
+
+#include "base/clock.h"
+#include "plugin/net_plugin.h"
+#include "transport/link.h"
+#include "xccl_net.h"
+
+#define XCCL_NET_PREAMBLE_BYTES 16
+#define XCCL_NET_SLOTS 4
+#define XCCL_NET_SLOT_BYTES (256u << 10)
+
+struct xccl_net_link;
+
+/* What an operation will do on a link, told before its first progress. */
+struct xccl_net_op {
+    uint64_t seq, signature; /* of the operation: the preamble */
+    uint32_t flag_low;       /* low half of the flag words the executor writes and expects */
+    uint32_t messages;       /* slots that the executor will fill or take; 0: the bare preamble */
+    /* Receive side: payload bytes of every message but the last in order are not known to the
+     * proxy; the executor compares header.bytes, which the proxy fills with what arrived. */
+};
+
+/* Receive end: listens at once and gives the handle that the sender needs. */
+xcclResult_t xccl_net_link_listen(struct xccl_net *net, int dev, int peer, uint32_t slot_bytes,
+                                  xcclNetHandle_t *handle_out, struct xccl_net_link **link_out);
+/* Send end: nothing happens before the first connect_step. */
+xcclResult_t xccl_net_link_create_send(struct xccl_net *net, int dev, int peer, uint32_t slot_bytes,
+                                       const xcclNetHandle_t *handle,
+                                       struct xccl_net_link **link_out);
+/* Moves a connect or accept on; *done_out 1 when the link is up. Never blocks. */
+xcclResult_t xccl_net_link_connect_step(struct xccl_net_link *link, int *done_out);
+/* Closes everything, with requests in flight too; NULL is fine. */
+void xccl_net_link_destroy(struct xccl_net_link *link);
+
+/* The executor's view; lives as long as the net link. */
+struct xccl_link *xccl_net_link_view(struct xccl_net_link *link);
+int xccl_net_link_peer(const struct xccl_net_link *link);
+
+/* Begins an operation on this end; the previous one is idle. */
+void xccl_net_link_begin(struct xccl_net_link *link, const struct xccl_net_op *op);
+/* Moves what can move; *moved_out is set to 1 when something did, else left alone. An error text names
+ * what failed, not the rank: the caller knows xccl_net_link_peer(). */
+xcclResult_t xccl_net_link_progress(struct xccl_net_link *link, int *moved_out);
+/* 1 when the operation's messages have all been sent (memory reusable) or handed over and, on a
+ * receive end, the preamble has been checked. */
+int xccl_net_link_idle(const struct xccl_net_link *link);
+
+#endif

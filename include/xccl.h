@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* XCCL: collective communication between processes, on plain host memory.
+ *
+ * A program makes one unique id, hands its 128 bytes to every rank (a file, MPI, a launcher; they
+ * hold a secret), and each rank joins with xcclCommInitRank. After that all ranks make the same
+ * collective calls in the same order. Every call returns xcclSuccess or an error whose text
+ * xcclGetLastError() holds: what failed, on which rank and host, and what to do about it.
+ *
+ * A communicator serves one thread at a time; xcclCommAbort may come from any thread. After an error
+ * every further call on the communicator returns that error; destroy it, or abort it.
+ * Each call xcclX has a twin pxcclX of the same meaning, so that a tool may interpose xcclX. */
+#ifndef XCCL_H
+#define XCCL_H
+
+#include <stddef.h>
+
+#include "xccl_types.h"
+
+#define XCCL_MAJOR 0
+#define XCCL_MINOR 1
+#define XCCL_PATCH 0
+#define XCCL_VERSION(major, minor, patch) ((major) * 10000 + (minor) * 100 + (patch))
+#define XCCL_VERSION_CODE XCCL_VERSION(XCCL_MAJOR, XCCL_MINOR, XCCL_PATCH)
+#define XCCL_UNIQUE_ID_BYTES 128
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
+
+typedef struct xcclComm *xcclComm_t;
+typedef struct {
+    char internal[XCCL_UNIQUE_ID_BYTES];
+} xcclUniqueId;
+
+/* NULL: the operation is complete when the call (or the outermost group) returns. Other streams are
+ * not offered by this version and are refused with xcclInvalidArgument. */
+typedef void *xcclStream_t;
+
+/* The version of the loaded library, as XCCL_VERSION_CODE. */
+xcclResult_t xcclGetVersion(int *version);
+
+/* Makes the id of a new communicator. This process becomes its meeting point and must live until
+ * every rank has joined. The id contains the job's secret: pass it on by means that others cannot
+ * read. Under `xccl run` every process may call it and all get the same id. */
+xcclResult_t xcclGetUniqueId(xcclUniqueId *id);
+
+/* Joins as one of nranks ranks; blocks until all have joined or XCCL_TIMEOUT_INIT_S has passed. Inside
+ * a group it takes effect at xcclGroupEnd, which is how one thread joins as several ranks. */
+xcclResult_t xcclCommInitRank(xcclComm_t *comm, int nranks, xcclUniqueId id, int rank);
+
+/* Leaves in order. The other ranks may still be finishing their last call. NULL is fine. */
+xcclResult_t xcclCommDestroy(xcclComm_t comm);
+
+/* Ends the communicator now, from any thread: calls in progress on every rank return an error that
+ * names this rank, and the memory is freed once the last call of this process has returned. */
+xcclResult_t xcclCommAbort(xcclComm_t comm);
+
+xcclResult_t xcclCommCount(const xcclComm_t comm, int *count);
+xcclResult_t xcclCommUserRank(const xcclComm_t comm, int *rank);
+
+/* recvbuff[i] on every rank = sum of sendbuff[i] over all ranks, the same bits on every rank.
+ * sendbuff == recvbuff is allowed (in place); a partial overlap is not. This version offers float32
+ * and int32 with xcclSum; int32 wraps around on overflow. */
+xcclResult_t xcclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
+                           xcclDataType_t datatype, xcclRedOp_t op, xcclComm_t comm,
+                           xcclStream_t stream);
+
+/* Between the two, calls only take note of what to do; the outermost xcclGroupEnd does it, all
+ * communicators side by side, and returns the first error. Groups nest. */
+xcclResult_t xcclGroupStart(void);
+xcclResult_t xcclGroupEnd(void);
+
+/* A constant text for a code; never NULL. */
+const char *xcclGetErrorString(xcclResult_t result);
+
+/* The full text of the last error: of comm, or with NULL of the calling thread. "" when there was
+ * none. The text of a thread stays until its next error, that of a communicator until it is freed. */
+const char *xcclGetLastError(const xcclComm_t comm);
+
+xcclResult_t pxcclGetVersion(int *version);
+xcclResult_t pxcclGetUniqueId(xcclUniqueId *id);
+xcclResult_t pxcclCommInitRank(xcclComm_t *comm, int nranks, xcclUniqueId id, int rank);
+xcclResult_t pxcclCommDestroy(xcclComm_t comm);
+xcclResult_t pxcclCommAbort(xcclComm_t comm);
+xcclResult_t pxcclCommCount(const xcclComm_t comm, int *count);
+xcclResult_t pxcclCommUserRank(const xcclComm_t comm, int *rank);
+xcclResult_t pxcclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
+                            xcclDataType_t datatype, xcclRedOp_t op, xcclComm_t comm,
+                            xcclStream_t stream);
+xcclResult_t pxcclGroupStart(void);
+xcclResult_t pxcclGroupEnd(void);
+const char *pxcclGetErrorString(xcclResult_t result);
+const char *pxcclGetLastError(const xcclComm_t comm);
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* An instance and its devices: the interfaces that XCCL_SOCKET_IFNAME and XCCL_SOCKET_FAMILY
+ * choose, with what sysfs says about them. An interface without a card (lo, veth) has no PCI path;
+ * a virtual one without a speed has speed 0. Thread: any, one call at a time for init and finalize.
+ */
+#include "sock_int.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+
+/* In Mbit/s; 0 when the driver does not know (-1, or an error on reading). */
+static uint32_t read_speed(const char *name)
+{
+    char path[128], text[32];
+    long speed;
+    ssize_t got;
+    int fd;
+
+    snprintf(path, sizeof(path), "/sys/class/net/%.15s/speed", name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    got = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    if (got <= 0)
+        return 0;
+    text[got] = 0;
+    speed = strtol(text, NULL, 10);
+    return speed > 0 && speed < INT32_MAX ? (uint32_t)speed : 0;
+}
+
+/* The card's folder in sysfs; a virtio device is one below its card. */
+static void read_pci_path(const char *name, char *path_out, size_t bytes)
+{
+    char path[128], real[PATH_MAX];
+    char *last;
+
+    path_out[0] = 0;
+    snprintf(path, sizeof(path), "/sys/class/net/%.15s/device", name);
+    if (!realpath(path, real))
+        return;
+    last = strrchr(real, '/');
+    if (last && strncmp(last, "/virtio", 7) == 0)
+        *last = 0;
+    if (strlen(real) < bytes)
+        memcpy(path_out, real, strlen(real) + 1);
+}
+
+xcclResult_t sock_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
+{
+    struct xccl_netif ifs[SOCK_DEVICES_MAX];
+    struct sock_ctx *ctx;
+    int count = 0;
+    xcclResult_t rc = xccl_netif_choose(ifs, SOCK_DEVICES_MAX, &count);
+
+    if (rc != xcclSuccess)
+        return rc;
+    ctx = xccl_calloc_aligned(64, sizeof(*ctx));
+    if (!ctx)
+        return xcclSystemError;
+    ctx->log = init->log;
+    ctx->traffic_class = init->trafficClass;
+    ctx->device_count = count;
+    for (int i = 0; i < count; i++) {
+        struct sock_device *device = &ctx->devices[i];
+
+        device->netif = ifs[i];
+        device->speed_mbps = read_speed(ifs[i].name);
+        read_pci_path(ifs[i].name, device->pci_path, sizeof(device->pci_path));
+    }
+    *ctx_out = ctx;
+    return xcclSuccess;
+}
+
+xcclResult_t sock_finalize(xcclNetContext_t ctx)
+{
+    xccl_free(ctx);
+    return xcclSuccess;
+}
+
+xcclResult_t sock_devices(xcclNetContext_t ctx, int *count_out)
+{
+    *count_out = ((struct sock_ctx *)ctx)->device_count;
+    return xcclSuccess;
+}
+
+struct sock_device *sock_device_get(struct sock_ctx *ctx, int dev)
+{
+    if (dev >= 0 && dev < ctx->device_count)
+        return &ctx->devices[dev];
+    xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "device %d of %d", dev, ctx->device_count);
+    return NULL;
+}
+
+xcclResult_t sock_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *props)
+{
+    struct sock_device *device = sock_device_get(ctx, dev);
+    xcclNetProperties_v1 all = {.size = props->size};
+    size_t bytes = props->size < sizeof(all) ? props->size : sizeof(all);
+
+    if (!device)
+        return xcclInvalidArgument;
+    all.name = device->netif.name;
+    all.pciPath = device->pci_path[0] ? device->pci_path : NULL;
+    all.speedMbps = device->speed_mbps;
+    all.port = 1;
+    all.ptrSupport = XCCL_NET_PTR_HOST;
+    all.maxRecvs = 1;
+    all.maxBytes = SOCK_MESSAGE_MAX;
+    all.regIsGlobal = 1;
+    /* The kernel delivers what a send has handed to it. */
+    all.needsProgress = 0;
+    memcpy(props, &all, bytes);
+    return xcclSuccess;
+}
+
+xcclResult_t sock_stats(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats)
+{
+    struct sock_device *device = sock_device_get(ctx, dev);
+    xcclNetStats_v1 all = {.size = stats->size};
+    size_t bytes = stats->size < sizeof(all) ? stats->size : sizeof(all);
+
+    if (!device)
+        return xcclInvalidArgument;
+    all.sendBytes = atomic_load_explicit(&device->send_bytes, memory_order_relaxed);
+    all.recvBytes = atomic_load_explicit(&device->recv_bytes, memory_order_relaxed);
+    all.sendCount = atomic_load_explicit(&device->send_count, memory_order_relaxed);
+    all.recvCount = atomic_load_explicit(&device->recv_count, memory_order_relaxed);
+    all.busyCount = atomic_load_explicit(&device->busy_count, memory_order_relaxed);
+    memcpy(stats, &all, bytes);
+    return xcclSuccess;
+}
+
+const char *sock_last_error(xcclNetContext_t ctx)
+{
+    (void)ctx;
+    return xccl_error_text();
+}

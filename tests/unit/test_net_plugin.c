@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The loader: each reason to refuse a plugin has its text, a list goes on behind a refusal, absent
+ * entries are stubs. The broken plugins are in tests/fixtures. */
+#include "plugin/net_plugin.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "xt.h"
+
+#define FIXTURES XT_BUILD_DIR "/lib/fixtures"
+
+static char lines[16][1100];
+static int line_count;
+
+static void keep_line(enum xccl_log_level level, const char *line)
+{
+    (void)level;
+    if (line_count < 16)
+        snprintf(lines[line_count++], sizeof(lines[0]), "%s", line);
+}
+
+static int lines_with(const char *part)
+{
+    int count = 0;
+
+    for (int i = 0; i < line_count; i++)
+        count += strstr(lines[i], part) != NULL;
+    return count;
+}
+
+static xcclResult_t open_list(const char *list, struct xccl_net **net_out)
+{
+    static const struct xccl_net_open_args args = {
+        .comm_id = 1, .rank = 0, .nranks = 2, .comm_name = "test"};
+
+    xt_setenv("XCCL_NET_PLUGIN", list);
+    xt_setenv("XCCL_DEBUG", "info");
+    xccl_log_set_sink(keep_line);
+    return xccl_net_open(&args, net_out);
+}
+
+/* The list is refused with a text that has part, and a log line says so too. */
+static void refused(const char *list, const char *part)
+{
+    struct xccl_net *net = NULL;
+
+    XT_CHECK_RC(open_list(list, &net), xcclSystemError);
+    XT_CHECK(net == NULL);
+    XT_CHECK_HAS(xccl_error_text(), "no usable network plugin");
+    XT_CHECK_HAS(xccl_error_text(), part);
+    XT_CHECK(lines_with(part) >= 2);
+}
+
+static void copy_file(const char *from, const char *to, mode_t mode)
+{
+    char bytes[4096];
+    ssize_t got;
+    int in = open(from, O_RDONLY | O_CLOEXEC);
+    int out = open(to, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+    XT_CHECK(in >= 0 && out >= 0);
+    while ((got = read(in, bytes, sizeof(bytes))) > 0)
+        XT_CHECK(write(out, bytes, (size_t)got) == got);
+    XT_CHECK_INT(fchmod(out, mode), 0);
+    close(in);
+    close(out);
+}
+
+XT_TEST(a_missing_plugin_is_named_with_the_folders_sought)
+{
+    xt_setenv("XCCL_PLUGIN_PATH", "/no/such/folder");
+    refused("nowhere", "libxccl-net-nowhere.so not found in /no/such/folder");
+}
+
+XT_TEST(a_missing_path_is_named)
+{
+    refused("/no/such/plugin.so", "/no/such/plugin.so refused");
+    XT_CHECK_HAS(xccl_error_text(), "No such file");
+}
+
+XT_TEST(a_file_that_is_no_library_is_refused)
+{
+    char path[512];
+
+    snprintf(path, sizeof(path), "%s/libxccl-net-text.so", xt_tmpdir());
+    copy_file("/proc/self/environ", path, 0644);
+    refused(path, "libxccl-net-text.so refused");
+}
+
+XT_TEST(a_library_without_the_symbol_is_refused)
+{
+    refused(FIXTURES "/libxccl-net-fx-no-symbol.so", "no symbol xcclNetPlugin_v1");
+}
+
+XT_TEST(a_missing_entry_is_named)
+{
+    xt_setenv("XCCL_PLUGIN_PATH", FIXTURES);
+    refused("fx-null-entry", "its entry isend is NULL");
+}
+
+XT_TEST(a_short_table_is_refused)
+{
+    xt_setenv("XCCL_PLUGIN_PATH", FIXTURES);
+    refused("fx-short-table", "contract version 1 needs at least");
+}
+
+XT_TEST(a_name_that_is_a_path_is_refused)
+{
+    xt_setenv("XCCL_PLUGIN_PATH", FIXTURES);
+    refused("fx-bad-name", "its name is not");
+}
+
+XT_TEST(an_init_error_shows_the_plugins_own_text)
+{
+    xt_setenv("XCCL_PLUGIN_PATH", FIXTURES);
+    refused("fx-init-error", "the fixture was told to fail");
+    XT_CHECK_INT(lines_with("fixture at work"), 1);
+}
+
+XT_TEST(a_plugin_without_devices_is_refused)
+{
+    xt_setenv("XCCL_PLUGIN_PATH", FIXTURES);
+    refused("fx-no-device", "finds no device");
+}
+
+XT_TEST(a_world_writable_file_is_refused)
+{
+    char path[512];
+
+    snprintf(path, sizeof(path), "%s/libxccl-net-loose.so", xt_tmpdir());
+    copy_file(FIXTURES "/libxccl-net-fx-minimal.so", path, 0666);
+    refused(path, "world-writable");
+}
+
+XT_TEST(a_world_writable_folder_is_refused)
+{
+    const char *folder = xt_tmpdir();
+    char path[512];
+
+    snprintf(path, sizeof(path), "%s/libxccl-net-loose.so", folder);
+    copy_file(FIXTURES "/libxccl-net-fx-minimal.so", path, 0644);
+    XT_CHECK_INT(chmod(folder, 0777), 0);
+    refused(path, "world-writable");
+    /* The sticky bit keeps others from replacing the file. */
+    XT_CHECK_INT(chmod(folder, 01777), 0);
+    struct xccl_net *net = NULL;
+    XT_OK(open_list(path, &net));
+    xccl_net_close(net);
+}
+
+XT_TEST(all_candidates_are_listed_when_none_is_usable)
+{
+    struct xccl_net *net = NULL;
+
+    xt_setenv("XCCL_PLUGIN_PATH", FIXTURES);
+    XT_CHECK_RC(open_list("fx-no-device, fx-init-error", &net), xcclSystemError);
+    XT_CHECK_HAS(xccl_error_text(), "fx-no-device");
+    XT_CHECK(lines_with("fx-init-error") >= 1);
+}
+
+XT_TEST(a_list_goes_on_behind_a_refusal_and_stubs_fill_the_table)
+{
+    struct xccl_net *net = NULL;
+    xcclNetStats_v1 stats = {.size = sizeof(stats), .sendBytes = 9};
+    xcclNetRequest_t request = &stats;
+    int fd = 5;
+
+    xt_setenv("XCCL_PLUGIN_PATH", "/no/such/folder::" FIXTURES);
+    XT_OK(open_list(" fx-no-symbol ,,fx-minimal,socket", &net));
+    XT_CHECK_TEXT(net->calls.name, "fixture");
+    XT_CHECK_TEXT(net->wire_id, "fixture/xccl1/7");
+    XT_CHECK_INT(net->device_count, 1);
+    XT_CHECK_HAS(net->path, "libxccl-net-fx-minimal.so");
+    XT_CHECK_INT(lines_with("no symbol"), 1);
+    XT_CHECK_INT(lines_with("taken"), 1);
+    XT_OK(net->calls.stats(net->ctx, 0, &stats));
+    XT_CHECK_INT(stats.sendBytes, 0);
+    XT_OK(net->calls.waitFd(NULL, &fd));
+    XT_CHECK_INT(fd, -1);
+    XT_OK(net->calls.iflush(NULL, 0, NULL, NULL, NULL, &request));
+    XT_CHECK(request == NULL);
+    xccl_net_close(net);
+    xccl_net_close(NULL);
+}
+
+XT_TEST(none_allows_one_node_only)
+{
+    struct xccl_net *net = NULL;
+
+    XT_CHECK_RC(open_list("none", &net), xcclInvalidUsage);
+    XT_CHECK_HAS(xccl_error_text(), "one node only");
+}
+
+static void survey_line(void *user, const char *text)
+{
+    (*(int *)user)++;
+    keep_line(XCCL_LOG_INFO, text);
+}
+
+XT_TEST(a_survey_tells_every_candidates_fate)
+{
+    int told = 0;
+
+    xt_setenv("XCCL_PLUGIN_PATH", FIXTURES);
+    xt_setenv("XCCL_NET_PLUGIN", "fx-null-entry,fx-minimal,nowhere,none");
+    XT_OK(xccl_net_survey(survey_line, &told));
+    XT_CHECK_INT(told, 4);
+    XT_CHECK_HAS(lines[0], "isend");
+    XT_CHECK_HAS(lines[1], "taken");
+    XT_CHECK_HAS(lines[2], "not found");
+    XT_CHECK_HAS(lines[3], "one node only");
+}
+
+XT_TEST(the_socket_plugin_is_found_beside_the_program_and_exports_one_symbol)
+{
+    static const char *const hidden[] = {"sock_isend", "xccl_fail", "xccl_tcp_listen"};
+    struct xccl_net *net = NULL;
+
+    xt_setenv("XCCL_SOCKET_IFNAME", "lo");
+    XT_OK(open_list("socket", &net));
+    XT_CHECK_TEXT(net->calls.name, "socket");
+    for (size_t i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++)
+        XT_CHECK(dlsym(net->library, hidden[i]) == NULL);
+    xccl_net_close(net);
+}
