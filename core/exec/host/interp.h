@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The interpreter of steps on host memory: one call moves one slice of one lane, or says that it
+ * cannot move now. Three copies of it, one for each protocol. Thread: the holder of the crank. */
+#ifndef XCCL_EXEC_HOST_INTERP_H
+#define XCCL_EXEC_HOST_INTERP_H
+
+#include "exec/exec.h"
+
+/* 1: something moved; 0: waiting. A message of another call: 0, run->rc and run->bad_link are set.
+ */
+int xccl_interp_lines(struct xccl_run *run, struct xccl_run_lane *lane);
+int xccl_interp_small(struct xccl_run *run, struct xccl_run_lane *lane);
+int xccl_interp_slices(struct xccl_run *run, struct xccl_run_lane *lane);
+
+#endif

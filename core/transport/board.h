@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A rank's board line in shared memory: which call it is in. Written at the start of every call by
+ * its owner with plain-cost stores, read by the others of the host only when they have waited for a
+ * while. It finds what slots cannot: two ranks that made different calls and so wait on different
+ * slots.
+ *
+ * word decides alone and is one store: sequence number << 32 | low half of the call's flag words.
+ * The rest, for error texts, lies behind a version that is odd while it is being written. */
+#ifndef XCCL_TRANSPORT_BOARD_H
+#define XCCL_TRANSPORT_BOARD_H
+
+#include <assert.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+struct xccl_board {
+    alignas(128) _Atomic uint64_t word;
+    _Atomic uint32_t version;
+    _Atomic uint32_t calls; /* collective << 16 | type << 8 | operator */
+    _Atomic uint64_t seq, count;
+    _Atomic uint32_t outside; /* 1: between calls; 2: has left the communicator */
+};
+static_assert(sizeof(struct xccl_board) == 128, "one rank, one pair of lines");
+
+/* What a rank calls, as its board tells it. */
+struct xccl_board_call {
+    uint64_t seq, count;
+    uint32_t coll, type, op;
+};
+
+static inline void xccl_board_write(struct xccl_board *board, const struct xccl_board_call *call,
+                                    uint32_t flag_low)
+{
+    uint32_t version = atomic_load_explicit(&board->version, memory_order_relaxed);
+
+    atomic_store_explicit(&board->version, version + 1, memory_order_relaxed);
+    /* Release fence and stores: a reader that sees a new field sees the odd version too. */
+    atomic_thread_fence(memory_order_release);
+    atomic_store_explicit(&board->seq, call->seq, memory_order_relaxed);
+    atomic_store_explicit(&board->count, call->count, memory_order_relaxed);
+    atomic_store_explicit(&board->calls, call->coll << 16 | call->type << 8 | call->op,
+                          memory_order_relaxed);
+    atomic_store_explicit(&board->outside, 0, memory_order_relaxed);
+    /* Release: the fields before the even version, and both before word. Pairs with board_read().
+     */
+    atomic_store_explicit(&board->version, version + 2, memory_order_release);
+    atomic_store_explicit(&board->word, call->seq << 32 | flag_low, memory_order_release);
+}
+
+/* 1 with a consistent copy; 0 when the owner was writing all along. */
+static inline int xccl_board_read(const struct xccl_board *board, struct xccl_board_call *call_out)
+{
+    for (int tries = 0; tries < 1000; tries++) {
+        /* Acquire: fields after the version. Pairs with xccl_board_write(). */
+        uint32_t before = atomic_load_explicit(&board->version, memory_order_acquire);
+        uint32_t calls = atomic_load_explicit(&board->calls, memory_order_relaxed);
+
+        call_out->seq = atomic_load_explicit(&board->seq, memory_order_relaxed);
+        call_out->count = atomic_load_explicit(&board->count, memory_order_relaxed);
+        call_out->coll = calls >> 16;
+        call_out->type = calls >> 8 & 255;
+        call_out->op = calls & 255;
+        atomic_thread_fence(memory_order_acquire);
+        if (!(before & 1) && before == atomic_load_explicit(&board->version, memory_order_relaxed))
+            return 1;
+    }
+    return 0;
+}
+
+#endif
