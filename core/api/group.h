@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Groups: between xcclGroupStart and the outermost xcclGroupEnd a thread's calls are only noted. At
+ * the end joins come first, then the operations, all communicators side by side and each in its own
+ * order, then the leaves. Outside a group an entry is executed at once. Thread: each has groups of
+ * its own. */
+#ifndef XCCL_API_GROUP_H
+#define XCCL_API_GROUP_H
+
+#include "comm/comm.h"
+
+enum xccl_group_kind { XCCL_ENTRY_CALL, XCCL_ENTRY_INIT, XCCL_ENTRY_DESTROY };
+
+struct xccl_group_entry {
+    enum xccl_group_kind kind;
+    int nranks, rank; /* INIT */
+    xcclComm_t *comm_out; /* INIT */
+    struct xccl_task task; /* CALL; DESTROY: its comm */
+    xcclUniqueId id; /* INIT */
+};
+
+/* Notes the entry, or executes it when no group is open. */
+xcclResult_t xccl_group_add(const struct xccl_group_entry *entry);
+/* A call inside a group was wrong: the whole group will not be executed. Returns rc. */
+xcclResult_t xccl_group_reject(xcclResult_t rc);
+
+#endif

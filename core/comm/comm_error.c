@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The first error of a communicator wins: it is stored once, polled by every wait, told to the
+ * other ranks by the control plane, and returned by every later call. Thread: any. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "comm/control.h"
+
+int xccl_comm_set_error(struct xcclComm *comm, xcclResult_t rc, const char *text)
+{
+    int first;
+
+    pthread_mutex_lock(&comm->error_lock);
+    first = atomic_load_explicit(&comm->error, memory_order_relaxed) == xcclSuccess;
+    if (first) {
+        snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
+        /* Release: the text before the word. Pairs with xccl_comm_error(). */
+        atomic_store_explicit(&comm->error, (uint32_t)rc, memory_order_release);
+    }
+    pthread_mutex_unlock(&comm->error_lock);
+    if (first)
+        xccl_log(XCCL_LOG_ERROR, "%s", text);
+    return first;
+}
+
+xcclResult_t xccl_comm_error(struct xcclComm *comm)
+{
+    /* Acquire: pairs with xccl_comm_set_error(); the text does not change afterwards. */
+    uint32_t rc = atomic_load_explicit(&comm->error, memory_order_acquire);
+
+    if (__builtin_expect(rc != xcclSuccess, 0))
+        xccl_error_set_text(comm->error_text);
+    return (xcclResult_t)rc;
+}
+
+xcclResult_t xccl_comm_fail(struct xcclComm *comm, xcclResult_t rc, int culprit, const char *fmt,
+                            ...)
+{
+    struct xccl_notice notice = {.rc = (uint32_t)rc, .origin = comm->rank, .culprit = culprit};
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(notice.text, sizeof notice.text, fmt, args);
+    va_end(args);
+    if (xccl_comm_set_error(comm, rc, notice.text) && comm->control)
+        xccl_control_tell(comm->control, &notice);
+    return xccl_comm_error(comm);
+}
+
+void xccl_comm_name_rank(const struct xcclComm *comm, int rank, char *text_out, size_t bytes)
+{
+    const struct xccl_peer *peer = &comm->peers[rank];
+
+    snprintf(text_out, bytes, "rank %d (host %s, pid %u)", rank, peer->host, peer->pid);
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Between comm.c and comm_init.c. */
+#ifndef XCCL_COMM_COMM_INT_H
+#define XCCL_COMM_COMM_INT_H
+
+#include "comm/comm.h"
+
+/* Runs all phases on a zeroed communicator with rank, nranks, id and error_lock set; frees it on
+ * failure. */
+xcclResult_t xccl_comm_init(struct xcclComm *comm, const struct xccl_job *job);
+/* Undoes all phases and frees. */
+void xccl_comm_undo_all(struct xcclComm *comm);
+
+#endif

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Init: the network plugin and its connections, then the schedules bound to links. Connections
+ * needed: the ring's where a neighbour is on another host (or shared memory is off), and one each
+ * way between all pairs that share no memory when there are few ranks. All are made at once and
+ * none waits for another, so no order of ranks can block. Thread: the joining one. */
+#include <assert.h>
+#include <poll.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "base/wire.h"
+#include "comm/comm.h"
+
+#define WIRE_TEXT_BYTES 320
+#define CONNECT_NAP_MS  1
+#define LOCAL_COPY_MAX  (1u << 30) /* a communicator of one rank: slices are memory copies */
+
+/* Everything that links own. The mesh is indexed by peer. */
+struct xccl_comm_links {
+    struct xccl_net_link *ring_send, *ring_recv;
+    struct xccl_net_link **mesh_send, **mesh_recv;
+    int nranks;
+    struct xccl_link *shm_links; /* views on shared memory, taken one after the other */
+    uint32_t shm_used, shm_room;
+    struct xccl_binding *bindings[XCCL_ALGO_COUNT * XCCL_PROTO_COUNT];
+    int binding_count;
+};
+
+/* One rank's part of the exchange before connecting. */
+struct offer {
+    uint32_t rc;
+    char wire_id[XCCL_WIRE_ID_BYTES];
+    char text[WIRE_TEXT_BYTES];
+    xcclNetHandle_t ring, mesh[XCCL_NET_MESH_MAX];
+};
+
+#define OFFER_WIRE_BYTES                                                                           \
+    (4 + XCCL_WIRE_ID_BYTES + WIRE_TEXT_BYTES + XCCL_NET_HANDLE_BYTES * (1 + XCCL_NET_MESH_MAX))
+
+static void put_offer(const struct offer *offer, uint8_t *part)
+{
+    struct xccl_wire wire = xccl_wire_over(part, OFFER_WIRE_BYTES);
+
+    xccl_wire_put_u32(&wire, offer->rc);
+    xccl_wire_put(&wire, offer->wire_id, sizeof offer->wire_id);
+    xccl_wire_put(&wire, offer->text, sizeof offer->text);
+    xccl_wire_put(&wire, &offer->ring, sizeof offer->ring);
+    xccl_wire_put(&wire, offer->mesh, sizeof offer->mesh);
+}
+
+static void get_offer(uint8_t *part, struct offer *offer)
+{
+    struct xccl_wire wire = xccl_wire_over(part, OFFER_WIRE_BYTES);
+
+    offer->rc = xccl_wire_get_u32(&wire);
+    xccl_wire_get(&wire, offer->wire_id, sizeof offer->wire_id);
+    xccl_wire_get(&wire, offer->text, sizeof offer->text);
+    xccl_wire_get(&wire, &offer->ring, sizeof offer->ring);
+    xccl_wire_get(&wire, offer->mesh, sizeof offer->mesh);
+    offer->wire_id[sizeof offer->wire_id - 1] = 0;
+    offer->text[sizeof offer->text - 1] = 0;
+}
+
+static int is_local(const struct xcclComm *comm, int rank)
+{
+    return rank == comm->rank || (comm->shm && xccl_shm_index_of(comm->shm, rank) >= 0);
+}
+
+static int any_remote(const struct xcclComm *comm)
+{
+    for (int i = 0; i < comm->nranks; i++)
+        if (!is_local(comm, i))
+            return 1;
+    return 0;
+}
+
+static int neighbour(const struct xcclComm *comm, int distance)
+{
+    return (comm->rank + distance + comm->nranks) % comm->nranks;
+}
+
+/* Opens the plugin and listens for everybody who will connect. */
+static xcclResult_t make_offer(struct xccl_init *init, struct offer *offer)
+{
+    struct xcclComm *comm = init->comm;
+    struct xccl_net_open_args args = {.rank = comm->rank, .nranks = comm->nranks, .comm_name = ""};
+    xcclResult_t rc;
+
+    memcpy(&args.comm_id, comm->id, sizeof args.comm_id);
+    rc = xccl_net_open(&args, &comm->net);
+    if (rc)
+        return rc;
+    memcpy(offer->wire_id, comm->net->wire_id, sizeof offer->wire_id);
+    if (!is_local(comm, neighbour(comm, -1)))
+        rc = xccl_net_link_listen(comm->net, 0, neighbour(comm, -1), XCCL_NET_SLOT_BYTES,
+                                  &offer->ring, &comm->links->ring_recv);
+    for (int i = 0; i < comm->nranks && comm->nranks <= XCCL_NET_MESH_MAX && !rc; i++)
+        if (!is_local(comm, i))
+            rc = xccl_net_link_listen(comm->net, 0, i, XCCL_NET_SLOT_BYTES, &offer->mesh[i],
+                                      &comm->links->mesh_recv[i]);
+    return rc;
+}
+
+/* All plugins up, and the same everywhere? The error names rank and reason on every rank. */
+static xcclResult_t judge_offers(const struct xcclComm *comm, uint8_t *parts, struct offer *offer)
+{
+    char first[XCCL_WIRE_ID_BYTES] = "";
+    int first_rank = 0;
+
+    for (int i = 0; i < comm->nranks; i++) {
+        get_offer(parts + (size_t)i * OFFER_WIRE_BYTES, offer);
+        if (offer->rc)
+            return i == comm->rank ? (xcclResult_t)offer->rc
+                                   : xccl_fail(xcclRemoteError, 0, NULL, "rank %d on host %s: %s",
+                                               i, comm->peers[i].host, offer->text);
+        if (!offer->wire_id[0])
+            continue; /* all its peers share its memory */
+        if (!first[0]) {
+            memcpy(first, offer->wire_id, sizeof first);
+            first_rank = i;
+        } else if (strcmp(first, offer->wire_id) != 0) {
+            return xccl_fail(xcclInvalidUsage, 0,
+                             "set XCCL_NET_PLUGIN alike and install the same "
+                             "plugins on all hosts",
+                             "rank %d on host %s has network plugin %s, "
+                             "rank %d on host %s has %s",
+                             first_rank, comm->peers[first_rank].host, first, i,
+                             comm->peers[i].host, offer->wire_id);
+        }
+    }
+    return xcclSuccess;
+}
+
+static xcclResult_t make_senders(struct xcclComm *comm, uint8_t *parts, struct offer *offer)
+{
+    struct xccl_comm_links *links = comm->links;
+    xcclResult_t rc = xcclSuccess;
+
+    for (int i = 0; i < comm->nranks && !rc; i++) {
+        if (is_local(comm, i))
+            continue;
+        get_offer(parts + (size_t)i * OFFER_WIRE_BYTES, offer);
+        if (i == neighbour(comm, 1))
+            rc = xccl_net_link_create_send(comm->net, 0, i, XCCL_NET_SLOT_BYTES, &offer->ring,
+                                           &links->ring_send);
+        if (!rc && comm->nranks <= XCCL_NET_MESH_MAX)
+            rc = xccl_net_link_create_send(comm->net, 0, i, XCCL_NET_SLOT_BYTES,
+                                           &offer->mesh[comm->rank], &links->mesh_send[i]);
+    }
+    return rc;
+}
+
+/* Moves one end on; counts it when it is not up yet. */
+static xcclResult_t connect_one(const struct xcclComm *comm, struct xccl_net_link *link, int *left)
+{
+    char name[128];
+    int done = 0;
+    xcclResult_t rc;
+
+    if (!link)
+        return xcclSuccess;
+    rc = xccl_net_link_connect_step(link, &done);
+    *left += !done;
+    if (!rc)
+        return rc;
+    xccl_comm_name_rank(comm, xccl_net_link_peer(link), name, sizeof name);
+    xccl_log(XCCL_LOG_WARN, "cannot connect to %s", name);
+    return rc;
+}
+
+static xcclResult_t connect_all(struct xccl_init *init)
+{
+    struct xcclComm *comm = init->comm;
+    struct xccl_comm_links *links = comm->links;
+
+    for (;;) {
+        int left = 0;
+        xcclResult_t rc = connect_one(comm, links->ring_send, &left);
+
+        if (!rc)
+            rc = connect_one(comm, links->ring_recv, &left);
+        for (int i = 0; i < comm->nranks && !rc; i++) {
+            rc = connect_one(comm, links->mesh_send[i], &left);
+            if (!rc)
+                rc = connect_one(comm, links->mesh_recv[i], &left);
+        }
+        if (rc || !left)
+            return rc;
+        if (xccl_limit_passed(&init->limit))
+            return xccl_fail(xcclTimeout, 0,
+                             "check that the hosts reach each other's addresses, or "
+                             "raise XCCL_TIMEOUT_INIT_S",
+                             "rank %d still waits for %d network "
+                             "connections of plugin %s",
+                             comm->rank, left, comm->net->wire_id);
+        poll(NULL, 0, CONNECT_NAP_MS);
+    }
+}
+
+static xcclResult_t create_links(struct xcclComm *comm)
+{
+    struct xccl_comm_links *links = xccl_calloc(1, sizeof *links);
+    size_t n = (size_t)comm->nranks;
+
+    if (!links)
+        return xcclSystemError;
+    comm->links = links;
+    links->nranks = comm->nranks;
+    links->mesh_send = xccl_calloc(n, sizeof(void *));
+    links->mesh_recv = xccl_calloc(n, sizeof(void *));
+    links->shm_room = (uint32_t)(XCCL_PROTO_COUNT * n + 2);
+    links->shm_links = xccl_calloc_aligned(64, links->shm_room * sizeof *links->shm_links);
+    if (!links->mesh_send || !links->mesh_recv || !links->shm_links)
+        return xcclSystemError;
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_init_net(struct xccl_init *init)
+{
+    struct xcclComm *comm = init->comm;
+    struct offer *offer = xccl_calloc(1, sizeof *offer);
+    uint8_t *parts = xccl_calloc((size_t)comm->nranks, OFFER_WIRE_BYTES);
+    xcclResult_t rc = create_links(comm);
+
+    if (!offer || !parts)
+        rc = xcclSystemError;
+    if (rc)
+        goto out;
+    if (any_remote(comm))
+        offer->rc = (uint32_t)make_offer(init, offer);
+    if (offer->rc)
+        memcpy(offer->text, xccl_error_text(), strnlen(xccl_error_text(), sizeof offer->text - 1));
+    put_offer(offer, parts + (size_t)comm->rank * OFFER_WIRE_BYTES);
+    rc = xccl_bootstrap_allgather(init->boot, parts, OFFER_WIRE_BYTES, &init->limit);
+    if (!rc)
+        rc = judge_offers(comm, parts, offer);
+    if (!rc)
+        rc = make_senders(comm, parts, offer);
+    if (!rc)
+        rc = connect_all(init);
+out:
+    xccl_free(parts);
+    xccl_free(offer);
+    return rc;
+}
+
+void xccl_comm_links_destroy(struct xccl_comm_links *links)
+{
+    if (!links)
+        return;
+    for (int i = 0; i < links->binding_count; i++)
+        xccl_binding_destroy(links->bindings[i]);
+    xccl_net_link_destroy(links->ring_send);
+    xccl_net_link_destroy(links->ring_recv);
+    for (int i = 0; i < links->nranks && links->mesh_send && links->mesh_recv; i++) {
+        xccl_net_link_destroy(links->mesh_send[i]);
+        xccl_net_link_destroy(links->mesh_recv[i]);
+    }
+    xccl_free(links->mesh_send);
+    xccl_free(links->mesh_recv);
+    xccl_free(links->shm_links);
+    xccl_free(links);
+}
+
+/* The end of a link over shared memory that a connection names. */
+static struct xccl_link *bind_shm(struct xcclComm *comm, const struct xccl_schedule_conn *conn,
+                                  enum xccl_proto proto)
+{
+    struct xccl_link *link = &comm->links->shm_links[comm->links->shm_used++];
+    int index = xccl_shm_index_of(comm->shm, conn->peer);
+
+    if (conn->kind == XCCL_CONN_MULTICAST && conn->dir == XCCL_CONN_SEND)
+        xccl_shm_multicast_send(comm->shm, proto, link);
+    else if (conn->kind == XCCL_CONN_MULTICAST)
+        xccl_shm_multicast_recv(comm->shm, proto, index, link);
+    else if (conn->dir == XCCL_CONN_SEND)
+        xccl_shm_ring_send(comm->shm, index, link);
+    else
+        xccl_shm_ring_recv(comm->shm, index, link);
+    return link;
+}
+
+static struct xccl_net_link *net_of(const struct xcclComm *comm, enum xccl_algo algo,
+                                    const struct xccl_schedule_conn *conn)
+{
+    const struct xccl_comm_links *links = comm->links;
+
+    if (algo == XCCL_ALGO_RING)
+        return conn->dir == XCCL_CONN_SEND ? links->ring_send : links->ring_recv;
+    return conn->dir == XCCL_CONN_SEND ? links->mesh_send[conn->peer]
+                                       : links->mesh_recv[conn->peer];
+}
+
+static void bind_conns(struct xcclComm *comm, struct xccl_binding *binding, enum xccl_algo algo)
+{
+    const struct xccl_schedule *schedule = binding->schedule;
+
+    binding->slot_bytes = LOCAL_COPY_MAX;
+    for (uint16_t i = 0; i < schedule->nconns; i++) {
+        const struct xccl_schedule_conn *conn = &schedule->conns[i];
+
+        if (is_local(comm, conn->peer)) {
+            binding->links[i] = bind_shm(comm, conn, binding->proto);
+        } else {
+            binding->nets[i] = net_of(comm, algo, conn);
+            binding->links[i] = xccl_net_link_view(binding->nets[i]);
+            binding->net_conns[binding->net_count++] = i;
+        }
+        assert(binding->links[i]->nslots >= schedule->minslots);
+        if (binding->links[i]->slot_bytes < binding->slot_bytes)
+            binding->slot_bytes = binding->links[i]->slot_bytes;
+    }
+}
+
+static xcclResult_t bind_schedule(struct xcclComm *comm, enum xccl_algo algo, enum xccl_proto proto,
+                                  const uint8_t *multicast)
+{
+    struct xccl_schedule *schedule;
+    struct xccl_binding *binding;
+    xcclResult_t rc;
+
+    if (algo == XCCL_ALGO_RING)
+        rc = xccl_gen_ring(comm->nranks, comm->rank, &schedule);
+    else
+        rc = xccl_gen_oneshot(comm->nranks, comm->rank, multicast, &schedule);
+    if (rc)
+        return rc;
+    rc = xccl_schedule_check(schedule);
+    if (rc) {
+        xccl_schedule_destroy(schedule);
+        return rc;
+    }
+    rc = xccl_binding_create(schedule, proto, &binding);
+    if (rc)
+        return rc;
+    comm->links->bindings[comm->links->binding_count++] = binding;
+    bind_conns(comm, binding, algo);
+    comm->planner.bindings[algo][proto] = binding;
+    return xcclSuccess;
+}
+
+/* Slices have one size on a ring whose links differ, and it must be the same on all ranks. */
+static xcclResult_t agree_on_slices(struct xccl_init *init)
+{
+    struct xcclComm *comm = init->comm;
+    uint8_t *parts = xccl_calloc((size_t)comm->nranks, 8);
+    struct xccl_binding *(*bindings)[XCCL_PROTO_COUNT] = comm->planner.bindings;
+    uint32_t least[2] = {UINT32_MAX, UINT32_MAX};
+    struct xccl_wire wire;
+    xcclResult_t rc;
+
+    if (!parts)
+        return xcclSystemError;
+    wire = xccl_wire_over(parts + (size_t)comm->rank * 8, 8);
+    for (int algo = XCCL_ALGO_ONESHOT; algo <= XCCL_ALGO_RING; algo++) {
+        const struct xccl_binding *binding = bindings[algo][XCCL_PROTO_SLICES];
+
+        xccl_wire_put_u32(&wire, binding ? binding->slot_bytes : UINT32_MAX);
+    }
+    rc = xccl_bootstrap_allgather(init->boot, parts, 8, &init->limit);
+    wire = xccl_wire_over(parts, (size_t)comm->nranks * 8);
+    for (int i = 0; i < 2 * comm->nranks && !rc; i++) {
+        uint32_t bytes = xccl_wire_get_u32(&wire);
+
+        if (bytes < least[i & 1])
+            least[i & 1] = bytes;
+    }
+    for (int algo = XCCL_ALGO_ONESHOT; algo <= XCCL_ALGO_RING && !rc; algo++)
+        if (bindings[algo][XCCL_PROTO_SLICES])
+            bindings[algo][XCCL_PROTO_SLICES]->slot_bytes = least[algo - XCCL_ALGO_ONESHOT];
+    xccl_free(parts);
+    return rc;
+}
+
+xcclResult_t xccl_init_bindings(struct xccl_init *init)
+{
+    struct xcclComm *comm = init->comm;
+    int mesh = comm->nranks <= (any_remote(comm) ? XCCL_NET_MESH_MAX : XCCL_ONESHOT_MAX_RANKS);
+    uint8_t *multicast = xccl_calloc((size_t)comm->nranks, 1);
+    xcclResult_t rc = xcclSystemError;
+
+    if (!multicast)
+        return rc;
+    for (int i = 0; i < comm->nranks; i++)
+        multicast[i] = (uint8_t)is_local(comm, i);
+    rc = xccl_planner_init(&comm->planner);
+    comm->planner.nranks = comm->nranks;
+    comm->planner.forced = (enum xccl_algo)xccl_param_int(XCCL_P_ALGO);
+    for (int proto = 0; proto < XCCL_PROTO_COUNT && mesh && !rc; proto++)
+        if (proto == XCCL_PROTO_SLICES || (!any_remote(comm) && comm->nranks > 1))
+            rc = bind_schedule(comm, XCCL_ALGO_ONESHOT, (enum xccl_proto)proto, multicast);
+    if (!rc)
+        rc = bind_schedule(comm, XCCL_ALGO_RING, XCCL_PROTO_SLICES, multicast);
+    if (!rc && !mesh && comm->planner.forced == XCCL_ALGO_ONESHOT)
+        rc = xccl_fail(xcclInvalidUsage, 0, "use XCCL_ALGO=ring or auto",
+                       "XCCL_ALGO=oneshot does not serve %d ranks on these links", comm->nranks);
+    if (!rc)
+        rc = agree_on_slices(init);
+    xccl_free(multicast);
+    return rc;
+}

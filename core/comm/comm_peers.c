@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Init: what the ranks tell each other first, and which of them share this host's memory.
+ * Thread: the joining one. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/os.h"
+#include "base/param.h"
+#include "base/wire.h"
+#include "comm/comm.h"
+
+#define PEER_WIRE_BYTES 256
+#define UNIX_NAME_BYTES 107
+#define FETCH_MS        5000
+
+static void put_unix_name(struct xccl_wire *wire, const struct xccl_addr *addr)
+{
+    size_t bytes = addr->bytes - offsetof(struct sockaddr_un, sun_path);
+    uint8_t room[UNIX_NAME_BYTES] = {0};
+
+    memcpy(room, addr->sa.un.sun_path, bytes);
+    xccl_wire_put_u8(wire, (uint8_t)bytes);
+    xccl_wire_put(wire, room, sizeof room);
+}
+
+static void get_unix_name(struct xccl_wire *wire, struct xccl_addr *addr_out)
+{
+    size_t bytes = xccl_wire_get_u8(wire);
+
+    memset(addr_out, 0, sizeof *addr_out);
+    addr_out->sa.un.sun_family = AF_UNIX;
+    xccl_wire_get(wire, addr_out->sa.un.sun_path, UNIX_NAME_BYTES);
+    if (bytes > UNIX_NAME_BYTES)
+        wire->bad = 1;
+    else
+        addr_out->bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + bytes);
+}
+
+static void encode_peer(const struct xccl_peer *peer, uint8_t *part)
+{
+    struct xccl_wire wire = xccl_wire_over(part, PEER_WIRE_BYTES);
+
+    xccl_wire_put_u64(&wire, peer->host_hash);
+    xccl_wire_put(&wire, peer->host, sizeof peer->host);
+    xccl_wire_put_u32(&wire, peer->pid);
+    xccl_wire_put_u32(&wire, peer->cores);
+    xccl_wire_put_u32(&wire, peer->version);
+    xccl_wire_put_u32(&wire, peer->algo);
+    xccl_wire_put_u32(&wire, peer->shm);
+    xccl_wire_put_u64(&wire, peer->buffer_bytes);
+    put_unix_name(&wire, &peer->unix_addr);
+}
+
+static int decode_peer(uint8_t *part, struct xccl_peer *peer)
+{
+    struct xccl_wire wire = xccl_wire_over(part, PEER_WIRE_BYTES);
+
+    peer->host_hash = xccl_wire_get_u64(&wire);
+    xccl_wire_get(&wire, peer->host, sizeof peer->host);
+    peer->host[sizeof peer->host - 1] = 0;
+    peer->pid = xccl_wire_get_u32(&wire);
+    peer->cores = xccl_wire_get_u32(&wire);
+    peer->version = xccl_wire_get_u32(&wire);
+    peer->algo = xccl_wire_get_u32(&wire);
+    peer->shm = xccl_wire_get_u32(&wire);
+    peer->buffer_bytes = xccl_wire_get_u64(&wire);
+    get_unix_name(&wire, &peer->unix_addr);
+    return !wire.bad && peer->shm <= 1 && peer->algo < XCCL_ALGO_COUNT;
+}
+
+static xcclResult_t describe_self(struct xccl_init *init, struct xccl_peer *self)
+{
+    xcclResult_t rc = xccl_shm_new_addr(&init->unix_addr);
+
+    if (rc)
+        return rc;
+    self->host_hash = xccl_os_host_hash();
+    snprintf(self->host, sizeof self->host, "%s", xccl_os_hostname());
+    self->pid = (uint32_t)getpid();
+    self->cores = (uint32_t)xccl_os_cores();
+    self->version = XCCL_VERSION_CODE;
+    self->algo = (uint32_t)xccl_param_int(XCCL_P_ALGO);
+    self->shm = !xccl_param_int(XCCL_P_SHM_DISABLE);
+    self->buffer_bytes = (uint64_t)xccl_param_int(XCCL_P_BUFFER_BYTES);
+    self->unix_addr = init->unix_addr;
+    return xcclSuccess;
+}
+
+/* Ranks on this rank's host, and the cores that the least lucky of them may use. */
+static void choose_wait(struct xcclComm *comm)
+{
+    const struct xccl_peer *self = &comm->peers[comm->rank];
+    int ranks = 0, cores = (int)self->cores;
+
+    for (int i = 0; i < comm->nranks; i++) {
+        if (comm->peers[i].host_hash != self->host_hash)
+            continue;
+        ranks++;
+        if ((int)comm->peers[i].cores < cores)
+            cores = (int)comm->peers[i].cores;
+    }
+    comm->policy = xccl_wait_policy_for(ranks, cores);
+}
+
+static xcclResult_t check_peers(const struct xcclComm *comm)
+{
+    const struct xccl_peer *self = &comm->peers[comm->rank];
+
+    for (int i = 0; i < comm->nranks; i++) {
+        const struct xccl_peer *peer = &comm->peers[i];
+
+        if (peer->version != self->version)
+            return xccl_fail(xcclInvalidUsage, 0, "install the same version everywhere",
+                             "rank %d on host %s runs XCCL %u, rank %d runs %u", i, peer->host,
+                             peer->version, comm->rank, self->version);
+        if (peer->algo != self->algo)
+            return xccl_fail(xcclInvalidUsage, 0, "set XCCL_ALGO alike on all ranks",
+                             "rank %d on host %s has XCCL_ALGO=%s, rank %d has %s", i, peer->host,
+                             xccl_algo_name((enum xccl_algo)peer->algo), comm->rank,
+                             xccl_algo_name((enum xccl_algo)self->algo));
+    }
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_init_peers(struct xccl_init *init)
+{
+    struct xcclComm *comm = init->comm;
+    uint8_t *parts = xccl_calloc((size_t)comm->nranks, PEER_WIRE_BYTES);
+    xcclResult_t rc = xcclSystemError;
+
+    comm->peers = xccl_calloc((size_t)comm->nranks, sizeof *comm->peers);
+    if (!parts || !comm->peers)
+        goto out;
+    rc = describe_self(init, &comm->peers[comm->rank]);
+    if (rc)
+        goto out;
+    encode_peer(&comm->peers[comm->rank], parts + (size_t)comm->rank * PEER_WIRE_BYTES);
+    rc = xccl_bootstrap_allgather(init->boot, parts, PEER_WIRE_BYTES, &init->limit);
+    if (rc)
+        goto out;
+    for (int i = 0; i < comm->nranks && !rc; i++)
+        if (!decode_peer(parts + (size_t)i * PEER_WIRE_BYTES, &comm->peers[i]))
+            rc = xccl_fail(xcclRemoteError, 0, "install the same version everywhere",
+                           "rank %d described itself in a way that is not understood", i);
+    if (rc)
+        goto out;
+    rc = check_peers(comm);
+    choose_wait(comm);
+out:
+    xccl_free(parts);
+    return rc;
+}
+
+/* 1 when ranks a and b may try shared memory. */
+static int same_host(const struct xcclComm *comm, int a, int b)
+{
+    return comm->peers[a].shm && comm->peers[b].shm &&
+           comm->peers[a].host_hash == comm->peers[b].host_hash;
+}
+
+/* Makes the own segment; tries to get those of the others. got[i]: rank i's was mapped. */
+static xcclResult_t try_segments(struct xccl_init *init, const int *locals, int nlocal,
+                                 uint8_t *got)
+{
+    struct xcclComm *comm = init->comm;
+    struct xccl_shm_args args = {.nlocal = nlocal,
+                                 .local_ranks = locals,
+                                 .rank = comm->rank,
+                                 .nranks = comm->nranks,
+                                 .loop = comm->loop,
+                                 .addr = init->unix_addr};
+    uint64_t budget = comm->peers[comm->rank].buffer_bytes;
+    xcclResult_t rc;
+
+    for (int i = 0; i < nlocal; i++) {
+        if (locals[i] == comm->rank)
+            args.local_index = i;
+        if (comm->peers[locals[i]].buffer_bytes < budget)
+            budget = comm->peers[locals[i]].buffer_bytes;
+    }
+    args.slice_bytes = xccl_shm_slice_bytes(nlocal, budget);
+    memcpy(args.comm_id, init->job.comm_id, sizeof args.comm_id);
+    xccl_bootstrap_derive_key(init->boot, "shm", args.key);
+    rc = xccl_shm_create(&args, &comm->shm);
+    if (rc)
+        return rc;
+    rc = xccl_bootstrap_allgather(init->boot, NULL, 0, &init->limit); /* all are listening */
+    if (rc)
+        return rc;
+    for (int i = 0; i < nlocal; i++) {
+        struct xccl_limit limit = xccl_limit_ms(FETCH_MS, NULL);
+        const struct xccl_addr *addr = &comm->peers[locals[i]].unix_addr;
+
+        rc = xccl_shm_fetch(comm->shm, i, addr, &limit);
+        got[locals[i]] = rc == xcclSuccess;
+        if (rc)
+            xccl_log(XCCL_LOG_WARN, "no shared memory with rank %d: %s", locals[i],
+                     xccl_error_text());
+    }
+    return xcclSuccess;
+}
+
+/* Shared memory is used by all ranks of a host or by none, so that all choose alike. */
+static int all_got(const struct xcclComm *comm, const uint8_t *matrix, const int *locals,
+                   int nlocal)
+{
+    for (int a = 0; a < nlocal; a++)
+        for (int b = 0; b < nlocal; b++)
+            if (!matrix[(size_t)locals[a] * (size_t)comm->nranks + (size_t)locals[b]])
+                return 0;
+    return 1;
+}
+
+xcclResult_t xccl_init_shm(struct xccl_init *init)
+{
+    struct xcclComm *comm = init->comm;
+    size_t nranks = (size_t)comm->nranks;
+    int *locals = xccl_calloc(nranks, sizeof *locals), nlocal = 0;
+    uint8_t *matrix = xccl_calloc(nranks, nranks);
+    xcclResult_t rc = xcclSystemError;
+
+    if (!locals || !matrix)
+        goto out;
+    for (int i = 0; i < comm->nranks; i++)
+        if (i == comm->rank || same_host(comm, comm->rank, i))
+            locals[nlocal++] = i;
+    if (nlocal > 1)
+        rc = try_segments(init, locals, nlocal, matrix + (size_t)comm->rank * nranks);
+    else
+        rc = xccl_bootstrap_allgather(init->boot, NULL, 0, &init->limit);
+    if (rc)
+        goto out;
+    rc = xccl_bootstrap_allgather(init->boot, matrix, nranks, &init->limit);
+    if (rc)
+        goto out;
+    if (nlocal > 1 && !all_got(comm, matrix, locals, nlocal)) {
+        xccl_shm_destroy(comm->shm);
+        comm->shm = NULL;
+    }
+    if (comm->shm)
+        xccl_shm_seal(comm->shm);
+out:
+    xccl_free(matrix);
+    xccl_free(locals);
+    return rc;
+}

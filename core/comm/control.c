@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Frames on a ring connection, both ways alike:
+ *
+ *   HEARTBEAT  u32 low half of the number of the sender's current call, u32 flags (0)
+ *   NOTICE     u32 result, i32 origin, i32 culprit, text: forwarded by whoever did not know yet
+ *   GOODBYE    u64 number of the sender's last call; then FINAL
+ *
+ * Anything else, or a frame of a wrong size, is an error of the peer. Thread: see control.h. */
+#include "comm/control.h"
+
+#include <stdio.h>
+#include <sys/epoll.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "base/wire.h"
+
+enum { FRAME_HEARTBEAT = 0x20, FRAME_NOTICE = 0x21, FRAME_GOODBYE = 0x22 };
+
+#define FRAME_BYTES  (12 + XCCL_NOTICE_TEXT_BYTES)
+#define SILENT_BEATS 4
+
+struct neighbour {
+    struct xccl_source source;
+    struct xccl_conn *conn; /* NULL: closed */
+    struct xccl_control *control;
+    int rank;
+    uint64_t heard_ns;
+    _Atomic uint64_t left_after; /* 0: has not left; else its last call + 1 */
+};
+
+struct xccl_control {
+    struct xcclComm *comm;
+    uint64_t beat_ns; /* 0: no heartbeats */
+    struct neighbour neighbours[2];
+};
+
+static void neighbour_close(struct neighbour *neighbour)
+{
+    xccl_loop_remove(&neighbour->source);
+    xccl_conn_close(neighbour->conn);
+    neighbour->conn = NULL;
+}
+
+static void neighbour_dead(struct neighbour *neighbour, const char *why)
+{
+    struct xcclComm *comm = neighbour->control->comm;
+    char name[128];
+
+    neighbour_close(neighbour);
+    xccl_comm_name_rank(comm, neighbour->rank, name, sizeof name);
+    (void)xccl_comm_fail(comm, xcclRemoteError, neighbour->rank,
+                         "%s %s; see what that rank wrote, then destroy the communicator", name,
+                         why);
+}
+
+/* Writes what the socket takes; the rest when it polls writable. */
+static void neighbour_flush(struct neighbour *neighbour)
+{
+    int pending = 0;
+
+    if (!neighbour->conn)
+        return;
+    if (xccl_conn_flush(neighbour->conn, &pending)) {
+        neighbour_dead(neighbour, "is gone: its control connection broke");
+        return;
+    }
+    (void)xccl_loop_set_events(&neighbour->source, pending ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+static void neighbour_send(struct neighbour *neighbour, uint16_t type, const void *body,
+                           size_t bytes)
+{
+    if (neighbour->conn && xccl_conn_queue(neighbour->conn, type, body, bytes) == xcclSuccess)
+        neighbour_flush(neighbour);
+}
+
+void xccl_control_tell(struct xccl_control *control, const struct xccl_notice *notice)
+{
+    uint8_t body[FRAME_BYTES];
+    struct xccl_wire wire = xccl_wire_over(body, sizeof body);
+    size_t text_bytes = strnlen(notice->text, XCCL_NOTICE_TEXT_BYTES - 1);
+
+    xccl_wire_put_u32(&wire, notice->rc);
+    xccl_wire_put_u32(&wire, (uint32_t)notice->origin);
+    xccl_wire_put_u32(&wire, (uint32_t)notice->culprit);
+    xccl_wire_put(&wire, notice->text, text_bytes);
+    xccl_loop_lock(control->comm->loop);
+    for (int i = 0; i < 2; i++)
+        neighbour_send(&control->neighbours[i], FRAME_NOTICE, body, 12 + text_bytes);
+    xccl_loop_unlock(control->comm->loop);
+}
+
+/* The text stays as its origin wrote it, on every rank; who did not know yet passes it on. */
+static int take_notice(struct neighbour *neighbour, struct xccl_wire *wire)
+{
+    struct xcclComm *comm = neighbour->control->comm;
+    struct xccl_notice notice = {.rc = xccl_wire_get_u32(wire)};
+
+    notice.origin = (int32_t)xccl_wire_get_u32(wire);
+    notice.culprit = (int32_t)xccl_wire_get_u32(wire);
+    if (wire->bad || xccl_wire_left(wire) >= sizeof notice.text || notice.rc == xcclSuccess ||
+        notice.rc >= xcclNumResults || notice.origin < 0 || notice.origin >= comm->nranks ||
+        notice.culprit < XCCL_NOBODY || notice.culprit >= comm->nranks)
+        return 0;
+    xccl_wire_get(wire, notice.text, xccl_wire_left(wire));
+    if (xccl_comm_set_error(comm, (xcclResult_t)notice.rc, notice.text))
+        xccl_control_tell(neighbour->control, &notice);
+    return 1;
+}
+
+static int take_frame(struct neighbour *neighbour, uint16_t type, uint8_t *body, size_t bytes)
+{
+    struct xccl_wire wire = xccl_wire_over(body, bytes);
+
+    switch (type) {
+    case FRAME_HEARTBEAT:
+        return bytes == 8;
+    case FRAME_NOTICE:
+        return take_notice(neighbour, &wire);
+    case FRAME_GOODBYE:
+        if (bytes != 8)
+            return 0;
+        /* Release: pairs with xccl_control_left_before(). */
+        atomic_store_explicit(&neighbour->left_after, xccl_wire_get_u64(&wire) + 1,
+                              memory_order_release);
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+static void neighbour_read(struct neighbour *neighbour)
+{
+    uint8_t body[FRAME_BYTES];
+    size_t bytes = 0;
+    uint16_t type = 0;
+    int got = 1, final = 0;
+
+    while (got && neighbour->conn) {
+        xcclResult_t rc = xccl_conn_take(neighbour->conn, &type, body, sizeof body, &bytes, &got,
+                                         &final);
+
+        if (rc || (final && !atomic_load_explicit(&neighbour->left_after, memory_order_relaxed))) {
+            neighbour_dead(neighbour, "is gone: its control connection ended without a goodbye");
+            return;
+        }
+        if (final) {
+            neighbour_close(neighbour);
+            return;
+        }
+        if (!got)
+            return;
+        neighbour->heard_ns = xccl_clock_ns();
+        if (!take_frame(neighbour, type, body, bytes)) {
+            neighbour_dead(neighbour, "sent a control message that this version does not know");
+            return;
+        }
+    }
+}
+
+static void on_events(struct xccl_source *source, uint32_t events)
+{
+    struct neighbour *neighbour = source->owner;
+
+    xccl_log_set_rank(neighbour->control->comm->rank);
+    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+        neighbour_read(neighbour);
+    if (neighbour->conn && (events & EPOLLOUT))
+        neighbour_flush(neighbour);
+    xccl_log_set_rank(-1);
+}
+
+static void on_timer(struct xccl_source *source, uint64_t now_ns)
+{
+    struct neighbour *neighbour = source->owner;
+    struct xccl_control *control = neighbour->control;
+    uint8_t body[8];
+    struct xccl_wire wire = xccl_wire_over(body, sizeof body);
+
+    xccl_log_set_rank(control->comm->rank);
+    xccl_loop_set_timer(source, now_ns + control->beat_ns);
+    xccl_wire_put_u32(&wire,
+                      atomic_load_explicit(&control->comm->calls_seen, memory_order_relaxed));
+    xccl_wire_put_u32(&wire, 0);
+    if (atomic_load_explicit(&neighbour->left_after, memory_order_relaxed))
+        xccl_loop_set_timer(source, XCCL_NEVER_NS);
+    else if (now_ns - neighbour->heard_ns > SILENT_BEATS * control->beat_ns)
+        neighbour_dead(neighbour, "gives no sign of life (stopped, or its host is unreachable)");
+    else
+        neighbour_send(neighbour, FRAME_HEARTBEAT, body, sizeof body);
+    xccl_log_set_rank(-1);
+}
+
+static xcclResult_t neighbour_open(struct xccl_control *control, int index, int rank)
+{
+    struct neighbour *neighbour = &control->neighbours[index];
+    uint64_t now_ns = xccl_clock_ns();
+
+    neighbour->control = control;
+    neighbour->rank = rank;
+    neighbour->heard_ns = now_ns;
+    neighbour->source.fd = xccl_conn_fd(neighbour->conn);
+    neighbour->source.events = EPOLLIN;
+    neighbour->source.on_events = on_events;
+    neighbour->source.on_timer = on_timer;
+    neighbour->source.owner = neighbour;
+    neighbour->source.timer_ns = control->beat_ns ? now_ns + control->beat_ns : XCCL_NEVER_NS;
+    return xccl_loop_add(control->comm->loop, &neighbour->source);
+}
+
+xcclResult_t xccl_control_open(struct xcclComm *comm, struct xccl_conn *next,
+                               struct xccl_conn *prev, struct xccl_control **control_out)
+{
+    struct xccl_control *control = xccl_calloc(1, sizeof *control);
+    xcclResult_t rc = xcclSuccess;
+
+    if (!control) {
+        xccl_conn_close(next);
+        xccl_conn_close(prev);
+        return xcclSystemError;
+    }
+    control->comm = comm;
+    control->beat_ns = (uint64_t)xccl_param_int(XCCL_P_HEARTBEAT_S) * XCCL_NS_PER_S;
+    control->neighbours[0].conn = next;
+    control->neighbours[1].conn = prev;
+    /* From here on callbacks may run, and they look for the control plane in comm. */
+    *control_out = control;
+    if (next)
+        rc = neighbour_open(control, 0, (comm->rank + 1) % comm->nranks);
+    if (!rc && prev)
+        rc = neighbour_open(control, 1, (comm->rank + comm->nranks - 1) % comm->nranks);
+    if (rc) {
+        *control_out = NULL;
+        xccl_control_close(control, 0);
+    }
+    return rc;
+}
+
+void xccl_control_close(struct xccl_control *control, uint64_t last_seq)
+{
+    uint8_t body[8];
+    struct xccl_wire wire = xccl_wire_over(body, sizeof body);
+
+    if (!control)
+        return;
+    xccl_wire_put_u64(&wire, last_seq);
+    xccl_loop_lock(control->comm->loop);
+    for (int i = 0; i < 2; i++) {
+        neighbour_send(&control->neighbours[i], FRAME_GOODBYE, body, sizeof body);
+        neighbour_close(&control->neighbours[i]);
+    }
+    xccl_loop_unlock(control->comm->loop);
+    xccl_free(control);
+}
+
+int xccl_control_left_before(struct xccl_control *control, uint64_t seq, uint64_t *last_seq_out)
+{
+    for (int i = 0; i < 2; i++) {
+        struct neighbour *neighbour = &control->neighbours[i];
+        /* Acquire: pairs with take_frame(). */
+        uint64_t left = atomic_load_explicit(&neighbour->left_after, memory_order_acquire);
+
+        if (!left || left > seq)
+            continue;
+        *last_seq_out = left - 1;
+        return neighbour->rank;
+    }
+    return XCCL_NOBODY;
+}

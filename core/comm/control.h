@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The control plane of a communicator: the two connections to the neighbours on the ring, moved by
+ * the service thread while no user thread is needed for it. It finds out that a neighbour has died
+ * (its connection ends without a goodbye, or it is silent for four heartbeats), and it carries
+ * notices: the first error of a communicator goes round the ring both ways, so that every rank
+ * returns it.
+ *
+ * Thread: the service thread; tell and close: any, the loop's lock guards. */
+#ifndef XCCL_COMM_CONTROL_H
+#define XCCL_COMM_CONTROL_H
+
+#include "comm/comm.h"
+
+#define XCCL_NOTICE_TEXT_BYTES 400
+
+struct xccl_notice {
+    uint32_t rc;
+    int32_t origin, culprit; /* culprit XCCL_NOBODY: none */
+    char text[XCCL_NOTICE_TEXT_BYTES];
+};
+
+/* Takes the connections over, also on failure; NULL each when there is one rank. */
+xcclResult_t xccl_control_open(struct xcclComm *comm, struct xccl_conn *next,
+                               struct xccl_conn *prev, struct xccl_control **control_out);
+/* Sends a notice both ways. */
+void xccl_control_tell(struct xccl_control *control, const struct xccl_notice *notice);
+/* Says goodbye with the number of the last call, and closes. NULL is fine. */
+void xccl_control_close(struct xccl_control *control, uint64_t last_seq);
+
+/* If a neighbour has left in order before call seq: its rank, else XCCL_NOBODY. Any thread. */
+int xccl_control_left_before(struct xccl_control *control, uint64_t seq, uint64_t *last_seq_out);
+
+#endif
