@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* xccl run: reads the arguments and hands the rest to the launcher.
+ *
+ * Thread: the program's main thread. */
+#include "command.h"
+
+#include <getopt.h>
+#include <stddef.h>
+
+#include "base/param.h"
+#include "launch.h"
+#include "option.h"
+
+#define GRACE_MS    5000
+#define GRACE_MAX_S 86400
+
+static const struct option long_options[] = {
+    {"ranks", required_argument, NULL, 'n'},
+    {"grace", required_argument, NULL, 'g'},
+    {"no-prefix", no_argument, NULL, 'p'},
+    {"prefix", no_argument, NULL, 'P'},
+    {NULL, 0, NULL, 0},
+};
+
+static int run_main(int argc, char **argv)
+{
+    struct xccl_launch_args args = {.title = "xccl run", .grace_ms = GRACE_MS, .prefix = 1};
+    int64_t nranks = 0;
+    int code = 0;
+
+    opterr = 0;
+    while ((code = getopt_long(argc, argv, "+:n:", long_options, NULL)) != -1) {
+        switch (code) {
+        case 'n':
+            if (!xccl_option_int("run", "-n", optarg, 1, XCCL_LAUNCH_MAX_RANKS, &nranks))
+                return XCCL_EXIT_USAGE;
+            break;
+        case 'g':
+            if (!xccl_option_seconds("run", "--grace", optarg, GRACE_MAX_S, &args.grace_ms))
+                return XCCL_EXIT_USAGE;
+            break;
+        case 'p':
+        case 'P':
+            args.prefix = code == 'P';
+            break;
+        default:
+            return xccl_option_unknown("run", code, argc, argv, long_options);
+        }
+    }
+    if (nranks == 0)
+        return xccl_option_usage("run", "how many ranks? -n N is missing");
+    if (optind >= argc)
+        return xccl_option_usage("run", "there is no program to run");
+    /* A wrong setting is told once here rather than by every rank. */
+    if (xccl_param_load() != xcclSuccess) {
+        xccl_option_tell_error("xccl run");
+        return XCCL_EXIT_FAILURE;
+    }
+    args.nranks = (int)nranks;
+    args.prefix = args.prefix && nranks > 1;
+    args.argv = argv + optind;
+    args.program = args.argv[0];
+    return xccl_launch(&args);
+}
+
+const struct xccl_command xccl_cmd_run = {
+    .name = "run",
+    .summary = "start a program as N ranks on this host",
+    .run = run_main,
+    .help =
+        "usage: xccl run -n N [options] [--] PROGRAM [ARGUMENTS...]\n"
+        "\n"
+        "Starts PROGRAM N times on this host, as ranks 0 to N-1 of one job, and waits for them.\n"
+        "Each rank finds in its environment all that xcclGetUniqueId and xcclCommInitRank need:\n"
+        "XCCL_RANK, XCCL_NRANKS, the meeting point and the secret of the job, which is new each "
+        "time.\n"
+        "\n"
+        "  -n, --ranks N      number of ranks, 1 to 4096\n"
+        "      --no-prefix    ranks write to the terminal themselves; otherwise each line of "
+        "their\n"
+        "                     output is shown whole, behind \"[rank] \" when there are several\n"
+        "      --grace S      how many seconds the others may go on once a rank has failed, so "
+        "that\n"
+        "                     they can tell their own error; then SIGTERM, and SIGKILL 2 s later\n"
+        "                     (default 5, fractions allowed)\n"
+        "\n"
+        "Standard input goes to rank 0 when it is not a terminal; the others read nothing. "
+        "SIGINT,\n"
+        "SIGTERM and SIGHUP are passed on; a second one kills the ranks at once. No rank outlives "
+        "the\n"
+        "launcher, and what a rank leaves running is killed when the rank ends. A line of more "
+        "than\n"
+        "64 KiB is shown in pieces.\n"
+        "\n"
+        "Exit status: 0 when every rank's was 0, else that of the first rank that failed (128 "
+        "plus\n"
+        "the signal's number when it was killed); 127 or 126 when PROGRAM cannot be started; 2 "
+        "for\n"
+        "wrong arguments.\n"
+        "\n"
+        "example: xccl run -n 4 -- build/release/examples/hello\n",
+};

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The subcommands of the xccl program. Each has one file cmd_NAME.c that defines one entry; xccl.c
+ * holds the table of entries, finds the one that is meant and prints the help.
+ *
+ * Thread: the program's main thread. */
+#ifndef XCCL_TOOLS_COMMAND_H
+#define XCCL_TOOLS_COMMAND_H
+
+/* Exit statuses of the program; `xccl run` hands on the status of the first rank that failed. */
+enum {
+    XCCL_EXIT_OK = 0,
+    XCCL_EXIT_FAILURE = 1,
+    XCCL_EXIT_USAGE = 2,
+};
+
+struct xccl_command {
+    const char *name;
+    const char *summary; /* one line for the list of commands */
+    const char *help; /* all of it, with a usage line first and a line end last */
+    /* argv[0] is the command's name. Returns the exit status. --help has been handled unless it
+     * comes after an argument that is no option. */
+    int (*run)(int argc, char **argv);
+};
+
+extern const struct xccl_command xccl_cmd_env;
+extern const struct xccl_command xccl_cmd_info;
+extern const struct xccl_command xccl_cmd_perf;
+extern const struct xccl_command xccl_cmd_run;
+
+#endif
