@@ -31,8 +31,8 @@ int xccl_option_usage(const char *command, const char *fmt, ...)
 int xccl_option_unknown(const char *command, int code, int argc, char **argv,
                         const struct option *known);
 
-/* Prints "TITLE: TEXT" with this thread's error text (base/error.h), unless the log has shown the text on
- * standard error already. */
+/* Prints "TITLE: TEXT" with this thread's error text (base/error.h), unless the log has shown the
+ * text on standard error already. */
 void xccl_option_tell_error(const char *title);
 
 /* The name most like text of a list that ends with NULL, or NULL when none is near. */

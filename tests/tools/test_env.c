@@ -80,10 +80,13 @@ XT_TEST(info_tells_what_the_host_offers)
                                         "shared memory: ", "interface: ", "net plugin: "};
     const char *output = NULL;
 
+    for (size_t i = 0; i < SETTINGS; i++)
+        xt_setenv(setting_names[i], NULL);
+    xt_setenv("XCCL_CONF_FILE", "/dev/null");
     XT_CHECK_INT(run_xccl("info", NULL, &output), 0);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         XT_CHECK_HAS(output, names[i]);
-    XT_CHECK_HAS(output, "setting: all are at their defaults\n");
+    XT_CHECK_HAS(output, "setting: XCCL_CONF_FILE=/dev/null from the environment\n");
 }
 
 XT_TEST(the_jobs_secret_is_not_shown)
