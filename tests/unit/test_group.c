@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Groups: one thread with several ranks, several communicators in any order, refused and nested
+ * groups. */
+#include "../collective/world.h"
+
+/* One thread, two ranks a process, as NCCL's first example does it. */
+static void two_ranks_a_thread(int process, int nprocs, void *arg)
+{
+    struct world *world = arg;
+    xcclUniqueId id = world_id(world, process, 0);
+    xcclComm_t comms[2] = {NULL, NULL};
+    float data[2][100];
+
+    XT_OK(xcclGroupStart());
+    for (int i = 0; i < 2; i++)
+        XT_OK(xcclCommInitRank(&comms[i], nprocs * 2, id, process * 2 + i));
+    XT_CHECK(comms[0] == NULL); /* nothing happens before the end */
+    XT_OK(xcclGroupEnd());
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < 2; i++)
+            for (int k = 0; k < 100; k++)
+                data[i][k] = (float)(process * 2 + i + round);
+        XT_OK(xcclGroupStart());
+        for (int i = 0; i < 2; i++)
+            XT_OK(xcclAllReduce(data[i], data[i], 100, xcclFloat32, xcclSum, comms[i], NULL));
+        XT_OK(xcclGroupEnd());
+        for (int i = 0; i < 2; i++)
+            XT_CHECK(data[i][99] == (float)(nprocs * (2 * nprocs - 1) + 2 * nprocs * round));
+    }
+    XT_CHECK_RC(xcclAllReduce(data[0], data[0], 100, xcclFloat32, xcclSum, comms[0], NULL),
+                xcclInvalidUsage);
+    XT_CHECK_HAS(xcclGetLastError(NULL), "use a group");
+    XT_OK(xcclGroupStart());
+    XT_OK(xcclCommDestroy(comms[0]));
+    XT_OK(xcclCommDestroy(comms[1]));
+    XT_OK(xcclGroupEnd());
+}
+
+XT_TEST(one_thread_may_own_two_ranks_in_groups)
+{
+    xt_mp_run(2, two_ranks_a_thread, world_create());
+}
+
+/* Rank-dependent order of communicators inside one group; several operations on each. */
+static void any_order(int rank, int nranks, void *arg)
+{
+    enum { COMMS = 3, OPS = 4 };
+    struct world *world = arg;
+    xcclComm_t comms[COMMS];
+    int data[COMMS][OPS];
+
+    for (int c = 0; c < COMMS; c++)
+        XT_OK(xcclCommInitRank(&comms[c], nranks, world_id(world, rank, c), rank));
+    for (int round = 0; round < 30; round++) {
+        XT_OK(xcclGroupStart());
+        for (int i = 0; i < COMMS; i++) {
+            int c = (i + rank + round) % COMMS;
+
+            for (int op = 0; op < OPS; op++) {
+                data[c][op] = rank + 10 * c + 100 * op;
+                XT_OK(xcclAllReduce(&data[c][op], &data[c][op], 1, xcclInt32, xcclSum, comms[c],
+                                    NULL));
+            }
+        }
+        XT_OK(xcclGroupEnd());
+        for (int c = 0; c < COMMS; c++)
+            for (int op = 0; op < OPS; op++)
+                XT_CHECK_INT(data[c][op], nranks * (nranks - 1) / 2 + nranks * (10 * c + 100 * op));
+    }
+    for (int c = 0; c < COMMS; c++)
+        XT_OK(xcclCommDestroy(comms[c]));
+}
+
+XT_TEST(a_group_may_name_communicators_in_any_order)
+{
+    xt_mp_run(4, any_order, world_create());
+}
+
+/* The same over sockets: the operations advance side by side, whatever waits. */
+static void any_order_over_sockets(int rank, int nranks, void *arg)
+{
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    any_order(rank, nranks, arg);
+}
+
+XT_TEST(a_group_may_name_communicators_in_any_order_over_sockets)
+{
+    xt_mp_run(3, any_order_over_sockets, world_create());
+}
+
+static void refused(int rank, int nranks, void *arg)
+{
+    xcclComm_t comm = world_join(arg, rank, nranks);
+    int value = 1;
+
+    XT_OK(xcclGroupStart());
+    XT_OK(xcclGroupStart());
+    XT_OK(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL));
+    XT_CHECK_RC(xcclAllReduce(NULL, &value, 1, xcclInt32, xcclSum, comm, NULL),
+                xcclInvalidArgument);
+    XT_OK(xcclGroupEnd());
+    XT_CHECK_RC(xcclGroupEnd(), xcclInvalidArgument);
+    XT_CHECK_HAS(xcclGetLastError(NULL), "sendbuff is NULL");
+    XT_CHECK_INT(value, 1); /* nothing of the group was done */
+    XT_CHECK_RC(xcclGroupEnd(), xcclInvalidUsage);
+    XT_CHECK_HAS(xcclGetLastError(NULL), "no group is open");
+    XT_OK(xcclGroupStart());
+    XT_OK(xcclGroupEnd()); /* empty */
+    XT_OK(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL));
+    XT_CHECK_INT(value, nranks);
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(a_wrong_call_keeps_the_whole_group_from_starting)
+{
+    xt_mp_run(2, refused, world_create());
+}
+
+static void thousands(int rank, int nranks, void *arg)
+{
+    enum { OPS = 3000 };
+    xcclComm_t comm = world_join(arg, rank, nranks);
+    int *values = calloc(OPS, sizeof *values);
+
+    XT_CHECK(values);
+    XT_OK(xcclGroupStart());
+    for (int i = 0; i < OPS; i++) {
+        values[i] = i + rank;
+        XT_OK(xcclAllReduce(&values[i], &values[i], 1, xcclInt32, xcclSum, comm, NULL));
+    }
+    XT_OK(xcclGroupEnd());
+    for (int i = 0; i < OPS; i++)
+        XT_CHECK_INT(values[i], nranks * i + nranks * (nranks - 1) / 2);
+    free(values);
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(a_group_holds_thousands_of_operations)
+{
+    xt_mp_run(2, thousands, world_create());
+}
