@@ -189,7 +189,7 @@ static void peer_on_data(struct boot_peer *peer, const struct xccl_frame *frame)
     }
     peer->done = peer->moved == peer->total;
     if (peer->done)
-        peer_watch(peer, 0);
+        peer_watch(peer, EPOLLRDHUP);
 }
 
 static void peer_on_next(struct boot_peer *peer, const struct xccl_frame *frame)
@@ -213,8 +213,8 @@ static void peer_on_final(struct boot_peer *peer)
 {
     struct xccl_bootstrap *boot = peer->boot;
 
-    if (peer->round < 0 ? boot->next_known : peer->give && peer->done) {
-        peer_watch(peer, 0); /* it has all that it wanted of us */
+    if (peer->round < 0 && boot->next_known) {
+        peer_watch(peer, 0); /* it has told everybody */
         return;
     }
     if (peer->round < 0) {
@@ -259,7 +259,26 @@ static int peer_take_one(struct boot_peer *peer)
                   "rank %d at %s sent a message of type %u that is not due; use one version of "
                   "xccl everywhere",
                   peer->rank, xccl_conn_peer_text(peer->conn), frame.type);
-    return !peer->boot->rc && !(peer->done && !peer->give);
+    return !peer->boot->rc && !peer->done;
+}
+
+/* The stream of a peer that is done with this all-gather has ended: it died, gave up, or has left in
+ * order, perhaps after frames for later. */
+static void peer_on_hangup(struct boot_peer *peer)
+{
+    struct xccl_frame frame;
+    int got = 0;
+    xcclResult_t rc = xccl_conn_take_frame(peer->conn, &frame, &got);
+
+    if (rc) {
+        boot_fail_peer(peer, rc);
+    } else if (got && !frame.final && frame.type == XCCL_BOOT_ERROR) {
+        peer_on_error_frame(peer, &frame);
+    } else if (got) {
+        if (!frame.final)
+            xccl_conn_give_back(peer->conn, &frame);
+        peer_watch(peer, 0);
+    }
 }
 
 /* The hello of a peer that this rank takes from. */
@@ -333,7 +352,7 @@ static void peer_shake(struct boot_peer *peer)
         return;
     }
     peer->shaking = 0;
-    peer_watch(peer, peer->done ? 0 : EPOLLIN);
+    peer_watch(peer, EPOLLIN);
 }
 
 static void peer_on_events(struct xccl_source *source, uint32_t events)
@@ -344,6 +363,8 @@ static void peer_on_events(struct xccl_source *source, uint32_t events)
         return;
     if (peer->shaking) {
         peer_shake(peer);
+    } else if (peer->done) {
+        peer_on_hangup(peer);
     } else if (events & (EPOLLIN | EPOLLERR | EPOLLHUP)) {
         for (int i = 0; i < FRAMES_A_TURN && peer_take_one(peer); i++)
             continue;
@@ -387,7 +408,11 @@ static void peer_give(struct boot_peer *peer)
         return;
     }
     peer->done = !pending && peer->all_queued;
-    peer_watch(peer, pending ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    /* What a peer sends once it has all is for later: only its end concerns us then. */
+    if (peer->done)
+        peer_watch(peer, EPOLLRDHUP);
+    else
+        peer_watch(peer, pending ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 /* Does all that can be done now; called after every event. */

@@ -37,6 +37,8 @@ struct xccl_conn {
     size_t in_room, in_got, in_need; /* in_got counts the prefix too; in_need 0: not known yet */
     uint8_t *out;
     size_t out_room, out_at, out_end;
+    int held; /* held_frame was given back: the next take gets it again */
+    struct xccl_frame held_frame;
 };
 
 static_assert(sizeof(struct xccl_conn) <= 4096, "an unproven connection costs at most 4 KiB");
@@ -278,20 +280,31 @@ xcclResult_t xccl_conn_open(const struct xccl_addr *addr, const uint8_t key[32],
     return xcclInternalError; /* not reached: the last attempt returns */
 }
 
+/* Says FINAL if that takes no waiting. A peer that is gone is no news now, so the thread's error text
+ * stays what it was: often the reason for closing. */
+static void conn_say_final(struct xccl_conn *conn)
+{
+    char text[XCCL_ERROR_TEXT_BYTES];
+    uint8_t frame[XCCL_FRAME_OVERHEAD_BYTES];
+    int pending = 1;
+    size_t moved = 0;
+
+    memcpy(text, xccl_error_text(), strnlen(xccl_error_text(), sizeof(text) - 1) + 1);
+    text[sizeof(text) - 1] = '\0';
+    if (xccl_conn_flush(conn, &pending) == xcclSuccess && !pending) {
+        size_t bytes = xccl_channel_seal_final(&conn->channel, frame);
+
+        (void)xccl_tcp_send_some(conn->fd, frame, bytes, &moved);
+    }
+    xccl_error_set_text(text);
+}
+
 void xccl_conn_close(struct xccl_conn *conn)
 {
     if (!conn)
         return;
-    if (conn->phase == CONN_OPEN && !conn->channel.final_sent) {
-        uint8_t frame[XCCL_FRAME_OVERHEAD_BYTES];
-        int pending = 1;
-        size_t moved = 0, bytes;
-
-        if (xccl_conn_flush(conn, &pending) == xcclSuccess && !pending) {
-            bytes = xccl_channel_seal_final(&conn->channel, frame);
-            (void)xccl_tcp_send_some(conn->fd, frame, bytes, &moved);
-        }
-    }
+    if (conn->phase == CONN_OPEN && !conn->channel.final_sent)
+        conn_say_final(conn);
     xccl_tcp_close(&conn->fd);
     xccl_channel_wipe(&conn->channel);
     if (conn->in)
@@ -466,6 +479,12 @@ xcclResult_t xccl_conn_take_frame(struct xccl_conn *conn, struct xccl_frame *fra
     *got_out = 0;
     if (rc)
         return rc;
+    if (conn->held) {
+        conn->held = 0;
+        *frame_out = conn->held_frame;
+        *got_out = 1;
+        return xcclSuccess;
+    }
     if (conn->channel.state == XCCL_CHANNEL_FINAL) {
         *frame_out = (struct xccl_frame){.type = XCCL_FRAME_FINAL, .final = 1};
         *got_out = 1;
@@ -489,6 +508,12 @@ xcclResult_t xccl_conn_take_frame(struct xccl_conn *conn, struct xccl_frame *fra
         return conn_fail_verdict(conn, verdict);
     *got_out = 1;
     return xcclSuccess;
+}
+
+void xccl_conn_give_back(struct xccl_conn *conn, const struct xccl_frame *frame)
+{
+    conn->held = 1;
+    conn->held_frame = *frame;
 }
 
 xcclResult_t xccl_conn_take(struct xccl_conn *conn, uint16_t *type_out, void *body_out,

@@ -32,5 +32,8 @@ xcclResult_t xccl_conn_queue_parts(struct xccl_conn *conn, uint16_t type, struct
  * with *got_out 1 and frame_out->final, every time it is asked for. */
 xcclResult_t xccl_conn_take_frame(struct xccl_conn *conn, struct xccl_frame *frame_out,
                                   int *got_out);
+/* Undoes the last xccl_conn_take_frame. Only where the stream is known to have ended behind it, for
+ * otherwise nothing would wake whoever takes it later. */
+void xccl_conn_give_back(struct xccl_conn *conn, const struct xccl_frame *frame);
 
 #endif

@@ -147,8 +147,8 @@ static void session_fail(struct session *session)
 
         if (!reporter)
             continue;
+        session->told += !reporter->told;
         reporter_refuse(reporter, &session->error);
-        session->told++;
     }
 }
 
@@ -386,7 +386,7 @@ static void reporter_lost(struct reporter *reporter, const char *why)
     session_error(session, xcclRemoteError,
                   "rank %u on host %s at %s left while joining (%.200s); look at that rank's log",
                   reporter->rank, reporter->report.host, xccl_conn_peer_text(reporter->conn), why);
-    session->told++; /* nobody will ask again for this one */
+    session->told += !reporter->told; /* nobody will ask again for this one */
     reporter_free(reporter);
     session_fail(session);
     session_rest(session);

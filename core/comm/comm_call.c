@@ -11,7 +11,8 @@
 #include "comm/control.h"
 
 #define NAME_BYTES     128
-#define VERDICT_NS     (500 * XCCL_NS_PER_MS)
+#define LEFT_VERDICT_NS (200 * XCCL_NS_PER_MS)
+#define LINK_VERDICT_NS (700 * XCCL_NS_PER_MS)
 #define VERDICT_NAP_NS 1000000
 
 static void describe_call(const struct xccl_board_call *call, char *text_out, size_t bytes)
@@ -36,15 +37,15 @@ static struct xccl_board_call own_call(const struct xcclComm *comm)
 }
 
 /* Ranks disagree: both calls go into the text, when the other one is known. */
-static xcclResult_t fail_mismatch(struct xcclComm *comm, int peer)
+static xcclResult_t raise_mismatch(struct xcclComm *comm, int peer,
+                                   const struct xccl_board_call *mine,
+                                   const struct xccl_board_call *theirs)
 {
-    int index = comm->shm ? xccl_shm_index_of(comm->shm, peer) : -1;
-    struct xccl_board_call mine = own_call(comm), theirs;
     char name[NAME_BYTES], my_text[96], their_text[96] = "another call";
 
-    if (index >= 0 && xccl_board_read(xccl_shm_board(comm->shm, index), &theirs))
-        describe_call(&theirs, their_text, sizeof their_text);
-    describe_call(&mine, my_text, sizeof my_text);
+    if (theirs)
+        describe_call(theirs, their_text, sizeof their_text);
+    describe_call(mine, my_text, sizeof my_text);
     xccl_comm_name_rank(comm, peer, name, sizeof name);
     return xccl_comm_fail(comm, xcclInvalidUsage, peer,
                           "ranks disagree: rank %d is in %s, but %s is in %s; all ranks must make "
@@ -52,11 +53,32 @@ static xcclResult_t fail_mismatch(struct xcclComm *comm, int peer)
                           comm->rank, my_text, name, their_text);
 }
 
+static xcclResult_t fail_mismatch(struct xcclComm *comm, int peer)
+{
+    int index = comm->shm ? xccl_shm_index_of(comm->shm, peer) : -1;
+    struct xccl_board_call mine = own_call(comm), theirs;
+    int known = index >= 0 && xccl_board_read(xccl_shm_board(comm->shm, index), &theirs);
+
+    return raise_mismatch(comm, peer, &mine, known ? &theirs : NULL);
+}
+
+void xccl_comm_compare_calls(struct xcclComm *comm, int peer, uint64_t word,
+                             const struct xccl_board_call *theirs)
+{
+    struct xccl_board_call mine;
+    uint64_t own = atomic_load_explicit(&comm->board->word, memory_order_acquire);
+
+    if (!word || word >> 32 != own >> 32 || word == own)
+        return;
+    if (xccl_board_read(comm->board, &mine) && mine.seq == theirs->seq)
+        (void)raise_mismatch(comm, peer, &mine, theirs);
+}
+
 /* Gives the control plane a moment to say what really happened. A rank that dies or disagrees makes
  * others give up, and their leaving must not be taken for the cause. */
-static xcclResult_t wait_verdict(struct xcclComm *comm)
+static xcclResult_t wait_verdict(struct xcclComm *comm, uint64_t wait_ns)
 {
-    uint64_t until_ns = xccl_clock_ns() + VERDICT_NS;
+    uint64_t until_ns = xccl_clock_ns() + wait_ns;
 
     while (!xccl_comm_error(comm) && xccl_clock_ns() < until_ns)
         nanosleep(&(struct timespec){.tv_nsec = VERDICT_NAP_NS}, NULL);
@@ -67,7 +89,7 @@ static xcclResult_t fail_left(struct xcclComm *comm, int rank, uint64_t last_seq
 {
     char name[NAME_BYTES];
 
-    if (wait_verdict(comm))
+    if (wait_verdict(comm, LEFT_VERDICT_NS))
         return xccl_comm_error(comm);
     xccl_comm_name_rank(comm, rank, name, sizeof name);
     return xccl_comm_fail(
@@ -189,7 +211,6 @@ xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task
     comm->seq++;
     comm->call = task->call;
     call = own_call(comm);
-    atomic_store_explicit(&comm->calls_seen, (uint32_t)comm->seq, memory_order_relaxed);
     xccl_run_start(&comm->run, plan, task->send, task->recv, comm->seq);
     xccl_board_write(comm->board, &call, comm->run.flag_low);
     comm->run.check = check_call;
@@ -197,13 +218,14 @@ xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task
     return xcclSuccess;
 }
 
-/* A connection failed under a call. */
+/* A connection failed under a call. A neighbour may have left in order, or somebody may know better. */
 static xcclResult_t fail_link(struct xcclComm *comm, xcclResult_t rc)
 {
     char cause[XCCL_ERROR_TEXT_BYTES], name[NAME_BYTES];
 
     snprintf(cause, sizeof cause, "%s", xccl_error_text());
-    if (wait_verdict(comm))
+    if (wait_verdict(comm, VERDICT_NAP_NS) || check_left(comm) ||
+        wait_verdict(comm, LINK_VERDICT_NS) || check_left(comm))
         return xccl_comm_error(comm);
     xccl_comm_name_rank(comm, comm->run.bad_peer, name, sizeof name);
     return xccl_comm_fail(comm, rc, comm->run.bad_peer,

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Frames on a ring connection, both ways alike:
  *
- *   HEARTBEAT  u32 low half of the number of the sender's current call, u32 flags (0)
+ *   HEARTBEAT  the sender's board: u64 word, u64 number of its current call, u64 count, u32 collective,
+ *              u32 type, u32 operator. Two neighbours in different calls of one number disagree; that
+ *              finds ranks which wait on links that the others' calls do not use.
  *   NOTICE     u32 result, i32 origin, i32 culprit, text: forwarded by whoever did not know yet
  *   GOODBYE    u64 number of the sender's last call; then FINAL
  *
@@ -18,6 +20,7 @@
 
 enum { FRAME_HEARTBEAT = 0x20, FRAME_NOTICE = 0x21, FRAME_GOODBYE = 0x22 };
 
+#define HEARTBEAT_BYTES 36
 #define FRAME_BYTES  (12 + XCCL_NOTICE_TEXT_BYTES)
 #define SILENT_BEATS 4
 
@@ -110,13 +113,28 @@ static int take_notice(struct neighbour *neighbour, struct xccl_wire *wire)
     return 1;
 }
 
+static int take_heartbeat(struct neighbour *neighbour, struct xccl_wire *wire)
+{
+    uint64_t theirs = xccl_wire_get_u64(wire);
+    struct xccl_board_call call = {.seq = xccl_wire_get_u64(wire)};
+
+    call.count = xccl_wire_get_u64(wire);
+    call.coll = xccl_wire_get_u32(wire);
+    call.type = xccl_wire_get_u32(wire);
+    call.op = xccl_wire_get_u32(wire);
+    if (wire->bad || xccl_wire_left(wire))
+        return 0;
+    xccl_comm_compare_calls(neighbour->control->comm, neighbour->rank, theirs, &call);
+    return 1;
+}
+
 static int take_frame(struct neighbour *neighbour, uint16_t type, uint8_t *body, size_t bytes)
 {
     struct xccl_wire wire = xccl_wire_over(body, bytes);
 
     switch (type) {
     case FRAME_HEARTBEAT:
-        return bytes == 8;
+        return take_heartbeat(neighbour, &wire);
     case FRAME_NOTICE:
         return take_notice(neighbour, &wire);
     case FRAME_GOODBYE:
@@ -172,24 +190,39 @@ static void on_events(struct xccl_source *source, uint32_t events)
     xccl_log_set_rank(-1);
 }
 
+static void send_heartbeat(struct neighbour *neighbour)
+{
+    const struct xccl_board *board = neighbour->control->comm->board;
+    struct xccl_board_call call = {0};
+    uint8_t body[HEARTBEAT_BYTES];
+    struct xccl_wire wire = xccl_wire_over(body, sizeof body);
+    /* Acquire: pairs with xccl_board_write(), so the call is this one or a later one. */
+    uint64_t word = atomic_load_explicit(&board->word, memory_order_acquire);
+
+    if (!xccl_board_read(board, &call) || (uint32_t)call.seq != word >> 32)
+        word = 0; /* between two calls just now: only a sign of life */
+    xccl_wire_put_u64(&wire, word);
+    xccl_wire_put_u64(&wire, call.seq);
+    xccl_wire_put_u64(&wire, call.count);
+    xccl_wire_put_u32(&wire, call.coll);
+    xccl_wire_put_u32(&wire, call.type);
+    xccl_wire_put_u32(&wire, call.op);
+    neighbour_send(neighbour, FRAME_HEARTBEAT, body, sizeof body);
+}
+
 static void on_timer(struct xccl_source *source, uint64_t now_ns)
 {
     struct neighbour *neighbour = source->owner;
     struct xccl_control *control = neighbour->control;
-    uint8_t body[8];
-    struct xccl_wire wire = xccl_wire_over(body, sizeof body);
 
     xccl_log_set_rank(control->comm->rank);
     xccl_loop_set_timer(source, now_ns + control->beat_ns);
-    xccl_wire_put_u32(&wire,
-                      atomic_load_explicit(&control->comm->calls_seen, memory_order_relaxed));
-    xccl_wire_put_u32(&wire, 0);
     if (atomic_load_explicit(&neighbour->left_after, memory_order_relaxed))
         xccl_loop_set_timer(source, XCCL_NEVER_NS);
     else if (now_ns - neighbour->heard_ns > SILENT_BEATS * control->beat_ns)
         neighbour_dead(neighbour, "gives no sign of life (stopped, or its host is unreachable)");
     else
-        neighbour_send(neighbour, FRAME_HEARTBEAT, body, sizeof body);
+        send_heartbeat(neighbour);
     xccl_log_set_rank(-1);
 }
 

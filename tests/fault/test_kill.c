@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A rank is killed, stopped, aborts or leaves in the middle of a job: every other rank gets an
+ * error that names it, in time, and the communicator can still be destroyed. */
+#include "../collective/world.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#define RANKS  4
+#define VICTIM 2
+
+/* What the survivors found, in memory that the test can read. */
+struct verdicts {
+    struct world world;
+    _Atomic int pids[RANKS];
+    double seconds[RANKS]; /* from the deed to the error */
+    _Atomic uint64_t deed_ns;
+    size_t count;
+    char text[RANKS][512];
+};
+
+static struct verdicts *verdicts_create(const char *transport, size_t count)
+{
+    struct verdicts *v = mmap(NULL, sizeof *v, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                              -1, 0);
+
+    XT_CHECK(v != MAP_FAILED);
+    v->world.text = transport;
+    v->count = count;
+    return v;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void choose(const struct verdicts *v, int rank)
+{
+    if (v->world.text[0] == 's' || (v->world.text[0] == 'm' && rank % 2))
+        xt_setenv("XCCL_SHM_DISABLE", "1"); /* socket, or mixed */
+}
+
+/* Until the error, which is kept; the communicator is destroyed afterwards. */
+static void reduce_until_error(struct verdicts *v, xcclComm_t comm, int rank)
+{
+    float *data = calloc(v->count + 1, sizeof *data);
+    xcclResult_t rc = xcclSuccess;
+
+    XT_CHECK(data);
+    while (!rc) {
+        rc = xcclAllReduce(data, data, v->count, xcclFloat32, xcclSum, comm, NULL);
+        atomic_fetch_add_explicit(&v->world.arrived, 1, memory_order_relaxed);
+    }
+    v->seconds[rank] = (double)(now_ns() -
+                                atomic_load_explicit(&v->deed_ns, memory_order_acquire)) *
+                       1e-9;
+    snprintf(v->text[rank], sizeof v->text[rank], "%s", xcclGetLastError(comm));
+    XT_CHECK_INT(rc, xcclRemoteError);
+    XT_CHECK_RC(xcclAllReduce(data, data, v->count, xcclFloat32, xcclSum, comm, NULL), rc);
+    XT_OK(xcclCommDestroy(comm));
+    free(data);
+}
+
+static void survive(int rank, int nranks, void *arg)
+{
+    struct verdicts *v = arg;
+    xcclComm_t comm;
+
+    choose(v, rank);
+    comm = world_join(&v->world, rank, nranks);
+    atomic_store_explicit(&v->pids[rank], (int)getpid(), memory_order_release);
+    reduce_until_error(v, comm, rank);
+}
+
+/* Runs RANKS ranks, sends the victim a signal once all are at work, and looks at the others. */
+static void hurt(const char *transport, size_t count, int signal_number, double within_s)
+{
+    struct verdicts *v = verdicts_create(transport, count);
+    struct xt_mp *mp = xt_mp_start(RANKS, survive, v);
+    int statuses[RANKS];
+    char name[64];
+
+    while (atomic_load_explicit(&v->world.arrived, memory_order_relaxed) < 50 * RANKS)
+        sched_yield();
+    /* Release: pairs with the load in reduce_until_error(). */
+    atomic_store_explicit(&v->deed_ns, now_ns(), memory_order_release);
+    xt_mp_kill(mp, VICTIM, signal_number);
+    snprintf(name, sizeof name, "rank %d (host ", VICTIM);
+    if (signal_number == SIGSTOP) {
+        for (int r = 0; r < RANKS; r++)
+            while (
+                r != VICTIM &&
+                !*(volatile char *)v->text[r]) /* tidy: allow volatile because a child writes it */
+                sched_yield();
+        xt_mp_kill(mp, VICTIM, SIGKILL);
+    }
+    xt_mp_wait(mp, statuses);
+    for (int r = 0; r < RANKS; r++) {
+        if (r == VICTIM)
+            continue;
+        if (!WIFEXITED(statuses[r]) || WEXITSTATUS(statuses[r]))
+            XT_FAIL("rank %d ended with status %d: %s", r, statuses[r], v->text[r]);
+        XT_CHECK_HAS(v->text[r], name);
+        if (v->seconds[r] > within_s)
+            XT_FAIL("rank %d needed %.3f s: %s", r, v->seconds[r], v->text[r]);
+    }
+}
+
+/* Under sanitizers on shared cores everything takes longer. */
+#if defined(XCCL_SANITIZED)
+#define SLOW 4
+#else
+#define SLOW 1
+#endif
+
+XT_TEST(killed_rank_is_named_by_all_over_shared_memory)
+{
+    hurt("shm", 10, SIGKILL, 1 * SLOW);
+}
+XT_TEST(killed_rank_is_named_by_all_in_a_large_call)
+{
+    hurt("shm", 1000000, SIGKILL, 1 * SLOW);
+}
+XT_TEST(killed_rank_is_named_by_all_over_sockets)
+{
+    hurt("socket", 10, SIGKILL, 1 * SLOW);
+}
+XT_TEST(killed_rank_is_named_by_all_in_a_large_call_over_sockets)
+{
+    hurt("socket", 1000000, SIGKILL, 1 * SLOW);
+}
+XT_TEST(killed_rank_is_named_by_all_over_both)
+{
+    hurt("mixed", 5000, SIGKILL, 1 * SLOW);
+}
+XT_TEST(stopped_rank_is_named_by_all_over_shared_memory)
+{
+    hurt("shm", 10, SIGSTOP, 6 * SLOW);
+}
+XT_TEST(stopped_rank_is_named_by_all_over_sockets)
+{
+    hurt("socket", 10, SIGSTOP, 6 * SLOW);
+}
+
+/* A rank that computes for long, longer than its heartbeats may be late, is not dead. */
+static void compute(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    xcclComm_t comm = world_join(world, rank, nranks);
+    double until = world_seconds() + 6;
+    int value = 1;
+    volatile unsigned work = 0; /* tidy: allow volatile because the loop is to be kept */
+
+    while (rank == VICTIM && world_seconds() < until)
+        work = work + 1;
+    XT_OK(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL));
+    XT_CHECK_INT(value, nranks);
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(computing_rank_is_never_taken_for_dead)
+{
+    xt_mp_run(RANKS, compute, world_create());
+}
+
+/* --- leaving and aborting --- */
+
+static void leave_early(int rank, int nranks, void *arg)
+{
+    struct verdicts *v = arg;
+    xcclComm_t comm;
+    int value = 1;
+
+    choose(v, rank);
+    comm = world_join(&v->world, rank, nranks);
+    XT_OK(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL));
+    if (rank == VICTIM) {
+        XT_OK(xcclCommDestroy(comm));
+        return;
+    }
+    XT_CHECK_RC(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL), xcclRemoteError);
+    XT_CHECK_HAS(xcclGetLastError(comm), "rank 2 (host ");
+    XT_CHECK_HAS(xcclGetLastError(comm), "has left the communicator after call 1");
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(rank_that_leaves_too_early_is_named_over_shared_memory)
+{
+    xt_mp_run(RANKS, leave_early, verdicts_create("", 1));
+}
+
+XT_TEST(rank_that_leaves_too_early_is_named_over_sockets)
+{
+    xt_mp_run(RANKS, leave_early, verdicts_create("socket", 1));
+}
+
+static void abort_one(int rank, int nranks, void *arg)
+{
+    struct verdicts *v = arg;
+    xcclComm_t comm;
+    int value = 1;
+
+    choose(v, rank);
+    comm = world_join(&v->world, rank, nranks);
+    XT_OK(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL));
+    if (rank == VICTIM) {
+        XT_OK(xcclCommAbort(comm));
+        return;
+    }
+    XT_CHECK_RC(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL), xcclRemoteError);
+    XT_CHECK_HAS(xcclGetLastError(comm), "rank 2 (host ");
+    XT_CHECK_HAS(xcclGetLastError(comm), "aborted the communicator");
+    XT_OK(xcclCommAbort(comm));
+}
+
+XT_TEST(abort_ends_the_calls_of_all_ranks)
+{
+    xt_mp_run(RANKS, abort_one, verdicts_create("", 1));
+}
+
+struct abort_other {
+    xcclComm_t comm;
+    _Atomic int inside;
+};
+
+static void caller_and_aborter(int thread, int nthreads, void *arg)
+{
+    struct abort_other *job = arg;
+    double start;
+    int value = 1;
+
+    (void)nthreads;
+    if (thread == 0) {
+        /* Release: pairs with the other thread's load. The other rank never calls. */
+        atomic_store_explicit(&job->inside, 1, memory_order_release);
+        XT_CHECK_RC(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, job->comm, NULL),
+                    xcclRemoteError);
+        XT_CHECK_HAS(xcclGetLastError(NULL), "rank 0 (host ");
+        return;
+    }
+    while (!atomic_load_explicit(&job->inside, memory_order_acquire))
+        sched_yield();
+    start = world_seconds();
+    XT_OK(xcclCommAbort(job->comm));
+    XT_CHECK(world_seconds() - start < 1.0 * SLOW);
+}
+
+static void abort_from_another_thread(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    struct abort_other job = {.comm = world_join(world, rank, nranks)};
+
+    if (rank == 0)
+        xt_threads_run(2, caller_and_aborter, &job);
+    world_meet(world, nranks); /* rank 1 stays until the abort is over */
+    if (rank == 1)
+        XT_OK(xcclCommDestroy(job.comm));
+}
+
+XT_TEST(abort_from_another_thread_ends_a_waiting_call)
+{
+    xt_mp_run(2, abort_from_another_thread, world_create());
+}

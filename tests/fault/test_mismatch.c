@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ranks that make different calls get an error that shows both, over every kind of link and
+ * whatever protocols the two calls choose; ranks that do not call at all are named when the
+ * deadline passes. */
+#include "../collective/world.h"
+
+struct differ {
+    struct world world;
+    size_t counts[2]; /* what even and odd ranks call with */
+    int sockets, same_type;
+};
+
+static struct differ *differ_create(size_t even, size_t odd, int sockets)
+{
+    struct differ *d = mmap(NULL, sizeof *d, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                            0);
+
+    XT_CHECK(d != MAP_FAILED);
+    d->counts[0] = even;
+    d->counts[1] = odd;
+    d->sockets = sockets;
+    d->same_type = 1;
+    return d;
+}
+
+static void call_differently(int rank, int nranks, void *arg)
+{
+    struct differ *d = arg;
+    int *data = calloc(400000, sizeof *data);
+    xcclDataType_t type = rank & 1 && !d->same_type ? xcclFloat32 : xcclInt32;
+    xcclComm_t comm;
+    xcclResult_t rc;
+
+    XT_CHECK(data);
+    if (d->sockets)
+        xt_setenv("XCCL_SHM_DISABLE", "1");
+    comm = world_join(&d->world, rank, nranks);
+    XT_OK(xcclAllReduce(data, data, 10, xcclInt32, xcclSum, comm, NULL));
+    rc = xcclAllReduce(data, data, d->counts[rank & 1], type, xcclSum, comm, NULL);
+    if (!rc) /* a call that asks nothing of this rank may end before the error is known */
+        rc = xcclAllReduce(data, data, 10, xcclInt32, xcclSum, comm, NULL);
+    XT_CHECK_RC(rc, xcclInvalidUsage);
+    XT_CHECK_HAS(xcclGetLastError(comm), "ranks disagree");
+    XT_CHECK_HAS(xcclGetLastError(comm), "call 2");
+    XT_OK(xcclCommDestroy(comm));
+    free(data);
+}
+
+static void differ(int nranks, size_t even, size_t odd, int sockets)
+{
+    xt_mp_run(nranks, call_differently, differ_create(even, odd, sockets));
+}
+
+XT_TEST(different_counts_in_lines_are_an_error)
+{
+    differ(2, 10, 11, 0);
+}
+XT_TEST(different_counts_in_small_slots_are_an_error)
+{
+    differ(2, 1000, 1001, 0);
+}
+XT_TEST(different_counts_in_slices_are_an_error)
+{
+    differ(2, 10000, 10001, 0);
+}
+XT_TEST(different_counts_on_the_ring_are_an_error)
+{
+    differ(2, 300000, 300001, 0);
+}
+XT_TEST(different_protocols_are_an_error_and_no_hang)
+{
+    differ(2, 2, 300000, 0);
+}
+XT_TEST(different_protocols_are_an_error_on_four_ranks)
+{
+    differ(4, 2, 1000, 0);
+}
+XT_TEST(nothing_against_something_is_an_error)
+{
+    differ(2, 0, 10, 0);
+}
+XT_TEST(different_counts_over_sockets_are_an_error)
+{
+    differ(2, 10, 11, 1);
+}
+XT_TEST(different_sizes_over_sockets_are_an_error)
+{
+    differ(3, 10, 300000, 1);
+}
+XT_TEST(nothing_against_something_over_sockets_is_an_error)
+{
+    differ(2, 0, 10, 1);
+}
+
+XT_TEST(different_types_are_an_error)
+{
+    struct differ *d = differ_create(10, 10, 0);
+
+    d->same_type = 0;
+    xt_mp_run(2, call_differently, d);
+}
+
+static void one_does_not_call(int rank, int nranks, void *arg)
+{
+    struct differ *d = arg;
+    xcclComm_t comm;
+    int value = 1;
+
+    xt_setenv("XCCL_TIMEOUT_S", "1");
+    if (d->sockets)
+        xt_setenv("XCCL_SHM_DISABLE", "1");
+    comm = world_join(&d->world, rank, nranks);
+    if (rank != 1) {
+        XT_CHECK(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL) == xcclTimeout);
+        XT_CHECK_HAS(xcclGetLastError(comm), "rank 1 (host ");
+        XT_CHECK_HAS(xcclGetLastError(comm), "XCCL_TIMEOUT_S");
+        if (!d->sockets)
+            XT_CHECK(!strstr(xcclGetLastError(comm), "rank 2 (host "));
+    }
+    world_meet(&d->world, nranks);
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(rank_that_does_not_call_is_named_at_the_deadline)
+{
+    xt_mp_run(3, one_does_not_call, differ_create(0, 0, 0));
+}
+
+XT_TEST(rank_that_does_not_call_is_named_at_the_deadline_over_sockets)
+{
+    xt_mp_run(3, one_does_not_call, differ_create(0, 0, 1));
+}
