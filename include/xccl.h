@@ -6,9 +6,9 @@
  * collective calls in the same order. Every call returns xcclSuccess or an error whose text
  * xcclGetLastError() holds: what failed, on which rank and host, and what to do about it.
  *
- * A communicator serves one thread at a time; xcclCommAbort may come from any thread. After an error
- * every further call on the communicator returns that error; destroy it, or abort it.
- * Each call xcclX has a twin pxcclX of the same meaning, so that a tool may interpose xcclX. */
+ * A communicator serves one thread at a time; xcclCommAbort may come from any thread. After an
+ * error every further call on the communicator returns that error; destroy it, or abort it. Each
+ * call xcclX has a twin pxcclX of the same meaning, so that a tool may interpose xcclX. */
 #ifndef XCCL_H
 #define XCCL_H
 
@@ -16,12 +16,12 @@
 
 #include "xccl_types.h"
 
-#define XCCL_MAJOR 0
-#define XCCL_MINOR 1
-#define XCCL_PATCH 0
-#define XCCL_VERSION(major, minor, patch) ((major) * 10000 + (minor) * 100 + (patch))
-#define XCCL_VERSION_CODE XCCL_VERSION(XCCL_MAJOR, XCCL_MINOR, XCCL_PATCH)
-#define XCCL_UNIQUE_ID_BYTES 128
+#define XCCL_MAJOR                        0
+#define XCCL_MINOR                        1
+#define XCCL_PATCH                        0
+#define XCCL_VERSION(major, minor, patch) ((major)*10000 + (minor)*100 + (patch))
+#define XCCL_VERSION_CODE                 XCCL_VERSION(XCCL_MAJOR, XCCL_MINOR, XCCL_PATCH)
+#define XCCL_UNIQUE_ID_BYTES              128
 
 #ifdef __cplusplus
 extern "C" {
@@ -48,8 +48,9 @@ xcclResult_t xcclGetVersion(int *version);
  * read. Under `xccl run` every process may call it and all get the same id. */
 xcclResult_t xcclGetUniqueId(xcclUniqueId *id);
 
-/* Joins as one of nranks ranks; blocks until all have joined or XCCL_TIMEOUT_INIT_S has passed. Inside
- * a group it takes effect at xcclGroupEnd, which is how one thread joins as several ranks. */
+/* Joins as one of nranks ranks; blocks until all have joined or XCCL_TIMEOUT_INIT_S has passed.
+ * Inside a group it takes effect at xcclGroupEnd, which is how one thread joins as several ranks.
+ */
 xcclResult_t xcclCommInitRank(xcclComm_t *comm, int nranks, xcclUniqueId id, int rank);
 
 /* Leaves in order. The other ranks may still be finishing their last call. NULL is fine. */
@@ -78,7 +79,8 @@ xcclResult_t xcclGroupEnd(void);
 const char *xcclGetErrorString(xcclResult_t result);
 
 /* The full text of the last error: of comm, or with NULL of the calling thread. "" when there was
- * none. The text of a thread stays until its next error, that of a communicator until it is freed. */
+ * none. The text of a thread stays until its next error, that of a communicator until it is freed.
+ */
 const char *xcclGetLastError(const xcclComm_t comm);
 
 xcclResult_t pxcclGetVersion(int *version);

@@ -2,8 +2,8 @@
 /* The contract between XCCL and a network plugin, version 1 (draft: not frozen before XCCL 1.0).
  *
  * A plugin is a shared library libxccl-net-NAME.so that exports one data symbol, xcclNetPlugin_v1.
- * Nothing runs when it is loaded. Every struct begins with its size in bytes, set by whoever fills it;
- * fields are only ever appended, and a reader looks at no field beyond that size.
+ * Nothing runs when it is loaded. Every struct begins with its size in bytes, set by whoever fills
+ * it; fields are only ever appended, and a reader looks at no field beyond that size.
  *
  * The life of a connection, in order:
  *   init > devices > properties > listen (receiver) > the 128-byte handle travels to the sender >
@@ -11,18 +11,19 @@
  *   regMr > isend / irecv and test > deregMr > closeSend, closeRecv, closeListen > finalize.
  *
  * Rules that hold for every entry:
- *  - Nothing blocks. What is not ready yet gives xcclSuccess and a NULL output; the caller asks again.
- *  - A comm's isend, irecv and test come from one thread at a time; different comms may be driven by
- *    different threads at once; regMr and deregMr may come from a second thread.
+ *  - Nothing blocks. What is not ready yet gives xcclSuccess and a NULL output; the caller asks
+ * again.
+ *  - A comm's isend, irecv and test come from one thread at a time; different comms may be driven
+ * by different threads at once; regMr and deregMr may come from a second thread.
  *  - isend, irecv and test neither allocate, lock, log nor make more system calls than moving the
  *    bytes needs.
- *  - Sends and receives of a connection match in the order they were posted. A receive may be larger
- *    than its send; test then gives the real size. A send larger than its receive is an error at the
- *    receiver. Zero bytes are a message like any other.
+ *  - Sends and receives of a connection match in the order they were posted. A receive may be
+ * larger than its send; test then gives the real size. A send larger than its receive is an error
+ * at the receiver. Zero bytes are a message like any other.
  *  - After an error a comm is good only for close; the other comms of the instance are unharmed.
  *    lastError gives the text: what failed, the peer's address, what to do.
- *  - Closing with requests in flight is legal. It ends them, never waits for the peer, and the memory
- *    they named is not touched once close has returned.
+ *  - Closing with requests in flight is legal. It ends them, never waits for the peer, and the
+ * memory they named is not touched once close has returned.
  *  - No process-wide state of the host program is changed: no signal handlers, no environment. */
 #ifndef XCCL_NET_H
 #define XCCL_NET_H
@@ -37,12 +38,12 @@ extern "C" {
 #endif
 
 #define XCCL_NET_HANDLE_BYTES 128 /* what travels; a plugin of XCCL uses at most the first 96 */
-#define XCCL_NET_MAX_RECVS 8      /* receives in one irecv */
-#define XCCL_NET_MAX_REQUESTS 32  /* requests in flight a comm that a plugin must offer */
+#define XCCL_NET_MAX_RECVS    8 /* receives in one irecv */
+#define XCCL_NET_MAX_REQUESTS 32 /* requests in flight a comm that a plugin must offer */
 
 /* Kinds of memory, a bit set. */
-#define XCCL_NET_PTR_HOST 0x1
-#define XCCL_NET_PTR_CUDA 0x2
+#define XCCL_NET_PTR_HOST   0x1
+#define XCCL_NET_PTR_CUDA   0x2
 #define XCCL_NET_PTR_DMABUF 0x4
 
 typedef struct xcclNetHandle {
@@ -54,7 +55,7 @@ typedef void *xcclNetListenComm_t;
 typedef void *xcclNetSendComm_t;
 typedef void *xcclNetRecvComm_t;
 typedef void *xcclNetConnect_t; /* a connect under way */
-typedef void *xcclNetMem_t;     /* a registration */
+typedef void *xcclNetMem_t; /* a registration */
 typedef void *xcclNetRequest_t;
 
 typedef enum {
@@ -70,26 +71,26 @@ typedef void (*xcclNetLogger_t)(xcclNetLogLevel_t level, const char *line);
 /* What XCCL tells a new instance. All pointers are good only during init. */
 typedef struct xcclNetInit {
     size_t size;
-    uint64_t commId;         /* the same on every rank of the communicator */
-    int32_t rank, nranks;    /* of the caller */
-    const char *commName;    /* for log lines; may be "" */
-    xcclNetLogger_t log;     /* good until finalize has returned */
-    int32_t trafficClass;    /* -1: the plugin's own default */
+    uint64_t commId; /* the same on every rank of the communicator */
+    int32_t rank, nranks; /* of the caller */
+    const char *commName; /* for log lines; may be "" */
+    xcclNetLogger_t log; /* good until finalize has returned */
+    int32_t trafficClass; /* -1: the plugin's own default */
 } xcclNetInit_v1;
 
 typedef struct xcclNetProperties {
     size_t size;
-    const char *name;     /* of the device, e.g. eth0; owned by the instance */
-    const char *pciPath;  /* in sysfs, or NULL */
-    uint64_t guid;        /* the same for all devices of one card, else 0 */
-    uint32_t speedMbps;   /* 0: not known */
+    const char *name; /* of the device, e.g. eth0; owned by the instance */
+    const char *pciPath; /* in sysfs, or NULL */
+    uint64_t guid; /* the same for all devices of one card, else 0 */
+    uint32_t speedMbps; /* 0: not known */
     int32_t port;
-    float latencyUs;      /* 0: not known */
-    uint32_t ptrSupport;  /* XCCL_NET_PTR_* */
-    int32_t maxComms;     /* 0: no limit */
-    int32_t maxRecvs;     /* receives in one irecv, 1..XCCL_NET_MAX_RECVS */
-    size_t maxBytes;      /* largest message */
-    int32_t regIsGlobal;  /* a registration serves every comm of the instance */
+    float latencyUs; /* 0: not known */
+    uint32_t ptrSupport; /* XCCL_NET_PTR_* */
+    int32_t maxComms; /* 0: no limit */
+    int32_t maxRecvs; /* receives in one irecv, 1..XCCL_NET_MAX_RECVS */
+    size_t maxBytes; /* largest message */
+    int32_t regIsGlobal; /* a registration serves every comm of the instance */
     int32_t needsProgress; /* 1: a send that test called done may still need calls here to arrive */
 } xcclNetProperties_v1;
 
@@ -98,12 +99,12 @@ typedef struct xcclNetStats {
     size_t size;
     uint64_t sendBytes, recvBytes; /* payload */
     uint64_t sendCount, recvCount; /* messages completed */
-    uint64_t busyCount;            /* isend or irecv that had to be asked again */
+    uint64_t busyCount; /* isend or irecv that had to be asked again */
 } xcclNetStats_v1;
 
 typedef struct xcclNetPlugin {
     size_t size;
-    const char *name;     /* "socket"; short, lower case, constant */
+    const char *name; /* "socket"; short, lower case, constant */
     uint32_t wireVersion; /* two builds talk when name and wireVersion are equal */
     uint32_t reserved;
 
@@ -119,8 +120,9 @@ typedef struct xcclNetPlugin {
     xcclResult_t (*properties)(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *props);
 
     /* Receiver: opens a listening comm for exactly one connection at a time and writes the whole
-     * handle. The handle is plain bytes, may be copied and sent, and is used once. XCCL carries it over
-     * encrypted connections only, so it may hold the secret by which accept knows its sender. */
+     * handle. The handle is plain bytes, may be copied and sent, and is used once. XCCL carries it
+     * over encrypted connections only, so it may hold the secret by which accept knows its sender.
+     */
     xcclResult_t (*listen)(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle,
                            xcclNetListenComm_t *comm);
     /* Sender: *state is NULL at the first call and the plugin's from then on. Gives *comm once
@@ -144,14 +146,16 @@ typedef struct xcclNetPlugin {
                           xcclNetMem_t mem, xcclNetRequest_t *request);
     /* Starts count receives as one request; each buffer is inside its mem. */
     xcclResult_t (*irecv)(xcclNetRecvComm_t comm, int count, void *const *data, const size_t *bytes,
-                          const uint32_t *tags, const xcclNetMem_t *mems, xcclNetRequest_t *request);
+                          const uint32_t *tags, const xcclNetMem_t *mems,
+                          xcclNetRequest_t *request);
     /* Makes received device memory visible to the device. NULL entry: not needed. *request NULL:
      * nothing to wait for. */
     xcclResult_t (*iflush)(xcclNetRecvComm_t comm, int count, void *const *data,
-                           const size_t *bytes, const xcclNetMem_t *mems, xcclNetRequest_t *request);
+                           const size_t *bytes, const xcclNetMem_t *mems,
+                           xcclNetRequest_t *request);
     /* Moves the request's comm on. *done 1: finished and the request is gone; bytes[i], where bytes
-     * is not NULL, is then the size of message i. A send that is done means its memory may be reused.
-     * Requests of a comm may be tested in any order. */
+     * is not NULL, is then the size of message i. A send that is done means its memory may be
+     * reused. Requests of a comm may be tested in any order. */
     xcclResult_t (*test)(xcclNetRequest_t request, int *done, size_t *bytes);
 
     xcclResult_t (*closeSend)(xcclNetSendComm_t comm);

@@ -10,15 +10,15 @@ extern "C" {
 #endif
 
 typedef enum {
-    xcclSuccess = 0,            /* the call did what it says */
+    xcclSuccess = 0, /* the call did what it says */
     xcclUnhandledCudaError = 1, /* a CUDA call failed */
-    xcclSystemError = 2,        /* an operating system call failed; the text has errno */
-    xcclInternalError = 3,      /* a bug in XCCL or damaged state */
-    xcclInvalidArgument = 4,    /* an argument is wrong; the text says which */
-    xcclInvalidUsage = 5,       /* right arguments at the wrong time, or ranks disagree */
-    xcclRemoteError = 6,        /* another rank or the network failed; the text names it */
-    xcclInProgress = 7,         /* not finished yet (non-blocking communicators) */
-    xcclTimeout = 8,            /* a deadline passed; the text says who was waited for */
+    xcclSystemError = 2, /* an operating system call failed; the text has errno */
+    xcclInternalError = 3, /* a bug in XCCL or damaged state */
+    xcclInvalidArgument = 4, /* an argument is wrong; the text says which */
+    xcclInvalidUsage = 5, /* right arguments at the wrong time, or ranks disagree */
+    xcclRemoteError = 6, /* another rank or the network failed; the text names it */
+    xcclInProgress = 7, /* not finished yet (non-blocking communicators) */
+    xcclTimeout = 8, /* a deadline passed; the text says who was waited for */
     xcclNumResults = 9
 } xcclResult_t;
 

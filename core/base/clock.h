@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 #define XCCL_NS_PER_MS 1000000ull
-#define XCCL_NS_PER_S 1000000000ull
-#define XCCL_NEVER_NS UINT64_MAX
+#define XCCL_NS_PER_S  1000000000ull
+#define XCCL_NEVER_NS  UINT64_MAX
 
 /* Monotonic nanoseconds, or the virtual clock's. */
 uint64_t xccl_clock_ns(void);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The few things asked of the operating system: sealed shared memory without a name, random bytes, who
- * and where this process is, how many cores it may use. Any thread. */
+/* The few things asked of the operating system: sealed shared memory without a name, random bytes,
+ * who and where this process is, how many cores it may use. Any thread. */
 #ifndef XCCL_BASE_OS_H
 #define XCCL_BASE_OS_H
 
@@ -21,10 +21,11 @@ xcclResult_t xccl_map_create(const char *name, size_t bytes, struct xccl_map *ma
 /* Maps a descriptor that a peer sent: refuses one without the seals or of another size than bytes.
  * Takes fd over, also on failure. */
 xcclResult_t xccl_map_open(int fd, size_t bytes, struct xccl_map *map_out);
-void xccl_map_close(struct xccl_map *map); /* unmaps, closes, zeroes; a zeroed one with fd -1 or 0 base is fine */
+void xccl_map_close(
+    struct xccl_map *map); /* unmaps, closes, zeroes; a zeroed one with fd -1 or 0 base is fine */
 
 xcclResult_t xccl_os_random(void *bytes_out, size_t bytes);
-const char *xccl_os_hostname(void);  /* up to the first dot; kept */
+const char *xccl_os_hostname(void); /* up to the first dot; kept */
 /* 64 bits that are equal for processes that may share memory: boot id and pid-independent parts. */
 uint64_t xccl_os_host_hash(void);
 int xccl_os_cores(void); /* usable by this process: affinity mask */

@@ -13,11 +13,11 @@
 #include "xccl_types.h"
 
 enum xccl_param_type {
-    XCCL_PARAM_BOOL,   /* 0 1 no yes off on false true */
-    XCCL_PARAM_INT,    /* decimal, with lowest and greatest */
-    XCCL_PARAM_BYTES,  /* as INT, with K M G for powers of 1024 */
+    XCCL_PARAM_BOOL, /* 0 1 no yes off on false true */
+    XCCL_PARAM_INT, /* decimal, with lowest and greatest */
+    XCCL_PARAM_BYTES, /* as INT, with K M G for powers of 1024 */
     XCCL_PARAM_STRING, /* anything up to 1,023 bytes */
-    XCCL_PARAM_ENUM,   /* one of the words in range, separated by '|' */
+    XCCL_PARAM_ENUM, /* one of the words in range, separated by '|' */
 };
 
 /* XCCL_P_<NAME> for every row of param.def. */
@@ -34,12 +34,12 @@ struct xccl_param_info {
     const char *name; /* with the XCCL_ prefix */
     enum xccl_param_type type;
     const char *fallback; /* as text, "" for none */
-    int64_t low, high;    /* INT and BYTES */
+    int64_t low, high; /* INT and BYTES */
     const char *unit, *words, *help;
     enum xccl_param_origin origin;
     const char *value; /* as text, as given; "(set)" in place of a secret */
-    const char *file;  /* where it came from when origin is FILE, else NULL */
-    int line;          /* in that file, from 1 */
+    const char *file; /* where it came from when origin is FILE, else NULL */
+    int line; /* in that file, from 1 */
 };
 
 /* Reads and checks everything. A bad value is xcclInvalidArgument with name, value, range and
@@ -58,8 +58,8 @@ void xccl_param_info(enum xccl_param_id id, struct xccl_param_info *info_out);
  * shown. */
 void xccl_param_print(int markdown, void (*line)(void *user, const char *text), void *user);
 
-#define XCCL_PARAM_FILE_BYTES 65536 /* greatest settings file */
-#define XCCL_PARAM_LINE_BYTES 2048  /* greatest line in it, without its end */
+#define XCCL_PARAM_FILE_BYTES  65536 /* greatest settings file */
+#define XCCL_PARAM_LINE_BYTES  2048 /* greatest line in it, without its end */
 #define XCCL_PARAM_VALUE_BYTES 1023 /* greatest value */
 
 /* One NAME=VALUE of a settings file. Neither text ends with 0; both lie inside the file's text. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Stream sockets with manners: every descriptor is non-blocking and CLOEXEC, EINTR is handled, every
- * wait has a deadline and an abort flag, SIGPIPE is never raised. TCP and Unix alike. Errors name the
- * peer's address. Any thread; a descriptor belongs to one thread at a time. */
+/* Stream sockets with manners: every descriptor is non-blocking and CLOEXEC, EINTR is handled,
+ * every wait has a deadline and an abort flag, SIGPIPE is never raised. TCP and Unix alike. Errors
+ * name the peer's address. Any thread; a descriptor belongs to one thread at a time. */
 #ifndef XCCL_BASE_TCP_H
 #define XCCL_BASE_TCP_H
 
@@ -13,7 +13,8 @@
 /* Listens on addr; port 0 takes one of XCCL_PORT_RANGE, or the system's choice when that is empty.
  * TCP: SO_REUSEADDR, never SO_REUSEPORT; TCP_DEFER_ACCEPT, so clients must speak first.
  * Unix: an abstract name. bound_out (may be NULL) gets the real address. */
-xcclResult_t xccl_tcp_listen(const struct xccl_addr *addr, int *fd_out, struct xccl_addr *bound_out);
+xcclResult_t xccl_tcp_listen(const struct xccl_addr *addr, int *fd_out,
+                             struct xccl_addr *bound_out);
 
 /* Takes one connection. Nobody there: xcclSuccess and *fd_out = -1; so too for a peer that has gone
  * already. peer_out may be NULL. */
@@ -23,7 +24,8 @@ xcclResult_t xccl_tcp_accept(int listen_fd, int *fd_out, struct xccl_addr *peer_
 xcclResult_t xccl_tcp_connect_start(const struct xccl_addr *addr, int *fd_out);
 /* Asks after one: *done_out 1 when connected; an error when refused. Never blocks. */
 xcclResult_t xccl_tcp_connect_test(int fd, const struct xccl_addr *addr, int *done_out);
-/* Start and wait; a refused connection is tried again, with pauses that grow to 100 ms, until limit. */
+/* Start and wait; a refused connection is tried again, with pauses that grow to 100 ms, until
+ * limit. */
 xcclResult_t xccl_tcp_connect(const struct xccl_addr *addr, const struct xccl_limit *limit,
                               int *fd_out);
 
@@ -35,10 +37,12 @@ xcclResult_t xccl_tcp_wait(int fd, short events, const struct xccl_limit *limit)
 xcclResult_t xccl_tcp_send_some(int fd, const void *data, size_t bytes, size_t *moved_out);
 xcclResult_t xccl_tcp_recv_some(int fd, void *data, size_t bytes, size_t *moved_out);
 /* All of it, or an error. */
-xcclResult_t xccl_tcp_send_all(int fd, const void *data, size_t bytes, const struct xccl_limit *limit);
+xcclResult_t xccl_tcp_send_all(int fd, const void *data, size_t bytes,
+                               const struct xccl_limit *limit);
 xcclResult_t xccl_tcp_recv_all(int fd, void *data, size_t bytes, const struct xccl_limit *limit);
 
-/* One byte that carries descriptors over a Unix socket; waits. recv closes what it did not expect. */
+/* One byte that carries descriptors over a Unix socket; waits. recv closes what it did not expect.
+ */
 xcclResult_t xccl_tcp_send_fd(int unix_fd, int fd, const struct xccl_limit *limit);
 xcclResult_t xccl_tcp_recv_fd(int unix_fd, const struct xccl_limit *limit, int *fd_out);
 

@@ -2,8 +2,9 @@
 /* How ranks meet, prove that they belong to the job, and talk out of band during init.
  *
  * Star first: every rank reports to the root and is told its next rank's address as soon as that is
- * known. From there addresses spread in ceil(log2 n) rounds without the root: a rank that knows ranks
- * r to r+2^k asks r+2^k for what it knows. All connections are proven and encrypted (channel.h).
+ * known. From there addresses spread in ceil(log2 n) rounds without the root: a rank that knows
+ * ranks r to r+2^k asks r+2^k for what it knows. All connections are proven and encrypted
+ * (channel.h).
  *
  * Thread: the rank's own during init. */
 #ifndef XCCL_BOOTSTRAP_BOOTSTRAP_H
@@ -25,7 +26,8 @@ struct xccl_job {
 };
 
 /* A fresh id whose root lives in this process's service thread until all ranks were told; or, when
- * XCCL_COMM_ID is set, the id that follows from it, the job key and how many ids this process made. */
+ * XCCL_COMM_ID is set, the id that follows from it, the job key and how many ids this process made.
+ */
 xcclResult_t xccl_unique_id_create(xcclUniqueId *id_out);
 xcclResult_t xccl_unique_id_decode(const xcclUniqueId *id, struct xccl_job *job_out);
 
@@ -38,15 +40,16 @@ void xccl_root_destroy(struct xccl_root *root); /* NULL is fine */
 /* The secret that follows from a job key's text, so that launcher and ranks agree. */
 void xccl_job_key_secret(const char *job_key, uint8_t secret_out[32]);
 
-/* Meets the others; returns once this rank knows all addresses. The error names the missing ranks when
- * the limit passes (the root tells them). */
+/* Meets the others; returns once this rank knows all addresses. The error names the missing ranks
+ * when the limit passes (the root tells them). */
 xcclResult_t xccl_bootstrap_open(const struct xccl_job *job, int rank, int nranks,
                                  const struct xccl_limit *limit, struct xccl_bootstrap **boot_out);
-/* data: nranks parts of part_bytes, own part filled. Log-step. part_bytes up to 1 MiB, 0 is a barrier. */
+/* data: nranks parts of part_bytes, own part filled. Log-step. part_bytes up to 1 MiB, 0 is a
+ * barrier. */
 xcclResult_t xccl_bootstrap_allgather(struct xccl_bootstrap *boot, void *data, size_t part_bytes,
                                       const struct xccl_limit *limit);
-/* The ring connections, for the control plane: next to rank+1, prev from rank-1. They are the caller's
- * from then on. nranks 1: both NULL. */
+/* The ring connections, for the control plane: next to rank+1, prev from rank-1. They are the
+ * caller's from then on. nranks 1: both NULL. */
 void xccl_bootstrap_take_ring(struct xccl_bootstrap *boot, struct xccl_conn **next_out,
                               struct xccl_conn **prev_out);
 /* 32 bytes that only this communicator's ranks know, for a named purpose ("shm"). */

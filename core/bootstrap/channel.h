@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Proof of the job secret, then encrypted frames, over any ordered stream of bytes. Pure: bytes in,
- * bytes out, no sockets, no clock, no memory of its own; randomness is libsodium's randombytes, which
- * a test may replace. The wire and the handshake are drawn in README.md.
+ * bytes out, no sockets, no clock, no memory of its own; randomness is libsodium's randombytes,
+ * which a test may replace. The wire and the handshake are drawn in README.md.
  *
  *   connecting side   REPLY ---------------------> OPEN -> FINAL
  *   accepting side    HELLO ------> CONFIRM -----> OPEN -> FINAL      any failure -> DEAD
@@ -37,13 +37,13 @@ enum xccl_channel_state {
 enum xccl_channel_verdict {
     XCCL_VERDICT_OK = 0,
     XCCL_VERDICT_NOT_XCCL, /* the first bytes are not ours */
-    XCCL_VERDICT_VERSION,  /* another version of the wire format */
-    XCCL_VERDICT_FIELD,    /* a reserved field is not zero, or an answer does not fit its question */
-    XCCL_VERDICT_PROOF,    /* another key, altered bytes, or a replay */
-    XCCL_VERDICT_COMM,     /* the right key, another communicator */
-    XCCL_VERDICT_LENGTH,   /* a frame longer or shorter than any may be */
-    XCCL_VERDICT_TAG,      /* a frame that was altered, reordered, repeated or left out */
-    XCCL_VERDICT_STATE,    /* bytes at a time when none may come */
+    XCCL_VERDICT_VERSION, /* another version of the wire format */
+    XCCL_VERDICT_FIELD, /* a reserved field is not zero, or an answer does not fit its question */
+    XCCL_VERDICT_PROOF, /* another key, altered bytes, or a replay */
+    XCCL_VERDICT_COMM, /* the right key, another communicator */
+    XCCL_VERDICT_LENGTH, /* a frame longer or shorter than any may be */
+    XCCL_VERDICT_TAG, /* a frame that was altered, reordered, repeated or left out */
+    XCCL_VERDICT_STATE, /* bytes at a time when none may come */
     XCCL_VERDICT_COUNT
 };
 
@@ -85,9 +85,9 @@ size_t xccl_channel_need(const struct xccl_channel *channel);
 enum xccl_channel_verdict xccl_channel_shake(struct xccl_channel *channel, const uint8_t *in,
                                              uint8_t out[XCCL_SHAKE_MAX_BYTES], size_t *out_bytes);
 
-/* One frame whose body is head followed by body; both lengths together at most XCCL_FRAME_MAX_BYTES.
- * frame_out has room for them and XCCL_FRAME_OVERHEAD_BYTES. FINAL (no body) ends this direction. Returns the frame's
- * length, 0 when the channel is not in a state to send. */
+/* One frame whose body is head followed by body; both lengths together at most
+ * XCCL_FRAME_MAX_BYTES. frame_out has room for them and XCCL_FRAME_OVERHEAD_BYTES. FINAL (no body)
+ * ends this direction. Returns the frame's length, 0 when the channel is not in a state to send. */
 struct xccl_span {
     const void *data;
     size_t bytes;

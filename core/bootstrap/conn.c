@@ -280,8 +280,8 @@ xcclResult_t xccl_conn_open(const struct xccl_addr *addr, const uint8_t key[32],
     return xcclInternalError; /* not reached: the last attempt returns */
 }
 
-/* Says FINAL if that takes no waiting. A peer that is gone is no news now, so the thread's error text
- * stays what it was: often the reason for closing. */
+/* Says FINAL if that takes no waiting. A peer that is gone is no news now, so the thread's error
+ * text stays what it was: often the reason for closing. */
 static void conn_say_final(struct xccl_conn *conn)
 {
     char text[XCCL_ERROR_TEXT_BYTES];

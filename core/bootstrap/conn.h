@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A proven connection: a stream socket under a channel (channel.h), TCP or Unix. Frames go in and come
- * out whole, encrypted and in order.
+/* A proven connection: a stream socket under a channel (channel.h), TCP or Unix. Frames go in and
+ * come out whole, encrypted and in order.
  *
  * Thread: one at a time; the service thread once a connection belongs to it. */
 #ifndef XCCL_BOOTSTRAP_CONN_H
@@ -12,8 +12,8 @@
 
 /* What a connection is for; part of the proof. */
 enum xccl_purpose {
-    XCCL_PURPOSE_ROOT = 1,    /* rank to root */
-    XCCL_PURPOSE_ROUND = 2,   /* rank to rank + 2^round; detail = round; round 0 is the ring */
+    XCCL_PURPOSE_ROOT = 1, /* rank to root */
+    XCCL_PURPOSE_ROUND = 2, /* rank to rank + 2^round; detail = round; round 0 is the ring */
     XCCL_PURPOSE_SEGMENT = 3, /* Unix: asks for a shared memory segment */
 };
 
@@ -31,7 +31,8 @@ struct xccl_hello {
 xcclResult_t xccl_conn_open(const struct xccl_addr *addr, const uint8_t key[32],
                             const struct xccl_hello *hello, const struct xccl_limit *limit,
                             struct xccl_conn **conn_out);
-void xccl_conn_close(struct xccl_conn *conn); /* sends FINAL if it can without waiting; NULL is fine */
+void xccl_conn_close(
+    struct xccl_conn *conn); /* sends FINAL if it can without waiting; NULL is fine */
 
 int xccl_conn_fd(const struct xccl_conn *conn);
 const struct xccl_hello *xccl_conn_hello(const struct xccl_conn *conn); /* the other end's */
@@ -43,9 +44,10 @@ xcclResult_t xccl_conn_recv(struct xccl_conn *conn, uint16_t *type_out, void *bo
                             size_t body_max, size_t *bytes_out, const struct xccl_limit *limit);
 
 /* For event loops. queue: encrypts and keeps what the socket does not take now; at most 256 KiB are
- * kept, more is xcclRemoteError. flush: writes what it can; *pending_out 1 when bytes are left, so wait for
- * EPOLLOUT. take: reads what is there; *got_out 1 with a frame, 0 when there is none yet. A closed
- * stream is xcclRemoteError without FINAL and sets *final_out (with *got_out 0) after FINAL. */
+ * kept, more is xcclRemoteError. flush: writes what it can; *pending_out 1 when bytes are left, so
+ * wait for EPOLLOUT. take: reads what is there; *got_out 1 with a frame, 0 when there is none yet.
+ * A closed stream is xcclRemoteError without FINAL and sets *final_out (with *got_out 0) after
+ * FINAL. */
 xcclResult_t xccl_conn_queue(struct xccl_conn *conn, uint16_t type, const void *body, size_t bytes);
 xcclResult_t xccl_conn_flush(struct xccl_conn *conn, int *pending_out);
 xcclResult_t xccl_conn_take(struct xccl_conn *conn, uint16_t *type_out, void *body_out,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the bootstrap's own files know of a connection besides conn.h: the handshake without waiting,
- * and frames without a copy. Errors here are quiet: the caller knows what they mean.
+/* What the bootstrap's own files know of a connection besides conn.h: the handshake without
+ * waiting, and frames without a copy. Errors here are quiet: the caller knows what they mean.
  *
  * Thread: one at a time. */
 #ifndef XCCL_BOOTSTRAP_CONN_INT_H
@@ -20,8 +20,8 @@ xcclResult_t xccl_conn_shake(struct xccl_conn *conn, int *done_out);
 uint32_t xccl_conn_shake_events(const struct xccl_conn *conn);
 /* 1 when it is past the first check: a hello with a right proof came. */
 int xccl_conn_hello_seen(const struct xccl_conn *conn);
-/* 1 when the handshake failed because the other end closed before its reply: a wrong key, or it had no
- * room for one more; worth another try. */
+/* 1 when the handshake failed because the other end closed before its reply: a wrong key, or it had
+ * no room for one more; worth another try. */
 int xccl_conn_turned_away(const struct xccl_conn *conn);
 const char *xccl_conn_peer_text(const struct xccl_conn *conn);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What ranks and root say to each other inside the frames of a proven connection: encode and decode,
- * bytes in, bytes out. Decoders refuse what is short, long or out of range and never trust a length;
- * a proven peer may still be broken.
+/* What ranks and root say to each other inside the frames of a proven connection: encode and
+ * decode, bytes in, bytes out. Decoders refuse what is short, long or out of range and never trust
+ * a length; a proven peer may still be broken.
  *
  * Thread: any; no state. */
 #ifndef XCCL_BOOTSTRAP_MESSAGE_H
@@ -13,9 +13,9 @@
 /* Frame types 16 to 31. */
 enum xccl_boot_frame {
     XCCL_BOOT_REPORT = 16, /* rank to root */
-    XCCL_BOOT_NEXT = 17,   /* root to rank: where rank + 1 listens */
-    XCCL_BOOT_ERROR = 18,  /* either way: joining failed, and why */
-    XCCL_BOOT_DATA = 19,   /* a piece of an all-gather */
+    XCCL_BOOT_NEXT = 17, /* root to rank: where rank + 1 listens */
+    XCCL_BOOT_ERROR = 18, /* either way: joining failed, and why */
+    XCCL_BOOT_DATA = 19, /* a piece of an all-gather */
 };
 
 #define XCCL_HOST_TEXT_BYTES     65
@@ -27,8 +27,8 @@ enum xccl_boot_frame {
 /* Rank and nranks are in the hello, which is proven as well. */
 struct xccl_boot_report {
     uint32_t library_version; /* XCCL_VERSION_CODE */
-    uint32_t timeout_ms;      /* how long this rank will wait from now */
-    struct xccl_addr addr;    /* where it listens */
+    uint32_t timeout_ms; /* how long this rank will wait from now */
+    struct xccl_addr addr; /* where it listens */
     char host[XCCL_HOST_TEXT_BYTES];
 };
 

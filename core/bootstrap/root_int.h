@@ -8,8 +8,8 @@
 
 #include "bootstrap/bootstrap.h"
 
-/* Ends when all ranks were told, or after timeout_ms. addr as in xccl_root_create; fills job->roots[0]
- * with where it listens. */
+/* Ends when all ranks were told, or after timeout_ms. addr as in xccl_root_create; fills
+ * job->roots[0] with where it listens. */
 xcclResult_t xccl_root_start_single(struct xccl_job *job, uint64_t timeout_ms);
 /* Ends this process's root of that communicator, if there is one: a communicator of one rank needs
  * none. */

@@ -101,8 +101,8 @@ xcclResult_t xccl_comm_fail(struct xcclComm *comm, xcclResult_t rc, int culprit,
 int xccl_comm_set_error(struct xcclComm *comm, xcclResult_t rc, const char *text);
 /* The error in force, or xcclSuccess; its text becomes the thread's. */
 xcclResult_t xccl_comm_error(struct xcclComm *comm);
-/* A neighbour said which call it is in: board word and description. Raises the error when this rank is in
- * another call of the same number. The service thread. */
+/* A neighbour said which call it is in: board word and description. Raises the error when this rank
+ * is in another call of the same number. The service thread. */
 void xccl_comm_compare_calls(struct xcclComm *comm, int peer, uint64_t word,
                              const struct xccl_board_call *theirs);
 /* "rank 3 (host b, pid 91)" */

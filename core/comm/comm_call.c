@@ -10,10 +10,10 @@
 
 #include "comm/control.h"
 
-#define NAME_BYTES     128
+#define NAME_BYTES      128
 #define LEFT_VERDICT_NS (200 * XCCL_NS_PER_MS)
 #define LINK_VERDICT_NS (700 * XCCL_NS_PER_MS)
-#define VERDICT_NAP_NS 1000000
+#define VERDICT_NAP_NS  1000000
 
 static void describe_call(const struct xccl_board_call *call, char *text_out, size_t bytes)
 {
@@ -218,7 +218,8 @@ xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task
     return xcclSuccess;
 }
 
-/* A connection failed under a call. A neighbour may have left in order, or somebody may know better. */
+/* A connection failed under a call. A neighbour may have left in order, or somebody may know
+ * better. */
 static xcclResult_t fail_link(struct xcclComm *comm, xcclResult_t rc)
 {
     char cause[XCCL_ERROR_TEXT_BYTES], name[NAME_BYTES];

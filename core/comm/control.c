@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Frames on a ring connection, both ways alike:
  *
- *   HEARTBEAT  the sender's board: u64 word, u64 number of its current call, u64 count, u32 collective,
- *              u32 type, u32 operator. Two neighbours in different calls of one number disagree; that
- *              finds ranks which wait on links that the others' calls do not use.
- *   NOTICE     u32 result, i32 origin, i32 culprit, text: forwarded by whoever did not know yet
- *   GOODBYE    u64 number of the sender's last call; then FINAL
+ *   HEARTBEAT  the sender's board: u64 word, u64 number of its current call, u64 count, u32
+ * collective, u32 type, u32 operator. Two neighbours in different calls of one number disagree;
+ * that finds ranks which wait on links that the others' calls do not use. NOTICE     u32 result,
+ * i32 origin, i32 culprit, text: forwarded by whoever did not know yet GOODBYE    u64 number of the
+ * sender's last call; then FINAL
  *
  * Anything else, or a frame of a wrong size, is an error of the peer. Thread: see control.h. */
 #include "comm/control.h"
@@ -21,8 +21,8 @@
 enum { FRAME_HEARTBEAT = 0x20, FRAME_NOTICE = 0x21, FRAME_GOODBYE = 0x22 };
 
 #define HEARTBEAT_BYTES 36
-#define FRAME_BYTES  (12 + XCCL_NOTICE_TEXT_BYTES)
-#define SILENT_BEATS 4
+#define FRAME_BYTES     (12 + XCCL_NOTICE_TEXT_BYTES)
+#define SILENT_BEATS    4
 
 struct neighbour {
     struct xccl_source source;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Finds, loads and opens network plugins. XCCL_NET_PLUGIN is a list of names or paths; name X is
- * libxccl-net-X.so in XCCL_PLUGIN_PATH, then in the folder of libxccl.so and xccl/ below it, then in the
- * loader's own path. One log line (info) per candidate: taken, or why not. World-writable files are
- * refused. Absent optional entries are filled with stubs, so that callers never test for NULL.
+ * libxccl-net-X.so in XCCL_PLUGIN_PATH, then in the folder of libxccl.so and xccl/ below it, then
+ * in the loader's own path. One log line (info) per candidate: taken, or why not. World-writable
+ * files are refused. Absent optional entries are filled with stubs, so that callers never test for
+ * NULL.
  *
  * Thread: any, during init and destroy of a communicator. */
 #ifndef XCCL_PLUGIN_NET_PLUGIN_H
@@ -28,9 +29,9 @@ struct xccl_net_open_args {
     const char *comm_name;
 };
 
-/* Opens the first plugin of the list that loads, inits and has a device. None: xcclSystemError whose
- * text lists each candidate with the reason and the folders sought. `none`: xcclInvalidUsage saying
- * that XCCL_NET_PLUGIN=none allows one node only. */
+/* Opens the first plugin of the list that loads, inits and has a device. None: xcclSystemError
+ * whose text lists each candidate with the reason and the folders sought. `none`: xcclInvalidUsage
+ * saying that XCCL_NET_PLUGIN=none allows one node only. */
 xcclResult_t xccl_net_open(const struct xccl_net_open_args *args, struct xccl_net **net_out);
 void xccl_net_close(struct xccl_net *net); /* finalize, unload; NULL is fine */
 

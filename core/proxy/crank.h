@@ -40,7 +40,8 @@ static inline int xccl_crank_try(struct xccl_crank *crank)
 {
     if (crank->shared)
         return xccl_crank_try_shared(crank);
-    if (atomic_load_explicit(&crank->held, memory_order_relaxed))
+    /* Acquire: what the last holder wrote, who may have been another thread. Pairs with put. */
+    if (atomic_load_explicit(&crank->held, memory_order_acquire))
         return 0;
     atomic_store_explicit(&crank->held, 1, memory_order_relaxed);
     return 1;

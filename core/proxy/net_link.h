@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The network's half of a link: slots in private memory and an op that moves them. The executor fills
- * slots and sets flags (send side) or waits for flags and publishes its head (receive side) exactly as
- * over shared memory; the proxy posts, tests and hands over.
+/* The network's half of a link: slots in private memory and an op that moves them. The executor
+ * fills slots and sets flags (send side) or waits for flags and publishes its head (receive side)
+ * exactly as over shared memory; the proxy posts, tests and hands over.
  *
  * Every message is one slot. The first message of an operation on a link begins with a 16-byte
- * preamble: sequence number u64 and signature u64, little endian; an operation that sends nothing on a
- * link sends the bare preamble. A preamble that differs from the receiver's is xcclInvalidUsage.
+ * preamble: sequence number u64 and signature u64, little endian; an operation that sends nothing
+ * on a link sends the bare preamble. A preamble that differs from the receiver's is
+ * xcclInvalidUsage.
  *
  * Thread: the holder of the communicator's crank, but for connect (init). Nothing here allocates or
  * logs after open. */
@@ -18,16 +19,16 @@
 #include "xccl_net.h"
 
 #define XCCL_NET_PREAMBLE_BYTES 16
-#define XCCL_NET_SLOTS 4
-#define XCCL_NET_SLOT_BYTES (256u << 10)
+#define XCCL_NET_SLOTS          4
+#define XCCL_NET_SLOT_BYTES     (256u << 10)
 
 struct xccl_net_link;
 
 /* What an operation will do on a link, told before its first progress. */
 struct xccl_net_op {
     uint64_t seq, signature; /* of the operation: the preamble */
-    uint32_t flag_low;       /* low half of the flag words the executor writes and expects */
-    uint32_t messages;       /* slots that the executor will fill or take; 0: the bare preamble */
+    uint32_t flag_low; /* low half of the flag words the executor writes and expects */
+    uint32_t messages; /* slots that the executor will fill or take; 0: the bare preamble */
     /* Receive side: payload bytes of every message but the last in order are not known to the
      * proxy; the executor compares header.bytes, which the proxy fills with what arrived. */
 };
@@ -50,8 +51,8 @@ int xccl_net_link_peer(const struct xccl_net_link *link);
 
 /* Begins an operation on this end; the previous one is idle. */
 void xccl_net_link_begin(struct xccl_net_link *link, const struct xccl_net_op *op);
-/* Moves what can move; *moved_out is set to 1 when something did, else left alone. An error text names
- * what failed, not the rank: the caller knows xccl_net_link_peer(). */
+/* Moves what can move; *moved_out is set to 1 when something did, else left alone. An error text
+ * names what failed, not the rank: the caller knows xccl_net_link_peer(). */
 xcclResult_t xccl_net_link_progress(struct xccl_net_link *link, int *moved_out);
 /* 1 when the operation's messages have all been sent (memory reusable) or handed over and, on a
  * receive end, the preamble has been checked. */

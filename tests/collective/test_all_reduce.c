@@ -3,6 +3,8 @@
  * protocol's edge, types, in place, unaligned. */
 #include "world.h"
 
+#include <dlfcn.h>
+
 enum transport { SHM, SOCKET, MIXED };
 
 static const size_t counts[] = {0,    1,    2,     13,    14,    15,    28,   55,
@@ -195,15 +197,27 @@ XT_TEST_DEADLINE(all_ranks_get_the_same_bits_over_both, 60)
     run_same_bits(MIXED);
 }
 
-/* XCCL_CYCLES in the environment of the test program makes it longer. */
+static long resident_pages(void)
+{
+    FILE *file = fopen("/proc/self/statm", "re");
+    long size, resident = 0;
+
+    XT_CHECK(file && fscanf(file, "%ld %ld", &size, &resident) == 2);
+    fclose(file);
+    return resident;
+}
+
 static void join_and_leave(int rank, int nranks, void *arg)
 {
     struct world *world = arg;
+    long before = 0;
 
     for (int i = 0; i < world->param; i++) {
         struct world_case c = {10, 0, xcclInt32, 0, i};
         xcclComm_t comm = NULL;
 
+        if (i == world->param / 10)
+            before = resident_pages();
         if (rank == 0) {
             XT_OK(xcclGetUniqueId(&world->ids[0]));
             /* Release: the id before the number. Pairs with the load below. */
@@ -215,9 +229,12 @@ static void join_and_leave(int rank, int nranks, void *arg)
         world_all_reduce(comm, rank, nranks, &c);
         XT_OK(xcclCommDestroy(comm));
     }
+    if (world->param >= 1000) /* the first tenth warms up */
+        XT_CHECK((resident_pages() - before) * 4096 <= 1 << 20);
 }
 
-XT_TEST_DEADLINE(joining_and_leaving_many_times_leaks_nothing, 4000)
+/* XT_CYCLES in the environment makes it longer. Descriptors, threads and files: the harness. */
+XT_TEST_DEADLINE(cycles_of_joining_and_leaving_leak_nothing, 4000)
 {
     const char *cycles = getenv("XT_CYCLES");
     struct world *world = world_create();
@@ -285,6 +302,8 @@ XT_TEST(every_result_has_a_text)
 
 XT_TEST(twins_are_the_same_functions)
 {
-    XT_CHECK((void *)(uintptr_t)pxcclAllReduce == (void *)(uintptr_t)xcclAllReduce);
-    XT_CHECK((void *)(uintptr_t)pxcclGroupEnd == (void *)(uintptr_t)xcclGroupEnd);
+    /* By the loader: a compiler may take it for granted that two names are two functions. */
+    XT_CHECK(dlsym(RTLD_DEFAULT, "xcclAllReduce") == dlsym(RTLD_DEFAULT, "pxcclAllReduce"));
+    XT_CHECK(dlsym(RTLD_DEFAULT, "xcclGroupEnd") == dlsym(RTLD_DEFAULT, "pxcclGroupEnd"));
+    XT_CHECK(dlsym(RTLD_DEFAULT, "pxcclGroupEnd") != NULL);
 }

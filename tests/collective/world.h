@@ -22,6 +22,11 @@ struct world {
     const char *text; /* likewise; a constant */
 };
 
+static inline const char *world_error(void)
+{
+    return xcclGetLastError(NULL);
+}
+
 /* Made before xt_mp_run, so that all ranks have it. */
 static inline struct world *world_create(void)
 {
@@ -29,19 +34,13 @@ static inline struct world *world_create(void)
                                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     XT_CHECK(world != MAP_FAILED);
-    xt_set_error_source(NULL);
+    xt_set_error_source(world_error);
     return world;
-}
-
-static inline const char *world_error(void)
-{
-    return xcclGetLastError(NULL);
 }
 
 /* Rank 0 makes id number which; the others wait for it. */
 static inline xcclUniqueId world_id(struct world *world, int rank, int which)
 {
-    xt_set_error_source(world_error);
     if (rank == 0) {
         XT_OK(xcclGetUniqueId(&world->ids[which]));
         /* Release: the id before the flag. Pairs with the load below. */

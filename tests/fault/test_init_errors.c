@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Joining goes wrong: each cause gives one clear text on the ranks concerned, and nothing leaks. */
+/* Joining goes wrong: each cause gives one clear text on the ranks concerned, and nothing leaks.
+ * Where one rank alone has the problem, the others are told which rank it is. Ranks are processes;
+ * the harness looks for what they leave behind. */
 #include "../collective/world.h"
 
 static void expect(xcclResult_t got, const char *part)

@@ -71,6 +71,9 @@ void xt_capture_redirect(int fd);
 void xt_print_lines(const char *prefix, const char *text);
 /* "exit status 3", "killed by signal 11 (Segmentation fault)". */
 void xt_status_text(int status, char *text, size_t bytes);
+/* Writes to fd what every thread of a process, or of a process group, waits for. */
+void xt_show_process(int fd, pid_t pid);
+void xt_show_group(int fd, pid_t group);
 /* Removes a folder and what is in it. An absent one is fine. */
 void xt_remove_tree(const char *path);
 

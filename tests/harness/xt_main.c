@@ -292,6 +292,7 @@ static int poll_slots(struct runner *run)
             continue;
         if (!slot->hung && xt_now_ms() >= slot->deadline_ms) {
             slot->hung = true;
+            xt_show_group(slot->output_fd, slot->pid);
             kill(-slot->pid, SIGKILL);
             kill(slot->pid, SIGKILL);
         }

@@ -104,6 +104,8 @@ static void kill_running(struct xt_mp *mp)
     for (int i = 0; i < mp->nranks; i++) {
         if (mp->ranks[i].ended)
             continue;
+        if (!mp->ranks[i].killed_late)
+            xt_show_process(STDOUT_FILENO, mp->ranks[i].pid);
         mp->ranks[i].killed_late = true;
         kill(mp->ranks[i].pid, SIGKILL);
     }

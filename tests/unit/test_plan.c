@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The choice of algorithm and protocol, the geometry of plans, and the cache. */
+/* The choice of algorithm and protocol, the geometry of plans, and the cache. The planners here
+ * have schedules without links: nothing is run, so the tests need neither ranks nor shared memory.
+ * One thread. */
 #include "plan/plan.h"
 
 #include "base/alloc.h"
