@@ -319,12 +319,12 @@ static int perf_main(int argc, char **argv)
     status = read_arguments(argc, argv, &options);
     if (status)
         return status;
-    if (xccl_param_load() != xcclSuccess) {
+    if (!xccl_param_is_set(XCCL_P_RANK)) {
+        if (xccl_param_load() == xcclSuccess)
+            return start_ranks(&options, argv);
         xccl_option_tell_error("xccl perf");
         return XCCL_EXIT_FAILURE;
     }
-    if (!xccl_param_is_set(XCCL_P_RANK))
-        return start_ranks(&options, argv);
     nranks = xccl_param_int(XCCL_P_NRANKS);
     if (nranks < 1 || xccl_param_int(XCCL_P_RANK) < 0 || xccl_param_int(XCCL_P_RANK) >= nranks)
         return xccl_option_usage("perf", "XCCL_RANK is %" PRId64 " and XCCL_NRANKS is %" PRId64,

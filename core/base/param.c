@@ -68,6 +68,7 @@ struct note {
 
 static struct {
     pthread_mutex_t lock;
+    _Atomic int told; /* the notes have been logged */
     _Atomic int loaded; /* everything below is written before, and never again */
     xcclResult_t verdict;
     char verdict_text[XCCL_ERROR_TEXT_BYTES];
@@ -467,19 +468,16 @@ static void tell_notes(void)
 static void load_once(void)
 {
     char saved_text[XCCL_ERROR_TEXT_BYTES];
-    int saved_errno = errno, mine = 0;
+    int saved_errno = errno;
 
     snprintf(saved_text, sizeof(saved_text), "%s", xccl_error_text());
     pthread_mutex_lock(&state.lock);
     if (!atomic_load_explicit(&state.loaded, memory_order_relaxed)) {
         load_all();
-        mine = 1;
         /* Release: the values are written before. Pairs with the acquire in ensure_loaded. */
         atomic_store_explicit(&state.loaded, 1, memory_order_release);
     }
     pthread_mutex_unlock(&state.lock);
-    if (mine)
-        tell_notes();
     xccl_error_set_text(saved_text);
     errno = saved_errno;
 }
@@ -494,6 +492,9 @@ static void ensure_loaded(void)
 xcclResult_t xccl_param_load(void)
 {
     ensure_loaded();
+    /* Relaxed: only one thread tells, and what it tells was acquired above. */
+    if (!atomic_exchange_explicit(&state.told, 1, memory_order_relaxed))
+        tell_notes();
     if (state.verdict != xcclSuccess)
         xccl_error_set_text(state.verdict_text);
     return state.verdict;
@@ -547,6 +548,7 @@ void xccl_param_reset(void)
     state.notes_dropped = 0;
     /* Relaxed: only tests come here, while no other thread of the library runs. */
     atomic_store_explicit(&state.loaded, 0, memory_order_relaxed);
+    atomic_store_explicit(&state.told, 0, memory_order_relaxed);
     pthread_mutex_unlock(&state.lock);
     xccl_log_reset();
 }

@@ -42,9 +42,10 @@ struct xccl_param_info {
     int line; /* in that file, from 1 */
 };
 
-/* Reads and checks everything. A bad value is xcclInvalidArgument with name, value, range and
- * origin; an unknown XCCL_* variable gets a warning with the nearest known name. The verdict is
- * kept: later calls return it again. Not for use before main. */
+/* Reads and checks everything, and logs once what is wrong: getters alone load in silence, so that
+ * a plugin, which has a copy of this table, does not repeat it. A bad value is xcclInvalidArgument
+ * with name, value, range and origin; an unknown XCCL_* variable gets a warning with the nearest
+ * known name. The verdict is kept: later calls return it again. Not for use before main. */
 xcclResult_t xccl_param_load(void);
 
 int64_t xccl_param_int(enum xccl_param_id id); /* BOOL INT BYTES; ENUM: index of the word */

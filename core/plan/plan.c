@@ -53,7 +53,7 @@ static uint64_t mix(uint64_t value)
     return value ^ value >> 32;
 }
 
-/* Up to where sending all to all beats two rounds; measured, see core/plan/README.md. */
+/* Up to where sending all to all beats two rounds. */
 static size_t oneshot_limit(int nranks)
 {
     if (nranks <= 2)
