@@ -27,6 +27,7 @@ struct xccl_conn {
     int fd;
     enum conn_phase phase;
     int turned_away;
+    int send_failed; /* what came before may still be read */
     struct xccl_addr addr; /* of the connecting side only */
     char peer_text[XCCL_ADDR_TEXT_BYTES];
     struct xccl_channel channel;
@@ -336,6 +337,10 @@ xcclResult_t xccl_conn_flush(struct xccl_conn *conn, int *pending_out)
 {
     xcclResult_t rc = conn_check_open(conn);
 
+    if (!rc && conn->send_failed) {
+        rc = xccl_fail_quietly(xcclRemoteError, 0, "look at the first error of this rank",
+                               "sending to %s failed before", conn->peer_text);
+    }
     if (rc)
         return rc;
     while (conn->out_at < conn->out_end) {
@@ -344,7 +349,7 @@ xcclResult_t xccl_conn_flush(struct xccl_conn *conn, int *pending_out)
         rc = xccl_tcp_send_some(conn->fd, conn->out + conn->out_at, conn->out_end - conn->out_at,
                                 &moved);
         if (rc) {
-            conn_break(conn);
+            conn->send_failed = 1;
             return rc;
         }
         if (!moved)

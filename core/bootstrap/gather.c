@@ -50,7 +50,7 @@ static void boot_fail_peer(struct xccl_boot_peer *peer, xcclResult_t rc)
         boot_fail(peer->boot, rc, "rank %d lost the root at %s: %.300s", peer->boot->rank,
                   xccl_conn_peer_text(peer->conn), why);
     } else {
-        peer->boot->maybe_echo = !peer->boot->rc;
+        peer->boot->maybe_echo |= !peer->boot->rc;
         boot_fail(peer->boot, rc, "rank %d lost rank %d at %s: %.300s; look at that rank's log",
                   peer->boot->rank, peer->rank, xccl_conn_peer_text(peer->conn), why);
     }
@@ -350,6 +350,21 @@ static xcclResult_t peer_give_piece(struct xccl_boot_peer *peer)
                                  (struct xccl_span){from, bytes});
 }
 
+/* A push failed, most likely because the peer gave up; then it has said why. */
+static void boot_fail_give(struct xccl_boot_peer *peer, xcclResult_t rc)
+{
+    char why[XCCL_ERROR_TEXT_BYTES];
+    struct xccl_frame frame;
+    int got = 0;
+
+    snprintf(why, sizeof(why), "%s", xccl_error_text());
+    if (xccl_conn_take_frame(peer->conn, &frame, &got) == xcclSuccess && got && !frame.final &&
+        frame.type == XCCL_BOOT_ERROR)
+        peer_on_error_frame(peer, &frame);
+    xccl_error_set_text(why);
+    boot_fail_peer(peer, rc); /* kept only if there was no word of the peer's */
+}
+
 /* Pushes of this round's block what the socket takes; done when its last byte is in the socket. */
 static void peer_give(struct xccl_boot_peer *peer)
 {
@@ -362,7 +377,7 @@ static void peer_give(struct xccl_boot_peer *peer)
             rc = xccl_conn_flush(peer->conn, &pending);
     }
     if (rc) {
-        boot_fail_peer(peer, rc);
+        boot_fail_give(peer, rc);
         return;
     }
     peer->done = !pending && peer->all_queued;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Between comm.c, which has the list of communicators and their ends, and comm_init.c, which has the
- * phases of joining. A communicator is freed by exactly one of the two functions here.
- * Thread: the one that joins, destroys or aborts. */
+/* Between comm.c, which has the list of communicators and their ends, and comm_init.c, which has
+ * the phases of joining. A communicator is freed by exactly one of the two functions here. Thread:
+ * the one that joins, destroys or aborts. */
 #ifndef XCCL_COMM_COMM_INT_H
 #define XCCL_COMM_COMM_INT_H
 

@@ -120,8 +120,12 @@ static void hand_out(void *owner, struct xccl_conn *conn)
 
 static xcclResult_t listen_for_peers(struct xccl_shm *shm, const struct xccl_shm_args *args)
 {
-    struct xccl_acceptor_args acceptor = {
-        .loop = args->loop, .addr = args->addr, .on_conn = hand_out, .owner = shm};
+    struct xccl_acceptor_args acceptor = {.loop = args->loop,
+                                          .addr = args->addr,
+                                          .on_conn = hand_out,
+                                          .owner = shm,
+                                          .rank = (uint32_t)args->rank,
+                                          .nranks = (uint32_t)args->nranks};
 
     memcpy(acceptor.key, args->key, sizeof acceptor.key);
     memcpy(acceptor.comm_id, args->comm_id, sizeof acceptor.comm_id);

@@ -1,99 +1,192 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A stranger at both sides of a channel, and a man in the middle of an open one. The first byte of
- * the input chooses which, the rest is what he sends. Without the key nobody gets a channel open,
- * and an altered frame is never unsealed. Thread: one. */
-#include "bootstrap/channel.h"
-
+/* Hostile bytes for the channel and the message decoders behind it. The first byte chooses:
+ *   0  the accepting side meets a stranger            1  the connecting side meets a stranger
+ *   2  a proven session, then raw hostile frames      3  a proven session with a broken peer: the
+ *      input is cut into frames that are sealed in order, unsealed and decoded
+ *   4  a proven session and a man in the middle who adds the input to a sealed frame
+ * Randomness is a counter, so that a finding repeats. */
 #include <stdlib.h>
 #include <string.h>
 
-enum scene { AT_THE_ACCEPTING_SIDE, AT_THE_CONNECTING_SIDE, IN_THE_MIDDLE, SCENE_COUNT };
+#include "bootstrap/channel.h"
+#include "bootstrap/message.h"
 
-static const uint8_t key[32] = {1, 2, 3};
-static const struct xccl_hello self = {.comm_id = {7}, .rank = 1, .nranks = 4, .purpose = 1};
+static uint64_t random_state;
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+static const char *random_name(void)
+{
+    return "counter";
+}
 
-/* Feeds the bytes as far as the channel asks for some; it must not open. */
-static void shake_stranger(struct xccl_channel *channel, const uint8_t *data, size_t size)
+static uint32_t random_next(void)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(random_state >> 32);
+}
+
+static void random_fill(void *out, const size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        ((uint8_t *)out)[i] = (uint8_t)random_next();
+}
+
+static struct randombytes_implementation random_counter = {
+    .implementation_name = random_name, .random = random_next, .buf = random_fill};
+
+static const uint8_t key[32] = {1};
+static const struct xccl_hello self = {
+    .comm_id = {2}, .rank = 1, .nranks = 4, .purpose = XCCL_PURPOSE_ROUND};
+
+/* Whatever steps the handshake takes with these bytes, none may succeed to the end. */
+static void meet_stranger(struct xccl_channel *channel, const uint8_t *data, size_t bytes)
 {
     uint8_t out[XCCL_SHAKE_MAX_BYTES];
-    size_t need, out_bytes;
+    size_t need = xccl_channel_need(channel), out_bytes;
 
-    while ((need = xccl_channel_need(channel)) > 0 && need <= size) {
+    while (need && need <= bytes) {
         if (xccl_channel_shake(channel, data, out, &out_bytes) != XCCL_VERDICT_OK)
             break;
         data += need;
-        size -= need;
+        bytes -= need;
+        need = xccl_channel_need(channel);
     }
-    if (channel->state == XCCL_CHANNEL_OPEN || channel->state == XCCL_CHANNEL_FINAL)
-        abort();
+    if (channel->state == XCCL_CHANNEL_OPEN)
+        abort(); /* nobody proves without the key */
 }
 
-static void open_pair(struct xccl_channel *one, struct xccl_channel *two)
+static void session_open(struct xccl_channel *a, struct xccl_channel *b)
 {
-    uint8_t wire[2][XCCL_SHAKE_MAX_BYTES];
+    uint8_t hello[XCCL_HELLO_BYTES], reply[XCCL_SHAKE_MAX_BYTES], confirm[XCCL_SHAKE_MAX_BYTES];
     size_t bytes;
 
-    xccl_channel_connect(one, key, &self, wire[0]);
-    xccl_channel_accept(two, key, &self, 0);
-    if (xccl_channel_shake(two, wire[0], wire[1], &bytes) != XCCL_VERDICT_OK ||
-        xccl_channel_shake(one, wire[1], wire[0], &bytes) != XCCL_VERDICT_OK ||
-        xccl_channel_shake(two, wire[0], wire[1], &bytes) != XCCL_VERDICT_OK)
+    xccl_channel_connect(a, key, &self, hello);
+    xccl_channel_accept(b, key, &self, 0);
+    if (xccl_channel_shake(b, hello, reply, &bytes) ||
+        xccl_channel_shake(a, reply, confirm, &bytes) ||
+        xccl_channel_shake(b, confirm, reply, &bytes))
         abort();
 }
 
-/* Adds the input to a sealed frame, byte by byte; only an input of zeros changes nothing. */
-static void alter_frame(const uint8_t *data, size_t size)
+/* As a connection reads: prefix, length, cipher. */
+static int frame_in(struct xccl_channel *channel, const uint8_t *data, size_t bytes,
+                    struct xccl_frame *frame, uint8_t **memory_out)
 {
-    static const uint8_t body[] = "sixteen bytes ..";
-    uint8_t wire[XCCL_FRAME_OVERHEAD_BYTES + sizeof(body)];
-    struct xccl_span head = {NULL, 0}, rest = {body, sizeof(body)};
-    struct xccl_channel one, two;
-    struct xccl_frame frame;
-    size_t wire_bytes, cipher_bytes;
-    int altered = 0;
+    size_t cipher_bytes;
 
-    open_pair(&one, &two);
-    wire_bytes = xccl_channel_seal(&one, 17, head, rest, wire);
-    if (wire_bytes != sizeof(wire))
+    *memory_out = NULL;
+    if (bytes < XCCL_FRAME_PREFIX_BYTES || xccl_channel_length(data, &cipher_bytes) ||
+        bytes - XCCL_FRAME_PREFIX_BYTES < cipher_bytes)
+        return -1;
+    *memory_out = malloc(cipher_bytes);
+    if (!*memory_out)
+        return -1;
+    memcpy(*memory_out, data + XCCL_FRAME_PREFIX_BYTES, cipher_bytes);
+    return xccl_channel_unseal(channel, *memory_out, cipher_bytes, frame) ? -1 : 0;
+}
+
+static void decode_all(const struct xccl_frame *frame)
+{
+    struct xccl_boot_report report;
+    struct xccl_boot_error error;
+    struct xccl_boot_data data;
+    struct xccl_addr addr;
+
+    if (xccl_boot_report_decode(frame->body, frame->bytes, &report) == 0 &&
+        (strlen(report.host) >= sizeof(report.host) || !report.addr.bytes))
         abort();
-    for (size_t i = 0; i < size && i < wire_bytes; i++) {
-        altered |= data[i];
-        wire[i] ^= data[i];
-    }
-    if (xccl_channel_length(wire, &cipher_bytes) == XCCL_VERDICT_OK &&
-        cipher_bytes == wire_bytes - XCCL_FRAME_PREFIX_BYTES) {
-        enum xccl_channel_verdict verdict = xccl_channel_unseal(
-            &two, wire + XCCL_FRAME_PREFIX_BYTES, cipher_bytes, &frame);
+    if (xccl_boot_error_decode(frame->body, frame->bytes, &error) == 0 &&
+        strlen(error.text) >= sizeof(error.text))
+        abort();
+    (void)xccl_boot_data_decode(frame->body, frame->bytes, &data);
+    (void)xccl_boot_next_decode(frame->body, frame->bytes, &addr);
+}
 
-        if ((verdict == XCCL_VERDICT_OK) != (altered == 0))
+static void broken_peer(const uint8_t *data, size_t bytes)
+{
+    struct xccl_channel a, b;
+
+    session_open(&a, &b);
+    while (bytes >= 2) {
+        size_t body_bytes = data[0] < bytes - 2 ? data[0] : bytes - 2;
+        uint8_t wire[256 + XCCL_FRAME_OVERHEAD_BYTES], *memory;
+        struct xccl_frame frame;
+        size_t sealed = data[1] == 255
+                            ? xccl_channel_seal_final(&a, wire)
+                            : xccl_channel_seal(&a, data[1], (struct xccl_span){NULL, 0},
+                                                (struct xccl_span){data + 2, body_bytes}, wire);
+
+        if (sealed && frame_in(&b, wire, sealed, &frame, &memory) == 0) {
+            decode_all(&frame);
+            free(memory);
+        } else if (sealed) {
+            free(memory);
+            break;
+        }
+        data += 2 + body_bytes;
+        bytes -= 2 + body_bytes;
+    }
+    xccl_channel_wipe(&a);
+    xccl_channel_wipe(&b);
+}
+
+/* Only an input of zeroes changes nothing. */
+static void alter_frame(const uint8_t *data, size_t bytes)
+{
+    uint8_t wire[XCCL_FRAME_OVERHEAD_BYTES + 16], *memory;
+    const struct xccl_span body = {"sixteen bytes ..", 16};
+    struct xccl_channel a, b;
+    struct xccl_frame frame;
+    int altered = 0, refused;
+
+    session_open(&a, &b);
+    if (xccl_channel_seal(&a, 17, (struct xccl_span){NULL, 0}, body, wire) != sizeof(wire))
+        abort();
+    for (size_t i = 0; i < bytes && i < sizeof(wire); i++) {
+        wire[i] = (uint8_t)(wire[i] + data[i]);
+        altered |= data[i];
+    }
+    refused = frame_in(&b, wire, sizeof(wire), &frame, &memory) != 0;
+    free(memory);
+    if (refused != (altered != 0))
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    struct xccl_channel a, b;
+    struct xccl_frame frame;
+    uint8_t hello[XCCL_HELLO_BYTES], *memory;
+
+    if (!random_state) {
+        randombytes_set_implementation(&random_counter);
+        if (xccl_channel_library_init())
             abort();
     }
-    xccl_channel_wipe(&one);
-    xccl_channel_wipe(&two);
-}
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
-    uint8_t hello[XCCL_HELLO_BYTES];
-    struct xccl_channel channel;
-
-    if (size == 0 || xccl_channel_library_init() != xcclSuccess)
+    random_state = 1;
+    if (bytes < 1)
         return 0;
-    switch ((enum scene)(data[0] % SCENE_COUNT)) {
-    case AT_THE_ACCEPTING_SIDE:
-        xccl_channel_accept(&channel, key, &self, 0);
-        shake_stranger(&channel, data + 1, size - 1);
-        xccl_channel_wipe(&channel);
+    switch (data[0]) {
+    case 0:
+        xccl_channel_accept(&b, key, &self, 0);
+        meet_stranger(&b, data + 1, bytes - 1);
         break;
-    case AT_THE_CONNECTING_SIDE:
-        xccl_channel_connect(&channel, key, &self, hello);
-        shake_stranger(&channel, data + 1, size - 1);
-        xccl_channel_wipe(&channel);
+    case 1:
+        xccl_channel_connect(&a, key, &self, hello);
+        meet_stranger(&a, data + 1, bytes - 1);
+        break;
+    case 2:
+        session_open(&a, &b);
+        if (frame_in(&b, data + 1, bytes - 1, &frame, &memory) == 0)
+            abort(); /* nobody seals without the key */
+        free(memory);
+        break;
+    case 4:
+        alter_frame(data + 1, bytes - 1);
         break;
     default:
-        alter_frame(data + 1, size - 1);
+        broken_peer(data + 1, bytes - 1);
+        break;
     }
     return 0;
 }

@@ -1,23 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Unique ids from anybody: a job that is accepted has between one and three roots.
- * Limits: ids are not authenticated; they are the secret.
- * Thread: one. */
-#include "bootstrap/bootstrap.h"
-
+/* Hostile unique ids: decoded or refused, and what is decoded is usable. Short inputs are padded
+ * with zeroes. */
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "bootstrap/bootstrap.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    struct xccl_job job;
     xcclUniqueId id = {{0}};
+    struct xccl_job job;
 
-    memcpy(&id, data, size < sizeof(id) ? size : sizeof(id));
+    memcpy(id.internal, data, bytes < sizeof(id.internal) ? bytes : sizeof(id.internal));
     if (xccl_unique_id_decode(&id, &job) != xcclSuccess)
         return 0;
-    if (job.root_count < 1 || job.root_count > (int)(sizeof(job.roots) / sizeof(job.roots[0])))
+    if (job.root_count < 1 || job.root_count > 3)
         abort();
+    for (int i = 0; i < job.root_count; i++) {
+        char text[XCCL_ADDR_TEXT_BYTES];
+
+        xccl_addr_format(&job.roots[i], text);
+        if (!job.roots[i].bytes || !xccl_addr_port(&job.roots[i]) || strlen(text) >= sizeof(text))
+            abort();
+    }
     return 0;
 }

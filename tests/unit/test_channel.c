@@ -35,8 +35,8 @@ static void pair_begin(struct pair *pair)
 static enum xccl_channel_verdict pair_hello(struct pair *pair)
 {
     size_t bytes = 0;
-    enum xccl_channel_verdict verdict =
-        xccl_channel_shake(&pair->b, pair->hello, pair->reply, &bytes);
+    enum xccl_channel_verdict verdict = xccl_channel_shake(&pair->b, pair->hello, pair->reply,
+                                                           &bytes);
 
     XT_CHECK_INT(bytes, verdict ? 0 : XCCL_SHAKE_MAX_BYTES);
     return verdict;
@@ -45,8 +45,8 @@ static enum xccl_channel_verdict pair_hello(struct pair *pair)
 static enum xccl_channel_verdict pair_reply(struct pair *pair)
 {
     size_t bytes = 0;
-    enum xccl_channel_verdict verdict =
-        xccl_channel_shake(&pair->a, pair->reply, pair->confirm, &bytes);
+    enum xccl_channel_verdict verdict = xccl_channel_shake(&pair->a, pair->reply, pair->confirm,
+                                                           &bytes);
 
     XT_CHECK_INT(bytes, verdict ? 0 : CONFIRM_BYTES);
     return verdict;
@@ -114,9 +114,8 @@ XT_TEST(frames_come_out_as_they_went_in_both_ways)
         size_t bytes = sizes[i / 2], head = bytes / 3;
         struct xccl_channel *from = i % 2 ? &pair.a : &pair.b, *to = i % 2 ? &pair.b : &pair.a;
         struct xccl_frame frame;
-        size_t sealed =
-            xccl_channel_seal(from, (uint16_t)(16 + i), (struct xccl_span){body, head},
-                              (struct xccl_span){body + head, bytes - head}, wire);
+        size_t sealed = xccl_channel_seal(from, (uint16_t)(16 + i), (struct xccl_span){body, head},
+                                          (struct xccl_span){body + head, bytes - head}, wire);
 
         XT_CHECK_INT(sealed, bytes + XCCL_FRAME_OVERHEAD_BYTES);
         XT_CHECK_INT(frame_in(to, wire, sealed, &frame), XCCL_VERDICT_OK);
@@ -215,7 +214,8 @@ XT_TEST(every_bit_of_the_handshake_counts)
     }
 }
 
-/* The acceptor's stream header comes with the reply but is believed only through its first frame. */
+/* The acceptor's stream header comes with the reply but is believed only through its first frame.
+ */
 XT_TEST(an_altered_stream_header_spoils_the_first_frame)
 {
     uint8_t wire[XCCL_FRAME_OVERHEAD_BYTES];

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Strangers at the door: whatever they send, or do not send, they change nothing, and those who
+ * belong get in. The acceptor is driven by a thread of the test. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "bootstrap/acceptor.h"
+#include "bootstrap/channel.h"
+#include "xt.h"
+
+#define STRANGERS 300
+
+__attribute__((constructor)) static void sources(void)
+{
+    xt_set_error_source(xccl_error_text);
+    xt_set_alloc_source(xccl_alloc_live);
+}
+
+static const uint8_t key[32] = {1};
+static const struct xccl_hello hello = {
+    .comm_id = {2}, .rank = 1, .nranks = 4, .purpose = XCCL_PURPOSE_ROUND, .detail = 1};
+
+struct door {
+    struct xccl_loop *loop;
+    struct xccl_acceptor *acceptor;
+    struct xccl_addr addr;
+    pthread_t thread;
+    _Atomic int stop, proven_count;
+    struct xccl_conn *proven[8];
+};
+
+static void door_on_conn(void *owner, struct xccl_conn *conn)
+{
+    struct door *door = owner;
+    int i = atomic_load_explicit(&door->proven_count, memory_order_relaxed);
+
+    XT_CHECK(i < 8);
+    door->proven[i] = conn;
+    /* Release: the connection is written before it is counted. Pairs with door_count(). */
+    atomic_store_explicit(&door->proven_count, i + 1, memory_order_release);
+}
+
+static int door_count(struct door *door)
+{
+    /* Acquire: pairs with door_on_conn(). */
+    return atomic_load_explicit(&door->proven_count, memory_order_acquire);
+}
+
+static void *door_drive(void *arg)
+{
+    struct door *door = arg;
+
+    /* Acquire: pairs with door_close(). */
+    while (!atomic_load_explicit(&door->stop, memory_order_acquire))
+        (void)xccl_loop_run_once(door->loop, 1000);
+    return NULL;
+}
+
+static void door_open(struct door *door, const struct xccl_addr *addr)
+{
+    struct xccl_acceptor_args args = {.addr = *addr,
+                                      .key = {1},
+                                      .comm_id = {2},
+                                      .rank = 3,
+                                      .nranks = 4,
+                                      .on_conn = door_on_conn,
+                                      .owner = door};
+
+    XT_OK(xccl_loop_create(&door->loop));
+    args.loop = door->loop;
+    XT_OK(xccl_acceptor_open(&args, &door->acceptor));
+    door->addr = *xccl_acceptor_addr(door->acceptor);
+    XT_CHECK_INT(pthread_create(&door->thread, NULL, door_drive, door), 0);
+}
+
+static void door_open_tcp(struct door *door)
+{
+    struct xccl_addr addr;
+
+    XT_OK(xccl_addr_parse("127.0.0.1:1", 0, &addr));
+    xccl_addr_set_port(&addr, 0);
+    door_open(door, &addr);
+}
+
+static void door_close(struct door *door)
+{
+    /* Release: pairs with door_drive(). */
+    atomic_store_explicit(&door->stop, 1, memory_order_release);
+    xccl_loop_wake(door->loop);
+    XT_CHECK_INT(pthread_join(door->thread, NULL), 0);
+    for (int i = 0; i < door_count(door); i++)
+        xccl_conn_close(door->proven[i]);
+    xccl_acceptor_close(door->acceptor);
+    xccl_loop_destroy(door->loop);
+}
+
+static void door_wait(struct door *door, int count)
+{
+    struct xccl_limit limit = xccl_limit_ms(10000, NULL);
+
+    while (door_count(door) < count && !xccl_limit_passed(&limit))
+        usleep(200); /* bounded poll on the driver's progress */
+    XT_CHECK_INT(door_count(door), count);
+}
+
+/* Someone who belongs gets in and is heard. */
+static void come_in(struct door *door, int count_before)
+{
+    struct xccl_limit limit = xccl_limit_ms(10000, NULL);
+    struct xccl_conn *conn;
+
+    XT_OK(xccl_conn_open(&door->addr, key, &hello, &limit, &conn));
+    XT_CHECK_INT(xccl_conn_hello(conn)->rank, 3);
+    door_wait(door, count_before + 1);
+    XT_CHECK_INT(xccl_conn_hello(door->proven[count_before])->rank, 1);
+    xccl_conn_close(conn);
+}
+
+static int stranger_connect(const struct door *door)
+{
+    struct xccl_limit limit = xccl_limit_ms(10000, NULL);
+    int fd;
+
+    XT_OK(xccl_tcp_connect(&door->addr, &limit, &fd));
+    return fd;
+}
+
+/* The stream ends within the limit: the other side closed it. */
+static void stranger_is_shown_out(int fd)
+{
+    struct xccl_limit limit = xccl_limit_ms(10000, NULL);
+    uint8_t byte;
+
+    XT_CHECK_RC(xccl_tcp_recv_all(fd, &byte, 1, &limit), xcclRemoteError);
+}
+
+XT_TEST(silent_and_babbling_strangers_do_not_keep_a_rank_out)
+{
+    static int fds[STRANGERS];
+    struct door door = {0};
+    uint64_t seed = xt_seed();
+
+    door_open_tcp(&door);
+    for (int i = 0; i < STRANGERS; i++) {
+        uint8_t junk[64];
+        size_t moved;
+
+        fds[i] = stranger_connect(&door);
+        for (size_t at = 0; at < sizeof(junk); at++)
+            junk[at] = (uint8_t)xt_random(&seed);
+        /* A third says nothing, a third too little, a third enough to be judged. */
+        if (i % 3 == 1)
+            (void)xccl_tcp_send_some(fds[i], junk, 1 + (size_t)i % 63, &moved);
+        for (int k = 0; i % 3 == 2 && k < 2; k++)
+            (void)xccl_tcp_send_some(fds[i], junk, sizeof(junk), &moved);
+    }
+    for (int i = 0; i < 3; i++)
+        come_in(&door, i);
+    for (int i = 2; i < STRANGERS; i += 3)
+        stranger_is_shown_out(fds[i]);
+    XT_CHECK_INT(door_count(&door), 3);
+    for (int i = 0; i < STRANGERS; i++)
+        xccl_tcp_close(&fds[i]);
+    door_close(&door);
+}
+
+XT_TEST(of_too_many_unproven_the_oldest_goes)
+{
+    static int fds[STRANGERS];
+    struct door door = {0};
+    size_t moved;
+
+    door_open_tcp(&door);
+    for (int i = 0; i < STRANGERS; i++) {
+        fds[i] = stranger_connect(&door);
+        XT_OK(xccl_tcp_send_some(fds[i], "XCCL", 4, &moved));
+    }
+    stranger_is_shown_out(fds[0]);
+    come_in(&door, 0);
+    for (int i = 0; i < STRANGERS; i++)
+        xccl_tcp_close(&fds[i]);
+    door_close(&door);
+}
+
+XT_TEST_DEADLINE(a_stranger_that_says_too_little_is_shown_out_after_5_s, 30)
+{
+    struct door door = {0};
+    uint64_t start_ns;
+    size_t moved;
+    int fd;
+
+    door_open_tcp(&door);
+    fd = stranger_connect(&door);
+    start_ns = xccl_clock_ns();
+    XT_OK(xccl_tcp_send_some(fd, "XCCL", 4, &moved));
+    stranger_is_shown_out(fd);
+    XT_CHECK(xccl_clock_ns() - start_ns >= 4 * XCCL_NS_PER_S);
+    xccl_tcp_close(&fd);
+    door_close(&door);
+}
+
+/* A recorded hello gets a reply, which costs nothing, and no further. */
+XT_TEST(a_replayed_hello_is_never_handed_over)
+{
+    struct xccl_limit limit = xccl_limit_ms(10000, NULL);
+    uint8_t recorded[XCCL_HELLO_BYTES], reply[XCCL_SHAKE_MAX_BYTES], junk[49] = {0};
+    struct xccl_channel channel;
+    struct door door = {0};
+    int fd;
+
+    door_open_tcp(&door);
+    xccl_channel_connect(&channel, key, &hello, recorded);
+    for (int i = 0; i < 3; i++) {
+        fd = stranger_connect(&door);
+        XT_OK(xccl_tcp_send_all(fd, recorded, sizeof(recorded), &limit));
+        XT_OK(xccl_tcp_recv_all(fd, reply, sizeof(reply), &limit));
+        XT_CHECK_INT(door_count(&door), 0);
+        junk[24] = 21;
+        XT_OK(xccl_tcp_send_all(fd, junk, sizeof(junk), &limit));
+        stranger_is_shown_out(fd);
+        xccl_tcp_close(&fd);
+    }
+    XT_CHECK_INT(door_count(&door), 0);
+    come_in(&door, 0);
+    door_close(&door);
+}
+
+static _Atomic int refusals;
+static void count_refusals(enum xccl_log_level level, const char *line)
+{
+    if (level == XCCL_LOG_INFO && strstr(line, "refused a connection"))
+        atomic_fetch_add_explicit(&refusals, 1, memory_order_relaxed);
+}
+
+XT_TEST(refusals_are_told_once_a_second_at_most)
+{
+    struct door door = {0};
+    uint64_t start_ns = xccl_clock_ns(), seconds;
+    uint8_t junk[XCCL_HELLO_BYTES] = "GET / HTTP/1.1";
+    size_t moved;
+
+    xt_setenv("XCCL_DEBUG", "info");
+    xccl_log_set_sink(count_refusals);
+    door_open_tcp(&door);
+    for (int i = 0; i < 50; i++) {
+        int fd = stranger_connect(&door);
+
+        XT_OK(xccl_tcp_send_some(fd, junk, sizeof(junk), &moved));
+        stranger_is_shown_out(fd);
+        xccl_tcp_close(&fd);
+    }
+    seconds = (xccl_clock_ns() - start_ns) / XCCL_NS_PER_S;
+    door_close(&door);
+    xccl_log_set_sink(NULL);
+    XT_CHECK(refusals >= 1);
+    XT_CHECK((uint64_t)refusals <= seconds + 1);
+}
+
+XT_TEST(unix_sockets_work_the_same)
+{
+    struct xccl_addr addr = {0};
+    struct door door = {0};
+
+    addr.sa.un.sun_family = AF_UNIX;
+    snprintf(addr.sa.un.sun_path + 1, sizeof(addr.sa.un.sun_path) - 1, "xccl-test-%d", getpid());
+    addr.bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+                             strlen(addr.sa.un.sun_path + 1));
+    door_open(&door, &addr);
+    come_in(&door, 0);
+    door_close(&door);
+}
