@@ -161,9 +161,9 @@ static int same_host(const struct xcclComm *comm, int a, int b)
            comm->peers[a].host_hash == comm->peers[b].host_hash;
 }
 
-/* Makes the own segment; tries to get those of the others. got[i]: rank i's was mapped. */
+/* Makes the own segment; tries to get those of the others. *got_out 1: all of them are mapped. */
 static xcclResult_t try_segments(struct xccl_init *init, const int *locals, int nlocal,
-                                 uint8_t *got)
+                                 uint8_t *got_out)
 {
     struct xcclComm *comm = init->comm;
     struct xccl_shm_args args = {.nlocal = nlocal,
@@ -190,12 +190,14 @@ static xcclResult_t try_segments(struct xccl_init *init, const int *locals, int 
     rc = xccl_bootstrap_allgather(init->boot, NULL, 0, &init->limit); /* all are listening */
     if (rc)
         return rc;
-    for (int i = 0; i < nlocal; i++) {
+    *got_out = 1;
+    for (int i = 0; i < nlocal && *got_out; i++) {
         struct xccl_limit limit = xccl_limit_ms(FETCH_MS, NULL);
-        const struct xccl_addr *addr = &comm->peers[locals[i]].unix_addr;
 
-        rc = xccl_shm_fetch(comm->shm, i, addr, &limit);
-        got[locals[i]] = rc == xcclSuccess;
+        if (limit.deadline_ns > init->limit.deadline_ns)
+            limit = init->limit;
+        rc = xccl_shm_fetch(comm->shm, i, &comm->peers[locals[i]].unix_addr, &limit);
+        *got_out = rc == xcclSuccess;
         if (rc)
             xccl_log(XCCL_LOG_WARN, "no shared memory with rank %d: %s", locals[i],
                      xccl_error_text());
@@ -204,46 +206,38 @@ static xcclResult_t try_segments(struct xccl_init *init, const int *locals, int 
 }
 
 /* Shared memory is used by all ranks of a host or by none, so that all choose alike. */
-static int all_got(const struct xcclComm *comm, const uint8_t *matrix, const int *locals,
-                   int nlocal)
-{
-    for (int a = 0; a < nlocal; a++)
-        for (int b = 0; b < nlocal; b++)
-            if (!matrix[(size_t)locals[a] * (size_t)comm->nranks + (size_t)locals[b]])
-                return 0;
-    return 1;
-}
-
 xcclResult_t xccl_init_shm(struct xccl_init *init)
 {
     struct xcclComm *comm = init->comm;
     size_t nranks = (size_t)comm->nranks;
-    int *locals = xccl_calloc(nranks, sizeof *locals), nlocal = 0;
-    uint8_t *matrix = xccl_calloc(nranks, nranks);
+    int *locals = xccl_calloc(nranks, sizeof *locals), nlocal = 0, all_got = 1;
+    uint8_t *got = xccl_calloc(nranks, 1);
     xcclResult_t rc = xcclSystemError;
 
-    if (!locals || !matrix)
+    if (!locals || !got)
         goto out;
     for (int i = 0; i < comm->nranks; i++)
         if (i == comm->rank || same_host(comm, comm->rank, i))
             locals[nlocal++] = i;
     if (nlocal > 1)
-        rc = try_segments(init, locals, nlocal, matrix + (size_t)comm->rank * nranks);
+        rc = try_segments(init, locals, nlocal, &got[comm->rank]);
     else
         rc = xccl_bootstrap_allgather(init->boot, NULL, 0, &init->limit);
     if (rc)
         goto out;
-    rc = xccl_bootstrap_allgather(init->boot, matrix, nranks, &init->limit);
+    rc = xccl_bootstrap_allgather(init->boot, got, 1, &init->limit);
     if (rc)
         goto out;
-    if (nlocal > 1 && !all_got(comm, matrix, locals, nlocal)) {
+    for (int i = 0; i < nlocal; i++)
+        all_got &= got[locals[i]];
+    if (comm->shm && !all_got) {
         xccl_shm_destroy(comm->shm);
         comm->shm = NULL;
     }
     if (comm->shm)
         xccl_shm_seal(comm->shm);
 out:
-    xccl_free(matrix);
+    xccl_free(got);
     xccl_free(locals);
     return rc;
 }

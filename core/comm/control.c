@@ -29,7 +29,8 @@ struct neighbour {
     struct xccl_conn *conn; /* NULL: closed */
     struct xccl_control *control;
     int rank;
-    uint64_t heard_ns;
+    uint64_t heard_ns, due_ns; /* last sign of life; when the next heartbeat is to be sent */
+    _Atomic uint32_t call; /* low half of the number of the call it was last heard to be in */
     _Atomic uint64_t left_after; /* 0: has not left; else its last call + 1 */
 };
 
@@ -124,6 +125,7 @@ static int take_heartbeat(struct neighbour *neighbour, struct xccl_wire *wire)
     call.op = xccl_wire_get_u32(wire);
     if (wire->bad || xccl_wire_left(wire))
         return 0;
+    atomic_store_explicit(&neighbour->call, (uint32_t)(theirs >> 32), memory_order_relaxed);
     xccl_comm_compare_calls(neighbour->control->comm, neighbour->rank, theirs, &call);
     return 1;
 }
@@ -160,11 +162,13 @@ static void neighbour_read(struct neighbour *neighbour)
         xcclResult_t rc = xccl_conn_take(neighbour->conn, &type, body, sizeof body, &bytes, &got,
                                          &final);
 
-        if (rc || (final && !atomic_load_explicit(&neighbour->left_after, memory_order_relaxed))) {
+        int left = atomic_load_explicit(&neighbour->left_after, memory_order_relaxed) != 0;
+
+        if ((rc || final) && !left) {
             neighbour_dead(neighbour, "is gone: its control connection ended without a goodbye");
             return;
         }
-        if (final) {
+        if (rc || final) {
             neighbour_close(neighbour);
             return;
         }
@@ -210,37 +214,45 @@ static void send_heartbeat(struct neighbour *neighbour)
     neighbour_send(neighbour, FRAME_HEARTBEAT, body, sizeof body);
 }
 
+/* A process that was away itself (stopped, starved) first listens for a while before it judges. */
 static void on_timer(struct xccl_source *source, uint64_t now_ns)
 {
     struct neighbour *neighbour = source->owner;
     struct xccl_control *control = neighbour->control;
 
     xccl_log_set_rank(control->comm->rank);
-    xccl_loop_set_timer(source, now_ns + control->beat_ns);
-    if (atomic_load_explicit(&neighbour->left_after, memory_order_relaxed))
+    if (now_ns - neighbour->due_ns > control->beat_ns / 2)
+        neighbour->heard_ns = now_ns;
+    neighbour->due_ns = now_ns + control->beat_ns;
+    xccl_loop_set_timer(source, neighbour->due_ns);
+    neighbour_read(neighbour);
+    if (!neighbour->conn || atomic_load_explicit(&neighbour->left_after, memory_order_relaxed))
         xccl_loop_set_timer(source, XCCL_NEVER_NS);
-    else if (now_ns - neighbour->heard_ns > SILENT_BEATS * control->beat_ns)
+    else if (now_ns > neighbour->heard_ns + SILENT_BEATS * control->beat_ns)
         neighbour_dead(neighbour, "gives no sign of life (stopped, or its host is unreachable)");
     else
         send_heartbeat(neighbour);
     xccl_log_set_rank(-1);
 }
 
-static xcclResult_t neighbour_open(struct xccl_control *control, int index, int rank)
+/* Before any of them is in the loop: callbacks look at both. */
+static void neighbour_init(struct xccl_control *control, int index, int rank,
+                           struct xccl_conn *conn)
 {
     struct neighbour *neighbour = &control->neighbours[index];
     uint64_t now_ns = xccl_clock_ns();
 
+    neighbour->conn = conn;
     neighbour->control = control;
     neighbour->rank = rank;
     neighbour->heard_ns = now_ns;
-    neighbour->source.fd = xccl_conn_fd(neighbour->conn);
+    neighbour->due_ns = now_ns + control->beat_ns;
+    neighbour->source.fd = conn ? xccl_conn_fd(conn) : -1;
     neighbour->source.events = EPOLLIN;
     neighbour->source.on_events = on_events;
     neighbour->source.on_timer = on_timer;
     neighbour->source.owner = neighbour;
-    neighbour->source.timer_ns = control->beat_ns ? now_ns + control->beat_ns : XCCL_NEVER_NS;
-    return xccl_loop_add(control->comm->loop, &neighbour->source);
+    neighbour->source.timer_ns = control->beat_ns ? neighbour->due_ns : XCCL_NEVER_NS;
 }
 
 xcclResult_t xccl_control_open(struct xcclComm *comm, struct xccl_conn *next,
@@ -256,18 +268,19 @@ xcclResult_t xccl_control_open(struct xcclComm *comm, struct xccl_conn *next,
     }
     control->comm = comm;
     control->beat_ns = (uint64_t)xccl_param_int(XCCL_P_HEARTBEAT_S) * XCCL_NS_PER_S;
-    control->neighbours[0].conn = next;
-    control->neighbours[1].conn = prev;
-    /* From here on callbacks may run, and they look for the control plane in comm. */
+    /* No callback before all is in place: they look for the control plane in comm. */
+    xccl_loop_lock(comm->loop);
+    neighbour_init(control, 0, (comm->rank + 1) % comm->nranks, next);
+    neighbour_init(control, 1, (comm->rank + comm->nranks - 1) % comm->nranks, prev);
     *control_out = control;
-    if (next)
-        rc = neighbour_open(control, 0, (comm->rank + 1) % comm->nranks);
-    if (!rc && prev)
-        rc = neighbour_open(control, 1, (comm->rank + comm->nranks - 1) % comm->nranks);
+    for (int i = 0; i < 2 && !rc; i++)
+        if (control->neighbours[i].conn)
+            rc = xccl_loop_add(comm->loop, &control->neighbours[i].source);
     if (rc) {
-        *control_out = NULL;
         xccl_control_close(control, 0);
+        *control_out = NULL;
     }
+    xccl_loop_unlock(comm->loop);
     return rc;
 }
 
@@ -281,6 +294,8 @@ void xccl_control_close(struct xccl_control *control, uint64_t last_seq)
     xccl_wire_put_u64(&wire, last_seq);
     xccl_loop_lock(control->comm->loop);
     for (int i = 0; i < 2; i++) {
+        if (control->neighbours[i].conn)
+            neighbour_read(&control->neighbours[i]); /* what is unread would reset the connection */
         neighbour_send(&control->neighbours[i], FRAME_GOODBYE, body, sizeof body);
         neighbour_close(&control->neighbours[i]);
     }
@@ -301,4 +316,16 @@ int xccl_control_left_before(struct xccl_control *control, uint64_t seq, uint64_
         return neighbour->rank;
     }
     return XCCL_NOBODY;
+}
+
+int xccl_control_in_call(const struct xccl_control *control, int rank, uint64_t seq)
+{
+    for (int i = 0; i < 2; i++) {
+        const struct neighbour *neighbour = &control->neighbours[i];
+        uint32_t call = atomic_load_explicit(&neighbour->call, memory_order_relaxed);
+
+        if (neighbour->rank == rank && (int32_t)(call - (uint32_t)seq) >= 0)
+            return 1;
+    }
+    return 0;
 }

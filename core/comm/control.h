@@ -30,4 +30,7 @@ void xccl_control_close(struct xccl_control *control, uint64_t last_seq);
 /* If a neighbour has left in order before call seq: its rank, else XCCL_NOBODY. Any thread. */
 int xccl_control_left_before(struct xccl_control *control, uint64_t seq, uint64_t *last_seq_out);
 
+/* 1 when the rank is a neighbour that was heard to have begun call seq. Any thread. */
+int xccl_control_in_call(const struct xccl_control *control, int rank, uint64_t seq);
+
 #endif

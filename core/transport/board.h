@@ -14,12 +14,17 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#define XCCL_BOARD_PAST 8u /* a power of two */
+
 struct xccl_board {
     alignas(128) _Atomic uint64_t word;
     _Atomic uint32_t version;
     _Atomic uint32_t calls; /* collective << 16 | type << 8 | operator */
     _Atomic uint64_t seq, count;
     _Atomic uint32_t outside; /* 1: between calls; 2: has left the communicator */
+    /* Low halves of the last words, by sequence number: a call that asks nothing of a rank (count
+     * 0) lets it go on before the others have looked at its word. */
+    _Atomic uint32_t past[XCCL_BOARD_PAST];
 };
 static_assert(sizeof(struct xccl_board) == 128, "one rank, one pair of lines");
 
@@ -42,8 +47,9 @@ static inline void xccl_board_write(struct xccl_board *board, const struct xccl_
     atomic_store_explicit(&board->calls, call->coll << 16 | call->type << 8 | call->op,
                           memory_order_relaxed);
     atomic_store_explicit(&board->outside, 0, memory_order_relaxed);
-    /* Release: the fields before the even version, and both before word. Pairs with board_read().
-     */
+    atomic_store_explicit(&board->past[call->seq % XCCL_BOARD_PAST], flag_low,
+                          memory_order_relaxed);
+    /* Release: fields before the even version, all before word. Pairs with xccl_board_read(). */
     atomic_store_explicit(&board->version, version + 2, memory_order_release);
     atomic_store_explicit(&board->word, call->seq << 32 | flag_low, memory_order_release);
 }
@@ -66,6 +72,21 @@ static inline int xccl_board_read(const struct xccl_board *board, struct xccl_bo
             return 1;
     }
     return 0;
+}
+
+/* The low half of the owner's word in call seq, when it is a few calls ahead of that; 0: not known.
+ * The place of seq is written again for call seq + PAST, after the word of the call before that one
+ * and a release fence: whoever has seen the new value sees that word too, and does not trust the
+ * value. */
+static inline int xccl_board_past(const struct xccl_board *board, uint32_t seq, uint32_t *low_out)
+{
+    uint32_t low = atomic_load_explicit(&board->past[seq % XCCL_BOARD_PAST], memory_order_relaxed);
+    uint64_t word;
+
+    atomic_thread_fence(memory_order_acquire);
+    word = atomic_load_explicit(&board->word, memory_order_acquire);
+    *low_out = low;
+    return (uint32_t)(word >> 32) - seq - 1 < XCCL_BOARD_PAST - 2;
 }
 
 #endif
