@@ -17,6 +17,8 @@
  * by different threads at once; regMr and deregMr may come from a second thread.
  *  - isend, irecv and test neither allocate, lock, log nor make more system calls than moving the
  *    bytes needs.
+ *  - A send that test called done arrives even if nothing more is called here, unless the device
+ *    has needsProgress; then progress brings it there.
  *  - Sends and receives of a connection match in the order they were posted. A receive may be
  * larger than its send; test then gives the real size. A send larger than its receive is an error
  * at the receiver. Zero bytes are a message like any other.
@@ -91,7 +93,10 @@ typedef struct xcclNetProperties {
     int32_t maxRecvs; /* receives in one irecv, 1..XCCL_NET_MAX_RECVS */
     size_t maxBytes; /* largest message */
     int32_t regIsGlobal; /* a registration serves every comm of the instance */
-    int32_t needsProgress; /* 1: a send that test called done may still need calls here to arrive */
+    /* 1: a send that test called done may still need calls on this side to arrive. The memory of
+     * such a send may be reused all the same. XCCL then calls progress as its comment says, also
+     * while the user computes. 0: what test called done arrives without further calls. */
+    int32_t needsProgress;
 } xcclNetProperties_v1;
 
 /* Counters of one device since init. They only grow. */
@@ -170,6 +175,18 @@ typedef struct xcclNetPlugin {
     xcclResult_t (*stats)(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats);
     /* A descriptor that polls readable when a request of this comm may have moved; -1: none. */
     xcclResult_t (*waitFd)(void *comm, int *fd);
+    /* Moves what this instance still owes the wire after test called its sends done, on all of its
+     * comms. *pending 1: something is still undelivered, call again; 0: all of it arrives without
+     * this side. Called at the end of each operation, while an operation waits, while the user
+     * computes (a millisecond after the last turn, for up to 50 us, as long as something is
+     * pending), and before the comms are closed, until nothing is pending or a second has passed.
+     * Thread: any, but never while another thread is inside isend, irecv, iflush or test of a comm
+     * of this instance, or inside this. Same rules as for test: never blocks, allocates or logs.
+     * Error: some send that test called done will not arrive; lastError has the text, the instance
+     * stays good for close and finalize. NULL entry: nothing is ever pending, as for all plugins
+     * whose devices have needsProgress 0. A device with needsProgress 1 needs the entry: without it
+     * a send arrives only when this side makes its next call. */
+    xcclResult_t (*progress)(xcclNetContext_t ctx, int *pending);
 } xcclNetPlugin_v1_t;
 
 #if defined(__GNUC__)

@@ -79,9 +79,11 @@ xcclResult_t xcclCommAbort(xcclComm_t comm)
     if (!comm)
         return xcclSuccess;
     rc = check_comm("xcclCommAbort", comm);
-    if (!rc)
-        xccl_comm_abort(comm);
-    return rc;
+    if (rc)
+        return rc;
+    xccl_group_forget(comm);
+    xccl_comm_abort(comm);
+    return xcclSuccess;
 }
 
 xcclResult_t xcclCommCount(const xcclComm_t comm, int *count)

@@ -19,7 +19,7 @@ struct group {
     xcclResult_t rc; /* why it will not be executed */
     char text[XCCL_ERROR_TEXT_BYTES];
     struct xccl_group_entry *entries;
-    uint32_t count, room, joins;
+    uint32_t count, room, joins, leaves;
 };
 
 static _Thread_local struct group group;
@@ -44,7 +44,8 @@ static xcclResult_t execute(const struct xccl_group_entry *entry)
         xccl_comm_destroy(comm);
         return xcclSuccess;
     }
-    if (__builtin_expect(comm->needs_group, 0))
+    if (__builtin_expect(atomic_load_explicit(&comm->needs_group, memory_order_relaxed), 0) &&
+        xccl_comm_shares_thread(comm))
         return xccl_fail(xcclInvalidUsage, 0,
                          "call for all of them between xcclGroupStart and "
                          "xcclGroupEnd",
@@ -54,10 +55,24 @@ static xcclResult_t execute(const struct xccl_group_entry *entry)
     return xccl_comm_execute(comm, &entry->task);
 }
 
+/* 1 when an earlier entry of the group destroys comm. */
+static int leaves_in_group(const struct xcclComm *comm)
+{
+    for (uint32_t i = 0; group.leaves && i < group.count; i++)
+        if (group.entries[i].kind == XCCL_ENTRY_DESTROY && group.entries[i].task.comm == comm)
+            return 1;
+    return 0;
+}
+
 xcclResult_t xccl_group_add(const struct xccl_group_entry *entry)
 {
     if (__builtin_expect(!group.depth, 1))
         return execute(entry);
+    if (entry->task.comm && leaves_in_group(entry->task.comm))
+        return xccl_group_reject(xccl_fail(xcclInvalidUsage, 0, "destroy it once, as the last call",
+                                           "rank %d: a call of a communicator that this group "
+                                           "destroys",
+                                           entry->task.comm->rank));
     if (group.count == group.room) {
         uint32_t room = group.room ? group.room * 2 : 16;
         void *grown = NULL;
@@ -75,7 +90,24 @@ xcclResult_t xccl_group_add(const struct xccl_group_entry *entry)
     }
     group.entries[group.count++] = *entry;
     group.joins += entry->kind == XCCL_ENTRY_INIT;
+    group.leaves += entry->kind == XCCL_ENTRY_DESTROY;
     return xcclSuccess;
+}
+
+void xccl_group_forget(const struct xcclComm *comm)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; group.depth > 0 && i < group.count; i++)
+        if (group.entries[i].task.comm != comm)
+            group.entries[kept++] = group.entries[i];
+    if (group.depth > 0 && kept < group.count) {
+        group.count = kept;
+        (void)xccl_group_reject(xccl_fail(xcclInvalidUsage, 0, "abort outside of groups",
+                                          "a communicator of rank %d was aborted inside a group "
+                                          "that has calls of it",
+                                          comm->rank));
+    }
 }
 
 xcclResult_t xcclGroupStart(void)
@@ -87,6 +119,7 @@ xcclResult_t xcclGroupStart(void)
         group.rc = xcclSuccess;
         group.count = 0;
         group.joins = 0;
+        group.leaves = 0;
     }
     return xcclSuccess;
 }
@@ -177,9 +210,12 @@ struct work {
     struct xcclComm **comms;
     uint32_t *next;
     uint32_t count;
+    struct xcclComm **seen; /* all that were begun, or could not be */
+    uint32_t seen_count;
 };
 
-/* Begins the next operation of comm at or after entry `from`. 0: there is none, or it failed. */
+/* Begins the next operation of comm at or after entry `from`. 0: there is none, or it cannot begin.
+ * Then the communicator has failed, and the other ranks are told: they may have begun it. */
 static int begin_next(struct work *work, uint32_t at, struct xcclComm *comm, uint32_t from,
                       xcclResult_t *rc)
 {
@@ -190,6 +226,9 @@ static int begin_next(struct work *work, uint32_t at, struct xcclComm *comm, uin
         if (entry->kind != XCCL_ENTRY_CALL || entry->task.comm != comm)
             continue;
         begun = xccl_comm_begin(comm, &entry->task);
+        if (begun && !xccl_comm_error(comm))
+            begun = xccl_comm_fail(comm, begun, "rank %d cannot go on with a group: %.300s",
+                                   comm->rank, xccl_error_text());
         keep_first(rc, begun, xccl_error_text());
         if (begun)
             return 0;
@@ -201,16 +240,23 @@ static int begin_next(struct work *work, uint32_t at, struct xcclComm *comm, uin
     return 0;
 }
 
+static int already_seen(const struct work *work, const struct xcclComm *comm)
+{
+    for (uint32_t i = 0; i < work->seen_count; i++)
+        if (work->seen[i] == comm)
+            return 1;
+    return 0;
+}
+
 static void begin_all(struct work *work, xcclResult_t *rc)
 {
     for (uint32_t i = 0; i < group.count; i++) {
         struct xcclComm *comm = group.entries[i].task.comm;
-        int begun = group.entries[i].kind != XCCL_ENTRY_CALL;
 
-        for (uint32_t j = 0; j < work->count && !begun; j++)
-            begun = work->comms[j] == comm;
-        if (!begun)
-            work->count += (uint32_t)begin_next(work, work->count, comm, i, rc);
+        if (group.entries[i].kind != XCCL_ENTRY_CALL || already_seen(work, comm))
+            continue;
+        work->seen[work->seen_count++] = comm;
+        work->count += (uint32_t)begin_next(work, work->count, comm, i, rc);
     }
 }
 
@@ -243,7 +289,8 @@ static xcclResult_t execute_calls(void)
     work.runs = xccl_calloc((size_t)group.count + 1, sizeof(void *));
     work.comms = xccl_calloc((size_t)group.count + 1, sizeof(void *));
     work.next = xccl_calloc((size_t)group.count + 1, sizeof *work.next);
-    if (work.runs && work.comms && work.next) {
+    work.seen = xccl_calloc((size_t)group.count + 1, sizeof(void *));
+    if (work.runs && work.comms && work.next && work.seen) {
         rc = xcclSuccess;
         begin_all(&work, &rc);
         run_all(&work, &rc);
@@ -251,6 +298,7 @@ static xcclResult_t execute_calls(void)
     xccl_free(work.runs);
     xccl_free(work.comms);
     xccl_free(work.next);
+    xccl_free(work.seen);
     return rc;
 }
 

@@ -6,6 +6,7 @@
  * Limits: 2^20 ranks, parts of 1 MiB. Thread: the rank's own. */
 #include "bootstrap/bootstrap.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -20,6 +21,7 @@
 #include "bootstrap/root_int.h"
 
 #define PART_MAX_BYTES (1u << 20)
+#define DECLINE_MS     500
 
 static void boot_on_conn(void *owner, struct xccl_conn *conn)
 {
@@ -137,9 +139,12 @@ static xcclResult_t boot_report(struct xccl_bootstrap *boot, const struct xccl_l
     snprintf(report.host, sizeof(report.host), "%s", xccl_os_hostname());
     rc = xccl_conn_send(boot->root_peer.conn, XCCL_BOOT_REPORT, body,
                         xccl_boot_report_encode(&report, body), limit);
-    if (rc)
-        return xccl_fail(rc, 0, NULL, "rank %d cannot report to the root at %s", boot->rank,
-                         xccl_conn_peer_text(boot->root_peer.conn));
+    if (rc) {
+        snprintf(why, sizeof(why), "%s", xccl_error_text());
+        return xccl_fail(rc, 0, NULL, "rank %d cannot report to the root at %s: %.300s", boot->rank,
+                         xccl_conn_peer_text(boot->root_peer.conn), why);
+    }
+    boot->root_unaware = 0;
     xccl_boot_peer_watch(&boot->root_peer, EPOLLIN);
     return xcclSuccess;
 }
@@ -186,22 +191,67 @@ static xcclResult_t boot_join(struct xccl_bootstrap *boot, const struct xccl_lim
     return xcclSuccess;
 }
 
-xcclResult_t xccl_bootstrap_open(const struct xccl_job *job, int rank, int nranks,
-                                 const struct xccl_limit *limit, struct xccl_bootstrap **boot_out)
+/* Proves to the root and says why this rank does not come. Nothing is tried twice: a root that is
+ * gone needs no telling. */
+static void decline_at(const struct xccl_job *job, const struct xccl_hello *hello, const void *body,
+                       size_t bytes)
+{
+    struct xccl_limit limit = xccl_limit_ms(DECLINE_MS, NULL);
+    struct xccl_conn *conn;
+    int done = 0;
+    xcclResult_t rc = xccl_conn_start(&job->roots[0], job->secret, hello, &conn);
+
+    if (rc)
+        return;
+    while (!rc && !done && !xccl_limit_passed(&limit)) {
+        struct pollfd pollfd = {.fd = xccl_conn_fd(conn)};
+
+        rc = xccl_conn_shake(conn, &done);
+        if (rc || done)
+            break;
+        if (xccl_conn_shake_events(conn) & EPOLLIN)
+            pollfd.events |= POLLIN;
+        if (xccl_conn_shake_events(conn) & EPOLLOUT)
+            pollfd.events |= POLLOUT;
+        (void)poll(&pollfd, 1, xccl_limit_poll_ms(&limit));
+    }
+    if (!rc && done)
+        (void)xccl_conn_send(conn, XCCL_BOOT_ERROR, body, bytes, &limit);
+    xccl_conn_close(conn);
+}
+
+void xccl_bootstrap_decline(const struct xccl_job *job, int rank, int nranks, xcclResult_t rc)
+{
+    struct xccl_hello hello = {
+        .rank = (uint32_t)rank, .nranks = (uint32_t)nranks, .purpose = XCCL_PURPOSE_ROOT};
+    char text[XCCL_ERROR_TEXT_BYTES];
+    uint8_t body[XCCL_BOOT_ERROR_MAX];
+
+    if (nranks == 1) {
+        xccl_root_end_single(job->comm_id);
+        return;
+    }
+    if (rc == xcclTimeout || (job->owns_root && rank == 0))
+        return; /* the root gives up by itself, or is not there */
+    snprintf(text, sizeof(text), "%s", xccl_error_text());
+    memcpy(hello.comm_id, job->comm_id, sizeof(hello.comm_id));
+    decline_at(job, &hello, body, xccl_boot_error_encode(rc, text, body));
+    xccl_error_set_text(text);
+}
+
+static xcclResult_t boot_open(const struct xccl_job *job, int rank, int nranks,
+                              const struct xccl_limit *limit, struct xccl_bootstrap **boot_out,
+                              int *root_unaware_out)
 {
     struct xccl_bootstrap *boot;
-    xcclResult_t rc;
+    xcclResult_t rc = xccl_channel_library_init();
 
-    if (nranks < 1 || nranks > 1 << XCCL_BOOT_ROUNDS_MAX || rank < 0 || rank >= nranks) {
-        return xccl_fail(xcclInvalidArgument, 0, "use 0 <= rank < nranks", "rank %d of %d ranks",
-                         rank, nranks);
-    }
-    rc = xccl_channel_library_init();
     if (rc)
         return rc;
     boot = xccl_calloc(1, sizeof(*boot));
     if (!boot)
         return xcclSystemError;
+    boot->root_unaware = 1;
     boot->job = *job;
     boot->rank = rank;
     boot->nranks = nranks;
@@ -217,11 +267,28 @@ xcclResult_t xccl_bootstrap_open(const struct xccl_job *job, int rank, int nrank
     else
         xccl_root_end_single(job->comm_id);
     if (rc) {
+        *root_unaware_out = boot->root_unaware;
         xccl_bootstrap_close(boot);
         return rc;
     }
     *boot_out = boot;
     return xcclSuccess;
+}
+
+xcclResult_t xccl_bootstrap_open(const struct xccl_job *job, int rank, int nranks,
+                                 const struct xccl_limit *limit, struct xccl_bootstrap **boot_out)
+{
+    int root_unaware = 1;
+    xcclResult_t rc;
+
+    if (nranks < 1 || nranks > 1 << XCCL_BOOT_ROUNDS_MAX || rank < 0 || rank >= nranks) {
+        return xccl_fail(xcclInvalidArgument, 0, "use 0 <= rank < nranks", "rank %d of %d ranks",
+                         rank, nranks);
+    }
+    rc = boot_open(job, rank, nranks, limit, boot_out, &root_unaware);
+    if (rc && root_unaware)
+        xccl_bootstrap_decline(job, rank, nranks, rc);
+    return rc;
 }
 
 xcclResult_t xccl_bootstrap_allgather(struct xccl_bootstrap *boot, void *data, size_t part_bytes,
@@ -243,6 +310,36 @@ xcclResult_t xccl_bootstrap_allgather(struct xccl_bootstrap *boot, void *data, s
     boot->gathering = 0;
     boot->data = NULL;
     return boot->rc ? xccl_boot_give_up(boot) : xcclSuccess;
+}
+
+xcclResult_t xccl_bootstrap_listen(struct xccl_bootstrap *boot, int wait_ms)
+{
+    xcclResult_t rc;
+
+    if (!boot->loop) { /* one rank */
+        (void)poll(NULL, 0, wait_ms);
+        return xcclSuccess;
+    }
+    rc = xccl_loop_run_once(boot->loop, wait_ms);
+    return boot->rc ? xccl_boot_give_up(boot) : rc;
+}
+
+void xccl_bootstrap_fail(struct xccl_bootstrap *boot, xcclResult_t rc)
+{
+    char text[XCCL_ERROR_TEXT_BYTES];
+
+    if (!boot || boot->rc || boot->ring_taken)
+        return;
+    snprintf(text, sizeof(text), "%s", xccl_error_text());
+    /* Use that is wrong is wrong everywhere; all else is this rank's trouble. */
+    boot->rc = rc == xcclInvalidUsage ? rc : xcclRemoteError;
+    if (strncmp(text, "rank ", 5) == 0)
+        snprintf(boot->error, sizeof(boot->error), "%s", text);
+    else
+        snprintf(boot->error, sizeof(boot->error), "rank %d on host %s cannot join: %.400s",
+                 boot->rank, xccl_os_hostname(), text);
+    xccl_boot_tell_peers(boot);
+    xccl_error_set_text(text);
 }
 
 void xccl_bootstrap_take_ring(struct xccl_bootstrap *boot, struct xccl_conn **next_out,

@@ -44,10 +44,20 @@ void xccl_job_key_secret(const char *job_key, uint8_t secret_out[32]);
  * when the limit passes (the root tells them). */
 xcclResult_t xccl_bootstrap_open(const struct xccl_job *job, int rank, int nranks,
                                  const struct xccl_limit *limit, struct xccl_bootstrap **boot_out);
+/* Tells the root that this rank cannot join, with the thread's error text (which stays), so that
+ * the others need not wait for it: for failures before xccl_bootstrap_open, which tells of its own.
+ * A best effort of half a second. */
+void xccl_bootstrap_decline(const struct xccl_job *job, int rank, int nranks, xcclResult_t rc);
 /* data: nranks parts of part_bytes, own part filled. Log-step. part_bytes up to 1 MiB, 0 is a
  * barrier. */
 xcclResult_t xccl_bootstrap_allgather(struct xccl_bootstrap *boot, void *data, size_t part_bytes,
                                       const struct xccl_limit *limit);
+/* Between all-gathers, while waiting for something else: an error when another rank has given up,
+ * with what that rank said. Sleeps at most wait_ms. */
+xcclResult_t xccl_bootstrap_listen(struct xccl_bootstrap *boot, int wait_ms);
+/* Tells the others that this rank gives up, with the thread's error text, which stays. Only close
+ * may follow. Nothing is told twice; NULL is fine. */
+void xccl_bootstrap_fail(struct xccl_bootstrap *boot, xcclResult_t rc);
 /* The ring connections, for the control plane: next to rank+1, prev from rank-1. They are the
  * caller's from then on. nranks 1: both NULL. */
 void xccl_bootstrap_take_ring(struct xccl_bootstrap *boot, struct xccl_conn **next_out,

@@ -41,6 +41,7 @@ struct xccl_bootstrap {
     size_t part_bytes;
     uint32_t seq;
     int gathering;
+    int root_unaware; /* the root does not know of this rank, so it must be told of a failure */
     int maybe_echo; /* the error is a lost peer's: the root may know why it went */
     /* the first error; its text is complete */
     xcclResult_t rc;
@@ -54,6 +55,7 @@ void xccl_boot_peer_close(struct xccl_boot_peer *peer);
  */
 void xccl_boot_peer_watch(struct xccl_boot_peer *peer, uint32_t events);
 
+/* The hello of a rank that connects. */
 struct xccl_hello xccl_boot_hello(const struct xccl_bootstrap *boot, uint16_t purpose,
                                   uint16_t detail);
 
@@ -65,6 +67,8 @@ void xccl_boot_pump(struct xccl_bootstrap *boot);
 /* Runs the loop until done says so, an error, the limit or an abort; the error is in boot. */
 void xccl_boot_run(struct xccl_bootstrap *boot, int (*done)(const struct xccl_bootstrap *),
                    const struct xccl_limit *limit);
+/* Sends the error to every peer, as far as the sockets take it. */
+void xccl_boot_tell_peers(struct xccl_bootstrap *boot);
 /* Makes the error the thread's and tells every peer. */
 xcclResult_t xccl_boot_give_up(struct xccl_bootstrap *boot);
 

@@ -47,6 +47,7 @@ static void boot_fail_peer(struct xccl_boot_peer *peer, xcclResult_t rc)
 
     snprintf(why, sizeof(why), "%s", xccl_error_text());
     if (peer->round < 0) {
+        peer->boot->root_unaware = 1;
         boot_fail(peer->boot, rc, "rank %d lost the root at %s: %.300s", peer->boot->rank,
                   xccl_conn_peer_text(peer->conn), why);
     } else {
@@ -87,6 +88,9 @@ static void peer_on_error_frame(struct xccl_boot_peer *peer, const struct xccl_f
     struct xccl_boot_error error;
 
     if (xccl_boot_error_decode(frame->body, frame->bytes, &error) == 0) {
+        /* A root without memory for the first rank keeps nothing of it for the others. */
+        if (peer->round < 0 && error.rc == xcclSystemError)
+            peer->boot->root_unaware = 1;
         boot_fail(peer->boot, error.rc, "%s", error.text);
     } else {
         boot_fail(peer->boot, xcclRemoteError,
@@ -176,6 +180,7 @@ static void peer_on_final(struct xccl_boot_peer *peer)
         return;
     }
     if (peer->round < 0) {
+        boot->root_unaware = 1;
         boot_fail(boot, xcclRemoteError,
                   "the root at %s closed before rank %d was told its next rank; look at the "
                   "log of the process that made the id",
@@ -239,7 +244,6 @@ static void peer_on_hangup(struct xccl_boot_peer *peer)
     }
 }
 
-/* The hello of a peer that this rank takes from. */
 struct xccl_hello xccl_boot_hello(const struct xccl_bootstrap *boot, uint16_t purpose,
                                   uint16_t detail)
 {
@@ -534,15 +538,11 @@ static void boot_linger(struct xccl_bootstrap *boot)
     }
 }
 
-/* The error becomes the thread's, and every peer is told. */
-xcclResult_t xccl_boot_give_up(struct xccl_bootstrap *boot)
+void xccl_boot_tell_peers(struct xccl_bootstrap *boot)
 {
     uint8_t body[XCCL_BOOT_ERROR_MAX];
-    size_t bytes;
+    size_t bytes = xccl_boot_error_encode(boot->rc, boot->error, body);
 
-    if (boot->maybe_echo)
-        boot_hear_root(boot);
-    bytes = xccl_boot_error_encode(boot->rc, boot->error, body);
     if (boot->root_peer.conn)
         (void)xccl_conn_queue(boot->root_peer.conn, XCCL_BOOT_ERROR, body, bytes);
     for (int k = 0; k < boot->rounds; k++) {
@@ -553,6 +553,14 @@ xcclResult_t xccl_boot_give_up(struct xccl_bootstrap *boot)
                 (void)xccl_conn_queue(peers[i]->conn, XCCL_BOOT_ERROR, body, bytes);
         }
     }
+}
+
+/* The error becomes the thread's, and every peer is told. */
+xcclResult_t xccl_boot_give_up(struct xccl_bootstrap *boot)
+{
+    if (boot->maybe_echo)
+        boot_hear_root(boot);
+    xccl_boot_tell_peers(boot);
     boot->gathering = 0;
     if (boot->acceptor)
         boot_linger(boot);

@@ -3,6 +3,7 @@
  * can hold it up; state changes only by proven reports.
  *
  *   reporter  proven --REPORT--> reported --next rank reported too--> told --all told--> closed
+ *             proven --ERROR--> closed, and the session fails: that rank cannot join
  *   session   open --all told--> gone
  *             open --mismatch, rank lost, deadline--> failed: every rank, also one that comes
  *             later, gets the same ERROR --as many as ranks told, or deadline--> gone
@@ -58,6 +59,7 @@ struct session {
     int failed;
     struct xccl_boot_error error;
     struct reporter **ranks; /* nranks places */
+    uint8_t *counted; /* nranks places: 1 when told counts that rank */
     struct session *next, *prev;
 };
 
@@ -126,6 +128,7 @@ static void session_free(struct session *session)
     root->session_count--;
     if (root->single)
         xccl_loop_set_timer(&root->timer, xccl_clock_ns());
+    xccl_free(session->counted);
     xccl_free(session->ranks);
     xccl_free(session);
 }
@@ -135,6 +138,13 @@ static void session_rest(struct session *session)
 {
     if (session->told >= session->nranks)
         session_free(session);
+}
+
+static void session_count_told(struct session *session, uint32_t rank)
+{
+    session->told++;
+    if (rank < session->nranks)
+        session->counted[rank] = 1;
 }
 
 /* session->error is set. Tells all who wait; the session may be gone when this returns. */
@@ -147,7 +157,8 @@ static void session_fail(struct session *session)
 
         if (!reporter)
             continue;
-        session->told += !reporter->told;
+        if (!reporter->told)
+            session_count_told(session, rank);
         reporter_refuse(reporter, &session->error);
     }
 }
@@ -206,8 +217,9 @@ static struct session *session_make(struct xccl_root *root, const struct xccl_he
     if (!session)
         return NULL;
     session->ranks = xccl_calloc(hello->nranks, sizeof(struct reporter *));
-    if (!session->ranks)
-        goto err_session;
+    session->counted = xccl_calloc(hello->nranks, 1);
+    if (!session->ranks || !session->counted)
+        goto err_ranks;
     session->root = root;
     session->nranks = hello->nranks;
     memcpy(session->comm_id, hello->comm_id, sizeof(session->comm_id));
@@ -225,8 +237,8 @@ static struct session *session_make(struct xccl_root *root, const struct xccl_he
     root->session_count++;
     return session;
 err_ranks:
+    xccl_free(session->counted);
     xccl_free(session->ranks);
-err_session:
     xccl_free(session);
     return NULL;
 }
@@ -303,7 +315,7 @@ static void reporter_count_told(struct reporter *reporter)
     if (pending)
         return;
     reporter->told = 1;
-    session->told++;
+    session_count_told(session, reporter->rank);
 }
 
 /* Tells rank where the next one listens, if that is known. */
@@ -316,8 +328,11 @@ static void session_tell(struct session *session, uint32_t rank)
     if (!reporter || !next || reporter->next_queued)
         return;
     xccl_addr_encode(&next->report.addr, body);
-    if (xccl_conn_queue(reporter->conn, XCCL_BOOT_NEXT, body, sizeof(body)) != xcclSuccess)
-        return; /* as above */
+    if (xccl_conn_queue(reporter->conn, XCCL_BOOT_NEXT, body, sizeof(body)) != xcclSuccess) {
+        /* No memory; the callers still need the session, so it fails in the loop's next turn. */
+        xccl_loop_set_timer(&reporter->source, xccl_clock_ns());
+        return;
+    }
     reporter->next_queued = 1;
     reporter_count_told(reporter);
 }
@@ -355,8 +370,8 @@ static void reporter_on_report(struct reporter *reporter)
     if (!session->failed && session_check(session, reporter) != 0)
         session_fail(session);
     if (session->failed) {
+        session_count_told(session, xccl_conn_hello(reporter->conn)->rank);
         reporter_refuse(reporter, &session->error);
-        session->told++;
         session_rest(session);
         return;
     }
@@ -386,9 +401,37 @@ static void reporter_lost(struct reporter *reporter, const char *why)
     session_error(session, xcclRemoteError,
                   "rank %u on host %s at %s left while joining (%.200s); look at that rank's log",
                   reporter->rank, reporter->report.host, xccl_conn_peer_text(reporter->conn), why);
-    session->told += !reporter->told; /* nobody will ask again for this one */
+    if (!reporter->told)
+        session_count_told(session, reporter->rank); /* nobody will ask again for this one */
     reporter_free(reporter);
     session_fail(session);
+    session_rest(session);
+}
+
+/* A rank says that it cannot join, instead of reporting; the reporter is gone when this returns. */
+static void reporter_on_decline(struct reporter *reporter, const struct xccl_boot_error *error)
+{
+    const struct xccl_hello *hello = xccl_conn_hello(reporter->conn);
+    uint32_t rank = hello->rank;
+    struct session *session;
+
+    if (rank >= hello->nranks) {
+        reporter_lost(reporter, "it sent what no rank of this version sends");
+        return;
+    }
+    session = session_for(reporter);
+    if (!session)
+        return;
+    if (!session->failed) {
+        session_error(session, xcclRemoteError,
+                      "rank %u at %s cannot join: %.300s; look at that rank's log", rank,
+                      xccl_conn_peer_text(reporter->conn), error->text);
+        session_fail(session);
+    }
+    /* It may have been refused before, and nobody may be counted twice. */
+    if (rank < session->nranks && !session->counted[rank])
+        session_count_told(session, rank);
+    reporter_free(reporter);
     session_rest(session);
 }
 
@@ -401,7 +444,10 @@ static void reporter_on_frame(struct reporter *reporter, const struct xccl_frame
         reporter_lost(reporter, "it closed the connection");
     } else if (frame->type == XCCL_BOOT_ERROR &&
                xccl_boot_error_decode(frame->body, frame->bytes, &error) == 0) {
-        reporter_lost(reporter, error.text);
+        if (reporter->session)
+            reporter_lost(reporter, error.text);
+        else
+            reporter_on_decline(reporter, &error);
     } else if (!reporter->session && frame->type == XCCL_BOOT_REPORT &&
                xccl_boot_report_decode(frame->body, frame->bytes, &reporter->report) == 0) {
         reporter_on_report(reporter);
@@ -439,8 +485,11 @@ static void reporter_on_events(struct xccl_source *source, uint32_t events)
 
 static void reporter_on_timer(struct xccl_source *source, uint64_t now_ns)
 {
+    struct reporter *reporter = source->owner;
+
     (void)now_ns;
-    reporter_lost(source->owner, "no report within 10 s");
+    reporter_lost(reporter, reporter->session ? "the root could not tell it its next rank"
+                                              : "no report within 10 s");
 }
 
 static void root_on_conn(void *owner, struct xccl_conn *conn)

@@ -15,23 +15,44 @@
 #include "base/os.h"
 #include "base/param.h"
 #include "comm/comm_int.h"
+#include "comm/comm_progress.h"
 
 #define ABORT_WAIT_MS 1000
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct xcclComm *list;
 
+/* Communicators that were aborted: their memory stays for a while, for calls that come too late. */
+#define SHELLS 16
+static struct xcclComm *shells[SHELLS];
+static unsigned next_shell;
+
+static int same_thread_siblings(const struct xcclComm *comm)
+{
+    int count = 0;
+
+    for (const struct xcclComm *other = list; other; other = other->next)
+        count += other != comm && other->thread_id == comm->thread_id &&
+                 memcmp(other->id, comm->id, sizeof comm->id) == 0;
+    return count;
+}
+
+/* After the list or an owner has changed; the lock is held. Relaxed: a call that sees the old value
+ * began before the change. */
+static void mark_siblings(const struct xcclComm *changed)
+{
+    for (struct xcclComm *comm = list; comm; comm = comm->next)
+        if (memcmp(comm->id, changed->id, sizeof comm->id) == 0)
+            atomic_store_explicit(&comm->needs_group, same_thread_siblings(comm) != 0,
+                                  memory_order_relaxed);
+}
+
 static void list_add(struct xcclComm *comm)
 {
     pthread_mutex_lock(&list_lock);
-    for (struct xcclComm *other = list; other; other = other->next) {
-        if (other->thread_id != comm->thread_id ||
-            memcmp(other->id, comm->id, sizeof comm->id) != 0)
-            continue;
-        other->needs_group = comm->needs_group = 1;
-    }
     comm->next = list;
     list = comm;
+    mark_siblings(comm);
     pthread_mutex_unlock(&list_lock);
 }
 
@@ -44,7 +65,40 @@ static void list_remove(struct xcclComm *comm)
         *at = comm->next;
         break;
     }
+    mark_siblings(comm);
     pthread_mutex_unlock(&list_lock);
+}
+
+int xccl_comm_shares_thread(struct xcclComm *comm)
+{
+    int shares;
+
+    pthread_mutex_lock(&list_lock);
+    comm->thread_id = xccl_os_thread_id();
+    mark_siblings(comm);
+    shares = atomic_load_explicit(&comm->needs_group, memory_order_relaxed);
+    pthread_mutex_unlock(&list_lock);
+    return shares;
+}
+
+static void free_comm(struct xcclComm *comm)
+{
+    pthread_mutex_destroy(&comm->error_lock);
+    xccl_free(comm);
+}
+
+/* Keeps comm's memory, and frees the one that was kept longest. */
+static void keep_shell(struct xcclComm *comm)
+{
+    struct xcclComm *oldest;
+
+    pthread_mutex_lock(&list_lock);
+    oldest = shells[next_shell];
+    shells[next_shell] = comm;
+    next_shell = (next_shell + 1) % SHELLS;
+    pthread_mutex_unlock(&list_lock);
+    if (oldest)
+        free_comm(oldest);
 }
 
 xcclResult_t xccl_comm_create(const xcclUniqueId *id, int rank, int nranks, int64_t thread_id,
@@ -61,20 +115,25 @@ xcclResult_t xccl_comm_create(const xcclUniqueId *id, int rank, int nranks, int6
     if (rc)
         return rc;
     comm = xccl_calloc_aligned(128, sizeof *comm);
-    if (!comm)
+    if (!comm) {
+        xccl_bootstrap_decline(&job, rank, nranks, xcclSystemError);
         return xcclSystemError;
+    }
     comm->board = &comm->private_board;
     comm->rank = rank;
     comm->nranks = nranks;
     comm->thread_id = thread_id;
     memcpy(comm->id, job.comm_id, sizeof comm->id);
     pthread_mutex_init(&comm->error_lock, NULL);
-    (void)syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
+    comm->needs_fence = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) !=
+                        0;
     xccl_log_set_rank(rank);
     rc = xccl_comm_init(comm, &job);
     xccl_log_set_rank(-1);
-    if (rc)
+    if (rc) {
+        free_comm(comm);
         return rc;
+    }
     comm->magic = XCCL_COMM_MAGIC;
     list_add(comm);
     *comm_out = comm;
@@ -83,11 +142,12 @@ xcclResult_t xccl_comm_create(const xcclUniqueId *id, int rank, int nranks, int6
 
 void xccl_comm_destroy(struct xcclComm *comm)
 {
-    if (!comm)
+    if (!comm || atomic_load_explicit(&comm->aborted, memory_order_acquire))
         return;
     list_remove(comm);
     comm->magic = 0;
     xccl_comm_undo_all(comm);
+    free_comm(comm);
 }
 
 void xccl_comm_abort(struct xcclComm *comm)
@@ -95,12 +155,17 @@ void xccl_comm_abort(struct xcclComm *comm)
     struct xccl_limit limit = xccl_limit_ms(ABORT_WAIT_MS, NULL);
     char name[128];
 
+    if (atomic_exchange_explicit(&comm->aborted, 1, memory_order_acq_rel))
+        return;
     xccl_comm_name_rank(comm, comm->rank, name, sizeof name);
-    (void)xccl_comm_fail(comm, xcclRemoteError, comm->rank, "%s aborted the communicator", name);
+    (void)xccl_comm_fail(comm, xcclRemoteError, "%s aborted the communicator", name);
     /* A caller takes the crank, then looks at the error word; here it is the other way round. The
      * barrier orders both on every thread, so one of the two sees the other. */
-    (void)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-    while (!xccl_crank_try(&comm->crank)) {
+    if (comm->needs_fence)
+        atomic_thread_fence(memory_order_seq_cst);
+    else
+        (void)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+    while (!xccl_comm_claim(comm)) {
         if (xccl_limit_passed(&limit)) {
             xccl_log(XCCL_LOG_WARN, "%s: a call does not return after an abort; its memory is kept",
                      name);
@@ -108,5 +173,8 @@ void xccl_comm_abort(struct xcclComm *comm)
         }
         poll(NULL, 0, 1);
     }
-    xccl_comm_destroy(comm);
+    /* The crank is never put again: late calls find it taken, and the error. */
+    list_remove(comm);
+    xccl_comm_undo_all(comm);
+    keep_shell(comm);
 }

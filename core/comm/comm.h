@@ -35,6 +35,7 @@ struct xccl_peer {
 };
 
 struct xccl_comm_links; /* comm_links.c */
+struct xccl_comm_progress; /* comm_progress.h */
 struct xccl_control; /* control.h */
 
 struct xcclComm {
@@ -45,10 +46,12 @@ struct xcclComm {
     uint64_t seq; /* of the last call begun; the crank's holder */
     struct xccl_board *board; /* the own one in shared memory, or a private one */
     struct xccl_crank crank;
+    _Atomic uint32_t inside; /* 1: a caller or an aborter is; for shared cranks, comm_progress.c */
     struct xccl_planner planner;
     struct xccl_wait_policy policy;
     uint64_t timeout_ns; /* XCCL_NEVER_NS: none */
-    int needs_group; /* this thread owns another rank of the same communicator */
+    _Atomic int needs_group; /* its thread owns another rank of the communicator too */
+    int needs_fence; /* the system has no membarrier: see xccl_comm_abort() */
     struct xccl_run run;
     struct xccl_call call; /* of the run, for error texts */
 
@@ -63,7 +66,9 @@ struct xcclComm {
     struct xccl_shm *shm; /* NULL: no other rank on this host */
     struct xccl_net *net; /* NULL: all ranks on this host */
     struct xccl_comm_links *links;
+    struct xccl_comm_progress *progress; /* NULL: the plugin delivers by itself */
     struct xccl_control *control;
+    _Atomic int aborted; /* 1: somebody is at it, or it is a shell */
     struct xcclComm *next; /* of this process, see comm.c */
 };
 
@@ -72,10 +77,13 @@ xcclResult_t xccl_comm_create(const xcclUniqueId *id, int rank, int nranks, int6
                               struct xcclComm **comm_out);
 /* Orderly leave and free. NULL is fine. */
 void xccl_comm_destroy(struct xcclComm *comm);
-/* From any thread: raises "aborted by rank r" everywhere, waits for this process's call to return
- * (at most 1 s) and frees; a call that does not return by then leaks the communicator, with a
- * warning. */
+/* From any thread: raises "rank r aborted" everywhere, waits for this process's call to return (at
+ * most 1 s) and takes everything down; a call that does not return by then keeps it all, with a
+ * warning. What is left is a shell whose calls return the error; the oldest of several shells is
+ * freed for a new one. */
 void xccl_comm_abort(struct xcclComm *comm);
+/* 1 when the calling thread, which owns comm from now on, owns another rank of the communicator. */
+int xccl_comm_shares_thread(struct xcclComm *comm);
 
 /* One operation, kept until it is its turn. */
 struct xccl_task {
@@ -94,17 +102,13 @@ xcclResult_t xccl_comm_end(struct xcclComm *comm, xcclResult_t rc);
 xcclResult_t xccl_comm_execute(struct xcclComm *comm, const struct xccl_task *task);
 
 /* Raises an error: the first one is kept and told to the other ranks; the text in force becomes the
- * thread's. culprit: a rank or XCCL_NOBODY. Returns the result in force. Any thread. */
-xcclResult_t xccl_comm_fail(struct xcclComm *comm, xcclResult_t rc, int culprit, const char *fmt,
-                            ...) __attribute__((format(printf, 4, 5), cold));
+ * thread's. Returns the result in force. Any thread. */
+xcclResult_t xccl_comm_fail(struct xcclComm *comm, xcclResult_t rc, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4), cold));
 /* Keeps rc and text unless there is an error already; 1 when it was the first. Tells nobody. */
 int xccl_comm_set_error(struct xcclComm *comm, xcclResult_t rc, const char *text);
 /* The error in force, or xcclSuccess; its text becomes the thread's. */
 xcclResult_t xccl_comm_error(struct xcclComm *comm);
-/* A neighbour said which call it is in: board word and description. Raises the error when this rank
- * is in another call of the same number. The service thread. */
-void xccl_comm_compare_calls(struct xcclComm *comm, int peer, uint64_t word,
-                             const struct xccl_board_call *theirs);
 /* "rank 3 (host b, pid 91)" */
 void xccl_comm_name_rank(const struct xcclComm *comm, int rank, char *text_out, size_t bytes);
 

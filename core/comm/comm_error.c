@@ -35,10 +35,9 @@ xcclResult_t xccl_comm_error(struct xcclComm *comm)
     return (xcclResult_t)rc;
 }
 
-xcclResult_t xccl_comm_fail(struct xcclComm *comm, xcclResult_t rc, int culprit, const char *fmt,
-                            ...)
+xcclResult_t xccl_comm_fail(struct xcclComm *comm, xcclResult_t rc, const char *fmt, ...)
 {
-    struct xccl_notice notice = {.rc = (uint32_t)rc, .origin = comm->rank, .culprit = culprit};
+    struct xccl_notice notice = {.rc = (uint32_t)rc, .origin = comm->rank};
     va_list args;
 
     va_start(args, fmt);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "comm/comm_int.h"
+#include "comm/comm_progress.h"
 #include "comm/control.h"
 
 struct phase {
@@ -18,7 +19,12 @@ struct phase {
 
 static xcclResult_t run_service(struct xccl_init *init)
 {
-    return xccl_service_get(&init->comm->loop);
+    xcclResult_t rc = xccl_service_get(&init->comm->loop);
+
+    /* Later phases tell the others by their bootstrap connections. */
+    if (rc)
+        xccl_bootstrap_decline(&init->job, init->comm->rank, init->comm->nranks, rc);
+    return rc;
 }
 
 static void undo_service(struct xcclComm *comm)
@@ -63,14 +69,6 @@ static void undo_bindings(struct xcclComm *comm)
     xccl_planner_fini(&comm->planner);
 }
 
-static int lend_progress(void *owner)
-{
-    struct xcclComm *comm = owner;
-
-    (void)comm; /* between calls nothing is under way: a call returns when its sends are done */
-    return 0;
-}
-
 /* The last phase that can fail: from here on errors travel through the control plane. */
 static xcclResult_t run_control(struct xccl_init *init)
 {
@@ -83,7 +81,6 @@ static xcclResult_t run_control(struct xccl_init *init)
         comm->board = xccl_shm_board(comm->shm, xccl_shm_index_of(comm->shm, comm->rank));
     atomic_store_explicit(&comm->board->outside, 1, memory_order_release);
     comm->timeout_ns = timeout_s ? timeout_s * XCCL_NS_PER_S : XCCL_NEVER_NS;
-    xccl_crank_init(&comm->crank, 0, lend_progress, comm);
     rc = xccl_bootstrap_allgather(init->boot, NULL, 0, &init->limit); /* all are this far */
     if (rc)
         return rc;
@@ -98,9 +95,13 @@ static void undo_control(struct xcclComm *comm)
 }
 
 static const struct phase phases[] = {
-    {"service", run_service, undo_service}, {"bootstrap", run_bootstrap, undo_nothing},
-    {"peers", xccl_init_peers, undo_peers}, {"shared memory", xccl_init_shm, undo_shm},
-    {"network", xccl_init_net, undo_net},   {"schedules", xccl_init_bindings, undo_bindings},
+    {"service", run_service, undo_service},
+    {"bootstrap", run_bootstrap, undo_nothing},
+    {"peers", xccl_init_peers, undo_peers},
+    {"shared memory", xccl_init_shm, undo_shm},
+    {"network", xccl_init_net, undo_net},
+    {"schedules", xccl_init_bindings, undo_bindings},
+    {"progress", xccl_init_progress, xccl_comm_progress_destroy},
     {"control", run_control, undo_control},
 };
 #define PHASE_COUNT (sizeof phases / sizeof phases[0])
@@ -109,8 +110,6 @@ static void undo(struct xcclComm *comm, size_t done)
 {
     while (done > 0)
         phases[--done].undo(comm);
-    pthread_mutex_destroy(&comm->error_lock);
-    xccl_free(comm);
 }
 
 xcclResult_t xccl_comm_init(struct xcclComm *comm, const struct xccl_job *job)
@@ -128,6 +127,8 @@ xcclResult_t xccl_comm_init(struct xcclComm *comm, const struct xccl_job *job)
                  rc ? "failed" : "done", (unsigned long long)(xccl_clock_ns() - start_ns) / 1000);
         done++; /* a failed phase may have left something behind: its undo takes what is there */
     }
+    if (rc)
+        xccl_bootstrap_fail(init.boot, rc);
     xccl_bootstrap_close(init.boot);
     if (rc)
         undo(comm, done == 1 ? 0 : done);
@@ -136,5 +137,7 @@ xcclResult_t xccl_comm_init(struct xcclComm *comm, const struct xccl_job *job)
 
 void xccl_comm_undo_all(struct xcclComm *comm)
 {
+    /* First, while the other ranks still hear of errors, and before anything it needs is closed. */
+    xccl_comm_progress_leave(comm);
     undo(comm, PHASE_COUNT);
 }

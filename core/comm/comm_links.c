@@ -4,7 +4,7 @@
  * way between all pairs that share no memory when there are few ranks. All are made at once and
  * none waits for another, so no order of ranks can block. Thread: the joining one. */
 #include <assert.h>
-#include <poll.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -13,9 +13,10 @@
 #include "base/wire.h"
 #include "comm/comm.h"
 
-#define WIRE_TEXT_BYTES 320
-#define CONNECT_NAP_MS  1
-#define LOCAL_COPY_MAX  (1u << 30) /* a communicator of one rank: slices are memory copies */
+#define WIRE_TEXT_BYTES    320
+#define CONNECT_NAP_MS     1
+#define CONNECT_VERDICT_MS 300
+#define LOCAL_COPY_MAX     (1u << 30) /* a communicator of one rank: slices are memory copies */
 
 /* Everything that links own. The mesh is indexed by peer. */
 struct xccl_comm_links {
@@ -155,7 +156,7 @@ static xcclResult_t make_senders(struct xcclComm *comm, uint8_t *parts, struct o
 /* Moves one end on; counts it when it is not up yet. */
 static xcclResult_t connect_one(const struct xcclComm *comm, struct xccl_net_link *link, int *left)
 {
-    char name[128];
+    char name[128], why[XCCL_ERROR_TEXT_BYTES];
     int done = 0;
     xcclResult_t rc;
 
@@ -165,8 +166,25 @@ static xcclResult_t connect_one(const struct xcclComm *comm, struct xccl_net_lin
     *left += !done;
     if (!rc)
         return rc;
+    snprintf(why, sizeof why, "%s", xccl_error_text());
     xccl_comm_name_rank(comm, xccl_net_link_peer(link), name, sizeof name);
-    xccl_log(XCCL_LOG_WARN, "cannot connect to %s", name);
+    return xccl_fail(rc, 0, NULL, "rank %d cannot connect to %s: %.300s", comm->rank, name, why);
+}
+
+/* A connection failed. Most often the peer has given up, and then it says why. */
+static xcclResult_t hear_why(struct xccl_init *init, xcclResult_t rc)
+{
+    struct xccl_limit limit = xccl_limit_ms(CONNECT_VERDICT_MS, NULL);
+    char own[XCCL_ERROR_TEXT_BYTES];
+
+    snprintf(own, sizeof own, "%s", xccl_error_text());
+    while (!xccl_limit_passed(&limit)) {
+        xcclResult_t theirs = xccl_bootstrap_listen(init->boot, xccl_limit_poll_ms(&limit));
+
+        if (theirs)
+            return theirs;
+    }
+    xccl_error_set_text(own);
     return rc;
 }
 
@@ -186,7 +204,9 @@ static xcclResult_t connect_all(struct xccl_init *init)
             if (!rc)
                 rc = connect_one(comm, links->mesh_recv[i], &left);
         }
-        if (rc || !left)
+        if (rc)
+            return hear_why(init, rc);
+        if (!left)
             return rc;
         if (xccl_limit_passed(&init->limit))
             return xccl_fail(xcclTimeout, 0,
@@ -195,7 +215,9 @@ static xcclResult_t connect_all(struct xccl_init *init)
                              "rank %d still waits for %d network "
                              "connections of plugin %s",
                              comm->rank, left, comm->net->wire_id);
-        poll(NULL, 0, CONNECT_NAP_MS);
+        rc = xccl_bootstrap_listen(init->boot, CONNECT_NAP_MS);
+        if (rc)
+            return rc;
     }
 }
 

@@ -2,10 +2,10 @@
 /* Frames on a ring connection, both ways alike:
  *
  *   HEARTBEAT  the sender's board: u64 word, u64 number of its current call, u64 count, u32
- * collective, u32 type, u32 operator. Two neighbours in different calls of one number disagree;
- * that finds ranks which wait on links that the others' calls do not use. NOTICE     u32 result,
- * i32 origin, i32 culprit, text: forwarded by whoever did not know yet GOODBYE    u64 number of the
- * sender's last call; then FINAL
+ *              collective, u32 type, u32 operator. Two neighbours in different calls of one number
+ *              disagree; that finds ranks which wait on links that the others' calls do not use.
+ *   NOTICE     u32 result, i32 origin, text: forwarded by whoever did not know yet
+ *   GOODBYE    u64 number of the sender's last call; then FINAL
  *
  * Anything else, or a frame of a wrong size, is an error of the peer. Thread: see control.h. */
 #include "comm/control.h"
@@ -17,11 +17,12 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "base/wire.h"
+#include "comm/comm_verdict.h"
 
 enum { FRAME_HEARTBEAT = 0x20, FRAME_NOTICE = 0x21, FRAME_GOODBYE = 0x22 };
 
 #define HEARTBEAT_BYTES 36
-#define FRAME_BYTES     (12 + XCCL_NOTICE_TEXT_BYTES)
+#define FRAME_BYTES     (8 + XCCL_NOTICE_TEXT_BYTES)
 #define SILENT_BEATS    4
 
 struct neighbour {
@@ -54,7 +55,7 @@ static void neighbour_dead(struct neighbour *neighbour, const char *why)
 
     neighbour_close(neighbour);
     xccl_comm_name_rank(comm, neighbour->rank, name, sizeof name);
-    (void)xccl_comm_fail(comm, xcclRemoteError, neighbour->rank,
+    (void)xccl_comm_fail(comm, xcclRemoteError,
                          "%s %s; see what that rank wrote, then destroy the communicator", name,
                          why);
 }
@@ -88,11 +89,10 @@ void xccl_control_tell(struct xccl_control *control, const struct xccl_notice *n
 
     xccl_wire_put_u32(&wire, notice->rc);
     xccl_wire_put_u32(&wire, (uint32_t)notice->origin);
-    xccl_wire_put_u32(&wire, (uint32_t)notice->culprit);
     xccl_wire_put(&wire, notice->text, text_bytes);
     xccl_loop_lock(control->comm->loop);
     for (int i = 0; i < 2; i++)
-        neighbour_send(&control->neighbours[i], FRAME_NOTICE, body, 12 + text_bytes);
+        neighbour_send(&control->neighbours[i], FRAME_NOTICE, body, 8 + text_bytes);
     xccl_loop_unlock(control->comm->loop);
 }
 
@@ -103,10 +103,8 @@ static int take_notice(struct neighbour *neighbour, struct xccl_wire *wire)
     struct xccl_notice notice = {.rc = xccl_wire_get_u32(wire)};
 
     notice.origin = (int32_t)xccl_wire_get_u32(wire);
-    notice.culprit = (int32_t)xccl_wire_get_u32(wire);
     if (wire->bad || xccl_wire_left(wire) >= sizeof notice.text || notice.rc == xcclSuccess ||
-        notice.rc >= xcclNumResults || notice.origin < 0 || notice.origin >= comm->nranks ||
-        notice.culprit < XCCL_NOBODY || notice.culprit >= comm->nranks)
+        notice.rc >= xcclNumResults || notice.origin < 0 || notice.origin >= comm->nranks)
         return 0;
     xccl_wire_get(wire, notice.text, xccl_wire_left(wire));
     if (xccl_comm_set_error(comm, (xcclResult_t)notice.rc, notice.text))

@@ -15,7 +15,7 @@
 
 struct xccl_notice {
     uint32_t rc;
-    int32_t origin, culprit; /* culprit XCCL_NOBODY: none */
+    int32_t origin;
     char text[XCCL_NOTICE_TEXT_BYTES];
 };
 

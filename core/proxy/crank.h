@@ -6,8 +6,8 @@
  *
  * Nobody keeps the crank while it waits for a user or another rank: a lender gives it back after
  * its budget, a caller when its call returns. So a take waits for a lender only, about 50 us at
- * most. Two callers at once in one communicator are a usage error, which the api finds with
- * xccl_crank_try().
+ * most. Two callers at once in one communicator are a usage error: a try that fails finds them
+ * while the crank is not shared, comm_progress.h tells them from a lender otherwise.
  *
  * Thread: any. */
 #ifndef XCCL_PROXY_CRANK_H

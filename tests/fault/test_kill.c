@@ -167,6 +167,44 @@ XT_TEST(computing_rank_is_never_taken_for_dead)
     xt_mp_run(RANKS, compute, world_create());
 }
 
+/* Both ranks stopped for longer than heartbeats may stay out, as a suspended job is: all goes on.
+ */
+static void suspended(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    xcclComm_t comm = world_join(world, rank, nranks);
+
+    for (int i = 0; i < 2; i++) {
+        int value = 1;
+
+        XT_OK(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL));
+        atomic_fetch_add_explicit(&world->arrived, 1, memory_order_release);
+        while (atomic_load_explicit(&world->ready[1], memory_order_acquire) <= i)
+            sched_yield(); /* bounded by the test's deadline */
+    }
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(job_that_was_suspended_goes_on)
+{
+    struct world *world = world_create();
+    struct xt_mp *mp = xt_mp_start(2, suspended, world);
+    int statuses[2];
+
+    while (atomic_load_explicit(&world->arrived, memory_order_acquire) < 2)
+        sched_yield();
+    for (int r = 0; r < 2; r++)
+        xt_mp_kill(mp, r, SIGSTOP);
+    nanosleep(&(struct timespec){.tv_sec = 5, .tv_nsec = 500000000}, NULL);
+    for (int r = 0; r < 2; r++)
+        xt_mp_kill(mp, r, SIGCONT);
+    nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL); /* their heartbeats meet again */
+    atomic_store_explicit(&world->ready[1], 2, memory_order_release);
+    xt_mp_wait(mp, statuses);
+    XT_CHECK_INT(statuses[0], 0);
+    XT_CHECK_INT(statuses[1], 0);
+}
+
 /* --- leaving and aborting --- */
 
 static void leave_early(int rank, int nranks, void *arg)

@@ -130,3 +130,73 @@ XT_TEST(rank_that_does_not_call_is_named_at_the_deadline_over_sockets)
 {
     xt_mp_run(3, one_does_not_call, differ_create(0, 0, 1));
 }
+
+/* The rank that asks nothing (count 0) goes on, and waits in its next call on other slots. */
+static void nothing_then_much(int rank, int nranks, void *arg)
+{
+    struct differ *d = arg;
+    float *data = calloc(200000, sizeof *data);
+    xcclComm_t comm = world_join(&d->world, rank, nranks);
+    double start = world_seconds();
+    xcclResult_t rc;
+
+    XT_CHECK(data);
+    rc = xcclAllReduce(data, data, rank ? 8 : 0, xcclFloat32, xcclSum, comm, NULL);
+    if (!rc)
+        rc = xcclAllReduce(data, data, 100000, xcclFloat32, xcclSum, comm, NULL);
+    XT_CHECK_RC(rc, xcclInvalidUsage);
+    XT_CHECK_HAS(xcclGetLastError(comm), "ranks disagree");
+    XT_CHECK(world_seconds() - start < 10);
+    XT_OK(xcclCommDestroy(comm));
+    free(data);
+}
+
+XT_TEST(nothing_against_something_is_found_after_it_went_on)
+{
+    xt_mp_run(2, nothing_then_much, differ_create(0, 0, 0));
+}
+
+static void nothing_and_nobody(int rank, int nranks, void *arg)
+{
+    struct differ *d = arg;
+    xcclComm_t comm;
+
+    xt_setenv("XCCL_TIMEOUT_S", "1");
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    comm = world_join(&d->world, rank, nranks);
+    if (rank == 0) {
+        XT_CHECK(xcclAllReduce(NULL, NULL, 0, xcclFloat32, xcclSum, comm, NULL) == xcclTimeout);
+        XT_CHECK_HAS(xcclGetLastError(comm), "rank 1 (host ");
+    }
+    world_meet(&d->world, nranks);
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(call_with_nothing_to_do_waits_over_sockets_and_names_who_is_late)
+{
+    xt_mp_run(2, nothing_and_nobody, differ_create(0, 0, 1));
+}
+
+/* Four ranks in a ring over sockets, rank 2 absent: nobody may be blamed who waits too. */
+static void ring_without_one(int rank, int nranks, void *arg)
+{
+    struct differ *d = arg;
+    xcclComm_t comm;
+    int value = 1;
+
+    xt_setenv("XCCL_TIMEOUT_S", "2");
+    xt_setenv("XCCL_ALGO", "ring");
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    comm = world_join(&d->world, rank, nranks);
+    if (rank != 2) {
+        XT_CHECK(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL) == xcclTimeout);
+        XT_CHECK_HAS(xcclGetLastError(comm), "for rank 2 (host ");
+    }
+    world_meet(&d->world, nranks);
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(ring_names_the_rank_that_does_not_come_and_none_that_waits)
+{
+    xt_mp_run(4, ring_without_one, differ_create(0, 0, 1));
+}

@@ -273,6 +273,31 @@ XT_TEST(one_root_serves_several_communicators)
 }
 
 /* Ranks that must fail, and what each error must say. */
+/* Rank 1 gives up; the others wait for something else and hear of it, its neighbours from itself
+ * and the rest from them. */
+static void give_up_or_listen(int rank, int nranks, void *arg)
+{
+    struct xccl_limit limit = xccl_limit_ms(limit_ms(), NULL);
+    struct xccl_bootstrap *boot;
+    xcclResult_t rc;
+
+    XT_OK(xccl_bootstrap_open(arg, rank, nranks, &limit, &boot));
+    rc = xccl_bootstrap_allgather(boot, NULL, 0, &limit); /* a slow rank may hear of it in here */
+    if (rank == 1) {
+        XT_OK(rc);
+        xccl_error_set_text("out of luck");
+        xccl_bootstrap_fail(boot, xcclSystemError);
+    }
+    while (rank != 1 && !rc && !xccl_limit_passed(&limit))
+        rc = xccl_bootstrap_listen(boot, 100);
+    if (rank != 1)
+        XT_CHECK_INT(rc, xcclRemoteError);
+    XT_CHECK_HAS(xccl_error_text(), "out of luck");
+    if (rank != 1)
+        XT_CHECK_HAS(xccl_error_text(), "rank 1 on host");
+    xccl_bootstrap_close(boot);
+}
+
 struct bad_case {
     struct xccl_job job;
     int nranks[8], rank[8]; /* as each thread claims */
@@ -305,6 +330,7 @@ XT_TEST(a_wrong_number_of_ranks_is_named_on_all_ranks)
                            .rc = xcclInvalidUsage,
                            .says = {"says 8", "says 4", "give all the same number"}};
 
+    xt_allow_leaks("the root waits for 8 ranks when the one that says 8 comes first");
     bad.job = job_make();
     xt_threads_run(4, join_badly, &bad);
 }
@@ -404,6 +430,30 @@ XT_TEST(the_root_refuses_ranks_out_of_range_and_other_versions)
     XT_CHECK_HAS(error.text, "runs xccl");
 }
 
+XT_TEST(a_rank_that_cannot_join_is_named_to_the_others_at_once)
+{
+    struct bad_case bad = {.nranks = {3, 3},
+                           .rank = {0, 1},
+                           .rc = xcclRemoteError,
+                           .says = {"rank 2 at", "cannot join: out of luck"}};
+    uint64_t start_ns = xccl_clock_ns();
+
+    bad.job = job_make();
+    xccl_error_set_text("out of luck");
+    xccl_bootstrap_decline(&bad.job, 2, 3, xcclSystemError);
+    XT_CHECK_TEXT(xccl_error_text(), "out of luck");
+    xccl_bootstrap_decline(&bad.job, 2, 3, xcclSystemError); /* counted once */
+    xt_threads_run(2, join_badly, &bad);
+    XT_CHECK(xccl_clock_ns() - start_ns < 3 * XCCL_NS_PER_S);
+}
+
+XT_TEST(a_rank_that_gives_up_is_heard_between_all_gathers)
+{
+    struct xccl_job job = job_make();
+
+    xt_threads_run(4, give_up_or_listen, &job);
+}
+
 /* What a proven but broken rank may send costs only the session. */
 XT_TEST(the_root_survives_proven_nonsense)
 {
@@ -412,7 +462,8 @@ XT_TEST(the_root_survives_proven_nonsense)
     uint64_t seed = xt_seed();
 
     for (int i = 0; i < 50; i++) {
-        struct xccl_conn *conn = root_conn(&job, (uint32_t)i, 2);
+        /* Not one of the two: what may be read as its refusal to join would be believed. */
+        struct xccl_conn *conn = root_conn(&job, (uint32_t)i + 2, 2);
         uint8_t body[200];
         size_t bytes = xt_random(&seed) % sizeof(body);
         uint16_t type = (uint16_t)(xt_random(&seed) % 24 + 2), got_type;

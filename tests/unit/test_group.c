@@ -139,3 +139,98 @@ XT_TEST(a_group_holds_thousands_of_operations)
 {
     xt_mp_run(2, thousands, world_create());
 }
+
+static void twice(int rank, int nranks, void *arg)
+{
+    xcclComm_t comm = world_join(arg, rank, nranks);
+    int value = 1;
+
+    XT_OK(xcclGroupStart());
+    XT_OK(xcclCommDestroy(comm));
+    XT_CHECK_RC(xcclCommDestroy(comm), xcclInvalidUsage);
+    XT_CHECK_RC(xcclGroupEnd(), xcclInvalidUsage);
+    XT_OK(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL)); /* it still lives */
+    XT_OK(xcclGroupStart());
+    XT_OK(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL));
+    XT_OK(xcclCommAbort(comm));
+    XT_CHECK_RC(xcclGroupEnd(), xcclInvalidUsage);
+    XT_CHECK_HAS(xcclGetLastError(NULL), "aborted inside a group");
+    XT_CHECK_RC(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL), xcclRemoteError);
+    XT_CHECK_HAS(xcclGetLastError(comm), "aborted the communicator");
+}
+
+XT_TEST(destroying_twice_or_aborting_inside_a_group_is_refused_and_harmless)
+{
+    xt_mp_run(1, twice, world_create());
+}
+
+/* Joined in one group by one thread, then one thread for each rank: no group is needed. */
+struct handed_out {
+    xcclComm_t comms[2];
+};
+
+static void use_one(int thread, int nthreads, void *arg)
+{
+    struct handed_out *job = arg;
+
+    for (int i = 0; i < 100; i++) {
+        int value = thread;
+
+        XT_OK(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, job->comms[thread], NULL));
+        XT_CHECK_INT(value, nthreads * (nthreads - 1) / 2);
+    }
+}
+
+XT_TEST(ranks_joined_by_one_thread_may_be_handed_to_others)
+{
+    struct handed_out job = {{NULL, NULL}};
+    xcclUniqueId id;
+
+    XT_OK(xcclGetUniqueId(&id));
+    XT_OK(xcclGroupStart());
+    for (int i = 0; i < 2; i++)
+        XT_OK(xcclCommInitRank(&job.comms[i], 2, id, i));
+    XT_OK(xcclGroupEnd());
+    xt_threads_run(2, use_one, &job);
+    for (int i = 0; i < 2; i++)
+        XT_OK(xcclCommDestroy(job.comms[i]));
+}
+
+/* One thread works through groups, another aborts in the middle of one. */
+struct abort_job {
+    xcclComm_t comm;
+    _Atomic int groups;
+};
+
+static void group_and_abort(int thread, int nthreads, void *arg)
+{
+    struct abort_job *job = arg;
+    xcclResult_t rc = xcclSuccess;
+    int values[300] = {0};
+
+    (void)nthreads;
+    if (thread) {
+        while (atomic_load_explicit(&job->groups, memory_order_acquire) < 20)
+            sched_yield();
+        XT_OK(xcclCommAbort(job->comm));
+        return;
+    }
+    while (!rc) {
+        XT_OK(xcclGroupStart());
+        for (int i = 0; i < 300; i++)
+            XT_OK(xcclAllReduce(&values[i], &values[i], 1, xcclInt32, xcclSum, job->comm, NULL));
+        rc = xcclGroupEnd();
+        atomic_fetch_add_explicit(&job->groups, 1, memory_order_release);
+    }
+    XT_CHECK_INT(rc, xcclRemoteError);
+}
+
+XT_TEST(abort_in_the_middle_of_another_threads_group_ends_it)
+{
+    struct abort_job job = {0};
+    xcclUniqueId id;
+
+    XT_OK(xcclGetUniqueId(&id));
+    XT_OK(xcclCommInitRank(&job.comm, 1, id, 0));
+    xt_threads_run(2, group_and_abort, &job);
+}

@@ -170,7 +170,7 @@ XT_TEST(a_list_goes_on_behind_a_refusal_and_stubs_fill_the_table)
     struct xccl_net *net = NULL;
     xcclNetStats_v1 stats = {.size = sizeof(stats), .sendBytes = 9};
     xcclNetRequest_t request = &stats;
-    int fd = 5;
+    int fd = 5, pending = 7;
 
     xt_setenv("XCCL_PLUGIN_PATH", "/no/such/folder::" FIXTURES);
     XT_OK(open_list(" fx-no-symbol ,,fx-minimal,socket", &net));
@@ -184,6 +184,8 @@ XT_TEST(a_list_goes_on_behind_a_refusal_and_stubs_fill_the_table)
     XT_CHECK_INT(stats.sendBytes, 0);
     XT_OK(net->calls.waitFd(NULL, &fd));
     XT_CHECK_INT(fd, -1);
+    XT_OK(net->calls.progress(net->ctx, &pending));
+    XT_CHECK_INT(pending, 0);
     XT_OK(net->calls.iflush(NULL, 0, NULL, NULL, NULL, &request));
     XT_CHECK(request == NULL);
     xccl_net_close(net);

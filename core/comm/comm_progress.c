@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Who calls the plugin's progress, and when:
+ *
+ *   a waiting call       the caller, in its slow branch: another rank may wait for what is held
+ *                        here while this rank waits for that one over other links
+ *   the end of a call    the caller, once; what is pending then arms the timer
+ *   between calls        the service thread by its timer, which lends itself the crank; while
+ *                        something is pending the timer is armed again
+ *   an orderly leave     the caller, until nothing is pending or LEAVE_MS have passed
+ *
+ * A timer that finds a caller inside stays unarmed: that caller arms it at its end.
+ *
+ * A plugin's error is kept for VERDICT_NS before it fails the communicator: when a rank dies, the
+ * control plane knows its name and speaks within that time.
+ *
+ * Two words keep threads apart. `inside` is the callers' (and the aborter's): it tells a second
+ * caller from a lender, and it stays set after an abort, when all else here is gone. The crank is
+ * the holder's. Order: inside, then crank, then the loop's lock; the timer runs inside the loop's
+ * lock and so only tries the crank. Thread: see the header. */
+#include "comm/comm_progress.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+
+#define TURN_NS      XCCL_NS_PER_MS
+#define VERDICT_NS   (700 * XCCL_NS_PER_MS)
+#define LEAVE_MS     1000
+#define LEAVE_NAP_NS 50000
+
+struct xccl_comm_progress {
+    struct xccl_source source;
+    struct xcclComm *comm;
+    _Atomic uint32_t pending; /* 1: the plugin holds something, or its error is not raised yet */
+    /* The crank's holder: */
+    xcclResult_t rc; /* the plugin's first error */
+    uint64_t raise_ns; /* when it fails the communicator */
+    char text[XCCL_ERROR_TEXT_BYTES];
+};
+
+static int has_failed(struct xcclComm *comm)
+{
+    /* Relaxed: only whether, not why. */
+    return atomic_load_explicit(&comm->error, memory_order_relaxed) != xcclSuccess;
+}
+
+/* What the last turn found. Relaxed: who reads an older value is not the last one to look. */
+static int is_pending(struct xccl_comm_progress *progress)
+{
+    return (int)atomic_load_explicit(&progress->pending, memory_order_relaxed);
+}
+
+static void keep_error(struct xccl_comm_progress *progress, xcclResult_t rc)
+{
+    const struct xccl_net *net = progress->comm->net;
+    const char *text = net->calls.lastError(net->ctx);
+
+    progress->rc = rc;
+    progress->raise_ns = xccl_clock_ns() + VERDICT_NS;
+    snprintf(progress->text, sizeof progress->text, "%s",
+             text && *text ? text : "it does not say why");
+}
+
+/* Calls the plugin once. A failed communicator delivers nothing any more. The crank's holder. */
+static void ask_plugin(struct xccl_comm_progress *progress)
+{
+    const struct xccl_net *net = progress->comm->net;
+    int pending = 0;
+
+    if (!progress->rc && !has_failed(progress->comm)) {
+        xcclResult_t rc = net->calls.progress(net->ctx, &pending);
+
+        if (rc)
+            keep_error(progress, rc);
+    }
+    if (progress->rc)
+        pending = !has_failed(progress->comm);
+    atomic_store_explicit(&progress->pending, pending != 0, memory_order_relaxed);
+}
+
+/* The crank's holder. */
+static void raise_when_due(struct xccl_comm_progress *progress)
+{
+    struct xcclComm *comm = progress->comm;
+
+    if (!progress->rc || has_failed(comm) || xccl_clock_ns() < progress->raise_ns)
+        return;
+    (void)xccl_comm_fail(comm, progress->rc,
+                         "rank %d: network plugin %s cannot deliver what was sent in call %llu or "
+                         "before: %.200s; destroy the communicator",
+                         comm->rank, comm->net->calls.name, (unsigned long long)comm->seq,
+                         progress->text);
+}
+
+/* For xccl_crank_lend(): 1 asks for another turn within the budget. */
+static int lend_turn(void *owner)
+{
+    struct xccl_comm_progress *progress = owner;
+
+    ask_plugin(progress);
+    raise_when_due(progress);
+    return is_pending(progress) && !progress->rc;
+}
+
+/* The service thread. */
+static void on_timer(struct xccl_source *source, uint64_t now_ns)
+{
+    struct xccl_comm_progress *progress = source->owner;
+
+    xccl_log_set_rank(progress->comm->rank);
+    if (xccl_crank_lend(&progress->comm->crank, XCCL_CRANK_LEND_NS) && is_pending(progress))
+        xccl_loop_set_timer(source, now_ns + TURN_NS);
+    xccl_log_set_rank(-1);
+}
+
+/* Does device 0, which all links use, need it? */
+static xcclResult_t ask_need(const struct xcclComm *comm, int *needs_out)
+{
+    xcclNetProperties_v1 props = {.size = sizeof props};
+    xcclResult_t rc;
+
+    *needs_out = 0;
+    if (!comm->net)
+        return xcclSuccess;
+    rc = comm->net->calls.properties(comm->net->ctx, 0, &props);
+    if (rc)
+        return xccl_fail(rc, 0, NULL, "network plugin %s does not describe its device: %.300s",
+                         comm->net->calls.name, comm->net->calls.lastError(comm->net->ctx));
+    *needs_out = props.needsProgress != 0;
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_init_progress(struct xccl_init *init)
+{
+    struct xcclComm *comm = init->comm;
+    struct xccl_comm_progress *progress;
+    int needs;
+    xcclResult_t rc = ask_need(comm, &needs);
+
+    if (rc)
+        return rc;
+    if (!needs) {
+        xccl_crank_init(&comm->crank, 0, NULL, NULL);
+        return xcclSuccess;
+    }
+    progress = xccl_calloc(1, sizeof *progress);
+    if (!progress)
+        return xcclSystemError;
+    progress->comm = comm;
+    progress->source.fd = -1;
+    progress->source.timer_ns = XCCL_NEVER_NS;
+    progress->source.on_timer = on_timer;
+    progress->source.owner = progress;
+    comm->progress = progress;
+    xccl_crank_init(&comm->crank, 1, lend_turn, progress);
+    xccl_log(XCCL_LOG_DEBUG, "network plugin %s needs progress: the service thread helps",
+             comm->net->calls.name);
+    return xccl_loop_add(comm->loop, &progress->source);
+}
+
+void xccl_comm_progress_destroy(struct xcclComm *comm)
+{
+    if (!comm->progress)
+        return;
+    xccl_loop_remove(&comm->progress->source);
+    xccl_free(comm->progress);
+    comm->progress = NULL;
+}
+
+void xccl_comm_progress_leave(struct xcclComm *comm)
+{
+    struct xccl_comm_progress *progress = comm->progress;
+    struct xccl_limit limit = xccl_limit_ms(LEAVE_MS, NULL);
+
+    if (!progress)
+        return;
+    /* Afterwards the timer does not run and never will: this thread is alone. */
+    xccl_loop_remove(&progress->source);
+    ask_plugin(progress);
+    while (is_pending(progress) && !progress->rc && !xccl_limit_passed(&limit)) {
+        nanosleep(&(struct timespec){.tv_nsec = LEAVE_NAP_NS}, NULL);
+        ask_plugin(progress);
+    }
+    if (is_pending(progress))
+        xccl_log(XCCL_LOG_WARN,
+                 "rank %d leaves although network plugin %s has not delivered all that was sent "
+                 "(%s); ranks that still wait for it will name this one",
+                 comm->rank, comm->net->calls.name,
+                 progress->rc ? progress->text : "1 s has passed");
+}
+
+void xccl_comm_progress_turn(struct xcclComm *comm)
+{
+    if (!comm->progress)
+        return;
+    ask_plugin(comm->progress);
+    raise_when_due(comm->progress);
+}
+
+int xccl_comm_progress_claim(struct xcclComm *comm)
+{
+    /* Acquire: pairs with the store in xccl_comm_progress_release(). */
+    if (atomic_exchange_explicit(&comm->inside, 1, memory_order_acquire))
+        return 0;
+    xccl_crank_take(&comm->crank); /* only a lender can have it */
+    return 1;
+}
+
+void xccl_comm_progress_release(struct xcclComm *comm)
+{
+    struct xccl_comm_progress *progress = comm->progress;
+    int pending;
+
+    ask_plugin(progress);
+    pending = is_pending(progress);
+    xccl_crank_put(&comm->crank);
+    /* After the put: a timer that finds the crank taken would not be armed again. */
+    if (pending)
+        xccl_loop_set_timer(&progress->source, xccl_clock_ns() + TURN_NS);
+    /* Release, and the last touch: the next caller sees all of it, and an aborter may free it.
+     * Pairs with xccl_comm_progress_claim(). */
+    atomic_store_explicit(&comm->inside, 0, memory_order_release);
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Finds out why a call does not end, and who is to blame: ranks in different calls, ranks that have
+ * left or do not come, broken connections. Every text names ranks, hosts and calls in full, since
+ * it is told to all ranks as it is. Thread: the crank's holder in the slow branch of a wait or at
+ * the end of a call, but for xccl_comm_compare_calls. */
+#include "comm/comm_verdict.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/comm_progress.h"
+#include "comm/control.h"
+
+#define NAME_BYTES      128
+#define CALL_BYTES      96
+#define LEFT_VERDICT_NS (200 * XCCL_NS_PER_MS)
+#define LINK_VERDICT_NS (700 * XCCL_NS_PER_MS)
+#define LATE_VERDICT_NS (2 * XCCL_NS_PER_S)
+#define VERDICT_NAP_NS  1000000
+
+static void describe_call(const struct xccl_board_call *call, char *text_out, size_t bytes)
+{
+    static const char *const types[xcclNumTypes] = {
+        "int8",    "uint8",   "int32",   "uint32",   "int64",      "uint64",
+        "float16", "float32", "float64", "bfloat16", "float8e4m3", "float8e5m2"};
+    static const char *const ops[xcclNumOps] = {"sum", "prod", "max", "min", "avg"};
+
+    snprintf(text_out, bytes, "call %llu: all-reduce of %llu %s, %s", (unsigned long long)call->seq,
+             (unsigned long long)call->count, call->type < xcclNumTypes ? types[call->type] : "?",
+             call->op < xcclNumOps ? ops[call->op] : "?");
+}
+
+struct xccl_board_call xccl_comm_own_call(const struct xcclComm *comm)
+{
+    return (struct xccl_board_call){.seq = comm->seq,
+                                    .count = comm->call.count,
+                                    .coll = (uint32_t)comm->call.coll,
+                                    .type = (uint32_t)comm->call.type,
+                                    .op = (uint32_t)comm->call.op};
+}
+
+/* Ranks disagree: both calls go into the text. */
+static xcclResult_t raise_mismatch(struct xcclComm *comm, int peer,
+                                   const struct xccl_board_call *mine, const char *their_text)
+{
+    char name[NAME_BYTES], my_text[CALL_BYTES];
+
+    describe_call(mine, my_text, sizeof my_text);
+    xccl_comm_name_rank(comm, peer, name, sizeof name);
+    return xccl_comm_fail(comm, xcclInvalidUsage,
+                          "ranks disagree: rank %d is in %s, but %s is in %s; all ranks must make "
+                          "the same calls in the same order",
+                          comm->rank, my_text, name, their_text);
+}
+
+/* A message of another call came from peer; what it calls is known when it is on this host. */
+static xcclResult_t fail_mismatch(struct xcclComm *comm, int peer)
+{
+    int index = comm->shm ? xccl_shm_index_of(comm->shm, peer) : -1;
+    struct xccl_board_call mine = xccl_comm_own_call(comm), theirs;
+    char their_text[CALL_BYTES] = "another call";
+
+    if (index >= 0 && xccl_board_read(xccl_shm_board(comm->shm, index), &theirs))
+        describe_call(&theirs, their_text, sizeof their_text);
+    return raise_mismatch(comm, peer, &mine, their_text);
+}
+
+/* The other rank went through a call of this number that asked nothing of it, and is further on. */
+static xcclResult_t fail_past(struct xcclComm *comm, int peer)
+{
+    struct xccl_board_call mine = xccl_comm_own_call(comm);
+
+    return raise_mismatch(comm, peer, &mine, "a later one and made another call of that number");
+}
+
+void xccl_comm_compare_calls(struct xcclComm *comm, int peer, uint64_t word,
+                             const struct xccl_board_call *theirs)
+{
+    struct xccl_board_call mine;
+    uint64_t own = atomic_load_explicit(&comm->board->word, memory_order_acquire);
+    char their_text[CALL_BYTES];
+
+    if (!word || word >> 32 != own >> 32 || word == own)
+        return;
+    if (!xccl_board_read(comm->board, &mine) || mine.seq != theirs->seq)
+        return;
+    describe_call(theirs, their_text, sizeof their_text);
+    (void)raise_mismatch(comm, peer, &mine, their_text);
+}
+
+/* Gives the control plane a moment to say what really happened. A rank that dies or disagrees makes
+ * others give up, and their leaving must not be taken for the cause. */
+static xcclResult_t wait_verdict(struct xcclComm *comm, uint64_t wait_ns)
+{
+    uint64_t until_ns = xccl_clock_ns() + wait_ns;
+
+    while (!xccl_comm_error(comm) && xccl_clock_ns() < until_ns)
+        nanosleep(&(struct timespec){.tv_nsec = VERDICT_NAP_NS}, NULL);
+    return xccl_comm_error(comm);
+}
+
+static xcclResult_t fail_left(struct xcclComm *comm, int rank, uint64_t last_seq)
+{
+    char name[NAME_BYTES];
+
+    if (wait_verdict(comm, LEFT_VERDICT_NS))
+        return xccl_comm_error(comm);
+    xccl_comm_name_rank(comm, rank, name, sizeof name);
+    return xccl_comm_fail(
+        comm, xcclRemoteError,
+        "%s has left the communicator after call %llu, but rank %d is in call %llu; "
+        "all ranks must make the same calls",
+        name, (unsigned long long)last_seq, comm->rank, (unsigned long long)comm->seq);
+}
+
+/* Are the other ranks of this host in the same call? Also: has one left for good? */
+static xcclResult_t check_boards(struct xcclComm *comm)
+{
+    uint64_t own = atomic_load_explicit(&comm->board->word, memory_order_relaxed);
+
+    for (int i = 0; comm->shm && i < xccl_shm_nlocal(comm->shm); i++) {
+        struct xccl_board *board = xccl_shm_board(comm->shm, i);
+        /* Acquire: pairs with xccl_board_write(). outside first: the word cannot change after it.
+         */
+        uint32_t outside = atomic_load_explicit(&board->outside, memory_order_acquire);
+        uint64_t word = atomic_load_explicit(&board->word, memory_order_acquire);
+        int rank = xccl_shm_rank_of(comm->shm, i);
+
+        uint32_t past;
+
+        if (word >> 32 == own >> 32 && word != own)
+            return fail_mismatch(comm, rank);
+        if (xccl_board_past(board, (uint32_t)(own >> 32), &past) && past != (uint32_t)own)
+            return fail_past(comm, rank);
+        if (outside == 2 && (int32_t)(uint32_t)((word >> 32) - (own >> 32)) < 0)
+            return fail_left(comm, rank, word >> 32);
+    }
+    return xcclSuccess;
+}
+
+static xcclResult_t check_left(struct xcclComm *comm)
+{
+    uint64_t last_seq;
+    int rank = xccl_control_left_before(comm->control, comm->seq, &last_seq);
+
+    return rank == XCCL_NOBODY ? xcclSuccess : fail_left(comm, rank, last_seq);
+}
+
+/* A list of ranks as text, as far as there is room. */
+struct rank_list {
+    char text[240];
+    int used, count;
+};
+
+static void list_rank(struct rank_list *list, const struct xcclComm *comm, int rank,
+                      const char *what)
+{
+    char name[NAME_BYTES];
+
+    xccl_comm_name_rank(comm, rank, name, sizeof name);
+    if (list->used < (int)sizeof list->text - 1)
+        list->used += snprintf(list->text + list->used, sizeof list->text - (size_t)list->used,
+                               "%s%s%s", list->count ? ", " : "", name, what);
+    list->count++;
+}
+
+/* Ranks of this host whose board shows an older call. */
+static void list_late_locals(struct rank_list *list, const struct xcclComm *comm)
+{
+    for (int i = 0; comm->shm && i < xccl_shm_nlocal(comm->shm); i++) {
+        const struct xccl_board *board = xccl_shm_board(comm->shm, i);
+        uint32_t outside = atomic_load_explicit(&board->outside, memory_order_relaxed);
+        uint64_t word = atomic_load_explicit(&board->word, memory_order_acquire);
+        char what[64];
+
+        if ((int32_t)((uint32_t)(word >> 32) - (uint32_t)comm->seq) >= 0)
+            continue;
+        snprintf(what, sizeof what, outside ? " (between calls, its last was %u)" : " (in call %u)",
+                 (unsigned)(word >> 32));
+        list_rank(list, comm, xccl_shm_rank_of(comm->shm, i), what);
+    }
+}
+
+/* Ranks at the other ends of network links that are not done. all 0: not those that are known to be
+ * in this call too, waiting like this rank. */
+static void list_links(struct rank_list *list, const struct xcclComm *comm, int all)
+{
+    const struct xccl_binding *binding = comm->run.plan->binding;
+
+    for (uint32_t i = 0; i < binding->net_count; i++) {
+        uint16_t conn = binding->net_conns[i];
+        int rank = binding->schedule->conns[conn].peer;
+
+        if (binding->schedule->conns[conn].dir != XCCL_CONN_RECV ||
+            xccl_net_link_idle(binding->nets[conn]))
+            continue;
+        if (all || !xccl_control_in_call(comm->control, rank, comm->seq))
+            list_rank(list, comm, rank, all ? " (in this call too)" : "");
+    }
+}
+
+/* A rank that knows nobody late leaves the word to those who do: they stand next to the culprit. */
+static xcclResult_t fail_timeout(struct xcclComm *comm, uint64_t waited_ns)
+{
+    struct xccl_board_call mine = xccl_comm_own_call(comm);
+    struct rank_list late = {{0}, 0, 0};
+    char call[CALL_BYTES];
+
+    list_late_locals(&late, comm);
+    if (!late.count)
+        list_links(&late, comm, 0);
+    if (!late.count && wait_verdict(comm, LATE_VERDICT_NS))
+        return xccl_comm_error(comm);
+    if (!late.count)
+        list_links(&late, comm, 1);
+    describe_call(&mine, call, sizeof call);
+    return xccl_comm_fail(comm, xcclTimeout,
+                          "rank %d has waited %llu s in %s, for %s; look at what they do, or raise "
+                          "XCCL_TIMEOUT_S",
+                          comm->rank, (unsigned long long)(waited_ns / XCCL_NS_PER_S), call,
+                          late.count ? late.text : "its links to take what it sends");
+}
+
+xcclResult_t xccl_comm_check_call(struct xccl_run *run, uint64_t waited_ns)
+{
+    struct xcclComm *comm = run->owner;
+    xcclResult_t rc;
+
+    xccl_comm_progress_turn(comm); /* a peer may wait for what this rank's plugin still holds */
+    rc = xccl_comm_error(comm);
+    if (!rc)
+        rc = check_boards(comm);
+    if (!rc)
+        rc = check_left(comm);
+    if (!rc && waited_ns > comm->timeout_ns)
+        rc = fail_timeout(comm, waited_ns);
+    return rc;
+}
+
+/* A connection failed under a call. A neighbour may have left in order, or somebody may know
+ * better. */
+static xcclResult_t fail_link(struct xcclComm *comm, xcclResult_t rc)
+{
+    char cause[XCCL_ERROR_TEXT_BYTES], name[NAME_BYTES];
+
+    snprintf(cause, sizeof cause, "%s", xccl_error_text());
+    if (wait_verdict(comm, VERDICT_NAP_NS) || check_left(comm) ||
+        wait_verdict(comm, LINK_VERDICT_NS) || check_left(comm))
+        return xccl_comm_error(comm);
+    xccl_comm_name_rank(comm, comm->run.bad_peer, name, sizeof name);
+    return xccl_comm_fail(comm, rc, "rank %d lost its connection with %s: %.200s", comm->rank, name,
+                          cause);
+}
+
+xcclResult_t xccl_comm_blame(struct xcclComm *comm, xcclResult_t rc)
+{
+    xcclResult_t known = xccl_comm_error(comm);
+
+    if (known)
+        return known;
+    if (comm->run.bad_peer >= 0 && rc == xcclInvalidUsage)
+        return fail_mismatch(comm, comm->run.bad_peer);
+    if (comm->run.bad_peer >= 0)
+        return fail_link(comm, rc);
+    return xccl_comm_fail(comm, rc, "rank %d: %.400s", comm->rank, xccl_error_text());
+}

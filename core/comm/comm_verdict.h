@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Why a call does not end, and who is to blame.
+ * Thread: the crank's holder, but for xccl_comm_compare_calls, which is the service thread's and
+ * touches the board and the error only. */
+#ifndef XCCL_COMM_COMM_VERDICT_H
+#define XCCL_COMM_COMM_VERDICT_H
+
+#include "comm/comm.h"
+
+/* The call that this rank is in, or was in last. */
+struct xccl_board_call xccl_comm_own_call(const struct xcclComm *comm);
+/* For run.check: an error of another rank, ranks in other calls, ranks that left, the deadline. */
+xcclResult_t xccl_comm_check_call(struct xccl_run *run, uint64_t waited_ns);
+/* The call has failed with rc: raises the communicator's error, with the rank that caused it,
+ * unless there is one already. Returns the one in force. */
+xcclResult_t xccl_comm_blame(struct xcclComm *comm, xcclResult_t rc);
+/* A neighbour said which call it is in: board word and description. Raises the error when this rank
+ * is in another call of the same number. */
+void xccl_comm_compare_calls(struct xcclComm *comm, int peer, uint64_t word,
+                             const struct xccl_board_call *theirs);
+
+#endif
