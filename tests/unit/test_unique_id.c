@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Unique ids: made, decoded, refused; and the ids that follow from XCCL_COMM_ID and a job key. Roots
- * made here live in the test's own service thread and end before the test does.
- * One thread, but for the service thread. */
+/* Unique ids: made, decoded, refused; and the ids that follow from XCCL_COMM_ID and a job key.
+ * Roots made here live in the test's own service thread and end before the test does. One thread,
+ * but for the service thread. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
