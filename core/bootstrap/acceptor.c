@@ -124,8 +124,11 @@ static void guest_evict(struct xccl_acceptor *acceptor)
 
     while (guest && xccl_conn_hello_seen(guest->conn))
         guest = guest->newer;
+    if (!guest)
+        guest = acceptor->oldest;
     refusal_tell(acceptor, "too many unproven connections");
-    guest_close(guest ? guest : acceptor->oldest);
+    if (guest)
+        guest_close(guest);
 }
 
 /* A Unix socket tells who is there: only our own user, or root, may go on. */

@@ -15,9 +15,24 @@ static xcclResult_t busy(struct xcclComm *comm)
                      "rank %d: another thread is inside this communicator", comm->rank);
 }
 
+/* The plan of a call, unless the communicator has failed. */
+static xcclResult_t find_plan(struct xcclComm *comm, const struct xccl_task *task,
+                              const struct xccl_plan **plan_out)
+{
+    xcclResult_t rc = xccl_comm_error(comm);
+
+    if (__builtin_expect(rc != xcclSuccess, 0))
+        return rc;
+    rc = xccl_plan_get(&comm->planner, &task->call, plan_out);
+    if (__builtin_expect(rc == xcclSystemError, 0)) /* only this rank fails: the others must know */
+        rc = xccl_comm_fail(comm, rc, "rank %d cannot plan a call: %.300s", comm->rank,
+                            xccl_error_text());
+    return rc;
+}
+
 xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task)
 {
-    const struct xccl_plan *plan;
+    const struct xccl_plan *plan = NULL;
     struct xccl_board_call call;
     xcclResult_t rc;
 
@@ -25,12 +40,7 @@ xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task
         return busy(comm);
     if (__builtin_expect(comm->needs_fence, 0)) /* as in xccl_comm_abort() */
         atomic_thread_fence(memory_order_seq_cst);
-    rc = xccl_comm_error(comm);
-    if (!rc)
-        rc = xccl_plan_get(&comm->planner, &task->call, &plan);
-    if (__builtin_expect(rc == xcclSystemError, 0)) /* only this rank fails: the others must know */
-        rc = xccl_comm_fail(comm, rc, "rank %d cannot plan a call: %.300s", comm->rank,
-                            xccl_error_text());
+    rc = find_plan(comm, task, &plan);
     if (__builtin_expect(rc != xcclSuccess, 0)) {
         xccl_comm_release(comm);
         return rc;

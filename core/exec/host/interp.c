@@ -228,7 +228,7 @@ INLINE void combine(struct xccl_run *run, const struct slice *slice, enum xccl_p
 
 INLINE void local(struct xccl_run *run, const struct slice *slice, enum xccl_proto proto)
 {
-    if (slice->dst && slice->dst != slice->src)
+    if (slice->dst && slice->src && slice->dst != slice->src)
         memcpy(slice->dst, slice->src, slice->bytes);
     send_all(run, slice, proto, slice->src);
 }
