@@ -74,19 +74,24 @@ static inline int xccl_board_read(const struct xccl_board *board, struct xccl_bo
     return 0;
 }
 
-/* The low half of the owner's word in call seq, when it is a few calls ahead of that; 0: not known.
- * The place of seq is written again for call seq + PAST, after the word of the call before that one
- * and a release fence: whoever has seen the new value sees that word too, and does not trust the
- * value. */
+/* How many calls the owner is past call seq, mod 2^32. */
+static inline uint32_t xccl_board_ahead(const struct xccl_board *board, uint32_t seq)
+{
+    /* Acquire: pairs with xccl_board_write(). */
+    return (uint32_t)(atomic_load_explicit(&board->word, memory_order_acquire) >> 32) - seq;
+}
+
+/* The low half of the owner's word in call seq, when it is a few calls past that; 0: not known.
+ * Past before the value is read: then its place has been written for call seq. It is written again
+ * for call seq + PAST, after the word of the call before that one and a release fence: whoever has
+ * seen the new value sees that word too afterwards, and does not trust the value. */
 static inline int xccl_board_past(const struct xccl_board *board, uint32_t seq, uint32_t *low_out)
 {
-    uint32_t low = atomic_load_explicit(&board->past[seq % XCCL_BOARD_PAST], memory_order_relaxed);
-    uint64_t word;
-
+    if (xccl_board_ahead(board, seq) - 1 >= XCCL_BOARD_PAST - 2)
+        return 0;
+    *low_out = atomic_load_explicit(&board->past[seq % XCCL_BOARD_PAST], memory_order_relaxed);
     atomic_thread_fence(memory_order_acquire);
-    word = atomic_load_explicit(&board->word, memory_order_acquire);
-    *low_out = low;
-    return (uint32_t)(word >> 32) - seq - 1 < XCCL_BOARD_PAST - 2;
+    return xccl_board_ahead(board, seq) - 1 < XCCL_BOARD_PAST - 2;
 }
 
 #endif

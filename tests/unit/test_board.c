@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The board line between two threads: an owner that goes from call to call as fast as it can, and a
+ * reader that asks about every call. Whatever the reader is told must be true of that very call.
+ * Two threads; clean under TSan. */
+#include "transport/board.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+#include "xt.h"
+
+#define CALLS 100000
+
+struct job {
+    struct xccl_board board;
+    _Atomic int over;
+    _Atomic uint32_t asked; /* how often the reader has; the owner does not run away from it */
+};
+
+/* The low half of call seq, and its count: any function will do. */
+static uint32_t low_of(uint64_t seq)
+{
+    return (uint32_t)(seq * 2654435761u) ^ 77u;
+}
+
+static void read_all(struct job *job)
+{
+    uint32_t at = 1, known = 0;
+
+    while (!atomic_load_explicit(&job->over, memory_order_acquire)) {
+        struct xccl_board_call call;
+        uint64_t word = atomic_load_explicit(&job->board.word, memory_order_acquire);
+        uint32_t low;
+
+        if (word)
+            XT_CHECK_INT((uint32_t)word, low_of(word >> 32));
+        if (at && xccl_board_past(&job->board, at, &low)) { /* calls begin with 1 */
+            XT_CHECK_INT(low, low_of(at));
+            known++;
+        }
+        if (xccl_board_read(&job->board, &call) && call.seq)
+            XT_CHECK_INT(call.count, call.seq * 3);
+        atomic_fetch_add_explicit(&job->asked, 1, memory_order_relaxed);
+        /* On to a call that is near the owner's: before, at, or a little behind it. */
+        at = (uint32_t)(word >> 32) + 1 - at % 9;
+    }
+    XT_CHECK(known > 0);
+}
+
+static void own_or_read(int thread, int nthreads, void *arg)
+{
+    struct job *job = arg;
+
+    (void)nthreads;
+    if (thread) {
+        read_all(job);
+        return;
+    }
+    for (uint64_t seq = 1; seq <= CALLS; seq++) {
+        struct xccl_board_call call = {.seq = seq, .count = seq * 3, .coll = 4};
+
+        uint32_t asked = atomic_load_explicit(&job->asked, memory_order_relaxed);
+
+        xccl_board_write(&job->board, &call, low_of(seq));
+        while (seq % 5 == 0 && atomic_load_explicit(&job->asked, memory_order_relaxed) == asked)
+            sched_yield();
+    }
+    atomic_store_explicit(&job->over, 1, memory_order_release);
+}
+
+XT_TEST(what_a_board_tells_is_true_of_the_call_asked_for)
+{
+    struct job *job = aligned_alloc(128, sizeof *job);
+
+    XT_CHECK(job);
+    for (int round = 0; round < 10; round++) {
+        memset(job, 0, sizeof *job);
+        xt_threads_run(2, own_or_read, job);
+    }
+    free(job);
+}
