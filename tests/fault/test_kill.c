@@ -207,23 +207,29 @@ XT_TEST(job_that_was_suspended_goes_on)
 
 /* --- leaving and aborting --- */
 
-static void leave_early(int rank, int nranks, void *arg)
+/* One call that succeeds; then the victim goes, and the next call of the others must fail, naming
+ * it. */
+static void go_after_one_call(struct verdicts *v, int rank, int nranks,
+                              xcclResult_t (*go)(xcclComm_t comm), const char *why)
 {
-    struct verdicts *v = arg;
     xcclComm_t comm;
     int value = 1;
 
     choose(v, rank);
     comm = world_join(&v->world, rank, nranks);
     XT_OK(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL));
-    if (rank == VICTIM) {
-        XT_OK(xcclCommDestroy(comm));
-        return;
+    if (rank != VICTIM) {
+        XT_CHECK_RC(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL),
+                    xcclRemoteError);
+        XT_CHECK_HAS(xcclGetLastError(comm), "rank 2 (host ");
+        XT_CHECK_HAS(xcclGetLastError(comm), why);
     }
-    XT_CHECK_RC(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL), xcclRemoteError);
-    XT_CHECK_HAS(xcclGetLastError(comm), "rank 2 (host ");
-    XT_CHECK_HAS(xcclGetLastError(comm), "has left the communicator after call 1");
-    XT_OK(xcclCommDestroy(comm));
+    XT_OK(go(comm));
+}
+
+static void leave_early(int rank, int nranks, void *arg)
+{
+    go_after_one_call(arg, rank, nranks, xcclCommDestroy, "has left the communicator after call 1");
 }
 
 XT_TEST(rank_that_leaves_too_early_is_named_over_shared_memory)
@@ -238,21 +244,7 @@ XT_TEST(rank_that_leaves_too_early_is_named_over_sockets)
 
 static void abort_one(int rank, int nranks, void *arg)
 {
-    struct verdicts *v = arg;
-    xcclComm_t comm;
-    int value = 1;
-
-    choose(v, rank);
-    comm = world_join(&v->world, rank, nranks);
-    XT_OK(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL));
-    if (rank == VICTIM) {
-        XT_OK(xcclCommAbort(comm));
-        return;
-    }
-    XT_CHECK_RC(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL), xcclRemoteError);
-    XT_CHECK_HAS(xcclGetLastError(comm), "rank 2 (host ");
-    XT_CHECK_HAS(xcclGetLastError(comm), "aborted the communicator");
-    XT_OK(xcclCommAbort(comm));
+    go_after_one_call(arg, rank, nranks, xcclCommAbort, "aborted the communicator");
 }
 
 XT_TEST(abort_ends_the_calls_of_all_ranks)

@@ -15,10 +15,9 @@
 #include "base/alloc.h"
 #include "base/os.h"
 #include "base/param.h"
+#include "log_text.h"
 #include "xt.h"
 
-static char log_path[512];
-static char text_buffer[65536];
 static char sink_line[2048];
 static int sink_count;
 
@@ -32,22 +31,6 @@ static void start(const char *level, const char *form)
     xt_setenv("XCCL_DEBUG", level);
     xt_setenv("XCCL_DEBUG_FORMAT", form);
     xccl_param_reset();
-}
-
-/* What was logged so far. Closes the log, as every test that logs must. */
-static const char *log_text(void)
-{
-    int fd = open(log_path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = 0;
-
-    xccl_log_reset();
-    if (fd >= 0) {
-        got = read(fd, text_buffer, sizeof(text_buffer) - 1);
-        close(fd);
-    }
-    XT_CHECK(got >= 0);
-    text_buffer[got] = 0;
-    return text_buffer;
 }
 
 static int line_count(const char *text)

@@ -15,11 +15,11 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "log_text.h"
 #include "xt.h"
 
 static const char *folder;
-static char log_path[512], conf_path[512];
-static char text_buffer[XCCL_PARAM_FILE_BYTES + 4096];
+static char conf_path[512];
 
 static void write_file(const char *path, const char *text, size_t bytes)
 {
@@ -54,22 +54,6 @@ static void start_with_file(const char *text)
 static void start(void)
 {
     start_with_file("");
-}
-
-/* What was logged so far. Closes the log, as every test that logs must. */
-static const char *log_text(void)
-{
-    int fd = open(log_path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = 0;
-
-    xccl_log_reset();
-    if (fd >= 0) {
-        got = read(fd, text_buffer, sizeof(text_buffer) - 1);
-        close(fd);
-    }
-    XT_CHECK(got >= 0);
-    text_buffer[got] = 0;
-    return text_buffer;
 }
 
 static int count_in(const char *text, const char *part)
