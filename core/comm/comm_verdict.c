@@ -120,12 +120,10 @@ static xcclResult_t check_boards(struct xcclComm *comm)
 
     for (int i = 0; comm->shm && i < xccl_shm_nlocal(comm->shm); i++) {
         struct xccl_board *board = xccl_shm_board(comm->shm, i);
-        /* Acquire: pairs with xccl_board_write(). outside first: the word cannot change after it.
-         */
+        /* Acquire: pairs with xccl_board_write(). outside first: nothing follows a 2. */
         uint32_t outside = atomic_load_explicit(&board->outside, memory_order_acquire);
         uint64_t word = atomic_load_explicit(&board->word, memory_order_acquire);
         int rank = xccl_shm_rank_of(comm->shm, i);
-
         uint32_t past;
 
         if (word >> 32 == own >> 32 && word != own)

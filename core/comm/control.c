@@ -60,6 +60,8 @@ static void neighbour_dead(struct neighbour *neighbour, const char *why)
                          why);
 }
 
+static void neighbour_read(struct neighbour *neighbour);
+
 /* Writes what the socket takes; the rest when it polls writable. */
 static void neighbour_flush(struct neighbour *neighbour)
 {
@@ -68,7 +70,9 @@ static void neighbour_flush(struct neighbour *neighbour)
     if (!neighbour->conn)
         return;
     if (xccl_conn_flush(neighbour->conn, &pending)) {
-        neighbour_dead(neighbour, "is gone: its control connection broke");
+        neighbour_read(neighbour); /* perhaps it said goodbye before it closed */
+        if (neighbour->conn)
+            neighbour_dead(neighbour, "is gone: its control connection broke");
         return;
     }
     (void)xccl_loop_set_events(&neighbour->source, pending ? EPOLLIN | EPOLLOUT : EPOLLIN);
