@@ -46,10 +46,11 @@ static int run_xccl(const char *a, const char *b, const char *c, const char *d,
 
 static size_t count_of(const char *text, const char *part)
 {
-    size_t count = 0;
+    size_t bytes = strlen(part), count = 0;
 
-    for (const char *at = strstr(text, part); at; at = strstr(at + 1, part))
-        count++;
+    /* Not strstr: the address sanitizer's measures the whole text at each call. */
+    for (; *text; text++)
+        count += *text == *part && strncmp(text, part, bytes) == 0;
     return count;
 }
 
