@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The launcher's event loop. It ends in these steps, each of which is skipped when nobody is left:
  *
- *   RUNNING --first failure, or told to end--> GRACE --grace passed--> TERM --2 s--> KILLED
- *              (ranks may tell their own error)    (SIGTERM sent)        (SIGKILL sent)
+ *   RUNNING --a rank exited with a status--> DOUBT --50 ms, or one was killed--> GRACE
+ *   RUNNING --a rank was killed, or told to end--> GRACE --grace passed--> TERM --2 s--> KILLED
+ *                                  (ranks may tell their own error)  (SIGTERM)     (SIGKILL)
+ *
+ * DOUBT: a rank that is killed closes its sockets before it can be reaped, so others may have ended
+ * already for want of it; the killed one is then the first that failed.
  *
  * Signals come in through a signalfd, so nothing here runs in a signal handler. A slow reader of
  * our output must not keep us from them: every write waits for the descriptor and the signals
@@ -33,6 +37,7 @@
 #include "option.h"
 #include "spawn.h"
 
+#define DOUBT_MS    50
 #define TERM_MS     2000 /* from SIGTERM to SIGKILL */
 #define READ_BYTES  (64u << 10)
 #define OUT_BYTES   (2 * XCCL_LINES_MAX_LINE)
@@ -43,7 +48,7 @@
 #define NOTES_BYTES 2048
 #define EXIT_SIGNAL 128 /* plus the signal's number */
 
-enum phase { RUNNING, GRACE, TERM, KILLED };
+enum phase { RUNNING, DOUBT, GRACE, TERM, KILLED };
 
 /* One pipe from a rank. */
 struct stream {
@@ -67,6 +72,8 @@ struct launch {
     int alive;
     int status; /* of the first rank that failed; 0 while there is none */
     int failed_rank; /* -1: none */
+    int suspect; /* the rank that seems to have failed first, while in doubt; -1: none */
+    siginfo_t suspect_info;
     int told; /* the signal that told us to end, else 0 */
     int give_up; /* told twice: output that nobody takes is dropped */
     int out_gone[3]; /* by descriptor: nobody reads it any more */
@@ -117,7 +124,7 @@ static void signal_all(struct launch *launch, int signal_number)
 
 static void begin_stop(struct launch *launch, uint64_t grace_ms)
 {
-    if (launch->phase != RUNNING)
+    if (launch->phase != RUNNING && launch->phase != DOUBT)
         return;
     launch->phase = GRACE;
     launch->grace_ms = grace_ms;
@@ -256,10 +263,32 @@ static void show_notes(struct launch *launch)
     write_out(launch, STDERR_FILENO, launch->notes, bytes);
 }
 
+/* The suspect is the first rank that failed. */
+static void rank_failed(struct launch *launch)
+{
+    const siginfo_t *info = &launch->suspect_info;
+    int rank = launch->suspect, code = info->si_status;
+
+    launch->failed_rank = rank;
+    if (info->si_code == CLD_EXITED) {
+        launch->status = code;
+        note(launch, "rank %d (pid %d) exited with status %d", rank, (int)info->si_pid, code);
+    } else {
+        launch->status = EXIT_SIGNAL + code;
+        note(launch, "rank %d (pid %d) killed by signal %d (%s)%s", rank, (int)info->si_pid, code,
+             strsignal(code), info->si_code == CLD_DUMPED ? ", core dumped" : "");
+    }
+    begin_stop(launch, launch->args->grace_ms);
+}
+
 static void timer_due(struct xccl_source *source, uint64_t now_ns)
 {
     struct launch *launch = source->owner;
 
+    if (launch->phase == DOUBT) {
+        rank_failed(launch);
+        return;
+    }
     if (launch->phase == GRACE) {
         if (launch->alive && launch->grace_ms)
             note(launch, "%d %s still running %g s later; ending %s", launch->alive,
@@ -277,23 +306,6 @@ static void timer_due(struct xccl_source *source, uint64_t now_ns)
     xccl_loop_set_timer(source, XCCL_NEVER_NS);
 }
 
-/* A rank failed, the first one to do so. */
-static void rank_failed(struct launch *launch, int rank, const siginfo_t *info)
-{
-    int code = info->si_status;
-
-    launch->failed_rank = rank;
-    if (info->si_code == CLD_EXITED) {
-        launch->status = code;
-        note(launch, "rank %d (pid %d) exited with status %d", rank, (int)info->si_pid, code);
-    } else {
-        launch->status = EXIT_SIGNAL + code;
-        note(launch, "rank %d (pid %d) killed by signal %d (%s)%s", rank, (int)info->si_pid, code,
-             strsignal(code), info->si_code == CLD_DUMPED ? ", core dumped" : "");
-    }
-    begin_stop(launch, launch->args->grace_ms);
-}
-
 static int rank_of(const struct launch *launch, pid_t pid)
 {
     for (int i = 0; i < launch->args->nranks; i++) {
@@ -303,13 +315,19 @@ static int rank_of(const struct launch *launch, pid_t pid)
     return -1;
 }
 
-/* Reaps every rank that has ended. When several ended at once, one that was killed is taken to have
- * failed first: the others may have failed for want of it. */
+/* A rank ended, not well. One that was killed is a better suspect than one that exited. */
+static void suspect(struct launch *launch, int rank, const siginfo_t *info)
+{
+    if (launch->suspect >= 0 &&
+        (launch->suspect_info.si_code != CLD_EXITED || info->si_code == CLD_EXITED))
+        return;
+    launch->suspect = rank;
+    launch->suspect_info = *info;
+}
+
+/* Reaps every rank that has ended, and judges once it is clear who failed first. */
 static void reap(struct launch *launch)
 {
-    siginfo_t first = {.si_pid = 0};
-    int first_rank = -1;
-
     for (;;) {
         siginfo_t info = {.si_pid = 0};
         int rank = -1;
@@ -327,15 +345,17 @@ static void reap(struct launch *launch)
             continue; /* an orphan of a rank, or a child from before this program was started */
         launch->ranks[rank].pid = 0;
         launch->alive--;
-        if (info.si_code == CLD_EXITED && info.si_status == 0)
-            continue;
-        if (first_rank < 0 || (first.si_code == CLD_EXITED && info.si_code != CLD_EXITED)) {
-            first = info;
-            first_rank = rank;
-        }
+        if (info.si_code != CLD_EXITED || info.si_status != 0)
+            suspect(launch, rank, &info);
     }
-    if (first_rank >= 0 && launch->status == 0 && !launch->told)
-        rank_failed(launch, first_rank, &first);
+    if (launch->suspect < 0 || launch->status != 0 || launch->told)
+        return;
+    if (launch->suspect_info.si_code != CLD_EXITED || launch->alive == 0) {
+        rank_failed(launch);
+    } else if (launch->phase == RUNNING) {
+        launch->phase = DOUBT;
+        xccl_loop_set_timer(&launch->timer, xccl_clock_ns() + DOUBT_MS * XCCL_NS_PER_MS);
+    }
 }
 
 /* Ctrl-C, or a request to end: the ranks get it too, and the grace begins. The second time they are
@@ -646,6 +666,7 @@ int xccl_launch(const struct xccl_launch_args *args)
 {
     struct launch launch = {.args = args,
                             .failed_rank = -1,
+                            .suspect = -1,
                             .null_fd = -1,
                             .signals.fd = -1,
                             .timer = {.fd = -1, .timer_ns = XCCL_NEVER_NS}};

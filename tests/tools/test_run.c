@@ -128,6 +128,21 @@ XT_TEST(the_first_failing_ranks_status_is_the_jobs)
     XT_CHECK_HAS(output, ") exited with status 7\n");
 }
 
+XT_TEST(a_killed_rank_is_the_first_to_fail_though_others_end_for_want_of_it)
+{
+    char script[512];
+    const char *output = NULL;
+
+    /* Rank 0 ends when the pipe does, which the kernel closes before rank 1 can be reaped. */
+    snprintf(script, sizeof(script),
+             "f=%s/fifo; if [ $XCCL_RANK = 1 ]; then mkfifo $f.new; mv $f.new $f; exec 3>$f;"
+             "kill -9 $$; fi; while ! [ -p $f ]; do :; done; cat $f; exit 3",
+             xt_tmpdir());
+    XT_CHECK_INT(run_script("2", "", script, &output), 128 + SIGKILL);
+    XT_CHECK_HAS(output, "xccl run: rank 1 (pid ");
+    XT_CHECK_HAS(output, "killed by signal 9 (Killed)");
+}
+
 XT_TEST(a_killed_rank_is_named_and_the_others_may_speak)
 {
     char script[512];
