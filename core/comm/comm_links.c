@@ -14,6 +14,7 @@
 #include "comm/comm.h"
 
 #define WIRE_TEXT_BYTES    320
+#define NET_SLOT_MIN       (8u << 10)
 #define CONNECT_NAP_MS     1
 #define CONNECT_VERDICT_MS 300
 #define LOCAL_COPY_MAX     (1u << 30) /* a communicator of one rank: slices are memory copies */
@@ -82,6 +83,22 @@ static int neighbour(const struct xcclComm *comm, int distance)
     return (comm->rank + distance + comm->nranks) % comm->nranks;
 }
 
+/* Slots of the network links of this rank, within its budget. Ranks may differ: the slices that all
+ * agree on fit the smallest. */
+static uint32_t net_slot_bytes(const struct xcclComm *comm)
+{
+    uint64_t links = 2, budget = comm->peers[comm->rank].buffer_bytes;
+    uint32_t bytes = XCCL_NET_SLOT_BYTES;
+
+    if (comm->nranks <= XCCL_NET_MESH_MAX)
+        links += 2u * (uint64_t)(comm->nranks - 1);
+    if (comm->shm)
+        budget -= budget < xccl_shm_bytes(comm->shm) ? budget : xccl_shm_bytes(comm->shm);
+    while (bytes > NET_SLOT_MIN && links * XCCL_NET_SLOTS * bytes > budget)
+        bytes /= 2;
+    return bytes;
+}
+
 /* Opens the plugin and listens for everybody who will connect. */
 static xcclResult_t make_offer(struct xccl_init *init, struct offer *offer)
 {
@@ -95,11 +112,11 @@ static xcclResult_t make_offer(struct xccl_init *init, struct offer *offer)
         return rc;
     memcpy(offer->wire_id, comm->net->wire_id, sizeof offer->wire_id);
     if (!is_local(comm, neighbour(comm, -1)))
-        rc = xccl_net_link_listen(comm->net, 0, neighbour(comm, -1), XCCL_NET_SLOT_BYTES,
+        rc = xccl_net_link_listen(comm->net, 0, neighbour(comm, -1), net_slot_bytes(comm),
                                   &offer->ring, &comm->links->ring_recv);
     for (int i = 0; i < comm->nranks && comm->nranks <= XCCL_NET_MESH_MAX && !rc; i++)
         if (!is_local(comm, i))
-            rc = xccl_net_link_listen(comm->net, 0, i, XCCL_NET_SLOT_BYTES, &offer->mesh[i],
+            rc = xccl_net_link_listen(comm->net, 0, i, net_slot_bytes(comm), &offer->mesh[i],
                                       &comm->links->mesh_recv[i]);
     return rc;
 }
@@ -144,10 +161,10 @@ static xcclResult_t make_senders(struct xcclComm *comm, uint8_t *parts, struct o
             continue;
         get_offer(parts + (size_t)i * OFFER_WIRE_BYTES, offer);
         if (i == neighbour(comm, 1))
-            rc = xccl_net_link_create_send(comm->net, 0, i, XCCL_NET_SLOT_BYTES, &offer->ring,
+            rc = xccl_net_link_create_send(comm->net, 0, i, net_slot_bytes(comm), &offer->ring,
                                            &links->ring_send);
         if (!rc && comm->nranks <= XCCL_NET_MESH_MAX)
-            rc = xccl_net_link_create_send(comm->net, 0, i, XCCL_NET_SLOT_BYTES,
+            rc = xccl_net_link_create_send(comm->net, 0, i, net_slot_bytes(comm),
                                            &offer->mesh[comm->rank], &links->mesh_send[i]);
     }
     return rc;

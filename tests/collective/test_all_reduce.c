@@ -129,6 +129,37 @@ XT_TEST_DEADLINE(oneshot_alone_serves_every_size_over_sockets, 120)
     run(4, SOCKET, "oneshot");
 }
 
+/* Slots shrink to fit the budget, on one rank more than on others; all agree on slices that fit. */
+static void small_buffers(int rank, int nranks, void *arg)
+{
+    xt_setenv("XCCL_BUFFER_BYTES", rank == 1 ? "1M" : "3M");
+    all_sizes(rank, nranks, arg);
+}
+
+static void run_small_buffers(enum transport transport)
+{
+    struct world *world = world_create();
+
+    world->param = transport;
+    (void)xt_seed();
+    xt_mp_run(4, small_buffers, world);
+}
+
+XT_TEST_DEADLINE(small_and_unequal_budgets_over_shared_memory, 60)
+{
+    run_small_buffers(SHM);
+}
+
+XT_TEST_DEADLINE(small_and_unequal_budgets_over_sockets, 60)
+{
+    run_small_buffers(SOCKET);
+}
+
+XT_TEST_DEADLINE(small_and_unequal_budgets_over_both, 60)
+{
+    run_small_buffers(MIXED);
+}
+
 /* All ranks of a process: threads. */
 static void one_thread(int rank, int nranks, void *arg)
 {
