@@ -112,10 +112,26 @@ static void undo(struct xcclComm *comm, size_t done)
         phases[--done].undo(comm);
 }
 
+/* One line a communicator: how many ranks, how long, and which way the data goes. */
+static void tell_joined(const struct xcclComm *comm, uint64_t took_ns)
+{
+    int locals = comm->shm ? xccl_shm_nlocal(comm->shm) : 1;
+    size_t kib = comm->shm ? xccl_shm_bytes(comm->shm) >> 10 : 0;
+
+    xccl_log(
+        XCCL_LOG_INFO,
+        "joined as rank %d of %d in %llu us: %d on this host by shared memory (%zu KiB), %d by "
+        "network plugin %s; slices of %u KiB",
+        comm->rank, comm->nranks, (unsigned long long)(took_ns / 1000), locals - 1, kib,
+        comm->nranks - locals, comm->net ? comm->net->wire_id : "none",
+        comm->planner.bindings[XCCL_ALGO_RING][XCCL_PROTO_SLICES]->slot_bytes >> 10);
+}
+
 xcclResult_t xccl_comm_init(struct xcclComm *comm, const struct xccl_job *job)
 {
     uint64_t timeout_ms = (uint64_t)xccl_param_int(XCCL_P_TIMEOUT_INIT_S) * 1000;
     struct xccl_init init = {.comm = comm, .job = *job, .limit = xccl_limit_ms(timeout_ms, NULL)};
+    uint64_t begin_ns = xccl_clock_ns();
     xcclResult_t rc = xcclSuccess;
     size_t done = 0;
 
@@ -132,6 +148,8 @@ xcclResult_t xccl_comm_init(struct xcclComm *comm, const struct xccl_job *job)
     xccl_bootstrap_close(init.boot);
     if (rc)
         undo(comm, done == 1 ? 0 : done);
+    else
+        tell_joined(comm, xccl_clock_ns() - begin_ns);
     return rc;
 }
 
