@@ -120,8 +120,8 @@ static void tell_joined(const struct xcclComm *comm, uint64_t took_ns)
 
     xccl_log(
         XCCL_LOG_INFO,
-        "joined as rank %d of %d in %llu us: %d on this host by shared memory (%zu KiB), %d by "
-        "network plugin %s; slices of %u KiB",
+        "joined as rank %d of %d in %llu us: %d others by shared memory (%zu KiB), %d others by "
+        "network plugin %s, slices of %u KiB",
         comm->rank, comm->nranks, (unsigned long long)(took_ns / 1000), locals - 1, kib,
         comm->nranks - locals, comm->net ? comm->net->wire_id : "none",
         comm->planner.bindings[XCCL_ALGO_RING][XCCL_PROTO_SLICES]->slot_bytes >> 10);
