@@ -31,4 +31,14 @@ uint64_t xccl_os_host_hash(void);
 int xccl_os_cores(void); /* usable by this process: affinity mask */
 int64_t xccl_os_thread_id(void);
 
+/* Between two polls of a spinning wait: tells the core that nothing is lost by a short rest. */
+static inline void xccl_os_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#endif
+}
+
 #endif

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/alloc.h"
+#include "base/os.h"
 #include "exec/host/interp.h"
 
 #define SLOW_EVERY 64u
@@ -174,15 +175,6 @@ static void check_runs(struct xccl_run *const *runs, unsigned count, uint64_t wa
             runs[i]->rc = runs[i]->check(runs[i], waited_ns);
 }
 
-static inline void pause_once(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("isb" ::: "memory");
-#endif
-}
-
 /* How long nothing has moved. */
 struct idle {
     uint32_t rounds;
@@ -207,7 +199,7 @@ static void idle_round(struct xccl_run *const *runs, unsigned count,
     else if (idle->rounds > policy->spins)
         sched_yield();
     else
-        pause_once();
+        xccl_os_pause();
 }
 
 void xccl_exec_wait(struct xccl_run *const *runs, unsigned count,

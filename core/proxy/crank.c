@@ -8,17 +8,9 @@
 #include <sched.h>
 
 #include "base/clock.h"
+#include "base/os.h"
 
 #define SPINS_BEFORE_YIELD 64
-
-static void cpu_pause(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
 
 void xccl_crank_init(struct xccl_crank *crank, int shared, int (*progress)(void *owner),
                      void *owner)
@@ -47,7 +39,7 @@ void xccl_crank_take_shared(struct xccl_crank *crank)
 
     while (!xccl_crank_try_shared(crank)) {
         if (++spins < SPINS_BEFORE_YIELD)
-            cpu_pause();
+            xccl_os_pause();
         else
             sched_yield();
     }
