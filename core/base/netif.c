@@ -24,7 +24,7 @@ struct name_rule {
     const char *names;
 };
 
-enum { CLASS_IB, CLASS_PLAIN, CLASS_VIRTUAL, CLASS_LOOPBACK, CLASS_COUNT };
+enum { CLASS_IB, CLASS_PLAIN, CLASS_VIRTUAL, CLASS_LOOPBACK };
 
 static struct name_rule rule_parse(const char *spec)
 {
@@ -134,23 +134,48 @@ static int select_named(const struct xccl_netif_found *found, int found_count,
     return count;
 }
 
-/* By class, without those that the rule excludes. */
+struct choice {
+    int rank; /* CLASS_ */
+    unsigned flags;
+    int family, max;
+};
+
+/* The interfaces of one class that have all of these flags, without those that the rule excludes.
+ */
+static int select_class(const struct xccl_netif_found *found, int found_count,
+                        const struct name_rule *rule, const struct choice *choice,
+                        struct xccl_netif *ifs_out, int count)
+{
+    for (int i = 0; i < found_count && count < choice->max; i++) {
+        if ((found[i].flags & choice->flags) != choice->flags ||
+            class_of(found[i].name) != choice->rank || rule_place(rule, found[i].name) >= 0)
+            continue;
+        count += append(found, found_count, i, choice->family, &ifs_out[count]);
+    }
+    return count;
+}
+
+/* By class: whatever is there of the first two, else of the first of the others that has something.
+ * An interface that is up but has no carrier yet, as a new one for up to a second, is still better
+ * than loopback, which reaches nobody else. */
 static int select_default(const struct xccl_netif_found *found, int found_count,
                           const struct name_rule *rule, int family, struct xccl_netif *ifs_out,
                           int max)
 {
-    const unsigned alive = IFF_UP | IFF_RUNNING;
+    static const struct {
+        int rank;
+        unsigned flags;
+    } order[] = {{CLASS_IB, IFF_UP | IFF_RUNNING},
+                 {CLASS_PLAIN, IFF_UP | IFF_RUNNING},
+                 {CLASS_VIRTUAL, IFF_UP | IFF_RUNNING},
+                 {CLASS_PLAIN, IFF_UP},
+                 {CLASS_LOOPBACK, IFF_UP | IFF_RUNNING}};
     int count = 0;
 
-    for (int rank = 0; rank < CLASS_COUNT; rank++) {
-        if (rank >= CLASS_VIRTUAL && count > 0)
-            break;
-        for (int i = 0; i < found_count && count < max; i++) {
-            if ((found[i].flags & alive) != alive || class_of(found[i].name) != rank)
-                continue;
-            if (rule_place(rule, found[i].name) < 0)
-                count += append(found, found_count, i, family, &ifs_out[count]);
-        }
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]) && (i < 2 || count == 0); i++) {
+        struct choice choice = {order[i].rank, order[i].flags, family, max};
+
+        count = select_class(found, found_count, rule, &choice, ifs_out, count);
     }
     return count;
 }

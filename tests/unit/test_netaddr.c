@@ -305,6 +305,8 @@ XT_TEST(virtual_interfaces_and_then_loopback_are_the_last_resort)
 {
     host_has("lo", "127.0.0.1", UP);
     check_choice("", AF_UNSPEC, 16, "lo=127.0.0.1:0");
+    host_has("eth1", "10.0.1.1", IFF_UP); /* new, without carrier yet */
+    check_choice("", AF_UNSPEC, 16, "eth1=10.0.1.1:0");
     host_has("br-1234", "172.18.0.1", UP);
     check_choice("", AF_UNSPEC, 16, "br-1234=172.18.0.1:0");
     host_has("eth0", "10.0.0.1", IFF_UP);
