@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The launcher's event loop. It ends in these steps, each of which is skipped when nobody is left:
  *
- *   RUNNING --a rank exited with a status--> DOUBT --50 ms, or one was killed--> GRACE
+ *   RUNNING --a rank gave up (status, abort)--> DOUBT --50 ms, or one was killed--> GRACE
  *   RUNNING --a rank was killed, or told to end--> GRACE --grace passed--> TERM --2 s--> KILLED
  *                                  (ranks may tell their own error)  (SIGTERM)     (SIGKILL)
  *
@@ -315,11 +315,17 @@ static int rank_of(const struct launch *launch, pid_t pid)
     return -1;
 }
 
-/* A rank ended, not well. One that was killed is a better suspect than one that exited. */
+/* Ended by a signal that a program does not send itself when it gives up, as by abort(). */
+static int is_sudden(const siginfo_t *info)
+{
+    return info->si_code != CLD_EXITED && info->si_status != SIGABRT &&
+           info->si_status != SIGTERM && info->si_status != SIGINT && info->si_status != SIGHUP;
+}
+
+/* A rank ended, not well. One that was killed is a better suspect than one that gave up. */
 static void suspect(struct launch *launch, int rank, const siginfo_t *info)
 {
-    if (launch->suspect >= 0 &&
-        (launch->suspect_info.si_code != CLD_EXITED || info->si_code == CLD_EXITED))
+    if (launch->suspect >= 0 && (is_sudden(&launch->suspect_info) || !is_sudden(info)))
         return;
     launch->suspect = rank;
     launch->suspect_info = *info;
@@ -350,7 +356,7 @@ static void reap(struct launch *launch)
     }
     if (launch->suspect < 0 || launch->status != 0 || launch->told)
         return;
-    if (launch->suspect_info.si_code != CLD_EXITED || launch->alive == 0) {
+    if (is_sudden(&launch->suspect_info) || launch->alive == 0) {
         rank_failed(launch);
     } else if (launch->phase == RUNNING) {
         launch->phase = DOUBT;

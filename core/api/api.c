@@ -56,6 +56,9 @@ static xcclResult_t check_comm(const char *call, const struct xcclComm *comm)
 {
     if (__builtin_expect(comm && comm->magic == XCCL_COMM_MAGIC, 1))
         return xcclSuccess;
+    if (comm && comm->magic == XCCL_COMM_FORKED)
+        return xccl_fail(xcclInvalidUsage, 0, "join again in this process",
+                         "%s: comm is of the process that forked this one", call);
     return xccl_fail(
         xcclInvalidArgument, 0, "pass what xcclCommInitRank gave",
         comm ? "%s: comm is no communicator, or has been destroyed" : "%s: comm is NULL", call);

@@ -6,6 +6,7 @@
 #include "api/group.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -164,6 +165,19 @@ static void leave_again(const struct join *joins, uint32_t count)
     }
 }
 
+/* A rank that does not even begin: the others need not wait for it. */
+static void decline(const struct xccl_group_entry *entry, xcclResult_t rc)
+{
+    struct xccl_job job;
+    char text[XCCL_ERROR_TEXT_BYTES];
+
+    snprintf(text, sizeof text, "%s", xccl_error_text());
+    if (xccl_unique_id_decode(&entry->id, &job) == xcclSuccess)
+        xccl_bootstrap_decline(&job, entry->rank, entry->nranks, rc);
+    explicit_bzero(&job, sizeof job);
+    xccl_error_set_text(text);
+}
+
 static xcclResult_t execute_joins(void)
 {
     struct join *joins;
@@ -175,7 +189,7 @@ static xcclResult_t execute_joins(void)
     joins = xccl_calloc(group.joins, sizeof *joins);
     if (!joins)
         return xcclSystemError;
-    for (uint32_t i = 0; i < group.count && !rc; i++) {
+    for (uint32_t i = 0; i < group.count; i++) {
         struct join *join = &joins[count];
         int err;
 
@@ -183,11 +197,13 @@ static xcclResult_t execute_joins(void)
             continue;
         count++;
         *join = (struct join){.entry = &group.entries[i], .thread_id = xccl_os_thread_id()};
-        err = pthread_create(&join->thread, NULL, join_main, join);
-        join->started = !err;
+        err = rc ? 0 : pthread_create(&join->thread, NULL, join_main, join);
+        join->started = !rc && !err;
         if (err)
             rc = xccl_fail(xcclSystemError, err, "raise the limit of threads",
                            "cannot start a thread to join as rank %d", join->entry->rank);
+        if (rc)
+            decline(join->entry, rc);
     }
     for (uint32_t i = 0; i < count; i++) {
         if (!joins[i].started)
@@ -329,6 +345,8 @@ xcclResult_t xcclGroupEnd(void)
         xccl_error_set_text(group.text);
     else if (group.count)
         rc = execute_group();
+    if (group.entries) /* ids hold secrets */
+        explicit_bzero(group.entries, group.count * sizeof *group.entries);
     xccl_free(group.entries);
     group = (struct group){0};
     return rc;

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -200,9 +201,16 @@ static void compose_json(struct text *out, enum xccl_log_level level, const char
     text_put(out, tail, sizeof(tail) - 1);
 }
 
-/* A signal may interrupt a write to a pipe; a target that takes only a part gets only a part. */
+#define WRITE_WAIT_MS 100
+
+/* A signal may interrupt a write to a pipe; a target that takes only a part gets only a part. A
+ * pipe that nobody reads loses the line: the service thread logs too, and must not stop for it. */
 static void write_line(int fd, const char *bytes, size_t count)
 {
+    struct pollfd wait = {.fd = fd, .events = POLLOUT};
+
+    if (poll(&wait, 1, WRITE_WAIT_MS) == 0)
+        return;
     for (int tries = 0; tries < 8; tries++) {
         if (write(fd, bytes, count) >= 0 || errno != EINTR)
             return;

@@ -92,10 +92,36 @@ err_service:
     return rc;
 }
 
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+static void fork_prepare(void)
+{
+    pthread_mutex_lock(&service_mutex);
+}
+
+static void fork_parent(void)
+{
+    pthread_mutex_unlock(&service_mutex);
+}
+
+/* The thread is not here, and the epoll descriptor is the parent's: its thread would get our
+ * pointers. */
+static void fork_child(void)
+{
+    service_now = NULL;
+    pthread_mutex_unlock(&service_mutex);
+}
+
+static void fork_watch(void)
+{
+    (void)pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
 xcclResult_t xccl_service_get(struct xccl_loop **loop_out)
 {
     xcclResult_t rc = xcclSuccess;
 
+    pthread_once(&fork_once, fork_watch);
     pthread_mutex_lock(&service_mutex);
     if (!service_now)
         rc = service_start(&service_now);

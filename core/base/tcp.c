@@ -323,14 +323,16 @@ static int connect_verdict(int fd, int *done_out)
     return err;
 }
 
+/* Quiet: who asked for the connection knows what for, and tells. */
 static xcclResult_t connect_fail(const struct xccl_addr *addr, int err)
 {
     char text[XCCL_ADDR_TEXT_BYTES];
 
     xccl_addr_format(addr, text);
     if (err == EMFILE || err == ENFILE || err == ENOMEM || err == ENOBUFS || err == EBADF)
-        return xccl_fail(xcclSystemError, err, TODO_DESCRIPTORS, "cannot connect to %s", text);
-    return xccl_fail(xcclRemoteError, err, TODO_CONNECT, "cannot connect to %s", text);
+        return xccl_fail_quietly(xcclSystemError, err, TODO_DESCRIPTORS, "cannot connect to %s",
+                                 text);
+    return xccl_fail_quietly(xcclRemoteError, err, TODO_CONNECT, "cannot connect to %s", text);
 }
 
 xcclResult_t xccl_tcp_connect_start(const struct xccl_addr *addr, int *fd_out)

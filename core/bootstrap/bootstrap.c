@@ -193,13 +193,13 @@ static xcclResult_t boot_join(struct xccl_bootstrap *boot, const struct xccl_lim
 
 /* Proves to the root and says why this rank does not come. Nothing is tried twice: a root that is
  * gone needs no telling. */
-static void decline_at(const struct xccl_job *job, const struct xccl_hello *hello, const void *body,
-                       size_t bytes)
+static void decline_at(const struct xccl_addr *root, const uint8_t secret[32],
+                       const struct xccl_hello *hello, const void *body, size_t bytes)
 {
     struct xccl_limit limit = xccl_limit_ms(DECLINE_MS, NULL);
     struct xccl_conn *conn;
     int done = 0;
-    xcclResult_t rc = xccl_conn_start(&job->roots[0], job->secret, hello, &conn);
+    xcclResult_t rc = xccl_conn_start(root, secret, hello, &conn);
 
     if (rc)
         return;
@@ -226,6 +226,7 @@ void xccl_bootstrap_decline(const struct xccl_job *job, int rank, int nranks, xc
         .rank = (uint32_t)rank, .nranks = (uint32_t)nranks, .purpose = XCCL_PURPOSE_ROOT};
     char text[XCCL_ERROR_TEXT_BYTES];
     uint8_t body[XCCL_BOOT_ERROR_MAX];
+    size_t bytes;
 
     if (nranks == 1) {
         xccl_root_end_single(job->comm_id);
@@ -235,7 +236,9 @@ void xccl_bootstrap_decline(const struct xccl_job *job, int rank, int nranks, xc
         return; /* the root gives up by itself, or is not there */
     snprintf(text, sizeof(text), "%s", xccl_error_text());
     memcpy(hello.comm_id, job->comm_id, sizeof(hello.comm_id));
-    decline_at(job, &hello, body, xccl_boot_error_encode(rc, text, body));
+    bytes = xccl_boot_error_encode(rc, text, body);
+    for (int i = 0; i < job->root_count; i++)
+        decline_at(&job->roots[i], job->secret, &hello, body, bytes);
     xccl_error_set_text(text);
 }
 

@@ -363,19 +363,23 @@ static struct session *session_for(struct reporter *reporter)
 static void reporter_on_report(struct reporter *reporter)
 {
     struct session *session = session_for(reporter);
-    uint32_t rank;
+    uint32_t rank = xccl_conn_hello(reporter->conn)->rank;
+    int again;
 
     if (!session)
         return;
+    /* One that was told already and tries again; not one that is there twice, which is a process of
+     * its own and the failure itself. */
+    again = session->failed && rank < session->nranks && session->counted[rank];
     if (!session->failed && session_check(session, reporter) != 0)
         session_fail(session);
     if (session->failed) {
-        session_count_told(session, xccl_conn_hello(reporter->conn)->rank);
+        if (!again)
+            session_count_told(session, rank);
         reporter_refuse(reporter, &session->error);
         session_rest(session);
         return;
     }
-    rank = xccl_conn_hello(reporter->conn)->rank;
     reporter->session = session;
     reporter->rank = rank;
     session->ranks[rank] = reporter;
@@ -606,6 +610,22 @@ void xccl_root_destroy(struct xccl_root *root)
     xccl_service_put();
 }
 
+/* A child must not find the mutex locked by a thread that it does not have. */
+static void single_lock(void)
+{
+    pthread_mutex_lock(&single_mutex);
+}
+
+static void single_unlock(void)
+{
+    pthread_mutex_unlock(&single_mutex);
+}
+
+static void single_watch_forks(void)
+{
+    (void)pthread_atfork(single_lock, single_unlock, single_unlock);
+}
+
 /* Takes a root out of the list of those that end by themselves. 0: it was not there any more. */
 static int single_unlist(const struct xccl_root *root)
 {
@@ -637,10 +657,12 @@ static void single_on_timer(struct xccl_source *source, uint64_t now_ns)
 
 xcclResult_t xccl_root_start_single(struct xccl_job *job, uint64_t timeout_ms)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct xccl_acceptor_args args = {.addr = job->roots[0], .rank = UINT32_MAX};
     struct xccl_root *root;
     xcclResult_t rc;
 
+    pthread_once(&once, single_watch_forks);
     memcpy(args.key, job->secret, sizeof(args.key));
     memcpy(args.comm_id, job->comm_id, sizeof(args.comm_id));
     rc = root_make(&args, &root);

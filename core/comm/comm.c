@@ -27,6 +27,30 @@ static struct xcclComm *list;
 static struct xcclComm *shells[SHELLS];
 static unsigned next_shell;
 
+/* A child of fork() has the communicators' memory, but neither the service thread nor connections
+ * of its own: every call on them must be refused before it touches what is the parent's. */
+static void fork_prepare(void)
+{
+    pthread_mutex_lock(&list_lock);
+}
+
+static void fork_parent(void)
+{
+    pthread_mutex_unlock(&list_lock);
+}
+
+static void fork_child(void)
+{
+    for (struct xcclComm *comm = list; comm; comm = comm->next)
+        comm->magic = XCCL_COMM_FORKED;
+    pthread_mutex_unlock(&list_lock);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
 static int same_thread_siblings(const struct xcclComm *comm)
 {
     int count = 0;
@@ -104,10 +128,12 @@ static void keep_shell(struct xcclComm *comm)
 xcclResult_t xccl_comm_create(const xcclUniqueId *id, int rank, int nranks, int64_t thread_id,
                               struct xcclComm **comm_out)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct xccl_job job;
     struct xcclComm *comm;
     xcclResult_t rc;
 
+    pthread_once(&once, watch_forks);
     rc = xccl_param_load();
     if (rc)
         return rc;
@@ -117,6 +143,7 @@ xcclResult_t xccl_comm_create(const xcclUniqueId *id, int rank, int nranks, int6
     comm = xccl_calloc_aligned(128, sizeof *comm);
     if (!comm) {
         xccl_bootstrap_decline(&job, rank, nranks, xcclSystemError);
+        explicit_bzero(&job, sizeof job);
         return xcclSystemError;
     }
     comm->board = &comm->private_board;
@@ -129,6 +156,7 @@ xcclResult_t xccl_comm_create(const xcclUniqueId *id, int rank, int nranks, int6
                         0;
     xccl_log_set_rank(rank);
     rc = xccl_comm_init(comm, &job);
+    explicit_bzero(&job, sizeof job);
     xccl_log_set_rank(-1);
     if (rc) {
         free_comm(comm);

@@ -20,6 +20,7 @@
 #include "xccl.h"
 
 #define XCCL_COMM_MAGIC   0x58434c434f4d4d31ull
+#define XCCL_COMM_FORKED  0x58434c464f524b31ull /* in a child: see comm.c */
 #define XCCL_NET_MESH_MAX 8 /* ranks up to which all pairs are connected over the network */
 #define XCCL_NOBODY       (-1)
 
@@ -105,7 +106,8 @@ xcclResult_t xccl_comm_execute(struct xcclComm *comm, const struct xccl_task *ta
  * thread's. Returns the result in force. Any thread. */
 xcclResult_t xccl_comm_fail(struct xcclComm *comm, xcclResult_t rc, const char *fmt, ...)
     __attribute__((format(printf, 3, 4), cold));
-/* Keeps rc and text unless there is an error already; 1 when it was the first. Tells nobody. */
+/* Keeps rc and text unless there is an error already; 1 when it was the first. Tells nobody, logs
+ * nothing. */
 int xccl_comm_set_error(struct xcclComm *comm, xcclResult_t rc, const char *text);
 /* The error in force, or xcclSuccess; its text becomes the thread's. */
 xcclResult_t xccl_comm_error(struct xcclComm *comm);

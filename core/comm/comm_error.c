@@ -20,8 +20,6 @@ int xccl_comm_set_error(struct xcclComm *comm, xcclResult_t rc, const char *text
         atomic_store_explicit(&comm->error, (uint32_t)rc, memory_order_release);
     }
     pthread_mutex_unlock(&comm->error_lock);
-    if (first)
-        xccl_log(XCCL_LOG_ERROR, "%s", text);
     return first;
 }
 
@@ -43,8 +41,12 @@ xcclResult_t xccl_comm_fail(struct xcclComm *comm, xcclResult_t rc, const char *
     va_start(args, fmt);
     vsnprintf(notice.text, sizeof notice.text, fmt, args);
     va_end(args);
-    if (xccl_comm_set_error(comm, rc, notice.text) && comm->control)
-        xccl_control_tell(comm->control, &notice);
+    if (xccl_comm_set_error(comm, rc, notice.text)) {
+        /* The others first: a log may be slow. */
+        if (comm->control)
+            xccl_control_tell(comm->control, &notice);
+        xccl_log(XCCL_LOG_ERROR, "%s", notice.text);
+    }
     return xccl_comm_error(comm);
 }
 

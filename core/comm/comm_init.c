@@ -146,6 +146,7 @@ xcclResult_t xccl_comm_init(struct xcclComm *comm, const struct xccl_job *job)
     if (rc)
         xccl_bootstrap_fail(init.boot, rc);
     xccl_bootstrap_close(init.boot);
+    explicit_bzero(&init.job, sizeof init.job);
     if (rc)
         undo(comm, done == 1 ? 0 : done);
     else

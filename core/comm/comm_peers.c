@@ -185,6 +185,7 @@ static xcclResult_t try_segments(struct xccl_init *init, const int *locals, int 
     memcpy(args.comm_id, init->job.comm_id, sizeof args.comm_id);
     xccl_bootstrap_derive_key(init->boot, "shm", args.key);
     rc = xccl_shm_create(&args, &comm->shm);
+    explicit_bzero(args.key, sizeof args.key);
     if (rc)
         return rc;
     rc = xccl_bootstrap_allgather(init->boot, NULL, 0, &init->limit); /* all are listening */

@@ -111,8 +111,10 @@ static int take_notice(struct neighbour *neighbour, struct xccl_wire *wire)
         notice.rc >= xcclNumResults || notice.origin < 0 || notice.origin >= comm->nranks)
         return 0;
     xccl_wire_get(wire, notice.text, xccl_wire_left(wire));
-    if (xccl_comm_set_error(comm, (xcclResult_t)notice.rc, notice.text))
+    if (xccl_comm_set_error(comm, (xcclResult_t)notice.rc, notice.text)) {
         xccl_control_tell(neighbour->control, &notice);
+        xccl_log(XCCL_LOG_ERROR, "%s", notice.text);
+    }
     return 1;
 }
 
@@ -278,7 +280,9 @@ xcclResult_t xccl_control_open(struct xcclComm *comm, struct xccl_conn *next,
     for (int i = 0; i < 2 && !rc; i++)
         if (control->neighbours[i].conn)
             rc = xccl_loop_add(comm->loop, &control->neighbours[i].source);
-    if (rc) {
+    if (rc) { /* the neighbours must not take it for a leave in order */
+        (void)xccl_comm_fail(comm, rc, "rank %d cannot join: %.300s", comm->rank,
+                             xccl_error_text());
         xccl_control_close(control, 0);
         *control_out = NULL;
     }

@@ -143,6 +143,19 @@ XT_TEST(a_killed_rank_is_the_first_to_fail_though_others_end_for_want_of_it)
     XT_CHECK_HAS(output, "killed by signal 9 (Killed)");
 }
 
+XT_TEST(a_rank_that_aborts_for_want_of_another_is_not_the_first_to_fail)
+{
+    const char *output = NULL;
+
+    XT_CHECK_INT(run_script("2", "",
+                            "if [ $XCCL_RANK = 0 ]; then exit 3; fi;"
+                            "sleep 0.02; kill -ABRT $$",
+                            &output),
+                 3);
+    XT_CHECK_HAS(output, "xccl run: rank 0 (pid ");
+    XT_CHECK_HAS(output, "exited with status 3");
+}
+
 XT_TEST(a_killed_rank_is_named_and_the_others_may_speak)
 {
     char script[512];

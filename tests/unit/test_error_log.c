@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/os.h"
 #include "base/param.h"
 #include "log_text.h"
@@ -398,4 +399,28 @@ XT_TEST(two_threads_may_write_the_first_line_at_once)
     xccl_param_reset();
     xt_threads_run(2, log_many, NULL);
     XT_CHECK_INT(line_count(log_text()), 201);
+}
+
+/* Standard error is a pipe that is full, as when whoever started the program does not read on. */
+XT_TEST(a_target_that_nobody_reads_loses_lines_and_stops_nobody)
+{
+    static char page[4096];
+    int pipes[2], saved = dup(STDERR_FILENO);
+    uint64_t begin_ns;
+
+    XT_CHECK(saved >= 0 && pipe2(pipes, O_NONBLOCK | O_CLOEXEC) == 0);
+    while (write(pipes[1], page, sizeof(page)) > 0)
+        ;
+    XT_CHECK(fcntl(pipes[1], F_SETFL, 0) == 0); /* from here on a write would wait */
+    XT_CHECK(dup2(pipes[1], STDERR_FILENO) >= 0);
+    xt_setenv("XCCL_CONF_FILE", "/dev/null");
+    xccl_param_reset();
+    begin_ns = xccl_clock_ns();
+    xccl_log(XCCL_LOG_WARN, "nobody hears this");
+    begin_ns = xccl_clock_ns() - begin_ns;
+    XT_CHECK(dup2(saved, STDERR_FILENO) >= 0);
+    close(saved);
+    close(pipes[0]);
+    close(pipes[1]);
+    XT_CHECK(begin_ns < 2 * XCCL_NS_PER_S);
 }

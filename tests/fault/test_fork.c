@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Processes that fork: after making ids, whose roots live in the parent's service thread, and with
+ * a communicator, which stays the parent's. The harness' rank processes are children of such a
+ * parent. */
+#include "../collective/world.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void join_with(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    struct world_case c = {100, 0, xcclFloat32, 0, 1};
+    xcclComm_t comm = NULL;
+
+    for (int i = 0; i < 2; i++) {
+        XT_OK(xcclCommInitRank(&comm, nranks, world->ids[i], rank));
+        world_all_reduce(comm, rank, nranks, &c);
+        XT_OK(xcclCommDestroy(comm));
+    }
+}
+
+XT_TEST(ranks_may_be_forked_by_the_process_that_made_the_ids)
+{
+    struct world *world = world_create();
+    double start = world_seconds();
+
+    XT_OK(xcclGetUniqueId(&world->ids[0]));
+    XT_OK(xcclGetUniqueId(&world->ids[1]));
+    xt_mp_run(2, join_with, world);
+    XT_CHECK(world_seconds() - start < 4); /* nobody waited for a thread that was not there */
+}
+
+/* In a child: refused, and nothing of the parent's is touched. */
+static void misuse(xcclComm_t comm)
+{
+    int value = 1;
+
+    if (xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL) != xcclInvalidUsage ||
+        !strstr(xcclGetLastError(NULL), "forked"))
+        _exit(1);
+    if (xcclCommDestroy(comm) != xcclInvalidUsage || xcclCommAbort(comm) != xcclInvalidUsage)
+        _exit(2);
+    _exit(0);
+}
+
+static void fork_in_the_middle(int rank, int nranks, void *arg)
+{
+    xcclComm_t comm = world_join(arg, rank, nranks);
+    struct world_case c = {100, 0, xcclInt32, 0, 1};
+    int status = -1;
+    pid_t pid;
+
+    world_all_reduce(comm, rank, nranks, &c);
+    pid = fork();
+    if (!pid)
+        misuse(comm);
+    XT_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+    XT_CHECK_INT(status, 0);
+    world_all_reduce(comm, rank, nranks, &c); /* the parent's is as good as before */
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(communicator_of_the_parent_is_refused_in_a_child_and_unharmed)
+{
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+    XT_SKIP("the thread sanitizer does not follow forks of processes with threads");
+#endif
+#endif
+    xt_mp_run(2, fork_in_the_middle, world_create());
+}
