@@ -362,8 +362,8 @@ static struct session *session_for(struct reporter *reporter)
 /* A report came; the reporter may be gone when this returns. */
 static void reporter_on_report(struct reporter *reporter)
 {
-    struct session *session = session_for(reporter);
     uint32_t rank = xccl_conn_hello(reporter->conn)->rank;
+    struct session *session = session_for(reporter); /* without one the reporter is gone */
     int again;
 
     if (!session)
