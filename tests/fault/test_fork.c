@@ -7,6 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+static void skip_under_tsan(void)
+{
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+    XT_SKIP("the thread sanitizer does not follow forks of processes with threads");
+#endif
+#endif
+}
+
 static void join_with(int rank, int nranks, void *arg)
 {
     struct world *world = arg;
@@ -25,6 +34,7 @@ XT_TEST(ranks_may_be_forked_by_the_process_that_made_the_ids)
     struct world *world = world_create();
     double start = world_seconds();
 
+    skip_under_tsan();
     XT_OK(xcclGetUniqueId(&world->ids[0]));
     XT_OK(xcclGetUniqueId(&world->ids[1]));
     xt_mp_run(2, join_with, world);
@@ -63,10 +73,6 @@ static void fork_in_the_middle(int rank, int nranks, void *arg)
 
 XT_TEST(communicator_of_the_parent_is_refused_in_a_child_and_unharmed)
 {
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-    XT_SKIP("the thread sanitizer does not follow forks of processes with threads");
-#endif
-#endif
+    skip_under_tsan();
     xt_mp_run(2, fork_in_the_middle, world_create());
 }

@@ -9,7 +9,11 @@
 
 #include "xt.h"
 
+#if defined(XCCL_SANITIZED)
+#define CALLS 10000
+#else
 #define CALLS 100000
+#endif
 
 struct job {
     struct xccl_board board;
