@@ -6,9 +6,12 @@
  * collective calls in the same order. Every call returns xcclSuccess or an error whose text
  * xcclGetLastError() holds: what failed, on which rank and host, and what to do about it.
  *
- * A communicator serves one thread at a time; xcclCommAbort may come from any thread. After an
- * error every further call on the communicator returns that error; destroy it, or abort it. Each
- * call xcclX has a twin pxcclX of the same meaning, so that a tool may interpose xcclX. */
+ * A communicator serves one thread at a time; xcclCommAbort may come from any thread. A thread
+ * that owns several ranks of one communicator calls for them inside groups only. After an error
+ * every further call on the communicator returns that error; destroy it, or abort it. A child of
+ * fork() may join with ids of its parent, but not use its parent's communicators.
+ *
+ * Each call xcclX has a twin pxcclX of the same meaning, so that a tool may interpose xcclX. */
 #ifndef XCCL_H
 #define XCCL_H
 
@@ -57,7 +60,8 @@ xcclResult_t xcclCommInitRank(xcclComm_t *comm, int nranks, xcclUniqueId id, int
 xcclResult_t xcclCommDestroy(xcclComm_t comm);
 
 /* Ends the communicator now, from any thread: calls in progress on every rank return an error that
- * names this rank, and the memory is freed once the last call of this process has returned. */
+ * names this rank; it waits at most 1 s for this process's. Calls that come too late return the
+ * error as well. Not for a communicator that has calls in an open group of this thread. */
 xcclResult_t xcclCommAbort(xcclComm_t comm);
 
 xcclResult_t xcclCommCount(const xcclComm_t comm, int *count);
