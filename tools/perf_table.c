@@ -155,7 +155,7 @@ static void json_config(FILE *file, const struct xccl_perf_job *job)
     if (xcclGetVersion(&version) != xcclSuccess)
         version = 0;
     fprintf(file,
-            "  \"collective\": \"all_reduce\",\n  \"library_version\": \"%d.%d.%d\",\n"
+            "  \"collective\": \"all_reduce\",\n  \"xccl_version\": \"%d.%d.%d\",\n"
             "  \"config\": {\"nranks\": %d, \"min_bytes\": %" PRIu64 ", \"max_bytes\": %" PRIu64
             ", \"step_factor\": %" PRId64 ", \"step_bytes\": %" PRIu64
             ", \"warmup_iters\": %" PRId64 ", \"iters\": %" PRId64

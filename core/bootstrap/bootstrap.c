@@ -118,7 +118,7 @@ static xcclResult_t boot_reach_root(struct xccl_bootstrap *boot, const struct xc
 
 static xcclResult_t boot_report(struct xccl_bootstrap *boot, const struct xccl_limit *limit)
 {
-    struct xccl_boot_report report = {.library_version = XCCL_VERSION_CODE};
+    struct xccl_boot_report report = {.xccl_version = XCCL_VERSION_CODE};
     uint8_t body[XCCL_BOOT_REPORT_MAX];
     uint64_t now_ns, left_ms;
     char why[XCCL_ERROR_TEXT_BYTES];

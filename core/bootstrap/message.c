@@ -37,7 +37,7 @@ size_t xccl_boot_report_encode(const struct xccl_boot_report *report,
     size_t host_bytes = strnlen(report->host, XCCL_HOST_TEXT_BYTES - 1);
 
     xccl_addr_encode(&report->addr, addr);
-    xccl_wire_put_u32(&wire, report->library_version);
+    xccl_wire_put_u32(&wire, report->xccl_version);
     xccl_wire_put_u32(&wire, report->timeout_ms);
     xccl_wire_put(&wire, addr, sizeof(addr));
     xccl_wire_put_u8(&wire, (uint8_t)host_bytes);
@@ -53,7 +53,7 @@ int xccl_boot_report_decode(const uint8_t *in, size_t bytes, struct xccl_boot_re
     uint8_t addr[XCCL_ADDR_WIRE_BYTES];
     size_t host_bytes;
 
-    report.library_version = xccl_wire_get_u32(&wire);
+    report.xccl_version = xccl_wire_get_u32(&wire);
     report.timeout_ms = xccl_wire_get_u32(&wire);
     xccl_wire_get(&wire, addr, sizeof(addr));
     host_bytes = xccl_wire_get_u8(&wire);

@@ -26,7 +26,7 @@ enum xccl_boot_frame {
 
 /* Rank and nranks are in the hello, which is proven as well. */
 struct xccl_boot_report {
-    uint32_t library_version; /* XCCL_VERSION_CODE */
+    uint32_t xccl_version; /* XCCL_VERSION_CODE */
     uint32_t timeout_ms; /* how long this rank will wait from now */
     struct xccl_addr addr; /* where it listens */
     char host[XCCL_HOST_TEXT_BYTES];

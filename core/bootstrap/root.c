@@ -289,12 +289,12 @@ static int session_check(struct session *session, const struct reporter *reporte
                       "process a rank of its own",
                       hello->rank, other->report.host, xccl_conn_peer_text(other->conn), host,
                       xccl_conn_peer_text(reporter->conn));
-    } else if (other && other->report.library_version != reporter->report.library_version) {
+    } else if (other && other->report.xccl_version != reporter->report.xccl_version) {
         session_error(session, xcclInvalidUsage,
                       "rank %u on host %s runs xccl %u, rank %u on host %s runs xccl %u; install "
                       "the same version everywhere",
-                      hello->rank, host, reporter->report.library_version, other->rank,
-                      other->report.host, other->report.library_version);
+                      hello->rank, host, reporter->report.xccl_version, other->rank,
+                      other->report.host, other->report.xccl_version);
     } else {
         return 0;
     }

@@ -385,7 +385,7 @@ static void root_report(struct xccl_conn *conn, uint32_t version, const struct x
 {
     struct xccl_limit limit = xccl_limit_ms(limit_ms(), NULL);
     struct xccl_boot_report report = {
-        .library_version = version, .timeout_ms = 20000, .addr = job->roots[0], .host = "evil"};
+        .xccl_version = version, .timeout_ms = 20000, .addr = job->roots[0], .host = "evil"};
     uint8_t body[XCCL_BOOT_REPORT_MAX];
 
     XT_OK(xccl_conn_send(conn, XCCL_BOOT_REPORT, body, xccl_boot_report_encode(&report, body),

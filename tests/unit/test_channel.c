@@ -347,7 +347,7 @@ XT_TEST(secrets_are_gone_after_wipe)
 
 static struct xccl_boot_report report_sample(void)
 {
-    struct xccl_boot_report report = {.library_version = 100, .timeout_ms = 5000, .host = "b"};
+    struct xccl_boot_report report = {.xccl_version = 100, .timeout_ms = 5000, .host = "b"};
 
     XT_OK(xccl_addr_parse("10.1.2.3:4000", 0, &report.addr));
     return report;
