@@ -173,7 +173,9 @@ typedef struct xcclNetPlugin {
     /* Optional from here on; NULL is filled by the loader. */
     /* Caller sets stats->size. */
     xcclResult_t (*stats)(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats);
-    /* A descriptor that polls readable when a request of this comm may have moved; -1: none. */
+    /* A descriptor that polls readable when a request of this comm may have moved; -1: none. Test
+     * once after posting before you sleep on it: what had come before does not make it readable
+     * again. */
     xcclResult_t (*waitFd)(void *comm, int *fd);
     /* Moves what this instance still owes the wire after test called its sends done, on all of its
      * comms. *pending 1: something is still undelivered, call again; 0: all of it arrives without

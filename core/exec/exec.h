@@ -55,7 +55,7 @@ struct xccl_plan {
 
 struct xccl_run_lane {
     const struct xccl_step *step, *first, *end;
-    uint32_t occurrence, chunk; /* within the step */
+    uint32_t occurrence; /* within the step */
     uint32_t src, dst; /* chunk numbers now */
     uint32_t tile;
     uint32_t done;
