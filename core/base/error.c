@@ -51,32 +51,36 @@ __attribute__((format(printf, 4, 0))) static void compose(char *text, int err, c
         appendf(text, &used, "; %s", todo);
 }
 
-xcclResult_t xccl_fail(xcclResult_t rc, int err, const char *todo, const char *fmt, ...)
+/* What both ways of failing have in common. errno stays the caller's. */
+static void keep(int loud, int err, const char *todo, const char *fmt, va_list args)
 {
     int saved_errno = errno;
     char text[XCCL_ERROR_TEXT_BYTES];
+
+    compose(text, err, todo, fmt, args);
+    if (loud)
+        xccl_log(XCCL_LOG_ERROR, "%s", text);
+    xccl_error_set_text(text);
+    errno = saved_errno;
+}
+
+xcclResult_t xccl_fail(xcclResult_t rc, int err, const char *todo, const char *fmt, ...)
+{
     va_list args;
 
     va_start(args, fmt);
-    compose(text, err, todo, fmt, args);
+    keep(1, err, todo, fmt, args);
     va_end(args);
-    xccl_log(XCCL_LOG_ERROR, "%s", text);
-    xccl_error_set_text(text);
-    errno = saved_errno;
     return rc;
 }
 
 xcclResult_t xccl_fail_quietly(xcclResult_t rc, int err, const char *todo, const char *fmt, ...)
 {
-    int saved_errno = errno;
-    char text[XCCL_ERROR_TEXT_BYTES];
     va_list args;
 
     va_start(args, fmt);
-    compose(text, err, todo, fmt, args);
+    keep(0, err, todo, fmt, args);
     va_end(args);
-    xccl_error_set_text(text);
-    errno = saved_errno;
     return rc;
 }
 

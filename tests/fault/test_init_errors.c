@@ -4,6 +4,9 @@
  * the harness looks for what they leave behind. */
 #include "../collective/world.h"
 
+#include <arpa/inet.h>
+#include <unistd.h>
+
 static void expect(xcclResult_t got, const char *part)
 {
     XT_CHECK(got != xcclSuccess);
@@ -111,4 +114,58 @@ static void same_rank_twice(int rank, int nranks, void *arg)
 XT_TEST(one_rank_given_twice_is_an_error)
 {
     xt_mp_run(2, same_rank_twice, world_create());
+}
+
+/* A port that is free now, as text behind 127.0.0.1. */
+static void choose_meeting(char text[32])
+{
+    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof addr;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    XT_CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&addr, bytes) == 0);
+    XT_CHECK(getsockname(fd, (struct sockaddr *)&addr, &bytes) == 0);
+    close(fd);
+    snprintf(text, 32, "127.0.0.1:%d", ntohs(addr.sin_port));
+}
+
+static void meet_by_key(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    xcclUniqueId id;
+    xcclComm_t comm = NULL;
+
+    xt_set_error_source(world_error);
+    xt_setenv("XCCL_COMM_ID", world->ids[0].internal);
+    xt_setenv("XCCL_JOB_KEY", rank == 1 && world->param ? "another secret" : "the secret");
+    xt_setenv("XCCL_TIMEOUT_INIT_S", world->param ? "2" : "10");
+    XT_OK(xcclGetUniqueId(&id));
+    if (!world->param) {
+        XT_OK(xcclCommInitRank(&comm, nranks, id, rank));
+        XT_OK(xcclCommDestroy(comm));
+        return;
+    }
+    expect(xcclCommInitRank(&comm, nranks, id, rank),
+           rank == 1 ? "refused the proof: its key or communicator differs"
+                     : "missing: ranks 1 of 2");
+    XT_CHECK(comm == NULL);
+}
+
+static void run_meet_by_key(int wrong)
+{
+    struct world *world = world_create();
+
+    world->param = wrong;
+    choose_meeting(world->ids[0].internal);
+    xt_mp_run(2, meet_by_key, world);
+}
+
+XT_TEST(ranks_meet_at_a_given_address_with_one_job_key)
+{
+    run_meet_by_key(0);
+}
+
+XT_TEST(rank_with_the_wrong_job_key_is_told_and_stays_outside)
+{
+    run_meet_by_key(1);
 }
