@@ -52,7 +52,8 @@ __attribute__((format(printf, 4, 0))) static void compose(char *text, int err, c
 }
 
 /* What both ways of failing have in common. errno stays the caller's. */
-static void keep(int loud, int err, const char *todo, const char *fmt, va_list args)
+__attribute__((format(printf, 4, 0))) static void keep(int loud, int err, const char *todo,
+                                                       const char *fmt, va_list args)
 {
     int saved_errno = errno;
     char text[XCCL_ERROR_TEXT_BYTES];
