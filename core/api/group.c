@@ -172,7 +172,7 @@ static void decline(const struct xccl_group_entry *entry, xcclResult_t rc)
     char text[XCCL_ERROR_TEXT_BYTES];
 
     snprintf(text, sizeof text, "%s", xccl_error_text());
-    if (xccl_unique_id_decode(&entry->id, &job) == xcclSuccess)
+    if (xccl_job_init(&entry->id, 1, entry->rank, entry->nranks, &job) == xcclSuccess)
         xccl_bootstrap_decline(&job, entry->rank, entry->nranks, rc);
     explicit_bzero(&job, sizeof job);
     xccl_error_set_text(text);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The event loop: epoll for descriptors, a list walked for timers, an eventfd to wake it.
+/* The event loop: epoll for descriptors, a heap of timers, an eventfd to wake it.
  *
  * The lock is held all the time but while the driver sleeps in epoll_wait. Events that epoll told
  * then may belong to sources removed since: the driver counts removals before and after, and when
  * they differ asks epoll again under the lock (events are level-triggered, so none is lost). During
- * a batch a removal strikes its source out of the batch, and moves the timer walk on.
+ * a batch a removal strikes its source out of the batch.
  *
- * Limits: 64 events a turn, the rest comes next; timers cost one comparison a source and turn.
+ * The heap has a place for every source with an on_timer, taken when it is added, so that setting a
+ * timer cannot fail. Limits: 64 events a turn, the rest comes next.
  * Thread: one driver at a time; all else from any thread. Lock order: the loop's lock is taken
  * before any lock that a callback takes. */
 #include "base/loop.h"
@@ -26,8 +27,9 @@
 struct xccl_loop {
     int epoll_fd, wake_fd;
     pthread_mutex_t mutex; /* recursive; guards all below and the sources' fields */
-    struct xccl_source *first;
-    struct xccl_source *timer_next; /* where the timer walk goes on */
+    struct xccl_source **heap; /* heap[1] is due first; heap_idx says where a source is */
+    uint32_t heap_count, heap_room;
+    uint32_t timed; /* sources with an on_timer; heap_room is at least one more */
     struct epoll_event batch[BATCH_MAX];
     int batch_count;
     int driven; /* a thread is inside run_once */
@@ -106,6 +108,7 @@ void xccl_loop_destroy(struct xccl_loop *loop)
     close(loop->wake_fd);
     close(loop->epoll_fd);
     pthread_mutex_destroy(&loop->mutex);
+    xccl_free(loop->heap);
     xccl_free(loop);
 }
 
@@ -150,26 +153,99 @@ static void wake_for_timer(struct xccl_loop *loop, uint64_t timer_ns)
         xccl_loop_wake(loop);
 }
 
+/* --- the heap of timers: a parent is due no later than its two children --- */
+
+static void heap_put(struct xccl_loop *loop, uint32_t at, struct xccl_source *source)
+{
+    loop->heap[at] = source;
+    source->heap_idx = at;
+}
+
+/* Moves the source at a place up or down to where it belongs. */
+static void heap_settle(struct xccl_loop *loop, uint32_t at)
+{
+    struct xccl_source *source = loop->heap[at];
+
+    while (at > 1 && source->timer_ns < loop->heap[at / 2]->timer_ns) {
+        heap_put(loop, at, loop->heap[at / 2]);
+        at /= 2;
+    }
+    for (;;) {
+        uint32_t child = at * 2;
+
+        if (child + 1 <= loop->heap_count &&
+            loop->heap[child + 1]->timer_ns < loop->heap[child]->timer_ns)
+            child++;
+        if (child > loop->heap_count || loop->heap[child]->timer_ns >= source->timer_ns)
+            break;
+        heap_put(loop, at, loop->heap[child]);
+        at = child;
+    }
+    heap_put(loop, at, source);
+}
+
+/* Brings the heap up to date with a source's timer_ns. */
+static void heap_update(struct xccl_loop *loop, struct xccl_source *source, int wanted)
+{
+    uint32_t at = source->heap_idx;
+
+    if (wanted && at) {
+        heap_settle(loop, at);
+    } else if (wanted) {
+        heap_put(loop, ++loop->heap_count, source);
+        heap_settle(loop, loop->heap_count);
+    } else if (at) {
+        struct xccl_source *last = loop->heap[loop->heap_count--];
+
+        source->heap_idx = 0;
+        if (last != source) {
+            heap_put(loop, at, last);
+            heap_settle(loop, at);
+        }
+    }
+}
+
+static int timer_set(const struct xccl_source *source)
+{
+    return source->on_timer && source->timer_ns != XCCL_NEVER_NS;
+}
+
+/* Room for one more source with a timer. */
+static xcclResult_t heap_reserve(struct xccl_loop *loop)
+{
+    uint32_t room = loop->heap_room ? loop->heap_room * 2 : 16;
+    struct xccl_source **grown;
+
+    if (loop->timed + 2 <= loop->heap_room)
+        return xcclSuccess;
+    grown = xccl_realloc(loop->heap, room * sizeof(*grown));
+    if (!grown)
+        return xcclSystemError;
+    loop->heap = grown;
+    loop->heap_room = room;
+    return xcclSuccess;
+}
+
 xcclResult_t xccl_loop_add(struct xccl_loop *loop, struct xccl_source *source)
 {
     struct epoll_event event = {.events = source->events};
-    xcclResult_t rc = xcclSuccess;
+    xcclResult_t rc;
 
     if (loop_of(source))
         return xccl_fail(xcclInternalError, 0, NULL, "descriptor %d is in an event loop already",
                          source->fd);
     pthread_mutex_lock(&loop->mutex);
+    rc = source->on_timer ? heap_reserve(loop) : xcclSuccess;
+    if (rc)
+        goto out;
     event.data.ptr = source;
     if (source->fd >= 0 && epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, source->fd, &event) != 0) {
         rc = xccl_fail(xcclSystemError, errno, NULL, "cannot watch descriptor %d", source->fd);
         goto out;
     }
-    /* At the head, behind the timer walk: a timer added by a timer runs next turn. */
-    source->prev = NULL;
-    source->next = loop->first;
-    if (loop->first)
-        loop->first->prev = source;
-    loop->first = source;
+    source->heap_idx = 0;
+    loop->timed += source->on_timer != NULL;
+    heap_update(loop, source, timer_set(source));
     loop_set(source, loop);
     wake_for_timer(loop, source->timer_ns);
 out:
@@ -208,8 +284,10 @@ void xccl_loop_set_timer(struct xccl_source *source, uint64_t timer_ns)
     }
     pthread_mutex_lock(&loop->mutex);
     source->timer_ns = timer_ns;
-    if (loop_of(source) == loop)
+    if (loop_of(source) == loop) {
+        heap_update(loop, source, timer_set(source));
         wake_for_timer(loop, timer_ns);
+    }
     pthread_mutex_unlock(&loop->mutex);
 }
 
@@ -228,15 +306,8 @@ void xccl_loop_remove(struct xccl_source *source)
             if (loop->batch[i].data.ptr == source)
                 loop->batch[i].data.ptr = NULL;
         }
-        if (loop->timer_next == source)
-            loop->timer_next = source->next;
-        if (source->next)
-            source->next->prev = source->prev;
-        if (source->prev)
-            source->prev->next = source->next;
-        else
-            loop->first = source->next;
-        source->next = source->prev = NULL;
+        heap_update(loop, source, 0);
+        loop->timed -= source->on_timer != NULL;
         loop->removals++;
         loop_set(source, NULL);
     }
@@ -248,10 +319,8 @@ static int sleep_ms(struct xccl_loop *loop, int timeout_ms)
 {
     uint64_t now_ns = xccl_clock_ns(), first_ns = XCCL_NEVER_NS;
 
-    for (const struct xccl_source *at = loop->first; at; at = at->next) {
-        if (at->on_timer && at->timer_ns < first_ns)
-            first_ns = at->timer_ns;
-    }
+    if (loop->heap_count)
+        first_ns = loop->heap[1]->timer_ns;
     if (timeout_ms >= 0 && now_ns + (uint64_t)timeout_ms * XCCL_NS_PER_MS < first_ns)
         first_ns = now_ns + (uint64_t)timeout_ms * XCCL_NS_PER_MS;
     loop->wake_at_ns = first_ns;
@@ -315,20 +384,20 @@ static void batch_dispatch(struct xccl_loop *loop)
     loop->batch_count = 0;
 }
 
+/* At most as many as were set before: a timer that sets itself anew runs next turn. */
 static void timers_dispatch(struct xccl_loop *loop)
 {
     uint64_t now_ns = xccl_clock_ns();
-    struct xccl_source *source = loop->first;
 
-    while (source) {
-        loop->timer_next = source->next;
-        if (source->on_timer && source->timer_ns <= now_ns) {
-            source->timer_ns = XCCL_NEVER_NS;
-            source->on_timer(source, now_ns);
-        }
-        source = loop->timer_next;
+    for (uint32_t left = loop->heap_count; left && loop->heap_count; left--) {
+        struct xccl_source *source = loop->heap[1];
+
+        if (source->timer_ns > now_ns)
+            break;
+        source->timer_ns = XCCL_NEVER_NS;
+        heap_update(loop, source, 0);
+        source->on_timer(source, now_ns);
     }
-    loop->timer_next = NULL;
 }
 
 xcclResult_t xccl_loop_run_once(struct xccl_loop *loop, int timeout_ms)

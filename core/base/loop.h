@@ -26,7 +26,7 @@ struct xccl_source {
     void *owner;
     /* the loop's own */
     struct xccl_loop *loop;
-    struct xccl_source *next, *prev;
+    uint32_t heap_idx; /* place among the timers, from 1; 0: none is set */
 };
 
 xcclResult_t xccl_loop_create(struct xccl_loop **loop_out);

@@ -324,6 +324,13 @@ static int connect_verdict(int fd, int *done_out)
 }
 
 /* Quiet: who asked for the connection knows what for, and tells. */
+static int connect_may_retry(int err)
+{
+    return err == ECONNREFUSED || err == ETIMEDOUT || err == EHOSTUNREACH || err == EAGAIN ||
+           err == ECONNRESET;
+}
+
+/* What another try may mend is the peer's trouble, all else is this host's. */
 static xcclResult_t connect_fail(const struct xccl_addr *addr, int err)
 {
     char text[XCCL_ADDR_TEXT_BYTES];
@@ -332,7 +339,8 @@ static xcclResult_t connect_fail(const struct xccl_addr *addr, int err)
     if (err == EMFILE || err == ENFILE || err == ENOMEM || err == ENOBUFS || err == EBADF)
         return xccl_fail_quietly(xcclSystemError, err, TODO_DESCRIPTORS, "cannot connect to %s",
                                  text);
-    return xccl_fail_quietly(xcclRemoteError, err, TODO_CONNECT, "cannot connect to %s", text);
+    return xccl_fail_quietly(connect_may_retry(err) ? xcclRemoteError : xcclSystemError, err,
+                             TODO_CONNECT, "cannot connect to %s", text);
 }
 
 xcclResult_t xccl_tcp_connect_start(const struct xccl_addr *addr, int *fd_out)
@@ -359,12 +367,6 @@ static void poll_briefly(int fd, short events, int ms)
     struct pollfd wait = {.fd = fd, .events = events};
 
     (void)poll(&wait, fd >= 0 ? 1 : 0, ms);
-}
-
-static int connect_may_retry(int err)
-{
-    return err == ECONNREFUSED || err == ETIMEDOUT || err == EHOSTUNREACH || err == EAGAIN ||
-           err == ECONNRESET;
 }
 
 static xcclResult_t connect_give_up(const struct xccl_addr *addr, const struct xccl_limit *limit,

@@ -22,7 +22,8 @@ xcclResult_t xccl_tcp_accept(int listen_fd, int *fd_out, struct xccl_addr *peer_
 
 /* Starts a connection; *fd_out polls writable when it is decided. */
 xcclResult_t xccl_tcp_connect_start(const struct xccl_addr *addr, int *fd_out);
-/* Asks after one: *done_out 1 when connected; an error when refused. Never blocks. */
+/* Asks after one: *done_out 1 when connected; xcclRemoteError when refused or not reached, which
+ * may be tried again; xcclSystemError when this host cannot connect. Never blocks. */
 xcclResult_t xccl_tcp_connect_test(int fd, const struct xccl_addr *addr, int *done_out);
 /* Start and wait; a refused connection is tried again, with pauses that grow to 100 ms, until
  * limit. */

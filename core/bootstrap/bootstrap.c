@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A rank's side of joining: listen, report to the root, learn the next rank's address, then one
- * log-step all-gather (gather.c) whose part r is the address of rank r + 1. That spreads all
- * addresses and makes the connections that later all-gathers use.
+/* A rank's bootstrap from outside: made, asked after, aborted, closed. What moves it is in join.c,
+ * mail.c, collect.c, failing.c and split.c, driven by the service thread.
  *
- * Limits: 2^20 ranks, parts of 1 MiB. Thread: the rank's own. */
+ * Limits: 2^20 ranks, parts of 1 MiB. Thread: the rank's own; abort and derive_key any. */
 #include "bootstrap/bootstrap.h"
 
 #include <poll.h>
@@ -12,58 +11,88 @@
 #include <sys/epoll.h>
 
 #include "base/alloc.h"
-#include "base/error.h"
 #include "base/log.h"
-#include "base/loop.h"
 #include "base/os.h"
 #include "bootstrap/bootstrap_int.h"
-#include "bootstrap/message.h"
 #include "bootstrap/root_int.h"
 
-#define PART_MAX_BYTES (1u << 20)
-#define DECLINE_MS     500
+#define DECLINE_MS 500
+#define PARKED_MAX 64
 
-static void boot_on_conn(void *owner, struct xccl_conn *conn)
+/* A connection that came before this rank knew its place. */
+struct xccl_boot_parked {
+    struct xccl_conn *conn;
+    struct xccl_boot_parked *next;
+};
+
+static void take_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn)
 {
-    struct xccl_bootstrap *boot = owner;
     const struct xccl_hello *hello = xccl_conn_hello(conn);
-    struct xccl_boot_peer *give = hello->detail < boot->rounds ? &boot->give[hello->detail] : NULL;
 
-    if (hello->purpose != XCCL_PURPOSE_ROUND || !give || give->conn ||
-        hello->nranks != (uint32_t)boot->nranks || hello->rank != (uint32_t)give->rank) {
-        xccl_log(XCCL_LOG_WARN,
-                 "rank %u of %u at %s asked rank %d for round %u, which is not its turn; give each "
-                 "process a rank of its own",
-                 hello->rank, hello->nranks, xccl_conn_peer_text(conn), boot->rank, hello->detail);
+    if (hello->purpose == XCCL_PURPOSE_ROUND) {
+        xccl_boot_join_on_conn(boot, conn);
+    } else if (hello->purpose == XCCL_PURPOSE_MAIL) {
+        xccl_boot_mail_on_conn(boot, conn);
+    } else {
+        xccl_log(XCCL_LOG_WARN, "rank %u at %s connects to rank %d for purpose %u, which is none",
+                 hello->rank, xccl_conn_peer_text(conn), boot->rank, hello->purpose);
+        xccl_conn_close(conn);
+    }
+}
+
+static void park_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn)
+{
+    struct xccl_boot_parked *parked = boot->parked_count < PARKED_MAX
+                                          ? xccl_calloc(1, sizeof(*parked))
+                                          : NULL;
+
+    if (!parked) {
         xccl_conn_close(conn);
         return;
     }
-    give->conn = conn;
-    if (boot->rc) {
-        uint8_t body[XCCL_BOOT_ERROR_MAX];
-
-        (void)xccl_conn_queue(conn, XCCL_BOOT_ERROR, body,
-                              xccl_boot_error_encode(boot->rc, boot->error, body));
-        return;
-    }
-    xccl_boot_peer_watch(give, EPOLLIN);
-    xccl_boot_pump(boot);
+    parked->conn = conn;
+    parked->next = boot->parked;
+    boot->parked = parked;
+    boot->parked_count++;
 }
 
-/* A rank listens where the root can be reached from: loopback for loopback, else the best
- * interface, of the root's family if there is one. */
-static xcclResult_t boot_listen_addr(const struct xccl_addr *root, struct xccl_addr *addr_out)
+static void on_conn(void *owner, struct xccl_conn *conn)
+{
+    struct xccl_bootstrap *boot = owner;
+
+    xccl_log_set_rank(boot->rank);
+    if (boot->has_parent && !boot->next_known && !boot->rc)
+        park_conn(boot, conn);
+    else
+        take_conn(boot, conn);
+    xccl_log_set_rank(-1);
+}
+
+void xccl_boot_unpark(struct xccl_bootstrap *boot)
+{
+    while (boot->parked) {
+        struct xccl_boot_parked *parked = boot->parked;
+
+        boot->parked = parked->next;
+        take_conn(boot, parked->conn);
+        xccl_free(parked);
+    }
+}
+
+/* A rank listens where those can reach it who know near: loopback for loopback, else the best
+ * interface, of the same family if there is one. */
+static xcclResult_t boot_listen_addr(const struct xccl_addr *near, struct xccl_addr *addr_out)
 {
     struct xccl_netif ifs[8];
     int count = 0, best = 0;
-    int loopback4 = root->sa.any.sa_family == AF_INET &&
-                    (ntohl(root->sa.in4.sin_addr.s_addr) >> 24) == 127;
-    int loopback6 = root->sa.any.sa_family == AF_INET6 &&
-                    IN6_IS_ADDR_LOOPBACK(&root->sa.in6.sin6_addr);
+    int loopback4 = near->sa.any.sa_family == AF_INET &&
+                    (ntohl(near->sa.in4.sin_addr.s_addr) >> 24) == 127;
+    int loopback6 = near->sa.any.sa_family == AF_INET6 &&
+                    IN6_IS_ADDR_LOOPBACK(&near->sa.in6.sin6_addr);
     xcclResult_t rc;
 
     if (loopback4 || loopback6) {
-        *addr_out = *root;
+        *addr_out = *near;
         xccl_addr_set_port(addr_out, 0);
         return xcclSuccess;
     }
@@ -71,21 +100,21 @@ static xcclResult_t boot_listen_addr(const struct xccl_addr *root, struct xccl_a
     if (rc)
         return rc;
     for (int i = count - 1; i >= 0; i--) {
-        if (ifs[i].addr.sa.any.sa_family == root->sa.any.sa_family)
+        if (ifs[i].addr.sa.any.sa_family == near->sa.any.sa_family)
             best = i;
     }
     *addr_out = ifs[best].addr;
     return xcclSuccess;
 }
 
-static xcclResult_t boot_listen(struct xccl_bootstrap *boot)
+xcclResult_t xccl_boot_listen(struct xccl_bootstrap *boot, const struct xccl_addr *near)
 {
     struct xccl_acceptor_args args = {.loop = boot->loop,
                                       .rank = (uint32_t)boot->rank,
                                       .nranks = (uint32_t)boot->nranks,
-                                      .on_conn = boot_on_conn,
+                                      .on_conn = on_conn,
                                       .owner = boot};
-    xcclResult_t rc = boot_listen_addr(&boot->job.roots[0], &args.addr);
+    xcclResult_t rc = boot_listen_addr(near, &args.addr);
 
     if (rc)
         return rc;
@@ -93,103 +122,239 @@ static xcclResult_t boot_listen(struct xccl_bootstrap *boot)
     memcpy(args.comm_id, boot->job.comm_id, sizeof(args.comm_id));
     rc = xccl_acceptor_open(&args, &boot->acceptor);
     sodium_memzero(args.key, sizeof(args.key));
+    if (rc)
+        return rc;
+    boot->self_addr = *xccl_acceptor_addr(boot->acceptor);
+    xccl_addr_encode(&boot->self_addr, boot->addrs + (size_t)boot->rank * XCCL_ADDR_WIRE_BYTES);
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_boot_make(int rank, int nranks, struct xccl_bell *bell,
+                            struct xccl_bootstrap **boot_out)
+{
+    struct xccl_bootstrap *boot;
+    xcclResult_t rc = xccl_channel_library_init();
+
+    if (rc)
+        return rc;
+    boot = xccl_calloc(1, sizeof(*boot));
+    if (!boot)
+        return xcclSystemError;
+    boot->rank = rank;
+    boot->nranks = nranks;
+    boot->bell = bell;
+    boot->limit.deadline_ns = XCCL_NEVER_NS;
+    boot->timer.fd = -1;
+    boot->timer.timer_ns = XCCL_NEVER_NS;
+    boot->timer.on_timer = xccl_boot_on_timer;
+    boot->timer.owner = boot;
+    rc = xccl_service_get(&boot->loop);
+    if (rc)
+        goto err_boot;
+    rc = xcclSystemError;
+    boot->addrs = xccl_calloc((size_t)nranks, XCCL_ADDR_WIRE_BYTES);
+    if (!boot->addrs)
+        goto err_service;
+    rc = xccl_loop_add(boot->loop, &boot->timer);
+    if (rc)
+        goto err_addrs;
+    rc = xccl_boot_mail_start(boot);
+    if (rc)
+        goto err_timer;
+    *boot_out = boot;
+    return xcclSuccess;
+err_timer:
+    xccl_loop_remove(&boot->timer);
+err_addrs:
+    xccl_free(boot->addrs);
+err_service:
+    xccl_service_put();
+err_boot:
+    xccl_free(boot);
     return rc;
 }
 
-/* Connects to the first root address that answers. */
-static xcclResult_t boot_reach_root(struct xccl_bootstrap *boot, const struct xccl_limit *limit)
+/* Begins to join; the loop's lock is held, so that nothing happens before all is in place. */
+static xcclResult_t join(struct xccl_bootstrap *boot, const struct xccl_job *job,
+                         const struct xccl_limit *limit)
 {
-    struct xccl_hello hello = xccl_boot_hello(boot, XCCL_PURPOSE_ROOT, 0);
+    xcclResult_t rc;
+    int done;
 
-    for (int i = 0;; i++) {
-        const struct xccl_addr *addr = &boot->job.roots[i % boot->job.root_count];
-        struct xccl_limit slice = *limit;
-        uint64_t slice_ns = xccl_clock_ns() + XCCL_NS_PER_S;
-        xcclResult_t rc;
-
-        /* The last of several addresses is no better than the first: they take turns. */
-        if (boot->job.root_count > 1 && slice_ns < slice.deadline_ns)
-            slice.deadline_ns = slice_ns;
-        rc = xccl_conn_open(addr, boot->job.secret, &hello, &slice, &boot->root_peer.conn);
-        if (rc != xcclTimeout || xccl_limit_passed(limit) || boot->job.root_count == 1)
-            return rc;
-    }
-}
-
-static xcclResult_t boot_report(struct xccl_bootstrap *boot, const struct xccl_limit *limit)
-{
-    struct xccl_boot_report report = {.xccl_version = XCCL_VERSION_CODE};
-    uint8_t body[XCCL_BOOT_REPORT_MAX];
-    uint64_t now_ns, left_ms;
-    char why[XCCL_ERROR_TEXT_BYTES];
-    xcclResult_t rc = boot_reach_root(boot, limit);
-
-    if (rc) {
-        snprintf(why, sizeof(why), "%s", xccl_error_text());
-        return xccl_fail(rc, 0,
-                         "see whether the process that made the id still runs, and whether the "
-                         "network lets this host reach it",
-                         "rank %d of %d cannot report to the root: %.300s", boot->rank,
-                         boot->nranks, why);
-    }
-    now_ns = xccl_clock_ns();
-    left_ms = limit->deadline_ns > now_ns ? (limit->deadline_ns - now_ns) / XCCL_NS_PER_MS : 0;
-    report.timeout_ms = left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX;
-    report.addr = *xccl_acceptor_addr(boot->acceptor);
-    snprintf(report.host, sizeof(report.host), "%s", xccl_os_hostname());
-    rc = xccl_conn_send(boot->root_peer.conn, XCCL_BOOT_REPORT, body,
-                        xccl_boot_report_encode(&report, body), limit);
-    if (rc) {
-        snprintf(why, sizeof(why), "%s", xccl_error_text());
-        return xccl_fail(rc, 0, NULL, "rank %d cannot report to the root at %s: %.300s", boot->rank,
-                         xccl_conn_peer_text(boot->root_peer.conn), why);
-    }
-    boot->root_unaware = 0;
-    xccl_boot_peer_watch(&boot->root_peer, EPOLLIN);
-    return xcclSuccess;
-}
-
-static int boot_next_known(const struct xccl_bootstrap *boot)
-{
-    return boot->next_known;
-}
-
-static xcclResult_t boot_join(struct xccl_bootstrap *boot, const struct xccl_limit *limit)
-{
-    xcclResult_t rc = xccl_loop_create(&boot->loop);
-
+    boot->job = *job;
+    boot->limit = *limit;
+    boot->op.kind = XCCL_OP_JOIN;
+    rc = xccl_boot_listen(boot, &job->own.roots[0]);
     if (rc)
         return rc;
-    boot->next_addrs = xccl_calloc((size_t)boot->nranks, XCCL_ADDR_WIRE_BYTES);
-    if (!boot->next_addrs)
-        return xcclSystemError;
-    if (boot->job.owns_root && boot->rank == 0) {
-        rc = xccl_root_create(&boot->job.roots[0], boot->job.secret, &boot->root);
-        if (rc)
-            return rc;
+    xccl_loop_set_timer(&boot->timer, limit->deadline_ns);
+    xccl_boot_join_start(boot);
+    return boot->state == XCCL_BOOT_FAILED ? xccl_bootstrap_test(boot, &done) : xcclSuccess;
+}
+
+xcclResult_t xccl_bootstrap_start(const struct xccl_job *job, int rank, int nranks,
+                                  const struct xccl_limit *limit, struct xccl_bell *bell,
+                                  struct xccl_bootstrap **boot_out)
+{
+    struct xccl_bootstrap *boot = NULL;
+    xcclResult_t rc;
+
+    if (nranks < 1 || nranks > 1 << XCCL_BOOT_ROUNDS_MAX || rank < 0 || rank >= nranks) {
+        return xccl_fail(xcclInvalidArgument, 0, "use 0 <= rank < nranks", "rank %d of %d ranks",
+                         rank, nranks);
     }
-    rc = boot_listen(boot);
-    if (rc)
-        return rc;
-    rc = boot_report(boot, limit);
-    if (rc)
-        return rc;
-    xccl_boot_run(boot, boot_next_known, limit);
-    if (!boot->rc) {
-        xccl_boot_gather_start(boot, boot->next_addrs, XCCL_ADDR_WIRE_BYTES);
-        xccl_boot_run(boot, xccl_boot_gathered, limit);
+    rc = xccl_boot_make(rank, nranks, bell, &boot);
+    if (!rc && nranks == 1) {
+        xccl_root_end_single(job->own.comm_id);
+        boot->job = *job;
+        boot->state = XCCL_BOOT_UP;
+        boot->next_known = 1;
+    } else if (!rc) {
+        if (job->own.owns_root && rank == 0)
+            rc = xccl_root_get_at(&job->own.roots[0], job->own.secret, &boot->root);
+        xccl_loop_lock(boot->loop);
+        boot->root_unaware = 1;
+        if (!rc)
+            rc = join(boot, job, limit);
+        xccl_loop_unlock(boot->loop);
     }
-    if (boot->rc)
-        return xccl_boot_give_up(boot);
-    boot->gathering = 0;
-    boot->joined = 1;
-    xccl_boot_peer_close(&boot->root_peer);
-    xccl_acceptor_close(boot->acceptor);
-    boot->acceptor = NULL;
-    xccl_root_destroy(boot->root);
+    if (!rc) {
+        *boot_out = boot;
+        return xcclSuccess;
+    }
+    if (!boot || boot->root_unaware)
+        xccl_bootstrap_decline(job, rank, nranks, rc);
+    xccl_bootstrap_close(boot);
+    return rc;
+}
+
+/* The root need not stay once all have joined; not from a callback, which must not lock roots. */
+static void leave_root(struct xccl_bootstrap *boot)
+{
+    struct xccl_root *root = boot->root;
+
     boot->root = NULL;
-    return xcclSuccess;
+    xccl_root_put(root);
 }
+
+xcclResult_t xccl_bootstrap_test(struct xccl_bootstrap *boot, int *done_out)
+{
+    xcclResult_t rc = xcclSuccess;
+    int up;
+
+    xccl_loop_lock(boot->loop);
+    up = boot->state == XCCL_BOOT_UP;
+    *done_out = up && boot->op.kind == XCCL_OP_NONE;
+    if (boot->state == XCCL_BOOT_FAILED) {
+        rc = boot->rc;
+        if (boot->told_caller)
+            xccl_error_set_text(boot->error);
+        else
+            (void)xccl_fail(rc, 0, NULL, "%s", boot->error);
+        boot->told_caller = 1;
+    }
+    xccl_loop_unlock(boot->loop);
+    if (up && boot->root)
+        leave_root(boot);
+    return rc;
+}
+
+void xccl_bootstrap_set_bell(struct xccl_bootstrap *boot, struct xccl_bell *bell)
+{
+    xccl_loop_lock(boot->loop);
+    boot->bell = bell;
+    xccl_loop_unlock(boot->loop);
+}
+
+xcclResult_t xccl_bootstrap_wait(struct xccl_bootstrap *boot)
+{
+    for (;;) {
+        uint32_t heard = xccl_bell_listen(&boot->own_bell);
+        struct xccl_limit limit = {.deadline_ns = XCCL_NEVER_NS, .abort = boot->limit.abort};
+        int done = 0;
+        xcclResult_t rc = xccl_bootstrap_test(boot, &done);
+
+        if (rc || done)
+            return rc;
+        /* The deadline is kept by the service thread. */
+        if (xccl_limit_aborted(&limit))
+            xccl_bootstrap_abort(boot);
+        else
+            xccl_bell_wait(&boot->own_bell, heard, &limit);
+    }
+}
+
+xcclResult_t xccl_bootstrap_open(const struct xccl_job *job, int rank, int nranks,
+                                 const struct xccl_limit *limit, struct xccl_bootstrap **boot_out)
+{
+    struct xccl_bootstrap *boot = NULL;
+    xcclResult_t rc = xccl_bootstrap_start(job, rank, nranks, limit, NULL, &boot);
+
+    if (rc)
+        return rc;
+    rc = xccl_bootstrap_wait(boot);
+    if (!rc) {
+        *boot_out = boot;
+        return xcclSuccess;
+    }
+    if (boot->root_unaware)
+        xccl_bootstrap_decline(job, rank, nranks, rc);
+    xccl_bootstrap_close(boot);
+    return rc;
+}
+
+xcclResult_t xccl_bootstrap_allgather(struct xccl_bootstrap *boot, const struct xccl_boot_set *set,
+                                      void *data, size_t part_bytes, const struct xccl_limit *limit)
+{
+    xcclResult_t rc = xccl_bootstrap_allgather_start(boot, set, data, part_bytes, limit);
+
+    return rc ? rc : xccl_bootstrap_wait(boot);
+}
+
+xcclResult_t xccl_bootstrap_barrier(struct xccl_bootstrap *boot, const struct xccl_boot_set *set,
+                                    const struct xccl_limit *limit)
+{
+    xcclResult_t rc = xccl_bootstrap_barrier_start(boot, set, limit);
+
+    return rc ? rc : xccl_bootstrap_wait(boot);
+}
+
+xcclResult_t xccl_bootstrap_broadcast(struct xccl_bootstrap *boot, const struct xccl_boot_set *set,
+                                      int root, void *data, size_t bytes,
+                                      const struct xccl_limit *limit)
+{
+    xcclResult_t rc = xccl_bootstrap_broadcast_start(boot, set, root, data, bytes, limit);
+
+    return rc ? rc : xccl_bootstrap_wait(boot);
+}
+
+xcclResult_t xccl_bootstrap_send(struct xccl_bootstrap *boot, int rank, uint32_t tag,
+                                 const void *data, size_t bytes, const struct xccl_limit *limit)
+{
+    xcclResult_t rc = xccl_bootstrap_send_start(boot, rank, tag, data, bytes, limit);
+
+    return rc ? rc : xccl_bootstrap_wait(boot);
+}
+
+xcclResult_t xccl_bootstrap_recv(struct xccl_bootstrap *boot, int rank, uint32_t tag, void *data,
+                                 size_t bytes, const struct xccl_limit *limit)
+{
+    xcclResult_t rc = xccl_bootstrap_recv_start(boot, rank, tag, data, bytes, limit);
+
+    return rc ? rc : xccl_bootstrap_wait(boot);
+}
+
+int xccl_bootstrap_rank(const struct xccl_bootstrap *boot)
+{
+    return boot->rank;
+}
+
+int xccl_bootstrap_nranks(const struct xccl_bootstrap *boot)
+{
+    return boot->nranks;
+}
+
+/* --- declining --- */
 
 /* Proves to the root and says why this rank does not come. Nothing is tried twice: a root that is
  * gone needs no telling. */
@@ -220,129 +385,80 @@ static void decline_at(const struct xccl_addr *root, const uint8_t secret[32],
     xccl_conn_close(conn);
 }
 
+/* Tells one root; a rank that owns it has nobody to tell. */
+static void decline_to(const struct xccl_meeting *meeting, int rank, int nranks, const void *body,
+                       size_t bytes)
+{
+    struct xccl_hello hello = {.rank = (uint32_t)rank,
+                               .nranks = (uint32_t)nranks,
+                               .purpose = XCCL_PURPOSE_ROOT,
+                               .version = XCCL_VERSION_CODE};
+
+    if (meeting->owns_root && rank == 0)
+        return;
+    memcpy(hello.comm_id, meeting->comm_id, sizeof(hello.comm_id));
+    for (int i = 0; i < meeting->root_count; i++)
+        decline_at(&meeting->roots[i], meeting->secret, &hello, body, bytes);
+}
+
 void xccl_bootstrap_decline(const struct xccl_job *job, int rank, int nranks, xcclResult_t rc)
 {
-    struct xccl_hello hello = {
-        .rank = (uint32_t)rank, .nranks = (uint32_t)nranks, .purpose = XCCL_PURPOSE_ROOT};
     char text[XCCL_ERROR_TEXT_BYTES];
     uint8_t body[XCCL_BOOT_ERROR_MAX];
     size_t bytes;
 
     if (nranks == 1) {
-        xccl_root_end_single(job->comm_id);
+        xccl_root_end_single(job->own.comm_id);
         return;
     }
-    if (rc == xcclTimeout || (job->owns_root && rank == 0))
-        return; /* the root gives up by itself, or is not there */
+    if (rc == xcclTimeout)
+        return; /* the root gives up by itself */
     snprintf(text, sizeof(text), "%s", xccl_error_text());
-    memcpy(hello.comm_id, job->comm_id, sizeof(hello.comm_id));
     bytes = xccl_boot_error_encode(rc, text, body);
-    for (int i = 0; i < job->root_count; i++)
-        decline_at(&job->roots[i], job->secret, &hello, body, bytes);
+    decline_to(&job->own, rank, nranks, body, bytes);
+    if (job->guest)
+        decline_to(&job->before, rank, nranks, body, bytes);
     xccl_error_set_text(text);
 }
 
-static xcclResult_t boot_open(const struct xccl_job *job, int rank, int nranks,
-                              const struct xccl_limit *limit, struct xccl_bootstrap **boot_out,
-                              int *root_unaware_out)
-{
-    struct xccl_bootstrap *boot;
-    xcclResult_t rc = xccl_channel_library_init();
-
-    if (rc)
-        return rc;
-    boot = xccl_calloc(1, sizeof(*boot));
-    if (!boot)
-        return xcclSystemError;
-    boot->root_unaware = 1;
-    boot->job = *job;
-    boot->rank = rank;
-    boot->nranks = nranks;
-    while (1 << boot->rounds < nranks)
-        boot->rounds++;
-    xccl_boot_peer_init(boot, &boot->root_peer, 0, -1, 0);
-    for (int k = 0; k < boot->rounds; k++) {
-        xccl_boot_peer_init(boot, &boot->take[k], (rank + (1 << k)) % nranks, k, 0);
-        xccl_boot_peer_init(boot, &boot->give[k], (rank + nranks - (1 << k)) % nranks, k, 1);
-    }
-    if (nranks > 1)
-        rc = boot_join(boot, limit);
-    else
-        xccl_root_end_single(job->comm_id);
-    if (rc) {
-        *root_unaware_out = boot->root_unaware;
-        xccl_bootstrap_close(boot);
-        return rc;
-    }
-    *boot_out = boot;
-    return xcclSuccess;
-}
-
-xcclResult_t xccl_bootstrap_open(const struct xccl_job *job, int rank, int nranks,
-                                 const struct xccl_limit *limit, struct xccl_bootstrap **boot_out)
-{
-    int root_unaware = 1;
-    xcclResult_t rc;
-
-    if (nranks < 1 || nranks > 1 << XCCL_BOOT_ROUNDS_MAX || rank < 0 || rank >= nranks) {
-        return xccl_fail(xcclInvalidArgument, 0, "use 0 <= rank < nranks", "rank %d of %d ranks",
-                         rank, nranks);
-    }
-    rc = boot_open(job, rank, nranks, limit, boot_out, &root_unaware);
-    if (rc && root_unaware)
-        xccl_bootstrap_decline(job, rank, nranks, rc);
-    return rc;
-}
-
-xcclResult_t xccl_bootstrap_allgather(struct xccl_bootstrap *boot, void *data, size_t part_bytes,
-                                      const struct xccl_limit *limit)
-{
-    if (part_bytes > PART_MAX_BYTES) {
-        return xccl_fail(xcclInvalidArgument, 0, "split it",
-                         "an out-of-band all-gather of %zu bytes a rank", part_bytes);
-    }
-    if (boot->nranks == 1)
-        return xcclSuccess;
-    if (boot->rc || boot->ring_taken) {
-        return xccl_fail(xcclInvalidUsage, 0, "report this as a bug of xccl",
-                         "an out-of-band all-gather after %s",
-                         boot->rc ? "an error" : "the ring was taken");
-    }
-    xccl_boot_gather_start(boot, data, part_bytes);
-    xccl_boot_run(boot, xccl_boot_gathered, limit);
-    boot->gathering = 0;
-    boot->data = NULL;
-    return boot->rc ? xccl_boot_give_up(boot) : xcclSuccess;
-}
-
-xcclResult_t xccl_bootstrap_listen(struct xccl_bootstrap *boot, int wait_ms)
-{
-    xcclResult_t rc;
-
-    if (!boot->loop) { /* one rank */
-        (void)poll(NULL, 0, wait_ms);
-        return xcclSuccess;
-    }
-    rc = xccl_loop_run_once(boot->loop, wait_ms);
-    return boot->rc ? xccl_boot_give_up(boot) : rc;
-}
+/* --- the end --- */
 
 void xccl_bootstrap_fail(struct xccl_bootstrap *boot, xcclResult_t rc)
 {
     char text[XCCL_ERROR_TEXT_BYTES];
 
-    if (!boot || boot->rc || boot->ring_taken)
+    if (!boot)
         return;
     snprintf(text, sizeof(text), "%s", xccl_error_text());
-    /* Use that is wrong is wrong everywhere; all else is this rank's trouble. */
-    boot->rc = rc == xcclInvalidUsage ? rc : xcclRemoteError;
-    if (strncmp(text, "rank ", 5) == 0)
-        snprintf(boot->error, sizeof(boot->error), "%s", text);
-    else
-        snprintf(boot->error, sizeof(boot->error), "rank %d on host %s cannot join: %.400s",
-                 boot->rank, xccl_os_hostname(), text);
-    xccl_boot_tell_peers(boot);
+    xccl_loop_lock(boot->loop);
+    if (!boot->rc && !boot->ring_taken) {
+        /* Use that is wrong is wrong everywhere; all else is this rank's trouble. */
+        if (rc != xcclInvalidUsage)
+            rc = xcclRemoteError;
+        boot->told_caller = 1;
+        if (strncmp(text, "rank ", 5) == 0)
+            xccl_boot_fail(boot, rc, "%s", text);
+        else
+            xccl_boot_fail(boot, rc, "rank %d on host %s cannot join: %.400s", boot->rank,
+                           xccl_os_hostname(), text);
+    }
+    xccl_loop_unlock(boot->loop);
     xccl_error_set_text(text);
+}
+
+void xccl_bootstrap_abort(struct xccl_bootstrap *boot)
+{
+    xccl_loop_lock(boot->loop);
+    boot->aborted |= !boot->rc;
+    xccl_boot_fail(boot, xcclInvalidUsage, "rank %d on host %s aborted, out of band", boot->rank,
+                   xccl_os_hostname());
+    xccl_loop_unlock(boot->loop);
+}
+
+void xccl_bootstrap_addr(const struct xccl_bootstrap *boot, int rank, struct xccl_addr *addr_out)
+{
+    memset(addr_out, 0, sizeof(*addr_out));
+    (void)xccl_boot_addr(boot, rank, addr_out);
 }
 
 void xccl_bootstrap_take_ring(struct xccl_bootstrap *boot, struct xccl_conn **next_out,
@@ -351,12 +467,14 @@ void xccl_bootstrap_take_ring(struct xccl_bootstrap *boot, struct xccl_conn **ne
     *next_out = *prev_out = NULL;
     if (boot->nranks == 1 || boot->ring_taken)
         return;
+    xccl_loop_lock(boot->loop);
     xccl_loop_remove(&boot->take[0].source);
     xccl_loop_remove(&boot->give[0].source);
     *next_out = boot->take[0].conn;
     *prev_out = boot->give[0].conn;
     boot->take[0].conn = boot->give[0].conn = NULL;
     boot->ring_taken = 1;
+    xccl_loop_unlock(boot->loop);
 }
 
 void xccl_bootstrap_derive_key(const struct xccl_bootstrap *boot, const char *purpose,
@@ -372,19 +490,53 @@ void xccl_bootstrap_derive_key(const struct xccl_bootstrap *boot, const char *pu
     sodium_memzero(&state, sizeof(state));
 }
 
-void xccl_bootstrap_close(struct xccl_bootstrap *boot)
+int xccl_bootstrap_lingers(const struct xccl_bootstrap *boot)
 {
-    if (!boot)
-        return;
-    xccl_boot_peer_close(&boot->root_peer);
-    for (int k = 0; k < boot->rounds; k++) {
-        xccl_boot_peer_close(&boot->take[k]);
-        xccl_boot_peer_close(&boot->give[k]);
-    }
+    int lingers;
+
+    xccl_loop_lock(boot->loop);
+    lingers = boot->state == XCCL_BOOT_FAILED && boot->acceptor && boot->nranks > 1 &&
+              xccl_clock_ns() < boot->linger_ns;
+    if (boot->rounds && xccl_boot_all_came(boot) && !boot->mail_used)
+        lingers = 0; /* nobody else is on the way */
+    xccl_loop_unlock(boot->loop);
+    return lingers;
+}
+
+/* Frees everything; the loop's lock is held but for what must not be waited for with it. */
+static void boot_free(struct xccl_bootstrap *boot)
+{
+    xccl_loop_lock(boot->loop);
     xccl_acceptor_close(boot->acceptor);
-    xccl_root_destroy(boot->root);
-    xccl_loop_destroy(boot->loop);
-    xccl_free(boot->next_addrs);
+    xccl_loop_remove(&boot->timer);
+    xccl_boot_mail_close(boot);
+    xccl_boot_join_close(boot);
+    while (boot->parked) {
+        struct xccl_boot_parked *parked = boot->parked;
+
+        boot->parked = parked->next;
+        xccl_conn_close(parked->conn);
+        xccl_free(parked);
+    }
+    xccl_loop_unlock(boot->loop);
+    leave_root(boot);
+    xccl_service_put();
+    xccl_free(boot->addrs);
     sodium_memzero(&boot->job, sizeof(boot->job));
     xccl_free(boot);
+}
+
+void xccl_bootstrap_close(struct xccl_bootstrap *boot)
+{
+    static _Atomic int never; /* an abort flag only makes the bell's sleep short */
+
+    if (!boot)
+        return;
+    xccl_boot_split_close(boot);
+    while (xccl_bootstrap_lingers(boot)) {
+        struct xccl_limit limit = {.deadline_ns = boot->linger_ns, .abort = &never};
+
+        xccl_bell_wait(&boot->own_bell, xccl_bell_listen(&boot->own_bell), &limit);
+    }
+    boot_free(boot);
 }

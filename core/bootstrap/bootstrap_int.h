@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A rank's state while joining and for out-of-band all-gathers, shared by bootstrap.c (joining) and
- * gather.c (connections and rounds); nobody else includes it.
+/* A rank's state, shared by the bootstrap's own files; nobody else includes it.
  *
- * Thread: the rank's own. */
+ *   join.c     report to the root, spread the addresses in rounds
+ *   mail.c     messages to any rank, over connections made when they are needed
+ *   collect.c  what is made of messages: all-gather, barrier, broadcast, send, receive
+ *   failing.c  the first error, and how the others come to know it
+ *   split.c    a child from its parent
+ *
+ * Thread: the service thread's callbacks, or any that holds the loop's lock. */
 #ifndef XCCL_BOOTSTRAP_BOOTSTRAP_INT_H
 #define XCCL_BOOTSTRAP_BOOTSTRAP_INT_H
 
@@ -11,65 +16,205 @@
 #include "bootstrap/acceptor.h"
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/conn_int.h"
+#include "bootstrap/message.h"
 
 #define XCCL_BOOT_ROUNDS_MAX 20
 
-/* One connection. give: this rank pushes (accepted from r - 2^k); else it takes (opened to r + 2^k,
- * or to the root with round -1). */
-struct xccl_boot_peer {
+/* --- join.c --- */
+
+/* A connection to a root. */
+struct xccl_boot_root_link {
+    struct xccl_source source;
+    struct xccl_bootstrap *boot;
+    const struct xccl_meeting *meeting; /* NULL: not used */
+    struct xccl_conn *conn;
+    int attempt, turned_away; /* connections tried; refusals of the proof in a row */
+    int shaking, told; /* told: it has said all that it will */
+};
+
+/* One connection of a round. give: this rank pushes (accepted from r - 2^k); else it takes (opened
+ * to r + 2^k). Those of round 0 stay: they are the ring. */
+struct xccl_boot_round {
     struct xccl_source source;
     struct xccl_bootstrap *boot;
     struct xccl_conn *conn;
     int rank, round, give;
     int shaking, tries;
-    uint64_t moved, total; /* bytes of the block of this all-gather */
+    uint64_t moved, total; /* bytes of the block that goes over it */
     int all_queued, done;
+};
+
+/* --- mail.c --- */
+
+/* What waits to be sent to one rank. The memory is the sender's until done. */
+struct xccl_boot_send {
+    struct xccl_boot_mail mail;
+    struct xccl_span spans[2]; /* together mail.total bytes */
+    int rank;
+    int queued; /* all of it is in the connection's buffer */
+    int started, done; /* done: it is in the socket */
+    struct xccl_boot_send *next;
+};
+
+/* What is waited for from one rank. */
+struct xccl_boot_recv {
+    struct xccl_boot_mail mail; /* total: what must come */
+    struct {
+        void *data;
+        size_t bytes;
+    } spans[2];
+    int rank;
+    int started, done;
+    struct xccl_boot_recv *next;
+};
+
+struct xccl_boot_early; /* a message that came before it was asked for */
+struct xccl_boot_pair; /* what this rank has with one other */
+
+/* --- collect.c --- */
+
+enum xccl_boot_op_kind {
+    XCCL_OP_NONE,
+    XCCL_OP_JOIN,
+    XCCL_OP_STEPS, /* all-gather and barrier */
+    XCCL_OP_SPLIT, /* the same, whose parts say who goes where */
+    XCCL_OP_RING,
+    XCCL_OP_TREE,
+    XCCL_OP_SEND,
+    XCCL_OP_RECV
+};
+
+struct xccl_boot_op {
+    enum xccl_boot_op_kind kind;
+    struct xccl_boot_set set;
+    uint8_t *data;
+    size_t bytes; /* a part's, or the message's */
+    int root;
+    int rounds;
+    int ups, downs; /* ring: steps done each way */
+    struct xccl_boot_send sends[XCCL_BOOT_ROUNDS_MAX];
+    struct xccl_boot_recv recvs[XCCL_BOOT_ROUNDS_MAX];
+};
+
+/* --- all of it --- */
+
+enum xccl_boot_state {
+    XCCL_BOOT_JOINING,
+    XCCL_BOOT_UP,
+    XCCL_BOOT_HEARING, /* an error that may be an echo: the root is listened to */
+    XCCL_BOOT_FAILED /* the error is final and everybody was told */
 };
 
 struct xccl_bootstrap {
     struct xccl_job job;
     int rank, nranks, rounds;
+    enum xccl_boot_state state;
     struct xccl_loop *loop;
+    struct xccl_bell *bell; /* rung when test may say something new */
+    struct xccl_bell own_bell;
+    struct xccl_limit limit; /* of the operation at work */
+    struct xccl_source timer; /* its deadline; after an error, the next step of giving up */
     struct xccl_acceptor *acceptor;
+    struct xccl_addr self_addr;
+    uint8_t *addrs; /* nranks addresses of XCCL_ADDR_WIRE_BYTES */
+
     struct xccl_root *root; /* of rank 0 under XCCL_COMM_ID, while joining */
-    struct xccl_boot_peer root_peer;
-    struct xccl_boot_peer take[XCCL_BOOT_ROUNDS_MAX], give[XCCL_BOOT_ROUNDS_MAX];
-    uint8_t *next_addrs; /* nranks parts of XCCL_ADDR_WIRE_BYTES */
-    int next_known, joined, ring_taken;
-    /* the all-gather in progress */
-    uint8_t *data;
-    size_t part_bytes;
-    uint32_t seq;
-    int gathering;
+    struct xccl_boot_root_link root_links[2]; /* own and before */
+    struct xccl_boot_round take[XCCL_BOOT_ROUNDS_MAX], give[XCCL_BOOT_ROUNDS_MAX];
+    int next_known, ring_taken;
+    int has_parent; /* it was split off: it has no root, and knows its place only when next_known */
+    struct xccl_boot_parked *parked; /* connections that came before that */
+    int parked_count;
+    int mail_used; /* messages were sent, so connections from any rank may be on their way */
+
+    struct xccl_boot_pair **pairs; /* nranks places, made when first needed */
+    struct xccl_boot_early *early, **early_end;
+    uint64_t early_bytes, early_count;
+    struct xccl_boot_recv *recvs;
+    struct xccl_source idle; /* closes connections that are not used */
+    uint32_t splits; /* how many children were made */
+    struct xccl_bootstrap *child; /* of the last split, until it is taken */
+    uint8_t *split_parts; /* nranks parts, while a split is at work */
+
+    struct xccl_boot_op op;
+
     int root_unaware; /* the root does not know of this rank, so it must be told of a failure */
+    int told_caller; /* the error was logged */
+    int aborted; /* by xccl_bootstrap_abort: no usage error on the other ranks */
     int maybe_echo; /* the error is a lost peer's: the root may know why it went */
+    uint64_t linger_ns; /* until when a failed rank stays for those on their way here */
     /* the first error; its text is complete */
     xcclResult_t rc;
     char error[XCCL_ERROR_TEXT_BYTES];
 };
 
-void xccl_boot_peer_init(struct xccl_bootstrap *boot, struct xccl_boot_peer *peer, int rank,
-                         int round, int give);
-void xccl_boot_peer_close(struct xccl_boot_peer *peer);
-/* Watches for events, or for nothing at all: a closed peer would otherwise wake the loop for ever.
- */
-void xccl_boot_peer_watch(struct xccl_boot_peer *peer, uint32_t events);
-
+/* join.c */
+void xccl_boot_join_start(struct xccl_bootstrap *boot);
+/* A child whose addresses are known: only the ring is to be made. */
+void xccl_boot_ring_start(struct xccl_bootstrap *boot);
+void xccl_boot_join_on_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn);
+/* Whoever may still be on the way here has come. */
+int xccl_boot_all_came(const struct xccl_bootstrap *boot);
+void xccl_boot_join_wait_text(const struct xccl_bootstrap *boot, char *text_out, size_t bytes);
+/* Sends a frame on every connection of the joining, as far as the sockets take it. */
+void xccl_boot_join_tell(struct xccl_bootstrap *boot, uint16_t type, const void *body,
+                         size_t bytes);
+/* Stops watching all connections of the joining but, with keep_roots, those to roots. */
+void xccl_boot_join_stop(struct xccl_bootstrap *boot, int keep_roots);
+void xccl_boot_join_close(struct xccl_bootstrap *boot);
 /* The hello of a rank that connects. */
 struct xccl_hello xccl_boot_hello(const struct xccl_bootstrap *boot, uint16_t purpose,
                                   uint16_t detail);
+/* Where a rank listens; -1: not known. */
+int xccl_boot_addr(const struct xccl_bootstrap *boot, int rank, struct xccl_addr *addr_out);
 
-/* Begins an all-gather; done when xccl_boot_gathered. */
-void xccl_boot_gather_start(struct xccl_bootstrap *boot, void *data, size_t part_bytes);
-int xccl_boot_gathered(const struct xccl_bootstrap *boot);
-/* Does all that can be done now; called after every event. */
-void xccl_boot_pump(struct xccl_bootstrap *boot);
-/* Runs the loop until done says so, an error, the limit or an abort; the error is in boot. */
-void xccl_boot_run(struct xccl_bootstrap *boot, int (*done)(const struct xccl_bootstrap *),
-                   const struct xccl_limit *limit);
-/* Sends the error to every peer, as far as the sockets take it. */
-void xccl_boot_tell_peers(struct xccl_bootstrap *boot);
-/* Makes the error the thread's and tells every peer. */
-xcclResult_t xccl_boot_give_up(struct xccl_bootstrap *boot);
+/* mail.c */
+xcclResult_t xccl_boot_mail_start(struct xccl_bootstrap *boot);
+void xccl_boot_mail_on_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn);
+/* Puts it in line; done is set later, in a callback that then calls xccl_boot_op_advance. */
+void xccl_boot_send_post(struct xccl_bootstrap *boot, struct xccl_boot_send *send);
+/* May find an early arrival and be done at once. */
+void xccl_boot_recv_post(struct xccl_bootstrap *boot, struct xccl_boot_recv *recv);
+/* Forgets what was posted and stops reading; connections stay for xccl_boot_mail_tell. */
+void xccl_boot_mail_stop(struct xccl_bootstrap *boot);
+void xccl_boot_mail_tell(struct xccl_bootstrap *boot, uint16_t type, const void *body,
+                         size_t bytes);
+void xccl_boot_mail_close(struct xccl_bootstrap *boot);
+
+/* collect.c */
+struct xccl_boot_parts {
+    void *data;
+    size_t bytes; /* of each part */
+};
+xcclResult_t xccl_boot_steps_start(struct xccl_bootstrap *boot, enum xccl_boot_op_kind kind,
+                                   const struct xccl_boot_set *set, struct xccl_boot_parts parts,
+                                   const struct xccl_limit *limit);
+void xccl_boot_op_advance(struct xccl_bootstrap *boot); /* does all that can be done now */
+void xccl_boot_op_end(struct xccl_bootstrap *boot);
+void xccl_boot_op_wait_text(const struct xccl_bootstrap *boot, char *text_out, size_t bytes);
+
+/* split.c */
+void xccl_boot_split_finish(struct xccl_bootstrap *boot); /* all parts are there */
+void xccl_boot_split_close(struct xccl_bootstrap *boot); /* of a parent that failed meanwhile */
+
+/* bootstrap.c */
+void xccl_boot_unpark(struct xccl_bootstrap *boot); /* its place is known: what was kept is taken */
+/* Memory and a place in the service thread's loop, without a way to join yet. */
+xcclResult_t xccl_boot_make(int rank, int nranks, struct xccl_bell *bell,
+                            struct xccl_bootstrap **boot_out);
+/* Listens, where ranks that know near can reach it. */
+xcclResult_t xccl_boot_listen(struct xccl_bootstrap *boot, const struct xccl_addr *near);
+
+/* failing.c */
+/* Keeps the first error, as an event of this rank or of a peer; later ones are its echo. */
+void xccl_boot_fail(struct xccl_bootstrap *boot, xcclResult_t rc, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4), cold));
+/* A connection with a rank failed and the thread's error text says how: perhaps only an echo. */
+void xccl_boot_fail_peer(struct xccl_bootstrap *boot, xcclResult_t rc, int rank,
+                         const struct xccl_conn *conn);
+/* An ERROR frame; where says who sent it. */
+void xccl_boot_fail_told(struct xccl_bootstrap *boot, const struct xccl_frame *frame,
+                         const struct xccl_conn *conn);
+void xccl_boot_on_timer(struct xccl_source *source, uint64_t now_ns);
 
 #endif

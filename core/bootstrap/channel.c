@@ -18,7 +18,7 @@
 #define HELLO_MAGIC 0x4c434358u /* "XCCL" */
 #define REPLY_MAGIC 0x524c4358u /* "XCLR" */
 
-#define NONCE_BYTES   24
+#define NONCE_BYTES   16
 #define MAC_BYTES     32
 #define SIGNED_BYTES  (XCCL_HELLO_BYTES - MAC_BYTES)
 #define CIPHER_MIN    (XCCL_FRAME_OVERHEAD_BYTES - XCCL_FRAME_PREFIX_BYTES)
@@ -28,7 +28,8 @@ static_assert(crypto_secretstream_xchacha20poly1305_HEADERBYTES == XCCL_STREAM_H
               "stream header on the wire");
 static_assert(crypto_secretstream_xchacha20poly1305_ABYTES + 8 == XCCL_FRAME_OVERHEAD_BYTES,
               "frame overhead on the wire");
-static_assert(4 + 2 + 2 + 2 + 6 + 16 + 4 + 4 + NONCE_BYTES == SIGNED_BYTES, "hello on the wire");
+static_assert(4 + 2 + 2 + 2 + 2 + 4 + 16 + 4 + 4 + 8 + NONCE_BYTES == SIGNED_BYTES,
+              "hello on the wire");
 static_assert(sizeof(struct xccl_channel) <= 1024, "an unproven connection costs little");
 
 static pthread_once_t sodium_once = PTHREAD_ONCE_INIT;
@@ -117,10 +118,12 @@ static void hello_encode(uint32_t magic, const struct xccl_hello *hello, uint8_t
     xccl_wire_put_u16(&wire, XCCL_WIRE_VERSION);
     xccl_wire_put_u16(&wire, hello->purpose);
     xccl_wire_put_u16(&wire, hello->detail);
-    xccl_wire_put_uint(&wire, 0, 6);
+    xccl_wire_put_u16(&wire, 0);
+    xccl_wire_put_u32(&wire, hello->version);
     xccl_wire_put(&wire, hello->comm_id, sizeof(hello->comm_id));
     xccl_wire_put_u32(&wire, hello->rank);
     xccl_wire_put_u32(&wire, hello->nranks);
+    xccl_wire_put_u64(&wire, hello->settings_hash);
     xccl_wire_put(&wire, nonce, sizeof(nonce));
     assert(!wire.bad && wire.at == wire.end);
 }
@@ -139,11 +142,13 @@ static enum xccl_channel_verdict hello_decode(uint32_t magic, const uint8_t *in,
         return XCCL_VERDICT_VERSION;
     hello.purpose = xccl_wire_get_u16(&wire);
     hello.detail = xccl_wire_get_u16(&wire);
-    if (xccl_wire_get_uint(&wire, 6) != 0)
+    if (xccl_wire_get_u16(&wire) != 0)
         return XCCL_VERDICT_FIELD;
+    hello.version = xccl_wire_get_u32(&wire);
     xccl_wire_get(&wire, hello.comm_id, sizeof(hello.comm_id));
     hello.rank = xccl_wire_get_u32(&wire);
     hello.nranks = xccl_wire_get_u32(&wire);
+    hello.settings_hash = xccl_wire_get_u64(&wire);
     *hello_out = hello;
     return XCCL_VERDICT_OK;
 }

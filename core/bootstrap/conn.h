@@ -15,6 +15,7 @@ enum xccl_purpose {
     XCCL_PURPOSE_ROOT = 1, /* rank to root */
     XCCL_PURPOSE_ROUND = 2, /* rank to rank + 2^round; detail = round; round 0 is the ring */
     XCCL_PURPOSE_SEGMENT = 3, /* Unix: asks for a shared memory segment */
+    XCCL_PURPOSE_MAIL = 4, /* rank to rank: messages, one way */
 };
 
 struct xccl_conn;
@@ -24,6 +25,8 @@ struct xccl_hello {
     uint8_t comm_id[16];
     uint32_t rank, nranks;
     uint16_t purpose, detail;
+    uint32_t version; /* XCCL_VERSION_CODE of a rank; 0: does not say */
+    uint64_t settings_hash; /* of the settings that must be equal on all ranks */
 };
 
 /* Connects to addr and proves mutually under key; waits until limit. A refusal of the proof is

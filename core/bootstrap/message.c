@@ -29,19 +29,38 @@ static void text_take(struct xccl_wire *wire, size_t bytes, char *text_out)
     text_out[at ? bytes : 0] = '\0';
 }
 
+static void text_put(struct xccl_wire *wire, const char *text, size_t room)
+{
+    size_t bytes = strnlen(text, room - 1);
+
+    xccl_wire_put_u8(wire, (uint8_t)bytes);
+    xccl_wire_put(wire, text, bytes);
+}
+
+/* A text of fewer than room bytes; else the cursor is bad. */
+static void text_get(struct xccl_wire *wire, char *text_out, size_t room)
+{
+    size_t bytes = xccl_wire_get_u8(wire);
+
+    if (bytes >= room)
+        wire->bad = 1;
+    text_take(wire, wire->bad ? 0 : bytes, text_out);
+}
+
 size_t xccl_boot_report_encode(const struct xccl_boot_report *report,
                                uint8_t out[XCCL_BOOT_REPORT_MAX])
 {
     struct xccl_wire wire = xccl_wire_over(out, XCCL_BOOT_REPORT_MAX);
     uint8_t addr[XCCL_ADDR_WIRE_BYTES];
-    size_t host_bytes = strnlen(report->host, XCCL_HOST_TEXT_BYTES - 1);
 
     xccl_addr_encode(&report->addr, addr);
-    xccl_wire_put_u32(&wire, report->xccl_version);
     xccl_wire_put_u32(&wire, report->timeout_ms);
+    xccl_wire_put_u32(&wire, report->meeting_idx);
+    xccl_wire_put_u32(&wire, report->meeting_count);
+    xccl_wire_put(&wire, report->job_id, sizeof(report->job_id));
     xccl_wire_put(&wire, addr, sizeof(addr));
-    xccl_wire_put_u8(&wire, (uint8_t)host_bytes);
-    xccl_wire_put(&wire, report->host, host_bytes);
+    text_put(&wire, report->host, sizeof(report->host));
+    text_put(&wire, report->settings, sizeof(report->settings));
     assert(!wire.bad);
     return (size_t)(wire.at - out);
 }
@@ -51,15 +70,16 @@ int xccl_boot_report_decode(const uint8_t *in, size_t bytes, struct xccl_boot_re
     struct xccl_wire wire = wire_in(in, bytes);
     struct xccl_boot_report report = {0};
     uint8_t addr[XCCL_ADDR_WIRE_BYTES];
-    size_t host_bytes;
 
-    report.xccl_version = xccl_wire_get_u32(&wire);
     report.timeout_ms = xccl_wire_get_u32(&wire);
+    report.meeting_idx = xccl_wire_get_u32(&wire);
+    report.meeting_count = xccl_wire_get_u32(&wire);
+    xccl_wire_get(&wire, report.job_id, sizeof(report.job_id));
     xccl_wire_get(&wire, addr, sizeof(addr));
-    host_bytes = xccl_wire_get_u8(&wire);
-    if (wire.bad || host_bytes >= XCCL_HOST_TEXT_BYTES || host_bytes != xccl_wire_left(&wire))
+    text_get(&wire, report.host, sizeof(report.host));
+    text_get(&wire, report.settings, sizeof(report.settings));
+    if (wire.bad || xccl_wire_left(&wire) || report.meeting_idx >= report.meeting_count)
         return -1;
-    text_take(&wire, host_bytes, report.host);
     if (xccl_addr_decode(addr, &report.addr) != xcclSuccess || !report.addr.bytes ||
         !xccl_addr_port(&report.addr))
         return -1;
@@ -100,53 +120,65 @@ int xccl_boot_error_decode(const uint8_t *in, size_t bytes, struct xccl_boot_err
     return 0;
 }
 
-void xccl_boot_data_encode(const struct xccl_boot_data *data, uint8_t out[XCCL_BOOT_DATA_HEAD])
+void xccl_boot_mail_encode(const struct xccl_boot_mail *mail, uint8_t out[XCCL_BOOT_MAIL_HEAD])
 {
-    struct xccl_wire wire = xccl_wire_over(out, XCCL_BOOT_DATA_HEAD);
+    struct xccl_wire wire = xccl_wire_over(out, XCCL_BOOT_MAIL_HEAD);
 
-    xccl_wire_put_u32(&wire, data->seq);
-    xccl_wire_put_u32(&wire, data->part_bytes);
-    xccl_wire_put_u64(&wire, data->offset);
+    xccl_wire_put_u8(&wire, mail->kind);
+    xccl_wire_put_u8(&wire, mail->round);
+    xccl_wire_put_u16(&wire, 0);
+    xccl_wire_put_u32(&wire, mail->tag);
+    xccl_wire_put_u32(&wire, mail->total);
+    xccl_wire_put_u32(&wire, mail->offset);
+    assert(!wire.bad && wire.at == wire.end);
 }
 
-int xccl_boot_data_decode(const uint8_t *in, size_t bytes, struct xccl_boot_data *data_out)
+int xccl_boot_mail_decode(const uint8_t *in, size_t bytes, struct xccl_boot_mail *mail_out)
 {
     struct xccl_wire wire = wire_in(in, bytes);
-    struct xccl_boot_data data;
+    struct xccl_boot_mail mail;
+    uint16_t zero;
 
-    data.seq = xccl_wire_get_u32(&wire);
-    data.part_bytes = xccl_wire_get_u32(&wire);
-    data.offset = xccl_wire_get_u64(&wire);
-    if (wire.bad)
+    mail.kind = xccl_wire_get_u8(&wire);
+    mail.round = xccl_wire_get_u8(&wire);
+    zero = xccl_wire_get_u16(&wire);
+    mail.tag = xccl_wire_get_u32(&wire);
+    mail.total = xccl_wire_get_u32(&wire);
+    mail.offset = xccl_wire_get_u32(&wire);
+    if (wire.bad || zero || mail.kind == 0 || mail.kind >= XCCL_MAIL_KIND_END)
         return -1;
-    *data_out = data;
+    /* A piece is inside its message; only a message without bytes has an empty one. */
+    if (mail.offset > mail.total || xccl_wire_left(&wire) > mail.total - mail.offset ||
+        (!xccl_wire_left(&wire) && mail.total))
+        return -1;
+    *mail_out = mail;
     return 0;
 }
 
-void xccl_boot_missing_text(const void *const *seen, uint32_t nranks, char *text_out,
+void xccl_boot_missing_text(const void *const *seen, uint32_t count, uint32_t first, char *text_out,
                             size_t text_bytes)
 {
     size_t used = 0;
     uint32_t more = 0;
 
     text_out[0] = '\0';
-    for (uint32_t first = 0, last; first < nranks; first = last + 1) {
+    for (uint32_t from = 0, last; from < count; from = last + 1) {
         char item[32];
         size_t item_bytes;
 
-        last = first;
-        if (seen[first])
+        last = from;
+        if (seen[from])
             continue;
-        while (last + 1 < nranks && !seen[last + 1])
+        while (last + 1 < count && !seen[last + 1])
             last++;
-        if (last == first)
-            snprintf(item, sizeof(item), "%s%u", used ? ", " : "", first);
+        if (last == from)
+            snprintf(item, sizeof(item), "%s%u", used ? ", " : "", first + from);
         else
-            snprintf(item, sizeof(item), "%s%u..%u", used ? ", " : "", first, last);
+            snprintf(item, sizeof(item), "%s%u..%u", used ? ", " : "", first + from, first + last);
         item_bytes = strlen(item);
         /* 24 bytes stay free for the words at the end. */
         if (more || used + item_bytes + 24 > text_bytes) {
-            more += last - first + 1;
+            more += last - from + 1;
             continue;
         }
         memcpy(text_out + used, item, item_bytes + 1);

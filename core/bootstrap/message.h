@@ -15,21 +15,27 @@ enum xccl_boot_frame {
     XCCL_BOOT_REPORT = 16, /* rank to root */
     XCCL_BOOT_NEXT = 17, /* root to rank: where rank + 1 listens */
     XCCL_BOOT_ERROR = 18, /* either way: joining failed, and why */
-    XCCL_BOOT_DATA = 19, /* a piece of an all-gather */
+    XCCL_BOOT_ADDRS = 19, /* rank to rank while joining: a piece of the list of addresses */
+    XCCL_BOOT_MAIL = 20, /* rank to rank: a piece of a message */
 };
 
 #define XCCL_HOST_TEXT_BYTES     65
-#define XCCL_BOOT_REPORT_MAX     (8 + XCCL_ADDR_WIRE_BYTES + XCCL_HOST_TEXT_BYTES)
+#define XCCL_SETTINGS_TEXT_BYTES 129
+#define XCCL_BOOT_REPORT_MAX                                                                       \
+    (12 + 16 + XCCL_ADDR_WIRE_BYTES + XCCL_HOST_TEXT_BYTES + XCCL_SETTINGS_TEXT_BYTES)
 #define XCCL_BOOT_ERROR_TEXT_MAX 480
 #define XCCL_BOOT_ERROR_MAX      (1 + XCCL_BOOT_ERROR_TEXT_MAX)
-#define XCCL_BOOT_DATA_HEAD      16
+#define XCCL_BOOT_ADDRS_HEAD     8
+#define XCCL_BOOT_MAIL_HEAD      16
 
-/* Rank and nranks are in the hello, which is proven as well. */
+/* Rank, ranks, version and the settings' hash are in the hello, which is proven as well. */
 struct xccl_boot_report {
-    uint32_t xccl_version; /* XCCL_VERSION_CODE */
     uint32_t timeout_ms; /* how long this rank will wait from now */
+    uint32_t meeting_idx, meeting_count; /* which of the job's roots this is, as the rank sees it */
+    uint8_t job_id[16]; /* of the communicator: the same for all who were given the same ids */
     struct xccl_addr addr; /* where it listens */
     char host[XCCL_HOST_TEXT_BYTES];
+    char settings[XCCL_SETTINGS_TEXT_BYTES]; /* those that must be equal on all ranks */
 };
 
 struct xccl_boot_error {
@@ -37,25 +43,36 @@ struct xccl_boot_error {
     char text[XCCL_BOOT_ERROR_TEXT_MAX + 1];
 };
 
-struct xccl_boot_data {
-    uint32_t seq; /* which all-gather, counted from 1 */
-    uint32_t part_bytes;
-    uint64_t offset; /* in the block that this round moves */
+/* What a message is about; with its source and tag, it must be what the receiver waits for. */
+enum xccl_mail_kind {
+    XCCL_MAIL_USER = 1,
+    XCCL_MAIL_STEP = 2, /* of a log-step all-gather or barrier; round counts */
+    XCCL_MAIL_RING = 3, /* of a ring; round 0 upwards, 1 downwards */
+    XCCL_MAIL_TREE = 4, /* of a broadcast */
+    XCCL_MAIL_KIND_END
+};
+
+struct xccl_boot_mail {
+    uint8_t kind, round;
+    uint32_t tag;
+    uint32_t total, offset; /* bytes of the message, and where this piece begins */
 };
 
 size_t xccl_boot_report_encode(const struct xccl_boot_report *report,
                                uint8_t out[XCCL_BOOT_REPORT_MAX]);
 size_t xccl_boot_error_encode(xcclResult_t rc, const char *text, uint8_t out[XCCL_BOOT_ERROR_MAX]);
-void xccl_boot_data_encode(const struct xccl_boot_data *data, uint8_t out[XCCL_BOOT_DATA_HEAD]);
+void xccl_boot_mail_encode(const struct xccl_boot_mail *mail, uint8_t out[XCCL_BOOT_MAIL_HEAD]);
 
 /* 0 on success, -1 for bytes that no version of ours sends; *_out is set only on success. */
 int xccl_boot_report_decode(const uint8_t *in, size_t bytes, struct xccl_boot_report *report_out);
 int xccl_boot_next_decode(const uint8_t *in, size_t bytes, struct xccl_addr *addr_out);
 int xccl_boot_error_decode(const uint8_t *in, size_t bytes, struct xccl_boot_error *error_out);
-int xccl_boot_data_decode(const uint8_t *in, size_t bytes, struct xccl_boot_data *data_out);
+/* bytes: of the whole frame, so that the piece is known to lie inside the message. */
+int xccl_boot_mail_decode(const uint8_t *in, size_t bytes, struct xccl_boot_mail *mail_out);
 
-/* "2, 5..7": the ranks whose place in seen is NULL. Long lists end with "and 12 more". */
-void xccl_boot_missing_text(const void *const *seen, uint32_t nranks, char *text_out,
+/* "2, 5..7": the ranks whose place in seen is NULL; place 0 is rank first. Long lists end with
+ * "and 12 more". */
+void xccl_boot_missing_text(const void *const *seen, uint32_t count, uint32_t first, char *text_out,
                             size_t text_bytes);
 
 #endif

@@ -6,7 +6,7 @@
  *
  * Little endian; unused addresses and flags are zero. Bytes 0 to 7 keep their meaning in every
  * format, so that a foreign id can be named. Thread: any. */
-#include "bootstrap/bootstrap.h"
+#include "bootstrap/job.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -38,21 +38,21 @@ static_assert(sizeof(xcclUniqueId) == 8 + 16 + 32 + ROOTS_MAX * XCCL_ADDR_WIRE_B
 /* Ids that this process made from XCCL_COMM_ID. Relaxed: only the count matters. */
 static _Atomic uint64_t comm_ids_made;
 
-static void id_encode(const struct xccl_job *job, xcclUniqueId *id_out)
+static void id_encode(const struct xccl_meeting *meeting, xcclUniqueId *id_out)
 {
     struct xccl_wire wire = xccl_wire_over(id_out->internal, sizeof(id_out->internal));
 
     xccl_wire_put_u16(&wire, ID_MAGIC);
     xccl_wire_put_u8(&wire, ID_FORMAT);
-    xccl_wire_put_u8(&wire, (uint8_t)(job->root_count | (job->owns_root ? FLAG_OWNS : 0)));
+    xccl_wire_put_u8(&wire, (uint8_t)(meeting->root_count | (meeting->owns_root ? FLAG_OWNS : 0)));
     xccl_wire_put_u32(&wire, XCCL_VERSION_CODE);
-    xccl_wire_put(&wire, job->comm_id, sizeof(job->comm_id));
-    xccl_wire_put(&wire, job->secret, sizeof(job->secret));
+    xccl_wire_put(&wire, meeting->comm_id, sizeof(meeting->comm_id));
+    xccl_wire_put(&wire, meeting->secret, sizeof(meeting->secret));
     for (int i = 0; i < ROOTS_MAX; i++) {
         uint8_t addr[XCCL_ADDR_WIRE_BYTES] = {0};
 
-        if (i < job->root_count)
-            xccl_addr_encode(&job->roots[i], addr);
+        if (i < meeting->root_count)
+            xccl_addr_encode(&meeting->roots[i], addr);
         xccl_wire_put(&wire, addr, sizeof(addr));
     }
     assert(!wire.bad && wire.at == wire.end);
@@ -66,7 +66,7 @@ static xcclResult_t id_fail(const char *why)
 }
 
 /* The head's eight bytes. */
-static xcclResult_t id_decode_head(struct xccl_wire *wire, struct xccl_job *job)
+static xcclResult_t id_decode_head(struct xccl_wire *wire, struct xccl_meeting *meeting)
 {
     uint16_t magic = xccl_wire_get_u16(wire);
     uint8_t format = xccl_wire_get_u8(wire);
@@ -82,42 +82,42 @@ static xcclResult_t id_decode_head(struct xccl_wire *wire, struct xccl_job *job)
                          format, version / 10000, version / 100 % 100, version % 100, XCCL_MAJOR,
                          XCCL_MINOR, XCCL_PATCH, ID_FORMAT);
     }
-    job->root_count = flags & FLAG_COUNT;
-    job->owns_root = (flags & FLAG_OWNS) != 0;
-    if (job->root_count == 0 || (flags & ~(FLAG_COUNT | FLAG_OWNS)))
+    meeting->root_count = flags & FLAG_COUNT;
+    meeting->owns_root = (flags & FLAG_OWNS) != 0;
+    if (meeting->root_count == 0 || (flags & ~(FLAG_COUNT | FLAG_OWNS)))
         return id_fail("it has impossible flags");
     return xcclSuccess;
 }
 
-xcclResult_t xccl_unique_id_decode(const xcclUniqueId *id, struct xccl_job *job_out)
+xcclResult_t xccl_unique_id_decode(const xcclUniqueId *id, struct xccl_meeting *meeting_out)
 {
     static const uint8_t zeroes[XCCL_ADDR_WIRE_BYTES];
     xcclUniqueId copy = *id;
     struct xccl_wire wire = xccl_wire_over(copy.internal, sizeof(copy.internal));
-    struct xccl_job job = {0};
-    xcclResult_t rc = id_decode_head(&wire, &job);
+    struct xccl_meeting meeting = {0};
+    xcclResult_t rc = id_decode_head(&wire, &meeting);
 
     if (rc)
         goto out;
-    xccl_wire_get(&wire, job.comm_id, sizeof(job.comm_id));
-    xccl_wire_get(&wire, job.secret, sizeof(job.secret));
+    xccl_wire_get(&wire, meeting.comm_id, sizeof(meeting.comm_id));
+    xccl_wire_get(&wire, meeting.secret, sizeof(meeting.secret));
     for (int i = 0; i < ROOTS_MAX && !rc; i++) {
         uint8_t addr[XCCL_ADDR_WIRE_BYTES];
 
         xccl_wire_get(&wire, addr, sizeof(addr));
-        if (i >= job.root_count) {
+        if (i >= meeting.root_count) {
             if (memcmp(addr, zeroes, sizeof(addr)) != 0)
                 rc = id_fail("bytes that must be zero are not");
-        } else if (xccl_addr_decode(addr, &job.roots[i]) != xcclSuccess || !job.roots[i].bytes ||
-                   !xccl_addr_port(&job.roots[i])) {
+        } else if (xccl_addr_decode(addr, &meeting.roots[i]) != xcclSuccess ||
+                   !meeting.roots[i].bytes || !xccl_addr_port(&meeting.roots[i])) {
             rc = id_fail("it has an impossible address");
         }
     }
     if (!rc)
-        *job_out = job;
+        *meeting_out = meeting;
 out:
     sodium_memzero(&copy, sizeof(copy));
-    sodium_memzero(&job, sizeof(job));
+    sodium_memzero(&meeting, sizeof(meeting));
     return rc;
 }
 
@@ -179,13 +179,13 @@ static xcclResult_t key_file_read(const char *path, char key_out[KEY_MAX_BYTES +
     return xcclSuccess;
 }
 
-/* The secret of a job that meets at a known address. */
-static xcclResult_t comm_id_secret(const char *addr_text, uint8_t secret_out[32])
+/* The secret of a job that meets at a known address; salt tells apart what has no key. */
+static xcclResult_t comm_id_secret(const char *addr_text, const char *salt, uint8_t secret_out[32])
 {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
     const char *key = xccl_param_string(XCCL_P_JOB_KEY);
     const char *path = xccl_param_string(XCCL_P_JOB_KEY_FILE);
-    char from_file[KEY_MAX_BYTES + 2];
+    char text[KEY_MAX_BYTES + 2];
     xcclResult_t rc;
 
     if (key[0]) {
@@ -193,51 +193,53 @@ static xcclResult_t comm_id_secret(const char *addr_text, uint8_t secret_out[32]
         return xcclSuccess;
     }
     if (path[0]) {
-        rc = key_file_read(path, from_file);
+        rc = key_file_read(path, text);
         if (!rc)
-            xccl_job_key_secret(from_file, secret_out);
-        sodium_memzero(from_file, sizeof(from_file));
+            xccl_job_key_secret(text, secret_out);
+        sodium_memzero(text, sizeof(text));
         return rc;
     }
     /* Relaxed: who warns does not matter, only that one does. */
     if (!atomic_flag_test_and_set_explicit(&warned, memory_order_relaxed)) {
-        xccl_log(XCCL_LOG_WARN, "XCCL_COMM_ID without a job key: whoever reaches this port can "
-                                "join and read; set XCCL_JOB_KEY or XCCL_JOB_KEY_FILE to the same "
-                                "secret on every rank");
+        xccl_log(XCCL_LOG_WARN,
+                 "meeting at %s without a job key: whoever reaches this port can join and read; "
+                 "set XCCL_JOB_KEY or XCCL_JOB_KEY_FILE to the same secret on every rank",
+                 addr_text);
     }
-    xccl_job_key_secret(addr_text, secret_out);
+    snprintf(text, sizeof(text), "%s%s%s", addr_text, salt[0] ? " " : "", salt);
+    xccl_job_key_secret(text, secret_out);
     return xcclSuccess;
 }
 
 /* The k-th call in each process gives the same id. */
-static xcclResult_t job_from_comm_id(const char *addr_text, struct xccl_job *job)
+static xcclResult_t meeting_at(const char *addr_text, const char *salt,
+                               struct xccl_meeting *meeting)
 {
     uint8_t count[8];
     struct xccl_wire wire = xccl_wire_over(count, sizeof(count));
     crypto_generichash_state state;
     uint8_t hash[32];
-    xcclResult_t rc = xccl_addr_parse(addr_text, 1, &job->roots[0]);
+    xcclResult_t rc = xccl_addr_parse(addr_text, 1, &meeting->roots[0]);
 
     if (rc)
         return rc;
-    job->root_count = 1;
-    /* "launcher" is the other word. */
-    job->owns_root = xccl_param_int(XCCL_P_ROOT) == 0;
-    rc = comm_id_secret(addr_text, job->secret);
+    meeting->root_count = 1;
+    rc = comm_id_secret(addr_text, salt, meeting->secret);
     if (rc)
         return rc;
     xccl_wire_put_u64(&wire, atomic_fetch_add_explicit(&comm_ids_made, 1, memory_order_relaxed));
     crypto_generichash_init(&state, NULL, 0, sizeof(hash));
     crypto_generichash_update(&state, (const uint8_t *)"xccl 1 comm id", 15);
     crypto_generichash_update(&state, count, sizeof(count));
-    crypto_generichash_update(&state, (const uint8_t *)addr_text, strlen(addr_text));
+    crypto_generichash_update(&state, (const uint8_t *)addr_text, strlen(addr_text) + 1);
+    crypto_generichash_update(&state, (const uint8_t *)salt, strlen(salt));
     crypto_generichash_final(&state, hash, sizeof(hash));
-    memcpy(job->comm_id, hash, sizeof(job->comm_id));
+    memcpy(meeting->comm_id, hash, sizeof(meeting->comm_id));
     return xcclSuccess;
 }
 
 /* A new communicator with its root in this process. */
-static xcclResult_t job_create(struct xccl_job *job)
+static xcclResult_t meeting_create(struct xccl_meeting *meeting)
 {
     struct xccl_netif netif;
     int count = 0;
@@ -245,32 +247,51 @@ static xcclResult_t job_create(struct xccl_job *job)
 
     if (rc)
         return rc;
-    rc = xccl_os_random(job->comm_id, sizeof(job->comm_id));
+    rc = xccl_os_random(meeting->comm_id, sizeof(meeting->comm_id));
     if (rc)
         return rc;
-    rc = xccl_os_random(job->secret, sizeof(job->secret));
+    rc = xccl_os_random(meeting->secret, sizeof(meeting->secret));
     if (rc)
         return rc;
-    job->roots[0] = netif.addr;
-    job->root_count = 1;
-    return xccl_root_start_single(job, (uint64_t)xccl_param_int(XCCL_P_TIMEOUT_INIT_S) * 1000);
+    meeting->roots[0] = netif.addr;
+    meeting->root_count = 1;
+    return xccl_root_start_single(meeting, (uint64_t)xccl_param_int(XCCL_P_TIMEOUT_INIT_S) * 1000);
+}
+
+static xcclResult_t id_make(const char *addr_text, const char *salt, int owns_root,
+                            xcclUniqueId *id_out)
+{
+    struct xccl_meeting meeting = {0};
+    xcclResult_t rc = xccl_channel_library_init();
+
+    if (rc)
+        return rc;
+    rc = addr_text[0] ? meeting_at(addr_text, salt, &meeting) : meeting_create(&meeting);
+    if (addr_text[0])
+        meeting.owns_root = owns_root;
+    if (!rc)
+        id_encode(&meeting, id_out);
+    sodium_memzero(&meeting, sizeof(meeting));
+    return rc;
 }
 
 xcclResult_t xccl_unique_id_create(xcclUniqueId *id_out)
 {
-    struct xccl_job job = {0};
-    const char *comm_id;
     xcclResult_t rc = xccl_param_load();
 
     if (rc)
         return rc;
-    rc = xccl_channel_library_init();
+    /* XCCL_ROOT: "launcher" is the other word. */
+    return id_make(xccl_param_string(XCCL_P_COMM_ID), "", xccl_param_int(XCCL_P_ROOT) == 0, id_out);
+}
+
+xcclResult_t xccl_unique_id_at(const char *addr_text, const char *salt, xcclUniqueId *id_out)
+{
+    xcclResult_t rc = xccl_param_load();
+
     if (rc)
         return rc;
-    comm_id = xccl_param_string(XCCL_P_COMM_ID);
-    rc = comm_id[0] ? job_from_comm_id(comm_id, &job) : job_create(&job);
-    if (!rc)
-        id_encode(&job, id_out);
-    sodium_memzero(&job, sizeof(job));
-    return rc;
+    if (!addr_text[0])
+        return xccl_fail(xcclInvalidArgument, 0, "give HOST:PORT", "no address to meet at");
+    return id_make(addr_text, salt, 1, id_out);
 }

@@ -137,7 +137,7 @@ xcclResult_t xccl_comm_create(const xcclUniqueId *id, int rank, int nranks, int6
     rc = xccl_param_load();
     if (rc)
         return rc;
-    rc = xccl_unique_id_decode(id, &job);
+    rc = xccl_job_init(id, 1, rank, nranks, &job);
     if (rc)
         return rc;
     comm = xccl_calloc_aligned(128, sizeof *comm);

@@ -81,7 +81,7 @@ static xcclResult_t run_control(struct xccl_init *init)
         comm->board = xccl_shm_board(comm->shm, xccl_shm_index_of(comm->shm, comm->rank));
     atomic_store_explicit(&comm->board->outside, 1, memory_order_release);
     comm->timeout_ns = timeout_s ? timeout_s * XCCL_NS_PER_S : XCCL_NEVER_NS;
-    rc = xccl_bootstrap_allgather(init->boot, NULL, 0, &init->limit); /* all are this far */
+    rc = xccl_bootstrap_barrier(init->boot, NULL, &init->limit); /* all are this far */
     if (rc)
         return rc;
     xccl_bootstrap_take_ring(init->boot, &next, &prev);

@@ -4,6 +4,7 @@
  * way between all pairs that share no memory when there are few ranks. All are made at once and
  * none waits for another, so no order of ranks can block. Thread: the joining one. */
 #include <assert.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -188,6 +189,14 @@ static xcclResult_t connect_one(const struct xcclComm *comm, struct xccl_net_lin
     return xccl_fail(rc, 0, NULL, "rank %d cannot connect to %s: %.300s", comm->rank, name, why);
 }
 
+static xcclResult_t listen_to(struct xccl_bootstrap *boot, int nap_ms)
+{
+    int done;
+
+    (void)poll(NULL, 0, nap_ms);
+    return xccl_bootstrap_test(boot, &done);
+}
+
 /* A connection failed. Most often the peer has given up, and then it says why. */
 static xcclResult_t hear_why(struct xccl_init *init, xcclResult_t rc)
 {
@@ -196,7 +205,7 @@ static xcclResult_t hear_why(struct xccl_init *init, xcclResult_t rc)
 
     snprintf(own, sizeof own, "%s", xccl_error_text());
     while (!xccl_limit_passed(&limit)) {
-        xcclResult_t theirs = xccl_bootstrap_listen(init->boot, xccl_limit_poll_ms(&limit));
+        xcclResult_t theirs = listen_to(init->boot, 1);
 
         if (theirs)
             return theirs;
@@ -232,7 +241,7 @@ static xcclResult_t connect_all(struct xccl_init *init)
                              "rank %d still waits for %d network "
                              "connections of plugin %s",
                              comm->rank, left, comm->net->wire_id);
-        rc = xccl_bootstrap_listen(init->boot, CONNECT_NAP_MS);
+        rc = listen_to(init->boot, CONNECT_NAP_MS);
         if (rc)
             return rc;
     }
@@ -272,7 +281,7 @@ xcclResult_t xccl_init_net(struct xccl_init *init)
     if (offer->rc)
         memcpy(offer->text, xccl_error_text(), strnlen(xccl_error_text(), sizeof offer->text - 1));
     put_offer(offer, parts + (size_t)comm->rank * OFFER_WIRE_BYTES);
-    rc = xccl_bootstrap_allgather(init->boot, parts, OFFER_WIRE_BYTES, &init->limit);
+    rc = xccl_bootstrap_allgather(init->boot, NULL, parts, OFFER_WIRE_BYTES, &init->limit);
     if (!rc)
         rc = judge_offers(comm, parts, offer);
     if (!rc)
@@ -398,7 +407,7 @@ static xcclResult_t agree_on_slices(struct xccl_init *init)
 
         xccl_wire_put_u32(&wire, binding ? binding->slot_bytes : UINT32_MAX);
     }
-    rc = xccl_bootstrap_allgather(init->boot, parts, 8, &init->limit);
+    rc = xccl_bootstrap_allgather(init->boot, NULL, parts, 8, &init->limit);
     wire = xccl_wire_over(parts, (size_t)comm->nranks * 8);
     for (int i = 0; i < 2 * comm->nranks && !rc; i++) {
         uint32_t bytes = xccl_wire_get_u32(&wire);

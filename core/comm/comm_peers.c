@@ -138,7 +138,7 @@ xcclResult_t xccl_init_peers(struct xccl_init *init)
     if (rc)
         goto out;
     encode_peer(&comm->peers[comm->rank], parts + (size_t)comm->rank * PEER_WIRE_BYTES);
-    rc = xccl_bootstrap_allgather(init->boot, parts, PEER_WIRE_BYTES, &init->limit);
+    rc = xccl_bootstrap_allgather(init->boot, NULL, parts, PEER_WIRE_BYTES, &init->limit);
     if (rc)
         goto out;
     for (int i = 0; i < comm->nranks && !rc; i++)
@@ -188,7 +188,7 @@ static xcclResult_t try_segments(struct xccl_init *init, const int *locals, int 
     explicit_bzero(args.key, sizeof args.key);
     if (rc)
         return rc;
-    rc = xccl_bootstrap_allgather(init->boot, NULL, 0, &init->limit); /* all are listening */
+    rc = xccl_bootstrap_barrier(init->boot, NULL, &init->limit); /* all are listening */
     if (rc)
         return rc;
     *got_out = 1;
@@ -223,10 +223,10 @@ xcclResult_t xccl_init_shm(struct xccl_init *init)
     if (nlocal > 1)
         rc = try_segments(init, locals, nlocal, &got[comm->rank]);
     else
-        rc = xccl_bootstrap_allgather(init->boot, NULL, 0, &init->limit);
+        rc = xccl_bootstrap_barrier(init->boot, NULL, &init->limit);
     if (rc)
         goto out;
-    rc = xccl_bootstrap_allgather(init->boot, got, 1, &init->limit);
+    rc = xccl_bootstrap_allgather(init->boot, NULL, got, 1, &init->limit);
     if (rc)
         goto out;
     for (int i = 0; i < nlocal; i++)

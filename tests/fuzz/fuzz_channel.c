@@ -88,7 +88,7 @@ static void decode_all(const struct xccl_frame *frame)
 {
     struct xccl_boot_report report;
     struct xccl_boot_error error;
-    struct xccl_boot_data data;
+    struct xccl_boot_mail mail;
     struct xccl_addr addr;
 
     if (xccl_boot_report_decode(frame->body, frame->bytes, &report) == 0 &&
@@ -97,7 +97,7 @@ static void decode_all(const struct xccl_frame *frame)
     if (xccl_boot_error_decode(frame->body, frame->bytes, &error) == 0 &&
         strlen(error.text) >= sizeof(error.text))
         abort();
-    (void)xccl_boot_data_decode(frame->body, frame->bytes, &data);
+    (void)xccl_boot_mail_decode(frame->body, frame->bytes, &mail);
     (void)xccl_boot_next_decode(frame->body, frame->bytes, &addr);
 }
 

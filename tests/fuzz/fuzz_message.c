@@ -20,18 +20,21 @@ static void check_report(const uint8_t *data, size_t size)
     if (strnlen(report.host, sizeof(report.host)) == sizeof(report.host))
         abort();
     bytes = xccl_boot_report_encode(&report, wire);
-    if (xccl_boot_report_decode(wire, bytes, &again) != 0 || strcmp(report.host, again.host) != 0)
+    if (xccl_boot_report_decode(wire, bytes, &again) != 0 || strcmp(report.host, again.host) != 0 ||
+        strcmp(report.settings, again.settings) != 0)
         abort();
 }
 
-static void check_data(const uint8_t *data, size_t size)
+static void check_mail(const uint8_t *data, size_t size)
 {
-    struct xccl_boot_data head;
-    uint8_t wire[XCCL_BOOT_DATA_HEAD];
+    struct xccl_boot_mail head;
+    uint8_t wire[XCCL_BOOT_MAIL_HEAD];
 
-    if (xccl_boot_data_decode(data, size, &head) != 0)
+    if (xccl_boot_mail_decode(data, size, &head) != 0)
         return;
-    xccl_boot_data_encode(&head, wire);
+    if (head.offset + (size - sizeof(wire)) > head.total)
+        abort();
+    xccl_boot_mail_encode(&head, wire);
     if (memcmp(wire, data, sizeof(wire)) != 0)
         abort();
 }
@@ -42,7 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct xccl_addr addr;
 
     check_report(data, size);
-    check_data(data, size);
+    check_mail(data, size);
     (void)xccl_boot_next_decode(data, size, &addr);
     if (xccl_boot_error_decode(data, size, &error) == 0 &&
         strnlen(error.text, sizeof(error.text)) == sizeof(error.text))

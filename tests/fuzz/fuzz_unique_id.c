@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     xcclUniqueId id = {{0}};
-    struct xccl_job job;
+    struct xccl_meeting job;
 
     memcpy(id.internal, data, bytes < sizeof(id.internal) ? bytes : sizeof(id.internal));
     if (xccl_unique_id_decode(&id, &job) != xcclSuccess)

@@ -126,9 +126,10 @@ XT_TEST(bad_child_not_waited_for)
     siginfo_t info;
     pid_t pid = fork();
 
-    if (pid == 0) _exit(0);
-    /* Until it has ended and is seen to have, but leaving it to be waited for. Its descriptors closing would
-     * be too early a sign: they close before it counts as ended. */
+    if (pid == 0)
+        _exit(0);
+    /* Until it has ended and is seen to have, but leaving it to be waited for. Its descriptors
+     * closing would be too early a sign: they close before it counts as ended. */
     XT_CHECK_INT(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
 }
 

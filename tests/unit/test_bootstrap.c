@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Joining, out-of-band all-gathers, and every way in which joining can fail: each must end in an
  * error on all ranks that names the culprit, well before the limit unless waiting is the point. */
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -36,7 +37,7 @@ static struct xccl_job job_make(void)
     xt_setenv("XCCL_COMM_ID", NULL);
     xccl_param_reset();
     XT_OK(xccl_unique_id_create(&id));
-    XT_OK(xccl_unique_id_decode(&id, &job));
+    XT_OK(xccl_job_init(&id, 1, 0, 2, &job)); /* with one id it is the same for all ranks */
     return job;
 }
 
@@ -66,14 +67,17 @@ static void free_addr(char text_out[XCCL_ADDR_TEXT_BYTES])
 /* For ranks in processes: rank 0 owns the root, so that no thread runs while the test forks. */
 static struct xccl_job job_for_processes(void)
 {
-    struct xccl_job job = {.root_count = 1, .owns_root = 1, .comm_id = {5}, .secret = {6}};
+    struct xccl_job job = {.meeting_count = 1,
+                           .comm_id = {5},
+                           .secret = {6},
+                           .own = {.root_count = 1, .owns_root = 1, .comm_id = {5}, .secret = {6}}};
     char text[XCCL_ADDR_TEXT_BYTES];
 
     xt_setenv("XCCL_SOCKET_IFNAME", "lo");
     xt_setenv("XCCL_COMM_ID", NULL);
     xccl_param_reset();
     free_addr(text);
-    XT_OK(xccl_addr_parse(text, 0, &job.roots[0]));
+    XT_OK(xccl_addr_parse(text, 0, &job.own.roots[0]));
     return job;
 }
 
@@ -90,7 +94,7 @@ static void gather_check(struct xccl_bootstrap *boot, int rank, int nranks, size
     XT_CHECK(data != NULL);
     for (size_t i = 0; i < part_bytes; i++)
         data[(size_t)rank * part_bytes + i] = pattern(rank, i);
-    XT_OK(xccl_bootstrap_allgather(boot, part_bytes ? data : NULL, part_bytes, &limit));
+    XT_OK(xccl_bootstrap_allgather(boot, NULL, part_bytes ? data : NULL, part_bytes, &limit));
     for (int r = 0; r < nranks; r++) {
         for (size_t i = 0; i < part_bytes; i++) {
             if (data[(size_t)r * part_bytes + i] != pattern(r, i))
@@ -202,7 +206,8 @@ static void join_parts_of_1_mib(int rank, int nranks, void *arg)
 
     XT_OK(xccl_bootstrap_open(arg, rank, nranks, &limit, &boot));
     gather_check(boot, rank, nranks, 1 << 20);
-    XT_CHECK_RC(xccl_bootstrap_allgather(boot, NULL, (1 << 20) + 1, &limit), xcclInvalidArgument);
+    XT_CHECK_RC(xccl_bootstrap_allgather(boot, NULL, NULL, (1 << 20) + 1, &limit),
+                xcclInvalidArgument);
     xccl_bootstrap_close(boot);
 }
 
@@ -227,7 +232,7 @@ static void join_by_comm_id(int rank, int nranks, void *arg)
         struct xccl_bootstrap *boot;
 
         XT_OK(xccl_unique_id_create(&id));
-        XT_OK(xccl_unique_id_decode(&id, &job));
+        XT_OK(xccl_job_init(&id, 1, rank, nranks, &job));
         XT_OK(xccl_bootstrap_open(&job, rank, nranks, &limit, &boot));
         gather_check(boot, rank, nranks, 8);
         xccl_bootstrap_close(boot);
@@ -250,11 +255,12 @@ struct launcher_case {
 static void join_at_launcher(int rank, int nranks, void *arg)
 {
     const struct launcher_case *launcher = arg;
-    struct xccl_job job = {.roots = {launcher->addr}, .root_count = 1};
+    struct xccl_job job = {.meeting_count = 1, .own = {.roots = {launcher->addr}, .root_count = 1}};
 
     memcpy(job.secret, launcher->secret, sizeof(job.secret));
+    memcpy(job.own.secret, launcher->secret, sizeof(job.own.secret));
     /* Two communicators of four ranks each, of one launcher, at the same time. */
-    job.comm_id[0] = (uint8_t)(rank / (nranks / 2));
+    job.comm_id[0] = job.own.comm_id[0] = (uint8_t)(rank / (nranks / 2));
     join_and_gather(rank % (nranks / 2), nranks / 2, &job);
 }
 
@@ -282,14 +288,18 @@ static void give_up_or_listen(int rank, int nranks, void *arg)
     xcclResult_t rc;
 
     XT_OK(xccl_bootstrap_open(arg, rank, nranks, &limit, &boot));
-    rc = xccl_bootstrap_allgather(boot, NULL, 0, &limit); /* a slow rank may hear of it in here */
+    rc = xccl_bootstrap_barrier(boot, NULL, &limit); /* a slow rank may hear of it in here */
     if (rank == 1) {
         XT_OK(rc);
         xccl_error_set_text("out of luck");
         xccl_bootstrap_fail(boot, xcclSystemError);
     }
-    while (rank != 1 && !rc && !xccl_limit_passed(&limit))
-        rc = xccl_bootstrap_listen(boot, 100);
+    while (rank != 1 && !rc && !xccl_limit_passed(&limit)) {
+        int done;
+
+        rc = xccl_bootstrap_test(boot, &done);
+        (void)poll(NULL, 0, 1);
+    }
     if (rank != 1)
         XT_CHECK_INT(rc, xcclRemoteError);
     XT_CHECK_HAS(xccl_error_text(), "out of luck");
@@ -362,7 +372,7 @@ XT_TEST(arguments_out_of_range_are_refused_at_once)
 {
     struct xccl_limit limit = xccl_limit_ms(1000, NULL);
     struct xccl_bootstrap *boot;
-    struct xccl_job job = {.root_count = 1};
+    struct xccl_job job = {.meeting_count = 1, .own.root_count = 1};
 
     XT_CHECK_RC(xccl_bootstrap_open(&job, 4, 4, &limit, &boot), xcclInvalidArgument);
     XT_CHECK_RC(xccl_bootstrap_open(&job, -1, 4, &limit, &boot), xcclInvalidArgument);
@@ -370,23 +380,38 @@ XT_TEST(arguments_out_of_range_are_refused_at_once)
 }
 
 /* A proven connection to the root that then says whatever the test wants. */
-static struct xccl_conn *root_conn(const struct xccl_job *job, uint32_t rank, uint32_t nranks)
+static struct xccl_conn *root_conn_of(const struct xccl_job *job, uint32_t rank, uint32_t nranks,
+                                      uint32_t version, uint64_t settings_hash)
 {
     struct xccl_limit limit = xccl_limit_ms(limit_ms(), NULL);
-    struct xccl_hello hello = {.rank = rank, .nranks = nranks, .purpose = XCCL_PURPOSE_ROOT};
+    struct xccl_hello hello = {.rank = rank,
+                               .nranks = nranks,
+                               .purpose = XCCL_PURPOSE_ROOT,
+                               .version = version,
+                               .settings_hash = settings_hash};
     struct xccl_conn *conn;
 
     memcpy(hello.comm_id, job->comm_id, sizeof(hello.comm_id));
-    XT_OK(xccl_conn_open(&job->roots[0], job->secret, &hello, &limit, &conn));
+    XT_OK(xccl_conn_open(&job->own.roots[0], job->secret, &hello, &limit, &conn));
     return conn;
 }
 
-static void root_report(struct xccl_conn *conn, uint32_t version, const struct xccl_job *job)
+static struct xccl_conn *root_conn(const struct xccl_job *job, uint32_t rank, uint32_t nranks)
+{
+    return root_conn_of(job, rank, nranks, XCCL_VERSION_CODE, xccl_param_job_hash());
+}
+
+static void root_report(struct xccl_conn *conn, const struct xccl_job *job)
 {
     struct xccl_limit limit = xccl_limit_ms(limit_ms(), NULL);
-    struct xccl_boot_report report = {
-        .xccl_version = version, .timeout_ms = 20000, .addr = job->roots[0], .host = "evil"};
+    struct xccl_boot_report report = {.timeout_ms = 20000,
+                                      .meeting_count = 1,
+                                      .addr = job->own.roots[0],
+                                      .host = "evil",
+                                      .settings = "XCCL_ALGO=none"};
     uint8_t body[XCCL_BOOT_REPORT_MAX];
+
+    memcpy(report.job_id, job->comm_id, sizeof(report.job_id));
 
     XT_OK(xccl_conn_send(conn, XCCL_BOOT_REPORT, body, xccl_boot_report_encode(&report, body),
                          &limit));
@@ -405,29 +430,39 @@ static void root_error(struct xccl_conn *conn, struct xccl_boot_error *error_out
     xccl_conn_close(conn);
 }
 
-XT_TEST(the_root_refuses_ranks_out_of_range_and_other_versions)
+XT_TEST(the_root_refuses_ranks_out_of_range_other_versions_and_settings)
 {
     struct xccl_job job = job_make();
     struct xccl_conn *first = root_conn(&job, 9, 2), *second;
     struct xccl_boot_error error;
 
-    root_report(first, XCCL_VERSION_CODE, &job);
+    root_report(first, &job);
     root_error(first, &error);
     XT_CHECK_HAS(error.text, "rank 9 on host evil is out of range");
     second = root_conn(&job, 0, 2);
-    root_report(second, XCCL_VERSION_CODE, &job);
+    root_report(second, &job);
     root_error(second, &error); /* who comes later is told the same */
     XT_CHECK_HAS(error.text, "rank 9 on host evil is out of range");
 
     job = job_make();
     first = root_conn(&job, 0, 2);
-    second = root_conn(&job, 1, 2);
-    root_report(first, XCCL_VERSION_CODE, &job);
-    root_report(second, XCCL_VERSION_CODE + 1, &job);
+    second = root_conn_of(&job, 1, 2, XCCL_VERSION_CODE + 100, xccl_param_job_hash());
+    root_report(first, &job);
+    root_report(second, &job);
     root_error(first, &error);
     XT_CHECK_HAS(error.text, "same version");
     root_error(second, &error);
-    XT_CHECK_HAS(error.text, "runs xccl");
+    XT_CHECK_HAS(error.text, "runs xccl 0.");
+
+    job = job_make();
+    first = root_conn(&job, 0, 2);
+    second = root_conn_of(&job, 1, 2, XCCL_VERSION_CODE, xccl_param_job_hash() + 1);
+    root_report(first, &job);
+    root_report(second, &job);
+    root_error(first, &error);
+    XT_CHECK_HAS(error.text, "set these alike everywhere");
+    root_error(second, &error);
+    XT_CHECK_HAS(error.text, "XCCL_ALGO=none");
 }
 
 XT_TEST(a_rank_that_cannot_join_is_named_to_the_others_at_once)
@@ -484,11 +519,11 @@ XT_TEST(a_wrong_key_is_refused_with_the_reason)
     struct xccl_job job = job_make(), wrong = job;
     struct xccl_bootstrap *boot;
 
-    wrong.secret[0] ^= 1;
+    wrong.own.secret[0] ^= 1;
     XT_CHECK_RC(xccl_bootstrap_open(&wrong, 1, 2, &limit, &boot), xcclRemoteError);
     XT_CHECK_HAS(xccl_error_text(), "key or communicator differs");
     wrong = job;
-    wrong.comm_id[0] ^= 1;
+    wrong.own.comm_id[0] ^= 1;
     XT_CHECK_RC(xccl_bootstrap_open(&wrong, 1, 2, &limit, &boot), xcclRemoteError);
     XT_CHECK_HAS(xccl_error_text(), "key or communicator differs");
     xt_threads_run(2, join_and_gather, &job);
@@ -536,7 +571,7 @@ static void join_with_dead_rank_2(int rank, int nranks, void *arg)
     if (rank == 2) {
         struct xccl_conn *conn = root_conn(arg, 2, (uint32_t)nranks);
 
-        root_report(conn, XCCL_VERSION_CODE, arg);
+        root_report(conn, arg);
         XT_CHECK_INT(shutdown(xccl_conn_fd(conn), SHUT_RDWR), 0); /* as a kill would, no FINAL */
         xccl_conn_close(conn);
         return;
@@ -580,14 +615,14 @@ static void gather_then_die(int rank, int nranks, void *arg)
     /* Rank 2 is done and gone, perhaps, before a slow rank has joined; later its part is missing.
      */
     if (!rc) {
-        rc = xccl_bootstrap_allgather(boot, data, 1, &limit);
+        rc = xccl_bootstrap_allgather(boot, NULL, data, 1, &limit);
         if (rank == 2)
             raise(SIGKILL);
         if (!rc)
-            rc = xccl_bootstrap_allgather(boot, data, 1, &limit);
+            rc = xccl_bootstrap_allgather(boot, NULL, data, 1, &limit);
         XT_CHECK(rc != xcclSuccess);
         XT_CHECK_HAS(xccl_error_text(), "rank 2");
-        XT_CHECK(xccl_bootstrap_allgather(boot, data, 1, &limit) == xcclInvalidUsage);
+        XT_CHECK_INT(xccl_bootstrap_allgather(boot, NULL, data, 1, &limit), rc); /* for good */
         xccl_bootstrap_close(boot);
     } else {
         XT_CHECK_HAS(xccl_error_text(), "rank 2");
@@ -610,10 +645,11 @@ static void gather_disagreeing(int rank, int nranks, void *arg)
 
     /* A slow rank may hear of it while it is still joining. */
     if (xccl_bootstrap_open(arg, rank, nranks, &limit, &boot) == xcclSuccess) {
-        XT_CHECK(xccl_bootstrap_allgather(boot, data, rank == 1 ? 8 : 4, &limit) != xcclSuccess);
+        XT_CHECK(xccl_bootstrap_allgather(boot, NULL, data, rank == 1 ? 8 : 4, &limit) !=
+                 xcclSuccess);
         xccl_bootstrap_close(boot);
     }
-    XT_CHECK_HAS(xccl_error_text(), "bytes a rank");
+    XT_CHECK_HAS(xccl_error_text(), "where rank");
 }
 
 XT_TEST(parts_of_different_size_are_an_error_on_all_ranks)
@@ -633,7 +669,7 @@ static void derive(int rank, int nranks, void *arg)
     xccl_bootstrap_derive_key(boot, "shm", keys + rank * 32);
     xccl_bootstrap_derive_key(boot, "net", other);
     XT_CHECK(memcmp(keys + rank * 32, other, 32) != 0);
-    XT_OK(xccl_bootstrap_allgather(boot, keys, 32, &limit));
+    XT_OK(xccl_bootstrap_allgather(boot, NULL, keys, 32, &limit));
     XT_CHECK(memcmp(keys, keys + 32, 32) == 0);
     XT_CHECK(memcmp(keys, ((struct xccl_job *)arg)->secret, 32) != 0);
     xccl_bootstrap_close(boot);

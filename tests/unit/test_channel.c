@@ -347,7 +347,8 @@ XT_TEST(secrets_are_gone_after_wipe)
 
 static struct xccl_boot_report report_sample(void)
 {
-    struct xccl_boot_report report = {.xccl_version = 100, .timeout_ms = 5000, .host = "b"};
+    struct xccl_boot_report report = {
+        .timeout_ms = 5000, .meeting_idx = 1, .meeting_count = 2, .host = "b", .settings = "A=1"};
 
     XT_OK(xccl_addr_parse("10.1.2.3:4000", 0, &report.addr));
     return report;
@@ -362,10 +363,35 @@ XT_TEST(reports_survive_the_wire_and_cut_ones_are_refused)
     XT_CHECK_INT(xccl_boot_report_decode(wire, bytes, &got), 0);
     XT_CHECK_INT(got.timeout_ms, 5000);
     XT_CHECK_TEXT(got.host, "b");
+    XT_CHECK_TEXT(got.settings, "A=1");
+    XT_CHECK_INT(got.meeting_idx, 1);
     XT_CHECK(xccl_addr_equal(&got.addr, &report.addr));
     for (size_t cut = 0; cut < bytes; cut++)
         XT_CHECK_INT(xccl_boot_report_decode(wire, cut, &got), -1);
     XT_CHECK_INT(xccl_boot_report_decode(wire, bytes + 1, &got), -1);
+}
+
+XT_TEST(a_piece_lies_inside_its_message)
+{
+    struct xccl_boot_mail mail = {XCCL_MAIL_STEP, 3, 0xfedcba98u, 100, 60}, got;
+    uint8_t wire[XCCL_BOOT_MAIL_HEAD + 50] = {0};
+
+    xccl_boot_mail_encode(&mail, wire);
+    XT_CHECK_INT(xccl_boot_mail_decode(wire, XCCL_BOOT_MAIL_HEAD + 40, &got), 0);
+    XT_CHECK(got.kind == mail.kind && got.round == 3 && got.tag == mail.tag);
+    XT_CHECK(got.total == 100 && got.offset == 60);
+    XT_CHECK_INT(xccl_boot_mail_decode(wire, XCCL_BOOT_MAIL_HEAD + 41, &got), -1);
+    XT_CHECK_INT(xccl_boot_mail_decode(wire, XCCL_BOOT_MAIL_HEAD, &got), -1);
+    XT_CHECK_INT(xccl_boot_mail_decode(wire, XCCL_BOOT_MAIL_HEAD - 1, &got), -1);
+    mail.offset = 101;
+    xccl_boot_mail_encode(&mail, wire);
+    XT_CHECK_INT(xccl_boot_mail_decode(wire, XCCL_BOOT_MAIL_HEAD + 1, &got), -1);
+    mail = (struct xccl_boot_mail){XCCL_MAIL_KIND_END, 0, 0, 0, 0};
+    xccl_boot_mail_encode(&mail, wire);
+    XT_CHECK_INT(xccl_boot_mail_decode(wire, XCCL_BOOT_MAIL_HEAD, &got), -1);
+    mail.kind = XCCL_MAIL_USER; /* a message without bytes has one empty piece */
+    xccl_boot_mail_encode(&mail, wire);
+    XT_CHECK_INT(xccl_boot_mail_decode(wire, XCCL_BOOT_MAIL_HEAD, &got), 0);
 }
 
 XT_TEST(texts_from_peers_are_made_printable)
@@ -391,12 +417,12 @@ XT_TEST(missing_ranks_are_listed_as_ranges_that_fit)
     char text[200];
 
     seen[0] = seen[1] = seen[3] = seen[4] = text;
-    xccl_boot_missing_text(seen, 8, text, sizeof(text));
+    xccl_boot_missing_text(seen, 8, 0, text, sizeof(text));
     XT_CHECK_TEXT(text, "2, 5..7");
     for (int i = 0; i < 64; i++)
         seen[i] = i % 2 ? text : NULL;
-    xccl_boot_missing_text(seen, 64, text, 48);
-    XT_CHECK_HAS(text, "0, 2, 4");
+    xccl_boot_missing_text(seen, 64, 100, text, 48);
+    XT_CHECK_HAS(text, "100, 102, 104");
     XT_CHECK_HAS(text, " more");
     XT_CHECK(strlen(text) < 48);
 }

@@ -27,7 +27,7 @@ static void id_spend(const xcclUniqueId *id)
     struct xccl_bootstrap *boot;
     struct xccl_job job;
 
-    XT_OK(xccl_unique_id_decode(id, &job));
+    XT_OK(xccl_job_init(id, 1, 0, 1, &job));
     XT_OK(xccl_bootstrap_open(&job, 0, 1, &limit, &boot));
     xccl_bootstrap_close(boot);
 }
@@ -52,7 +52,7 @@ static void comm_id_setup(const char *addr, const char *job_key)
 XT_TEST(ids_are_fresh_and_name_a_root)
 {
     xcclUniqueId first, second;
-    struct xccl_job a, b;
+    struct xccl_meeting a, b;
 
     id_setup();
     XT_OK(xccl_unique_id_create(&first));
@@ -86,7 +86,7 @@ XT_TEST(the_root_of_an_unused_id_ends_by_itself)
 XT_TEST(damaged_ids_are_refused_or_lead_nowhere)
 {
     xcclUniqueId id, bad;
-    struct xccl_job job;
+    struct xccl_meeting job;
 
     id_setup();
     XT_OK(xccl_unique_id_create(&id));
@@ -109,7 +109,7 @@ XT_TEST(damaged_ids_are_refused_or_lead_nowhere)
 XT_TEST(an_id_of_another_format_names_the_version_that_made_it)
 {
     xcclUniqueId id, bad;
-    struct xccl_job job;
+    struct xccl_meeting job;
 
     id_setup();
     XT_OK(xccl_unique_id_create(&id));
@@ -143,7 +143,7 @@ static void id_in_child(int rank, int nranks, void *arg)
 XT_TEST(every_process_makes_the_same_ids_from_comm_id)
 {
     xcclUniqueId ids[4];
-    struct xccl_job job;
+    struct xccl_meeting job;
     char path[512];
     int fd;
 
@@ -162,7 +162,7 @@ XT_TEST(every_process_makes_the_same_ids_from_comm_id)
 
 XT_TEST(the_launchers_root_is_not_rank_zeros)
 {
-    struct xccl_job job;
+    struct xccl_meeting job;
     uint8_t secret[32];
     xcclUniqueId id;
 
@@ -197,7 +197,7 @@ XT_TEST(without_a_key_one_warning_says_that_the_promise_is_off)
 
 XT_TEST(key_files_must_be_private)
 {
-    struct xccl_job job, from_text;
+    struct xccl_meeting job, from_text;
     char path[512];
     xcclUniqueId id;
     int fd;

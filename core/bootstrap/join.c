@@ -1,0 +1,740 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Joining: report to the root, hear where the next rank listens, then spread all addresses in
+ * rounds:
+ *
+ *   round k: r+2^k pushes the addresses of ranks r+2^k+1 to r+2^(k+1) to r, once it has those of
+ *            rounds 0 to k-1; r has connected to it, since it knows where it listens by then
+ *
+ * Addresses go one way on each connection; the other way carries ERROR only. Who took all closes
+ * its connection; those of round 0 stay and are the ring. A split's child knows all addresses and
+ * makes the ring only.
+ *
+ * Thread: callbacks of the service thread, or any with the loop's lock. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "base/log.h"
+#include "base/os.h"
+#include "base/param.h"
+#include "base/wire.h"
+#include "bootstrap/bootstrap_int.h"
+
+#define PIECE_BYTES   (60u << 10)
+#define FRAMES_A_TURN 16
+#define CONNECT_TRIES 3
+#define PAUSE_MAX_MS  100 /* between two tries to reach a root */
+
+static void join_pump(struct xccl_bootstrap *boot);
+
+/* Watches for events, or for nothing at all: a closed peer would otherwise wake the loop for ever.
+ */
+static xcclResult_t watch(struct xccl_bootstrap *boot, struct xccl_source *source,
+                          const struct xccl_conn *conn, uint32_t events)
+{
+    if (!events) {
+        xccl_loop_remove(source);
+        return xcclSuccess;
+    }
+    if (source->loop && source->fd == xccl_conn_fd(conn))
+        return xccl_loop_set_events(source, events);
+    xccl_loop_remove(source);
+    source->fd = xccl_conn_fd(conn);
+    source->events = events;
+    return xccl_loop_add(boot->loop, source);
+}
+
+struct xccl_hello xccl_boot_hello(const struct xccl_bootstrap *boot, uint16_t purpose,
+                                  uint16_t detail)
+{
+    struct xccl_hello hello = {.rank = (uint32_t)boot->rank,
+                               .nranks = (uint32_t)boot->nranks,
+                               .purpose = purpose,
+                               .detail = detail,
+                               .version = XCCL_VERSION_CODE,
+                               .settings_hash = xccl_param_job_hash()};
+
+    memcpy(hello.comm_id, boot->job.comm_id, sizeof(hello.comm_id));
+    return hello;
+}
+
+int xccl_boot_addr(const struct xccl_bootstrap *boot, int rank, struct xccl_addr *addr_out)
+{
+    return xccl_boot_next_decode(boot->addrs + (size_t)rank * XCCL_ADDR_WIRE_BYTES,
+                                 XCCL_ADDR_WIRE_BYTES, addr_out);
+}
+
+/* --- the root --- */
+
+static void link_fail(struct xccl_boot_root_link *link, xcclResult_t rc)
+{
+    struct xccl_bootstrap *boot = link->boot;
+    char why[XCCL_ERROR_TEXT_BYTES];
+
+    snprintf(why, sizeof(why), "%s", xccl_error_text());
+    boot->root_unaware |= link == &boot->root_links[0];
+    xccl_boot_fail(boot, rc,
+                   "rank %d of %d cannot report to the root: %.300s; see whether the process that "
+                   "made the id still runs, and whether the network lets this host reach it",
+                   boot->rank, boot->nranks, why);
+}
+
+static void link_lost(struct xccl_boot_root_link *link, xcclResult_t rc)
+{
+    struct xccl_bootstrap *boot = link->boot;
+    char why[XCCL_ERROR_TEXT_BYTES];
+
+    snprintf(why, sizeof(why), "%s", xccl_error_text());
+    boot->root_unaware |= link == &boot->root_links[0];
+    xccl_boot_fail(boot, rc, "rank %d lost the root at %s: %.300s", boot->rank,
+                   xccl_conn_peer_text(link->conn), why);
+}
+
+static void link_close(struct xccl_boot_root_link *link)
+{
+    xccl_loop_remove(&link->source);
+    xccl_conn_close(link->conn);
+    link->conn = NULL;
+}
+
+/* Tries again a little later: 1, 2, 4 ms and so on. */
+static void link_pause(struct xccl_boot_root_link *link)
+{
+    uint64_t pause_ms = link->attempt < 8 ? 1ull << link->attempt : PAUSE_MAX_MS;
+    xcclResult_t rc;
+
+    link_close(link);
+    link->source.fd = -1;
+    link->source.timer_ns = xccl_clock_ns() +
+                            (pause_ms < PAUSE_MAX_MS ? pause_ms : PAUSE_MAX_MS) * XCCL_NS_PER_MS;
+    rc = xccl_loop_add(link->boot->loop, &link->source);
+    if (rc)
+        link_fail(link, rc);
+}
+
+/* Connects to the next of the root's addresses. */
+static void link_connect(struct xccl_boot_root_link *link)
+{
+    const struct xccl_meeting *meeting = link->meeting;
+    struct xccl_hello hello = xccl_boot_hello(link->boot, XCCL_PURPOSE_ROOT, 0);
+    const struct xccl_addr *addr = &meeting->roots[link->attempt % meeting->root_count];
+    xcclResult_t rc;
+
+    link_close(link);
+    link->attempt++;
+    link->shaking = 1;
+    memcpy(hello.comm_id, meeting->comm_id, sizeof(hello.comm_id));
+    rc = xccl_conn_start(addr, meeting->secret, &hello, &link->conn);
+    if (rc == xcclRemoteError) {
+        link_pause(link);
+        return;
+    }
+    /* The last of several addresses is no better than the first: they take turns. */
+    link->source.timer_ns = meeting->root_count > 1 ? xccl_clock_ns() + XCCL_NS_PER_S
+                                                    : XCCL_NEVER_NS;
+    if (!rc)
+        rc = watch(link->boot, &link->source, link->conn, xccl_conn_shake_events(link->conn));
+    if (rc)
+        link_fail(link, rc);
+}
+
+static void link_flush(struct xccl_boot_root_link *link)
+{
+    int pending = 0;
+    xcclResult_t rc = xccl_conn_flush(link->conn, &pending);
+
+    if (!rc)
+        rc = watch(link->boot, &link->source, link->conn, pending ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    if (rc)
+        link_lost(link, rc);
+}
+
+static void link_report(struct xccl_boot_root_link *link)
+{
+    struct xccl_bootstrap *boot = link->boot;
+    struct xccl_boot_report report = {.meeting_count = (uint32_t)boot->job.meeting_count};
+    uint8_t body[XCCL_BOOT_REPORT_MAX];
+    uint64_t now_ns = xccl_clock_ns(), left_ms = 0;
+    uint32_t count = report.meeting_count, idx = (uint32_t)boot->job.meeting_idx;
+    xcclResult_t rc;
+
+    if (boot->limit.deadline_ns > now_ns)
+        left_ms = (boot->limit.deadline_ns - now_ns) / XCCL_NS_PER_MS;
+    report.timeout_ms = left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX;
+    report.meeting_idx = link->meeting == &boot->job.own ? idx : (idx + count - 1) % count;
+    memcpy(report.job_id, boot->job.comm_id, sizeof(report.job_id));
+    report.addr = boot->self_addr;
+    snprintf(report.host, sizeof(report.host), "%s", xccl_os_hostname());
+    xccl_param_job_text(report.settings, sizeof(report.settings));
+    rc = xccl_conn_queue(link->conn, XCCL_BOOT_REPORT, body,
+                         xccl_boot_report_encode(&report, body));
+    if (rc) {
+        link_lost(link, rc);
+        return;
+    }
+    if (link == &boot->root_links[0])
+        boot->root_unaware = 0;
+    link_flush(link);
+}
+
+static void link_shake(struct xccl_boot_root_link *link)
+{
+    int done = 0;
+    xcclResult_t rc = xccl_conn_shake(link->conn, &done);
+
+    if (rc == xcclRemoteError && xccl_conn_unreached(link->conn)) {
+        link_pause(link);
+        return;
+    }
+    /* A busy acceptor may have dropped us for a newer stranger, so one refusal is not believed. */
+    if (rc && xccl_conn_turned_away(link->conn) && ++link->turned_away < CONNECT_TRIES) {
+        link_pause(link);
+        return;
+    }
+    if (!rc && !done)
+        rc = watch(link->boot, &link->source, link->conn, xccl_conn_shake_events(link->conn));
+    if (rc) {
+        link_fail(link, rc);
+    } else if (done) {
+        link->shaking = 0;
+        xccl_loop_set_timer(&link->source, XCCL_NEVER_NS);
+        link_report(link);
+    }
+}
+
+static void link_on_next(struct xccl_boot_root_link *link, const struct xccl_frame *frame)
+{
+    struct xccl_bootstrap *boot = link->boot;
+    struct xccl_addr addr;
+
+    if (link != &boot->root_links[0] || boot->next_known ||
+        xccl_boot_next_decode(frame->body, frame->bytes, &addr) != 0) {
+        xccl_boot_fail(boot, xcclRemoteError,
+                       "the root at %s sent an address that cannot be read; use one version of "
+                       "xccl everywhere",
+                       xccl_conn_peer_text(link->conn));
+        return;
+    }
+    memcpy(boot->addrs + (size_t)((boot->rank + 1) % boot->nranks) * XCCL_ADDR_WIRE_BYTES,
+           frame->body, XCCL_ADDR_WIRE_BYTES);
+    boot->next_known = 1;
+    join_pump(boot);
+}
+
+static void link_on_final(struct xccl_boot_root_link *link)
+{
+    struct xccl_bootstrap *boot = link->boot;
+
+    xccl_loop_remove(&link->source);
+    link->told = 1;
+    if (link == &boot->root_links[0] && !boot->next_known) {
+        boot->root_unaware = 1;
+        xccl_boot_fail(boot, xcclRemoteError,
+                       "the root at %s closed before rank %d was told its next rank; look at the "
+                       "log of the process that made the id",
+                       xccl_conn_peer_text(link->conn), boot->rank);
+    }
+}
+
+static void link_on_error(struct xccl_boot_root_link *link, const struct xccl_frame *frame)
+{
+    struct xccl_boot_error error;
+
+    /* A root without memory for the first rank keeps nothing of it for the others. */
+    if (xccl_boot_error_decode(frame->body, frame->bytes, &error) == 0 &&
+        error.rc == xcclSystemError)
+        link->boot->root_unaware = 1;
+    link->told = 1;
+    xccl_boot_fail_told(link->boot, frame, link->conn);
+}
+
+/* 0: nothing more is to be had now. */
+static int link_take_one(struct xccl_boot_root_link *link)
+{
+    struct xccl_frame frame;
+    int got = 0;
+    xcclResult_t rc = xccl_conn_take_frame(link->conn, &frame, &got);
+
+    if (rc) {
+        link->told = 1;
+        link_lost(link, rc);
+    } else if (!got) {
+        return 0;
+    } else if (frame.final) {
+        link_on_final(link);
+    } else if (frame.type == XCCL_BOOT_ERROR) {
+        link_on_error(link, &frame);
+    } else if (frame.type == XCCL_BOOT_NEXT) {
+        link_on_next(link, &frame);
+    } else {
+        xccl_boot_fail(link->boot, xcclRemoteError,
+                       "the root at %s sent a message of type %u that is not due; use one version "
+                       "of xccl everywhere",
+                       xccl_conn_peer_text(link->conn), frame.type);
+    }
+    return link->source.loop != NULL && !link->boot->rc;
+}
+
+static void link_on_events(struct xccl_source *source, uint32_t events)
+{
+    struct xccl_boot_root_link *link = source->owner;
+
+    xccl_log_set_rank(link->boot->rank);
+    if (link->shaking) {
+        link_shake(link);
+    } else {
+        if (events & EPOLLOUT)
+            link_flush(link);
+        for (int i = 0; i < FRAMES_A_TURN && source->loop && link_take_one(link); i++)
+            continue;
+    }
+    xccl_log_set_rank(-1);
+}
+
+static void link_on_timer(struct xccl_source *source, uint64_t now_ns)
+{
+    (void)now_ns;
+    link_connect(source->owner);
+}
+
+/* --- the rounds --- */
+
+static void round_close(struct xccl_boot_round *round)
+{
+    xccl_loop_remove(&round->source);
+    xccl_conn_close(round->conn);
+    round->conn = NULL;
+}
+
+static void round_watch(struct xccl_boot_round *round, uint32_t events)
+{
+    xcclResult_t rc = watch(round->boot, &round->source, round->conn, events);
+
+    if (rc)
+        xccl_boot_fail_peer(round->boot, rc, round->rank, round->conn);
+}
+
+/* Where byte offset of this round's block lies in the list of addresses, and how many bytes from
+ * there on lie in one piece. A block of rank r begins with the address of rank r + 1. */
+static uint8_t *block_at(const struct xccl_bootstrap *boot, int rank, uint64_t offset,
+                         uint64_t *in_row_out)
+{
+    uint64_t all = (uint64_t)boot->nranks * XCCL_ADDR_WIRE_BYTES;
+    uint64_t at = ((uint64_t)rank + 1) * XCCL_ADDR_WIRE_BYTES + offset;
+
+    at %= all;
+    *in_row_out = all - at;
+    return boot->addrs + at;
+}
+
+/* A piece of the block that this round takes. */
+static void round_on_addrs(struct xccl_boot_round *round, const struct xccl_frame *frame)
+{
+    struct xccl_bootstrap *boot = round->boot;
+    struct xccl_wire wire = xccl_wire_over((void *)(uintptr_t)frame->body, frame->bytes);
+    uint64_t offset = xccl_wire_get_u64(&wire), in_row = 0;
+
+    if (wire.bad || offset != round->moved || xccl_wire_left(&wire) > round->total - offset ||
+        !xccl_wire_left(&wire)) {
+        xccl_boot_fail(boot, xcclRemoteError,
+                       "rank %d at %s sent addresses that are not due; use one version of xccl "
+                       "everywhere",
+                       round->rank, xccl_conn_peer_text(round->conn));
+        return;
+    }
+    while (xccl_wire_left(&wire)) {
+        uint8_t *to = block_at(boot, round->rank, round->moved, &in_row);
+        uint64_t bytes = xccl_wire_left(&wire) < in_row ? xccl_wire_left(&wire) : in_row;
+
+        xccl_wire_get(&wire, to, bytes);
+        round->moved += bytes;
+    }
+    round->done = round->moved == round->total;
+}
+
+/* A frame that nobody waits for, or the end of one who should go on. */
+static void round_not_due(struct xccl_boot_round *round, const struct xccl_frame *frame)
+{
+    if (frame->final)
+        xccl_boot_fail(round->boot, xcclRemoteError,
+                       "rank %d at %s left before rank %d had all from it; look at that rank's log",
+                       round->rank, xccl_conn_peer_text(round->conn), round->boot->rank);
+    else
+        xccl_boot_fail(round->boot, xcclRemoteError,
+                       "rank %d at %s sent a message of type %u that is not due; use one version "
+                       "of xccl everywhere",
+                       round->rank, xccl_conn_peer_text(round->conn), frame->type);
+}
+
+/* What comes over the ring now is for whoever takes the ring. */
+static void ring_keep(struct xccl_boot_round *round, const struct xccl_frame *frame)
+{
+    if (!frame->final)
+        xccl_conn_give_back(round->conn, frame);
+    round_watch(round, 0);
+}
+
+/* Takes one frame. 0: there is none, or nothing more is wanted. */
+static int round_take_one(struct xccl_boot_round *round)
+{
+    struct xccl_bootstrap *boot = round->boot;
+    struct xccl_frame frame;
+    int got = 0;
+    xcclResult_t rc = xccl_conn_take_frame(round->conn, &frame, &got);
+
+    if (rc) {
+        xccl_boot_fail_peer(boot, rc, round->rank, round->conn);
+        return 0;
+    }
+    if (!got)
+        return 0;
+    if (!frame.final && frame.type == XCCL_BOOT_ERROR)
+        xccl_boot_fail_told(boot, &frame, round->conn);
+    else if (!frame.final && frame.type == XCCL_BOOT_ADDRS && !round->give && !round->done)
+        round_on_addrs(round, &frame);
+    else if (!round->done)
+        round_not_due(round, &frame);
+    else if (round->round > 0)
+        round_close(round); /* it has taken all and said FINAL */
+    else
+        ring_keep(round, &frame);
+    return !boot->rc && round->conn && !round->done;
+}
+
+static void round_connect(struct xccl_boot_round *round)
+{
+    struct xccl_bootstrap *boot = round->boot;
+    struct xccl_hello hello = xccl_boot_hello(boot, XCCL_PURPOSE_ROUND, (uint16_t)round->round);
+    struct xccl_addr addr;
+    char text[XCCL_ADDR_TEXT_BYTES] = "?", why[XCCL_ERROR_TEXT_BYTES];
+    xcclResult_t rc = xccl_boot_addr(boot, round->rank, &addr) ? xcclRemoteError : xcclSuccess;
+
+    if (rc) {
+        (void)xccl_fail_quietly(rc, 0, NULL, "its address came in a form that is not understood");
+    } else {
+        xccl_addr_format(&addr, text);
+        rc = xccl_conn_start(&addr, boot->job.secret, &hello, &round->conn);
+    }
+    if (rc) {
+        snprintf(why, sizeof(why), "%s", xccl_error_text());
+        xccl_boot_fail(boot, rc,
+                       "rank %d cannot reach rank %d at %s: %.300s; look at that rank's "
+                       "log",
+                       boot->rank, round->rank, text, why);
+        return;
+    }
+    round->shaking = 1;
+    round->tries++;
+    round_watch(round, xccl_conn_shake_events(round->conn));
+}
+
+static void round_shake(struct xccl_boot_round *round)
+{
+    struct xccl_bootstrap *boot = round->boot;
+    const struct xccl_hello *other;
+    int done = 0;
+    xcclResult_t rc = xccl_conn_shake(round->conn, &done);
+
+    if (rc && xccl_conn_turned_away(round->conn) && round->tries < CONNECT_TRIES) {
+        round_close(round);
+        round_connect(round);
+        return;
+    }
+    if (rc) {
+        xccl_boot_fail_peer(boot, rc, round->rank, round->conn);
+        return;
+    }
+    if (!done) {
+        round_watch(round, xccl_conn_shake_events(round->conn));
+        return;
+    }
+    other = xccl_conn_hello(round->conn);
+    /* Who was split off listens before it knows its rank; but only it has the right secret there.
+     */
+    if (!boot->has_parent &&
+        (other->rank != (uint32_t)round->rank || other->nranks != (uint32_t)boot->nranks)) {
+        xccl_boot_fail(
+            boot, xcclRemoteError,
+            "rank %u of %u answers at %s where rank %d of %d should be; see whether addresses "
+            "are translated between the hosts, and set XCCL_SOCKET_IFNAME",
+            other->rank, other->nranks, xccl_conn_peer_text(round->conn), round->rank,
+            boot->nranks);
+        return;
+    }
+    round->shaking = 0;
+    round->done = round->total == 0;
+    round_watch(round, EPOLLIN);
+}
+
+static void round_on_events(struct xccl_source *source, uint32_t events)
+{
+    struct xccl_boot_round *round = source->owner;
+
+    xccl_log_set_rank(round->boot->rank);
+    if (round->shaking) {
+        round_shake(round);
+    } else if (events & (EPOLLIN | EPOLLERR | EPOLLHUP)) {
+        for (int i = 0; i < FRAMES_A_TURN && round->conn && round_take_one(round); i++)
+            continue;
+    }
+    join_pump(round->boot);
+    xccl_log_set_rank(-1);
+}
+
+/* Queues the next piece of this round's block. */
+static xcclResult_t give_piece(struct xccl_boot_round *give)
+{
+    uint8_t head[XCCL_BOOT_ADDRS_HEAD];
+    struct xccl_wire wire = xccl_wire_over(head, sizeof(head));
+    uint64_t bytes = give->total - give->moved, in_row = 0;
+    const uint8_t *from = block_at(give->boot, give->boot->rank, give->moved, &in_row);
+
+    if (bytes > in_row)
+        bytes = in_row;
+    if (bytes > PIECE_BYTES)
+        bytes = PIECE_BYTES;
+    xccl_wire_put_u64(&wire, give->moved);
+    give->moved += bytes;
+    give->all_queued = give->moved == give->total;
+    return xccl_conn_queue_parts(give->conn, XCCL_BOOT_ADDRS,
+                                 (struct xccl_span){head, sizeof(head)},
+                                 (struct xccl_span){from, bytes});
+}
+
+/* A push failed, most likely because the peer gave up; then it has said why. */
+static void give_failed(struct xccl_boot_round *give, xcclResult_t rc)
+{
+    char why[XCCL_ERROR_TEXT_BYTES];
+    struct xccl_frame frame;
+    int got = 0;
+
+    snprintf(why, sizeof(why), "%s", xccl_error_text());
+    if (xccl_conn_take_frame(give->conn, &frame, &got) == xcclSuccess && got && !frame.final &&
+        frame.type == XCCL_BOOT_ERROR)
+        xccl_boot_fail_told(give->boot, &frame, give->conn);
+    xccl_error_set_text(why);
+    /* Kept only if there was no word of the peer's. */
+    xccl_boot_fail_peer(give->boot, rc, give->rank, give->conn);
+}
+
+/* Pushes of this round's block what the socket takes; done when its last byte is in the socket. */
+static void give_push(struct xccl_boot_round *give)
+{
+    int pending = 0;
+    xcclResult_t rc = xccl_conn_flush(give->conn, &pending);
+
+    while (!rc && !pending && !give->all_queued) {
+        rc = give_piece(give);
+        if (!rc)
+            rc = xccl_conn_flush(give->conn, &pending);
+    }
+    if (rc) {
+        give_failed(give, rc);
+        return;
+    }
+    give->done = !pending && give->all_queued;
+    round_watch(give, pending ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+static int all_done(const struct xccl_bootstrap *boot)
+{
+    for (int k = 0; k < boot->rounds; k++) {
+        if (!boot->take[k].done || !boot->give[k].done)
+            return 0;
+    }
+    return 1;
+}
+
+/* What was needed to join only. Connections that others still read from stay until they close. */
+static void joined(struct xccl_bootstrap *boot)
+{
+    for (int i = 0; i < 2; i++)
+        link_close(&boot->root_links[i]);
+    boot->state = XCCL_BOOT_UP;
+    boot->limit.deadline_ns = XCCL_NEVER_NS;
+    xccl_boot_op_end(boot);
+}
+
+/* Does all that can be done now; called after every event. */
+static void join_pump(struct xccl_bootstrap *boot)
+{
+    int known = 0;
+
+    if (boot->state != XCCL_BOOT_JOINING || !boot->next_known)
+        return;
+    while (known < boot->rounds && boot->take[known].done) {
+        if (known > 0 && boot->take[known].conn)
+            round_close(&boot->take[known]);
+        known++;
+    }
+    for (int k = 0; k < boot->rounds && k <= known && !boot->rc; k++) {
+        struct xccl_boot_round *take = &boot->take[k], *give = &boot->give[k];
+
+        if (!take->conn && !take->done)
+            round_connect(take);
+        if (!boot->rc && give->conn && !give->done)
+            give_push(give);
+    }
+    if (!boot->rc && all_done(boot))
+        joined(boot);
+}
+
+void xccl_boot_join_on_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn)
+{
+    const struct xccl_hello *hello = xccl_conn_hello(conn);
+    struct xccl_boot_round *give = hello->detail < boot->rounds ? &boot->give[hello->detail] : NULL;
+
+    if (!give || give->conn || give->done || hello->nranks != (uint32_t)boot->nranks ||
+        hello->rank != (uint32_t)give->rank) {
+        xccl_log(XCCL_LOG_WARN,
+                 "rank %u of %u at %s asked rank %d for round %u, which is not its turn; give each "
+                 "process a rank of its own",
+                 hello->rank, hello->nranks, xccl_conn_peer_text(conn), boot->rank, hello->detail);
+        xccl_conn_close(conn);
+        return;
+    }
+    give->conn = conn;
+    give->all_queued = give->done = give->total == 0;
+    if (boot->state == XCCL_BOOT_FAILED) {
+        uint8_t body[XCCL_BOOT_ERROR_MAX];
+
+        (void)xccl_conn_queue(conn, XCCL_BOOT_ERROR, body,
+                              xccl_boot_error_encode(boot->rc, boot->error, body));
+        return;
+    }
+    if (boot->rc)
+        return; /* the verdict is awaited, and then it is told */
+    round_watch(give, EPOLLIN);
+    join_pump(boot);
+}
+
+/* --- for the rest of the bootstrap --- */
+
+static void round_init(struct xccl_bootstrap *boot, struct xccl_boot_round *round, int k, int give)
+{
+    int step = 1 << k, parts = boot->nranks - step < step ? boot->nranks - step : step;
+
+    round->boot = boot;
+    round->rank = (boot->rank + (give ? boot->nranks - step : step)) % boot->nranks;
+    round->round = k;
+    round->give = give;
+    round->total = (uint64_t)parts * XCCL_ADDR_WIRE_BYTES;
+    round->source.fd = -1;
+    round->source.timer_ns = XCCL_NEVER_NS;
+    round->source.on_events = round_on_events;
+    round->source.owner = round;
+}
+
+void xccl_boot_join_start(struct xccl_bootstrap *boot)
+{
+    const struct xccl_meeting *meetings[2] = {&boot->job.own,
+                                              boot->job.guest ? &boot->job.before : NULL};
+
+    while (1 << boot->rounds < boot->nranks)
+        boot->rounds++;
+    for (int k = 0; k < boot->rounds; k++) {
+        round_init(boot, &boot->take[k], k, 0);
+        round_init(boot, &boot->give[k], k, 1);
+    }
+    for (int i = 0; i < 2 && meetings[i]; i++) {
+        struct xccl_boot_root_link *link = &boot->root_links[i];
+
+        link->boot = boot;
+        link->meeting = meetings[i];
+        link->source.fd = -1;
+        link->source.on_events = link_on_events;
+        link->source.on_timer = link_on_timer;
+        link->source.owner = link;
+        link_connect(link);
+    }
+}
+
+void xccl_boot_ring_start(struct xccl_bootstrap *boot)
+{
+    boot->rounds = boot->nranks > 1;
+    boot->next_known = 1;
+    if (boot->rounds) {
+        round_init(boot, &boot->take[0], 0, 0);
+        round_init(boot, &boot->give[0], 0, 1);
+        boot->take[0].total = boot->give[0].total = 0;
+    }
+    xccl_boot_unpark(boot);
+    join_pump(boot);
+}
+
+int xccl_boot_all_came(const struct xccl_bootstrap *boot)
+{
+    for (int k = 0; k < boot->rounds; k++) {
+        if (!boot->give[k].conn && !boot->give[k].done)
+            return 0;
+    }
+    return 1;
+}
+
+/* What this rank still waits for. */
+void xccl_boot_join_wait_text(const struct xccl_bootstrap *boot, char *text_out, size_t bytes)
+{
+    const struct xccl_boot_root_link *link = &boot->root_links[0];
+
+    if (!boot->next_known) {
+        snprintf(text_out, bytes,
+                 "was not told its next rank by the root%s%s; see whether all ranks were started "
+                 "and the root's process runs, or raise XCCL_TIMEOUT_INIT_S",
+                 link->conn ? " at " : "", link->conn ? xccl_conn_peer_text(link->conn) : "");
+        return;
+    }
+    for (int k = 0; k < boot->rounds; k++) {
+        const struct xccl_boot_round *take = &boot->take[k], *give = &boot->give[k];
+
+        if (!take->done) {
+            snprintf(text_out, bytes, "waits for rank %d at %s; look at what that rank does",
+                     take->rank,
+                     take->conn ? xccl_conn_peer_text(take->conn) : "an address not known yet");
+            return;
+        }
+        if (!give->done) {
+            snprintf(text_out, bytes, "waits for rank %d to %s; look at what that rank does",
+                     give->rank, give->conn ? "read" : "connect");
+            return;
+        }
+    }
+    snprintf(text_out, bytes, "waits for nobody");
+}
+
+void xccl_boot_join_tell(struct xccl_bootstrap *boot, uint16_t type, const void *body, size_t bytes)
+{
+    for (int i = 0; i < 2; i++) {
+        struct xccl_boot_root_link *link = &boot->root_links[i];
+
+        if (link->conn && !link->shaking)
+            (void)xccl_conn_queue(link->conn, type, body, bytes);
+    }
+    for (int k = 0; k < boot->rounds; k++) {
+        struct xccl_boot_round *rounds[] = {&boot->take[k], &boot->give[k]};
+
+        for (int i = 0; i < 2; i++) {
+            if (rounds[i]->conn && !rounds[i]->shaking)
+                (void)xccl_conn_queue(rounds[i]->conn, type, body, bytes);
+        }
+    }
+}
+
+void xccl_boot_join_stop(struct xccl_bootstrap *boot, int keep_roots)
+{
+    for (int i = 0; i < 2 && !keep_roots; i++)
+        xccl_loop_remove(&boot->root_links[i].source);
+    for (int k = 0; k < boot->rounds; k++) {
+        xccl_loop_remove(&boot->take[k].source);
+        xccl_loop_remove(&boot->give[k].source);
+    }
+}
+
+void xccl_boot_join_close(struct xccl_bootstrap *boot)
+{
+    for (int i = 0; i < 2; i++)
+        link_close(&boot->root_links[i]);
+    for (int k = 0; k < boot->rounds; k++) {
+        round_close(&boot->take[k]);
+        round_close(&boot->give[k]);
+    }
+}
