@@ -213,7 +213,6 @@ xcclResult_t xccl_bootstrap_start(const struct xccl_job *job, int rank, int nran
         if (job->own.owns_root && rank == 0)
             rc = xccl_root_get_at(&job->own.roots[0], job->own.secret, &boot->root);
         xccl_loop_lock(boot->loop);
-        boot->root_unaware = 1;
         if (!rc)
             rc = join(boot, job, limit);
         xccl_loop_unlock(boot->loop);
@@ -222,7 +221,8 @@ xcclResult_t xccl_bootstrap_start(const struct xccl_job *job, int rank, int nran
         *boot_out = boot;
         return xcclSuccess;
     }
-    if (!boot || boot->root_unaware)
+    /* One that has not even begun to join knows no roots yet. */
+    if (!boot || !boot->root_links[0].meeting || xccl_boot_root_unaware(boot))
         xccl_bootstrap_decline(job, rank, nranks, rc);
     xccl_bootstrap_close(boot);
     return rc;
@@ -297,7 +297,7 @@ xcclResult_t xccl_bootstrap_open(const struct xccl_job *job, int rank, int nrank
         *boot_out = boot;
         return xcclSuccess;
     }
-    if (boot->root_unaware)
+    if (xccl_boot_root_unaware(boot))
         xccl_bootstrap_decline(job, rank, nranks, rc);
     xccl_bootstrap_close(boot);
     return rc;

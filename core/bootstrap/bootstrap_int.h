@@ -30,6 +30,7 @@ struct xccl_boot_root_link {
     struct xccl_conn *conn;
     int attempt, turned_away; /* connections tried; refusals of the proof in a row */
     int shaking, told; /* told: it has said all that it will */
+    int reported; /* the root knows of this rank, so it hears of a failure by this connection */
 };
 
 /* One connection of a round. give: this rank pushes (accepted from r - 2^k); else it takes (opened
@@ -138,7 +139,6 @@ struct xccl_bootstrap {
 
     struct xccl_boot_op op;
 
-    int root_unaware; /* the root does not know of this rank, so it must be told of a failure */
     int told_caller; /* the error was logged */
     int aborted; /* by xccl_bootstrap_abort: no usage error on the other ranks */
     int maybe_echo; /* the error is a lost peer's: the root may know why it went */
@@ -153,6 +153,8 @@ void xccl_boot_join_start(struct xccl_bootstrap *boot);
 /* A child whose addresses are known: only the ring is to be made. */
 void xccl_boot_ring_start(struct xccl_bootstrap *boot);
 void xccl_boot_join_on_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn);
+/* A root does not know of this rank, so it must be told of a failure. */
+int xccl_boot_root_unaware(const struct xccl_bootstrap *boot);
 /* Whoever may still be on the way here has come. */
 int xccl_boot_all_came(const struct xccl_bootstrap *boot);
 void xccl_boot_join_wait_text(const struct xccl_bootstrap *boot, char *text_out, size_t bytes);

@@ -72,7 +72,7 @@ static void link_fail(struct xccl_boot_root_link *link, xcclResult_t rc)
     char why[XCCL_ERROR_TEXT_BYTES];
 
     snprintf(why, sizeof(why), "%s", xccl_error_text());
-    boot->root_unaware |= link == &boot->root_links[0];
+    link->reported = 0;
     xccl_boot_fail(boot, rc,
                    "rank %d of %d cannot report to the root: %.300s; see whether the process that "
                    "made the id still runs, and whether the network lets this host reach it",
@@ -85,7 +85,7 @@ static void link_lost(struct xccl_boot_root_link *link, xcclResult_t rc)
     char why[XCCL_ERROR_TEXT_BYTES];
 
     snprintf(why, sizeof(why), "%s", xccl_error_text());
-    boot->root_unaware |= link == &boot->root_links[0];
+    link->reported = 0;
     xccl_boot_fail(boot, rc, "rank %d lost the root at %s: %.300s", boot->rank,
                    xccl_conn_peer_text(link->conn), why);
 }
@@ -172,8 +172,7 @@ static void link_report(struct xccl_boot_root_link *link)
         link_lost(link, rc);
         return;
     }
-    if (link == &boot->root_links[0])
-        boot->root_unaware = 0;
+    link->reported = 1;
     link_flush(link);
 }
 
@@ -228,7 +227,7 @@ static void link_on_final(struct xccl_boot_root_link *link)
     xccl_loop_remove(&link->source);
     link->told = 1;
     if (link == &boot->root_links[0] && !boot->next_known) {
-        boot->root_unaware = 1;
+        link->reported = 0;
         xccl_boot_fail(boot, xcclRemoteError,
                        "the root at %s closed before rank %d was told its next rank; look at the "
                        "log of the process that made the id",
@@ -243,7 +242,7 @@ static void link_on_error(struct xccl_boot_root_link *link, const struct xccl_fr
     /* A root without memory for the first rank keeps nothing of it for the others. */
     if (xccl_boot_error_decode(frame->body, frame->bytes, &error) == 0 &&
         error.rc == xcclSystemError)
-        link->boot->root_unaware = 1;
+        link->reported = 0;
     link->told = 1;
     xccl_boot_fail_told(link->boot, frame, link->conn);
 }
@@ -660,6 +659,15 @@ void xccl_boot_ring_start(struct xccl_bootstrap *boot)
     }
     xccl_boot_unpark(boot);
     join_pump(boot);
+}
+
+int xccl_boot_root_unaware(const struct xccl_bootstrap *boot)
+{
+    for (int i = 0; i < 2; i++) {
+        if (boot->root_links[i].meeting && !boot->root_links[i].reported)
+            return 1;
+    }
+    return 0;
 }
 
 int xccl_boot_all_came(const struct xccl_bootstrap *boot)

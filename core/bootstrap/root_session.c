@@ -46,7 +46,8 @@ struct xccl_root_session {
     /* This root's share of the ranks: first, first + 1 and so on, and behind them, when there are
      * several roots, the guest: the first rank of the next share. */
     uint32_t first, members, place_count;
-    uint32_t told; /* members that were told, or places once failed */
+    uint32_t told; /* members that were told, or ranks once failed */
+    uint32_t may_come; /* ranks that may report, by what any of them believes */
     uint64_t deadline_ns;
     int failed;
     struct xccl_boot_error error;
@@ -117,11 +118,11 @@ static void session_free(struct xccl_root_session *session)
     xccl_free(session);
 }
 
-/* Over: all members were told their next rank; or, of a failed one, as many of the error as there
- * are places. It stays that long for those who come later. */
+/* Over: all members were told their next rank; or, of a failed one, as many of the error as may
+ * come. It stays that long for those who come later. */
 static int session_over(const struct xccl_root_session *session)
 {
-    return session->told >= (session->failed ? session->place_count : session->members);
+    return session->told >= (session->failed ? session->may_come : session->members);
 }
 
 static void session_rest(struct xccl_root_session *session)
@@ -196,15 +197,31 @@ static struct xccl_root_session *session_find(struct xccl_root *root, const uint
     return NULL;
 }
 
-/* Which ranks report here, as the first report says; a rank that cannot join has none, and then it
- * does not matter. */
-static void session_share(struct xccl_root_session *session, const struct xccl_boot_report *report)
+/* How many ranks report here, as one of them believes who is of nranks and reports so; a rank that
+ * cannot join reports nothing, and then it does not matter. */
+static uint32_t share_count(uint32_t nranks, const struct xccl_boot_report *report, uint32_t *first)
 {
     uint64_t count = report ? report->meeting_count : 1, idx = report ? report->meeting_idx : 0;
 
-    session->first = (uint32_t)(session->nranks * idx / count);
-    session->members = (uint32_t)(session->nranks * (idx + 1) / count) - session->first;
-    session->place_count = session->members + (count > 1);
+    *first = (uint32_t)(nranks * idx / count);
+    return (uint32_t)(nranks * (idx + 1) / count) - *first;
+}
+
+static void session_share(struct xccl_root_session *session, const struct xccl_boot_report *report)
+{
+    session->members = share_count(session->nranks, report, &session->first);
+    session->place_count = session->members + (report && report->meeting_count > 1);
+    session->may_come = session->place_count;
+}
+
+/* A rank that does not fit may believe in more ranks than the first did. */
+static void session_widen(struct xccl_root_session *session, const struct xccl_hello *hello,
+                          const struct xccl_boot_report *report)
+{
+    uint32_t first, count = share_count(hello->nranks, report, &first);
+
+    if (hello->nranks <= NRANKS_MAX && count + (report->meeting_count > 1) > session->may_come)
+        session->may_come = count + (report->meeting_count > 1);
 }
 
 /* NULL: no memory, or too many. nranks and the report's share of them were checked. */
@@ -436,6 +453,7 @@ static void reporter_on_report(struct xccl_root_reporter *reporter)
     if (!session->failed && session_check(session, reporter) != 0)
         session_fail(session);
     if (session->failed) {
+        session_widen(session, xccl_conn_hello(reporter->conn), &reporter->report);
         if (!again)
             session_count_told(session, place);
         reporter_refuse(reporter, &session->error);

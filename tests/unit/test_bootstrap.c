@@ -247,6 +247,42 @@ XT_TEST(processes_meet_at_comm_id_again_and_again)
     xt_mp_run(4, join_by_comm_id, text);
 }
 
+struct twin_case {
+    xcclUniqueId ids[3];
+};
+
+/* Rank 0 of each communicator owns the root; all of them are in this process at the same time. */
+static void join_one_of_three(int thread, int threads, void *arg)
+{
+    struct twin_case *twins = arg;
+    struct xccl_limit limit = xccl_limit_ms(limit_ms(), NULL);
+    struct xccl_bootstrap *boot;
+    struct xccl_job job;
+    int rank = thread / 3, nranks = threads / 3;
+
+    XT_OK(xccl_job_init(&twins->ids[thread % 3], 1, rank, nranks, &job));
+    XT_OK(xccl_bootstrap_open(&job, rank, nranks, &limit, &boot));
+    gather_check(boot, rank, nranks, 8);
+    xccl_bootstrap_close(boot);
+}
+
+XT_TEST(several_communicators_of_a_process_share_the_port_of_comm_id)
+{
+    struct twin_case twins;
+    char text[XCCL_ADDR_TEXT_BYTES];
+
+    free_addr(text);
+    xt_setenv("XCCL_SOCKET_IFNAME", "lo");
+    xt_setenv("XCCL_COMM_ID", text);
+    xt_setenv("XCCL_JOB_KEY", "swordfish");
+    xccl_param_reset();
+    for (int round = 0; round < 5; round++) {
+        for (int i = 0; i < 3; i++)
+            XT_OK(xccl_unique_id_create(&twins.ids[i]));
+        xt_threads_run(9, join_one_of_three, &twins);
+    }
+}
+
 struct launcher_case {
     struct xccl_addr addr;
     uint8_t secret[32];
