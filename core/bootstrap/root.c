@@ -122,31 +122,85 @@ void xccl_root_destroy(struct xccl_root *root)
 
 /* --- the root at a given address --- */
 
+/* Takes it out of the list; shared_mutex is held. */
+static void shared_unlist(const struct xccl_root *root)
+{
+    struct xccl_root **at = &shared_roots;
+
+    while (*at != root)
+        at = &(*at)->next;
+    *at = root->next;
+}
+
+static struct xccl_root *shared_find(const struct xccl_addr *addr, const uint8_t secret[32])
+{
+    struct xccl_root *root = shared_roots;
+
+    while (root && (root->pid != getpid() || !xccl_addr_equal(&root->addr, addr) ||
+                    sodium_memcmp(root->secret, secret, 32) != 0))
+        root = root->next;
+    return root;
+}
+
 xcclResult_t xccl_root_get_at(const struct xccl_addr *addr, const uint8_t secret[32],
                               struct xccl_root **root_out)
 {
     struct xccl_addr at = *addr;
+    struct xccl_root *root;
     xcclResult_t rc = xcclSuccess;
 
     pthread_mutex_lock(&shared_mutex);
-    for (*root_out = shared_roots; *root_out; *root_out = (*root_out)->next) {
-        if ((*root_out)->pid == getpid() && xccl_addr_equal(&(*root_out)->addr, addr) &&
-            sodium_memcmp((*root_out)->secret, secret, 32) == 0)
-            break;
-    }
-    if (*root_out) {
-        (*root_out)->references++;
+    root = shared_find(addr, secret);
+    if (root) {
+        xccl_loop_lock(root->loop);
+        root->references++;
+        root->ending = 0;
+        xccl_loop_remove(&root->timer);
+        xccl_loop_unlock(root->loop);
     } else {
-        rc = xccl_root_create(&at, secret, root_out);
+        rc = xccl_root_create(&at, secret, &root);
         if (!rc) {
-            memcpy((*root_out)->secret, secret, 32);
-            (*root_out)->references = 1;
-            (*root_out)->next = shared_roots;
-            shared_roots = *root_out;
+            memcpy(root->secret, secret, 32);
+            root->references = 1;
+            root->next = shared_roots;
+            shared_roots = root;
         }
     }
     pthread_mutex_unlock(&shared_mutex);
+    if (!rc)
+        *root_out = root;
     return rc;
+}
+
+/* The last session of a root that nobody holds is over. */
+static void shared_on_timer(struct xccl_source *source, uint64_t now_ns)
+{
+    struct xccl_root *root = source->owner;
+
+    /* The other order of the two locks, so it may not be waited for here. */
+    if (pthread_mutex_trylock(&shared_mutex) != 0) {
+        xccl_loop_set_timer(source, now_ns + XCCL_NS_PER_MS);
+        return;
+    }
+    shared_unlist(root);
+    pthread_mutex_unlock(&shared_mutex);
+    root_fini(root);
+    xccl_service_put_later();
+}
+
+/* 1: other communicators' ranks wait at the root for a rank 0 that will come. It stays for them. */
+static int stays_for_others(struct xccl_root *root)
+{
+    int stays;
+
+    xccl_loop_lock(root->loop);
+    root->timer.timer_ns = XCCL_NEVER_NS;
+    root->timer.on_timer = shared_on_timer;
+    root->timer.owner = root;
+    stays = root->sessions && xccl_loop_add(root->loop, &root->timer) == xcclSuccess;
+    root->ending = stays;
+    xccl_loop_unlock(root->loop);
+    return stays;
 }
 
 void xccl_root_put(struct xccl_root *root)
@@ -154,12 +208,8 @@ void xccl_root_put(struct xccl_root *root)
     if (!root)
         return;
     pthread_mutex_lock(&shared_mutex);
-    if (--root->references == 0) {
-        struct xccl_root **at = &shared_roots;
-
-        while (*at != root)
-            at = &(*at)->next;
-        *at = root->next;
+    if (--root->references == 0 && !stays_for_others(root)) {
+        shared_unlist(root);
         xccl_root_destroy(root);
     }
     pthread_mutex_unlock(&shared_mutex);

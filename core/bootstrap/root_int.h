@@ -26,6 +26,7 @@ struct xccl_root {
     struct xccl_root_session *sessions;
     struct xccl_root_reporter *reporters;
     int references; /* of a shared one */
+    int ending; /* a shared one that nobody holds any more, but ranks of others wait at it */
     uint8_t secret[32]; /* of a shared one */
     struct xccl_root *next; /* single_roots or shared_roots */
 };

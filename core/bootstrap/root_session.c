@@ -111,7 +111,7 @@ static void session_free(struct xccl_root_session *session)
     if (session->next)
         session->next->prev = session->prev;
     root->session_count--;
-    if (root->single)
+    if (root->single || root->ending)
         xccl_loop_set_timer(&root->timer, xccl_clock_ns());
     xccl_free(session->counted);
     xccl_free(session->places);
