@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/inject.h"
 #include "base/param.h"
 #include "bootstrap/bootstrap.h"
 #include "xt.h"
@@ -487,4 +488,66 @@ static void sizes_differ(struct xccl_bootstrap *boot, int rank, int nranks)
 XT_TEST(a_message_of_another_size_is_an_error_on_both_ranks)
 {
     run(2, sizes_differ);
+}
+
+/* All kinds of operations, of which one meets a call that fails. */
+static void operate_injected(int rank, int nranks, void *arg)
+{
+    struct xccl_limit limit = xccl_limit_ms(400, NULL);
+    struct world *world = arg;
+    struct xccl_bootstrap *boot, *child = NULL;
+    uint8_t data[3] = {0};
+    struct xccl_job job;
+    xcclResult_t rc;
+
+    XT_OK(xccl_job_init(world->ids, 1, rank, nranks, &job));
+    if (xccl_bootstrap_open(&job, rank, nranks, &limit, &boot) != xcclSuccess)
+        return;
+    rc = xccl_bootstrap_barrier(boot, NULL, &limit);
+    if (!rc)
+        rc = xccl_bootstrap_allgather(boot, NULL, data, 1, &limit);
+    if (!rc && rank == 0)
+        rc = xccl_bootstrap_send(boot, 2, 1, data, 1, &limit);
+    if (!rc && rank == 0)
+        rc = xccl_bootstrap_send(boot, 2, 2, data, 1, &limit);
+    if (!rc && rank == 2)
+        rc = xccl_bootstrap_recv(boot, 0, 2, data, 1, &limit);
+    if (!rc && rank == 2)
+        rc = xccl_bootstrap_recv(boot, 0, 1, data, 1, &limit);
+    if (!rc)
+        rc = xccl_bootstrap_split(boot, rank == 1, 0, &limit, &child);
+    if (!rc)
+        (void)xccl_bootstrap_barrier(child, NULL, &limit);
+    xccl_bootstrap_close(child);
+    xccl_bootstrap_close(boot);
+}
+
+XT_TEST_DEADLINE(each_failing_call_of_an_operation_ends_in_an_error_and_leaks_nothing, 240)
+{
+    uint64_t chances = 1, live = 0, seed = xt_seed();
+
+    xt_setenv("XCCL_SOCKET_IFNAME", "lo");
+    xccl_param_reset();
+    /* Every fourth, another one each time: most of the failures wait out the time to linger. */
+    for (uint64_t k = 0; k <= chances && k <= 500; k += k ? 4 : 1 + xt_random(&seed) % 4) {
+        struct world world = {.id_count = 1};
+        struct xccl_limit limit = limit_make();
+        struct xccl_bootstrap *boot;
+        struct xccl_job job;
+
+        XT_OK(xccl_unique_id_create(&world.ids[0]));
+        xccl_inject_arm(k ? k : UINT64_MAX); /* the first counts, and never comes to it */
+        xt_threads_run(3, operate_injected, &world);
+        chances = k ? chances : xccl_inject_chances();
+        xccl_inject_arm(0);
+        /* Ends a root that still waits: a communicator of one needs none. */
+        XT_OK(xccl_job_init(world.ids, 1, 0, 1, &job));
+        XT_OK(xccl_bootstrap_open(&job, 0, 1, &limit, &boot));
+        xccl_bootstrap_close(boot);
+        live = k ? live : xccl_alloc_live();
+        while (xccl_alloc_live() > live && !xccl_limit_passed(&limit))
+            (void)poll(NULL, 0, 1); /* the service thread may be ending */
+        XT_CHECK(xccl_alloc_live() <= live);
+    }
+    XT_CHECK(chances > 100);
 }
