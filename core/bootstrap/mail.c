@@ -215,8 +215,7 @@ static int mail_begin(struct xccl_boot_pair *pair, const struct xccl_boot_mail *
 
     if (recv && !fits(boot, pair->rank, mail, recv))
         return 0;
-    if (!recv && boot->early_bytes + mail->total > EARLY_SOFT && boot->early_count &&
-        !is_waited_for(boot, pair->rank)) {
+    if (!recv && boot->early_bytes + mail->total > EARLY_SOFT && !is_waited_for(boot, pair->rank)) {
         pair->held = 1;
         return 0;
     }
