@@ -52,9 +52,31 @@ xcclResult_t xcclGetVersion(int *version);
 xcclResult_t xcclGetUniqueId(xcclUniqueId *id);
 
 /* Joins as one of nranks ranks; blocks until all have joined or XCCL_TIMEOUT_INIT_S has passed.
- * Inside a group it takes effect at xcclGroupEnd, which is how one thread joins as several ranks.
- */
+ * Inside a group it takes effect at xcclGroupEnd, which is how one thread joins as several ranks
+ * and communicators: side by side, in any order, all of them or none. */
 xcclResult_t xcclCommInitRank(xcclComm_t *comm, int nranks, xcclUniqueId id, int rank);
+
+/* Settings of a communicator. Begin with XCCL_CONFIG_INITIALIZER: it notes which xccl.h a program
+ * was built with. Fields are only ever appended; a library takes what older headers offered, and
+ * refuses a config of a newer one. This version has no settings yet. */
+typedef struct {
+    size_t size;
+    unsigned int magic, version;
+} xcclConfig_t;
+
+#define XCCL_CONFIG_MAGIC 0x7863636cu /* "xccl" */
+#define XCCL_CONFIG_INITIALIZER                                                                    \
+    {                                                                                              \
+        sizeof(xcclConfig_t), XCCL_CONFIG_MAGIC, XCCL_VERSION_CODE                                 \
+    }
+
+/* As xcclCommInitRank, for many ranks: they meet at nId meeting points in place of one, nId from 1
+ * to nranks. ids: nId of them, each made by xcclGetUniqueId in a process of its own, best on hosts
+ * of their own; all ranks give the same ids in the same order, and each id serves one communicator.
+ * The ids' secrets together prove membership. config may be NULL. The ids and the config are not
+ * looked at any more when the call has returned, inside a group too. */
+xcclResult_t xcclCommInitRankScalable(xcclComm_t *comm, int nranks, int rank, int nId,
+                                      const xcclUniqueId *ids, xcclConfig_t *config);
 
 /* Leaves in order. The other ranks may still be finishing their last call. NULL is fine. */
 xcclResult_t xcclCommDestroy(xcclComm_t comm);
@@ -90,6 +112,8 @@ const char *xcclGetLastError(const xcclComm_t comm);
 xcclResult_t pxcclGetVersion(int *version);
 xcclResult_t pxcclGetUniqueId(xcclUniqueId *id);
 xcclResult_t pxcclCommInitRank(xcclComm_t *comm, int nranks, xcclUniqueId id, int rank);
+xcclResult_t pxcclCommInitRankScalable(xcclComm_t *comm, int nranks, int rank, int nId,
+                                       const xcclUniqueId *ids, xcclConfig_t *config);
 xcclResult_t pxcclCommDestroy(xcclComm_t comm);
 xcclResult_t pxcclCommAbort(xcclComm_t comm);
 xcclResult_t pxcclCommCount(const xcclComm_t comm, int *count);

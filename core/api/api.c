@@ -3,6 +3,8 @@
  * call has a twin with a p in front of its name for tools that interpose it. Thread: the user's. */
 #include "xccl.h"
 
+#include <string.h>
+
 #include "api/group.h"
 #include "base/os.h"
 #include "base/param.h"
@@ -30,24 +32,71 @@ xcclResult_t xcclGetUniqueId(xcclUniqueId *id)
     return rc ? rc : xccl_unique_id_create(id);
 }
 
+/* The arguments that all calls which join have. */
+static xcclResult_t check_join(const char *call, const struct xccl_join_args *args)
+{
+    if (!args->comm_out)
+        return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: comm is NULL", call);
+    if (args->nranks < 1 || args->nranks > RANKS_MAX)
+        return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: nranks is %d, not 1..%d", call,
+                         args->nranks, RANKS_MAX);
+    if (args->rank < 0 || args->rank >= args->nranks)
+        return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: rank is %d, not 0..%d", call,
+                         args->rank, args->nranks - 1);
+    if (args->id_count < 1 || args->id_count > args->nranks)
+        return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: nId is %d, not 1..%d", call,
+                         args->id_count, args->nranks);
+    if (!args->ids)
+        return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: ids is NULL", call);
+    *args->comm_out = NULL;
+    return xcclSuccess;
+}
+
 xcclResult_t xcclCommInitRank(xcclComm_t *comm, int nranks, xcclUniqueId id, int rank)
 {
-    struct xccl_group_entry entry = {
-        .kind = XCCL_ENTRY_INIT, .comm_out = comm, .nranks = nranks, .rank = rank, .id = id};
+    struct xccl_join_args args = {
+        .comm_out = comm, .nranks = nranks, .rank = rank, .ids = &id, .id_count = 1};
+    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_INIT, .join = args};
+    xcclResult_t rc = check_join("xcclCommInitRank", &args);
 
-    if (!comm)
-        return xccl_group_reject(
-            xccl_fail(xcclInvalidArgument, 0, NULL, "xcclCommInitRank: comm is NULL"));
-    if (nranks < 1 || nranks > RANKS_MAX)
-        return xccl_group_reject(xccl_fail(xcclInvalidArgument, 0, NULL,
-                                           "xcclCommInitRank: nranks is %d, not 1..%d", nranks,
-                                           RANKS_MAX));
-    if (rank < 0 || rank >= nranks)
-        return xccl_group_reject(xccl_fail(xcclInvalidArgument, 0, NULL,
-                                           "xcclCommInitRank: rank is %d, not 0..%d", rank,
-                                           nranks - 1));
-    *comm = NULL;
-    return xccl_group_add(&entry);
+    rc = rc ? xccl_group_reject(rc) : xccl_group_add(&entry);
+    explicit_bzero(&id, sizeof id); /* it holds a secret */
+    return rc;
+}
+
+/* What this library does not know it must not pass over in silence. */
+static xcclResult_t check_config(const char *call, const xcclConfig_t *config)
+{
+    if (!config)
+        return xcclSuccess;
+    if (config->magic != XCCL_CONFIG_MAGIC || config->size < sizeof *config)
+        return xccl_fail(xcclInvalidArgument, 0, "set it to XCCL_CONFIG_INITIALIZER first",
+                         "%s: config is no initialized xcclConfig_t", call);
+    if (config->size > sizeof *config)
+        return xccl_fail(xcclInvalidArgument, 0,
+                         "use a library of that version, or build with this library's xccl.h",
+                         "%s: config has %zu bytes of version %u, but this library, version %d, "
+                         "knows the first %zu only",
+                         call, config->size, config->version, XCCL_VERSION_CODE, sizeof *config);
+    return xcclSuccess;
+}
+
+xcclResult_t xcclCommInitRankScalable(xcclComm_t *comm, int nranks, int rank, int nId,
+                                      const xcclUniqueId *ids, xcclConfig_t *config)
+{
+    const char *call = "xcclCommInitRankScalable";
+    struct xccl_join_args args = {
+        .comm_out = comm, .nranks = nranks, .rank = rank, .ids = ids, .id_count = nId};
+    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_INIT, .join = args};
+    xcclResult_t rc = check_join(call, &args);
+
+    if (rc)
+        return xccl_group_reject(rc);
+    rc = check_config(call, config);
+    if (!rc)
+        return xccl_group_add(&entry);
+    xccl_comm_decline(&args, 1, rc); /* nobody shall wait for this rank */
+    return xccl_group_reject(rc);
 }
 
 /* A pointer that is no communicator is caught when the memory still is readable; no more can be
@@ -186,6 +235,9 @@ XCCL_TWIN(xcclResult_t, xcclGetVersion, (int *version));
 XCCL_TWIN(xcclResult_t, xcclGetUniqueId, (xcclUniqueId * id));
 XCCL_TWIN(xcclResult_t, xcclCommInitRank,
           (xcclComm_t * comm, int nranks, xcclUniqueId id, int rank));
+XCCL_TWIN(xcclResult_t, xcclCommInitRankScalable,
+          (xcclComm_t * comm, int nranks, int rank, int nId, const xcclUniqueId *ids,
+           xcclConfig_t *config));
 XCCL_TWIN(xcclResult_t, xcclCommDestroy, (xcclComm_t comm));
 XCCL_TWIN(xcclResult_t, xcclCommAbort, (xcclComm_t comm));
 XCCL_TWIN(xcclResult_t, xcclCommCount, (const xcclComm_t comm, int *count));

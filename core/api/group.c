@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The group of a thread, and its execution at the end. An operation that is refused when it is
- * noted keeps the whole group from starting; one that fails while it runs fails its communicator,
- * and the others are finished. Thread: the user's; joins of several ranks get a thread each for as
- * long as the joining lasts. */
+ * noted keeps the whole group from starting, and ranks that would have joined in it are declined;
+ * one that fails while it runs fails its communicator, and the others are finished. Joins succeed
+ * all or none. Thread: the user's. */
 #include "api/group.h"
 
-#include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/os.h"
 
 #define DEPTH_MAX   1000
 #define ENTRIES_MAX (1u << 20)
@@ -19,8 +16,10 @@ struct group {
     int depth;
     xcclResult_t rc; /* why it will not be executed */
     char text[XCCL_ERROR_TEXT_BYTES];
-    struct xccl_group_entry *entries;
-    uint32_t count, room, joins, leaves;
+    struct xccl_group_entry *entries; /* calls and leaves, in their order */
+    uint32_t count, room, leaves;
+    struct xccl_join_args *joins; /* come first, whenever they were noted */
+    uint32_t join_count, join_room;
 };
 
 static _Thread_local struct group group;
@@ -39,8 +38,7 @@ static xcclResult_t execute(const struct xccl_group_entry *entry)
     struct xcclComm *comm = entry->task.comm;
 
     if (entry->kind == XCCL_ENTRY_INIT)
-        return xccl_comm_create(&entry->id, entry->rank, entry->nranks, xccl_os_thread_id(),
-                                entry->comm_out);
+        return xccl_comm_create(&entry->join, 1);
     if (entry->kind == XCCL_ENTRY_DESTROY) {
         xccl_comm_destroy(comm);
         return xcclSuccess;
@@ -65,8 +63,61 @@ static int leaves_in_group(const struct xcclComm *comm)
     return 0;
 }
 
+/* Room for one more of the things that an array of the group holds. */
+static xcclResult_t reserve(void **array, uint32_t count, uint32_t *room, size_t bytes)
+{
+    uint32_t more = *room ? *room * 2 : 16;
+    void *grown;
+
+    if (count < *room)
+        return xcclSuccess;
+    if (count >= ENTRIES_MAX)
+        return xccl_fail(xcclInvalidUsage, 0, "end the group earlier", "a group of %u calls",
+                         count);
+    grown = xccl_realloc(*array, more * bytes);
+    if (!grown)
+        return xcclSystemError;
+    *array = grown;
+    *room = more;
+    return xcclSuccess;
+}
+
+/* With a copy of the ids, which are the user's. */
+static xcclResult_t add_join(const struct xccl_join_args *join)
+{
+    size_t bytes = (size_t)join->id_count * sizeof *join->ids;
+    void *joins = group.joins, *ids;
+    xcclResult_t rc = reserve(&joins, group.join_count, &group.join_room, sizeof *group.joins);
+
+    group.joins = joins;
+    if (rc)
+        return rc;
+    ids = xccl_calloc(1, bytes);
+    if (!ids)
+        return xcclSystemError;
+    memcpy(ids, join->ids, bytes);
+    group.joins[group.join_count] = *join;
+    group.joins[group.join_count++].ids = ids;
+    return xcclSuccess;
+}
+
+static xcclResult_t add_entry(const struct xccl_group_entry *entry)
+{
+    void *entries = group.entries;
+    xcclResult_t rc = reserve(&entries, group.count, &group.room, sizeof *group.entries);
+
+    group.entries = entries;
+    if (rc)
+        return rc;
+    group.entries[group.count++] = *entry;
+    group.leaves += entry->kind == XCCL_ENTRY_DESTROY;
+    return xcclSuccess;
+}
+
 xcclResult_t xccl_group_add(const struct xccl_group_entry *entry)
 {
+    xcclResult_t rc;
+
     if (__builtin_expect(!group.depth, 1))
         return execute(entry);
     if (entry->task.comm && leaves_in_group(entry->task.comm))
@@ -74,25 +125,10 @@ xcclResult_t xccl_group_add(const struct xccl_group_entry *entry)
                                            "rank %d: a call of a communicator that this group "
                                            "destroys",
                                            entry->task.comm->rank));
-    if (group.count == group.room) {
-        uint32_t room = group.room ? group.room * 2 : 16;
-        void *grown = NULL;
-
-        if (group.count < ENTRIES_MAX)
-            grown = xccl_realloc(group.entries, room * sizeof *group.entries);
-        else
-            (void)xccl_fail(xcclInvalidUsage, 0, "end the group earlier", "a group of %u calls",
-                            group.count);
-        if (!grown)
-            return xccl_group_reject(group.count < ENTRIES_MAX ? xcclSystemError
-                                                               : xcclInvalidUsage);
-        group.entries = grown;
-        group.room = room;
-    }
-    group.entries[group.count++] = *entry;
-    group.joins += entry->kind == XCCL_ENTRY_INIT;
-    group.leaves += entry->kind == XCCL_ENTRY_DESTROY;
-    return xcclSuccess;
+    rc = entry->kind == XCCL_ENTRY_INIT ? add_join(&entry->join) : add_entry(entry);
+    if (rc && entry->kind == XCCL_ENTRY_INIT)
+        xccl_comm_decline(&entry->join, 1, rc);
+    return rc ? xccl_group_reject(rc) : xcclSuccess;
 }
 
 void xccl_group_forget(const struct xcclComm *comm)
@@ -116,34 +152,8 @@ xcclResult_t xcclGroupStart(void)
     if (group.depth == DEPTH_MAX)
         return xccl_fail(xcclInvalidUsage, 0, "end groups that were started",
                          "%d groups inside each other", DEPTH_MAX);
-    if (!group.depth++) {
-        group.rc = xcclSuccess;
-        group.count = 0;
-        group.joins = 0;
-        group.leaves = 0;
-    }
+    group.depth++; /* all else is as the end of the last one left it */
     return xcclSuccess;
-}
-
-/* --- joins --- */
-
-struct join {
-    const struct xccl_group_entry *entry;
-    int64_t thread_id; /* of the thread that will own the rank */
-    pthread_t thread;
-    int started;
-    xcclResult_t rc;
-    char text[XCCL_ERROR_TEXT_BYTES];
-};
-
-static void *join_main(void *arg)
-{
-    struct join *join = arg;
-
-    join->rc = xccl_comm_create(&join->entry->id, join->entry->rank, join->entry->nranks,
-                                join->thread_id, join->entry->comm_out);
-    strncpy(join->text, xccl_error_text(), sizeof join->text - 1);
-    return NULL;
 }
 
 static void keep_first(xcclResult_t *rc, xcclResult_t other, const char *text)
@@ -152,69 +162,6 @@ static void keep_first(xcclResult_t *rc, xcclResult_t other, const char *text)
         return;
     *rc = other;
     xccl_error_set_text(text);
-}
-
-/* Some joined and some did not: a group joins all or none. */
-static void leave_again(const struct join *joins, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (!joins[i].started || joins[i].rc)
-            continue;
-        xccl_comm_destroy(*joins[i].entry->comm_out);
-        *joins[i].entry->comm_out = NULL;
-    }
-}
-
-/* A rank that does not even begin: the others need not wait for it. */
-static void decline(const struct xccl_group_entry *entry, xcclResult_t rc)
-{
-    struct xccl_job job;
-    char text[XCCL_ERROR_TEXT_BYTES];
-
-    snprintf(text, sizeof text, "%s", xccl_error_text());
-    if (xccl_job_init(&entry->id, 1, entry->rank, entry->nranks, &job) == xcclSuccess)
-        xccl_bootstrap_decline(&job, entry->rank, entry->nranks, rc);
-    explicit_bzero(&job, sizeof job);
-    xccl_error_set_text(text);
-}
-
-static xcclResult_t execute_joins(void)
-{
-    struct join *joins;
-    uint32_t count = 0;
-    xcclResult_t rc = xcclSuccess;
-
-    if (!group.joins)
-        return rc;
-    joins = xccl_calloc(group.joins, sizeof *joins);
-    if (!joins)
-        return xcclSystemError;
-    for (uint32_t i = 0; i < group.count; i++) {
-        struct join *join = &joins[count];
-        int err;
-
-        if (group.entries[i].kind != XCCL_ENTRY_INIT)
-            continue;
-        count++;
-        *join = (struct join){.entry = &group.entries[i], .thread_id = xccl_os_thread_id()};
-        err = rc ? 0 : pthread_create(&join->thread, NULL, join_main, join);
-        join->started = !rc && !err;
-        if (err)
-            rc = xccl_fail(xcclSystemError, err, "raise the limit of threads",
-                           "cannot start a thread to join as rank %d", join->entry->rank);
-        if (rc)
-            decline(join->entry, rc);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        if (!joins[i].started)
-            continue;
-        pthread_join(joins[i].thread, NULL);
-        keep_first(&rc, joins[i].rc, joins[i].text);
-    }
-    if (rc)
-        leave_again(joins, count);
-    xccl_free(joins);
-    return rc;
 }
 
 /* --- operations --- */
@@ -297,39 +244,61 @@ static void run_all(struct work *work, xcclResult_t *rc)
     }
 }
 
-static xcclResult_t execute_calls(void)
+/* Before anything begins, so that a group without memory has not started. */
+static xcclResult_t work_init(struct work *work)
 {
-    struct work work = {0};
-    xcclResult_t rc = xcclSystemError;
+    uint32_t calls = group.count - group.leaves;
 
-    work.runs = xccl_calloc((size_t)group.count + 1, sizeof(void *));
-    work.comms = xccl_calloc((size_t)group.count + 1, sizeof(void *));
-    work.next = xccl_calloc((size_t)group.count + 1, sizeof *work.next);
-    work.seen = xccl_calloc((size_t)group.count + 1, sizeof(void *));
-    if (work.runs && work.comms && work.next && work.seen) {
-        rc = xcclSuccess;
-        begin_all(&work, &rc);
-        run_all(&work, &rc);
-    }
-    xccl_free(work.runs);
-    xccl_free(work.comms);
-    xccl_free(work.next);
-    xccl_free(work.seen);
-    return rc;
+    if (!calls)
+        return xcclSuccess;
+    work->runs = xccl_calloc(calls, sizeof(void *));
+    work->comms = xccl_calloc(calls, sizeof(void *));
+    work->next = xccl_calloc(calls, sizeof *work->next);
+    work->seen = xccl_calloc(calls, sizeof(void *));
+    return work->runs && work->comms && work->next && work->seen ? xcclSuccess : xcclSystemError;
+}
+
+static void work_fini(struct work *work)
+{
+    xccl_free(work->runs);
+    xccl_free(work->comms);
+    xccl_free(work->next);
+    xccl_free(work->seen);
 }
 
 static xcclResult_t execute_group(void)
 {
-    xcclResult_t rc = execute_joins(), calls;
+    struct work work = {0};
+    xcclResult_t rc = work_init(&work);
 
     if (rc)
-        return rc;
-    calls = execute_calls();
-    keep_first(&rc, calls, xccl_error_text());
-    for (uint32_t i = 0; i < group.count; i++)
-        if (group.entries[i].kind == XCCL_ENTRY_DESTROY)
-            xccl_comm_destroy(group.entries[i].task.comm);
+        xccl_comm_decline(group.joins, group.join_count, rc);
+    else if (group.join_count)
+        rc = xccl_comm_create(group.joins, group.join_count);
+    if (!rc) {
+        if (work.seen)
+            begin_all(&work, &rc);
+        run_all(&work, &rc);
+        for (uint32_t i = 0; i < group.count; i++)
+            if (group.entries[i].kind == XCCL_ENTRY_DESTROY)
+                xccl_comm_destroy(group.entries[i].task.comm);
+    }
+    work_fini(&work);
     return rc;
+}
+
+/* Ids hold secrets. */
+static void drop_entries(void)
+{
+    for (uint32_t i = 0; i < group.join_count; i++) {
+        void *ids = (void *)(uintptr_t)group.joins[i].ids; /* add_join() made it */
+
+        explicit_bzero(ids, (size_t)group.joins[i].id_count * sizeof *group.joins[i].ids);
+        xccl_free(ids);
+    }
+    xccl_free(group.joins);
+    xccl_free(group.entries);
+    group = (struct group){0};
 }
 
 xcclResult_t xcclGroupEnd(void)
@@ -341,14 +310,13 @@ xcclResult_t xcclGroupEnd(void)
                          "xcclGroupEnd: no group is open in this thread");
     if (--group.depth)
         return xcclSuccess;
-    if (rc)
+    if (rc) { /* nobody shall wait for ranks that would have joined */
         xccl_error_set_text(group.text);
-    else if (group.count)
+        xccl_comm_decline(group.joins, group.join_count, rc);
+    } else if (group.count || group.join_count) {
         rc = execute_group();
-    if (group.entries) /* ids hold secrets */
-        explicit_bzero(group.entries, group.count * sizeof *group.entries);
-    xccl_free(group.entries);
-    group = (struct group){0};
+    }
+    drop_entries();
     return rc;
 }
 

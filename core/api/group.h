@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Groups: between xcclGroupStart and the outermost xcclGroupEnd a thread's calls are only noted. At
- * the end joins come first, then the operations, all communicators side by side and each in its own
- * order, then the leaves. Outside a group an entry is executed at once. Thread: each has groups of
- * its own. */
+ * the end joins come first, side by side, then the operations, all communicators side by side and
+ * each in its own order, then the leaves. All is done by the calling thread. Outside a group an
+ * entry is executed at once. Thread: each has groups of its own. */
 #ifndef XCCL_API_GROUP_H
 #define XCCL_API_GROUP_H
 
@@ -12,10 +12,8 @@ enum xccl_group_kind { XCCL_ENTRY_CALL, XCCL_ENTRY_INIT, XCCL_ENTRY_DESTROY };
 
 struct xccl_group_entry {
     enum xccl_group_kind kind;
-    int nranks, rank; /* INIT */
-    xcclComm_t *comm_out; /* INIT */
     struct xccl_task task; /* CALL; DESTROY: its comm */
-    xcclUniqueId id; /* INIT */
+    struct xccl_join_args join; /* INIT; a group makes its own copy of the ids */
 };
 
 /* Notes the entry, or executes it when no group is open. */

@@ -297,7 +297,7 @@ xcclResult_t xccl_bootstrap_open(const struct xccl_job *job, int rank, int nrank
         *boot_out = boot;
         return xcclSuccess;
     }
-    if (xccl_boot_root_unaware(boot))
+    if (xccl_bootstrap_is_unheard(boot))
         xccl_bootstrap_decline(job, rank, nranks, rc);
     xccl_bootstrap_close(boot);
     return rc;
@@ -488,6 +488,16 @@ void xccl_bootstrap_derive_key(const struct xccl_bootstrap *boot, const char *pu
     crypto_generichash_update(&state, (const uint8_t *)purpose, strlen(purpose));
     crypto_generichash_final(&state, key_out, 32);
     sodium_memzero(&state, sizeof(state));
+}
+
+int xccl_bootstrap_is_unheard(const struct xccl_bootstrap *boot)
+{
+    int unheard;
+
+    xccl_loop_lock(boot->loop);
+    unheard = boot->rc && xccl_boot_root_unaware(boot);
+    xccl_loop_unlock(boot->loop);
+    return unheard;
 }
 
 int xccl_bootstrap_lingers(const struct xccl_bootstrap *boot)

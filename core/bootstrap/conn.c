@@ -437,6 +437,22 @@ xcclResult_t xccl_conn_queue(struct xccl_conn *conn, uint16_t type, const void *
                                  (struct xccl_span){body, bytes});
 }
 
+xcclResult_t xccl_conn_finish(struct xccl_conn *conn, int *pending_out)
+{
+    xcclResult_t rc = conn_check_open(conn);
+
+    if (!rc && !conn->channel.final_sent) {
+        rc = out_reserve(conn, XCCL_FRAME_OVERHEAD_BYTES);
+        if (!rc)
+            conn->out_end += xccl_channel_seal_final(&conn->channel, conn->out + conn->out_end);
+    }
+    if (!rc)
+        rc = xccl_conn_flush(conn, pending_out);
+    if (!rc && !*pending_out)
+        (void)shutdown(conn->fd, SHUT_WR); /* a peer that is gone is seen by whoever reads */
+    return rc;
+}
+
 /* in_got bytes are there; reads until want of them are, or until there is no more now. */
 static xcclResult_t in_read(struct xccl_conn *conn, size_t want)
 {

@@ -55,5 +55,8 @@ xcclResult_t xccl_conn_queue(struct xccl_conn *conn, uint16_t type, const void *
 xcclResult_t xccl_conn_flush(struct xccl_conn *conn, int *pending_out);
 xcclResult_t xccl_conn_take(struct xccl_conn *conn, uint16_t *type_out, void *body_out,
                             size_t body_max, size_t *bytes_out, int *got_out, int *final_out);
+/* Says FINAL behind all that is queued and shuts the sending side; frames may still be taken until
+ * the other end says FINAL too. *pending_out 1: call again when it polls writable. */
+xcclResult_t xccl_conn_finish(struct xccl_conn *conn, int *pending_out);
 
 #endif

@@ -13,7 +13,6 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/os.h"
-#include "base/param.h"
 #include "comm/comm_int.h"
 #include "comm/comm_progress.h"
 
@@ -105,7 +104,7 @@ int xccl_comm_shares_thread(struct xcclComm *comm)
     return shares;
 }
 
-static void free_comm(struct xcclComm *comm)
+void xccl_comm_free(struct xcclComm *comm)
 {
     pthread_mutex_destroy(&comm->error_lock);
     xccl_free(comm);
@@ -122,50 +121,33 @@ static void keep_shell(struct xcclComm *comm)
     next_shell = (next_shell + 1) % SHELLS;
     pthread_mutex_unlock(&list_lock);
     if (oldest)
-        free_comm(oldest);
+        xccl_comm_free(oldest);
 }
 
-xcclResult_t xccl_comm_create(const xcclUniqueId *id, int rank, int nranks, int64_t thread_id,
-                              struct xcclComm **comm_out)
+struct xcclComm *xccl_comm_alloc(const struct xccl_job *job, int rank, int nranks)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    struct xccl_job job;
     struct xcclComm *comm;
-    xcclResult_t rc;
 
     pthread_once(&once, watch_forks);
-    rc = xccl_param_load();
-    if (rc)
-        return rc;
-    rc = xccl_job_init(id, 1, rank, nranks, &job);
-    if (rc)
-        return rc;
     comm = xccl_calloc_aligned(128, sizeof *comm);
-    if (!comm) {
-        xccl_bootstrap_decline(&job, rank, nranks, xcclSystemError);
-        explicit_bzero(&job, sizeof job);
-        return xcclSystemError;
-    }
+    if (!comm)
+        return NULL;
     comm->board = &comm->private_board;
     comm->rank = rank;
     comm->nranks = nranks;
-    comm->thread_id = thread_id;
-    memcpy(comm->id, job.comm_id, sizeof comm->id);
+    comm->thread_id = xccl_os_thread_id();
+    memcpy(comm->id, job->comm_id, sizeof comm->id);
     pthread_mutex_init(&comm->error_lock, NULL);
     comm->needs_fence = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) !=
                         0;
-    xccl_log_set_rank(rank);
-    rc = xccl_comm_init(comm, &job);
-    explicit_bzero(&job, sizeof job);
-    xccl_log_set_rank(-1);
-    if (rc) {
-        free_comm(comm);
-        return rc;
-    }
+    return comm;
+}
+
+void xccl_comm_publish(struct xcclComm *comm)
+{
     comm->magic = XCCL_COMM_MAGIC;
     list_add(comm);
-    *comm_out = comm;
-    return xcclSuccess;
 }
 
 void xccl_comm_destroy(struct xcclComm *comm)
@@ -175,7 +157,7 @@ void xccl_comm_destroy(struct xcclComm *comm)
     list_remove(comm);
     comm->magic = 0;
     xccl_comm_undo_all(comm);
-    free_comm(comm);
+    xccl_comm_free(comm);
 }
 
 void xccl_comm_abort(struct xcclComm *comm)
@@ -186,7 +168,8 @@ void xccl_comm_abort(struct xcclComm *comm)
     if (atomic_exchange_explicit(&comm->aborted, 1, memory_order_acq_rel))
         return;
     xccl_comm_name_rank(comm, comm->rank, name, sizeof name);
-    (void)xccl_comm_fail(comm, xcclRemoteError, "%s aborted the communicator", name);
+    (void)xccl_comm_raise(comm, XCCL_NOTICE_ABORT, xcclRemoteError, "%s aborted the communicator",
+                          name);
     /* A caller takes the crank, then looks at the error word; here it is the other way round. The
      * barrier orders both on every thread, so one of the two sees the other. */
     if (comm->needs_fence)
@@ -205,4 +188,13 @@ void xccl_comm_abort(struct xcclComm *comm)
     list_remove(comm);
     xccl_comm_undo_all(comm);
     keep_shell(comm);
+}
+
+void xccl_comm_revoke(struct xcclComm *comm)
+{
+    char name[128];
+
+    xccl_comm_name_rank(comm, comm->rank, name, sizeof name);
+    (void)xccl_comm_raise(comm, XCCL_NOTICE_REVOKE, xcclRemoteError,
+                          "%s revoked the communicator; destroy it", name);
 }

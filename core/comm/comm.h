@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The communicator: the owner of everything that one rank has in one group of ranks. Made by a
- * table of phases (comm_init.c), used by calls (comm_call.c), ended by destroy or abort, and told
- * of by errors (comm_error.c), of which the first one wins on all ranks.
+ * table of phases (comm_init.c), which one thread runs side by side for as many ranks as it joins
+ * (comm_join.c), used by calls (comm_call.c), ended by destroy or abort, and told of by errors
+ * (comm_error.c), of which the first one wins on all ranks.
  *
  * Thread: a call holds the crank; error, error_text and left may be touched by the service thread.
  */
@@ -63,7 +64,8 @@ struct xcclComm {
     int64_t thread_id; /* that joined */
     struct xccl_peer *peers;
     struct xccl_board private_board;
-    struct xccl_loop *loop; /* the service thread's */
+    struct xccl_loop *loop; /* the service thread's; NULL: not held */
+    struct xccl_bootstrap *boot; /* out of band, until the end */
     struct xccl_shm *shm; /* NULL: no other rank on this host */
     struct xccl_net *net; /* NULL: all ranks on this host */
     struct xccl_comm_links *links;
@@ -73,9 +75,19 @@ struct xcclComm {
     struct xcclComm *next; /* of this process, see comm.c */
 };
 
-/* Joins; what xcclCommInitRank does. thread_id: of the user thread that will own the rank. */
-xcclResult_t xccl_comm_create(const xcclUniqueId *id, int rank, int nranks, int64_t thread_id,
-                              struct xcclComm **comm_out);
+/* What a rank that joins is given. */
+struct xccl_join_args {
+    const xcclUniqueId *ids; /* id_count of them; must stay until the joining is over */
+    int id_count, rank, nranks;
+    struct xcclComm **comm_out; /* set on success only */
+};
+
+/* Joins as all of these ranks side by side, in the calling thread: all of them or none. The error
+ * is the first one's; whoever waits for the others is told. */
+xcclResult_t xccl_comm_create(const struct xccl_join_args *joins, uint32_t count);
+/* These ranks do not even begin to join, for reason rc and the thread's error text, which stays:
+ * tells the roots, so that nobody waits for them. At most half a second a root. */
+void xccl_comm_decline(const struct xccl_join_args *joins, uint32_t count, xcclResult_t rc);
 /* Orderly leave and free. NULL is fine. */
 void xccl_comm_destroy(struct xcclComm *comm);
 /* From any thread: raises "rank r aborted" everywhere, waits for this process's call to return (at
@@ -83,6 +95,9 @@ void xccl_comm_destroy(struct xcclComm *comm);
  * warning. What is left is a shell whose calls return the error; the oldest of several shells is
  * freed for a new one. */
 void xccl_comm_abort(struct xcclComm *comm);
+/* From any thread: every call that waits or comes later returns "rank r revoked the communicator",
+ * on all ranks. Nothing is taken down: each rank still destroys the communicator in order. */
+void xccl_comm_revoke(struct xcclComm *comm);
 /* 1 when the calling thread, which owns comm from now on, owns another rank of the communicator. */
 int xccl_comm_shares_thread(struct xcclComm *comm);
 
@@ -102,10 +117,21 @@ xcclResult_t xccl_comm_end(struct xcclComm *comm, xcclResult_t rc);
 /* Both, with the wait between. */
 xcclResult_t xccl_comm_execute(struct xcclComm *comm, const struct xccl_task *task);
 
+/* Why a communicator has failed, as it is told to the other ranks. */
+enum xccl_notice_kind {
+    XCCL_NOTICE_ERROR = 1, /* something went wrong */
+    XCCL_NOTICE_ABORT = 2, /* a rank ended it and is gone */
+    XCCL_NOTICE_REVOKE = 3, /* a rank wants everybody to stop using it */
+    XCCL_NOTICE_END
+};
+
 /* Raises an error: the first one is kept and told to the other ranks; the text in force becomes the
  * thread's. Returns the result in force. Any thread. */
 xcclResult_t xccl_comm_fail(struct xcclComm *comm, xcclResult_t rc, const char *fmt, ...)
     __attribute__((format(printf, 3, 4), cold));
+/* The same for any reason. */
+xcclResult_t xccl_comm_raise(struct xcclComm *comm, enum xccl_notice_kind kind, xcclResult_t rc,
+                             const char *fmt, ...) __attribute__((format(printf, 4, 5), cold));
 /* Keeps rc and text unless there is an error already; 1 when it was the first. Tells nobody, logs
  * nothing. */
 int xccl_comm_set_error(struct xcclComm *comm, xcclResult_t rc, const char *text);
@@ -114,19 +140,6 @@ xcclResult_t xccl_comm_error(struct xcclComm *comm);
 /* "rank 3 (host b, pid 91)" */
 void xccl_comm_name_rank(const struct xcclComm *comm, int rank, char *text_out, size_t bytes);
 
-/* Init's pieces (comm_peers.c, comm_links.c). */
-struct xccl_init {
-    struct xcclComm *comm;
-    struct xccl_job job;
-    struct xccl_limit limit;
-    struct xccl_bootstrap *boot;
-    struct xccl_addr unix_addr;
-};
-
-xcclResult_t xccl_init_peers(struct xccl_init *init);
-xcclResult_t xccl_init_shm(struct xccl_init *init);
-xcclResult_t xccl_init_net(struct xccl_init *init);
-xcclResult_t xccl_init_bindings(struct xccl_init *init);
 void xccl_comm_links_destroy(struct xccl_comm_links *links); /* NULL is fine */
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The first error of a communicator wins: it is stored once, polled by every wait, told to the
- * other ranks by the control plane, and returned by every later call. Thread: any. */
+/* The first error of a communicator wins, be it a failure, an abort or a revocation: it is stored
+ * once, polled by every wait, told to the other ranks by the control plane, and returned by every
+ * later call. Thread: any. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,21 +34,52 @@ xcclResult_t xccl_comm_error(struct xcclComm *comm)
     return (xcclResult_t)rc;
 }
 
-xcclResult_t xccl_comm_fail(struct xcclComm *comm, xcclResult_t rc, const char *fmt, ...)
+void xccl_comm_log_notice(const struct xccl_notice *notice)
 {
-    struct xccl_notice notice = {.rc = (uint32_t)rc, .origin = comm->rank};
-    va_list args;
+    /* The other two are somebody's will. */
+    xccl_log(notice->kind == XCCL_NOTICE_ERROR ? XCCL_LOG_ERROR : XCCL_LOG_WARN, "%s",
+             notice->text);
+}
 
-    va_start(args, fmt);
+static xcclResult_t raise_kind(struct xcclComm *comm, enum xccl_notice_kind kind, xcclResult_t rc,
+                               const char *fmt, va_list args) __attribute__((format(printf, 4, 0)));
+
+static xcclResult_t raise_kind(struct xcclComm *comm, enum xccl_notice_kind kind, xcclResult_t rc,
+                               const char *fmt, va_list args)
+{
+    struct xccl_notice notice = {.kind = kind, .rc = (uint32_t)rc, .origin = comm->rank};
+
     vsnprintf(notice.text, sizeof notice.text, fmt, args);
-    va_end(args);
     if (xccl_comm_set_error(comm, rc, notice.text)) {
         /* The others first: a log may be slow. */
         if (comm->control)
             xccl_control_tell(comm->control, &notice);
-        xccl_log(XCCL_LOG_ERROR, "%s", notice.text);
+        xccl_comm_log_notice(&notice);
     }
     return xccl_comm_error(comm);
+}
+
+xcclResult_t xccl_comm_raise(struct xcclComm *comm, enum xccl_notice_kind kind, xcclResult_t rc,
+                             const char *fmt, ...)
+{
+    xcclResult_t known;
+    va_list args;
+
+    va_start(args, fmt);
+    known = raise_kind(comm, kind, rc, fmt, args);
+    va_end(args);
+    return known;
+}
+
+xcclResult_t xccl_comm_fail(struct xcclComm *comm, xcclResult_t rc, const char *fmt, ...)
+{
+    xcclResult_t known;
+    va_list args;
+
+    va_start(args, fmt);
+    known = raise_kind(comm, XCCL_NOTICE_ERROR, rc, fmt, args);
+    va_end(args);
+    return known;
 }
 
 void xccl_comm_name_rank(const struct xcclComm *comm, int rank, char *text_out, size_t bytes)

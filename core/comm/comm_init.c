@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Joining a communicator: a table of phases, each with what undoes it. A phase that fails says why
- * once; what was done before is undone in reverse order. Ranks that are ahead notice a failed one
- * by its closed connections and fail too. Thread: the joining one. */
+/* Joining a communicator: a table of phases, each a step that is called until it says that it is
+ * done, and what undoes it. A step may begin an out-of-band operation; the next phase comes when
+ * that has ended. No step blocks, so one thread can bring up any number of ranks side by side. A
+ * phase that fails says why once; what was done before is undone in reverse order. The bootstrap
+ * stays until the end of the communicator, but for the ring connections, which become the control
+ * plane's. Thread: the joining one. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -11,32 +14,41 @@
 #include "comm/comm_progress.h"
 #include "comm/control.h"
 
+/* How much later than its limit an out-of-band operation may end. */
+#define GRACE_NS (3 * XCCL_NS_PER_S)
+
 struct phase {
     const char *name;
-    xcclResult_t (*run)(struct xccl_init *init);
+    xccl_init_step_fn *step;
     void (*undo)(struct xcclComm *comm);
 };
 
-static xcclResult_t run_service(struct xccl_init *init)
+static xcclResult_t step_service(struct xccl_init *init, enum xccl_init_state *state_out)
 {
-    xcclResult_t rc = xccl_service_get(&init->comm->loop);
-
-    /* Later phases tell the others by their bootstrap connections. */
-    if (rc)
-        xccl_bootstrap_decline(&init->job, init->comm->rank, init->comm->nranks, rc);
-    return rc;
+    *state_out = XCCL_INIT_DONE;
+    return xccl_service_get(&init->comm->loop);
 }
 
 static void undo_service(struct xcclComm *comm)
 {
-    (void)comm;
-    xccl_service_put();
+    if (comm->loop)
+        xccl_service_put();
+    comm->loop = NULL;
 }
 
-static xcclResult_t run_bootstrap(struct xccl_init *init)
+static xcclResult_t step_bootstrap(struct xccl_init *init, enum xccl_init_state *state_out)
 {
-    return xccl_bootstrap_open(&init->job, init->comm->rank, init->comm->nranks, &init->limit,
-                               &init->boot);
+    struct xcclComm *comm = init->comm;
+
+    *state_out = XCCL_INIT_DONE;
+    return xccl_bootstrap_start(&init->job, comm->rank, comm->nranks, &init->limit, init->bell,
+                                &comm->boot);
+}
+
+static void undo_bootstrap(struct xcclComm *comm)
+{
+    xccl_bootstrap_close(comm->boot);
+    comm->boot = NULL;
 }
 
 static void undo_nothing(struct xcclComm *comm)
@@ -47,6 +59,7 @@ static void undo_nothing(struct xcclComm *comm)
 static void undo_peers(struct xcclComm *comm)
 {
     xccl_free(comm->peers);
+    comm->peers = NULL;
 }
 
 static void undo_shm(struct xcclComm *comm)
@@ -56,12 +69,15 @@ static void undo_shm(struct xcclComm *comm)
     if (comm->shm && !xccl_comm_error(comm))
         atomic_store_explicit(&comm->board->outside, 2, memory_order_release);
     xccl_shm_destroy(comm->shm);
+    comm->shm = NULL;
 }
 
 static void undo_net(struct xcclComm *comm)
 {
     xccl_comm_links_destroy(comm->links);
     xccl_net_close(comm->net);
+    comm->links = NULL;
+    comm->net = NULL;
 }
 
 static void undo_bindings(struct xcclComm *comm)
@@ -69,22 +85,34 @@ static void undo_bindings(struct xcclComm *comm)
     xccl_planner_fini(&comm->planner);
 }
 
-/* The last phase that can fail: from here on errors travel through the control plane. */
-static xcclResult_t run_control(struct xccl_init *init)
+static xcclResult_t step_progress(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    *state_out = XCCL_INIT_DONE;
+    return xccl_init_progress(init->comm);
+}
+
+/* All is in place here: when all ranks are this far, calls may begin. */
+static xcclResult_t step_ready(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     struct xcclComm *comm = init->comm;
-    struct xccl_conn *next, *prev;
     uint64_t timeout_s = (uint64_t)xccl_param_int(XCCL_P_TIMEOUT_S);
-    xcclResult_t rc;
 
     if (comm->shm)
         comm->board = xccl_shm_board(comm->shm, xccl_shm_index_of(comm->shm, comm->rank));
     atomic_store_explicit(&comm->board->outside, 1, memory_order_release);
     comm->timeout_ns = timeout_s ? timeout_s * XCCL_NS_PER_S : XCCL_NEVER_NS;
-    rc = xccl_bootstrap_barrier(init->boot, NULL, &init->limit); /* all are this far */
-    if (rc)
-        return rc;
-    xccl_bootstrap_take_ring(init->boot, &next, &prev);
+    *state_out = XCCL_INIT_DONE;
+    return xccl_bootstrap_barrier_start(comm->boot, NULL, &init->limit);
+}
+
+/* The last phase that can fail: from here on errors travel through the control plane. */
+static xcclResult_t step_control(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    struct xcclComm *comm = init->comm;
+    struct xccl_conn *next, *prev;
+
+    *state_out = XCCL_INIT_DONE;
+    xccl_bootstrap_take_ring(comm->boot, &next, &prev);
     return xccl_control_open(comm, next, prev, &comm->control);
 }
 
@@ -95,21 +123,43 @@ static void undo_control(struct xcclComm *comm)
 }
 
 static const struct phase phases[] = {
-    {"service", run_service, undo_service},
-    {"bootstrap", run_bootstrap, undo_nothing},
-    {"peers", xccl_init_peers, undo_peers},
-    {"shared memory", xccl_init_shm, undo_shm},
-    {"network", xccl_init_net, undo_net},
+    {"service", step_service, undo_service},
+    {"bootstrap", step_bootstrap, undo_bootstrap},
+    {"introduction", xccl_init_introduce, undo_peers},
+    {"peers", xccl_init_check_peers, undo_nothing},
+    {"segment", xccl_init_segment, undo_shm},
+    {"shared memory", xccl_init_fetch, undo_nothing},
+    {"agreement", xccl_init_agree, undo_nothing},
+    {"network", xccl_init_offer, undo_net},
+    {"offers", xccl_init_senders, undo_nothing},
+    {"connections", xccl_init_connect, undo_nothing},
     {"schedules", xccl_init_bindings, undo_bindings},
-    {"progress", xccl_init_progress, xccl_comm_progress_destroy},
-    {"control", run_control, undo_control},
+    {"slices", xccl_init_slices, undo_nothing},
+    {"progress", step_progress, xccl_comm_progress_destroy},
+    {"ready", step_ready, undo_nothing},
+    {"control", step_control, undo_control},
 };
-#define PHASE_COUNT (sizeof phases / sizeof phases[0])
+#define PHASE_COUNT     (sizeof phases / sizeof phases[0])
+#define PHASE_BOOTSTRAP 1
 
-static void undo(struct xcclComm *comm, size_t done)
+static void undo(struct xcclComm *comm, size_t count)
 {
-    while (done > 0)
-        phases[--done].undo(comm);
+    while (count > 0)
+        phases[--count].undo(comm);
+}
+
+uint8_t *xccl_init_parts(struct xccl_init *init, size_t part_bytes)
+{
+    xccl_free(init->parts);
+    init->part_bytes = part_bytes;
+    init->parts = xccl_calloc((size_t)init->comm->nranks, part_bytes);
+    return init->parts ? init->parts + (size_t)init->comm->rank * part_bytes : NULL;
+}
+
+xcclResult_t xccl_init_gather(struct xccl_init *init)
+{
+    return xccl_bootstrap_allgather_start(init->comm->boot, NULL, init->parts, init->part_bytes,
+                                          &init->limit);
 }
 
 /* One line a communicator: how many ranks, how long, and which way the data goes. */
@@ -127,31 +177,81 @@ static void tell_joined(const struct xcclComm *comm, uint64_t took_ns)
         comm->planner.bindings[XCCL_ALGO_RING][XCCL_PROTO_SLICES]->slot_bytes >> 10);
 }
 
-xcclResult_t xccl_comm_init(struct xcclComm *comm, const struct xccl_job *job)
+static void tell_phase(struct xccl_init *init, const char *what)
 {
-    uint64_t timeout_ms = (uint64_t)xccl_param_int(XCCL_P_TIMEOUT_INIT_S) * 1000;
-    struct xccl_init init = {.comm = comm, .job = *job, .limit = xccl_limit_ms(timeout_ms, NULL)};
-    uint64_t begin_ns = xccl_clock_ns();
-    xcclResult_t rc = xcclSuccess;
-    size_t done = 0;
+    uint64_t now_ns = xccl_clock_ns();
 
-    while (done < PHASE_COUNT && !rc) {
-        uint64_t start_ns = xccl_clock_ns();
+    xccl_log(XCCL_LOG_DEBUG, "init: %s %s after %llu us", phases[init->phase].name, what,
+             (unsigned long long)(now_ns - init->phase_ns) / 1000);
+    init->phase_ns = now_ns;
+}
 
-        rc = phases[done].run(&init);
-        xccl_log(XCCL_LOG_DEBUG, "init: %s %s after %llu us", phases[done].name,
-                 rc ? "failed" : "done", (unsigned long long)(xccl_clock_ns() - start_ns) / 1000);
-        done++; /* a failed phase may have left something behind: its undo takes what is there */
-    }
-    if (rc)
-        xccl_bootstrap_fail(init.boot, rc);
-    xccl_bootstrap_close(init.boot);
-    explicit_bzero(&init.job, sizeof init.job);
-    if (rc)
-        undo(comm, done == 1 ? 0 : done);
-    else
-        tell_joined(comm, xccl_clock_ns() - begin_ns);
+/* The out-of-band operation at work, and news of ranks that have failed. */
+static xcclResult_t ask_bootstrap(const struct xccl_init *init, int *ended_out)
+{
+    xcclResult_t rc;
+
+    *ended_out = 1;
+    if (!init->comm->boot)
+        return xcclSuccess;
+    rc = xccl_bootstrap_test(init->comm->boot, ended_out);
+    if (!rc && !*ended_out && xccl_clock_ns() > init->limit.deadline_ns + GRACE_NS)
+        rc = xccl_fail(xcclTimeout, 0, "raise XCCL_TIMEOUT_INIT_S, or see what holds it up",
+                       "rank %d still waits for others before phase \"%s\", and its service thread "
+                       "does not say why",
+                       init->comm->rank, phases[init->phase].name);
     return rc;
+}
+
+xcclResult_t xccl_init_run(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    while (init->phase < PHASE_COUNT) {
+        int ended;
+        xcclResult_t rc = ask_bootstrap(init, &ended);
+
+        *state_out = XCCL_INIT_WAIT;
+        if (!rc && ended)
+            rc = phases[init->phase].step(init, state_out);
+        if (rc)
+            tell_phase(init, "failed");
+        if (rc || *state_out != XCCL_INIT_DONE)
+            return rc;
+        tell_phase(init, "done");
+        init->phase++;
+    }
+    tell_joined(init->comm, xccl_clock_ns() - init->begin_ns);
+    return xcclSuccess;
+}
+
+int xccl_init_is_done(const struct xccl_init *init)
+{
+    return init->phase == PHASE_COUNT;
+}
+
+int xccl_init_tell(const struct xccl_init *init, xcclResult_t rc)
+{
+    if (init->phase < PHASE_BOOTSTRAP)
+        return 0;
+    if (!init->comm->boot)
+        return 1; /* xccl_bootstrap_start has told */
+    xccl_bootstrap_fail(init->comm->boot, rc);
+    return !xccl_bootstrap_is_unheard(init->comm->boot);
+}
+
+void xccl_init_undo(struct xccl_init *init)
+{
+    /* The phase that failed may have left something behind: its undo takes what is there. */
+    undo(init->comm, init->phase < PHASE_COUNT ? init->phase + 1 : PHASE_COUNT);
+}
+
+void xccl_init_free(struct xccl_init *init)
+{
+    if (!init)
+        return;
+    xccl_free(init->parts);
+    xccl_free(init->locals);
+    explicit_bzero(init, sizeof *init);
+    xccl_free(init);
 }
 
 void xccl_comm_undo_all(struct xcclComm *comm)

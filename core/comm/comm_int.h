@@ -1,15 +1,65 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Between comm.c, which has the list of communicators and their ends, and comm_init.c, which has
- * the phases of joining. Memory is comm.c's. Thread: the one that joins, destroys or aborts. */
+/* Between the files that make a communicator: comm.c, which has the memory and the list of all of
+ * them, comm_join.c, which drives ranks that join side by side, comm_init.c, which has the table of
+ * phases, and comm_peers.c, comm_links.c and comm_progress.c, which have the phases' steps.
+ * Thread: the one that joins, destroys or aborts. */
 #ifndef XCCL_COMM_COMM_INT_H
 #define XCCL_COMM_COMM_INT_H
 
 #include "comm/comm.h"
 
-/* Runs all phases on a zeroed communicator with rank, nranks, id and error_lock set; undoes
- * what was done on failure. */
-xcclResult_t xccl_comm_init(struct xcclComm *comm, const struct xccl_job *job);
-/* Undoes all phases. */
+/* What a step says. No step blocks, but for a peer on this host whose service thread answers. */
+enum xccl_init_state {
+    XCCL_INIT_DONE, /* the next phase comes, once the out-of-band operation begun has ended */
+    XCCL_INIT_WAIT, /* the bell will ring */
+    XCCL_INIT_POLL, /* nothing rings: call again in a while */
+    XCCL_INIT_MORE, /* call again soon; the thread's other ranks first */
+};
+
+/* A rank on its way in. What a phase leaves for the next one is here; what stays is in comm. */
+struct xccl_init {
+    struct xcclComm *comm;
+    struct xccl_job job;
+    struct xccl_limit limit;
+    struct xccl_bell *bell; /* of all that join with it; good until they have */
+    size_t phase; /* of the table; its end: joined */
+    uint64_t begin_ns, phase_ns;
+    uint8_t *parts; /* of the all-gather at work, part_bytes a rank */
+    size_t part_bytes;
+    struct xccl_addr unix_addr;
+    int *locals, nlocal; /* ranks that may share memory with this one, itself included */
+    int fetched, got_all;
+    xcclResult_t lost_rc; /* a connection broke: the error, unless another rank says why first */
+    uint64_t lost_ns; /* until when it may */
+    char lost_text[XCCL_ERROR_TEXT_BYTES];
+};
+
+typedef xcclResult_t xccl_init_step_fn(struct xccl_init *init, enum xccl_init_state *state_out);
+
+/* In the order of the table (comm_init.c). */
+xccl_init_step_fn xccl_init_introduce, xccl_init_check_peers, xccl_init_segment, xccl_init_fetch,
+    xccl_init_agree, xccl_init_offer, xccl_init_senders, xccl_init_connect, xccl_init_bindings,
+    xccl_init_slices;
+
+/* Room for an all-gather, zeroed; returns the own part, NULL without memory. */
+uint8_t *xccl_init_parts(struct xccl_init *init, size_t part_bytes);
+/* Begins it, and the next phase finds all parts in init->parts. */
+xcclResult_t xccl_init_gather(struct xccl_init *init);
+
+/* comm_init.c: runs phases until one cannot go on. DONE: all are. An error is final. */
+xccl_init_step_fn xccl_init_run;
+int xccl_init_is_done(const struct xccl_init *init);
+/* Before it is done: tells the others that this rank gives up, with the thread's error text. 0:
+ * only xccl_bootstrap_decline can. */
+int xccl_init_tell(const struct xccl_init *init, xcclResult_t rc);
+/* Takes down what there is, after a failure or in the end. */
+void xccl_init_undo(struct xccl_init *init);
+void xccl_init_free(struct xccl_init *init); /* not the communicator; NULL is fine */
 void xccl_comm_undo_all(struct xcclComm *comm);
+
+/* comm.c: memory, without anything in it; the list of those that have joined. */
+struct xcclComm *xccl_comm_alloc(const struct xccl_job *job, int rank, int nranks);
+void xccl_comm_free(struct xcclComm *comm);
+void xccl_comm_publish(struct xcclComm *comm);
 
 #endif

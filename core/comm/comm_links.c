@@ -2,9 +2,9 @@
 /* Init: the network plugin and its connections, then the schedules bound to links. Connections
  * needed: the ring's where a neighbour is on another host (or shared memory is off), and one each
  * way between all pairs that share no memory when there are few ranks. All are made at once and
- * none waits for another, so no order of ranks can block. Thread: the joining one. */
+ * none waits for another, so no order of ranks can block. Nothing rings when a plugin's connection
+ * is up, so that phase is polled. Thread: the joining one. */
 #include <assert.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,11 +12,11 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "base/wire.h"
-#include "comm/comm.h"
+#include "comm/comm_int.h"
 
 #define WIRE_TEXT_BYTES    320
+#define SLICES_WIRE_BYTES  8
 #define NET_SLOT_MIN       (8u << 10)
-#define CONNECT_NAP_MS     1
 #define CONNECT_VERDICT_MS 300
 #define LOCAL_COPY_MAX     (1u << 30) /* a communicator of one rank: slices are memory copies */
 
@@ -39,29 +39,39 @@ struct offer {
     xcclNetHandle_t ring, mesh[XCCL_NET_MESH_MAX];
 };
 
-#define OFFER_WIRE_BYTES                                                                           \
-    (4 + XCCL_WIRE_ID_BYTES + WIRE_TEXT_BYTES + XCCL_NET_HANDLE_BYTES * (1 + XCCL_NET_MESH_MAX))
-
-static void put_offer(const struct offer *offer, uint8_t *part)
+/* The mesh is not told when there are too many ranks for one. */
+static size_t mesh_handles(const struct xcclComm *comm)
 {
-    struct xccl_wire wire = xccl_wire_over(part, OFFER_WIRE_BYTES);
+    return comm->nranks <= XCCL_NET_MESH_MAX ? XCCL_NET_MESH_MAX : 0;
+}
+
+static size_t offer_bytes(const struct xcclComm *comm)
+{
+    return 4 + XCCL_WIRE_ID_BYTES + WIRE_TEXT_BYTES +
+           XCCL_NET_HANDLE_BYTES * (1 + mesh_handles(comm));
+}
+
+static void put_offer(const struct xcclComm *comm, const struct offer *offer, uint8_t *part)
+{
+    struct xccl_wire wire = xccl_wire_over(part, offer_bytes(comm));
 
     xccl_wire_put_u32(&wire, offer->rc);
     xccl_wire_put(&wire, offer->wire_id, sizeof offer->wire_id);
     xccl_wire_put(&wire, offer->text, sizeof offer->text);
     xccl_wire_put(&wire, &offer->ring, sizeof offer->ring);
-    xccl_wire_put(&wire, offer->mesh, sizeof offer->mesh);
+    xccl_wire_put(&wire, offer->mesh, mesh_handles(comm) * XCCL_NET_HANDLE_BYTES);
 }
 
-static void get_offer(uint8_t *part, struct offer *offer)
+static void get_offer(const struct xccl_init *init, int rank, struct offer *offer)
 {
-    struct xccl_wire wire = xccl_wire_over(part, OFFER_WIRE_BYTES);
+    size_t bytes = offer_bytes(init->comm);
+    struct xccl_wire wire = xccl_wire_over(init->parts + (size_t)rank * bytes, bytes);
 
     offer->rc = xccl_wire_get_u32(&wire);
     xccl_wire_get(&wire, offer->wire_id, sizeof offer->wire_id);
     xccl_wire_get(&wire, offer->text, sizeof offer->text);
     xccl_wire_get(&wire, &offer->ring, sizeof offer->ring);
-    xccl_wire_get(&wire, offer->mesh, sizeof offer->mesh);
+    xccl_wire_get(&wire, offer->mesh, mesh_handles(init->comm) * XCCL_NET_HANDLE_BYTES);
     offer->wire_id[sizeof offer->wire_id - 1] = 0;
     offer->text[sizeof offer->text - 1] = 0;
 }
@@ -101,9 +111,8 @@ static uint32_t net_slot_bytes(const struct xcclComm *comm)
 }
 
 /* Opens the plugin and listens for everybody who will connect. */
-static xcclResult_t make_offer(struct xccl_init *init, struct offer *offer)
+static xcclResult_t make_offer(struct xcclComm *comm, struct offer *offer)
 {
-    struct xcclComm *comm = init->comm;
     struct xccl_net_open_args args = {.rank = comm->rank, .nranks = comm->nranks, .comm_name = ""};
     xcclResult_t rc;
 
@@ -123,13 +132,14 @@ static xcclResult_t make_offer(struct xccl_init *init, struct offer *offer)
 }
 
 /* All plugins up, and the same everywhere? The error names rank and reason on every rank. */
-static xcclResult_t judge_offers(const struct xcclComm *comm, uint8_t *parts, struct offer *offer)
+static xcclResult_t judge_offers(const struct xccl_init *init, struct offer *offer)
 {
+    const struct xcclComm *comm = init->comm;
     char first[XCCL_WIRE_ID_BYTES] = "";
     int first_rank = 0;
 
     for (int i = 0; i < comm->nranks; i++) {
-        get_offer(parts + (size_t)i * OFFER_WIRE_BYTES, offer);
+        get_offer(init, i, offer);
         if (offer->rc)
             return i == comm->rank ? (xcclResult_t)offer->rc
                                    : xccl_fail(xcclRemoteError, 0, NULL, "rank %d on host %s: %s",
@@ -152,15 +162,16 @@ static xcclResult_t judge_offers(const struct xcclComm *comm, uint8_t *parts, st
     return xcclSuccess;
 }
 
-static xcclResult_t make_senders(struct xcclComm *comm, uint8_t *parts, struct offer *offer)
+static xcclResult_t make_senders(const struct xccl_init *init, struct offer *offer)
 {
+    struct xcclComm *comm = init->comm;
     struct xccl_comm_links *links = comm->links;
     xcclResult_t rc = xcclSuccess;
 
     for (int i = 0; i < comm->nranks && !rc; i++) {
         if (is_local(comm, i))
             continue;
-        get_offer(parts + (size_t)i * OFFER_WIRE_BYTES, offer);
+        get_offer(init, i, offer);
         if (i == neighbour(comm, 1))
             rc = xccl_net_link_create_send(comm->net, 0, i, net_slot_bytes(comm), &offer->ring,
                                            &links->ring_send);
@@ -189,62 +200,56 @@ static xcclResult_t connect_one(const struct xcclComm *comm, struct xccl_net_lin
     return xccl_fail(rc, 0, NULL, "rank %d cannot connect to %s: %.300s", comm->rank, name, why);
 }
 
-static xcclResult_t listen_to(struct xccl_bootstrap *boot, int nap_ms)
+/* Moves all ends on. */
+static xcclResult_t connect_each(const struct xcclComm *comm, int *left)
 {
-    int done;
+    struct xccl_comm_links *links = comm->links;
+    xcclResult_t rc = connect_one(comm, links->ring_send, left);
 
-    (void)poll(NULL, 0, nap_ms);
-    return xccl_bootstrap_test(boot, &done);
-}
-
-/* A connection failed. Most often the peer has given up, and then it says why. */
-static xcclResult_t hear_why(struct xccl_init *init, xcclResult_t rc)
-{
-    struct xccl_limit limit = xccl_limit_ms(CONNECT_VERDICT_MS, NULL);
-    char own[XCCL_ERROR_TEXT_BYTES];
-
-    snprintf(own, sizeof own, "%s", xccl_error_text());
-    while (!xccl_limit_passed(&limit)) {
-        xcclResult_t theirs = listen_to(init->boot, 1);
-
-        if (theirs)
-            return theirs;
+    if (!rc)
+        rc = connect_one(comm, links->ring_recv, left);
+    for (int i = 0; i < comm->nranks && !rc; i++) {
+        rc = connect_one(comm, links->mesh_send[i], left);
+        if (!rc)
+            rc = connect_one(comm, links->mesh_recv[i], left);
     }
-    xccl_error_set_text(own);
     return rc;
 }
 
-static xcclResult_t connect_all(struct xccl_init *init)
+/* A connection failed. Most often the peer has given up, and then the bootstrap says why before
+ * long, in place of this error. */
+static void keep_lost(struct xccl_init *init, xcclResult_t rc)
 {
-    struct xcclComm *comm = init->comm;
-    struct xccl_comm_links *links = comm->links;
+    init->lost_rc = rc;
+    init->lost_ns = xccl_clock_ns() + CONNECT_VERDICT_MS * XCCL_NS_PER_MS;
+    snprintf(init->lost_text, sizeof init->lost_text, "%s", xccl_error_text());
+}
 
-    for (;;) {
-        int left = 0;
-        xcclResult_t rc = connect_one(comm, links->ring_send, &left);
+xcclResult_t xccl_init_connect(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    const struct xcclComm *comm = init->comm;
+    int left = 0;
+    xcclResult_t rc;
 
-        if (!rc)
-            rc = connect_one(comm, links->ring_recv, &left);
-        for (int i = 0; i < comm->nranks && !rc; i++) {
-            rc = connect_one(comm, links->mesh_send[i], &left);
-            if (!rc)
-                rc = connect_one(comm, links->mesh_recv[i], &left);
-        }
-        if (rc)
-            return hear_why(init, rc);
-        if (!left)
-            return rc;
-        if (xccl_limit_passed(&init->limit))
-            return xccl_fail(xcclTimeout, 0,
-                             "check that the hosts reach each other's addresses, or "
-                             "raise XCCL_TIMEOUT_INIT_S",
-                             "rank %d still waits for %d network "
-                             "connections of plugin %s",
-                             comm->rank, left, comm->net->wire_id);
-        rc = listen_to(init->boot, CONNECT_NAP_MS);
-        if (rc)
-            return rc;
+    *state_out = XCCL_INIT_POLL;
+    if (init->lost_rc && xccl_clock_ns() < init->lost_ns)
+        return xcclSuccess;
+    if (init->lost_rc) {
+        xccl_error_set_text(init->lost_text);
+        return init->lost_rc;
     }
+    rc = connect_each(comm, &left);
+    if (rc)
+        keep_lost(init, rc);
+    else if (!left)
+        *state_out = XCCL_INIT_DONE;
+    else if (xccl_limit_passed(&init->limit))
+        return xccl_fail(xcclTimeout, 0,
+                         "check that the hosts reach each other's addresses, or "
+                         "raise XCCL_TIMEOUT_INIT_S",
+                         "rank %d still waits for %d network connections of plugin %s", comm->rank,
+                         left, comm->net->wire_id);
+    return xcclSuccess;
 }
 
 static xcclResult_t create_links(struct xcclComm *comm)
@@ -265,33 +270,34 @@ static xcclResult_t create_links(struct xcclComm *comm)
     return xcclSuccess;
 }
 
-xcclResult_t xccl_init_net(struct xccl_init *init)
+/* Says which plugin this rank has and where it listens, or why it cannot. */
+xcclResult_t xccl_init_offer(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     struct xcclComm *comm = init->comm;
-    struct offer *offer = xccl_calloc(1, sizeof *offer);
-    uint8_t *parts = xccl_calloc((size_t)comm->nranks, OFFER_WIRE_BYTES);
+    uint8_t *own = xccl_init_parts(init, offer_bytes(comm));
+    struct offer offer = {0};
     xcclResult_t rc = create_links(comm);
 
-    if (!offer || !parts)
-        rc = xcclSystemError;
-    if (rc)
-        goto out;
+    if (rc || !own)
+        return xcclSystemError;
     if (any_remote(comm))
-        offer->rc = (uint32_t)make_offer(init, offer);
-    if (offer->rc)
-        memcpy(offer->text, xccl_error_text(), strnlen(xccl_error_text(), sizeof offer->text - 1));
-    put_offer(offer, parts + (size_t)comm->rank * OFFER_WIRE_BYTES);
-    rc = xccl_bootstrap_allgather(init->boot, NULL, parts, OFFER_WIRE_BYTES, &init->limit);
-    if (!rc)
-        rc = judge_offers(comm, parts, offer);
-    if (!rc)
-        rc = make_senders(comm, parts, offer);
-    if (!rc)
-        rc = connect_all(init);
-out:
-    xccl_free(parts);
-    xccl_free(offer);
-    return rc;
+        offer.rc = (uint32_t)make_offer(comm, &offer);
+    if (offer.rc)
+        memcpy(offer.text, xccl_error_text(), strnlen(xccl_error_text(), sizeof offer.text - 1));
+    put_offer(comm, &offer, own);
+    *state_out = XCCL_INIT_DONE;
+    return xccl_init_gather(init);
+}
+
+xcclResult_t xccl_init_senders(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    struct offer offer = {0};
+    xcclResult_t rc = judge_offers(init, &offer);
+
+    if (rc)
+        return rc;
+    *state_out = XCCL_INIT_DONE;
+    return make_senders(init, &offer);
 }
 
 void xccl_comm_links_destroy(struct xccl_comm_links *links)
@@ -389,40 +395,24 @@ static xcclResult_t bind_schedule(struct xcclComm *comm, enum xccl_algo algo, en
     return xcclSuccess;
 }
 
-/* Slices have one size on a ring whose links differ, and it must be the same on all ranks. */
-static xcclResult_t agree_on_slices(struct xccl_init *init)
+/* Says how large slices may be on this rank's links, of either algorithm. */
+static xcclResult_t propose_slices(struct xccl_init *init)
 {
-    struct xcclComm *comm = init->comm;
-    uint8_t *parts = xccl_calloc((size_t)comm->nranks, 8);
-    struct xccl_binding *(*bindings)[XCCL_PROTO_COUNT] = comm->planner.bindings;
-    uint32_t least[2] = {UINT32_MAX, UINT32_MAX};
+    uint8_t *own = xccl_init_parts(init, SLICES_WIRE_BYTES);
     struct xccl_wire wire;
-    xcclResult_t rc;
 
-    if (!parts)
+    if (!own)
         return xcclSystemError;
-    wire = xccl_wire_over(parts + (size_t)comm->rank * 8, 8);
+    wire = xccl_wire_over(own, SLICES_WIRE_BYTES);
     for (int algo = XCCL_ALGO_ONESHOT; algo <= XCCL_ALGO_RING; algo++) {
-        const struct xccl_binding *binding = bindings[algo][XCCL_PROTO_SLICES];
+        const struct xccl_binding *binding = init->comm->planner.bindings[algo][XCCL_PROTO_SLICES];
 
         xccl_wire_put_u32(&wire, binding ? binding->slot_bytes : UINT32_MAX);
     }
-    rc = xccl_bootstrap_allgather(init->boot, NULL, parts, 8, &init->limit);
-    wire = xccl_wire_over(parts, (size_t)comm->nranks * 8);
-    for (int i = 0; i < 2 * comm->nranks && !rc; i++) {
-        uint32_t bytes = xccl_wire_get_u32(&wire);
-
-        if (bytes < least[i & 1])
-            least[i & 1] = bytes;
-    }
-    for (int algo = XCCL_ALGO_ONESHOT; algo <= XCCL_ALGO_RING && !rc; algo++)
-        if (bindings[algo][XCCL_PROTO_SLICES])
-            bindings[algo][XCCL_PROTO_SLICES]->slot_bytes = least[algo - XCCL_ALGO_ONESHOT];
-    xccl_free(parts);
-    return rc;
+    return xccl_init_gather(init);
 }
 
-xcclResult_t xccl_init_bindings(struct xccl_init *init)
+xcclResult_t xccl_init_bindings(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     struct xcclComm *comm = init->comm;
     int mesh = comm->nranks <= (any_remote(comm) ? XCCL_NET_MESH_MAX : XCCL_ONESHOT_MAX_RANKS);
@@ -444,8 +434,31 @@ xcclResult_t xccl_init_bindings(struct xccl_init *init)
     if (!rc && !mesh && comm->planner.forced == XCCL_ALGO_ONESHOT)
         rc = xccl_fail(xcclInvalidUsage, 0, "use XCCL_ALGO=ring or auto",
                        "XCCL_ALGO=oneshot does not serve %d ranks on these links", comm->nranks);
-    if (!rc)
-        rc = agree_on_slices(init);
     xccl_free(multicast);
-    return rc;
+    if (rc)
+        return rc;
+    *state_out = XCCL_INIT_DONE;
+    return propose_slices(init);
+}
+
+/* Slices have one size on a ring whose links differ, and it must be the same on all ranks. */
+xcclResult_t xccl_init_slices(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    struct xcclComm *comm = init->comm;
+    struct xccl_binding *(*bindings)[XCCL_PROTO_COUNT] = comm->planner.bindings;
+    size_t bytes = (size_t)comm->nranks * SLICES_WIRE_BYTES;
+    struct xccl_wire wire = xccl_wire_over(init->parts, bytes);
+    uint32_t least[2] = {UINT32_MAX, UINT32_MAX};
+
+    for (int i = 0; i < 2 * comm->nranks; i++) {
+        uint32_t slice = xccl_wire_get_u32(&wire);
+
+        if (slice < least[i & 1])
+            least[i & 1] = slice;
+    }
+    for (int algo = XCCL_ALGO_ONESHOT; algo <= XCCL_ALGO_RING; algo++)
+        if (bindings[algo][XCCL_PROTO_SLICES])
+            bindings[algo][XCCL_PROTO_SLICES]->slot_bytes = least[algo - XCCL_ALGO_ONESHOT];
+    *state_out = XCCL_INIT_DONE;
+    return xcclSuccess;
 }

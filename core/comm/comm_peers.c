@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Init: what the ranks tell each other first, and which of them share this host's memory.
- * Thread: the joining one. */
+/* Init: what the ranks tell each other first, and which of them share this host's memory. Each step
+ * ends by beginning what the next one needs of the others. Thread: the joining one. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include "base/os.h"
 #include "base/param.h"
 #include "base/wire.h"
-#include "comm/comm.h"
+#include "comm/comm_int.h"
 
 #define PEER_WIRE_BYTES 256
 #define UNIX_NAME_BYTES 107
@@ -105,6 +105,7 @@ static void choose_wait(struct xcclComm *comm)
     comm->policy = xccl_wait_policy_for(ranks, cores);
 }
 
+/* A root has compared these for the ranks that report to it; those of other roots are met here. */
 static xcclResult_t check_peers(const struct xcclComm *comm)
 {
     const struct xccl_peer *self = &comm->peers[comm->rank];
@@ -125,33 +126,38 @@ static xcclResult_t check_peers(const struct xcclComm *comm)
     return xcclSuccess;
 }
 
-xcclResult_t xccl_init_peers(struct xccl_init *init)
+xcclResult_t xccl_init_introduce(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     struct xcclComm *comm = init->comm;
-    uint8_t *parts = xccl_calloc((size_t)comm->nranks, PEER_WIRE_BYTES);
-    xcclResult_t rc = xcclSystemError;
+    uint8_t *own = xccl_init_parts(init, PEER_WIRE_BYTES);
+    xcclResult_t rc;
 
     comm->peers = xccl_calloc((size_t)comm->nranks, sizeof *comm->peers);
-    if (!parts || !comm->peers)
-        goto out;
+    if (!own || !comm->peers)
+        return xcclSystemError;
     rc = describe_self(init, &comm->peers[comm->rank]);
     if (rc)
-        goto out;
-    encode_peer(&comm->peers[comm->rank], parts + (size_t)comm->rank * PEER_WIRE_BYTES);
-    rc = xccl_bootstrap_allgather(init->boot, NULL, parts, PEER_WIRE_BYTES, &init->limit);
-    if (rc)
-        goto out;
-    for (int i = 0; i < comm->nranks && !rc; i++)
-        if (!decode_peer(parts + (size_t)i * PEER_WIRE_BYTES, &comm->peers[i]))
-            rc = xccl_fail(xcclRemoteError, 0, "install the same version everywhere",
-                           "rank %d described itself in a way that is not understood", i);
-    if (rc)
-        goto out;
+        return rc;
+    encode_peer(&comm->peers[comm->rank], own);
+    *state_out = XCCL_INIT_DONE;
+    return xccl_init_gather(init);
+}
+
+xcclResult_t xccl_init_check_peers(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    struct xcclComm *comm = init->comm;
+    xcclResult_t rc;
+
+    for (int i = 0; i < comm->nranks; i++)
+        if (!decode_peer(init->parts + (size_t)i * PEER_WIRE_BYTES, &comm->peers[i]))
+            return xccl_fail(xcclRemoteError, 0, "install the same version everywhere",
+                             "rank %d described itself in a way that is not understood", i);
     rc = check_peers(comm);
+    if (rc)
+        return rc;
     choose_wait(comm);
-out:
-    xccl_free(parts);
-    return rc;
+    *state_out = XCCL_INIT_DONE;
+    return xcclSuccess;
 }
 
 /* 1 when ranks a and b may try shared memory. */
@@ -161,13 +167,11 @@ static int same_host(const struct xcclComm *comm, int a, int b)
            comm->peers[a].host_hash == comm->peers[b].host_hash;
 }
 
-/* Makes the own segment; tries to get those of the others. *got_out 1: all of them are mapped. */
-static xcclResult_t try_segments(struct xccl_init *init, const int *locals, int nlocal,
-                                 uint8_t *got_out)
+static xcclResult_t make_segment(struct xccl_init *init)
 {
     struct xcclComm *comm = init->comm;
-    struct xccl_shm_args args = {.nlocal = nlocal,
-                                 .local_ranks = locals,
+    struct xccl_shm_args args = {.nlocal = init->nlocal,
+                                 .local_ranks = init->locals,
                                  .rank = comm->rank,
                                  .nranks = comm->nranks,
                                  .loop = comm->loop,
@@ -175,70 +179,89 @@ static xcclResult_t try_segments(struct xccl_init *init, const int *locals, int 
     uint64_t budget = comm->peers[comm->rank].buffer_bytes;
     xcclResult_t rc;
 
-    for (int i = 0; i < nlocal; i++) {
-        if (locals[i] == comm->rank)
+    for (int i = 0; i < init->nlocal; i++) {
+        if (init->locals[i] == comm->rank)
             args.local_index = i;
-        if (comm->peers[locals[i]].buffer_bytes < budget)
-            budget = comm->peers[locals[i]].buffer_bytes;
+        if (comm->peers[init->locals[i]].buffer_bytes < budget)
+            budget = comm->peers[init->locals[i]].buffer_bytes;
     }
-    args.slice_bytes = xccl_shm_slice_bytes(nlocal, budget);
+    args.slice_bytes = xccl_shm_slice_bytes(init->nlocal, budget);
     memcpy(args.comm_id, init->job.comm_id, sizeof args.comm_id);
-    xccl_bootstrap_derive_key(init->boot, "shm", args.key);
+    xccl_bootstrap_derive_key(comm->boot, "shm", args.key);
     rc = xccl_shm_create(&args, &comm->shm);
     explicit_bzero(args.key, sizeof args.key);
-    if (rc)
-        return rc;
-    rc = xccl_bootstrap_barrier(init->boot, NULL, &init->limit); /* all are listening */
-    if (rc)
-        return rc;
-    *got_out = 1;
-    for (int i = 0; i < nlocal && *got_out; i++) {
-        struct xccl_limit limit = xccl_limit_ms(FETCH_MS, NULL);
+    return rc;
+}
 
-        if (limit.deadline_ns > init->limit.deadline_ns)
-            limit = init->limit;
-        rc = xccl_shm_fetch(comm->shm, i, &comm->peers[locals[i]].unix_addr, &limit);
-        *got_out = rc == xcclSuccess;
-        if (rc)
-            xccl_log(XCCL_LOG_WARN, "no shared memory with rank %d: %s", locals[i],
-                     xccl_error_text());
+/* Makes the own segment; the next phase begins when all are listening. */
+xcclResult_t xccl_init_segment(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    struct xcclComm *comm = init->comm;
+    xcclResult_t rc = xcclSuccess;
+
+    init->locals = xccl_calloc((size_t)comm->nranks, sizeof *init->locals);
+    if (!init->locals)
+        return xcclSystemError;
+    for (int i = 0; i < comm->nranks; i++)
+        if (i == comm->rank || same_host(comm, comm->rank, i))
+            init->locals[init->nlocal++] = i;
+    if (init->nlocal > 1)
+        rc = make_segment(init);
+    if (rc)
+        return rc;
+    *state_out = XCCL_INIT_DONE;
+    return xccl_bootstrap_barrier_start(comm->boot, NULL, &init->limit);
+}
+
+/* Gets one segment. The rank that has it may live in this thread: its service thread answers. */
+static xcclResult_t fetch_next(struct xccl_init *init)
+{
+    struct xccl_limit limit = xccl_limit_ms(FETCH_MS, NULL);
+    int index = init->fetched++, rank = init->locals[index];
+    xcclResult_t rc;
+
+    if (limit.deadline_ns > init->limit.deadline_ns)
+        limit = init->limit;
+    rc = xccl_shm_fetch(init->comm->shm, index, &init->comm->peers[rank].unix_addr, &limit);
+    if (rc)
+        xccl_log(XCCL_LOG_WARN, "no shared memory with rank %d: %s", rank, xccl_error_text());
+    return rc;
+}
+
+/* One segment a turn; then tells the others whether it has all. */
+xcclResult_t xccl_init_fetch(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    uint8_t *own;
+
+    *state_out = XCCL_INIT_MORE;
+    if (!init->fetched)
+        init->got_all = init->comm->shm != NULL;
+    if (init->got_all && init->fetched < init->nlocal) {
+        init->got_all = fetch_next(init) == xcclSuccess;
+        return xcclSuccess;
     }
-    return xcclSuccess;
+    own = xccl_init_parts(init, 1);
+    if (!own)
+        return xcclSystemError;
+    *own = (uint8_t)init->got_all;
+    *state_out = XCCL_INIT_DONE;
+    return xccl_init_gather(init);
 }
 
 /* Shared memory is used by all ranks of a host or by none, so that all choose alike. */
-xcclResult_t xccl_init_shm(struct xccl_init *init)
+xcclResult_t xccl_init_agree(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     struct xcclComm *comm = init->comm;
-    size_t nranks = (size_t)comm->nranks;
-    int *locals = xccl_calloc(nranks, sizeof *locals), nlocal = 0, all_got = 1;
-    uint8_t *got = xccl_calloc(nranks, 1);
-    xcclResult_t rc = xcclSystemError;
+    int all_got = 1;
 
-    if (!locals || !got)
-        goto out;
-    for (int i = 0; i < comm->nranks; i++)
-        if (i == comm->rank || same_host(comm, comm->rank, i))
-            locals[nlocal++] = i;
-    if (nlocal > 1)
-        rc = try_segments(init, locals, nlocal, &got[comm->rank]);
-    else
-        rc = xccl_bootstrap_barrier(init->boot, NULL, &init->limit);
-    if (rc)
-        goto out;
-    rc = xccl_bootstrap_allgather(init->boot, NULL, got, 1, &init->limit);
-    if (rc)
-        goto out;
-    for (int i = 0; i < nlocal; i++)
-        all_got &= got[locals[i]];
+    for (int i = 0; i < init->nlocal; i++)
+        all_got &= init->parts[init->locals[i]];
     if (comm->shm && !all_got) {
         xccl_shm_destroy(comm->shm);
         comm->shm = NULL;
     }
     if (comm->shm)
         xccl_shm_seal(comm->shm);
-out:
-    xccl_free(got);
-    xccl_free(locals);
-    return rc;
+    *state_out = XCCL_INIT_DONE;
+    return xcclSuccess;
 }

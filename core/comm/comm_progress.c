@@ -132,9 +132,8 @@ static xcclResult_t ask_need(const struct xcclComm *comm, int *needs_out)
     return xcclSuccess;
 }
 
-xcclResult_t xccl_init_progress(struct xccl_init *init)
+xcclResult_t xccl_init_progress(struct xcclComm *comm)
 {
-    struct xcclComm *comm = init->comm;
     struct xccl_comm_progress *progress;
     int needs;
     xcclResult_t rc = ask_need(comm, &needs);

@@ -12,7 +12,7 @@
 #include "comm/comm.h"
 
 /* Init's phase after the network is up, and its undo: initialises the crank. */
-xcclResult_t xccl_init_progress(struct xccl_init *init);
+xcclResult_t xccl_init_progress(struct xcclComm *comm);
 void xccl_comm_progress_destroy(struct xcclComm *comm);
 /* Orderly leave: no lending from here on; calls the plugin until nothing is undelivered or 1 s has
  * passed, with a warning then. After an error of the communicator nothing is delivered any more.

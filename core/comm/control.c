@@ -4,10 +4,18 @@
  *   HEARTBEAT  the sender's board: u64 word, u64 number of its current call, u64 count, u32
  *              collective, u32 type, u32 operator. Two neighbours in different calls of one number
  *              disagree; that finds ranks which wait on links that the others' calls do not use.
- *   NOTICE     u32 result, i32 origin, text: forwarded by whoever did not know yet
- *   GOODBYE    u64 number of the sender's last call; then FINAL
+ *   NOTICE     u32 kind, u32 result, i32 origin, text: forwarded by whoever did not know yet
+ *   GOODBYE    u64 number of the sender's last call; then FINAL, and the sending side is shut
  *
- * Anything else, or a frame of a wrong size, is an error of the peer. Thread: see control.h. */
+ * Anything else, or a frame of a wrong size, is an error of the peer.
+ *
+ *   AT WORK --- own close: goodbye, FINAL ---> LINGERING (control->comm is NULL; what comes is
+ *      |                                           |        dropped; nothing is judged)
+ *      | the neighbour's FINAL, or its death       | its FINAL or end, or LINGER_MS
+ *      +-----------------> CLOSED <----------------+
+ *
+ * Thread: see control.h. What close detaches, the service thread frees: it holds a reference to
+ * itself for each control plane. */
 #include "comm/control.h"
 
 #include <stdio.h>
@@ -22,21 +30,25 @@
 enum { FRAME_HEARTBEAT = 0x20, FRAME_NOTICE = 0x21, FRAME_GOODBYE = 0x22 };
 
 #define HEARTBEAT_BYTES 36
-#define FRAME_BYTES     (8 + XCCL_NOTICE_TEXT_BYTES)
+#define FRAME_BYTES     (12 + XCCL_NOTICE_TEXT_BYTES)
 #define SILENT_BEATS    4
+#define LINGER_MS       800
 
 struct neighbour {
     struct xccl_source source;
     struct xccl_conn *conn; /* NULL: closed */
     struct xccl_control *control;
     int rank;
+    int watched; /* it is in the loop */
     uint64_t heard_ns, due_ns; /* last sign of life; when the next heartbeat is to be sent */
     _Atomic uint32_t call; /* low half of the number of the call it was last heard to be in */
     _Atomic uint64_t left_after; /* 0: has not left; else its last call + 1 */
 };
 
 struct xccl_control {
-    struct xcclComm *comm;
+    struct xcclComm *comm; /* NULL: it has left */
+    struct xccl_loop *loop;
+    int rank;
     uint64_t beat_ns; /* 0: no heartbeats */
     struct neighbour neighbours[2];
 };
@@ -91,29 +103,33 @@ void xccl_control_tell(struct xccl_control *control, const struct xccl_notice *n
     struct xccl_wire wire = xccl_wire_over(body, sizeof body);
     size_t text_bytes = strnlen(notice->text, XCCL_NOTICE_TEXT_BYTES - 1);
 
+    xccl_wire_put_u32(&wire, notice->kind);
     xccl_wire_put_u32(&wire, notice->rc);
     xccl_wire_put_u32(&wire, (uint32_t)notice->origin);
     xccl_wire_put(&wire, notice->text, text_bytes);
-    xccl_loop_lock(control->comm->loop);
+    xccl_loop_lock(control->loop);
     for (int i = 0; i < 2; i++)
-        neighbour_send(&control->neighbours[i], FRAME_NOTICE, body, 8 + text_bytes);
-    xccl_loop_unlock(control->comm->loop);
+        neighbour_send(&control->neighbours[i], FRAME_NOTICE, body, 12 + text_bytes);
+    xccl_loop_unlock(control->loop);
 }
 
 /* The text stays as its origin wrote it, on every rank; who did not know yet passes it on. */
 static int take_notice(struct neighbour *neighbour, struct xccl_wire *wire)
 {
     struct xcclComm *comm = neighbour->control->comm;
+    uint32_t kind = xccl_wire_get_u32(wire);
     struct xccl_notice notice = {.rc = xccl_wire_get_u32(wire)};
 
     notice.origin = (int32_t)xccl_wire_get_u32(wire);
     if (wire->bad || xccl_wire_left(wire) >= sizeof notice.text || notice.rc == xcclSuccess ||
-        notice.rc >= xcclNumResults || notice.origin < 0 || notice.origin >= comm->nranks)
+        notice.rc >= xcclNumResults || notice.origin < 0 || notice.origin >= comm->nranks ||
+        kind < XCCL_NOTICE_ERROR || kind >= XCCL_NOTICE_END)
         return 0;
+    notice.kind = (enum xccl_notice_kind)kind;
     xccl_wire_get(wire, notice.text, xccl_wire_left(wire));
     if (xccl_comm_set_error(comm, (xcclResult_t)notice.rc, notice.text)) {
         xccl_control_tell(neighbour->control, &notice);
-        xccl_log(XCCL_LOG_ERROR, "%s", notice.text);
+        xccl_comm_log_notice(&notice);
     }
     return 1;
 }
@@ -186,15 +202,80 @@ static void neighbour_read(struct neighbour *neighbour)
     }
 }
 
+/* --- leaving --- */
+
+/* Frees a control plane that has left once both connections are closed. The service thread, or
+ * close itself. 1: it is gone. */
+static int free_when_left(struct xccl_control *control)
+{
+    if (control->comm || control->neighbours[0].conn || control->neighbours[1].conn)
+        return 0;
+    xccl_free(control);
+    return 1;
+}
+
+/* Writes what is left of the goodbye, then shuts the sending side. */
+static xcclResult_t linger_send(struct neighbour *neighbour)
+{
+    int pending = 0;
+    xcclResult_t rc = xccl_conn_finish(neighbour->conn, &pending);
+
+    if (!rc)
+        rc = xccl_loop_set_events(&neighbour->source, pending ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    return rc;
+}
+
+/* Drops what comes, until the end. */
+static void linger(struct neighbour *neighbour, uint32_t events)
+{
+    uint8_t body[FRAME_BYTES];
+    size_t bytes = 0;
+    uint16_t type = 0;
+    int got = 1, final = 0;
+    xcclResult_t rc = events & EPOLLOUT ? linger_send(neighbour) : xcclSuccess;
+
+    while (!rc && !final && got)
+        rc = xccl_conn_take(neighbour->conn, &type, body, sizeof body, &bytes, &got, &final);
+    if (rc || final)
+        neighbour_close(neighbour);
+}
+
+/* The end of this side, with the loop's lock and comm still in place. */
+static void neighbour_leave(struct neighbour *neighbour, uint64_t last_seq)
+{
+    uint8_t body[8];
+    struct xccl_wire wire = xccl_wire_over(body, sizeof body);
+
+    if (neighbour->conn)
+        neighbour_read(neighbour); /* perhaps it has left before */
+    xccl_wire_put_u64(&wire, last_seq);
+    neighbour_send(neighbour, FRAME_GOODBYE, body, sizeof body);
+    if (!neighbour->conn)
+        return;
+    if (!neighbour->watched || linger_send(neighbour))
+        neighbour_close(neighbour);
+    else
+        xccl_loop_set_timer(&neighbour->source, xccl_clock_ns() + LINGER_MS * XCCL_NS_PER_MS);
+}
+
+/* --- callbacks --- */
+
 static void on_events(struct xccl_source *source, uint32_t events)
 {
     struct neighbour *neighbour = source->owner;
+    struct xccl_control *control = neighbour->control;
 
-    xccl_log_set_rank(neighbour->control->comm->rank);
-    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
-        neighbour_read(neighbour);
-    if (neighbour->conn && (events & EPOLLOUT))
-        neighbour_flush(neighbour);
+    xccl_log_set_rank(control->rank);
+    if (!control->comm) {
+        linger(neighbour, events);
+        if (free_when_left(control))
+            xccl_service_put_later();
+    } else {
+        if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+            neighbour_read(neighbour);
+        if (neighbour->conn && (events & EPOLLOUT))
+            neighbour_flush(neighbour);
+    }
     xccl_log_set_rank(-1);
 }
 
@@ -219,23 +300,36 @@ static void send_heartbeat(struct neighbour *neighbour)
 }
 
 /* A process that was away itself (stopped, starved) first listens for a while before it judges. */
+static void judge_silence(struct neighbour *neighbour, uint64_t now_ns)
+{
+    struct xccl_control *control = neighbour->control;
+
+    if (now_ns - neighbour->due_ns > control->beat_ns / 2)
+        neighbour->heard_ns = now_ns;
+    neighbour->due_ns = now_ns + control->beat_ns;
+    xccl_loop_set_timer(&neighbour->source, neighbour->due_ns);
+    neighbour_read(neighbour);
+    if (!neighbour->conn || atomic_load_explicit(&neighbour->left_after, memory_order_relaxed))
+        xccl_loop_set_timer(&neighbour->source, XCCL_NEVER_NS);
+    else if (now_ns > neighbour->heard_ns + SILENT_BEATS * control->beat_ns)
+        neighbour_dead(neighbour, "gives no sign of life (stopped, or its host is unreachable)");
+    else
+        send_heartbeat(neighbour);
+}
+
 static void on_timer(struct xccl_source *source, uint64_t now_ns)
 {
     struct neighbour *neighbour = source->owner;
     struct xccl_control *control = neighbour->control;
 
-    xccl_log_set_rank(control->comm->rank);
-    if (now_ns - neighbour->due_ns > control->beat_ns / 2)
-        neighbour->heard_ns = now_ns;
-    neighbour->due_ns = now_ns + control->beat_ns;
-    xccl_loop_set_timer(source, neighbour->due_ns);
-    neighbour_read(neighbour);
-    if (!neighbour->conn || atomic_load_explicit(&neighbour->left_after, memory_order_relaxed))
-        xccl_loop_set_timer(source, XCCL_NEVER_NS);
-    else if (now_ns > neighbour->heard_ns + SILENT_BEATS * control->beat_ns)
-        neighbour_dead(neighbour, "gives no sign of life (stopped, or its host is unreachable)");
-    else
-        send_heartbeat(neighbour);
+    xccl_log_set_rank(control->rank);
+    if (control->comm) {
+        judge_silence(neighbour, now_ns);
+    } else { /* it has lingered long enough */
+        neighbour_close(neighbour);
+        if (free_when_left(control))
+            xccl_service_put_later();
+    }
     xccl_log_set_rank(-1);
 }
 
@@ -259,54 +353,74 @@ static void neighbour_init(struct xccl_control *control, int index, int rank,
     neighbour->source.timer_ns = control->beat_ns ? neighbour->due_ns : XCCL_NEVER_NS;
 }
 
+/* Puts both into the loop, and takes what has come before. */
+static xcclResult_t watch_neighbours(struct xccl_control *control)
+{
+    xcclResult_t rc = xcclSuccess;
+
+    for (int i = 0; i < 2 && !rc; i++) {
+        struct neighbour *neighbour = &control->neighbours[i];
+
+        if (!neighbour->conn)
+            continue;
+        rc = xccl_loop_add(control->loop, &neighbour->source);
+        neighbour->watched = !rc;
+    }
+    for (int i = 0; i < 2 && !rc; i++)
+        if (control->neighbours[i].conn)
+            neighbour_read(&control->neighbours[i]);
+    return rc;
+}
+
 xcclResult_t xccl_control_open(struct xcclComm *comm, struct xccl_conn *next,
                                struct xccl_conn *prev, struct xccl_control **control_out)
 {
     struct xccl_control *control = xccl_calloc(1, sizeof *control);
-    xcclResult_t rc = xcclSuccess;
+    struct xccl_loop *loop;
+    xcclResult_t rc = control ? xccl_service_get(&loop) : xcclSystemError;
 
-    if (!control) {
+    if (rc) {
         xccl_conn_close(next);
         xccl_conn_close(prev);
-        return xcclSystemError;
+        xccl_free(control);
+        return rc;
     }
     control->comm = comm;
+    control->loop = loop;
+    control->rank = comm->rank;
     control->beat_ns = (uint64_t)xccl_param_int(XCCL_P_HEARTBEAT_S) * XCCL_NS_PER_S;
     /* No callback before all is in place: they look for the control plane in comm. */
-    xccl_loop_lock(comm->loop);
+    xccl_loop_lock(loop);
     neighbour_init(control, 0, (comm->rank + 1) % comm->nranks, next);
     neighbour_init(control, 1, (comm->rank + comm->nranks - 1) % comm->nranks, prev);
     *control_out = control;
-    for (int i = 0; i < 2 && !rc; i++)
-        if (control->neighbours[i].conn)
-            rc = xccl_loop_add(comm->loop, &control->neighbours[i].source);
+    rc = watch_neighbours(control);
     if (rc) { /* the neighbours must not take it for a leave in order */
         (void)xccl_comm_fail(comm, rc, "rank %d cannot join: %.300s", comm->rank,
                              xccl_error_text());
-        xccl_control_close(control, 0);
         *control_out = NULL;
+        xccl_control_close(control, 0);
     }
-    xccl_loop_unlock(comm->loop);
+    xccl_loop_unlock(loop);
     return rc;
 }
 
 void xccl_control_close(struct xccl_control *control, uint64_t last_seq)
 {
-    uint8_t body[8];
-    struct xccl_wire wire = xccl_wire_over(body, sizeof body);
+    struct xccl_loop *loop;
+    int gone;
 
     if (!control)
         return;
-    xccl_wire_put_u64(&wire, last_seq);
-    xccl_loop_lock(control->comm->loop);
-    for (int i = 0; i < 2; i++) {
-        if (control->neighbours[i].conn)
-            neighbour_read(&control->neighbours[i]); /* what is unread would reset the connection */
-        neighbour_send(&control->neighbours[i], FRAME_GOODBYE, body, sizeof body);
-        neighbour_close(&control->neighbours[i]);
-    }
-    xccl_loop_unlock(control->comm->loop);
-    xccl_free(control);
+    loop = control->loop;
+    xccl_loop_lock(loop);
+    for (int i = 0; i < 2; i++)
+        neighbour_leave(&control->neighbours[i], last_seq);
+    control->comm = NULL;
+    gone = free_when_left(control);
+    xccl_loop_unlock(loop);
+    if (gone)
+        xccl_service_put(); /* not the last one: the communicator has another */
 }
 
 int xccl_control_left_before(struct xccl_control *control, uint64_t seq, uint64_t *last_seq_out)

@@ -2,8 +2,12 @@
 /* The control plane of a communicator: the two connections to the neighbours on the ring, moved by
  * the service thread while no user thread is needed for it. It finds out that a neighbour has died
  * (its connection ends without a goodbye, or it is silent for four heartbeats), and it carries
- * notices: the first error of a communicator goes round the ring both ways, so that every rank
- * returns it.
+ * notices: the first error, abort or revocation of a communicator goes round the ring both ways, so
+ * that every rank returns it.
+ *
+ * A rank that leaves says goodbye and returns at once. Its connections outlive the communicator in
+ * the service thread until the neighbour has read all and closes too, for at most LINGER_MS: a
+ * close with unread bytes would reset the connection, and the goodbye might be lost.
  *
  * Thread: the service thread; tell and close: any, the loop's lock guards. */
 #ifndef XCCL_COMM_CONTROL_H
@@ -14,6 +18,7 @@
 #define XCCL_NOTICE_TEXT_BYTES 400
 
 struct xccl_notice {
+    enum xccl_notice_kind kind;
     uint32_t rc;
     int32_t origin;
     char text[XCCL_NOTICE_TEXT_BYTES];
@@ -24,8 +29,11 @@ xcclResult_t xccl_control_open(struct xcclComm *comm, struct xccl_conn *next,
                                struct xccl_conn *prev, struct xccl_control **control_out);
 /* Sends a notice both ways. */
 void xccl_control_tell(struct xccl_control *control, const struct xccl_notice *notice);
-/* Says goodbye with the number of the last call, and closes. NULL is fine. */
+/* Says goodbye with the number of the last call. The communicator is not touched afterwards. NULL
+ * is fine. */
 void xccl_control_close(struct xccl_control *control, uint64_t last_seq);
+/* The line that a notice is worth on each rank (comm_error.c). */
+void xccl_comm_log_notice(const struct xccl_notice *notice);
 
 /* If a neighbour has left in order before call seq: its rank, else XCCL_NOBODY. Any thread. */
 int xccl_control_left_before(struct xccl_control *control, uint64_t seq, uint64_t *last_seq_out);

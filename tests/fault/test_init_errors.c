@@ -60,6 +60,26 @@ XT_TEST(bad_setting_is_refused_with_its_range)
     xt_mp_run(1, bad_setting, world_create());
 }
 
+/* One rank cannot even read its settings; the others need not wait for it. */
+static void bad_setting_of_one(int rank, int nranks, void *arg)
+{
+    double start = world_seconds();
+    xcclComm_t comm = NULL;
+
+    xt_setenv("XCCL_TIMEOUT_INIT_S", "20");
+    if (rank == 1)
+        xt_setenv("XCCL_TIMEOUT_S", "soon");
+    expect(xcclCommInitRank(&comm, nranks, world_id(arg, rank, 0), rank), "XCCL_TIMEOUT_S");
+    if (rank != 1)
+        XT_CHECK_HAS(xcclGetLastError(NULL), "rank 1 ");
+    XT_CHECK(world_seconds() - start < 8);
+}
+
+XT_TEST(rank_with_a_bad_setting_is_named_on_the_others)
+{
+    xt_mp_run(3, bad_setting_of_one, world_create());
+}
+
 static void different_algo(int rank, int nranks, void *arg)
 {
     xcclComm_t comm = NULL;

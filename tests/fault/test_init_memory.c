@@ -7,7 +7,8 @@
  *
  * A round is one chance; many rounds share the rank processes, and a few cold ones have their own,
  * where what a process does only once may fail too. A sample is drawn with the seed; XT_ALL=1 tries
- * all. Thread: one in each rank, and the library's. */
+ * all. With two ranks a process one thread joins as both in a group. Thread: one in each process,
+ * and the library's. */
 #include "../collective/world.h"
 
 #include <dirent.h>
@@ -21,12 +22,13 @@
 #define SOON_S 2.0
 #endif
 #define RANKS_MAX  3
+#define OWN_MAX    2 /* ranks of one process */
 #define TEXT_BYTES 512
 #define COUNT      2000
 /* The library's deadlines are 5 s: a round that needs them is late, one beyond them hangs. */
 #define LATE_S 8.0
 
-/* How one rank's part of a round ended. */
+/* How one process's part of a round ended. */
 struct outcome {
     xcclResult_t rc;
     const char *stage; /* of the error; a constant, and all ranks have the same program */
@@ -38,7 +40,7 @@ struct outcome {
 /* Between the processes; written by the rank concerned, read by all after the next meeting. */
 struct rounds {
     struct world world;
-    int victim;
+    int victim, own; /* a process; ranks of each process */
     uint64_t first, step; /* k of the first round, and from one to the next; step 0: one round */
     xcclUniqueId id;
     _Atomic int
@@ -122,22 +124,55 @@ static int share_id(struct rounds *rounds, int rank, int round, struct outcome *
     return state == round * 2 + 1;
 }
 
-static void join_call_leave(struct rounds *rounds, int rank, int nranks, struct outcome *outcome)
+static void join(const struct rounds *rounds, int process, int nprocs, xcclComm_t *comms,
+                 struct outcome *outcome)
 {
-    static int data[COUNT];
-    xcclComm_t comm = NULL;
+    int own = rounds->own;
 
-    if (!check(outcome, xcclCommInitRank(&comm, nranks, rounds->id, rank), "init", NULL)) {
-        XT_CHECK(comm == NULL);
+    if (own == 1) {
+        (void)check(outcome, xcclCommInitRank(comms, nprocs, rounds->id, process), "init", NULL);
         return;
     }
-    for (int i = 0; i < COUNT; i++)
-        data[i] = i + rank;
-    if (check(outcome, xcclAllReduce(data, data, COUNT, xcclInt32, xcclSum, comm, NULL), "call",
-              comm))
+    XT_OK(xcclGroupStart());
+    for (int i = 0; i < own; i++)
+        (void)check(outcome,
+                    xcclCommInitRank(&comms[i], nprocs * own, rounds->id, process * own + i),
+                    "note", NULL);
+    (void)check(outcome, xcclGroupEnd(), "init", NULL);
+}
+
+static void call(const struct rounds *rounds, int process, int nprocs, xcclComm_t *comms,
+                 struct outcome *outcome)
+{
+    static int data[OWN_MAX][COUNT];
+    int own = rounds->own, nranks = nprocs * own;
+
+    XT_OK(xcclGroupStart());
+    for (int r = 0; r < own; r++) {
         for (int i = 0; i < COUNT; i++)
-            XT_CHECK_INT(data[i], nranks * i + nranks * (nranks - 1) / 2);
-    (void)check(outcome, xcclCommDestroy(comm), "destroy", NULL);
+            data[r][i] = i + process * own + r;
+        (void)check(outcome,
+                    xcclAllReduce(data[r], data[r], COUNT, xcclInt32, xcclSum, comms[r], NULL),
+                    "note", NULL);
+    }
+    if (!check(outcome, xcclGroupEnd(), "call", NULL))
+        return;
+    for (int r = 0; r < own; r++)
+        for (int i = 0; i < COUNT; i++)
+            XT_CHECK_INT(data[r][i], nranks * i + nranks * (nranks - 1) / 2);
+}
+
+static void join_call_leave(struct rounds *rounds, int process, int nprocs, struct outcome *outcome)
+{
+    xcclComm_t comms[OWN_MAX] = {NULL};
+
+    join(rounds, process, nprocs, comms, outcome);
+    for (int i = 0; i < rounds->own; i++)
+        XT_CHECK((comms[i] == NULL) == (outcome->rc != xcclSuccess));
+    if (!outcome->rc)
+        call(rounds, process, nprocs, comms, outcome);
+    for (int i = 0; i < rounds->own; i++)
+        (void)check(outcome, xcclCommDestroy(comms[i]), "destroy", NULL);
 }
 
 static void play_round(struct rounds *rounds, int rank, int nranks, int round, uint64_t k)
@@ -159,14 +194,25 @@ static void play_round(struct rounds *rounds, int rank, int nranks, int round, u
     outcome->seconds = world_seconds() - start;
 }
 
+/* 1 when the text names a rank of the process. */
+static int names_process(const struct rounds *rounds, const char *text, int process)
+{
+    for (int i = 0; i < rounds->own; i++) {
+        char name[16];
+
+        snprintf(name, sizeof name, "rank %d", process * rounds->own + i);
+        if (strstr(text, name))
+            return 1;
+    }
+    return 0;
+}
+
 /* What is not as it should be in this round; NULL: nothing. */
 static const char *judge(const struct rounds *rounds, int rank, uint64_t k)
 {
     const struct outcome *outcome = &rounds->outcomes[rank];
     const struct outcome *victim = &rounds->outcomes[rounds->victim];
-    char name[16];
 
-    snprintf(name, sizeof name, "rank %d", rounds->victim);
     if (outcome->leaked)
         return "something is left behind";
     if (outcome->seconds > LATE_S)
@@ -179,7 +225,7 @@ static const char *judge(const struct rounds *rounds, int rank, uint64_t k)
         return "it was late";
     /* What happens in its service thread looks different from everywhere. */
     if (outcome->rc && rank != rounds->victim && strncmp(victim->text, "cannot ", 7) == 0 &&
-        !strstr(outcome->text, name))
+        !names_process(rounds, outcome->text, rounds->victim))
         return "the error does not name the rank that failed";
     return NULL;
 }
@@ -226,23 +272,24 @@ static void rank_main(int rank, int nranks, void *arg)
         XT_FAIL("%d outcomes were not as they should be", bad);
 }
 
-static struct rounds *rounds_create(int victim, uint64_t first, uint64_t step)
+static struct rounds *rounds_create(int victim, int own, uint64_t first, uint64_t step)
 {
     struct rounds *rounds = mmap(NULL, sizeof *rounds, PROT_READ | PROT_WRITE,
                                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     XT_CHECK(rounds != MAP_FAILED);
     rounds->victim = victim;
+    rounds->own = own;
     rounds->first = first;
     rounds->step = step;
     return rounds;
 }
 
-/* About `samples` of the chances that rank victim of nranks has, and a quarter as many in cold
+/* About `samples` of the chances that process victim of nprocs has, and a quarter as many in cold
  * processes. */
-static void fail_each(int nranks, int victim, uint64_t samples)
+static void fail_each_of(int nprocs, int own, int victim, uint64_t samples)
 {
-    struct rounds *rounds = rounds_create(victim, UINT64_MAX, 0);
+    struct rounds *rounds = rounds_create(victim, own, UINT64_MAX, 0);
     uint64_t seed = xt_seed(), step, chances;
 
     xt_set_error_source(world_error);
@@ -250,20 +297,25 @@ static void fail_each(int nranks, int victim, uint64_t samples)
     xt_setenv("XCCL_TIMEOUT_INIT_S", "5");
     xt_setenv("XCCL_TIMEOUT_S", "5");
     xt_setenv("XCCL_PLUGIN_PATH", XT_BUILD_DIR "/lib/xccl");
-    xt_mp_run(nranks, rank_main, rounds);
+    xt_mp_run(nprocs, rank_main, rounds);
     chances = rounds->chances;
     step = getenv("XT_ALL") || chances <= samples ? 1 : chances / samples;
     munmap(rounds, sizeof *rounds);
-    rounds = rounds_create(victim, 1 + xt_random(&seed) % step, step);
-    xt_mp_run(nranks, rank_main, rounds);
-    printf("rank %d of %d: %d rounds, %llu chances in a cold process\n", victim, nranks,
+    rounds = rounds_create(victim, own, 1 + xt_random(&seed) % step, step);
+    xt_mp_run(nprocs, rank_main, rounds);
+    printf("process %d of %d: %d rounds, %llu chances in a cold process\n", victim, nprocs,
            rounds->rounds, (unsigned long long)chances);
     munmap(rounds, sizeof *rounds);
     for (uint64_t i = 0; i < (step == 1 ? chances : samples / 4); i++) {
-        rounds = rounds_create(victim, step == 1 ? i + 1 : 1 + xt_random(&seed) % chances, 0);
-        xt_mp_run(nranks, rank_main, rounds);
+        rounds = rounds_create(victim, own, step == 1 ? i + 1 : 1 + xt_random(&seed) % chances, 0);
+        xt_mp_run(nprocs, rank_main, rounds);
         munmap(rounds, sizeof *rounds);
     }
+}
+
+static void fail_each(int nranks, int victim, uint64_t samples)
+{
+    fail_each_of(nranks, 1, victim, samples);
 }
 
 XT_TEST_DEADLINE(one_rank_gets_over_or_reports_each_failure, 60)
@@ -303,4 +355,20 @@ XT_TEST_DEADLINE(three_ranks_over_sockets_when_rank_1_meets_a_failure, 60)
 {
     xt_setenv("XCCL_SHM_DISABLE", "1");
     fail_each(3, 1, 10);
+}
+
+XT_TEST_DEADLINE(two_threads_with_two_ranks_each_when_the_first_meets_a_failure, 60)
+{
+    fail_each_of(2, 2, 0, 12);
+}
+
+XT_TEST_DEADLINE(two_threads_with_two_ranks_each_when_the_second_meets_a_failure, 60)
+{
+    fail_each_of(2, 2, 1, 12);
+}
+
+XT_TEST_DEADLINE(two_threads_with_two_ranks_each_over_sockets_when_the_second_meets_a_failure, 60)
+{
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    fail_each_of(2, 2, 1, 8);
 }

@@ -40,8 +40,8 @@ static uint64_t now_ns(void)
 
 static void choose(const struct verdicts *v, int rank)
 {
-    if (v->world.text[0] == 's' || (v->world.text[0] == 'm' && rank % 2))
-        xt_setenv("XCCL_SHM_DISABLE", "1"); /* socket, or mixed */
+    if (!strcmp(v->world.text, "socket") || (!strcmp(v->world.text, "mixed") && rank % 2))
+        xt_setenv("XCCL_SHM_DISABLE", "1");
 }
 
 /* Until the error, which is kept; the communicator is destroyed afterwards. */
@@ -205,7 +205,88 @@ XT_TEST(job_that_was_suspended_goes_on)
     XT_CHECK_INT(statuses[1], 0);
 }
 
+/* A process is killed while its thread joins as two ranks; nobody can have joined, for there is one
+ * rank more that never comes. */
+static void killed_while_joining(int process, int nprocs, void *arg)
+{
+    struct world *world = arg;
+    xcclComm_t comms[2] = {NULL, NULL};
+    xcclUniqueId id;
+    double start;
+
+    xt_setenv("XCCL_TIMEOUT_INIT_S", "20");
+    xt_allow_leaks("the root stays until its deadline to tell late ranks");
+    id = world_id(world, process, 0);
+    XT_OK(xcclGroupStart());
+    for (int i = 0; i < 2; i++)
+        XT_OK(xcclCommInitRank(&comms[i], nprocs * 2 + 1, id, process + i * nprocs));
+    atomic_fetch_add_explicit(&world->arrived, 1, memory_order_release);
+    start = world_seconds();
+    XT_CHECK(xcclGroupEnd() != xcclSuccess);
+    XT_CHECK(world_seconds() - start < 5 * SLOW);
+    XT_CHECK(!comms[0] && !comms[1]);
+    XT_CHECK(strstr(xcclGetLastError(NULL), "rank 2 ") ||
+             strstr(xcclGetLastError(NULL), "rank 5 "));
+}
+
+XT_TEST(process_killed_while_it_joins_as_two_ranks_is_named)
+{
+    struct world *world = world_create();
+    struct xt_mp *mp = xt_mp_start(3, killed_while_joining, world);
+    int statuses[3];
+
+    while (atomic_load_explicit(&world->arrived, memory_order_acquire) < 3)
+        sched_yield();
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* it is on its way in by now */
+    xt_mp_kill(mp, 2, SIGKILL);
+    xt_mp_wait(mp, statuses);
+    XT_CHECK_INT(statuses[0], 0);
+    XT_CHECK_INT(statuses[1], 0);
+}
+
 /* --- leaving and aborting --- */
+
+/* Rank 0 leaves while its neighbour is stopped. It does not wait for it, gives everything back
+ * soon, and the neighbour, once it goes on, has the goodbye. */
+static void leave_a_stopped_neighbour(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    xcclComm_t comm = world_join(world, rank, nranks);
+    double start;
+    int value = 1;
+
+    XT_OK(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL));
+    atomic_fetch_add_explicit(&world->arrived, 1, memory_order_release);
+    while (!atomic_load_explicit(&world->ready[1], memory_order_acquire))
+        sched_yield(); /* bounded by the test's deadline */
+    start = world_seconds();
+    if (rank == 0) {
+        XT_OK(xcclCommDestroy(comm));
+        XT_CHECK(world_seconds() - start < 0.5 * SLOW);
+        return;
+    }
+    XT_CHECK_RC(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL), xcclRemoteError);
+    XT_CHECK_HAS(xcclGetLastError(comm), "rank 0 (host ");
+    XT_CHECK_HAS(xcclGetLastError(comm), "has left the communicator after call 1");
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(goodbye_reaches_a_neighbour_that_was_stopped_meanwhile)
+{
+    struct world *world = world_create();
+    struct xt_mp *mp = xt_mp_start(2, leave_a_stopped_neighbour, world);
+    int statuses[2];
+
+    while (atomic_load_explicit(&world->arrived, memory_order_acquire) < 2)
+        sched_yield();
+    xt_mp_kill(mp, 1, SIGSTOP);
+    atomic_store_explicit(&world->ready[1], 1, memory_order_release);
+    nanosleep(&(struct timespec){.tv_sec = 2}, NULL); /* rank 0 has lingered and ended */
+    xt_mp_kill(mp, 1, SIGCONT);
+    xt_mp_wait(mp, statuses);
+    XT_CHECK_INT(statuses[0], 0);
+    XT_CHECK_INT(statuses[1], 0);
+}
 
 /* One call that succeeds; then the victim goes, and the next call of the others must fail, naming
  * it. */

@@ -148,6 +148,40 @@ XT_TEST(a_peer_that_does_not_read_costs_256_kib_at_most)
     xccl_conn_close(ends.far);
 }
 
+/* What the other end sent meanwhile is not lost with the end of the own side, nor does it reset it.
+ */
+XT_TEST(frames_are_taken_after_the_own_side_was_finished)
+{
+    struct xccl_limit limit = limit_s(10);
+    int pending = 1, got = 0, final = 0;
+    struct ends ends;
+    uint16_t type = 0;
+    size_t bytes = 0;
+    uint8_t body[8];
+
+    ends_open(&ends);
+    XT_OK(xccl_conn_send(ends.near, 32, "last", 4, &limit));
+    while (pending)
+        XT_OK(xccl_conn_finish(ends.near, &pending));
+    XT_CHECK(xccl_conn_queue(ends.near, 32, "more", 4) != xcclSuccess);
+    XT_OK(xccl_conn_send(ends.far, 33, "late", 4, &limit));
+    XT_OK(xccl_conn_recv(ends.near, &type, body, sizeof(body), &bytes, &limit));
+    XT_CHECK_INT(type, 33);
+    XT_OK(xccl_conn_recv(ends.far, &type, body, sizeof(body), &bytes, &limit));
+    XT_CHECK_INT(type, 32);
+    while (!final) {
+        XT_OK(xccl_conn_take(ends.far, &type, body, sizeof(body), &bytes, &got, &final));
+        XT_CHECK(!got && !xccl_limit_passed(&limit));
+    }
+    xccl_conn_close(ends.far);
+    final = 0;
+    while (!final) {
+        XT_OK(xccl_conn_take(ends.near, &type, body, sizeof(body), &bytes, &got, &final));
+        XT_CHECK(!got && !xccl_limit_passed(&limit));
+    }
+    xccl_conn_close(ends.near);
+}
+
 XT_TEST(an_ordered_end_is_told_apart_from_a_cut)
 {
     uint8_t in[8];

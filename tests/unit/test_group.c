@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Groups: one thread with several ranks, several communicators in any order, refused and nested
- * groups. */
+ * groups. Joins of many ranks and communicators by one thread are in test_group_join.c. */
 #include "../collective/world.h"
 
 /* One thread, two ranks a process, as NCCL's first example does it. */

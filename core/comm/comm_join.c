@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ranks that join side by side in one thread: each is called in turn (comm_init.c), and the thread
+ * sleeps on one bell for all of them when none can go on. They join all or none: with the first
+ * error the others give up too. All are told first, by the service thread, and only then is
+ * anything taken down, so that no rank waits for one that is on its way out.
+ *
+ * Limits: a rank whose service thread does not answer holds up the others for at most 5 s.
+ * Thread: the joining one. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "comm/comm_int.h"
+
+#define LOOK_MS    1000 /* without a ring: as often as that all the same */
+#define NAP_MAX_MS 8
+#define SILENT_NS  (400 * XCCL_NS_PER_MS) /* a decline that takes longer was in vain */
+
+struct joins {
+    const struct xccl_join_args *args;
+    struct xccl_init **inits; /* NULL: not begun */
+    uint32_t count;
+    const struct xccl_join_args *unreadable; /* its ids are, so there is nobody to tell; or NULL */
+    struct xccl_bell bell; /* of all of them */
+};
+
+/* Returns how long it took. */
+static uint64_t decline_one(const struct xccl_join_args *join, xcclResult_t rc)
+{
+    uint64_t start_ns = xccl_clock_ns();
+    struct xccl_job job;
+    char text[XCCL_ERROR_TEXT_BYTES];
+
+    snprintf(text, sizeof text, "%s", xccl_error_text());
+    if (xccl_job_init(join->ids, join->id_count, join->rank, join->nranks, &job) == xcclSuccess) {
+        xccl_error_set_text(text);
+        xccl_bootstrap_decline(&job, join->rank, join->nranks, rc);
+    }
+    explicit_bzero(&job, sizeof job);
+    xccl_error_set_text(text);
+    return xccl_clock_ns() - start_ns;
+}
+
+/* Ranks that decline one after the other. Each is told of, so that the root need not wait for any;
+ * but a root that does not answer is asked once. */
+struct decliner {
+    const struct xccl_join_args *silent; /* a join whose root did not answer, NULL: none */
+};
+
+static void decline_next(struct decliner *decliner, const struct xccl_join_args *join,
+                         xcclResult_t rc)
+{
+    const struct xccl_join_args *silent = decliner->silent;
+
+    if (silent && silent->id_count == join->id_count &&
+        memcmp(silent->ids, join->ids, (size_t)join->id_count * sizeof *join->ids) == 0)
+        return;
+    if (decline_one(join, rc) > SILENT_NS)
+        decliner->silent = join;
+}
+
+void xccl_comm_decline(const struct xccl_join_args *joins, uint32_t count, xcclResult_t rc)
+{
+    struct decliner decliner = {NULL};
+
+    for (uint32_t i = 0; i < count; i++)
+        decline_next(&decliner, &joins[i], rc);
+}
+
+/* --- beginning --- */
+
+/* Takes job over. */
+static xcclResult_t make_init(struct joins *joins, const struct xccl_join_args *join,
+                              const struct xccl_job *job, struct xccl_init **init_out)
+{
+    uint64_t timeout_ms = (uint64_t)xccl_param_int(XCCL_P_TIMEOUT_INIT_S) * 1000;
+    struct xccl_init *init = xccl_calloc(1, sizeof *init);
+
+    if (!init)
+        return xcclSystemError;
+    init->comm = xccl_comm_alloc(job, join->rank, join->nranks);
+    if (!init->comm) {
+        xccl_init_free(init);
+        return xcclSystemError;
+    }
+    init->job = *job;
+    init->bell = &joins->bell;
+    init->limit = xccl_limit_ms(timeout_ms, NULL);
+    init->begin_ns = init->phase_ns = xccl_clock_ns();
+    *init_out = init;
+    return xcclSuccess;
+}
+
+static xcclResult_t begin_one(struct joins *joins, uint32_t idx)
+{
+    const struct xccl_join_args *join = &joins->args[idx];
+    struct xccl_job job;
+    xcclResult_t rc = xccl_job_init(join->ids, join->id_count, join->rank, join->nranks, &job);
+
+    if (rc)
+        joins->unreadable = join;
+    else
+        rc = make_init(joins, join, &job, &joins->inits[idx]);
+    explicit_bzero(&job, sizeof job);
+    return rc;
+}
+
+static xcclResult_t begin_all(struct joins *joins)
+{
+    xcclResult_t rc = xccl_param_load();
+
+    if (rc)
+        return rc;
+    joins->inits = xccl_calloc(joins->count, sizeof(void *));
+    if (!joins->inits)
+        return xcclSystemError;
+    for (uint32_t i = 0; i < joins->count && !rc; i++)
+        rc = begin_one(joins, i);
+    return rc;
+}
+
+/* --- on the way --- */
+
+/* Each rank once. *most_out: what the most urgent of them waits for. */
+static xcclResult_t run_each(struct joins *joins, enum xccl_init_state *most_out)
+{
+    enum xccl_init_state most = XCCL_INIT_DONE;
+    xcclResult_t rc = xcclSuccess;
+
+    for (uint32_t i = 0; i < joins->count && !rc; i++) {
+        struct xccl_init *init = joins->inits[i];
+        enum xccl_init_state step = XCCL_INIT_DONE;
+
+        if (xccl_init_is_done(init))
+            continue;
+        xccl_log_set_rank(init->comm->rank);
+        rc = xccl_init_run(init, &step);
+        if (step > most)
+            most = step;
+    }
+    xccl_log_set_rank(-1);
+    *most_out = most;
+    return rc;
+}
+
+static xcclResult_t run_all(struct joins *joins)
+{
+    uint64_t nap_ms = 1;
+
+    for (;;) { /* each rank has a deadline */
+        uint32_t heard = xccl_bell_listen(&joins->bell);
+        enum xccl_init_state most;
+        struct xccl_limit limit;
+        xcclResult_t rc = run_each(joins, &most);
+
+        if (rc || most == XCCL_INIT_DONE)
+            return rc;
+        if (most == XCCL_INIT_MORE)
+            continue;
+        limit = xccl_limit_ms(most == XCCL_INIT_POLL ? nap_ms : LOOK_MS, NULL);
+        xccl_bell_wait(&joins->bell, heard, &limit);
+        if (most == XCCL_INIT_POLL && nap_ms < NAP_MAX_MS)
+            nap_ms *= 2;
+        else if (most != XCCL_INIT_POLL)
+            nap_ms = 1;
+    }
+}
+
+/* --- the end --- */
+
+/* What the other ranks of this one hear, by whichever way there is. */
+static void tell_others(const struct joins *joins, uint32_t idx, struct decliner *decliner,
+                        xcclResult_t rc)
+{
+    const struct xccl_init *init = joins->inits ? joins->inits[idx] : NULL;
+
+    if (&joins->args[idx] == joins->unreadable)
+        return;
+    if (!init || !xccl_init_is_done(init)) {
+        if (!init || !xccl_init_tell(init, rc))
+            decline_next(decliner, &joins->args[idx], rc);
+    } else if (init->comm->nranks > 1) {
+        (void)xccl_comm_fail(init->comm, xcclRemoteError,
+                             "rank %d leaves again, since its thread could not join all "
+                             "communicators of a group: %.300s",
+                             init->comm->rank, xccl_error_text());
+    }
+}
+
+static void give_up(struct joins *joins, xcclResult_t rc)
+{
+    struct decliner decliner = {NULL};
+    char text[XCCL_ERROR_TEXT_BYTES];
+
+    snprintf(text, sizeof text, "%s", xccl_error_text());
+    for (uint32_t i = 0; i < joins->count; i++) {
+        xccl_error_set_text(text);
+        tell_others(joins, i, &decliner, rc);
+    }
+    for (uint32_t i = 0; joins->inits && i < joins->count; i++) {
+        struct xccl_init *init = joins->inits[i];
+
+        if (!init)
+            continue;
+        xccl_log_set_rank(init->comm->rank);
+        xccl_init_undo(init);
+        xccl_comm_free(init->comm);
+    }
+    xccl_log_set_rank(-1);
+    xccl_error_set_text(text);
+}
+
+xcclResult_t xccl_comm_create(const struct xccl_join_args *args, uint32_t count)
+{
+    struct joins joins = {.args = args, .count = count};
+    xcclResult_t rc = begin_all(&joins);
+
+    if (!rc)
+        rc = run_all(&joins);
+    if (rc)
+        give_up(&joins, rc);
+    for (uint32_t i = 0; i < count && !rc; i++) {
+        xccl_bootstrap_set_bell(joins.inits[i]->comm->boot, NULL);
+        xccl_comm_publish(joins.inits[i]->comm);
+        *args[i].comm_out = joins.inits[i]->comm;
+    }
+    for (uint32_t i = 0; joins.inits && i < count; i++)
+        xccl_init_free(joins.inits[i]);
+    xccl_free(joins.inits);
+    return rc;
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A rank revokes a communicator: calls that wait and calls that come later return an error that
+ * names it, on all ranks, and the communicator is destroyed in order afterwards. There is no public
+ * call for it yet, so the program holds the library's stages itself.
+ *
+ * Thread: one in each rank, and the library's. */
+#include "../collective/world.h"
+
+#include "base/alloc.h"
+#include "comm/comm.h"
+
+#define REVOKER 1
+
+static void revoke(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    xcclComm_t comm = NULL;
+    int value = 1;
+
+    if (world->param)
+        xt_setenv("XCCL_SHM_DISABLE", "1");
+    comm = world_join(world, rank, nranks);
+    XT_OK(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL));
+    if (rank == REVOKER)
+        xccl_comm_revoke(comm);
+    for (int i = 0; i < 2; i++) {
+        XT_CHECK_RC(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL),
+                    xcclRemoteError);
+        XT_CHECK_HAS(xcclGetLastError(comm), "rank 1 (host ");
+        XT_CHECK_HAS(xcclGetLastError(comm), "revoked the communicator");
+    }
+    xccl_comm_revoke(comm); /* once more changes nothing */
+    XT_CHECK_HAS(xcclGetLastError(comm), "rank 1 (host ");
+    XT_OK(xcclCommDestroy(comm));
+}
+
+static void run_revoke(int sockets)
+{
+    struct world *world = world_create();
+
+    xt_set_alloc_source(xccl_alloc_live);
+    xt_setenv("XCCL_PLUGIN_PATH", XT_BUILD_DIR "/lib/xccl");
+    world->param = sockets;
+    xt_mp_run(4, revoke, world);
+}
+
+XT_TEST(revoked_communicator_names_the_revoker_on_all_ranks)
+{
+    run_revoke(0);
+}
+
+XT_TEST(revoked_communicator_names_the_revoker_on_all_ranks_over_sockets)
+{
+    run_revoke(1);
+}
+
+/* Ranks that leave at different times, with signs of life under way both ways: nobody takes a
+ * goodbye for a death. The next calls of those who stay name who has left. */
+static void leave_one_by_one(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+
+    for (int round = 0; round < 20; round++) {
+        xcclComm_t comm = NULL;
+        int value = 1;
+
+        if (rank == 0) {
+            XT_OK(xcclGetUniqueId(&world->ids[0]));
+            /* Release: the id before the flag. Pairs with the load below. */
+            atomic_store_explicit(&world->ready[0], round + 1, memory_order_release);
+        }
+        while (atomic_load_explicit(&world->ready[0], memory_order_acquire) <= round)
+            sched_yield(); /* bounded by the test's deadline */
+        XT_OK(xcclCommInitRank(&comm, nranks, world->ids[0], rank));
+        XT_OK(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL));
+        nanosleep(&(struct timespec){.tv_nsec = rank * 3000000L}, NULL);
+        XT_CHECK_INT(xccl_comm_error(comm), xcclSuccess);
+        XT_OK(xcclCommDestroy(comm));
+        world_meet(world, (round + 1) * nranks);
+    }
+}
+
+XT_TEST(goodbye_is_never_taken_for_a_death)
+{
+    struct world *world = world_create();
+
+    xt_set_alloc_source(xccl_alloc_live);
+    xt_mp_run(4, leave_one_by_one, world);
+}
