@@ -38,11 +38,11 @@ static xcclResult_t check_join(const char *call, const struct xccl_join_args *ar
     if (!args->comm_out)
         return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: comm is NULL", call);
     if (args->nranks < 1 || args->nranks > RANKS_MAX)
-        return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: nranks is %d, not 1..%d", call,
-                         args->nranks, RANKS_MAX);
+        return xccl_fail(xcclInvalidArgument, 0, "give the number of ranks",
+                         "%s: nranks is %d, not 1..%d", call, args->nranks, RANKS_MAX);
     if (args->rank < 0 || args->rank >= args->nranks)
-        return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: rank is %d, not 0..%d", call,
-                         args->rank, args->nranks - 1);
+        return xccl_fail(xcclInvalidArgument, 0, "count ranks from 0", "%s: rank is %d, not 0..%d",
+                         call, args->rank, args->nranks - 1);
     if (args->id_count < 1 || args->id_count > args->nranks)
         return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: nId is %d, not 1..%d", call,
                          args->id_count, args->nranks);

@@ -296,6 +296,14 @@ void xccl_addr_set_port(struct xccl_addr *addr, uint16_t port)
         addr->sa.in6.sin6_port = htons(port);
 }
 
+void xccl_addr_take_zone(struct xccl_addr *addr, const struct xccl_addr *here)
+{
+    if (addr->bytes && addr->sa.any.sa_family == AF_INET6 &&
+        IN6_IS_ADDR_LINKLOCAL(&addr->sa.in6.sin6_addr) && here->bytes &&
+        here->sa.any.sa_family == AF_INET6 && here->sa.in6.sin6_scope_id)
+        addr->sa.in6.sin6_scope_id = here->sa.in6.sin6_scope_id;
+}
+
 int xccl_addr_equal(const struct xccl_addr *a, const struct xccl_addr *b)
 {
     if (a->bytes == 0 || b->bytes == 0)

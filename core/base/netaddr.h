@@ -35,6 +35,9 @@ xcclResult_t xccl_addr_parse(const char *text, int resolve, struct xccl_addr *ad
 uint16_t xccl_addr_port(const struct xccl_addr *addr);
 void xccl_addr_set_port(struct xccl_addr *addr, uint16_t port);
 int xccl_addr_equal(const struct xccl_addr *a, const struct xccl_addr *b);
+/* An address that another host told: numbers of zones mean nothing outside their host, so a
+ * link-local address gets the zone of here, our own address towards that host. Others stay. */
+void xccl_addr_take_zone(struct xccl_addr *addr, const struct xccl_addr *here);
 
 /* IPv4 and IPv6 only. Decode refuses unknown families and non-zero padding. */
 void xccl_addr_encode(const struct xccl_addr *addr, uint8_t wire_out[XCCL_ADDR_WIRE_BYTES]);
@@ -49,5 +52,9 @@ struct xccl_netif {
  * one address each: interfaces that are up; names ib* first; docker*, veth*, virbr* and lo only
  * when nothing else is there. No match is xcclInvalidUsage that lists what there is. */
 xcclResult_t xccl_netif_choose(struct xccl_netif *ifs_out, int max, int *count_out);
+/* The same for a job that meets at near: unless XCCL_SOCKET_IFNAME is set, the interface whose
+ * subnet holds near comes first, even loopback. near may be NULL. */
+xcclResult_t xccl_netif_choose_near(const struct xccl_addr *near, struct xccl_netif *ifs_out,
+                                    int max, int *count_out);
 
 #endif

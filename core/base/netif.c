@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which interfaces of this host XCCL listens on. Reading them and choosing are apart: the choice is
- * a pure function (netif_int.h) of the interfaces, XCCL_SOCKET_IFNAME and XCCL_SOCKET_FAMILY.
+ * a pure function (netif_int.h) of the interfaces, XCCL_SOCKET_IFNAME, XCCL_SOCKET_FAMILY and, when
+ * the job meets at a given address, of that address.
  *
  * Limits: 256 addresses are looked at. Thread: any; nothing is kept. */
 #include "base/netif_int.h"
@@ -190,6 +191,82 @@ int xccl_netif_select(const struct xccl_netif_found *found, int found_count, con
     return select_named(found, found_count, &rule, family, ifs_out, max);
 }
 
+/* The address itself, without its port; *bytes_out is its length. */
+static const uint8_t *address_bytes(const struct xccl_addr *addr, size_t *bytes_out)
+{
+    if (addr->sa.any.sa_family == AF_INET) {
+        *bytes_out = sizeof(addr->sa.in4.sin_addr);
+        return (const uint8_t *)&addr->sa.in4.sin_addr;
+    }
+    *bytes_out = sizeof(addr->sa.in6.sin6_addr);
+    return addr->sa.in6.sin6_addr.s6_addr;
+}
+
+/* How many bits the subnet of found has in common with near; 0 when near is elsewhere. */
+static int bits_shared(const struct xccl_netif_found *found, const struct xccl_addr *near)
+{
+    size_t bytes = 0;
+    const uint8_t *here, *there, *mask;
+    int bits = 0;
+
+    if (!near->bytes || !found->mask.bytes || !(found->flags & IFF_UP) ||
+        found->addr.sa.any.sa_family != near->sa.any.sa_family ||
+        found->mask.sa.any.sa_family != near->sa.any.sa_family)
+        return 0;
+    if (near->sa.any.sa_family == AF_INET6 && near->sa.in6.sin6_scope_id &&
+        near->sa.in6.sin6_scope_id != found->addr.sa.in6.sin6_scope_id)
+        return 0;
+    here = address_bytes(&found->addr, &bytes);
+    there = address_bytes(near, &bytes);
+    mask = address_bytes(&found->mask, &bytes);
+    for (size_t i = 0; i < bytes; i++) {
+        if ((here[i] ^ there[i]) & mask[i])
+            return 0;
+        bits += __builtin_popcount(mask[i]);
+    }
+    return bits;
+}
+
+/* Puts the interface of found first, with this address. Returns how many there are then. */
+static int move_to_front(const struct xccl_netif_found *found, struct xccl_netif *ifs, int count,
+                         int max)
+{
+    int at = 0;
+
+    while (at < count && strcmp(ifs[at].name, found->name) != 0)
+        at++;
+    if (at == count && count < max)
+        count++;
+    if (at == max)
+        at--;
+    memmove(&ifs[1], &ifs[0], (size_t)at * sizeof(ifs[0]));
+    memset(&ifs[0], 0, sizeof(ifs[0]));
+    memcpy(ifs[0].name, found->name, sizeof(ifs[0].name));
+    ifs[0].addr = found->addr;
+    xccl_addr_set_port(&ifs[0].addr, 0);
+    return count;
+}
+
+int xccl_netif_select_near(const struct xccl_netif_found *found, int found_count,
+                           const struct xccl_addr *near, const char *spec, int family,
+                           struct xccl_netif *ifs_out, int max)
+{
+    int count = xccl_netif_select(found, found_count, spec, family, ifs_out, max);
+    int best = -1, best_bits = 0;
+
+    if (!near || spec[0] != '\0' || max < 1)
+        return count;
+    for (int i = 0; i < found_count; i++) {
+        int bits = address_rank(&found[i].addr, family) < 0 ? 0 : bits_shared(&found[i], near);
+
+        if (bits > best_bits) {
+            best = i;
+            best_bits = bits;
+        }
+    }
+    return best < 0 ? count : move_to_front(&found[best], ifs_out, count, max);
+}
+
 static int found_read(const struct ifaddrs *list, struct xccl_netif_found *found_out)
 {
     int count = 0;
@@ -209,6 +286,11 @@ static int found_read(const struct ifaddrs *list, struct xccl_netif_found *found
                  at->ifa_name);
         memcpy(&found->addr.sa, at->ifa_addr, bytes);
         found->addr.bytes = bytes;
+        if (at->ifa_netmask) {
+            memcpy(&found->mask.sa, at->ifa_netmask, bytes);
+            found->mask.sa.any.sa_family = at->ifa_addr->sa_family;
+            found->mask.bytes = bytes;
+        }
         found->flags = at->ifa_flags;
         count++;
     }
@@ -235,7 +317,8 @@ static xcclResult_t fail_no_match(const struct xccl_netif_found *found, int foun
                      spec, families[xccl_param_int(XCCL_P_SOCKET_FAMILY) % 3], list);
 }
 
-xcclResult_t xccl_netif_choose(struct xccl_netif *ifs_out, int max, int *count_out)
+xcclResult_t xccl_netif_choose_near(const struct xccl_addr *near, struct xccl_netif *ifs_out,
+                                    int max, int *count_out)
 {
     static const int families[] = {AF_UNSPEC, AF_INET, AF_INET6};
     const char *spec = xccl_param_string(XCCL_P_SOCKET_IFNAME);
@@ -258,7 +341,7 @@ xcclResult_t xccl_netif_choose(struct xccl_netif *ifs_out, int max, int *count_o
     }
     found_count = found_read(list, found);
     freeifaddrs(list);
-    count = xccl_netif_select(found, found_count, spec, family, ifs_out, max);
+    count = xccl_netif_select_near(found, found_count, near, spec, family, ifs_out, max);
     if (count == 0)
         rc = fail_no_match(found, found_count, spec);
     else
@@ -266,4 +349,9 @@ xcclResult_t xccl_netif_choose(struct xccl_netif *ifs_out, int max, int *count_o
 out:
     xccl_free(found);
     return rc;
+}
+
+xcclResult_t xccl_netif_choose(struct xccl_netif *ifs_out, int max, int *count_out)
+{
+    return xccl_netif_choose_near(NULL, ifs_out, max, count_out);
 }

@@ -10,6 +10,7 @@
 struct xccl_netif_found {
     char name[16];
     struct xccl_addr addr;
+    struct xccl_addr mask; /* of its subnet; bytes 0: not known */
     unsigned flags; /* IFF_UP, IFF_RUNNING */
 };
 
@@ -19,5 +20,12 @@ struct xccl_netif_found {
  * after them lo, are taken only when nothing better is there. */
 int xccl_netif_select(const struct xccl_netif_found *found, int found_count, const char *spec,
                       int family, struct xccl_netif *ifs_out, int max);
+
+/* The same, but with no names in spec the interface in the smallest subnet that holds near comes
+ * first, with its address there, also where it would not be chosen at all otherwise. near may be
+ * NULL. */
+int xccl_netif_select_near(const struct xccl_netif_found *found, int found_count,
+                           const struct xccl_addr *near, const char *spec, int family,
+                           struct xccl_netif *ifs_out, int max);
 
 #endif

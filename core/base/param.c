@@ -7,7 +7,7 @@
  * a value wins: environment, then files in order; inside one file the last line. What is bad is an
  * error also where another place would have won. Any thread; the environment must not be changed
  * while the first thread loads. */
-#include "base/param.h"
+#include "base/param_int.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -138,9 +138,9 @@ static size_t edit_distance(const char *a, size_t a_bytes, const char *b, size_t
     return costs[b_bytes];
 }
 
-/* The known name that was probably meant, or NULL. The prefix is no part of the comparison: three
- * typing errors, or one in three characters, but never all of them. */
-static const char *nearest_name(const char *name, size_t bytes)
+/* The prefix is no part of the comparison: three typing errors, or one in three characters, but
+ * never all of them. */
+const char *xccl_param_nearest_name(const char *name, size_t bytes)
 {
     const char *nearest = NULL;
     size_t best = SIZE_MAX, allowed;
@@ -177,7 +177,7 @@ static const char *place_text(struct place place, char text_out[PATH_BYTES + 16]
 
 static void warn_unknown(const char *name, size_t bytes, struct place place)
 {
-    const char *nearest = nearest_name(name, bytes);
+    const char *nearest = xccl_param_nearest_name(name, bytes);
     int shown = bytes < NAME_SHOWN_BYTES ? (int)bytes : NAME_SHOWN_BYTES;
     char where[PATH_BYTES + 16];
 
@@ -207,7 +207,8 @@ static int parse_number(const char *text, int suffixes, int64_t *number_out)
             __builtin_add_overflow(number, (int64_t)digit, &number))
             return 0;
     }
-    letter = *at && suffixes ? strchr(letters, *at & ~0x20) : NULL;
+    /* A blank would become the end of letters. */
+    letter = (*at & ~0x20) && suffixes ? strchr(letters, *at & ~0x20) : NULL;
     if (letter) {
         if (__builtin_mul_overflow(number, (int64_t)1024 << (10 * (letter - letters)), &number))
             return 0;
@@ -257,6 +258,11 @@ static int parse_value(const struct row *row, const char *text, int64_t *number_
     }
     *number_out = 0;
     return 1;
+}
+
+int xccl_param_parse_value(enum xccl_param_id id, const char *text, int64_t *number_out)
+{
+    return parse_value(&rows[id], text, number_out);
 }
 
 /* A number with the greatest suffix that leaves it whole. */

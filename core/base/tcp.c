@@ -7,7 +7,7 @@
  * means.
  *
  * Thread: any; a descriptor belongs to one thread at a time. */
-#include "base/tcp.h"
+#include "base/tcp_int.h"
 
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -21,17 +21,17 @@
 #include "base/os.h"
 #include "base/param.h"
 
-#define BACKLOG          1024
+/* Silent connections wait in the kernel, up to this many of them (and up to net.core.somaxconn),
+ * until they speak or DEFER_ACCEPT_S have passed, rounded up to the kernel's 7 s; more are handed
+ * over at once, by SYN cookies. A full queue drops what comes next, and a rank that is dropped
+ * tries again after a whole second, so the queue is as long as systems usually allow. */
+#define BACKLOG          4096
 #define DEFER_ACCEPT_S   5
 #define LISTEN_TRIES     16
 #define CONNECT_PAUSE_MS 100
 #define RECV_FD_MAX      8 /* descriptors taken from one message, to be closed if unexpected */
 #define TODO_DESCRIPTORS "raise ulimit -n"
 #define TODO_CONNECT     "check that the peer runs and that no firewall is between"
-
-struct port_range {
-    uint32_t low, high;
-};
 
 static int is_unix(const struct xccl_addr *addr)
 {
@@ -129,27 +129,32 @@ static int parse_port(const char **text, char end, uint32_t *port_out)
     return 1;
 }
 
-static xcclResult_t port_range_get(struct port_range *range_out)
+int xccl_port_range_parse(const char *text, struct xccl_port_range *range_out)
+{
+    struct xccl_port_range range;
+
+    if (!parse_port(&text, '-', &range.low) || !parse_port(&text, '\0', &range.high) ||
+        range.low > range.high)
+        return -1;
+    *range_out = range;
+    return 0;
+}
+
+static xcclResult_t port_range_get(struct xccl_port_range *range_out)
 {
     const char *text = xccl_param_string(XCCL_P_PORT_RANGE);
-    const char *at = text;
-    struct port_range range;
 
-    *range_out = (struct port_range){0, 0};
-    if (text[0] == '\0')
-        return xcclSuccess;
-    if (!parse_port(&at, '-', &range.low) || !parse_port(&at, '\0', &range.high) ||
-        range.low > range.high)
+    *range_out = (struct xccl_port_range){0, 0};
+    if (text[0] != '\0' && xccl_port_range_parse(text, range_out) != 0)
         return xccl_fail(xcclInvalidArgument, 0, "give LOW-HIGH, both from 1 to 65535",
                          "XCCL_PORT_RANGE=\"%.64s\" is no range of ports", text);
-    *range_out = range;
     return xcclSuccess;
 }
 
 /* Every port of the range, from a random one on, so that ranks which start together rarely collide.
  */
-static int listen_range(struct xccl_addr *addr, const struct port_range *range, uint32_t random,
-                        int *fd_out)
+static int listen_range(struct xccl_addr *addr, const struct xccl_port_range *range,
+                        uint32_t random, int *fd_out)
 {
     uint32_t count = range->high - range->low + 1;
     int err = EADDRINUSE;
@@ -161,7 +166,7 @@ static int listen_range(struct xccl_addr *addr, const struct port_range *range, 
     return err;
 }
 
-static xcclResult_t listen_fail(const struct xccl_addr *addr, const struct port_range *range,
+static xcclResult_t listen_fail(const struct xccl_addr *addr, const struct xccl_port_range *range,
                                 int err)
 {
     char text[XCCL_ADDR_TEXT_BYTES];
@@ -178,7 +183,7 @@ static xcclResult_t listen_fail(const struct xccl_addr *addr, const struct port_
 
 xcclResult_t xccl_tcp_listen(const struct xccl_addr *addr, int *fd_out, struct xccl_addr *bound_out)
 {
-    struct port_range range = {0, 0};
+    struct xccl_port_range range = {0, 0};
     struct xccl_addr trial = *addr;
     int fd = -1, err = EADDRINUSE;
     uint32_t random = 0;
@@ -250,9 +255,9 @@ xcclResult_t xccl_tcp_accept(int listen_fd, int *fd_out, struct xccl_addr *peer_
         err = fd < 0 ? errno : 0;
     } while (err == EINTR);
     if (err && !accept_is_nobody(err))
-        return xccl_fail(xcclSystemError, err,
-                         err == EMFILE || err == ENFILE ? TODO_DESCRIPTORS : NULL,
-                         "cannot take a connection");
+        return xccl_fail_quietly(xcclSystemError, err,
+                                 err == EMFILE || err == ENFILE ? TODO_DESCRIPTORS : NULL,
+                                 "cannot take a connection");
     if (fd >= 0 && !is_unix(&peer))
         set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     if (fd >= 0 && peer_out)
@@ -663,6 +668,13 @@ void xccl_tcp_peer_text(int fd, char text_out[XCCL_ADDR_TEXT_BYTES])
         return;
     }
     xccl_addr_format(&peer, text_out);
+}
+
+void xccl_tcp_reset_on_close(int fd)
+{
+    const struct linger none = {.l_onoff = 1, .l_linger = 0};
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
 }
 
 void xccl_tcp_close(int *fd)

@@ -17,7 +17,8 @@ xcclResult_t xccl_tcp_listen(const struct xccl_addr *addr, int *fd_out,
                              struct xccl_addr *bound_out);
 
 /* Takes one connection. Nobody there: xcclSuccess and *fd_out = -1; so too for a peer that has gone
- * already. peer_out may be NULL. */
+ * already. peer_out may be NULL. An error, told quietly, is most likely a lack of descriptors: the
+ * connection stays in the kernel's queue. */
 xcclResult_t xccl_tcp_accept(int listen_fd, int *fd_out, struct xccl_addr *peer_out);
 
 /* Starts a connection; *fd_out polls writable when it is decided. */
@@ -49,6 +50,8 @@ xcclResult_t xccl_tcp_recv_fd(int unix_fd, const struct xccl_limit *limit, int *
 
 /* The other end's address as text, "?" when unknown. */
 void xccl_tcp_peer_text(int fd, char text_out[XCCL_ADDR_TEXT_BYTES]);
+/* Closing fd will drop what is under way and leave nothing behind in the kernel: for strangers. */
+void xccl_tcp_reset_on_close(int fd);
 void xccl_tcp_close(int *fd); /* closes unless -1, and makes it -1 */
 
 #endif

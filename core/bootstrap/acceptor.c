@@ -1,14 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A listening socket and its unproven connections, as sources of one event loop.
  *
- *   accepted --hello right--> answered --CONFIRM right--> on_conn()
- *      |                          |
- *      +------ 5 s, a wrong byte, or pushed out by a newer one ------> closed
+ *   stranger --hello right--> known --CONFIRM right--> on_conn()
+ *      |                        |
+ *      +---- 5 s, a wrong byte, or pushed out by a newer one ----> closed
  *
- * Who is pushed out: the oldest that has said nothing right yet, else the oldest.
- * Thread: whoever drives the loop; open and close from any, through the loop's lock. */
+ * Strangers share 256 places among all acceptors of a loop, known ones have 256 an acceptor. Who
+ * is pushed out is the oldest of the source that holds the most (crowd.h). The kernel hands over
+ * most connections together with their first bytes (TCP_DEFER_ACCEPT), and these are read at once:
+ * so a rank is known before anybody can push it out, and who says something wrong takes no place.
+ * A known one is pushed out only after 250 ms, for a thousand ranks may come at the same time;
+ * until then the others wait in the kernel.
+ *
+ * Thread: whoever drives the loop; open and close from any, through the loop's lock. Lock order:
+ * halls_mutex is taken alone or inside a loop's lock. */
 #include "bootstrap/acceptor.h"
 
+#include <pthread.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -17,50 +26,144 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "bootstrap/conn_int.h"
+#include "bootstrap/crowd.h"
 
-#define GUESTS_MAX       256
+#define PLACES_MAX       256 /* the last one is for whoever is at the door */
+#define PLACES_A_SOURCE  64 /* of strangers, while others are there */
 #define GUEST_NS         (5 * XCCL_NS_PER_S)
+#define KNOWN_NS         (250 * XCCL_NS_PER_MS) /* a known one's time to prove itself undisturbed */
 #define ACCEPTS_A_TURN   64
 #define PAUSE_NS         (200 * XCCL_NS_PER_MS) /* after an error such as EMFILE */
 #define REFUSAL_EVERY_NS XCCL_NS_PER_S
 
-/* An unproven connection. Newest first in the list. */
+/* The strangers of all acceptors of one loop. */
+struct hall {
+    struct xccl_loop *loop;
+    struct xccl_crowd strangers; /* guarded by the loop's lock */
+    int acceptor_count;
+    struct hall *next; /* halls */
+};
+
+/* Guarded by halls_mutex. A fork's child has the parent's acceptors but not its loop's thread: it
+ * starts with none. */
+static pthread_mutex_t halls_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct hall *halls;
+static pthread_once_t halls_once = PTHREAD_ONCE_INIT;
+
+/* An unproven connection. */
 struct guest {
     struct xccl_source source;
     struct xccl_acceptor *acceptor;
     struct xccl_conn *conn;
-    struct guest *newer, *older;
+    struct xccl_addr from;
+    struct xccl_crowd *crowd; /* NULL: in none */
+    struct xccl_crowd_member member;
+    uint64_t came_ns;
+    int proven; /* waits to be handed over */
+    struct guest *next, *prev; /* acceptor->guests */
 };
 
 struct xccl_acceptor {
     struct xccl_acceptor_args args;
     struct xccl_source source;
     struct xccl_addr addr;
-    struct guest *newest, *oldest;
-    int guest_count;
+    struct hall *hall;
+    struct xccl_crowd known;
+    struct guest *guests; /* all of them */
+    int closed; /* for want of places or descriptors */
     uint64_t refusal_told_ns;
     unsigned refusals_untold;
 };
+
+static struct guest *guest_of(struct xccl_crowd_member *member)
+{
+    return (struct guest *)((char *)member - offsetof(struct guest, member));
+}
+
+static void halls_lock(void)
+{
+    pthread_mutex_lock(&halls_mutex);
+}
+
+static void halls_unlock(void)
+{
+    pthread_mutex_unlock(&halls_mutex);
+}
+
+static void halls_forget(void)
+{
+    halls = NULL;
+    pthread_mutex_unlock(&halls_mutex);
+}
+
+static void halls_watch_forks(void)
+{
+    (void)pthread_atfork(halls_lock, halls_unlock, halls_forget);
+}
+
+/* NULL: no memory. */
+static struct hall *hall_get(struct xccl_loop *loop)
+{
+    struct hall *hall;
+
+    pthread_once(&halls_once, halls_watch_forks);
+    halls_lock();
+    for (hall = halls; hall && hall->loop != loop; hall = hall->next)
+        ;
+    if (!hall) {
+        hall = xccl_calloc(1, sizeof(*hall));
+        if (hall) {
+            hall->loop = loop;
+            hall->next = halls;
+            halls = hall;
+        }
+    }
+    if (hall)
+        hall->acceptor_count++;
+    halls_unlock();
+    return hall;
+}
+
+static void hall_put(struct hall *hall)
+{
+    struct hall **at = &halls;
+
+    halls_lock();
+    if (--hall->acceptor_count == 0) {
+        while (*at && *at != hall)
+            at = &(*at)->next;
+        if (*at)
+            *at = hall->next;
+        xccl_free(hall);
+    }
+    halls_unlock();
+}
 
 static void guest_unlink(struct guest *guest)
 {
     struct xccl_acceptor *acceptor = guest->acceptor;
 
     xccl_loop_remove(&guest->source);
-    if (guest->newer)
-        guest->newer->older = guest->older;
+    if (guest->crowd)
+        xccl_crowd_remove(guest->crowd, &guest->member);
+    guest->crowd = NULL;
+    if (guest->prev)
+        guest->prev->next = guest->next;
     else
-        acceptor->newest = guest->older;
-    if (guest->older)
-        guest->older->newer = guest->newer;
-    else
-        acceptor->oldest = guest->newer;
-    acceptor->guest_count--;
+        acceptor->guests = guest->next;
+    if (guest->next)
+        guest->next->prev = guest->prev;
+    /* There is a place, and a descriptor, again: the door opens in the next turn. */
+    if (acceptor->closed)
+        xccl_loop_set_timer(&acceptor->source, xccl_clock_ns());
 }
 
 static void guest_close(struct guest *guest)
 {
     guest_unlink(guest);
+    /* Reset: the kernel keeps nothing for a stranger. */
+    if (!xccl_conn_hello_seen(guest->conn))
+        xccl_tcp_reset_on_close(xccl_conn_fd(guest->conn));
     xccl_conn_close(guest->conn);
     xccl_free(guest);
 }
@@ -80,33 +183,74 @@ static void refusal_tell(struct xccl_acceptor *acceptor, const char *why)
     acceptor->refusals_untold = 0;
 }
 
-/* Moves a guest's handshake; it may be gone, and the acceptor too, when this returns. */
-static void guest_step(struct guest *guest)
+static void guest_push_out(struct xccl_acceptor *acceptor, struct xccl_crowd_member *member)
+{
+    refusal_tell(acceptor, "too many unproven connections");
+    guest_close(guest_of(member));
+}
+
+/* Takes a place among the strangers or the known, whose first check has been passed. Others may be
+ * pushed out; the newcomer never is, for it is the youngest. */
+static xcclResult_t guest_take_place(struct guest *guest, int known)
 {
     struct xccl_acceptor *acceptor = guest->acceptor;
-    int done = 0;
-    xcclResult_t rc = xccl_conn_shake(guest->conn, &done);
+    struct xccl_crowd *crowd = known ? &acceptor->known : &acceptor->hall->strangers;
+    xcclResult_t rc;
 
-    if (!rc && !done)
-        rc = xccl_loop_set_events(&guest->source, xccl_conn_shake_events(guest->conn));
-    if (rc) {
-        refusal_tell(acceptor, xccl_error_text());
-        guest_close(guest);
-        return;
-    }
-    if (done) {
-        struct xccl_conn *conn = guest->conn;
+    if (guest->crowd == crowd)
+        return xcclSuccess;
+    if (guest->crowd)
+        xccl_crowd_remove(guest->crowd, &guest->member);
+    guest->crowd = NULL;
+    rc = xccl_crowd_add(crowd, &guest->member, &guest->from);
+    if (rc)
+        return rc;
+    guest->crowd = crowd;
+    if (crowd->count >= PLACES_MAX)
+        guest_push_out(acceptor, xccl_crowd_first_to_go(crowd));
+    else if (!known && crowd->origin_count > 1 &&
+             xccl_crowd_count_beside(&guest->member) > PLACES_A_SOURCE)
+        guest_push_out(acceptor, xccl_crowd_oldest_beside(&guest->member));
+    return xcclSuccess;
+}
 
-        guest_unlink(guest);
-        xccl_free(guest);
-        acceptor->args.on_conn(acceptor->args.owner, conn);
-    }
+/* A Unix socket's other end passed a check before its first byte: peer_user_fine(). */
+static int guest_is_known(const struct guest *guest)
+{
+    return guest->acceptor->addr.sa.any.sa_family == AF_UNIX || xccl_conn_hello_seen(guest->conn);
+}
+
+/* Hands a proven connection over; the acceptor may be gone when this returns. */
+static void guest_hand_over(struct guest *guest)
+{
+    struct xccl_acceptor *acceptor = guest->acceptor;
+    struct xccl_conn *conn = guest->conn;
+
+    guest_unlink(guest);
+    xccl_free(guest);
+    acceptor->args.on_conn(acceptor->args.owner, conn);
 }
 
 static void guest_on_events(struct xccl_source *source, uint32_t events)
 {
+    struct guest *guest = source->owner;
+    int done = 0;
+    xcclResult_t rc;
+
     (void)events;
-    guest_step(source->owner);
+    rc = xccl_conn_shake(guest->conn, &done);
+    if (!rc && done) {
+        guest_hand_over(guest);
+        return;
+    }
+    if (!rc)
+        rc = xccl_loop_set_events(&guest->source, xccl_conn_shake_events(guest->conn));
+    if (!rc)
+        rc = guest_take_place(guest, guest_is_known(guest));
+    if (rc) {
+        refusal_tell(guest->acceptor, xccl_error_text());
+        guest_close(guest);
+    }
 }
 
 static void guest_on_timer(struct xccl_source *source, uint64_t now_ns)
@@ -114,21 +258,12 @@ static void guest_on_timer(struct xccl_source *source, uint64_t now_ns)
     struct guest *guest = source->owner;
 
     (void)now_ns;
+    if (guest->proven) {
+        guest_hand_over(guest);
+        return;
+    }
     refusal_tell(guest->acceptor, "no proof within 5 s");
     guest_close(guest);
-}
-
-static void guest_evict(struct xccl_acceptor *acceptor)
-{
-    struct guest *guest = acceptor->oldest;
-
-    while (guest && xccl_conn_hello_seen(guest->conn))
-        guest = guest->newer;
-    if (!guest)
-        guest = acceptor->oldest;
-    refusal_tell(acceptor, "too many unproven connections");
-    if (guest)
-        guest_close(guest);
 }
 
 /* A Unix socket tells who is there: only our own user, or root, may go on. */
@@ -144,60 +279,113 @@ static int peer_user_fine(const struct xccl_acceptor *acceptor, int fd)
     return cred.uid == geteuid() || cred.uid == 0;
 }
 
-/* Takes fd over. Nothing to be done on failure but to forget it: the line is in the log. */
-static struct guest *guest_add(struct xccl_acceptor *acceptor, int fd)
+/* Reads what came along. One that is proven already is handed over by its timer in the next turn of
+ * the loop, never from here: on_conn() may close the acceptor. */
+static xcclResult_t guest_settle(struct guest *guest)
+{
+    int done = 0;
+    xcclResult_t rc = xccl_conn_shake(guest->conn, &done);
+
+    if (rc)
+        return rc;
+    guest->proven = done;
+    guest->source.events = done ? 0 : xccl_conn_shake_events(guest->conn);
+    guest->came_ns = xccl_clock_ns();
+    guest->source.timer_ns = done ? guest->came_ns : guest->came_ns + GUEST_NS;
+    rc = xccl_loop_add(guest->acceptor->args.loop, &guest->source);
+    if (!rc && !done)
+        rc = guest_take_place(guest, guest_is_known(guest));
+    return rc;
+}
+
+/* Takes fd over. */
+static void guest_add(struct xccl_acceptor *acceptor, int fd, const struct xccl_addr *from)
 {
     struct xccl_hello self = {.rank = acceptor->args.rank, .nranks = acceptor->args.nranks};
-    struct guest *guest;
+    struct guest *guest = xccl_calloc(1, sizeof(*guest));
 
-    if (acceptor->guest_count >= GUESTS_MAX)
-        guest_evict(acceptor);
-    guest = xccl_calloc(1, sizeof(*guest));
     if (!guest) {
         xccl_tcp_close(&fd);
-        return NULL;
+        return;
     }
     memcpy(self.comm_id, acceptor->args.comm_id, sizeof(self.comm_id));
-    if (xccl_conn_adopt(fd, acceptor->args.key, &self, acceptor->args.any_comm_id, &guest->conn))
-        goto err_guest;
+    if (xccl_conn_adopt(fd, acceptor->args.key, &self, acceptor->args.any_comm_id, &guest->conn)) {
+        xccl_free(guest);
+        return;
+    }
     guest->acceptor = acceptor;
+    guest->from = *from;
     guest->source.fd = fd;
-    guest->source.events = EPOLLIN;
-    guest->source.timer_ns = xccl_clock_ns() + GUEST_NS;
     guest->source.on_events = guest_on_events;
     guest->source.on_timer = guest_on_timer;
     guest->source.owner = guest;
-    if (xccl_loop_add(acceptor->args.loop, &guest->source))
-        goto err_conn;
-    guest->older = acceptor->newest;
-    if (acceptor->newest)
-        acceptor->newest->newer = guest;
-    else
-        acceptor->oldest = guest;
-    acceptor->newest = guest;
-    acceptor->guest_count++;
-    return guest;
-err_conn:
-    xccl_conn_close(guest->conn);
-err_guest:
-    xccl_free(guest);
-    return NULL;
+    guest->next = acceptor->guests;
+    if (acceptor->guests)
+        acceptor->guests->prev = guest;
+    acceptor->guests = guest;
+    if (guest_settle(guest) != xcclSuccess) {
+        refusal_tell(acceptor, xccl_error_text());
+        guest_close(guest);
+    }
 }
 
-/* A guest whose hello came along is answered by its own event in the next turn of the loop, never
- * from here: on_conn() may close the acceptor. */
+/* Until a guest goes, or the time comes. */
+static void acceptor_shut(struct xccl_acceptor *acceptor, uint64_t until_ns)
+{
+    (void)xccl_loop_set_events(&acceptor->source, 0);
+    xccl_loop_set_timer(&acceptor->source, until_ns);
+    acceptor->closed = 1;
+}
+
+/* The known one that may be pushed out now; NULL: none. *due_ns_out: when there will be one. */
+static struct xccl_crowd_member *known_to_go(const struct xccl_acceptor *acceptor,
+                                             uint64_t *due_ns_out)
+{
+    struct xccl_crowd_member *member = xccl_crowd_first_to_go(&acceptor->known);
+    uint64_t now_ns = xccl_clock_ns();
+
+    *due_ns_out = now_ns + PAUSE_NS;
+    if (!member)
+        return NULL;
+    *due_ns_out = guest_of(member)->came_ns + KNOWN_NS;
+    return *due_ns_out <= now_ns ? member : NULL;
+}
+
+/* Out of descriptors, most likely: strangers give theirs back, the most suspicious first, so that
+ * ranks still get in. 0: there was nobody to push out. */
+static int acceptor_make_room(struct xccl_acceptor *acceptor)
+{
+    struct xccl_crowd_member *member = xccl_crowd_first_to_go(&acceptor->hall->strangers);
+    uint64_t due_ns;
+
+    if (!member)
+        member = known_to_go(acceptor, &due_ns);
+    refusal_tell(acceptor, xccl_error_text());
+    if (!member)
+        return 0;
+    guest_close(guest_of(member));
+    return 1;
+}
+
 static void acceptor_on_events(struct xccl_source *source, uint32_t events)
 {
     struct xccl_acceptor *acceptor = source->owner;
 
     (void)events;
     for (int i = 0; i < ACCEPTS_A_TURN; i++) {
+        struct xccl_addr from = {0};
+        uint64_t due_ns = 0;
         int fd = -1;
 
-        if (xccl_tcp_accept(source->fd, &fd, NULL) != xcclSuccess) {
-            /* Most likely out of descriptors: asking again at once would only spin. */
-            (void)xccl_loop_set_events(source, 0);
-            xccl_loop_set_timer(source, xccl_clock_ns() + PAUSE_NS);
+        if (acceptor->known.count >= PLACES_MAX - 1 && !known_to_go(acceptor, &due_ns)) {
+            acceptor_shut(acceptor, due_ns);
+            return;
+        }
+        if (xccl_tcp_accept(source->fd, &fd, &from) != xcclSuccess) {
+            if (acceptor_make_room(acceptor))
+                continue;
+            /* Asking again at once would only spin. */
+            acceptor_shut(acceptor, xccl_clock_ns() + PAUSE_NS);
             return;
         }
         if (fd < 0)
@@ -207,14 +395,17 @@ static void acceptor_on_events(struct xccl_source *source, uint32_t events)
             xccl_tcp_close(&fd);
             continue;
         }
-        (void)guest_add(acceptor, fd);
+        guest_add(acceptor, fd, &from);
     }
 }
 
 static void acceptor_on_timer(struct xccl_source *source, uint64_t now_ns)
 {
+    struct xccl_acceptor *acceptor = source->owner;
+
+    acceptor->closed = 0;
     if (xccl_loop_set_events(source, EPOLLIN) != xcclSuccess)
-        xccl_loop_set_timer(source, now_ns + PAUSE_NS);
+        acceptor_shut(acceptor, now_ns + PAUSE_NS);
 }
 
 xcclResult_t xccl_acceptor_open(const struct xccl_acceptor_args *args,
@@ -229,9 +420,14 @@ xcclResult_t xccl_acceptor_open(const struct xccl_acceptor_args *args,
     if (!acceptor)
         return xcclSystemError;
     acceptor->args = *args;
+    acceptor->hall = hall_get(args->loop);
+    if (!acceptor->hall) {
+        rc = xcclSystemError;
+        goto err_acceptor;
+    }
     rc = xccl_tcp_listen(&args->addr, &acceptor->source.fd, &acceptor->addr);
     if (rc)
-        goto err_acceptor;
+        goto err_hall;
     acceptor->source.events = EPOLLIN;
     acceptor->source.timer_ns = XCCL_NEVER_NS;
     acceptor->source.on_events = acceptor_on_events;
@@ -249,6 +445,8 @@ xcclResult_t xccl_acceptor_open(const struct xccl_acceptor_args *args,
     return xcclSuccess;
 err_listen:
     xccl_tcp_close(&acceptor->source.fd);
+err_hall:
+    hall_put(acceptor->hall);
 err_acceptor:
     sodium_memzero(acceptor->args.key, sizeof(acceptor->args.key));
     xccl_free(acceptor);
@@ -269,9 +467,10 @@ void xccl_acceptor_close(struct xccl_acceptor *acceptor)
     loop = acceptor->args.loop;
     xccl_loop_lock(loop);
     xccl_loop_remove(&acceptor->source);
-    while (acceptor->oldest)
-        guest_close(acceptor->oldest);
+    while (acceptor->guests)
+        guest_close(acceptor->guests);
     xccl_loop_unlock(loop);
+    hall_put(acceptor->hall);
     xccl_tcp_close(&acceptor->source.fd);
     sodium_memzero(acceptor->args.key, sizeof(acceptor->args.key));
     xccl_free(acceptor);

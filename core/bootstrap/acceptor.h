@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A listening socket in an event loop that hands over only proven connections. Strangers change
  * nothing: a bad hello closes at once, a silent one after 5 s, and of 256 unproven connections the
- * oldest makes room for a new one.
+ * oldest of the source that has the most makes room for a new one.
  *
  * Thread: whoever drives the loop. */
 #ifndef XCCL_BOOTSTRAP_ACCEPTOR_H

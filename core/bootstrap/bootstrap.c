@@ -96,7 +96,7 @@ static xcclResult_t boot_listen_addr(const struct xccl_addr *near, struct xccl_a
         xccl_addr_set_port(addr_out, 0);
         return xcclSuccess;
     }
-    rc = xccl_netif_choose(ifs, 8, &count);
+    rc = xccl_netif_choose_near(near->bytes ? near : NULL, ifs, 8, &count);
     if (rc)
         return rc;
     for (int i = count - 1; i >= 0; i--) {

@@ -200,6 +200,20 @@ size_t xccl_channel_need(const struct xccl_channel *channel)
     return 0;
 }
 
+enum xccl_channel_verdict xccl_channel_peek(const struct xccl_channel *channel, const uint8_t *in,
+                                            size_t bytes)
+{
+    uint32_t magic = channel->state == XCCL_CHANNEL_HELLO ? HELLO_MAGIC : REPLY_MAGIC;
+
+    if (channel->state != XCCL_CHANNEL_HELLO && channel->state != XCCL_CHANNEL_REPLY)
+        return XCCL_VERDICT_OK;
+    for (size_t i = 0; i < bytes && i < sizeof(magic); i++) {
+        if (in[i] != (uint8_t)(magic >> (8 * i)))
+            return XCCL_VERDICT_NOT_XCCL;
+    }
+    return XCCL_VERDICT_OK;
+}
+
 /* The key of one direction, from all that both sides said. */
 static void direction_key(const struct xccl_channel *channel, const char *label,
                           const uint8_t *reply, uint8_t key_out[32])

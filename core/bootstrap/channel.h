@@ -80,6 +80,9 @@ void xccl_channel_accept(struct xccl_channel *channel, const uint8_t key[32],
 
 /* Bytes that the next step of the handshake eats; 0 when there is none. */
 size_t xccl_channel_need(const struct xccl_channel *channel);
+/* Of its first bytes alone: XCCL_VERDICT_NOT_XCCL when they cannot begin what comes next. */
+enum xccl_channel_verdict xccl_channel_peek(const struct xccl_channel *channel, const uint8_t *in,
+                                            size_t bytes);
 /* One step with exactly that many bytes. out gets what is to be sent, *out_bytes its length, 0 on
  * failure: strangers are not answered. */
 enum xccl_channel_verdict xccl_channel_shake(struct xccl_channel *channel, const uint8_t *in,

@@ -167,6 +167,10 @@ static xcclResult_t shake_read(struct xccl_conn *conn, int *stepped_out)
     if (rc)
         return conn_fail_shake_closed(conn);
     conn->shake_in_got += moved;
+    /* Some other protocol is named at once, not when it has said as much as ours would. */
+    verdict = xccl_channel_peek(&conn->channel, conn->shake_in, conn->shake_in_got);
+    if (verdict)
+        return conn_fail_verdict(conn, verdict);
     if (conn->shake_in_got < need)
         return xcclSuccess;
     conn->shake_in_got = 0;

@@ -60,8 +60,11 @@ struct xccl_hello xccl_boot_hello(const struct xccl_bootstrap *boot, uint16_t pu
 
 int xccl_boot_addr(const struct xccl_bootstrap *boot, int rank, struct xccl_addr *addr_out)
 {
-    return xccl_boot_next_decode(boot->addrs + (size_t)rank * XCCL_ADDR_WIRE_BYTES,
-                                 XCCL_ADDR_WIRE_BYTES, addr_out);
+    if (xccl_boot_next_decode(boot->addrs + (size_t)rank * XCCL_ADDR_WIRE_BYTES,
+                              XCCL_ADDR_WIRE_BYTES, addr_out) != 0)
+        return -1;
+    xccl_addr_take_zone(addr_out, &boot->self_addr);
+    return 0;
 }
 
 /* --- the root --- */
@@ -117,14 +120,16 @@ static void link_connect(struct xccl_boot_root_link *link)
 {
     const struct xccl_meeting *meeting = link->meeting;
     struct xccl_hello hello = xccl_boot_hello(link->boot, XCCL_PURPOSE_ROOT, 0);
-    const struct xccl_addr *addr = &meeting->roots[link->attempt % meeting->root_count];
+    struct xccl_addr addr = meeting->roots[link->attempt % meeting->root_count];
     xcclResult_t rc;
 
     link_close(link);
     link->attempt++;
     link->shaking = 1;
     memcpy(hello.comm_id, meeting->comm_id, sizeof(hello.comm_id));
-    rc = xccl_conn_start(addr, meeting->secret, &hello, &link->conn);
+    if (!meeting->owns_root) /* else it was given here, with this host's zone */
+        xccl_addr_take_zone(&addr, &link->boot->self_addr);
+    rc = xccl_conn_start(&addr, meeting->secret, &hello, &link->conn);
     if (rc == xcclRemoteError) {
         link_pause(link);
         return;

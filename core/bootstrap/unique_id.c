@@ -89,6 +89,14 @@ static xcclResult_t id_decode_head(struct xccl_wire *wire, struct xccl_meeting *
     return xcclSuccess;
 }
 
+/* 0.0.0.0 and :: are where one listens, not where one is. */
+static int is_nowhere(const struct xccl_addr *addr)
+{
+    if (addr->sa.any.sa_family == AF_INET)
+        return addr->sa.in4.sin_addr.s_addr == 0;
+    return IN6_IS_ADDR_UNSPECIFIED(&addr->sa.in6.sin6_addr);
+}
+
 xcclResult_t xccl_unique_id_decode(const xcclUniqueId *id, struct xccl_meeting *meeting_out)
 {
     static const uint8_t zeroes[XCCL_ADDR_WIRE_BYTES];
@@ -109,7 +117,8 @@ xcclResult_t xccl_unique_id_decode(const xcclUniqueId *id, struct xccl_meeting *
             if (memcmp(addr, zeroes, sizeof(addr)) != 0)
                 rc = id_fail("bytes that must be zero are not");
         } else if (xccl_addr_decode(addr, &meeting.roots[i]) != xcclSuccess ||
-                   !meeting.roots[i].bytes || !xccl_addr_port(&meeting.roots[i])) {
+                   !meeting.roots[i].bytes || !xccl_addr_port(&meeting.roots[i]) ||
+                   is_nowhere(&meeting.roots[i])) {
             rc = id_fail("it has an impossible address");
         }
     }
@@ -223,6 +232,11 @@ static xcclResult_t meeting_at(const char *addr_text, const char *salt,
 
     if (rc)
         return rc;
+    if (is_nowhere(&meeting->roots[0])) {
+        return xccl_fail(xcclInvalidArgument, 0,
+                         "give an address of rank 0's host that the others can reach",
+                         "cannot meet at %s", addr_text);
+    }
     meeting->root_count = 1;
     rc = comm_id_secret(addr_text, salt, meeting->secret);
     if (rc)
@@ -277,12 +291,19 @@ static xcclResult_t id_make(const char *addr_text, const char *salt, int owns_ro
 
 xcclResult_t xccl_unique_id_create(xcclUniqueId *id_out)
 {
+    const char *addr_text;
+    char why[XCCL_ERROR_TEXT_BYTES];
     xcclResult_t rc = xccl_param_load();
 
     if (rc)
         return rc;
+    addr_text = xccl_param_string(XCCL_P_COMM_ID);
     /* XCCL_ROOT: "launcher" is the other word. */
-    return id_make(xccl_param_string(XCCL_P_COMM_ID), "", xccl_param_int(XCCL_P_ROOT) == 0, id_out);
+    rc = id_make(addr_text, "", xccl_param_int(XCCL_P_ROOT) == 0, id_out);
+    if (rc != xcclInvalidArgument || !addr_text[0])
+        return rc;
+    snprintf(why, sizeof(why), "%s", xccl_error_text());
+    return xccl_fail(rc, 0, NULL, "XCCL_COMM_ID: %.480s", why);
 }
 
 xcclResult_t xccl_unique_id_at(const char *addr_text, const char *salt, xcclUniqueId *id_out)

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Strangers at the door: whatever they send, or do not send, they change nothing, and those who
  * belong get in. The acceptor is driven by a thread of the test. */
+#include <dirent.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -78,12 +81,19 @@ static void door_open(struct door *door, const struct xccl_addr *addr)
     XT_CHECK_INT(pthread_create(&door->thread, NULL, door_drive, door), 0);
 }
 
-static void door_open_tcp(struct door *door)
+static struct xccl_addr loopback(void)
 {
     struct xccl_addr addr;
 
     XT_OK(xccl_addr_parse("127.0.0.1:1", 0, &addr));
     xccl_addr_set_port(&addr, 0);
+    return addr;
+}
+
+static void door_open_tcp(struct door *door)
+{
+    struct xccl_addr addr = loopback();
+
     door_open(door, &addr);
 }
 
@@ -183,6 +193,158 @@ XT_TEST(of_too_many_unproven_the_oldest_goes)
     stranger_is_shown_out(fds[0]);
     come_in(&door, 0);
     for (int i = 0; i < STRANGERS; i++)
+        xccl_tcp_close(&fds[i]);
+    door_close(&door);
+}
+
+/* One that says a little, from 127.0.0.source. */
+static int stranger_from(const struct xccl_addr *addr, int source)
+{
+    struct xccl_limit limit = xccl_limit_ms(10000, NULL);
+    struct xccl_addr from;
+    char text[32];
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    snprintf(text, sizeof(text), "127.0.0.%d:1", source);
+    XT_OK(xccl_addr_parse(text, 0, &from));
+    xccl_addr_set_port(&from, 0);
+    XT_CHECK(fd >= 0 && bind(fd, &from.sa.any, from.bytes) == 0);
+    XT_CHECK_INT(connect(fd, &addr->sa.any, addr->bytes), 0);
+    XT_OK(xccl_tcp_send_all(fd, "XCCL", 4, &limit));
+    return fd;
+}
+
+static int is_shown_out(int fd)
+{
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+
+    return poll(&wait, 1, 0) == 1;
+}
+
+XT_TEST(a_loud_source_pushes_out_only_itself)
+{
+    static int fds[STRANGERS];
+    struct door door = {0};
+    int quiet;
+
+    door_open_tcp(&door);
+    quiet = stranger_from(&door.addr, 2);
+    for (int i = 0; i < STRANGERS; i++)
+        fds[i] = stranger_from(&door.addr, 3);
+    /* One source may hold 64 places while others are there. */
+    for (int i = 0; i < STRANGERS - 64; i++)
+        stranger_is_shown_out(fds[i]);
+    XT_CHECK(!is_shown_out(quiet));
+    XT_CHECK(!is_shown_out(fds[STRANGERS - 1]));
+    come_in(&door, 0);
+    for (int i = 0; i < STRANGERS; i++)
+        xccl_tcp_close(&fds[i]);
+    xccl_tcp_close(&quiet);
+    door_close(&door);
+}
+
+static int descriptors_open(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int count = 0;
+
+    XT_CHECK(dir != NULL);
+    while (readdir(dir))
+        count++;
+    closedir(dir);
+    return count - 3; /* "." and ".." and the folder itself */
+}
+
+/* Whoever listened to the wire can get a reply, and no more: the places for those who said a right
+ * hello are bounded too, and come free again. */
+XT_TEST(recorded_hellos_do_not_keep_a_rank_out)
+{
+    static int fds[STRANGERS];
+    struct xccl_limit limit = xccl_limit_ms(10000, NULL);
+    uint8_t recorded[XCCL_HELLO_BYTES];
+    struct xccl_channel channel;
+    struct door door = {0};
+    int before, most = 0;
+
+    door_open_tcp(&door);
+    xccl_channel_connect(&channel, key, &hello, recorded);
+    before = descriptors_open();
+    for (int i = 0; i < STRANGERS; i++) {
+        int open_now;
+
+        fds[i] = stranger_connect(&door);
+        XT_OK(xccl_tcp_send_all(fds[i], recorded, sizeof(recorded), &limit));
+        open_now = descriptors_open() - before - (i + 1);
+        most = open_now > most ? open_now : most;
+    }
+    come_in(&door, 0);
+    XT_CHECK(most <= 256);
+    for (int i = 0; i < STRANGERS; i++)
+        xccl_tcp_close(&fds[i]);
+    door_close(&door);
+}
+
+XT_TEST(strangers_share_256_places_of_all_acceptors_of_a_loop)
+{
+    static int fds[2 * STRANGERS];
+    struct xccl_addr addr = loopback();
+    struct xccl_acceptor_args args = {.addr = addr, .on_conn = door_on_conn};
+    struct xccl_acceptor *second;
+    struct door door = {0};
+    int before, most = 0;
+
+    door_open_tcp(&door);
+    args.loop = door.loop;
+    args.owner = &door;
+    XT_OK(xccl_acceptor_open(&args, &second));
+    before = descriptors_open();
+    for (int i = 0; i < 2 * STRANGERS; i++) {
+        int open_now;
+
+        fds[i] = stranger_from(i % 2 ? &door.addr : xccl_acceptor_addr(second), 2 + i % 100);
+        open_now = descriptors_open() - before - (i + 1);
+        most = open_now > most ? open_now : most;
+    }
+    come_in(&door, 0);
+    XT_CHECK(most <= 256);
+    XT_CHECK(most >= 200); /* they were there */
+    for (int i = 0; i < 2 * STRANGERS; i++)
+        xccl_tcp_close(&fds[i]);
+    xccl_acceptor_close(second);
+    door_close(&door);
+}
+
+/* Strangers hold every descriptor that is left; a rank needs one for its own end, and the door
+ * another, which only a stranger can give. */
+XT_TEST(a_rank_gets_in_when_strangers_hold_all_descriptors)
+{
+    static int fds[100];
+    struct xccl_limit time = xccl_limit_ms(10000, NULL);
+    struct rlimit limit;
+    struct door door = {0};
+    int reserve, left, out = 0;
+
+    door_open_tcp(&door);
+    xccl_loop_lock(door.loop);
+    for (int i = 0; i < 100; i++)
+        fds[i] = stranger_from(&door.addr, 2 + i % 5);
+    reserve = dup(fds[0]);
+    XT_CHECK_INT(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = (rlim_t)reserve + 30;
+    left = (int)limit.rlim_cur - descriptors_open();
+    XT_CHECK_INT(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    xccl_loop_unlock(door.loop);
+    xccl_loop_wake(door.loop);
+    /* All but what is left were let in only for another that went. */
+    while (out < 100 - left && !xccl_limit_passed(&time)) {
+        out = 0;
+        for (int i = 0; i < 100; i++)
+            out += is_shown_out(fds[i]);
+    }
+    XT_CHECK(out >= 100 - left);
+    xccl_tcp_close(&reserve);
+    come_in(&door, 0);
+    for (int i = 0; i < 100; i++)
         xccl_tcp_close(&fds[i]);
     door_close(&door);
 }

@@ -354,6 +354,127 @@ XT_TEST(each_interface_gives_its_best_address)
     check_choice("eth1", AF_INET, 16, "");
 }
 
+static void host_has_net(const char *name, const char *ip, const char *mask, unsigned flags)
+{
+    char text[64];
+
+    host_has(name, ip, flags);
+    snprintf(text, sizeof(text), strchr(mask, ':') ? "[%s]:1" : "%s:1", mask);
+    XT_OK(xccl_addr_parse(text, 0, &host[host_count - 1].mask));
+}
+
+static void check_choice_near(const char *near_text, const char *spec, int family, int max,
+                              const char *want)
+{
+    struct xccl_netif ifs[16];
+    struct xccl_addr near;
+    char got[512] = "", text[XCCL_ADDR_TEXT_BYTES];
+    int count;
+
+    XT_OK(xccl_addr_parse(near_text, 0, &near));
+    count = xccl_netif_select_near(host, host_count, &near, spec, family, ifs, max);
+    for (int i = 0; i < count; i++) {
+        xccl_addr_format(&ifs[i].addr, text);
+        snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%s=%s", i ? " " : "", ifs[i].name,
+                 text);
+    }
+    XT_CHECK_TEXT(got, want);
+}
+
+XT_TEST(the_interface_in_the_meeting_points_subnet_comes_first)
+{
+    host_has_net("lo", "127.0.0.1", "255.0.0.0", UP);
+    host_has_net("docker0", "172.17.0.1", "255.255.0.0", UP);
+    host_has_net("eth0", "10.0.0.1", "255.255.255.0", UP);
+    host_has_net("eth1", "10.0.1.1", "255.255.255.0", UP);
+    host_has_net("eth1", "192.168.9.1", "255.255.255.0", UP);
+    host_has_net("eth2", "10.0.2.1", "255.255.255.0", 0);
+    check_choice_near("10.0.1.77:1", "", AF_UNSPEC, 16, "eth1=10.0.1.1:0 eth0=10.0.0.1:0");
+    check_choice_near("10.0.1.77:1", "", AF_UNSPEC, 1, "eth1=10.0.1.1:0");
+    check_choice_near("192.168.9.5:1", "", AF_UNSPEC, 16, "eth1=192.168.9.1:0 eth0=10.0.0.1:0");
+    check_choice_near("10.0.0.1:1", "", AF_UNSPEC, 16, "eth0=10.0.0.1:0 eth1=10.0.1.1:0");
+    check_choice_near("127.0.0.1:1", "", AF_UNSPEC, 16,
+                      "lo=127.0.0.1:0 eth0=10.0.0.1:0 eth1=10.0.1.1:0");
+    check_choice_near("127.0.0.1:1", "", AF_UNSPEC, 2, "lo=127.0.0.1:0 eth0=10.0.0.1:0");
+    check_choice_near("172.17.3.4:1", "", AF_UNSPEC, 1, "docker0=172.17.0.1:0");
+    /* Elsewhere, on one that is down, or in another family: as if nothing had been given. */
+    check_choice_near("8.8.8.8:1", "", AF_UNSPEC, 16, "eth0=10.0.0.1:0 eth1=10.0.1.1:0");
+    check_choice_near("10.0.2.9:1", "", AF_UNSPEC, 1, "eth0=10.0.0.1:0");
+    check_choice_near("10.0.1.77:1", "", AF_INET6, 16, "");
+    check_choice_near("[2001:db8::1]:1", "", AF_UNSPEC, 1, "eth0=10.0.0.1:0");
+}
+
+XT_TEST(names_given_by_the_user_win_over_the_meeting_point)
+{
+    host_has_net("eth0", "10.0.0.1", "255.255.255.0", UP);
+    host_has_net("eth1", "10.0.1.1", "255.255.255.0", UP);
+    check_choice_near("10.0.1.77:1", "eth0", AF_UNSPEC, 16, "eth0=10.0.0.1:0");
+    check_choice_near("10.0.1.77:1", "^eth1", AF_UNSPEC, 16, "eth0=10.0.0.1:0");
+}
+
+XT_TEST(of_nested_subnets_the_smallest_is_nearest)
+{
+    host_has_net("eth0", "10.0.0.1", "255.0.0.0", UP);
+    host_has_net("eth1", "10.0.1.1", "255.255.255.0", UP);
+    host_has_net("eth2", "10.9.1.1", "255.255.0.0", UP);
+    host_has_net("tun0", "10.3.0.1", "0.0.0.0", UP);
+    check_choice_near("10.0.1.77:1", "", AF_UNSPEC, 1, "eth1=10.0.1.1:0");
+    check_choice_near("10.77.1.1:1", "", AF_UNSPEC, 1, "eth0=10.0.0.1:0");
+    check_choice_near("11.0.0.1:1", "", AF_UNSPEC, 1, "eth0=10.0.0.1:0");
+}
+
+XT_TEST(a_link_local_meeting_point_is_on_the_interface_of_its_zone)
+{
+    static const char mask[] = "ffff:ffff:ffff:ffff::";
+
+    host_has_net("eth0", "fe80::1%1001", mask, UP);
+    host_has_net("eth1", "fe80::1%1002", mask, UP);
+    host_has_net("eth1", "2001:db8::1", mask, UP);
+    check_choice_near("[fe80::9%1002]:1", "", AF_UNSPEC, 1, "eth1=[fe80::1%1002]:0");
+    check_choice_near("[fe80::9%1001]:1", "", AF_UNSPEC, 1, "eth0=[fe80::1%1001]:0");
+    check_choice_near("[2001:db8::7]:1", "", AF_UNSPEC, 2,
+                      "eth1=[2001:db8::1]:0 eth0=[fe80::1%1001]:0");
+    check_choice_near("[fe80::9%1003]:1", "", AF_UNSPEC, 1, "eth0=[fe80::1%1001]:0");
+}
+
+static void check_zone(const char *told, const char *here_text, const char *want)
+{
+    struct xccl_addr addr, here;
+    char text[XCCL_ADDR_TEXT_BYTES];
+
+    XT_OK(xccl_addr_parse(told, 0, &addr));
+    XT_OK(xccl_addr_parse(here_text, 0, &here));
+    xccl_addr_take_zone(&addr, &here);
+    xccl_addr_format(&addr, text);
+    XT_CHECK_TEXT(text, want);
+}
+
+XT_TEST(a_link_local_address_from_another_host_gets_our_zone)
+{
+    check_zone("[fe80::9%1003]:5", "[fe80::1%1001]:1", "[fe80::9%1001]:5");
+    check_zone("[fe80::9%1003]:5", "[2001:db8::1]:1", "[fe80::9%1003]:5");
+    check_zone("[fe80::9%1003]:5", "10.0.0.1:1", "[fe80::9%1003]:5");
+    check_zone("[2001:db8::9]:5", "[fe80::1%1001]:1", "[2001:db8::9]:5");
+    check_zone("10.0.0.9:5", "[fe80::1%1001]:1", "10.0.0.9:5");
+}
+
+XT_TEST(the_real_loopback_is_near_to_itself)
+{
+    struct xccl_addr near;
+    struct xccl_netif ifs[4];
+    char text[XCCL_ADDR_TEXT_BYTES];
+    int count = 0;
+
+    XT_OK(xccl_addr_parse("127.0.0.1:9", 0, &near));
+    if (if_nametoindex("lo") == 0)
+        XT_SKIP("this host has no interface lo");
+    XT_OK(xccl_netif_choose_near(&near, ifs, 4, &count));
+    XT_CHECK(count >= 1);
+    XT_CHECK_TEXT(ifs[0].name, "lo");
+    xccl_addr_format(&ifs[0].addr, text);
+    XT_CHECK_TEXT(text, "127.0.0.1:0");
+}
+
 XT_TEST(no_match_lists_what_there_is)
 {
     struct xccl_netif ifs[4];

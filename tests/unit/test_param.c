@@ -190,6 +190,7 @@ XT_TEST(numbers_suffixes_and_words_are_read_whole_or_refused)
         {"XCCL_BUFFER_BYTES", "99999999999999999999", XCCL_P_BUFFER_BYTES, -99},
         {"XCCL_BUFFER_BYTES", "2MB", XCCL_P_BUFFER_BYTES, -99},
         {"XCCL_BUFFER_BYTES", "M", XCCL_P_BUFFER_BYTES, -99},
+        {"XCCL_BUFFER_BYTES", "1 ", XCCL_P_BUFFER_BYTES, -99},
         {"XCCL_TIMEOUT_S", "1K", XCCL_P_TIMEOUT_S, -99},
         {"XCCL_TIMEOUT_S", "0x10", XCCL_P_TIMEOUT_S, -99},
         {"XCCL_TIMEOUT_S", " 5", XCCL_P_TIMEOUT_S, -99},

@@ -603,52 +603,6 @@ XT_TEST(a_peer_that_closes_before_its_descriptor_is_an_error)
 
 /* ---- ports ---- */
 
-static void set_range(const char *text)
-{
-    xt_setenv("XCCL_PORT_RANGE", text);
-    xccl_param_reset();
-}
-
-XT_TEST(a_bad_port_range_is_refused)
-{
-    static const char *const texts[] = {"1",    "5-",  "-5",    "9-8",  "0-5",         "1-65536",
-                                        "1 -2", "a-b", "1-2-3", "01-2", "99999-99999", "1-2 "};
-    struct xccl_addr addr = ip_addr("127.0.0.1:1");
-    int fd = -1;
-
-    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
-        set_range(texts[i]);
-        XT_CHECK_RC(xccl_tcp_listen(&addr, &fd, NULL), xcclInvalidArgument);
-        XT_CHECK_HAS(xccl_error_text(), "XCCL_PORT_RANGE");
-        XT_CHECK_INT(fd, -1);
-    }
-}
-
-XT_TEST(listening_takes_the_ports_of_the_range_and_no_other)
-{
-    struct xccl_addr addr = ip_addr("127.0.0.1:1"), first, second;
-    int first_fd, second_fd = -1;
-    char text[32];
-    unsigned low, high;
-
-    XT_OK(xccl_tcp_listen(&addr, &first_fd, &first));
-    low = xccl_addr_port(&first);
-    snprintf(text, sizeof(text), "%u-%u", low, low);
-    set_range(text);
-    XT_CHECK_RC(xccl_tcp_listen(&addr, &second_fd, NULL), xcclSystemError);
-    XT_CHECK_HAS(xccl_error_text(), text);
-    XT_CHECK_INT(second_fd, -1);
-    high = low + 200 < 65535 ? low + 200 : 65535;
-    low = high - 200;
-    snprintf(text, sizeof(text), "%u-%u", low, high);
-    set_range(text);
-    XT_OK(xccl_tcp_listen(&addr, &second_fd, &second));
-    XT_CHECK(xccl_addr_port(&second) >= low && xccl_addr_port(&second) <= high);
-    XT_CHECK(xccl_addr_port(&second) != xccl_addr_port(&first));
-    xccl_tcp_close(&first_fd);
-    xccl_tcp_close(&second_fd);
-}
-
 /* ---- failures in turn ---- */
 
 static xcclResult_t try_pair(const struct xccl_addr *addr)
