@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A first program: adds four numbers over all ranks and prints the sums on each.
  * Start it as four ranks: xccl run -n 4 -- build/release/examples/hello
- * Thread: one. */
+ * or by mpirun, srun or torchrun; it needs no other arguments there. Thread: one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <xccl.h>
@@ -17,20 +17,17 @@ static void check(xcclResult_t result)
 
 int main(void)
 {
-    const char *rank_text = getenv("XCCL_RANK"); /* both are set by `xccl run` */
-    const char *nranks_text = getenv("XCCL_NRANKS"); /* without it: a job of one rank */
-    int rank = rank_text ? atoi(rank_text) : 0;
-    int nranks = nranks_text ? atoi(nranks_text) : 1;
     float mine[4], sum[4];
+    int rank, nranks;
     xcclUniqueId id;
     xcclComm_t comm;
 
+    /* Whatever started the ranks tells each its number, and all of them the same id. */
+    check(xcclGetLaunch(&id, &nranks, &rank));
+    check(xcclCommInitRank(&comm, nranks, id, rank));
+
     for (int i = 0; i < 4; i++)
         mine[i] = (float)(rank + i);
-
-    /* Under `xccl run` all ranks get the same id; elsewhere rank 0 makes it and hands it out. */
-    check(xcclGetUniqueId(&id));
-    check(xcclCommInitRank(&comm, nranks, id, rank));
 
     /* A NULL stream: the sums are there when the call returns. */
     check(xcclAllReduce(mine, sum, 4, xcclFloat32, xcclSum, comm, NULL));

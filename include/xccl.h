@@ -51,6 +51,19 @@ xcclResult_t xcclGetVersion(int *version);
  * read. Under `xccl run` every process may call it and all get the same id. */
 xcclResult_t xcclGetUniqueId(xcclUniqueId *id);
 
+/* Makes a program independent of what starts it: tells which rank of how many this process is, and
+ * with id not NULL makes a new id that is the same on all ranks; then all ranks must call it, and
+ * the k-th call on one belongs to the k-th on the others. It knows `xccl run` and XCCL_RANK,
+ * XCCL_NRANKS and XCCL_COMM_ID set by hand; torchrun; PMIx, PMI-1 and PMI-2 (Open MPI's and MPICH's
+ * mpirun, Slurm); Slurm without them. A process that nothing started is rank 0 of 1. Waits at most
+ * XCCL_TIMEOUT_INIT_S. A program that uses MPICH's MPI gets an error: the launcher speaks with one
+ * party of a process only; take rank and size from MPI there, and pass an id by MPI_Bcast. */
+xcclResult_t xcclGetLaunch(xcclUniqueId *id, int *nranks, int *rank);
+
+/* The same among the ranks of this host, to choose a device for instance. 0 ranks and rank -1
+ * when the launcher does not tell. */
+xcclResult_t xcclGetLaunchLocal(int *local_nranks, int *local_rank);
+
 /* Joins as one of nranks ranks; blocks until all have joined or XCCL_TIMEOUT_INIT_S has passed.
  * Inside a group it takes effect at xcclGroupEnd, which is how one thread joins as several ranks
  * and communicators: side by side, in any order, all of them or none. */
@@ -111,6 +124,8 @@ const char *xcclGetLastError(const xcclComm_t comm);
 
 xcclResult_t pxcclGetVersion(int *version);
 xcclResult_t pxcclGetUniqueId(xcclUniqueId *id);
+xcclResult_t pxcclGetLaunch(xcclUniqueId *id, int *nranks, int *rank);
+xcclResult_t pxcclGetLaunchLocal(int *local_nranks, int *local_rank);
 xcclResult_t pxcclCommInitRank(xcclComm_t *comm, int nranks, xcclUniqueId id, int rank);
 xcclResult_t pxcclCommInitRankScalable(xcclComm_t *comm, int nranks, int rank, int nId,
                                        const xcclUniqueId *ids, xcclConfig_t *config);

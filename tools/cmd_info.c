@@ -14,6 +14,7 @@
 #include "base/netaddr.h"
 #include "base/os.h"
 #include "base/param.h"
+#include "bootstrap/launcher.h"
 #include "option.h"
 #include "plugin/net_plugin.h"
 #include "xccl.h"
@@ -51,6 +52,13 @@ static int show_host(void)
 {
     printf("host: %s\n", xccl_os_hostname());
     printf("cores: %d usable by this process\n", xccl_os_cores());
+    return 1;
+}
+
+/* What would tell a program here its rank. */
+static int show_launcher(void)
+{
+    show("launcher", xccl_launcher_name(NULL));
     return 1;
 }
 
@@ -133,8 +141,9 @@ static int show_settings(void)
 
 static int info_main(int argc, char **argv)
 {
-    static int (*const parts[])(void) = {show_versions,      show_host,    show_interfaces,
-                                         show_shared_memory, show_plugins, show_settings};
+    static int (*const parts[])(void) = {show_versions,   show_host,          show_launcher,
+                                         show_interfaces, show_shared_memory, show_plugins,
+                                         show_settings};
     int status = XCCL_EXIT_OK;
 
     if (argc > 1)
@@ -158,10 +167,11 @@ const struct xccl_command xccl_cmd_info = {
             "\n"
             "Shows what XCCL finds on this host, one \"name: value\" a line: versions, the host "
             "and its\n"
-            "usable cores, the network interfaces chosen (best first), whether shared memory "
-            "works, the\n"
-            "fate of each network plugin that was tried, and the settings that are not at their "
-            "default.\n"
+            "usable cores, what started this process, the network interfaces chosen (best first), "
+            "whether\n"
+            "shared memory works, the fate of each network plugin that was tried, and the settings "
+            "that\n"
+            "are not at their default.\n"
             "The job's secret is not shown, so the output may go into a report.\n"
             "\n"
             "Exit status: 0; 1 when something is missing that XCCL needs; 2 for wrong arguments.\n",

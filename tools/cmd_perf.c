@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "base/param.h"
+#include "bootstrap/launcher.h"
 #include "launch.h"
 #include "option.h"
 #include "perf.h"
@@ -37,7 +38,7 @@ static const struct option long_options[] = {
     {"ranks", required_argument, NULL, 'r'},      {NULL, 0, NULL, 0},
 };
 
-static const char *const collectives[] = {"all_reduce", NULL};
+static const char *const subjects[] = {"all_reduce", "bootstrap", NULL};
 
 static int read_count(int code, int64_t low, int64_t high, int64_t *value_out)
 {
@@ -122,6 +123,26 @@ static uint64_t next_size(const struct xccl_perf_options *options, uint64_t byte
     return bytes ? bytes * (uint64_t)options->factor : sizeof(float);
 }
 
+/* What stands where "all_reduce" should. */
+static int wrong_subject(int argc, char **argv)
+{
+    const char *given = optind < argc ? argv[optind] : "";
+    const char *near = xccl_option_nearest(given, subjects);
+
+    if (optind >= argc)
+        return xccl_option_usage("perf", "no collective is named; this version offers all_reduce, "
+                                         "and bootstrap");
+    if (near && strcmp(near, given) != 0)
+        return xccl_option_usage("perf", "there is no collective %s; did you mean %s?", given,
+                                 near);
+    if (strcmp(given, "bootstrap") == 0)
+        return xccl_option_usage("perf", "bootstrap comes first: xccl perf bootstrap [options]");
+    if (near)
+        return xccl_option_usage("perf", "%s is not understood", argv[optind + 1]);
+    return xccl_option_usage("perf", "there is no collective %s; this version offers all_reduce",
+                             given);
+}
+
 static int read_arguments(int argc, char **argv, struct xccl_perf_options *options)
 {
     size_t sizes = 0;
@@ -135,21 +156,8 @@ static int read_arguments(int argc, char **argv, struct xccl_perf_options *optio
         if (!read_option(code, options))
             return XCCL_EXIT_USAGE;
     }
-    if (optind != argc - 1 || strcmp(argv[optind], collectives[0]) != 0) {
-        const char *given = optind < argc ? argv[optind] : "";
-        const char *near = xccl_option_nearest(given, collectives);
-
-        if (optind >= argc)
-            return xccl_option_usage("perf",
-                                     "no collective is named; this version offers all_reduce");
-        if (near && strcmp(near, given) != 0)
-            return xccl_option_usage("perf", "there is no collective %s; did you mean %s?", given,
-                                     near);
-        if (near)
-            return xccl_option_usage("perf", "%s is not understood", argv[optind + 1]);
-        return xccl_option_usage(
-            "perf", "there is no collective %s; this version offers all_reduce", given);
-    }
+    if (optind != argc - 1 || strcmp(argv[optind], subjects[0]) != 0)
+        return wrong_subject(argc, argv);
     if (options->min_bytes > options->max_bytes)
         return xccl_option_usage("perf", "-b %" PRIu64 " is more than -e %" PRIu64,
                                  options->min_bytes, options->max_bytes);
@@ -205,7 +213,7 @@ static xcclResult_t run_sizes(struct xccl_perf_job *job, struct xccl_perf_row *r
 static xcclResult_t join(struct xccl_perf_job *job)
 {
     xcclUniqueId id;
-    xcclResult_t rc = xcclGetUniqueId(&id);
+    xcclResult_t rc = xcclGetLaunch(&id, &job->nranks, &job->rank);
 
     if (rc)
         return rc;
@@ -239,11 +247,9 @@ static xcclResult_t run_job(struct xccl_perf_job *job, struct xccl_perf_row *row
 }
 
 /* What one rank does, from the first to the last call. */
-static int rank_main(const struct xccl_perf_options *options)
+static int rank_main(const struct xccl_perf_options *options, int rank, int nranks)
 {
-    struct xccl_perf_job job = {.options = options,
-                                .rank = (int)xccl_param_int(XCCL_P_RANK),
-                                .nranks = (int)xccl_param_int(XCCL_P_NRANKS)};
+    struct xccl_perf_job job = {.options = options, .rank = rank, .nranks = nranks};
     struct xccl_perf_row *rows = NULL;
     size_t row_count = 0;
     char error[XCCL_ERROR_TEXT_BYTES] = "";
@@ -275,12 +281,11 @@ out:
     return status;
 }
 
-/* Starts itself again as several ranks; each then comes to rank_main(). */
-static int start_ranks(const struct xccl_perf_options *options, char **argv)
+int xccl_perf_start_ranks(int64_t nranks, char **argv)
 {
     int cores = xccl_os_cores();
     struct xccl_launch_args args = {.title = "xccl perf",
-                                    .nranks = (int)options->nranks,
+                                    .nranks = (int)nranks,
                                     .grace_ms = GRACE_MS,
                                     .program = "/proc/self/exe"};
     size_t count = 0;
@@ -302,6 +307,18 @@ static int start_ranks(const struct xccl_perf_options *options, char **argv)
     return status;
 }
 
+int xccl_perf_is_rank(int64_t wanted, int nranks, int *status_out)
+{
+    if (wanted == 0 || wanted == nranks)
+        return 1;
+    *status_out = XCCL_EXIT_OK;
+    /* An interactive shell under srun is a job of one rank. */
+    if (nranks > 1)
+        *status_out = xccl_option_usage("perf", "--ranks %" PRId64 " inside a job of %d ranks",
+                                        wanted, nranks);
+    return 0;
+}
+
 static int perf_main(int argc, char **argv)
 {
     struct xccl_perf_options options = {.min_bytes = 8,
@@ -313,39 +330,42 @@ static int perf_main(int argc, char **argv)
                                         .group_calls = 1,
                                         .type = xcclFloat32};
     int status = XCCL_EXIT_OK;
-    int64_t nranks = 0;
+    int nranks = 0, rank = 0, is_job = 0;
 
+    if (argc > 1 && strcmp(argv[1], "bootstrap") == 0)
+        return xccl_perf_bootstrap(argc, argv);
     /* getopt changes the order of its arguments, which is of no harm: they mean the same. */
     status = read_arguments(argc, argv, &options);
     if (status)
         return status;
-    if (!xccl_param_is_set(XCCL_P_RANK)) {
-        if (xccl_param_load() == xcclSuccess)
-            return start_ranks(&options, argv);
+    if (xccl_param_load() != xcclSuccess) {
         xccl_option_tell_error("xccl perf");
         return XCCL_EXIT_FAILURE;
     }
-    nranks = xccl_param_int(XCCL_P_NRANKS);
-    if (nranks < 1 || xccl_param_int(XCCL_P_RANK) < 0 || xccl_param_int(XCCL_P_RANK) >= nranks)
-        return xccl_option_usage("perf", "XCCL_RANK is %" PRId64 " and XCCL_NRANKS is %" PRId64,
-                                 xccl_param_int(XCCL_P_RANK), nranks);
-    if (options.nranks && options.nranks != nranks)
-        return xccl_option_usage("perf", "--ranks %" PRId64 " inside a job of %" PRId64 " ranks",
-                                 options.nranks, nranks);
-    return rank_main(&options);
+    xccl_launcher_name(&is_job);
+    if (!is_job)
+        return xccl_perf_start_ranks(options.nranks, argv);
+    if (xcclGetLaunch(NULL, &nranks, &rank) != xcclSuccess) {
+        fprintf(stderr, "xccl perf: %s\n", xcclGetLastError(NULL));
+        return XCCL_EXIT_FAILURE;
+    }
+    if (!xccl_perf_is_rank(options.nranks, nranks, &status))
+        return status ? status : xccl_perf_start_ranks(options.nranks, argv);
+    return rank_main(&options, rank, nranks);
 }
 
 const struct xccl_command xccl_cmd_perf = {
     .name = "perf",
-    .summary = "measure and check a collective: time, bandwidth, wrong values",
+    .summary = "measure and check a collective, or how ranks meet",
     .run = perf_main,
     .help =
         "usage: xccl perf all_reduce [options]\n"
+        "       xccl perf bootstrap [--ranks N] [--threads] [-n N] [-J F]\n"
         "\n"
         "Measures all_reduce over a range of sizes, out of place and in place, and compares every\n"
         "element of a result with what it must be. The table has the columns of nccl-tests.\n"
-        "Started by `xccl run` it is one rank of that job; else it starts ranks on this host "
-        "itself.\n"
+        "Started by xccl run, mpirun, srun or torchrun it is one rank of that job; else it starts\n"
+        "ranks on this host itself.\n"
         "\n"
         "      --ranks N        ranks to start (default: one for each usable core, at least 2)\n"
         "  -b, --minbytes B     smallest size (default 8); K, M and G may follow the number\n"
@@ -369,8 +389,17 @@ const struct xccl_command xccl_cmd_perf = {
         "the\n"
         "bytes beside the receive buffer that were written, over all ranks.\n"
         "\n"
+        "bootstrap measures how ranks meet and talk before there is a communicator: joining, "
+        "barrier,\n"
+        "all-gather, broadcast, and messages there and back; medians, of the slowest rank. "
+        "--threads\n"
+        "makes the ranks threads of this process; -n, --ranks and -J are as above (without -n as "
+        "many\n"
+        "as take 200 ms).\n"
+        "\n"
         "Exit status: 0; 1 when a value was wrong or a rank failed; 2 for wrong arguments.\n"
         "\n"
         "examples: xccl perf all_reduce --ranks 4\n"
+        "          mpirun -n 4 xccl perf bootstrap\n"
         "          xccl run -n 2 -- xccl perf all_reduce -b 1K -e 64M -f 2\n",
 };

@@ -96,5 +96,18 @@ void xccl_perf_table_foot(const struct xccl_perf_job *job, const struct xccl_per
 /* The same as one JSON object; error NULL when there was none. 0 when it could not be written. */
 int xccl_perf_json_write(FILE *file, const struct xccl_perf_job *job,
                          const struct xccl_perf_row *rows, size_t row_count, const char *error);
+/* A text as a JSON string. */
+void xccl_perf_json_text(FILE *file, const char *text);
+
+/* Starts `xccl` with these arguments again, as nranks ranks on this host (0: one a core, at least
+ * two). Returns the exit status. */
+int xccl_perf_start_ranks(int64_t nranks, char **argv);
+/* Under a launcher that started nranks: 1 when this process is one of the ranks that are wanted (0:
+ * any number). 0 with *status_out 0: the ranks are still to be started; else it is a usage error
+ * that has been told. */
+int xccl_perf_is_rank(int64_t wanted, int nranks, int *status_out);
+
+/* xccl perf bootstrap: argv[1] is "bootstrap". Returns the exit status. */
+int xccl_perf_bootstrap(int argc, char **argv);
 
 #endif

@@ -119,8 +119,8 @@ void xccl_perf_table_foot(const struct xccl_perf_job *job, const struct xccl_per
     fflush(stdout);
 }
 
-/* A JSON string. Bytes above 127 pass as they are: host names and texts are UTF-8. */
-static void json_text(FILE *file, const char *text)
+/* Bytes above 127 pass as they are: host names and texts are UTF-8. */
+void xccl_perf_json_text(FILE *file, const char *text)
 {
     fputc('"', file);
     for (; *text; text++) {
@@ -166,14 +166,14 @@ static void json_config(FILE *file, const struct xccl_perf_job *job)
             options->group_calls, options->check_runs ? "true" : "false");
     fprintf(file, "    \"shared_memory\": %s, \"net_plugin\": ",
             xccl_param_int(XCCL_P_SHM_DISABLE) ? "false" : "true");
-    json_text(file, setting_text(XCCL_P_NET_PLUGIN));
+    xccl_perf_json_text(file, setting_text(XCCL_P_NET_PLUGIN));
     fprintf(file, ", \"algorithm\": ");
-    json_text(file, setting_text(XCCL_P_ALGO));
+    xccl_perf_json_text(file, setting_text(XCCL_P_ALGO));
     fprintf(file, "},\n  \"devices\": [");
     for (int i = 0; i < job->nranks; i++) {
         fprintf(file, "%s\n    {\"rank\": %d, \"pid\": %d, \"host\": ", i ? "," : "", i,
                 job->places ? job->places[i].pid : 0);
-        json_text(file, job->places ? job->places[i].host : "");
+        xccl_perf_json_text(file, job->places ? job->places[i].host : "");
         fprintf(file, ", \"device\": \"host memory\"}");
     }
     fprintf(file, "\n  ],\n");
@@ -203,7 +203,7 @@ int xccl_perf_json_write(FILE *file, const struct xccl_perf_job *job,
     fprintf(file, "  \"average_bus_bandwidth\": {\"bandwidth\": %.6f},\n  \"error\": ",
             busbw_average(rows, row_count));
     if (error)
-        json_text(file, error);
+        xccl_perf_json_text(file, error);
     else
         fprintf(file, "null");
     fprintf(file, "\n}\n");

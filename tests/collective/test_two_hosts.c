@@ -15,6 +15,7 @@ static const char hosts[] =
     "ip netns add $a && ip netns add $b || exit 77;"
     "ip link add va netns $a type veth peer name vb netns $b || exit 77;"
     "ip -n $a addr add 10.77.0.1/24 dev va; ip -n $b addr add 10.77.0.2/24 dev vb;"
+    "ip -n $a addr add fd77::1/64 dev va nodad; ip -n $b addr add fd77::2/64 dev vb nodad;"
     "for n in $a $b; do ip -n $n link set lo up; done;"
     "ip -n $a link set va up; ip -n $b link set vb up;"
     "export XCCL_NRANKS=4 XCCL_COMM_ID=10.77.0.1:4455 XCCL_JOB_KEY=a-key-of-the-test "
@@ -63,4 +64,33 @@ XT_TEST_DEADLINE(sizes_and_values_are_right_between_two_hosts, 120)
         XT_SKIP("cannot make network namespaces here");
     XT_CHECK_INT(status, 0);
     XT_CHECK_HAS(output, "# Out of bounds values : 0 OK");
+}
+
+static void bootstrap_is_measured(const char *comm_id)
+{
+    const char *output = NULL;
+    char what[512];
+    int status;
+
+    snprintf(what, sizeof(what),
+             "export XCCL_COMM_ID=%s; p=\"$1/bin/xccl perf bootstrap -n 20\"; r=0 pids=;"
+             "for i in 0 1 2 3; do on $([ $((i %% 2)) = 0 ] && echo $a || echo $b) $i \"$p\" &"
+             "pids=\"$pids $!\"; done; for pid in $pids; do wait $pid || r=$?; done; exit $r",
+             comm_id);
+    status = on_two_hosts(what, &output);
+    if (WEXITSTATUS(status) == 77)
+        XT_SKIP("cannot make network namespaces here");
+    XT_CHECK_INT(status, 0);
+    XT_CHECK_HAS(output, "barrier");
+    XT_CHECK_HAS(output, "round trip");
+}
+
+XT_TEST_DEADLINE(ranks_of_two_hosts_meet_and_talk_out_of_band_over_ipv4, 60)
+{
+    bootstrap_is_measured("10.77.0.1:4455");
+}
+
+XT_TEST_DEADLINE(ranks_of_two_hosts_meet_and_talk_out_of_band_over_ipv6, 60)
+{
+    bootstrap_is_measured("[fd77::1]:4455");
 }

@@ -51,7 +51,9 @@ int xt_capture_open(void)
 {
     int fd = memfd_create("xt-output", MFD_CLOEXEC);
 
-    if (fd < 0) {
+    /* Several processes may write to it at once: without this some of their lines would be lost,
+     * for a memory file's position is not moved atomically. */
+    if (fd < 0 || fcntl(fd, F_SETFL, O_APPEND)) {
         perror("xt: no memory for the output of a test");
         _exit(1);
     }
