@@ -31,7 +31,7 @@
 #define PLACES_MAX       256 /* the last one is for whoever is at the door */
 #define PLACES_A_SOURCE  64 /* of strangers, while others are there */
 #define GUEST_NS         (5 * XCCL_NS_PER_S)
-#define KNOWN_NS         (250 * XCCL_NS_PER_MS) /* a known one's time to prove itself undisturbed */
+#define KNOWN_NS         XCCL_NS_PER_S /* a known one's time to prove itself undisturbed */
 #define ACCEPTS_A_TURN   64
 #define PAUSE_NS         (200 * XCCL_NS_PER_MS) /* after an error such as EMFILE */
 #define REFUSAL_EVERY_NS XCCL_NS_PER_S
@@ -189,10 +189,25 @@ static void guest_push_out(struct xccl_acceptor *acceptor, struct xccl_crowd_mem
     guest_close(guest_of(member));
 }
 
+/* The known one that may be pushed out now; NULL: none. *due_ns_out: when there will be one. */
+static struct xccl_crowd_member *known_to_go(const struct xccl_acceptor *acceptor,
+                                             uint64_t *due_ns_out)
+{
+    struct xccl_crowd_member *member = xccl_crowd_first_to_go(&acceptor->known);
+    uint64_t now_ns = xccl_clock_ns();
+
+    *due_ns_out = now_ns + PAUSE_NS;
+    if (!member)
+        return NULL;
+    *due_ns_out = guest_of(member)->came_ns + KNOWN_NS;
+    return *due_ns_out <= now_ns ? member : NULL;
+}
+
 /* Takes a place among the strangers or the known, whose first check has been passed. Others may be
  * pushed out; the newcomer never is, for it is the youngest. */
 static xcclResult_t guest_take_place(struct guest *guest, int known)
 {
+    uint64_t due_ns;
     struct xccl_acceptor *acceptor = guest->acceptor;
     struct xccl_crowd *crowd = known ? &acceptor->known : &acceptor->hall->strangers;
     xcclResult_t rc;
@@ -206,7 +221,14 @@ static xcclResult_t guest_take_place(struct guest *guest, int known)
     if (rc)
         return rc;
     guest->crowd = crowd;
-    if (crowd->count >= PLACES_MAX)
+    if (known && crowd->count >= PLACES_MAX) {
+        /* Not one that came just now, most likely a rank. The door is shut meanwhile, so there are
+         * never more than the strangers that were inside become known. */
+        struct xccl_crowd_member *old = known_to_go(acceptor, &due_ns);
+
+        if (old)
+            guest_push_out(acceptor, old);
+    } else if (crowd->count >= PLACES_MAX)
         guest_push_out(acceptor, xccl_crowd_first_to_go(crowd));
     else if (!known && crowd->origin_count > 1 &&
              xccl_crowd_count_beside(&guest->member) > PLACES_A_SOURCE)
@@ -335,20 +357,6 @@ static void acceptor_shut(struct xccl_acceptor *acceptor, uint64_t until_ns)
     (void)xccl_loop_set_events(&acceptor->source, 0);
     xccl_loop_set_timer(&acceptor->source, until_ns);
     acceptor->closed = 1;
-}
-
-/* The known one that may be pushed out now; NULL: none. *due_ns_out: when there will be one. */
-static struct xccl_crowd_member *known_to_go(const struct xccl_acceptor *acceptor,
-                                             uint64_t *due_ns_out)
-{
-    struct xccl_crowd_member *member = xccl_crowd_first_to_go(&acceptor->known);
-    uint64_t now_ns = xccl_clock_ns();
-
-    *due_ns_out = now_ns + PAUSE_NS;
-    if (!member)
-        return NULL;
-    *due_ns_out = guest_of(member)->came_ns + KNOWN_NS;
-    return *due_ns_out <= now_ns ? member : NULL;
 }
 
 /* Out of descriptors, most likely: strangers give theirs back, the most suspicious first, so that

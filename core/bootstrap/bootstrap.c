@@ -507,8 +507,6 @@ int xccl_bootstrap_lingers(const struct xccl_bootstrap *boot)
     xccl_loop_lock(boot->loop);
     lingers = boot->state == XCCL_BOOT_FAILED && boot->acceptor && boot->nranks > 1 &&
               xccl_clock_ns() < boot->linger_ns;
-    if (boot->rounds && xccl_boot_all_came(boot) && !boot->mail_used)
-        lingers = 0; /* nobody else is on the way */
     xccl_loop_unlock(boot->loop);
     return lingers;
 }

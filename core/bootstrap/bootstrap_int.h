@@ -2,7 +2,7 @@
 /* A rank's state, shared by the bootstrap's own files; nobody else includes it.
  *
  *   join.c     report to the root, spread the addresses in rounds
- *   mail.c     messages to any rank, over connections made when they are needed
+ *   mail*.c    messages to any rank, over connections made when they are needed
  *   collect.c  what is made of messages: all-gather, barrier, broadcast, send, receive
  *   failing.c  the first error, and how the others come to know it
  *   split.c    a child from its parent

@@ -115,6 +115,16 @@ static void link_pause(struct xccl_boot_root_link *link)
         link_fail(link, rc);
 }
 
+/* How long one try may take. Several addresses take turns, for the last is no better than the
+ * first. With one, the system's own pauses after a lost packet soon grow longer than a new try
+ * takes. */
+static uint64_t link_patience_ns(const struct xccl_boot_root_link *link)
+{
+    if (link->meeting->root_count > 1)
+        return XCCL_NS_PER_S;
+    return (link->attempt < 4 ? 3ull << link->attempt : 48) * XCCL_NS_PER_S;
+}
+
 /* Connects to the next of the root's addresses. */
 static void link_connect(struct xccl_boot_root_link *link)
 {
@@ -134,9 +144,7 @@ static void link_connect(struct xccl_boot_root_link *link)
         link_pause(link);
         return;
     }
-    /* The last of several addresses is no better than the first: they take turns. */
-    link->source.timer_ns = meeting->root_count > 1 ? xccl_clock_ns() + XCCL_NS_PER_S
-                                                    : XCCL_NEVER_NS;
+    link->source.timer_ns = xccl_clock_ns() + link_patience_ns(link);
     if (!rc)
         rc = watch(link->boot, &link->source, link->conn, xccl_conn_shake_events(link->conn));
     if (rc)

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Departures: a connection to a rank is made for the first message to it, moves what waits in line,
+ * and is ended when it was not used for 2 s or when the process has too many of them. Thread:
+ * callbacks of the service thread, or any with the loop's lock. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+
+#include "base/log.h"
+#include "bootstrap/mail_int.h"
+
+#define PIECE_BYTES   (60u << 10)
+#define CONNECT_TRIES 3
+#define IDLE_NS       (2 * XCCL_NS_PER_S)
+
+/* Open out connections of this process; each costs its two ends up to two descriptors here. */
+static _Atomic int out_count;
+
+/* How many may stay open while they are not used. */
+static int out_budget(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur > 1u << 20)
+        return 1 << 17;
+    return (int)(limit.rlim_cur / 4);
+}
+
+void xccl_boot_out_close(struct xccl_boot_pair *pair)
+{
+    xccl_loop_remove(&pair->out_source);
+    if (pair->out)
+        /* Relaxed: a count, which orders nothing. */
+        atomic_fetch_sub_explicit(&out_count, 1, memory_order_relaxed);
+    xccl_conn_close(pair->out);
+    pair->out = NULL;
+    pair->ending = 0;
+}
+
+/* Nothing waits to be sent: says so, until the other end closes. What cannot be said is no loss to
+ * this rank. */
+static void out_end(struct xccl_boot_pair *pair)
+{
+    int pending = 0;
+    xcclResult_t rc = xccl_conn_finish(pair->out, &pending);
+
+    pair->ending = 1;
+    if (!rc)
+        rc = xccl_loop_set_events(&pair->out_source, pending ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    if (rc)
+        xccl_boot_out_close(pair);
+}
+
+static void out_connect(struct xccl_boot_pair *pair)
+{
+    struct xccl_bootstrap *boot = pair->boot;
+    struct xccl_hello hello = xccl_boot_hello(boot, XCCL_PURPOSE_MAIL, 0);
+    char text[XCCL_ADDR_TEXT_BYTES] = "?", why[XCCL_ERROR_TEXT_BYTES];
+    struct xccl_addr addr;
+    xcclResult_t rc = xcclRemoteError;
+
+    if (xccl_boot_addr(boot, pair->rank, &addr) == 0) {
+        xccl_addr_format(&addr, text);
+        rc = xccl_conn_start(&addr, boot->job.secret, &hello, &pair->out);
+    }
+    if (rc) {
+        snprintf(why, sizeof(why), "%s", xccl_error_text());
+        xccl_boot_fail(boot, rc,
+                       "rank %d cannot reach rank %d at %s: %.300s; look at that rank's log",
+                       boot->rank, pair->rank, text, why);
+        return;
+    }
+    atomic_fetch_add_explicit(&out_count, 1, memory_order_relaxed);
+    pair->shaking = 1;
+    pair->tries++;
+    pair->out_source.fd = xccl_conn_fd(pair->out);
+    pair->out_source.events = xccl_conn_shake_events(pair->out);
+    rc = xccl_loop_add(boot->loop, &pair->out_source);
+    if (rc)
+        xccl_boot_pair_fail(pair, rc, pair->out);
+}
+
+/* Queues the next piece of a message. */
+static xcclResult_t send_piece(struct xccl_boot_pair *pair, struct xccl_boot_send *send)
+{
+    uint8_t head[XCCL_BOOT_MAIL_HEAD];
+    uint64_t at = send->mail.offset;
+    struct xccl_span span = send->spans[0];
+
+    if (at >= span.bytes) {
+        at -= span.bytes;
+        span = send->spans[1];
+    }
+    span.data = span.bytes ? (const uint8_t *)span.data + at : NULL;
+    span.bytes -= at;
+    if (span.bytes > PIECE_BYTES)
+        span.bytes = PIECE_BYTES;
+    xccl_boot_mail_encode(&send->mail, head);
+    send->mail.offset += (uint32_t)span.bytes;
+    send->queued = send->mail.offset == send->mail.total;
+    return xccl_conn_queue_parts(pair->out, XCCL_BOOT_MAIL, (struct xccl_span){head, sizeof(head)},
+                                 span);
+}
+
+/* Sends what the socket takes; *pending_out 1 when it is full. */
+static xcclResult_t out_push(struct xccl_boot_pair *pair, int *pending_out)
+{
+    xcclResult_t rc = xccl_conn_flush(pair->out, pending_out);
+
+    while (!rc && !*pending_out && pair->sends) {
+        struct xccl_boot_send *send = pair->sends;
+
+        if (send->queued) {
+            send->done = 1;
+            pair->sends = send->next;
+            if (!pair->sends)
+                pair->sends_end = &pair->sends;
+            continue;
+        }
+        rc = send_piece(pair, send);
+        if (!rc)
+            rc = xccl_conn_flush(pair->out, pending_out);
+    }
+    return rc;
+}
+
+/* A push failed, most likely because the peer gave up; then it has said why. */
+static void out_failed(struct xccl_boot_pair *pair, xcclResult_t rc)
+{
+    char why[XCCL_ERROR_TEXT_BYTES];
+    struct xccl_frame frame;
+    int got = 0;
+
+    snprintf(why, sizeof(why), "%s", xccl_error_text());
+    if (xccl_conn_take_frame(pair->out, &frame, &got) == xcclSuccess && got && !frame.final &&
+        frame.type == XCCL_BOOT_ERROR)
+        xccl_boot_fail_told(pair->boot, &frame, pair->out);
+    xccl_error_set_text(why);
+    xccl_boot_pair_fail(pair, rc, pair->out);
+}
+
+static void out_rest(struct xccl_boot_pair *pair)
+{
+    struct xccl_bootstrap *boot = pair->boot;
+
+    if (atomic_load_explicit(&out_count, memory_order_relaxed) > out_budget()) {
+        out_end(pair);
+        return;
+    }
+    pair->used_ns = xccl_clock_ns();
+    if (boot->idle.timer_ns == XCCL_NEVER_NS)
+        xccl_loop_set_timer(&boot->idle, pair->used_ns + IDLE_NS);
+}
+
+/* Moves what waits for this rank. */
+void xccl_boot_out_pump(struct xccl_boot_pair *pair)
+{
+    int pending = 0;
+    xcclResult_t rc;
+
+    if (!pair->out && pair->sends)
+        out_connect(pair);
+    if (!pair->out || pair->shaking || pair->ending || pair->boot->rc)
+        return;
+    rc = out_push(pair, &pending);
+    if (!rc)
+        rc = xccl_loop_set_events(&pair->out_source, pending ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    if (rc)
+        out_failed(pair, rc);
+    else if (!pending)
+        out_rest(pair);
+}
+
+static void out_shake(struct xccl_boot_pair *pair)
+{
+    const struct xccl_hello *other;
+    int done = 0;
+    xcclResult_t rc = xccl_conn_shake(pair->out, &done);
+
+    if (rc && xccl_conn_turned_away(pair->out) && pair->tries < CONNECT_TRIES) {
+        xccl_boot_out_close(pair);
+        out_connect(pair);
+        return;
+    }
+    if (!rc && !done)
+        rc = xccl_loop_set_events(&pair->out_source, xccl_conn_shake_events(pair->out));
+    if (rc) {
+        xccl_boot_pair_fail(pair, rc, pair->out);
+        return;
+    }
+    if (!done)
+        return;
+    other = xccl_conn_hello(pair->out);
+    if (!pair->boot->has_parent && other->rank != (uint32_t)pair->rank) {
+        xccl_boot_fail(pair->boot, xcclRemoteError,
+                       "rank %u answers at %s where rank %d should be; look at both ranks' logs",
+                       other->rank, xccl_conn_peer_text(pair->out), pair->rank);
+        return;
+    }
+    pair->shaking = pair->tries = 0;
+    xccl_boot_out_pump(pair);
+}
+
+/* The receiver says something: why it gives up, or that it leaves. */
+static void out_read(struct xccl_boot_pair *pair)
+{
+    struct xccl_frame frame;
+    int got = 0;
+    xcclResult_t rc = xccl_conn_take_frame(pair->out, &frame, &got);
+
+    if (!rc && !got)
+        return;
+    if (!rc && !frame.final && frame.type == XCCL_BOOT_ERROR) {
+        xccl_boot_fail_told(pair->boot, &frame, pair->out);
+    } else if (!rc && !frame.final) {
+        xccl_boot_fail(pair->boot, xcclRemoteError,
+                       "rank %d at %s sent a message of type %u that is not due; use one version "
+                       "of xccl everywhere",
+                       pair->rank, xccl_conn_peer_text(pair->out), frame.type);
+    } else if (pair->ending) {
+        xccl_boot_out_close(pair);
+        xccl_boot_out_pump(pair);
+    } else if (pair->sends) {
+        if (!rc)
+            rc = xccl_fail_quietly(xcclRemoteError, 0, NULL, "it has left");
+        xccl_boot_pair_fail(pair, rc, pair->out);
+    } else {
+        xccl_boot_out_close(pair);
+    }
+}
+
+void xccl_boot_out_on_events(struct xccl_source *source, uint32_t events)
+{
+    struct xccl_boot_pair *pair = source->owner;
+
+    xccl_log_set_rank(pair->boot->rank);
+    if (pair->shaking) {
+        out_shake(pair);
+    } else {
+        if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+            out_read(pair);
+        if (pair->out && !pair->boot->rc && (events & EPOLLOUT)) {
+            if (pair->ending)
+                out_end(pair);
+            else
+                xccl_boot_out_pump(pair);
+        }
+    }
+    xccl_boot_op_advance(pair->boot);
+    xccl_log_set_rank(-1);
+}
+
+/* Closes what was not used for a while. */
+void xccl_boot_idle_on_timer(struct xccl_source *source, uint64_t now_ns)
+{
+    struct xccl_bootstrap *boot = source->owner;
+    uint64_t next_ns = XCCL_NEVER_NS;
+
+    for (int i = 0; i < boot->nranks; i++) {
+        struct xccl_boot_pair *pair = boot->pairs[i];
+
+        if (!pair || !pair->out || pair->sends || pair->shaking || pair->ending)
+            continue;
+        if (pair->used_ns + IDLE_NS <= now_ns)
+            out_end(pair);
+        else if (pair->used_ns + IDLE_NS < next_ns)
+            next_ns = pair->used_ns + IDLE_NS;
+    }
+    xccl_loop_set_timer(source, next_ns);
+}
