@@ -19,12 +19,6 @@
 #define DECLINE_MS 500
 #define PARKED_MAX 64
 
-/* A connection that came before this rank knew its place. */
-struct xccl_boot_parked {
-    struct xccl_conn *conn;
-    struct xccl_boot_parked *next;
-};
-
 static void take_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn)
 {
     const struct xccl_hello *hello = xccl_conn_hello(conn);
@@ -45,14 +39,24 @@ static void park_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn)
     struct xccl_boot_parked *parked = boot->parked_count < PARKED_MAX
                                           ? xccl_calloc(1, sizeof(*parked))
                                           : NULL;
+    struct xccl_boot_parked **end = &boot->parked;
 
-    if (!parked) {
+    if (!parked) { /* it may hold messages, so it must not go in silence */
+        xccl_boot_fail(boot, xcclRemoteError,
+                       "rank %d of a split was sent too much before it knew its place", boot->rank);
         xccl_conn_close(conn);
         return;
     }
+    if (boot->rc) {
+        uint8_t body[XCCL_BOOT_ERROR_MAX];
+
+        (void)xccl_conn_queue(conn, XCCL_BOOT_ERROR, body,
+                              xccl_boot_error_encode(boot->rc, boot->error, body));
+    }
     parked->conn = conn;
-    parked->next = boot->parked;
-    boot->parked = parked;
+    while (*end)
+        end = &(*end)->next;
+    *end = parked;
     boot->parked_count++;
 }
 
@@ -61,7 +65,7 @@ static void on_conn(void *owner, struct xccl_conn *conn)
     struct xccl_bootstrap *boot = owner;
 
     xccl_log_set_rank(boot->rank);
-    if (boot->has_parent && !boot->next_known && !boot->rc)
+    if (boot->has_parent && !boot->next_known)
         park_conn(boot, conn);
     else
         take_conn(boot, conn);
@@ -164,6 +168,7 @@ xcclResult_t xccl_boot_make(int rank, int nranks, struct xccl_bell *bell,
     *boot_out = boot;
     return xcclSuccess;
 err_timer:
+    xccl_free(boot->pairs);
     xccl_loop_remove(&boot->timer);
 err_addrs:
     xccl_free(boot->addrs);
@@ -431,7 +436,9 @@ void xccl_bootstrap_fail(struct xccl_bootstrap *boot, xcclResult_t rc)
         return;
     snprintf(text, sizeof(text), "%s", xccl_error_text());
     xccl_loop_lock(boot->loop);
-    if (!boot->rc && !boot->ring_taken) {
+    if (boot->state == XCCL_BOOT_HEARING) {
+        xccl_boot_fail(boot, rc, "%s", text); /* its own error stays, but is told now */
+    } else if (!boot->rc && !boot->ring_taken) {
         /* Use that is wrong is wrong everywhere; all else is this rank's trouble. */
         if (rc != xcclInvalidUsage)
             rc = xcclRemoteError;
@@ -529,6 +536,7 @@ static void boot_free(struct xccl_bootstrap *boot)
     xccl_loop_unlock(boot->loop);
     leave_root(boot);
     xccl_service_put();
+    xccl_free(boot->split_parts); /* until now an operation at work may have used them */
     xccl_free(boot->addrs);
     sodium_memzero(&boot->job, sizeof(boot->job));
     xccl_free(boot);
@@ -541,6 +549,10 @@ void xccl_bootstrap_close(struct xccl_bootstrap *boot)
     if (!boot)
         return;
     xccl_boot_split_close(boot);
+    xccl_loop_lock(boot->loop);
+    if (boot->state == XCCL_BOOT_HEARING)
+        xccl_boot_fail(boot, boot->rc, "%s", ""); /* tells what it has */
+    xccl_loop_unlock(boot->loop);
     while (xccl_bootstrap_lingers(boot)) {
         struct xccl_limit limit = {.deadline_ns = boot->linger_ns, .abort = &never};
 

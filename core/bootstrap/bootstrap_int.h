@@ -69,6 +69,12 @@ struct xccl_boot_recv {
     struct xccl_boot_recv *next;
 };
 
+/* A connection whose turn has not come, oldest first. */
+struct xccl_boot_parked {
+    struct xccl_conn *conn;
+    struct xccl_boot_parked *next;
+};
+
 struct xccl_boot_early; /* a message that came before it was asked for */
 struct xccl_boot_pair; /* what this rank has with one other */
 
@@ -131,6 +137,7 @@ struct xccl_bootstrap {
     struct xccl_boot_pair **pairs; /* nranks places, made when first needed */
     struct xccl_boot_early *early, **early_end;
     uint64_t early_bytes, early_count;
+    int held_count; /* pairs whose next message had no room */
     struct xccl_boot_recv *recvs;
     struct xccl_source idle; /* closes connections that are not used */
     uint32_t splits; /* how many children were made */

@@ -31,6 +31,8 @@ static void settle(struct xccl_bootstrap *boot)
     boot->op.kind = XCCL_OP_NONE;
     xccl_boot_join_tell(boot, XCCL_BOOT_ERROR, body, bytes);
     xccl_boot_mail_tell(boot, XCCL_BOOT_ERROR, body, bytes);
+    for (struct xccl_boot_parked *at = boot->parked; at; at = at->next)
+        (void)xccl_conn_queue(at->conn, XCCL_BOOT_ERROR, body, bytes);
     xccl_boot_join_stop(boot, 0);
     xccl_boot_mail_stop(boot);
     xccl_loop_set_timer(&boot->timer, XCCL_NEVER_NS);
@@ -38,6 +40,9 @@ static void settle(struct xccl_bootstrap *boot)
     if (boot->bell)
         xccl_bell_ring(boot->bell);
     xccl_bell_ring(&boot->own_bell);
+    /* Nobody will take it now, and others may wait for it already. */
+    if (boot->child)
+        xccl_boot_fail(boot->child, boot->aborted ? xcclRemoteError : boot->rc, "%s", boot->error);
 }
 
 /* The text is kept; now the rest. */

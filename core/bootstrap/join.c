@@ -648,7 +648,7 @@ void xccl_boot_join_start(struct xccl_bootstrap *boot)
         round_init(boot, &boot->take[k], k, 0);
         round_init(boot, &boot->give[k], k, 1);
     }
-    for (int i = 0; i < 2 && meetings[i]; i++) {
+    for (int i = 0; i < 2 && meetings[i] && !boot->rc; i++) {
         struct xccl_boot_root_link *link = &boot->root_links[i];
 
         link->boot = boot;

@@ -110,6 +110,7 @@ void xccl_boot_send_post(struct xccl_bootstrap *boot, struct xccl_boot_send *sen
 void xccl_boot_mail_stop(struct xccl_bootstrap *boot)
 {
     boot->recvs = NULL;
+    boot->held_count = 0;
     xccl_loop_remove(&boot->idle);
     for (int i = 0; i < boot->nranks && boot->pairs; i++) {
         struct xccl_boot_pair *pair = boot->pairs[i];
@@ -134,6 +135,8 @@ void xccl_boot_mail_tell(struct xccl_bootstrap *boot, uint16_t type, const void 
             (void)xccl_conn_queue(pair->out, type, body, bytes);
         if (pair && pair->in)
             (void)xccl_conn_queue(pair->in, type, body, bytes);
+        if (pair && pair->parked)
+            (void)xccl_conn_queue(pair->parked, type, body, bytes);
     }
 }
 

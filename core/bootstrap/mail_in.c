@@ -14,10 +14,11 @@
 #include "base/log.h"
 #include "bootstrap/mail_int.h"
 
-#define FRAMES_A_TURN   16
-#define EARLY_SOFT      (8ull << 20)
-#define EARLY_HARD      (1ull << 30)
-#define EARLY_COUNT_MAX 65536
+#define FRAMES_A_TURN    16
+#define EARLY_SOFT       (8ull << 20)
+#define EARLY_HARD       (1ull << 30)
+#define EARLY_COUNT_SOFT 32768
+#define EARLY_COUNT_MAX  65536
 
 /* A message nobody has asked for yet; its bytes follow. */
 struct xccl_boot_early {
@@ -33,6 +34,7 @@ void xccl_boot_in_close(struct xccl_boot_pair *pair)
     xccl_loop_remove(&pair->in_source);
     xccl_conn_close(pair->in);
     pair->in = NULL;
+    pair->boot->held_count -= pair->held;
     pair->held = 0;
 }
 
@@ -141,6 +143,7 @@ static void pair_read_on(struct xccl_boot_pair *pair)
     if (!pair->held)
         return;
     pair->held = 0;
+    pair->boot->held_count--;
     /* A timer that is due at once: what was given back wakes no poll. */
     pair->in_source.timer_ns = xccl_clock_ns();
     rc = xccl_loop_add(pair->boot->loop, &pair->in_source);
@@ -156,8 +159,10 @@ static int mail_begin(struct xccl_boot_pair *pair, const struct xccl_boot_mail *
 
     if (recv && !fits(boot, pair->rank, mail, recv))
         return 0;
-    if (!recv && boot->early_bytes + mail->total > EARLY_SOFT && !is_waited_for(boot, pair->rank)) {
+    if (!recv && !is_waited_for(boot, pair->rank) &&
+        (boot->early_bytes + mail->total > EARLY_SOFT || boot->early_count >= EARLY_COUNT_SOFT)) {
         pair->held = 1;
+        boot->held_count++;
         return 0;
     }
     pair->keeping = recv ? NULL : early_add(boot, pair->rank, mail);
@@ -325,7 +330,7 @@ static struct xccl_boot_pair *keeper_of(struct xccl_bootstrap *boot,
 
 static void read_on_all(struct xccl_bootstrap *boot)
 {
-    for (int i = 0; i < boot->nranks; i++) {
+    for (int i = 0; i < boot->nranks && boot->held_count; i++) {
         if (boot->pairs[i])
             pair_read_on(boot->pairs[i]);
     }
@@ -336,7 +341,6 @@ void xccl_boot_recv_post(struct xccl_bootstrap *boot, struct xccl_boot_recv *rec
     struct xccl_boot_early **at = &boot->early;
     struct xccl_boot_pair *pair;
     struct xccl_boot_recv **end = &boot->recvs;
-    int was_full = boot->early_bytes > EARLY_SOFT;
 
     recv->started = 1;
     while (*at && ((*at)->rank != recv->rank || !same_mail(&(*at)->mail, &recv->mail)))
@@ -352,8 +356,7 @@ void xccl_boot_recv_post(struct xccl_bootstrap *boot, struct xccl_boot_recv *rec
             pair->keeping = NULL;
         }
         early_free(boot, at);
-        if (was_full && boot->early_bytes <= EARLY_SOFT)
-            read_on_all(boot);
+        read_on_all(boot); /* those for whom there is no room yet are held again */
         return;
     }
     recv->next = NULL;

@@ -66,7 +66,6 @@ static xcclResult_t root_make(const struct xccl_acceptor_args *args, struct xccl
 
     if (!root)
         return rc;
-    pthread_once(&once, watch_forks);
     root->timer.fd = -1;
     root->timer.timer_ns = XCCL_NEVER_NS;
     root->pid = getpid();
@@ -75,6 +74,8 @@ static xcclResult_t root_make(const struct xccl_acceptor_args *args, struct xccl
     rc = xccl_service_get(&root->loop);
     if (rc)
         goto err_root;
+    /* After the service has set its own watch: a fork then locks in this file's order. */
+    pthread_once(&once, watch_forks);
     own_args.loop = root->loop;
     own_args.on_conn = xccl_root_on_conn;
     own_args.owner = root;
@@ -183,8 +184,8 @@ static void shared_on_timer(struct xccl_source *source, uint64_t now_ns)
         return;
     }
     shared_unlist(root);
+    root_fini(root); /* before another may listen at the address */
     pthread_mutex_unlock(&shared_mutex);
-    root_fini(root);
     xccl_service_put_later();
 }
 

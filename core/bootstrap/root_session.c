@@ -48,6 +48,7 @@ struct xccl_root_session {
     uint32_t first, members, place_count;
     uint32_t told; /* members that were told, or ranks once failed */
     uint32_t may_come; /* ranks that may report, by what any of them believes */
+    int reported; /* one of them has said so */
     uint64_t deadline_ns;
     int failed;
     struct xccl_boot_error error;
@@ -212,16 +213,20 @@ static void session_share(struct xccl_root_session *session, const struct xccl_b
     session->members = share_count(session->nranks, report, &session->first);
     session->place_count = session->members + (report && report->meeting_count > 1);
     session->may_come = session->place_count;
+    session->reported = report != NULL;
 }
 
-/* A rank that does not fit may believe in more ranks than the first did. */
+/* A rank that does not fit may believe in more ranks than the first did; one that could not join
+ * has said nothing of the kind. */
 static void session_widen(struct xccl_root_session *session, const struct xccl_hello *hello,
                           const struct xccl_boot_report *report)
 {
     uint32_t first, count = share_count(hello->nranks, report, &first);
 
-    if (hello->nranks <= NRANKS_MAX && count + (report->meeting_count > 1) > session->may_come)
-        session->may_come = count + (report->meeting_count > 1);
+    count += report->meeting_count > 1;
+    if (hello->nranks <= NRANKS_MAX && (count > session->may_come || !session->reported))
+        session->may_come = count;
+    session->reported = 1;
 }
 
 /* NULL: no memory, or too many. nranks and the report's share of them were checked. */

@@ -168,8 +168,8 @@ xcclResult_t xccl_bootstrap_split_start(struct xccl_bootstrap *boot, int color, 
     if (!rc)
         return xcclSuccess;
     xccl_boot_split_close(boot);
-    return rc;
 err_parts:
+    boot->splits--; /* the others have not begun it */
     xccl_free(boot->split_parts);
     boot->split_parts = NULL;
     return rc;
@@ -188,9 +188,12 @@ void xccl_boot_split_close(struct xccl_bootstrap *boot)
     struct xccl_bootstrap *child;
 
     xccl_bootstrap_take_child(boot, &child);
+    if (!child)
+        return;
+    xccl_loop_lock(child->loop);
+    xccl_boot_fail(child, xcclRemoteError, "rank %d closed before its split was done", boot->rank);
+    xccl_loop_unlock(child->loop);
     xccl_bootstrap_close(child);
-    xccl_free(boot->split_parts);
-    boot->split_parts = NULL;
 }
 
 xcclResult_t xccl_bootstrap_split(struct xccl_bootstrap *boot, int color, int key,

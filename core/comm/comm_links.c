@@ -140,10 +140,14 @@ static xcclResult_t judge_offers(const struct xccl_init *init, struct offer *off
 
     for (int i = 0; i < comm->nranks; i++) {
         get_offer(init, i, offer);
+        if (offer->rc &&
+            i == comm->rank) { /* other ranks of this thread have errors of their own */
+            xccl_error_set_text(offer->text);
+            return (xcclResult_t)offer->rc;
+        }
         if (offer->rc)
-            return i == comm->rank ? (xcclResult_t)offer->rc
-                                   : xccl_fail(xcclRemoteError, 0, NULL, "rank %d on host %s: %s",
-                                               i, comm->peers[i].host, offer->text);
+            return xccl_fail(xcclRemoteError, 0, NULL, "rank %d on host %s: %s", i,
+                             comm->peers[i].host, offer->text);
         if (!offer->wire_id[0])
             continue; /* all its peers share its memory */
         if (!first[0]) {

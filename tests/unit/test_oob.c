@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/inject.h"
 #include "base/param.h"
-#include "bootstrap/bootstrap.h"
+#include "bootstrap/bootstrap_int.h"
 #include "xt.h"
 
 __attribute__((constructor)) static void sources(void)
@@ -488,6 +488,109 @@ static void sizes_differ(struct xccl_bootstrap *boot, int rank, int nranks)
 XT_TEST(a_message_of_another_size_is_an_error_on_both_ranks)
 {
     run(2, sizes_differ);
+}
+
+/* Until a message of another rank finds no room here. */
+static void wait_until_held(struct xccl_bootstrap *boot)
+{
+    struct xccl_limit limit = limit_make();
+    int held = 0;
+
+    while (!held && !xccl_limit_passed(&limit)) {
+        (void)poll(NULL, 0, 1);
+        xccl_loop_lock(boot->loop);
+        held = boot->held_count;
+        xccl_loop_unlock(boot->loop);
+    }
+    XT_CHECK(held);
+}
+
+/* Rank 0 keeps 7 MiB of rank 1, so 8 MiB of rank 2 have no room; taking the former makes room, and
+ * only then rank 2 goes on to rank 3, whom rank 0 waits for. */
+static void room_is_made(struct xccl_bootstrap *boot, int rank, int nranks)
+{
+    struct xccl_limit limit = limit_make();
+    uint8_t *data = calloc(1, 8 << 20), go = 0;
+
+    (void)nranks;
+    XT_CHECK(data != NULL);
+    if (rank == 1) {
+        XT_OK(xccl_bootstrap_send(boot, 0, 1, data, 7 << 20, &limit));
+        XT_OK(xccl_bootstrap_send(boot, 0, 2, &go, 1, &limit));
+    } else if (rank == 2) {
+        XT_OK(xccl_bootstrap_recv(boot, 0, 3, &go, 1, &limit));
+        XT_OK(xccl_bootstrap_send(boot, 0, 4, data, 8 << 20, &limit));
+        XT_OK(xccl_bootstrap_send(boot, 3, 5, &go, 1, &limit));
+    } else if (rank == 3) {
+        XT_OK(xccl_bootstrap_recv(boot, 2, 5, &go, 1, &limit));
+        XT_OK(xccl_bootstrap_send(boot, 0, 6, &go, 1, &limit));
+    } else {
+        XT_OK(xccl_bootstrap_recv(boot, 1, 2, &go, 1, &limit));
+        XT_OK(xccl_bootstrap_send(boot, 2, 3, &go, 1, &limit));
+        wait_until_held(boot);
+        XT_OK(xccl_bootstrap_recv(boot, 1, 1, data, 7 << 20, &limit));
+        XT_OK(xccl_bootstrap_recv(boot, 3, 6, &go, 1, &limit));
+        XT_OK(xccl_bootstrap_recv(boot, 2, 4, data, 8 << 20, &limit));
+    }
+    XT_OK(xccl_bootstrap_barrier(boot, NULL, &limit));
+    free(data);
+}
+
+XT_TEST(a_message_without_room_is_read_once_there_is_some)
+{
+    run(4, room_is_made);
+}
+
+static _Atomic int refused;
+
+static void split_when_busy(struct xccl_bootstrap *boot, int rank, int nranks)
+{
+    struct xccl_limit limit = limit_make();
+    struct xccl_bootstrap *child = NULL;
+    uint8_t byte = 0;
+
+    if (rank == 0) {
+        XT_OK(xccl_bootstrap_recv_start(boot, 1, 1, &byte, 1, &limit));
+        XT_CHECK_RC(xccl_bootstrap_split_start(boot, 0, 0, &limit, NULL), xcclInvalidUsage);
+        /* Relaxed: only the time matters. */
+        atomic_store_explicit(&refused, 1, memory_order_relaxed);
+        XT_OK(xccl_bootstrap_wait(boot));
+    } else {
+        while (!atomic_load_explicit(&refused, memory_order_relaxed))
+            (void)poll(NULL, 0, 1);
+        XT_OK(xccl_bootstrap_send(boot, 0, 1, &byte, 1, &limit));
+    }
+    XT_OK(xccl_bootstrap_split(boot, 0, 0, &limit, &child));
+    gather(child, NULL, rank, nranks, 8);
+    xccl_bootstrap_close(child);
+}
+
+XT_TEST(a_split_that_was_refused_does_not_count)
+{
+    run(2, split_when_busy);
+}
+
+/* Rank 0 leaves at once; the others must hear of it, wherever they are. */
+static void leave_in_a_split(struct xccl_bootstrap *boot, int rank, int nranks)
+{
+    struct xccl_limit limit = limit_make();
+    struct xccl_bootstrap *child = NULL;
+    uint64_t start_ns = xccl_clock_ns();
+
+    (void)nranks;
+    if (rank == 0) {
+        (void)xccl_bootstrap_split_start(boot, 0, 0, &limit, NULL);
+        return;
+    }
+    if (xccl_bootstrap_split(boot, 0, 0, &limit, &child) == xcclSuccess)
+        xccl_bootstrap_close(child);
+    XT_CHECK(xccl_clock_ns() - start_ns < 10 * XCCL_NS_PER_S);
+}
+
+XT_TEST(a_rank_that_leaves_in_a_split_leaves_nobody_waiting)
+{
+    for (int i = 0; i < 10; i++)
+        run(3, leave_in_a_split);
 }
 
 /* All kinds of operations, of which one meets a call that fails. */
