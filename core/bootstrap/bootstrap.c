@@ -548,11 +548,15 @@ void xccl_bootstrap_close(struct xccl_bootstrap *boot)
 
     if (!boot)
         return;
-    xccl_boot_split_close(boot);
     xccl_loop_lock(boot->loop);
     if (boot->state == XCCL_BOOT_HEARING)
         xccl_boot_fail(boot, boot->rc, "%s", ""); /* tells what it has */
+    else if (boot->state == XCCL_BOOT_UP && boot->op.kind != XCCL_OP_NONE)
+        xccl_boot_fail(boot, xcclRemoteError,
+                       "rank %d on host %s left in the midst of an out-of-band operation",
+                       boot->rank, xccl_os_hostname());
     xccl_loop_unlock(boot->loop);
+    xccl_boot_split_close(boot);
     while (xccl_bootstrap_lingers(boot)) {
         struct xccl_limit limit = {.deadline_ns = boot->linger_ns, .abort = &never};
 

@@ -478,12 +478,33 @@ static void round_shake(struct xccl_boot_round *round)
     round_watch(round, EPOLLIN);
 }
 
+/* This rank has failed while it connected: whoever waits for it there is told as soon as it can be.
+ */
+static void round_shake_to_tell(struct xccl_boot_round *round)
+{
+    struct xccl_bootstrap *boot = round->boot;
+    uint8_t body[XCCL_BOOT_ERROR_MAX];
+    int done = 0;
+    xcclResult_t rc = xccl_conn_shake(round->conn, &done);
+
+    if (!rc && !done)
+        rc = xccl_loop_set_events(&round->source, xccl_conn_shake_events(round->conn));
+    if (rc || done)
+        xccl_loop_remove(&round->source);
+    if (done)
+        (void)xccl_conn_queue(
+            round->conn, XCCL_BOOT_ERROR, body,
+            xccl_boot_error_encode(boot->aborted ? xcclRemoteError : boot->rc, boot->error, body));
+}
+
 static void round_on_events(struct xccl_source *source, uint32_t events)
 {
     struct xccl_boot_round *round = source->owner;
 
     xccl_log_set_rank(round->boot->rank);
-    if (round->shaking) {
+    if (round->boot->rc) {
+        round_shake_to_tell(round);
+    } else if (round->shaking) {
         round_shake(round);
     } else if (events & (EPOLLIN | EPOLLERR | EPOLLHUP)) {
         for (int i = 0; i < FRAMES_A_TURN && round->conn && round_take_one(round); i++)
@@ -745,7 +766,8 @@ void xccl_boot_join_stop(struct xccl_bootstrap *boot, int keep_roots)
     for (int i = 0; i < 2 && !keep_roots; i++)
         xccl_loop_remove(&boot->root_links[i].source);
     for (int k = 0; k < boot->rounds; k++) {
-        xccl_loop_remove(&boot->take[k].source);
+        if (!boot->take[k].shaking) /* else it is told once it has connected */
+            xccl_loop_remove(&boot->take[k].source);
         xccl_loop_remove(&boot->give[k].source);
     }
 }

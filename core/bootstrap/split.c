@@ -196,6 +196,29 @@ void xccl_boot_split_close(struct xccl_bootstrap *boot)
     xccl_bootstrap_close(child);
 }
 
+/* Waits for the child, and for the parent's failure: ranks that went with it may never come to the
+ * child. */
+static xcclResult_t wait_for_child(struct xccl_bootstrap *boot, struct xccl_bootstrap *child)
+{
+    static _Atomic int never; /* an abort flag only makes the bell's sleep short */
+    struct xccl_limit limit = {.deadline_ns = XCCL_NEVER_NS, .abort = &never};
+
+    for (;;) {
+        uint32_t heard = xccl_bell_listen(&child->own_bell);
+        int done = 0, ignored;
+        xcclResult_t rc = xccl_bootstrap_test(child, &done);
+
+        if (rc || done)
+            return rc;
+        rc = xccl_bootstrap_test(boot, &ignored);
+        if (rc) {
+            xccl_bootstrap_fail(child, rc);
+            return rc;
+        }
+        xccl_bell_wait(&child->own_bell, heard, &limit);
+    }
+}
+
 xcclResult_t xccl_bootstrap_split(struct xccl_bootstrap *boot, int color, int key,
                                   const struct xccl_limit *limit, struct xccl_bootstrap **child_out)
 {
@@ -207,7 +230,7 @@ xcclResult_t xccl_bootstrap_split(struct xccl_bootstrap *boot, int color, int ke
     if (rc)
         return rc;
     xccl_bootstrap_take_child(boot, &child);
-    rc = child ? xccl_bootstrap_wait(child) : xcclSuccess;
+    rc = child ? wait_for_child(boot, child) : xcclSuccess;
     if (rc) {
         xccl_bootstrap_close(child);
         return rc;

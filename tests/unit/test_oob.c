@@ -576,13 +576,16 @@ static void leave_in_a_split(struct xccl_bootstrap *boot, int rank, int nranks)
     struct xccl_limit limit = limit_make();
     struct xccl_bootstrap *child = NULL;
     uint64_t start_ns = xccl_clock_ns();
+    /* So that all have joined; a slow rank may hear of it in here. */
+    xcclResult_t rc = xccl_bootstrap_barrier(boot, NULL, &limit);
 
     (void)nranks;
     if (rank == 0) {
+        XT_OK(rc);
         (void)xccl_bootstrap_split_start(boot, 0, 0, &limit, NULL);
         return;
     }
-    if (xccl_bootstrap_split(boot, 0, 0, &limit, &child) == xcclSuccess)
+    if (!rc && xccl_bootstrap_split(boot, 0, 0, &limit, &child) == xcclSuccess)
         xccl_bootstrap_close(child);
     XT_CHECK(xccl_clock_ns() - start_ns < 10 * XCCL_NS_PER_S);
 }
