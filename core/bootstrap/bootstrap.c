@@ -47,12 +47,7 @@ static void park_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn)
         xccl_conn_close(conn);
         return;
     }
-    if (boot->rc) {
-        uint8_t body[XCCL_BOOT_ERROR_MAX];
-
-        (void)xccl_conn_queue(conn, XCCL_BOOT_ERROR, body,
-                              xccl_boot_error_encode(boot->rc, boot->error, body));
-    }
+    xccl_boot_tell_late(boot, conn);
     parked->conn = conn;
     while (*end)
         end = &(*end)->next;

@@ -224,6 +224,8 @@ void xccl_boot_fail_peer(struct xccl_bootstrap *boot, xcclResult_t rc, int rank,
 /* An ERROR frame; where says who sent it. */
 void xccl_boot_fail_told(struct xccl_bootstrap *boot, const struct xccl_frame *frame,
                          const struct xccl_conn *conn);
+/* Tells a connection that came after the error was final; before that it does nothing. */
+void xccl_boot_tell_late(const struct xccl_bootstrap *boot, struct xccl_conn *conn);
 void xccl_boot_on_timer(struct xccl_source *source, uint64_t now_ns);
 
 #endif

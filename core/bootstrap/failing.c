@@ -20,12 +20,25 @@
 #define LINGER_NS  (300 * XCCL_NS_PER_MS)
 #define VERDICT_NS (500 * XCCL_NS_PER_MS) /* how long the root is listened to after a loss */
 
+static size_t error_frame(const struct xccl_bootstrap *boot, uint8_t body_out[XCCL_BOOT_ERROR_MAX])
+{
+    return xccl_boot_error_encode(boot->aborted ? xcclRemoteError : boot->rc, boot->error,
+                                  body_out);
+}
+
+void xccl_boot_tell_late(const struct xccl_bootstrap *boot, struct xccl_conn *conn)
+{
+    uint8_t body[XCCL_BOOT_ERROR_MAX];
+
+    if (boot->state == XCCL_BOOT_FAILED)
+        (void)xccl_conn_queue(conn, XCCL_BOOT_ERROR, body, error_frame(boot, body));
+}
+
 /* The error is final. Nothing is freed: callers are in the midst of what failed. */
 static void settle(struct xccl_bootstrap *boot)
 {
     uint8_t body[XCCL_BOOT_ERROR_MAX];
-    size_t bytes = xccl_boot_error_encode(boot->aborted ? xcclRemoteError : boot->rc, boot->error,
-                                          body);
+    size_t bytes = error_frame(boot, body);
 
     boot->state = XCCL_BOOT_FAILED;
     boot->op.kind = XCCL_OP_NONE;

@@ -482,8 +482,6 @@ static void round_shake(struct xccl_boot_round *round)
  */
 static void round_shake_to_tell(struct xccl_boot_round *round)
 {
-    struct xccl_bootstrap *boot = round->boot;
-    uint8_t body[XCCL_BOOT_ERROR_MAX];
     int done = 0;
     xcclResult_t rc = xccl_conn_shake(round->conn, &done);
 
@@ -491,10 +489,10 @@ static void round_shake_to_tell(struct xccl_boot_round *round)
         rc = xccl_loop_set_events(&round->source, xccl_conn_shake_events(round->conn));
     if (rc || done)
         xccl_loop_remove(&round->source);
-    if (done)
-        (void)xccl_conn_queue(
-            round->conn, XCCL_BOOT_ERROR, body,
-            xccl_boot_error_encode(boot->aborted ? xcclRemoteError : boot->rc, boot->error, body));
+    if (!done)
+        return;
+    round->shaking = 0;
+    xccl_boot_tell_late(round->boot, round->conn);
 }
 
 static void round_on_events(struct xccl_source *source, uint32_t events)
@@ -628,15 +626,9 @@ void xccl_boot_join_on_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn)
     }
     give->conn = conn;
     give->all_queued = give->done = give->total == 0;
-    if (boot->state == XCCL_BOOT_FAILED) {
-        uint8_t body[XCCL_BOOT_ERROR_MAX];
-
-        (void)xccl_conn_queue(conn, XCCL_BOOT_ERROR, body,
-                              xccl_boot_error_encode(boot->rc, boot->error, body));
-        return;
-    }
+    xccl_boot_tell_late(boot, conn);
     if (boot->rc)
-        return; /* the verdict is awaited, and then it is told */
+        return; /* it is told now, or once the verdict is known */
     round_watch(give, EPOLLIN);
     join_pump(boot);
 }

@@ -71,12 +71,7 @@ void xccl_boot_mail_on_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn)
         xccl_conn_close(conn);
         return;
     }
-    if (boot->rc) {
-        uint8_t body[XCCL_BOOT_ERROR_MAX];
-
-        (void)xccl_conn_queue(conn, XCCL_BOOT_ERROR, body,
-                              xccl_boot_error_encode(boot->rc, boot->error, body));
-    }
+    xccl_boot_tell_late(boot, conn);
     if (pair->in)
         pair->parked = conn;
     else if (boot->rc)
