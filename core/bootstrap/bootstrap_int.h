@@ -34,7 +34,7 @@ struct xccl_boot_root_link {
 };
 
 /* One connection of a round. give: this rank pushes (accepted from r - 2^k); else it takes (opened
- * to r + 2^k). Those of round 0 stay: they are the ring. */
+ * to r + 2^k). Those of round 0 are the ring; the others become connections for messages. */
 struct xccl_boot_round {
     struct xccl_source source;
     struct xccl_bootstrap *boot;
@@ -180,6 +180,8 @@ int xccl_boot_addr(const struct xccl_bootstrap *boot, int rank, struct xccl_addr
 /* mail.c */
 xcclResult_t xccl_boot_mail_start(struct xccl_bootstrap *boot);
 void xccl_boot_mail_on_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn);
+/* Takes a connection over for messages to (out) or from a rank; nothing else is in it any more. */
+void xccl_boot_mail_adopt(struct xccl_bootstrap *boot, int rank, struct xccl_conn *conn, int out);
 /* Puts it in line; done is set later, in a callback that then calls xccl_boot_op_advance. */
 void xccl_boot_send_post(struct xccl_bootstrap *boot, struct xccl_boot_send *send);
 /* May find an early arrival and be done at once. */

@@ -5,9 +5,9 @@
  *   round k: r+2^k pushes the addresses of ranks r+2^k+1 to r+2^(k+1) to r, once it has those of
  *            rounds 0 to k-1; r has connected to it, since it knows where it listens by then
  *
- * Addresses go one way on each connection; the other way carries ERROR only. Who took all closes
- * its connection; those of round 0 stay and are the ring. A split's child knows all addresses and
- * makes the ring only.
+ * Addresses go one way on each connection; the other way carries ERROR only. Afterwards messages go
+ * the same way over it (mail.c); the connections of round 0 are the ring. A split's child knows all
+ * addresses and makes the ring only.
  *
  * Thread: callbacks of the service thread, or any with the loop's lock. */
 #include <stdio.h>
@@ -406,8 +406,6 @@ static int round_take_one(struct xccl_boot_round *round)
         round_on_addrs(round, &frame);
     else if (!round->done)
         round_not_due(round, &frame);
-    else if (round->round > 0)
-        round_close(round); /* it has taken all and said FINAL */
     else
         ring_keep(round, &frame);
     return !boot->rc && round->conn && !round->done;
@@ -576,7 +574,20 @@ static int all_done(const struct xccl_bootstrap *boot)
     return 1;
 }
 
-/* What was needed to join only. Connections that others still read from stay until they close. */
+/* A connection that has done its work goes on as one for messages, the same way: from who pushed to
+ * who took. */
+static void round_hand_over(struct xccl_boot_round *round)
+{
+    struct xccl_conn *conn = round->conn;
+
+    if (!round->done || !conn || round->boot->rc)
+        return;
+    xccl_loop_remove(&round->source);
+    round->conn = NULL;
+    xccl_boot_mail_adopt(round->boot, round->rank, conn, round->give);
+}
+
+/* What was needed to join only. */
 static void joined(struct xccl_bootstrap *boot)
 {
     for (int i = 0; i < 2; i++)
@@ -593,11 +604,8 @@ static void join_pump(struct xccl_bootstrap *boot)
 
     if (boot->state != XCCL_BOOT_JOINING || !boot->next_known)
         return;
-    while (known < boot->rounds && boot->take[known].done) {
-        if (known > 0 && boot->take[known].conn)
-            round_close(&boot->take[known]);
+    while (known < boot->rounds && boot->take[known].done)
         known++;
-    }
     for (int k = 0; k < boot->rounds && k <= known && !boot->rc; k++) {
         struct xccl_boot_round *take = &boot->take[k], *give = &boot->give[k];
 
@@ -605,6 +613,10 @@ static void join_pump(struct xccl_bootstrap *boot)
             round_connect(take);
         if (!boot->rc && give->conn && !give->done)
             give_push(give);
+    }
+    for (int k = 1; k < boot->rounds && !boot->rc; k++) {
+        round_hand_over(&boot->take[k]);
+        round_hand_over(&boot->give[k]);
     }
     if (!boot->rc && all_done(boot))
         joined(boot);

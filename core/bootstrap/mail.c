@@ -56,18 +56,41 @@ xcclResult_t xccl_boot_mail_start(struct xccl_bootstrap *boot)
     return xccl_loop_add(boot->loop, &boot->idle);
 }
 
+void xccl_boot_mail_adopt(struct xccl_bootstrap *boot, int rank, struct xccl_conn *conn, int out)
+{
+    struct xccl_boot_pair *pair = pair_get(boot, rank);
+
+    if (!pair || (out ? pair->out != NULL : pair->in != NULL)) {
+        xccl_boot_fail(boot, pair ? xcclInternalError : xcclSystemError,
+                       "rank %d cannot exchange messages with rank %d: %s", boot->rank, rank,
+                       pair ? "it does so already" : xccl_error_text());
+        xccl_boot_tell_late(boot, conn);
+        xccl_conn_close(conn);
+    } else if (out) {
+        xccl_boot_out_adopt(pair, conn);
+    } else {
+        xccl_boot_in_watch(pair, conn);
+    }
+}
+
 void xccl_boot_mail_on_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn)
 {
     const struct xccl_hello *hello = xccl_conn_hello(conn);
-    int rank = (int)hello->rank;
-    struct xccl_boot_pair *pair = NULL;
+    struct xccl_boot_pair *pair;
 
-    if (hello->rank < (uint32_t)boot->nranks && hello->nranks == (uint32_t)boot->nranks &&
-        rank != boot->rank)
-        pair = pair_get(boot, rank);
-    if (!pair || pair->parked) {
+    if (hello->rank >= (uint32_t)boot->nranks || hello->nranks != (uint32_t)boot->nranks ||
+        hello->rank == (uint32_t)boot->rank) {
         xccl_log(XCCL_LOG_WARN, "rank %u of %u at %s sends to rank %d of %d without reason",
                  hello->rank, hello->nranks, xccl_conn_peer_text(conn), boot->rank, boot->nranks);
+        xccl_conn_close(conn);
+        return;
+    }
+    pair = pair_get(boot, (int)hello->rank);
+    if (!pair || pair->parked) { /* what is in it was sent, so it must not be lost in silence */
+        xccl_boot_fail(boot, pair ? xcclRemoteError : xcclSystemError,
+                       "rank %d cannot take the messages of rank %u: %s", boot->rank, hello->rank,
+                       pair ? "it has opened three connections" : xccl_error_text());
+        xccl_boot_tell_late(boot, conn);
         xccl_conn_close(conn);
         return;
     }

@@ -219,7 +219,7 @@ static void in_end(struct xccl_boot_pair *pair, xcclResult_t rc)
 {
     struct xccl_conn *parked = pair->parked;
 
-    if (pair->inside || (rc && is_waited_for(pair->boot, pair->rank))) {
+    if (pair->inside || rc == xcclSystemError || (rc && is_waited_for(pair->boot, pair->rank))) {
         if (!rc)
             rc = xccl_fail_quietly(xcclRemoteError, 0, NULL, "it left in the midst of a message");
         xccl_boot_pair_fail(pair, rc, pair->in);

@@ -36,6 +36,7 @@ void xccl_boot_pair_fail(struct xccl_boot_pair *pair, xcclResult_t rc,
 void xccl_boot_out_on_events(struct xccl_source *source, uint32_t events);
 void xccl_boot_out_pump(struct xccl_boot_pair *pair); /* moves what waits for this rank */
 void xccl_boot_out_close(struct xccl_boot_pair *pair);
+void xccl_boot_out_adopt(struct xccl_boot_pair *pair, struct xccl_conn *conn); /* a proven one */
 void xccl_boot_idle_on_timer(struct xccl_source *source, uint64_t now_ns); /* the bootstrap's */
 
 /* mail_in.c */

@@ -251,6 +251,21 @@ void xccl_boot_out_on_events(struct xccl_source *source, uint32_t events)
     xccl_log_set_rank(-1);
 }
 
+void xccl_boot_out_adopt(struct xccl_boot_pair *pair, struct xccl_conn *conn)
+{
+    xcclResult_t rc;
+
+    atomic_fetch_add_explicit(&out_count, 1, memory_order_relaxed);
+    pair->out = conn;
+    pair->out_source.fd = xccl_conn_fd(conn);
+    pair->out_source.events = EPOLLIN;
+    rc = xccl_loop_add(pair->boot->loop, &pair->out_source);
+    if (rc)
+        xccl_boot_pair_fail(pair, rc, conn);
+    else
+        out_rest(pair);
+}
+
 /* Closes what was not used for a while. */
 void xccl_boot_idle_on_timer(struct xccl_source *source, uint64_t now_ns)
 {
