@@ -218,7 +218,7 @@ static xcclResult_t heap_reserve(struct xccl_loop *loop)
 
     if (loop->timed + 2 <= loop->heap_room)
         return xcclSuccess;
-    grown = xccl_realloc(loop->heap, room * sizeof(*grown));
+    grown = xccl_realloc(loop->heap, room * sizeof(struct xccl_source *));
     if (!grown)
         return xcclSystemError;
     loop->heap = grown;

@@ -290,7 +290,7 @@ xcclResult_t xccl_bootstrap_open(const struct xccl_job *job, int rank, int nrank
     struct xccl_bootstrap *boot = NULL;
     xcclResult_t rc = xccl_bootstrap_start(job, rank, nranks, limit, NULL, &boot);
 
-    if (rc)
+    if (rc || !boot) /* there is one on success, which clang's analyzer does not see */
         return rc;
     rc = xccl_bootstrap_wait(boot);
     if (!rc) {
