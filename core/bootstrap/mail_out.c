@@ -221,7 +221,9 @@ static void out_read(struct xccl_boot_pair *pair)
     } else if (pair->ending) {
         xccl_boot_out_close(pair);
         xccl_boot_out_pump(pair);
-    } else if (pair->sends) {
+    } else if (rc || pair->sends) {
+        /* One that ends without a word may never have been read: without memory for its proof the
+         * other end drops it. What was sent over it must not be missed in silence. */
         if (!rc)
             rc = xccl_fail_quietly(xcclRemoteError, 0, NULL, "it has left");
         xccl_boot_pair_fail(pair, rc, pair->out);
