@@ -137,7 +137,9 @@ static xcclResult_t child_make(struct xccl_bootstrap *boot, int color,
         xccl_bootstrap_close(child);
         return rc;
     }
+    xccl_loop_lock(boot->loop); /* the service thread tells it of the parent's failure */
     boot->child = child;
+    xccl_loop_unlock(boot->loop);
     return xcclSuccess;
 }
 
