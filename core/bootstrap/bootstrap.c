@@ -42,8 +42,11 @@ static void park_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn)
     struct xccl_boot_parked **end = &boot->parked;
 
     if (!parked) { /* it may hold messages, so it must not go in silence */
-        xccl_boot_fail(boot, xcclRemoteError,
-                       "rank %d of a split was sent too much before it knew its place", boot->rank);
+        xccl_boot_fail(
+            boot, xcclRemoteError,
+            "rank %d of a split was sent too much before it knew its place; report this as a "
+            "bug of xccl",
+            boot->rank);
         xccl_conn_close(conn);
         return;
     }
@@ -502,7 +505,8 @@ int xccl_bootstrap_is_unheard(const struct xccl_bootstrap *boot)
     return unheard;
 }
 
-int xccl_bootstrap_lingers(const struct xccl_bootstrap *boot)
+/* Ranks may be on their way here that would find the door shut and blame this rank. */
+static int lingers_now(const struct xccl_bootstrap *boot)
 {
     int lingers;
 
@@ -552,7 +556,7 @@ void xccl_bootstrap_close(struct xccl_bootstrap *boot)
                        boot->rank, xccl_os_hostname());
     xccl_loop_unlock(boot->loop);
     xccl_boot_split_close(boot);
-    while (xccl_bootstrap_lingers(boot)) {
+    while (lingers_now(boot)) {
         struct xccl_limit limit = {.deadline_ns = boot->linger_ns, .abort = &never};
 
         xccl_bell_wait(&boot->own_bell, xccl_bell_listen(&boot->own_bell), &limit);

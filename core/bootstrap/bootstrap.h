@@ -133,8 +133,6 @@ void xccl_bootstrap_derive_key(const struct xccl_bootstrap *boot, const char *pu
                                uint8_t key_out[32]);
 /* 1: it failed before its root knew of it, so xccl_bootstrap_decline must tell. */
 int xccl_bootstrap_is_unheard(const struct xccl_bootstrap *boot);
-/* 1 while close would wait: see there. */
-int xccl_bootstrap_lingers(const struct xccl_bootstrap *boot);
 /* Closes everything that was not taken; after an error it stays up to 0.3 s for ranks that are
  * still on their way here, counted from the error. NULL is fine. */
 void xccl_bootstrap_close(struct xccl_bootstrap *boot);

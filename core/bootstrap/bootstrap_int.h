@@ -132,7 +132,6 @@ struct xccl_bootstrap {
     int has_parent; /* it was split off: it has no root, and knows its place only when next_known */
     struct xccl_boot_parked *parked; /* connections that came before that */
     int parked_count;
-    int mail_used; /* messages were sent, so connections from any rank may be on their way */
 
     struct xccl_boot_pair **pairs; /* nranks places, made when first needed */
     struct xccl_boot_early *early, **early_end;
@@ -162,8 +161,6 @@ void xccl_boot_ring_start(struct xccl_bootstrap *boot);
 void xccl_boot_join_on_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn);
 /* A root does not know of this rank, so it must be told of a failure. */
 int xccl_boot_root_unaware(const struct xccl_bootstrap *boot);
-/* Whoever may still be on the way here has come. */
-int xccl_boot_all_came(const struct xccl_bootstrap *boot);
 void xccl_boot_join_wait_text(const struct xccl_bootstrap *boot, char *text_out, size_t bytes);
 /* Sends a frame on every connection of the joining, as far as the sockets take it. */
 void xccl_boot_join_tell(struct xccl_bootstrap *boot, uint16_t type, const void *body,

@@ -708,15 +708,6 @@ int xccl_boot_root_unaware(const struct xccl_bootstrap *boot)
     return 0;
 }
 
-int xccl_boot_all_came(const struct xccl_bootstrap *boot)
-{
-    for (int k = 0; k < boot->rounds; k++) {
-        if (!boot->give[k].conn && !boot->give[k].done)
-            return 0;
-    }
-    return 1;
-}
-
 /* What this rank still waits for. */
 void xccl_boot_join_wait_text(const struct xccl_bootstrap *boot, char *text_out, size_t bytes)
 {

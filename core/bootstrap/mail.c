@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Messages from any rank to any other. A connection carries messages one way only, from the rank
- * that opened it, so that it alone decides when to close it and nothing is lost on the way:
+/* Messages from any rank to any other. A connection carries messages one way only, and its sender
+ * alone decides when it ends, so that nothing is lost on the way. It is one of joining, or the
+ * sender opens it:
  *
  *   out   none --first message--> shaking --proven--> open --2 s unused, or too many--> ending
  *         ending: FINAL was sent --the other end closes--> none
@@ -89,7 +90,8 @@ void xccl_boot_mail_on_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn)
     if (!pair || pair->parked) { /* what is in it was sent, so it must not be lost in silence */
         xccl_boot_fail(boot, pair ? xcclRemoteError : xcclSystemError,
                        "rank %d cannot take the messages of rank %u: %s", boot->rank, hello->rank,
-                       pair ? "it has opened three connections" : xccl_error_text());
+                       pair ? "it has opened three connections; use one version of xccl everywhere"
+                            : xccl_error_text());
         xccl_boot_tell_late(boot, conn);
         xccl_conn_close(conn);
         return;
@@ -107,7 +109,6 @@ void xccl_boot_send_post(struct xccl_bootstrap *boot, struct xccl_boot_send *sen
 {
     struct xccl_boot_pair *pair;
 
-    boot->mail_used = 1;
     send->started = 1;
     if (send->rank == boot->rank) {
         xccl_boot_send_here(boot, send);

@@ -63,6 +63,8 @@ static void out_connect(struct xccl_boot_pair *pair)
     if (xccl_boot_addr(boot, pair->rank, &addr) == 0) {
         xccl_addr_format(&addr, text);
         rc = xccl_conn_start(&addr, boot->job.secret, &hello, &pair->out);
+    } else {
+        (void)xccl_fail_quietly(rc, 0, NULL, "its address came in a form that is not understood");
     }
     if (rc) {
         snprintf(why, sizeof(why), "%s", xccl_error_text());
