@@ -24,7 +24,6 @@
 struct xccl_boot_early {
     struct xccl_boot_mail mail;
     int rank;
-    int whole;
     struct xccl_boot_early *next;
     uint8_t data[];
 };
@@ -186,8 +185,6 @@ static void mail_piece(struct xccl_boot_pair *pair, const uint8_t *from, size_t 
         return;
     if (pair->filling)
         pair->filling->done = 1;
-    else
-        pair->keeping->whole = 1;
     pair->filling = NULL;
     pair->keeping = NULL;
     pair->inside = 0;
@@ -314,8 +311,6 @@ void xccl_boot_send_here(struct xccl_bootstrap *boot, struct xccl_boot_send *sen
     }
     if (recv)
         recv->done = 1;
-    if (early)
-        early->whole = 1;
     send->done = recv || early;
 }
 
