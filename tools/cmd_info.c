@@ -100,17 +100,20 @@ static int show_shared_memory(void)
     return 1;
 }
 
-static void show_plugin(void *user, const char *text)
+static void show_plugin(void *user, const struct xccl_net_candidate *candidate)
 {
-    static const char said[] = "network plugin "; /* the line's name says so already */
-
     (void)user;
-    show("net plugin", strncmp(text, said, strlen(said)) == 0 ? text + strlen(said) : text);
+    if (candidate->reason)
+        printf("net plugin: %s: %s\n", candidate->item, candidate->reason);
+    else
+        printf("net plugin: %s: taken: %s, %d device%s, wire %s\n", candidate->item,
+               candidate->path, candidate->net->device_count,
+               candidate->net->device_count == 1 ? "" : "s", candidate->net->wire_id);
 }
 
 static int show_plugins(void)
 {
-    if (xccl_net_survey(show_plugin, NULL) != xcclSuccess) {
+    if (xccl_net_survey(0, show_plugin, NULL) != xcclSuccess) {
         printf("net plugin: none, %s\n", xccl_error_text());
         return 0;
     }

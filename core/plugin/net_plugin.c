@@ -80,7 +80,7 @@ static int instance_start(struct xccl_net *net, const struct xccl_net_open_args 
 static int library_bind(struct xccl_net *net, const struct xccl_net_open_args *args,
                         struct net_reason *reason)
 {
-    const xcclNetPlugin_v1_t *plugin = dlsym(net->library, CONTRACT);
+    const xcclNetPlugin_v1_t *plugin = dlsym((void *)net->chain, CONTRACT);
 
     if (!plugin) {
         net_reason_set(reason, "it has no symbol " CONTRACT);
@@ -119,21 +119,21 @@ static struct xccl_net *file_open(const char *path, const struct xccl_net_open_a
         net_reason_set(reason, "no memory");
         return NULL;
     }
-    net->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!net->library) {
+    net->chain = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!net->chain) {
         const char *text = dlerror();
 
         net_reason_set(reason, "%s", text ? text : "the loader refuses it");
         goto err_net;
     }
-    library_path(net->library, net->path);
+    library_path((void *)net->chain, net->path);
     if (sought && !net_file_trusted(net->path, reason))
         goto err_library;
     if (!library_bind(net, args, reason))
         goto err_library;
     return net;
 err_library:
-    dlclose(net->library);
+    dlclose((void *)net->chain);
 err_net:
     xccl_free(net);
     return NULL;
@@ -301,29 +301,46 @@ void xccl_net_close(struct xccl_net *net)
         xccl_log(XCCL_LOG_WARN, "network plugin %s cannot finalize: %s", net->calls.name,
                  plugin_text(net));
     }
-    dlclose(net->library);
+    dlclose((void *)net->chain);
     xccl_free(net);
 }
 
-xcclResult_t xccl_net_survey(void (*line)(void *user, const char *text), void *user)
+xcclResult_t xccl_net_open_item(const char *item, const struct xccl_net_open_args *args,
+                                struct xccl_net **net_out)
 {
-    const struct teller teller = {line, user};
+    const struct teller teller = {NULL, NULL};
+    struct net_reason why = {""};
+    struct xccl_net *net = item_open(item, args, &teller, &why);
+
+    if (!net)
+        return xccl_fail(xcclSystemError, 0, "see XCCL_NET_PLUGIN and XCCL_PLUGIN_PATH",
+                         "no usable network plugin: %.380s", why.text);
+    snprintf(net->item, sizeof(net->item), "%s", item);
+    snprintf(net->contract, sizeof(net->contract), "%s", CONTRACT);
+    *net_out = net;
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_net_survey(int all, xccl_net_seen_fn *seen, void *user)
+{
+    const struct teller teller = {NULL, NULL};
     const struct xccl_net_open_args args = {.nranks = 1, .comm_name = "survey"};
     char item[NAME_BYTES];
     const char *at;
     xcclResult_t rc = xccl_param_load();
 
+    (void)all;
     if (rc != xcclSuccess)
         return rc;
     at = xccl_param_string(XCCL_P_NET_PLUGIN);
-    while (list_next(&at, item)) {
+    while (list_next(&at, item) && strcmp(item, "none") != 0) {
         struct net_reason why = {""};
+        struct xccl_net *net = item_open(item, &args, &teller, &why);
+        struct xccl_net_candidate candidate = {item, net ? net->path : "", net ? CONTRACT : "",
+                                               net ? NULL : why.text, net};
 
-        if (strcmp(item, "none") == 0) {
-            tell(&teller, item, "ends the list: one node only");
-            break;
-        }
-        xccl_net_close(item_open(item, &args, &teller, &why));
+        seen(user, &candidate);
+        xccl_net_close(net);
     }
     return xcclSuccess;
 }

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Finds, loads and opens network plugins. XCCL_NET_PLUGIN is a list of names or paths; name X is
- * libxccl-net-X.so in XCCL_PLUGIN_PATH, then in the folder of libxccl.so and xccl/ below it, then
- * in the loader's own path. One log line (info) per candidate: taken, or why not. World-writable
- * files are refused. Absent optional entries are filled with stubs, so that callers never test for
- * NULL.
+/* Finds, loads and opens network plugins, ours and NCCL's. What to open is an item:
+ *
+ *   [HOOK:]...NAME|PATH[@CONTRACT]     socket   fault:socket   /opt/x/libnccl-net.so   socket@v10
+ *
+ * XCCL_NET_PLUGIN is a list of items with commas between, tried in order; `none` ends it. NAME X is
+ * libxccl-net-X.so, then libnccl-net-X.so, in XCCL_PLUGIN_PATH, then in the folder of libxccl.so
+ * and xccl/ below it, then in the loader's own path. STATIC_PLUGIN is the program itself. The
+ * newest contract that a file offers is taken: xcclNetPlugin_v1, then ncclNetPlugin_v12 down to
+ * v6; @v10 asks for that one of NCCL's, @xccl1 for ours. World-writable files are refused. A file
+ * is tried out in a process of its own first, so one that crashes or never comes back is refused
+ * like any other (XCCL_PLUGIN_PROBE_S). One log line (info) per candidate: taken, or why not.
+ * Absent optional entries are filled with stubs, so that callers never test for NULL.
  *
  * Thread: any, during init and destroy of a communicator. */
 #ifndef XCCL_PLUGIN_NET_PLUGIN_H
@@ -11,31 +18,49 @@
 
 #include "xccl_net.h"
 
-#define XCCL_WIRE_ID_BYTES 64
+#define XCCL_WIRE_ID_BYTES  64
+#define XCCL_NET_ITEM_BYTES 256 /* paths are longer than that only by mistake */
 
 /* One opened instance, for one communicator. */
 struct xccl_net {
     xcclNetPlugin_v1_t calls; /* complete: stubs filled in */
     xcclNetContext_t ctx;
     int device_count;
-    char wire_id[XCCL_WIRE_ID_BYTES]; /* name/contract/wire version: equal on ranks that can talk */
+    char wire_id[XCCL_WIRE_ID_BYTES]; /* equal on ranks that can talk; see xccl_net_survey */
+    char item[XCCL_NET_ITEM_BYTES]; /* by which it was asked for */
     char path[512];
-    void *library;
+    char contract[32]; /* the symbol that was taken */
+    struct net_chain *chain; /* the loader's own */
 };
 
 struct xccl_net_open_args {
     uint64_t comm_id;
     int rank, nranks;
     const char *comm_name;
+    int traffic_class; /* -1: the plugin's own */
 };
 
-/* Opens the first plugin of the list that loads, inits and has a device. None: xcclSystemError
- * whose text lists each candidate with the reason and the folders sought. `none`: xcclInvalidUsage
- * saying that XCCL_NET_PLUGIN=none allows one node only. */
+/* Opens the first plugin of XCCL_NET_PLUGIN that loads, inits and has a device. None:
+ * xcclSystemError whose text lists each candidate with the reason and the folders sought. `none`:
+ * xcclInvalidUsage saying that XCCL_NET_PLUGIN=none allows one node only. */
 xcclResult_t xccl_net_open(const struct xccl_net_open_args *args, struct xccl_net **net_out);
+/* The same for one item. */
+xcclResult_t xccl_net_open_item(const char *item, const struct xccl_net_open_args *args,
+                                struct xccl_net **net_out);
 void xccl_net_close(struct xccl_net *net); /* finalize, unload; NULL is fine */
 
-/* For `xccl info`: tries every name of the list and tells each candidate's fate as a line. */
-xcclResult_t xccl_net_survey(void (*line)(void *user, const char *text), void *user);
+/* One file that was looked at. */
+struct xccl_net_candidate {
+    const char *item; /* by which it was found */
+    const char *path; /* "" when nothing was found */
+    const char *contracts; /* symbols it exports, newest first, blanks between; "" not loaded */
+    const char *reason; /* NULL: taken; else why not */
+    const struct xccl_net *net; /* NULL: refused; closed after the callback has returned */
+};
+typedef void xccl_net_seen_fn(void *user, const struct xccl_net_candidate *candidate);
+
+/* Tries every item of XCCL_NET_PLUGIN (all 0), or every plugin file in the folders that are
+ * searched (all 1), and tells each candidate's fate. For `xccl info` and `xccl net list`. */
+xcclResult_t xccl_net_survey(int all, xccl_net_seen_fn *seen, void *user);
 
 #endif
