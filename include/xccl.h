@@ -71,16 +71,19 @@ xcclResult_t xcclCommInitRank(xcclComm_t *comm, int nranks, xcclUniqueId id, int
 
 /* Settings of a communicator. Begin with XCCL_CONFIG_INITIALIZER: it notes which xccl.h a program
  * was built with. Fields are only ever appended; a library takes what older headers offered, and
- * refuses a config of a newer one. This version has no settings yet. */
+ * refuses a config of a newer one. */
 typedef struct {
     size_t size;
     unsigned int magic, version;
+    /* The network plugins of this communicator, in the form of XCCL_NET_PLUGIN and in its place;
+     * NULL: that setting. The same list on all ranks. */
+    const char *netName;
 } xcclConfig_t;
 
 #define XCCL_CONFIG_MAGIC 0x7863636cu /* "xccl" */
 #define XCCL_CONFIG_INITIALIZER                                                                    \
     {                                                                                              \
-        sizeof(xcclConfig_t), XCCL_CONFIG_MAGIC, XCCL_VERSION_CODE                                 \
+        sizeof(xcclConfig_t), XCCL_CONFIG_MAGIC, XCCL_VERSION_CODE, NULL                           \
     }
 
 /* As xcclCommInitRank, for many ranks: they meet at nId meeting points in place of one, nId from 1

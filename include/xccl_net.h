@@ -258,7 +258,8 @@ typedef struct xcclNetPlugin {
      * deregistered by itself. Thread: rule 3. May block as long as the kernel pins pages. Error:
      * xcclSystemError when limits are met, with what to raise; the comm is unharmed. */
     xcclResult_t (*regMr)(void *comm, void *data, size_t bytes, uint32_t type, xcclNetMem_t *mem);
-    /* No request in flight names it any more. */
+    /* No request in flight names it any more, unless the comm is closed next: what is in flight
+     * then ends with that close, and until it has, the plugin may keep the memory pinned. */
     xcclResult_t (*deregMr)(void *comm, xcclNetMem_t mem);
 
     /* Starts sending bytes at data, inside mem; do not write there until test says done. *request

@@ -3,6 +3,8 @@
  * call has a twin with a p in front of its name for tools that interpose it. Thread: the user's. */
 #include "xccl.h"
 
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "api/group.h"
@@ -69,7 +71,7 @@ static xcclResult_t check_config(const char *call, const xcclConfig_t *config)
 {
     if (!config)
         return xcclSuccess;
-    if (config->magic != XCCL_CONFIG_MAGIC || config->size < sizeof *config)
+    if (config->magic != XCCL_CONFIG_MAGIC || config->size < offsetof(xcclConfig_t, netName))
         return xccl_fail(xcclInvalidArgument, 0, "set it to XCCL_CONFIG_INITIALIZER first",
                          "%s: config is no initialized xcclConfig_t", call);
     if (config->size > sizeof *config)
@@ -78,6 +80,23 @@ static xcclResult_t check_config(const char *call, const xcclConfig_t *config)
                          "%s: config has %zu bytes of version %u, but this library, version %d, "
                          "knows the first %zu only",
                          call, config->size, config->version, XCCL_VERSION_CODE, sizeof *config);
+    return xcclSuccess;
+}
+
+/* Takes from a config what it has. */
+static xcclResult_t apply_config(const char *call, const xcclConfig_t *config,
+                                 struct xccl_join_args *args)
+{
+    const char *list = NULL;
+
+    if (config && config->size >= offsetof(xcclConfig_t, netName) + sizeof config->netName)
+        list = config->netName;
+    if (!list)
+        return xcclSuccess;
+    if ((size_t)snprintf(args->net_list, sizeof args->net_list, "%s", list) >=
+        sizeof args->net_list)
+        return xccl_fail(xcclInvalidArgument, 0, "name fewer plugins",
+                         "%s: netName has more than %zu bytes", call, sizeof args->net_list - 1);
     return xcclSuccess;
 }
 
@@ -93,6 +112,8 @@ xcclResult_t xcclCommInitRankScalable(xcclComm_t *comm, int nranks, int rank, in
     if (rc)
         return xccl_group_reject(rc);
     rc = check_config(call, config);
+    if (!rc)
+        rc = apply_config(call, config, &entry.join);
     if (!rc)
         return xccl_group_add(&entry);
     xccl_comm_decline(&args, 1, rc); /* nobody shall wait for this rank */

@@ -15,7 +15,7 @@
 #include "base/loop.h"
 #include "bootstrap/bootstrap.h"
 #include "plan/plan.h"
-#include "plugin/net_plugin.h"
+#include "plugin/net_choose.h"
 #include "proxy/crank.h"
 #include "transport/shm.h"
 #include "xccl.h"
@@ -24,6 +24,8 @@
 #define XCCL_COMM_FORKED  0x58434c464f524b31ull /* in a child: see comm.c */
 #define XCCL_NET_MESH_MAX 8 /* ranks up to which all pairs are connected over the network */
 #define XCCL_NOBODY       (-1)
+
+#define XCCL_NET_LIST_BYTES 512 /* of XCCL_NET_PLUGIN or a config's netName */
 
 /* What every rank tells the others at the beginning. */
 struct xccl_peer {
@@ -67,7 +69,16 @@ struct xcclComm {
     struct xccl_loop *loop; /* the service thread's; NULL: not held */
     struct xccl_bootstrap *boot; /* out of band, until the end */
     struct xccl_shm *shm; /* NULL: no other rank on this host */
-    struct xccl_net *net; /* NULL: all ranks on this host */
+    /* Network plugins, none when all ranks are on this host; more than one only when no plugin is
+     * common to all ranks. net_list: what was asked for. */
+    struct xccl_net *nets[XCCL_NETS_MAX];
+    int net_count;
+    uint8_t *net_idx; /* by rank */
+    char net_list[XCCL_NET_LIST_BYTES];
+    struct xccl_net_watch watch; /* who is inside a plugin; comm_nets.c looks */
+    struct xccl_source watch_source;
+    uint64_t watch_seen; /* the service thread's */
+    int watch_looks;
     struct xccl_comm_links *links;
     struct xccl_comm_progress *progress; /* NULL: the plugin delivers by itself */
     struct xccl_control *control;
@@ -79,6 +90,7 @@ struct xcclComm {
 struct xccl_join_args {
     const xcclUniqueId *ids; /* id_count of them; must stay until the joining is over */
     int id_count, rank, nranks;
+    char net_list[XCCL_NET_LIST_BYTES]; /* "": XCCL_NET_PLUGIN's */
     struct xcclComm **comm_out; /* set on success only */
 };
 

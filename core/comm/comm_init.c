@@ -75,9 +75,7 @@ static void undo_shm(struct xcclComm *comm)
 static void undo_net(struct xcclComm *comm)
 {
     xccl_comm_links_destroy(comm->links);
-    xccl_net_close(comm->net);
     comm->links = NULL;
-    comm->net = NULL;
 }
 
 static void undo_bindings(struct xcclComm *comm)
@@ -130,6 +128,9 @@ static const struct phase phases[] = {
     {"segment", xccl_init_segment, undo_shm},
     {"shared memory", xccl_init_fetch, undo_nothing},
     {"agreement", xccl_init_agree, undo_nothing},
+    {"watch", xccl_init_watch, xccl_comm_watch_stop},
+    {"plugins", xccl_init_nets, xccl_comm_nets_close},
+    {"choice", xccl_init_choose, undo_nothing},
     {"network", xccl_init_offer, undo_net},
     {"offers", xccl_init_senders, undo_nothing},
     {"connections", xccl_init_connect, undo_nothing},
@@ -173,7 +174,7 @@ static void tell_joined(const struct xcclComm *comm, uint64_t took_ns)
         "joined as rank %d of %d in %llu us: %d others by shared memory (%zu KiB), %d others by "
         "network plugin %s, slices of %u KiB",
         comm->rank, comm->nranks, (unsigned long long)(took_ns / 1000), locals - 1, kib,
-        comm->nranks - locals, comm->net ? comm->net->wire_id : "none",
+        comm->nranks - locals, comm->net_count ? comm->nets[0]->wire_id : "none",
         comm->planner.bindings[XCCL_ALGO_RING][XCCL_PROTO_SLICES]->slot_bytes >> 10);
 }
 

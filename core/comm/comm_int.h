@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Between the files that make a communicator: comm.c, which has the memory and the list of all of
  * them, comm_join.c, which drives ranks that join side by side, comm_init.c, which has the table of
- * phases, and comm_peers.c, comm_links.c and comm_progress.c, which have the phases' steps.
+ * phases, and comm_peers.c, comm_nets.c, comm_links.c and comm_progress.c, which have the phases'
+ * steps.
  * Thread: the one that joins, destroys or aborts. */
 #ifndef XCCL_COMM_COMM_INT_H
 #define XCCL_COMM_COMM_INT_H
@@ -38,13 +39,21 @@ typedef xcclResult_t xccl_init_step_fn(struct xccl_init *init, enum xccl_init_st
 
 /* In the order of the table (comm_init.c). */
 xccl_init_step_fn xccl_init_introduce, xccl_init_check_peers, xccl_init_segment, xccl_init_fetch,
-    xccl_init_agree, xccl_init_offer, xccl_init_senders, xccl_init_connect, xccl_init_bindings,
-    xccl_init_slices;
+    xccl_init_agree, xccl_init_nets, xccl_init_watch, xccl_init_choose, xccl_init_offer,
+    xccl_init_senders, xccl_init_connect, xccl_init_bindings, xccl_init_slices;
 
 /* Room for an all-gather, zeroed; returns the own part, NULL without memory. */
 uint8_t *xccl_init_parts(struct xccl_init *init, size_t part_bytes);
 /* Begins it, and the next phase finds all parts in init->parts. */
 xcclResult_t xccl_init_gather(struct xccl_init *init);
+
+/* comm_nets.c: the plugin for a peer that shares no memory; undoing. */
+struct xccl_net *xccl_comm_net(const struct xcclComm *comm, int peer);
+void xccl_comm_nets_close(struct xcclComm *comm);
+void xccl_comm_watch_stop(struct xcclComm *comm);
+/* comm_links.c */
+int xccl_comm_is_local(const struct xcclComm *comm, int rank);
+int xccl_comm_any_remote(const struct xcclComm *comm);
 
 /* comm_init.c: runs phases until one cannot go on. DONE: all are. An error is final. */
 xccl_init_step_fn xccl_init_run;

@@ -86,6 +86,8 @@ static xcclResult_t make_init(struct joins *joins, const struct xccl_join_args *
         return xcclSystemError;
     }
     init->job = *job;
+    snprintf(init->comm->net_list, sizeof init->comm->net_list, "%s",
+             join->net_list[0] ? join->net_list : xccl_param_string(XCCL_P_NET_PLUGIN));
     init->bell = &joins->bell;
     init->limit = xccl_limit_ms(timeout_ms, NULL);
     init->begin_ns = init->phase_ns = xccl_clock_ns();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Init: the network plugin and its connections, then the schedules bound to links. Connections
+/* Init: the network connections, then the schedules bound to links. Connections
  * needed: the ring's where a neighbour is on another host (or shared memory is off), and one each
  * way between all pairs that share no memory when there are few ranks. All are made at once and
  * none waits for another, so no order of ranks can block. Nothing rings when a plugin's connection
@@ -34,7 +34,6 @@ struct xccl_comm_links {
 /* One rank's part of the exchange before connecting. */
 struct offer {
     uint32_t rc;
-    char wire_id[XCCL_WIRE_ID_BYTES];
     char text[WIRE_TEXT_BYTES];
     xcclNetHandle_t ring, mesh[XCCL_NET_MESH_MAX];
 };
@@ -47,8 +46,7 @@ static size_t mesh_handles(const struct xcclComm *comm)
 
 static size_t offer_bytes(const struct xcclComm *comm)
 {
-    return 4 + XCCL_WIRE_ID_BYTES + WIRE_TEXT_BYTES +
-           XCCL_NET_HANDLE_BYTES * (1 + mesh_handles(comm));
+    return 4 + WIRE_TEXT_BYTES + XCCL_NET_HANDLE_BYTES * (1 + mesh_handles(comm));
 }
 
 static void put_offer(const struct xcclComm *comm, const struct offer *offer, uint8_t *part)
@@ -56,7 +54,6 @@ static void put_offer(const struct xcclComm *comm, const struct offer *offer, ui
     struct xccl_wire wire = xccl_wire_over(part, offer_bytes(comm));
 
     xccl_wire_put_u32(&wire, offer->rc);
-    xccl_wire_put(&wire, offer->wire_id, sizeof offer->wire_id);
     xccl_wire_put(&wire, offer->text, sizeof offer->text);
     xccl_wire_put(&wire, &offer->ring, sizeof offer->ring);
     xccl_wire_put(&wire, offer->mesh, mesh_handles(comm) * XCCL_NET_HANDLE_BYTES);
@@ -68,23 +65,21 @@ static void get_offer(const struct xccl_init *init, int rank, struct offer *offe
     struct xccl_wire wire = xccl_wire_over(init->parts + (size_t)rank * bytes, bytes);
 
     offer->rc = xccl_wire_get_u32(&wire);
-    xccl_wire_get(&wire, offer->wire_id, sizeof offer->wire_id);
     xccl_wire_get(&wire, offer->text, sizeof offer->text);
     xccl_wire_get(&wire, &offer->ring, sizeof offer->ring);
     xccl_wire_get(&wire, offer->mesh, mesh_handles(init->comm) * XCCL_NET_HANDLE_BYTES);
-    offer->wire_id[sizeof offer->wire_id - 1] = 0;
     offer->text[sizeof offer->text - 1] = 0;
 }
 
-static int is_local(const struct xcclComm *comm, int rank)
+int xccl_comm_is_local(const struct xcclComm *comm, int rank)
 {
     return rank == comm->rank || (comm->shm && xccl_shm_index_of(comm->shm, rank) >= 0);
 }
 
-static int any_remote(const struct xcclComm *comm)
+int xccl_comm_any_remote(const struct xcclComm *comm)
 {
     for (int i = 0; i < comm->nranks; i++)
-        if (!is_local(comm, i))
+        if (!xccl_comm_is_local(comm, i))
             return 1;
     return 0;
 }
@@ -110,33 +105,26 @@ static uint32_t net_slot_bytes(const struct xcclComm *comm)
     return bytes;
 }
 
-/* Opens the plugin and listens for everybody who will connect. */
+/* Listens for everybody who will connect. */
 static xcclResult_t make_offer(struct xcclComm *comm, struct offer *offer)
 {
-    struct xccl_net_open_args args = {.rank = comm->rank, .nranks = comm->nranks, .comm_name = ""};
-    xcclResult_t rc;
+    int left = neighbour(comm, -1);
+    xcclResult_t rc = xcclSuccess;
 
-    memcpy(&args.comm_id, comm->id, sizeof args.comm_id);
-    rc = xccl_net_open(&args, &comm->net);
-    if (rc)
-        return rc;
-    memcpy(offer->wire_id, comm->net->wire_id, sizeof offer->wire_id);
-    if (!is_local(comm, neighbour(comm, -1)))
-        rc = xccl_net_link_listen(comm->net, 0, neighbour(comm, -1), net_slot_bytes(comm),
+    if (!xccl_comm_is_local(comm, left))
+        rc = xccl_net_link_listen(xccl_comm_net(comm, left), 0, left, net_slot_bytes(comm),
                                   &offer->ring, &comm->links->ring_recv);
     for (int i = 0; i < comm->nranks && comm->nranks <= XCCL_NET_MESH_MAX && !rc; i++)
-        if (!is_local(comm, i))
-            rc = xccl_net_link_listen(comm->net, 0, i, net_slot_bytes(comm), &offer->mesh[i],
-                                      &comm->links->mesh_recv[i]);
+        if (!xccl_comm_is_local(comm, i))
+            rc = xccl_net_link_listen(xccl_comm_net(comm, i), 0, i, net_slot_bytes(comm),
+                                      &offer->mesh[i], &comm->links->mesh_recv[i]);
     return rc;
 }
 
-/* All plugins up, and the same everywhere? The error names rank and reason on every rank. */
+/* All ranks listen? The error names rank and reason on every rank. */
 static xcclResult_t judge_offers(const struct xccl_init *init, struct offer *offer)
 {
     const struct xcclComm *comm = init->comm;
-    char first[XCCL_WIRE_ID_BYTES] = "";
-    int first_rank = 0;
 
     for (int i = 0; i < comm->nranks; i++) {
         get_offer(init, i, offer);
@@ -148,20 +136,6 @@ static xcclResult_t judge_offers(const struct xccl_init *init, struct offer *off
         if (offer->rc)
             return xccl_fail(xcclRemoteError, 0, NULL, "rank %d on host %s: %s", i,
                              comm->peers[i].host, offer->text);
-        if (!offer->wire_id[0])
-            continue; /* all its peers share its memory */
-        if (!first[0]) {
-            memcpy(first, offer->wire_id, sizeof first);
-            first_rank = i;
-        } else if (strcmp(first, offer->wire_id) != 0) {
-            return xccl_fail(xcclInvalidUsage, 0,
-                             "set XCCL_NET_PLUGIN alike and install the same "
-                             "plugins on all hosts",
-                             "rank %d on host %s has network plugin %s, "
-                             "rank %d on host %s has %s",
-                             first_rank, comm->peers[first_rank].host, first, i,
-                             comm->peers[i].host, offer->wire_id);
-        }
     }
     return xcclSuccess;
 }
@@ -173,14 +147,14 @@ static xcclResult_t make_senders(const struct xccl_init *init, struct offer *off
     xcclResult_t rc = xcclSuccess;
 
     for (int i = 0; i < comm->nranks && !rc; i++) {
-        if (is_local(comm, i))
+        if (xccl_comm_is_local(comm, i))
             continue;
         get_offer(init, i, offer);
         if (i == neighbour(comm, 1))
-            rc = xccl_net_link_create_send(comm->net, 0, i, net_slot_bytes(comm), &offer->ring,
-                                           &links->ring_send);
+            rc = xccl_net_link_create_send(xccl_comm_net(comm, i), 0, i, net_slot_bytes(comm),
+                                           &offer->ring, &links->ring_send);
         if (!rc && comm->nranks <= XCCL_NET_MESH_MAX)
-            rc = xccl_net_link_create_send(comm->net, 0, i, net_slot_bytes(comm),
+            rc = xccl_net_link_create_send(xccl_comm_net(comm, i), 0, i, net_slot_bytes(comm),
                                            &offer->mesh[comm->rank], &links->mesh_send[i]);
     }
     return rc;
@@ -252,7 +226,7 @@ xcclResult_t xccl_init_connect(struct xccl_init *init, enum xccl_init_state *sta
                          "check that the hosts reach each other's addresses, or "
                          "raise XCCL_TIMEOUT_INIT_S",
                          "rank %d still waits for %d network connections of plugin %s", comm->rank,
-                         left, comm->net->wire_id);
+                         left, comm->nets[0]->wire_id);
     return xcclSuccess;
 }
 
@@ -274,7 +248,7 @@ static xcclResult_t create_links(struct xcclComm *comm)
     return xcclSuccess;
 }
 
-/* Says which plugin this rank has and where it listens, or why it cannot. */
+/* Says where this rank listens, or why it cannot. */
 xcclResult_t xccl_init_offer(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     struct xcclComm *comm = init->comm;
@@ -284,7 +258,7 @@ xcclResult_t xccl_init_offer(struct xccl_init *init, enum xccl_init_state *state
 
     if (rc || !own)
         return xcclSystemError;
-    if (any_remote(comm))
+    if (xccl_comm_any_remote(comm))
         offer.rc = (uint32_t)make_offer(comm, &offer);
     if (offer.rc)
         memcpy(offer.text, xccl_error_text(), strnlen(xccl_error_text(), sizeof offer.text - 1));
@@ -359,7 +333,7 @@ static void bind_conns(struct xcclComm *comm, struct xccl_binding *binding, enum
     for (uint16_t i = 0; i < schedule->nconns; i++) {
         const struct xccl_schedule_conn *conn = &schedule->conns[i];
 
-        if (is_local(comm, conn->peer)) {
+        if (xccl_comm_is_local(comm, conn->peer)) {
             binding->links[i] = bind_shm(comm, conn, binding->proto);
         } else {
             binding->nets[i] = net_of(comm, algo, conn);
@@ -419,19 +393,20 @@ static xcclResult_t propose_slices(struct xccl_init *init)
 xcclResult_t xccl_init_bindings(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     struct xcclComm *comm = init->comm;
-    int mesh = comm->nranks <= (any_remote(comm) ? XCCL_NET_MESH_MAX : XCCL_ONESHOT_MAX_RANKS);
+    int mesh = comm->nranks <=
+               (xccl_comm_any_remote(comm) ? XCCL_NET_MESH_MAX : XCCL_ONESHOT_MAX_RANKS);
     uint8_t *multicast = xccl_calloc((size_t)comm->nranks, 1);
     xcclResult_t rc = xcclSystemError;
 
     if (!multicast)
         return rc;
     for (int i = 0; i < comm->nranks; i++)
-        multicast[i] = (uint8_t)is_local(comm, i);
+        multicast[i] = (uint8_t)xccl_comm_is_local(comm, i);
     rc = xccl_planner_init(&comm->planner);
     comm->planner.nranks = comm->nranks;
     comm->planner.forced = (enum xccl_algo)xccl_param_int(XCCL_P_ALGO);
     for (int proto = 0; proto < XCCL_PROTO_COUNT && mesh && !rc; proto++)
-        if (proto == XCCL_PROTO_SLICES || (!any_remote(comm) && comm->nranks > 1))
+        if (proto == XCCL_PROTO_SLICES || (!xccl_comm_any_remote(comm) && comm->nranks > 1))
             rc = bind_schedule(comm, XCCL_ALGO_ONESHOT, (enum xccl_proto)proto, multicast);
     if (!rc)
         rc = bind_schedule(comm, XCCL_ALGO_RING, XCCL_PROTO_SLICES, multicast);

@@ -35,7 +35,8 @@ struct xccl_comm_progress {
     struct xcclComm *comm;
     _Atomic uint32_t pending; /* 1: the plugin holds something, or its error is not raised yet */
     /* The crank's holder: */
-    xcclResult_t rc; /* the plugin's first error */
+    xcclResult_t rc; /* a plugin's first error */
+    const struct xccl_net *failed; /* that plugin */
     uint64_t raise_ns; /* when it fails the communicator */
     char text[XCCL_ERROR_TEXT_BYTES];
 };
@@ -52,32 +53,39 @@ static int is_pending(struct xccl_comm_progress *progress)
     return (int)atomic_load_explicit(&progress->pending, memory_order_relaxed);
 }
 
-static void keep_error(struct xccl_comm_progress *progress, xcclResult_t rc)
+static void keep_error(struct xccl_comm_progress *progress, const struct xccl_net *net,
+                       xcclResult_t rc)
 {
-    const struct xccl_net *net = progress->comm->net;
     const char *text = net->calls.lastError(net->ctx);
 
     progress->rc = rc;
     progress->raise_ns = xccl_clock_ns() + VERDICT_NS;
+    progress->failed = net;
     snprintf(progress->text, sizeof progress->text, "%s",
              text && *text ? text : "it does not say why");
 }
 
-/* Calls the plugin once. A failed communicator delivers nothing any more. The crank's holder. */
-static void ask_plugin(struct xccl_comm_progress *progress)
+/* Calls each plugin once. A failed communicator delivers nothing any more. The crank's holder. */
+static void ask_plugins(struct xccl_comm_progress *progress)
 {
-    const struct xccl_net *net = progress->comm->net;
-    int pending = 0;
+    struct xcclComm *comm = progress->comm;
+    int any = 0;
 
-    if (!progress->rc && !has_failed(progress->comm)) {
-        xcclResult_t rc = net->calls.progress(net->ctx, &pending);
+    for (int i = 0; i < comm->net_count && !progress->rc && !has_failed(comm); i++) {
+        struct xccl_net *net = comm->nets[i];
+        int pending = 0;
+        xcclResult_t rc;
 
+        xccl_net_enter(net->watch, net->position, XCCL_NET_PROGRESS);
+        rc = net->calls.progress(net->ctx, &pending);
+        xccl_net_leave(net->watch);
         if (rc)
-            keep_error(progress, rc);
+            keep_error(progress, net, rc);
+        any |= pending;
     }
     if (progress->rc)
-        pending = !has_failed(progress->comm);
-    atomic_store_explicit(&progress->pending, pending != 0, memory_order_relaxed);
+        any = !has_failed(comm);
+    atomic_store_explicit(&progress->pending, any != 0, memory_order_relaxed);
 }
 
 /* The crank's holder. */
@@ -90,7 +98,7 @@ static void raise_when_due(struct xccl_comm_progress *progress)
     (void)xccl_comm_fail(comm, progress->rc,
                          "rank %d: network plugin %s cannot deliver what was sent in call %llu or "
                          "before: %.200s; destroy the communicator",
-                         comm->rank, comm->net->calls.name, (unsigned long long)comm->seq,
+                         comm->rank, progress->failed->calls.name, (unsigned long long)comm->seq,
                          progress->text);
 }
 
@@ -99,7 +107,7 @@ static int lend_turn(void *owner)
 {
     struct xccl_comm_progress *progress = owner;
 
-    ask_plugin(progress);
+    ask_plugins(progress);
     raise_when_due(progress);
     return is_pending(progress) && !progress->rc;
 }
@@ -115,20 +123,20 @@ static void on_timer(struct xccl_source *source, uint64_t now_ns)
     xccl_log_set_rank(-1);
 }
 
-/* Does device 0, which all links use, need it? */
+/* Does device 0 of a plugin, which all links use, need it? */
 static xcclResult_t ask_need(const struct xcclComm *comm, int *needs_out)
 {
-    xcclNetProperties_v1 props = {.size = sizeof props};
-    xcclResult_t rc;
-
     *needs_out = 0;
-    if (!comm->net)
-        return xcclSuccess;
-    rc = comm->net->calls.properties(comm->net->ctx, 0, &props);
-    if (rc)
-        return xccl_fail(rc, 0, NULL, "network plugin %s does not describe its device: %.300s",
-                         comm->net->calls.name, comm->net->calls.lastError(comm->net->ctx));
-    *needs_out = props.needsProgress != 0;
+    for (int i = 0; i < comm->net_count; i++) {
+        const struct xccl_net *net = comm->nets[i];
+        xcclNetProperties_v1 props = {.size = sizeof props};
+        xcclResult_t rc = net->calls.properties(net->ctx, 0, &props);
+
+        if (rc)
+            return xccl_fail(rc, 0, NULL, "network plugin %s does not describe its device: %.300s",
+                             net->calls.name, net->calls.lastError(net->ctx));
+        *needs_out |= props.needsProgress != 0;
+    }
     return xcclSuccess;
 }
 
@@ -155,7 +163,7 @@ xcclResult_t xccl_init_progress(struct xcclComm *comm)
     comm->progress = progress;
     xccl_crank_init(&comm->crank, 1, lend_turn, progress);
     xccl_log(XCCL_LOG_DEBUG, "network plugin %s needs progress: the service thread helps",
-             comm->net->calls.name);
+             comm->nets[0]->calls.name);
     return xccl_loop_add(comm->loop, &progress->source);
 }
 
@@ -177,24 +185,25 @@ void xccl_comm_progress_leave(struct xcclComm *comm)
         return;
     /* Afterwards the timer does not run and never will: this thread is alone. */
     xccl_loop_remove(&progress->source);
-    ask_plugin(progress);
+    ask_plugins(progress);
     while (is_pending(progress) && !progress->rc && !xccl_limit_passed(&limit)) {
         nanosleep(&(struct timespec){.tv_nsec = LEAVE_NAP_NS}, NULL);
-        ask_plugin(progress);
+        ask_plugins(progress);
     }
     if (is_pending(progress))
-        xccl_log(XCCL_LOG_WARN,
-                 "rank %d leaves although network plugin %s has not delivered all that was sent "
-                 "(%s); ranks that still wait for it will name this one",
-                 comm->rank, comm->net->calls.name,
-                 progress->rc ? progress->text : "1 s has passed");
+        xccl_log(
+            XCCL_LOG_WARN,
+            "rank %d leaves although a network plugin (%s) has not delivered all that was sent: "
+            "%s; ranks that still wait for it will name this one",
+            comm->rank, comm->nets[0]->calls.name,
+            progress->rc ? progress->text : "1 s has passed");
 }
 
 void xccl_comm_progress_turn(struct xcclComm *comm)
 {
     if (!comm->progress)
         return;
-    ask_plugin(comm->progress);
+    ask_plugins(comm->progress);
     raise_when_due(comm->progress);
 }
 
@@ -212,7 +221,7 @@ void xccl_comm_progress_release(struct xcclComm *comm)
     struct xccl_comm_progress *progress = comm->progress;
     int pending;
 
-    ask_plugin(progress);
+    ask_plugins(progress);
     pending = is_pending(progress);
     xccl_crank_put(&comm->crank);
     /* After the put: a timer that finds the crank taken would not be armed again. */

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "base/error.h"
+
 #define NAME_BYTES_MAX 31
 
 struct entry {
@@ -63,6 +65,61 @@ static xcclResult_t stub_progress(xcclNetContext_t ctx, int *pending)
     return xcclSuccess;
 }
 
+static xcclResult_t refuse(const char *what)
+{
+    return xccl_fail_quietly(xcclInvalidUsage, 0, "use another network plugin for it",
+                             "this network plugin has no %s", what);
+}
+
+/* The cause is not told, and the text is lastError's business. */
+static xcclResult_t stub_error_detail(void *comm, xcclNetError_v1 *error)
+{
+    (void)comm;
+    if (error->size >= offsetof(xcclNetError_v1, cause) + sizeof(error->cause))
+        error->cause = xcclNetCauseUnknown;
+    if (error->size >= sizeof(*error))
+        error->text = "";
+    return xcclSuccess;
+}
+
+static xcclResult_t stub_reg_dmabuf(void *comm, void *data, size_t bytes, uint32_t type,
+                                    uint64_t offset, int fd, xcclNetMem_t *mem)
+{
+    (void)comm, (void)data, (void)bytes, (void)type, (void)offset, (void)fd, (void)mem;
+    return refuse("registration of DMA-BUFs");
+}
+
+static xcclResult_t stub_merge(xcclNetContext_t ctx, const int *devs, int count, int *dev)
+{
+    (void)ctx, (void)devs, (void)count, (void)dev;
+    return refuse("merged devices");
+}
+
+static xcclResult_t stub_export(xcclNetRecvComm_t comm, xcclNetMem_t mem, xcclNetMemKey_t *key)
+{
+    (void)comm, (void)mem, (void)key;
+    return refuse("one-sided transfers");
+}
+
+static xcclResult_t stub_put(xcclNetSendComm_t comm, const void *data, size_t bytes,
+                             xcclNetMem_t mem, const xcclNetMemKey_t *key, uint64_t offset,
+                             xcclNetRequest_t *request)
+{
+    (void)comm, (void)data, (void)bytes, (void)mem, (void)key, (void)offset, (void)request;
+    return refuse("one-sided transfers");
+}
+
+/* tidy: allow parameters because the contract has them */
+static xcclResult_t stub_put_signal(xcclNetSendComm_t comm, const void *data, size_t bytes,
+                                    xcclNetMem_t mem, const xcclNetMemKey_t *key, uint64_t offset,
+                                    const xcclNetMemKey_t *signal_key, uint64_t signal_offset,
+                                    uint64_t value, xcclNetRequest_t *request)
+{
+    (void)comm, (void)data, (void)bytes, (void)mem, (void)key, (void)offset;
+    (void)signal_key, (void)signal_offset, (void)value, (void)request;
+    return refuse("one-sided transfers");
+}
+
 /* Names go into file names, log lines and wire ids: short, lower case, no separators. */
 static int name_is_good(const char *name)
 {
@@ -97,12 +154,13 @@ int net_contract_check(const xcclNetPlugin_v1_t *plugin, struct net_reason *reas
     return 1;
 }
 
+/* A reader looks at no field beyond size, and at no half of one. */
 void net_contract_copy(const xcclNetPlugin_v1_t *plugin, xcclNetPlugin_v1_t *calls_out)
 {
     size_t bytes = plugin->size < sizeof(*plugin) ? plugin->size : sizeof(*plugin);
 
     memset(calls_out, 0, sizeof(*calls_out));
-    memcpy(calls_out, plugin, bytes);
+    memcpy(calls_out, plugin, bytes / sizeof(void *) * sizeof(void *));
     calls_out->size = sizeof(*calls_out);
     if (!calls_out->iflush)
         calls_out->iflush = stub_iflush;
@@ -112,4 +170,15 @@ void net_contract_copy(const xcclNetPlugin_v1_t *plugin, xcclNetPlugin_v1_t *cal
         calls_out->waitFd = stub_wait_fd;
     if (!calls_out->progress)
         calls_out->progress = stub_progress;
+    if (!calls_out->errorDetail)
+        calls_out->errorDetail = stub_error_detail;
+    if (!calls_out->regMrDmaBuf)
+        calls_out->regMrDmaBuf = stub_reg_dmabuf;
+    if (!calls_out->mergeDevices)
+        calls_out->mergeDevices = stub_merge;
+    if (!calls_out->exportMr || !calls_out->iput || !calls_out->iputSignal) {
+        calls_out->exportMr = stub_export;
+        calls_out->iput = stub_put;
+        calls_out->iputSignal = stub_put_signal;
+    }
 }

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Loads and opens network plugins: from the list of names to one instance with at least one device.
+/* Opens network plugins: from the text of an item to one instance with at least one device.
  *
- *   name --search--> file --trusted?--> dlopen --symbol--> contract complete? --init--> devices > 0
+ *   item --search--> file --trusted?--> probe --> library --> hooks around it --> init --> devices
  *
  * Each candidate that falls out on the way leaves one log line and one part of the final error. A
- * name is sought on after a refused file: a second folder may hold a good one. Files of the
- * loader's own path are looked at after loading, since only the loader knows where that path leads.
+ * name is sought on after a refused file: a second folder may hold a good one.
  *
  * Thread: any, during init and destroy of a communicator. */
 #include "plugin/net_plugin.h"
 
 #include <dlfcn.h>
-#include <link.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,8 +19,29 @@
 #include "base/param.h"
 #include "plugin/net_plugin_int.h"
 
-#define CONTRACT   "xcclNetPlugin_v1"
-#define NAME_BYTES 256 /* of one item of the list, paths are longer than that only by mistake */
+/* What an instance consists of: the plugin and the hooks around it, from the inside out. */
+struct net_chain {
+    struct net_library layers[NET_HOOKS_MAX + 1];
+    xcclNetInner_v1 inners[NET_HOOKS_MAX + 1];
+    const xcclNetInner_v1 *given[NET_HOOKS_MAX + 1]; /* to init of that layer; NULL: nothing */
+    int count;
+};
+
+/* Where the files of an item are sought. */
+struct attempt {
+    const struct net_item *item;
+    const char *text; /* of the item */
+    const struct xccl_net_open_args *args;
+    const struct net_teller *teller;
+    struct net_reason *why; /* all refusals */
+    int position; /* of the item in its list */
+};
+
+static void stage(const char *what)
+{
+    if (net_stage_hook)
+        net_stage_hook(what);
+}
 
 /* What a plugin has to say goes into our log. */
 static void plugin_log(xcclNetLogLevel_t level, const char *line)
@@ -45,10 +64,42 @@ static const char *plugin_text(const struct xccl_net *net)
     return text && *text ? text : "it does not say why";
 }
 
+/* ---- one instance ---- */
+
+/* What two ranks must have in common: "socket/xccl1/2", "ofi/xccl1/1/tcp", "ib/nccl12", and in
+ * front of it each hook that changes the bytes on the wire. */
+static void name_wire(struct xccl_net *net)
+{
+    const struct net_library *plugin = &net->chain->layers[0];
+    xcclNetProperties_v1 props = {.size = sizeof(props)};
+    const char *provider = NULL;
+    size_t used = 0;
+
+    for (int i = net->chain->count - 1; i > 0; i--) {
+        const xcclNetPlugin_v1_t *hook = &net->chain->layers[i].calls;
+
+        if (hook->wireVersion && used < sizeof(net->wire_id))
+            used += (size_t)snprintf(net->wire_id + used, sizeof(net->wire_id) - used, "%s/%u+",
+                                     hook->name, hook->wireVersion);
+    }
+    if (used >= sizeof(net->wire_id))
+        return;
+    if (net->calls.properties(net->ctx, 0, &props) == xcclSuccess)
+        provider = props.provider;
+    if (plugin->contract != NET_CONTRACT_XCCL)
+        snprintf(net->wire_id + used, sizeof(net->wire_id) - used, "%s/nccl%d", plugin->calls.name,
+                 plugin->contract);
+    else
+        snprintf(net->wire_id + used, sizeof(net->wire_id) - used, "%s/xccl1/%u%s%.20s",
+                 plugin->calls.name, plugin->calls.wireVersion, provider ? "/" : "",
+                 provider ? provider : "");
+}
+
 /* Runs init and asks for devices; on failure nothing is left. */
 static int instance_start(struct xccl_net *net, const struct xccl_net_open_args *args,
                           struct net_reason *reason)
 {
+    struct net_chain *chain = net->chain;
     xcclNetInit_v1 init = {
         .size = sizeof(init),
         .commId = args->comm_id,
@@ -56,291 +107,349 @@ static int instance_start(struct xccl_net *net, const struct xccl_net_open_args 
         .nranks = args->nranks,
         .commName = args->comm_name ? args->comm_name : "",
         .log = plugin_log,
-        .trafficClass = -1,
+        .trafficClass = args->traffic_class,
+        .inner = chain->given[chain->count - 1],
     };
-    xcclResult_t rc = net->calls.init(&init, &net->ctx);
+    xcclResult_t rc;
 
+    stage("init");
+    xccl_net_enter(net->watch, net->position, XCCL_NET_INIT);
+    rc = net->calls.init(&init, &net->ctx);
+    xccl_net_leave(net->watch);
     if (rc != xcclSuccess) {
         net->ctx = NULL;
         net_reason_set(reason, "init failed (%s): %s", xccl_result_text(rc), plugin_text(net));
         return 0;
     }
+    stage("devices");
+    xccl_net_enter(net->watch, net->position, XCCL_NET_DEVICES);
     rc = net->calls.devices(net->ctx, &net->device_count);
-    if (rc == xcclSuccess && net->device_count > 0)
+    xccl_net_leave(net->watch);
+    if (rc == xcclSuccess && net->device_count > 0) {
+        stage("properties");
+        name_wire(net);
         return 1;
+    }
     if (rc != xcclSuccess)
         net_reason_set(reason, "devices failed (%s): %s", xccl_result_text(rc), plugin_text(net));
     else
         net_reason_set(reason, "it finds no device on this machine");
+    stage("finalize");
     net->calls.finalize(net->ctx);
     return 0;
 }
 
-/* Takes the symbol out of a loaded library; on failure the caller unloads. */
-static int library_bind(struct xccl_net *net, const struct xccl_net_open_args *args,
-                        struct net_reason *reason)
+static void chain_close(struct net_chain *chain)
 {
-    const xcclNetPlugin_v1_t *plugin = dlsym((void *)net->chain, CONTRACT);
+    while (chain->count > 0)
+        net_library_close(&chain->layers[--chain->count]);
+}
 
-    if (!plugin) {
-        net_reason_set(reason, "it has no symbol " CONTRACT);
+static int hook_open(struct xccl_net *net, const char *name, struct net_reason *reason);
+
+/* Loads the plugin's file and the hooks, from the inside out. */
+static int chain_open(struct xccl_net *net, const struct net_item *item, const char *path,
+                      struct net_reason *reason)
+{
+    struct net_chain *chain = net->chain;
+
+    if (!net_library_open(&chain->layers[0], path, item->contract, reason))
         return 0;
+    if (chain->layers[0].contract != NET_CONTRACT_XCCL)
+        chain->given[0] = &chain->layers[0].source.inner;
+    chain->count = 1;
+    snprintf(net->path, sizeof(net->path), "%s", chain->layers[0].path);
+    snprintf(net->contract, sizeof(net->contract), "%s",
+             net_contract_symbol(chain->layers[0].contract));
+    net->build = chain->layers[0].build;
+    for (int i = item->hook_count - 1; i >= 0; i--) {
+        if (!hook_open(net, item->hooks[i], reason)) {
+            chain_close(chain);
+            return 0;
+        }
     }
-    if (!net_contract_check(plugin, reason))
-        return 0;
-    net_contract_copy(plugin, &net->calls);
-    if (!instance_start(net, args, reason))
-        return 0;
-    snprintf(net->wire_id, sizeof(net->wire_id), "%s/xccl1/%u", net->calls.name,
-             net->calls.wireVersion);
+    net->calls = chain->layers[chain->count - 1].calls;
     return 1;
 }
 
-/* Where the loader found it. */
-static void library_path(void *library, char path_out[NET_PATH_BYTES])
+/* The first file of that name that loads; a hook comes with XCCL or from XCCL_PLUGIN_PATH. */
+static int hook_open(struct xccl_net *net, const char *name, struct net_reason *reason)
 {
-    struct link_map *map = NULL;
+    struct net_chain *chain = net->chain;
+    struct net_folders folders;
+    struct net_reason why = {""};
+    char path[NET_PATH_BYTES + NET_HOOK_BYTES + 32];
 
-    if (dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name)
-        snprintf(path_out, NET_PATH_BYTES, "%s", map->l_name);
+    net_folders_find(&folders);
+    for (int i = 0; i < folders.count; i++) {
+        snprintf(path, sizeof(path), "%s/libxccl-net-%s.so", folders.path[i], name);
+        if (!net_file_exists(path))
+            continue;
+        if (!net_file_trusted(path, &why) ||
+            net_probe(path, NET_CONTRACT_XCCL, NET_PROBE_LOAD, &why) == NET_PROBE_BAD ||
+            !net_library_open(&chain->layers[chain->count], path, NET_CONTRACT_XCCL, &why))
+            break;
+        chain->inners[chain->count] = (xcclNetInner_v1){
+            .size = sizeof(xcclNetInner_v1),
+            .plugin = &chain->layers[chain->count - 1].calls,
+            .inner = chain->given[chain->count - 1]};
+        chain->given[chain->count] = &chain->inners[chain->count];
+        chain->count++;
+        return 1;
+    }
+    net_reason_set(reason, "hook %s: %.600s", name,
+                   why.text[0] ? why.text : "no libxccl-net-NAME.so of that name was found");
+    return 0;
+}
+
+static struct xccl_net *net_alloc(const struct attempt *attempt)
+{
+    struct xccl_net *net = xccl_calloc(1, sizeof(*net));
+
+    if (!net)
+        return NULL;
+    net->chain = xccl_calloc(1, sizeof(*net->chain));
+    if (!net->chain) {
+        xccl_free(net);
+        return NULL;
+    }
+    snprintf(net->item, sizeof(net->item), "%s", attempt->text);
+    net->position = attempt->position;
+    net->watch = attempt->args->watch ? attempt->args->watch : &net->own_watch;
+    return net;
+}
+
+static void net_free(struct xccl_net *net)
+{
+    xccl_free(net->chain);
+    xccl_free(net);
 }
 
 /* Opens one file, or one soname when path has no slash. NULL: refused, and reason says why. */
-static struct xccl_net *file_open(const char *path, const struct xccl_net_open_args *args,
+static struct xccl_net *file_open(const struct attempt *attempt, const char *path,
+                                  char contracts_out[NET_CONTRACTS_BYTES],
                                   struct net_reason *reason)
 {
-    int sought = strchr(path, '/') == NULL;
+    int sought = strchr(path, '/') == NULL, in_program = strcmp(path, NET_STATIC) == 0;
     struct xccl_net *net;
 
     if (!sought && !net_file_trusted(path, reason))
         return NULL;
-    net = xccl_calloc(1, sizeof(*net));
+    if (!in_program &&
+        net_probe(path, attempt->item->contract, NET_PROBE_INIT, reason) == NET_PROBE_BAD)
+        return NULL;
+    net = net_alloc(attempt);
     if (!net) {
         net_reason_set(reason, "no memory");
         return NULL;
     }
-    net->chain = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!net->chain) {
-        const char *text = dlerror();
-
-        net_reason_set(reason, "%s", text ? text : "the loader refuses it");
-        goto err_net;
+    if (chain_open(net, attempt->item, path, reason)) {
+        memcpy(contracts_out, net->chain->layers[0].contracts, NET_CONTRACTS_BYTES);
+        if (instance_start(net, attempt->args, reason))
+            return net;
+        chain_close(net->chain);
+    } else {
+        memcpy(contracts_out, net->chain->layers[0].contracts, NET_CONTRACTS_BYTES);
     }
-    library_path((void *)net->chain, net->path);
-    if (sought && !net_file_trusted(net->path, reason))
-        goto err_library;
-    if (!library_bind(net, args, reason))
-        goto err_library;
-    return net;
-err_library:
-    dlclose((void *)net->chain);
-err_net:
-    xccl_free(net);
+    net_free(net);
     return NULL;
 }
 
-/* A candidate's fate goes to the log, or to a survey's line. */
-struct teller {
-    void (*line)(void *user, const char *text);
-    void *user;
-};
-
-static void tell(const struct teller *teller, const char *name, const char *fate)
+void xccl_net_close(struct xccl_net *net)
 {
-    char text[NET_REASON_BYTES + NAME_BYTES + 64];
+    xcclResult_t rc;
 
-    snprintf(text, sizeof(text), "network plugin %s: %s", name, fate);
-    if (teller->line)
-        teller->line(teller->user, text);
+    if (!net)
+        return;
+    stage("finalize");
+    xccl_net_enter(net->watch, net->position, XCCL_NET_FINALIZE);
+    rc = net->calls.finalize(net->ctx);
+    xccl_net_leave(net->watch);
+    if (rc != xcclSuccess) {
+        net->ctx = NULL; /* gone, but the text is the thread's */
+        xccl_log(XCCL_LOG_WARN, "network plugin %s cannot finalize: %s", net->calls.name,
+                 plugin_text(net));
+    }
+    chain_close(net->chain);
+    net_free(net);
+}
+
+/* ---- the candidates of an item ---- */
+
+/* Tells one candidate's fate, and adds a refusal to why. */
+static void tell(const struct attempt *attempt, const char *path, const char *contracts,
+                 const struct xccl_net *net, const struct net_reason *reason)
+{
+    struct xccl_net_candidate candidate = {.item = attempt->text,
+                                           .path = net ? net->path : path,
+                                           .contracts = contracts,
+                                           .reason = net ? NULL : reason->text,
+                                           .net = net};
+    struct net_reason fate;
+
+    if (net)
+        net_reason_set(&fate, "taken: %s, contract %s, %d device%s, wire %s", net->path,
+                       net->contract, net->device_count, net->device_count == 1 ? "" : "s",
+                       net->wire_id);
+    else if (*path)
+        net_reason_set(&fate, "%.300s refused: %.400s", path, reason->text);
     else
-        xccl_log(XCCL_LOG_INFO, "%s", text);
+        fate = *reason;
+    if (!net)
+        net_reason_add(attempt->why, fate.text);
+    if (attempt->teller && attempt->teller->seen)
+        attempt->teller->seen(attempt->teller->user, &candidate);
+    else
+        xccl_log(XCCL_LOG_INFO, "network plugin %.255s: %s", attempt->text, fate.text);
 }
 
-/* Tries one file of a name: tells its fate, and adds a refusal to why. */
-static struct xccl_net *candidate_open(const char *name, const char *path,
-                                       const struct xccl_net_open_args *args,
-                                       const struct teller *teller, struct net_reason *why)
+/* Tries one file of an item. */
+static struct xccl_net *candidate_open(const struct attempt *attempt, const char *path)
 {
-    struct net_reason reason = {""}, fate;
-    struct xccl_net *net = file_open(path, args, &reason);
+    char contracts[NET_CONTRACTS_BYTES] = "";
+    struct net_reason reason = {""};
+    struct xccl_net *net = file_open(attempt, path, contracts, &reason);
 
-    if (net) {
-        net_reason_set(&fate, "taken: %s, %d device%s, wire %s", net->path, net->device_count,
-                       net->device_count == 1 ? "" : "s", net->wire_id);
-        tell(teller, name, fate.text);
-        return net;
-    }
-    net_reason_set(&fate, "%.300s refused: %.400s", path, reason.text);
-    tell(teller, name, fate.text);
-    net_reason_add(why, fate.text);
-    return NULL;
+    tell(attempt, path, contracts, net, &reason);
+    return net;
 }
 
 /* The loader's own path. Not being there is no refusal of its own: the caller lists what was
  * sought. */
-static struct xccl_net *system_open(const char *name, const char *soname,
-                                    const struct xccl_net_open_args *args,
-                                    const struct teller *teller, struct net_reason *why)
+static struct xccl_net *system_open(const struct attempt *attempt, const char *soname)
 {
-    void *probe = dlopen(soname, RTLD_LAZY | RTLD_LOCAL);
-    struct xccl_net *net;
+    struct net_reason why = {""};
 
-    if (!probe) {
-        const char *text = dlerror();
-
-        if (text && !strstr(text, "cannot open shared object file")) {
-            tell(teller, name, text);
-            net_reason_add(why, text);
-        }
+    if (net_probe(soname, NET_CONTRACT_XCCL, NET_PROBE_LOAD, &why) == NET_PROBE_ABSENT)
         return NULL;
-    }
-    net = candidate_open(name, soname, args, teller, why);
-    dlclose(probe);
-    return net;
+    return candidate_open(attempt, soname);
 }
 
-static struct xccl_net *name_open(const char *name, const struct xccl_net_open_args *args,
-                                  const struct teller *teller, struct net_reason *why)
+static struct xccl_net *prefix_open(const struct attempt *attempt, const char *prefix,
+                                    const struct net_folders *folders)
 {
-    struct net_folders folders;
-    struct net_reason sought = {""};
-    char soname[NAME_BYTES + 32], path[NET_PATH_BYTES + NAME_BYTES + 32];
+    char soname[XCCL_NET_ITEM_BYTES + 32], path[NET_PATH_BYTES + XCCL_NET_ITEM_BYTES + 32];
     struct xccl_net *net;
 
-    snprintf(soname, sizeof(soname), "libxccl-net-%s.so", name);
-    net_folders_find(&folders);
-    for (int i = 0; i < folders.count; i++) {
-        snprintf(path, sizeof(path), "%s/%s", folders.path[i], soname);
+    snprintf(soname, sizeof(soname), "%s%s.so", prefix, attempt->item->name);
+    for (int i = 0; i < folders->count; i++) {
+        snprintf(path, sizeof(path), "%s/%s", folders->path[i], soname);
         if (!net_file_exists(path))
             continue;
-        net = candidate_open(name, path, args, teller, why);
+        net = candidate_open(attempt, path);
         if (net)
             return net;
     }
-    net = system_open(name, soname, args, teller, why);
-    if (net || why->text[0])
+    return system_open(attempt, soname);
+}
+
+static struct xccl_net *name_open(const struct attempt *attempt)
+{
+    struct net_folders folders;
+    struct net_reason sought = {""};
+    struct xccl_net *net;
+
+    net_folders_find(&folders);
+    net = prefix_open(attempt, "libxccl-net-", &folders);
+    if (!net)
+        net = prefix_open(attempt, "libnccl-net-", &folders);
+    if (net || attempt->why->text[0])
         return net;
-    net_reason_set(&sought, "%s not found in", soname);
+    net_reason_set(&sought, "libxccl-net-%.200s.so not found in", attempt->item->name);
     for (int i = 0; i < folders.count; i++) {
         size_t used = strlen(sought.text);
 
         snprintf(sought.text + used, sizeof(sought.text) - used, " %s,", folders.path[i]);
     }
-    net_reason_set(why, "%.700s nor on the system's path", sought.text);
-    tell(teller, name, why->text);
+    snprintf(sought.text + strlen(sought.text), sizeof(sought.text) - strlen(sought.text),
+             " nor on the system's path, and no libnccl-net-%.64s.so either", attempt->item->name);
+    tell(attempt, "", "", NULL, &sought);
     return NULL;
 }
 
-/* The next item of the list without blanks around; 0 at the end. Items that do not fit are cut and
- * then not found, which names them. */
-static int list_next(const char **at, char item_out[NAME_BYTES])
+static struct xccl_net *attempt_open(struct attempt *attempt)
 {
-    while (**at) {
-        const char *first = *at + strspn(*at, " \t,");
-        size_t bytes = strcspn(first, ",");
+    struct net_reason reason = {""};
+    struct net_item item;
 
-        *at = first + bytes;
-        while (bytes > 0 && (first[bytes - 1] == ' ' || first[bytes - 1] == '\t'))
-            bytes--;
-        if (bytes == 0)
-            continue;
-        snprintf(item_out, NAME_BYTES, "%.*s", (int)(bytes < NAME_BYTES ? bytes : NAME_BYTES - 1),
-                 first);
-        return 1;
+    if (!net_item_parse(attempt->text, &item, &reason)) {
+        tell(attempt, "", "", NULL, &reason);
+        return NULL;
     }
-    return 0;
+    attempt->item = &item;
+    if (strchr(item.name, '/') || strcmp(item.name, NET_STATIC) == 0)
+        return candidate_open(attempt, item.name);
+    return name_open(attempt);
 }
 
-static struct xccl_net *item_open(const char *item, const struct xccl_net_open_args *args,
-                                  const struct teller *teller, struct net_reason *why)
+struct xccl_net *net_item_open(const char *text, const struct xccl_net_open_args *args,
+                               const struct net_teller *teller, struct net_reason *why)
 {
-    if (strchr(item, '/'))
-        return candidate_open(item, item, args, teller, why);
-    return name_open(item, args, teller, why);
+    struct attempt attempt = {NULL, text, args, teller, why, 0};
+
+    return attempt_open(&attempt);
 }
 
-xcclResult_t xccl_net_open(const struct xccl_net_open_args *args, struct xccl_net **net_out)
-{
-    const struct teller teller = {NULL, NULL};
-    struct net_reason all = {""};
-    char item[NAME_BYTES];
-    const char *at;
-    xcclResult_t rc = xccl_param_load();
-
-    if (rc != xcclSuccess)
-        return rc;
-    at = xccl_param_string(XCCL_P_NET_PLUGIN);
-    while (list_next(&at, item)) {
-        struct net_reason why = {""}, named;
-        struct xccl_net *net;
-
-        if (strcmp(item, "none") == 0)
-            return xccl_fail(xcclInvalidUsage, 0,
-                             "name a plugin there, or keep all ranks on one node",
-                             "XCCL_NET_PLUGIN=none allows one node only%s%s",
-                             all.text[0] ? "; before it: " : "", all.text);
-        net = item_open(item, args, &teller, &why);
-        if (net) {
-            *net_out = net;
-            return xcclSuccess;
-        }
-        net_reason_set(&named, "%.64s: %.600s", item, why.text);
-        net_reason_add(&all, named.text);
-    }
-    return xccl_fail(xcclSystemError, 0, "see XCCL_NET_PLUGIN and XCCL_PLUGIN_PATH",
-                     "no usable network plugin: %.380s",
-                     all.text[0] ? all.text : "XCCL_NET_PLUGIN names none");
-}
-
-void xccl_net_close(struct xccl_net *net)
-{
-    if (!net)
-        return;
-    if (net->calls.finalize(net->ctx) != xcclSuccess) {
-        net->ctx = NULL; /* gone, but the text is the thread's */
-        xccl_log(XCCL_LOG_WARN, "network plugin %s cannot finalize: %s", net->calls.name,
-                 plugin_text(net));
-    }
-    dlclose((void *)net->chain);
-    xccl_free(net);
-}
+/* ---- lists ---- */
 
 xcclResult_t xccl_net_open_item(const char *item, const struct xccl_net_open_args *args,
                                 struct xccl_net **net_out)
 {
-    const struct teller teller = {NULL, NULL};
     struct net_reason why = {""};
-    struct xccl_net *net = item_open(item, args, &teller, &why);
+    struct xccl_net *net = NULL;
+    xcclResult_t rc = xccl_param_load();
 
+    if (rc != xcclSuccess)
+        return rc;
+    net = net_item_open(item, args, NULL, &why);
     if (!net)
         return xccl_fail(xcclSystemError, 0, "see XCCL_NET_PLUGIN and XCCL_PLUGIN_PATH",
-                         "no usable network plugin: %.380s", why.text);
-    snprintf(net->item, sizeof(net->item), "%s", item);
-    snprintf(net->contract, sizeof(net->contract), "%s", CONTRACT);
+                         "network plugin %.64s cannot be used: %.360s", item, why.text);
     *net_out = net;
     return xcclSuccess;
 }
 
-xcclResult_t xccl_net_survey(int all, xccl_net_seen_fn *seen, void *user)
+xcclResult_t xccl_net_open_list(const char *list, const struct xccl_net_open_args *args,
+                                struct xccl_net *nets_out[], int max, int *count_out)
 {
-    const struct teller teller = {NULL, NULL};
-    const struct xccl_net_open_args args = {.nranks = 1, .comm_name = "survey"};
-    char item[NAME_BYTES];
-    const char *at;
-    xcclResult_t rc = xccl_param_load();
+    struct net_reason all = {""};
+    char item[XCCL_NET_ITEM_BYTES];
+    const char *at = list;
+    int count = 0;
 
-    (void)all;
+    for (int position = 0; count < max && xccl_net_list_item(&at, item); position++) {
+        struct net_reason why = {""}, named;
+        struct attempt attempt = {NULL, item, args, NULL, &why, position};
+
+        if (strcmp(item, "none") == 0) {
+            if (count == 0)
+                return xccl_fail(xcclInvalidUsage, 0,
+                                 "name a plugin there, or keep all ranks on one node",
+                                 "XCCL_NET_PLUGIN=none allows one node only%s%.300s",
+                                 all.text[0] ? "; before it: " : "", all.text);
+            break;
+        }
+        nets_out[count] = attempt_open(&attempt);
+        if (nets_out[count])
+            count++;
+        net_reason_set(&named, "%.64s: %.600s", item, why.text);
+        if (why.text[0]) /* a path is named already */
+            net_reason_add(&all, strncmp(why.text, item, strlen(item)) ? named.text : why.text);
+    }
+    if (count == 0)
+        return xccl_fail(xcclSystemError, 0, "see XCCL_NET_PLUGIN and XCCL_PLUGIN_PATH",
+                         "no usable network plugin: %.380s",
+                         all.text[0] ? all.text : "XCCL_NET_PLUGIN names none");
+    *count_out = count;
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_net_open(const struct xccl_net_open_args *args, struct xccl_net **net_out)
+{
+    xcclResult_t rc = xccl_param_load();
+    int count = 0;
+
     if (rc != xcclSuccess)
         return rc;
-    at = xccl_param_string(XCCL_P_NET_PLUGIN);
-    while (list_next(&at, item) && strcmp(item, "none") != 0) {
-        struct net_reason why = {""};
-        struct xccl_net *net = item_open(item, &args, &teller, &why);
-        struct xccl_net_candidate candidate = {item, net ? net->path : "", net ? CONTRACT : "",
-                                               net ? NULL : why.text, net};
-
-        seen(user, &candidate);
-        xccl_net_close(net);
-    }
-    return xcclSuccess;
+    return xccl_net_open_list(xccl_param_string(XCCL_P_NET_PLUGIN), args, net_out, 1, &count);
 }

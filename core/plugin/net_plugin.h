@@ -16,6 +16,7 @@
 #ifndef XCCL_PLUGIN_NET_PLUGIN_H
 #define XCCL_PLUGIN_NET_PLUGIN_H
 
+#include "plugin/net_watch.h"
 #include "xccl_net.h"
 
 #define XCCL_WIRE_ID_BYTES  64
@@ -30,6 +31,10 @@ struct xccl_net {
     char item[XCCL_NET_ITEM_BYTES]; /* by which it was asked for */
     char path[512];
     char contract[32]; /* the symbol that was taken */
+    uint64_t build; /* of the file, by its build id; 0: not known */
+    int position; /* of the item in its list */
+    struct xccl_net_watch *watch; /* the caller's, or its own */
+    struct xccl_net_watch own_watch;
     struct net_chain *chain; /* the loader's own */
 };
 
@@ -38,16 +43,23 @@ struct xccl_net_open_args {
     int rank, nranks;
     const char *comm_name;
     int traffic_class; /* -1: the plugin's own */
+    struct xccl_net_watch *watch; /* set around every call into the plugin; NULL: nobody looks */
 };
 
 /* Opens the first plugin of XCCL_NET_PLUGIN that loads, inits and has a device. None:
  * xcclSystemError whose text lists each candidate with the reason and the folders sought. `none`:
  * xcclInvalidUsage saying that XCCL_NET_PLUGIN=none allows one node only. */
 xcclResult_t xccl_net_open(const struct xccl_net_open_args *args, struct xccl_net **net_out);
+/* The same for a list: all of it that can be opened, in order, up to max (at least 1). */
+xcclResult_t xccl_net_open_list(const char *list, const struct xccl_net_open_args *args,
+                                struct xccl_net *nets_out[], int max, int *count_out);
 /* The same for one item. */
 xcclResult_t xccl_net_open_item(const char *item, const struct xccl_net_open_args *args,
                                 struct xccl_net **net_out);
 void xccl_net_close(struct xccl_net *net); /* finalize, unload; NULL is fine */
+
+/* The next item of a list without blanks around, *at moves on; 0 at the end. */
+int xccl_net_list_item(const char **at, char item_out[XCCL_NET_ITEM_BYTES]);
 
 /* One file that was looked at. */
 struct xccl_net_candidate {

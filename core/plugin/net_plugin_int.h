@@ -1,38 +1,115 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Between the files of this folder: a text that grows to its bound and no further, the search for a
- * plugin's file, and the contract's check. Thread: any, during init of a communicator. */
+/* Between the files of this folder:
+ *
+ *   net_item.c     what the text of an item asks for
+ *   net_search.c   where files are sought, and which are trusted
+ *   net_probe.c    trying a file out in a process of its own (probe/xccl_probe.c)
+ *   net_library.c  one loaded file: its contracts, the newest that is whole, its table
+ *   net_contract.c is a table complete, and what fills absent entries
+ *   net_plugin.c   an instance: hooks around a plugin, init, devices; lists of items
+ *   net_survey.c   all that can be found
+ *   net_choose.c   which of several the ranks of a communicator use
+ *   net_watch.c    who is inside a plugin, and in which entry
+ *   nccl_*.c       NCCL's contracts in terms of ours, one file a family of layouts
+ *
+ * Thread: any, during init of a communicator. */
 #ifndef XCCL_PLUGIN_NET_PLUGIN_INT_H
 #define XCCL_PLUGIN_NET_PLUGIN_INT_H
 
+#include "base/nccl_net_abi.h"
 #include "plugin/net_plugin.h"
+#include "plugin/nccl_adapter.h"
+#include "plugin/net_reason.h"
 
-#define NET_PATH_BYTES   sizeof(((struct xccl_net *)0)->path)
-#define NET_FOLDERS_MAX  24
-#define NET_REASON_BYTES 768
+#define NET_PATH_BYTES      sizeof(((struct xccl_net *)0)->path)
+#define NET_FOLDERS_MAX     24
+#define NET_HOOKS_MAX       4
+#define NET_HOOK_BYTES      32
+#define NET_CONTRACT_XCCL   1 /* xcclNetPlugin_v1; 6 to 12 are NCCL's */
+#define NET_CONTRACTS_BYTES 256
+#define NET_STATIC          "STATIC_PLUGIN" /* the program itself */
 
-/* Why something was refused; what does not fit is cut. */
-struct net_reason {
-    char text[NET_REASON_BYTES];
+/* ---- net_item.c ---- */
+
+/* fault:trace:socket@v10 has hooks fault and trace, name socket, contract 10. */
+struct net_item {
+    char hooks[NET_HOOKS_MAX][NET_HOOK_BYTES]; /* outermost first */
+    int hook_count;
+    char name[XCCL_NET_ITEM_BYTES]; /* or a path, when it has a slash */
+    int contract; /* 0: the newest */
 };
-void net_reason_set(struct net_reason *reason, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-/* Appends, with "; " between. */
-void net_reason_add(struct net_reason *reason, const char *text);
+/* 0: the text is no item; reason says why. */
+int net_item_parse(const char *text, struct net_item *item_out, struct net_reason *reason);
+
+/* ---- net_search.c ---- */
 
 /* The folders in which names are sought, in order. */
 struct net_folders {
     char path[NET_FOLDERS_MAX][NET_PATH_BYTES];
-    int count;
+    int count, own; /* own: the first that comes with this library, not from XCCL_PLUGIN_PATH */
 };
 void net_folders_find(struct net_folders *folders);
 /* 1: there is such a file. */
 int net_file_exists(const char *path);
 /* 1: a regular file that nobody but its owner and group can change, in such a folder. */
 int net_file_trusted(const char *path, struct net_reason *reason);
+/* 1: the name of a file is one of a network plugin; item_out is how it is asked for by name. */
+int net_file_is_plugin(const char *file, char item_out[XCCL_NET_ITEM_BYTES]);
+
+/* ---- net_probe.c ---- */
+
+/* What a probe does with the file: load it, or make an instance too. */
+enum net_probe_depth { NET_PROBE_LOAD, NET_PROBE_INIT };
+enum net_probe_answer {
+    NET_PROBE_BAD, /* it crashed or did not come back, as reason says */
+    NET_PROBE_ABSENT, /* the loader finds no file of that name */
+    NET_PROBE_GOOD, /* it came back, whatever it said; or probing is off or not possible here */
+};
+enum net_probe_answer net_probe(const char *path, int contract, enum net_probe_depth depth,
+                                struct net_reason *reason);
+/* What the probing process writes at the end. */
+#define NET_PROBE_WORD_DONE   "done"
+#define NET_PROBE_WORD_ABSENT "absent"
+
+/* ---- net_contract.c ---- */
 
 /* 1: the table is one of this contract and complete. */
 int net_contract_check(const xcclNetPlugin_v1_t *plugin, struct net_reason *reason);
 /* Copies what the plugin has and fills the rest with stubs. */
 void net_contract_copy(const xcclNetPlugin_v1_t *plugin, xcclNetPlugin_v1_t *calls_out);
+
+/* ---- net_library.c ---- */
+
+/* A loaded file. Stays where it is: tables point into it. */
+struct net_library {
+    void *handle;
+    char path[NET_PATH_BYTES]; /* as the loader says */
+    char contracts[NET_CONTRACTS_BYTES]; /* what it exports, newest first */
+    int contract; /* the one taken */
+    uint64_t build; /* 0: the file has no build id */
+    xcclNetPlugin_v1_t calls; /* complete */
+    struct nccl_source source; /* when it is NCCL's */
+    char name[32]; /* when it is NCCL's: what calls.name points to */
+};
+/* Loads a file, a soname (no slash) or NET_STATIC. On failure nothing stays loaded; contracts may
+ * be filled all the same. */
+int net_library_open(struct net_library *library, const char *path, int contract,
+                     struct net_reason *reason);
+void net_library_close(struct net_library *library);
+/* The symbol of a contract; number 1 or 6 to 12. */
+const char *net_contract_symbol(int contract);
+
+/* ---- net_plugin.c ---- */
+
+/* Who hears of each file that was looked at. */
+struct net_teller {
+    xccl_net_seen_fn *seen; /* NULL: the log alone */
+    void *user;
+};
+/* Opens the first candidate of an item that works; why collects the refusals. */
+struct xccl_net *net_item_open(const char *text, const struct xccl_net_open_args *args,
+                               const struct net_teller *teller, struct net_reason *why);
+/* A step before each thing that may not come back; NULL: nobody listens. For the probe. */
+extern void (*net_stage_hook)(const char *stage);
 
 #endif

@@ -95,6 +95,7 @@ void net_folders_find(struct net_folders *folders)
 
     folders->count = 0;
     folders_add_list(folders, xccl_param_string(XCCL_P_PLUGIN_PATH));
+    folders->own = folders->count;
     if (!own_file(own))
         return;
     if (!realpath("/proc/self/exe", program))
@@ -118,6 +119,25 @@ int net_file_exists(const char *path)
     return stat(path, &about) == 0;
 }
 
+int net_file_is_plugin(const char *file, char item_out[XCCL_NET_ITEM_BYTES])
+{
+    static const char *const prefixes[] = {"libxccl-net-", "libnccl-net-"};
+    size_t bytes = strlen(file);
+
+    if (bytes <= 3 || strcmp(file + bytes - 3, ".so") != 0)
+        return 0;
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
+        size_t front = strlen(prefixes[i]);
+
+        if (strncmp(file, prefixes[i], front) != 0 || bytes <= front + 3)
+            continue;
+        snprintf(item_out, XCCL_NET_ITEM_BYTES, "%.*s", (int)(bytes - front - 3), file + front);
+        return 1;
+    }
+    snprintf(item_out, XCCL_NET_ITEM_BYTES, "%.200s", file);
+    return strcmp(file, "libnccl-net.so") == 0;
+}
+
 int net_file_trusted(const char *path, struct net_reason *reason)
 {
     char real[PATH_MAX];
@@ -125,7 +145,7 @@ int net_file_trusted(const char *path, struct net_reason *reason)
     char *slash;
 
     if (!realpath(path, real) || stat(real, &about) != 0) {
-        net_reason_set(reason, "%s: %s", path, strerror(errno));
+        net_reason_set(reason, "%s", strerror(errno));
         return 0;
     }
     if (!S_ISREG(about.st_mode)) {

@@ -90,6 +90,17 @@ static xcclResult_t plugin_failed(struct xccl_net_link *link, xcclResult_t rc, c
                              link->net->calls.name, what);
 }
 
+/* Around each call into the plugin, for the one who looks for calls that do not come back. */
+static void enter(struct xccl_net_link *link, enum xccl_net_entry entry)
+{
+    xccl_net_enter(link->net->watch, link->net->position, entry);
+}
+
+static void leave(struct xccl_net_link *link)
+{
+    xccl_net_leave(link->net->watch);
+}
+
 /* ---- coming up and going away ---- */
 
 static xcclResult_t check_device(struct xccl_net *net, int dev, uint32_t slot_bytes)
@@ -171,7 +182,9 @@ xcclResult_t xccl_net_link_listen(struct xccl_net *net, int dev, int peer, uint3
     if (rc != xcclSuccess)
         return rc;
     memset(&handle, 0, sizeof(handle));
+    enter(link, XCCL_NET_LISTEN);
     rc = net->calls.listen(net->ctx, dev, &handle, &link->listener);
+    leave(link);
     if (rc != xcclSuccess) {
         rc = plugin_failed(link, rc, "listen");
         link->listener = NULL;
@@ -199,11 +212,13 @@ static xcclResult_t step_connect(struct xccl_net_link *link)
     const xcclNetPlugin_v1_t *calls = &link->net->calls;
     xcclResult_t rc;
 
+    enter(link, link->sends ? XCCL_NET_CONNECT : XCCL_NET_ACCEPT);
     if (link->sends)
         rc = calls->connect(link->net->ctx, link->dev, &link->handle, &link->connecting,
                             &link->comm);
     else
         rc = calls->accept(link->listener, &link->comm);
+    leave(link);
     if (rc != xcclSuccess) {
         link->comm = NULL;
         return plugin_failed(link, rc, link->sends ? "connect" : "accept a connection");
@@ -219,12 +234,16 @@ static xcclResult_t step_register(struct xccl_net_link *link)
     xcclResult_t rc;
 
     if (link->listener) {
+        enter(link, XCCL_NET_CLOSE);
         rc = calls->closeListen(link->listener);
+        leave(link);
         link->listener = NULL;
         if (rc != xcclSuccess)
             return plugin_failed(link, rc, "close a listening comm");
     }
+    enter(link, XCCL_NET_REG_MR);
     rc = calls->regMr(link->comm, link->memory, link->memory_bytes, XCCL_NET_PTR_HOST, &link->mem);
+    leave(link);
     if (rc != xcclSuccess) {
         link->mem = NULL;
         return plugin_failed(link, rc, "register the slots of a link");
@@ -263,6 +282,7 @@ void xccl_net_link_destroy(struct xccl_net_link *link)
     if (!link)
         return;
     calls = &link->net->calls;
+    enter(link, XCCL_NET_CLOSE);
     /* Errors of closing have nobody left to act on them. */
     if (link->connecting)
         calls->closeConnect(link->net->ctx, link->connecting);
@@ -275,6 +295,7 @@ void xccl_net_link_destroy(struct xccl_net_link *link)
         calls->closeSend(link->comm);
     if (link->comm && !link->sends)
         calls->closeRecv(link->comm);
+    leave(link);
     xccl_free(link->memory);
     xccl_free(link);
 }
@@ -389,8 +410,11 @@ static xcclResult_t send_post(struct xccl_net_link *link, int *moved_out)
     while (link->posted < link->total && link->posted - link->done < XCCL_NET_SLOTS &&
            send_take(link, &data, &bytes)) {
         xcclNetRequest_t request = NULL;
-        xcclResult_t rc = link->net->calls.isend(link->comm, data, bytes, 0, link->mem, &request);
+        xcclResult_t rc;
 
+        enter(link, XCCL_NET_ISEND);
+        rc = link->net->calls.isend(link->comm, data, bytes, 0, link->mem, &request);
+        leave(link);
         if (rc != xcclSuccess)
             return plugin_failed(link, rc, "send");
         if (!request)
@@ -406,8 +430,11 @@ static xcclResult_t send_reap(struct xccl_net_link *link, int *moved_out)
 {
     while (link->done < link->posted) {
         int done = 0;
-        xcclResult_t rc = link->net->calls.test(link->requests[link->done_slot], &done, NULL);
+        xcclResult_t rc;
 
+        enter(link, XCCL_NET_TEST);
+        rc = link->net->calls.test(link->requests[link->done_slot], &done, NULL);
+        leave(link);
         if (rc != xcclSuccess)
             return plugin_failed(link, rc, "finish a send");
         if (!done)
@@ -443,9 +470,11 @@ static xcclResult_t recv_post(struct xccl_net_link *link, int *moved_out)
         void *data = payload_at(link, link->post_slot) - room;
         uint32_t tag = 0;
         xcclNetRequest_t request = NULL;
-        xcclResult_t rc = link->net->calls.irecv(link->comm, 1, &data, &bytes, &tag, &link->mem,
-                                                 &request);
+        xcclResult_t rc;
 
+        enter(link, XCCL_NET_IRECV);
+        rc = link->net->calls.irecv(link->comm, 1, &data, &bytes, &tag, &link->mem, &request);
+        leave(link);
         if (rc != xcclSuccess)
             return plugin_failed(link, rc, "receive");
         if (!request)
@@ -499,8 +528,11 @@ static xcclResult_t recv_reap(struct xccl_net_link *link, int *moved_out)
     while (link->done < link->posted) {
         size_t bytes = 0;
         int done = 0;
-        xcclResult_t rc = link->net->calls.test(link->requests[link->done_slot], &done, &bytes);
+        xcclResult_t rc;
 
+        enter(link, XCCL_NET_TEST);
+        rc = link->net->calls.test(link->requests[link->done_slot], &done, &bytes);
+        leave(link);
         if (rc != xcclSuccess)
             return plugin_failed(link, rc, "finish a receive");
         if (!done)

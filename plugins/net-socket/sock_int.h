@@ -104,6 +104,8 @@ struct sock_comm {
     struct sock_request requests[SOCK_REQUESTS];
     uint8_t stage[SOCK_STAGE_BYTES]; /* receive: bytes read ahead */
     xcclResult_t rc; /* once set, it stays */
+    xcclNetCause_t cause;
+    int sys_errno; /* of the error, 0: none */
     char error_text[XCCL_ERROR_TEXT_BYTES];
     char peer_text[XCCL_ADDR_TEXT_BYTES];
     /* Send: made by waitFd; readable while a full socket has room again or has failed. */
@@ -143,5 +145,6 @@ xcclResult_t sock_irecv(xcclNetRecvComm_t comm, int count, void *const *data, co
                         xcclNetRequest_t *request_out);
 xcclResult_t sock_test(xcclNetRequest_t request, int *done_out, size_t *bytes_out);
 xcclResult_t sock_wait_fd(void *comm, int *fd_out);
+xcclResult_t sock_error_detail(void *comm, xcclNetError_v1 *error);
 
 #endif

@@ -27,4 +27,5 @@ XCCL_NET_EXPORT const xcclNetPlugin_v1_t xcclNetPlugin_v1 = {
     .lastError = sock_last_error,
     .stats = sock_stats,
     .waitFd = sock_wait_fd,
+    .errorDetail = sock_error_detail,
 };

@@ -40,8 +40,9 @@ static void add(_Atomic uint64_t *counter, uint64_t value)
 }
 
 /* Keeps the thread's error text for all later calls. */
-static void comm_fail(struct sock_comm *comm, xcclResult_t rc)
+static void comm_fail(struct sock_comm *comm, xcclNetCause_t cause, xcclResult_t rc)
 {
+    comm->cause = cause;
     comm->rc = rc;
     strncpy(comm->error_text, xccl_error_text(), sizeof(comm->error_text) - 1);
 }
@@ -52,16 +53,37 @@ static xcclResult_t comm_error(const struct sock_comm *comm)
     return comm->rc;
 }
 
+static xcclNetCause_t cause_of(int err)
+{
+    switch (err) {
+    case ECONNRESET:
+    case EPIPE:
+    case ECONNREFUSED:
+    case ECONNABORTED:
+        return xcclNetCausePeerGone;
+    case ETIMEDOUT:
+        return xcclNetCauseTimeout;
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case ENETDOWN:
+        return xcclNetCauseLinkDown;
+    default:
+        return xcclNetCauseLocal;
+    }
+}
+
 /* The stream broke. */
 static void comm_fail_errno(struct sock_comm *comm, int err)
 {
-    int by_peer = err == ECONNRESET || err == EPIPE || err == ETIMEDOUT || err == EHOSTUNREACH ||
-                  err == ENETUNREACH || err == ECONNREFUSED || err == ECONNABORTED;
+    xcclNetCause_t cause = cause_of(err);
+    int by_peer = cause != xcclNetCauseLocal;
 
-    comm_fail(comm, xccl_fail_quietly(by_peer ? xcclRemoteError : xcclSystemError, err,
-                                      by_peer ? "look for the first error of that process" : NULL,
-                                      "connection %s %s on %s broke", comm->is_send ? "to" : "from",
-                                      comm->peer_text, comm->device->netif.name));
+    comm->sys_errno = err;
+    comm_fail(comm, cause,
+              xccl_fail_quietly(by_peer ? xcclRemoteError : xcclSystemError, err,
+                                by_peer ? "look for the first error of that process" : NULL,
+                                "connection %s %s on %s broke", comm->is_send ? "to" : "from",
+                                comm->peer_text, comm->device->netif.name));
 }
 
 /* ---- send ---- */
@@ -173,7 +195,7 @@ static int recv_header(struct sock_comm *comm, struct sock_request *request)
 
     comm->stage_first += SOCK_HEADER_BYTES;
     if (check != (SOCK_HEADER_CHECK ^ comm->current)) {
-        comm_fail(comm,
+        comm_fail(comm, xcclNetCauseProtocol,
                   xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
                                     "the stream from %s is damaged: no header where message "
                                     "%u should begin",
@@ -181,13 +203,14 @@ static int recv_header(struct sock_comm *comm, struct sock_request *request)
         return 0;
     }
     if (tag != request->tag) {
-        comm_fail(comm, xccl_fail_quietly(xcclInvalidUsage, 0, "give both the same tag",
-                                          "a message from %s has tag %u, its receive tag %u",
-                                          comm->peer_text, tag, request->tag));
+        comm_fail(comm, xcclNetCauseProtocol,
+                  xccl_fail_quietly(xcclInvalidUsage, 0, "give both the same tag",
+                                    "a message from %s has tag %u, its receive tag %u",
+                                    comm->peer_text, tag, request->tag));
         return 0;
     }
     if (bytes > request->bytes) {
-        comm_fail(comm,
+        comm_fail(comm, xcclNetCauseProtocol,
                   xccl_fail_quietly(xcclInvalidUsage, 0,
                                     "post a receive that is at least as large as the send",
                                     "a message from %s has %llu bytes, its receive takes %zu",
@@ -255,7 +278,7 @@ static int recv_some(struct sock_comm *comm, size_t *got_out)
         return 0;
     }
     if (got == 0) {
-        comm_fail(comm,
+        comm_fail(comm, xcclNetCausePeerGone,
                   xccl_fail_quietly(xcclRemoteError, 0, "look for the first error of that process",
                                     "%s closed the connection while a receive on %s waited",
                                     comm->peer_text, comm->device->netif.name));
@@ -409,5 +432,20 @@ xcclResult_t sock_wait_fd(void *comm_, int *fd_out)
         }
     }
     *fd_out = comm->wait_fd;
+    return xcclSuccess;
+}
+
+xcclResult_t sock_error_detail(void *comm_, xcclNetError_v1 *error)
+{
+    const struct sock_comm *comm = comm_;
+    xcclNetError_v1 full = {
+        .cause = comm->rc == xcclSuccess ? xcclNetCauseNone : (int32_t)comm->cause,
+        .sysErrno = comm->sys_errno,
+        .peer = comm->peer_text,
+        .text = comm->error_text,
+    };
+
+    full.size = error->size;
+    memcpy(error, &full, error->size < sizeof(full) ? error->size : sizeof(full));
     return xcclSuccess;
 }

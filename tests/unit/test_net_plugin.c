@@ -12,17 +12,18 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/param.h"
 #include "xt.h"
 
 #define FIXTURES XT_BUILD_DIR "/lib/fixtures"
 
-static char lines[16][1100];
+static char lines[128][1100];
 static int line_count;
 
 static void keep_line(enum xccl_log_level level, const char *line)
 {
     (void)level;
-    if (line_count < 16)
+    if (line_count < 128)
         snprintf(lines[line_count++], sizeof(lines[0]), "%s", line);
 }
 
@@ -40,10 +41,12 @@ static xcclResult_t open_list(const char *list, struct xccl_net **net_out)
     static const struct xccl_net_open_args args = {
         .comm_id = 1, .rank = 0, .nranks = 2, .comm_name = "test"};
 
-    xt_setenv("XCCL_NET_PLUGIN", list);
+    int count = 0;
+
     xt_setenv("XCCL_DEBUG", "info");
     xccl_log_set_sink(keep_line);
-    return xccl_net_open(&args, net_out);
+    XT_OK(xccl_param_load());
+    return xccl_net_open_list(list, &args, net_out, 1, &count);
 }
 
 /* The list is refused with a text that has part, and a log line says so too. */
@@ -130,6 +133,101 @@ XT_TEST(a_plugin_without_devices_is_refused)
     refused("fx-no-device", "finds no device");
 }
 
+XT_TEST(a_plugin_that_crashes_costs_nothing_but_itself)
+{
+    struct xccl_net *net = NULL;
+
+    xt_setenv("XCCL_PLUGIN_PATH", FIXTURES);
+    refused("fx-crash-load", "it crashes in loading it: signal 6 (Aborted)");
+    refused("fx-crash-init", "it crashes in init: signal 6 (Aborted)");
+    refused("fx-exit-init", "it ends the process in init");
+    XT_OK(open_list("fx-crash-load,fx-crash-init,fx-minimal", &net));
+    XT_CHECK_HAS(net->path, "fx-minimal");
+    xccl_net_close(net);
+}
+
+XT_TEST(a_plugin_that_does_not_come_back_is_refused_after_the_deadline)
+{
+    xt_setenv("XCCL_PLUGIN_PATH", FIXTURES);
+    xt_setenv("XCCL_PLUGIN_PROBE_S", "1");
+    refused("fx-stall-load", "it does not come back from loading it within 1 s");
+    refused("fx-stall-init", "it does not come back from init within 1 s");
+}
+
+XT_TEST(a_good_plugin_is_tried_once_a_process)
+{
+    struct xccl_net *net = NULL;
+    char path[512];
+
+    /* The probe's own copy of the file goes away between two loads: no second probe misses it. */
+    snprintf(path, sizeof(path), "%s/libxccl-net-once.so", xt_tmpdir());
+    copy_file(FIXTURES "/libxccl-net-fx-minimal.so", path, 0644);
+    XT_OK(open_list(path, &net));
+    xccl_net_close(net);
+    XT_OK(open_list(path, &net));
+    xccl_net_close(net);
+    /* Another file under the same name is another plugin. */
+    XT_CHECK_INT(unlink(path), 0);
+    copy_file(FIXTURES "/libxccl-net-fx-crash-init.so", path, 0644);
+    refused(path, "it crashes in init");
+}
+
+XT_TEST(a_file_beside_a_damaged_one_is_found)
+{
+    struct xccl_net *net = NULL;
+    char folder[512], path[1024];
+
+    /* Two folders hold the name; the first file is no library. */
+    snprintf(folder, sizeof(folder), "%s", xt_tmpdir());
+    snprintf(path, sizeof(path), "%s/libxccl-net-fx-minimal.so", folder);
+    copy_file("/proc/self/environ", path, 0644);
+    snprintf(path, sizeof(path), "%s:%s", folder, FIXTURES);
+    xt_setenv("XCCL_PLUGIN_PATH", path);
+    XT_OK(open_list("fx-minimal", &net));
+    XT_CHECK_HAS(net->path, FIXTURES);
+    XT_CHECK_INT(lines_with("refused"), 1);
+    xccl_net_close(net);
+}
+
+XT_TEST(what_stands_for_no_plugin_is_told_apart)
+{
+    xt_setenv("XCCL_PLUGIN_PATH", FIXTURES);
+    refused("fx-minimal@v99", "behind @ stands xccl1 or v6 to v12");
+    refused("fx minimal", "is no name of a plugin");
+    refused("a:b:c:d:e:socket", "at most 4 hooks");
+    refused("fault:", "no plugin behind the hook");
+    refused("fx-minimal@v8", "it has no symbol ncclNetPlugin_v8, only xcclNetPlugin_v1");
+    refused("nohook:fx-minimal", "hook nohook: no libxccl-net-");
+}
+
+XT_TEST(a_contract_may_be_asked_for_and_names_of_paths_may_hold_signs)
+{
+    struct xccl_net *net = NULL;
+    char path[512];
+
+    xt_setenv("XCCL_PLUGIN_PATH", FIXTURES);
+    XT_OK(open_list("fx-minimal@xccl1", &net));
+    XT_CHECK_TEXT(net->contract, "xcclNetPlugin_v1");
+    xccl_net_close(net);
+    snprintf(path, sizeof(path), "%s/libxccl-net-a@b:c.so", xt_tmpdir());
+    copy_file(FIXTURES "/libxccl-net-fx-minimal.so", path, 0644);
+    XT_OK(open_list(path, &net));
+    xccl_net_close(net);
+}
+
+XT_TEST(unloading_is_followed_by_a_load_that_starts_anew)
+{
+    struct xccl_net *net = NULL, *other = NULL;
+
+    xt_setenv("XCCL_PLUGIN_PATH", FIXTURES);
+    for (int i = 0; i < 20; i++) {
+        XT_OK(open_list("fx-minimal", &net));
+        XT_OK(open_list("fx-minimal", &other));
+        xccl_net_close(net);
+        xccl_net_close(other);
+    }
+}
+
 XT_TEST(a_world_writable_file_is_refused)
 {
     char path[512];
@@ -194,9 +292,11 @@ XT_TEST(a_list_goes_on_behind_a_refusal_and_stubs_fill_the_table)
 
 XT_TEST(none_allows_one_node_only)
 {
+    static const struct xccl_net_open_args args = {.nranks = 2, .traffic_class = -1};
     struct xccl_net *net = NULL;
 
-    XT_CHECK_RC(open_list("none", &net), xcclInvalidUsage);
+    xt_setenv("XCCL_NET_PLUGIN", "none");
+    XT_CHECK_RC(xccl_net_open(&args, &net), xcclInvalidUsage);
     XT_CHECK_HAS(xccl_error_text(), "one node only");
 }
 
@@ -227,7 +327,10 @@ XT_TEST(the_socket_plugin_is_found_beside_the_program_and_exports_one_symbol)
     xt_setenv("XCCL_SOCKET_IFNAME", "lo");
     XT_OK(open_list("socket", &net));
     XT_CHECK_TEXT(net->calls.name, "socket");
+    void *library = dlopen(net->path, RTLD_NOW | RTLD_NOLOAD);
+    XT_CHECK(library);
     for (size_t i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++)
-        XT_CHECK(dlsym((void *)net->chain, hidden[i]) == NULL);
+        XT_CHECK(dlsym(library, hidden[i]) == NULL);
+    dlclose(library);
     xccl_net_close(net);
 }

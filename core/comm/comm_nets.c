@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Init: which network plugin a communicator uses, and a look from outside at who does not come back
+ * from one. Every rank that has a remote peer opens all plugins of its list and tells what it has;
+ * one pure function of that table chooses for all, and the rest is closed again. Only when no
+ * plugin is common to all is one chosen for each pair, and that is said.
+ *
+ * The watch: each second the service thread looks whether the communicator's thread is still inside
+ * the same call of a plugin. Looks are counted, not time: a process that was stopped has not been
+ * stuck. Thread: the joining one, the watch's timer the service thread. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "base/wire.h"
+#include "comm/comm_int.h"
+
+#define WIRE_TEXT_BYTES 320
+#define ROW_WIRE_BYTES  (8 + WIRE_TEXT_BYTES + XCCL_NETS_MAX * (XCCL_WIRE_ID_BYTES + 8))
+#define LOOK_NS         XCCL_NS_PER_S
+#define LOOKS_MAX       5 /* the same call at so many looks: it does not come back */
+
+/* ---- what each rank has ---- */
+
+static void put_row(const struct xcclComm *comm, xcclResult_t rc, uint8_t *part)
+{
+    struct xccl_wire wire = xccl_wire_over(part, ROW_WIRE_BYTES);
+    char text[WIRE_TEXT_BYTES] = "";
+
+    if (rc)
+        snprintf(text, sizeof text, "%s", xccl_error_text());
+    xccl_wire_put_u32(&wire, (uint32_t)rc);
+    xccl_wire_put_u32(&wire, (uint32_t)comm->net_count);
+    xccl_wire_put(&wire, text, sizeof text);
+    for (int i = 0; i < comm->net_count; i++) {
+        xccl_wire_put(&wire, comm->nets[i]->wire_id, XCCL_WIRE_ID_BYTES);
+        xccl_wire_put_u64(&wire, comm->nets[i]->build);
+    }
+}
+
+/* text_out: why the rank has none. */
+static xcclResult_t get_row(const struct xccl_init *init, int rank, struct xccl_net_row *row,
+                            char text_out[WIRE_TEXT_BYTES])
+{
+    struct xccl_wire wire = xccl_wire_over(init->parts + (size_t)rank * ROW_WIRE_BYTES,
+                                           ROW_WIRE_BYTES);
+    uint32_t rc = xccl_wire_get_u32(&wire), count = xccl_wire_get_u32(&wire);
+
+    xccl_wire_get(&wire, text_out, WIRE_TEXT_BYTES);
+    text_out[WIRE_TEXT_BYTES - 1] = 0;
+    row->count = count <= XCCL_NETS_MAX ? (int)count : 0;
+    row->needs = row->count > 0;
+    for (int i = 0; i < row->count; i++) {
+        xccl_wire_get(&wire, row->wire_id[i], XCCL_WIRE_ID_BYTES);
+        row->wire_id[i][XCCL_WIRE_ID_BYTES - 1] = 0;
+        row->build[i] = xccl_wire_get_u64(&wire);
+    }
+    return (xcclResult_t)rc;
+}
+
+xcclResult_t xccl_init_nets(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    struct xcclComm *comm = init->comm;
+    struct xccl_net_open_args args = {.rank = comm->rank,
+                                      .nranks = comm->nranks,
+                                      .comm_name = "",
+                                      .traffic_class = -1,
+                                      .watch = &comm->watch};
+    uint8_t *own = xccl_init_parts(init, ROW_WIRE_BYTES);
+    xcclResult_t rc = xcclSuccess;
+
+    if (!own)
+        return xcclSystemError;
+    memcpy(&args.comm_id, comm->id, sizeof args.comm_id);
+    if (xccl_comm_any_remote(comm))
+        rc = xccl_net_open_list(comm->net_list, &args, comm->nets, XCCL_NETS_MAX, &comm->net_count);
+    put_row(comm, rc, own);
+    *state_out = XCCL_INIT_DONE;
+    return xccl_init_gather(init);
+}
+
+void xccl_comm_nets_close(struct xcclComm *comm)
+{
+    for (int i = 0; i < comm->net_count; i++)
+        xccl_net_close(comm->nets[i]);
+    comm->net_count = 0;
+    xccl_free(comm->net_idx);
+    comm->net_idx = NULL;
+}
+
+/* ---- the choice ---- */
+
+/* All rows; an error of one rank is everybody's. */
+static xcclResult_t read_rows(const struct xccl_init *init, struct xccl_net_row *rows)
+{
+    const struct xcclComm *comm = init->comm;
+    char text[WIRE_TEXT_BYTES];
+
+    for (int i = 0; i < comm->nranks; i++) {
+        xcclResult_t rc = get_row(init, i, &rows[i], text);
+
+        if (rc && i == comm->rank) { /* other ranks of this thread have errors of their own */
+            xccl_error_set_text(text);
+            return rc;
+        }
+        if (rc)
+            return xccl_fail(xcclRemoteError, 0, NULL, "rank %d on host %s: %s", i,
+                             comm->peers[i].host, text);
+    }
+    return xcclSuccess;
+}
+
+static int rows_equal(const struct xccl_net_row *a, const struct xccl_net_row *b)
+{
+    if (a->needs != b->needs || a->count != b->count)
+        return 0;
+    for (int i = 0; i < a->count; i++)
+        if (strcmp(a->wire_id[i], b->wire_id[i]) != 0)
+            return 0;
+    return 1;
+}
+
+/* The table of who has what, neighbours that have the same in one line. Rank 0 speaks for all. */
+static void show_table(const struct xcclComm *comm, const struct xccl_net_row *rows)
+{
+    if (comm->rank != 0)
+        return;
+    xccl_log(XCCL_LOG_WARN, "%-12s %-24s %s", "ranks", "first one's host", "network plugins");
+    for (int first = 0, end; first < comm->nranks; first = end) {
+        char ranks[32], list[XCCL_NETS_MAX * (XCCL_WIRE_ID_BYTES + 1)] = "";
+        size_t used = 0;
+
+        for (end = first + 1; end < comm->nranks && rows_equal(&rows[first], &rows[end]); end++)
+            ;
+        for (int i = 0; i < rows[first].count; i++)
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? " " : "",
+                                     rows[first].wire_id[i]);
+        snprintf(ranks, sizeof ranks, end - first > 1 ? "%d-%d" : "%d", first, end - 1);
+        xccl_log(XCCL_LOG_WARN, "%-12s %-24.24s %s", ranks, comm->peers[first].host,
+                 rows[first].needs ? list : "(shares memory with all its peers)");
+    }
+}
+
+/* Keeps the plugins with these marks, and says which one serves which peer. */
+static void keep(struct xcclComm *comm, const int *peer_at, const int *used)
+{
+    int place[XCCL_NETS_MAX] = {0}, kept = 0;
+
+    for (int i = 0; i < comm->net_count; i++) {
+        struct xccl_net *net = comm->nets[i];
+
+        place[i] = kept;
+        if (used[i])
+            comm->nets[kept++] = net;
+        else
+            xccl_net_close(net);
+    }
+    comm->net_count = kept;
+    for (int i = 0; i < comm->nranks; i++)
+        comm->net_idx[i] = (uint8_t)(peer_at[i] >= 0 ? place[peer_at[i]] : 0);
+}
+
+/* No plugin is common to all: each pair for itself. */
+static xcclResult_t choose_pairs(struct xcclComm *comm, const struct xccl_net_row *rows,
+                                 int *peer_at)
+{
+    const struct xccl_net_row *own = &rows[comm->rank];
+
+    show_table(comm, rows);
+    for (int a = 0; a < comm->nranks; a++) {
+        for (int b = a + 1; b < comm->nranks; b++) {
+            int hosts_differ = comm->peers[a].host_hash != comm->peers[b].host_hash;
+            const char *wire_id = xccl_net_choose_pair(rows, a, b);
+
+            if (!wire_id && hosts_differ && rows[a].needs && rows[b].needs)
+                return xccl_fail(xcclInvalidUsage, 0,
+                                 "set XCCL_NET_PLUGIN alike and install the same plugins on all "
+                                 "hosts",
+                                 "rank %d on host %s and rank %d on host %s have no network plugin "
+                                 "in common: %s and %s",
+                                 a, comm->peers[a].host, b, comm->peers[b].host, rows[a].wire_id[0],
+                                 rows[b].wire_id[0]);
+        }
+        if (a != comm->rank && !xccl_comm_is_local(comm, a)) {
+            const char *wire_id = xccl_net_choose_pair(rows, comm->rank, a);
+
+            if (!wire_id)
+                return xccl_fail(xcclInvalidUsage, 0, "set XCCL_NET_PLUGIN alike for all ranks",
+                                 "rank %d and rank %d have no network plugin in common", comm->rank,
+                                 a);
+            peer_at[a] = xccl_net_row_find(own, wire_id);
+        }
+    }
+    if (comm->rank == 0)
+        xccl_log(XCCL_LOG_WARN,
+                 "no network plugin is common to all ranks: each pair uses the first "
+                 "that both have");
+    return xcclSuccess;
+}
+
+static void warn_of_builds(const struct xcclComm *comm, const struct xccl_net_row *rows,
+                           const char *wire_id)
+{
+    int a, b;
+
+    if (comm->rank == 0 && xccl_net_builds_differ(rows, comm->nranks, wire_id, &a, &b))
+        xccl_log(XCCL_LOG_WARN,
+                 "ranks %d and %d have different builds of network plugin %s; install the same one",
+                 a, b, wire_id);
+}
+
+static xcclResult_t choose(struct xccl_init *init, struct xccl_net_row *rows, int *peer_at)
+{
+    struct xcclComm *comm = init->comm;
+    int used[XCCL_NETS_MAX] = {0};
+    const char *wire_id;
+    xcclResult_t rc = read_rows(init, rows);
+
+    if (rc || comm->net_count == 0)
+        return rc;
+    wire_id = xccl_net_choose(rows, comm->nranks);
+    for (int i = 0; i < comm->nranks; i++)
+        peer_at[i] = wire_id ? xccl_net_row_find(&rows[comm->rank], wire_id) : -1;
+    if (wire_id)
+        warn_of_builds(comm, rows, wire_id);
+    else
+        rc = choose_pairs(comm, rows, peer_at);
+    if (rc)
+        return rc;
+    for (int i = 0; i < comm->nranks; i++)
+        if (peer_at[i] >= 0)
+            used[peer_at[i]] = 1;
+    keep(comm, peer_at, used);
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_init_choose(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    size_t n = (size_t)init->comm->nranks;
+    struct xccl_net_row *rows = xccl_calloc(n, sizeof *rows);
+    int *peer_at = xccl_calloc(n, sizeof *peer_at);
+    xcclResult_t rc = xcclSystemError;
+
+    init->comm->net_idx = xccl_calloc(n, 1);
+    if (rows && peer_at && init->comm->net_idx)
+        rc = choose(init, rows, peer_at);
+    xccl_free(peer_at);
+    xccl_free(rows);
+    *state_out = XCCL_INIT_DONE;
+    return rc;
+}
+
+struct xccl_net *xccl_comm_net(const struct xcclComm *comm, int peer)
+{
+    return comm->nets[comm->net_idx[peer]];
+}
+
+/* ---- the watch ---- */
+
+/* By the position in the list; the instances may be at their end. */
+static void name_plugin(const struct xcclComm *comm, int position,
+                        char name_out[XCCL_NET_ITEM_BYTES])
+{
+    const char *at = comm->net_list;
+
+    snprintf(name_out, XCCL_NET_ITEM_BYTES, "%s", "(unknown)");
+    for (int i = 0; i <= position && *at; i++)
+        if (!xccl_net_list_item(&at, name_out))
+            break;
+}
+
+static void tell_stuck(struct xcclComm *comm, uint64_t call)
+{
+    enum xccl_net_entry entry = (enum xccl_net_entry)(call & 0xff);
+    char name[XCCL_NET_ITEM_BYTES];
+    int seconds = LOOKS_MAX * (int)(LOOK_NS / XCCL_NS_PER_S);
+
+    name_plugin(comm, (int)(call >> 8 & 0xff), name);
+    if (entry >= XCCL_NET_ISEND)
+        (void)xccl_comm_fail(comm, xcclSystemError,
+                             "rank %d: network plugin %.64s does not come back from %s for %d s, "
+                             "although no call of it may block; destroy the communicator and use "
+                             "another plugin",
+                             comm->rank, name, xccl_net_entry_name(entry), seconds);
+    else
+        xccl_log(XCCL_LOG_WARN,
+                 "rank %d: network plugin %.64s has not come back from %s for %d s; if it never "
+                 "does, use another plugin",
+                 comm->rank, name, xccl_net_entry_name(entry), seconds);
+}
+
+/* The service thread. */
+static void on_look(struct xccl_source *source, uint64_t now_ns)
+{
+    struct xcclComm *comm = source->owner;
+    uint64_t call = xccl_net_watch_look(&comm->watch);
+
+    xccl_log_set_rank(comm->rank);
+    if (call == XCCL_NET_OUTSIDE || call != comm->watch_seen)
+        comm->watch_looks = 0;
+    else if (++comm->watch_looks == LOOKS_MAX)
+        tell_stuck(comm, call);
+    comm->watch_seen = call;
+    xccl_loop_set_timer(source, now_ns + LOOK_NS);
+    xccl_log_set_rank(-1);
+}
+
+xcclResult_t xccl_init_watch(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    struct xcclComm *comm = init->comm;
+
+    *state_out = XCCL_INIT_DONE;
+    if (!xccl_comm_any_remote(comm))
+        return xcclSuccess;
+    comm->watch_source = (struct xccl_source){
+        .fd = -1, .timer_ns = xccl_clock_ns() + LOOK_NS, .on_timer = on_look, .owner = comm};
+    return xccl_loop_add(comm->loop, &comm->watch_source);
+}
+
+void xccl_comm_watch_stop(struct xcclComm *comm)
+{
+    xccl_loop_remove(&comm->watch_source);
+}

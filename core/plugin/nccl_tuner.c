@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* NCCL's tuner plugins behind one call. Version 2 answers with a choice, which becomes a 0 in the
+ * cost table; the others write to a copy of the table, which is checked before it counts.
+ * Thread: one at a time a tuner. */
+#include "plugin/tuner_plugin.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "plugin/nccl_adapter_int.h"
+#include "plugin/net_plugin_int.h"
+
+#define UNDECIDED (-1)
+#define UNUSABLE  (-1.0f)
+
+struct xccl_tuner {
+    void *library;
+    const void *table; /* ncclTunerPlugin_vN */
+    int version;
+    void *ctx;
+    int warned;
+    struct nccl_nvl_domain domain; /* plugins may keep the pointers */
+    struct nccl_tuner_constants constants;
+    char name[96];
+};
+
+/* ---- open ---- */
+
+static int table_check(const struct xccl_tuner *tuner, struct net_reason *reason)
+{
+    static const char *const names[] = {"name", "init", "getCollInfo", "destroy"};
+
+    for (size_t i = 0; i < 4; i++) {
+        const void *entry;
+
+        memcpy(&entry, (const char *)tuner->table + i * sizeof(entry), sizeof(entry));
+        if (entry)
+            continue;
+        net_reason_set(reason, "its entry %s is NULL, which ncclTunerPlugin_v%d demands", names[i],
+                       tuner->version);
+        return 0;
+    }
+    return 1;
+}
+
+/* Takes the newest symbol of the loaded library. */
+static int table_find(struct xccl_tuner *tuner, struct net_reason *reason)
+{
+    char symbol[32];
+
+    for (int version = NCCL_TUNER_NEWEST; version >= NCCL_TUNER_OLDEST; version--) {
+        snprintf(symbol, sizeof(symbol), "ncclTunerPlugin_v%d", version);
+        tuner->table = dlsym(tuner->library, symbol);
+        tuner->version = version;
+        if (tuner->table)
+            return table_check(tuner, reason);
+    }
+    net_reason_set(reason, "it has no symbol ncclTunerPlugin_v%d to _v%d", NCCL_TUNER_NEWEST,
+                   NCCL_TUNER_OLDEST);
+    return 0;
+}
+
+static int plugin_init(struct xccl_tuner *tuner, const struct xccl_tuner_open_args *args)
+{
+    const struct nccl_tuner_v2 *old = tuner->table;
+    const struct nccl_tuner_v5 *new = tuner->table;
+
+    if (tuner->version < 5)
+        return old->init(args->nranks, args->nnodes, nccl_logger_take, &tuner->ctx);
+    return new->init(&tuner->ctx, args->comm_id, args->nranks, args->nnodes, nccl_logger_take,
+                     &tuner->domain, &tuner->constants);
+}
+
+static int tuner_start(struct xccl_tuner *tuner, const struct xccl_tuner_open_args *args,
+                       struct net_reason *reason)
+{
+    const char *name;
+    int result;
+
+    memcpy(&name, tuner->table, sizeof(name));
+    snprintf(tuner->name, sizeof(tuner->name), "%.64s (ncclTunerPlugin_v%d)", name, tuner->version);
+    tuner->domain = args->domain;
+    if (args->constants)
+        tuner->constants = *args->constants;
+    nccl_enter(NULL);
+    result = plugin_init(tuner, args);
+    nccl_leave();
+    if (result) {
+        net_reason_set(reason, "init failed (%s): %s", xccl_result_text(nccl_result(result)),
+                       nccl_here.warning[0] ? nccl_here.warning : "it does not say why");
+        return 0;
+    }
+    if (args->constants)
+        *args->constants = tuner->constants;
+    return 1;
+}
+
+/* One file, or one soname when path has no slash. */
+static struct xccl_tuner *file_open(const char *path, const struct xccl_tuner_open_args *args,
+                                    struct net_reason *reason)
+{
+    int sought = strchr(path, '/') == NULL;
+    struct xccl_tuner *tuner;
+    struct link_map *map = NULL;
+
+    if (!sought && !net_file_trusted(path, reason))
+        return NULL;
+    tuner = xccl_calloc(1, sizeof(*tuner));
+    if (!tuner) {
+        net_reason_set(reason, "no memory");
+        return NULL;
+    }
+    tuner->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!tuner->library) {
+        const char *text = dlerror();
+
+        net_reason_set(reason, "%s", text ? text : "the loader refuses it");
+        goto err_tuner;
+    }
+    if (sought && (dlinfo(tuner->library, RTLD_DI_LINKMAP, &map) != 0 || !map ||
+                   !net_file_trusted(map->l_name, reason)))
+        goto err_library;
+    if (table_find(tuner, reason) && tuner_start(tuner, args, reason))
+        return tuner;
+err_library:
+    dlclose(tuner->library);
+err_tuner:
+    xccl_free(tuner);
+    return NULL;
+}
+
+/* The same, with a line about its fate; a refusal is added to why. */
+static struct xccl_tuner *candidate_open(const char *path, const struct xccl_tuner_open_args *args,
+                                         struct net_reason *why)
+{
+    struct net_reason reason = {""}, fate;
+    struct xccl_tuner *tuner = file_open(path, args, &reason);
+
+    if (tuner) {
+        xccl_log(XCCL_LOG_INFO, "tuner plugin %s: taken from %s", tuner->name, path);
+        return tuner;
+    }
+    net_reason_set(&fate, "%.300s: %.400s", path, reason.text);
+    net_reason_add(why, fate.text);
+    xccl_log(XCCL_LOG_INFO, "tuner plugin refused: %s", fate.text);
+    return NULL;
+}
+
+static struct xccl_tuner *item_open(const char *item, const struct xccl_tuner_open_args *args,
+                                    struct net_reason *why)
+{
+    char soname[128], path[NET_PATH_BYTES + sizeof(soname)];
+    struct net_folders folders;
+    struct xccl_tuner *tuner;
+
+    if (strchr(item, '/'))
+        return candidate_open(item, args, why);
+    snprintf(soname, sizeof(soname), "libnccl-tuner-%.64s.so", item);
+    net_folders_find(&folders);
+    for (int i = 0; i < folders.count; i++) {
+        snprintf(path, sizeof(path), "%s/%s", folders.path[i], soname);
+        tuner = net_file_exists(path) ? candidate_open(path, args, why) : NULL;
+        if (tuner)
+            return tuner;
+    }
+    return candidate_open(soname, args, why);
+}
+
+xcclResult_t xccl_tuner_open(const char *item, const char *net_path,
+                             const struct xccl_tuner_open_args *args, struct xccl_tuner **tuner_out)
+{
+    struct net_reason why = {""};
+    struct xccl_tuner *tuner = NULL;
+
+    if (item && *item)
+        tuner = item_open(item, args, &why);
+    if (!tuner && net_path && *net_path)
+        tuner = candidate_open(net_path, args, &why);
+    if (!tuner)
+        return xccl_fail_quietly(xcclSystemError, 0, "check its name and XCCL_PLUGIN_PATH",
+                                 "no usable tuner plugin: %.380s",
+                                 why.text[0] ? why.text : "none was named");
+    *tuner_out = tuner;
+    return xcclSuccess;
+}
+
+void xccl_tuner_close(struct xccl_tuner *tuner)
+{
+    const struct nccl_tuner_v2 *table; /* destroy and finalize are one place and one form */
+    int result;
+
+    if (!tuner)
+        return;
+    table = tuner->table;
+    nccl_enter(NULL);
+    result = table->destroy(tuner->ctx);
+    nccl_leave();
+    if (result)
+        xccl_log(XCCL_LOG_WARN, "tuner plugin %s ends with an error: %s", tuner->name,
+                 nccl_here.warning[0] ? nccl_here.warning : "it does not say why");
+    dlclose(tuner->library);
+    xccl_free(tuner);
+}
+
+const char *xccl_tuner_name(const struct xccl_tuner *tuner)
+{
+    return tuner->name;
+}
+
+/* ---- ask ---- */
+
+/* One warning a tuner: it is asked again for each call, and would say the same. */
+static void warn_once(struct xccl_tuner *tuner, const char *what, const char *why)
+{
+    if (!tuner->warned)
+        xccl_log(XCCL_LOG_WARN,
+                 "tuner plugin %s: %s: %s; the built-in choice is used, here and whenever it "
+                 "happens again",
+                 tuner->name, what, why);
+    tuner->warned = 1;
+}
+
+static int is_unusable(float cost)
+{
+    return cost == UNUSABLE;
+}
+
+static int algo_usable(const float table[NCCL_ALGOS][NCCL_PROTOS], int first, int last)
+{
+    for (int algo = first; algo <= last; algo++) {
+        for (int proto = 0; proto < NCCL_PROTOS; proto++) {
+            if (!is_unusable(table[algo][proto]))
+                return 1;
+        }
+    }
+    return 0;
+}
+
+struct question {
+    int func, pipe_ops, registered;
+    size_t bytes;
+};
+
+/* Version 2 knows no table: its choice becomes a 0. A choice outside of the table is told by a
+ * result that the check refuses. */
+static int ask_v2(const struct xccl_tuner *tuner, const struct question *question,
+                  float table[NCCL_ALGOS][NCCL_PROTOS], int *channels)
+{
+    const struct nccl_tuner_v2 *plugin = tuner->table;
+    int algo = UNDECIDED, proto = UNDECIDED;
+    int collnet = algo_usable(table, NCCL_ALGO_COLLNET_DIRECT, NCCL_ALGO_COLLNET_CHAIN);
+    int nvls = algo_usable(table, NCCL_ALGO_NVLS, NCCL_ALGO_NVLS_TREE);
+    int result = plugin->get_coll_info(tuner->ctx, question->func, question->bytes, collnet, nvls,
+                                       question->pipe_ops, &algo, &proto, channels);
+
+    if (result || (algo == UNDECIDED && proto == UNDECIDED))
+        return result;
+    if (algo < 0 || algo >= NCCL_ALGOS || proto < 0 || proto >= NCCL_PROTOS)
+        return xcclInvalidArgument;
+    table[algo][proto] = 0;
+    return 0;
+}
+
+static int ask(const struct xccl_tuner *tuner, const struct question *question,
+               float table[NCCL_ALGOS][NCCL_PROTOS], int *channels)
+{
+    const struct nccl_tuner_v3 *third = tuner->table;
+    const struct nccl_tuner_v4 *later = tuner->table; /* 5 and 6 have it in the same place */
+    float **flat = (float **)(void *)table;
+
+    if (tuner->version == 2)
+        return ask_v2(tuner, question, table, channels);
+    if (tuner->version == 3)
+        return third->get_coll_info(tuner->ctx, question->func, question->bytes, question->pipe_ops,
+                                    flat, NCCL_ALGOS, NCCL_PROTOS, channels);
+    return later->get_coll_info(tuner->ctx, question->func, question->bytes, question->pipe_ops,
+                                flat, NCCL_ALGOS, NCCL_PROTOS, question->registered, channels);
+}
+
+/* NULL, or the rule that was broken. */
+static const char *answer_check(const float before[NCCL_ALGOS][NCCL_PROTOS],
+                                const float after[NCCL_ALGOS][NCCL_PROTOS], int channels)
+{
+    if (channels < 0 || channels > NCCL_CHANNELS_MAX)
+        return "its number of channels is not 0 to 64";
+    for (int algo = 0; algo < NCCL_ALGOS; algo++) {
+        for (int proto = 0; proto < NCCL_PROTOS; proto++) {
+            float was = before[algo][proto], is = after[algo][proto];
+
+            if (is_unusable(was) && !is_unusable(is))
+                return "it chose what cannot be used here (an entry of -1)";
+            /* The first is true for what is not a number, too. */
+            if (!(is >= 0) && !is_unusable(is))
+                return "a predicted time is not a number of at least 0";
+        }
+    }
+    return NULL;
+}
+
+int xccl_tuner_cost(struct xccl_tuner *tuner, int func, size_t bytes, int pipe_ops, int registered,
+                    float table[NCCL_ALGOS][NCCL_PROTOS], int *channels)
+{
+    const struct question question = {func, pipe_ops, registered, bytes};
+    float answer[NCCL_ALGOS][NCCL_PROTOS];
+    int chosen = *channels, result;
+    const char *broken;
+
+    memcpy(answer, table, sizeof(answer));
+    nccl_enter(NULL);
+    result = ask(tuner, &question, answer, &chosen);
+    nccl_leave();
+    if (result) {
+        warn_once(tuner, "getCollInfo failed", xccl_result_text(nccl_result(result)));
+        return 0;
+    }
+    broken = answer_check((const float(*)[NCCL_PROTOS])table, (const float(*)[NCCL_PROTOS])answer,
+                          chosen);
+    if (broken) {
+        warn_once(tuner, "its answer is refused", broken);
+        return 0;
+    }
+    memcpy(table, answer, sizeof(answer));
+    *channels = chosen;
+    return 1;
+}
+
+size_t xccl_tuner_chunk(struct xccl_tuner *tuner, int func, size_t bytes, int algo, int proto,
+                        int channels, size_t chunk_bytes)
+{
+    const struct nccl_tuner_v6 *plugin = tuner->table;
+    size_t chosen = chunk_bytes;
+    int result;
+
+    if (tuner->version < 6 || !plugin->get_chunk_size)
+        return chunk_bytes;
+    nccl_enter(NULL);
+    result = plugin->get_chunk_size(tuner->ctx, func, bytes, algo, proto, channels, &chosen);
+    nccl_leave();
+    if (result) {
+        warn_once(tuner, "getChunkSize failed", xccl_result_text(nccl_result(result)));
+        return chunk_bytes;
+    }
+    return chosen > 0 && chosen < chunk_bytes ? chosen : chunk_bytes;
+}

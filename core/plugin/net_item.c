@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The text of an item: [HOOK:]...NAME|PATH[@CONTRACT]. Colons before the first slash separate
+ * hooks; only a known contract behind the last @ is one, so that paths may hold either sign.
+ * Thread: any. */
+#include <stdio.h>
+#include <string.h>
+
+#include "plugin/net_plugin_int.h"
+
+#define NAME_SIGNS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.+"
+
+/* The contract of what stands behind the @; 0: none of that name. */
+static int contract_of(const char *text)
+{
+    char known[16];
+
+    if (strcmp(text, "xccl1") == 0)
+        return NET_CONTRACT_XCCL;
+    for (int version = NCCL_NET_OLDEST; version <= NCCL_NET_NEWEST; version++) {
+        snprintf(known, sizeof(known), "v%d", version);
+        if (strcmp(text, known) == 0)
+            return version;
+    }
+    return 0;
+}
+
+/* Takes the hooks off the front; the rest stays in item->name. */
+static int take_hooks(struct net_item *item, struct net_reason *reason)
+{
+    for (;;) {
+        char *colon = strchr(item->name, ':'), *slash = strchr(item->name, '/');
+        size_t bytes = colon ? (size_t)(colon - item->name) : 0;
+
+        if (!colon || (slash && slash < colon))
+            return 1;
+        if (item->hook_count == NET_HOOKS_MAX || bytes == 0 || bytes >= NET_HOOK_BYTES) {
+            net_reason_set(reason, "\"%.64s\": at most %d hooks of 1 to %d letters, then a plugin",
+                           item->name, NET_HOOKS_MAX, NET_HOOK_BYTES - 1);
+            return 0;
+        }
+        memcpy(item->hooks[item->hook_count], item->name, bytes);
+        item->hooks[item->hook_count++][bytes] = 0;
+        memmove(item->name, colon + 1, strlen(colon + 1) + 1);
+    }
+}
+
+int net_item_parse(const char *text, struct net_item *item_out, struct net_reason *reason)
+{
+    struct net_item item = {.hook_count = 0};
+    char *at;
+
+    if ((size_t)snprintf(item.name, sizeof(item.name), "%s", text) >= sizeof(item.name)) {
+        net_reason_set(reason, "its name is longer than %zu bytes", sizeof(item.name) - 1);
+        return 0;
+    }
+    at = strrchr(item.name, '@');
+    item.contract = at ? contract_of(at + 1) : 0;
+    if (item.contract)
+        *at = 0;
+    if (!take_hooks(&item, reason))
+        return 0;
+    if (!strchr(item.name, '/') && item.name[strspn(item.name, NAME_SIGNS)]) {
+        net_reason_set(reason,
+                       at && !item.contract ? "\"%.128s\": behind @ stands xccl1 or v%d to v%d"
+                                            : "\"%.128s\" is no name of a plugin",
+                       item.name, NCCL_NET_OLDEST, NCCL_NET_NEWEST);
+        return 0;
+    }
+    if (!item.name[0]) {
+        net_reason_set(reason, "there is no plugin behind the hook");
+        return 0;
+    }
+    *item_out = item;
+    return 1;
+}
+
+int xccl_net_list_item(const char **at, char item_out[XCCL_NET_ITEM_BYTES])
+{
+    while (**at) {
+        const char *first = *at + strspn(*at, " \t,");
+        size_t bytes = strcspn(first, ",");
+
+        *at = first + bytes;
+        while (bytes > 0 && (first[bytes - 1] == ' ' || first[bytes - 1] == '\t'))
+            bytes--;
+        if (bytes == 0)
+            continue;
+        if (bytes >= XCCL_NET_ITEM_BYTES)
+            bytes = XCCL_NET_ITEM_BYTES - 1;
+        memcpy(item_out, first, bytes);
+        item_out[bytes] = 0;
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One loaded plugin file. Each contract has a symbol of its own, a table, and a file may offer
+ * many: the newest whose table is whole is taken, so that one damaged table does not cost a file
+ * that has an older good one. Files of the loader's own path are looked at after loading, since
+ * only the loader knows where that path leads.
+ *
+ * Thread: any. */
+#include <dlfcn.h>
+#include <link.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "plugin/net_plugin_int.h"
+
+void (*net_stage_hook)(const char *stage);
+
+static void stage(const char *what)
+{
+    if (net_stage_hook)
+        net_stage_hook(what);
+}
+
+const char *net_contract_symbol(int contract)
+{
+    static const char *const nccl[] = {
+        "ncclNetPlugin_v6",  "ncclNetPlugin_v7",  "ncclNetPlugin_v8",  "ncclNetPlugin_v9",
+        "ncclNetPlugin_v10", "ncclNetPlugin_v11", "ncclNetPlugin_v12",
+    };
+
+    return contract == NET_CONTRACT_XCCL ? "xcclNetPlugin_v1" : nccl[contract - NCCL_NET_OLDEST];
+}
+
+#define NOTE_NAME "GNU"
+
+/* A hash of the build id among the notes, 0: none is there. */
+static uint64_t hash_notes(const char *notes, size_t bytes)
+{
+    while (bytes >= sizeof(ElfW(Nhdr))) {
+        const ElfW(Nhdr) *note = (const ElfW(Nhdr) *)(const void *)notes;
+        size_t name = (note->n_namesz + 3u) & ~(size_t)3, text = (note->n_descsz + 3u) & ~(size_t)3;
+        const char *first = notes + sizeof(*note);
+        uint64_t hash = 14695981039346656037ull; /* FNV-1a */
+
+        if (name > bytes - sizeof(*note) || text > bytes - sizeof(*note) - name)
+            return 0;
+        if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == sizeof(NOTE_NAME) &&
+            memcmp(first, NOTE_NAME, sizeof(NOTE_NAME)) == 0) {
+            for (size_t i = 0; i < note->n_descsz; i++)
+                hash = (hash ^ (uint8_t)first[name + i]) * 1099511628211ull;
+            return hash;
+        }
+        notes = first + name + text;
+        bytes -= sizeof(*note) + name + text;
+    }
+    return 0;
+}
+
+struct build_search {
+    const struct link_map *map;
+    uint64_t build;
+};
+
+/* Is it the object that was loaded? Then its notes have the build id. */
+static int find_build(struct dl_phdr_info *object, size_t size, void *user)
+{
+    struct build_search *search = user;
+
+    (void)size;
+    if (object->dlpi_addr != search->map->l_addr || !object->dlpi_name ||
+        strcmp(object->dlpi_name, search->map->l_name) != 0)
+        return 0;
+    for (int i = 0; i < object->dlpi_phnum && !search->build; i++) {
+        const ElfW(Phdr) *part = &object->dlpi_phdr[i];
+
+        if (part->p_type == PT_NOTE)
+            search->build = hash_notes((const char *)(uintptr_t)(object->dlpi_addr + part->p_vaddr),
+                                       part->p_memsz);
+    }
+    return 1;
+}
+
+/* Where the loader found it, and which build of it this is. */
+static void find_path(struct net_library *library, const char *path)
+{
+    struct build_search search = {NULL, 0};
+    struct link_map *map = NULL;
+
+    snprintf(library->path, sizeof(library->path), "%s", path);
+    if (dlinfo(library->handle, RTLD_DI_LINKMAP, &map) != 0 || !map || !map->l_name ||
+        !map->l_name[0])
+        return;
+    snprintf(library->path, sizeof(library->path), "%s", map->l_name);
+    search.map = map;
+    dl_iterate_phdr(find_build, &search);
+    library->build = search.build;
+}
+
+static int bind_xccl(struct net_library *library, const void *table, struct net_reason *reason)
+{
+    const xcclNetPlugin_v1_t *plugin = table;
+
+    if (!net_contract_check(plugin, reason))
+        return 0;
+    net_contract_copy(plugin, &library->calls);
+    return 1;
+}
+
+static int bind_nccl(struct net_library *library, const void *table, int version,
+                     struct net_reason *reason)
+{
+    library->source = (struct nccl_source){
+        .inner = {.size = sizeof(library->source.inner)}, .table = table, .version = version};
+    if (!nccl_check(&library->source, reason))
+        return 0;
+    net_contract_copy(nccl_adapter(version), &library->calls);
+    nccl_name(&library->source, library->name);
+    library->calls.name = library->name;
+    return 1;
+}
+
+/* Looks at one contract: notes that it is there, and takes it if none was taken. */
+static void look_at(struct net_library *library, int contract, int wanted,
+                    struct net_reason *reason)
+{
+    const char *symbol = net_contract_symbol(contract);
+    const void *table = dlsym(library->handle, symbol);
+    struct net_reason why = {""}, line = {""};
+    size_t used = strlen(library->contracts);
+    int good;
+
+    if (!table)
+        return;
+    snprintf(library->contracts + used, sizeof(library->contracts) - used, "%s%s", used ? " " : "",
+             symbol);
+    if (library->contract || (wanted && wanted != contract))
+        return;
+    if (contract == NET_CONTRACT_XCCL)
+        good = bind_xccl(library, table, &why);
+    else
+        good = bind_nccl(library, table, contract, &why);
+    if (good) {
+        library->contract = contract;
+        return;
+    }
+    net_reason_set(&line, "%s: %.600s", symbol, why.text);
+    net_reason_add(reason, line.text);
+}
+
+static int bind(struct net_library *library, int wanted, struct net_reason *reason)
+{
+    struct net_reason why = {""};
+
+    look_at(library, NET_CONTRACT_XCCL, wanted, &why);
+    for (int version = NCCL_NET_NEWEST; version >= NCCL_NET_OLDEST; version--)
+        look_at(library, version, wanted, &why);
+    if (library->contract)
+        return 1;
+    if (why.text[0])
+        *reason = why;
+    else if (wanted)
+        net_reason_set(reason, "it has no symbol %s%s%s", net_contract_symbol(wanted),
+                       library->contracts[0] ? ", only " : "", library->contracts);
+    else
+        net_reason_set(reason, "it has no symbol xcclNetPlugin_v1, and none from "
+                               "ncclNetPlugin_v12 down to ncclNetPlugin_v6");
+    return 0;
+}
+
+int net_library_open(struct net_library *library, const char *path, int contract,
+                     struct net_reason *reason)
+{
+    int in_program = strcmp(path, NET_STATIC) == 0;
+    int sought = !in_program && strchr(path, '/') == NULL;
+
+    memset(library, 0, sizeof(*library));
+    stage("loading it");
+    library->handle = dlopen(in_program ? NULL : path, RTLD_NOW | RTLD_LOCAL);
+    if (!library->handle) {
+        const char *text = dlerror();
+
+        net_reason_set(reason, "%s", text ? text : "the loader refuses it");
+        return 0;
+    }
+    find_path(library, in_program ? "(this program)" : path);
+    if ((!sought || net_file_trusted(library->path, reason)) && bind(library, contract, reason))
+        return 1;
+    net_library_close(library);
+    return 0;
+}
+
+void net_library_close(struct net_library *library)
+{
+    if (library->handle)
+        dlclose(library->handle);
+    library->handle = NULL;
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Trying a plugin out in a process of its own: a program that comes with this library loads the
+ * file, makes an instance, and writes a line before each step. If it dies or does not come back,
+ * the last line says where, and this process never loads the file. What was good once is not tried
+ * again here while the file stays the same.
+ *
+ * Where the program is missing or may not be started, plugins are loaded untried, with one line.
+ * Settings of the plugin itself are the same in both: the environment is handed on. Thread: any. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "plugin/net_plugin_int.h"
+
+#define PROGRAM    "xccl-probe"
+#define KNOWN_MAX  32
+#define ANSWER_MAX 512
+#define REAP_MS    1000 /* for a killed process to be gone */
+#define LOOK_MS    5
+
+extern char **environ;
+
+struct known {
+    char path[NET_PATH_BYTES];
+    int contract;
+    enum net_probe_depth depth;
+    dev_t dev;
+    ino_t ino;
+    struct timespec changed;
+};
+static struct known known[KNOWN_MAX];
+static unsigned known_count; /* all ever noted; the oldest makes room */
+static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* A soname is looked for by the loader: its file is not known, and its name has to do. */
+static struct known describe(const char *path, int contract, enum net_probe_depth depth)
+{
+    struct known this = {.contract = contract, .depth = depth};
+    struct stat about;
+
+    snprintf(this.path, sizeof(this.path), "%s", path);
+    if (strchr(path, '/') && stat(path, &about) == 0) {
+        this.dev = about.st_dev;
+        this.ino = about.st_ino;
+        this.changed = about.st_mtim;
+    }
+    return this;
+}
+
+static int is_known(const struct known *this)
+{
+    int found = 0;
+
+    pthread_mutex_lock(&known_lock);
+    for (unsigned i = 0; i < known_count && i < KNOWN_MAX && !found; i++) {
+        const struct known *k = &known[i];
+
+        found = k->contract == this->contract && k->depth >= this->depth && k->dev == this->dev &&
+                k->ino == this->ino && k->changed.tv_sec == this->changed.tv_sec &&
+                k->changed.tv_nsec == this->changed.tv_nsec && strcmp(k->path, this->path) == 0;
+    }
+    pthread_mutex_unlock(&known_lock);
+    return found;
+}
+
+static void note(const struct known *this)
+{
+    pthread_mutex_lock(&known_lock);
+    known[known_count++ % KNOWN_MAX] = *this;
+    pthread_mutex_unlock(&known_lock);
+}
+
+/* The program lies with the plugins of this library; folders that a user added do not count. */
+static int find_program(char path_out[NET_PATH_BYTES])
+{
+    struct net_folders folders;
+    struct net_reason why;
+
+    net_folders_find(&folders);
+    for (int i = folders.own; i < folders.count; i++) {
+        if ((size_t)snprintf(path_out, NET_PATH_BYTES, "%s/" PROGRAM, folders.path[i]) <
+                NET_PATH_BYTES &&
+            access(path_out, X_OK) == 0 && net_file_trusted(path_out, &why))
+            return 1;
+    }
+    return 0;
+}
+
+/* Starts it; 0 or an errno. The caller closes *fd_out and reaps. */
+static int start(const char *program, const char *path, int contract, enum net_probe_depth depth,
+                 pid_t *pid_out, int *fd_out)
+{
+    char number[16];
+    const char *argv[] = {program, path, number, depth == NET_PROBE_LOAD ? "load" : "init", NULL};
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none, all;
+    int fds[2], rc;
+
+    snprintf(number, sizeof(number), "%d", contract);
+    if (pipe2(fds, O_CLOEXEC) != 0)
+        return errno;
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, fds[1], STDOUT_FILENO);
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    /* What the host program ignores or blocks must not keep the probe from dying. */
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    rc = posix_spawn(pid_out, program, &actions, &attributes, (char **)(uintptr_t)argv, environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    close(fds[1]);
+    if (rc != 0)
+        close(fds[0]);
+    *fd_out = fds[0];
+    return rc;
+}
+
+/* Reads until it has ended or the time is over; 1: it has ended. Lines that do not fit are lost. */
+static int listen_to(int fd, uint64_t end_ns, char answer_out[ANSWER_MAX])
+{
+    size_t have = 0;
+
+    answer_out[0] = 0;
+    for (;;) {
+        struct pollfd poller = {.fd = fd, .events = POLLIN};
+        uint64_t now_ns = xccl_clock_ns();
+        char bytes[256];
+        ssize_t got;
+
+        if (now_ns >= end_ns)
+            return 0;
+        if (poll(&poller, 1, (int)((end_ns - now_ns) / XCCL_NS_PER_MS) + 1) <= 0)
+            continue;
+        got = read(fd, bytes, sizeof(bytes));
+        if (got == 0)
+            return 1;
+        if (got < 0 && errno != EINTR)
+            return 1;
+        for (ssize_t i = 0; i < got && have + 1 < ANSWER_MAX; i++)
+            answer_out[have++] = bytes[i];
+        answer_out[have] = 0;
+    }
+}
+
+/* Its status; -1 when somebody else of this process has waited for it. */
+static int reap(pid_t pid)
+{
+    uint64_t end_ns = xccl_clock_ns() + REAP_MS * XCCL_NS_PER_MS;
+    int status = -1;
+
+    while (xccl_clock_ns() < end_ns) {
+        pid_t got = waitpid(pid, &status, WNOHANG);
+
+        if (got == pid)
+            return status;
+        if (got < 0 && errno != EINTR)
+            return -1;
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
+    }
+    return -1;
+}
+
+/* The last whole line. */
+static const char *last_line(char answer[ANSWER_MAX])
+{
+    size_t bytes = strlen(answer);
+    char *line;
+
+    while (bytes > 0 && answer[bytes - 1] == '\n')
+        answer[--bytes] = 0;
+    line = strrchr(answer, '\n');
+    return line ? line + 1 : answer;
+}
+
+static void tell_untried(const char *why)
+{
+    static atomic_int told;
+
+    /* Relaxed: only one line more or less. */
+    if (!atomic_exchange_explicit(&told, 1, memory_order_relaxed))
+        xccl_log(XCCL_LOG_INFO, "network plugins are loaded without being tried first: %s", why);
+}
+
+/* What came of a probe that was started. */
+static enum net_probe_answer judge(pid_t pid, int fd, int limit_s, struct net_reason *reason)
+{
+    char answer[ANSWER_MAX];
+    int ended = listen_to(fd, xccl_clock_ns() + (uint64_t)limit_s * XCCL_NS_PER_S, answer);
+    const char *line = last_line(answer);
+    int status;
+
+    close(fd);
+    if (!ended)
+        kill(pid, SIGKILL);
+    status = reap(pid);
+    if (strcmp(line, NET_PROBE_WORD_DONE) == 0)
+        return NET_PROBE_GOOD;
+    if (strcmp(line, NET_PROBE_WORD_ABSENT) == 0)
+        return NET_PROBE_ABSENT;
+    if (!ended)
+        net_reason_set(reason, "it does not come back from %.64s within %d s (XCCL_PLUGIN_PROBE_S)",
+                       line, limit_s);
+    else if (status != -1 && WIFSIGNALED(status))
+        net_reason_set(reason, "it crashes in %.64s: signal %d (%s)", line, WTERMSIG(status),
+                       strsignal(WTERMSIG(status)));
+    else
+        net_reason_set(reason, "it ends the process in %.64s", line);
+    return NET_PROBE_BAD;
+}
+
+enum net_probe_answer net_probe(const char *path, int contract, enum net_probe_depth depth,
+                                struct net_reason *reason)
+{
+    struct known this = describe(path, contract, depth);
+    int limit_s = (int)xccl_param_int(XCCL_P_PLUGIN_PROBE_S), fd = -1, err;
+    enum net_probe_answer answer;
+    char program[NET_PATH_BYTES];
+    pid_t pid;
+
+    if (limit_s == 0 || is_known(&this))
+        return NET_PROBE_GOOD;
+    if (!find_program(program)) {
+        tell_untried(PROGRAM " is not beside the plugins");
+        return NET_PROBE_GOOD;
+    }
+    err = start(program, path, contract, depth, &pid, &fd);
+    if (err) {
+        tell_untried(strerror(err));
+        return NET_PROBE_GOOD;
+    }
+    answer = judge(pid, fd, limit_s, reason);
+    if (answer == NET_PROBE_GOOD)
+        note(&this);
+    return answer;
+}

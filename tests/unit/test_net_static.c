@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A plugin that is linked into the program: STATIC_PLUGIN finds it among the program's own symbols.
+ * The table is the smallest fixture's. Thread: one. */
+#define FIXTURE_MINIMAL
+#include "../fixtures/net_fixture.c"
+
+#include "base/error.h"
+#include "plugin/net_plugin.h"
+#include "xt.h"
+
+XT_TEST(plugin_in_the_program_itself_is_found)
+{
+    static const struct xccl_net_open_args args = {.nranks = 2, .traffic_class = -1};
+    struct xccl_net *net = NULL;
+
+    xt_set_error_source(xccl_error_text);
+    XT_OK(xccl_net_open_item("STATIC_PLUGIN", &args, &net));
+    XT_CHECK_TEXT(net->calls.name, "fixture");
+    XT_CHECK_TEXT(net->path, "(this program)");
+    XT_CHECK(net->calls.isend == xcclNetPlugin_v1.isend);
+    xccl_net_close(net);
+    XT_CHECK_RC(xccl_net_open_item("STATIC_PLUGIN@v8", &args, &net), xcclSystemError);
+    XT_CHECK_HAS(xccl_error_text(), "no symbol ncclNetPlugin_v8, only xcclNetPlugin_v1");
+}
