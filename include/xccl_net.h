@@ -59,12 +59,12 @@ extern "C" {
  *     not touched before all parts of this one are filled. With count 1 the tags are equal.
  *  7. A comm takes XCCL_NET_MAX_REQUESTS requests in flight, each of up to maxRecvs receives, so a
  *     sender takes XCCL_NET_MAX_REQUESTS times the peer's maxRecvs sends. Beyond that, and when the
- *     wire is full, isend and irecv say "busy": xcclSuccess and a NULL request.
+ *     wire is full, isend and irecv say "busy": xcclSuccess and a NULL request. iflush never does.
  *  8. A send that test called done may be reused at once. It arrives even if nothing more is
  *     called here, unless the device has needsProgress; then progress brings it there.
  *  9. After an error a comm is good only for its close; each further call gives the same error
- *     again. Requests that were complete before stay complete. Other comms of the instance, and
- *     other instances, are unharmed.
+ *     again, but for regMr and deregMr, which may succeed. Requests that were complete before stay
+ *     complete. Other comms of the instance, and other instances, are unharmed.
  * 10. Closing with requests in flight is legal, also during a connect or an accept. It ends them
  *     without waiting for the peer; once close has returned, the memory they named is not touched,
  *     and the requests are gone: the caller forgets them. Each close frees even when it returns an
@@ -240,8 +240,9 @@ typedef struct xcclNetPlugin {
      * it may hold the secret by which accept knows its sender. */
     xcclResult_t (*listen)(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle,
                            xcclNetListenComm_t *comm);
-    /* Sender: *state is NULL at the first call and the plugin's from then on. Gives *comm once
-     * connected, else leaves it NULL, and *state is NULL again then and after an error. All of the
+    /* Sender: *state is NULL at the first call and the plugin's from then on; it may stay NULL.
+     * Gives *comm once connected, else leaves it NULL, and *state is NULL again then and after an
+     * error. closeConnect is for a *state that is not NULL. All of the
      * handshake happens here, none of it in the first isend. The deadline is the caller's; there is
      * no order among the connects of an instance. Error: peer refused or not reached. */
     xcclResult_t (*connect)(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *handle,
