@@ -8,7 +8,10 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#define MANUAL XT_BUILD_DIR "/lib/fixtures/libxccl-net-fx-manual.so"
+#define FIXTURES XT_BUILD_DIR "/lib/fixtures/"
+#define MANUAL   FIXTURES "libxccl-net-fx-manual.so"
+#define NCCL_V8  FIXTURES "libnccl-net-fx-v8.so"
+#define NCCL_V12 FIXTURES "libnccl-net-fx-v12.so"
 
 /* From the return of the passive rank to the end of its peer's call. */
 #if defined(XCCL_SANITIZED)
@@ -127,6 +130,16 @@ XT_TEST(peer_of_a_computing_rank_ends_its_call_over_a_plugin_that_needs_progress
 XT_TEST(peer_of_a_computing_rank_ends_its_large_call_over_a_plugin_that_needs_progress)
 {
     peer_ends_in_time(MANUAL, 200000);
+}
+/* NCCL's contract does not say who delivers by itself, so all of its plugins count as in need. */
+XT_TEST(peer_of_a_computing_rank_ends_its_call_over_a_plugin_of_nccl)
+{
+    peer_ends_in_time(NCCL_V8, 100);
+    peer_ends_in_time(NCCL_V12, 200000);
+}
+XT_TEST(peer_of_a_computing_rank_ends_its_call_over_a_plugin_that_is_often_busy)
+{
+    peer_ends_in_time("fault:socket", 100);
 }
 
 /* Rank 0 makes no library call before rank 1 has ended the round. */
