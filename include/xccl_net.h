@@ -59,7 +59,8 @@ extern "C" {
  *     not touched before all parts of this one are filled. With count 1 the tags are equal.
  *  7. A comm takes XCCL_NET_MAX_REQUESTS requests in flight, each of up to maxRecvs receives, so a
  *     sender takes XCCL_NET_MAX_REQUESTS times the peer's maxRecvs sends. Beyond that, and when the
- *     wire is full, isend and irecv say "busy": xcclSuccess and a NULL request. iflush never does.
+ *     wire is full, isend and irecv say "busy": xcclSuccess and a NULL request. iflush never does;
+ * there are at most as many flushes in flight as receives.
  *  8. A send that test called done may be reused at once. It arrives even if nothing more is
  *     called here, unless the device has needsProgress; then progress brings it there.
  *  9. After an error a comm is good only for its close; each further call gives the same error
@@ -68,7 +69,9 @@ extern "C" {
  * 10. Closing with requests in flight is legal, also during a connect or an accept. It ends them
  *     without waiting for the peer; once close has returned, the memory they named is not touched,
  *     and the requests are gone: the caller forgets them. Each close frees even when it returns an
- *     error. What test called done before a close still arrives.
+ *     error. What test called done before a close still arrives. (A plugin of NCCL's contract
+ *     cannot end requests: its close waits at most 100 ms for them and then leaves the comm open,
+ *     with a warning.)
  * 11. When a peer process dies or its host answers no more, requests end with xcclRemoteError as
  *     soon as the network shows it. XCCL looks after silent peers itself.
  * 12. The caller copies handles as bytes, may pass a copy at another address each time, and uses a
@@ -136,7 +139,7 @@ typedef struct xcclNetInner {
 typedef struct xcclNetInit {
     size_t size;
     uint64_t commId; /* the same on every rank of the communicator */
-    int32_t rank, nranks; /* of the caller */
+    int32_t rank, nranks; /* of the caller; -1 and 0: not known */
     const char *commName; /* for log lines; may be "" */
     xcclNetLogger_t log;
     int32_t trafficClass; /* of this communicator's bytes; -1: the plugin's own default */
@@ -159,7 +162,8 @@ typedef struct xcclNetProperties {
     size_t maxBytes; /* largest message */
     int32_t regIsGlobal; /* a registration serves every comm of the instance */
     /* 1: a send that test called done may still need calls on this side to arrive. XCCL then calls
-     * progress as its comment says, also while the user computes. 0: it arrives without. */
+     * progress as its comment says, also while the user computes. 0: it arrives without. NCCL has
+     * no such call: a plugin that is to serve it too delivers by itself. */
     int32_t needsProgress;
     /* What two ends must have in common besides the plugin's name and wireVersion, e.g. libfabric's
      * provider; owned by the instance; NULL: nothing. Short, without blanks or slashes. */
@@ -220,9 +224,9 @@ typedef struct xcclNetPlugin {
     uint32_t wireVersion;
     uint32_t reserved; /* 0 */
 
-    /* Makes an instance; a process may have many. Allocates. Blocks only as long as looking at
-     * local devices takes. Error: nothing is left behind, lastError(NULL) has the text. Any thread;
-     * several instances may be made at once. */
+    /* Makes an instance; a process may have many, and those that keep nothing may be one.
+     * Allocates. Blocks only as long as looking at local devices takes. Error: nothing is left
+     * behind, lastError(NULL) has the text. Any thread; several instances may be made at once. */
     xcclResult_t (*init)(const xcclNetInit_v1 *init, xcclNetContext_t *ctx);
     /* Frees it, with what its connects under way hold. The caller has closed all comms. What has
      * not left yet is given at most 1 s. After an error it is gone all the same. */
@@ -236,7 +240,8 @@ typedef struct xcclNetPlugin {
     xcclResult_t (*properties)(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *props);
 
     /* Receiver: opens a listening comm and writes the whole handle. Allocates; never blocks. One
-     * sender comes for each handle. The handle travels over XCCL's encrypted connections only, so
+     * sender comes for each handle. Error: no such device (xcclInvalidArgument), or a limit of the
+     * system is met. The handle travels over XCCL's encrypted connections only, so
      * it may hold the secret by which accept knows its sender. */
     xcclResult_t (*listen)(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle,
                            xcclNetListenComm_t *comm);
@@ -256,8 +261,9 @@ typedef struct xcclNetPlugin {
 
     /* Makes bytes of memory at data known to a send or receive comm; type is one XCCL_NET_PTR_ bit
      * that the device has. Data need not be aligned. Ranges may overlap, each registration is
-     * deregistered by itself. Thread: rule 3. May block as long as the kernel pins pages. Error:
-     * xcclSystemError when limits are met, with what to raise; the comm is unharmed. */
+     * deregistered by itself. *mem is not NULL on success. Thread: rule 3. May block as long as the
+     * kernel pins pages. Error: xcclSystemError when limits are met, with what to raise; the comm
+     * is unharmed. */
     xcclResult_t (*regMr)(void *comm, void *data, size_t bytes, uint32_t type, xcclNetMem_t *mem);
     /* No request in flight names it any more, unless the comm is closed next: what is in flight
      * then ends with that close, and until it has, the plugin may keep the memory pinned. */
@@ -274,13 +280,14 @@ typedef struct xcclNetPlugin {
                           const uint32_t *tags, const xcclNetMem_t *mems,
                           xcclNetRequest_t *request);
     /* Makes received device memory visible to the device, for buffers of receives that are done.
-     * *request NULL: nothing to wait for. Optional; NULL is filled with that. */
+     * *request NULL: done, there is nothing to wait for. Optional; NULL is filled with that. */
     xcclResult_t (*iflush)(xcclNetRecvComm_t comm, int count, void *const *data,
                            const size_t *bytes, const xcclNetMem_t *mems,
                            xcclNetRequest_t *request);
     /* Moves the request's comm on. *done 1: finished and the request is gone; bytes[i], where bytes
-     * is not NULL, is then the size of message i, and bytes[0] what was sent for a send. *done 0:
-     * bytes means nothing. Requests of a comm may be tested in any order, by the comm's thread. */
+     * is not NULL, is then the size of message i, and bytes[0] what was sent for a send; of an
+     * optional receive it may be 0 although data came. *done 0: bytes means nothing. Requests of a
+     * comm may be tested in any order, by the comm's thread. */
     xcclResult_t (*test)(xcclNetRequest_t request, int *done, size_t *bytes);
 
     /* Rule 10. */

@@ -16,39 +16,29 @@
 #include "base/wire.h"
 #include "comm/comm_int.h"
 
-#define WIRE_TEXT_BYTES 320
-#define ROW_WIRE_BYTES  (8 + WIRE_TEXT_BYTES + XCCL_NETS_MAX * (XCCL_WIRE_ID_BYTES + 8))
-#define LOOK_NS         XCCL_NS_PER_S
-#define LOOKS_MAX       5 /* the same call at so many looks: it does not come back */
+#define ROW_WIRE_BYTES (4 + XCCL_NETS_MAX * (XCCL_WIRE_ID_BYTES + 8))
+#define LOOK_NS        XCCL_NS_PER_S
+#define LOOKS_MAX      5 /* the same call at so many looks: it does not come back */
 
 /* ---- what each rank has ---- */
 
-static void put_row(const struct xcclComm *comm, xcclResult_t rc, uint8_t *part)
+static void put_row(const struct xcclComm *comm, uint8_t *part)
 {
     struct xccl_wire wire = xccl_wire_over(part, ROW_WIRE_BYTES);
-    char text[WIRE_TEXT_BYTES] = "";
 
-    if (rc)
-        snprintf(text, sizeof text, "%s", xccl_error_text());
-    xccl_wire_put_u32(&wire, (uint32_t)rc);
     xccl_wire_put_u32(&wire, (uint32_t)comm->net_count);
-    xccl_wire_put(&wire, text, sizeof text);
     for (int i = 0; i < comm->net_count; i++) {
         xccl_wire_put(&wire, comm->nets[i]->wire_id, XCCL_WIRE_ID_BYTES);
         xccl_wire_put_u64(&wire, comm->nets[i]->build);
     }
 }
 
-/* text_out: why the rank has none. */
-static xcclResult_t get_row(const struct xccl_init *init, int rank, struct xccl_net_row *row,
-                            char text_out[WIRE_TEXT_BYTES])
+static void get_row(const struct xccl_init *init, int rank, struct xccl_net_row *row)
 {
     struct xccl_wire wire = xccl_wire_over(init->parts + (size_t)rank * ROW_WIRE_BYTES,
                                            ROW_WIRE_BYTES);
-    uint32_t rc = xccl_wire_get_u32(&wire), count = xccl_wire_get_u32(&wire);
+    uint32_t count = xccl_wire_get_u32(&wire);
 
-    xccl_wire_get(&wire, text_out, WIRE_TEXT_BYTES);
-    text_out[WIRE_TEXT_BYTES - 1] = 0;
     row->count = count <= XCCL_NETS_MAX ? (int)count : 0;
     row->needs = row->count > 0;
     for (int i = 0; i < row->count; i++) {
@@ -56,7 +46,6 @@ static xcclResult_t get_row(const struct xccl_init *init, int rank, struct xccl_
         row->wire_id[i][XCCL_WIRE_ID_BYTES - 1] = 0;
         row->build[i] = xccl_wire_get_u64(&wire);
     }
-    return (xcclResult_t)rc;
 }
 
 xcclResult_t xccl_init_nets(struct xccl_init *init, enum xccl_init_state *state_out)
@@ -75,7 +64,9 @@ xcclResult_t xccl_init_nets(struct xccl_init *init, enum xccl_init_state *state_
     memcpy(&args.comm_id, comm->id, sizeof args.comm_id);
     if (xccl_comm_any_remote(comm))
         rc = xccl_net_open_list(comm->net_list, &args, comm->nets, XCCL_NETS_MAX, &comm->net_count);
-    put_row(comm, rc, own);
+    if (rc)
+        return rc;
+    put_row(comm, own);
     *state_out = XCCL_INIT_DONE;
     return xccl_init_gather(init);
 }
@@ -90,26 +81,6 @@ void xccl_comm_nets_close(struct xcclComm *comm)
 }
 
 /* ---- the choice ---- */
-
-/* All rows; an error of one rank is everybody's. */
-static xcclResult_t read_rows(const struct xccl_init *init, struct xccl_net_row *rows)
-{
-    const struct xcclComm *comm = init->comm;
-    char text[WIRE_TEXT_BYTES];
-
-    for (int i = 0; i < comm->nranks; i++) {
-        xcclResult_t rc = get_row(init, i, &rows[i], text);
-
-        if (rc && i == comm->rank) { /* other ranks of this thread have errors of their own */
-            xccl_error_set_text(text);
-            return rc;
-        }
-        if (rc)
-            return xccl_fail(xcclRemoteError, 0, NULL, "rank %d on host %s: %s", i,
-                             comm->peers[i].host, text);
-    }
-    return xcclSuccess;
-}
 
 static int rows_equal(const struct xccl_net_row *a, const struct xccl_net_row *b)
 {
@@ -215,10 +186,12 @@ static xcclResult_t choose(struct xccl_init *init, struct xccl_net_row *rows, in
     struct xcclComm *comm = init->comm;
     int used[XCCL_NETS_MAX] = {0};
     const char *wire_id;
-    xcclResult_t rc = read_rows(init, rows);
+    xcclResult_t rc = xcclSuccess;
 
-    if (rc || comm->net_count == 0)
-        return rc;
+    if (comm->net_count == 0)
+        return xcclSuccess;
+    for (int i = 0; i < comm->nranks; i++)
+        get_row(init, i, &rows[i]);
     wire_id = xccl_net_choose(rows, comm->nranks);
     for (int i = 0; i < comm->nranks; i++)
         peer_at[i] = wire_id ? xccl_net_row_find(&rows[comm->rank], wire_id) : -1;

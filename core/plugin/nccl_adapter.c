@@ -85,10 +85,10 @@ int nccl_profiler_idle(void **event, int type, void *parent, int64_t plugin_id, 
 }
 
 #define TABLE(number, merge)                                                                       \
-    [number - NCCL_NET_OLDEST] = {                                                                 \
+    [(number)-NCCL_NET_OLDEST] = {                                                                 \
         .size = sizeof(xcclNetPlugin_v1_t),                                                        \
         .name = "nccl",                                                                            \
-        .wireVersion = number,                                                                     \
+        .wireVersion = (number),                                                                   \
         .init = nccl_init,                                                                         \
         .finalize = nccl_finalize,                                                                 \
         .devices = nccl_devices,                                                                   \

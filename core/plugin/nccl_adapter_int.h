@@ -82,9 +82,10 @@ int nccl_profiler_idle(void **event, int type, void *parent, int64_t plugin_id, 
 /* ---- nccl_report.c ---- */
 
 /* What the calling thread does in a plugin, and what was said there. Each call into a plugin is
- * between nccl_enter and nccl_leave, so that lines find their instance's log. */
+ * between nccl_enter and nccl_leave, so that lines find their instance's log; nccl_leave may be
+ * left out after nccl_enter(NULL). */
 struct nccl_here {
-    xcclNetLogger_t log; /* NULL: not in a call, or no logger was given: XCCL's own log */
+    xcclNetLogger_t log; /* NULL: XCCL's own log */
     char warning[256]; /* the last one of this call, else "" */
     char text[XCCL_ERROR_TEXT_BYTES]; /* of the thread's last error */
 };

@@ -213,26 +213,30 @@ xcclResult_t nccl_close_listen(xcclNetListenComm_t listen_)
 
 /* ---- sender ---- */
 
-static xcclResult_t connect_begin(struct nccl_instance *instance, int dev,
-                                  const xcclNetHandle_t *handle, struct connecting **state_out)
+/* NULL: *rc_out and the error text say why. */
+static struct connecting *connect_begin(struct nccl_instance *instance, int dev,
+                                        const xcclNetHandle_t *handle, xcclResult_t *rc_out)
 {
     struct nccl_device device;
     struct connecting *state;
 
+    *rc_out = xcclInvalidArgument;
     if (!nccl_device_get(instance, "connect", dev, &device))
-        return xcclInvalidArgument;
+        return NULL;
     state = xccl_calloc_aligned(64, sizeof(*state));
     if (!state)
-        return nccl_refuse(instance, "connect", xcclSystemError, "no memory");
+        goto err_memory;
     state->comm = comm_create(instance, &device, 1);
-    if (!state->comm) {
-        xccl_free(state);
-        return nccl_refuse(instance, "connect", xcclSystemError, "no memory");
-    }
+    if (!state->comm)
+        goto err_state;
     state->dev = device.inner;
     memcpy(state->handle, handle->bytes, sizeof(state->handle));
-    *state_out = state;
-    return xcclSuccess;
+    return state;
+err_state:
+    xccl_free(state);
+err_memory:
+    *rc_out = nccl_refuse(instance, "connect", xcclSystemError, "no memory");
+    return NULL;
 }
 
 xcclResult_t nccl_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *handle,
@@ -245,9 +249,10 @@ xcclResult_t nccl_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *
     int result;
 
     if (!state) {
-        rc = connect_begin(instance, dev, handle, &state);
-        if (rc != xcclSuccess)
+        state = connect_begin(instance, dev, handle, &rc);
+        if (!state)
             return rc;
+        rc = xcclSuccess;
         *state_ = state;
     }
     nccl_enter(instance->log);

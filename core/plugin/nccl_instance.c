@@ -160,8 +160,7 @@ static xcclResult_t device_add(struct nccl_instance *instance, int inner)
                   instance->name, inner, told.name ? told.name : name, told.device_type);
         return xcclSuccess;
     }
-    grown = xccl_realloc(instance->devices,
-                         (size_t)(instance->device_count + 1) * sizeof(*instance->devices));
+    grown = xccl_realloc(instance->devices, (size_t)(instance->device_count + 1) * sizeof(device));
     if (!grown)
         return nccl_refuse(instance, "getProperties", xcclSystemError, "no memory");
     instance->devices = grown;
@@ -245,7 +244,7 @@ static xcclResult_t instance_start(struct nccl_instance *instance)
 
 xcclResult_t nccl_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
 {
-    const size_t need = offsetof(xcclNetInit_v1, inner) + sizeof(init->inner);
+    const size_t need = offsetof(xcclNetInit_v1, inner) + sizeof(void *);
     const struct nccl_source *source = init->size >= need ? (const struct nccl_source *)init->inner
                                                           : NULL;
     struct nccl_instance *instance;

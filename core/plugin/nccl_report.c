@@ -2,7 +2,8 @@
 /* What plugins say. Errors of NCCL's contract are a number; the reason, when there is one, was
  * logged just before. So the last warning of a call is kept in its thread and becomes part of the
  * error's text. The logger has no context argument: nccl_enter tells this thread whose log its
- * lines belong to. Lines from a plugin's own threads go to XCCL's log.
+ * lines belong to. Lines from a plugin's own threads, and from calls in which our contract's log is
+ * not to be called, go to XCCL's own log.
  *
  * Thread: any. Nothing here allocates or locks. */
 #include "plugin/nccl_adapter_int.h"

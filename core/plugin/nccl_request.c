@@ -10,7 +10,8 @@
  * cut. After an error of the plugin the comm keeps the text for each later call; the others in
  * flight are asked once more then, and those that are done stay done.
  *
- * Thread: one at a time a comm; progress beside none. Nothing here allocates or locks. */
+ * Thread: one at a time a comm; progress beside none. Nothing here allocates or locks, and init's
+ * log is not called: what a plugin warns of here is in the error's text, and in XCCL's own log. */
 #include "plugin/nccl_adapter_int.h"
 
 #include <sched.h>
@@ -66,8 +67,9 @@ static void request_begin(struct nccl_request *request, void *inner)
     comm->in_flight++;
 }
 
-/* Out of the list: done, but not told yet. */
-static void request_end(struct nccl_request *request)
+/* Out of the list: done, but not told yet; or ended by an error, which the comm has. The plugin is
+ * not asked for it again, since it may be gone there. */
+static void request_end(struct nccl_request *request, int done)
 {
     struct nccl_comm *comm = request->comm;
 
@@ -79,7 +81,7 @@ static void request_end(struct nccl_request *request)
         comm->last = request->before;
     else
         comm->requests[request->after].before = request->before;
-    request->done = 1;
+    request->done = (uint8_t)done;
     request->inner = NULL;
     comm->in_flight--;
 }
@@ -101,13 +103,12 @@ static xcclResult_t comm_error(const struct nccl_comm *comm)
 }
 
 /* Keeps the thread's error text for all later calls. */
-static xcclResult_t comm_fail(struct nccl_comm *comm, xcclResult_t rc)
+static void comm_fail(struct nccl_comm *comm, xcclResult_t rc)
 {
-    if (comm->rc == xcclSuccess) {
-        comm->rc = rc;
-        memcpy(comm->text, nccl_here.text, sizeof(comm->text));
-    }
-    return rc;
+    if (comm->rc != xcclSuccess)
+        return;
+    comm->rc = rc;
+    memcpy(comm->text, nccl_here.text, sizeof(comm->text));
 }
 
 /* ---- one look at the plugin ---- */
@@ -136,61 +137,63 @@ static int sizes_take(struct nccl_request *request, const int *sizes)
     return 1;
 }
 
-/* Asks for one in flight, which is out of the list afterwards when it is done. */
+/* Asks for one in flight, which is out of the list afterwards unless it goes on. */
 static xcclResult_t request_look(struct nccl_request *request)
 {
     struct nccl_comm *comm = request->comm;
     struct nccl_instance *instance = comm->instance;
     int sizes[XCCL_NET_MAX_RECVS], done = 0, result;
+    xcclResult_t rc = xcclSuccess;
 
     memset(sizes, 0xff, sizeof(sizes));
     result = instance->common.test(request->inner, &done, sizes);
     if (result)
-        return nccl_failed(instance, "test", result);
-    if (!done)
+        rc = nccl_failed(instance, "test", result);
+    else if (!done)
         return xcclSuccess;
-    if (!sizes_take(request, sizes))
-        return xcclInternalError;
-    request_end(request);
-    return xcclSuccess;
+    else if (!sizes_take(request, sizes))
+        rc = xcclInternalError;
+    request_end(request, rc == xcclSuccess);
+    return rc;
 }
 
-/* Asks for each in flight once, in the order of posting, but for one. Errors are the comm's when
- * it has none yet. Returns how many ended in an error. */
-static int comm_look(struct nccl_comm *comm, const struct nccl_request *but)
+/* Asks for each in flight once, in the order of posting. The first error becomes the comm's, if it
+ * has none yet. */
+static void comm_look(struct nccl_comm *comm)
 {
     uint16_t at = comm->first;
-    int failed = 0;
 
     while (at != NONE) {
         struct nccl_request *request = &comm->requests[at];
         xcclResult_t rc;
 
         at = request->after;
-        if (request == but)
-            continue;
         rc = request_look(request);
-        if (rc == xcclSuccess)
-            continue;
-        failed++;
-        comm_fail(comm, rc);
+        if (rc != xcclSuccess)
+            comm_fail(comm, rc);
     }
-    return failed;
+}
+
+/* The comm fails with the thread's error text. What is complete now stays complete. */
+static xcclResult_t comm_break(struct nccl_comm *comm, xcclResult_t rc)
+{
+    comm_fail(comm, rc);
+    nccl_enter(NULL);
+    comm_look(comm);
+    return comm_error(comm);
 }
 
 int nccl_comm_drain(struct nccl_comm *comm, int limit_ms)
 {
     struct xccl_limit limit;
-    int failed = 0;
 
     if (comm->in_flight == 0)
         return 0;
     limit = xccl_limit_ms((uint64_t)limit_ms, NULL);
     for (;;) {
-        failed = comm_look(comm, NULL);
-        /* One whose test is an error has ended, too. */
-        if (failed == comm->in_flight || xccl_limit_passed(&limit))
-            return comm->in_flight - failed;
+        comm_look(comm);
+        if (comm->in_flight == 0 || xccl_limit_passed(&limit))
+            return comm->in_flight;
         sched_yield();
     }
 }
@@ -216,12 +219,11 @@ xcclResult_t nccl_isend(xcclNetSendComm_t comm_, const void *data, size_t bytes,
         *request_out = NULL;
         return xcclSuccess;
     }
-    nccl_enter(instance->log);
+    nccl_enter(NULL);
     result = instance->ops->isend(instance, comm->inner, (void *)(uintptr_t)data, bytes, (int)tag,
                                   nccl_mem_inner(mem), &inner);
-    nccl_leave();
     if (result)
-        return comm_fail(comm, nccl_failed(instance, "isend", result));
+        return comm_break(comm, nccl_failed(instance, "isend", result));
     *request_out = inner ? request : NULL;
     if (!inner)
         return xcclSuccess;
@@ -278,11 +280,10 @@ xcclResult_t nccl_irecv(xcclNetRecvComm_t comm_, int count, void *const *data, c
         *request_io = NULL;
         return xcclSuccess;
     }
-    nccl_enter(instance->log);
+    nccl_enter(NULL);
     result = instance->ops->irecv(instance, comm->inner, &parts, &inner);
-    nccl_leave();
     if (result)
-        return comm_fail(comm, nccl_failed(instance, "irecv", result));
+        return comm_break(comm, nccl_failed(instance, "irecv", result));
     /* The hint left where it was is no request either. */
     if (inner == hint_optional)
         inner = NULL;
@@ -292,7 +293,8 @@ xcclResult_t nccl_irecv(xcclNetRecvComm_t comm_, int count, void *const *data, c
     request->count = (uint8_t)count;
     request->is_flush = 0;
     request->optional = (uint8_t)optional;
-    memcpy(request->bytes, bytes, (size_t)count * sizeof(*bytes));
+    for (int i = 0; i < count; i++)
+        request->bytes[i] = bytes[i];
     request_begin(request, inner);
     return xcclSuccess;
 }
@@ -323,18 +325,18 @@ xcclResult_t nccl_iflush(xcclNetRecvComm_t comm_, int count, void *const *data, 
     if (!request)
         return nccl_refuse(instance, "iflush", xcclInvalidUsage,
                            "%d flushes in flight; test some first", comm->request_count);
-    nccl_enter(instance->log);
+    nccl_enter(NULL);
     result = instance->common.iflush(comm->inner, count, parts.data, sizes, parts.mems, &inner);
-    nccl_leave();
     if (result)
-        return comm_fail(comm, nccl_failed(instance, "iflush", result));
+        return comm_break(comm, nccl_failed(instance, "iflush", result));
     *request_out = inner ? request : NULL;
     if (!inner)
         return xcclSuccess;
     request->count = (uint8_t)count;
     request->is_flush = 1;
     request->optional = 0;
-    memcpy(request->bytes, bytes, (size_t)count * sizeof(*bytes));
+    for (int i = 0; i < count; i++)
+        request->bytes[i] = bytes[i];
     request_begin(request, inner);
     return xcclSuccess;
 }
@@ -351,23 +353,17 @@ xcclResult_t nccl_test(xcclNetRequest_t request_, int *done_out, size_t *bytes_o
         if (!request->inner)
             return nccl_refuse(comm->instance, "test", xcclInvalidUsage,
                                "a request is tested again after it was done");
-        nccl_enter(comm->instance->log);
+        nccl_enter(NULL);
         rc = request_look(request);
-        if (rc != xcclSuccess) {
-            comm_fail(comm, rc);
-            comm_look(comm, request);
-            comm_error(comm);
-        }
-        nccl_leave();
         if (rc != xcclSuccess)
-            return comm->rc;
+            return comm_break(comm, rc);
         if (!request->done) {
             *done_out = 0;
             return xcclSuccess;
         }
     }
-    if (bytes_out)
-        memcpy(bytes_out, request->bytes, (size_t)request->count * sizeof(*bytes_out));
+    for (int i = 0; bytes_out && i < request->count; i++)
+        bytes_out[i] = request->bytes[i];
     request_free(request);
     *done_out = 1;
     return xcclSuccess;
@@ -378,17 +374,16 @@ xcclResult_t nccl_progress(xcclNetContext_t ctx, int *pending_out)
     struct nccl_instance *instance = ctx;
     int pending = 0;
 
-    nccl_enter(instance->log);
+    nccl_enter(NULL);
     for (struct nccl_comm *comm = instance->comms; comm; comm = comm->next) {
         if (comm->in_flight == 0 || comm->rc != xcclSuccess)
             continue;
         /* An error is told by the next test of that comm, whose sends are in flight: none of them
          * was called done. */
-        comm_look(comm, NULL);
+        comm_look(comm);
         if (comm->is_send && comm->rc == xcclSuccess && comm->in_flight > 0)
             pending = 1;
     }
-    nccl_leave();
     *pending_out = pending;
     return xcclSuccess;
 }

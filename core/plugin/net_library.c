@@ -146,6 +146,16 @@ static void look_at(struct net_library *library, int contract, int wanted,
     net_reason_add(reason, line.text);
 }
 
+/* NCCL's plugins before version 11 have no finalize and may own threads, and a comm that could not
+ * be drained outlives its instance: their code stays until the process ends. */
+static void keep_loaded(const struct net_library *library)
+{
+    void *again = dlopen(library->path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD | RTLD_NODELETE);
+
+    if (again)
+        dlclose(again);
+}
+
 static int bind(struct net_library *library, int wanted, struct net_reason *reason)
 {
     struct net_reason why = {""};
@@ -153,6 +163,8 @@ static int bind(struct net_library *library, int wanted, struct net_reason *reas
     look_at(library, NET_CONTRACT_XCCL, wanted, &why);
     for (int version = NCCL_NET_NEWEST; version >= NCCL_NET_OLDEST; version--)
         look_at(library, version, wanted, &why);
+    if (library->contract && library->contract != NET_CONTRACT_XCCL)
+        keep_loaded(library);
     if (library->contract)
         return 1;
     if (why.text[0])

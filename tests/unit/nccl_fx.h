@@ -7,6 +7,7 @@
 #define TESTS_UNIT_NCCL_FX_H
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,9 +25,13 @@ static int line_count;
 
 static inline void keep_line(xcclNetLogLevel_t level, const char *line)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
     (void)level;
+    pthread_mutex_lock(&lock);
     if (line_count < 64)
         snprintf(lines[line_count++], sizeof(lines[0]), "%s", line);
+    pthread_mutex_unlock(&lock);
 }
 
 static inline int lines_with(const char *part)

@@ -327,10 +327,12 @@ static int properties_tells(int dev, void *props_)
     return 0;
 }
 
+static int listen_result;
+
 static int listen_tells(void *ctx, int dev, void *handle, void **comm)
 {
     (void)ctx, (void)dev, (void)handle, (void)comm;
-    return 0;
+    return listen_result;
 }
 
 XT_TEST(properties_that_cannot_be_are_brought_into_range)
@@ -379,6 +381,28 @@ XT_TEST(properties_that_cannot_be_are_brought_into_range)
         XT_CHECK(listener == NULL);
         fixture_close(&fx);
     }
+}
+
+XT_TEST(an_old_warning_is_not_the_reason_of_a_later_error)
+{
+    const void *table[TABLE_MAX];
+    xcclNetListenComm_t listener = NULL;
+    xcclNetHandle_t handle;
+    struct fixture fx;
+
+    fixture_load(&fx, 11, "");
+    memcpy(table, fx.source.table, sizeof(table));
+    table[4] = (const void *)listen_tells;
+    fx.source.table = table;
+    xt_setenv("FX_NCCL_RESULT", "2");
+    XT_CHECK_INT(fixture_init(&fx), xcclSystemError);
+    xt_setenv("FX_NCCL_RESULT", NULL);
+    FX_OK(&fx, fixture_init(&fx));
+    listen_result = xcclSystemError;
+    XT_CHECK_INT(fx.calls->listen(fx.ctx, 0, &handle, &listener), xcclSystemError);
+    XT_CHECK_HAS(text(&fx), "fx-net listen: ");
+    XT_CHECK_HAS(text(&fx), ": it does not say why");
+    fixture_close(&fx);
 }
 
 /* ---- short of memory ---- */
