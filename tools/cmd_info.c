@@ -15,8 +15,8 @@
 #include "base/os.h"
 #include "base/param.h"
 #include "bootstrap/launcher.h"
+#include "net_list.h"
 #include "option.h"
-#include "plugin/net_plugin.h"
 #include "xccl.h"
 
 #define INTERFACES_MAX 16
@@ -100,23 +100,19 @@ static int show_shared_memory(void)
     return 1;
 }
 
-static void show_plugin(void *user, const struct xccl_net_candidate *candidate)
-{
-    (void)user;
-    if (candidate->reason)
-        printf("net plugin: %s: %s\n", candidate->item, candidate->reason);
-    else
-        printf("net plugin: %s: taken: %s, %d device%s, wire %s\n", candidate->item,
-               candidate->path, candidate->net->device_count,
-               candidate->net->device_count == 1 ? "" : "s", candidate->net->wire_id);
-}
-
 static int show_plugins(void)
 {
-    if (xccl_net_survey(0, show_plugin, NULL) != xcclSuccess) {
+    struct xccl_net_list list;
+
+    if (!xccl_net_list_collect(0, &list)) {
         printf("net plugin: none, %s\n", xccl_error_text());
         return 0;
     }
+    for (int i = 0; i < list.count; i++)
+        xccl_net_list_brief(&list.entries[i], "net plugin");
+    if (list.count == 0)
+        show("net plugin", "none: XCCL_NET_PLUGIN names none");
+    xccl_net_list_free(&list);
     return 1;
 }
 

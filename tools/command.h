@@ -20,10 +20,14 @@ struct xccl_command {
     /* argv[0] is the command's name. Returns the exit status. --help has been handled unless it
      * comes after an argument that is no option. */
     int (*run)(int argc, char **argv);
+    /* The help of one of its parts, as of list for `xccl help net list`; NULL: no such part. The
+     * entry is NULL for commands without parts. */
+    const char *(*part_help)(const char *part);
 };
 
 extern const struct xccl_command xccl_cmd_env;
 extern const struct xccl_command xccl_cmd_info;
+extern const struct xccl_command xccl_cmd_net;
 extern const struct xccl_command xccl_cmd_perf;
 extern const struct xccl_command xccl_cmd_run;
 

@@ -96,8 +96,6 @@ void xccl_perf_table_foot(const struct xccl_perf_job *job, const struct xccl_per
 /* The same as one JSON object; error NULL when there was none. 0 when it could not be written. */
 int xccl_perf_json_write(FILE *file, const struct xccl_perf_job *job,
                          const struct xccl_perf_row *rows, size_t row_count, const char *error);
-/* A text as a JSON string. */
-void xccl_perf_json_text(FILE *file, const char *text);
 
 /* Starts `xccl` with these arguments again, as nranks ranks on this host (0: one a core, at least
  * two). Returns the exit status. */

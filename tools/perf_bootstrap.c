@@ -23,6 +23,7 @@
 #include "bootstrap/launcher.h"
 #include "command.h"
 #include "launch.h"
+#include "json_text.h"
 #include "option.h"
 #include "perf.h"
 
@@ -436,20 +437,20 @@ static int write_json(FILE *file, const struct rank *rank, const char *launcher)
             "  \"nranks\": %d,\n  \"ranks_are\": \"%s\",\n  \"launcher\": ",
             XCCL_MAJOR, XCCL_MINOR, XCCL_PATCH, rank->nranks,
             rank->threads ? "threads" : "processes");
-    xccl_perf_json_text(file, launcher);
+    xccl_json_text(file, launcher);
     fprintf(file, ",\n  \"init_ms\": %.4f,\n  \"results\": [", result->init_ms);
     for (size_t i = 0; i < MEASURES; i++) {
         if (rank->rc || result->figures[i].median_us < 0)
             continue;
         fprintf(file, "%s\n    {\"operation\": ", comma);
-        xccl_perf_json_text(file, measures[i].name);
+        xccl_json_text(file, measures[i].name);
         fprintf(file, ", \"bytes\": %zu, \"iters\": %" PRId64 ", \"median_us\": %.4f}",
                 measures[i].bytes, result->figures[i].iters, result->figures[i].median_us);
         comma = ",";
     }
     fprintf(file, "\n  ],\n  \"wrong_bytes\": %" PRId64 ",\n  \"error\": ", result->wrong);
     if (rank->rc)
-        xccl_perf_json_text(file, rank->error);
+        xccl_json_text(file, rank->error);
     else
         fprintf(file, "null");
     fprintf(file, "\n}\n");

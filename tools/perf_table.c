@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/param.h"
+#include "json_text.h"
 #include "perf.h"
 
 static const char *type_name(xcclDataType_t type)
@@ -119,23 +120,6 @@ void xccl_perf_table_foot(const struct xccl_perf_job *job, const struct xccl_per
     fflush(stdout);
 }
 
-/* Bytes above 127 pass as they are: host names and texts are UTF-8. */
-void xccl_perf_json_text(FILE *file, const char *text)
-{
-    fputc('"', file);
-    for (; *text; text++) {
-        unsigned char byte = (unsigned char)*text;
-
-        if (byte < 0x20 || byte == 0x7f)
-            fprintf(file, "\\u%04x", byte);
-        else if (byte == '"' || byte == '\\')
-            fprintf(file, "\\%c", byte);
-        else
-            fputc(byte, file);
-    }
-    fputc('"', file);
-}
-
 static void json_figure(FILE *file, const char *name, const struct xccl_perf_figure *figure)
 {
     fprintf(file, "\"%s\": {\"time\": %.4f, \"alg_bw\": %.6f, \"bus_bw\": %.6f, \"nwrong\": ", name,
@@ -166,14 +150,14 @@ static void json_config(FILE *file, const struct xccl_perf_job *job)
             options->group_calls, options->check_runs ? "true" : "false");
     fprintf(file, "    \"shared_memory\": %s, \"net_plugin\": ",
             xccl_param_int(XCCL_P_SHM_DISABLE) ? "false" : "true");
-    xccl_perf_json_text(file, setting_text(XCCL_P_NET_PLUGIN));
+    xccl_json_text(file, setting_text(XCCL_P_NET_PLUGIN));
     fprintf(file, ", \"algorithm\": ");
-    xccl_perf_json_text(file, setting_text(XCCL_P_ALGO));
+    xccl_json_text(file, setting_text(XCCL_P_ALGO));
     fprintf(file, "},\n  \"devices\": [");
     for (int i = 0; i < job->nranks; i++) {
         fprintf(file, "%s\n    {\"rank\": %d, \"pid\": %d, \"host\": ", i ? "," : "", i,
                 job->places ? job->places[i].pid : 0);
-        xccl_perf_json_text(file, job->places ? job->places[i].host : "");
+        xccl_json_text(file, job->places ? job->places[i].host : "");
         fprintf(file, ", \"device\": \"host memory\"}");
     }
     fprintf(file, "\n  ],\n");
@@ -203,7 +187,7 @@ int xccl_perf_json_write(FILE *file, const struct xccl_perf_job *job,
     fprintf(file, "  \"average_bus_bandwidth\": {\"bandwidth\": %.6f},\n  \"error\": ",
             busbw_average(rows, row_count));
     if (error)
-        xccl_perf_json_text(file, error);
+        xccl_json_text(file, error);
     else
         fprintf(file, "null");
     fprintf(file, "\n}\n");

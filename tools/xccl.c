@@ -14,10 +14,7 @@
 
 /* In the order of the help. */
 static const struct xccl_command *const commands[] = {
-    &xccl_cmd_run,
-    &xccl_cmd_perf,
-    &xccl_cmd_info,
-    &xccl_cmd_env,
+    &xccl_cmd_run, &xccl_cmd_perf, &xccl_cmd_net, &xccl_cmd_info, &xccl_cmd_env,
 };
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
@@ -62,13 +59,17 @@ static int unknown_command(const char *name)
     return XCCL_EXIT_USAGE;
 }
 
-static int show_help(const char *name)
+/* part: a word behind the command's, or NULL. Where it names no part, all of the help is shown. */
+static int show_help(const char *name, const char *part)
 {
     const struct xccl_command *command = find_command(name);
+    const char *help = NULL;
 
     if (!command)
         return unknown_command(name);
-    fputs(command->help, stdout);
+    if (part && command->part_help)
+        help = command->part_help(part);
+    fputs(help ? help : command->help, stdout);
     return XCCL_EXIT_OK;
 }
 
@@ -105,12 +106,12 @@ static int run_command(int argc, char **argv)
     if (strcmp(name, "--version") == 0)
         return show_version();
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
-        return argc > 2 ? show_help(argv[2]) : show_overview();
+        return argc > 2 ? show_help(argv[2], argv[3]) : show_overview();
     command = find_command(name);
     if (!command)
         return unknown_command(name);
     if (wants_help(argc - 1, argv + 1))
-        return show_help(name);
+        return show_help(name, NULL);
     return command->run(argc - 1, argv + 1);
 }
 

@@ -18,25 +18,30 @@ xcclResult_t hook_pass(const struct hook_ctx *ctx, xcclResult_t rc)
     return rc;
 }
 
+int hook_is_given(const xcclNetInit_v1 *init)
+{
+    const xcclNetInner_v1 *inner = HAS_POINTER(init, xcclNetInit_v1, inner) ? init->inner : NULL;
+
+    return inner && HAS_POINTER(inner, xcclNetInner_v1, plugin) && inner->plugin;
+}
+
 /* What is wrapped, NULL after an error text. */
 static const xcclNetInner_v1 *wrapped_find(const struct hook_shape *shape,
                                            const xcclNetInit_v1 *init)
 {
-    const xcclNetInner_v1 *inner = HAS_POINTER(init, xcclNetInit_v1, inner) ? init->inner : NULL;
-
-    if (!inner || !HAS_POINTER(inner, xcclNetInner_v1, plugin) || !inner->plugin) {
+    if (!hook_is_given(init)) {
         xccl_fail_quietly(xcclInvalidUsage, 0, NULL,
                           "%s is a hook around another network plugin: write %s:socket",
                           shape->name, shape->name);
         return NULL;
     }
-    if (inner->plugin->size < sizeof(xcclNetPlugin_v1_t)) {
+    if (init->inner->plugin->size < sizeof(xcclNetPlugin_v1_t)) {
         xccl_fail_quietly(xcclInvalidUsage, 0, "use hooks and libxccl of one build",
                           "the table that %s is to wrap has %zu bytes, %zu are needed", shape->name,
-                          inner->plugin->size, sizeof(xcclNetPlugin_v1_t));
+                          init->inner->plugin->size, sizeof(xcclNetPlugin_v1_t));
         return NULL;
     }
-    return inner;
+    return init->inner;
 }
 
 xcclResult_t hook_init(const struct hook_shape *shape, const xcclNetInit_v1 *init,

@@ -80,6 +80,8 @@ struct hook_request {
 
 /* What was wrong in the wrapped plugin becomes the thread's error text; returns rc. */
 xcclResult_t hook_pass(const struct hook_ctx *ctx, xcclResult_t rc);
+/* 1: init names a plugin to wrap. */
+int hook_is_given(const xcclNetInit_v1 *init);
 /* Makes the instance and the wrapped one's. xcclInvalidUsage when nothing is wrapped. */
 xcclResult_t hook_init(const struct hook_shape *shape, const xcclNetInit_v1 *init,
                        struct hook_ctx **ctx_out);

@@ -29,7 +29,8 @@ xcclResult_t trace_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
         return rc;
     rc = hook_init(&trace_shape, init, &base);
     if (rc != xcclSuccess) {
-        trace_end_now(&sink, &span, rc, "rank %d of %d", init->rank, init->nranks);
+        if (hook_is_given(init)) /* else there is no plugin that was called */
+            trace_end_now(&sink, &span, rc, "rank %d of %d", init->rank, init->nranks);
         trace_sink_close(&sink);
         return rc;
     }
