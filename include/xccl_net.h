@@ -53,7 +53,8 @@ extern "C" {
  *     connect.
  *  5. Sends and receives of a connection match in the order in which they were posted. A receive
  *     may be larger than its send; test gives the true size. A send larger than its receive is an
- *     error at the receiver, and never writes beyond the receive. Zero bytes are a message.
+ *     error at the receiver, and never writes beyond the receive; what the sender then sees is
+ * open. Zero bytes are a message.
  *  6. Tags: within one grouped receive (irecv with count above 1) a send goes to the first free
  *     part with an equal tag, in whatever order the sends come, and the next grouped receive is
  *     not touched before all parts of this one are filled. With count 1 the tags are equal.
@@ -159,7 +160,7 @@ typedef struct xcclNetProperties {
     uint32_t ptrSupport; /* XCCL_NET_PTR_* */
     int32_t maxComms; /* 0: no limit */
     int32_t maxRecvs; /* receives in one irecv, 1..XCCL_NET_MAX_RECVS */
-    size_t maxBytes; /* largest message */
+    size_t maxBytes; /* largest message, at least 64 KiB */
     int32_t regIsGlobal; /* a registration serves every comm of the instance */
     /* 1: a send that test called done may still need calls on this side to arrive. XCCL then calls
      * progress as its comment says, also while the user computes. 0: it arrives without. NCCL has
@@ -246,16 +247,16 @@ typedef struct xcclNetPlugin {
     xcclResult_t (*listen)(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle,
                            xcclNetListenComm_t *comm);
     /* Sender: *state is NULL at the first call and the plugin's from then on; it may stay NULL.
-     * Gives *comm once connected, else leaves it NULL, and *state is NULL again then and after an
-     * error. closeConnect is for a *state that is not NULL. All of the
+     * Gives *comm once connected, NULL before; an error leaves it, and *state is NULL again after
+     * either. closeConnect is for a *state that is not NULL. All of the
      * handshake happens here, none of it in the first isend. The deadline is the caller's; there is
      * no order among the connects of an instance. Error: peer refused or not reached. */
     xcclResult_t (*connect)(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *handle,
                             xcclNetConnect_t *state, xcclNetSendComm_t *comm);
     /* Gives up a connect under way and frees its state. */
     xcclResult_t (*closeConnect)(xcclNetContext_t ctx, xcclNetConnect_t state);
-    /* Receiver: gives *comm once a sender has connected and proved itself, else NULL. Strangers are
-     * dropped without a word to the caller, silent ones after 5 s, and none of them delays the
+    /* Receiver: gives *comm once a sender has connected and proved itself, NULL before. Strangers
+     * are dropped without a word to the caller, silent ones after 5 s, and none of them delays the
      * right one. Error: this listening comm is good for its close only. */
     xcclResult_t (*accept)(xcclNetListenComm_t listen, xcclNetRecvComm_t *comm);
 
@@ -307,7 +308,8 @@ typedef struct xcclNetPlugin {
      * zeroes. */
     xcclResult_t (*stats)(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats);
     /* A descriptor that polls readable when a request of this comm may have moved; -1: none. It is
-     * the comm's and is only ever polled. Test once after posting before you sleep on it: what had
+     * the comm's, the same until its close, and is only ever polled. Busy with nothing in flight
+     * need not make it readable. Test once after posting before you sleep on it: what had
      * come before does not make it readable again. The comm's thread. NULL: -1. */
     xcclResult_t (*waitFd)(void *comm, int *fd);
     /* Moves what this instance still owes the wire after test called its sends done, on all of its

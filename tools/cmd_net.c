@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "net_check.h"
 #include "net_list.h"
 #include "net_perf.h"
 #include "option.h"
@@ -19,6 +20,7 @@ static const struct part {
     int (*run)(int argc, char **argv);
 } parts[] = {
     {"list", xccl_net_list_help, xccl_net_list_main},
+    {"check", xccl_net_check_help, xccl_net_check_main},
     {"perf", xccl_net_perf_help, xccl_net_perf_main},
 };
 #define PARTS (sizeof(parts) / sizeof(parts[0]))
@@ -62,7 +64,7 @@ static int net_main(int argc, char **argv)
     const struct part *part = NULL;
 
     if (argc < 2)
-        return xccl_option_usage("net", "say what: list or perf");
+        return xccl_option_usage("net", "say what: list, check or perf");
     part = find_part(argv[1]);
     if (!part)
         return unknown_part(argv[1]);
@@ -81,12 +83,14 @@ const struct xccl_command xccl_cmd_net = {
     .run = net_main,
     .part_help = part_help,
     .help = "usage: xccl net list [--all] [--json] [ITEM...]\n"
+            "       xccl net check [options] ITEM\n"
             "       xccl net perf ITEM [--peer ITEM2] [--vs ITEM3] [options]\n"
             "\n"
             "Looks at network plugins without a communicator, XCCL's and NCCL's alike, and needs\n"
             "neither a GPU nor a second host.\n"
             "\n"
             "  list   the plugins found, what each offers, and why others were refused\n"
+            "  check  whether a plugin keeps the rules of xccl_net.h, one line a rule\n"
             "  perf   latency, bandwidth and message rate between two processes, with every byte\n"
             "         of a first pass checked; two plugins side by side with --vs\n"
             "\n"
@@ -96,6 +100,7 @@ const struct xccl_command xccl_cmd_net = {
             "Exit status: 0; 1 when something failed; 2 for wrong arguments.\n"
             "\n"
             "examples: xccl net list --all\n"
+            "          xccl net check ./libxccl-net-mine.so\n"
             "          xccl net perf socket --flows 1,4 --both\n"
             "          xccl net perf ./libnccl-net.so --vs socket --plot sizes.svg\n",
 };

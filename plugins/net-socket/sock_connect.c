@@ -293,7 +293,6 @@ xcclResult_t sock_accept(xcclNetListenComm_t listen_, xcclNetRecvComm_t *comm_ou
     uint64_t now_ns = xccl_clock_ns();
     xcclResult_t rc = pending_fill(listener, now_ns);
 
-    *comm_out = NULL;
     if (rc != xcclSuccess)
         return rc;
     for (int i = 0; i < SOCK_PENDING_MAX; i++) {
@@ -310,6 +309,7 @@ xcclResult_t sock_accept(xcclNetListenComm_t listen_, xcclNetRecvComm_t *comm_ou
         *comm_out = comm;
         return xcclSuccess;
     }
+    *comm_out = NULL;
     return xcclSuccess;
 }
 
@@ -387,7 +387,6 @@ xcclResult_t sock_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *
     xcclResult_t rc = xcclSuccess;
     int done = 0;
 
-    *comm_out = NULL;
     if (!state) {
         rc = connect_begin(ctx, dev, handle, &state);
         if (rc != xcclSuccess)
@@ -395,8 +394,10 @@ xcclResult_t sock_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *
         *state_ = state;
     }
     rc = connect_move(state, &done);
-    if (rc == xcclSuccess && !done)
+    if (rc == xcclSuccess && !done) {
+        *comm_out = NULL;
         return xcclSuccess;
+    }
     *state_ = NULL;
     if (rc != xcclSuccess) {
         sock_close_connect(ctx, state);

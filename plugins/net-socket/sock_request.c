@@ -384,7 +384,6 @@ xcclResult_t sock_test(xcclNetRequest_t request_, int *done_out, size_t *bytes_o
     struct sock_request *request = request_;
     struct sock_comm *comm = request->comm;
 
-    *done_out = 0;
     if (request->state == SOCK_FREE)
         return xccl_fail_quietly(xcclInvalidUsage, 0, "forget a request once it is done",
                                  "a request is tested again after it was done");
@@ -395,9 +394,11 @@ xcclResult_t sock_test(xcclNetRequest_t request_, int *done_out, size_t *bytes_o
             recv_progress(comm);
     }
     /* What was complete before the comm failed is still complete. */
-    if (request->state == SOCK_ACTIVE)
-        return comm->rc == xcclSuccess ? xcclSuccess : comm_error(comm);
-    *done_out = 1;
+    if (request->state == SOCK_ACTIVE && comm->rc != xcclSuccess)
+        return comm_error(comm);
+    *done_out = request->state == SOCK_DONE;
+    if (!*done_out)
+        return xcclSuccess;
     if (bytes_out)
         bytes_out[0] = request->bytes;
     request->state = SOCK_FREE;

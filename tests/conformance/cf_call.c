@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The entries of the contract, watched: the runner is told which one a role is in, and one that
+ * takes longer than a second waits for something, which rule 1 forbids (init, devices and regMr
+ * may take their time; NCCL's closes drain).
+ *
+ * Thread: the role's. */
+#include "cf_int.h"
+
+#include <stdio.h>
+
+#define LONG_MS (1000ull * CF_SLOW)
+
+uint64_t cf_enter(struct cf *me, const char *call)
+{
+    /* For the runner's eyes when the deadline has passed; nothing is ordered by it. */
+    atomic_store_explicit(&me->shared->call[me->role], call, memory_order_relaxed);
+    atomic_store_explicit(&me->shared->in_call[me->role], 1, memory_order_relaxed);
+    return cf_now();
+}
+
+static void leave(struct cf *me)
+{
+    atomic_store_explicit(&me->shared->in_call[me->role], 0, memory_order_relaxed);
+}
+
+void cf_leave(struct cf *me, const char *call, uint64_t begin_ns)
+{
+    uint64_t ms = (cf_now() - begin_ns) / CF_MS;
+
+    leave(me);
+    if (ms > LONG_MS)
+        cf_fail(me, "%s took %llu ms; no entry waits for a peer (rule 1)", call,
+                (unsigned long long)ms);
+}
+
+xcclResult_t cf_init(struct cf *me, struct xccl_net **net_out)
+{
+    const struct xccl_net_open_args args = {
+        .comm_id = 0x0123456789abcdefu,
+        .rank = me->role,
+        .nranks = CF_ROLES,
+        .comm_name = "conformance",
+        .traffic_class = -1,
+    };
+    xcclResult_t rc;
+
+    cf_enter(me, "init");
+    rc = xccl_net_open_item(me->options->item, &args, net_out);
+    leave(me);
+    return rc;
+}
+
+void cf_fini(struct cf *me, struct xccl_net *net)
+{
+    uint64_t begin_ns = cf_enter(me, "finalize"), ms;
+
+    xccl_net_close(net);
+    leave(me);
+    ms = (cf_now() - begin_ns) / CF_MS;
+    if (ms > LONG_MS + 1000)
+        cf_fail(me, "finalize took %llu ms; what has not left yet is given at most 1 s",
+                (unsigned long long)ms);
+}
+
+xcclResult_t cf_properties(struct cf *me, int dev, xcclNetProperties_v1 *props)
+{
+    uint64_t begin_ns = cf_enter(me, "properties");
+    xcclResult_t rc = me->net->calls.properties(me->net->ctx, dev, props);
+
+    cf_leave(me, "properties", begin_ns);
+    return rc;
+}
+
+xcclResult_t cf_listen(struct cf *me, int dev, xcclNetHandle_t *handle, xcclNetListenComm_t *listen)
+{
+    uint64_t begin_ns = cf_enter(me, "listen");
+    xcclResult_t rc = me->net->calls.listen(me->net->ctx, dev, handle, listen);
+
+    cf_leave(me, "listen", begin_ns);
+    return rc;
+}
+
+xcclResult_t cf_connect(struct cf *me, int dev, const xcclNetHandle_t *handle,
+                        xcclNetConnect_t *state, xcclNetSendComm_t *comm)
+{
+    uint64_t begin_ns = cf_enter(me, "connect");
+    xcclResult_t rc = me->net->calls.connect(me->net->ctx, dev, handle, state, comm);
+
+    cf_leave(me, "connect", begin_ns);
+    return rc;
+}
+
+xcclResult_t cf_accept(struct cf *me, xcclNetListenComm_t listen, xcclNetRecvComm_t *comm)
+{
+    uint64_t begin_ns = cf_enter(me, "accept");
+    xcclResult_t rc = me->net->calls.accept(listen, comm);
+
+    cf_leave(me, "accept", begin_ns);
+    return rc;
+}
+
+xcclResult_t cf_reg(struct cf *me, void *comm, void *data, size_t bytes, xcclNetMem_t *mem)
+{
+    xcclResult_t rc;
+
+    cf_enter(me, "regMr");
+    rc = me->net->calls.regMr(comm, data, bytes, XCCL_NET_PTR_HOST, mem);
+    leave(me);
+    return rc;
+}
+
+xcclResult_t cf_dereg(struct cf *me, void *comm, xcclNetMem_t mem)
+{
+    xcclResult_t rc;
+
+    cf_enter(me, "deregMr");
+    rc = me->net->calls.deregMr(comm, mem);
+    leave(me);
+    return rc;
+}
+
+xcclResult_t cf_isend(struct cf *me, void *comm, const void *data, size_t bytes, uint32_t tag,
+                      xcclNetMem_t mem, xcclNetRequest_t *request)
+{
+    uint64_t begin_ns = cf_enter(me, "isend");
+    xcclResult_t rc = me->net->calls.isend(comm, data, bytes, tag, mem, request);
+
+    cf_leave(me, "isend", begin_ns);
+    return rc;
+}
+
+xcclResult_t cf_irecv(struct cf *me, void *comm, const struct cf_recv *recv,
+                      xcclNetRequest_t *request)
+{
+    uint64_t begin_ns = cf_enter(me, "irecv");
+    xcclResult_t rc = me->net->calls.irecv(comm, recv->count, recv->data, recv->bytes, recv->tags,
+                                           recv->mems, request);
+
+    cf_leave(me, "irecv", begin_ns);
+    return rc;
+}
+
+xcclResult_t cf_test(struct cf *me, xcclNetRequest_t request, int *done, size_t *bytes)
+{
+    uint64_t begin_ns = cf_enter(me, "test");
+    xcclResult_t rc = me->net->calls.test(request, done, bytes);
+
+    cf_leave(me, "test", begin_ns);
+    if (rc == xcclSuccess && *done != 0 && *done != 1)
+        cf_fail(me, "test succeeds and leaves *done at %d", *done);
+    return rc;
+}
+
+static void close_left(struct cf *me, const char *call, uint64_t begin_ns)
+{
+    if (me->own_contract)
+        cf_leave(me, call, begin_ns);
+    else
+        leave(me);
+}
+
+xcclResult_t cf_close_send(struct cf *me, xcclNetSendComm_t comm)
+{
+    uint64_t begin_ns = cf_enter(me, "closeSend");
+    xcclResult_t rc = me->net->calls.closeSend(comm);
+
+    close_left(me, "closeSend", begin_ns);
+    return rc;
+}
+
+xcclResult_t cf_close_recv(struct cf *me, xcclNetRecvComm_t comm)
+{
+    uint64_t begin_ns = cf_enter(me, "closeRecv");
+    xcclResult_t rc = me->net->calls.closeRecv(comm);
+
+    close_left(me, "closeRecv", begin_ns);
+    return rc;
+}
+
+xcclResult_t cf_close_listen(struct cf *me, xcclNetListenComm_t comm)
+{
+    uint64_t begin_ns = cf_enter(me, "closeListen");
+    xcclResult_t rc = me->net->calls.closeListen(comm);
+
+    close_left(me, "closeListen", begin_ns);
+    return rc;
+}
+
+xcclResult_t cf_close_connect(struct cf *me, xcclNetConnect_t state)
+{
+    uint64_t begin_ns = cf_enter(me, "closeConnect");
+    xcclResult_t rc = me->net->calls.closeConnect(me->net->ctx, state);
+
+    close_left(me, "closeConnect", begin_ns);
+    return rc;
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How a case ends, and the small things that every case needs: time, random numbers, patience. A
+ * verdict goes into the memory shared with the runner; the first one stays. The process then ends
+ * without tidying up: it was made for this case alone.
+ *
+ * Thread: any. */
+#include "cf_int.h"
+
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+#define EXIT_FAILED 3 /* any number but 0: the verdict is in the shared memory */
+
+void cf_settle(struct cf_shared *shared, int verdict, const char *text)
+{
+    int none = CF_NONE;
+
+    /* Only the winner writes the text; release pairs with the acquire of the runner's look at
+     * text_ready. */
+    if (!atomic_compare_exchange_strong_explicit(&shared->verdict, &none, verdict,
+                                                 memory_order_acq_rel, memory_order_acquire))
+        return;
+    snprintf(shared->text, sizeof(shared->text), "%s", text);
+    atomic_store_explicit(&shared->text_ready, 1, memory_order_release);
+}
+
+void cf_fail(struct cf *me, const char *fmt, ...)
+{
+    char text[CF_TEXT_BYTES];
+    size_t used = 0;
+    va_list args;
+
+    if (me->test->forms & CF_PAIRED && me->form != CF_SINGLE)
+        used = (size_t)snprintf(text, sizeof(text),
+                                "%s: ", me->role == CF_SENDER ? "sender" : "receiver");
+    va_start(args, fmt);
+    vsnprintf(text + used, sizeof(text) - used, fmt, args);
+    va_end(args);
+    cf_settle(me->shared, CF_FAILED, text);
+    _exit(EXIT_FAILED);
+}
+
+void cf_skip(struct cf *me, const char *fmt, ...)
+{
+    char text[CF_TEXT_BYTES];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    cf_settle(me->shared, CF_SKIPPED, text);
+    _exit(EXIT_FAILED);
+}
+
+const char *cf_result_name(xcclResult_t rc)
+{
+    return xccl_result_text(rc);
+}
+
+void cf_ok(struct cf *me, xcclResult_t rc, const char *what)
+{
+    const char *text;
+
+    if (rc == xcclSuccess)
+        return;
+    text = me->net ? me->net->calls.lastError(me->net->ctx) : xccl_error_text();
+    cf_fail(me, "%s failed where it must work: %s (%d), lastError: %s", what, xccl_result_text(rc),
+            (int)rc, text && *text ? text : "(no text)");
+}
+
+uint64_t cf_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* SplitMix64. */
+uint64_t cf_random(struct cf *me)
+{
+    uint64_t x = me->random += 0x9e3779b97f4a7c15u;
+
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+size_t cf_pick(struct cf *me, size_t below)
+{
+    return (size_t)(cf_random(me) % below);
+}
+
+size_t cf_at_most(const struct cf *me, size_t bytes)
+{
+    return bytes < me->max_bytes ? bytes : (size_t)me->max_bytes;
+}
+
+void cf_sleep_ms(uint64_t ms)
+{
+    struct timespec rest = {(time_t)(ms / 1000), (long)(ms % 1000 * CF_MS)};
+
+    nanosleep(&rest, NULL);
+}
+
+struct cf cf_share(struct cf *me, uint64_t salt)
+{
+    struct cf other = *me;
+
+    other.random = me->options->seed * 31 + salt;
+    return other;
+}
+
+/* Set before the process has a second thread. */
+static uint64_t wait_ms = CF_WAIT_MS;
+
+void cf_patience_set(uint64_t timeout_ms)
+{
+    if (timeout_ms && timeout_ms * 3 / 4 < wait_ms)
+        wait_ms = timeout_ms * 3 / 4;
+}
+
+struct cf_patience cf_patience(const char *what)
+{
+    return (struct cf_patience){cf_now() + wait_ms * CF_MS, 0, what};
+}
+
+void cf_turn(struct cf *me, struct cf_patience *patience)
+{
+    int pending = 0;
+
+    if (me->props.needsProgress) {
+        uint64_t begin_ns = cf_enter(me, "progress");
+
+        cf_ok(me, me->net->calls.progress(me->net->ctx, &pending), "progress");
+        cf_leave(me, "progress", begin_ns);
+    }
+    if (++patience->turns % 8 == 0)
+        sched_yield();
+    if (patience->turns % 64 == 0 && cf_now() > patience->end_ns)
+        cf_fail(me, "%s did not happen within %.1f s", patience->what, (double)wait_ms / 1000);
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Two network namespaces joined by a veth pair stand for two hosts. Root makes them as they are;
+ * anybody else inside a user namespace, where the kernel lets them. A keeper process makes them,
+ * runs the ip program, and hands over descriptors; the namespaces go with the last descriptor.
+ *
+ * Thread: the runner's. */
+#include "cf_run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* $1, $2: processes that live in the two namespaces. The keeper itself is in the first. */
+static const char script[] =
+    "set -e; PATH=$PATH:/usr/sbin:/sbin;"
+    "command -v ip >/dev/null 2>&1 || exit 70;"
+    "ip link add xcf0 type veth peer name xcf1 netns $2;"
+    "ip addr add 10.77.0.1/24 dev xcf0; ip addr add fd77::1/64 dev xcf0 nodad;"
+    "ip link set lo up; ip link set xcf0 up;"
+    "nsenter -t $2 -n sh -c 'ip addr add 10.77.0.2/24 dev xcf1;"
+    "ip addr add fd77::2/64 dev xcf1 nodad; ip link set lo up; ip link set xcf1 up'";
+
+static int write_text(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    int good = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+
+    if (fd >= 0)
+        close(fd);
+    return good;
+}
+
+/* Becomes root of a user namespace of its own. */
+static int become_root(void)
+{
+    char map[64];
+    unsigned uid = (unsigned)geteuid(), gid = (unsigned)getegid();
+
+    if (unshare(CLONE_NEWUSER) != 0)
+        return 0;
+    snprintf(map, sizeof(map), "0 %u 1", uid);
+    if (!write_text("/proc/self/setgroups", "deny") || !write_text("/proc/self/uid_map", map))
+        return 0;
+    snprintf(map, sizeof(map), "0 %u 1", gid);
+    return write_text("/proc/self/gid_map", map);
+}
+
+/* A process in a namespace of its own that waits to be ended. */
+static pid_t start_second(void)
+{
+    int ready[2];
+    char word = 0;
+    pid_t pid;
+
+    if (pipe2(ready, O_CLOEXEC) != 0)
+        return -1;
+    pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        word = unshare(CLONE_NEWNET) == 0;
+        if (write(ready[1], &word, 1) != 1 || !word)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    if (read(ready[0], &word, 1) != 1 || !word) {
+        close(ready[0]);
+        return -1;
+    }
+    close(ready[0]);
+    return pid;
+}
+
+static int run_script(pid_t second)
+{
+    char number[16];
+    pid_t pid;
+    int status = -1;
+
+    snprintf(number, sizeof(number), "%d", (int)second);
+    pid = fork();
+    if (pid == 0) {
+        int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+        dup2(fd, 1);
+        dup2(fd, 2);
+        execl("/bin/sh", "sh", "-c", script, "hosts", "", number, (char *)NULL);
+        _exit(71);
+    }
+    if (pid < 0 || waitpid(pid, &status, 0) != pid)
+        return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Tells the runner over the pipe: a text (why not), or "" and the second process's number. */
+static _Noreturn void keep(int fd)
+{
+    struct {
+        char reason[160];
+        pid_t second;
+        int user;
+    } word;
+
+    memset(&word, 0, sizeof(word));
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (geteuid() != 0) {
+        word.user = 1;
+        if (!become_root())
+            snprintf(word.reason, sizeof(word.reason), "needs root or user namespaces: %s",
+                     strerrordesc_np(errno));
+    }
+    if (!word.reason[0] && unshare(CLONE_NEWNET) != 0)
+        snprintf(word.reason, sizeof(word.reason), "network namespaces are not allowed here: %s",
+                 strerrordesc_np(errno));
+    if (!word.reason[0]) {
+        int status = -1;
+
+        word.second = start_second();
+        if (word.second > 0)
+            status = run_script(word.second);
+        if (status == 70)
+            snprintf(word.reason, sizeof(word.reason), "needs the ip program (package iproute2)");
+        else if (status != 0)
+            snprintf(word.reason, sizeof(word.reason), "cannot join two network namespaces here");
+    }
+    if (write(fd, &word, sizeof(word)) != (ssize_t)sizeof(word))
+        _exit(1);
+    for (;;)
+        pause();
+}
+
+static int open_of(pid_t pid, const char *what)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d/ns/%s", (int)pid, what);
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+int cf_hosts_make(struct cf_hosts *hosts)
+{
+    struct {
+        char reason[160];
+        pid_t second;
+        int user;
+    } word;
+    int ends[2];
+
+    if (hosts->tried)
+        return hosts->reason[0] == 0;
+    *hosts = (struct cf_hosts){.tried = 1, .user_fd = -1, .net_fds = {-1, -1}};
+    memset(&word, 0, sizeof(word));
+    snprintf(hosts->reason, sizeof(hosts->reason), "network namespaces cannot be made here");
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return 0;
+    hosts->keeper = fork();
+    if (hosts->keeper == 0) {
+        close(ends[0]);
+        keep(ends[1]);
+    }
+    close(ends[1]);
+    if (hosts->keeper > 0 && read(ends[0], &word, sizeof(word)) == (ssize_t)sizeof(word))
+        snprintf(hosts->reason, sizeof(hosts->reason), "%s", word.reason);
+    close(ends[0]);
+    if (hosts->reason[0])
+        return 0;
+    if (word.user)
+        hosts->user_fd = open_of(hosts->keeper, "user");
+    hosts->net_fds[0] = open_of(hosts->keeper, "net");
+    hosts->net_fds[1] = open_of(word.second, "net");
+    if (hosts->net_fds[0] < 0 || hosts->net_fds[1] < 0)
+        snprintf(hosts->reason, sizeof(hosts->reason), "cannot open /proc/PID/ns/net");
+    return hosts->reason[0] == 0;
+}
+
+void cf_hosts_drop(struct cf_hosts *hosts)
+{
+    if (!hosts->tried)
+        return;
+    if (hosts->keeper > 0) {
+        kill(hosts->keeper, SIGKILL);
+        waitpid(hosts->keeper, NULL, 0);
+    }
+    for (int i = 0; i < CF_ROLES; i++) {
+        if (hosts->net_fds[i] >= 0)
+            close(hosts->net_fds[i]);
+    }
+    if (hosts->user_fd >= 0)
+        close(hosts->user_fd);
+}
+
+int cf_hosts_enter(const struct cf_hosts *hosts, int host)
+{
+    if (hosts->user_fd >= 0 && setns(hosts->user_fd, CLONE_NEWUSER) != 0)
+        return 0;
+    return setns(hosts->net_fds[host], CLONE_NEWNET) == 0;
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What belongs to the process and to the host program: descriptors, threads, children, files,
+ * environment, signal handlers, folder, standard streams (rule 13). Taken before and compared
+ * after. Threads and descriptors of a library may end a moment after its last call, so a
+ * difference counts only when it stays for a second.
+ *
+ * Thread: one; no other of ours may open descriptors meanwhile. */
+#include "cf_int.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FDS_MAX     1024
+#define FILES_BYTES 16384
+#define STAY_MS     (1000 * CF_SLOW)
+
+struct cf_world {
+    unsigned char fds[FDS_MAX];
+    int threads;
+    int children;
+    char files[FILES_BYTES]; /* names of ours, a line each */
+    uint64_t env_hash;
+    char folder[512];
+    struct stat streams[3];
+    struct sigaction signals[65];
+    sigset_t mask;
+};
+
+/* ---- parts ---- */
+
+static void take_fds(unsigned char fds[FDS_MAX])
+{
+    DIR *dir = opendir("/proc/self/fd");
+    const struct dirent *entry;
+
+    memset(fds, 0, FDS_MAX);
+    while (dir && (entry = readdir(dir))) {
+        int fd = atoi(entry->d_name);
+
+        if (entry->d_name[0] != '.' && fd != dirfd(dir) && fd < FDS_MAX)
+            fds[fd] = 1;
+    }
+    if (dir)
+        closedir(dir);
+}
+
+static int count_entries(const char *path)
+{
+    DIR *dir = opendir(path);
+    int count = 0;
+
+    while (dir && readdir(dir))
+        count++;
+    if (dir)
+        closedir(dir);
+    return count;
+}
+
+/* Numbers in a text of the kernel, as children are listed. */
+static int count_children(void)
+{
+    char path[64], text[512];
+    int count = 0;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    file = fopen(path, "re");
+    if (!file)
+        return 0;
+    while (fscanf(file, "%511s", text) == 1)
+        count++;
+    fclose(file);
+    return count;
+}
+
+/* A file is ours when its name holds our process number, the plugin's name or xccl. */
+static int is_ours(const struct cf *me, const char *name)
+{
+    char number[16];
+
+    snprintf(number, sizeof(number), "%d", (int)getpid());
+    return strstr(name, number) || (me->shared->name[0] && strstr(name, me->shared->name));
+}
+
+static void take_files(const struct cf *me, char files[FILES_BYTES])
+{
+    static const char *const folders[] = {"/tmp", "/dev/shm"};
+    size_t used = 0;
+
+    files[0] = 0;
+    for (int i = 0; i < 2; i++) {
+        DIR *dir = opendir(folders[i]);
+        const struct dirent *entry;
+
+        while (dir && (entry = readdir(dir))) {
+            if (used + 300 < FILES_BYTES && is_ours(me, entry->d_name))
+                used += (size_t)snprintf(files + used, FILES_BYTES - used, "%s/%s\n", folders[i],
+                                         entry->d_name);
+        }
+        if (dir)
+            closedir(dir);
+    }
+}
+
+static uint64_t hash_env(void)
+{
+    uint64_t hash = 1469598103934665603u;
+
+    for (char **at = environ; at && *at; at++) {
+        for (const char *text = *at; *text; text++)
+            hash = (hash ^ (unsigned char)*text) * 1099511628211u;
+        hash = (hash ^ '\n') * 1099511628211u;
+    }
+    return hash;
+}
+
+struct cf_world *cf_world_take(struct cf *me)
+{
+    struct cf_world *world = calloc(1, sizeof(*world));
+
+    if (!world)
+        cf_skip(me, "no memory");
+    take_fds(world->fds);
+    world->threads = count_entries("/proc/self/task");
+    world->children = count_children();
+    take_files(me, world->files);
+    world->env_hash = hash_env();
+    if (!getcwd(world->folder, sizeof(world->folder)))
+        world->folder[0] = 0;
+    for (int i = 0; i < 3; i++)
+        fstat(i, &world->streams[i]);
+    for (int i = 1; i < 65; i++)
+        sigaction(i, NULL, &world->signals[i]);
+    sigprocmask(SIG_SETMASK, NULL, &world->mask);
+    return world;
+}
+
+/* ---- comparing ---- */
+
+/* The first descriptor that is there now and was not before; -1: none. */
+static int new_fd(const struct cf_world *before)
+{
+    unsigned char now[FDS_MAX];
+
+    take_fds(now);
+    for (int fd = 0; fd < FDS_MAX; fd++) {
+        if (now[fd] && !before->fds[fd])
+            return fd;
+    }
+    return -1;
+}
+
+static void expect_fds(struct cf *me, const struct cf_world *before, const char *when)
+{
+    uint64_t end_ns = cf_now() + STAY_MS * CF_MS;
+    char path[64], target[256] = "?";
+    ssize_t got;
+    int fd;
+
+    while ((fd = new_fd(before)) >= 0) {
+        if (cf_now() < end_ns) {
+            cf_sleep_ms(5);
+            continue;
+        }
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        got = readlink(path, target, sizeof(target) - 1);
+        target[got > 0 ? got : 0] = 0;
+        cf_fail(me, "%s descriptor %d (%s) is still open; it was not before", when, fd, target);
+    }
+}
+
+static void expect_threads(struct cf *me, const struct cf_world *before, const char *when)
+{
+    uint64_t end_ns = cf_now() + STAY_MS * CF_MS;
+    int now;
+
+    while ((now = count_entries("/proc/self/task")) > before->threads) {
+        if (cf_now() > end_ns)
+            cf_fail(me, "%s %d threads more than before still run", when, now - before->threads);
+        cf_sleep_ms(5);
+    }
+    now = count_children();
+    if (now > before->children)
+        cf_fail(me, "%s %d child processes more than before are there", when,
+                now - before->children);
+}
+
+static void expect_files(struct cf *me, const struct cf_world *before, const char *when)
+{
+    char files[FILES_BYTES];
+
+    take_files(me, files);
+    for (char *line = strtok(files, "\n"); line; line = strtok(NULL, "\n")) {
+        if (!strstr(before->files, line))
+            cf_fail(me, "%s the file %s is left behind", when, line);
+    }
+}
+
+static void expect_signals(struct cf *me, const struct cf_world *before, const char *when)
+{
+    struct sigaction now;
+    sigset_t mask;
+
+    for (int i = 1; i < 65; i++) {
+        memset(&now, 0, sizeof(now));
+        if (sigaction(i, NULL, &now) != 0)
+            continue;
+        if (now.sa_handler != before->signals[i].sa_handler)
+            cf_fail(me, "%s the handler of signal %d (SIG%s) is another one (rule 13)", when, i,
+                    i < 32 ? sigabbrev_np(i) : "RT");
+    }
+    sigprocmask(SIG_SETMASK, NULL, &mask);
+    for (int i = 1; i < 65; i++) {
+        if (sigismember(&mask, i) != sigismember(&before->mask, i))
+            cf_fail(me, "%s the signal mask is another one (signal %d, rule 13)", when, i);
+    }
+}
+
+static void expect_host(struct cf *me, const struct cf_world *before, const char *when)
+{
+    char folder[512] = "";
+    struct stat stream;
+
+    if (hash_env() != before->env_hash)
+        cf_fail(me, "%s the environment is another one (rule 13)", when);
+    if (getcwd(folder, sizeof(folder)) && strcmp(folder, before->folder) != 0)
+        cf_fail(me, "%s the working directory is %s (rule 13)", when, folder);
+    for (int i = 0; i < 3; i++) {
+        memset(&stream, 0, sizeof(stream));
+        if (fstat(i, &stream) != 0 || stream.st_ino != before->streams[i].st_ino ||
+            stream.st_dev != before->streams[i].st_dev)
+            cf_fail(me, "%s standard stream %d is another file (rule 13)", when, i);
+    }
+    expect_signals(me, before, when);
+}
+
+void cf_world_expect(struct cf *me, struct cf_world *before, int host, const char *when)
+{
+    expect_fds(me, before, when);
+    expect_threads(me, before, when);
+    expect_files(me, before, when);
+    if (host)
+        expect_host(me, before, when);
+    free(before);
+}
+
+int cf_fd_count(void)
+{
+    return count_entries("/proc/self/fd");
+}
+
+/* Of the sanitizers, which have an allocator of their own. */
+__attribute__((weak)) size_t __sanitizer_get_current_allocated_bytes(void);
+
+size_t cf_heap_bytes(void)
+{
+    struct mallinfo2 info;
+
+    if (__sanitizer_get_current_allocated_bytes)
+        return __sanitizer_get_current_allocated_bytes();
+    info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The conformance suite of the network contract (include/xccl_net.h), as `xccl net check` runs it
+ * on any plugin that the loader can open. Every case checks one rule, in a process of its own with
+ * a deadline, so that a plugin that crashes, hangs or leaks fails that case and no other.
+ *
+ * Thread: one, the only one of the process: the suite forks. */
+#ifndef XCCL_CONFORMANCE_H
+#define XCCL_CONFORMANCE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* How the two ends of a connection are spread. A bit set. */
+enum xccl_conformance_form {
+    XCCL_CONFORMANCE_SINGLE = 1, /* one thread drives both ends */
+    XCCL_CONFORMANCE_THREADS = 2, /* a thread each, one instance */
+    XCCL_CONFORMANCE_PROCESSES = 4, /* a process each */
+    XCCL_CONFORMANCE_NAMESPACES = 8 /* a process each, in two network namespaces: two hosts */
+};
+#define XCCL_CONFORMANCE_FORMS 15
+
+struct xccl_conformance_options {
+    const char *item; /* as xccl_net_open_item takes it */
+    const char *case_pattern; /* shell pattern over case names; NULL: all */
+    const char *skip_path; /* NULL: the list that is installed for the plugin, if there is one */
+    const char *json_path; /* NULL: none; "-": standard output, and the lines to standard error */
+    unsigned forms; /* XCCL_CONFORMANCE_* */
+    uint64_t max_bytes; /* of a message */
+    uint64_t seed;
+    int64_t repeat; /* runs, with successive seeds */
+    int64_t jobs; /* cases at the same time */
+    int64_t device;
+    uint64_t timeout_ms; /* of a case; 0: each case's own */
+    int quick;
+};
+
+/* 0 all passed or skipped, 1 something failed or the plugin cannot be opened, 2 wrong options. */
+int xccl_conformance_run(const struct xccl_conformance_options *options);
+/* Prints each case with its rule and the forms it has. */
+void xccl_conformance_list(void);
+/* The form's bit, or 0. */
+unsigned xccl_conformance_form(const char *name);
+
+#endif

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* `xccl net check`: the socket plugin passes the suite in every form, a plugin that is right but
+ * for one defect fails the case that is about this defect, and the output can be read by people and
+ * by programs. The plugin with defects is fixtures/net_broken.c.
+ *
+ * Thread: one a test. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "xt.h"
+
+#define XCCL XT_BUILD_DIR "/bin/xccl"
+/* Defects that show by waiting are waited for so long; the suite is slower under sanitizers. */
+#ifdef XCCL_SANITIZED
+#define WAIT_S "16"
+#else
+#define WAIT_S "4"
+#endif
+#define BROKEN XT_BUILD_DIR "/lib/fixtures/libxccl-net-fx-broken.so"
+
+/* Exit status of `xccl net check` with these arguments. */
+static int check(const char *const args[], const char **output_out)
+{
+    const char *argv[20] = {XCCL, "net", "check"};
+    int count = 3, status;
+
+    xt_setenv("XCCL_PLUGIN_PATH", XT_BUILD_DIR "/lib/xccl");
+    while (args[count - 3] && count < 19) {
+        argv[count] = args[count - 3];
+        count++;
+    }
+    argv[count] = NULL;
+    status = xt_run_program(argv, output_out);
+    XT_CHECK(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+#define CHECK(output_out, ...) check((const char *const[]){__VA_ARGS__, NULL}, output_out)
+
+/* ---- plugins that are right ---- */
+
+static void passes(const char *plugin)
+{
+    const char *output = NULL;
+    int status = CHECK(&output, "--quick", plugin);
+
+    if (status != 0)
+        XT_FAIL("%s does not pass:\n%s", plugin, output);
+    XT_CHECK_HAS(output, " 0 failed, ");
+    XT_CHECK_HAS(output, "passed  life_of_a_connection               single");
+    XT_CHECK_HAS(output, "passed  life_of_a_connection               threads");
+    XT_CHECK_HAS(output, "passed  life_of_a_connection               processes");
+    if (!strstr(output, "passed  life_of_a_connection               namespaces"))
+        XT_CHECK_HAS(output, "skipped life_of_a_connection               namespaces");
+}
+
+XT_TEST_DEADLINE(the_socket_plugin_passes_in_every_form, 120)
+{
+    passes("socket");
+}
+
+XT_TEST_DEADLINE(a_plugin_named_by_its_path_with_grouped_receives_passes, 120)
+{
+    const char *output = NULL;
+
+    passes(BROKEN);
+    XT_CHECK_INT(CHECK(&output, "--quick", "--case", "tags_*", "--form", "threads", BROKEN), 0);
+    XT_CHECK_HAS(output, "1 passed, 0 failed, 0 skipped");
+}
+
+/* ---- defects ---- */
+
+/* The defect is found by this case in this form, with these words; without it the case passes. */
+static void finds(const char *defect, const char *test, const char *form, const char *words)
+{
+    const char *output = NULL;
+
+    xt_setenv("FX_BROKEN", defect);
+    if (CHECK(&output, "--quick", "--case", test, "--form", form, "--timeout", WAIT_S, BROKEN) != 1)
+        XT_FAIL("%s is not found by %s:\n%s", defect, test, output);
+    XT_CHECK_HAS(output, "failed ");
+    XT_CHECK_HAS(output, words);
+    xt_setenv("FX_BROKEN", NULL);
+    if (CHECK(&output, "--quick", "--case", test, "--form", form, BROKEN) != 0)
+        XT_FAIL("%s fails without the defect:\n%s", test, output);
+}
+
+XT_TEST(the_posted_size_for_the_true_size_is_found)
+{
+    finds("posted-size", "larger_receive_gives_true_size", "processes", "true size (rule 5)");
+}
+
+XT_TEST(a_byte_behind_the_receive_is_found)
+{
+    finds("overrun", "every_size_arrives", "threads", "memory behind its receive was written");
+}
+
+XT_TEST(a_message_cut_to_its_receive_is_found)
+{
+    finds("truncates", "larger_send_is_an_error", "processes", "test says done");
+}
+
+XT_TEST(messages_that_change_places_are_found)
+{
+    finds("swap", "messages_keep_their_order", "processes", "equal tags");
+}
+
+XT_TEST(an_accept_that_blocks_is_found)
+{
+    finds("accept-blocks", "nothing_blocks_without_a_peer", "single", "accept took ");
+}
+
+XT_TEST(a_descriptor_left_by_each_connect_is_found)
+{
+    finds("fd-leak", "comms_leave_nothing", "single", "is still open");
+}
+
+XT_TEST(a_write_after_close_is_found)
+{
+    finds("late-write", "close_with_receives_in_flight", "single", "after closeRecv had returned");
+}
+
+XT_TEST(a_receive_that_is_done_too_early_is_found)
+{
+    finds("early-done", "done_means_done", "single", "before its message was sent");
+}
+
+XT_TEST(a_send_that_is_done_and_never_leaves_is_found)
+{
+    finds("lazy-done", "done_sends_arrive", "processes", "failed");
+}
+
+XT_TEST(tags_that_are_not_looked_at_are_found)
+{
+    finds("no-tags", "tags_choose_the_part", "threads", "(rule 6)");
+}
+
+XT_TEST(the_32nd_request_that_never_ends_is_found)
+{
+    finds("forgets-32nd", "all_requests_in_flight", "threads", "requests in flight did not happen");
+}
+
+XT_TEST(an_error_that_is_forgotten_is_found)
+{
+    finds("error-forgotten", "sender_is_killed_while_idle", "processes", "rule 9");
+}
+
+XT_TEST(a_changed_environment_is_found)
+{
+    finds("environment", "host_program_is_untouched", "single", "the environment is another one");
+}
+
+XT_TEST(a_changed_signal_handler_is_found)
+{
+    finds("handler", "host_program_is_untouched", "single", "signal 12 (SIGUSR2)");
+}
+
+XT_TEST(a_changed_folder_is_found)
+{
+    finds("folder", "host_program_is_untouched", "single", "the working directory is /");
+}
+
+XT_TEST(a_descriptor_for_every_program_is_found)
+{
+    finds("inherit", "descriptors_close_on_exec", "single", "not close-on-exec");
+}
+
+XT_TEST(a_write_beyond_an_older_struct_is_found)
+{
+    finds("props-overflow", "properties_keep_to_the_size", "single", "properties with size 8");
+}
+
+XT_TEST(a_crash_is_told_with_its_signal_and_call)
+{
+    finds("crash", "every_size_arrives", "processes", "was killed by SIGABRT");
+}
+
+XT_TEST_DEADLINE(a_hang_is_told_with_its_call, 60)
+{
+    const char *output = NULL;
+
+    xt_setenv("FX_BROKEN", "hang");
+    XT_CHECK_INT(CHECK(&output, "--case", "life_of_a_connection", "--form", "single", "--timeout",
+                       "1", BROKEN),
+                 1);
+    XT_CHECK_HAS(output, "did not return in 1.0 s, last call: closeSend");
+}
+
+/* ---- the program ---- */
+
+XT_TEST(each_case_is_listed_with_its_rule)
+{
+    const char *output = NULL;
+
+    XT_CHECK_INT(CHECK(&output, "--list"), 0);
+    XT_CHECK_HAS(output, "tags_choose_the_part               rule 6: ");
+    XT_CHECK_HAS(output, "(threads processes namespaces)");
+}
+
+XT_TEST(help_shows_the_options)
+{
+    const char *output = NULL;
+
+    XT_CHECK_INT(CHECK(&output, "--help"), 0);
+    XT_CHECK_HAS(output, "xccl net check");
+}
+
+XT_TEST(wrong_arguments_are_refused)
+{
+    const char *output = NULL;
+
+    XT_CHECK_INT(CHECK(&output, "--quick"), 2);
+    XT_CHECK_HAS(output, "give one plugin");
+    XT_CHECK_INT(CHECK(&output, "--form", "rows", "socket"), 2);
+    XT_CHECK_HAS(output, "rows");
+    XT_CHECK_INT(CHECK(&output, "--case", "no_such_case", "socket"), 2);
+    XT_CHECK_HAS(output, "--list");
+    XT_CHECK_INT(CHECK(&output, "--skip", "/no/such/file", "socket"), 2);
+    XT_CHECK_HAS(output, "/no/such/file");
+}
+
+XT_TEST(a_plugin_that_does_not_open_is_a_failure_with_its_reason)
+{
+    const char *output = NULL;
+
+    XT_CHECK_INT(CHECK(&output, "no-such-plugin"), 1);
+    XT_CHECK_HAS(output, "no-such-plugin");
+}
+
+XT_TEST(a_skipped_case_is_shown_with_its_reason)
+{
+    char path[512];
+    const char *output = NULL;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/list.skip", xt_tmpdir());
+    file = fopen(path, "we");
+    XT_CHECK(file != NULL);
+    fputs("# of a test\nlife_*: it never lives\n", file);
+    XT_CHECK(fclose(file) == 0);
+    XT_CHECK_INT(CHECK(&output, "--skip", path, "--form", "single", "--case", "life_*", "socket"),
+                 0);
+    XT_CHECK_HAS(output, "by list: it never lives");
+    XT_CHECK_HAS(output, "0 passed, 0 failed, 1 skipped");
+}
+
+XT_TEST(seeds_follow_when_the_suite_is_repeated)
+{
+    const char *output = NULL;
+
+    XT_CHECK_INT(CHECK(&output, "--case", "any_address*", "--form", "threads", "--repeat", "5",
+                       "--jobs", "2", "socket"),
+                 0);
+    XT_CHECK_HAS(output, "5 passed, 0 failed, 0 skipped");
+}
+
+XT_TEST_DEADLINE(the_results_are_json_that_programs_read, 60)
+{
+    static const char program[] =
+        "import json, sys\n"
+        "d = json.load(open(sys.argv[1]))\n"
+        "assert d['plugin'] == 'socket' and d['contract'] and d['path'] and d['xccl'], d\n"
+        "assert d['passed'] == sum(c['verdict'] == 'passed' for c in d['cases']) > 10, d\n"
+        "assert all(c['case'] and c['form'] and 'reason' in c and c['ms'] >= 0 for c in "
+        "d['cases'])\n";
+    char path[512];
+    const char *argv[] = {"python3", "-c", program, path, NULL};
+    const char *output = NULL;
+
+    snprintf(path, sizeof(path), "%s/check.json", xt_tmpdir());
+    XT_CHECK_INT(CHECK(&output, "--quick", "--form", "single", "-J", path, "socket"), 0);
+    if (xt_run_program(argv, &output) != 0)
+        XT_FAIL("python3 does not read the results: %s", output);
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Our plugins, and those of NCCL's contract that the loader adapts, pass the conformance suite in
+ * all of its forms: one process, two, and two network namespaces where this machine allows them.
+ * Behind the hook fault the seeds come from the run's own. Sanitized builds send less and draw
+ * fewer seeds. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "xt.h"
+
+#define XCCL     XT_BUILD_DIR "/bin/xccl"
+#define FIXTURES XT_BUILD_DIR "/lib/fixtures"
+#define ARGS_MAX 16
+
+#if defined(XCCL_SANITIZED)
+#define LARGEST "64M"
+#define SEEDS   "6"
+#else
+#define LARGEST "1G"
+#define SEEDS   "60"
+#endif
+
+/* Runs the suite with the words of args. */
+static void passes(const char *args)
+{
+    const char *argv[ARGS_MAX + 1] = {XCCL, "net", "check"}, *output = NULL;
+    char words[1024], *rest = NULL;
+    int count = 3, status;
+
+    snprintf(words, sizeof(words), "%s", args);
+    for (char *word = strtok_r(words, " ", &rest); word && count < ARGS_MAX;
+         word = strtok_r(NULL, " ", &rest))
+        argv[count++] = word;
+    status = xt_run_program(argv, &output);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        XT_FAIL("xccl net check %s: status %d\n%s", args, status, output);
+    XT_CHECK_HAS(output, " passed, 0 failed");
+}
+
+XT_TEST_DEADLINE(socket_passes_the_complete_suite, 120)
+{
+    passes("--max-bytes " LARGEST " socket");
+}
+
+XT_TEST_DEADLINE(smallest_plugin_passes_the_complete_suite, 120)
+{
+    passes("--max-bytes " LARGEST " loopback");
+}
+
+XT_TEST_DEADLINE(socket_passes_through_each_of_its_tables_for_nccl, 60)
+{
+    passes("--quick socket@v8");
+    passes("--quick socket@v9");
+    passes("--quick socket@v10");
+    passes("--quick socket@v11");
+    passes("--quick socket@v12");
+}
+
+XT_TEST_DEADLINE(plugins_of_every_version_of_nccl_pass, 60)
+{
+    static const char *const versions[] = {"v6", "v7", "v8", "v9", "v10", "v11", "v12"};
+    char args[512];
+
+    for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]); i++) {
+        snprintf(args, sizeof(args), "--quick " FIXTURES "/libnccl-net-fx-%s.so", versions[i]);
+        passes(args);
+    }
+}
+
+XT_TEST_DEADLINE(grouped_receives_pass, 30)
+{
+    passes("--quick " FIXTURES "/libxccl-net-fx-broken.so"); /* no defect is asked for */
+}
+
+XT_TEST_DEADLINE(hook_that_traces_changes_nothing, 30)
+{
+    xt_setenv("XCCL_NET_TRACE", "/dev/null");
+    passes("--quick trace:socket");
+}
+
+static void passes_behind_faults(const char *seeds, const char *plugin)
+{
+    char args[512];
+
+    snprintf(args, sizeof(args), "--quick --jobs 2 --seed %u --repeat %s fault:%s",
+             (unsigned)(xt_seed() % 1000000), seeds, plugin);
+    passes(args);
+}
+
+XT_TEST_DEADLINE(socket_passes_behind_the_hook_that_injects_faults, 200)
+{
+    passes_behind_faults(SEEDS, "socket");
+}
+
+XT_TEST_DEADLINE(others_pass_behind_the_hook_that_injects_faults, 100)
+{
+    passes_behind_faults("5", "loopback");
+    passes_behind_faults("2", FIXTURES "/libnccl-net-fx-v6.so");
+    passes_behind_faults("2", FIXTURES "/libnccl-net-fx-v12.so");
+    passes_behind_faults("2", FIXTURES "/libxccl-net-fx-broken.so");
+}

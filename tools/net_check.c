@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* `xccl net check`: reads the options and runs the conformance suite on one plugin.
+ *
+ * Thread: the program's main thread, its only one: the suite forks. */
+#include "net_check.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "command.h"
+#include "conformance.h"
+#include "option.h"
+
+#define NAME "net check"
+
+const char xccl_net_check_help[] =
+    "usage: xccl net check [options] PLUGIN\n"
+    "\n"
+    "Checks a network plugin against every rule of its contract (xccl_net.h), with no GPU and no\n"
+    "second machine. PLUGIN is named as in XCCL_NET_PLUGIN: socket, ./libxccl-net-my.so,\n"
+    "fault:socket, /opt/x/libnccl-net.so@v10. Each case runs in a process of its own with a\n"
+    "deadline, so a crash or a hang is that case's failure. A case has one or more forms:\n"
+    "\n"
+    "  single       one thread drives both ends\n"
+    "  threads      a thread for each end, on one instance\n"
+    "  processes    a process for each end\n"
+    "  namespaces   a process for each end, in two network namespaces (root or user namespaces)\n"
+    "\n"
+    "  --form LIST       only these forms, with commas between\n"
+    "  --case PATTERN    only cases whose name matches, as 'close_*'\n"
+    "  --list            show the cases with their rules and forms, and end\n"
+    "  --quick           messages up to 1 MiB, fewer rounds: about two seconds\n"
+    "  --max-bytes N     largest message (K, M, G; default 1G, less where memory is short)\n"
+    "  --device N        the plugin's device (default 0)\n"
+    "  --seed N          of random sizes and orders (default 1)\n"
+    "  --repeat N        run all N times, with seeds that follow, and show what fails; with the\n"
+    "                    hook fault the seed is that of its faults too, unless XCCL_NET_FAULT\n"
+    "                    names one\n"
+    "  --jobs N          cases at the same time (default 1: some look at times)\n"
+    "  --timeout S       deadline of a case in seconds (default 30)\n"
+    "  --skip FILE       cases to leave out, lines 'PATTERN: reason'; default: the list that is\n"
+    "                    installed for the plugin in share/xccl/conformance\n"
+    "  -J FILE           the results as JSON as well; - is standard output\n"
+    "\n"
+    "Exit status: 0 all passed or skipped, 1 a case failed or the plugin does not open, 2 wrong\n"
+    "arguments.\n";
+
+enum {
+    OPTION_FORM = 256,
+    OPTION_CASE,
+    OPTION_LIST,
+    OPTION_QUICK,
+    OPTION_MAX_BYTES,
+    OPTION_DEVICE,
+    OPTION_SEED,
+    OPTION_REPEAT,
+    OPTION_JOBS,
+    OPTION_TIMEOUT,
+    OPTION_SKIP
+};
+
+static const struct option options_known[] = {
+    {"form", required_argument, NULL, OPTION_FORM},
+    {"case", required_argument, NULL, OPTION_CASE},
+    {"list", no_argument, NULL, OPTION_LIST},
+    {"quick", no_argument, NULL, OPTION_QUICK},
+    {"max-bytes", required_argument, NULL, OPTION_MAX_BYTES},
+    {"device", required_argument, NULL, OPTION_DEVICE},
+    {"seed", required_argument, NULL, OPTION_SEED},
+    {"repeat", required_argument, NULL, OPTION_REPEAT},
+    {"jobs", required_argument, NULL, OPTION_JOBS},
+    {"timeout", required_argument, NULL, OPTION_TIMEOUT},
+    {"skip", required_argument, NULL, OPTION_SKIP},
+    {"json", required_argument, NULL, 'J'},
+    {"help", no_argument, NULL, 'h'},
+    {NULL, 0, NULL, 0},
+};
+
+/* Names with commas between. 0: one is unknown, which has been told. */
+static int read_forms(const char *text, unsigned *forms_out)
+{
+    *forms_out = 0;
+    while (*text) {
+        char name[32];
+        size_t bytes = strcspn(text, ",");
+        unsigned form;
+
+        snprintf(name, sizeof(name), "%.*s", (int)(bytes < 31 ? bytes : 31), text);
+        form = xccl_conformance_form(name);
+        if (!form) {
+            xccl_option_usage(NAME,
+                              "--form takes single, threads, processes and namespaces, not "
+                              "%s",
+                              name);
+            return 0;
+        }
+        *forms_out |= form;
+        text += bytes + (text[bytes] == ',');
+    }
+    return 1;
+}
+
+/* One option with a number. 0: wrong, which has been told. */
+static int read_number(int code, const char *text, struct xccl_conformance_options *options)
+{
+    int64_t seed = 0;
+
+    switch (code) {
+    case OPTION_MAX_BYTES:
+        return xccl_option_bytes(NAME, "--max-bytes", text, &options->max_bytes);
+    case OPTION_DEVICE:
+        return xccl_option_int(NAME, "--device", text, 0, 1 << 20, &options->device);
+    case OPTION_REPEAT:
+        return xccl_option_int(NAME, "--repeat", text, 1, 1000000, &options->repeat);
+    case OPTION_JOBS:
+        return xccl_option_int(NAME, "--jobs", text, 1, 64, &options->jobs);
+    case OPTION_TIMEOUT:
+        return xccl_option_seconds(NAME, "--timeout", text, 3600, &options->timeout_ms);
+    default:
+        if (!xccl_option_int(NAME, "--seed", text, 0, INT64_MAX / 4, &seed))
+            return 0;
+        options->seed = (uint64_t)seed;
+        return 1;
+    }
+}
+
+/* One option. 0: go on; else the exit status plus one. */
+static int read_option(int code, struct xccl_conformance_options *options)
+{
+    switch (code) {
+    case OPTION_FORM:
+        return read_forms(optarg, &options->forms) ? 0 : XCCL_EXIT_USAGE + 1;
+    case OPTION_CASE:
+        options->case_pattern = optarg;
+        return 0;
+    case OPTION_LIST:
+        xccl_conformance_list();
+        return XCCL_EXIT_OK + 1;
+    case OPTION_QUICK:
+        options->quick = 1;
+        return 0;
+    case OPTION_SKIP:
+        options->skip_path = optarg;
+        return 0;
+    case 'J':
+        options->json_path = optarg;
+        return 0;
+    case 'h':
+        fputs(xccl_net_check_help, stdout);
+        return XCCL_EXIT_OK + 1;
+    default:
+        return read_number(code, optarg, options) ? 0 : XCCL_EXIT_USAGE + 1;
+    }
+}
+
+int xccl_net_check_main(int argc, char **argv)
+{
+    struct xccl_conformance_options options = {
+        .forms = XCCL_CONFORMANCE_FORMS,
+        .max_bytes = 1ull << 30,
+        .seed = 1,
+        .repeat = 1,
+        .jobs = 1,
+    };
+    int code;
+
+    optind = 1;
+    opterr = 0;
+    while ((code = getopt_long(argc, argv, ":J:h", options_known, NULL)) != -1) {
+        int status;
+
+        if (code == '?' || code == ':')
+            return xccl_option_unknown(NAME, code, argc, argv, options_known);
+        status = read_option(code, &options);
+        if (status)
+            return status - 1;
+    }
+    if (optind + 1 != argc)
+        return xccl_option_usage(NAME, "give one plugin, as `xccl net check socket`");
+    options.item = argv[optind];
+    return xccl_conformance_run(&options);
+}
