@@ -54,14 +54,15 @@ extern "C" {
  *  5. Sends and receives of a connection match in the order in which they were posted. A receive
  *     may be larger than its send; test gives the true size. A send larger than its receive is an
  *     error at the receiver, and never writes beyond the receive; what the sender then sees is
- * open. Zero bytes are a message.
+ *     open. Zero bytes are a message.
  *  6. Tags: within one grouped receive (irecv with count above 1) a send goes to the first free
  *     part with an equal tag, in whatever order the sends come, and the next grouped receive is
  *     not touched before all parts of this one are filled. With count 1 the tags are equal.
  *  7. A comm takes XCCL_NET_MAX_REQUESTS requests in flight, each of up to maxRecvs receives, so a
  *     sender takes XCCL_NET_MAX_REQUESTS times the peer's maxRecvs sends. Beyond that, and when the
- *     wire is full, isend and irecv say "busy": xcclSuccess and a NULL request. iflush never does;
- * there are at most as many flushes in flight as receives.
+ *     wire is full, isend and irecv say "busy": xcclSuccess and a NULL request. Busy may also come
+ *     while there is room, but does not stay. iflush is never busy; there are at most as many
+ *     flushes in flight as receives.
  *  8. A send that test called done may be reused at once. It arrives even if nothing more is
  *     called here, unless the device has needsProgress; then progress brings it there.
  *  9. After an error a comm is good only for its close; each further call gives the same error
