@@ -29,7 +29,7 @@ struct net_chain {
 
 /* Where the files of an item are sought. */
 struct attempt {
-    const struct net_item *item;
+    struct net_item item;
     const char *text; /* of the item */
     const struct xccl_net_open_args *args;
     const struct net_teller *teller;
@@ -236,14 +236,14 @@ static struct xccl_net *file_open(const struct attempt *attempt, const char *pat
     if (!sought && !net_file_trusted(path, reason))
         return NULL;
     if (!in_program &&
-        net_probe(path, attempt->item->contract, NET_PROBE_INIT, reason) == NET_PROBE_BAD)
+        net_probe(path, attempt->item.contract, NET_PROBE_INIT, reason) == NET_PROBE_BAD)
         return NULL;
     net = net_alloc(attempt);
     if (!net) {
         net_reason_set(reason, "no memory");
         return NULL;
     }
-    if (chain_open(net, attempt->item, path, reason)) {
+    if (chain_open(net, &attempt->item, path, reason)) {
         memcpy(contracts_out, net->chain->layers[0].contracts, NET_CONTRACTS_BYTES);
         if (instance_start(net, attempt->args, reason))
             return net;
@@ -331,7 +331,7 @@ static struct xccl_net *prefix_open(const struct attempt *attempt, const char *p
     char soname[XCCL_NET_ITEM_BYTES + 32], path[NET_PATH_BYTES + XCCL_NET_ITEM_BYTES + 32];
     struct xccl_net *net;
 
-    snprintf(soname, sizeof(soname), "%s%s.so", prefix, attempt->item->name);
+    snprintf(soname, sizeof(soname), "%s%s.so", prefix, attempt->item.name);
     for (int i = 0; i < folders->count; i++) {
         snprintf(path, sizeof(path), "%s/%s", folders->path[i], soname);
         if (!net_file_exists(path))
@@ -355,14 +355,14 @@ static struct xccl_net *name_open(const struct attempt *attempt)
         net = prefix_open(attempt, "libnccl-net-", &folders);
     if (net || attempt->why->text[0])
         return net;
-    net_reason_set(&sought, "libxccl-net-%.200s.so not found in", attempt->item->name);
+    net_reason_set(&sought, "libxccl-net-%.200s.so not found in", attempt->item.name);
     for (int i = 0; i < folders.count; i++) {
         size_t used = strlen(sought.text);
 
         snprintf(sought.text + used, sizeof(sought.text) - used, " %s,", folders.path[i]);
     }
     snprintf(sought.text + strlen(sought.text), sizeof(sought.text) - strlen(sought.text),
-             " nor on the system's path, and no libnccl-net-%.64s.so either", attempt->item->name);
+             " nor on the system's path, and no libnccl-net-%.64s.so either", attempt->item.name);
     tell(attempt, "", "", NULL, &sought);
     return NULL;
 }
@@ -370,22 +370,20 @@ static struct xccl_net *name_open(const struct attempt *attempt)
 static struct xccl_net *attempt_open(struct attempt *attempt)
 {
     struct net_reason reason = {""};
-    struct net_item item;
 
-    if (!net_item_parse(attempt->text, &item, &reason)) {
+    if (!net_item_parse(attempt->text, &attempt->item, &reason)) {
         tell(attempt, "", "", NULL, &reason);
         return NULL;
     }
-    attempt->item = &item;
-    if (strchr(item.name, '/') || strcmp(item.name, NET_STATIC) == 0)
-        return candidate_open(attempt, item.name);
+    if (strchr(attempt->item.name, '/') || strcmp(attempt->item.name, NET_STATIC) == 0)
+        return candidate_open(attempt, attempt->item.name);
     return name_open(attempt);
 }
 
 struct xccl_net *net_item_open(const char *text, const struct xccl_net_open_args *args,
                                const struct net_teller *teller, struct net_reason *why)
 {
-    struct attempt attempt = {NULL, text, args, teller, why, 0};
+    struct attempt attempt = {.text = text, .args = args, .teller = teller, .why = why};
 
     return attempt_open(&attempt);
 }
@@ -419,7 +417,7 @@ xcclResult_t xccl_net_open_list(const char *list, const struct xccl_net_open_arg
 
     for (int position = 0; count < max && xccl_net_list_item(&at, item); position++) {
         struct net_reason why = {""}, named;
-        struct attempt attempt = {NULL, item, args, NULL, &why, position};
+        struct attempt attempt = {.text = item, .args = args, .why = &why, .position = position};
 
         if (strcmp(item, "none") == 0) {
             if (count == 0)

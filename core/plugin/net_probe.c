@@ -234,7 +234,7 @@ enum net_probe_answer net_probe(const char *path, int contract, enum net_probe_d
     int limit_s = (int)xccl_param_int(XCCL_P_PLUGIN_PROBE_S), fd = -1, err;
     enum net_probe_answer answer;
     char program[NET_PATH_BYTES];
-    pid_t pid;
+    pid_t pid = -1;
 
     if (limit_s == 0 || is_known(&this))
         return NET_PROBE_GOOD;
