@@ -44,6 +44,8 @@ static void channel_wait(struct cf *me)
     struct cf_patience patience = cf_patience("a word of the other role");
     struct pollfd fd = {.fd = me->channel, .events = POLLIN};
 
+    /* The other role, which knows more about what is missing, gives up first. */
+    patience.end_ns += (patience.end_ns - cf_now()) / 6;
     while (poll(&fd, 1, me->props.needsProgress ? 1 : 20) <= 0) {
         patience.turns = 63; /* looks at the clock each time */
         cf_turn(me, &patience);
