@@ -40,15 +40,15 @@ extern "C" {
  * Rules that hold for every entry:
  *
  *  1. Nothing blocks. What is not ready yet is xcclSuccess and a NULL or zero output; the caller
- *     asks again, and has the deadline. Two entries may take as long as looking at local hardware
- *     takes: init and devices. No entry waits for a peer.
+ *     asks again, and has the deadline. No entry waits for a peer. What takes time may take it in
+ *     init and devices (looking at local hardware), regMr (pinning pages) and finalize (1 s).
  *  2. isend, irecv, iflush, test and progress neither allocate, lock, log nor make more system
  *     calls than moving the bytes needs.
  *  3. Threads. An instance may be used by several threads, each comm by one thread at a time:
- *     isend, irecv, iflush, test, connect, accept and the closes of different comms may run at the
- *     same time. regMr and deregMr may come from a second thread while the first one sends or
- *     receives on the same comm. progress never runs beside another entry of its instance, but for
- *     regMr and deregMr. Which thread calls may change between calls.
+ *     isend, irecv, iflush, test, listen, connect, accept and the closes of different comms may run
+ *     at the same time. regMr and deregMr may come from a second thread while the first one sends
+ *     or receives on the same comm. progress never runs beside another entry of its instance, but
+ *     for regMr, deregMr, properties, stats and lastError. Which thread calls may change.
  *  4. Outputs are written on success only. After an error *output is as it was, but for *state of
  *     connect.
  *  5. Sends and receives of a connection match in the order in which they were posted. A receive
@@ -72,8 +72,8 @@ extern "C" {
  *     without waiting for the peer; once close has returned, the memory they named is not touched,
  *     and the requests are gone: the caller forgets them. Each close frees even when it returns an
  *     error. What test called done before a close still arrives. (A plugin of NCCL's contract
- *     cannot end requests: its close waits at most 100 ms for them and then leaves the comm open,
- *     with a warning.)
+ *     cannot end requests: its close waits at most 100 ms for them, then leaves the comm open, with
+ *     a warning, and gives xcclInProgress: their memory must stay until the process ends.)
  * 11. When a peer process dies or its host answers no more, requests end with xcclRemoteError as
  *     soon as the network shows it. XCCL looks after silent peers itself.
  * 12. The caller copies handles as bytes, may pass a copy at another address each time, and uses a
@@ -216,8 +216,9 @@ typedef struct xcclNetMemKey {
     uint8_t bytes[64];
 } xcclNetMemKey_t;
 
-/* The table. Entries up to lastError are mandatory; later ones may be NULL or lie beyond size, and
- * are then filled by the loader as their comments say: callers never test for NULL. */
+/* The table. Entries up to lastError are mandatory, but for iflush; the others may be NULL or lie
+ * beyond size, and are then filled by the loader as their comments say: callers never test for
+ * NULL. */
 typedef struct xcclNetPlugin {
     size_t size;
     const char *name; /* "socket"; short, lower case, constant */
@@ -300,7 +301,7 @@ typedef struct xcclNetPlugin {
 
     /* The calling thread's last error text in this plugin: what failed, the peer's address, what to
      * do. "" if none, never NULL. Never fails. Good until the thread's next error in the plugin.
-     * ctx NULL: of an init that failed. */
+     * ctx NULL: of an init or finalize that failed. */
     const char *(*lastError)(xcclNetContext_t ctx);
 
     /* ---- optional from here on ---- */

@@ -156,6 +156,12 @@ void xccl_comm_destroy(struct xcclComm *comm)
         return;
     list_remove(comm);
     comm->magic = 0;
+    if (comm->crank.shared && !xccl_comm_claim(comm)) {
+        xccl_log(XCCL_LOG_WARN,
+                 "rank %d: somebody is still inside a destroyed communicator; its memory is kept",
+                 comm->rank);
+        return;
+    }
     xccl_comm_undo_all(comm);
     xccl_comm_free(comm);
 }

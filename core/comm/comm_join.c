@@ -86,8 +86,10 @@ static xcclResult_t make_init(struct joins *joins, const struct xccl_join_args *
         return xcclSystemError;
     }
     init->job = *job;
-    snprintf(init->comm->net_list, sizeof init->comm->net_list, "%s",
-             join->net_list[0] ? join->net_list : xccl_param_string(XCCL_P_NET_PLUGIN));
+    memcpy(init->comm->net_list, join->net_list, sizeof init->comm->net_list);
+    if (!join->net_list[0])
+        snprintf(init->comm->net_list, sizeof init->comm->net_list, "%s",
+                 xccl_param_string(XCCL_P_NET_PLUGIN));
     init->bell = &joins->bell;
     init->limit = xccl_limit_ms(timeout_ms, NULL);
     init->begin_ns = init->phase_ns = xccl_clock_ns();
@@ -115,6 +117,9 @@ static xcclResult_t begin_all(struct joins *joins)
 
     if (rc)
         return rc;
+    if (strlen(xccl_param_string(XCCL_P_NET_PLUGIN)) >= XCCL_NET_LIST_BYTES)
+        return xccl_fail(xcclInvalidUsage, 0, "name fewer plugins",
+                         "XCCL_NET_PLUGIN has more than %d letters", XCCL_NET_LIST_BYTES - 1);
     joins->inits = xccl_calloc(joins->count, sizeof(void *));
     if (!joins->inits)
         return xcclSystemError;

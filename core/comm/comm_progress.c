@@ -207,13 +207,30 @@ void xccl_comm_progress_turn(struct xcclComm *comm)
     raise_when_due(comm->progress);
 }
 
+/* The lender is the service thread, inside its loop's lock: it can tell nobody, and the other ranks
+ * will miss its heartbeats. */
+static void tell_lender_stuck(struct xcclComm *comm)
+{
+    char text[XCCL_ERROR_TEXT_BYTES];
+
+    snprintf(text, sizeof text,
+             "rank %d: network plugin %s does not come back from progress, although no call of it "
+             "may block; use another plugin",
+             comm->rank, comm->nets[0]->calls.name);
+    if (xccl_comm_set_error(comm, xcclSystemError, text))
+        xccl_log(XCCL_LOG_ERROR, "%s", text);
+}
+
 int xccl_comm_progress_claim(struct xcclComm *comm)
 {
     /* Acquire: pairs with the store in xccl_comm_progress_release(). */
     if (atomic_exchange_explicit(&comm->inside, 1, memory_order_acquire))
         return 0;
-    xccl_crank_take(&comm->crank); /* only a lender can have it */
-    return 1;
+    if (xccl_crank_take(&comm->crank)) /* only a lender can have it */
+        return 1;
+    tell_lender_stuck(comm);
+    atomic_store_explicit(&comm->inside, 0, memory_order_release);
+    return 0;
 }
 
 void xccl_comm_progress_release(struct xcclComm *comm)

@@ -25,8 +25,9 @@ void xccl_comm_progress_turn(struct xcclComm *comm);
 int xccl_comm_progress_claim(struct xcclComm *comm);
 void xccl_comm_progress_release(struct xcclComm *comm);
 
-/* 1: the thread has the crank. 0: another caller is inside, or this one in an outer call. Waits for
- * a lender, about 50 us at most. */
+/* 1: the thread has the crank. 0: another caller is inside, or this one in an outer call, or a
+ * plugin keeps the lender, which is the communicator's error then. Waits for a lender, about 50 us
+ * at most unless that is so. */
 static inline int xccl_comm_claim(struct xcclComm *comm)
 {
     if (__builtin_expect(comm->crank.shared, 0))

@@ -13,6 +13,7 @@
 #define XCCL_PLUGIN_NCCL_ADAPTER_INT_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/error.h"
 #include "base/nccl_net_abi.h"
@@ -40,6 +41,8 @@ struct nccl_instance {
     pthread_mutex_t lock; /* over devices and comms; never taken by the entries of rule 2 */
     struct nccl_device *devices;
     int device_count, refused_count;
+    _Atomic int
+        left_open; /* 1: a comm of the plugin's could not be closed; relaxed, of the closers */
     struct nccl_comm *comms; /* progress reads it without the lock: contract rule 3 */
 };
 

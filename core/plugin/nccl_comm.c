@@ -7,7 +7,8 @@
  *
  * Nor may its comms be closed with requests in flight: they are tested for at most 100 ms, and when
  * some are left the plugin's comm is left open on purpose, with one warning. The memory that those
- * requests name may then still be written.
+ * requests name may then still be written, so the close says xcclInProgress, and the instance
+ * stays, the plugin's and ours. Registrations are given back before, as NCCL does when it aborts.
  *
  * Thread: one at a time a listener, a connect and a comm; registrations also from a second. */
 #include "plugin/nccl_adapter_int.h"
@@ -95,6 +96,8 @@ xcclResult_t nccl_close_comm(void *comm_)
     nccl_enter(instance->log);
     left = nccl_comm_drain(comm, DRAIN_MS);
     if (left > 0) {
+        atomic_store_explicit(&instance->left_open, 1, memory_order_relaxed);
+        rc = xcclInProgress;
         nccl_line(instance, xcclNetLogWarn,
                   "%s %s: %d request%s in flight after %d ms; NCCL's contract cannot end them, so "
                   "the plugin's comm stays open until the process ends",

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Instances and devices. From version 11 on an instance is the plugin's own; before, a plugin is
- * initialised once and all its instances share it: a list, keyed by the table's address, counts
- * them. When the last is gone the plugin counts as not initialised, as in NCCL, since its file may
- * be unloaded then.
+ * initialised once a process and all its instances share it: known by the address of its table,
+ * which stays, since the loader never unloads a plugin of NCCL's.
  *
  * Devices are looked at once, in init. Those that move data by code on a GPU (device type not 0)
  * are left out with a line, so our numbers may differ from the plugin's. Thread: any. */
@@ -15,64 +14,41 @@
 
 #define TERA_BYTES ((size_t)1 << 40)
 
-/* A plugin without instances that has been initialised. */
-struct shared {
-    const void *table;
-    int count;
-    struct shared *next;
-};
+/* Tables of plugins without instances that have been initialised. A process has a few. */
+#define SHARED_MAX 64
+static const void *shared_tables[SHARED_MAX];
+static int shared_count;
 static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct shared *shared_list;
 
-/* The lock is held over init: a second instance waits until the first one's init is through. */
-static xcclResult_t shared_get(struct nccl_instance *instance)
+static int shared_is_known(const void *table)
 {
-    struct shared *shared;
-    xcclResult_t rc = xcclSuccess;
-    int result;
-
-    pthread_mutex_lock(&shared_lock);
-    for (shared = shared_list; shared; shared = shared->next) {
-        if (shared->table == instance->table)
-            break;
+    for (int i = 0; i < shared_count; i++) {
+        if (shared_tables[i] == table)
+            return 1;
     }
-    if (shared) {
-        shared->count++;
-        goto out;
-    }
-    shared = xccl_calloc(1, sizeof(*shared));
-    if (!shared) {
-        rc = nccl_refuse(instance, "init", xcclSystemError, "no memory");
-        goto out;
-    }
-    result = instance->ops->init(instance);
-    if (result) {
-        rc = nccl_failed(instance, "init", result);
-        xccl_free(shared);
-        goto out;
-    }
-    *shared = (struct shared){.table = instance->table, .count = 1, .next = shared_list};
-    shared_list = shared;
-out:
-    pthread_mutex_unlock(&shared_lock);
-    return rc;
+    return 0;
 }
 
-static void shared_put(const struct nccl_instance *instance)
+/* The lock is held over init: a second instance waits until the first one's init is through. */
+static xcclResult_t shared_init(struct nccl_instance *instance)
 {
-    pthread_mutex_lock(&shared_lock);
-    for (struct shared **at = &shared_list; *at; at = &(*at)->next) {
-        struct shared *shared = *at;
+    xcclResult_t rc = xcclSuccess;
+    int result = 0;
 
-        if (shared->table != instance->table)
-            continue;
-        if (--shared->count == 0) {
-            *at = shared->next;
-            xccl_free(shared);
-        }
-        break;
+    pthread_mutex_lock(&shared_lock);
+    if (!shared_is_known(instance->table)) {
+        if (shared_count == SHARED_MAX)
+            rc = nccl_refuse(instance, "init", xcclSystemError,
+                             "%d plugins of old contracts are in use in this process", SHARED_MAX);
+        else
+            result = instance->ops->init(instance);
+        if (result)
+            rc = nccl_failed(instance, "init", result);
+        else if (rc == xcclSuccess)
+            shared_tables[shared_count++] = instance->table;
     }
     pthread_mutex_unlock(&shared_lock);
+    return rc;
 }
 
 /* ---- devices ---- */
@@ -224,7 +200,7 @@ static xcclResult_t instance_start(struct nccl_instance *instance)
     int result = 0;
 
     if (!instance->ops->finalize) {
-        rc = shared_get(instance);
+        rc = shared_init(instance);
     } else {
         result = instance->ops->init(instance);
         rc = result ? nccl_failed(instance, "init", result) : xcclSuccess;
@@ -237,8 +213,6 @@ static xcclResult_t instance_start(struct nccl_instance *instance)
     devices_free(instance);
     if (instance->ops->finalize)
         instance->ops->finalize(instance);
-    else
-        shared_put(instance);
     return rc;
 }
 
@@ -284,13 +258,14 @@ xcclResult_t nccl_finalize(xcclNetContext_t ctx)
     struct nccl_instance *instance = ctx;
     xcclResult_t rc = xcclSuccess;
 
+    /* A comm that was left open stands on it, and the plugin may still use what it was given. */
+    if (atomic_load_explicit(&instance->left_open, memory_order_relaxed))
+        return xcclSuccess;
     nccl_enter(instance->log);
     if (instance->ops->finalize) {
         int result = instance->ops->finalize(instance);
 
         rc = result ? nccl_failed(instance, "finalize", result) : xcclSuccess;
-    } else {
-        shared_put(instance);
     }
     nccl_leave();
     devices_free(instance);

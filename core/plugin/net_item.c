@@ -49,8 +49,9 @@ int net_item_parse(const char *text, struct net_item *item_out, struct net_reaso
     struct net_item item = {.hook_count = 0};
     char *at;
 
-    if ((size_t)snprintf(item.name, sizeof(item.name), "%s", text) >= sizeof(item.name)) {
-        net_reason_set(reason, "its name is longer than %zu bytes", sizeof(item.name) - 1);
+    /* One that fills the room has been cut by the list. */
+    if ((size_t)snprintf(item.name, sizeof(item.name), "%s", text) >= sizeof(item.name) - 1) {
+        net_reason_set(reason, "it has more than %zu letters", sizeof(item.name) - 2);
         return 0;
     }
     at = strrchr(item.name, '@');

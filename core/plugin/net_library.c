@@ -20,6 +20,11 @@ static void stage(const char *what)
         net_stage_hook(what);
 }
 
+int net_is_absent(const char *loader_text)
+{
+    return loader_text && strstr(loader_text, "cannot open shared object file") != NULL;
+}
+
 const char *net_contract_symbol(int contract)
 {
     static const char *const nccl[] = {

@@ -68,7 +68,7 @@ static const char *plugin_text(const struct xccl_net *net)
 
 /* What two ranks must have in common: "socket/xccl1/2", "ofi/xccl1/1/tcp", "ib/nccl12", and in
  * front of it each hook that changes the bytes on the wire. */
-static void name_wire(struct xccl_net *net)
+static int name_wire(struct xccl_net *net, struct net_reason *reason)
 {
     const struct net_library *plugin = &net->chain->layers[0];
     xcclNetProperties_v1 props = {.size = sizeof(props)};
@@ -82,17 +82,21 @@ static void name_wire(struct xccl_net *net)
             used += (size_t)snprintf(net->wire_id + used, sizeof(net->wire_id) - used, "%s/%u+",
                                      hook->name, hook->wireVersion);
     }
-    if (used >= sizeof(net->wire_id))
-        return;
     if (net->calls.properties(net->ctx, 0, &props) == xcclSuccess)
         provider = props.provider;
-    if (plugin->contract != NET_CONTRACT_XCCL)
-        snprintf(net->wire_id + used, sizeof(net->wire_id) - used, "%s/nccl%d", plugin->calls.name,
-                 plugin->contract);
-    else
-        snprintf(net->wire_id + used, sizeof(net->wire_id) - used, "%s/xccl1/%u%s%.20s",
-                 plugin->calls.name, plugin->calls.wireVersion, provider ? "/" : "",
-                 provider ? provider : "");
+    if (used < sizeof(net->wire_id) && plugin->contract != NET_CONTRACT_XCCL)
+        used += (size_t)snprintf(net->wire_id + used, sizeof(net->wire_id) - used, "%s/nccl%d",
+                                 plugin->calls.name, plugin->contract);
+    else if (used < sizeof(net->wire_id))
+        used += (size_t)snprintf(net->wire_id + used, sizeof(net->wire_id) - used,
+                                 "%s/xccl1/%u%s%s", plugin->calls.name, plugin->calls.wireVersion,
+                                 provider ? "/" : "", provider ? provider : "");
+    if (used < sizeof(net->wire_id))
+        return 1;
+    net_reason_set(reason,
+                   "the names of it, its hooks and its provider are longer than %zu letters",
+                   sizeof(net->wire_id) - 1);
+    return 0;
 }
 
 /* Runs init and asks for devices; on failure nothing is left. */
@@ -127,10 +131,9 @@ static int instance_start(struct xccl_net *net, const struct xccl_net_open_args 
     xccl_net_leave(net->watch);
     if (rc == xcclSuccess && net->device_count > 0) {
         stage("properties");
-        name_wire(net);
-        return 1;
-    }
-    if (rc != xcclSuccess)
+        if (name_wire(net, reason))
+            return 1;
+    } else if (rc != xcclSuccess)
         net_reason_set(reason, "devices failed (%s): %s", xccl_result_text(rc), plugin_text(net));
     else
         net_reason_set(reason, "it finds no device on this machine");
@@ -185,10 +188,11 @@ static int hook_open(struct xccl_net *net, const char *name, struct net_reason *
         snprintf(path, sizeof(path), "%s/libxccl-net-%s.so", folders.path[i], name);
         if (!net_file_exists(path))
             continue;
+        why.text[0] = 0;
         if (!net_file_trusted(path, &why) ||
             net_probe(path, NET_CONTRACT_XCCL, NET_PROBE_LOAD, &why) == NET_PROBE_BAD ||
             !net_library_open(&chain->layers[chain->count], path, NET_CONTRACT_XCCL, &why))
-            break;
+            continue;
         chain->inners[chain->count] = (xcclNetInner_v1){
             .size = sizeof(xcclNetInner_v1),
             .plugin = &chain->layers[chain->count - 1].calls,
@@ -319,9 +323,18 @@ static struct xccl_net *candidate_open(const struct attempt *attempt, const char
 static struct xccl_net *system_open(const struct attempt *attempt, const char *soname)
 {
     struct net_reason why = {""};
+    enum net_probe_answer answer = net_probe(soname, NET_CONTRACT_XCCL, NET_PROBE_LOAD, &why);
+    void *handle;
 
-    if (net_probe(soname, NET_CONTRACT_XCCL, NET_PROBE_LOAD, &why) == NET_PROBE_ABSENT)
+    if (answer == NET_PROBE_ABSENT)
         return NULL;
+    if (answer == NET_PROBE_GOOD) { /* or not tried at all */
+        handle = dlopen(soname, RTLD_LAZY | RTLD_LOCAL);
+        if (!handle && net_is_absent(dlerror()))
+            return NULL;
+        if (handle)
+            dlclose(handle);
+    }
     return candidate_open(attempt, soname);
 }
 
@@ -388,6 +401,15 @@ struct xccl_net *net_item_open(const char *text, const struct xccl_net_open_args
     return attempt_open(&attempt);
 }
 
+struct xccl_net *net_file_open(const char *path, int contract,
+                               const struct xccl_net_open_args *args, struct net_reason *why)
+{
+    const struct attempt attempt = {
+        .item = {.contract = contract}, .text = path, .args = args, .why = why};
+
+    return candidate_open(&attempt, path);
+}
+
 /* ---- lists ---- */
 
 xcclResult_t xccl_net_open_item(const char *item, const struct xccl_net_open_args *args,
@@ -434,6 +456,9 @@ xcclResult_t xccl_net_open_list(const char *list, const struct xccl_net_open_arg
         if (why.text[0]) /* a path is named already */
             net_reason_add(&all, strncmp(why.text, item, strlen(item)) ? named.text : why.text);
     }
+    if (max > 1 && count == max && xccl_net_list_item(&at, item))
+        xccl_log(XCCL_LOG_INFO,
+                 "network plugin %s and what follows it are not opened: %d are enough", item, max);
     if (count == 0)
         return xccl_fail(xcclSystemError, 0, "see XCCL_NET_PLUGIN and XCCL_PLUGIN_PATH",
                          "no usable network plugin: %.380s",

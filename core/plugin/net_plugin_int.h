@@ -46,7 +46,8 @@ int net_item_parse(const char *text, struct net_item *item_out, struct net_reaso
 /* The folders in which names are sought, in order. */
 struct net_folders {
     char path[NET_FOLDERS_MAX][NET_PATH_BYTES];
-    int count, own; /* own: the first that comes with this library, not from XCCL_PLUGIN_PATH */
+    int own[NET_FOLDERS_MAX]; /* 1: it comes with this library, whoever named it too */
+    int count;
 };
 void net_folders_find(struct net_folders *folders);
 /* 1: there is such a file. */
@@ -109,6 +110,11 @@ struct net_teller {
 /* Opens the first candidate of an item that works; why collects the refusals. */
 struct xccl_net *net_item_open(const char *text, const struct xccl_net_open_args *args,
                                const struct net_teller *teller, struct net_reason *why);
+/* Opens this file, or this soname, and nothing else. For the probe. */
+struct xccl_net *net_file_open(const char *path, int contract,
+                               const struct xccl_net_open_args *args, struct net_reason *why);
+/* 1: these words of the loader say that there is no file of that name. */
+int net_is_absent(const char *loader_text);
 /* A step before each thing that may not come back; NULL: nobody listens. For the probe. */
 extern void (*net_stage_hook)(const char *stage);
 

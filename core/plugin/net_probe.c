@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Trying a plugin out in a process of its own: a program that comes with this library loads the
  * file, makes an instance, and writes a line before each step. If it dies or does not come back,
- * the last line says where, and this process never loads the file. What was good once is not tried
- * again here while the file stays the same.
+ * the last line says where, and this process never loads the file. The answer is kept: a file is
+ * not tried again here while it stays the same.
  *
  * Where the program is missing or may not be started, plugins are loaded untried, with one line.
  * Settings of the plugin itself are the same in both: the environment is handed on. Thread: any. */
@@ -34,6 +34,8 @@
 extern char **environ;
 
 struct known {
+    enum net_probe_answer answer; /* GOOD or BAD */
+    struct net_reason why; /* BAD */
     char path[NET_PATH_BYTES];
     int contract;
     enum net_probe_depth depth;
@@ -60,7 +62,8 @@ static struct known describe(const char *path, int contract, enum net_probe_dept
     return this;
 }
 
-static int is_known(const struct known *this)
+/* 1: it has been tried, and this has the answer then. */
+static int recall(struct known *this)
 {
     int found = 0;
 
@@ -71,6 +74,10 @@ static int is_known(const struct known *this)
         found = k->contract == this->contract && k->depth >= this->depth && k->dev == this->dev &&
                 k->ino == this->ino && k->changed.tv_sec == this->changed.tv_sec &&
                 k->changed.tv_nsec == this->changed.tv_nsec && strcmp(k->path, this->path) == 0;
+        if (found) {
+            this->answer = k->answer;
+            this->why = k->why;
+        }
     }
     pthread_mutex_unlock(&known_lock);
     return found;
@@ -90,8 +97,9 @@ static int find_program(char path_out[NET_PATH_BYTES])
     struct net_reason why;
 
     net_folders_find(&folders);
-    for (int i = folders.own; i < folders.count; i++) {
-        if ((size_t)snprintf(path_out, NET_PATH_BYTES, "%s/" PROGRAM, folders.path[i]) <
+    for (int i = 0; i < folders.count; i++) {
+        if (folders.own[i] &&
+            (size_t)snprintf(path_out, NET_PATH_BYTES, "%s/" PROGRAM, folders.path[i]) <
                 NET_PATH_BYTES &&
             access(path_out, X_OK) == 0 && net_file_trusted(path_out, &why))
             return 1;
@@ -134,6 +142,21 @@ static int start(const char *program, const char *path, int contract, enum net_p
     return rc;
 }
 
+/* The last word has come: what still holds the pipe open, a helper of the plugin, need not end. */
+static int is_final(const char *answer, size_t bytes)
+{
+    static const char *const words[] = {"\n" NET_PROBE_WORD_DONE "\n",
+                                        "\n" NET_PROBE_WORD_ABSENT "\n"};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        size_t length = strlen(words[i]);
+
+        if (bytes >= length && strcmp(answer + bytes - length, words[i]) == 0)
+            return 1;
+    }
+    return 0;
+}
+
 /* Reads until it has ended or the time is over; 1: it has ended. Lines that do not fit are lost. */
 static int listen_to(int fd, uint64_t end_ns, char answer_out[ANSWER_MAX])
 {
@@ -158,11 +181,13 @@ static int listen_to(int fd, uint64_t end_ns, char answer_out[ANSWER_MAX])
         for (ssize_t i = 0; i < got && have + 1 < ANSWER_MAX; i++)
             answer_out[have++] = bytes[i];
         answer_out[have] = 0;
+        if (is_final(answer_out, have))
+            return 1;
     }
 }
 
 /* Its status; -1 when somebody else of this process has waited for it. */
-static int reap(pid_t pid)
+static int reap(pid_t pid, int ended, int *killed_out)
 {
     uint64_t end_ns = xccl_clock_ns() + REAP_MS * XCCL_NS_PER_MS;
     int status = -1;
@@ -174,6 +199,9 @@ static int reap(pid_t pid)
             return status;
         if (got < 0 && errno != EINTR)
             return -1;
+        /* It is ours as long as waitpid finds it: no other process has the number. */
+        if (got == 0 && (!ended || xccl_clock_ns() + REAP_MS / 2 * XCCL_NS_PER_MS > end_ns))
+            *killed_out = kill(pid, SIGKILL) == 0;
         nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
     }
     return -1;
@@ -206,17 +234,15 @@ static enum net_probe_answer judge(pid_t pid, int fd, int limit_s, struct net_re
     char answer[ANSWER_MAX];
     int ended = listen_to(fd, xccl_clock_ns() + (uint64_t)limit_s * XCCL_NS_PER_S, answer);
     const char *line = last_line(answer);
-    int status;
+    int status, killed = 0;
 
     close(fd);
-    if (!ended)
-        kill(pid, SIGKILL);
-    status = reap(pid);
+    status = reap(pid, ended, &killed);
     if (strcmp(line, NET_PROBE_WORD_DONE) == 0)
         return NET_PROBE_GOOD;
     if (strcmp(line, NET_PROBE_WORD_ABSENT) == 0)
         return NET_PROBE_ABSENT;
-    if (!ended)
+    if (!ended || killed)
         net_reason_set(reason, "it does not come back from %.64s within %d s (XCCL_PLUGIN_PROBE_S)",
                        line, limit_s);
     else if (status != -1 && WIFSIGNALED(status))
@@ -232,12 +258,15 @@ enum net_probe_answer net_probe(const char *path, int contract, enum net_probe_d
 {
     struct known this = describe(path, contract, depth);
     int limit_s = (int)xccl_param_int(XCCL_P_PLUGIN_PROBE_S), fd = -1, err;
-    enum net_probe_answer answer;
     char program[NET_PATH_BYTES];
     pid_t pid = -1;
 
-    if (limit_s == 0 || is_known(&this))
+    if (limit_s == 0)
         return NET_PROBE_GOOD;
+    if (recall(&this)) {
+        *reason = this.why;
+        return this.answer;
+    }
     if (!find_program(program)) {
         tell_untried(PROGRAM " is not beside the plugins");
         return NET_PROBE_GOOD;
@@ -247,8 +276,9 @@ enum net_probe_answer net_probe(const char *path, int contract, enum net_probe_d
         tell_untried(strerror(err));
         return NET_PROBE_GOOD;
     }
-    answer = judge(pid, fd, limit_s, reason);
-    if (answer == NET_PROBE_GOOD)
+    this.answer = judge(pid, fd, limit_s, reason);
+    this.why = *reason;
+    if (this.answer != NET_PROBE_ABSENT)
         note(&this);
-    return answer;
+    return this.answer;
 }

@@ -38,7 +38,7 @@ void net_reason_add(struct net_reason *reason, const char *text)
 }
 
 /* Adds a folder once. What does not fit is left out: such a path could not be opened anyway. */
-static void folders_add(struct net_folders *folders, const char *path, const char *below)
+static void folders_add(struct net_folders *folders, const char *path, const char *below, int own)
 {
     char *slot = folders->path[folders->count < NET_FOLDERS_MAX ? folders->count : 0];
     char joined[PATH_MAX];
@@ -48,24 +48,27 @@ static void folders_add(struct net_folders *folders, const char *path, const cha
     if ((size_t)snprintf(joined, sizeof(joined), "%s%s", path, below) >= NET_PATH_BYTES)
         return;
     for (int i = 0; i < folders->count; i++) {
-        if (strcmp(folders->path[i], joined) == 0)
-            return;
+        if (strcmp(folders->path[i], joined) != 0)
+            continue;
+        folders->own[i] |= own;
+        return;
     }
     memcpy(slot, joined, strlen(joined) + 1);
-    folders->count++;
+    folders->own[folders->count++] = own;
 }
 
 static void folders_add_list(struct net_folders *folders, const char *list)
 {
     char item[NET_PATH_BYTES];
 
-    while (*list) {
+    /* Some places are for the folders that come with this library. */
+    while (*list && folders->count < NET_FOLDERS_MAX - 3) {
         size_t bytes = strcspn(list, ":");
 
         if (bytes > 0 && bytes < sizeof(item)) {
             memcpy(item, list, bytes);
             item[bytes] = 0;
-            folders_add(folders, item, "");
+            folders_add(folders, item, "", 0);
         }
         list += bytes + (list[bytes] == ':');
     }
@@ -95,7 +98,6 @@ void net_folders_find(struct net_folders *folders)
 
     folders->count = 0;
     folders_add_list(folders, xccl_param_string(XCCL_P_PLUGIN_PATH));
-    folders->own = folders->count;
     if (!own_file(own))
         return;
     if (!realpath("/proc/self/exe", program))
@@ -103,13 +105,13 @@ void net_folders_find(struct net_folders *folders)
     in_program = strcmp(own, program) == 0;
     slash = strrchr(own, '/');
     *slash = 0;
-    folders_add(folders, own, "");
-    folders_add(folders, own, "/xccl");
+    folders_add(folders, own, "", 1);
+    folders_add(folders, own, "/xccl", 1);
     slash = strrchr(own, '/');
     if (!in_program || !slash)
         return;
     *slash = 0;
-    folders_add(folders, own, "/lib/xccl");
+    folders_add(folders, own, "/lib/xccl", 1);
 }
 
 int net_file_exists(const char *path)

@@ -6,11 +6,15 @@
 #include "proxy/crank.h"
 
 #include <sched.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/os.h"
 
 #define SPINS_BEFORE_YIELD 64
+#define YIELDS_BEFORE_NAP  1000 /* a lender that has a core is through long before */
+#define NAPS_MAX           1000
+#define NAP_NS             1000000
 
 void xccl_crank_init(struct xccl_crank *crank, int shared, int (*progress)(void *owner),
                      void *owner)
@@ -33,16 +37,21 @@ int xccl_crank_try_shared(struct xccl_crank *crank)
                                                    memory_order_acquire, memory_order_relaxed);
 }
 
-void xccl_crank_take_shared(struct xccl_crank *crank)
+int xccl_crank_take_shared(struct xccl_crank *crank)
 {
     unsigned spins = 0;
 
     while (!xccl_crank_try_shared(crank)) {
         if (++spins < SPINS_BEFORE_YIELD)
             xccl_os_pause();
-        else
+        else if (spins < YIELDS_BEFORE_NAP)
             sched_yield();
+        else if (spins < YIELDS_BEFORE_NAP + NAPS_MAX)
+            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        else
+            return 0;
     }
+    return 1;
 }
 
 int xccl_crank_lend(struct xccl_crank *crank, uint64_t budget_ns)

@@ -33,7 +33,7 @@ void xccl_crank_init(struct xccl_crank *crank, int shared, int (*progress)(void 
 
 /* The waiting and comparing halves; use the functions below. */
 int xccl_crank_try_shared(struct xccl_crank *crank);
-void xccl_crank_take_shared(struct xccl_crank *crank);
+int xccl_crank_take_shared(struct xccl_crank *crank);
 
 /* 1: the caller has it now. 0: somebody else has, maybe the caller itself in an outer call. */
 static inline int xccl_crank_try(struct xccl_crank *crank)
@@ -47,13 +47,15 @@ static inline int xccl_crank_try(struct xccl_crank *crank)
     return 1;
 }
 
-/* Waits for it. The caller does not have it yet. */
-static inline void xccl_crank_take(struct xccl_crank *crank)
+/* Waits for it. The caller does not have it yet. 0: a lender keeps it, since something below it
+ * does not come back; about a second of this thread's own time was spent, so that a process that
+ * was stopped does not count. */
+static inline int xccl_crank_take(struct xccl_crank *crank)
 {
     if (crank->shared)
-        xccl_crank_take_shared(crank);
-    else
-        atomic_store_explicit(&crank->held, 1, memory_order_relaxed);
+        return xccl_crank_take_shared(crank);
+    atomic_store_explicit(&crank->held, 1, memory_order_relaxed);
+    return 1;
 }
 
 static inline void xccl_crank_put(struct xccl_crank *crank)

@@ -278,6 +278,7 @@ xcclResult_t xccl_net_link_connect_step(struct xccl_net_link *link, int *done_ou
 void xccl_net_link_destroy(struct xccl_net_link *link)
 {
     const xcclNetPlugin_v1_t *calls;
+    xcclResult_t rc = xcclSuccess;
 
     if (!link)
         return;
@@ -291,12 +292,12 @@ void xccl_net_link_destroy(struct xccl_net_link *link)
     /* Requests may be in flight: they end with the comm, and the memory goes after it. */
     if (link->mem)
         calls->deregMr(link->comm, link->mem);
-    if (link->comm && link->sends)
-        calls->closeSend(link->comm);
-    if (link->comm && !link->sends)
-        calls->closeRecv(link->comm);
+    if (link->comm)
+        rc = link->sends ? calls->closeSend(link->comm) : calls->closeRecv(link->comm);
     leave(link);
-    xccl_free(link->memory);
+    /* Kept for good when a plugin of NCCL's cannot end its requests: they may still write there. */
+    if (rc != xcclInProgress)
+        xccl_free(link->memory);
     xccl_free(link);
 }
 

@@ -107,7 +107,7 @@ static xcclResult_t lb_connect(
     }
     if (fd >= 0) close(fd);
     free(comm);
-    if (err == EAGAIN) return xcclSuccess; /* many connect: asked again, from the beginning */
+    if (err == EAGAIN) return *send_comm = NULL, xcclSuccess; /* many connect: asked again, from the beginning */
     return FAIL(xcclRemoteError, "cannot connect to %s: %s", at.sun_path, strerror(err));
 }
 static xcclResult_t lb_accept(void *listen_comm, void **recv_comm) {
@@ -125,7 +125,7 @@ static xcclResult_t lb_accept(void *listen_comm, void **recv_comm) {
     }
     if (fd >= 0) close(fd); /* a stranger */
     if (!comm) return FAIL(xcclSystemError, "no memory for a comm");
-    return free(comm), xcclSuccess;
+    return free(comm), *recv_comm = NULL, xcclSuccess;
 }
 
 static xcclResult_t lb_reg_mr(void *comm, void *data, size_t bytes, uint32_t type, void **mem) {

@@ -83,7 +83,9 @@ xcclResult_t hook_finalize(xcclNetContext_t ctx_)
 
     while (ctx->connects)
         hook_close_connect(ctx, ctx->connects);
-    rc = hook_pass(ctx, ctx->plugin->finalize(ctx->inner));
+    rc = ctx->plugin->finalize(ctx->inner);
+    if (rc != xcclSuccess)
+        xccl_error_set_text(ctx->plugin->lastError(NULL)); /* the instance is gone */
     pthread_mutex_destroy(&ctx->lock);
     xccl_free(ctx);
     return rc;

@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -88,6 +90,29 @@ void trace_sink_close(struct trace_sink *sink)
     sink->fd = -1;
 }
 
+/* A pipe whose reader has gone must not end the program: its signal is held back in this thread,
+ * and taken away unless it had been waiting before. */
+static ssize_t write_quietly(int fd, const char *text, size_t bytes)
+{
+    const struct timespec now = {0, 0};
+    sigset_t pipe_only, before, waiting;
+    ssize_t wrote = -1;
+
+    sigemptyset(&pipe_only);
+    sigaddset(&pipe_only, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_only, &before);
+    sigpending(&waiting);
+    for (int tries = 0; wrote < 0 && tries < WRITE_TRIES; tries++) {
+        wrote = write(fd, text, bytes);
+        if (wrote < 0 && errno != EINTR)
+            break;
+    }
+    if (wrote < 0 && errno == EPIPE && !sigismember(&waiting, SIGPIPE))
+        (void)sigtimedwait(&pipe_only, NULL, &now);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return wrote;
+}
+
 /* Whole lines, in one write. What finds no room in time is lost, and counted. */
 static void sink_write(struct trace_sink *sink, const char *text, size_t bytes, uint32_t lines)
 {
@@ -95,13 +120,8 @@ static void sink_write(struct trace_sink *sink, const char *text, size_t bytes, 
     int stuck = atomic_load_explicit(&sink->stuck, memory_order_relaxed);
     ssize_t wrote = -1;
 
-    if (poll(&room, 1, stuck ? 0 : WRITE_WAIT_MS) > 0) {
-        for (int tries = 0; wrote < 0 && tries < WRITE_TRIES; tries++) {
-            wrote = write(sink->fd, text, bytes);
-            if (wrote < 0 && errno != EINTR)
-                break;
-        }
-    }
+    if (poll(&room, 1, stuck ? 0 : WRITE_WAIT_MS) > 0 && !(room.revents & (POLLERR | POLLHUP)))
+        wrote = write_quietly(sink->fd, text, bytes);
     atomic_store_explicit(&sink->stuck, wrote < 0, memory_order_relaxed);
     if (wrote < (ssize_t)bytes)
         atomic_fetch_add_explicit(&sink->lost, lines, memory_order_relaxed);

@@ -40,6 +40,42 @@ XT_TEST(plugin_that_blocks_in_a_call_is_named_on_all_ranks)
     xt_mp_run(3, stall, world_create());
 }
 
+/* The service thread lends itself the crank to deliver, and does not come back. */
+static void stall_lent(int rank, int nranks, void *arg)
+{
+    float data[10] = {0};
+    double start_s;
+    xcclComm_t comm;
+
+    xt_allow_leaks("a communicator that a plugin keeps is not freed");
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    xt_setenv("XCCL_NET_PLUGIN", MANUAL);
+    if (rank == 0) {
+        xt_setenv("FX_MANUAL_HOLD_MS", "1000");
+        xt_setenv("FX_MANUAL_STALL_LENT_S", "20");
+    }
+    comm = world_join(arg, rank, nranks);
+    start_s = world_seconds();
+    if (rank == 0) {
+        XT_OK(xcclAllReduce(data, data, 1, xcclFloat32, xcclSum, comm, NULL));
+        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL); /* the service thread's turn */
+        XT_CHECK_RC(xcclAllReduce(data, data, 1, xcclFloat32, xcclSum, comm, NULL),
+                    xcclSystemError);
+        XT_CHECK_HAS(xcclGetLastError(comm), "does not come back from progress");
+    } else {
+        XT_CHECK_RC(xcclAllReduce(data, data, 1, xcclFloat32, xcclSum, comm, NULL),
+                    xcclRemoteError);
+        XT_CHECK_HAS(xcclGetLastError(comm), "rank 0");
+    }
+    XT_OK(xcclCommDestroy(comm));
+    XT_CHECK(world_seconds() - start_s < 2 * WITHIN_S);
+}
+
+XT_TEST(plugin_that_keeps_the_service_thread_costs_an_error_and_no_hang)
+{
+    xt_mp_run(2, stall_lent, world_create());
+}
+
 /* A process that was stopped is not stuck, however long it took. */
 static void be_stopped(int rank, int nranks, void *arg)
 {

@@ -154,6 +154,16 @@ XT_TEST(all_plugin_files_are_shown_with_their_contracts)
         XT_CHECK_HAS(output, parts[i]);
 }
 
+XT_TEST(names_on_the_systems_path_are_tried_out_as_well)
+{
+    const char *output = NULL;
+
+    xt_setenv("LD_LIBRARY_PATH", FIXTURES);
+    XT_CHECK_INT(run_xccl("net list fx-crash-init fx-minimal", &output), 1);
+    XT_CHECK_HAS(output, "it crashes in init: signal 6");
+    XT_CHECK_HAS(output, "/libxccl-net-fx-minimal.so\n");
+}
+
 XT_TEST(one_contract_may_be_asked_for)
 {
     const char *output = NULL;

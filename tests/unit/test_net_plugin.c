@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/param.h"
@@ -152,6 +153,42 @@ XT_TEST(a_plugin_that_does_not_come_back_is_refused_after_the_deadline)
     xt_setenv("XCCL_PLUGIN_PROBE_S", "1");
     refused("fx-stall-load", "it does not come back from loading it within 1 s");
     refused("fx-stall-init", "it does not come back from init within 1 s");
+}
+
+XT_TEST(a_refusal_is_remembered)
+{
+    uint64_t begin_ns;
+
+    xt_setenv("XCCL_PLUGIN_PATH", FIXTURES);
+    xt_setenv("XCCL_PLUGIN_PROBE_S", "2");
+    refused("fx-stall-init", "within 2 s");
+    begin_ns = xccl_clock_ns();
+    refused("fx-stall-init", "within 2 s");
+    XT_CHECK(xccl_clock_ns() - begin_ns < XCCL_NS_PER_S);
+}
+
+XT_TEST(neither_long_paths_nor_own_folders_escape_the_trial)
+{
+    char folder[512], path[1024];
+
+    /* The folder that the library would look in anyway, named by the user as well. */
+    snprintf(path, sizeof(path), "%s:%s", XT_BUILD_DIR "/lib/xccl", FIXTURES);
+    xt_setenv("XCCL_PLUGIN_PATH", path);
+    refused("fx-crash-init", "it crashes in init");
+    snprintf(folder, sizeof(folder), "%s/%0200d", xt_tmpdir(), 0);
+    XT_CHECK_INT(mkdir(folder, 0700), 0);
+    snprintf(path, sizeof(path), "%s/%0100d.so", folder, 0);
+    copy_file(FIXTURES "/libxccl-net-fx-crash-init.so", path, 0644);
+    if (strlen(path) < 254)
+        XT_FAIL("%s is too short to test anything", path);
+    refused(path, "it has more than 254 letters");
+}
+
+XT_TEST(what_was_sought_is_named_without_a_trial_too)
+{
+    xt_setenv("XCCL_PLUGIN_PATH", "/no/such/folder");
+    xt_setenv("XCCL_PLUGIN_PROBE_S", "0");
+    refused("nowhere", "libxccl-net-nowhere.so not found in /no/such/folder");
 }
 
 XT_TEST(a_good_plugin_is_tried_once_a_process)

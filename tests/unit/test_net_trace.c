@@ -114,6 +114,25 @@ XT_TEST(an_error_is_told_in_its_line)
     free(lines.text);
 }
 
+/* SIGPIPE has its default action here, which would end the process. */
+XT_TEST(reader_of_a_named_pipe_may_go_away)
+{
+    xcclNetProperties_v1 props = {.size = sizeof(props)};
+    struct chain chain;
+    char path[512], bytes[256];
+    int reader;
+
+    snprintf(path, sizeof(path), "%s/pipe", xt_tmpdir());
+    XT_CHECK_INT(mkfifo(path, 0600), 0);
+    reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    chain_open(&chain, "trace:socket", NULL, path);
+    XT_CHECK(read(reader, bytes, sizeof(bytes)) > 0);
+    close(reader);
+    for (int i = 0; i < 100; i++)
+        XT_OK(told(&chain, chain.calls->properties(chain.ctx, 0, &props)));
+    chain_close(&chain);
+}
+
 XT_TEST(hooks_nest_in_any_order)
 {
     const char *const items[] = {"trace:fault:socket", "fault:trace:socket",

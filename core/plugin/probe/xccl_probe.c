@@ -5,6 +5,7 @@
  *
  * Thread: one, and what the plugin makes. */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,13 +35,9 @@ static const char *load_only(const char *path)
 
     say("loading it");
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!handle) {
-        const char *text = dlerror();
-
-        return text && strstr(text, "cannot open shared object file") && !strchr(path, '/')
-                   ? NET_PROBE_WORD_ABSENT
-                   : NET_PROBE_WORD_DONE;
-    }
+    if (!handle)
+        return net_is_absent(dlerror()) && !strchr(path, '/') ? NET_PROBE_WORD_ABSENT
+                                                              : NET_PROBE_WORD_DONE;
     say("unloading it");
     dlclose(handle);
     return NET_PROBE_WORD_DONE;
@@ -51,17 +48,9 @@ static const char *load_and_init(const char *path, int contract)
 {
     static const struct xccl_net_open_args args = {
         .nranks = 1, .comm_name = "probe", .traffic_class = -1};
-    char item[XCCL_NET_ITEM_BYTES + 16];
     struct net_reason why = {""};
-    struct xccl_net *net;
+    struct xccl_net *net = net_file_open(path, contract, &args, &why);
 
-    if (contract == NET_CONTRACT_XCCL)
-        snprintf(item, sizeof(item), "%s@xccl1", path);
-    else if (contract)
-        snprintf(item, sizeof(item), "%s@v%d", path, contract);
-    else
-        snprintf(item, sizeof(item), "%s", path);
-    net = net_item_open(item, &args, NULL, &why);
     xccl_net_close(net);
     return NET_PROBE_WORD_DONE;
 }
@@ -77,7 +66,7 @@ int main(int argc, char **argv)
     }
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     /* What a plugin prints must not be taken for an answer. */
-    answer_fd = dup(STDOUT_FILENO);
+    answer_fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     if (answer_fd < 0 || !freopen("/dev/null", "w", stdout))
         return 2;
     setenv("XCCL_PLUGIN_PROBE_S", "0", 1);
