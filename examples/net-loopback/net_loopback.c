@@ -107,7 +107,7 @@ static xcclResult_t lb_connect(
     }
     if (fd >= 0) close(fd);
     free(comm);
-    if (err == EAGAIN) return *send_comm = NULL, xcclSuccess; /* many connect: asked again, from the beginning */
+    if (err == EAGAIN) return *send_comm = NULL, xcclSuccess; /* many connect: ask again */
     return FAIL(xcclRemoteError, "cannot connect to %s: %s", at.sun_path, strerror(err));
 }
 static xcclResult_t lb_accept(void *listen_comm, void **recv_comm) {
