@@ -272,9 +272,10 @@ typedef struct xcclNetPlugin {
      * then ends with that close, and until it has, the plugin may keep the memory pinned. */
     xcclResult_t (*deregMr)(void *comm, xcclNetMem_t mem);
 
-    /* Starts sending bytes at data, inside mem; do not write there until test says done. *request
-     * NULL: busy, ask again with the same arguments or others. Error: rule 9; an argument that is
-     * wrong (larger than maxBytes) is xcclInvalidArgument and harms nothing. */
+    /* Starts sending bytes at data, inside mem; do not write there until test says done. What is
+     * never tested may never leave: it may wait for the comm's next test. *request NULL: busy, ask
+     * again with the same arguments or others. Error: rule 9; an argument that is wrong (larger
+     * than maxBytes) is xcclInvalidArgument and harms nothing. */
     xcclResult_t (*isend)(xcclNetSendComm_t comm, const void *data, size_t bytes, uint32_t tag,
                           xcclNetMem_t mem, xcclNetRequest_t *request);
     /* Starts count receives, 1 to maxRecvs, as one request; each buffer is inside its mem. The

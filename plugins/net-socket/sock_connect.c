@@ -13,6 +13,9 @@
  * right sender, whose hello is there together with its connection (TCP_DEFER_ACCEPT keeps silent
  * ones in the kernel). The token is compared in constant time.
  *
+ * With streams a connection has several lines. The handle says how many, each comes with a hello of
+ * its own that has its number, and the comm is up when the last one has come, in whatever order.
+ *
  * Thread: one at a time a listener, a connect and a comm. */
 #include "sock_int.h"
 
@@ -30,10 +33,15 @@
 #include "base/tcp.h"
 #include "base/wire.h"
 
+#define HELLO_LINE_OFFSET    40
 #define KEEPALIVE_IDLE_S     10
 #define KEEPALIVE_INTERVAL_S 2
 #define KEEPALIVE_PROBES     3
-#define ACCEPTS_MAX          64 /* new connections looked at in one call */
+#define UNIX_ROOM_BYTES      (1 << 20) /* the default of 208 KiB is less than a chunk */
+#define STREAM_BACKLOG_BYTES                                                                       \
+    (128 << 10) /* a stream is full when more than that waits to be sent                           \
+                 */
+#define ACCEPTS_MAX 64 /* new connections looked at in one call */
 
 __attribute__((format(printf, 2, 3))) static void debug_line(const struct sock_ctx *ctx,
                                                              const char *fmt, ...)
@@ -51,7 +59,9 @@ __attribute__((format(printf, 2, 3))) static void debug_line(const struct sock_c
 
 /* ---- the bytes ---- */
 
-static void hello_encode(const uint8_t token[SOCK_TOKEN_BYTES], uint8_t bytes_out[SOCK_HELLO_BYTES])
+/* What the right sender says first on a line. */
+static void hello_encode(const uint8_t token[SOCK_TOKEN_BYTES], uint32_t line, uint32_t line_count,
+                         uint8_t bytes_out[SOCK_HELLO_BYTES])
 {
     struct xccl_wire wire = xccl_wire_over(bytes_out, SOCK_HELLO_BYTES);
 
@@ -59,6 +69,8 @@ static void hello_encode(const uint8_t token[SOCK_TOKEN_BYTES], uint8_t bytes_ou
     xccl_wire_put_u32(&wire, SOCK_HELLO_MAGIC);
     xccl_wire_put_u32(&wire, SOCK_WIRE_VERSION);
     xccl_wire_put(&wire, token, SOCK_TOKEN_BYTES);
+    xccl_wire_put_u32(&wire, line);
+    xccl_wire_put_u32(&wire, line_count);
 }
 
 static void handle_encode(const struct sock_handle *handle, xcclNetHandle_t *handle_out)
@@ -67,11 +79,12 @@ static void handle_encode(const struct sock_handle *handle, xcclNetHandle_t *han
     uint8_t addr[XCCL_ADDR_WIRE_BYTES];
 
     memset(handle_out, 0, sizeof(*handle_out));
-    xccl_addr_encode(&handle->addr, addr);
+    sock_address_encode(&handle->addr, addr);
     xccl_wire_put_u32(&wire, SOCK_HANDLE_MAGIC);
     xccl_wire_put_u32(&wire, SOCK_WIRE_VERSION);
     xccl_wire_put(&wire, addr, sizeof(addr));
     xccl_wire_put(&wire, handle->token, SOCK_TOKEN_BYTES);
+    xccl_wire_put_u32(&wire, handle->line_count);
 }
 
 static xcclResult_t handle_decode(const xcclNetHandle_t *bytes, struct sock_handle *handle_out)
@@ -87,7 +100,13 @@ static xcclResult_t handle_decode(const xcclNetHandle_t *bytes, struct sock_hand
                                  SOCK_WIRE_VERSION);
     xccl_wire_get(&wire, addr, sizeof(addr));
     xccl_wire_get(&wire, handle_out->token, SOCK_TOKEN_BYTES);
-    return xccl_addr_decode(addr, &handle_out->addr);
+    handle_out->line_count = xccl_wire_get_u32(&wire);
+    if (handle_out->line_count < 1 || handle_out->line_count > SOCK_LINES_MAX)
+        return xccl_fail_quietly(xcclInvalidArgument, 0, "use the same build of XCCL on all ranks",
+                                 "a connect handle of the socket plugin asks for %u lines, at most "
+                                 "%d are known",
+                                 handle_out->line_count, SOCK_LINES_MAX);
+    return sock_address_decode(addr, &handle_out->addr);
 }
 
 /* Takes the same time whatever differs. */
@@ -119,11 +138,15 @@ static int same_host(int fd)
  * TCP_USER_TIMEOUT is left alone on purpose: it also ends a connection whose peer is alive but does
  * not read for that long, such as a rank that computes. Keepalive asks the peer's kernel, not the
  * peer. */
-static void socket_tune(const struct sock_ctx *ctx, int fd)
+static void socket_tune(const struct sock_ctx *ctx, int fd, const struct xccl_addr *peer)
 {
     const int on = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S,
-              probes = KEEPALIVE_PROBES, traffic = ctx->traffic_class;
+              probes = KEEPALIVE_PROBES, traffic = ctx->traffic_class, unix_room = UNIX_ROOM_BYTES;
 
+    if (peer->sa.any.sa_family == AF_UNIX) {
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &unix_room, sizeof(unix_room));
+        return;
+    }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
@@ -138,37 +161,17 @@ static void socket_tune(const struct sock_ctx *ctx, int fd)
         setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5);
 }
 
-static struct sock_comm *comm_create(struct sock_device *device, int is_send)
+static void comm_take_line(const struct sock_ctx *ctx, struct sock_comm *comm, int line, int fd,
+                           const struct xccl_addr *peer)
 {
-    struct sock_comm *comm = xccl_calloc_aligned(64, sizeof(*comm));
+    const int backlog = STREAM_BACKLOG_BYTES;
 
-    if (!comm)
-        return NULL;
-    comm->fd = -1;
-    comm->wait_fd = -1;
-    comm->device = device;
-    comm->is_send = is_send;
-    for (int i = 0; i < SOCK_REQUESTS; i++)
-        comm->requests[i].comm = comm;
-    return comm;
-}
-
-static void comm_take_fd(const struct sock_ctx *ctx, struct sock_comm *comm, int fd,
-                         const struct xccl_addr *peer)
-{
-    comm->fd = fd;
-    xccl_addr_format(peer, comm->peer_text);
-    socket_tune(ctx, fd);
-}
-
-xcclResult_t sock_close_comm(void *comm_)
-{
-    struct sock_comm *comm = comm_;
-
-    xccl_tcp_close(&comm->wait_fd);
-    xccl_tcp_close(&comm->fd);
-    xccl_free(comm);
-    return xcclSuccess;
+    comm->lines[line].fd = fd;
+    socket_tune(ctx, fd, peer);
+    if (line > 0)
+        setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &backlog, sizeof(backlog));
+    else
+        sock_address_peer(fd, peer, comm->peer_text);
 }
 
 /* ---- receiver ---- */
@@ -190,13 +193,17 @@ xcclResult_t sock_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_
     listener->device = device;
     for (int i = 0; i < SOCK_PENDING_MAX; i++)
         listener->pending[i].fd = -1;
-    rc = xccl_os_random(handle.token, sizeof(handle.token));
+    for (int i = 0; i < SOCK_LINES_MAX; i++)
+        listener->lines[i] = -1;
+    rc = xccl_os_random(listener->token, sizeof(listener->token));
     if (rc != xcclSuccess)
         goto err_listener;
-    rc = xccl_tcp_listen(&device->netif.addr, &listener->fd, &handle.addr);
+    memcpy(handle.token, listener->token, sizeof(handle.token));
+    handle.line_count = device->line_count;
+    rc = sock_address_listen(device, &listener->fd, &handle.addr);
     if (rc != xcclSuccess)
         goto err_listener;
-    hello_encode(handle.token, listener->hello);
+    listener->addr = handle.addr;
     handle_encode(&handle, handle_out);
     *listen_out = listener;
     return xcclSuccess;
@@ -211,7 +218,9 @@ xcclResult_t sock_close_listen(xcclNetListenComm_t listen_)
 
     for (int i = 0; i < SOCK_PENDING_MAX; i++)
         xccl_tcp_close(&listener->pending[i].fd);
-    xccl_tcp_close(&listener->fd);
+    for (int i = 0; i < SOCK_LINES_MAX; i++)
+        xccl_tcp_close(&listener->lines[i]);
+    sock_address_unlisten(&listener->fd, &listener->addr);
     xccl_free(listener);
     return xcclSuccess;
 }
@@ -261,16 +270,31 @@ static xcclResult_t pending_fill(struct sock_listen *listener, uint64_t now_ns)
     return xcclSuccess;
 }
 
-/* Reads what has come of a hello. 1: it is complete and right. A wrong one is gone afterwards. */
+/* The line that a complete hello is for: -1 when it is wrong, or has come before. */
+static int hello_line(const struct sock_listen *listener, struct sock_pending *pending)
+{
+    uint32_t count = listener->device->line_count;
+    struct xccl_wire wire = xccl_wire_over(pending->hello + HELLO_LINE_OFFSET, sizeof(uint32_t));
+    uint32_t line = xccl_wire_get_u32(&wire);
+    uint8_t want[SOCK_HELLO_BYTES];
+
+    hello_encode(listener->token, line, count, want);
+    if (!bytes_equal(pending->hello, want, SOCK_HELLO_BYTES) || line >= count ||
+        listener->lines[line] >= 0)
+        return -1;
+    return (int)line;
+}
+
+/* Reads what has come of a hello. 1: it is complete and right, and its connection a line of the
+ * comm now. A wrong one is gone afterwards. */
 static int pending_prove(struct sock_listen *listener, struct sock_pending *pending,
                          uint64_t now_ns)
 {
     size_t moved = 0;
-    xcclResult_t rc = xcclSuccess;
+    int line;
+    xcclResult_t rc = xccl_tcp_recv_some(pending->fd, pending->hello + pending->have,
+                                         SOCK_HELLO_BYTES - pending->have, &moved);
 
-    if (pending->have < SOCK_HELLO_BYTES)
-        rc = xccl_tcp_recv_some(pending->fd, pending->hello + pending->have,
-                                SOCK_HELLO_BYTES - pending->have, &moved);
     if (rc != xcclSuccess) {
         pending_drop(listener, pending, "it has gone");
         return 0;
@@ -281,35 +305,54 @@ static int pending_prove(struct sock_listen *listener, struct sock_pending *pend
             pending_drop(listener, pending, "no complete hello in 5 s");
         return 0;
     }
-    if (bytes_equal(pending->hello, listener->hello, SOCK_HELLO_BYTES))
-        return 1;
-    pending_drop(listener, pending, "a wrong hello");
-    return 0;
+    line = hello_line(listener, pending);
+    if (line < 0) {
+        pending_drop(listener, pending, "a wrong hello");
+        return 0;
+    }
+    listener->lines[line] = pending->fd;
+    if (line == 0)
+        listener->peer = pending->peer;
+    pending->fd = -1;
+    return 1;
+}
+
+static int lines_complete(const struct sock_listen *listener)
+{
+    for (uint32_t i = 0; i < listener->device->line_count; i++) {
+        if (listener->lines[i] < 0)
+            return 0;
+    }
+    return 1;
 }
 
 xcclResult_t sock_accept(xcclNetListenComm_t listen_, xcclNetRecvComm_t *comm_out)
 {
     struct sock_listen *listener = listen_;
     uint64_t now_ns = xccl_clock_ns();
+    struct sock_comm *comm;
+    int came = 0;
     xcclResult_t rc = pending_fill(listener, now_ns);
 
     if (rc != xcclSuccess)
         return rc;
     for (int i = 0; i < SOCK_PENDING_MAX; i++) {
-        struct sock_pending *pending = &listener->pending[i];
-        struct sock_comm *comm;
-
-        if (pending->fd < 0 || !pending_prove(listener, pending, now_ns))
-            continue;
-        comm = comm_create(listener->device, 0);
-        if (!comm)
-            return xcclSystemError;
-        comm_take_fd(listener->ctx, comm, pending->fd, &pending->peer);
-        pending->fd = -1;
-        *comm_out = comm;
+        if (listener->pending[i].fd >= 0)
+            came |= pending_prove(listener, &listener->pending[i], now_ns);
+    }
+    if (!came || !lines_complete(listener)) {
+        *comm_out = NULL;
         return xcclSuccess;
     }
-    *comm_out = NULL;
+    comm = sock_comm_create(listener->device, 0, (int)listener->device->line_count);
+    if (!comm)
+        return xcclSystemError;
+    for (int i = 0; i < comm->line_count; i++) {
+        comm_take_line(listener->ctx, comm, i, listener->lines[i], &listener->peer);
+        listener->lines[i] = -1;
+    }
+    sock_address_forget(&listener->addr);
+    *comm_out = comm;
     return xcclSuccess;
 }
 
@@ -329,7 +372,7 @@ static xcclResult_t connect_begin(struct sock_ctx *ctx, int dev, const xcclNetHa
 {
     struct sock_device *device = sock_device_get(ctx, dev);
     struct sock_connect *state;
-    struct sock_handle handle;
+    struct sock_handle handle = {.line_count = 0};
     xcclResult_t rc;
 
     if (!device)
@@ -341,42 +384,61 @@ static xcclResult_t connect_begin(struct sock_ctx *ctx, int dev, const xcclNetHa
     if (!state)
         return xcclSystemError;
     state->addr = addr_from_here(device, handle.addr);
-    hello_encode(handle.token, state->hello);
-    state->comm = comm_create(device, 1);
-    if (!state->comm) {
-        rc = xcclSystemError;
-        goto err_state;
+    for (uint32_t i = 0; i < SOCK_LINES_MAX; i++) {
+        state->lines[i].fd = -1;
+        hello_encode(handle.token, i, handle.line_count, state->lines[i].hello);
     }
-    rc = xccl_tcp_connect_start(&state->addr, &state->fd);
-    if (rc != xcclSuccess)
-        goto err_comm;
+    state->comm = sock_comm_create(device, 1, (int)handle.line_count);
+    if (!state->comm) {
+        xccl_free(state);
+        return xcclSystemError;
+    }
+    for (uint32_t i = 0; i < handle.line_count && rc == xcclSuccess; i++)
+        rc = sock_address_connect(&state->addr, &state->lines[i].fd);
+    if (rc != xcclSuccess) {
+        sock_close_connect(ctx, state);
+        return rc;
+    }
     *state_out = state;
     return xcclSuccess;
-err_comm:
-    sock_close_comm(state->comm);
-err_state:
-    xccl_free(state);
-    return rc;
 }
 
 /* *done_out 1: the hello is on its way. */
-static xcclResult_t connect_move(struct sock_connect *state, int *done_out)
+static xcclResult_t line_move(const struct sock_connect *state, struct sock_connect_line *line,
+                              int *done_out)
 {
     size_t moved = 0;
-    xcclResult_t rc;
+    xcclResult_t rc = xcclSuccess;
 
     *done_out = 0;
-    if (!state->connected) {
-        rc = xccl_tcp_connect_test(state->fd, &state->addr, &state->connected);
-        if (rc != xcclSuccess || !state->connected)
-            return rc;
-    }
-    rc = xccl_tcp_send_some(state->fd, state->hello + state->sent, SOCK_HELLO_BYTES - state->sent,
-                            &moved);
-    if (rc != xcclSuccess)
+    if (line->fd < 0)
+        rc = sock_address_connect(&state->addr, &line->fd);
+    if (rc == xcclSuccess && line->fd >= 0 && !line->connected)
+        rc = sock_address_connected(line->fd, &state->addr, &line->connected);
+    if (rc != xcclSuccess || !line->connected)
         return rc;
-    state->sent += moved;
-    *done_out = state->sent == SOCK_HELLO_BYTES;
+    if (line->sent < SOCK_HELLO_BYTES)
+        rc = xccl_tcp_send_some(line->fd, line->hello + line->sent, SOCK_HELLO_BYTES - line->sent,
+                                &moved);
+    line->sent += moved;
+    *done_out = line->sent == SOCK_HELLO_BYTES;
+    return rc;
+}
+
+/* *done_out 1: all lines are up. */
+static xcclResult_t connect_move(struct sock_connect *state, int *done_out)
+{
+    int done = 0;
+
+    for (int i = 0; i < state->comm->line_count; i++) {
+        int line_done = 0;
+        xcclResult_t rc = line_move(state, &state->lines[i], &line_done);
+
+        if (rc != xcclSuccess)
+            return rc;
+        done += line_done;
+    }
+    *done_out = done == state->comm->line_count;
     return xcclSuccess;
 }
 
@@ -403,7 +465,8 @@ xcclResult_t sock_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *
         sock_close_connect(ctx, state);
         return rc;
     }
-    comm_take_fd(ctx, state->comm, state->fd, &state->addr);
+    for (int i = 0; i < state->comm->line_count; i++)
+        comm_take_line(ctx, state->comm, i, state->lines[i].fd, &state->addr);
     *comm_out = state->comm;
     xccl_free(state);
     return xcclSuccess;
@@ -414,7 +477,8 @@ xcclResult_t sock_close_connect(xcclNetContext_t ctx, xcclNetConnect_t state_)
     struct sock_connect *state = state_;
 
     (void)ctx;
-    xccl_tcp_close(&state->fd);
+    for (int i = 0; i < SOCK_LINES_MAX; i++)
+        xccl_tcp_close(&state->lines[i].fd);
     sock_close_comm(state->comm);
     xccl_free(state);
     return xcclSuccess;

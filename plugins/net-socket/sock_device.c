@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* An instance and its devices: the interfaces that XCCL_SOCKET_IFNAME and XCCL_SOCKET_FAMILY
- * choose, with what sysfs says about them. An interface without a card (lo, veth) has no PCI path;
- * a virtual one without a speed has speed 0. Thread: any, one call at a time for init and finalize.
- */
+ * choose, with what sysfs says about them, and at the end that of Unix sockets for peers on this
+ * host. An interface without a card (lo, veth) has no PCI path; a virtual one without a speed has
+ * speed 0. Thread: any, one call at a time for init and finalize. */
 #include "sock_int.h"
 
 #include <fcntl.h>
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/param.h"
 
 /* In Mbit/s; 0 when the driver does not know (-1, or an error on reading). */
 static uint32_t read_speed(const char *name)
@@ -52,15 +53,28 @@ static void read_pci_path(const char *name, char *path_out, size_t bytes)
         memcpy(path_out, real, strlen(real) + 1);
 }
 
+/* Lines of a connection: more than one where one core, or one path, would not fill the device. */
+static uint32_t lines_for(uint32_t speed_mbps)
+{
+    int64_t streams = xccl_param_int(XCCL_P_SOCKET_STREAMS);
+
+    if (streams == 0)
+        streams = speed_mbps >= 100000 ? 8 : speed_mbps >= 25000 ? 4 : 1;
+    return streams == 1 ? 1 : 1 + (uint32_t)streams;
+}
+
 xcclResult_t sock_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
 {
     struct xccl_netif ifs[SOCK_DEVICES_MAX];
     struct sock_ctx *ctx;
     int count = 0;
-    xcclResult_t rc = xccl_netif_choose(ifs, SOCK_DEVICES_MAX, &count);
+    xcclResult_t rc = xccl_netif_choose(ifs, SOCK_DEVICES_MAX - 1, &count);
 
     if (rc != xcclSuccess)
         return rc;
+    /* A caller without ranks, such as NCCL, takes each device for a way to every host. */
+    if (init->nranks > 0 && xccl_param_int(XCCL_P_SOCKET_UNIX))
+        count += sock_address_unix(&ifs[count]);
     ctx = xccl_calloc_aligned(64, sizeof(*ctx));
     if (!ctx)
         return xcclSystemError;
@@ -71,8 +85,11 @@ xcclResult_t sock_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
         struct sock_device *device = &ctx->devices[i];
 
         device->netif = ifs[i];
-        device->speed_mbps = read_speed(ifs[i].name);
-        read_pci_path(ifs[i].name, device->pci_path, sizeof(device->pci_path));
+        if (ifs[i].addr.sa.any.sa_family != AF_UNIX) {
+            device->speed_mbps = read_speed(ifs[i].name);
+            read_pci_path(ifs[i].name, device->pci_path, sizeof(device->pci_path));
+        }
+        device->line_count = lines_for(device->speed_mbps);
     }
     *ctx_out = ctx;
     return xcclSuccess;
@@ -111,7 +128,7 @@ xcclResult_t sock_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1
     all.speedMbps = device->speed_mbps;
     all.port = 1;
     all.ptrSupport = XCCL_NET_PTR_HOST;
-    all.maxRecvs = 1;
+    all.maxRecvs = SOCK_PARTS;
     all.maxBytes = SOCK_MESSAGE_MAX;
     all.regIsGlobal = 1;
     /* The kernel delivers what a send has handed to it. */

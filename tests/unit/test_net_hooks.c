@@ -88,7 +88,7 @@ XT_TEST(a_finished_request_is_told_after_a_later_one)
     struct chain chain;
     struct pair pair;
     void *send[2], *recv[2];
-    int done[2] = {0, 0}, first = -1, after = 0;
+    int sent[2] = {0, 0}, done[2] = {0, 0}, first = -1, after = 0;
 
     chain_open(&chain, "fault:socket", "seed=1,reorder=1", NULL);
     pair_open(&pair, &chain);
@@ -99,6 +99,8 @@ XT_TEST(a_finished_request_is_told_after_a_later_one)
     for (int i = 0; i < 1000 && !(done[0] && done[1]); i++) {
         int at = i % 2;
 
+        if (!sent[at])
+            XT_OK(test_one(&pair, send[at], &sent[at], NULL));
         after += first == 1 && at == 0 && !done[0];
         if (!done[at])
             XT_OK(test_one(&pair, recv[at], &done[at], NULL));

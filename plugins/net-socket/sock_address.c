@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Where connections come to: a TCP port of an interface, or a Unix socket for peers on this host.
+ * A Unix socket is a file in /tmp with 128 random bits in its name, for abstract names end at the
+ * network namespace, and containers of one host often have one each. The file is there from listen
+ * until accept or closeListen; a process that is killed in between leaves it behind.
+ *
+ * Thread: any. */
+#include "sock_int.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/os.h"
+#include "base/tcp.h"
+#include "base/wire.h"
+
+#define FOLDER     "/tmp"
+#define WIRE_UNIX  0x5855u /* the family in a handle, "UX"; those of IP are netaddr's */
+#define NAME_BYTES 16
+#define BACKLOG    128
+
+static int is_unix(const struct xccl_addr *addr)
+{
+    return addr->sa.any.sa_family == AF_UNIX;
+}
+
+/* ---- Unix names ---- */
+
+static void unix_address(const uint8_t name[NAME_BYTES], struct xccl_addr *addr_out)
+{
+    char *at = addr_out->sa.un.sun_path;
+
+    memset(addr_out, 0, sizeof(*addr_out));
+    addr_out->bytes = sizeof(addr_out->sa.un);
+    addr_out->sa.un.sun_family = AF_UNIX;
+    at += snprintf(at, sizeof(addr_out->sa.un.sun_path), FOLDER "/xccl-");
+    for (int i = 0; i < NAME_BYTES; i++)
+        at += snprintf(at, 3, "%02x", name[i]);
+}
+
+/* The name again, out of its path. */
+static void unix_name(const struct xccl_addr *addr, uint8_t name_out[NAME_BYTES])
+{
+    const char *at = addr->sa.un.sun_path + strlen(FOLDER "/xccl-");
+
+    for (int i = 0; i < 2 * NAME_BYTES; i++) {
+        uint8_t digit = (uint8_t)(at[i] <= '9' ? at[i] - '0' : at[i] - 'a' + 10);
+
+        name_out[i / 2] = (uint8_t)(i % 2 ? name_out[i / 2] << 4 | digit : digit);
+    }
+}
+
+static int unix_socket(void)
+{
+    return socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+}
+
+static xcclResult_t unix_listen(int *fd_out, struct xccl_addr *addr_out)
+{
+    uint8_t name[NAME_BYTES];
+    int fd, err;
+    xcclResult_t rc = xccl_os_random(name, sizeof(name));
+
+    if (rc != xcclSuccess)
+        return rc;
+    unix_address(name, addr_out);
+    fd = unix_socket();
+    if (fd < 0)
+        return xccl_fail_quietly(xcclSystemError, errno, "raise ulimit -n",
+                                 "cannot make a Unix socket");
+    /* Before the bind: the file gets these rights, so other users cannot even knock. */
+    if (fchmod(fd, S_IRUSR | S_IWUSR) == 0 && bind(fd, &addr_out->sa.any, addr_out->bytes) == 0) {
+        if (listen(fd, BACKLOG) == 0) {
+            *fd_out = fd;
+            return xcclSuccess;
+        }
+        err = errno;
+        unlink(addr_out->sa.un.sun_path);
+    } else {
+        err = errno;
+    }
+    close(fd);
+    return xccl_fail_quietly(xcclSystemError, err, "set XCCL_SOCKET_UNIX=0",
+                             "cannot listen in " FOLDER);
+}
+
+static xcclResult_t unix_connect(const struct xccl_addr *addr, int *fd_out)
+{
+    int fd = unix_socket(), err;
+
+    if (fd < 0)
+        return xccl_fail_quietly(xcclSystemError, errno, "raise ulimit -n",
+                                 "cannot make a Unix socket");
+    err = connect(fd, &addr->sa.any, addr->bytes) == 0 ? 0 : errno;
+    if (err)
+        close(fd);
+    *fd_out = err ? -1 : fd;
+    if (!err || err == EAGAIN || err == EINTR)
+        return xcclSuccess;
+    return xccl_fail_quietly(xcclRemoteError, err,
+                             "the device unix is for peers that share this host and its " FOLDER,
+                             "cannot connect to unix:%s", addr->sa.un.sun_path);
+}
+
+int sock_address_unix(struct xccl_netif *netif_out)
+{
+    if (access(FOLDER, W_OK | X_OK) != 0)
+        return 0;
+    memset(netif_out, 0, sizeof(*netif_out));
+    snprintf(netif_out->name, sizeof(netif_out->name), "unix");
+    netif_out->addr.sa.any.sa_family = AF_UNIX;
+    return 1;
+}
+
+/* ---- either ---- */
+
+xcclResult_t sock_address_listen(const struct sock_device *device, int *fd_out,
+                                 struct xccl_addr *addr_out)
+{
+    if (is_unix(&device->netif.addr))
+        return unix_listen(fd_out, addr_out);
+    return xccl_tcp_listen(&device->netif.addr, fd_out, addr_out);
+}
+
+void sock_address_forget(const struct xccl_addr *addr)
+{
+    if (is_unix(addr))
+        unlink(addr->sa.un.sun_path);
+}
+
+void sock_address_unlisten(int *fd, const struct xccl_addr *addr)
+{
+    sock_address_forget(addr);
+    xccl_tcp_close(fd);
+}
+
+xcclResult_t sock_address_connect(const struct xccl_addr *addr, int *fd_out)
+{
+    if (is_unix(addr))
+        return unix_connect(addr, fd_out);
+    return xccl_tcp_connect_start(addr, fd_out);
+}
+
+xcclResult_t sock_address_connected(int fd, const struct xccl_addr *addr, int *done_out)
+{
+    if (!is_unix(addr))
+        return xccl_tcp_connect_test(fd, addr, done_out);
+    *done_out = 1;
+    return xcclSuccess;
+}
+
+void sock_address_encode(const struct xccl_addr *addr, uint8_t wire_out[XCCL_ADDR_WIRE_BYTES])
+{
+    struct xccl_wire wire = xccl_wire_over(wire_out, XCCL_ADDR_WIRE_BYTES);
+    uint8_t name[NAME_BYTES];
+
+    if (!is_unix(addr)) {
+        xccl_addr_encode(addr, wire_out);
+        return;
+    }
+    unix_name(addr, name);
+    xccl_wire_put_u16(&wire, WIRE_UNIX);
+    xccl_wire_put_u16(&wire, 0);
+    xccl_wire_put_u32(&wire, 0);
+    xccl_wire_put(&wire, name, NAME_BYTES);
+}
+
+xcclResult_t sock_address_decode(const uint8_t bytes[XCCL_ADDR_WIRE_BYTES],
+                                 struct xccl_addr *addr_out)
+{
+    uint8_t copy[XCCL_ADDR_WIRE_BYTES], name[NAME_BYTES];
+    struct xccl_wire wire = xccl_wire_over(copy, sizeof(copy));
+
+    memcpy(copy, bytes, sizeof(copy));
+    if (xccl_wire_get_u16(&wire) != WIRE_UNIX)
+        return xccl_addr_decode(bytes, addr_out);
+    if (xccl_wire_get_u16(&wire) | xccl_wire_get_u32(&wire))
+        return xccl_fail_quietly(xcclInvalidArgument, 0, "use the same build of XCCL on all ranks",
+                                 "a connect handle of the socket plugin is damaged");
+    xccl_wire_get(&wire, name, sizeof(name));
+    unix_address(name, addr_out);
+    return xcclSuccess;
+}
+
+void sock_address_peer(int fd, const struct xccl_addr *addr, char text_out[XCCL_ADDR_TEXT_BYTES])
+{
+    struct ucred who = {0};
+    socklen_t bytes = sizeof(who);
+
+    if (is_unix(addr) && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0)
+        snprintf(text_out, XCCL_ADDR_TEXT_BYTES, "unix:process %d", (int)who.pid);
+    else
+        xccl_addr_format(addr, text_out);
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What both ends of a connection have: the first error, which stays and is given to each later
+ * call, and the descriptor to sleep on. An error names the peer's address.
+ *
+ * Thread: one at a time a comm. Nothing here logs; only create and sock_wait_fd allocate. */
+#include "sock_int.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "base/alloc.h"
+#include "base/tcp.h"
+
+static int sender_init(struct sock_sender *sender)
+{
+    for (int i = 0; i < SOCK_SENDS; i++)
+        sender->sends[i].request.comm = &sender->comm;
+    if (sender->comm.line_count > 1)
+        sender->scatter = xccl_calloc(1, sizeof(*sender->scatter));
+    return sender->comm.line_count == 1 || sender->scatter;
+}
+
+static int receiver_init(struct sock_receiver *receiver)
+{
+    for (int i = 0; i < SOCK_RECVS; i++)
+        receiver->recvs[i].request.comm = &receiver->comm;
+    if (receiver->comm.line_count > 1)
+        receiver->collect = xccl_calloc(1, sizeof(*receiver->collect));
+    return receiver->comm.line_count == 1 || receiver->collect;
+}
+
+struct sock_comm *sock_comm_create(struct sock_device *device, int is_send, int line_count)
+{
+    struct sock_comm *comm = xccl_calloc_aligned(64, is_send ? sizeof(struct sock_sender)
+                                                             : sizeof(struct sock_receiver));
+
+    if (!comm)
+        return NULL;
+    for (int i = 0; i < SOCK_LINES_MAX; i++)
+        comm->lines[i].fd = -1;
+    comm->line_count = line_count;
+    comm->wait_fd = -1;
+    comm->device = device;
+    comm->is_send = is_send;
+    if (is_send ? sender_init((struct sock_sender *)comm)
+                : receiver_init((struct sock_receiver *)comm))
+        return comm;
+    xccl_free(comm);
+    return NULL;
+}
+
+xcclResult_t sock_close_comm(void *comm_)
+{
+    struct sock_comm *comm = comm_;
+
+    xccl_tcp_close(&comm->wait_fd);
+    for (int i = 0; i < comm->line_count; i++)
+        xccl_tcp_close(&comm->lines[i].fd);
+    if (comm->is_send)
+        xccl_free(((struct sock_sender *)comm)->scatter);
+    else
+        xccl_free(((struct sock_receiver *)comm)->collect);
+    xccl_free(comm);
+    return xcclSuccess;
+}
+
+void sock_count(_Atomic uint64_t *counter, uint64_t value)
+{
+    atomic_fetch_add_explicit(counter, value, memory_order_relaxed);
+}
+
+void sock_comm_fail(struct sock_comm *comm, xcclNetCause_t cause, xcclResult_t rc)
+{
+    comm->cause = cause;
+    comm->rc = rc;
+    strncpy(comm->error_text, xccl_error_text(), sizeof(comm->error_text) - 1);
+}
+
+xcclResult_t sock_comm_error(const struct sock_comm *comm)
+{
+    xccl_error_set_text(comm->error_text);
+    return comm->rc;
+}
+
+static xcclNetCause_t cause_of(int err)
+{
+    switch (err) {
+    case ECONNRESET:
+    case EPIPE:
+    case ECONNREFUSED:
+    case ECONNABORTED:
+        return xcclNetCausePeerGone;
+    case ETIMEDOUT:
+        return xcclNetCauseTimeout;
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case ENETDOWN:
+        return xcclNetCauseLinkDown;
+    default:
+        return xcclNetCauseLocal;
+    }
+}
+
+void sock_comm_fail_errno(struct sock_comm *comm, int err)
+{
+    xcclNetCause_t cause = cause_of(err);
+    int by_peer = cause != xcclNetCauseLocal;
+
+    comm->sys_errno = err;
+    sock_comm_fail(comm, cause,
+                   xccl_fail_quietly(by_peer ? xcclRemoteError : xcclSystemError, err,
+                                     by_peer ? "look for the first error of that process" : NULL,
+                                     "connection %s %s on %s broke", comm->is_send ? "to" : "from",
+                                     comm->peer_text, comm->device->netif.name));
+}
+
+/* Failing only costs a wake-up. */
+void sock_comm_full(struct sock_comm *comm, int line_idx, int full)
+{
+    struct sock_line *line = &comm->lines[line_idx];
+    struct epoll_event event = {.events = full ? EPOLLOUT : 0};
+
+    line->full = full;
+    if (comm->wait_fd < 0 || line->armed == full)
+        return;
+    if (epoll_ctl(comm->wait_fd, EPOLL_CTL_MOD, line->fd, &event) == 0)
+        line->armed = full;
+}
+
+/* A socket with room polls writable all the time, so a sender's is asked only while it is full. */
+static xcclResult_t wait_make(struct sock_comm *comm)
+{
+    comm->wait_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (comm->wait_fd < 0)
+        return xccl_fail_quietly(xcclSystemError, errno, "raise ulimit -n",
+                                 "cannot make a descriptor to wait on");
+    for (int i = 0; i < comm->line_count; i++) {
+        struct sock_line *line = &comm->lines[i];
+        struct epoll_event event = {.events = EPOLLIN};
+
+        line->armed = line->full;
+        if (comm->is_send)
+            event.events = line->full ? EPOLLOUT : 0;
+        if (epoll_ctl(comm->wait_fd, EPOLL_CTL_ADD, line->fd, &event) != 0) {
+            int err = errno;
+
+            xccl_tcp_close(&comm->wait_fd);
+            return xccl_fail_quietly(xcclSystemError, err, NULL,
+                                     "cannot watch the connection to %s", comm->peer_text);
+        }
+    }
+    return xcclSuccess;
+}
+
+xcclResult_t sock_wait_fd(void *comm_, int *fd_out)
+{
+    struct sock_comm *comm = comm_;
+    xcclResult_t rc = xcclSuccess;
+
+    if (!comm->is_send && comm->line_count == 1) {
+        *fd_out = comm->lines[0].fd;
+        return xcclSuccess;
+    }
+    if (comm->wait_fd < 0)
+        rc = wait_make(comm);
+    if (rc == xcclSuccess)
+        *fd_out = comm->wait_fd;
+    return rc;
+}
+
+xcclResult_t sock_error_detail(void *comm_, xcclNetError_v1 *error)
+{
+    const struct sock_comm *comm = comm_;
+    xcclNetError_v1 full = {
+        .cause = comm->rc == xcclSuccess ? xcclNetCauseNone : (int32_t)comm->cause,
+        .sysErrno = comm->sys_errno,
+        .peer = comm->peer_text,
+        .text = comm->error_text,
+    };
+
+    full.size = error->size;
+    memcpy(error, &full, error->size < sizeof(full) ? error->size : sizeof(full));
+    return xcclSuccess;
+}

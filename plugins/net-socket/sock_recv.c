@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Receives of a comm, each of one message or of a group of up to 8.
+ *
+ *   FREE --irecv--> ACTIVE --a message for each part--> DONE --test--> FREE
+ *
+ * Messages come in the order in which they were sent, and a header chooses the first free part of
+ * the `current` receive that has its tag. The next receive is not looked at before the current one
+ * is full. Bytes are read ahead into a stage behind the payload that is coming, so that one read
+ * brings many small messages; behind a large one only the next header is, and its payload is not
+ * copied twice. Of a message whose payload comes over the streams only the header is here
+ * (sock_collect.c), so receives may be done in another order than they were posted.
+ *
+ * Every size from the wire is compared with the posted room before a byte of payload is placed.
+ * After an error requests that are DONE stay done.
+ *
+ * Thread: one at a time a comm. Nothing here allocates, locks or logs. */
+#include "sock_int.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "base/wire.h"
+
+#define LARGE_BYTES 16384 /* behind such a message only a header is read ahead */
+
+static struct sock_recv *recv_at(struct sock_receiver *receiver, uint32_t count)
+{
+    return &receiver->recvs[count % SOCK_RECVS];
+}
+
+static size_t stage_have(const struct sock_receiver *receiver)
+{
+    return receiver->stage_end - receiver->stage_first;
+}
+
+/* ---- headers ---- */
+
+void sock_recv_damaged(struct sock_receiver *receiver, const char *where, uint32_t number)
+{
+    sock_comm_fail(&receiver->comm, xcclNetCauseProtocol,
+                   xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
+                                     "the stream from %s is damaged: no header where %s of message "
+                                     "%u should begin",
+                                     receiver->comm.peer_text, where, number));
+}
+
+static void fail_tag(struct sock_receiver *receiver, const struct sock_recv *recv, uint32_t tag)
+{
+    const char *peer = receiver->comm.peer_text;
+
+    sock_comm_fail(
+        &receiver->comm, xcclNetCauseProtocol,
+        recv->count == 1
+            ? xccl_fail_quietly(xcclInvalidUsage, 0, "give both the same tag",
+                                "a message from %s has tag %u, its receive tag %u", peer, tag,
+                                recv->parts[0].tag)
+            : xccl_fail_quietly(xcclInvalidUsage, 0, "send what the group was posted for",
+                                "a message from %s has tag %u, and its group of %d receives has "
+                                "no free part with it",
+                                peer, tag, recv->count));
+}
+
+static void fail_size(struct sock_receiver *receiver, uint64_t bytes, size_t room)
+{
+    sock_comm_fail(&receiver->comm, xcclNetCauseProtocol,
+                   xccl_fail_quietly(xcclInvalidUsage, 0,
+                                     "post a receive that is at least as large as the send",
+                                     "a message from %s has %llu bytes, its receive takes %zu",
+                                     receiver->comm.peer_text, (unsigned long long)bytes, room));
+}
+
+/* The first free part with the tag, or NULL. It is free no more. */
+static struct sock_part *part_take(struct sock_recv *recv, uint32_t tag)
+{
+    for (int i = 0; i < recv->count; i++) {
+        if (recv->parts[i].tag != tag || !(recv->free & 1u << i))
+            continue;
+        recv->free &= ~(1u << i);
+        return &recv->parts[i];
+    }
+    return NULL;
+}
+
+/* Reads the header at the front of the stage and finds its part. 0: the comm failed. */
+static int header_take(struct sock_receiver *receiver, struct sock_recv *recv)
+{
+    struct xccl_wire wire = xccl_wire_over(receiver->stage + receiver->stage_first,
+                                           SOCK_HEADER_BYTES);
+    uint64_t bytes = xccl_wire_get_u64(&wire);
+    uint32_t tag = xccl_wire_get_u32(&wire), check = xccl_wire_get_u32(&wire);
+    int spread = receiver->collect && check == (SOCK_SPREAD_CHECK ^ receiver->message);
+    struct sock_part *part;
+
+    if (!spread && check != (SOCK_HEADER_CHECK ^ receiver->message)) {
+        sock_recv_damaged(receiver, "the bytes", receiver->message);
+        return 0;
+    }
+    part = part_take(recv, tag);
+    if (!part) {
+        fail_tag(receiver, recv, tag);
+        return 0;
+    }
+    if (bytes > part->bytes) {
+        fail_size(receiver, bytes, part->bytes);
+        return 0;
+    }
+    receiver->stage_first += SOCK_HEADER_BYTES;
+    part->bytes = (size_t)bytes;
+    if (spread && !sock_collect_open(receiver, receiver->message, recv, part))
+        return 0;
+    receiver->part = part;
+    receiver->own_bytes = spread ? 0 : part->bytes;
+    receiver->moved = 0;
+    receiver->spread = spread;
+    return 1;
+}
+
+/* ---- bytes ---- */
+
+void sock_recv_done(struct sock_receiver *receiver, struct sock_recv *recv, size_t bytes)
+{
+    struct sock_device *device = receiver->comm.device;
+
+    sock_count(&device->recv_bytes, bytes);
+    sock_count(&device->recv_count, 1);
+    recv->missing--;
+    if (recv->missing == 0)
+        recv->request.state = SOCK_DONE;
+}
+
+/* All of a message that comes on line 0 has come. */
+static void message_end(struct sock_receiver *receiver, struct sock_recv *recv)
+{
+    receiver->last_bytes = receiver->own_bytes;
+    receiver->part = NULL;
+    receiver->message++;
+    if (!recv->free)
+        receiver->current++;
+    if (!receiver->spread)
+        sock_recv_done(receiver, recv, receiver->own_bytes);
+}
+
+/* Serves posted receives from the stage until one needs bytes that are not there. Returns 1 when a
+ * receive was finished. */
+static int stage_serve(struct sock_receiver *receiver)
+{
+    uint32_t first = receiver->current;
+
+    while (receiver->current != receiver->posted) {
+        struct sock_recv *recv = recv_at(receiver, receiver->current);
+        size_t bytes;
+
+        if (!receiver->part) {
+            if (stage_have(receiver) < SOCK_HEADER_BYTES || !header_take(receiver, recv))
+                break;
+        }
+        bytes = receiver->own_bytes - receiver->moved;
+        if (bytes > stage_have(receiver))
+            bytes = stage_have(receiver);
+        if (bytes > 0)
+            memcpy(receiver->part->data + receiver->moved, receiver->stage + receiver->stage_first,
+                   bytes);
+        receiver->moved += bytes;
+        receiver->stage_first += (uint32_t)bytes;
+        if (receiver->moved < receiver->own_bytes)
+            break;
+        message_end(receiver, recv);
+    }
+    return receiver->current != first;
+}
+
+void sock_recv_closed(struct sock_receiver *receiver)
+{
+    sock_comm_fail(&receiver->comm, xcclNetCausePeerGone,
+                   xccl_fail_quietly(xcclRemoteError, 0, "look for the first error of that process",
+                                     "%s closed the connection while a receive on %s waited",
+                                     receiver->comm.peer_text, receiver->comm.device->netif.name));
+}
+
+/* The rest of the payload that is coming, then the stage behind what it has. Returns the bytes that
+ * are wanted of the payload. */
+static size_t read_prepare(struct sock_receiver *receiver, struct iovec *iov, size_t *count_out)
+{
+    size_t payload = receiver->part ? receiver->own_bytes - receiver->moved : 0;
+    size_t have = stage_have(receiver), ahead = SOCK_STAGE_BYTES - have;
+    size_t before = receiver->part ? receiver->own_bytes : receiver->last_bytes;
+
+    if (have > 0 && receiver->stage_first > 0)
+        memmove(receiver->stage, receiver->stage + receiver->stage_first, have);
+    receiver->stage_first = 0;
+    receiver->stage_end = (uint32_t)have;
+    if (before >= LARGE_BYTES && have < SOCK_HEADER_BYTES)
+        ahead = SOCK_HEADER_BYTES - have;
+    *count_out = 0;
+    if (payload > 0)
+        iov[(*count_out)++] = (struct iovec){receiver->part->data + receiver->moved, payload};
+    iov[(*count_out)++] = (struct iovec){receiver->stage + have, ahead};
+    return payload;
+}
+
+/* One read. Returns 1 when there may be more. */
+static int read_some(struct sock_receiver *receiver, size_t *got_out)
+{
+    struct iovec iov[2];
+    struct msghdr message = {.msg_iov = iov};
+    size_t payload = read_prepare(receiver, iov, &message.msg_iovlen);
+    size_t want = payload + iov[message.msg_iovlen - 1].iov_len;
+    ssize_t got;
+
+    do
+        got = message.msg_iovlen == 1
+                  ? recv(receiver->comm.lines[0].fd, iov[0].iov_base, iov[0].iov_len, MSG_DONTWAIT)
+                  : recvmsg(receiver->comm.lines[0].fd, &message, MSG_DONTWAIT);
+    while (got < 0 && errno == EINTR);
+    if (got < 0) {
+        if (errno != EAGAIN && errno != EWOULDBLOCK)
+            sock_comm_fail_errno(&receiver->comm, errno);
+        return 0;
+    }
+    if (got == 0) {
+        /* The rest of open messages may still be on the streams. */
+        receiver->ended = receiver->collect && receiver->collect->count > 0;
+        if (!receiver->ended)
+            sock_recv_closed(receiver);
+        return 0;
+    }
+    *got_out += (size_t)got;
+    if ((size_t)got < payload) {
+        receiver->moved += (size_t)got;
+        return 0;
+    }
+    receiver->moved += payload;
+    receiver->stage_end += (uint32_t)((size_t)got - payload);
+    return (size_t)got == want;
+}
+
+void sock_recv_progress(struct sock_receiver *receiver)
+{
+    size_t got = 0;
+    /* What was read ahead may be enough for now. */
+    int more = !stage_serve(receiver) && !receiver->ended;
+
+    while (more && got < SOCK_MOVE_BYTES && receiver->comm.rc == xcclSuccess &&
+           receiver->current != receiver->posted) {
+        more = read_some(receiver, &got);
+        if (receiver->comm.rc == xcclSuccess)
+            stage_serve(receiver);
+    }
+    if (!receiver->collect || receiver->comm.rc != xcclSuccess)
+        return;
+    if (receiver->collect->count > 0)
+        sock_collect_progress(receiver, &got);
+    if (receiver->ended && receiver->collect->count == 0 && receiver->comm.rc == xcclSuccess &&
+        receiver->current != receiver->posted)
+        sock_recv_closed(receiver);
+}
+
+/* ---- the contract's entry ---- */
+
+xcclResult_t sock_irecv(xcclNetRecvComm_t comm, int count, void *const *data, const size_t *bytes,
+                        const uint32_t *tags, const xcclNetMem_t *mems,
+                        xcclNetRequest_t *request_out)
+{
+    struct sock_receiver *receiver = comm;
+    struct sock_recv *recv = recv_at(receiver, receiver->posted);
+
+    (void)mems;
+    if (receiver->comm.rc != xcclSuccess)
+        return sock_comm_error(&receiver->comm);
+    if (count < 1 || count > SOCK_PARTS)
+        return xccl_fail_quietly(xcclInvalidArgument, 0, "ask for maxRecvs in properties",
+                                 "%d receives in one irecv: the socket plugin takes 1 to %d", count,
+                                 SOCK_PARTS);
+    if (recv->request.state != SOCK_FREE) {
+        sock_count(&receiver->comm.device->busy_count, 1);
+        *request_out = NULL;
+        return xcclSuccess;
+    }
+    recv->request.state = SOCK_ACTIVE;
+    recv->count = count;
+    recv->missing = count;
+    recv->free = (1u << count) - 1;
+    for (int i = 0; i < count; i++)
+        recv->parts[i] = (struct sock_part){data[i], bytes[i], tags[i]};
+    *request_out = &recv->request;
+    receiver->posted++;
+    return xcclSuccess;
+}

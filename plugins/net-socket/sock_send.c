@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Sends of a comm. Each message is a 16-byte header and its payload on line 0, in the order of
+ * posting; the payload of a large one goes over the streams where there are any (sock_scatter.c).
+ *
+ *   FREE --isend--> ACTIVE --all bytes with the kernel--> DONE --test--> FREE
+ *
+ * A send is written by its isend when test has taken back all sends before it: alone it costs no
+ * wait. Otherwise the caller is posting a row, and the row leaves in few writes: at the next test
+ * of the comm, or once SOCK_OUT_BYTES or GATHER_SENDS of it are there. Nothing is done before the
+ * kernel has it, so what test called done arrives without further calls.
+ *
+ * Headers and messages up to COPY_BYTES are copied next to each other, for one long piece costs the
+ * kernel less than many short ones; larger payloads go from where they are.
+ *
+ * Thread: one at a time a comm. Nothing here allocates, locks or logs. */
+#include "sock_int.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "base/wire.h"
+
+#define COPY_BYTES   1024
+#define GATHER_SENDS 16
+#define PIECES       16 /* of one write */
+
+static_assert(SOCK_OUT_BYTES >= 2 * (COPY_BYTES + SOCK_HEADER_BYTES), "a copied message fits");
+
+/* The pieces of one write. */
+struct gather {
+    struct iovec iov[PIECES];
+    size_t count;
+    size_t out_bytes; /* used of the sender's out */
+    size_t bytes; /* all of it */
+};
+
+static struct sock_send *send_at(struct sock_sender *sender, uint32_t count)
+{
+    return &sender->sends[count % SOCK_SENDS];
+}
+
+/* Each message of a comm has a number; without it in the header the stream is damaged. */
+static void header_encode(const struct sock_send *send, uint32_t number,
+                          uint8_t bytes_out[SOCK_HEADER_BYTES])
+{
+    struct xccl_wire wire = xccl_wire_over(bytes_out, SOCK_HEADER_BYTES);
+
+    xccl_wire_put_u64(&wire, send->bytes);
+    xccl_wire_put_u32(&wire, send->tag);
+    xccl_wire_put_u32(
+        &wire, (send->own_bytes == send->bytes ? SOCK_HEADER_CHECK : SOCK_SPREAD_CHECK) ^ number);
+}
+
+static void gather_add(struct gather *gather, const void *data, size_t bytes)
+{
+    struct iovec *last = gather->count ? &gather->iov[gather->count - 1] : NULL;
+
+    gather->bytes += bytes;
+    if (last && (const char *)last->iov_base + last->iov_len == data)
+        last->iov_len += bytes;
+    else
+        gather->iov[gather->count++] = (struct iovec){(void *)(uintptr_t)data, bytes};
+}
+
+static void gather_copy(struct sock_sender *sender, struct gather *gather, const void *data,
+                        size_t bytes)
+{
+    uint8_t *to = sender->out + gather->out_bytes;
+
+    memcpy(to, data, bytes);
+    gather->out_bytes += bytes;
+    gather_add(gather, to, bytes);
+}
+
+/* What is left of one message. */
+static void gather_send(struct sock_sender *sender, struct gather *gather, uint32_t number)
+{
+    const struct sock_send *send = send_at(sender, number);
+    uint8_t header[SOCK_HEADER_BYTES];
+    size_t paid = 0;
+
+    if (send->moved < SOCK_HEADER_BYTES) {
+        header_encode(send, number, header);
+        gather_copy(sender, gather, header + send->moved, SOCK_HEADER_BYTES - send->moved);
+    } else {
+        paid = send->moved - SOCK_HEADER_BYTES;
+    }
+    if (send->own_bytes == paid)
+        return;
+    if (send->own_bytes <= COPY_BYTES)
+        gather_copy(sender, gather, send->data + paid, send->own_bytes - paid);
+    else
+        gather_add(gather, send->data + paid, send->own_bytes - paid);
+}
+
+static void gather_all(struct sock_sender *sender, struct gather *gather)
+{
+    gather->count = 0;
+    gather->out_bytes = 0;
+    gather->bytes = 0;
+    for (uint32_t i = sender->current; i != sender->posted; i++) {
+        if (gather->count + 2 > PIECES ||
+            gather->out_bytes + SOCK_HEADER_BYTES + COPY_BYTES > SOCK_OUT_BYTES)
+            return;
+        gather_send(sender, gather, i);
+    }
+}
+
+void sock_send_done(struct sock_sender *sender, struct sock_send *send)
+{
+    send->request.state = SOCK_DONE;
+    sock_count(&sender->comm.device->send_bytes, send->bytes);
+    sock_count(&sender->comm.device->send_count, 1);
+}
+
+static void account(struct sock_sender *sender, size_t sent)
+{
+    sender->queued_bytes -= sent;
+    while (sender->current != sender->posted) {
+        struct sock_send *send = send_at(sender, sender->current);
+        size_t left = SOCK_HEADER_BYTES + send->own_bytes - send->moved;
+
+        if (sent < left) {
+            send->moved += sent;
+            return;
+        }
+        sent -= left;
+        send->moved += left;
+        sender->current++;
+        if (send->left == 0)
+            sock_send_done(sender, send);
+    }
+}
+
+/* Line 0. */
+static void write_queued(struct sock_sender *sender)
+{
+    struct gather gather;
+
+    /* Each turn but the last ends at least one message. */
+    while (sender->current != sender->posted) {
+        struct msghdr message = {.msg_iov = gather.iov};
+        ssize_t sent;
+
+        gather_all(sender, &gather);
+        message.msg_iovlen = gather.count;
+        do
+            sent = gather.count == 1
+                       ? send(sender->comm.lines[0].fd, gather.iov[0].iov_base,
+                              gather.iov[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
+                       : sendmsg(sender->comm.lines[0].fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        while (sent < 0 && errno == EINTR);
+        if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
+            sock_comm_fail_errno(&sender->comm, errno);
+            return;
+        }
+        if (sent > 0)
+            account(sender, (size_t)sent);
+        if (sent < 0 || (size_t)sent < gather.bytes) {
+            sock_comm_full(&sender->comm, 0, 1);
+            return;
+        }
+    }
+    sock_comm_full(&sender->comm, 0, 0);
+}
+
+void sock_send_progress(struct sock_sender *sender)
+{
+    write_queued(sender);
+    if (sender->scatter && sender->scatter->open && sender->comm.rc == xcclSuccess)
+        sock_scatter_progress(sender);
+}
+
+/* Small ones wait for nothing on the streams, and large ones for nothing on line 0. */
+static void choose_way(struct sock_sender *sender, struct sock_send *send)
+{
+    int spread = sender->scatter && send->bytes >= SOCK_SPREAD_BYTES;
+
+    send->own_bytes = spread ? 0 : send->bytes;
+    send->left = spread ? send->bytes : 0;
+    send->given = 0;
+    if (!spread)
+        return;
+    if (sender->scatter->open == 0)
+        sender->scatter->first = sender->posted;
+    sender->scatter->open++;
+}
+
+xcclResult_t sock_isend(xcclNetSendComm_t comm, const void *data, size_t bytes, uint32_t tag,
+                        xcclNetMem_t mem, xcclNetRequest_t *request_out)
+{
+    struct sock_sender *sender = comm;
+    struct sock_send *send = send_at(sender, sender->posted);
+    int alone = sender->posted == sender->reaped;
+
+    (void)mem;
+    if (sender->comm.rc != xcclSuccess)
+        return sock_comm_error(&sender->comm);
+    if (bytes > SOCK_MESSAGE_MAX)
+        return xccl_fail_quietly(xcclInvalidArgument, 0, "split the message",
+                                 "a message of %zu bytes, at most %zu", bytes, SOCK_MESSAGE_MAX);
+    if (send->request.state != SOCK_FREE) {
+        sock_count(&sender->comm.device->busy_count, 1);
+        *request_out = NULL;
+        return xcclSuccess;
+    }
+    send->request.state = SOCK_ACTIVE;
+    send->data = data;
+    send->bytes = bytes;
+    send->tag = tag;
+    send->moved = 0;
+    choose_way(sender, send);
+    *request_out = &send->request;
+    sender->posted++;
+    sender->queued_bytes += SOCK_HEADER_BYTES + send->own_bytes;
+    /* Behind a full socket it waits for its turn in test. Errors show there, too. */
+    if (!sender->comm.lines[0].full &&
+        (alone || bytes >= SOCK_OUT_BYTES || sender->queued_bytes >= SOCK_OUT_BYTES ||
+         sender->posted - sender->current >= GATHER_SENDS))
+        sock_send_progress(sender);
+    return xcclSuccess;
+}

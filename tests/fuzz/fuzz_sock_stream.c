@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The receive path of the socket plugin: a peer that has proved itself sends what it likes on the
+ * lines of its connection. Input: how many lines, then steps: a line, what to send on it (bytes as
+ * they are, a message's header, an announcement, a chunk's header, or many zeroes), and its
+ * numbers. Nothing is ever placed outside the posted rooms, no size is above its room, and an error
+ * stays. Thread: one. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/wire.h"
+#include "net-socket/sock_int.h"
+
+#define RECVS       6
+#define SMALL_BYTES 200
+#define LARGE_BYTES (SOCK_SPREAD_BYTES + 1000)
+#define GUARD_BYTES 64
+#define LINE_ROOM   (512 << 10)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static struct sock_device device;
+
+struct posted {
+    xcclNetRequest_t request; /* NULL: done */
+    int count;
+    char *data[SOCK_PARTS];
+    size_t room[SOCK_PARTS];
+};
+
+struct peer {
+    struct sock_comm *comm;
+    int fds[SOCK_LINES_MAX]; /* its ends */
+    struct posted posted[RECVS];
+    xcclResult_t rc; /* the first error */
+};
+
+static void open_lines(struct peer *peer, int count)
+{
+    static const int room = LINE_ROOM;
+
+    peer->comm = sock_comm_create(&device, 0, count);
+    if (!peer->comm)
+        abort();
+    for (int i = 0; i < count; i++) {
+        int fds[2];
+
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) != 0)
+            abort();
+        (void)setsockopt(fds[1], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
+        peer->comm->lines[i].fd = fds[0];
+        peer->fds[i] = fds[1];
+    }
+}
+
+/* Receives of one, two and three parts; the second one takes a large message. Each room is a block
+ * of its own, with a guard behind. */
+static void post(struct peer *peer)
+{
+    for (int i = 0; i < RECVS; i++) {
+        struct posted *posted = &peer->posted[i];
+        uint32_t tags[SOCK_PARTS];
+
+        posted->count = 1 + i % 3;
+        for (int k = 0; k < posted->count; k++) {
+            posted->room[k] = i == 1 || i == 3 ? LARGE_BYTES : SMALL_BYTES;
+            posted->data[k] = malloc(posted->room[k] + GUARD_BYTES);
+            if (!posted->data[k])
+                abort();
+            memset(posted->data[k] + posted->room[k], 0x5a, GUARD_BYTES);
+            tags[k] = (uint32_t)k;
+        }
+        if (sock_irecv(peer->comm, posted->count, (void *const *)posted->data, posted->room, tags,
+                       NULL, &posted->request) != xcclSuccess ||
+            !posted->request)
+            abort();
+    }
+}
+
+static void check_guards(const struct peer *peer)
+{
+    for (int i = 0; i < RECVS; i++) {
+        const struct posted *posted = &peer->posted[i];
+
+        for (int k = 0; k < posted->count; k++)
+            for (int b = 0; b < GUARD_BYTES; b++)
+                if (posted->data[k][posted->room[k] + (size_t)b] != 0x5a)
+                    abort();
+    }
+}
+
+/* All that are not done, the last one first at every other turn. */
+static void test_all(struct peer *peer, int backwards)
+{
+    for (int n = 0; n < RECVS; n++) {
+        struct posted *posted = &peer->posted[backwards ? RECVS - 1 - n : n];
+        size_t sizes[SOCK_PARTS];
+        xcclResult_t rc;
+        int done = 0;
+
+        if (!posted->request)
+            continue;
+        rc = sock_test(posted->request, &done, sizes);
+        if (rc != xcclSuccess) {
+            if (peer->rc != xcclSuccess && rc != peer->rc)
+                abort(); /* the first error stays */
+            peer->rc = rc;
+            continue;
+        }
+        if (!done)
+            continue;
+        posted->request = NULL;
+        for (int k = 0; k < posted->count; k++)
+            if (sizes[k] > posted->room[k])
+                abort();
+    }
+}
+
+static void say(struct peer *peer, int line, const void *bytes, size_t count)
+{
+    /* A full line just takes less. */
+    (void)!send(peer->fds[line], bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* A header of a message (way 1), an announcement (2) or a chunk's (3). Sizes come in units that
+ * make whole chunks likely; extra moves them off. */
+static void say_header(struct peer *peer, int line, int way, const uint8_t step[4])
+{
+    static const size_t units[4] = {1, 100, 64 << 10, SOCK_SPREAD_BYTES / 16};
+    size_t bytes = (step[2] & 63) * units[step[2] >> 6] + (step[3] >> 4);
+    uint8_t header[SOCK_CHUNK_BYTES];
+    struct xccl_wire wire = xccl_wire_over(header, sizeof(header));
+
+    if (way == 3) {
+        xccl_wire_put_u32(&wire, SOCK_CHUNK_CHECK);
+        xccl_wire_put_u32(&wire, step[1] & 15u);
+        xccl_wire_put_u64(&wire, (uint64_t)(step[1] >> 4) * (64 << 10));
+        xccl_wire_put_u64(&wire, bytes);
+        say(peer, line, header, SOCK_CHUNK_BYTES);
+        return;
+    }
+    xccl_wire_put_u64(&wire, way == 2 && step[3] & 8 ? LARGE_BYTES : bytes);
+    xccl_wire_put_u32(&wire, step[3] & 3u);
+    xccl_wire_put_u32(&wire, (way == 2 ? SOCK_SPREAD_CHECK : SOCK_HEADER_CHECK) ^ (step[1] & 15u));
+    say(peer, line, header, SOCK_HEADER_BYTES);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char zeroes[64 << 10];
+    struct peer peer = {.rc = xcclSuccess};
+    int count;
+
+    if (size < 1)
+        return 0;
+    count = 1 + data[0] % 4;
+    open_lines(&peer, count);
+    post(&peer);
+    for (size_t at = 1; at + 4 <= size;) {
+        const uint8_t *step = data + at;
+        int line = (step[0] & 15) % count, way = step[0] >> 4 & 7;
+        size_t raw = step[1];
+
+        at += 4;
+        if (raw > size - at)
+            raw = size - at;
+        if (way >= 1 && way <= 3) {
+            say_header(&peer, line, way, step);
+        } else if (way == 4) {
+            say(&peer, line, zeroes, (size_t)(step[1] + 1) << 8);
+        } else {
+            say(&peer, line, data + at, raw);
+            at += raw;
+        }
+        test_all(&peer, step[0] >> 7);
+    }
+    for (int i = 0; i < count; i++)
+        close(peer.fds[i]);
+    /* The end of all lines: what is not done has an error now. */
+    for (int i = 0; i < 4; i++)
+        test_all(&peer, i & 1);
+    for (int i = 0; i < RECVS; i++)
+        if (peer.posted[i].request && peer.rc == xcclSuccess)
+            abort();
+    check_guards(&peer);
+    sock_close_comm(peer.comm);
+    for (int i = 0; i < RECVS; i++)
+        for (int k = 0; k < peer.posted[i].count; k++)
+            free(peer.posted[i].data[k]);
+    return 0;
+}

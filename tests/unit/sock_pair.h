@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Two ends of a socket connection in one thread, opened through the loader on the loopback
+ * interface, for the tests of the socket plugin. */
+#ifndef SOCK_PAIR_H
+#define SOCK_PAIR_H
+
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/netaddr.h"
+#include "plugin/net_plugin.h"
+#include "xt.h"
+
+#define HELLO_BYTES  64
+#define WIRE_VERSION 2
+#define TOKEN_OFFSET 32 /* in the handle: magic, version, 24 bytes of address */
+#define BIG_BYTES    ((size_t)24 << 20)
+
+struct pair {
+    struct xccl_net *net;
+    xcclNetListenComm_t listener;
+    xcclNetHandle_t handle;
+    void *send, *recv;
+    xcclNetMem_t send_mem, recv_mem;
+};
+
+static char big[BIG_BYTES];
+
+static inline struct xccl_net *net_open(void)
+{
+    static const struct xccl_net_open_args args = {.nranks = 2, .comm_name = "test"};
+    struct xccl_net *net = NULL;
+
+    xt_setenv("XCCL_NET_PLUGIN", "socket");
+    xt_setenv("XCCL_SOCKET_IFNAME", "lo");
+    XT_OK(xccl_net_open(&args, &net));
+    return net;
+}
+
+static inline void pair_listen_on(struct pair *pair, int dev)
+{
+    memset(pair, 0, sizeof(*pair));
+    pair->net = net_open();
+    XT_OK(pair->net->calls.listen(pair->net->ctx, dev, &pair->handle, &pair->listener));
+}
+
+static inline void pair_listen(struct pair *pair)
+{
+    pair_listen_on(pair, 0);
+}
+
+/* Asks both sides until both have a comm. */
+static inline void pair_connect_on(struct pair *pair, int dev)
+{
+    struct xccl_limit limit = xccl_limit_ms(20000, NULL);
+    xcclNetConnect_t state = NULL;
+
+    while (!pair->send || !pair->recv) {
+        if (!pair->send)
+            XT_OK(
+                pair->net->calls.connect(pair->net->ctx, dev, &pair->handle, &state, &pair->send));
+        if (!pair->recv)
+            XT_OK(pair->net->calls.accept(pair->listener, &pair->recv));
+        XT_CHECK(!xccl_limit_passed(&limit));
+    }
+    XT_CHECK(state == NULL);
+    XT_OK(pair->net->calls.regMr(pair->send, big, sizeof(big), XCCL_NET_PTR_HOST, &pair->send_mem));
+    XT_OK(pair->net->calls.regMr(pair->recv, big, sizeof(big), XCCL_NET_PTR_HOST, &pair->recv_mem));
+}
+
+static inline void pair_connect(struct pair *pair)
+{
+    pair_connect_on(pair, 0);
+}
+
+static inline void pair_open(struct pair *pair)
+{
+    pair_listen(pair);
+    pair_connect(pair);
+}
+
+static inline void pair_close(struct pair *pair)
+{
+    if (pair->send)
+        XT_OK(pair->net->calls.closeSend(pair->send));
+    if (pair->recv)
+        XT_OK(pair->net->calls.closeRecv(pair->recv));
+    if (pair->listener)
+        XT_OK(pair->net->calls.closeListen(pair->listener));
+    xccl_net_close(pair->net);
+}
+
+static inline void *post_send(struct pair *pair, const void *data, size_t bytes)
+{
+    xcclNetRequest_t request = NULL;
+
+    XT_OK(pair->net->calls.isend(pair->send, data, bytes, 7, pair->send_mem, &request));
+    return request;
+}
+
+static inline void *post_recv(struct pair *pair, void *data, size_t bytes)
+{
+    xcclNetRequest_t request = NULL;
+    uint32_t tag = 7;
+
+    XT_OK(pair->net->calls.irecv(pair->recv, 1, &data, &bytes, &tag, &pair->recv_mem, &request));
+    return request;
+}
+
+/* Tests until done or error. */
+static inline xcclResult_t finish(struct pair *pair, void *request, size_t *bytes_out)
+{
+    struct xccl_limit limit = xccl_limit_ms(20000, NULL);
+    xcclResult_t rc = xcclSuccess;
+    int done = 0;
+
+    while (rc == xcclSuccess && !done) {
+        rc = pair->net->calls.test(request, &done, bytes_out);
+        XT_CHECK(!xccl_limit_passed(&limit));
+    }
+    if (rc != xcclSuccess)
+        xccl_error_set_text(pair->net->calls.lastError(pair->net->ctx));
+    return rc;
+}
+
+/* Both ends of one message: a large one needs the tests of both. */
+static inline void finish_both(struct pair *pair, void *send, void *recv, size_t *bytes_out)
+{
+    struct xccl_limit limit = xccl_limit_ms(20000, NULL);
+    int done = 0;
+
+    while (!done) {
+        int sent = 0;
+
+        if (send)
+            XT_OK(pair->net->calls.test(send, &sent, NULL));
+        if (sent)
+            send = NULL;
+        XT_OK(pair->net->calls.test(recv, &done, bytes_out));
+        XT_CHECK(!xccl_limit_passed(&limit));
+    }
+    if (send)
+        XT_OK(finish(pair, send, NULL));
+}
+
+static inline void fill(char *bytes, size_t count, uint64_t seed)
+{
+    for (size_t i = 0; i < count; i++)
+        bytes[i] = (char)(seed + i * 7 + (i >> 8));
+}
+
+static inline void expect(const char *bytes, size_t count, uint64_t seed)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (bytes[i] != (char)(seed + i * 7 + (i >> 8)))
+            XT_FAIL("byte %zu of %zu is wrong (seed %llu)", i, count, (unsigned long long)seed);
+    }
+}
+
+/* ---- peers that are not the plugin ---- */
+
+static inline struct xccl_addr handle_addr(const xcclNetHandle_t *handle)
+{
+    struct xccl_addr addr;
+
+    XT_OK(xccl_addr_decode(handle->bytes + 8, &addr));
+    return addr;
+}
+
+static inline int raw_connect(const xcclNetHandle_t *handle)
+{
+    struct xccl_addr addr = handle_addr(handle);
+    int fd = socket(addr.sa.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    XT_CHECK(fd >= 0);
+    XT_CHECK_INT(connect(fd, &addr.sa.any, addr.bytes), 0);
+    return fd;
+}
+
+static inline void raw_send(int fd, const void *bytes, size_t count)
+{
+    XT_CHECK_INT(send(fd, bytes, count, MSG_NOSIGNAL), count);
+}
+
+/* What the right sender says first on a line. */
+static inline void raw_hello(const xcclNetHandle_t *handle, uint8_t line, uint8_t line_count,
+                             uint8_t hello_out[HELLO_BYTES])
+{
+    memset(hello_out, 0, HELLO_BYTES);
+    memcpy(hello_out, "XCSL", 4);
+    hello_out[4] = WIRE_VERSION;
+    memcpy(hello_out + 8, handle->bytes + TOKEN_OFFSET, 32);
+    hello_out[40] = line;
+    hello_out[44] = line_count;
+}
+
+#endif
