@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Where connections come to: a TCP port of an interface, or a Unix socket for peers on this host.
- * A Unix socket is a file in /tmp with 128 random bits in its name, for abstract names end at the
- * network namespace, and containers of one host often have one each. The file is there from listen
- * until accept or closeListen; a process that is killed in between leaves it behind.
+ * A Unix socket has an abstract name with 128 random bits: no file is left behind by a process that
+ * is killed, but the name ends at the network namespace, so two containers with networks of their
+ * own do not reach each other by it. Who may come is the token's business, as with TCP.
  *
  * Thread: any. */
 #include "sock_int.h"
@@ -10,14 +10,13 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/os.h"
 #include "base/tcp.h"
 #include "base/wire.h"
 
-#define FOLDER     "/tmp"
+#define PREFIX     "xccl-"
 #define WIRE_UNIX  0x5855u /* the family in a handle, "UX"; those of IP are netaddr's */
 #define NAME_BYTES 16
 #define BACKLOG    128
@@ -34,17 +33,17 @@ static void unix_address(const uint8_t name[NAME_BYTES], struct xccl_addr *addr_
     char *at = addr_out->sa.un.sun_path;
 
     memset(addr_out, 0, sizeof(*addr_out));
-    addr_out->bytes = sizeof(addr_out->sa.un);
     addr_out->sa.un.sun_family = AF_UNIX;
-    at += snprintf(at, sizeof(addr_out->sa.un.sun_path), FOLDER "/xccl-");
+    at += 1 + snprintf(at + 1, sizeof(addr_out->sa.un.sun_path) - 1, PREFIX);
     for (int i = 0; i < NAME_BYTES; i++)
         at += snprintf(at, 3, "%02x", name[i]);
+    addr_out->bytes = (socklen_t)(at - (char *)&addr_out->sa.un);
 }
 
-/* The name again, out of its path. */
+/* The name again, out of its address. */
 static void unix_name(const struct xccl_addr *addr, uint8_t name_out[NAME_BYTES])
 {
-    const char *at = addr->sa.un.sun_path + strlen(FOLDER "/xccl-");
+    const char *at = addr->sa.un.sun_path + strlen("0" PREFIX);
 
     for (int i = 0; i < 2 * NAME_BYTES; i++) {
         uint8_t digit = (uint8_t)(at[i] <= '9' ? at[i] - '0' : at[i] - 'a' + 10);
@@ -71,20 +70,14 @@ static xcclResult_t unix_listen(int *fd_out, struct xccl_addr *addr_out)
     if (fd < 0)
         return xccl_fail_quietly(xcclSystemError, errno, "raise ulimit -n",
                                  "cannot make a Unix socket");
-    /* Before the bind: the file gets these rights, so other users cannot even knock. */
-    if (fchmod(fd, S_IRUSR | S_IWUSR) == 0 && bind(fd, &addr_out->sa.any, addr_out->bytes) == 0) {
-        if (listen(fd, BACKLOG) == 0) {
-            *fd_out = fd;
-            return xcclSuccess;
-        }
-        err = errno;
-        unlink(addr_out->sa.un.sun_path);
-    } else {
-        err = errno;
+    if (bind(fd, &addr_out->sa.any, addr_out->bytes) == 0 && listen(fd, BACKLOG) == 0) {
+        *fd_out = fd;
+        return xcclSuccess;
     }
+    err = errno;
     close(fd);
     return xccl_fail_quietly(xcclSystemError, err, "set XCCL_SOCKET_UNIX=0",
-                             "cannot listen in " FOLDER);
+                             "cannot listen on a Unix socket");
 }
 
 static xcclResult_t unix_connect(const struct xccl_addr *addr, int *fd_out)
@@ -101,18 +94,16 @@ static xcclResult_t unix_connect(const struct xccl_addr *addr, int *fd_out)
     if (!err || err == EAGAIN || err == EINTR)
         return xcclSuccess;
     return xccl_fail_quietly(xcclRemoteError, err,
-                             "the device unix is for peers that share this host and its " FOLDER,
-                             "cannot connect to unix:%s", addr->sa.un.sun_path);
+                             "the device unix is for peers that share this host and its network "
+                             "namespace",
+                             "cannot connect to unix:@%s", addr->sa.un.sun_path + 1);
 }
 
-int sock_address_unix(struct xccl_netif *netif_out)
+void sock_address_unix(struct xccl_netif *netif_out)
 {
-    if (access(FOLDER, W_OK | X_OK) != 0)
-        return 0;
     memset(netif_out, 0, sizeof(*netif_out));
     snprintf(netif_out->name, sizeof(netif_out->name), "unix");
     netif_out->addr.sa.any.sa_family = AF_UNIX;
-    return 1;
 }
 
 /* ---- either ---- */
@@ -123,18 +114,6 @@ xcclResult_t sock_address_listen(const struct sock_device *device, int *fd_out,
     if (is_unix(&device->netif.addr))
         return unix_listen(fd_out, addr_out);
     return xccl_tcp_listen(&device->netif.addr, fd_out, addr_out);
-}
-
-void sock_address_forget(const struct xccl_addr *addr)
-{
-    if (is_unix(addr))
-        unlink(addr->sa.un.sun_path);
-}
-
-void sock_address_unlisten(int *fd, const struct xccl_addr *addr)
-{
-    sock_address_forget(addr);
-    xccl_tcp_close(fd);
 }
 
 xcclResult_t sock_address_connect(const struct xccl_addr *addr, int *fd_out)

@@ -203,7 +203,6 @@ xcclResult_t sock_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_
     rc = sock_address_listen(device, &listener->fd, &handle.addr);
     if (rc != xcclSuccess)
         goto err_listener;
-    listener->addr = handle.addr;
     handle_encode(&handle, handle_out);
     *listen_out = listener;
     return xcclSuccess;
@@ -220,7 +219,7 @@ xcclResult_t sock_close_listen(xcclNetListenComm_t listen_)
         xccl_tcp_close(&listener->pending[i].fd);
     for (int i = 0; i < SOCK_LINES_MAX; i++)
         xccl_tcp_close(&listener->lines[i]);
-    sock_address_unlisten(&listener->fd, &listener->addr);
+    xccl_tcp_close(&listener->fd);
     xccl_free(listener);
     return xcclSuccess;
 }
@@ -351,7 +350,6 @@ xcclResult_t sock_accept(xcclNetListenComm_t listen_, xcclNetRecvComm_t *comm_ou
         comm_take_line(listener->ctx, comm, i, listener->lines[i], &listener->peer);
         listener->lines[i] = -1;
     }
-    sock_address_forget(&listener->addr);
     *comm_out = comm;
     return xcclSuccess;
 }

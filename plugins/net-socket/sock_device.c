@@ -74,7 +74,7 @@ xcclResult_t sock_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
         return rc;
     /* A caller without ranks, such as NCCL, takes each device for a way to every host. */
     if (init->nranks > 0 && xccl_param_int(XCCL_P_SOCKET_UNIX))
-        count += sock_address_unix(&ifs[count]);
+        sock_address_unix(&ifs[count++]);
     ctx = xccl_calloc_aligned(64, sizeof(*ctx));
     if (!ctx)
         return xcclSystemError;

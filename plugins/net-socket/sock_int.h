@@ -62,7 +62,7 @@ struct sock_ctx {
 };
 
 struct sock_handle {
-    struct xccl_addr addr; /* IPv4, IPv6, or a path of a Unix socket */
+    struct xccl_addr addr; /* IPv4, IPv6, or an abstract name of a Unix socket */
     uint8_t token[SOCK_TOKEN_BYTES];
     uint32_t line_count;
 };
@@ -79,7 +79,6 @@ struct sock_listen {
     struct sock_ctx *ctx;
     struct sock_device *device;
     int fd;
-    struct xccl_addr addr;
     uint8_t token[SOCK_TOKEN_BYTES]; /* what the right sender knows */
     int lines[SOCK_LINES_MAX]; /* its connections that have come, else -1 */
     struct xccl_addr peer;
@@ -232,9 +231,6 @@ struct sock_device *sock_device_get(struct sock_ctx *ctx, int dev);
 /* Where the device's peers come to: a port of the system's choice, or a Unix name. */
 xcclResult_t sock_address_listen(const struct sock_device *device, int *fd_out,
                                  struct xccl_addr *addr_out);
-/* Nobody else need come; and: closes. */
-void sock_address_forget(const struct xccl_addr *addr);
-void sock_address_unlisten(int *fd, const struct xccl_addr *addr);
 /* *fd_out -1: too many connect there at this moment, ask again. */
 xcclResult_t sock_address_connect(const struct xccl_addr *addr, int *fd_out);
 xcclResult_t sock_address_connected(int fd, const struct xccl_addr *addr, int *done_out);
@@ -243,8 +239,8 @@ xcclResult_t sock_address_decode(const uint8_t wire[XCCL_ADDR_WIRE_BYTES],
                                  struct xccl_addr *addr_out);
 /* The other end: of a Unix socket the process. */
 void sock_address_peer(int fd, const struct xccl_addr *addr, char text_out[XCCL_ADDR_TEXT_BYTES]);
-/* 1 where Unix sockets can be offered. */
-int sock_address_unix(struct xccl_netif *netif_out);
+/* The device for peers on this host. */
+void sock_address_unix(struct xccl_netif *netif_out);
 
 /* sock_connect.c */
 xcclResult_t sock_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_out,

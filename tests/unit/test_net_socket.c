@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "sock_pair.h"
@@ -283,14 +282,6 @@ XT_TEST(unequal_tags_are_an_error)
 /* With lo as the only interface. */
 #define UNIX_DEVICE 1
 
-static void unix_path(const xcclNetHandle_t *handle, char path_out[64])
-{
-    char *at = path_out + sprintf(path_out, "/tmp/xccl-");
-
-    for (int i = 16; i < 32; i++)
-        at += sprintf(at, "%02x", handle->bytes[i]);
-}
-
 XT_TEST(unix_sockets_are_the_last_device_unless_switched_off)
 {
     struct xccl_net *net = net_open();
@@ -325,27 +316,6 @@ XT_TEST(the_handle_says_how_to_come_whatever_device_connects)
         expect(in, got, (uint64_t)way);
         pair_close(&pair);
     }
-}
-
-XT_TEST(the_file_of_a_unix_socket_is_the_owners_and_goes_with_accept_or_close)
-{
-    struct pair pair;
-    struct stat file;
-    char path[64];
-
-    pair_listen_on(&pair, UNIX_DEVICE);
-    unix_path(&pair.handle, path);
-    XT_CHECK_INT(stat(path, &file), 0);
-    XT_CHECK(S_ISSOCK(file.st_mode) && (file.st_mode & 077) == 0);
-    pair_connect_on(&pair, UNIX_DEVICE);
-    XT_CHECK(stat(path, &file) != 0);
-    pair_close(&pair);
-
-    pair_listen_on(&pair, UNIX_DEVICE);
-    unix_path(&pair.handle, path);
-    XT_CHECK_INT(stat(path, &file), 0);
-    pair_close(&pair);
-    XT_CHECK(stat(path, &file) != 0);
 }
 
 XT_TEST(a_unix_peer_is_named_by_its_process)
