@@ -132,7 +132,18 @@ static void keep(struct xcclComm *comm, const int *peer_at, const int *used)
         comm->net_idx[i] = (uint8_t)(peer_at[i] >= 0 ? place[peer_at[i]] : 0);
 }
 
-/* No plugin is common to all: each pair for itself. */
+static xcclResult_t fail_pair(const struct xcclComm *comm, const struct xccl_net_row *rows, int a,
+                              int b)
+{
+    return xccl_fail(
+        xcclInvalidUsage, 0, "set XCCL_NET_PLUGIN alike and install the same plugins on all hosts",
+        "rank %d on host %s and rank %d on host %s have no network plugin in common: "
+        "%s and %s",
+        a, comm->peers[a].host, b, comm->peers[b].host, rows[a].wire_id[0], rows[b].wire_id[0]);
+}
+
+/* No plugin is common to all: each pair for itself. Whether two others of one host share memory is
+ * their business; those of different hosts concern all. */
 static xcclResult_t choose_pairs(struct xcclComm *comm, const struct xccl_net_row *rows,
                                  int *peer_at)
 {
@@ -145,21 +156,13 @@ static xcclResult_t choose_pairs(struct xcclComm *comm, const struct xccl_net_ro
             const char *wire_id = xccl_net_choose_pair(rows, a, b);
 
             if (!wire_id && hosts_differ && rows[a].needs && rows[b].needs)
-                return xccl_fail(xcclInvalidUsage, 0,
-                                 "set XCCL_NET_PLUGIN alike and install the same plugins on all "
-                                 "hosts",
-                                 "rank %d on host %s and rank %d on host %s have no network plugin "
-                                 "in common: %s and %s",
-                                 a, comm->peers[a].host, b, comm->peers[b].host, rows[a].wire_id[0],
-                                 rows[b].wire_id[0]);
+                return fail_pair(comm, rows, a, b);
         }
         if (a != comm->rank && !xccl_comm_is_local(comm, a)) {
             const char *wire_id = xccl_net_choose_pair(rows, comm->rank, a);
 
             if (!wire_id)
-                return xccl_fail(xcclInvalidUsage, 0, "set XCCL_NET_PLUGIN alike for all ranks",
-                                 "rank %d and rank %d have no network plugin in common", comm->rank,
-                                 a);
+                return fail_pair(comm, rows, comm->rank, a);
             peer_at[a] = xccl_net_row_find(own, wire_id);
         }
     }

@@ -466,13 +466,3 @@ xcclResult_t xccl_net_open_list(const char *list, const struct xccl_net_open_arg
     *count_out = count;
     return xcclSuccess;
 }
-
-xcclResult_t xccl_net_open(const struct xccl_net_open_args *args, struct xccl_net **net_out)
-{
-    xcclResult_t rc = xccl_param_load();
-    int count = 0;
-
-    if (rc != xcclSuccess)
-        return rc;
-    return xccl_net_open_list(xccl_param_string(XCCL_P_NET_PLUGIN), args, net_out, 1, &count);
-}

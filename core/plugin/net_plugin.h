@@ -46,14 +46,13 @@ struct xccl_net_open_args {
     struct xccl_net_watch *watch; /* set around every call into the plugin; NULL: nobody looks */
 };
 
-/* Opens the first plugin of XCCL_NET_PLUGIN that loads, inits and has a device. None:
- * xcclSystemError whose text lists each candidate with the reason and the folders sought. `none`:
- * xcclInvalidUsage saying that XCCL_NET_PLUGIN=none allows one node only. */
-xcclResult_t xccl_net_open(const struct xccl_net_open_args *args, struct xccl_net **net_out);
-/* The same for a list: all of it that can be opened, in order, up to max (at least 1). */
+/* Opens what a list names, in order, all of it that loads, inits and has a device, up to max (at
+ * least 1). Nothing: xcclSystemError whose text lists each candidate with the reason and the
+ * folders sought. `none` in front: xcclInvalidUsage saying that it allows one node only. Settings
+ * have been loaded (base/param.h). */
 xcclResult_t xccl_net_open_list(const char *list, const struct xccl_net_open_args *args,
                                 struct xccl_net *nets_out[], int max, int *count_out);
-/* The same for one item. */
+/* The same for one item; loads settings. */
 xcclResult_t xccl_net_open_item(const char *item, const struct xccl_net_open_args *args,
                                 struct xccl_net **net_out);
 void xccl_net_close(struct xccl_net *net); /* finalize, unload; NULL is fine */

@@ -29,7 +29,7 @@
 #define KNOWN_MAX  32
 #define ANSWER_MAX 512
 #define REAP_MS    1000 /* for a killed process to be gone */
-#define LOOK_MS    5
+#define LOOK_NS    200000 /* it ends right after its last word */
 
 extern char **environ;
 
@@ -202,7 +202,7 @@ static int reap(pid_t pid, int ended, int *killed_out)
         /* It is ours as long as waitpid finds it: no other process has the number. */
         if (got == 0 && (!ended || xccl_clock_ns() + REAP_MS / 2 * XCCL_NS_PER_MS > end_ns))
             *killed_out = kill(pid, SIGKILL) == 0;
-        nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
     }
     return -1;
 }

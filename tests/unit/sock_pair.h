@@ -34,9 +34,8 @@ static inline struct xccl_net *net_open(void)
     static const struct xccl_net_open_args args = {.nranks = 2, .comm_name = "test"};
     struct xccl_net *net = NULL;
 
-    xt_setenv("XCCL_NET_PLUGIN", "socket");
     xt_setenv("XCCL_SOCKET_IFNAME", "lo");
-    XT_OK(xccl_net_open(&args, &net));
+    XT_OK(xccl_net_open_item("socket", &args, &net));
     return net;
 }
 

@@ -25,9 +25,8 @@ static struct xccl_net *net_open(int rank)
     const struct xccl_net_open_args args = {.rank = rank, .nranks = 2, .comm_name = "test"};
     struct xccl_net *net = NULL;
 
-    xt_setenv("XCCL_NET_PLUGIN", "socket");
     xt_setenv("XCCL_SOCKET_IFNAME", "lo");
-    XT_OK(xccl_net_open(&args, &net));
+    XT_OK(xccl_net_open_item("socket", &args, &net));
     return net;
 }
 

@@ -332,8 +332,10 @@ XT_TEST(none_allows_one_node_only)
     static const struct xccl_net_open_args args = {.nranks = 2, .traffic_class = -1};
     struct xccl_net *net = NULL;
 
-    xt_setenv("XCCL_NET_PLUGIN", "none");
-    XT_CHECK_RC(xccl_net_open(&args, &net), xcclInvalidUsage);
+    int count = 0;
+
+    XT_OK(xccl_param_load());
+    XT_CHECK_RC(xccl_net_open_list("none", &args, &net, 1, &count), xcclInvalidUsage);
     XT_CHECK_HAS(xccl_error_text(), "one node only");
 }
 
