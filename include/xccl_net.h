@@ -179,7 +179,7 @@ typedef struct xcclNetProperties {
     int32_t railId, planeId; /* equal numbers reach each other directly; 0: not known */
     int32_t memberCount; /* of a merged device, else 0 */
     int32_t members[XCCL_NET_MAX_MEMBERS]; /* the devices it was made of */
-    int32_t reserved; /* 0 */
+    int32_t sameHost; /* 1: it reaches only peers of this host, in the same network namespace */
 } xcclNetProperties_v1;
 
 /* Counters of one device since init. They only grow. */

@@ -133,6 +133,7 @@ xcclResult_t sock_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1
     all.regIsGlobal = 1;
     /* The kernel delivers what a send has handed to it. */
     all.needsProgress = 0;
+    all.sameHost = device->netif.addr.sa.any.sa_family == AF_UNIX;
     memcpy(props, &all, bytes);
     return xcclSuccess;
 }

@@ -33,8 +33,9 @@ static void look_at(struct cf *me, int dev, const xcclNetProperties_v1 *props)
     if (props->storeBytes & (props->storeBytes - 1))
         cf_fail(me, "device %d (%s): storeBytes %u is no power of two", dev, props->name,
                 props->storeBytes);
-    if (props->reserved)
-        cf_fail(me, "device %d (%s): a reserved field is not zero", dev, props->name);
+    if (props->sameHost != 0 && props->sameHost != 1)
+        cf_fail(me, "device %d (%s): sameHost is %d, neither 0 nor 1", dev, props->name,
+                props->sameHost);
     if (props->provider && strpbrk(props->provider, " /\t\n"))
         cf_fail(me, "device %d (%s): provider \"%s\" has a blank or a slash", dev, props->name,
                 props->provider);
