@@ -8,6 +8,7 @@
 #include "sock_int.h"
 
 #include <errno.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,7 +20,13 @@
 #define PREFIX     "xccl-"
 #define WIRE_UNIX  0x5855u /* the family in a handle, "UX"; those of IP are netaddr's */
 #define NAME_BYTES 16
-#define BACKLOG    128
+/* What a handle leaves out of netaddr's 24 bytes. */
+#define ZONE_OFFSET 4
+#define ZONE_BYTES  4
+#define BACKLOG     128
+
+static_assert(SOCK_ADDRESS_BYTES + ZONE_BYTES == XCCL_ADDR_WIRE_BYTES, "all but the zone");
+static_assert(SOCK_ADDRESS_BYTES - ZONE_OFFSET == NAME_BYTES, "a name takes an address's place");
 
 static int is_unix(const struct xccl_addr *addr)
 {
@@ -131,36 +138,53 @@ xcclResult_t sock_address_connected(int fd, const struct xccl_addr *addr, int *d
     return xcclSuccess;
 }
 
-void sock_address_encode(const struct xccl_addr *addr, uint8_t wire_out[XCCL_ADDR_WIRE_BYTES])
+/* Through the interface whatever the routes say. Needs no privilege since Linux 5.7; where it is
+ * refused the caller lets the system choose. */
+int sock_address_connect_by(const struct xccl_addr *addr, const char *interface)
 {
-    struct xccl_wire wire = xccl_wire_over(wire_out, XCCL_ADDR_WIRE_BYTES);
-    uint8_t name[NAME_BYTES];
+    int fd = socket(addr->sa.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
-    if (!is_unix(addr)) {
-        xccl_addr_encode(addr, wire_out);
-        return;
-    }
-    unix_name(addr, name);
-    xccl_wire_put_u16(&wire, WIRE_UNIX);
-    xccl_wire_put_u16(&wire, 0);
-    xccl_wire_put_u32(&wire, 0);
-    xccl_wire_put(&wire, name, NAME_BYTES);
+    if (fd < 0)
+        return -1;
+    if (setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, interface,
+                   (socklen_t)strnlen(interface, IFNAMSIZ)) == 0 &&
+        (connect(fd, &addr->sa.any, addr->bytes) == 0 || errno == EINPROGRESS))
+        return fd;
+    close(fd);
+    return -1;
 }
 
-xcclResult_t sock_address_decode(const uint8_t bytes[XCCL_ADDR_WIRE_BYTES],
+/* An IP address is as netaddr has it, but for the zone, which means nothing on another host. */
+void sock_address_encode(const struct xccl_addr *addr, uint8_t wire_out[SOCK_ADDRESS_BYTES])
+{
+    uint8_t full[XCCL_ADDR_WIRE_BYTES] = {0};
+    struct xccl_wire wire = xccl_wire_over(full, sizeof(full));
+
+    if (is_unix(addr)) {
+        xccl_wire_put_u16(&wire, WIRE_UNIX);
+        unix_name(addr, full + ZONE_OFFSET + ZONE_BYTES);
+    } else {
+        xccl_addr_encode(addr, full);
+    }
+    memcpy(wire_out, full, ZONE_OFFSET);
+    memcpy(wire_out + ZONE_OFFSET, full + ZONE_OFFSET + ZONE_BYTES,
+           SOCK_ADDRESS_BYTES - ZONE_OFFSET);
+}
+
+xcclResult_t sock_address_decode(const uint8_t bytes[SOCK_ADDRESS_BYTES],
                                  struct xccl_addr *addr_out)
 {
-    uint8_t copy[XCCL_ADDR_WIRE_BYTES], name[NAME_BYTES];
-    struct xccl_wire wire = xccl_wire_over(copy, sizeof(copy));
+    uint8_t full[XCCL_ADDR_WIRE_BYTES] = {0};
+    struct xccl_wire wire = xccl_wire_over(full, sizeof(full));
 
-    memcpy(copy, bytes, sizeof(copy));
+    memcpy(full, bytes, ZONE_OFFSET);
+    memcpy(full + ZONE_OFFSET + ZONE_BYTES, bytes + ZONE_OFFSET, SOCK_ADDRESS_BYTES - ZONE_OFFSET);
     if (xccl_wire_get_u16(&wire) != WIRE_UNIX)
-        return xccl_addr_decode(bytes, addr_out);
-    if (xccl_wire_get_u16(&wire) | xccl_wire_get_u32(&wire))
+        return xccl_addr_decode(full, addr_out);
+    if (xccl_wire_get_u16(&wire))
         return xccl_fail_quietly(xcclInvalidArgument, 0, "use the same build of XCCL on all ranks",
                                  "a connect handle of the socket plugin is damaged");
-    xccl_wire_get(&wire, name, sizeof(name));
-    unix_address(name, addr_out);
+    unix_address(full + ZONE_OFFSET + ZONE_BYTES, addr_out);
     return xcclSuccess;
 }
 

@@ -30,7 +30,8 @@ static int receiver_init(struct sock_receiver *receiver)
     return receiver->comm.line_count == 1 || receiver->collect;
 }
 
-struct sock_comm *sock_comm_create(struct sock_device *device, int is_send, int line_count)
+struct sock_comm *sock_comm_create(struct sock_ctx *ctx, struct sock_device *device, int is_send,
+                                   int line_count, int rail_count)
 {
     struct sock_comm *comm = xccl_calloc_aligned(64, is_send ? sizeof(struct sock_sender)
                                                              : sizeof(struct sock_receiver));
@@ -40,7 +41,9 @@ struct sock_comm *sock_comm_create(struct sock_device *device, int is_send, int 
     for (int i = 0; i < SOCK_LINES_MAX; i++)
         comm->lines[i].fd = -1;
     comm->line_count = line_count;
+    comm->rail_count = rail_count;
     comm->wait_fd = -1;
+    comm->ctx = ctx;
     comm->device = device;
     comm->is_send = is_send;
     if (is_send ? sender_init((struct sock_sender *)comm)
@@ -55,6 +58,10 @@ xcclResult_t sock_close_comm(void *comm_)
     struct sock_comm *comm = comm_;
 
     xccl_tcp_close(&comm->wait_fd);
+    if (comm->is_send && comm->line_count > 1) {
+        sock_linger_sweep(comm->ctx, 0);
+        sock_linger_take(comm);
+    }
     for (int i = 0; i < comm->line_count; i++)
         xccl_tcp_close(&comm->lines[i].fd);
     if (comm->is_send)
@@ -112,23 +119,31 @@ void sock_comm_fail_errno(struct sock_comm *comm, int err)
                    xccl_fail_quietly(by_peer ? xcclRemoteError : xcclSystemError, err,
                                      by_peer ? "look for the first error of that process" : NULL,
                                      "connection %s %s on %s broke", comm->is_send ? "to" : "from",
-                                     comm->peer_text, comm->device->netif.name));
+                                     comm->peer_text, comm->device->name));
+}
+
+/* A socket with room polls writable all the time, so a sender's is asked only while it is full;
+ * what comes to a sender are acknowledgements. */
+static uint32_t line_events(const struct sock_comm *comm, int full)
+{
+    uint32_t in = !comm->is_send || comm->line_count > 1 ? EPOLLIN : 0;
+
+    return in | (comm->is_send && full ? EPOLLOUT : 0);
 }
 
 /* Failing only costs a wake-up. */
 void sock_comm_full(struct sock_comm *comm, int line_idx, int full)
 {
     struct sock_line *line = &comm->lines[line_idx];
-    struct epoll_event event = {.events = full ? EPOLLOUT : 0};
+    struct epoll_event event = {.events = line_events(comm, full)};
 
     line->full = full;
-    if (comm->wait_fd < 0 || line->armed == full)
+    if (comm->wait_fd < 0 || line->armed == full || line->fd < 0)
         return;
     if (epoll_ctl(comm->wait_fd, EPOLL_CTL_MOD, line->fd, &event) == 0)
         line->armed = full;
 }
 
-/* A socket with room polls writable all the time, so a sender's is asked only while it is full. */
 static xcclResult_t wait_make(struct sock_comm *comm)
 {
     comm->wait_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -137,11 +152,11 @@ static xcclResult_t wait_make(struct sock_comm *comm)
                                  "cannot make a descriptor to wait on");
     for (int i = 0; i < comm->line_count; i++) {
         struct sock_line *line = &comm->lines[i];
-        struct epoll_event event = {.events = EPOLLIN};
+        struct epoll_event event = {.events = line_events(comm, line->full)};
 
+        if (line->fd < 0)
+            continue;
         line->armed = line->full;
-        if (comm->is_send)
-            event.events = line->full ? EPOLLOUT : 0;
         if (epoll_ctl(comm->wait_fd, EPOLL_CTL_ADD, line->fd, &event) != 0) {
             int err = errno;
 

@@ -15,6 +15,8 @@
 #include "base/alloc.h"
 #include "base/param.h"
 
+#define FINALIZE_MS 1000 /* for bytes of closed comms */
+
 /* In Mbit/s; 0 when the driver does not know (-1, or an error on reading). */
 static uint32_t read_speed(const char *name)
 {
@@ -53,14 +55,26 @@ static void read_pci_path(const char *name, char *path_out, size_t bytes)
         memcpy(path_out, real, strlen(real) + 1);
 }
 
-/* Lines of a connection: more than one where one core, or one path, would not fill the device. */
-static uint32_t lines_for(uint32_t speed_mbps)
+/* More than none where one core, or one path, would not fill the device. */
+int sock_streams_for(uint32_t speed_mbps)
 {
     int64_t streams = xccl_param_int(XCCL_P_SOCKET_STREAMS);
 
     if (streams == 0)
         streams = speed_mbps >= 100000 ? 8 : speed_mbps >= 25000 ? 4 : 1;
-    return streams == 1 ? 1 : 1 + (uint32_t)streams;
+    return streams == 1 ? 0 : (int)streams;
+}
+
+static void device_init(struct sock_device *device, const struct xccl_netif *netif)
+{
+    device->netif = *netif;
+    device->rail_count = 1;
+    snprintf(device->name, sizeof(device->name), "%.15s", netif->name);
+    if (netif->addr.sa.any.sa_family != AF_UNIX) {
+        device->speed_mbps = read_speed(netif->name);
+        read_pci_path(netif->name, device->pci_path, sizeof(device->pci_path));
+    }
+    device->stream_count = sock_streams_for(device->speed_mbps);
 }
 
 xcclResult_t sock_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
@@ -80,23 +94,20 @@ xcclResult_t sock_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
         return xcclSystemError;
     ctx->log = init->log;
     ctx->traffic_class = init->trafficClass;
+    ctx->failover = (int)xccl_param_int(XCCL_P_SOCKET_FAILOVER);
+    ctx->silence_ms = (uint32_t)xccl_param_int(XCCL_P_SOCKET_SILENCE_S) * 1000;
+    snprintf(ctx->congestion, sizeof(ctx->congestion), "%s",
+             xccl_param_string(XCCL_P_SOCKET_CONGESTION));
     ctx->device_count = count;
-    for (int i = 0; i < count; i++) {
-        struct sock_device *device = &ctx->devices[i];
-
-        device->netif = ifs[i];
-        if (ifs[i].addr.sa.any.sa_family != AF_UNIX) {
-            device->speed_mbps = read_speed(ifs[i].name);
-            read_pci_path(ifs[i].name, device->pci_path, sizeof(device->pci_path));
-        }
-        device->line_count = lines_for(device->speed_mbps);
-    }
+    for (int i = 0; i < count; i++)
+        device_init(&ctx->devices[i], &ifs[i]);
     *ctx_out = ctx;
     return xcclSuccess;
 }
 
 xcclResult_t sock_finalize(xcclNetContext_t ctx)
 {
+    sock_linger_sweep(ctx, FINALIZE_MS);
     xccl_free(ctx);
     return xcclSuccess;
 }
@@ -123,7 +134,7 @@ xcclResult_t sock_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1
 
     if (!device)
         return xcclInvalidArgument;
-    all.name = device->netif.name;
+    all.name = device->name;
     all.pciPath = device->pci_path[0] ? device->pci_path : NULL;
     all.speedMbps = device->speed_mbps;
     all.port = 1;
@@ -134,6 +145,8 @@ xcclResult_t sock_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1
     /* The kernel delivers what a send has handed to it. */
     all.needsProgress = 0;
     all.sameHost = device->netif.addr.sa.any.sa_family == AF_UNIX;
+    for (int i = 0; i < device->rail_count && device->rail_count > 1; i++)
+        all.members[all.memberCount++] = device->rails[i];
     memcpy(props, &all, bytes);
     return xcclSuccess;
 }

@@ -12,44 +12,42 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/netaddr.h"
+#include "sock_wire.h"
 #include "xccl_net.h"
 
-#define SOCK_WIRE_VERSION 2
 #define SOCK_DEVICES_MAX  17 /* interfaces, and that of Unix sockets at the end */
+#define SOCK_MERGED_MAX   8 /* devices made of others */
+#define SOCK_RAILS_MAX    4 /* others that one is made of */
 #define SOCK_PENDING_MAX  64 /* connections of one listener that have not proved themselves */
 #define SOCK_SILENT_NS    (5 * XCCL_NS_PER_S)
 #define SOCK_RECVS        XCCL_NET_MAX_REQUESTS /* requests in flight of a receiver */
 #define SOCK_PARTS        XCCL_NET_MAX_RECVS /* receives of one of them */
 #define SOCK_SENDS        (SOCK_RECVS * SOCK_PARTS) /* in flight of a sender */
+#define SOCK_SEND_WORDS   (SOCK_SENDS / 64) /* one bit each */
 #define SOCK_OUT_BYTES    8192 /* headers and small messages of one write */
 #define SOCK_STAGE_BYTES  16384 /* read ahead: many small messages are one read */
-#define SOCK_STREAMS_MAX  8 /* that carry the payload of large messages */
-#define SOCK_LINES_MAX    (1 + SOCK_STREAMS_MAX)
-#define SOCK_SPREAD_BYTES ((size_t)128 << 10) /* from here on a message is spread over them */
-#define SOCK_CHUNKS_MAX   1024 /* of one message */
+#define SOCK_RING_BYTES   ((size_t)1 << 20) /* what line 0 carries, kept until acknowledged */
+#define SOCK_WINDOW_BYTES 8192 /* of it under way at once after line 0 was lost */
 #define SOCK_MOVE_BYTES   ((size_t)4 << 20) /* about as much in one call: others want their turn */
 #define SOCK_MESSAGE_MAX  ((size_t)1 << 40)
-
-/* Wire bytes, little endian; the README has the tables. */
-#define SOCK_TOKEN_BYTES  32
-#define SOCK_HELLO_BYTES  64
-#define SOCK_HEADER_BYTES 16
-#define SOCK_HANDLE_MAGIC 0x48534358u /* "XCSH" */
-#define SOCK_HELLO_MAGIC  0x4c534358u /* "XCSL" */
-#define SOCK_HEADER_CHECK 0x4d534358u /* "XCSM", xor the message's number */
-#define SOCK_SPREAD_CHECK 0x44534358u /* "XCSD", likewise: the payload comes in chunks */
-#define SOCK_CHUNK_BYTES  24 /* a chunk's header */
-#define SOCK_CHUNK_CHECK  0x43534358u /* "XCSC" */
+#define SOCK_NAME_BYTES   80 /* of a device: "eth0+eth1" */
 
 static_assert((SOCK_RECVS & (SOCK_RECVS - 1)) == 0, "counters of receives wrap");
 static_assert((SOCK_SENDS & (SOCK_SENDS - 1)) == 0, "counters of sends wrap");
 static_assert(SOCK_STAGE_BYTES >= SOCK_HEADER_BYTES, "a header fits the stage");
+static_assert(SOCK_STAGE_BYTES >= SOCK_WINDOW_BYTES, "what is under way fits the stage");
+static_assert((SOCK_RING_BYTES & (SOCK_RING_BYTES - 1)) == 0, "offsets wrap");
 
 struct sock_device {
-    struct xccl_netif netif; /* AF_UNIX: peers on this host, no interface */
+    struct xccl_netif
+        netif; /* AF_UNIX: peers on this host, no interface; merged: the first one's */
+    char name[SOCK_NAME_BYTES];
     char pci_path[256]; /* "" when there is none */
     uint32_t speed_mbps;
-    uint32_t line_count; /* of a connection */
+    int stream_count; /* of a connection; 0: line 0 has everything */
+    int rail_count; /* devices it was made of, else 1 */
+    int rails[SOCK_RAILS_MAX]; /* their numbers */
+    struct xccl_addr masks[SOCK_RAILS_MAX]; /* of their subnets; bytes 0: not known */
     /* Counted by every comm of the device, read by stats(): relaxed, nothing hangs on them. */
     _Atomic uint64_t send_bytes, recv_bytes, send_count, recv_count, busy_count;
 };
@@ -57,14 +55,19 @@ struct sock_device {
 struct sock_ctx {
     xcclNetLogger_t log;
     int traffic_class; /* -1: the system's */
-    int device_count;
-    struct sock_device devices[SOCK_DEVICES_MAX];
+    int failover; /* 0: a line that is lost ends its comm */
+    uint32_t silence_ms; /* of a path that does not acknowledge */
+    char congestion[32]; /* the setting */
+    int device_count; /* grows when devices are merged, before the first connection */
+    struct sock_device devices[SOCK_DEVICES_MAX + SOCK_MERGED_MAX];
+    struct sock_linger *linger; /* closed comms whose bytes are still on their way */
 };
 
 struct sock_handle {
-    struct xccl_addr addr; /* IPv4, IPv6, or an abstract name of a Unix socket */
+    struct xccl_addr addrs[SOCK_RAILS_MAX]; /* IP, or an abstract name of a Unix socket */
+    int addr_count;
+    int line_count;
     uint8_t token[SOCK_TOKEN_BYTES];
-    uint32_t line_count;
 };
 
 struct sock_pending {
@@ -78,7 +81,8 @@ struct sock_pending {
 struct sock_listen {
     struct sock_ctx *ctx;
     struct sock_device *device;
-    int fd;
+    int fds[SOCK_RAILS_MAX];
+    int line_count;
     uint8_t token[SOCK_TOKEN_BYTES]; /* what the right sender knows */
     int lines[SOCK_LINES_MAX]; /* its connections that have come, else -1 */
     struct xccl_addr peer;
@@ -87,9 +91,12 @@ struct sock_listen {
 
 /* A connect under way. */
 struct sock_connect {
-    struct xccl_addr addr;
+    struct sock_device *device;
+    struct sock_handle handle;
     struct sock_connect_line {
         int fd, connected;
+        int tries; /* ways that have been tried */
+        uint64_t since_ns;
         size_t sent;
         uint8_t hello[SOCK_HELLO_BYTES];
     } lines[SOCK_LINES_MAX];
@@ -107,12 +114,16 @@ struct sock_request {
 struct sock_send {
     struct sock_request request;
     uint32_t tag;
+    int spread; /* its payload is in chunks */
     const char *data;
     size_t bytes;
-    size_t own_bytes; /* of them behind the header: all or, of a message that is spread, none */
-    size_t moved; /* of header and those bytes together */
+    size_t moved; /* one line only: of header and payload together */
+    uint64_t control_end; /* several lines: where it ends in what line 0 carries */
     size_t given; /* to streams, in chunks */
-    size_t left; /* of the chunks, not with the kernel yet */
+    uint32_t again; /* of the given chunks, to be given once more */
+    int again_asked; /* the receiver has asked for all of them, which it does once */
+    int carriers; /* streams that are in the middle of one of its chunks */
+    int whole; /* at the receiver */
 };
 
 struct sock_part {
@@ -131,7 +142,7 @@ struct sock_recv {
 };
 
 struct sock_line {
-    int fd;
+    int fd; /* -1: lost, among several */
     int full; /* send: the kernel took less than it was given the last time */
     int armed; /* send: the wait descriptor looks for room */
 };
@@ -141,29 +152,49 @@ struct sock_line {
 struct sock_comm {
     struct sock_line lines[SOCK_LINES_MAX];
     int line_count;
+    int rail_count;
     int is_send;
+    struct sock_ctx *ctx;
     struct sock_device *device;
     xcclResult_t rc; /* once set, it stays */
     xcclNetCause_t cause;
     int sys_errno; /* of the error, 0: none */
+    uint32_t lost; /* lines, one bit each */
+    uint64_t look_ns; /* when the health of the lines is looked at next */
     char error_text[XCCL_ERROR_TEXT_BYTES];
     char peer_text[XCCL_ADDR_TEXT_BYTES];
-    /* Made by waitFd, unless the only line serves. Send: readable when a full line has room again
-     * or has failed. */
+    /* Made by waitFd, unless the only line serves. Send: readable when a full line has room again,
+     * has failed or has brought an acknowledgement. */
     int wait_fd;
 };
 
-/* Payload of large messages on its way to the streams. */
+/* A frame on its way to a stream. */
+struct sock_outflow {
+    enum { SOCK_OUT_NONE, SOCK_OUT_CHUNK, SOCK_OUT_CONTROL, SOCK_OUT_LOST } kind;
+    struct sock_send *send; /* whose chunk it is */
+    const char *data;
+    size_t bytes, moved; /* moved: of header and payload together */
+    uint32_t told; /* lost lines that the receiver has been told of here */
+    uint8_t header[SOCK_FRAME_BYTES];
+};
+
+/* The sender's side of several lines: the bytes of line 0, kept until they are acknowledged, and
+ * the payload of large messages on its way to the streams. */
 struct sock_scatter {
-    uint32_t first; /* no send before it has bytes to give */
-    uint32_t open; /* sends with chunks that the kernel does not have */
+    /* Offsets in all that line 0 carries: acknowledged, with the kernel, written here. */
+    uint64_t control_first, control_sent, control_end;
+    int control; /* the line that carries it: 0, or a stream once 0 is lost */
+    uint32_t whole_first; /* messages before it are whole at the receiver */
+    uint32_t first; /* no message before it has chunks to give */
+    uint32_t open; /* messages with chunks that are not whole */
     uint32_t turn; /* the stream that is asked first */
-    struct sock_outflow {
-        struct sock_send *send; /* whose chunk it is; NULL: none */
-        const char *data;
-        size_t bytes, moved; /* moved: of header and payload together */
-        uint8_t header[SOCK_CHUNK_BYTES];
-    } flows[SOCK_STREAMS_MAX];
+    struct sock_outflow flows[SOCK_STREAMS_MAX];
+    struct sock_inbox {
+        size_t have;
+        uint8_t bytes[SOCK_ACK_BYTES];
+    } inboxes[SOCK_LINES_MAX];
+    uint8_t ring[SOCK_RING_BYTES];
+    uint8_t carried[SOCK_SENDS][SOCK_CHUNKS_MAX]; /* the line of each given chunk; 0: none */
 };
 
 /* A message whose chunks are coming. */
@@ -172,30 +203,53 @@ struct sock_open {
     struct sock_part *part;
     uint32_t number;
     size_t left, chunk_bytes;
-    uint64_t seen[SOCK_CHUNKS_MAX / 64]; /* chunks that have begun to come */
+    uint64_t have[SOCK_CHUNKS_MAX / 64]; /* chunks that are whole */
 };
 
+/* A frame on its way from a stream. */
+struct sock_inflow {
+    enum { SOCK_IN_HEADER, SOCK_IN_CHUNK, SOCK_IN_CONTROL, SOCK_IN_DROP } kind;
+    struct sock_open *open; /* whose chunk it is */
+    uint64_t offset; /* of a control frame */
+    char *data;
+    size_t bytes, left;
+    size_t have; /* of the next header */
+    int waits; /* the next chunk's message is not announced yet */
+    uint8_t header[SOCK_FRAME_BYTES];
+};
+
+/* The receiver's side of several lines. */
 struct sock_collect {
+    uint64_t control_read; /* bytes of what line 0 carries that have been taken */
+    uint64_t acked_bytes; /* of them used up, as last acknowledged */
+    int control; /* the line that carries it */
+    int ack_due;
+    uint32_t whole_first; /* messages before it are whole */
+    uint64_t whole[SOCK_SEND_WORDS]; /* those behind it, by number */
+    uint64_t torn[SOCK_SEND_WORDS]; /* not announced, and a chunk was dropped */
+    uint64_t again[SOCK_SEND_WORDS]; /* announced, and to be sent once more */
+    int dropped; /* a chunk was, some time */
+    int dropping; /* all that waits is, until something comes that is wanted */
     uint32_t count; /* messages that are open */
-    struct sock_inflow {
-        struct sock_open *open; /* whose chunk is coming; NULL: a header is */
-        char *data;
-        size_t bytes, left; /* of the chunk */
-        size_t have; /* of the next header */
-        int waits; /* the next chunk's message is not announced yet */
-        int closed;
-        uint8_t header[SOCK_CHUNK_BYTES];
-    } flows[SOCK_STREAMS_MAX];
+    uint32_t idle_polls;
+    uint64_t stuck_ns; /* since when nothing has come while a stream waits; 0: not so */
+    int lost_errno; /* of the line that was lost first; 0: the peer closed it */
+    struct sock_inflow flows[SOCK_STREAMS_MAX];
+    struct sock_outbox {
+        size_t left; /* of the frame that is being written */
+        uint8_t bytes[SOCK_ACK_BYTES];
+    } outboxes[SOCK_LINES_MAX];
+    char control_bytes[SOCK_CONTROL_MAX];
     struct sock_open opens[SOCK_SENDS]; /* by number */
 };
 
 /* Requests of either end are used round and round: posted counts those begun, current those that
- * are through; between them they are ACTIVE. */
+ * are through with line 0; between them they are ACTIVE. */
 struct sock_sender {
     struct sock_comm comm;
     uint32_t posted, current;
     uint32_t reaped; /* sends that test has called done */
-    size_t queued_bytes; /* of posted sends, headers included, not with the kernel yet */
+    size_t queued_bytes; /* one line only: of posted sends, with headers, not with the kernel yet */
     struct sock_scatter *scatter; /* NULL: one line */
     struct sock_send sends[SOCK_SENDS];
     uint8_t out[SOCK_OUT_BYTES]; /* headers and small messages on their way to the kernel */
@@ -210,7 +264,6 @@ struct sock_receiver {
     size_t moved; /* of those */
     int spread;
     size_t last_bytes; /* size of the message before */
-    int ended; /* line 0 was closed while messages were open */
     struct sock_collect *collect; /* NULL: one line */
     uint32_t stage_first, stage_end;
     struct sock_recv recvs[SOCK_RECVS];
@@ -226,6 +279,15 @@ xcclResult_t sock_stats(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats);
 const char *sock_last_error(xcclNetContext_t ctx);
 /* NULL after an error when there is no such device. */
 struct sock_device *sock_device_get(struct sock_ctx *ctx, int dev);
+int sock_streams_for(uint32_t speed_mbps);
+
+/* sock_merge.c */
+xcclResult_t sock_merge(xcclNetContext_t ctx, const int *devs, int count, int *dev_out);
+/* The rail of a merged device in whose subnet an address is, the turn-th of them in a circle; NULL:
+ * none, or it is not known. */
+const struct sock_device *sock_merge_towards(const struct sock_ctx *ctx,
+                                             const struct sock_device *device,
+                                             const struct xccl_addr *addr, int turn);
 
 /* sock_address.c */
 /* Where the device's peers come to: a port of the system's choice, or a Unix name. */
@@ -233,23 +295,44 @@ xcclResult_t sock_address_listen(const struct sock_device *device, int *fd_out,
                                  struct xccl_addr *addr_out);
 /* *fd_out -1: too many connect there at this moment, ask again. */
 xcclResult_t sock_address_connect(const struct xccl_addr *addr, int *fd_out);
+/* The same through one interface. -1: not possible. */
+int sock_address_connect_by(const struct xccl_addr *addr, const char *interface);
 xcclResult_t sock_address_connected(int fd, const struct xccl_addr *addr, int *done_out);
-void sock_address_encode(const struct xccl_addr *addr, uint8_t wire_out[XCCL_ADDR_WIRE_BYTES]);
-xcclResult_t sock_address_decode(const uint8_t wire[XCCL_ADDR_WIRE_BYTES],
+void sock_address_encode(const struct xccl_addr *addr, uint8_t wire_out[SOCK_ADDRESS_BYTES]);
+xcclResult_t sock_address_decode(const uint8_t wire[SOCK_ADDRESS_BYTES],
                                  struct xccl_addr *addr_out);
 /* The other end: of a Unix socket the process. */
 void sock_address_peer(int fd, const struct xccl_addr *addr, char text_out[XCCL_ADDR_TEXT_BYTES]);
 /* The device for peers on this host. */
 void sock_address_unix(struct xccl_netif *netif_out);
 
-/* sock_connect.c */
+/* sock_handle.c */
+void sock_handle_encode(const struct sock_handle *handle, xcclNetHandle_t *handle_out);
+xcclResult_t sock_handle_decode(const xcclNetHandle_t *bytes, struct sock_handle *handle_out);
+/* What the right sender says first on a line. */
+void sock_hello_encode(const uint8_t token[SOCK_TOKEN_BYTES], uint32_t line, uint32_t line_count,
+                       uint8_t bytes_out[SOCK_HELLO_BYTES]);
+/* The line that a complete hello is for; -1: it is wrong. */
+int sock_hello_line(const uint8_t hello[SOCK_HELLO_BYTES], const uint8_t token[SOCK_TOKEN_BYTES],
+                    int line_count);
+
+/* sock_tune.c */
+/* A connection becomes a line of the comm. */
+void sock_tune_line(struct sock_comm *comm, int line, int fd, const struct xccl_addr *peer);
+/* 1: the path of a sender's line has not acknowledged anything for so long, though there was
+ * something to acknowledge. */
+int sock_path_silent(int fd, uint32_t limit_ms);
+
+/* sock_listen.c */
 xcclResult_t sock_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_out,
                          xcclNetListenComm_t *listen_out);
+xcclResult_t sock_accept(xcclNetListenComm_t listen, xcclNetRecvComm_t *comm_out);
+xcclResult_t sock_close_listen(xcclNetListenComm_t listen);
+
+/* sock_connect.c */
 xcclResult_t sock_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *handle,
                           xcclNetConnect_t *state, xcclNetSendComm_t *comm_out);
 xcclResult_t sock_close_connect(xcclNetContext_t ctx, xcclNetConnect_t state);
-xcclResult_t sock_accept(xcclNetListenComm_t listen, xcclNetRecvComm_t *comm_out);
-xcclResult_t sock_close_listen(xcclNetListenComm_t listen);
 
 /* sock_memory.c */
 xcclResult_t sock_reg_mr(void *comm, void *data, size_t bytes, uint32_t type,
@@ -258,7 +341,8 @@ xcclResult_t sock_dereg_mr(void *comm, xcclNetMem_t mem);
 
 /* sock_comm.c */
 /* NULL after an error. is_send 1: a sock_sender, else a sock_receiver. */
-struct sock_comm *sock_comm_create(struct sock_device *device, int is_send, int line_count);
+struct sock_comm *sock_comm_create(struct sock_ctx *ctx, struct sock_device *device, int is_send,
+                                   int line_count, int rail_count);
 xcclResult_t sock_close_comm(void *comm);
 void sock_count(_Atomic uint64_t *counter, uint64_t value);
 /* Keeps the thread's error text for all later calls. */
@@ -271,24 +355,60 @@ void sock_comm_full(struct sock_comm *comm, int line, int full);
 xcclResult_t sock_wait_fd(void *comm, int *fd_out);
 xcclResult_t sock_error_detail(void *comm, xcclNetError_v1 *error);
 
+/* sock_linger.c */
+/* Takes over the lines of a sender that is closed, until the peer's kernel has all bytes. */
+void sock_linger_take(struct sock_comm *comm);
+/* Closes those that are through; all that are left after wait_ms. */
+void sock_linger_sweep(struct sock_ctx *ctx, int wait_ms);
+
 /* sock_send.c */
 xcclResult_t sock_isend(xcclNetSendComm_t comm, const void *data, size_t bytes, uint32_t tag,
                         xcclNetMem_t mem, xcclNetRequest_t *request_out);
 /* Hands to the kernel what it takes. Errors are kept in the comm, of this and the next one. */
 void sock_send_progress(struct sock_sender *sender);
-
 void sock_send_done(struct sock_sender *sender, struct sock_send *send);
+void sock_header_encode(const struct sock_send *send, uint32_t number,
+                        uint8_t bytes_out[SOCK_HEADER_BYTES]);
+
+/* sock_control.c */
+/* What line 0 carries, where there are several: room for a send's header and own payload? */
+int sock_control_room(const struct sock_scatter *scatter, size_t bytes);
+void sock_control_append(struct sock_sender *sender, struct sock_send *send, uint32_t number);
+void sock_control_write(struct sock_sender *sender);
+/* The next of it for a stream that carries it in the place of line 0. 0: nothing may go now. */
+size_t sock_control_next(const struct sock_scatter *scatter, const char **data_out);
+/* The kernel has all before this offset. */
+void sock_control_sent(struct sock_sender *sender, uint64_t sent);
 
 /* sock_scatter.c */
-/* How a message of so many bytes is cut: part of what is on the wire. */
-size_t sock_chunk_bytes(size_t bytes, int stream_count);
 void sock_scatter_progress(struct sock_sender *sender);
+/* Chunks that a lost line had, or all of a message, are given once more. */
+void sock_scatter_lost(struct sock_sender *sender, int line);
+void sock_scatter_again(struct sock_sender *sender, uint32_t number);
+/* The receiver has all of it. */
+void sock_scatter_whole(struct sock_sender *sender, struct sock_send *send);
+
+/* sock_failover.c */
+/* A sender's line is lost, its comm too when no other can stand in. err 0: the peer closed it. */
+void sock_line_lost(struct sock_sender *sender, int line, int err);
+/* Looks after lines that have stopped to move, now and then. */
+void sock_line_look(struct sock_sender *sender);
+
+/* sock_ack.c */
+/* Takes the acknowledgements that have come. 0, or the line is lost: its errno, ESHUTDOWN when the
+ * peer closed it. */
+int sock_ack_read(struct sock_sender *sender, int line);
+/* Tells the sender what has come, when that is due. */
+void sock_ack_write(struct sock_receiver *receiver);
 
 /* sock_collect.c */
 /* Message number, whose chunks will come, is for part. 0: the comm failed. */
 int sock_collect_open(struct sock_receiver *receiver, uint32_t number, struct sock_recv *recv,
                       struct sock_part *part);
+void sock_collect_whole(struct sock_receiver *receiver, uint32_t number);
 void sock_collect_progress(struct sock_receiver *receiver, size_t *got_out);
+/* A receiver's line is lost. err 0: the peer closed it. */
+void sock_collect_lost(struct sock_receiver *receiver, int line, int err);
 
 /* sock_recv.c */
 xcclResult_t sock_irecv(xcclNetRecvComm_t comm, int count, void *const *data, const size_t *bytes,
@@ -297,6 +417,9 @@ xcclResult_t sock_irecv(xcclNetRecvComm_t comm, int count, void *const *data, co
 void sock_recv_progress(struct sock_receiver *receiver);
 /* A message is whole. */
 void sock_recv_done(struct sock_receiver *receiver, struct sock_recv *recv, size_t bytes);
+/* Bytes that line 0 would have carried. 0: there is no room for them, which no honest peer does. */
+int sock_recv_feed(struct sock_receiver *receiver, const char *data, size_t bytes);
+size_t sock_recv_staged(const struct sock_receiver *receiver); /* read, not used yet */
 /* The stream is not ours any more, or was cut. */
 void sock_recv_damaged(struct sock_receiver *receiver, const char *where, uint32_t number);
 void sock_recv_closed(struct sock_receiver *receiver);

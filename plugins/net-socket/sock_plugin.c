@@ -28,4 +28,5 @@ XCCL_NET_EXPORT const xcclNetPlugin_v1_t xcclNetPlugin_v1 = {
     .stats = sock_stats,
     .waitFd = sock_wait_fd,
     .errorDetail = sock_error_detail,
+    .mergeDevices = sock_merge,
 };

@@ -30,7 +30,7 @@ static struct sock_recv *recv_at(struct sock_receiver *receiver, uint32_t count)
     return &receiver->recvs[count % SOCK_RECVS];
 }
 
-static size_t stage_have(const struct sock_receiver *receiver)
+size_t sock_recv_staged(const struct sock_receiver *receiver)
 {
     return receiver->stage_end - receiver->stage_first;
 }
@@ -138,8 +138,11 @@ static void message_end(struct sock_receiver *receiver, struct sock_recv *recv)
     receiver->message++;
     if (!recv->free)
         receiver->current++;
-    if (!receiver->spread)
-        sock_recv_done(receiver, recv, receiver->own_bytes);
+    if (receiver->spread)
+        return;
+    if (receiver->collect)
+        sock_collect_whole(receiver, receiver->message - 1);
+    sock_recv_done(receiver, recv, receiver->own_bytes);
 }
 
 /* Serves posted receives from the stage until one needs bytes that are not there. Returns 1 when a
@@ -153,12 +156,12 @@ static int stage_serve(struct sock_receiver *receiver)
         size_t bytes;
 
         if (!receiver->part) {
-            if (stage_have(receiver) < SOCK_HEADER_BYTES || !header_take(receiver, recv))
+            if (sock_recv_staged(receiver) < SOCK_HEADER_BYTES || !header_take(receiver, recv))
                 break;
         }
         bytes = receiver->own_bytes - receiver->moved;
-        if (bytes > stage_have(receiver))
-            bytes = stage_have(receiver);
+        if (bytes > sock_recv_staged(receiver))
+            bytes = sock_recv_staged(receiver);
         if (bytes > 0)
             memcpy(receiver->part->data + receiver->moved, receiver->stage + receiver->stage_first,
                    bytes);
@@ -179,18 +182,37 @@ void sock_recv_closed(struct sock_receiver *receiver)
                                      receiver->comm.peer_text, receiver->comm.device->netif.name));
 }
 
-/* The rest of the payload that is coming, then the stage behind what it has. Returns the bytes that
- * are wanted of the payload. */
-static size_t read_prepare(struct sock_receiver *receiver, struct iovec *iov, size_t *count_out)
+static void stage_compact(struct sock_receiver *receiver)
 {
-    size_t payload = receiver->part ? receiver->own_bytes - receiver->moved : 0;
-    size_t have = stage_have(receiver), ahead = SOCK_STAGE_BYTES - have;
-    size_t before = receiver->part ? receiver->own_bytes : receiver->last_bytes;
+    size_t have = sock_recv_staged(receiver);
 
     if (have > 0 && receiver->stage_first > 0)
         memmove(receiver->stage, receiver->stage + receiver->stage_first, have);
     receiver->stage_first = 0;
     receiver->stage_end = (uint32_t)have;
+}
+
+int sock_recv_feed(struct sock_receiver *receiver, const char *data, size_t bytes)
+{
+    stage_compact(receiver);
+    if (bytes > SOCK_STAGE_BYTES - receiver->stage_end)
+        return 0;
+    memcpy(receiver->stage + receiver->stage_end, data, bytes);
+    receiver->stage_end += (uint32_t)bytes;
+    receiver->collect->control_read += bytes;
+    stage_serve(receiver);
+    return 1;
+}
+
+/* The rest of the payload that is coming, then the stage behind what it has. Returns the bytes that
+ * are wanted of the payload. */
+static size_t read_prepare(struct sock_receiver *receiver, struct iovec *iov, size_t *count_out)
+{
+    size_t payload = receiver->part ? receiver->own_bytes - receiver->moved : 0;
+    size_t have = sock_recv_staged(receiver), ahead = SOCK_STAGE_BYTES - have;
+    size_t before = receiver->part ? receiver->own_bytes : receiver->last_bytes;
+
+    stage_compact(receiver);
     if (before >= LARGE_BYTES && have < SOCK_HEADER_BYTES)
         ahead = SOCK_HEADER_BYTES - have;
     *count_out = 0;
@@ -198,6 +220,17 @@ static size_t read_prepare(struct sock_receiver *receiver, struct iovec *iov, si
         iov[(*count_out)++] = (struct iovec){receiver->part->data + receiver->moved, payload};
     iov[(*count_out)++] = (struct iovec){receiver->stage + have, ahead};
     return payload;
+}
+
+/* Where there are streams they may bring the rest. */
+static void line_ended(struct sock_receiver *receiver, int err)
+{
+    if (receiver->collect)
+        sock_collect_lost(receiver, 0, err);
+    else if (err)
+        sock_comm_fail_errno(&receiver->comm, err);
+    else
+        sock_recv_closed(receiver);
 }
 
 /* One read. Returns 1 when there may be more. */
@@ -214,19 +247,15 @@ static int read_some(struct sock_receiver *receiver, size_t *got_out)
                   ? recv(receiver->comm.lines[0].fd, iov[0].iov_base, iov[0].iov_len, MSG_DONTWAIT)
                   : recvmsg(receiver->comm.lines[0].fd, &message, MSG_DONTWAIT);
     while (got < 0 && errno == EINTR);
-    if (got < 0) {
-        if (errno != EAGAIN && errno != EWOULDBLOCK)
-            sock_comm_fail_errno(&receiver->comm, errno);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return 0;
-    }
-    if (got == 0) {
-        /* The rest of open messages may still be on the streams. */
-        receiver->ended = receiver->collect && receiver->collect->count > 0;
-        if (!receiver->ended)
-            sock_recv_closed(receiver);
+    if (got <= 0) {
+        line_ended(receiver, got < 0 ? errno : 0);
         return 0;
     }
     *got_out += (size_t)got;
+    if (receiver->collect)
+        receiver->collect->control_read += (size_t)got;
     if ((size_t)got < payload) {
         receiver->moved += (size_t)got;
         return 0;
@@ -240,21 +269,19 @@ void sock_recv_progress(struct sock_receiver *receiver)
 {
     size_t got = 0;
     /* What was read ahead may be enough for now. */
-    int more = !stage_serve(receiver) && !receiver->ended;
+    int more = !stage_serve(receiver);
 
     while (more && got < SOCK_MOVE_BYTES && receiver->comm.rc == xcclSuccess &&
-           receiver->current != receiver->posted) {
+           receiver->comm.lines[0].fd >= 0 && receiver->current != receiver->posted) {
         more = read_some(receiver, &got);
         if (receiver->comm.rc == xcclSuccess)
             stage_serve(receiver);
     }
     if (!receiver->collect || receiver->comm.rc != xcclSuccess)
         return;
-    if (receiver->collect->count > 0)
-        sock_collect_progress(receiver, &got);
-    if (receiver->ended && receiver->collect->count == 0 && receiver->comm.rc == xcclSuccess &&
-        receiver->current != receiver->posted)
-        sock_recv_closed(receiver);
+    sock_collect_progress(receiver, &got);
+    if (receiver->comm.rc == xcclSuccess)
+        sock_ack_write(receiver);
 }
 
 /* ---- the contract's entry ---- */

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Large messages over several streams: the sender's side. A message is announced on line 0; its
- * payload is cut into chunks, each with a header of its own, that any stream may carry. A stream
- * gets its next chunk only when the kernel has all of the last one, and the kernel takes little
- * more than a stream can send at the moment (TCP_NOTSENT_LOWAT). So each stream carries what it is
- * able to, and a slow one holds no more than one chunk back.
+/* Payload over several streams: the sender's side. A message is announced on line 0; its payload is
+ * cut into chunks, each with a header of its own, that any stream may carry. A stream gets its next
+ * chunk only when the kernel has all of the last one, and the kernel takes little more than a
+ * stream can send at the moment (TCP_NOTSENT_LOWAT). So each stream carries what it is able to, and
+ * a slow one holds no more than one chunk back.
+ *
+ *   chunk:  not given --> in the kernel's hands --> acknowledged with its message
+ *                 ^----- its line is lost ----'
+ *
+ * A stream carries other frames before chunks: which lines are lost, and, when it stands in for
+ * line 0, what that would carry.
  *
  * Thread: one at a time a comm. Nothing here allocates, locks or logs. */
 #include "sock_int.h"
@@ -18,6 +24,11 @@
 #define CHUNK_LOW  ((size_t)64 << 10)
 #define CHUNK_HIGH ((size_t)256 << 10)
 
+int sock_rail_of(int line, int rail_count)
+{
+    return line == 0 ? 0 : (line - 1) % rail_count;
+}
+
 /* Two chunks a stream, so that a fast one finds more to do; and not too many of them in all. */
 size_t sock_chunk_bytes(size_t bytes, int stream_count)
 {
@@ -30,55 +41,191 @@ size_t sock_chunk_bytes(size_t bytes, int stream_count)
     return (chunk + CHUNK_LOW - 1) / CHUNK_LOW * CHUNK_LOW;
 }
 
-static void chunk_header(uint8_t header_out[SOCK_CHUNK_BYTES], uint32_t number, size_t offset,
-                         size_t bytes)
+static size_t chunk_of(const struct sock_sender *sender, const struct sock_send *send)
 {
-    struct xccl_wire wire = xccl_wire_over(header_out, SOCK_CHUNK_BYTES);
+    return sock_chunk_bytes(send->bytes, sender->comm.line_count - 1);
+}
 
-    xccl_wire_put_u32(&wire, SOCK_CHUNK_CHECK);
+/* Chunks of it that have been given. */
+static size_t given_count(const struct sock_sender *sender, const struct sock_send *send)
+{
+    size_t chunk = chunk_of(sender, send);
+
+    return (send->given + chunk - 1) / chunk;
+}
+
+static uint8_t *carried_of(const struct sock_sender *sender, uint32_t number)
+{
+    return sender->scatter->carried[number % SOCK_SENDS];
+}
+
+static int is_open(const struct sock_send *send)
+{
+    return send->spread && !send->whole && send->request.state == SOCK_ACTIVE;
+}
+
+/* ---- what a stream carries next ---- */
+
+static void frame(struct sock_outflow *flow, uint32_t check, uint32_t number, uint64_t offset,
+                  uint64_t bytes)
+{
+    struct xccl_wire wire = xccl_wire_over(flow->header, SOCK_FRAME_BYTES);
+
+    xccl_wire_put_u32(&wire, check);
     xccl_wire_put_u32(&wire, number);
     xccl_wire_put_u64(&wire, offset);
     xccl_wire_put_u64(&wire, bytes);
+    flow->moved = 0;
+}
+
+static void give(struct sock_sender *sender, int stream, uint32_t number, size_t idx)
+{
+    struct sock_outflow *flow = &sender->scatter->flows[stream];
+    struct sock_send *send = &sender->sends[number % SOCK_SENDS];
+    size_t chunk = chunk_of(sender, send), offset = idx * chunk;
+
+    flow->kind = SOCK_OUT_CHUNK;
+    flow->send = send;
+    flow->data = send->data + offset;
+    flow->bytes = send->bytes - offset < chunk ? send->bytes - offset : chunk;
+    frame(flow, SOCK_CHUNK_CHECK, number, offset, flow->bytes);
+    carried_of(sender, number)[idx] = (uint8_t)(1 + stream);
+    send->carriers++;
 }
 
 /* The next chunk of the oldest message that has one. 0: there is none. */
-static int chunk_take(struct sock_sender *sender, struct sock_outflow *flow)
+static int take_chunk(struct sock_sender *sender, int stream)
 {
     struct sock_scatter *scatter = sender->scatter;
 
     for (; scatter->first != sender->posted; scatter->first++) {
         struct sock_send *send = &sender->sends[scatter->first % SOCK_SENDS];
-        size_t bytes, rest = send->bytes - send->own_bytes - send->given;
+        size_t idx = 0;
 
-        if (rest == 0)
+        if (!is_open(send))
             continue;
-        bytes = sock_chunk_bytes(send->bytes, sender->comm.line_count - 1);
-        if (bytes > rest)
-            bytes = rest;
-        chunk_header(flow->header, scatter->first, send->given, bytes);
-        flow->send = send;
-        flow->data = send->data + send->given;
-        flow->bytes = bytes;
-        flow->moved = 0;
-        send->given += bytes;
+        /* Its announcement would come behind it. */
+        if (scatter->control > 0 && send->control_end > scatter->control_sent)
+            return 0;
+        if (send->again > 0) {
+            while (carried_of(sender, scatter->first)[idx])
+                idx++;
+            send->again--;
+        } else if (send->given < send->bytes) {
+            idx = send->given / chunk_of(sender, send);
+            send->given += chunk_of(sender, send);
+            if (send->given > send->bytes)
+                send->given = send->bytes;
+        } else {
+            continue;
+        }
+        give(sender, stream, scatter->first, idx);
         return 1;
     }
     return 0;
 }
 
-static void chunk_done(struct sock_sender *sender, struct sock_outflow *flow)
+static int take_control(const struct sock_sender *sender, struct sock_outflow *flow)
+{
+    flow->bytes = sock_control_next(sender->scatter, &flow->data);
+    if (flow->bytes == 0)
+        return 0;
+    flow->kind = SOCK_OUT_CONTROL;
+    frame(flow, SOCK_CONTROL_CHECK, 0, sender->scatter->control_sent, flow->bytes);
+    return 1;
+}
+
+static int take(struct sock_sender *sender, int stream)
+{
+    struct sock_outflow *flow = &sender->scatter->flows[stream];
+
+    if (flow->told != sender->comm.lost) {
+        flow->kind = SOCK_OUT_LOST;
+        flow->bytes = 0;
+        flow->told = sender->comm.lost;
+        frame(flow, SOCK_LOST_CHECK, flow->told, 0, 0);
+        return 1;
+    }
+    if (sender->scatter->control == 1 + stream && take_control(sender, flow))
+        return 1;
+    return take_chunk(sender, stream);
+}
+
+/* ---- what becomes of it ---- */
+
+static void check_done(struct sock_sender *sender, struct sock_send *send)
+{
+    if (send->whole && send->carriers == 0)
+        sock_send_done(sender, send);
+}
+
+static void frame_done(struct sock_sender *sender, struct sock_outflow *flow)
 {
     struct sock_send *send = flow->send;
 
+    if (flow->kind == SOCK_OUT_CONTROL)
+        sock_control_sent(sender, sender->scatter->control_sent + flow->bytes);
+    flow->kind = SOCK_OUT_NONE;
     flow->send = NULL;
-    send->left -= flow->bytes;
-    if (send->left > 0)
+    if (!send)
         return;
-    sender->scatter->open--;
-    /* Else its announcement still waits for line 0. */
-    if (send->moved == SOCK_HEADER_BYTES)
-        sock_send_done(sender, send);
+    send->carriers--;
+    check_done(sender, send);
 }
+
+void sock_scatter_whole(struct sock_sender *sender, struct sock_send *send)
+{
+    send->whole = 1;
+    sender->scatter->open--;
+    check_done(sender, send);
+}
+
+/* Chunks with this mark, or all, are not given any more. */
+static void take_back(struct sock_sender *sender, uint32_t number, uint8_t mark, int all)
+{
+    struct sock_scatter *scatter = sender->scatter;
+    struct sock_send *send = &sender->sends[number % SOCK_SENDS];
+    uint8_t *carried = carried_of(sender, number);
+    size_t count = given_count(sender, send);
+
+    for (size_t i = 0; i < count; i++) {
+        if (!carried[i] || (carried[i] != mark && !all))
+            continue;
+        carried[i] = 0;
+        send->again++;
+    }
+    if (send->again > 0 && (int32_t)(number - scatter->first) < 0)
+        scatter->first = number;
+}
+
+void sock_scatter_again(struct sock_sender *sender, uint32_t number)
+{
+    struct sock_send *send = &sender->sends[number % SOCK_SENDS];
+
+    if (send->again_asked)
+        return;
+    send->again_asked = 1;
+    take_back(sender, number, 0, 1);
+}
+
+void sock_scatter_lost(struct sock_sender *sender, int line)
+{
+    struct sock_outflow *flow = &sender->scatter->flows[line - 1];
+    struct sock_send *send = flow->send;
+
+    flow->kind = SOCK_OUT_NONE;
+    flow->send = NULL;
+    if (send) {
+        send->carriers--;
+        check_done(sender, send);
+    }
+    for (uint32_t i = sender->posted - SOCK_SENDS; i != sender->posted; i++) {
+        if (is_open(&sender->sends[i % SOCK_SENDS]))
+            take_back(sender, i, (uint8_t)line, 0);
+    }
+}
+
+/* ---- moving ---- */
 
 /* One write. Returns 1 when the stream may take more. */
 static int flow_write(struct sock_sender *sender, int stream)
@@ -89,23 +236,24 @@ static int flow_write(struct sock_sender *sender, int stream)
     size_t paid = 0, want;
     ssize_t sent;
 
-    if (!flow->send && !chunk_take(sender, flow)) {
+    if (flow->kind == SOCK_OUT_NONE && !take(sender, stream)) {
         sock_comm_full(&sender->comm, 1 + stream, 0);
         return 0;
     }
-    if (flow->moved < SOCK_CHUNK_BYTES)
+    if (flow->moved < SOCK_FRAME_BYTES)
         iov[message.msg_iovlen++] = (struct iovec){flow->header + flow->moved,
-                                                   SOCK_CHUNK_BYTES - flow->moved};
+                                                   SOCK_FRAME_BYTES - flow->moved};
     else
-        paid = flow->moved - SOCK_CHUNK_BYTES;
-    iov[message.msg_iovlen++] = (struct iovec){(void *)(uintptr_t)(flow->data + paid),
-                                               flow->bytes - paid};
-    want = SOCK_CHUNK_BYTES + flow->bytes - flow->moved;
+        paid = flow->moved - SOCK_FRAME_BYTES;
+    if (flow->bytes > paid)
+        iov[message.msg_iovlen++] = (struct iovec){(void *)(uintptr_t)(flow->data + paid),
+                                                   flow->bytes - paid};
+    want = SOCK_FRAME_BYTES + flow->bytes - flow->moved;
     do
         sent = sendmsg(sender->comm.lines[1 + stream].fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     while (sent < 0 && errno == EINTR);
     if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
-        sock_comm_fail_errno(&sender->comm, errno);
+        sock_line_lost(sender, 1 + stream, errno);
         return 0;
     }
     if (sent > 0)
@@ -113,12 +261,12 @@ static int flow_write(struct sock_sender *sender, int stream)
     sock_comm_full(&sender->comm, 1 + stream, sent < 0 || (size_t)sent < want);
     if (sent < 0 || (size_t)sent < want)
         return 0;
-    chunk_done(sender, flow);
+    frame_done(sender, flow);
     return 1;
 }
 
-/* Streams take turns, a chunk each, until all are full or nothing is left. */
-void sock_scatter_progress(struct sock_sender *sender)
+/* Streams take turns, a frame each, until all are full or nothing is left. */
+static void write_streams(struct sock_sender *sender)
 {
     uint32_t count = (uint32_t)sender->comm.line_count - 1, able = (1u << count) - 1;
 
@@ -126,7 +274,44 @@ void sock_scatter_progress(struct sock_sender *sender)
         uint32_t stream = sender->scatter->turn;
 
         sender->scatter->turn = (stream + 1) % count;
-        if (able & 1u << stream && !flow_write(sender, (int)stream))
+        if (able & 1u << stream &&
+            (sender->comm.lines[1 + stream].fd < 0 || !flow_write(sender, (int)stream)))
             able &= ~(1u << stream);
     }
+}
+
+/* 1: acknowledgements are waited for. */
+static int is_owed(const struct sock_scatter *scatter)
+{
+    return scatter->open > 0 ||
+           scatter->control_end - scatter->control_first > SOCK_RING_BYTES / 2 ||
+           (scatter->control > 0 && scatter->control_first != scatter->control_end);
+}
+
+static void read_acks(struct sock_sender *sender)
+{
+    int line = sender->scatter->control;
+    int err = sock_ack_read(sender, line);
+
+    if (err)
+        sock_line_lost(sender, line, err == ESHUTDOWN ? 0 : err);
+    /* Who sleeps is woken by what comes on any line, so it must not stay there. */
+    for (int i = 1; i < sender->comm.line_count && sender->comm.wait_fd >= 0; i++) {
+        if (i != line && sender->comm.lines[i].fd >= 0)
+            (void)sock_ack_read(sender, i);
+    }
+}
+
+void sock_scatter_progress(struct sock_sender *sender)
+{
+    struct sock_scatter *scatter = sender->scatter;
+
+    if (scatter->control == 0)
+        sock_control_write(sender);
+    if (sender->comm.rc == xcclSuccess && is_owed(scatter))
+        read_acks(sender);
+    if (sender->comm.rc == xcclSuccess && (scatter->open > 0 || scatter->control > 0))
+        write_streams(sender);
+    if (sender->comm.rc == xcclSuccess && (is_owed(scatter) || sender->comm.lines[0].full))
+        sock_line_look(sender);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Sends of a comm. Each message is a 16-byte header and its payload on line 0, in the order of
- * posting; the payload of a large one goes over the streams where there are any (sock_scatter.c).
+ * posting. Where there are streams, line 0 has headers and small payloads only, through a ring that
+ * keeps them (sock_control.c), and larger payloads are on the streams (sock_scatter.c).
  *
  *   FREE --isend--> ACTIVE --all bytes with the kernel--> DONE --test--> FREE
+ *                          --spread: the receiver has acknowledged it--^
  *
  * A send is written by its isend when test has taken back all sends before it: alone it costs no
  * wait. Otherwise the caller is posting a row, and the row leaves in few writes: at the next test
@@ -42,15 +44,14 @@ static struct sock_send *send_at(struct sock_sender *sender, uint32_t count)
 }
 
 /* Each message of a comm has a number; without it in the header the stream is damaged. */
-static void header_encode(const struct sock_send *send, uint32_t number,
-                          uint8_t bytes_out[SOCK_HEADER_BYTES])
+void sock_header_encode(const struct sock_send *send, uint32_t number,
+                        uint8_t bytes_out[SOCK_HEADER_BYTES])
 {
     struct xccl_wire wire = xccl_wire_over(bytes_out, SOCK_HEADER_BYTES);
 
     xccl_wire_put_u64(&wire, send->bytes);
     xccl_wire_put_u32(&wire, send->tag);
-    xccl_wire_put_u32(
-        &wire, (send->own_bytes == send->bytes ? SOCK_HEADER_CHECK : SOCK_SPREAD_CHECK) ^ number);
+    xccl_wire_put_u32(&wire, (send->spread ? SOCK_SPREAD_CHECK : SOCK_HEADER_CHECK) ^ number);
 }
 
 static void gather_add(struct gather *gather, const void *data, size_t bytes)
@@ -82,17 +83,17 @@ static void gather_send(struct sock_sender *sender, struct gather *gather, uint3
     size_t paid = 0;
 
     if (send->moved < SOCK_HEADER_BYTES) {
-        header_encode(send, number, header);
+        sock_header_encode(send, number, header);
         gather_copy(sender, gather, header + send->moved, SOCK_HEADER_BYTES - send->moved);
     } else {
         paid = send->moved - SOCK_HEADER_BYTES;
     }
-    if (send->own_bytes == paid)
+    if (send->bytes == paid)
         return;
-    if (send->own_bytes <= COPY_BYTES)
-        gather_copy(sender, gather, send->data + paid, send->own_bytes - paid);
+    if (send->bytes <= COPY_BYTES)
+        gather_copy(sender, gather, send->data + paid, send->bytes - paid);
     else
-        gather_add(gather, send->data + paid, send->own_bytes - paid);
+        gather_add(gather, send->data + paid, send->bytes - paid);
 }
 
 static void gather_all(struct sock_sender *sender, struct gather *gather)
@@ -120,7 +121,7 @@ static void account(struct sock_sender *sender, size_t sent)
     sender->queued_bytes -= sent;
     while (sender->current != sender->posted) {
         struct sock_send *send = send_at(sender, sender->current);
-        size_t left = SOCK_HEADER_BYTES + send->own_bytes - send->moved;
+        size_t left = SOCK_HEADER_BYTES + send->bytes - send->moved;
 
         if (sent < left) {
             send->moved += sent;
@@ -129,12 +130,11 @@ static void account(struct sock_sender *sender, size_t sent)
         sent -= left;
         send->moved += left;
         sender->current++;
-        if (send->left == 0)
-            sock_send_done(sender, send);
+        sock_send_done(sender, send);
     }
 }
 
-/* Line 0. */
+/* The only line. */
 static void write_queued(struct sock_sender *sender)
 {
     struct gather gather;
@@ -168,24 +168,38 @@ static void write_queued(struct sock_sender *sender)
 
 void sock_send_progress(struct sock_sender *sender)
 {
-    write_queued(sender);
-    if (sender->scatter && sender->scatter->open && sender->comm.rc == xcclSuccess)
+    if (sender->scatter) {
         sock_scatter_progress(sender);
+        return;
+    }
+    write_queued(sender);
+    if (sender->comm.lines[0].full)
+        sock_line_look(sender);
 }
 
-/* Small ones wait for nothing on the streams, and large ones for nothing on line 0. */
-static void choose_way(struct sock_sender *sender, struct sock_send *send)
+/* 0: there is no room now. */
+static int queue(struct sock_sender *sender, struct sock_send *send, const void *data, size_t bytes,
+                 uint32_t tag)
 {
-    int spread = sender->scatter && send->bytes >= SOCK_SPREAD_BYTES;
+    send->data = data;
+    send->bytes = bytes;
+    send->tag = tag;
+    send->moved = 0;
+    send->spread = sender->scatter && bytes > SOCK_OWN_MAX;
+    if (!sender->scatter) {
+        sender->queued_bytes += SOCK_HEADER_BYTES + send->bytes;
+        return 1;
+    }
+    if (!sock_control_room(sender->scatter, SOCK_HEADER_BYTES + (send->spread ? 0 : send->bytes)))
+        return 0;
+    sock_control_append(sender, send, sender->posted);
+    return 1;
+}
 
-    send->own_bytes = spread ? 0 : send->bytes;
-    send->left = spread ? send->bytes : 0;
-    send->given = 0;
-    if (!spread)
-        return;
-    if (sender->scatter->open == 0)
-        sender->scatter->first = sender->posted;
-    sender->scatter->open++;
+static size_t queued(const struct sock_sender *sender)
+{
+    return sender->scatter ? (size_t)(sender->scatter->control_end - sender->scatter->control_sent)
+                           : sender->queued_bytes;
 }
 
 xcclResult_t sock_isend(xcclNetSendComm_t comm, const void *data, size_t bytes, uint32_t tag,
@@ -201,23 +215,17 @@ xcclResult_t sock_isend(xcclNetSendComm_t comm, const void *data, size_t bytes, 
     if (bytes > SOCK_MESSAGE_MAX)
         return xccl_fail_quietly(xcclInvalidArgument, 0, "split the message",
                                  "a message of %zu bytes, at most %zu", bytes, SOCK_MESSAGE_MAX);
-    if (send->request.state != SOCK_FREE) {
+    if (send->request.state != SOCK_FREE || !queue(sender, send, data, bytes, tag)) {
         sock_count(&sender->comm.device->busy_count, 1);
         *request_out = NULL;
         return xcclSuccess;
     }
     send->request.state = SOCK_ACTIVE;
-    send->data = data;
-    send->bytes = bytes;
-    send->tag = tag;
-    send->moved = 0;
-    choose_way(sender, send);
     *request_out = &send->request;
     sender->posted++;
-    sender->queued_bytes += SOCK_HEADER_BYTES + send->own_bytes;
     /* Behind a full socket it waits for its turn in test. Errors show there, too. */
     if (!sender->comm.lines[0].full &&
-        (alone || bytes >= SOCK_OUT_BYTES || sender->queued_bytes >= SOCK_OUT_BYTES ||
+        (alone || bytes >= SOCK_OUT_BYTES || queued(sender) >= SOCK_OUT_BYTES ||
          sender->posted - sender->current >= GATHER_SENDS))
         sock_send_progress(sender);
     return xcclSuccess;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The receive path of the socket plugin: a peer that has proved itself sends what it likes on the
  * lines of its connection. Input: how many lines, then steps: a line, what to send on it (bytes as
- * they are, a message's header, an announcement, a chunk's header, or many zeroes), and its
- * numbers. Nothing is ever placed outside the posted rooms, no size is above its room, and an error
- * stays. Thread: one. */
+ * they are, a message's header, an announcement, a frame's header, many zeroes, or its end), and
+ * its numbers. Nothing is ever placed outside the posted rooms, no size is above its room, and an
+ * error stays. Thread: one. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -14,13 +14,16 @@
 
 #define RECVS       6
 #define SMALL_BYTES 200
-#define LARGE_BYTES (SOCK_SPREAD_BYTES + 1000)
+#define SPREAD      ((size_t)128 << 10)
+#define LARGE_BYTES (SPREAD + 1000)
 #define GUARD_BYTES 64
+#define LAST_TESTS  64 /* more than chunks that can be in the way of an end */
 #define LINE_ROOM   (512 << 10)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static struct sock_device device;
+static struct sock_device device = {.rail_count = 1};
+static struct sock_ctx ctx = {.failover = 1, .silence_ms = 1000};
 
 struct posted {
     xcclNetRequest_t request; /* NULL: done */
@@ -40,7 +43,7 @@ static void open_lines(struct peer *peer, int count)
 {
     static const int room = LINE_ROOM;
 
-    peer->comm = sock_comm_create(&device, 0, count);
+    peer->comm = sock_comm_create(&ctx, &device, 0, count, 1 + count / 3);
     if (!peer->comm)
         abort();
     for (int i = 0; i < count; i++) {
@@ -123,21 +126,35 @@ static void say(struct peer *peer, int line, const void *bytes, size_t count)
     (void)!send(peer->fds[line], bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* A header of a message (way 1), an announcement (2) or a chunk's (3). Sizes come in units that
+/* What a stream carries: chunks most of the time. */
+static void say_frame(struct peer *peer, int line, const uint8_t step[4], size_t bytes)
+{
+    static const uint32_t checks[4] = {SOCK_CHUNK_CHECK, SOCK_CHUNK_CHECK, SOCK_LOST_CHECK,
+                                       SOCK_CONTROL_CHECK};
+    uint32_t check = checks[step[3] & 3];
+    uint8_t header[SOCK_FRAME_BYTES];
+    struct xccl_wire wire = xccl_wire_over(header, sizeof(header));
+
+    xccl_wire_put_u32(&wire, check);
+    xccl_wire_put_u32(&wire, step[1] & 15u);
+    xccl_wire_put_u64(&wire, check == SOCK_CHUNK_CHECK     ? (uint64_t)(step[1] >> 4) * (64 << 10)
+                             : check == SOCK_CONTROL_CHECK ? (uint64_t)(step[1] >> 4) * 8
+                                                           : 0);
+    xccl_wire_put_u64(&wire, check == SOCK_LOST_CHECK ? 0 : bytes);
+    say(peer, line, header, sizeof(header));
+}
+
+/* A header of a message (way 1), an announcement (2) or a frame's (3). Sizes come in units that
  * make whole chunks likely; extra moves them off. */
 static void say_header(struct peer *peer, int line, int way, const uint8_t step[4])
 {
-    static const size_t units[4] = {1, 100, 64 << 10, SOCK_SPREAD_BYTES / 16};
+    static const size_t units[4] = {1, 100, 64 << 10, SPREAD / 16};
     size_t bytes = (step[2] & 63) * units[step[2] >> 6] + (step[3] >> 4);
-    uint8_t header[SOCK_CHUNK_BYTES];
+    uint8_t header[SOCK_HEADER_BYTES];
     struct xccl_wire wire = xccl_wire_over(header, sizeof(header));
 
     if (way == 3) {
-        xccl_wire_put_u32(&wire, SOCK_CHUNK_CHECK);
-        xccl_wire_put_u32(&wire, step[1] & 15u);
-        xccl_wire_put_u64(&wire, (uint64_t)(step[1] >> 4) * (64 << 10));
-        xccl_wire_put_u64(&wire, bytes);
-        say(peer, line, header, SOCK_CHUNK_BYTES);
+        say_frame(peer, line, step, bytes);
         return;
     }
     xccl_wire_put_u64(&wire, way == 2 && step[3] & 8 ? LARGE_BYTES : bytes);
@@ -169,6 +186,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             say_header(&peer, line, way, step);
         } else if (way == 4) {
             say(&peer, line, zeroes, (size_t)(step[1] + 1) << 8);
+        } else if (way == 5) {
+            shutdown(peer.fds[line], step[1] & 1 ? SHUT_WR : SHUT_RDWR);
         } else {
             say(&peer, line, data + at, raw);
             at += raw;
@@ -178,7 +197,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int i = 0; i < count; i++)
         close(peer.fds[i]);
     /* The end of all lines: what is not done has an error now. */
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < LAST_TESTS; i++)
         test_all(&peer, i & 1);
     for (int i = 0; i < RECVS; i++)
         if (peer.posted[i].request && peer.rc == xcclSuccess)

@@ -15,8 +15,9 @@
 #include "xt.h"
 
 #define HELLO_BYTES  64
-#define WIRE_VERSION 2
-#define TOKEN_OFFSET 32 /* in the handle: magic, version, 24 bytes of address */
+#define WIRE_VERSION 3
+#define TOKEN_OFFSET 8 /* in the handle: magic, version */
+#define ADDR_OFFSET  44 /* the first address: 4 bytes, then those behind the zone */
 #define BIG_BYTES    ((size_t)24 << 20)
 
 struct pair {
@@ -163,10 +164,22 @@ static inline void expect(const char *bytes, size_t count, uint64_t seed)
 
 static inline struct xccl_addr handle_addr(const xcclNetHandle_t *handle)
 {
+    uint8_t wire[XCCL_ADDR_WIRE_BYTES] = {0};
     struct xccl_addr addr;
 
-    XT_OK(xccl_addr_decode(handle->bytes + 8, &addr));
+    memcpy(wire, handle->bytes + ADDR_OFFSET, 4);
+    memcpy(wire + 8, handle->bytes + ADDR_OFFSET + 4, 16);
+    XT_OK(xccl_addr_decode(wire, &addr));
     return addr;
+}
+
+static inline void handle_set_addr(xcclNetHandle_t *handle, const struct xccl_addr *addr)
+{
+    uint8_t wire[XCCL_ADDR_WIRE_BYTES];
+
+    xccl_addr_encode(addr, wire);
+    memcpy(handle->bytes + ADDR_OFFSET, wire, 4);
+    memcpy(handle->bytes + ADDR_OFFSET + 4, wire + 8, 16);
 }
 
 static inline int raw_connect(const xcclNetHandle_t *handle)

@@ -19,7 +19,7 @@
 #include "xt.h"
 
 #define TURNS_MAX   2000000 /* asked again; the deadline of the test is shorter */
-#define ADDR_OFFSET 8 /* in the plugin's handle: its README */
+#define ADDR_OFFSET 44 /* in the socket plugin's handle: 4 bytes, then those behind the zone */
 
 /* One table, and what all of them have alike. */
 struct user {
@@ -456,6 +456,7 @@ static void check_abandoned(int version)
     struct pair pair;
     struct xccl_addr addr;
     char handle[NCCL_NET_HANDLE_BYTES], copy[NCCL_NET_HANDLE_BYTES];
+    uint8_t wire[XCCL_ADDR_WIRE_BYTES];
     void *ctx, *comm = NULL;
     int fds[8];
 
@@ -464,7 +465,9 @@ static void check_abandoned(int version)
     ctx = user_init(&user);
     pair_open(&user, &pair, ctx);
     memcpy(handle, pair.handle, sizeof(handle));
-    xccl_addr_encode(&addr, (uint8_t *)handle + ADDR_OFFSET);
+    xccl_addr_encode(&addr, wire);
+    memcpy(handle + ADDR_OFFSET, wire, 4);
+    memcpy(handle + ADDR_OFFSET + 4, wire + 8, 16);
     for (int i = 0; i < 3; i++) {
         XT_OK(user_connect(&user, ctx, handle, &comm));
         XT_CHECK(comm == NULL);

@@ -343,7 +343,7 @@ XT_TEST(a_unix_name_that_is_not_here_is_an_error_that_says_so)
     xcclNetConnect_t state = NULL;
 
     pair_listen_on(&pair, UNIX_DEVICE);
-    pair.handle.bytes[16] ^= 1;
+    pair.handle.bytes[ADDR_OFFSET + 4] ^= 1;
     XT_CHECK_RC(
         pair.net->calls.connect(pair.net->ctx, UNIX_DEVICE, &pair.handle, &state, &pair.send),
         xcclRemoteError);

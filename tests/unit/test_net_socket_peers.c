@@ -231,7 +231,7 @@ XT_TEST(a_connect_under_way_can_be_given_up)
         (void)!connect(fds[i], &addr.sa.any, addr.bytes);
     }
     pair_listen(&pair);
-    xccl_addr_encode(&addr, pair.handle.bytes + 8);
+    handle_set_addr(&pair.handle, &addr);
     for (int i = 0; i < 5; i++) {
         XT_OK(pair.net->calls.connect(pair.net->ctx, 0, &pair.handle, &state, &pair.send));
         XT_CHECK(pair.send == NULL && state != NULL);

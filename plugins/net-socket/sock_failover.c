@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A sender's line is lost: closed by the peer, broken, or its path is silent while another's is
+ * not. The other lines take over what it had:
+ *
+ *   a stream   its chunks are given once more, to the others
+ *   line 0     what the receiver has not used up goes on as frames on the first stream
+ *
+ * Each stream tells the receiver of the loss before anything else, so that no byte of the lost line
+ * is placed after its chunk has come another way. The comm fails when no stream is left, or, with
+ * XCCL_SOCKET_FAILOVER=0, with the first line.
+ *
+ * A line that is silent but alone so waits for XCCL_SOCKET_SILENCE_S.
+ *
+ * Thread: one at a time a comm. Nothing here allocates, locks or logs. */
+#include "sock_int.h"
+
+#include <errno.h>
+
+#include "base/tcp.h"
+
+#define LOOK_NS        (200 * XCCL_NS_PER_MS)
+#define SILENT_LINE_MS 1000 /* while another is not silent */
+
+static int stream_left(const struct sock_comm *comm)
+{
+    for (int i = 1; i < comm->line_count; i++) {
+        if (comm->lines[i].fd >= 0)
+            return i;
+    }
+    return 0;
+}
+
+/* Sends from the first byte again that may not have come. */
+static void move_control(struct sock_sender *sender, int line)
+{
+    struct sock_scatter *scatter = sender->scatter;
+
+    scatter->control = line;
+    scatter->control_sent = scatter->control_first;
+    sender->comm.lines[0].full = 0; /* it is not asked for room any more */
+}
+
+void sock_line_lost(struct sock_sender *sender, int line, int err)
+{
+    struct sock_comm *comm = &sender->comm;
+    int other;
+
+    if (comm->rc != xcclSuccess || comm->lines[line].fd < 0)
+        return;
+    /* What the peer said before it went still counts. */
+    (void)sock_ack_read(sender, line);
+    xccl_tcp_close(&comm->lines[line].fd);
+    comm->lost |= 1u << line;
+    if (line > 0)
+        sock_scatter_lost(sender, line);
+    other = stream_left(comm);
+    if (!comm->ctx->failover || !other)
+        sock_comm_fail_errno(comm, err ? err : ECONNRESET);
+    else if (line == sender->scatter->control)
+        move_control(sender, other);
+}
+
+static int silent(const struct sock_comm *comm, int line, uint32_t limit_ms)
+{
+    return comm->lines[line].fd >= 0 && sock_path_silent(comm->lines[line].fd, limit_ms);
+}
+
+static void look_at_several(struct sock_sender *sender)
+{
+    struct sock_comm *comm = &sender->comm;
+    uint32_t quiet = 0, alive = 0;
+
+    for (int i = 0; i < comm->line_count && comm->rc == xcclSuccess; i++) {
+        int err = comm->lines[i].fd >= 0 ? sock_ack_read(sender, i) : 0;
+
+        if (err)
+            sock_line_lost(sender, i, err == ESHUTDOWN ? 0 : err);
+    }
+    for (int i = 0; i < comm->line_count; i++) {
+        alive |= comm->lines[i].fd >= 0 ? 1u << i : 0;
+        quiet |= silent(comm, i, SILENT_LINE_MS) ? 1u << i : 0;
+    }
+    for (int i = 0; i < comm->line_count && comm->rc == xcclSuccess; i++) {
+        /* Line 0 alone can take over nothing. */
+        int other = ((alive & ~quiet) & ~1u) != 0;
+
+        if (quiet & 1u << i && (other || silent(comm, i, comm->ctx->silence_ms)))
+            sock_line_lost(sender, i, ETIMEDOUT);
+    }
+}
+
+void sock_line_look(struct sock_sender *sender)
+{
+    struct sock_comm *comm = &sender->comm;
+    uint64_t now_ns = xccl_clock_ns();
+
+    if (now_ns < comm->look_ns)
+        return;
+    comm->look_ns = now_ns + LOOK_NS;
+    if (sender->scatter)
+        look_at_several(sender);
+    else if (silent(comm, 0, comm->ctx->silence_ms))
+        sock_comm_fail_errno(comm, ETIMEDOUT);
+}

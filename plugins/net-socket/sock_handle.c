@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The handle and the hello, byte by byte. A handle says how many lines the connection has and to
+ * which addresses they go in turn; a hello is what a line begins with, and is compared whole.
+ *
+ * Limits: with up to two addresses a handle stays within the 96 bytes that NCCL can carry.
+ * Thread: any. */
+#include "sock_int.h"
+
+#include <string.h>
+
+#include "base/wire.h"
+
+#define ADDRESSES_OFFSET  44
+#define HELLO_LINE_OFFSET 40
+#define TODO_BUILD        "use the same build of XCCL on all ranks"
+
+static_assert(ADDRESSES_OFFSET + SOCK_RAILS_MAX * SOCK_ADDRESS_BYTES <= XCCL_NET_HANDLE_BYTES,
+              "all addresses fit");
+static_assert(ADDRESSES_OFFSET + 2 * SOCK_ADDRESS_BYTES <= XCCL_NET_HANDLE_USED, "two do for NCCL");
+
+void sock_handle_encode(const struct sock_handle *handle, xcclNetHandle_t *handle_out)
+{
+    struct xccl_wire wire = xccl_wire_over(handle_out->bytes, sizeof(handle_out->bytes));
+
+    memset(handle_out, 0, sizeof(*handle_out));
+    xccl_wire_put_u32(&wire, SOCK_HANDLE_MAGIC);
+    xccl_wire_put_u32(&wire, SOCK_WIRE_VERSION);
+    xccl_wire_put(&wire, handle->token, SOCK_TOKEN_BYTES);
+    xccl_wire_put_u16(&wire, (uint16_t)handle->line_count);
+    xccl_wire_put_u16(&wire, (uint16_t)handle->addr_count);
+    for (int i = 0; i < handle->addr_count; i++) {
+        uint8_t addr[SOCK_ADDRESS_BYTES];
+
+        sock_address_encode(&handle->addrs[i], addr);
+        xccl_wire_put(&wire, addr, sizeof(addr));
+    }
+}
+
+xcclResult_t sock_handle_decode(const xcclNetHandle_t *bytes, struct sock_handle *handle_out)
+{
+    xcclNetHandle_t copy = *bytes;
+    struct xccl_wire wire = xccl_wire_over(copy.bytes, sizeof(copy.bytes));
+    uint32_t magic = xccl_wire_get_u32(&wire), version = xccl_wire_get_u32(&wire);
+    xcclResult_t rc = xcclSuccess;
+
+    if (magic != SOCK_HANDLE_MAGIC || version != SOCK_WIRE_VERSION)
+        return xccl_fail_quietly(xcclInvalidArgument, 0, TODO_BUILD,
+                                 "a connect handle is not of the socket plugin, wire version %d",
+                                 SOCK_WIRE_VERSION);
+    xccl_wire_get(&wire, handle_out->token, SOCK_TOKEN_BYTES);
+    handle_out->line_count = xccl_wire_get_u16(&wire);
+    handle_out->addr_count = xccl_wire_get_u16(&wire);
+    if (handle_out->line_count < 1 || handle_out->line_count > SOCK_LINES_MAX)
+        return xccl_fail_quietly(xcclInvalidArgument, 0, TODO_BUILD,
+                                 "a connect handle of the socket plugin asks for %d lines, at most "
+                                 "%d are known",
+                                 handle_out->line_count, SOCK_LINES_MAX);
+    if (handle_out->addr_count < 1 || handle_out->addr_count > SOCK_RAILS_MAX)
+        return xccl_fail_quietly(xcclInvalidArgument, 0, TODO_BUILD,
+                                 "a connect handle of the socket plugin has %d addresses, at most "
+                                 "%d are known",
+                                 handle_out->addr_count, SOCK_RAILS_MAX);
+    for (int i = 0; i < handle_out->addr_count && rc == xcclSuccess; i++) {
+        uint8_t addr[SOCK_ADDRESS_BYTES];
+
+        xccl_wire_get(&wire, addr, sizeof(addr));
+        rc = sock_address_decode(addr, &handle_out->addrs[i]);
+    }
+    return rc;
+}
+
+void sock_hello_encode(const uint8_t token[SOCK_TOKEN_BYTES], uint32_t line, uint32_t line_count,
+                       uint8_t bytes_out[SOCK_HELLO_BYTES])
+{
+    struct xccl_wire wire = xccl_wire_over(bytes_out, SOCK_HELLO_BYTES);
+
+    memset(bytes_out, 0, SOCK_HELLO_BYTES);
+    xccl_wire_put_u32(&wire, SOCK_HELLO_MAGIC);
+    xccl_wire_put_u32(&wire, SOCK_WIRE_VERSION);
+    xccl_wire_put(&wire, token, SOCK_TOKEN_BYTES);
+    xccl_wire_put_u32(&wire, line);
+    xccl_wire_put_u32(&wire, line_count);
+}
+
+/* Takes the same time whatever differs. */
+static int bytes_equal(const uint8_t *a, const uint8_t *b, size_t bytes)
+{
+    /* tidy: allow volatile because it keeps the compiler from leaving early */
+    volatile uint8_t differ = 0;
+
+    for (size_t i = 0; i < bytes; i++)
+        differ = (uint8_t)(differ | (a[i] ^ b[i]));
+    return differ == 0;
+}
+
+int sock_hello_line(const uint8_t hello[SOCK_HELLO_BYTES], const uint8_t token[SOCK_TOKEN_BYTES],
+                    int line_count)
+{
+    uint8_t copy[SOCK_HELLO_BYTES], want[SOCK_HELLO_BYTES];
+    struct xccl_wire wire = xccl_wire_over(copy + HELLO_LINE_OFFSET, sizeof(uint32_t));
+    uint32_t line;
+
+    memcpy(copy, hello, sizeof(copy));
+    line = xccl_wire_get_u32(&wire);
+    sock_hello_encode(token, line, (uint32_t)line_count, want);
+    if (!bytes_equal(hello, want, SOCK_HELLO_BYTES) || line >= (uint32_t)line_count)
+        return -1;
+    return (int)line;
+}

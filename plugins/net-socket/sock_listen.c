@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The receiver's side of coming up: a port on each of the device's interfaces, and those who come
+ * there. Nothing here waits: accept is asked again and again.
+ *
+ * Strangers: a wrong hello closes at once, a silent connection after 5 s, and of 64 unproven
+ * connections the oldest makes room for a new one. None of them reaches the caller or delays the
+ * right sender, whose hello is there together with its connection (TCP_DEFER_ACCEPT keeps silent
+ * ones in the kernel). The token is compared in constant time.
+ *
+ * Each line of a connection comes with a hello of its own that has its number, and the comm is up
+ * when the last one has come, in whatever order.
+ *
+ * Thread: one at a time a listener. */
+#include "sock_int.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/os.h"
+#include "base/tcp.h"
+
+#define ACCEPTS_MAX 64 /* new connections looked at in one call */
+
+__attribute__((format(printf, 2, 3))) static void debug_line(const struct sock_ctx *ctx,
+                                                             const char *fmt, ...)
+{
+    char line[256];
+    va_list args;
+
+    if (!ctx->log)
+        return;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof(line), fmt, args);
+    va_end(args);
+    ctx->log(xcclNetLogDebug, line);
+}
+
+static xcclResult_t open_ports(struct sock_listen *listener, struct sock_handle *handle)
+{
+    const struct sock_device *device = listener->device;
+
+    for (int i = 0; i < device->rail_count; i++) {
+        const struct sock_device *rail = device->rail_count == 1
+                                             ? device
+                                             : &listener->ctx->devices[device->rails[i]];
+        xcclResult_t rc = sock_address_listen(rail, &listener->fds[i], &handle->addrs[i]);
+
+        if (rc != xcclSuccess)
+            return rc;
+    }
+    handle->addr_count = device->rail_count;
+    handle->line_count = listener->line_count;
+    memcpy(handle->token, listener->token, sizeof(handle->token));
+    return xcclSuccess;
+}
+
+xcclResult_t sock_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_out,
+                         xcclNetListenComm_t *listen_out)
+{
+    struct sock_device *device = sock_device_get(ctx, dev);
+    struct sock_listen *listener;
+    struct sock_handle handle = {.addr_count = 0};
+    xcclResult_t rc;
+
+    if (!device)
+        return xcclInvalidArgument;
+    sock_linger_sweep(ctx, 0);
+    listener = xccl_calloc(1, sizeof(*listener));
+    if (!listener)
+        return xcclSystemError;
+    listener->ctx = ctx;
+    listener->device = device;
+    listener->line_count = 1 + device->stream_count;
+    for (int i = 0; i < SOCK_RAILS_MAX; i++)
+        listener->fds[i] = -1;
+    for (int i = 0; i < SOCK_PENDING_MAX; i++)
+        listener->pending[i].fd = -1;
+    for (int i = 0; i < SOCK_LINES_MAX; i++)
+        listener->lines[i] = -1;
+    rc = xccl_os_random(listener->token, sizeof(listener->token));
+    if (rc == xcclSuccess)
+        rc = open_ports(listener, &handle);
+    if (rc != xcclSuccess) {
+        sock_close_listen(listener);
+        return rc;
+    }
+    sock_handle_encode(&handle, handle_out);
+    *listen_out = listener;
+    return xcclSuccess;
+}
+
+xcclResult_t sock_close_listen(xcclNetListenComm_t listen_)
+{
+    struct sock_listen *listener = listen_;
+
+    for (int i = 0; i < SOCK_PENDING_MAX; i++)
+        xccl_tcp_close(&listener->pending[i].fd);
+    for (int i = 0; i < SOCK_LINES_MAX; i++)
+        xccl_tcp_close(&listener->lines[i]);
+    for (int i = 0; i < SOCK_RAILS_MAX; i++)
+        xccl_tcp_close(&listener->fds[i]);
+    xccl_free(listener);
+    return xcclSuccess;
+}
+
+static void pending_drop(struct sock_listen *listener, struct sock_pending *pending,
+                         const char *why)
+{
+    char peer[XCCL_ADDR_TEXT_BYTES];
+
+    xccl_addr_format(&pending->peer, peer);
+    debug_line(listener->ctx, "dropped a connection of %s on %s: %s", peer, listener->device->name,
+               why);
+    xccl_tcp_close(&pending->fd);
+}
+
+/* A free place, or the oldest one's. */
+static struct sock_pending *pending_place(struct sock_listen *listener)
+{
+    struct sock_pending *oldest = &listener->pending[0];
+
+    for (int i = 0; i < SOCK_PENDING_MAX; i++) {
+        struct sock_pending *pending = &listener->pending[i];
+
+        if (pending->fd < 0)
+            return pending;
+        if (pending->since_ns < oldest->since_ns)
+            oldest = pending;
+    }
+    pending_drop(listener, oldest, "too many at once have not said who they are");
+    return oldest;
+}
+
+/* Takes in those who wait at the port. */
+static xcclResult_t pending_fill(struct sock_listen *listener, int listen_fd, uint64_t now_ns)
+{
+    for (int i = 0; i < ACCEPTS_MAX; i++) {
+        struct sock_pending *pending;
+        struct xccl_addr peer;
+        int fd = -1;
+        xcclResult_t rc = xccl_tcp_accept(listen_fd, &fd, &peer);
+
+        if (rc != xcclSuccess || fd < 0)
+            return rc;
+        pending = pending_place(listener);
+        *pending = (struct sock_pending){.fd = fd, .since_ns = now_ns, .peer = peer};
+    }
+    return xcclSuccess;
+}
+
+/* Reads what has come of a hello. 1: it is complete and right, and its connection a line of the
+ * comm now. A wrong one is gone afterwards. */
+static int pending_prove(struct sock_listen *listener, struct sock_pending *pending,
+                         uint64_t now_ns)
+{
+    size_t moved = 0;
+    int line;
+    xcclResult_t rc = xccl_tcp_recv_some(pending->fd, pending->hello + pending->have,
+                                         SOCK_HELLO_BYTES - pending->have, &moved);
+
+    if (rc != xcclSuccess) {
+        pending_drop(listener, pending, "it has gone");
+        return 0;
+    }
+    pending->have += moved;
+    if (pending->have < SOCK_HELLO_BYTES) {
+        if (now_ns - pending->since_ns > SOCK_SILENT_NS)
+            pending_drop(listener, pending, "no complete hello in 5 s");
+        return 0;
+    }
+    line = sock_hello_line(pending->hello, listener->token, listener->line_count);
+    if (line < 0 || listener->lines[line] >= 0) {
+        pending_drop(listener, pending, "a wrong hello");
+        return 0;
+    }
+    listener->lines[line] = pending->fd;
+    if (line == 0)
+        listener->peer = pending->peer;
+    pending->fd = -1;
+    return 1;
+}
+
+static int lines_complete(const struct sock_listen *listener)
+{
+    for (int i = 0; i < listener->line_count; i++) {
+        if (listener->lines[i] < 0)
+            return 0;
+    }
+    return 1;
+}
+
+xcclResult_t sock_accept(xcclNetListenComm_t listen_, xcclNetRecvComm_t *comm_out)
+{
+    struct sock_listen *listener = listen_;
+    uint64_t now_ns = xccl_clock_ns();
+    struct sock_comm *comm;
+    int came = 0;
+    xcclResult_t rc = xcclSuccess;
+
+    for (int i = 0; i < listener->device->rail_count && rc == xcclSuccess; i++)
+        rc = pending_fill(listener, listener->fds[i], now_ns);
+    if (rc != xcclSuccess)
+        return rc;
+    for (int i = 0; i < SOCK_PENDING_MAX; i++) {
+        if (listener->pending[i].fd >= 0)
+            came |= pending_prove(listener, &listener->pending[i], now_ns);
+    }
+    if (!came || !lines_complete(listener)) {
+        *comm_out = NULL;
+        return xcclSuccess;
+    }
+    comm = sock_comm_create(listener->ctx, listener->device, 0, listener->line_count,
+                            listener->device->rail_count);
+    if (!comm)
+        return xcclSystemError;
+    for (int i = 0; i < comm->line_count; i++) {
+        sock_tune_line(comm, i, listener->lines[i], &listener->peer);
+        listener->lines[i] = -1;
+    }
+    *comm_out = comm;
+    return xcclSuccess;
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Socket options of a line, and what TCP knows about its path. A kernel that refuses an option
+ * still moves bytes, so no result is looked at.
+ *
+ * A sender's socket has no TCP_USER_TIMEOUT on purpose: it also ends a connection whose peer is
+ * alive but does not read for that long, such as a rank that computes. What a sender needs to know
+ * is told by TCP_INFO instead: a peer that does not read still acknowledges. A receiver only writes
+ * few small acknowledgements, which wait for no reader; there the option is what is needed.
+ *
+ * Thread: the comm's. */
+#include "sock_int.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define UNIX_ROOM_BYTES (1 << 20) /* the default of 208 KiB is less than a chunk */
+/* A stream is full when more than that waits to be sent. */
+#define STREAM_BACKLOG_BYTES (128 << 10)
+#define MS_PER_S             1000
+#define NEAR_RTT_US          1000 /* shorter: no path for which BBR was made */
+#define PROBES               3
+#define PROBES_FROM_S        6 /* for a shorter silence one has to do */
+#define RETRIES_SILENT       3 /* of data or probes, each after twice the time of the one before */
+
+static void set_int(int fd, int level, int option, int value)
+{
+    (void)setsockopt(fd, level, option, &value, sizeof(value));
+}
+
+/* Keepalive finds a host that has vanished while nothing is under way. */
+static void tune_silence(int fd, int silence_s)
+{
+    int probes = silence_s >= PROBES_FROM_S ? PROBES : 1;
+    int interval = silence_s >= PROBES_FROM_S ? silence_s / (2 * PROBES + 1) : 1;
+    int idle = silence_s - probes * interval;
+
+    if (interval < 1)
+        interval = 1;
+    set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle < 1 ? 1 : idle);
+    set_int(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval);
+    set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, probes);
+    set_int(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
+/* Near by, BBR has half the throughput of CUBIC (the README has figures). */
+static void tune_congestion(int fd, const char *setting)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof(info);
+
+    if (strcmp(setting, "system") == 0)
+        return;
+    if (strcmp(setting, "auto") != 0)
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, setting, (socklen_t)strlen(setting));
+    else if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
+             info.tcpi_rtt < NEAR_RTT_US)
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5);
+}
+
+static void tune_tcp(const struct sock_comm *comm, int fd)
+{
+    set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    tune_silence(fd, (int)(comm->ctx->silence_ms / MS_PER_S));
+    if (comm->ctx->traffic_class >= 0) {
+        set_int(fd, IPPROTO_IP, IP_TOS, comm->ctx->traffic_class);
+        set_int(fd, IPPROTO_IPV6, IPV6_TCLASS, comm->ctx->traffic_class);
+    }
+    if (comm->is_send)
+        tune_congestion(fd, comm->ctx->congestion);
+    else
+        set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)comm->ctx->silence_ms);
+}
+
+void sock_tune_line(struct sock_comm *comm, int line, int fd, const struct xccl_addr *peer)
+{
+    comm->lines[line].fd = fd;
+    if (peer->sa.any.sa_family == AF_UNIX)
+        set_int(fd, SOL_SOCKET, SO_SNDBUF, UNIX_ROOM_BYTES);
+    else
+        tune_tcp(comm, fd);
+    if (line > 0)
+        set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, STREAM_BACKLOG_BYTES);
+    else
+        sock_address_peer(fd, peer, comm->peer_text);
+}
+
+/* What is unanswered are data that were sent again, or questions whether the peer has room now. A
+ * peer without room that lives answers those. */
+int sock_path_silent(int fd, uint32_t limit_ms)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof(info);
+
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
+        return 0; /* a Unix socket has no path */
+    return (info.tcpi_retransmits >= RETRIES_SILENT || info.tcpi_probes >= RETRIES_SILENT) &&
+           info.tcpi_last_ack_recv >= limit_ms;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The bytes on the wire, little endian; the README has the tables. What both ends compute alike is
+ * here too: how a message is cut, and which way a line takes. Thread: any. */
+#ifndef SOCK_WIRE_H
+#define SOCK_WIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define SOCK_WIRE_VERSION 3
+#define SOCK_STREAMS_MAX  8 /* that carry the payload of large messages */
+#define SOCK_LINES_MAX    (1 + SOCK_STREAMS_MAX)
+#define SOCK_CHUNKS_MAX   1024 /* of one message */
+/* Where there are streams, a larger payload is not behind its header but on them. */
+#define SOCK_OWN_MAX 4080
+
+#define SOCK_TOKEN_BYTES   32
+#define SOCK_ADDRESS_BYTES 20 /* in a handle */
+#define SOCK_HELLO_BYTES   64
+#define SOCK_HEADER_BYTES  16
+#define SOCK_HANDLE_MAGIC  0x48534358u /* "XCSH" */
+#define SOCK_HELLO_MAGIC   0x4c534358u /* "XCSL" */
+#define SOCK_HEADER_CHECK  0x4d534358u /* "XCSM", xor the message's number */
+#define SOCK_SPREAD_CHECK  0x44534358u /* "XCSD", likewise: the payload comes in chunks */
+
+/* On a stream: frames, each a header and what its kind says. */
+#define SOCK_FRAME_BYTES 24
+#define SOCK_CHUNK_CHECK 0x43534358u /* "XCSC": number of the message, offset, bytes; payload */
+#define SOCK_LOST_CHECK  0x58534358u /* "XCSX": lines that are lost, one bit each; 0; 0 */
+#define SOCK_CONTROL_CHECK                                                                         \
+    0x4b534358u /* "XCSK": 0, offset, bytes; what line 0 would have carried */
+#define SOCK_CONTROL_MAX 4096 /* bytes of one such frame */
+
+/* From the receiver, on line 0 and one line of each other rail. */
+#define SOCK_ACK_BYTES 80
+#define SOCK_ACK_CHECK 0x41534358u /* "XCSA" */
+
+/* How a message of so many bytes is cut. */
+size_t sock_chunk_bytes(size_t bytes, int stream_count);
+/* On which of the receiver's addresses a line is. */
+int sock_rail_of(int line, int rail_count);
+
+#endif
