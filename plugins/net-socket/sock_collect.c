@@ -127,9 +127,12 @@ static void check_hope(struct sock_receiver *receiver)
     uint32_t streams = ((1u << comm->line_count) - 1) & ~1u;
     int wants_line_0 = receiver->current != receiver->posted;
 
-    if ((comm->lost & streams) != streams)
+    if ((comm->lost & streams) != streams ||
+        (collect->count == 0 && (!(comm->lost & 1u) || !wants_line_0)))
         return;
-    if (collect->count == 0 && (!(comm->lost & 1u) || !wants_line_0))
+    /* One may be at the door. */
+    sock_rejoin_look(receiver);
+    if ((comm->lost & streams) != streams)
         return;
     if (collect->lost_errno)
         sock_comm_fail_errno(comm, collect->lost_errno);
@@ -148,10 +151,8 @@ static enum verdict chunk_begin(struct sock_receiver *receiver, struct sock_infl
     if (!open->recv || open->number != number) {
         if (number - receiver->message < SOCK_SENDS)
             return FRAME_WAITS;
-        /* A copy of what has come already: only after a loss or a drop, and of no message but the
-         * last ones. */
-        if ((!receiver->comm.lost && !receiver->collect->dropped) ||
-            receiver->message - number > SOCK_SENDS)
+        /* A copy of what has come already, of no message but the last ones. */
+        if (!receiver->collect->copies || receiver->message - number > SOCK_SENDS)
             return FRAME_WRONG;
         flow->kind = SOCK_IN_DROP;
         return FRAME_BEGINS;
@@ -173,12 +174,15 @@ static enum verdict chunk_begin(struct sock_receiver *receiver, struct sock_infl
 static enum verdict lost_begin(struct sock_receiver *receiver, int stream, uint32_t lines)
 {
     const struct sock_inflow *flow = &receiver->collect->flows[stream];
+    struct sock_comm *comm = &receiver->comm;
 
-    if (lines >> receiver->comm.line_count || lines & 1u << (1 + stream) || flow->offset ||
-        flow->bytes)
+    if (lines >> comm->line_count || lines & 1u << (1 + stream) || flow->bytes)
         return FRAME_WRONG;
-    for (int i = 0; i < receiver->comm.line_count; i++) {
-        if (lines & 1u << i)
+    receiver->collect->copies = 1;
+    for (int i = 0; i < comm->line_count; i++) {
+        uint32_t turn = (uint32_t)(flow->offset >> i * SOCK_TURN_BITS) % SOCK_TURNS;
+
+        if (lines & 1u << i && turn == comm->turns[i])
             sock_collect_lost(receiver, i, ECONNABORTED);
     }
     return FRAME_OVER;
@@ -328,7 +332,7 @@ static void drop(struct sock_collect *collect, struct sock_inflow *flow)
     struct xccl_wire wire = xccl_wire_over(flow->header + sizeof(uint32_t), sizeof(uint32_t));
 
     bit_set(collect->torn, xccl_wire_get_u32(&wire));
-    collect->dropped = 1;
+    collect->copies = 1;
     flow->waits = 0;
     flow->kind = SOCK_IN_DROP;
     flow->left = flow->bytes;

@@ -30,6 +30,20 @@ static int receiver_init(struct sock_receiver *receiver)
     return receiver->comm.line_count == 1 || receiver->collect;
 }
 
+static void sender_free(struct sock_sender *sender)
+{
+    if (sender->scatter && sender->scatter->connect)
+        sock_close_connect(sender->comm.ctx, sender->scatter->connect);
+    xccl_free(sender->scatter);
+}
+
+static void receiver_free(struct sock_receiver *receiver)
+{
+    if (receiver->collect && receiver->collect->door)
+        sock_close_listen(receiver->collect->door);
+    xccl_free(receiver->collect);
+}
+
 struct sock_comm *sock_comm_create(struct sock_ctx *ctx, struct sock_device *device, int is_send,
                                    int line_count, int rail_count)
 {
@@ -65,9 +79,9 @@ xcclResult_t sock_close_comm(void *comm_)
     for (int i = 0; i < comm->line_count; i++)
         xccl_tcp_close(&comm->lines[i].fd);
     if (comm->is_send)
-        xccl_free(((struct sock_sender *)comm)->scatter);
+        sender_free((struct sock_sender *)comm);
     else
-        xccl_free(((struct sock_receiver *)comm)->collect);
+        receiver_free((struct sock_receiver *)comm);
     xccl_free(comm);
     return xcclSuccess;
 }
@@ -144,6 +158,24 @@ void sock_comm_full(struct sock_comm *comm, int line_idx, int full)
         line->armed = full;
 }
 
+static int wait_add(struct sock_comm *comm, struct sock_line *line)
+{
+    struct epoll_event event = {.events = line_events(comm, line->full)};
+
+    line->armed = line->full;
+    return epoll_ctl(comm->wait_fd, EPOLL_CTL_ADD, line->fd, &event) == 0;
+}
+
+/* Who sleeps on the others only misses a wake-up when there is no memory for this one. */
+void sock_comm_line(struct sock_comm *comm, int line, int fd, const struct xccl_addr *peer)
+{
+    comm->lines[line] = (struct sock_line){.fd = fd};
+    comm->lost &= ~(1u << line);
+    sock_tune_line(comm, line, fd, peer);
+    if (comm->wait_fd >= 0)
+        (void)wait_add(comm, &comm->lines[line]);
+}
+
 static xcclResult_t wait_make(struct sock_comm *comm)
 {
     comm->wait_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -152,12 +184,8 @@ static xcclResult_t wait_make(struct sock_comm *comm)
                                  "cannot make a descriptor to wait on");
     for (int i = 0; i < comm->line_count; i++) {
         struct sock_line *line = &comm->lines[i];
-        struct epoll_event event = {.events = line_events(comm, line->full)};
 
-        if (line->fd < 0)
-            continue;
-        line->armed = line->full;
-        if (epoll_ctl(comm->wait_fd, EPOLL_CTL_ADD, line->fd, &event) != 0) {
+        if (line->fd >= 0 && !wait_add(comm, line)) {
             int err = errno;
 
             xccl_tcp_close(&comm->wait_fd);

@@ -42,8 +42,13 @@ static int address_of(const struct sock_connect *state, int line)
     return (sock_rail_of(line, count) + (tries > 1 ? tries - 1 : 0)) % count;
 }
 
+const struct xccl_addr *sock_connect_addr(const struct sock_connect *state, int line)
+{
+    return &state->handle.addrs[address_of(state, line)];
+}
+
 /* The descriptor stays -1 when it is not the time yet. */
-static xcclResult_t line_start(struct sock_connect *state, int idx)
+xcclResult_t sock_connect_start(struct sock_connect *state, int idx)
 {
     struct sock_connect_line *line = &state->lines[idx];
     int turn = address_of(state, idx);
@@ -51,7 +56,7 @@ static xcclResult_t line_start(struct sock_connect *state, int idx)
     const struct sock_device *rail = NULL;
 
     if (line->tries == 0)
-        rail = sock_merge_towards(state->comm->ctx, state->device, &addr, turn);
+        rail = sock_merge_towards(state->ctx, state->device, &addr, turn);
     line->connected = 0;
     line->since_ns = xccl_clock_ns();
     address_from_here(rail ? rail : state->device, &addr);
@@ -80,12 +85,15 @@ static xcclResult_t connect_begin(struct sock_ctx *ctx, int dev, const xcclNetHa
     state = xccl_calloc(1, sizeof(*state));
     if (!state)
         return xcclSystemError;
+    state->ctx = ctx;
     state->device = device;
     state->handle = handle;
     for (int i = 0; i < SOCK_LINES_MAX; i++) {
+        struct sock_hello hello = {.line = (uint32_t)i, .line_count = (uint32_t)handle.line_count};
+
         state->lines[i].fd = -1;
-        sock_hello_encode(handle.token, (uint32_t)i, (uint32_t)handle.line_count,
-                          state->lines[i].hello);
+        state->lines[i].ways = handle.addr_count;
+        sock_hello_encode(handle.token, &hello, state->lines[i].hello);
     }
     state->comm = sock_comm_create(ctx, device, 1, handle.line_count, handle.addr_count);
     if (!state->comm) {
@@ -93,7 +101,7 @@ static xcclResult_t connect_begin(struct sock_ctx *ctx, int dev, const xcclNetHa
         return xcclSystemError;
     }
     for (int i = 0; i < handle.line_count && rc == xcclSuccess; i++)
-        rc = line_start(state, i);
+        rc = sock_connect_start(state, i);
     if (rc != xcclSuccess) {
         sock_close_connect(ctx, state);
         return rc;
@@ -109,16 +117,16 @@ static xcclResult_t line_connected(struct sock_connect *state, int idx)
     xcclResult_t rc = sock_address_connected(line->fd, &state->handle.addrs[address_of(state, idx)],
                                              &line->connected);
 
-    if (line->connected || line->tries >= state->handle.addr_count ||
+    if (line->connected || line->tries >= line->ways ||
         (rc == xcclSuccess && xccl_clock_ns() - line->since_ns < WAY_NS))
         return rc;
     xccl_tcp_close(&line->fd);
     line->tries++;
-    return line_start(state, idx);
+    return sock_connect_start(state, idx);
 }
 
 /* *done_out 1: the hello is on its way. */
-static xcclResult_t line_move(struct sock_connect *state, int idx, int *done_out)
+xcclResult_t sock_connect_line(struct sock_connect *state, int idx, int *done_out)
 {
     struct sock_connect_line *line = &state->lines[idx];
     size_t moved = 0;
@@ -126,7 +134,7 @@ static xcclResult_t line_move(struct sock_connect *state, int idx, int *done_out
 
     *done_out = 0;
     if (line->fd < 0)
-        rc = line_start(state, idx);
+        rc = sock_connect_start(state, idx);
     if (rc == xcclSuccess && line->fd >= 0 && !line->connected)
         rc = line_connected(state, idx);
     if (rc != xcclSuccess || !line->connected)
@@ -146,7 +154,7 @@ static xcclResult_t connect_move(struct sock_connect *state, int *done_out)
 
     for (int i = 0; i < state->handle.line_count; i++) {
         int line_done = 0;
-        xcclResult_t rc = line_move(state, i, &line_done);
+        xcclResult_t rc = sock_connect_line(state, i, &line_done);
 
         if (rc != xcclSuccess)
             return rc;
@@ -154,6 +162,17 @@ static xcclResult_t connect_move(struct sock_connect *state, int *done_out)
     }
     *done_out = done == state->handle.line_count;
     return xcclSuccess;
+}
+
+/* A line that is lost comes again the same way. */
+static void keep_for_later(struct sock_connect *state, struct sock_comm *comm)
+{
+    struct sock_scatter *scatter = ((struct sock_sender *)comm)->scatter;
+
+    if (scatter && comm->ctx->failover)
+        scatter->connect = state;
+    else
+        xccl_free(state);
 }
 
 xcclResult_t sock_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *handle,
@@ -179,11 +198,13 @@ xcclResult_t sock_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *
         sock_close_connect(ctx, state);
         return rc;
     }
-    for (int i = 0; i < state->handle.line_count; i++)
-        sock_tune_line(state->comm, i, state->lines[i].fd,
-                       &state->handle.addrs[address_of(state, i)]);
+    for (int i = 0; i < state->handle.line_count; i++) {
+        sock_tune_line(state->comm, i, state->lines[i].fd, sock_connect_addr(state, i));
+        state->lines[i].fd = -1;
+    }
     *comm_out = state->comm;
-    xccl_free(state);
+    state->comm = NULL;
+    keep_for_later(state, *comm_out);
     return xcclSuccess;
 }
 
@@ -194,7 +215,8 @@ xcclResult_t sock_close_connect(xcclNetContext_t ctx, xcclNetConnect_t state_)
     (void)ctx;
     for (int i = 0; i < SOCK_LINES_MAX; i++)
         xccl_tcp_close(&state->lines[i].fd);
-    sock_close_comm(state->comm);
+    if (state->comm)
+        sock_close_comm(state->comm);
     xccl_free(state);
     return xcclSuccess;
 }

@@ -51,6 +51,7 @@ void sock_line_lost(struct sock_sender *sender, int line, int err)
     (void)sock_ack_read(sender, line);
     xccl_tcp_close(&comm->lines[line].fd);
     comm->lost |= 1u << line;
+    sender->scatter->losses++;
     if (line > 0)
         sock_scatter_lost(sender, line);
     other = stream_left(comm);
@@ -97,8 +98,10 @@ void sock_line_look(struct sock_sender *sender)
     if (now_ns < comm->look_ns)
         return;
     comm->look_ns = now_ns + LOOK_NS;
-    if (sender->scatter)
+    if (sender->scatter) {
         look_at_several(sender);
-    else if (silent(comm, 0, comm->ctx->silence_ms))
+        sock_rejoin_send(sender);
+    }
+    if (!sender->scatter && silent(comm, 0, comm->ctx->silence_ms))
         sock_comm_fail_errno(comm, ETIMEDOUT);
 }

@@ -69,7 +69,7 @@ xcclResult_t sock_handle_decode(const xcclNetHandle_t *bytes, struct sock_handle
     return rc;
 }
 
-void sock_hello_encode(const uint8_t token[SOCK_TOKEN_BYTES], uint32_t line, uint32_t line_count,
+void sock_hello_encode(const uint8_t token[SOCK_TOKEN_BYTES], const struct sock_hello *hello,
                        uint8_t bytes_out[SOCK_HELLO_BYTES])
 {
     struct xccl_wire wire = xccl_wire_over(bytes_out, SOCK_HELLO_BYTES);
@@ -78,8 +78,9 @@ void sock_hello_encode(const uint8_t token[SOCK_TOKEN_BYTES], uint32_t line, uin
     xccl_wire_put_u32(&wire, SOCK_HELLO_MAGIC);
     xccl_wire_put_u32(&wire, SOCK_WIRE_VERSION);
     xccl_wire_put(&wire, token, SOCK_TOKEN_BYTES);
-    xccl_wire_put_u32(&wire, line);
-    xccl_wire_put_u32(&wire, line_count);
+    xccl_wire_put_u32(&wire, hello->line);
+    xccl_wire_put_u32(&wire, hello->line_count);
+    xccl_wire_put_u32(&wire, hello->turn);
 }
 
 /* Takes the same time whatever differs. */
@@ -93,17 +94,18 @@ static int bytes_equal(const uint8_t *a, const uint8_t *b, size_t bytes)
     return differ == 0;
 }
 
-int sock_hello_line(const uint8_t hello[SOCK_HELLO_BYTES], const uint8_t token[SOCK_TOKEN_BYTES],
-                    int line_count)
+int sock_hello_decode(const uint8_t bytes[SOCK_HELLO_BYTES], const uint8_t token[SOCK_TOKEN_BYTES],
+                      int line_count, struct sock_hello *hello_out)
 {
     uint8_t copy[SOCK_HELLO_BYTES], want[SOCK_HELLO_BYTES];
-    struct xccl_wire wire = xccl_wire_over(copy + HELLO_LINE_OFFSET, sizeof(uint32_t));
-    uint32_t line;
+    struct xccl_wire wire = xccl_wire_over(copy + HELLO_LINE_OFFSET, 3 * sizeof(uint32_t));
 
-    memcpy(copy, hello, sizeof(copy));
-    line = xccl_wire_get_u32(&wire);
-    sock_hello_encode(token, line, (uint32_t)line_count, want);
-    if (!bytes_equal(hello, want, SOCK_HELLO_BYTES) || line >= (uint32_t)line_count)
-        return -1;
-    return (int)line;
+    memcpy(copy, bytes, sizeof(copy));
+    hello_out->line = xccl_wire_get_u32(&wire);
+    hello_out->line_count = xccl_wire_get_u32(&wire);
+    hello_out->turn = xccl_wire_get_u32(&wire);
+    sock_hello_encode(token, hello_out, want);
+    return bytes_equal(bytes, want, SOCK_HELLO_BYTES) &&
+           hello_out->line_count == (uint32_t)line_count &&
+           hello_out->line < hello_out->line_count && hello_out->turn < SOCK_TURNS;
 }

@@ -70,6 +70,11 @@ struct sock_handle {
     uint8_t token[SOCK_TOKEN_BYTES];
 };
 
+struct sock_hello {
+    uint32_t line, line_count;
+    uint32_t turn; /* how often the line has come before */
+};
+
 struct sock_pending {
     int fd; /* -1: free */
     uint64_t since_ns;
@@ -83,19 +88,24 @@ struct sock_listen {
     struct sock_device *device;
     int fds[SOCK_RAILS_MAX];
     int line_count;
+    int is_door; /* of a comm that is up */
     uint8_t token[SOCK_TOKEN_BYTES]; /* what the right sender knows */
     int lines[SOCK_LINES_MAX]; /* its connections that have come, else -1 */
+    uint32_t turns[SOCK_LINES_MAX]; /* the ones that are right, or earlier ones than those */
     struct xccl_addr peer;
     struct sock_pending pending[SOCK_PENDING_MAX];
 };
 
 /* A connect under way. */
 struct sock_connect {
+    struct sock_ctx *ctx;
     struct sock_device *device;
     struct sock_handle handle;
     struct sock_connect_line {
         int fd, connected;
         int tries; /* ways that have been tried */
+        int ways; /* that may be tried */
+        uint32_t turn; /* of the last hello */
         uint64_t since_ns;
         size_t sent;
         uint8_t hello[SOCK_HELLO_BYTES];
@@ -160,6 +170,7 @@ struct sock_comm {
     xcclNetCause_t cause;
     int sys_errno; /* of the error, 0: none */
     uint32_t lost; /* lines, one bit each */
+    uint32_t turns[SOCK_LINES_MAX]; /* of the connection that each has, or had last */
     uint64_t look_ns; /* when the health of the lines is looked at next */
     char error_text[XCCL_ERROR_TEXT_BYTES];
     char peer_text[XCCL_ADDR_TEXT_BYTES];
@@ -174,7 +185,7 @@ struct sock_outflow {
     struct sock_send *send; /* whose chunk it is */
     const char *data;
     size_t bytes, moved; /* moved: of header and payload together */
-    uint32_t told; /* lost lines that the receiver has been told of here */
+    uint32_t told; /* losses that the receiver has been told of here */
     uint8_t header[SOCK_FRAME_BYTES];
 };
 
@@ -187,7 +198,9 @@ struct sock_scatter {
     uint32_t whole_first; /* messages before it are whole at the receiver */
     uint32_t first; /* no message before it has chunks to give */
     uint32_t open; /* messages with chunks that are not whole */
+    uint32_t losses; /* of lines, so far */
     uint32_t turn; /* the stream that is asked first */
+    struct sock_connect *connect; /* by which lines come again; NULL: they do not */
     struct sock_outflow flows[SOCK_STREAMS_MAX];
     struct sock_inbox {
         size_t have;
@@ -228,12 +241,14 @@ struct sock_collect {
     uint64_t whole[SOCK_SEND_WORDS]; /* those behind it, by number */
     uint64_t torn[SOCK_SEND_WORDS]; /* not announced, and a chunk was dropped */
     uint64_t again[SOCK_SEND_WORDS]; /* announced, and to be sent once more */
-    int dropped; /* a chunk was, some time */
+    int copies; /* chunks may come twice: one was dropped, or a line was lost */
     int dropping; /* all that waits is, until something comes that is wanted */
     uint32_t count; /* messages that are open */
     uint32_t idle_polls;
     uint64_t stuck_ns; /* since when nothing has come while a stream waits; 0: not so */
     int lost_errno; /* of the line that was lost first; 0: the peer closed it */
+    uint32_t polls; /* calls since the door was looked at */
+    struct sock_listen *door; /* by which lines come again; NULL: they do not */
     struct sock_inflow flows[SOCK_STREAMS_MAX];
     struct sock_outbox {
         size_t left; /* of the frame that is being written */
@@ -310,11 +325,11 @@ void sock_address_unix(struct xccl_netif *netif_out);
 void sock_handle_encode(const struct sock_handle *handle, xcclNetHandle_t *handle_out);
 xcclResult_t sock_handle_decode(const xcclNetHandle_t *bytes, struct sock_handle *handle_out);
 /* What the right sender says first on a line. */
-void sock_hello_encode(const uint8_t token[SOCK_TOKEN_BYTES], uint32_t line, uint32_t line_count,
+void sock_hello_encode(const uint8_t token[SOCK_TOKEN_BYTES], const struct sock_hello *hello,
                        uint8_t bytes_out[SOCK_HELLO_BYTES]);
-/* The line that a complete hello is for; -1: it is wrong. */
-int sock_hello_line(const uint8_t hello[SOCK_HELLO_BYTES], const uint8_t token[SOCK_TOKEN_BYTES],
-                    int line_count);
+/* 1: a complete hello is right. */
+int sock_hello_decode(const uint8_t bytes[SOCK_HELLO_BYTES], const uint8_t token[SOCK_TOKEN_BYTES],
+                      int line_count, struct sock_hello *hello_out);
 
 /* sock_tune.c */
 /* A connection becomes a line of the comm. */
@@ -328,11 +343,19 @@ xcclResult_t sock_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_
                          xcclNetListenComm_t *listen_out);
 xcclResult_t sock_accept(xcclNetListenComm_t listen, xcclNetRecvComm_t *comm_out);
 xcclResult_t sock_close_listen(xcclNetListenComm_t listen);
+/* Looks at those who came and reads hellos. *came_out 1: a line has come. */
+xcclResult_t sock_listen_poll(struct sock_listen *listener, int *came_out);
+/* The same ports and secret once more, for one comm; NULL: not possible. */
+struct sock_listen *sock_listen_copy(const struct sock_listen *listener);
 
 /* sock_connect.c */
 xcclResult_t sock_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *handle,
                           xcclNetConnect_t *state, xcclNetSendComm_t *comm_out);
 xcclResult_t sock_close_connect(xcclNetContext_t ctx, xcclNetConnect_t state);
+/* One line: begins, and goes on until its hello is on its way. */
+xcclResult_t sock_connect_start(struct sock_connect *state, int line);
+xcclResult_t sock_connect_line(struct sock_connect *state, int line, int *done_out);
+const struct xccl_addr *sock_connect_addr(const struct sock_connect *state, int line);
 
 /* sock_memory.c */
 xcclResult_t sock_reg_mr(void *comm, void *data, size_t bytes, uint32_t type,
@@ -352,6 +375,8 @@ void sock_comm_fail_errno(struct sock_comm *comm, int err); /* the stream broke 
 xcclResult_t sock_comm_error(const struct sock_comm *comm);
 /* Notes whether a sender's line is full, and makes the wait descriptor follow. */
 void sock_comm_full(struct sock_comm *comm, int line, int full);
+/* A connection becomes a line of a comm that is up. */
+void sock_comm_line(struct sock_comm *comm, int line, int fd, const struct xccl_addr *peer);
 xcclResult_t sock_wait_fd(void *comm, int *fd_out);
 xcclResult_t sock_error_detail(void *comm, xcclNetError_v1 *error);
 
@@ -393,6 +418,12 @@ void sock_scatter_whole(struct sock_sender *sender, struct sock_send *send);
 void sock_line_lost(struct sock_sender *sender, int line, int err);
 /* Looks after lines that have stopped to move, now and then. */
 void sock_line_look(struct sock_sender *sender);
+
+/* sock_rejoin.c */
+/* Lines that were lost come again when their path does. */
+void sock_rejoin_send(struct sock_sender *sender);
+void sock_rejoin_recv(struct sock_receiver *receiver);
+void sock_rejoin_look(struct sock_receiver *receiver); /* whatever the time */
 
 /* sock_ack.c */
 /* Takes the acknowledgements that have come. 0, or the line is lost: its errno, ESHUTDOWN when the

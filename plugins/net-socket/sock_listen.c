@@ -13,6 +13,7 @@
  * Thread: one at a time a listener. */
 #include "sock_int.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -56,6 +57,24 @@ static xcclResult_t open_ports(struct sock_listen *listener, struct sock_handle 
     return xcclSuccess;
 }
 
+static struct sock_listen *listener_create(struct sock_ctx *ctx, struct sock_device *device)
+{
+    struct sock_listen *listener = xccl_calloc(1, sizeof(*listener));
+
+    if (!listener)
+        return NULL;
+    listener->ctx = ctx;
+    listener->device = device;
+    listener->line_count = 1 + device->stream_count;
+    for (int i = 0; i < SOCK_RAILS_MAX; i++)
+        listener->fds[i] = -1;
+    for (int i = 0; i < SOCK_PENDING_MAX; i++)
+        listener->pending[i].fd = -1;
+    for (int i = 0; i < SOCK_LINES_MAX; i++)
+        listener->lines[i] = -1;
+    return listener;
+}
+
 xcclResult_t sock_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_out,
                          xcclNetListenComm_t *listen_out)
 {
@@ -67,18 +86,9 @@ xcclResult_t sock_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_
     if (!device)
         return xcclInvalidArgument;
     sock_linger_sweep(ctx, 0);
-    listener = xccl_calloc(1, sizeof(*listener));
+    listener = listener_create(ctx, device);
     if (!listener)
         return xcclSystemError;
-    listener->ctx = ctx;
-    listener->device = device;
-    listener->line_count = 1 + device->stream_count;
-    for (int i = 0; i < SOCK_RAILS_MAX; i++)
-        listener->fds[i] = -1;
-    for (int i = 0; i < SOCK_PENDING_MAX; i++)
-        listener->pending[i].fd = -1;
-    for (int i = 0; i < SOCK_LINES_MAX; i++)
-        listener->lines[i] = -1;
     rc = xccl_os_random(listener->token, sizeof(listener->token));
     if (rc == xcclSuccess)
         rc = open_ports(listener, &handle);
@@ -150,13 +160,23 @@ static xcclResult_t pending_fill(struct sock_listen *listener, int listen_fd, ui
     return xcclSuccess;
 }
 
+/* A line comes once; later, for a comm that is up, only in a turn that has not been. */
+static int is_due(const struct sock_listen *listener, const struct sock_hello *hello)
+{
+    uint32_t ahead = (hello->turn - listener->turns[hello->line]) % SOCK_TURNS;
+
+    if (listener->lines[hello->line] >= 0)
+        return 0;
+    return listener->is_door ? ahead > 0 && ahead < SOCK_TURNS / 2 : hello->turn == 0;
+}
+
 /* Reads what has come of a hello. 1: it is complete and right, and its connection a line of the
  * comm now. A wrong one is gone afterwards. */
 static int pending_prove(struct sock_listen *listener, struct sock_pending *pending,
                          uint64_t now_ns)
 {
     size_t moved = 0;
-    int line;
+    struct sock_hello hello;
     xcclResult_t rc = xccl_tcp_recv_some(pending->fd, pending->hello + pending->have,
                                          SOCK_HELLO_BYTES - pending->have, &moved);
 
@@ -170,13 +190,14 @@ static int pending_prove(struct sock_listen *listener, struct sock_pending *pend
             pending_drop(listener, pending, "no complete hello in 5 s");
         return 0;
     }
-    line = sock_hello_line(pending->hello, listener->token, listener->line_count);
-    if (line < 0 || listener->lines[line] >= 0) {
+    if (!sock_hello_decode(pending->hello, listener->token, listener->line_count, &hello) ||
+        !is_due(listener, &hello)) {
         pending_drop(listener, pending, "a wrong hello");
         return 0;
     }
-    listener->lines[line] = pending->fd;
-    if (line == 0)
+    listener->lines[hello.line] = pending->fd;
+    listener->turns[hello.line] = hello.turn;
+    if (hello.line == 0)
         listener->peer = pending->peer;
     pending->fd = -1;
     return 1;
@@ -191,22 +212,50 @@ static int lines_complete(const struct sock_listen *listener)
     return 1;
 }
 
-xcclResult_t sock_accept(xcclNetListenComm_t listen_, xcclNetRecvComm_t *comm_out)
+xcclResult_t sock_listen_poll(struct sock_listen *listener, int *came_out)
 {
-    struct sock_listen *listener = listen_;
     uint64_t now_ns = xccl_clock_ns();
-    struct sock_comm *comm;
-    int came = 0;
     xcclResult_t rc = xcclSuccess;
 
     for (int i = 0; i < listener->device->rail_count && rc == xcclSuccess; i++)
         rc = pending_fill(listener, listener->fds[i], now_ns);
     if (rc != xcclSuccess)
         return rc;
+    *came_out = 0;
     for (int i = 0; i < SOCK_PENDING_MAX; i++) {
         if (listener->pending[i].fd >= 0)
-            came |= pending_prove(listener, &listener->pending[i], now_ns);
+            *came_out |= pending_prove(listener, &listener->pending[i], now_ns);
     }
+    return xcclSuccess;
+}
+
+struct sock_listen *sock_listen_copy(const struct sock_listen *listener)
+{
+    struct sock_listen *copy = listener_create(listener->ctx, listener->device);
+
+    if (!copy)
+        return NULL;
+    copy->is_door = 1;
+    memcpy(copy->token, listener->token, sizeof(copy->token));
+    for (int i = 0; i < listener->device->rail_count; i++) {
+        copy->fds[i] = fcntl(listener->fds[i], F_DUPFD_CLOEXEC, 0);
+        if (copy->fds[i] >= 0)
+            continue;
+        sock_close_listen(copy);
+        return NULL;
+    }
+    return copy;
+}
+
+xcclResult_t sock_accept(xcclNetListenComm_t listen_, xcclNetRecvComm_t *comm_out)
+{
+    struct sock_listen *listener = listen_;
+    struct sock_comm *comm;
+    int came = 0;
+    xcclResult_t rc = sock_listen_poll(listener, &came);
+
+    if (rc != xcclSuccess)
+        return rc;
     if (!came || !lines_complete(listener)) {
         *comm_out = NULL;
         return xcclSuccess;
@@ -215,6 +264,8 @@ xcclResult_t sock_accept(xcclNetListenComm_t listen_, xcclNetRecvComm_t *comm_ou
                             listener->device->rail_count);
     if (!comm)
         return xcclSystemError;
+    if (listener->line_count > 1 && listener->ctx->failover)
+        ((struct sock_receiver *)comm)->collect->door = sock_listen_copy(listener);
     for (int i = 0; i < comm->line_count; i++) {
         sock_tune_line(comm, i, listener->lines[i], &listener->peer);
         listener->lines[i] = -1;

@@ -279,6 +279,7 @@ void sock_recv_progress(struct sock_receiver *receiver)
     }
     if (!receiver->collect || receiver->comm.rc != xcclSuccess)
         return;
+    sock_rejoin_recv(receiver);
     sock_collect_progress(receiver, &got);
     if (receiver->comm.rc == xcclSuccess)
         sock_ack_write(receiver);

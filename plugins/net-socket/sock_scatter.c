@@ -135,15 +135,25 @@ static int take_control(const struct sock_sender *sender, struct sock_outflow *f
     return 1;
 }
 
+/* So that a line that has come again meanwhile is not taken for the one that was lost. */
+static uint64_t turns_of(const struct sock_comm *comm)
+{
+    uint64_t turns = 0;
+
+    for (int i = 0; i < comm->line_count; i++)
+        turns |= (uint64_t)comm->turns[i] << i * SOCK_TURN_BITS;
+    return turns;
+}
+
 static int take(struct sock_sender *sender, int stream)
 {
     struct sock_outflow *flow = &sender->scatter->flows[stream];
 
-    if (flow->told != sender->comm.lost) {
+    if (flow->told != sender->scatter->losses) {
         flow->kind = SOCK_OUT_LOST;
         flow->bytes = 0;
-        flow->told = sender->comm.lost;
-        frame(flow, SOCK_LOST_CHECK, flow->told, 0, 0);
+        flow->told = sender->scatter->losses;
+        frame(flow, SOCK_LOST_CHECK, sender->comm.lost, turns_of(&sender->comm), 0);
         return 1;
     }
     if (sender->scatter->control == 1 + stream && take_control(sender, flow))

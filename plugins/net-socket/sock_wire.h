@@ -26,10 +26,13 @@
 /* On a stream: frames, each a header and what its kind says. */
 #define SOCK_FRAME_BYTES 24
 #define SOCK_CHUNK_CHECK 0x43534358u /* "XCSC": number of the message, offset, bytes; payload */
-#define SOCK_LOST_CHECK  0x58534358u /* "XCSX": lines that are lost, one bit each; 0; 0 */
-#define SOCK_CONTROL_CHECK                                                                         \
-    0x4b534358u /* "XCSK": 0, offset, bytes; what line 0 would have carried */
-#define SOCK_CONTROL_MAX 4096 /* bytes of one such frame */
+#define SOCK_LOST_CHECK  0x58534358u /* "XCSX": lost lines, one bit each; their turns; 0 */
+/* "XCSK": 0, offset, bytes; what line 0 would have carried. */
+#define SOCK_CONTROL_CHECK 0x4b534358u
+#define SOCK_CONTROL_MAX   4096 /* bytes of one such frame */
+/* A line that is lost may come again. Each connection of a line has a turn, counted round. */
+#define SOCK_TURN_BITS 7
+#define SOCK_TURNS     (1u << SOCK_TURN_BITS)
 
 /* From the receiver, on line 0 and one line of each other rail. */
 #define SOCK_ACK_BYTES 80

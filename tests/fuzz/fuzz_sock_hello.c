@@ -27,16 +27,17 @@ static void try_handle(const uint8_t *data, size_t size)
 
 static void try_hello(const uint8_t *data, size_t size)
 {
-    uint8_t token[SOCK_TOKEN_BYTES] = {0}, hello[SOCK_HELLO_BYTES] = {0}, want[SOCK_HELLO_BYTES];
-    int count = 1 + data[0] % SOCK_LINES_MAX, line;
+    uint8_t token[SOCK_TOKEN_BYTES] = {0}, bytes[SOCK_HELLO_BYTES] = {0}, want[SOCK_HELLO_BYTES];
+    struct sock_hello hello;
+    int count = 1 + data[0] % SOCK_LINES_MAX;
 
-    memcpy(hello, data, size < sizeof(hello) ? size : sizeof(hello));
-    memcpy(token, hello + 8, sizeof(token)); /* so that some are right */
-    line = sock_hello_line(hello, token, count);
-    if (line < 0)
+    memcpy(bytes, data, size < sizeof(bytes) ? size : sizeof(bytes));
+    memcpy(token, bytes + 8, sizeof(token)); /* so that some are right */
+    if (!sock_hello_decode(bytes, token, count, &hello))
         return;
-    sock_hello_encode(token, (uint32_t)line, (uint32_t)count, want);
-    if (line >= count || memcmp(hello, want, sizeof(want)) != 0)
+    sock_hello_encode(token, &hello, want);
+    if (hello.line >= (uint32_t)count || hello.line_count != (uint32_t)count ||
+        hello.turn >= SOCK_TURNS || memcmp(bytes, want, sizeof(want)) != 0)
         abort();
 }
 

@@ -50,6 +50,7 @@ static void find_ends(const struct pair *pair, struct ends *ends)
             ends->send[ends->count++] = fd;
     }
     for (int i = 0; i < ends->count; i++) {
+        ends->recv[i] = -1;
         for (int fd = 3; fd < FDS_MAX; fd++) {
             if (port_of(fd, getsockname) == port &&
                 port_of(fd, getpeername) == port_of(ends->send[i], getsockname))
@@ -122,7 +123,8 @@ static void traffic_end(struct pair *pair, struct traffic *traffic, int window)
     struct xccl_limit limit = xccl_limit_ms(20000, NULL);
 
     while (traffic->sent < MESSAGES || traffic->received < MESSAGES) {
-        XT_OK(traffic_step(pair, traffic, window));
+        if (traffic_step(pair, traffic, window) != xcclSuccess)
+            XT_FAIL("%s", pair->net->calls.lastError(pair->net->ctx));
         if (xccl_limit_passed(&limit))
             XT_FAIL("%d of %d sent, %d received", traffic->sent, MESSAGES, traffic->received);
     }
@@ -195,6 +197,54 @@ XT_TEST(line_0_and_a_stream_lost_together_lose_nothing)
         traffic_end(&pair, &traffic, 4);
         pair_close(&pair);
     }
+}
+
+static int is_up(const struct ends *ends, int count)
+{
+    for (int i = 0; i < ends->count; i++) {
+        if (ends->recv[i] < 0)
+            return 0;
+    }
+    return ends->count == count;
+}
+
+/* Traffic until the connection has so many lines, at both ends. */
+static void await_lines(struct pair *pair, struct ends *ends, int count, uint64_t *random)
+{
+    struct xccl_limit limit = xccl_limit_ms(20000, NULL);
+
+    do {
+        struct traffic traffic;
+
+        traffic_begin(pair, &traffic, random);
+        traffic_end(pair, &traffic, MESSAGES);
+        find_ends(pair, ends);
+        XT_CHECK(!xccl_limit_passed(&limit));
+    } while (!is_up(ends, count));
+}
+
+XT_TEST_DEADLINE(a_stream_that_was_lost_comes_again_so_that_all_others_may_be, 120)
+{
+    uint64_t random = xt_seed();
+    struct pair pair;
+    struct ends ends;
+
+    open_streams(&pair, 2, "1");
+    find_ends(&pair, &ends);
+    XT_CHECK_INT(ends.count, 3);
+    cut(&ends, 0, 0);
+    await_lines(&pair, &ends, 2, &random);
+    /* Line 0 stays away; the others take turns. */
+    for (int round = 0; round < 4; round++) {
+        struct traffic traffic;
+
+        traffic_begin(&pair, &traffic, &random);
+        cut(&ends, round % 2, round % 3);
+        traffic_end(&pair, &traffic, 1);
+        await_lines(&pair, &ends, 1, &random);
+        await_lines(&pair, &ends, 2, &random);
+    }
+    pair_close(&pair);
 }
 
 static xcclResult_t run_into_error(struct pair *pair, struct traffic *traffic)
