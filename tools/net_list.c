@@ -195,11 +195,13 @@ static void device_line(const struct xccl_net_list_device *device, char *text_ou
     xccl_net_speed_text(device->props.speedMbps, speed, sizeof(speed));
     memory_text(device->props.ptrSupport, " and ", memory);
     bytes_text(device->props.maxBytes, largest);
-    snprintf(text_out, bytes,
-             "device %s, speed %s, %s memory, receives grouped up to %d, messages up to %s, %s%s%s",
-             device->name, speed, memory, device->props.maxRecvs, largest,
-             device->props.needsProgress ? "needs calls to deliver" : "delivers by itself",
-             device->provider[0] ? ", provider " : "", device->provider);
+    snprintf(
+        text_out, bytes,
+        "device %s%s, speed %s, %s memory, receives grouped up to %d, messages up to %s, %s%s%s",
+        device->name, device->props.sameHost ? " (own host only)" : "", speed, memory,
+        device->props.maxRecvs, largest,
+        device->props.needsProgress ? "needs calls to deliver" : "delivers by itself",
+        device->provider[0] ? ", provider " : "", device->provider);
 }
 
 void xccl_net_list_brief(const struct xccl_net_list_entry *entry, const char *title)
@@ -221,9 +223,10 @@ void xccl_net_list_brief(const struct xccl_net_list_entry *entry, const char *ti
 
 /* ---- the table ---- */
 
-enum { COLUMNS = 8 };
-static const char *const heads[COLUMNS] = {"device",   "speed", "memory",  "largest message",
-                                           "receives", "sends", "latency", "provider"};
+enum { COLUMNS = 9 };
+static const char *const heads[COLUMNS] = {"device", "reaches",         "speed",
+                                           "memory", "largest message", "receives",
+                                           "sends",  "latency",         "provider"};
 
 static void device_cells(const struct xccl_net_list_device *device,
                          char cells[COLUMNS][XCCL_NET_TEXT_BYTES])
@@ -232,14 +235,16 @@ static void device_cells(const struct xccl_net_list_device *device,
     snprintf(cells[0], XCCL_NET_TEXT_BYTES, "%s", device->name);
     if (!device->known)
         return;
-    xccl_net_speed_text(device->props.speedMbps, cells[1], XCCL_NET_TEXT_BYTES);
-    memory_text(device->props.ptrSupport, "+", cells[2]);
-    bytes_text(device->props.maxBytes, cells[3]);
-    snprintf(cells[4], XCCL_NET_TEXT_BYTES, "by %d", device->props.maxRecvs);
-    snprintf(cells[5], XCCL_NET_TEXT_BYTES, "%s",
+    snprintf(cells[1], XCCL_NET_TEXT_BYTES, "%s",
+             device->props.sameHost ? "own host" : "all hosts");
+    xccl_net_speed_text(device->props.speedMbps, cells[2], XCCL_NET_TEXT_BYTES);
+    memory_text(device->props.ptrSupport, "+", cells[3]);
+    bytes_text(device->props.maxBytes, cells[4]);
+    snprintf(cells[5], XCCL_NET_TEXT_BYTES, "by %d", device->props.maxRecvs);
+    snprintf(cells[6], XCCL_NET_TEXT_BYTES, "%s",
              device->props.needsProgress ? "need calls" : "by themselves");
-    latency_text(device->props.latencyUs, cells[6]);
-    snprintf(cells[7], XCCL_NET_TEXT_BYTES, "%s", device->provider[0] ? device->provider : "none");
+    latency_text(device->props.latencyUs, cells[7]);
+    snprintf(cells[8], XCCL_NET_TEXT_BYTES, "%s", device->provider[0] ? device->provider : "none");
 }
 
 static void print_devices(const struct xccl_net_list_entry *entry)
@@ -389,9 +394,10 @@ static void json_device(const struct xccl_net_list_device *device, int index)
            ", \"max_bytes\": %" PRIu64 ", \"store_bytes\": %u, \"rail_id\": %d, \"plane_id\": %d",
            props->guid, props->port, props->maxRecvs, (uint64_t)props->maxBytes, props->storeBytes,
            props->railId, props->planeId);
-    printf(",\n       \"needs_progress\": %s, \"force_flush\": %s, \"registration_is_global\": %s}",
+    printf(",\n       \"needs_progress\": %s, \"force_flush\": %s, \"registration_is_global\": %s"
+           ", \"same_host\": %s}",
            props->needsProgress ? "true" : "false", props->forceFlush ? "true" : "false",
-           props->regIsGlobal ? "true" : "false");
+           props->regIsGlobal ? "true" : "false", props->sameHost ? "true" : "false");
 }
 
 static void json_entry(const struct xccl_net_list_entry *entry, int first)
@@ -522,8 +528,9 @@ const char xccl_net_list_help[] =
     "  --all    every plugin file in the folders that are searched\n"
     "  --json   one JSON object; share/xccl/schema/net_list.schema.json describes it\n"
     "\n"
-    "Of a device: speed and latency are what it says of itself; memory is what it reads and\n"
-    "writes itself (host, cuda, dmabuf); receives `by 4` means that up to four are posted\n"
+    "Of a device: it reaches `all hosts`, or ranks of its `own host` and network namespace only;\n"
+    "speed and latency are what it says of itself; memory is what it reads and writes itself\n"
+    "(host, cuda, dmabuf); receives `by 4` means that up to four are posted\n"
     "together; sends `by themselves` arrive once the plugin has called them done, others need\n"
     "later calls by their sender.\n"
     "\n"

@@ -16,6 +16,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/param.h"
+#include "cf_hosts.h"
 #include "command.h"
 #include "net_list.h"
 #include "option.h"
@@ -46,6 +47,7 @@ static const struct option long_options[] = {
     {"threads", no_argument, NULL, 't'},
     {"wait", no_argument, NULL, 'W'},
     {"pin", no_argument, NULL, 'c'},
+    {"hosts", optional_argument, NULL, 'H'},
     {"timeout", required_argument, NULL, 'T'},
     {"output_json", required_argument, NULL, 'J'},
     {"plot", required_argument, NULL, 'p'},
@@ -133,6 +135,9 @@ static int read_option(int code, struct xccl_netperf_options *options)
     case 'c':
         options->pin = 1;
         return 1;
+    case 'H':
+        options->hosts_text = optarg ? optarg : "";
+        return 1;
     case 'J':
         options->json_path = optarg;
         return 1;
@@ -171,6 +176,13 @@ static int check_options(const struct xccl_netperf_options *options)
         return xccl_option_usage(COMMAND, "--timeout 0: nothing may hang for ever");
     if (options->measure_ms == 0)
         return xccl_option_usage(COMMAND, "--seconds 0: nothing can be measured in no time");
+    if (options->hosts_text && options->threads)
+        return xccl_option_usage(COMMAND, "--hosts and --threads: one process is on one host");
+    if (options->hosts_text && *options->hosts_text && !strchr(options->hosts_text, ','))
+        return xccl_option_usage(COMMAND,
+                                 "--hosts=%s: must be two network namespaces, as in "
+                                 "--hosts=left,right",
+                                 options->hosts_text);
     return XCCL_EXIT_OK;
 }
 
@@ -292,6 +304,9 @@ static int measure_stream(struct xccl_netperf_pair *pair, const struct xccl_netp
     figure->mmsgs[at] = messages / ns * 1e3;
     figure->cpu_s_gib[at] = bytes > 0 ? (double)result.cpu_ns / 1e9 / (bytes / (double)(1 << 30))
                                       : 0;
+    figure->busy[at] = result.busy;
+    figure->least_gbs[at] = (double)result.least_bytes /
+                            ((double)(result.first_end_ns - result.start_ns) + 1);
     return 1;
 }
 
@@ -440,6 +455,24 @@ static const char *error_text(const struct xccl_netperf_job *job)
     return "";
 }
 
+/* 0: there are no such hosts, which has been told. */
+static int find_hosts(struct xccl_netperf_job *job, const char *text, struct cf_hosts *hosts)
+{
+    char names[256];
+    char *second = NULL;
+
+    snprintf(names, sizeof(names), "%s", text);
+    second = strchr(names, ',');
+    if (!*text && cf_hosts_make(hosts))
+        return 1;
+    if (second) {
+        *second++ = '\0';
+        if (cf_hosts_open(hosts, names, second))
+            return 1;
+    }
+    return job_fail(job, "--hosts: %s", hosts->reason);
+}
+
 static int measure_all(struct xccl_netperf_job *job)
 {
     int fine = start(job);
@@ -486,6 +519,7 @@ int xccl_net_perf_main(int argc, char **argv)
                                            .flow_count = 1,
                                            .timeout_ms = 10000};
     struct xccl_netperf_job *job = NULL;
+    struct cf_hosts hosts = {0};
     FILE *json = NULL, *plot = NULL;
     int status = read_arguments(argc, argv, &options), fine = 0;
 
@@ -502,7 +536,10 @@ int xccl_net_perf_main(int argc, char **argv)
     job->rows = xccl_calloc(count_rows(&options), sizeof(*job->rows));
     if (job->rows && open_output(options.json_path, &json) &&
         open_output(options.plot_path, &plot)) {
-        fine = measure_all(job);
+        if (options.hosts_text)
+            options.hosts = &hosts;
+        fine = (!options.hosts || find_hosts(job, options.hosts_text, &hosts)) && measure_all(job);
+        cf_hosts_drop(&hosts);
         fine &= close_output(options.json_path, json,
                              !json || xccl_netperf_json_write(json, job, error_text(job)));
         fine &= close_output(options.plot_path, plot, !plot || xccl_netperf_plot_write(plot, job));
@@ -540,6 +577,8 @@ const char xccl_net_perf_help[] =
     "      --wait           a side with nothing to do sleeps until the plugin's descriptor says\n"
     "                       that something has moved (waitFd); without it, it asks all the time\n"
     "      --pin            gives each side a core of its own, and with it the plugin's threads\n"
+    "      --hosts[=A,B]    each side in a network namespace: A and B by names of `ip netns` or\n"
+    "                       paths, or two that are made for this run and joined by a veth pair\n"
     "  -T, --timeout S      a side that gets on no more for S seconds ends the run (default 10)\n"
     "  -J, --output_json F  writes machine, settings, and the figures of every round to F\n"
     "      --plot F         draws the figures to F (SVG)\n"
@@ -554,6 +593,8 @@ const char xccl_net_perf_help[] =
     "  Mmsg/s     10^6 messages a second, likewise.\n"
     "  cpu s/GiB  processor seconds of both sides for each GiB, asking in vain included, which\n"
     "             --wait avoids. With --threads helper threads of the plugin are left out.\n"
+    "  busy       cores that the busier side keeps at work: its processor time over the time.\n"
+    "  least      GB/s of the slowest flow in one direction, up to when the quickest one ends.\n"
     "  ratio      with --vs: ITEM's GB/s over ITEM3's, and ITEM3's lat over ITEM's; above 1 ITEM\n"
     "             is better. Taken round by round: median, lowest and highest.\n"
     "\n"

@@ -17,6 +17,8 @@
 
 #include "xccl_net.h"
 
+struct cf_hosts; /* cf_hosts.h */
+
 #define XCCL_NETPERF_FLOWS      64
 #define XCCL_NETPERF_FLOW_LIST  8
 #define XCCL_NETPERF_ROUNDS     99
@@ -36,6 +38,8 @@ struct xccl_netperf_options {
     int flows[XCCL_NETPERF_FLOW_LIST];
     int flow_count;
     int both, threads, wait, pin;
+    const char *hosts_text; /* two namespaces, "" for a pair of our own, NULL: none */
+    const struct cf_hosts *hosts; /* where each side goes; NULL: nowhere */
     uint64_t timeout_ms;
     const char *json_path, *plot_path;
 };
@@ -66,6 +70,9 @@ struct xccl_netperf_round {
 struct xccl_netperf_result {
     uint64_t start_ns, end_ns, cpu_ns;
     double p50_us, p99_us; /* of half a round trip; the first side's */
+    double busy; /* processor time over time; of both together that of the busier one */
+    /* What the slowest incoming flow has had when the quickest ended. 0: nothing comes in. */
+    uint64_t least_bytes, first_end_ns;
 };
 
 /* Memory of both sides and the program. */
@@ -121,7 +128,8 @@ struct xccl_netperf_spread {
 struct xccl_netperf_figure {
     double p50_us[XCCL_NETPERF_ROUNDS], p99_us[XCCL_NETPERF_ROUNDS];
     double gbs[XCCL_NETPERF_ROUNDS], cpu_s_gib[XCCL_NETPERF_ROUNDS];
-    double mmsgs[XCCL_NETPERF_ROUNDS];
+    double mmsgs[XCCL_NETPERF_ROUNDS], busy[XCCL_NETPERF_ROUNDS];
+    double least_gbs[XCCL_NETPERF_ROUNDS];
     uint64_t stream_iters, latency_iters;
 };
 

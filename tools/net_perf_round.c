@@ -322,11 +322,33 @@ static int round_prepare(struct netperf_side *side, uint64_t *target_out)
     return 1;
 }
 
+/* When the first flow has all its messages: what the last one has by then. */
+static void note_least(struct netperf_side *side)
+{
+    uint64_t least = UINT64_MAX;
+    int ended = 0;
+
+    for (int i = 0; i < side->round.flows; i++) {
+        const struct netperf_end *end = &side->flows[i].ends[NETPERF_IN];
+
+        if (end->total == 0)
+            return;
+        ended |= end->done == end->total;
+        least = end->done < least ? end->done : least;
+    }
+    if (!ended)
+        return;
+    side->least_bytes = least * side->round.bytes;
+    side->first_end_ns = xccl_clock_ns();
+}
+
 static int run_stream(struct netperf_side *side, uint64_t target)
 {
     while (side->done < target) {
         if (!turn(side, 0))
             return 0;
+        if (side->first_end_ns == 0 && side->idle == 0)
+            note_least(side);
     }
     return 1;
 }
@@ -419,6 +441,7 @@ int netperf_round(struct netperf_side *side, struct xccl_netperf_message *messag
         return 0;
     result.cpu_ns = cpu_ns(side);
     result.start_ns = xccl_clock_ns();
+    side->first_end_ns = side->least_bytes = 0;
     if (side->round.what == XCCL_NETPERF_STREAM)
         fine = run_stream(side, target);
     else if (side->args->number == 0)
@@ -429,6 +452,9 @@ int netperf_round(struct netperf_side *side, struct xccl_netperf_message *messag
     if (!fine || !netperf_flush(side))
         return 0;
     result.cpu_ns = cpu_ns(side) - result.cpu_ns;
+    result.busy = (double)result.cpu_ns / (double)(xccl_clock_ns() - result.start_ns + 1);
+    result.least_bytes = side->least_bytes;
+    result.first_end_ns = side->first_end_ns;
     if (!compare_samples(side))
         return 0;
     message->result = result;

@@ -425,6 +425,14 @@ int xccl_netperf_pair_round(struct xccl_netperf_pair *pair, struct xccl_netperf_
     if (results[1]->end_ns > result_out->end_ns)
         result_out->end_ns = results[1]->end_ns;
     result_out->cpu_ns += results[1]->cpu_ns;
+    if (results[1]->busy > result_out->busy)
+        result_out->busy = results[1]->busy;
+    /* Both know in rows of two directions; the lesser counts. */
+    if (result_out->first_end_ns == 0 ||
+        (results[1]->first_end_ns && results[1]->least_bytes < result_out->least_bytes)) {
+        result_out->least_bytes = results[1]->least_bytes;
+        result_out->first_end_ns = results[1]->first_end_ns;
+    }
     return 1;
 }
 

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "base/param.h"
+#include "cf_hosts.h"
 #include "net_perf_side_int.h"
 #include "plugin/net_plugin.h"
 
@@ -105,6 +106,10 @@ static int do_open(struct netperf_side *side, struct xccl_netperf_message *messa
 
     if (side->args->options->pin && !pin(side))
         return 0;
+    if (side->args->options->hosts &&
+        !cf_hosts_enter(side->args->options->hosts, side->args->number))
+        return netperf_fail(side, "--hosts: cannot enter the network namespace: %s",
+                            strerror(errno));
     rc = xccl_net_open_item(side->args->item, &open_args, &side->net);
     if (rc != xcclSuccess) {
         /* The log has shown it, unless it goes into a file. */

@@ -44,6 +44,7 @@ struct netperf_side {
     uint64_t done; /* requests of this round, over all ends */
     uint32_t idle; /* turns in which nothing moved */
     uint64_t idle_since_ns; /* 0: not looked yet */
+    uint64_t least_bytes, first_end_ns; /* as in a result; 0: no flow has ended yet */
     int sleepless; /* something waits that no descriptor tells of */
     int told;
     char error[XCCL_NETPERF_TEXT_BYTES];

@@ -87,7 +87,8 @@ static void print_pair(const struct xccl_netperf_job *job, int k)
 void xccl_netperf_table_head(const struct xccl_netperf_job *job)
 {
     const struct xccl_netperf_options *options = job->options;
-    static const char columns[] = "    lat us    p99 us     GB/s   +-%   Mmsg/s  cpu s/GiB";
+    static const char columns[] = "    lat us    p99 us     GB/s   +-%   Mmsg/s  cpu s/GiB  busy"
+                                  "   least";
     int versus = job->pair_count == 2;
 
     printf("# xccl net perf %d.%d.%d: %s on %s, %d usable cores, ", XCCL_MAJOR, XCCL_MINOR,
@@ -106,7 +107,7 @@ void xccl_netperf_table_head(const struct xccl_netperf_job *job)
                job->max_bytes);
     printf("#\n");
     if (versus)
-        printf("# %34s%-54s  %-54s  %s\n", "", "  A", "  B",
+        printf("# %34s%-68s  %-68s  %s\n", "", "  A", "  B",
                "ratio, above 1: A is better (lowest to highest)");
     printf("# %10s  %5s  %3s  %6s%s", "size", "flows", "dir", "window", columns);
     if (versus)
@@ -130,6 +131,8 @@ static void print_figure(const struct xccl_netperf_job *job, const struct xccl_n
     struct xccl_netperf_spread gbs = xccl_netperf_spread_of(figure->gbs, rounds);
     struct xccl_netperf_spread rate = xccl_netperf_spread_of(figure->mmsgs, rounds);
     struct xccl_netperf_spread cpu = xccl_netperf_spread_of(figure->cpu_s_gib, rounds);
+    struct xccl_netperf_spread busy = xccl_netperf_spread_of(figure->busy, rounds);
+    struct xccl_netperf_spread least = xccl_netperf_spread_of(figure->least_gbs, rounds);
 
     if (row->has_latency)
         printf("  %8.*f  %8.*f", digits_for(p50.median), p50.median, digits_for(p99.median),
@@ -143,6 +146,7 @@ static void print_figure(const struct xccl_netperf_job *job, const struct xccl_n
         printf("  %9.*f", digits_for(cpu.median), cpu.median);
     else
         printf("  %9s", "-");
+    printf("  %4.2f  %6.*f", busy.median, least.median < 1 ? 4 : 3, least.median);
 }
 
 static void print_ratio(struct xccl_netperf_spread ratio)
@@ -233,9 +237,14 @@ static void json_config(FILE *file, const struct xccl_netperf_job *job)
         fprintf(file, "%" PRId64, options->iters);
     else
         fprintf(file, "null");
-    fprintf(file, ", \"sides\": \"%s\", \"sleeping\": %s, \"pinned\": %s},\n",
+    fprintf(file, ", \"sides\": \"%s\", \"sleeping\": %s, \"pinned\": %s, \"hosts\": ",
             options->threads ? "threads" : "processes", options->wait ? "true" : "false",
             options->pin ? "true" : "false");
+    if (options->hosts_text)
+        xccl_json_text(file, *options->hosts_text ? options->hosts_text : "own");
+    else
+        fprintf(file, "null");
+    fprintf(file, "},\n");
 }
 
 static void json_side(FILE *file, const char *name, const char *item,
@@ -306,6 +315,10 @@ static void json_figure(FILE *file, const struct xccl_netperf_job *job,
         fprintf(file, ",");
         json_rounds(file, "cpu_s_per_gib", figure->cpu_s_gib, rounds);
     }
+    fprintf(file, ",");
+    json_rounds(file, "busy_cores", figure->busy, rounds);
+    fprintf(file, ",");
+    json_rounds(file, "least_flow_gb_per_s", figure->least_gbs, rounds);
     fprintf(file, "}");
 }
 

@@ -29,7 +29,7 @@
 
 static pthread_once_t identity_once = PTHREAD_ONCE_INIT;
 static char identity_host[256];
-static uint64_t identity_hash;
+static uint64_t identity_hash, identity_netns;
 
 /* Hosts may demand memory that can never be made executable (sysctl vm.memfd_noexec); kernels
  * before 6.3 do not know the flag. */
@@ -202,8 +202,11 @@ static void identity_load(void)
         hash = hash_bytes(hash, boot_id, bytes);
     else
         hash = hash_bytes(hash, identity_host, strlen(identity_host));
-    if (stat("/proc/self/ns/net", &status) == 0)
+    if (stat("/proc/self/ns/net", &status) == 0) {
         hash = hash_bytes(hash, &status.st_ino, sizeof(status.st_ino));
+        if (bytes > 0)
+            identity_netns = hash_bytes(hash, &status.st_dev, sizeof(status.st_dev));
+    }
     identity_hash = hash;
     identity_host[strcspn(identity_host, ".")] = '\0';
 }
@@ -218,6 +221,12 @@ uint64_t xccl_os_host_hash(void)
 {
     pthread_once(&identity_once, identity_load);
     return identity_hash;
+}
+
+uint64_t xccl_os_netns_hash(void)
+{
+    pthread_once(&identity_once, identity_load);
+    return identity_netns;
 }
 
 int xccl_os_cores(void)

@@ -28,6 +28,9 @@ xcclResult_t xccl_os_random(void *bytes_out, size_t bytes);
 const char *xccl_os_hostname(void); /* up to the first dot; kept */
 /* 64 bits that are equal for processes that may share memory: boot id and pid-independent parts. */
 uint64_t xccl_os_host_hash(void);
+/* 64 bits that are equal for processes of one kernel in one network namespace. 0: not known. Names
+ * play no part in it. */
+uint64_t xccl_os_netns_hash(void);
 int xccl_os_cores(void); /* usable by this process: affinity mask */
 int64_t xccl_os_thread_id(void);
 

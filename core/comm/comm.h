@@ -36,6 +36,7 @@ struct xccl_peer {
     uint32_t shm; /* 1: shared memory is allowed */
     uint64_t buffer_bytes;
     struct xccl_addr unix_addr;
+    uint64_t netns_hash; /* equal: in one network namespace; 0: not known */
 };
 
 struct xccl_comm_links; /* comm_links.c */
@@ -74,6 +75,7 @@ struct xcclComm {
     struct xccl_net *nets[XCCL_NETS_MAX];
     int net_count;
     uint8_t *net_idx; /* by rank */
+    uint8_t *net_kind; /* by rank: of the device, enum xccl_net_kind */
     char net_list[XCCL_NET_LIST_BYTES];
     struct xccl_net_watch watch; /* who is inside a plugin; comm_nets.c looks */
     struct xccl_source watch_source;

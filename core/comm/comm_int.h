@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Between the files that make a communicator: comm.c, which has the memory and the list of all of
  * them, comm_join.c, which drives ranks that join side by side, comm_init.c, which has the table of
- * phases, and comm_peers.c, comm_nets.c, comm_links.c and comm_progress.c, which have the phases'
- * steps.
- * Thread: the one that joins, destroys or aborts. */
+ * phases, and comm_peers.c, comm_nets.c, comm_devices.c, comm_links.c and comm_progress.c, which
+ * have the phases' steps. Thread: the one that joins, destroys or aborts. */
 #ifndef XCCL_COMM_COMM_INT_H
 #define XCCL_COMM_COMM_INT_H
 
@@ -51,6 +50,13 @@ xcclResult_t xccl_init_gather(struct xccl_init *init);
 struct xccl_net *xccl_comm_net(const struct xcclComm *comm, int peer);
 void xccl_comm_nets_close(struct xcclComm *comm);
 void xccl_comm_watch_stop(struct xcclComm *comm);
+/* comm_devices.c: what the opened plugins have; after the choice of plugins, whose rows these are;
+ * the device for a peer that shares no memory. */
+xcclResult_t xccl_comm_devices_ask(struct xcclComm *comm);
+xcclResult_t xccl_comm_devices_choose(struct xcclComm *comm, const struct xccl_net_row *rows);
+int xccl_comm_net_device(const struct xcclComm *comm, int peer);
+/* comm_peers.c: 1 when two ranks may try shared memory. */
+int xccl_comm_may_share(const struct xcclComm *comm, int a, int b);
 /* comm_links.c */
 int xccl_comm_is_local(const struct xcclComm *comm, int rank);
 int xccl_comm_any_remote(const struct xcclComm *comm);

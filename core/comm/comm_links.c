@@ -18,6 +18,7 @@
 #define SLICES_WIRE_BYTES  8
 #define NET_SLOT_MIN       (8u << 10)
 #define CONNECT_VERDICT_MS 300
+#define CONNECT_SPARE_NS   (500 * XCCL_NS_PER_MS)
 #define LOCAL_COPY_MAX     (1u << 30) /* a communicator of one rank: slices are memory copies */
 
 /* Everything that links own. The mesh is indexed by peer. */
@@ -112,12 +113,13 @@ static xcclResult_t make_offer(struct xcclComm *comm, struct offer *offer)
     xcclResult_t rc = xcclSuccess;
 
     if (!xccl_comm_is_local(comm, left))
-        rc = xccl_net_link_listen(xccl_comm_net(comm, left), 0, left, net_slot_bytes(comm),
-                                  &offer->ring, &comm->links->ring_recv);
+        rc = xccl_net_link_listen(xccl_comm_net(comm, left), xccl_comm_net_device(comm, left), left,
+                                  net_slot_bytes(comm), &offer->ring, &comm->links->ring_recv);
     for (int i = 0; i < comm->nranks && comm->nranks <= XCCL_NET_MESH_MAX && !rc; i++)
         if (!xccl_comm_is_local(comm, i))
-            rc = xccl_net_link_listen(xccl_comm_net(comm, i), 0, i, net_slot_bytes(comm),
-                                      &offer->mesh[i], &comm->links->mesh_recv[i]);
+            rc = xccl_net_link_listen(xccl_comm_net(comm, i), xccl_comm_net_device(comm, i), i,
+                                      net_slot_bytes(comm), &offer->mesh[i],
+                                      &comm->links->mesh_recv[i]);
     return rc;
 }
 
@@ -147,21 +149,30 @@ static xcclResult_t make_senders(const struct xccl_init *init, struct offer *off
     xcclResult_t rc = xcclSuccess;
 
     for (int i = 0; i < comm->nranks && !rc; i++) {
+        struct xccl_net *net = xccl_comm_net(comm, i);
+
         if (xccl_comm_is_local(comm, i))
             continue;
         get_offer(init, i, offer);
         if (i == neighbour(comm, 1))
-            rc = xccl_net_link_create_send(xccl_comm_net(comm, i), 0, i, net_slot_bytes(comm),
-                                           &offer->ring, &links->ring_send);
+            rc = xccl_net_link_create_send(net, xccl_comm_net_device(comm, i), i,
+                                           net_slot_bytes(comm), &offer->ring, &links->ring_send);
         if (!rc && comm->nranks <= XCCL_NET_MESH_MAX)
-            rc = xccl_net_link_create_send(xccl_comm_net(comm, i), 0, i, net_slot_bytes(comm),
-                                           &offer->mesh[comm->rank], &links->mesh_send[i]);
+            rc = xccl_net_link_create_send(net, xccl_comm_net_device(comm, i), i,
+                                           net_slot_bytes(comm), &offer->mesh[comm->rank],
+                                           &links->mesh_send[i]);
     }
     return rc;
 }
 
+/* Ends that are not up yet. */
+struct connect_rest {
+    int count, peer; /* peer: of the first one */
+};
+
 /* Moves one end on; counts it when it is not up yet. */
-static xcclResult_t connect_one(const struct xcclComm *comm, struct xccl_net_link *link, int *left)
+static xcclResult_t connect_one(const struct xcclComm *comm, struct xccl_net_link *link,
+                                struct connect_rest *rest)
 {
     char name[128], why[XCCL_ERROR_TEXT_BYTES];
     int done = 0;
@@ -170,7 +181,8 @@ static xcclResult_t connect_one(const struct xcclComm *comm, struct xccl_net_lin
     if (!link)
         return xcclSuccess;
     rc = xccl_net_link_connect_step(link, &done);
-    *left += !done;
+    if (!done && rest->count++ == 0)
+        rest->peer = xccl_net_link_peer(link);
     if (!rc)
         return rc;
     snprintf(why, sizeof why, "%s", xccl_error_text());
@@ -179,17 +191,17 @@ static xcclResult_t connect_one(const struct xcclComm *comm, struct xccl_net_lin
 }
 
 /* Moves all ends on. */
-static xcclResult_t connect_each(const struct xcclComm *comm, int *left)
+static xcclResult_t connect_each(const struct xcclComm *comm, struct connect_rest *rest)
 {
     struct xccl_comm_links *links = comm->links;
-    xcclResult_t rc = connect_one(comm, links->ring_send, left);
+    xcclResult_t rc = connect_one(comm, links->ring_send, rest);
 
     if (!rc)
-        rc = connect_one(comm, links->ring_recv, left);
+        rc = connect_one(comm, links->ring_recv, rest);
     for (int i = 0; i < comm->nranks && !rc; i++) {
-        rc = connect_one(comm, links->mesh_send[i], left);
+        rc = connect_one(comm, links->mesh_send[i], rest);
         if (!rc)
-            rc = connect_one(comm, links->mesh_recv[i], left);
+            rc = connect_one(comm, links->mesh_recv[i], rest);
     }
     return rc;
 }
@@ -203,10 +215,25 @@ static void keep_lost(struct xccl_init *init, xcclResult_t rc)
     snprintf(init->lost_text, sizeof init->lost_text, "%s", xccl_error_text());
 }
 
+static xcclResult_t fail_waiting(const struct xcclComm *comm, const struct connect_rest *rest)
+{
+    const struct xccl_net *net = xccl_comm_net(comm, rest->peer);
+    char name[128];
+
+    xccl_comm_name_rank(comm, rest->peer, name, sizeof name);
+    return xccl_fail(xcclTimeout, 0,
+                     "check that the hosts reach each other's addresses, or raise "
+                     "XCCL_TIMEOUT_INIT_S",
+                     "rank %d still waits for %d network connections, the first one with %s, by "
+                     "device %s of plugin %s",
+                     comm->rank, rest->count, name, net->use[comm->net_kind[rest->peer]].name,
+                     net->wire_id);
+}
+
 xcclResult_t xccl_init_connect(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     const struct xcclComm *comm = init->comm;
-    int left = 0;
+    struct connect_rest rest = {0, 0};
     xcclResult_t rc;
 
     *state_out = XCCL_INIT_POLL;
@@ -216,17 +243,15 @@ xcclResult_t xccl_init_connect(struct xccl_init *init, enum xccl_init_state *sta
         xccl_error_set_text(init->lost_text);
         return init->lost_rc;
     }
-    rc = connect_each(comm, &left);
+    rc = connect_each(comm, &rest);
     if (rc)
         keep_lost(init, rc);
-    else if (!left)
+    else if (!rest.count)
         *state_out = XCCL_INIT_DONE;
-    else if (xccl_limit_passed(&init->limit))
-        return xccl_fail(xcclTimeout, 0,
-                         "check that the hosts reach each other's addresses, or "
-                         "raise XCCL_TIMEOUT_INIT_S",
-                         "rank %d still waits for %d network connections of plugin %s", comm->rank,
-                         left, comm->nets[0]->wire_id);
+    else if (xccl_limit_passed(&init->limit) ||
+             xccl_clock_ns() + CONNECT_SPARE_NS > init->limit.deadline_ns)
+        /* A little early: this rank knows for whom it waits, the others would only say for it. */
+        return fail_waiting(comm, &rest);
     return xcclSuccess;
 }
 

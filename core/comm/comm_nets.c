@@ -16,7 +16,7 @@
 #include "base/wire.h"
 #include "comm/comm_int.h"
 
-#define ROW_WIRE_BYTES (4 + XCCL_NETS_MAX * (XCCL_WIRE_ID_BYTES + 8))
+#define ROW_WIRE_BYTES (4 + XCCL_NETS_MAX * (XCCL_WIRE_ID_BYTES + 12))
 #define LOOK_NS        XCCL_NS_PER_S
 #define LOOKS_MAX      5 /* the same call at so many looks: it does not come back */
 
@@ -30,6 +30,7 @@ static void put_row(const struct xcclComm *comm, uint8_t *part)
     for (int i = 0; i < comm->net_count; i++) {
         xccl_wire_put(&wire, comm->nets[i]->wire_id, XCCL_WIRE_ID_BYTES);
         xccl_wire_put_u64(&wire, comm->nets[i]->build);
+        xccl_wire_put_u32(&wire, xccl_net_kinds(comm->nets[i]->use));
     }
 }
 
@@ -45,6 +46,7 @@ static void get_row(const struct xccl_init *init, int rank, struct xccl_net_row 
         xccl_wire_get(&wire, row->wire_id[i], XCCL_WIRE_ID_BYTES);
         row->wire_id[i][XCCL_WIRE_ID_BYTES - 1] = 0;
         row->build[i] = xccl_wire_get_u64(&wire);
+        row->kinds[i] = xccl_wire_get_u32(&wire);
     }
 }
 
@@ -64,6 +66,8 @@ xcclResult_t xccl_init_nets(struct xccl_init *init, enum xccl_init_state *state_
     memcpy(&args.comm_id, comm->id, sizeof args.comm_id);
     if (xccl_comm_any_remote(comm))
         rc = xccl_net_open_list(comm->net_list, &args, comm->nets, XCCL_NETS_MAX, &comm->net_count);
+    if (!rc)
+        rc = xccl_comm_devices_ask(comm);
     if (rc)
         return rc;
     put_row(comm, own);
@@ -77,7 +81,8 @@ void xccl_comm_nets_close(struct xcclComm *comm)
         xccl_net_close(comm->nets[i]);
     comm->net_count = 0;
     xccl_free(comm->net_idx);
-    comm->net_idx = NULL;
+    xccl_free(comm->net_kind);
+    comm->net_idx = comm->net_kind = NULL;
 }
 
 /* ---- the choice ---- */
@@ -208,7 +213,7 @@ static xcclResult_t choose(struct xccl_init *init, struct xccl_net_row *rows, in
         if (peer_at[i] >= 0)
             used[peer_at[i]] = 1;
     keep(comm, peer_at, used);
-    return xcclSuccess;
+    return xccl_comm_devices_choose(comm, rows);
 }
 
 xcclResult_t xccl_init_choose(struct xccl_init *init, enum xccl_init_state *state_out)
@@ -219,7 +224,8 @@ xcclResult_t xccl_init_choose(struct xccl_init *init, enum xccl_init_state *stat
     xcclResult_t rc = xcclSystemError;
 
     init->comm->net_idx = xccl_calloc(n, 1);
-    if (rows && peer_at && init->comm->net_idx)
+    init->comm->net_kind = xccl_calloc(n, 1);
+    if (rows && peer_at && init->comm->net_idx && init->comm->net_kind)
         rc = choose(init, rows, peer_at);
     xccl_free(peer_at);
     xccl_free(rows);

@@ -52,6 +52,7 @@ static void encode_peer(const struct xccl_peer *peer, uint8_t *part)
     xccl_wire_put_u32(&wire, peer->shm);
     xccl_wire_put_u64(&wire, peer->buffer_bytes);
     put_unix_name(&wire, &peer->unix_addr);
+    xccl_wire_put_u64(&wire, peer->netns_hash);
 }
 
 static int decode_peer(uint8_t *part, struct xccl_peer *peer)
@@ -68,6 +69,7 @@ static int decode_peer(uint8_t *part, struct xccl_peer *peer)
     peer->shm = xccl_wire_get_u32(&wire);
     peer->buffer_bytes = xccl_wire_get_u64(&wire);
     get_unix_name(&wire, &peer->unix_addr);
+    peer->netns_hash = xccl_wire_get_u64(&wire);
     return !wire.bad && peer->shm <= 1 && peer->algo < XCCL_ALGO_COUNT;
 }
 
@@ -78,6 +80,7 @@ static xcclResult_t describe_self(struct xccl_init *init, struct xccl_peer *self
     if (rc)
         return rc;
     self->host_hash = xccl_os_host_hash();
+    self->netns_hash = xccl_os_netns_hash();
     snprintf(self->host, sizeof self->host, "%s", xccl_os_hostname());
     self->pid = (uint32_t)getpid();
     self->cores = (uint32_t)xccl_os_cores();
@@ -160,8 +163,7 @@ xcclResult_t xccl_init_check_peers(struct xccl_init *init, enum xccl_init_state 
     return xcclSuccess;
 }
 
-/* 1 when ranks a and b may try shared memory. */
-static int same_host(const struct xcclComm *comm, int a, int b)
+int xccl_comm_may_share(const struct xcclComm *comm, int a, int b)
 {
     return comm->peers[a].shm && comm->peers[b].shm &&
            comm->peers[a].host_hash == comm->peers[b].host_hash;
@@ -203,7 +205,7 @@ xcclResult_t xccl_init_segment(struct xccl_init *init, enum xccl_init_state *sta
     if (!init->locals)
         return xcclSystemError;
     for (int i = 0; i < comm->nranks; i++)
-        if (i == comm->rank || same_host(comm, comm->rank, i))
+        if (i == comm->rank || xccl_comm_may_share(comm, comm->rank, i))
             init->locals[init->nlocal++] = i;
     if (init->nlocal > 1)
         rc = make_segment(init);

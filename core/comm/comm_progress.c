@@ -123,32 +123,25 @@ static void on_timer(struct xccl_source *source, uint64_t now_ns)
     xccl_log_set_rank(-1);
 }
 
-/* Does device 0 of a plugin, which all links use, need it? */
-static xcclResult_t ask_need(const struct xcclComm *comm, int *needs_out)
+/* Does a device that links use need it? */
+static int is_needed(const struct xcclComm *comm)
 {
-    *needs_out = 0;
     for (int i = 0; i < comm->net_count; i++) {
-        const struct xccl_net *net = comm->nets[i];
-        xcclNetProperties_v1 props = {.size = sizeof props};
-        xcclResult_t rc = net->calls.properties(net->ctx, 0, &props);
+        for (int kind = 0; kind < XCCL_NET_KINDS; kind++) {
+            const struct xccl_net_device *device = &comm->nets[i]->use[kind];
 
-        if (rc)
-            return xccl_fail(rc, 0, NULL, "network plugin %s does not describe its device: %.300s",
-                             net->calls.name, net->calls.lastError(net->ctx));
-        *needs_out |= props.needsProgress != 0;
+            if (device->number != XCCL_NET_NO_DEVICE && device->needs_progress)
+                return 1;
+        }
     }
-    return xcclSuccess;
+    return 0;
 }
 
 xcclResult_t xccl_init_progress(struct xcclComm *comm)
 {
     struct xccl_comm_progress *progress;
-    int needs;
-    xcclResult_t rc = ask_need(comm, &needs);
 
-    if (rc)
-        return rc;
-    if (!needs) {
+    if (!is_needed(comm)) {
         xccl_crank_init(&comm->crank, 0, NULL, NULL);
         return xcclSuccess;
     }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "comm/comm_progress.h"
 #include "comm/control.h"
 
@@ -235,19 +236,41 @@ xcclResult_t xccl_comm_check_call(struct xccl_run *run, uint64_t waited_ns)
     return rc;
 }
 
+/* What a person can do about a connection that failed for this cause; "" when the plugin's text has
+ * to do. */
+static const char *advice_for(xcclNetCause_t cause)
+{
+    switch (cause) {
+    case xcclNetCausePeerGone:
+        return "; see what that rank wrote last, and why it ended";
+    case xcclNetCauseLinkDown:
+        return "; look at the network between the two hosts: interfaces, cables, routes";
+    case xcclNetCauseTimeout:
+        return "; see whether that host runs and is reached from here";
+    case xcclNetCauseProtocol:
+        return "; install the same build of the plugin on both hosts, then suspect the network";
+    default:
+        return "";
+    }
+}
+
 /* A connection failed under a call. A neighbour may have left in order, or somebody may know
- * better. */
+ * better; what the plugin said is then one line of this rank's log. */
 static xcclResult_t fail_link(struct xcclComm *comm, xcclResult_t rc)
 {
+    const struct xccl_net_link *link = comm->run.bad_net;
     char cause[XCCL_ERROR_TEXT_BYTES], name[NAME_BYTES];
 
     snprintf(cause, sizeof cause, "%s", xccl_error_text());
-    if (wait_verdict(comm, VERDICT_NAP_NS) || check_left(comm) ||
-        wait_verdict(comm, LINK_VERDICT_NS) || check_left(comm))
-        return xccl_comm_error(comm);
     xccl_comm_name_rank(comm, comm->run.bad_peer, name, sizeof name);
-    return xccl_comm_fail(comm, rc, "rank %d lost its connection with %s: %.200s", comm->rank, name,
-                          cause);
+    if (wait_verdict(comm, VERDICT_NAP_NS) || check_left(comm) ||
+        wait_verdict(comm, LINK_VERDICT_NS) || check_left(comm)) {
+        xccl_log(XCCL_LOG_INFO, "rank %d lost its connection with %s as well: %s", comm->rank, name,
+                 cause);
+        return xccl_comm_error(comm);
+    }
+    return xccl_comm_fail(comm, rc, "rank %d lost its connection with %s: %.220s%s", comm->rank,
+                          name, cause, link ? advice_for(xccl_net_link_cause(link)) : "");
 }
 
 xcclResult_t xccl_comm_blame(struct xcclComm *comm, xcclResult_t rc)

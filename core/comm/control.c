@@ -19,7 +19,9 @@
 #include "comm/control.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include "base/alloc.h"
 #include "base/log.h"
@@ -33,12 +35,14 @@ enum { FRAME_HEARTBEAT = 0x20, FRAME_NOTICE = 0x21, FRAME_GOODBYE = 0x22 };
 #define FRAME_BYTES     (12 + XCCL_NOTICE_TEXT_BYTES)
 #define SILENT_BEATS    4
 #define LINGER_MS       800
+#define SEE_LOG         "see what that rank wrote"
 
 struct neighbour {
     struct xccl_source source;
     struct xccl_conn *conn; /* NULL: closed */
     struct xccl_control *control;
     int rank;
+    char address[XCCL_ADDR_TEXT_BYTES]; /* of the other end, without the port; "" not known */
     int watched; /* it is in the loop */
     uint64_t heard_ns, due_ns; /* last sign of life; when the next heartbeat is to be sent */
     _Atomic uint32_t call; /* low half of the number of the call it was last heard to be in */
@@ -60,16 +64,16 @@ static void neighbour_close(struct neighbour *neighbour)
     neighbour->conn = NULL;
 }
 
-static void neighbour_dead(struct neighbour *neighbour, const char *why)
+static void neighbour_dead(struct neighbour *neighbour, const char *why, const char *todo)
 {
     struct xcclComm *comm = neighbour->control->comm;
+    const char *at = neighbour->address[0] ? " at " : "";
     char name[128];
 
     neighbour_close(neighbour);
     xccl_comm_name_rank(comm, neighbour->rank, name, sizeof name);
-    (void)xccl_comm_fail(comm, xcclRemoteError,
-                         "%s %s; see what that rank wrote, then destroy the communicator", name,
-                         why);
+    (void)xccl_comm_fail(comm, xcclRemoteError, "%s%s%s %s; %s, then destroy the communicator",
+                         name, at, neighbour->address, why, todo);
 }
 
 static void neighbour_read(struct neighbour *neighbour);
@@ -84,7 +88,7 @@ static void neighbour_flush(struct neighbour *neighbour)
     if (xccl_conn_flush(neighbour->conn, &pending)) {
         neighbour_read(neighbour); /* perhaps it said goodbye before it closed */
         if (neighbour->conn)
-            neighbour_dead(neighbour, "is gone: its control connection broke");
+            neighbour_dead(neighbour, "is gone: its control connection broke", SEE_LOG);
         return;
     }
     (void)xccl_loop_set_events(&neighbour->source, pending ? EPOLLIN | EPOLLOUT : EPOLLIN);
@@ -185,7 +189,8 @@ static void neighbour_read(struct neighbour *neighbour)
         int left = atomic_load_explicit(&neighbour->left_after, memory_order_relaxed) != 0;
 
         if ((rc || final) && !left) {
-            neighbour_dead(neighbour, "is gone: its control connection ended without a goodbye");
+            neighbour_dead(neighbour, "is gone: its control connection ended without a goodbye",
+                           SEE_LOG);
             return;
         }
         if (rc || final) {
@@ -196,7 +201,8 @@ static void neighbour_read(struct neighbour *neighbour)
             return;
         neighbour->heard_ns = xccl_clock_ns();
         if (!take_frame(neighbour, type, body, bytes)) {
-            neighbour_dead(neighbour, "sent a control message that this version does not know");
+            neighbour_dead(neighbour, "sent a control message that this version does not know",
+                           "install the same version everywhere");
             return;
         }
     }
@@ -312,7 +318,8 @@ static void judge_silence(struct neighbour *neighbour, uint64_t now_ns)
     if (!neighbour->conn || atomic_load_explicit(&neighbour->left_after, memory_order_relaxed))
         xccl_loop_set_timer(&neighbour->source, XCCL_NEVER_NS);
     else if (now_ns > neighbour->heard_ns + SILENT_BEATS * control->beat_ns)
-        neighbour_dead(neighbour, "gives no sign of life (stopped, or its host is unreachable)");
+        neighbour_dead(neighbour, "gives no sign of life (stopped, or its host is unreachable)",
+                       "see whether that process and the way to its host are up");
     else
         send_heartbeat(neighbour);
 }
@@ -333,6 +340,20 @@ static void on_timer(struct xccl_source *source, uint64_t now_ns)
     xccl_log_set_rank(-1);
 }
 
+/* While the connection is whole: a broken one does not say any more. */
+static void note_address(struct neighbour *neighbour)
+{
+    struct xccl_addr addr = {.bytes = sizeof addr.sa};
+    char *port;
+
+    if (!neighbour->conn || getpeername(neighbour->source.fd, &addr.sa.any, &addr.bytes) != 0)
+        return;
+    xccl_addr_format(&addr, neighbour->address);
+    port = strrchr(neighbour->address, ':');
+    if (port)
+        *port = 0;
+}
+
 /* Before any of them is in the loop: callbacks look at both. */
 static void neighbour_init(struct xccl_control *control, int index, int rank,
                            struct xccl_conn *conn)
@@ -351,6 +372,7 @@ static void neighbour_init(struct xccl_control *control, int index, int rank,
     neighbour->source.on_timer = on_timer;
     neighbour->source.owner = neighbour;
     neighbour->source.timer_ns = control->beat_ns ? neighbour->due_ns : XCCL_NEVER_NS;
+    note_address(neighbour);
 }
 
 /* Puts both into the loop, and takes what has come before. */

@@ -95,6 +95,7 @@ void xccl_run_start(struct xccl_run *run, const struct xccl_plan *plan, const vo
     run->rc = xcclSuccess;
     run->bad_peer = -1;
     run->bad_link = NULL;
+    run->bad_net = NULL;
     run->nlanes = plan->tiles ? binding->schedule->nlanes : 0;
     run->lanes_left = run->nlanes;
     for (uint32_t i = 0; i < run->nlanes; i++)
@@ -118,8 +119,10 @@ static int progress_nets(struct xccl_run *run)
         struct xccl_net_link *net = binding->nets[binding->net_conns[i]];
 
         run->rc = xccl_net_link_progress(net, &moved);
-        if (run->rc)
+        if (run->rc) {
             run->bad_peer = xccl_net_link_peer(net);
+            run->bad_net = net;
+        }
     }
     return moved;
 }

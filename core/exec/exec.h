@@ -71,6 +71,7 @@ struct xccl_run {
     xcclResult_t rc;
     int bad_peer; /* the rank it concerns, -1 for none */
     const struct xccl_link *bad_link; /* a message of another call arrived here */
+    const struct xccl_net_link *bad_net; /* this one failed */
     /* Asked in the slow branch of a wait: an error ends the wait. waited_ns: since it began. */
     xcclResult_t (*check)(struct xccl_run *run, uint64_t waited_ns);
     void *owner;

@@ -14,6 +14,7 @@ struct xccl_net_row {
     int count;
     char wire_id[XCCL_NETS_MAX][XCCL_WIRE_ID_BYTES];
     uint64_t build[XCCL_NETS_MAX]; /* of the plugin's file; 0: not known */
+    uint32_t kinds[XCCL_NETS_MAX]; /* of its devices: xccl_net_kinds() */
 };
 
 /* Position of a wire id in a row; -1: not there. */

@@ -16,6 +16,7 @@
 #ifndef XCCL_PLUGIN_NET_PLUGIN_H
 #define XCCL_PLUGIN_NET_PLUGIN_H
 
+#include "plugin/net_device.h"
 #include "plugin/net_watch.h"
 #include "xccl_net.h"
 
@@ -27,6 +28,7 @@ struct xccl_net {
     xcclNetPlugin_v1_t calls; /* complete: stubs filled in */
     xcclNetContext_t ctx;
     int device_count;
+    struct xccl_net_device use[XCCL_NET_KINDS]; /* the communicator's choice, see net_device.h */
     char wire_id[XCCL_WIRE_ID_BYTES]; /* equal on ranks that can talk; see xccl_net_survey */
     char item[XCCL_NET_ITEM_BYTES]; /* by which it was asked for */
     char path[512];

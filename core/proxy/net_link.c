@@ -34,6 +34,7 @@
 #include "proxy/net_link.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -70,24 +71,44 @@ struct xccl_net_link {
     char *memory;
     size_t memory_bytes;
     int dev, peer;
+    xcclNetCause_t cause; /* of the plugin's first error */
     xcclNetHandle_t handle; /* send end */
     xcclNetConnect_t connecting; /* send end */
     xcclNetListenComm_t listener; /* receive end, until accepted */
     _Alignas(XCCL_HEAD_STRIDE) _Atomic uint32_t head;
 };
 
-/* Makes the plugin's text of a failed call the thread's error text. Quiet: the caller adds the
- * rank. */
+/* What the plugin knows of its comm's error. */
+static void ask_detail(struct xccl_net_link *link, xcclNetError_v1 *error_out)
+{
+    *error_out = (xcclNetError_v1){.size = sizeof(*error_out)};
+    link->cause = xcclNetCauseUnknown;
+    if (!link->comm || link->net->calls.errorDetail(link->comm, error_out) != xcclSuccess)
+        return;
+    if (error_out->cause > xcclNetCauseNone && error_out->cause <= xcclNetCauseLocal)
+        link->cause = (xcclNetCause_t)error_out->cause;
+}
+
+/* Makes the plugin's text of a failed call the thread's error text, with the peer's address. Quiet:
+ * the caller adds the rank. */
 static xcclResult_t plugin_failed(struct xccl_net_link *link, xcclResult_t rc, const char *what)
 {
+    /* First, for the detail may be an error of its own. */
     const char *text = link->net->calls.lastError(link->net->ctx);
+    char kept[XCCL_ERROR_TEXT_BYTES], peer[128] = "";
+    xcclNetError_v1 error;
 
     link->state = LINK_FAILED;
-    if (text && *text)
-        return xccl_fail_quietly(rc, 0, NULL, "network plugin %s cannot %s: %s",
-                                 link->net->calls.name, what, text);
-    return xccl_fail_quietly(rc, 0, NULL, "network plugin %s cannot %s, and does not say why",
-                             link->net->calls.name, what);
+    snprintf(kept, sizeof(kept), "%s", text ? text : "");
+    ask_detail(link, &error);
+    if (!kept[0] && error.text)
+        snprintf(kept, sizeof(kept), "%s", error.text);
+    if (error.peer && error.peer[0] && !strstr(kept, error.peer))
+        snprintf(peer, sizeof(peer), " (peer %s)", error.peer);
+    if (!kept[0])
+        snprintf(kept, sizeof(kept), "it does not say why");
+    return xccl_fail_quietly(rc, 0, NULL, "network plugin %s cannot %s%s: %s",
+                             link->net->calls.name, what, peer, kept);
 }
 
 /* Around each call into the plugin, for the one who looks for calls that do not come back. */
@@ -309,6 +330,11 @@ struct xccl_link *xccl_net_link_view(struct xccl_net_link *link)
 int xccl_net_link_peer(const struct xccl_net_link *link)
 {
     return link->peer;
+}
+
+xcclNetCause_t xccl_net_link_cause(const struct xccl_net_link *link)
+{
+    return link->cause;
 }
 
 /* ---- the op: what both ends share ---- */

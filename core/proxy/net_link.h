@@ -48,6 +48,8 @@ void xccl_net_link_destroy(struct xccl_net_link *link);
 /* The executor's view; lives as long as the net link. */
 struct xccl_link *xccl_net_link_view(struct xccl_net_link *link);
 int xccl_net_link_peer(const struct xccl_net_link *link);
+/* Why it failed, as its plugin says; xcclNetCauseNone when the plugin has not failed. */
+xcclNetCause_t xccl_net_link_cause(const struct xccl_net_link *link);
 
 /* Begins an operation on this end; the previous one is idle. */
 void xccl_net_link_begin(struct xccl_net_link *link, const struct xccl_net_op *op);

@@ -5,7 +5,7 @@
 
 #include <dlfcn.h>
 
-enum transport { SHM, SOCKET, MIXED };
+enum transport { SHM, UNIX, TCP, MIXED };
 
 static const size_t counts[] = {0,    1,    2,     13,    14,    15,    28,   55,
                                 56,   57,   64,    511,   2047,  2048,  2049, 5000,
@@ -15,8 +15,10 @@ static const size_t counts[] = {0,    1,    2,     13,    14,    15,    28,   55
 /* Ranks of one host without shared memory stand for hosts of their own. */
 static void choose(enum transport transport, int rank)
 {
-    if (transport == SOCKET || (transport == MIXED && rank % 3 == 2))
+    if (transport == UNIX || transport == TCP || (transport == MIXED && rank % 3 == 2))
         xt_setenv("XCCL_SHM_DISABLE", "1");
+    if (transport == TCP)
+        xt_setenv("XCCL_SOCKET_UNIX", "0");
 }
 
 static void all_sizes(int rank, int nranks, void *arg)
@@ -76,25 +78,37 @@ XT_TEST_DEADLINE(sixteen_ranks_over_shared_memory, 120)
 {
     run(16, SHM, NULL);
 }
-XT_TEST_DEADLINE(two_ranks_over_sockets, 60)
+XT_TEST_DEADLINE(two_ranks_over_tcp, 60)
 {
-    run(2, SOCKET, NULL);
+    run(2, TCP, NULL);
 }
-XT_TEST_DEADLINE(three_ranks_over_sockets, 60)
+XT_TEST_DEADLINE(two_ranks_over_unix_sockets, 60)
 {
-    run(3, SOCKET, NULL);
+    run(2, UNIX, NULL);
 }
-XT_TEST_DEADLINE(four_ranks_over_sockets, 60)
+XT_TEST_DEADLINE(three_ranks_over_tcp, 60)
 {
-    run(4, SOCKET, NULL);
+    run(3, TCP, NULL);
 }
-XT_TEST_DEADLINE(eight_ranks_over_sockets, 120)
+XT_TEST_DEADLINE(four_ranks_over_tcp, 60)
 {
-    run(8, SOCKET, NULL);
+    run(4, TCP, NULL);
 }
-XT_TEST_DEADLINE(nine_ranks_over_sockets_beyond_the_mesh, 120)
+XT_TEST_DEADLINE(four_ranks_over_unix_sockets, 60)
 {
-    run(9, SOCKET, NULL);
+    run(4, UNIX, NULL);
+}
+XT_TEST_DEADLINE(eight_ranks_over_tcp, 120)
+{
+    run(8, TCP, NULL);
+}
+XT_TEST_DEADLINE(nine_ranks_over_tcp_beyond_the_mesh, 120)
+{
+    run(9, TCP, NULL);
+}
+XT_TEST_DEADLINE(nine_ranks_over_unix_sockets_beyond_the_mesh, 120)
+{
+    run(9, UNIX, NULL);
 }
 XT_TEST_DEADLINE(three_ranks_over_both, 60)
 {
@@ -124,9 +138,9 @@ XT_TEST_DEADLINE(oneshot_alone_serves_every_size_over_both, 120)
 {
     run(4, MIXED, "oneshot");
 }
-XT_TEST_DEADLINE(oneshot_alone_serves_every_size_over_sockets, 120)
+XT_TEST_DEADLINE(oneshot_alone_serves_every_size_over_tcp, 120)
 {
-    run(4, SOCKET, "oneshot");
+    run(4, TCP, "oneshot");
 }
 
 /* Slots shrink to fit the budget, on one rank more than on others; all agree on slices that fit. */
@@ -152,7 +166,7 @@ XT_TEST_DEADLINE(small_and_unequal_budgets_over_shared_memory, 60)
 
 XT_TEST_DEADLINE(small_and_unequal_budgets_over_sockets, 60)
 {
-    run_small_buffers(SOCKET);
+    run_small_buffers(TCP);
 }
 
 XT_TEST_DEADLINE(small_and_unequal_budgets_over_both, 60)

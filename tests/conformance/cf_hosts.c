@@ -3,13 +3,14 @@
  * anybody else inside a user namespace, where the kernel lets them. A keeper process makes them,
  * runs the ip program, and hands over descriptors; the namespaces go with the last descriptor.
  *
- * Thread: the runner's. */
-#include "cf_run.h"
+ * Thread: one, the only one of its process. */
+#include "cf_hosts.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -180,6 +181,24 @@ int cf_hosts_make(struct cf_hosts *hosts)
     return hosts->reason[0] == 0;
 }
 
+int cf_hosts_open(struct cf_hosts *hosts, const char *first, const char *second)
+{
+    *hosts = (struct cf_hosts){.tried = 1, .user_fd = -1, .net_fds = {-1, -1}};
+    for (int i = 0; i < CF_HOSTS; i++) {
+        const char *name = i ? second : first;
+        char path[160];
+
+        snprintf(path, sizeof(path), "%s%s", strchr(name, '/') ? "" : "/run/netns/", name);
+        hosts->net_fds[i] = open(path, O_RDONLY | O_CLOEXEC);
+        if (hosts->net_fds[i] >= 0)
+            continue;
+        snprintf(hosts->reason, sizeof(hosts->reason), "cannot open %s: %s", path,
+                 strerrordesc_np(errno));
+        return 0;
+    }
+    return 1;
+}
+
 void cf_hosts_drop(struct cf_hosts *hosts)
 {
     if (!hosts->tried)
@@ -188,7 +207,7 @@ void cf_hosts_drop(struct cf_hosts *hosts)
         kill(hosts->keeper, SIGKILL);
         waitpid(hosts->keeper, NULL, 0);
     }
-    for (int i = 0; i < CF_ROLES; i++) {
+    for (int i = 0; i < CF_HOSTS; i++) {
         if (hosts->net_fds[i] >= 0)
             close(hosts->net_fds[i]);
     }

@@ -7,23 +7,10 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+#include "cf_hosts.h"
 #include "cf_int.h"
 
 #define CF_CASE_MS (30000ull * CF_SLOW)
-
-/* Two network namespaces that live as long as the runner. */
-struct cf_hosts {
-    int tried;
-    char reason[200]; /* why there are none; "" when there are */
-    pid_t keeper;
-    int user_fd; /* -1: no user namespace was needed */
-    int net_fds[CF_ROLES];
-};
-/* Makes them at the first call. 1: they are there. */
-int cf_hosts_make(struct cf_hosts *hosts);
-void cf_hosts_drop(struct cf_hosts *hosts);
-/* Moves the calling process into one. 0: not possible, errno says why. */
-int cf_hosts_enter(const struct cf_hosts *hosts, int host);
 
 /* One case in one form with one seed. */
 struct cf_task {

@@ -219,6 +219,8 @@ static int task_decide(struct runner *runner, struct cf_task *task)
         snprintf(task->text, sizeof(task->text), "NCCL's contract: %s", test->why);
     } else if (test->flags & CF_FULL && runner->options->quick) {
         snprintf(task->text, sizeof(task->text), "takes long; without --quick it runs");
+    } else if (task->form == CF_NAMESPACES && runner->plugin.props.sameHost) {
+        snprintf(task->text, sizeof(task->text), "the device reaches its own host only");
     } else if (task->form == CF_NAMESPACES && !cf_hosts_make(&runner->hosts)) {
         snprintf(task->text, sizeof(task->text), "%s", runner->hosts.reason);
     } else {

@@ -333,25 +333,27 @@ XT_TEST_DEADLINE(two_ranks_over_shared_memory_when_rank_1_meets_a_failure, 60)
     fail_each(2, 1, 16);
 }
 
-XT_TEST_DEADLINE(two_ranks_over_sockets_when_rank_0_meets_a_failure, 60)
+XT_TEST_DEADLINE(two_ranks_over_tcp_when_rank_0_meets_a_failure, 60)
 {
     xt_setenv("XCCL_SHM_DISABLE", "1");
+    xt_setenv("XCCL_SOCKET_UNIX", "0");
     fail_each(2, 0, 16);
 }
 
-XT_TEST_DEADLINE(two_ranks_over_sockets_when_rank_1_meets_a_failure, 60)
+XT_TEST_DEADLINE(two_ranks_over_tcp_when_rank_1_meets_a_failure, 60)
 {
     xt_setenv("XCCL_SHM_DISABLE", "1");
+    xt_setenv("XCCL_SOCKET_UNIX", "0");
     fail_each(2, 1, 16);
 }
 
-XT_TEST_DEADLINE(three_ranks_over_sockets_when_rank_0_meets_a_failure, 60)
+XT_TEST_DEADLINE(three_ranks_over_unix_sockets_when_rank_0_meets_a_failure, 60)
 {
     xt_setenv("XCCL_SHM_DISABLE", "1");
     fail_each(3, 0, 10);
 }
 
-XT_TEST_DEADLINE(three_ranks_over_sockets_when_rank_1_meets_a_failure, 60)
+XT_TEST_DEADLINE(three_ranks_over_unix_sockets_when_rank_1_meets_a_failure, 60)
 {
     xt_setenv("XCCL_SHM_DISABLE", "1");
     fail_each(3, 1, 10);

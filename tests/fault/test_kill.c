@@ -40,8 +40,11 @@ static uint64_t now_ns(void)
 
 static void choose(const struct verdicts *v, int rank)
 {
-    if (!strcmp(v->world.text, "socket") || (!strcmp(v->world.text, "mixed") && rank % 2))
+    if (!strcmp(v->world.text, "unix") || !strcmp(v->world.text, "tcp") ||
+        (!strcmp(v->world.text, "mixed") && rank % 2))
         xt_setenv("XCCL_SHM_DISABLE", "1");
+    if (!strcmp(v->world.text, "tcp"))
+        xt_setenv("XCCL_SOCKET_UNIX", "0");
 }
 
 /* Until the error, which is kept; the communicator is destroyed afterwards. */
@@ -116,6 +119,8 @@ static void hurt(const char *transport, size_t count, int signal_number, double 
 #else
 #define SLOW 1
 #endif
+/* Four heartbeats stay out, and the next look comes within another one. */
+#define STOP_S (5.5 * SLOW)
 
 XT_TEST(killed_rank_is_named_by_all_over_shared_memory)
 {
@@ -125,13 +130,21 @@ XT_TEST(killed_rank_is_named_by_all_in_a_large_call)
 {
     hurt("shm", 1000000, SIGKILL, 1 * SLOW);
 }
-XT_TEST(killed_rank_is_named_by_all_over_sockets)
+XT_TEST(killed_rank_is_named_by_all_over_unix_sockets)
 {
-    hurt("socket", 10, SIGKILL, 1 * SLOW);
+    hurt("unix", 10, SIGKILL, 1 * SLOW);
 }
-XT_TEST(killed_rank_is_named_by_all_in_a_large_call_over_sockets)
+XT_TEST(killed_rank_is_named_by_all_in_a_large_call_over_unix_sockets)
 {
-    hurt("socket", 1000000, SIGKILL, 1 * SLOW);
+    hurt("unix", 1000000, SIGKILL, 1 * SLOW);
+}
+XT_TEST(killed_rank_is_named_by_all_over_tcp)
+{
+    hurt("tcp", 10, SIGKILL, 1 * SLOW);
+}
+XT_TEST(killed_rank_is_named_by_all_in_a_large_call_over_tcp)
+{
+    hurt("tcp", 1000000, SIGKILL, 1 * SLOW);
 }
 XT_TEST(killed_rank_is_named_by_all_over_both)
 {
@@ -139,32 +152,50 @@ XT_TEST(killed_rank_is_named_by_all_over_both)
 }
 XT_TEST(stopped_rank_is_named_by_all_over_shared_memory)
 {
-    hurt("shm", 10, SIGSTOP, 6 * SLOW);
+    hurt("shm", 10, SIGSTOP, STOP_S);
 }
-XT_TEST(stopped_rank_is_named_by_all_over_sockets)
+XT_TEST(stopped_rank_is_named_by_all_over_unix_sockets)
 {
-    hurt("socket", 10, SIGSTOP, 6 * SLOW);
+    hurt("unix", 10, SIGSTOP, STOP_S);
+}
+XT_TEST(stopped_rank_is_named_by_all_over_tcp)
+{
+    hurt("tcp", 10, SIGSTOP, STOP_S);
+}
+XT_TEST(stopped_rank_is_named_by_all_in_a_large_call_over_tcp)
+{
+    hurt("tcp", 1000000, SIGSTOP, STOP_S);
 }
 
 /* A rank that computes for long, longer than its heartbeats may be late, is not dead. */
 static void compute(int rank, int nranks, void *arg)
 {
-    struct world *world = arg;
-    xcclComm_t comm = world_join(world, rank, nranks);
-    double until = world_seconds() + 6;
-    int value = 1;
+    struct verdicts *v = arg;
+    struct world_case c = {.count = v->count, .type = xcclInt32};
     volatile unsigned work = 0; /* tidy: allow volatile because the loop is to be kept */
+    xcclComm_t comm;
+    double until;
 
+    choose(v, rank);
+    comm = world_join(&v->world, rank, nranks);
+    until = world_seconds() + 6;
     while (rank == VICTIM && world_seconds() < until)
         work = work + 1;
-    XT_OK(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL));
-    XT_CHECK_INT(value, nranks);
+    world_all_reduce(comm, rank, nranks, &c);
     XT_OK(xcclCommDestroy(comm));
 }
 
 XT_TEST(computing_rank_is_never_taken_for_dead)
 {
-    xt_mp_run(RANKS, compute, world_create());
+    xt_mp_run(RANKS, compute, verdicts_create("shm", 1));
+}
+XT_TEST(computing_rank_is_never_taken_for_dead_over_unix_sockets)
+{
+    xt_mp_run(RANKS, compute, verdicts_create("unix", 1000000));
+}
+XT_TEST(computing_rank_is_never_taken_for_dead_over_tcp)
+{
+    xt_mp_run(RANKS, compute, verdicts_create("tcp", 1000000));
 }
 
 /* Both ranks stopped for longer than heartbeats may stay out, as a suspended job is: all goes on.
@@ -318,9 +349,9 @@ XT_TEST(rank_that_leaves_too_early_is_named_over_shared_memory)
     xt_mp_run(RANKS, leave_early, verdicts_create("", 1));
 }
 
-XT_TEST(rank_that_leaves_too_early_is_named_over_sockets)
+XT_TEST(rank_that_leaves_too_early_is_named_over_tcp)
 {
-    xt_mp_run(RANKS, leave_early, verdicts_create("socket", 1));
+    xt_mp_run(RANKS, leave_early, verdicts_create("tcp", 1));
 }
 
 static void abort_one(int rank, int nranks, void *arg)

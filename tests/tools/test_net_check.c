@@ -70,6 +70,19 @@ XT_TEST_DEADLINE(a_plugin_named_by_its_path_with_grouped_receives_passes, 120)
     XT_CHECK_HAS(output, "1 passed, 0 failed, 0 skipped");
 }
 
+/* The last one of the socket plugin's devices, unix. */
+XT_TEST_DEADLINE(a_device_for_its_own_host_is_not_asked_to_reach_another, 120)
+{
+    const char *output = NULL;
+
+    xt_setenv("XCCL_SOCKET_IFNAME", "lo");
+    XT_CHECK_INT(CHECK(&output, "--quick", "--device", "1", "socket"), 0);
+    XT_CHECK_HAS(output, " 0 failed, ");
+    XT_CHECK_HAS(output, "passed  life_of_a_connection               processes");
+    XT_CHECK_HAS(output, "skipped life_of_a_connection               namespaces");
+    XT_CHECK_HAS(output, "the device reaches its own host only");
+}
+
 /* ---- defects ---- */
 
 /* The defect is found by this case in this form, with these words; without it the case passes. */

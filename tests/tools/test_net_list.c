@@ -45,6 +45,8 @@ XT_TEST(the_plugin_of_the_setting_is_shown_with_its_devices)
     XT_CHECK_HAS(output, "lo ");
     XT_CHECK_HAS(output, "host");
     XT_CHECK_HAS(output, "1 TiB");
+    XT_CHECK_HAS(output, "lo      all hosts");
+    XT_CHECK_HAS(output, "unix    own host");
     XT_CHECK(strstr(output, "refused") == NULL);
 }
 
@@ -104,6 +106,7 @@ XT_TEST(the_json_is_what_its_schema_says)
         "assert [p['taken'] for p in plugins] == [True, False, True, False], plugins\n"
         "assert 'isend' in plugins[1]['reason'], plugins\n"
         "assert plugins[0]['devices'][0]['memory'] == ['host'], plugins\n"
+        "assert [d['same_host'] for d in plugins[0]['devices']] == [False, True], plugins\n"
         "assert plugins[2]['devices'][0]['max_bytes'] == 1024, plugins\n"
         "for damage in ('taken', 'item', 'contracts'):\n"
         "    broken = json.loads(json.dumps(found))\n"
@@ -186,6 +189,7 @@ XT_TEST(info_shows_the_same_facts)
     XT_CHECK_HAS(output, "its entry isend is NULL");
     XT_CHECK_HAS(output, "net plugin: socket: taken: ");
     XT_CHECK_HAS(output, "net plugin: socket: device lo, ");
+    XT_CHECK_HAS(output, "net plugin: socket: device unix (own host only), ");
 }
 
 XT_TEST(wrong_arguments_are_named)

@@ -17,6 +17,7 @@
 
 #define XCCL     XT_BUILD_DIR "/bin/xccl"
 #define FIXTURES XT_BUILD_DIR "/lib/fixtures"
+#define SCHEMA   XT_SOURCE_DIR "/tools/schema/net_perf.schema.json"
 #define ARGS_MAX 32
 
 #if defined(__has_feature)
@@ -46,24 +47,31 @@ static void make_argv(const char *args, char *words, size_t bytes, const char **
     argv[count] = NULL;
 }
 
-/* Returns the exit status. All runs here use the loopback device, whatever else there is. */
-static int run_perf(const char *args, const char **output_out)
+/* Returns the exit status. */
+static int run_any_perf(const char *args, const char **output_out)
 {
     char words[1024];
     const char *argv[ARGS_MAX + 1];
     int status = 0;
 
-    xt_setenv("XCCL_SOCKET_IFNAME", "lo");
     make_argv(args, words, sizeof(words), argv);
     status = xt_run_program(argv, output_out);
     XT_CHECK(WIFEXITED(status));
     return WEXITSTATUS(status);
 }
 
+/* The same over the loopback device, whatever else there is. */
+static int run_perf(const char *args, const char **output_out)
+{
+    xt_setenv("XCCL_SOCKET_IFNAME", "lo");
+    return run_any_perf(args, output_out);
+}
+
 struct row {
     unsigned long long bytes;
     int flows, directions, window;
-    double lat, p99, gbs, spread, rate, cpu; /* lat and p99 are -1 where the table has none */
+    double lat, p99, gbs, spread, rate, cpu, busy,
+        least; /* lat and p99 are -1 where the table has none */
 };
 
 static double cell(const char *text)
@@ -79,11 +87,11 @@ static int read_rows(const char *output, struct row *rows, int max)
     for (const char *at = output; at && *at; at = strchr(at, '\n') ? strchr(at, '\n') + 1 : NULL) {
         struct row row;
         char lat[32], p99[32];
-        int fields = sscanf(at, "%llu %d %d %d %31s %31s %lf %lf %lf %lf", &row.bytes, &row.flows,
-                            &row.directions, &row.window, lat, p99, &row.gbs, &row.spread,
-                            &row.rate, &row.cpu);
+        int fields = sscanf(at, "%llu %d %d %d %31s %31s %lf %lf %lf %lf %lf %lf", &row.bytes,
+                            &row.flows, &row.directions, &row.window, lat, p99, &row.gbs,
+                            &row.spread, &row.rate, &row.cpu, &row.busy, &row.least);
 
-        if (fields != 10)
+        if (fields != 12)
             continue;
         row.lat = cell(lat);
         row.p99 = cell(p99);
@@ -102,7 +110,7 @@ XT_TEST_DEADLINE(the_table_has_a_row_for_each_size_flows_and_direction, 120)
     XT_CHECK_INT(
         run_perf("socket -b 8 -e 64K -f 8192 --flows 1,3 --both -n 20 --rounds 3", &output), 0);
     XT_CHECK_HAS(output, "size  flows  dir  window    lat us    p99 us     GB/s   +-%   Mmsg/s  "
-                         "cpu s/GiB\n");
+                         "cpu s/GiB  busy   least\n");
     count = read_rows(output, rows, 16);
     XT_CHECK_INT(count, 8);
     for (int i = 0; i < count; i++) {
@@ -113,6 +121,8 @@ XT_TEST_DEADLINE(the_table_has_a_row_for_each_size_flows_and_direction, 120)
         XT_CHECK(rows[i].p99 >= rows[i].lat);
         XT_CHECK(rows[i].rate > 0);
         XT_CHECK(rows[i].cpu > 0);
+        XT_CHECK(rows[i].busy > 0);
+        XT_CHECK(rows[i].least >= 0);
     }
 }
 
@@ -150,9 +160,9 @@ XT_TEST_DEADLINE(two_plugins_take_turns_and_get_a_ratio, 120)
     XT_CHECK_HAS(output, "# B receiver");
     XT_CHECK_HAS(output, "above 1: A is better");
     XT_CHECK_INT(read_rows(output, rows, 4), 1);
-    /* Behind the row's head and the six figures of each: two ratios. */
+    /* Behind the row's head and the eight figures of each: two ratios. */
     XT_CHECK_INT(sscanf(strstr(output, "\n          64 "),
-                        "%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s "
+                        "%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s "
                         "%lf (%lf to %lf) %lf (%lf to %lf)",
                         &gbs[0], &gbs[1], &gbs[2], &lat[0], &lat[1], &lat[2]),
                  6);
@@ -188,6 +198,64 @@ XT_TEST_DEADLINE(the_json_file_has_machine_plugins_and_every_round, 120)
     XT_CHECK_INT(run_perf(args, &output), 0);
     if (xt_run_program(argv, &output) != 0)
         XT_FAIL("%s", output);
+}
+
+XT_TEST_DEADLINE(the_json_is_what_its_schema_says, 120)
+{
+    static const char code[] = "import json, sys\n"
+                               "try:\n"
+                               "    import jsonschema\n"
+                               "except ImportError:\n"
+                               "    raise SystemExit(77)\n"
+                               "schema, found = (json.load(open(path)) for path in sys.argv[1:])\n"
+                               "jsonschema.Draft7Validator.check_schema(schema)\n"
+                               "jsonschema.validate(found, schema)\n"
+                               "for damage in ('least_flow_gb_per_s', 'busy_cores', 'gb_per_s'):\n"
+                               "    broken = json.loads(json.dumps(found))\n"
+                               "    del broken['results'][0]['figures'][0][damage]\n"
+                               "    try:\n"
+                               "        jsonschema.validate(broken, schema)\n"
+                               "    except jsonschema.ValidationError:\n"
+                               "        continue\n"
+                               "    raise SystemExit('the schema misses ' + damage)\n";
+    char args[512], path[256];
+    const char *argv[] = {"python3", "-c", code, SCHEMA, path, NULL};
+    const char *output = NULL;
+    int status = 0;
+
+    snprintf(path, sizeof(path), "%s/figures.json", xt_tmpdir());
+    snprintf(args, sizeof(args), "socket --vs socket -b 8 -e 8 --both -n 10 --rounds 3 -J %s",
+             path);
+    XT_CHECK_INT(run_perf(args, &output), 0);
+    status = xt_run_program(argv, &output);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+        XT_SKIP("python3 has no module jsonschema");
+    if (status != 0)
+        XT_FAIL("the schema does not fit: %s", output);
+}
+
+XT_TEST_DEADLINE(each_side_may_be_on_a_host_of_its_own, 120)
+{
+    static const char *const devices[] = {"sender ", "receiver"};
+    struct row rows[4];
+    const char *output = NULL;
+    int status = 0;
+
+    xt_setenv("XCCL_SOCKET_FAMILY", "ipv4");
+    status = run_any_perf("socket -b 64K -e 64K --flows 2 --both -n 20 --rounds 1 --hosts",
+                          &output);
+    if (status != 0 && strstr(output, "xccl net perf: --hosts: "))
+        XT_SKIP("%s", output);
+    XT_CHECK_INT(status, 0);
+    XT_CHECK_INT(read_rows(output, rows, 4), 2);
+    for (int i = 0; i < 2; i++) {
+        char device[32];
+        const char *line = strstr(output, devices[i]);
+
+        snprintf(device, sizeof(device), "device xcf%d,", i);
+        XT_CHECK(line != NULL);
+        XT_CHECK_HAS(line, device);
+    }
 }
 
 XT_TEST_DEADLINE(the_drawing_is_well_formed_and_has_a_line_for_each_plugin, 120)
@@ -235,6 +303,8 @@ XT_TEST(wrong_arguments_are_named)
         {"socket --window 33", "from 1 to 32"},
         {"socket --rounds 0", "from 1 to 99"},
         {"socket --timeout 0", "nothing may hang for ever"},
+        {"socket --hosts --threads", "one process is on one host"},
+        {"socket --hosts=left", "must be two network namespaces"},
         {"socket --seconds 0", "in no time"},
         {"socket --flos 1", "did you mean --flows?"},
         {"socket -n", "-n needs a value"},
@@ -263,6 +333,8 @@ XT_TEST_DEADLINE(what_keeps_a_run_from_beginning_is_told, 120)
     XT_CHECK_HAS(output, "there is no device nil0");
     XT_CHECK_INT(run_perf("socket -b 8G -e 8G --flows 64 --window 32", &output), 1);
     XT_CHECK_HAS(output, "choose a smaller -e, --flows or --window");
+    XT_CHECK_INT(run_perf("socket --hosts=/nowhere/a,/nowhere/b", &output), 1);
+    XT_CHECK_HAS(output, "--hosts: cannot open /nowhere/a: No such file");
     XT_CHECK_INT(run_perf("socket -J /nowhere/at/all.json", &output), 1);
     XT_CHECK_HAS(output, "cannot write /nowhere/at/all.json");
 }

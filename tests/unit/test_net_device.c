@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The choice of a connection's device as a function of what both ends have, and which devices act
+ * as one. Thread: one. */
+#include "plugin/net_device.h"
+
+#include "xt.h"
+
+#define NEAR (1u << XCCL_NET_NEAR)
+#define FAR  (1u << XCCL_NET_FAR)
+#define HERE 1
+#define AWAY 0
+
+static struct xccl_net_device devices[8];
+static int count;
+
+/* One device more; a speed is in Mbit/s. */
+static struct xccl_net_device *add(const char *name, int same_host, uint32_t speed)
+{
+    devices[count] = (struct xccl_net_device){.number = count,
+                                              .name = name,
+                                              .same_host = same_host,
+                                              .speed_mbps = speed,
+                                              .ptr_support = XCCL_NET_PTR_HOST};
+    return &devices[count++];
+}
+
+XT_TEST(first_device_of_each_kind_counts)
+{
+    struct xccl_net_device first[XCCL_NET_KINDS];
+
+    add("unix0", 1, 0);
+    add("eth0", 0, 0);
+    add("eth1", 0, 0);
+    add("unix1", 1, 0);
+    xccl_net_devices_first(devices, count, first);
+    XT_CHECK_TEXT(first[XCCL_NET_NEAR].name, "unix0");
+    XT_CHECK_INT(first[XCCL_NET_FAR].number, 1);
+    XT_CHECK_INT(xccl_net_kinds(first), NEAR | FAR);
+}
+
+XT_TEST(kind_without_a_device_is_not_there)
+{
+    struct xccl_net_device first[XCCL_NET_KINDS];
+
+    xccl_net_devices_first(devices, 0, first);
+    XT_CHECK_INT(xccl_net_kinds(first), 0);
+    add("eth0", 0, 0);
+    xccl_net_devices_first(devices, count, first);
+    XT_CHECK_INT(first[XCCL_NET_NEAR].number, XCCL_NET_NO_DEVICE);
+    XT_CHECK_INT(xccl_net_kinds(first), FAR);
+    devices[0].same_host = 1;
+    xccl_net_devices_first(devices, count, first);
+    XT_CHECK_INT(xccl_net_kinds(first), NEAR);
+}
+
+XT_TEST(ranks_of_one_place_use_the_device_that_reaches_no_further)
+{
+    XT_CHECK_INT(xccl_net_kind_for(NEAR | FAR, NEAR | FAR, HERE), XCCL_NET_NEAR);
+    XT_CHECK_INT(xccl_net_kind_for(NEAR, NEAR | FAR, HERE), XCCL_NET_NEAR);
+}
+
+XT_TEST(ranks_of_different_places_do_not)
+{
+    XT_CHECK_INT(xccl_net_kind_for(NEAR | FAR, NEAR | FAR, AWAY), XCCL_NET_FAR);
+}
+
+XT_TEST(one_rank_without_such_a_device_is_enough_to_do_without)
+{
+    XT_CHECK_INT(xccl_net_kind_for(FAR, NEAR | FAR, HERE), XCCL_NET_FAR);
+    XT_CHECK_INT(xccl_net_kind_for(FAR, FAR, HERE), XCCL_NET_FAR);
+}
+
+XT_TEST(pair_without_a_way_is_told)
+{
+    XT_CHECK_INT(xccl_net_kind_for(NEAR, NEAR, AWAY), XCCL_NET_NO_KIND);
+    XT_CHECK_INT(xccl_net_kind_for(NEAR, FAR, HERE), XCCL_NET_NO_KIND);
+    XT_CHECK_INT(xccl_net_kind_for(0, NEAR | FAR, HERE), XCCL_NET_NO_KIND);
+}
+
+/* Whatever a rank is told by another one, of a version that knows more kinds too. */
+XT_TEST(both_ends_choose_alike)
+{
+    for (uint32_t a = 0; a < 8; a++)
+        for (uint32_t b = 0; b < 8; b++)
+            for (int here = AWAY; here <= HERE; here++)
+                XT_CHECK_INT(xccl_net_kind_for(a, b, here), xccl_net_kind_for(b, a, here));
+}
+
+static void rails_are(int max, const char *want)
+{
+    int numbers[XCCL_NET_MAX_MEMBERS];
+    char text[XCCL_NET_MAX_MEMBERS + 1] = "";
+    int found = xccl_net_rails(devices, count, max, numbers);
+
+    for (int i = 0; i < found; i++)
+        text[i] = (char)('0' + numbers[i]);
+    XT_CHECK_TEXT(text, want);
+}
+
+XT_TEST(rails_are_the_first_devices_of_one_speed)
+{
+    add("eth0", 0, 25000);
+    add("eth1", 0, 10000);
+    add("eth2", 0, 25000);
+    add("eth3", 0, 25000);
+    rails_are(2, "02");
+    rails_are(4, "023");
+    rails_are(1, "0");
+}
+
+XT_TEST(unknown_speed_goes_with_any_one)
+{
+    add("eth0", 0, 0);
+    add("eth1", 0, 10000);
+    add("eth2", 0, 25000);
+    add("eth3", 0, 0);
+    rails_are(4, "013");
+}
+
+XT_TEST(rails_reach_all_hosts_and_take_the_same_memory)
+{
+    add("unix", 1, 25000);
+    add("eth0", 0, 25000);
+    add("eth1", 0, 25000)->ptr_support = XCCL_NET_PTR_HOST | XCCL_NET_PTR_CUDA;
+    add("eth2", 0, 25000);
+    rails_are(4, "13");
+}
+
+XT_TEST(merged_device_is_no_rail)
+{
+    add("eth0", 0, 25000);
+    add("both", 0, 25000)->member_count = 2;
+    add("eth1", 0, 25000);
+    rails_are(4, "02");
+}
+
+XT_TEST(no_more_rails_than_a_device_has_members)
+{
+    for (int i = 0; i < 8; i++)
+        add("eth", 0, 0);
+    rails_are(100, "01234567");
+    rails_are(0, "");
+}
