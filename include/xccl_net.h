@@ -333,7 +333,8 @@ typedef struct xcclNetPlugin {
     xcclResult_t (*regMrDmaBuf)(void *comm, void *data, size_t bytes, uint32_t type,
                                 uint64_t offset, int fd, xcclNetMem_t *mem);
     /* Makes one device out of several: *dev is its number, at the end of the list, until finalize.
-     * The caller merges before its first listen or connect. NULL: xcclInvalidUsage. */
+     * The caller merges before its first listen or connect. The two ends of a connection may have
+     * merged different numbers of devices. NULL: xcclInvalidUsage. */
     xcclResult_t (*mergeDevices)(xcclNetContext_t ctx, const int *devs, int count, int *dev);
     /* One-sided: the key by which the sender of this connection may write into mem, a registration
      * of a receive comm. All of exportMr, iput and iputSignal, or none. NULL: xcclInvalidUsage. */

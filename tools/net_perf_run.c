@@ -295,7 +295,8 @@ static int tell_deaths(struct xccl_netperf_pair *pair, unsigned gone)
     return told;
 }
 
-/* Says what came of it. The first error is the cause; what the other saw mostly follows from it. */
+/* Says what came of it. The first error is the cause, and what the other saw mostly follows from
+ * it; but an answer may be the slower one. */
 static int judge(struct xccl_netperf_pair *pair, const struct wait *wait)
 {
     const struct xccl_netperf_message *answer = NULL;
@@ -305,6 +306,8 @@ static int judge(struct xccl_netperf_pair *pair, const struct wait *wait)
         return 1;
     if (tell_deaths(pair, wait->gone))
         return 0;
+    if (first >= 0 && wait->failed == 3 && wait->answers[first].error.follows)
+        first = 1 - first;
     if (first >= 0) {
         answer = &wait->answers[first];
         return pair_fail(pair, answer->error.told, "%s: the %s: %s; while %s%s", pair->items[first],

@@ -42,6 +42,7 @@ int netperf_call_failed(struct netperf_side *side, xcclResult_t rc, const char *
 {
     const char *text = side->net->calls.lastError(side->net->ctx);
 
+    side->follows = rc == xcclRemoteError;
     return netperf_fail(side, "%s of flow %d: %s: %s", call, flow, xccl_result_text(rc),
                         text && *text ? text : "the plugin does not say why");
 }
@@ -308,6 +309,7 @@ static int answer(struct netperf_side *side, struct xccl_netperf_message *messag
     if (!fine) {
         message->kind = XCCL_NETPERF_ERROR;
         message->error.told = side->told;
+        message->error.follows = side->follows;
         memcpy(message->error.text, side->error, sizeof(side->error));
     }
     do {

@@ -27,6 +27,7 @@ struct xccl_netperf_message {
         struct xccl_netperf_result result;
         struct {
             int32_t told;
+            int32_t follows; /* 1: the other side's error is the cause, if it has one */
             char text[XCCL_NETPERF_TEXT_BYTES];
         } error;
         xcclNetHandle_t handles[XCCL_NETPERF_FLOWS];

@@ -47,6 +47,7 @@ struct netperf_side {
     uint64_t least_bytes, first_end_ns; /* as in a result; 0: no flow has ended yet */
     int sleepless; /* something waits that no descriptor tells of */
     int told;
+    int follows; /* the error says that the peer or the network failed */
     char error[XCCL_NETPERF_TEXT_BYTES];
 };
 

@@ -112,8 +112,10 @@ void sock_collect_lost(struct sock_receiver *receiver, int line, int err)
         receiver->collect->lost_errno = err;
     xccl_tcp_close(&comm->lines[line].fd);
     comm->lost |= 1u << line;
-    if (line == 0)
+    if (line == 0) {
+        receiver->owed = 0;
         return;
+    }
     receiver->collect->flows[line - 1].kind = SOCK_IN_HEADER;
     receiver->collect->flows[line - 1].left = 0;
     receiver->collect->flows[line - 1].waits = 0;

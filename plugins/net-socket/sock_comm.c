@@ -72,6 +72,9 @@ xcclResult_t sock_close_comm(void *comm_)
     struct sock_comm *comm = comm_;
 
     xccl_tcp_close(&comm->wait_fd);
+    /* What is not taken would make of the end a reset. */
+    if (!comm->is_send && comm->lines[0].fd >= 0)
+        (void)sock_recv_settle((struct sock_receiver *)comm);
     if (comm->is_send && comm->line_count > 1) {
         sock_linger_sweep(comm->ctx, 0);
         sock_linger_take(comm);

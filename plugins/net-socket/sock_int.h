@@ -281,6 +281,8 @@ struct sock_receiver {
     size_t last_bytes; /* size of the message before */
     struct sock_collect *collect; /* NULL: one line */
     uint32_t stage_first, stage_end;
+    uint32_t owed; /* bytes of the stage that line 0 still has, too */
+    int rest; /* the next look is left out */
     struct sock_recv recvs[SOCK_RECVS];
     uint8_t stage[SOCK_STAGE_BYTES]; /* bytes read ahead */
 };
@@ -303,6 +305,9 @@ xcclResult_t sock_merge(xcclNetContext_t ctx, const int *devs, int count, int *d
 const struct sock_device *sock_merge_towards(const struct sock_ctx *ctx,
                                              const struct sock_device *device,
                                              const struct xccl_addr *addr, int turn);
+
+/* 1: a rail of a merged device is in the subnet of one before it. */
+int sock_merge_shares(const struct sock_ctx *ctx, const struct sock_device *device, int rail);
 
 /* sock_address.c */
 /* Where the device's peers come to: a port of the system's choice, or a Unix name. */
@@ -451,6 +456,8 @@ void sock_recv_done(struct sock_receiver *receiver, struct sock_recv *recv, size
 /* Bytes that line 0 would have carried. 0: there is no room for them, which no honest peer does. */
 int sock_recv_feed(struct sock_receiver *receiver, const char *data, size_t bytes);
 size_t sock_recv_staged(const struct sock_receiver *receiver); /* read, not used yet */
+/* Takes what was only looked at. 0, or line 0 is lost: its errno. */
+int sock_recv_settle(struct sock_receiver *receiver);
 /* The stream is not ours any more, or was cut. */
 void sock_recv_damaged(struct sock_receiver *receiver, const char *where, uint32_t number);
 void sock_recv_closed(struct sock_receiver *receiver);

@@ -17,6 +17,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/alloc.h"
 #include "base/os.h"
@@ -50,6 +51,11 @@ static xcclResult_t open_ports(struct sock_listen *listener, struct sock_handle 
 
         if (rc != xcclSuccess)
             return rc;
+        /* Or the answers would take the way of the first one in that subnet. Where the system
+         * refuses it they do. */
+        if (i > 0 && sock_merge_shares(listener->ctx, device, i))
+            (void)setsockopt(listener->fds[i], SOL_SOCKET, SO_BINDTODEVICE, rail->netif.name,
+                             (socklen_t)strlen(rail->netif.name));
     }
     handle->addr_count = device->rail_count;
     handle->line_count = listener->line_count;

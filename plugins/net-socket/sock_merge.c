@@ -77,6 +77,16 @@ const struct sock_device *sock_merge_towards(const struct sock_ctx *ctx,
     return count ? near[turn % count] : NULL;
 }
 
+int sock_merge_shares(const struct sock_ctx *ctx, const struct sock_device *device, int rail)
+{
+    for (int i = 0; i < rail; i++) {
+        if (same_subnet(&ctx->devices[device->rails[i]].netif.addr,
+                        &ctx->devices[device->rails[rail]].netif.addr, &device->masks[rail]))
+            return 1;
+    }
+    return 0;
+}
+
 static xcclResult_t check(const struct sock_ctx *ctx, const int *devs, int count)
 {
     if (count < 1 || count > SOCK_RAILS_MAX)

@@ -10,6 +10,10 @@
  * copied twice. Of a message whose payload comes over the streams only the header is here
  * (sock_collect.c), so receives may be done in another order than they were posted.
  *
+ * TCP acknowledges as soon as a small message is taken, which costs the caller as much as half the
+ * way of its answer. So where nothing is expected but headers, bytes are only looked at (MSG_PEEK);
+ * they are taken with the next look but one, when the caller has had a turn to post what follows.
+ *
  * Every size from the wire is compared with the posted room before a byte of payload is placed.
  * After an error requests that are DONE stay done.
  *
@@ -233,6 +237,40 @@ static void line_ended(struct sock_receiver *receiver, int err)
         sock_recv_closed(receiver);
 }
 
+int sock_recv_settle(struct sock_receiver *receiver)
+{
+    while (receiver->owed > 0) {
+        ssize_t got = recv(receiver->comm.lines[0].fd, NULL, receiver->owed,
+                           MSG_TRUNC | MSG_DONTWAIT);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return got < 0 ? errno : ECONNRESET;
+        receiver->owed -= (uint32_t)got;
+    }
+    return 0;
+}
+
+/* Headers, or the payload and the next ones. A Unix socket has nothing to acknowledge. */
+static ssize_t read_line(struct sock_receiver *receiver, struct msghdr *message)
+{
+    const struct iovec *iov = message->msg_iov;
+    int fd = receiver->comm.lines[0].fd;
+    int peek = message->msg_iovlen == 1 && iov[0].iov_len == SOCK_STAGE_BYTES &&
+               receiver->comm.device->netif.addr.sa.any.sa_family != AF_UNIX;
+    ssize_t got;
+
+    do
+        got = message->msg_iovlen == 1
+                  ? recv(fd, iov[0].iov_base, iov[0].iov_len, MSG_DONTWAIT | (peek ? MSG_PEEK : 0))
+                  : recvmsg(fd, message, MSG_DONTWAIT);
+    while (got < 0 && errno == EINTR);
+    if (peek && got > 0)
+        receiver->owed = (uint32_t)got;
+    return got;
+}
+
 /* One read. Returns 1 when there may be more. */
 static int read_some(struct sock_receiver *receiver, size_t *got_out)
 {
@@ -240,13 +278,14 @@ static int read_some(struct sock_receiver *receiver, size_t *got_out)
     struct msghdr message = {.msg_iov = iov};
     size_t payload = read_prepare(receiver, iov, &message.msg_iovlen);
     size_t want = payload + iov[message.msg_iovlen - 1].iov_len;
+    int err = sock_recv_settle(receiver);
     ssize_t got;
 
-    do
-        got = message.msg_iovlen == 1
-                  ? recv(receiver->comm.lines[0].fd, iov[0].iov_base, iov[0].iov_len, MSG_DONTWAIT)
-                  : recvmsg(receiver->comm.lines[0].fd, &message, MSG_DONTWAIT);
-    while (got < 0 && errno == EINTR);
+    if (err) {
+        line_ended(receiver, err);
+        return 0;
+    }
+    got = read_line(receiver, &message);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return 0;
     if (got <= 0) {
@@ -268,8 +307,14 @@ static int read_some(struct sock_receiver *receiver, size_t *got_out)
 void sock_recv_progress(struct sock_receiver *receiver)
 {
     size_t got = 0;
+    int more;
+
+    if (receiver->rest) {
+        receiver->rest = 0;
+        return;
+    }
     /* What was read ahead may be enough for now. */
-    int more = !stage_serve(receiver);
+    more = !stage_serve(receiver);
 
     while (more && got < SOCK_MOVE_BYTES && receiver->comm.rc == xcclSuccess &&
            receiver->comm.lines[0].fd >= 0 && receiver->current != receiver->posted) {
@@ -277,6 +322,8 @@ void sock_recv_progress(struct sock_receiver *receiver)
         if (receiver->comm.rc == xcclSuccess)
             stage_serve(receiver);
     }
+    receiver->rest = receiver->owed > 0 && got == receiver->owed && !receiver->part &&
+                     sock_recv_staged(receiver) == 0;
     if (!receiver->collect || receiver->comm.rc != xcclSuccess)
         return;
     sock_rejoin_recv(receiver);
