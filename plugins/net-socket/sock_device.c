@@ -95,6 +95,7 @@ xcclResult_t sock_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
     ctx->log = init->log;
     ctx->traffic_class = init->trafficClass;
     ctx->failover = (int)xccl_param_int(XCCL_P_SOCKET_FAILOVER);
+    ctx->zerocopy = (int)xccl_param_int(XCCL_P_SOCKET_ZEROCOPY);
     ctx->silence_ms = (uint32_t)xccl_param_int(XCCL_P_SOCKET_SILENCE_S) * 1000;
     snprintf(ctx->congestion, sizeof(ctx->congestion), "%s",
              xccl_param_string(XCCL_P_SOCKET_CONGESTION));

@@ -49,6 +49,8 @@ void sock_line_lost(struct sock_sender *sender, int line, int err)
         return;
     /* What the peer said before it went still counts. */
     (void)sock_ack_read(sender, line);
+    if (comm->lines[line].has_pages)
+        xccl_tcp_reset_on_close(comm->lines[line].fd);
     xccl_tcp_close(&comm->lines[line].fd);
     comm->lost |= 1u << line;
     sender->scatter->losses++;

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -15,18 +16,20 @@
 #include "sock_wire.h"
 #include "xccl_net.h"
 
-#define SOCK_DEVICES_MAX  17 /* interfaces, and that of Unix sockets at the end */
-#define SOCK_MERGED_MAX   8 /* devices made of others */
-#define SOCK_RAILS_MAX    4 /* others that one is made of */
-#define SOCK_PENDING_MAX  64 /* connections of one listener that have not proved themselves */
-#define SOCK_SILENT_NS    (5 * XCCL_NS_PER_S)
-#define SOCK_RECVS        XCCL_NET_MAX_REQUESTS /* requests in flight of a receiver */
-#define SOCK_PARTS        XCCL_NET_MAX_RECVS /* receives of one of them */
-#define SOCK_SENDS        (SOCK_RECVS * SOCK_PARTS) /* in flight of a sender */
-#define SOCK_SEND_WORDS   (SOCK_SENDS / 64) /* one bit each */
-#define SOCK_OUT_BYTES    8192 /* headers and small messages of one write */
-#define SOCK_STAGE_BYTES  16384 /* read ahead: many small messages are one read */
-#define SOCK_RING_BYTES   ((size_t)1 << 20) /* what line 0 carries, kept until acknowledged */
+#define SOCK_DEVICES_MAX 17 /* interfaces, and that of Unix sockets at the end */
+#define SOCK_MERGED_MAX  8 /* devices made of others */
+#define SOCK_RAILS_MAX   4 /* others that one is made of */
+#define SOCK_PENDING_MAX 64 /* connections of one listener that have not proved themselves */
+#define SOCK_SILENT_NS   (5 * XCCL_NS_PER_S)
+#define SOCK_RECVS       XCCL_NET_MAX_REQUESTS /* requests in flight of a receiver */
+#define SOCK_PARTS       XCCL_NET_MAX_RECVS /* receives of one of them */
+#define SOCK_SENDS       (SOCK_RECVS * SOCK_PARTS) /* in flight of a sender */
+#define SOCK_SEND_WORDS  (SOCK_SENDS / 64) /* one bit each */
+#define SOCK_OUT_BYTES   8192 /* headers and small messages of one write */
+#define SOCK_STAGE_BYTES 16384 /* read ahead: many small messages are one read */
+#ifndef SOCK_RING_BYTES /* the fuzzer has less */
+#define SOCK_RING_BYTES ((size_t)1 << 20) /* what line 0 carries, kept until acknowledged */
+#endif
 #define SOCK_WINDOW_BYTES 8192 /* of it under way at once after line 0 was lost */
 #define SOCK_MOVE_BYTES   ((size_t)4 << 20) /* about as much in one call: others want their turn */
 #define SOCK_MESSAGE_MAX  ((size_t)1 << 40)
@@ -56,6 +59,7 @@ struct sock_ctx {
     xcclNetLogger_t log;
     int traffic_class; /* -1: the system's */
     int failover; /* 0: a line that is lost ends its comm */
+    int zerocopy; /* enum sock_zerocopy */
     uint32_t silence_ms; /* of a path that does not acknowledge */
     char congestion[32]; /* the setting */
     int device_count; /* grows when devices are merged, before the first connection */
@@ -155,7 +159,15 @@ struct sock_line {
     int fd; /* -1: lost, among several */
     int full; /* send: the kernel took less than it was given the last time */
     int armed; /* send: the wait descriptor looks for room */
+    /* Sending from the user's pages, of streams (sock_zerocopy.c). */
+    enum { SOCK_ZERO_OFF, SOCK_ZERO_TIME_PLAIN, SOCK_ZERO_TIME_PAGES, SOCK_ZERO_ON } zero;
+    int has_pages; /* it has been done */
+    uint32_t zero_sends; /* since notices were looked for */
+    uint32_t timed;
+    uint64_t spent_ns[2], spent_bytes[2]; /* copied, from pages */
 };
+
+enum sock_zerocopy { SOCK_ZEROCOPY_AUTO, SOCK_ZEROCOPY_OFF, SOCK_ZEROCOPY_ON }; /* the setting */
 
 /* What both ends of a connection have. It carries data in one direction. Line 0 has the headers of
  * all messages and the payload of small ones; the others, if any, are the streams. */
@@ -417,6 +429,17 @@ void sock_scatter_lost(struct sock_sender *sender, int line);
 void sock_scatter_again(struct sock_sender *sender, uint32_t number);
 /* The receiver has all of it. */
 void sock_scatter_whole(struct sock_sender *sender, struct sock_send *send);
+
+/* sock_zerocopy.c */
+void sock_zerocopy_init(const struct sock_comm *comm, struct sock_line *line);
+/* 1: a payload of so many bytes goes by sock_zerocopy_send, apart from its header. */
+int sock_zerocopy_takes(const struct sock_line *line, size_t bytes);
+/* As send(), which never blocks. */
+ssize_t sock_zerocopy_send(const struct sock_comm *comm, struct sock_line *line, const void *data,
+                           size_t bytes);
+void sock_zerocopy_drain(const struct sock_comm *comm, struct sock_line *line);
+/* Before a stream with bytes under way is closed. */
+void sock_zerocopy_close(const struct sock_comm *comm, int line);
 
 /* sock_failover.c */
 /* A sender's line is lost, its comm too when no other can stand in. err 0: the peer closed it. */

@@ -63,6 +63,8 @@ void sock_linger_take(struct sock_comm *comm)
         return; /* the caller closes them at once */
     linger->line_count = comm->line_count;
     for (int i = 0; i < comm->line_count; i++) {
+        if (comm->lines[i].fd >= 0)
+            sock_zerocopy_close(comm, i);
         linger->fds[i] = comm->lines[i].fd;
         comm->lines[i].fd = -1;
     }

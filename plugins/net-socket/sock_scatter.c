@@ -237,30 +237,43 @@ void sock_scatter_lost(struct sock_sender *sender, int line)
 
 /* ---- moving ---- */
 
+/* Header and payload in one call, or apart where the payload may be sent from its pages. */
+static ssize_t flow_send(struct sock_sender *sender, int stream, size_t *want_out)
+{
+    struct sock_outflow *flow = &sender->scatter->flows[stream];
+    struct sock_line *line = &sender->comm.lines[1 + stream];
+    struct iovec iov[2];
+    struct msghdr message = {.msg_iov = iov};
+    int apart = flow->kind == SOCK_OUT_CHUNK && sock_zerocopy_takes(line, flow->bytes);
+    size_t paid = flow->moved > SOCK_FRAME_BYTES ? flow->moved - SOCK_FRAME_BYTES : 0;
+
+    *want_out = SOCK_FRAME_BYTES + flow->bytes - flow->moved;
+    if (apart && flow->moved >= SOCK_FRAME_BYTES)
+        return sock_zerocopy_send(&sender->comm, line, flow->data + paid, flow->bytes - paid);
+    if (flow->moved < SOCK_FRAME_BYTES)
+        iov[message.msg_iovlen++] = (struct iovec){flow->header + flow->moved,
+                                                   SOCK_FRAME_BYTES - flow->moved};
+    if (apart)
+        *want_out = SOCK_FRAME_BYTES - flow->moved;
+    else if (flow->bytes > paid)
+        iov[message.msg_iovlen++] = (struct iovec){(void *)(uintptr_t)(flow->data + paid),
+                                                   flow->bytes - paid};
+    return sendmsg(line->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT | (apart ? MSG_MORE : 0));
+}
+
 /* One write. Returns 1 when the stream may take more. */
 static int flow_write(struct sock_sender *sender, int stream)
 {
     struct sock_outflow *flow = &sender->scatter->flows[stream];
-    struct iovec iov[2];
-    struct msghdr message = {.msg_iov = iov};
-    size_t paid = 0, want;
+    size_t want;
     ssize_t sent;
 
     if (flow->kind == SOCK_OUT_NONE && !take(sender, stream)) {
         sock_comm_full(&sender->comm, 1 + stream, 0);
         return 0;
     }
-    if (flow->moved < SOCK_FRAME_BYTES)
-        iov[message.msg_iovlen++] = (struct iovec){flow->header + flow->moved,
-                                                   SOCK_FRAME_BYTES - flow->moved};
-    else
-        paid = flow->moved - SOCK_FRAME_BYTES;
-    if (flow->bytes > paid)
-        iov[message.msg_iovlen++] = (struct iovec){(void *)(uintptr_t)(flow->data + paid),
-                                                   flow->bytes - paid};
-    want = SOCK_FRAME_BYTES + flow->bytes - flow->moved;
     do
-        sent = sendmsg(sender->comm.lines[1 + stream].fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        sent = flow_send(sender, stream, &want);
     while (sent < 0 && errno == EINTR);
     if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
         sock_line_lost(sender, 1 + stream, errno);
@@ -271,7 +284,8 @@ static int flow_write(struct sock_sender *sender, int stream)
     sock_comm_full(&sender->comm, 1 + stream, sent < 0 || (size_t)sent < want);
     if (sent < 0 || (size_t)sent < want)
         return 0;
-    frame_done(sender, flow);
+    if (flow->moved == SOCK_FRAME_BYTES + flow->bytes)
+        frame_done(sender, flow);
     return 1;
 }
 

@@ -80,10 +80,12 @@ void sock_tune_line(struct sock_comm *comm, int line, int fd, const struct xccl_
         set_int(fd, SOL_SOCKET, SO_SNDBUF, UNIX_ROOM_BYTES);
     else
         tune_tcp(comm, fd);
-    if (line > 0)
-        set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, STREAM_BACKLOG_BYTES);
-    else
+    if (line == 0) {
         sock_address_peer(fd, peer, comm->peer_text);
+        return;
+    }
+    set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, STREAM_BACKLOG_BYTES);
+    sock_zerocopy_init(comm, &comm->lines[line]);
 }
 
 /* What is unanswered are data that were sent again, or questions whether the peer has room now. A

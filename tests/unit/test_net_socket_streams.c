@@ -74,6 +74,39 @@ XT_TEST_DEADLINE(large_and_small_messages_in_a_row_arrive_whole, 120)
     free(in);
 }
 
+XT_TEST_DEADLINE(messages_sent_from_the_users_pages_arrive_whole, 60)
+{
+    uint64_t random = xt_seed();
+    char *in = malloc(BIG_BYTES);
+    struct pair pair;
+
+    xt_setenv("XCCL_SOCKET_ZEROCOPY", "on");
+    streams_set(4);
+    pair_open(&pair);
+    for (uint64_t round = 0; round < 8; round++)
+        exchange(&pair, in, &random, round * 10);
+    pair_close(&pair);
+    free(in);
+}
+
+XT_TEST(closing_with_pages_under_way_ends_at_once)
+{
+    char *in = malloc(BIG_BYTES);
+    struct pair pair;
+    void *recv;
+
+    xt_setenv("XCCL_SOCKET_ZEROCOPY", "on");
+    streams_set(2);
+    pair_open(&pair);
+    recv = post_recv(&pair, in, BIG_BYTES);
+    XT_CHECK(post_send(&pair, big, BIG_BYTES));
+    XT_OK(pair.net->calls.closeSend(pair.send));
+    pair.send = NULL;
+    XT_CHECK_RC(finish(&pair, recv, NULL), xcclRemoteError);
+    pair_close(&pair);
+    free(in);
+}
+
 XT_TEST(a_group_is_done_when_its_large_parts_are_whole)
 {
     static const size_t bytes[3] = {LARGE, 100, LARGE + 7};
