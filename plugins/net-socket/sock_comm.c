@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/tcp.h"
+#include "sock_helper_int.h"
 
 static int sender_init(struct sock_sender *sender)
 {
@@ -71,6 +72,9 @@ xcclResult_t sock_close_comm(void *comm_)
 {
     struct sock_comm *comm = comm_;
 
+    /* From here on no other thread touches the comm, or memory of its requests. */
+    if (comm->hand)
+        sock_helper_drop(comm);
     xccl_tcp_close(&comm->wait_fd);
     /* What is not taken would make of the end a reset. */
     if (!comm->is_send && comm->lines[0].fd >= 0)
@@ -87,6 +91,16 @@ xcclResult_t sock_close_comm(void *comm_)
         receiver_free((struct sock_receiver *)comm);
     xccl_free(comm);
     return xcclSuccess;
+}
+
+xcclResult_t sock_comm_up(struct sock_comm *comm)
+{
+    xcclResult_t rc = comm->device->pool ? sock_helper_adopt(comm->device->pool, comm)
+                                         : xcclSuccess;
+
+    if (rc != xcclSuccess)
+        sock_close_comm(comm);
+    return rc;
 }
 
 void sock_count(_Atomic uint64_t *counter, uint64_t value)
@@ -199,9 +213,8 @@ static xcclResult_t wait_make(struct sock_comm *comm)
     return xcclSuccess;
 }
 
-xcclResult_t sock_wait_fd(void *comm_, int *fd_out)
+xcclResult_t sock_comm_wait_fd(struct sock_comm *comm, int *fd_out)
 {
-    struct sock_comm *comm = comm_;
     xcclResult_t rc = xcclSuccess;
 
     if (!comm->is_send && comm->line_count == 1) {
@@ -215,16 +228,24 @@ xcclResult_t sock_wait_fd(void *comm_, int *fd_out)
     return rc;
 }
 
+xcclResult_t sock_wait_fd(void *comm_, int *fd_out)
+{
+    struct sock_comm *comm = comm_;
+
+    return comm->hand ? sock_hand_wait_fd(comm->hand, fd_out) : sock_comm_wait_fd(comm, fd_out);
+}
+
 xcclResult_t sock_error_detail(void *comm_, xcclNetError_v1 *error)
 {
     const struct sock_comm *comm = comm_;
-    xcclNetError_v1 full = {
-        .cause = comm->rc == xcclSuccess ? xcclNetCauseNone : (int32_t)comm->cause,
-        .sysErrno = comm->sys_errno,
-        .peer = comm->peer_text,
-        .text = comm->error_text,
-    };
+    xcclNetError_v1 full = {.cause = xcclNetCauseNone, .peer = comm->peer_text, .text = ""};
 
+    /* A helper may be about to write the error of a comm that has not failed yet. */
+    if (comm->hand ? sock_hand_failed(comm->hand) : comm->rc != xcclSuccess) {
+        full.cause = (int32_t)comm->cause;
+        full.sysErrno = comm->sys_errno;
+        full.text = comm->error_text;
+    }
     full.size = error->size;
     memcpy(error, &full, error->size < sizeof(full) ? error->size : sizeof(full));
     return xcclSuccess;

@@ -179,6 +179,7 @@ xcclResult_t sock_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *
                           xcclNetConnect_t *state_, xcclNetSendComm_t *comm_out)
 {
     struct sock_connect *state = *state_;
+    struct sock_comm *comm;
     xcclResult_t rc = xcclSuccess;
     int done = 0;
 
@@ -202,10 +203,13 @@ xcclResult_t sock_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *
         sock_tune_line(state->comm, i, state->lines[i].fd, sock_connect_addr(state, i));
         state->lines[i].fd = -1;
     }
-    *comm_out = state->comm;
+    comm = state->comm;
     state->comm = NULL;
-    keep_for_later(state, *comm_out);
-    return xcclSuccess;
+    keep_for_later(state, comm);
+    rc = sock_comm_up(comm);
+    if (rc == xcclSuccess)
+        *comm_out = comm;
+    return rc;
 }
 
 xcclResult_t sock_close_connect(xcclNetContext_t ctx, xcclNetConnect_t state_)

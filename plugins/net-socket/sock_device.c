@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/os.h"
 #include "base/param.h"
+#include "sock_helper_int.h"
 
 #define FINALIZE_MS 1000 /* for bytes of closed comms */
 
@@ -77,6 +79,47 @@ static void device_init(struct sock_device *device, const struct xccl_netif *net
     device->stream_count = sock_streams_for(device->speed_mbps);
 }
 
+/* Helper threads of a device: only where one core would not fill it, and cores are to spare. */
+static int threads_for(uint32_t speed_mbps)
+{
+    int64_t threads = xccl_param_int(XCCL_P_SOCKET_THREADS);
+    int cores = xccl_os_cores();
+
+    if (threads >= 0)
+        return (int)threads;
+    if (speed_mbps >= 100000 && cores >= 16)
+        return 4;
+    return speed_mbps >= 25000 && cores >= 8;
+}
+
+/* The threads start with the first comms. */
+static xcclResult_t pools_create(struct sock_ctx *ctx)
+{
+    int number = 0;
+
+    for (int i = 0; i < ctx->device_count; i++) {
+        int threads = threads_for(ctx->devices[i].speed_mbps);
+        xcclResult_t rc;
+
+        if (threads == 0)
+            continue;
+        rc = sock_pool_create(ctx->log, number, threads, &ctx->devices[i].pool);
+        if (rc != xcclSuccess)
+            return rc;
+        number += threads;
+    }
+    return xcclSuccess;
+}
+
+static void pools_destroy(struct sock_ctx *ctx)
+{
+    /* A merged device has the threads of its first rail. */
+    for (int i = 0; i < ctx->device_count; i++) {
+        if (ctx->devices[i].rail_count == 1)
+            sock_pool_destroy(ctx->devices[i].pool);
+    }
+}
+
 xcclResult_t sock_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
 {
     struct xccl_netif ifs[SOCK_DEVICES_MAX];
@@ -102,12 +145,19 @@ xcclResult_t sock_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
     ctx->device_count = count;
     for (int i = 0; i < count; i++)
         device_init(&ctx->devices[i], &ifs[i]);
+    rc = pools_create(ctx);
+    if (rc != xcclSuccess) {
+        pools_destroy(ctx);
+        xccl_free(ctx);
+        return rc;
+    }
     *ctx_out = ctx;
     return xcclSuccess;
 }
 
 xcclResult_t sock_finalize(xcclNetContext_t ctx)
 {
+    pools_destroy(ctx);
     sock_linger_sweep(ctx, FINALIZE_MS);
     xccl_free(ctx);
     return xcclSuccess;

@@ -41,6 +41,9 @@ static_assert(SOCK_STAGE_BYTES >= SOCK_HEADER_BYTES, "a header fits the stage");
 static_assert(SOCK_STAGE_BYTES >= SOCK_WINDOW_BYTES, "what is under way fits the stage");
 static_assert((SOCK_RING_BYTES & (SOCK_RING_BYTES - 1)) == 0, "offsets wrap");
 
+struct sock_pool;
+struct sock_hand;
+
 struct sock_device {
     struct xccl_netif
         netif; /* AF_UNIX: peers on this host, no interface; merged: the first one's */
@@ -51,6 +54,7 @@ struct sock_device {
     int rail_count; /* devices it was made of, else 1 */
     int rails[SOCK_RAILS_MAX]; /* their numbers */
     struct xccl_addr masks[SOCK_RAILS_MAX]; /* of their subnets; bytes 0: not known */
+    struct sock_pool *pool; /* its helper threads; NULL: the caller moves each comm */
     /* Counted by every comm of the device, read by stats(): relaxed, nothing hangs on them. */
     _Atomic uint64_t send_bytes, recv_bytes, send_count, recv_count, busy_count;
 };
@@ -178,6 +182,7 @@ struct sock_comm {
     int is_send;
     struct sock_ctx *ctx;
     struct sock_device *device;
+    struct sock_hand *hand; /* a helper thread moves the comm; NULL: the caller does */
     xcclResult_t rc; /* once set, it stays */
     xcclNetCause_t cause;
     int sys_errno; /* of the error, 0: none */
@@ -383,6 +388,8 @@ xcclResult_t sock_dereg_mr(void *comm, xcclNetMem_t mem);
 /* NULL after an error. is_send 1: a sock_sender, else a sock_receiver. */
 struct sock_comm *sock_comm_create(struct sock_ctx *ctx, struct sock_device *device, int is_send,
                                    int line_count, int rail_count);
+/* All lines are there: the comm begins to work, or is gone after an error. */
+xcclResult_t sock_comm_up(struct sock_comm *comm);
 xcclResult_t sock_close_comm(void *comm);
 void sock_count(_Atomic uint64_t *counter, uint64_t value);
 /* Keeps the thread's error text for all later calls. */
@@ -395,6 +402,8 @@ void sock_comm_full(struct sock_comm *comm, int line, int full);
 /* A connection becomes a line of a comm that is up. */
 void sock_comm_line(struct sock_comm *comm, int line, int fd, const struct xccl_addr *peer);
 xcclResult_t sock_wait_fd(void *comm, int *fd_out);
+/* The same for the thread that moves the comm. */
+xcclResult_t sock_comm_wait_fd(struct sock_comm *comm, int *fd_out);
 xcclResult_t sock_error_detail(void *comm, xcclNetError_v1 *error);
 
 /* sock_linger.c */
@@ -486,6 +495,17 @@ void sock_recv_damaged(struct sock_receiver *receiver, const char *where, uint32
 void sock_recv_closed(struct sock_receiver *receiver);
 
 /* sock_request.c */
+xcclResult_t sock_post_send(xcclNetSendComm_t comm, const void *data, size_t bytes, uint32_t tag,
+                            xcclNetMem_t mem, xcclNetRequest_t *request_out);
+xcclResult_t sock_post_recv(xcclNetRecvComm_t comm, int count, void *const *data,
+                            const size_t *bytes, const uint32_t *tags, const xcclNetMem_t *mems,
+                            xcclNetRequest_t *request_out);
+/* Moves all that is posted, as far as it goes now. */
+void sock_comm_move(struct sock_comm *comm);
+/* The sizes of a request that is DONE, which is FREE afterwards. */
+void sock_request_reap(struct sock_request *request, size_t *bytes_out);
+/* The error of a test that comes after done. */
+xcclResult_t sock_request_gone(void);
 xcclResult_t sock_test(xcclNetRequest_t request, int *done_out, size_t *bytes_out);
 
 #endif

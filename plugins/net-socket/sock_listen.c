@@ -276,6 +276,8 @@ xcclResult_t sock_accept(xcclNetListenComm_t listen_, xcclNetRecvComm_t *comm_ou
         sock_tune_line(comm, i, listener->lines[i], &listener->peer);
         listener->lines[i] = -1;
     }
-    *comm_out = comm;
-    return xcclSuccess;
+    rc = sock_comm_up(comm);
+    if (rc == xcclSuccess)
+        *comm_out = comm;
+    return rc;
 }

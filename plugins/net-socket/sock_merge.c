@@ -123,6 +123,10 @@ xcclResult_t sock_merge(xcclNetContext_t ctx_, const int *devs, int count, int *
 
     if (rc != xcclSuccess)
         return rc;
+    if (count == 1) {
+        *dev_out = devs[0];
+        return xcclSuccess;
+    }
     (void)getifaddrs(&list); /* without it the system's routes choose */
     memcpy(merged, &ctx->devices[devs[0]], offsetof(struct sock_device, send_bytes));
     merged->rail_count = count;
@@ -140,7 +144,7 @@ xcclResult_t sock_merge(xcclNetContext_t ctx_, const int *devs, int count, int *
     if (list)
         freeifaddrs(list);
     merged->stream_count = sock_streams_for(merged->speed_mbps);
-    if (count > 1 && merged->stream_count < count)
+    if (merged->stream_count < count)
         merged->stream_count = count;
     *dev_out = ctx->device_count++;
     return xcclSuccess;

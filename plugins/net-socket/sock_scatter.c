@@ -319,10 +319,20 @@ static void read_acks(struct sock_sender *sender)
 
     if (err)
         sock_line_lost(sender, line, err == ESHUTDOWN ? 0 : err);
-    /* Who sleeps is woken by what comes on any line, so it must not stay there. */
-    for (int i = 1; i < sender->comm.line_count && sender->comm.wait_fd >= 0; i++) {
-        if (i != line && sender->comm.lines[i].fd >= 0)
-            (void)sock_ack_read(sender, i);
+}
+
+/* Who sleeps is woken by what comes on any line, so it must not stay there. */
+static void empty_lines(struct sock_sender *sender)
+{
+    for (int i = 0; i < sender->comm.line_count; i++) {
+        struct sock_line *line = &sender->comm.lines[i];
+
+        if (line->fd < 0)
+            continue;
+        if (line->has_pages)
+            sock_zerocopy_drain(&sender->comm, line);
+        if (i != sender->scatter->control)
+            (void)sock_ack_read(sender, i); /* an end is found when the line is looked at */
     }
 }
 
@@ -334,6 +344,8 @@ void sock_scatter_progress(struct sock_sender *sender)
         sock_control_write(sender);
     if (sender->comm.rc == xcclSuccess && is_owed(scatter))
         read_acks(sender);
+    if (sender->comm.rc == xcclSuccess && sender->comm.wait_fd >= 0)
+        empty_lines(sender);
     if (sender->comm.rc == xcclSuccess && (scatter->open > 0 || scatter->control > 0))
         write_streams(sender);
     if (sender->comm.rc == xcclSuccess && (is_owed(scatter) || sender->comm.lines[0].full))

@@ -21,8 +21,9 @@
 
 #include "base/tcp.h"
 
-#define LEAST_BYTES ((size_t)64 << 10) /* of a chunk: pinning pages costs as much as copying few   \
-                                        */
+#define LEAST_BYTES                                                                                \
+    ((size_t)64 << 10) /* of a chunk: pinning pages costs as much as copying few                   \
+                        */
 #define PROBE_SENDS   32
 #define PENDING_DRAIN 16 /* sends between two looks at the notices */
 

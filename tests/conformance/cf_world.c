@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,12 +122,27 @@ static uint64_t hash_env(void)
     return hash;
 }
 
+static void *nothing(void *arg)
+{
+    return arg;
+}
+
+/* A thread sanitizer starts a thread of its own together with the first one of the program. */
+static void first_thread(void)
+{
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, nothing, NULL) == 0)
+        pthread_join(thread, NULL);
+}
+
 struct cf_world *cf_world_take(struct cf *me)
 {
     struct cf_world *world = calloc(1, sizeof(*world));
 
     if (!world)
         cf_skip(me, "no memory");
+    first_thread();
     take_fds(world->fds);
     world->threads = count_entries("/proc/self/task");
     world->children = count_children();
