@@ -52,15 +52,16 @@ static void instances_leave_nothing(struct cf *me)
 }
 
 /* A library may keep caches, but they stop to grow. */
-#define WINDOWS 3
+#define WINDOWS    3
+#define WARM_TURNS 75
 
 /* A leak grows in every window; the loader of the system keeps something once in a while. */
 static void expect_no_growth(struct cf *me, void (*turn)(struct cf *), int turns, const char *what)
 {
     size_t before = 0, after = 0;
 
-    /* It also takes its time until it reuses what it has. */
-    for (int i = 0; i < (turns < 25 ? 25 : turns); i++)
+    /* It also takes its time until it reuses what it has, above all what belongs to threads. */
+    for (int i = 0; i < (turns < WARM_TURNS ? WARM_TURNS : turns); i++)
         turn(me);
     for (int window = 0; window < WINDOWS; window++) {
         before = cf_heap_bytes();
