@@ -290,6 +290,7 @@ def write(found, folder, name):
         parts += part(figures)
     limits = ["## Limits", ""]
     limits += [f"- outside: {line}" for line in figures.failed] or ["All points are inside."]
+    os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, name + ".md"), "w", encoding="utf-8") as file:
         file.write("\n".join(head_part(found, name) + limits + [""] + parts).rstrip() + "\n")
     with open(os.path.join(folder, name + ".svg"), "w", encoding="utf-8") as file:
