@@ -37,8 +37,7 @@ static int write_text(const char *path, const char *text)
     return good;
 }
 
-/* Becomes root of a user namespace of its own. */
-static int become_root(void)
+int cf_hosts_become_root(void)
 {
     char map[64];
     unsigned uid = (unsigned)geteuid(), gid = (unsigned)getegid();
@@ -113,7 +112,7 @@ static _Noreturn void keep(int fd)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (geteuid() != 0) {
         word.user = 1;
-        if (!become_root())
+        if (!cf_hosts_become_root())
             snprintf(word.reason, sizeof(word.reason), "needs root or user namespaces: %s",
                      strerrordesc_np(errno));
     }

@@ -23,6 +23,8 @@ int cf_hosts_make(struct cf_hosts *hosts);
 /* Takes two that exist: names of `ip netns`, or paths as /proc/PID/ns/net. 1: they are there. */
 int cf_hosts_open(struct cf_hosts *hosts, const char *first, const char *second);
 void cf_hosts_drop(struct cf_hosts *hosts);
+/* Makes the calling process root of a user namespace of its own. 0: not allowed. */
+int cf_hosts_become_root(void);
 /* Moves the calling process into one. 0: not possible, errno says why. */
 int cf_hosts_enter(const struct cf_hosts *hosts, int host);
 

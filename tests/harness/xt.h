@@ -96,5 +96,7 @@ void xt_setenv(const char *name, const char *value);
 /* Runs a program, captures stdout and stderr together (at most 1 MiB), returns its wait status.
  * Deadline as the test's. output_out is freed by the harness. argv ends with NULL. */
 int xt_run_program(const char *const *argv, const char **output_out);
+/* Entries of a folder, such as /proc/self/fd, but for "." and ".." and, there, the folder's own. */
+int xt_entries(const char *path);
 
 #endif

@@ -74,6 +74,17 @@ static char *list_names(const char *path)
     return names;
 }
 
+int xt_entries(const char *path)
+{
+    char *names = list_names(path);
+    int count = 0;
+
+    for (const char *at = names + 1; *at; at++)
+        count += *at == '\n';
+    free(names);
+    return count;
+}
+
 /* Steps through names: the next name that is not in before, or NULL. */
 static const char *next_new(char **cursor, const char *before)
 {

@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cf_hosts.h"
 #include "xt.h"
 
 #define SCRIPT_BYTES 8192
@@ -26,31 +27,6 @@
 #define LATENCY_MS   50 /* the most that a shaped rail keeps waiting before it drops */
 
 /* ---- making namespaces ---- */
-
-static int write_text(const char *path, const char *text)
-{
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    int good = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
-
-    if (fd >= 0)
-        close(fd);
-    return good;
-}
-
-/* Becomes root of a user namespace of its own. */
-static int become_root(void)
-{
-    char map[64];
-    unsigned uid = (unsigned)geteuid(), gid = (unsigned)getegid();
-
-    if (unshare(CLONE_NEWUSER) != 0)
-        return 0;
-    snprintf(map, sizeof(map), "0 %u 1", uid);
-    if (!write_text("/proc/self/setgroups", "deny") || !write_text("/proc/self/uid_map", map))
-        return 0;
-    snprintf(map, sizeof(map), "0 %u 1", gid);
-    return write_text("/proc/self/gid_map", map);
-}
 
 /* What the maker tells, with the descriptors: those of the hosts, then of the user namespace. */
 struct made {
@@ -62,7 +38,7 @@ static void make_namespaces(int host_count, struct made *made, int fds[FDS_MAX])
 {
     int user = geteuid() != 0;
 
-    if (user && !become_root()) {
+    if (user && !cf_hosts_become_root()) {
         snprintf(made->reason, sizeof(made->reason), "needs root or user namespaces: %s",
                  strerror(errno));
         return;

@@ -5,7 +5,6 @@
  * them away from other tests, where that is allowed.
  *
  * XT_CYCLES: how many cycles of each kind (default 300). */
-#include <dirent.h>
 #include <net/if.h>
 #include <sched.h>
 #include <stdio.h>
@@ -40,21 +39,9 @@ struct usage {
     long rss_bytes;
 };
 
-static int entries(const char *path)
-{
-    DIR *dir = opendir(path);
-    int count = 0;
-
-    XT_CHECK(dir != NULL);
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
-}
-
 static struct usage usage_now(void)
 {
-    struct usage usage = {entries("/proc/self/fd"), entries("/proc/self/task"), 0};
+    struct usage usage = {xt_entries("/proc/self/fd"), xt_entries("/proc/self/task"), 0};
     FILE *file = fopen("/proc/self/statm", "re");
 
     XT_CHECK(file != NULL);

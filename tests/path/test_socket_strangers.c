@@ -7,7 +7,6 @@
  * Quiet and attacked windows take turns, and their medians are compared. The path is shaped to a
  * gigabit, so that the strangers' own work, on the same machine, is not what is measured. */
 #include <assert.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -228,18 +227,6 @@ struct guard {
     int fds_before, fds_most;
 };
 
-static int descriptors(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    int count = 0;
-
-    XT_CHECK(dir != NULL);
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
-}
-
 /* Traffic, and a look at the door each millisecond. */
 static void guard_turn(struct guard *guard)
 {
@@ -297,7 +284,7 @@ static double window_run(struct guard *guard, uint32_t number)
     rate = window_rate(guard, WINDOW_S);
     if (number % 2)
         return rate;
-    now = descriptors();
+    now = xt_entries("/proc/self/fd");
     guard->fds_most = now > guard->fds_most ? now : guard->fds_most;
     path_word_set(&stage->window, number + 1);
     while (path_word_get(&stage->at_home) < number / 2)
@@ -375,7 +362,7 @@ static void check_nothing_is_left(struct guard *guard)
     XT_OK(calls->closeListen(guard->listener));
     guard->listener = NULL;
     XT_OK(calls->closeRecv(guard->right));
-    XT_CHECK_INT(descriptors(), guard->fds_before);
+    XT_CHECK_INT(xt_entries("/proc/self/fd"), guard->fds_before);
 }
 
 static void receiver_run(struct stage *stage)
@@ -389,7 +376,7 @@ static void receiver_run(struct stage *stage)
     dev = path_net_device(net, 0);
     path_flow_open(&guard.flow, net, dev, &stage->traffic, 0);
     guard_run_for(&guard, 0.5);
-    guard.fds_before = descriptors();
+    guard.fds_before = xt_entries("/proc/self/fd");
     XT_OK(net->calls.listen(net->ctx, dev, &stage->right.handle, &guard.listener));
     path_word_set(&stage->listening, 1);
     windows_run(&guard);
@@ -456,12 +443,12 @@ static void silence_run(int rank, int nranks, void *arg)
     path_hosts_enter(&stage->hosts, 1);
     net = path_net_open(0);
     XT_OK(net->calls.listen(net->ctx, path_net_device(net, 0), &stage->right.handle, &listener));
-    before = descriptors();
+    before = xt_entries("/proc/self/fd");
     path_word_set(&stage->listening, 1);
     do {
         XT_OK(net->calls.accept(listener, &comm));
         XT_CHECK(comm == NULL);
-        now = descriptors();
+        now = xt_entries("/proc/self/fd");
         most = now > most ? now : most;
         path_nap_ms(5);
         XT_CHECK(path_seconds() < begin + GONE_S);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Strangers at the door: whatever they send, or do not send, they change nothing, and those who
  * belong get in. The acceptor is driven by a thread of the test. */
-#include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -243,18 +242,6 @@ XT_TEST(a_loud_source_pushes_out_only_itself)
     door_close(&door);
 }
 
-static int descriptors_open(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    int count = 0;
-
-    XT_CHECK(dir != NULL);
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count - 3; /* "." and ".." and the folder itself */
-}
-
 /* Whoever listened to the wire can get a reply, and no more: the places for those who said a right
  * hello are bounded too, and come free again. */
 XT_TEST(recorded_hellos_do_not_keep_a_rank_out)
@@ -268,13 +255,13 @@ XT_TEST(recorded_hellos_do_not_keep_a_rank_out)
 
     door_open_tcp(&door);
     xccl_channel_connect(&channel, key, &hello, recorded);
-    before = descriptors_open();
+    before = xt_entries("/proc/self/fd");
     for (int i = 0; i < STRANGERS; i++) {
         int open_now;
 
         fds[i] = stranger_connect(&door);
         XT_OK(xccl_tcp_send_all(fds[i], recorded, sizeof(recorded), &limit));
-        open_now = descriptors_open() - before - (i + 1);
+        open_now = xt_entries("/proc/self/fd") - before - (i + 1);
         most = open_now > most ? open_now : most;
     }
     come_in(&door, 0);
@@ -297,12 +284,12 @@ XT_TEST(strangers_share_256_places_of_all_acceptors_of_a_loop)
     args.loop = door.loop;
     args.owner = &door;
     XT_OK(xccl_acceptor_open(&args, &second));
-    before = descriptors_open();
+    before = xt_entries("/proc/self/fd");
     for (int i = 0; i < 2 * STRANGERS; i++) {
         int open_now;
 
         fds[i] = stranger_from(i % 2 ? &door.addr : xccl_acceptor_addr(second), 2 + i % 100);
-        open_now = descriptors_open() - before - (i + 1);
+        open_now = xt_entries("/proc/self/fd") - before - (i + 1);
         most = open_now > most ? open_now : most;
     }
     come_in(&door, 0);
@@ -331,7 +318,7 @@ XT_TEST(a_rank_gets_in_when_strangers_hold_all_descriptors)
     reserve = dup(fds[0]);
     XT_CHECK_INT(getrlimit(RLIMIT_NOFILE, &limit), 0);
     limit.rlim_cur = (rlim_t)reserve + 30;
-    left = (int)limit.rlim_cur - descriptors_open();
+    left = (int)limit.rlim_cur - xt_entries("/proc/self/fd");
     XT_CHECK_INT(setrlimit(RLIMIT_NOFILE, &limit), 0);
     xccl_loop_unlock(door.loop);
     xccl_loop_wake(door.loop);

@@ -56,18 +56,6 @@ static int threads_count(const char *begin)
     return count;
 }
 
-static int fds_count(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    int count = 0;
-
-    XT_CHECK(dir != NULL);
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
-}
-
 static int readable(int fd, int timeout_ms)
 {
     struct pollfd wait = {.fd = fd, .events = POLLIN};
@@ -125,7 +113,7 @@ XT_TEST(a_slow_interface_gets_no_thread_by_default)
 XT_TEST(threads_start_with_the_first_comms_and_end_with_the_instance)
 {
     for (size_t i = 0; i < 2; i++) {
-        int before = threads_count(""), fds = fds_count();
+        int before = threads_count(""), fds = xt_entries("/proc/self/fd");
         struct pair pair;
 
         threads_set(4, waits[i]);
@@ -136,7 +124,7 @@ XT_TEST(threads_start_with_the_first_comms_and_end_with_the_instance)
         XT_CHECK_INT(threads_count("xccl-sock-"), 2);
         pair_close(&pair);
         XT_CHECK_INT(threads_count(""), before);
-        XT_CHECK_INT(fds_count(), fds);
+        XT_CHECK_INT(xt_entries("/proc/self/fd"), fds);
     }
 }
 
@@ -432,7 +420,7 @@ XT_TEST(closing_in_the_middle_of_a_message_ends_it)
 
     for (int i = 0; i < 4; i++) {
         struct pair pair;
-        int fds = fds_count();
+        int fds = xt_entries("/proc/self/fd");
 
         threads_set(2, waits[i / 2]);
         xt_setenv("XCCL_SOCKET_STREAMS", streams[i % 2]);
@@ -449,7 +437,7 @@ XT_TEST(closing_in_the_middle_of_a_message_ends_it)
         for (size_t at = 0; at < BIG_BYTES; at++)
             XT_CHECK(in[at] == 'm');
         pair_close(&pair);
-        XT_CHECK_INT(fds_count(), fds);
+        XT_CHECK_INT(xt_entries("/proc/self/fd"), fds);
     }
     free(in);
 }
@@ -597,12 +585,12 @@ XT_TEST_DEADLINE(comms_come_and_go_on_all_threads_at_once, 60)
 {
     for (size_t i = 0; i < 2; i++) {
         struct xccl_net *net;
-        int fds = fds_count();
+        int fds = xt_entries("/proc/self/fd");
 
         threads_set(3, waits[i]);
         net = net_open();
         xt_threads_run(4, churn, net);
         xccl_net_close(net);
-        XT_CHECK_INT(fds_count(), fds);
+        XT_CHECK_INT(xt_entries("/proc/self/fd"), fds);
     }
 }
