@@ -463,7 +463,7 @@ static int find_hosts(struct xccl_netperf_job *job, const char *text, struct cf_
 
     snprintf(names, sizeof(names), "%s", text);
     second = strchr(names, ',');
-    if (!*text && cf_hosts_make(hosts))
+    if (!names[0] && cf_hosts_make(hosts))
         return 1;
     if (second) {
         *second++ = '\0';

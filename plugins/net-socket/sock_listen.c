@@ -14,7 +14,6 @@
 #include "sock_int.h"
 
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -24,20 +23,6 @@
 #include "base/tcp.h"
 
 #define ACCEPTS_MAX 64 /* new connections looked at in one call */
-
-__attribute__((format(printf, 2, 3))) static void debug_line(const struct sock_ctx *ctx,
-                                                             const char *fmt, ...)
-{
-    char line[256];
-    va_list args;
-
-    if (!ctx->log)
-        return;
-    va_start(args, fmt);
-    vsnprintf(line, sizeof(line), fmt, args);
-    va_end(args);
-    ctx->log(xcclNetLogDebug, line);
-}
 
 static xcclResult_t open_ports(struct sock_listen *listener, struct sock_handle *handle)
 {
@@ -124,11 +109,14 @@ xcclResult_t sock_close_listen(xcclNetListenComm_t listen_)
 static void pending_drop(struct sock_listen *listener, struct sock_pending *pending,
                          const char *why)
 {
-    char peer[XCCL_ADDR_TEXT_BYTES];
+    char peer[XCCL_ADDR_TEXT_BYTES], line[256];
 
-    xccl_addr_format(&pending->peer, peer);
-    debug_line(listener->ctx, "dropped a connection of %s on %s: %s", peer, listener->device->name,
-               why);
+    if (listener->ctx->log) {
+        xccl_addr_format(&pending->peer, peer);
+        snprintf(line, sizeof(line), "dropped a connection of %s on %s: %s", peer,
+                 listener->device->name, why);
+        listener->ctx->log(xcclNetLogDebug, line);
+    }
     xccl_tcp_close(&pending->fd);
 }
 
