@@ -47,8 +47,9 @@ static int decode(const struct sock_sender *sender, uint8_t bytes[SOCK_ACK_BYTES
         ack->whole[i] = xccl_wire_get_u64(&wire);
     for (int i = 0; i < SOCK_SEND_WORDS; i++)
         ack->again[i] = xccl_wire_get_u64(&wire);
+    /* One that has waited on another line may be older than any number of messages. */
     return check == SOCK_ACK_CHECK && ack->used <= scatter->control_end &&
-           sender->posted - ack->first <= sender->posted - scatter->whole_first + SOCK_SENDS;
+           (int32_t)(sender->posted - ack->first) >= 0;
 }
 
 /* One that was overtaken on another line says less than is known. */
@@ -68,6 +69,7 @@ static void apply(struct sock_sender *sender, const struct ack *ack)
     /* After line 0 was lost less may have been sent anew than has come. */
     if (scatter->control_sent < ack->used)
         sock_control_sent(sender, ack->used);
+    sock_control_used(sender);
     /* Older ones have given their place to others, so they are done. */
     if (sender->posted - first > SOCK_SENDS)
         first = sender->posted - SOCK_SENDS;
@@ -102,6 +104,7 @@ int sock_ack_read(struct sock_sender *sender, int line)
             continue;
         if (got < 0)
             return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : errno;
+        sender->comm.unproven &= ~(1u << line);
         inbox->have += (size_t)got;
         if (inbox->have < SOCK_ACK_BYTES)
             return 0;
@@ -172,6 +175,11 @@ static int write_to(struct sock_receiver *receiver, int line, uint64_t used)
     return 0;
 }
 
+void sock_ack_prove(struct sock_receiver *receiver, int line)
+{
+    (void)write_to(receiver, line, receiver->collect->control_read - sock_recv_staged(receiver));
+}
+
 /* The lowest line of a rail that is not lost; -1: none. */
 static int line_of_rail(const struct sock_comm *comm, int rail)
 {
@@ -187,7 +195,10 @@ void sock_ack_write(struct sock_receiver *receiver)
     struct sock_collect *collect = receiver->collect;
     const struct sock_comm *comm = &receiver->comm;
     uint64_t used = collect->control_read - sock_recv_staged(receiver);
-    uint64_t step = collect->control == 0 ? USED_UP_BYTES : 1;
+    /* With several rails a small send is not done before: see sock_control_used. */
+    uint64_t step = collect->control == 0 && comm->rail_count == 1 ? USED_UP_BYTES : 1;
+    int all = collect->ack_due || collect->control > 0 ||
+              used - collect->acked_all >= USED_UP_BYTES || comm->lines[0].fd < 0;
     int control = comm->lines[collect->control].fd >= 0 ? collect->control : -1;
     int written = 0;
 
@@ -195,7 +206,7 @@ void sock_ack_write(struct sock_receiver *receiver)
         return;
     if (control >= 0)
         written |= write_to(receiver, control, used);
-    for (int i = 0; i < comm->rail_count; i++) {
+    for (int i = 0; i < comm->rail_count && all; i++) {
         int line = line_of_rail(comm, i);
 
         if (line >= 0 && line != control)
@@ -205,4 +216,6 @@ void sock_ack_write(struct sock_receiver *receiver)
         return;
     collect->ack_due = 0;
     collect->acked_bytes = used;
+    if (all)
+        collect->acked_all = used;
 }

@@ -153,8 +153,8 @@ static enum verdict chunk_begin(struct sock_receiver *receiver, struct sock_infl
     if (!open->recv || open->number != number) {
         if (number - receiver->message < SOCK_SENDS)
             return FRAME_WAITS;
-        /* A copy of what has come already, of no message but the last ones. */
-        if (!receiver->collect->copies || receiver->message - number > SOCK_SENDS)
+        /* A copy of what has come already; a slow line may bring it after any number of others. */
+        if (!receiver->collect->copies || (int32_t)(receiver->message - number) <= 0)
             return FRAME_WRONG;
         flow->kind = SOCK_IN_DROP;
         return FRAME_BEGINS;

@@ -19,6 +19,8 @@ static int sender_init(struct sock_sender *sender)
         sender->sends[i].request.comm = &sender->comm;
     if (sender->comm.line_count > 1)
         sender->scatter = xccl_calloc(1, sizeof(*sender->scatter));
+    if (sender->scatter)
+        sender->scatter->late = sender->comm.ctx->failover && sender->comm.rail_count > 1;
     return sender->comm.line_count == 1 || sender->scatter;
 }
 
@@ -210,6 +212,9 @@ static xcclResult_t wait_make(struct sock_comm *comm)
                                      "cannot watch the connection to %s", comm->peer_text);
         }
     }
+    if (!comm->is_send && ((struct sock_receiver *)comm)->collect &&
+        ((struct sock_receiver *)comm)->collect->door)
+        sock_listen_watch(((struct sock_receiver *)comm)->collect->door, comm->wait_fd);
     return xcclSuccess;
 }
 

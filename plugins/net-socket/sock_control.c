@@ -75,7 +75,24 @@ void sock_control_sent(struct sock_sender *sender, uint64_t sent)
         if (send->control_end > sent)
             return;
         sender->current++;
-        if (!send->spread)
+        if (!send->spread && !sender->scatter->late)
+            sock_send_done(sender, send);
+    }
+}
+
+void sock_control_used(struct sock_sender *sender)
+{
+    struct sock_scatter *scatter = sender->scatter;
+
+    for (; scatter->late && scatter->done_first != sender->current; scatter->done_first++) {
+        struct sock_send *send = &sender->sends[scatter->done_first % SOCK_SENDS];
+
+        /* The place of a spread one may be another's already, which ends later. */
+        if (sender->posted - scatter->done_first > SOCK_SENDS)
+            continue;
+        if (send->control_end > scatter->control_first)
+            return;
+        if (!send->spread && send->request.state == SOCK_ACTIVE)
             sock_send_done(sender, send);
     }
 }

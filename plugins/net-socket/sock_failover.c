@@ -21,13 +21,19 @@
 #define LOOK_NS        (200 * XCCL_NS_PER_MS)
 #define SILENT_LINE_MS 1000 /* while another is not silent */
 
+/* One that the receiver has not answered on since it came again is the last choice: it is given up
+ * soon when no answer comes. 0: none is left. */
 static int stream_left(const struct sock_comm *comm)
 {
+    int last = 0;
+
     for (int i = 1; i < comm->line_count; i++) {
-        if (comm->lines[i].fd >= 0)
+        if (comm->lines[i].fd >= 0 && !(comm->unproven & 1u << i))
             return i;
+        if (comm->lines[i].fd >= 0)
+            last = i;
     }
-    return 0;
+    return last;
 }
 
 /* Sends from the first byte again that may not have come. */
@@ -37,6 +43,7 @@ static void move_control(struct sock_sender *sender, int line)
 
     scatter->control = line;
     scatter->control_sent = scatter->control_first;
+    sender->comm.lines[line].zero = SOCK_ZERO_OFF; /* its bytes may have to arrive after close */
     sender->comm.lines[0].full = 0; /* it is not asked for room any more */
 }
 
@@ -53,10 +60,16 @@ void sock_line_lost(struct sock_sender *sender, int line, int err)
         xccl_tcp_reset_on_close(comm->lines[line].fd);
     xccl_tcp_close(&comm->lines[line].fd);
     comm->lost |= 1u << line;
+    comm->unproven &= ~(1u << line);
     sender->scatter->losses++;
     if (line > 0)
         sock_scatter_lost(sender, line);
     other = stream_left(comm);
+    /* A receiver that has all may go: what it said before on another line counts as well. */
+    for (int i = 0; i < comm->line_count && (!comm->ctx->failover || !other); i++) {
+        if (comm->lines[i].fd >= 0)
+            (void)sock_ack_read(sender, i);
+    }
     if (!comm->ctx->failover || !other)
         sock_comm_fail_errno(comm, err ? err : ECONNRESET);
     else if (line == sender->scatter->control)
@@ -80,7 +93,7 @@ static void look_at_several(struct sock_sender *sender)
             sock_line_lost(sender, i, err == ESHUTDOWN ? 0 : err);
     }
     for (int i = 0; i < comm->line_count; i++) {
-        alive |= comm->lines[i].fd >= 0 ? 1u << i : 0;
+        alive |= comm->lines[i].fd >= 0 ? 1u << i & ~comm->unproven : 0;
         quiet |= silent(comm, i, SILENT_LINE_MS) ? 1u << i : 0;
     }
     for (int i = 0; i < comm->line_count && comm->rc == xcclSuccess; i++) {

@@ -97,6 +97,7 @@ struct sock_listen {
     int fds[SOCK_RAILS_MAX];
     int line_count;
     int is_door; /* of a comm that is up */
+    int wait_fd; /* the comm's, which those at the door wake; -1: nobody sleeps */
     uint8_t token[SOCK_TOKEN_BYTES]; /* what the right sender knows */
     int lines[SOCK_LINES_MAX]; /* its connections that have come, else -1 */
     uint32_t turns[SOCK_LINES_MAX]; /* the ones that are right, or earlier ones than those */
@@ -187,6 +188,7 @@ struct sock_comm {
     xcclNetCause_t cause;
     int sys_errno; /* of the error, 0: none */
     uint32_t lost; /* lines, one bit each */
+    uint32_t unproven; /* send: those that came again and that the receiver has not answered on */
     uint32_t turns[SOCK_LINES_MAX]; /* of the connection that each has, or had last */
     uint64_t look_ns; /* when the health of the lines is looked at next */
     char error_text[XCCL_ERROR_TEXT_BYTES];
@@ -202,6 +204,7 @@ struct sock_outflow {
     struct sock_send *send; /* whose chunk it is */
     const char *data;
     size_t bytes, moved; /* moved: of header and payload together */
+    uint64_t end; /* of a control frame, in what line 0 carries */
     uint32_t told; /* losses that the receiver has been told of here */
     uint8_t header[SOCK_FRAME_BYTES];
 };
@@ -213,6 +216,11 @@ struct sock_scatter {
     uint64_t control_first, control_sent, control_end;
     int control; /* the line that carries it: 0, or a stream once 0 is lost */
     uint32_t whole_first; /* messages before it are whole at the receiver */
+    /* Several rails: small sends are done when the receiver has used them up, for line 0 may be
+     * lost with its rail when nobody asks this end any more. No small send before it is not done.
+     */
+    int late;
+    uint32_t done_first;
     uint32_t first; /* no message before it has chunks to give */
     uint32_t open; /* messages with chunks that are not whole */
     uint32_t losses; /* of lines, so far */
@@ -252,6 +260,7 @@ struct sock_inflow {
 struct sock_collect {
     uint64_t control_read; /* bytes of what line 0 carries that have been taken */
     uint64_t acked_bytes; /* of them used up, as last acknowledged */
+    uint64_t acked_all; /* the same, to all rails */
     int control; /* the line that carries it */
     int ack_due;
     uint32_t whole_first; /* messages before it are whole */
@@ -367,6 +376,8 @@ xcclResult_t sock_accept(xcclNetListenComm_t listen, xcclNetRecvComm_t *comm_out
 xcclResult_t sock_close_listen(xcclNetListenComm_t listen);
 /* Looks at those who came and reads hellos. *came_out 1: a line has come. */
 xcclResult_t sock_listen_poll(struct sock_listen *listener, int *came_out);
+/* From now on those who come wake who sleeps on the descriptor; -1: nobody. */
+void sock_listen_watch(struct sock_listen *listener, int wait_fd);
 /* The same ports and secret once more, for one comm; NULL: not possible. */
 struct sock_listen *sock_listen_copy(const struct sock_listen *listener);
 
@@ -430,6 +441,8 @@ void sock_control_write(struct sock_sender *sender);
 size_t sock_control_next(const struct sock_scatter *scatter, const char **data_out);
 /* The kernel has all before this offset. */
 void sock_control_sent(struct sock_sender *sender, uint64_t sent);
+/* The receiver has used up all before control_first. */
+void sock_control_used(struct sock_sender *sender);
 
 /* sock_scatter.c */
 void sock_scatter_progress(struct sock_sender *sender);
@@ -468,6 +481,8 @@ void sock_rejoin_look(struct sock_receiver *receiver); /* whatever the time */
 int sock_ack_read(struct sock_sender *sender, int line);
 /* Tells the sender what has come, when that is due. */
 void sock_ack_write(struct sock_receiver *receiver);
+/* The same on one line, which has come again. */
+void sock_ack_prove(struct sock_receiver *receiver, int line);
 
 /* sock_collect.c */
 /* Message number, whose chunks will come, is for part. 0: the comm failed. */

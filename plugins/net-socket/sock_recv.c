@@ -304,6 +304,20 @@ static int read_some(struct sock_receiver *receiver, size_t *got_out)
     return (size_t)got == want;
 }
 
+/* Nothing more is wanted of line 0, and who sleeps until chunks come would be woken by what was
+ * only looked at, again and again. */
+static void settle_for_sleep(struct sock_receiver *receiver)
+{
+    int err;
+
+    if (receiver->owed == 0 || receiver->rest || receiver->comm.wait_fd < 0 ||
+        receiver->current != receiver->posted)
+        return;
+    err = sock_recv_settle(receiver);
+    if (err)
+        line_ended(receiver, err);
+}
+
 void sock_recv_progress(struct sock_receiver *receiver)
 {
     size_t got = 0;
@@ -326,6 +340,7 @@ void sock_recv_progress(struct sock_receiver *receiver)
                      sock_recv_staged(receiver) == 0;
     if (!receiver->collect || receiver->comm.rc != xcclSuccess)
         return;
+    settle_for_sleep(receiver);
     sock_rejoin_recv(receiver);
     sock_collect_progress(receiver, &got);
     if (receiver->comm.rc == xcclSuccess)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams that were lost come again. The sender connects anew once a second, the same way as the
  * first time and no other, so that a line comes back with its path. Its hello has the next turn of
- * that line. The receiver keeps the ports open for it, in the comm; they end with it. Line 0 does
- * not come again: streams do what it did.
+ * that line. The receiver keeps the ports open for it, in the comm; they end with it. It answers on
+ * the line with an acknowledgement, before which the sender gives nothing to it: a connection may
+ * wait at a port where nobody looks any more. Line 0 does not come again: streams do what it did.
  *
  * Strangers who come to the door of a comm that is up are dropped as before (sock_listen.c).
  *
@@ -10,9 +11,12 @@
  * while something is waited for. */
 #include "sock_int.h"
 
+#include <errno.h>
+
 #include "base/tcp.h"
 
 #define PAUSE_NS   XCCL_NS_PER_S
+#define PROOF_NS   (5 * XCCL_NS_PER_S)
 #define DOOR_POLLS 64 /* calls between two looks at the clock */
 #define DOOR_NS    (50 * XCCL_NS_PER_MS)
 
@@ -27,7 +31,9 @@ static void begin(struct sock_sender *sender, int idx, uint64_t now_ns)
 
     if (now_ns - line->since_ns < PAUSE_NS)
         return;
-    line->turn = (line->turn + 1) % SOCK_TURNS;
+    /* One that no hello has named is taken once more: the receiver knows the next half of them. */
+    if (line->sent > 0)
+        line->turn = (line->turn + 1) % SOCK_TURNS;
     hello.turn = line->turn;
     sock_hello_encode(state->handle.token, &hello, line->hello);
     line->sent = 0;
@@ -52,6 +58,7 @@ static void go_on(struct sock_sender *sender, int idx, uint64_t now_ns)
     sender->scatter->flows[idx - 1] = (struct sock_outflow){.kind = SOCK_OUT_NONE};
     sender->scatter->inboxes[idx].have = 0;
     sock_comm_line(&sender->comm, idx, fd, sock_connect_addr(state, idx));
+    sender->comm.unproven |= 1u << idx;
 }
 
 void sock_rejoin_send(struct sock_sender *sender)
@@ -61,7 +68,10 @@ void sock_rejoin_send(struct sock_sender *sender)
 
     if (!sender->scatter->connect || comm->rc != xcclSuccess)
         return;
-    for (int i = 1; i < comm->line_count; i++) {
+    for (int i = 1; i < comm->line_count && comm->rc == xcclSuccess; i++) {
+        if (comm->unproven & 1u << i &&
+            now_ns - sender->scatter->connect->lines[i].since_ns > PROOF_NS)
+            sock_line_lost(sender, i, ETIMEDOUT);
         if (!(comm->lost & 1u << i))
             continue;
         if (sender->scatter->connect->lines[i].fd < 0)
@@ -83,6 +93,7 @@ static void take(struct sock_receiver *receiver, struct sock_listen *door, int i
     receiver->collect->outboxes[idx].left = 0;
     sock_comm_line(&receiver->comm, idx, door->lines[idx], &door->peer);
     door->lines[idx] = -1;
+    sock_ack_prove(receiver, idx);
 }
 
 void sock_rejoin_look(struct sock_receiver *receiver)
@@ -90,7 +101,12 @@ void sock_rejoin_look(struct sock_receiver *receiver)
     struct sock_listen *door = receiver->collect->door;
     int came = 0;
 
-    if (!door || sock_listen_poll(door, &came) != xcclSuccess || !came)
+    if (!door)
+        return;
+    /* No descriptor is left: who sleeps must not be woken for it again and again. */
+    if (sock_listen_poll(door, &came) != xcclSuccess)
+        sock_listen_watch(door, -1);
+    if (!came)
         return;
     for (int i = 0; i < receiver->comm.line_count; i++) {
         if (door->lines[i] < 0)
@@ -107,10 +123,13 @@ void sock_rejoin_recv(struct sock_receiver *receiver)
     struct sock_collect *collect = receiver->collect;
     uint64_t now_ns;
 
-    if (!collect->door || ++collect->polls % DOOR_POLLS)
+    int asleep = receiver->comm.wait_fd >= 0; /* now and then: it is not called without a reason */
+
+    if (!collect->door || (!asleep && ++collect->polls % DOOR_POLLS))
         return;
     now_ns = xccl_clock_ns();
-    if (now_ns < receiver->comm.look_ns)
+    /* Who is at the door wakes a sleeper until he is looked at. */
+    if (now_ns < receiver->comm.look_ns && !(asleep && receiver->comm.lost))
         return;
     receiver->comm.look_ns = now_ns + DOOR_NS;
     sock_rejoin_look(receiver);

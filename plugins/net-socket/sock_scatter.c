@@ -131,6 +131,7 @@ static int take_control(const struct sock_sender *sender, struct sock_outflow *f
     if (flow->bytes == 0)
         return 0;
     flow->kind = SOCK_OUT_CONTROL;
+    flow->end = sender->scatter->control_sent + flow->bytes;
     frame(flow, SOCK_CONTROL_CHECK, 0, sender->scatter->control_sent, flow->bytes);
     return 1;
 }
@@ -173,8 +174,9 @@ static void frame_done(struct sock_sender *sender, struct sock_outflow *flow)
 {
     struct sock_send *send = flow->send;
 
-    if (flow->kind == SOCK_OUT_CONTROL)
-        sock_control_sent(sender, sender->scatter->control_sent + flow->bytes);
+    /* An acknowledgement that came meanwhile may have gone further. */
+    if (flow->kind == SOCK_OUT_CONTROL && flow->end > sender->scatter->control_sent)
+        sock_control_sent(sender, flow->end);
     flow->kind = SOCK_OUT_NONE;
     flow->send = NULL;
     if (!send)
@@ -299,7 +301,8 @@ static void write_streams(struct sock_sender *sender)
 
         sender->scatter->turn = (stream + 1) % count;
         if (able & 1u << stream &&
-            (sender->comm.lines[1 + stream].fd < 0 || !flow_write(sender, (int)stream)))
+            (sender->comm.lines[1 + stream].fd < 0 || sender->comm.unproven & 2u << stream ||
+             !flow_write(sender, (int)stream)))
             able &= ~(1u << stream);
     }
 }
@@ -307,7 +310,7 @@ static void write_streams(struct sock_sender *sender)
 /* 1: acknowledgements are waited for. */
 static int is_owed(const struct sock_scatter *scatter)
 {
-    return scatter->open > 0 ||
+    return scatter->open > 0 || (scatter->late && scatter->control_first != scatter->control_end) ||
            scatter->control_end - scatter->control_first > SOCK_RING_BYTES / 2 ||
            (scatter->control > 0 && scatter->control_first != scatter->control_end);
 }
@@ -319,20 +322,29 @@ static void read_acks(struct sock_sender *sender)
 
     if (err)
         sock_line_lost(sender, line, err == ESHUTDOWN ? 0 : err);
+    /* The first one on a line that has come again lets it work. */
+    for (int i = 1; i < sender->comm.line_count && sender->comm.unproven; i++) {
+        if (sender->comm.lines[i].fd >= 0 && sender->comm.unproven & 1u << i)
+            (void)sock_ack_read(sender, i);
+    }
 }
 
 /* Who sleeps is woken by what comes on any line, so it must not stay there. */
 static void empty_lines(struct sock_sender *sender)
 {
-    for (int i = 0; i < sender->comm.line_count; i++) {
+    for (int i = 0; i < sender->comm.line_count && sender->comm.rc == xcclSuccess; i++) {
         struct sock_line *line = &sender->comm.lines[i];
+        int err = 0;
 
         if (line->fd < 0)
             continue;
         if (line->has_pages)
             sock_zerocopy_drain(&sender->comm, line);
         if (i != sender->scatter->control)
-            (void)sock_ack_read(sender, i); /* an end is found when the line is looked at */
+            err = sock_ack_read(sender, i);
+        /* An end would wake again and again, too. */
+        if (err)
+            sock_line_lost(sender, i, err == ESHUTDOWN ? 0 : err);
     }
 }
 

@@ -2,6 +2,8 @@
 /* Two rails between two hosts as one device of the socket plugin: it carries what both carry. Each
  * rail is measured alone in the same run. Rails of unequal speed, and rails in one subnet, where
  * the system's routes alone would lead everything to the first one. */
+#include <string.h>
+
 #include "path_flow.h"
 
 #define ATTEMPTS 3
@@ -11,6 +13,7 @@
 
 struct stage {
     struct path_hosts hosts;
+    size_t bytes; /* of a message; 0: all sizes */
     double share; /* that both must carry of the sum of each alone */
     const char *name;
     struct path_meet alone[2], both;
@@ -115,6 +118,7 @@ static void host_run_all_sizes(int rank, int nranks, void *arg)
     net = path_net_open(0);
     dev = path_net_merge(net);
     path_flow_open(&flow, net, dev, &stage->both, rank == 0);
+    flow.bytes = stage->bytes;
     path_flow_rate(&flow, 0, 1.0);
     path_flow_close(&flow);
     xccl_net_close(net);
@@ -127,5 +131,21 @@ XT_TEST_DEADLINE(messages_of_all_sizes_arrive_whole_and_in_order_over_unequal_ra
 
     path_hosts_make(&stage->hosts, rails, 2);
     xt_mp_run(2, host_run_all_sizes, stage);
+    path_hosts_drop(&stage->hosts);
+}
+
+/* What comes back on the second rail is read now and then only, and is old by then. */
+XT_TEST_DEADLINE(a_thousand_messages_between_two_looks_at_a_rail_are_none_too_many, 60)
+{
+    static const struct path_rail rails[2] = {{1, 0, 0}, {1, 0, 1}};
+    static const size_t sizes[2] = {64, 8192};
+    struct stage *stage = path_shared(sizeof(*stage));
+
+    path_hosts_make(&stage->hosts, rails, 2);
+    for (int i = 0; i < 2; i++) {
+        memset(&stage->both, 0, sizeof(stage->both));
+        stage->bytes = sizes[i];
+        xt_mp_run(2, host_run_all_sizes, stage);
+    }
     path_hosts_drop(&stage->hosts);
 }

@@ -4,6 +4,8 @@
  * the peer. Lines are cut by shutting the kernel's sockets down behind the plugin's back. */
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #include "sock_pair.h"
@@ -11,6 +13,8 @@
 #define MESSAGES 24
 #define ROOM     (BIG_BYTES / MESSAGES)
 #define FDS_MAX  1024
+
+#define LAST_BYTES 300000
 
 /* The sockets of a connection's two ends, by line. */
 struct ends {
@@ -246,6 +250,80 @@ XT_TEST_DEADLINE(a_stream_that_was_lost_comes_again_so_that_all_others_may_be, 1
         await_lines(&pair, &ends, 2, port, &random);
     }
     pair_close(&pair);
+}
+
+/* The receiver is asked only when its descriptor says so. */
+static void pass_to_sleeper(struct pair *pair, char *in, int fd)
+{
+    struct xccl_limit limit = xccl_limit_ms(10000, NULL);
+    void *recv = post_recv(pair, in, BIG_BYTES), *send = post_send(pair, big, BIG_BYTES);
+    int sent = 0, got = 0;
+
+    XT_OK(pair->net->calls.test(recv, &got, NULL));
+    while (!sent || !got) {
+        struct pollfd ready = {.fd = fd, .events = POLLIN};
+
+        if (!sent)
+            XT_OK(pair->net->calls.test(send, &sent, NULL));
+        if (!got && poll(&ready, 1, sent ? 100 : 0) > 0)
+            XT_OK(pair->net->calls.test(recv, &got, NULL));
+        if (xccl_limit_passed(&limit))
+            XT_FAIL("the receiver sleeps on");
+    }
+}
+
+XT_TEST_DEADLINE(a_sleeping_receiver_is_woken_for_a_line_that_comes_again, 60)
+{
+    uint64_t until;
+    struct pair pair;
+    struct ends ends;
+    char *in = malloc(BIG_BYTES);
+    int fd = -1;
+
+    open_streams(&pair, 2, "1");
+    find_ends(&pair, &ends);
+    XT_OK(pair.net->calls.waitFd(pair.recv, &fd));
+    cut(&ends, 2, 2);
+    until = xccl_clock_ns() + 2 * XCCL_NS_PER_S;
+    while (xccl_clock_ns() < until)
+        pass_to_sleeper(&pair, in, fd);
+    pair_close(&pair);
+    free(in);
+}
+
+struct closer {
+    struct pair *pair;
+    char *in;
+};
+
+static void *receive_and_close(void *arg)
+{
+    struct closer *closer = arg;
+
+    XT_OK(finish(closer->pair, post_recv(closer->pair, closer->in, LAST_BYTES), NULL));
+    XT_OK(closer->pair->net->calls.closeRecv(closer->pair->recv));
+    closer->pair->recv = NULL;
+    return NULL;
+}
+
+XT_TEST_DEADLINE(a_receiver_that_closes_after_the_last_message_is_no_error, 60)
+{
+    char *in = malloc(LAST_BYTES);
+
+    for (int i = 0; i < 60; i++) {
+        struct pair pair;
+        struct closer closer = {&pair, in};
+        pthread_t thread;
+        int fd;
+
+        open_streams(&pair, 4, i % 2 ? "1" : "0");
+        XT_OK(pair.net->calls.waitFd(pair.send, &fd));
+        XT_CHECK_INT(pthread_create(&thread, NULL, receive_and_close, &closer), 0);
+        XT_OK(finish(&pair, post_send(&pair, big, LAST_BYTES), NULL));
+        pthread_join(thread, NULL);
+        pair_close(&pair);
+    }
+    free(in);
 }
 
 static xcclResult_t run_into_error(struct pair *pair, struct traffic *traffic)

@@ -173,6 +173,31 @@ XT_TEST(closing_right_after_done_loses_nothing_though_the_receiver_answers)
     free(in);
 }
 
+XT_TEST(a_sleeper_is_not_woken_again_and_again_by_what_was_looked_at)
+{
+    struct pair pair;
+    char *in = malloc(BIG_BYTES);
+    void *send, *recv;
+    int fd = -1, wakes = 0, done = 0;
+
+    streams_set(2);
+    pair_open(&pair);
+    recv = post_recv(&pair, in, BIG_BYTES);
+    send = post_send(&pair, big, BIG_BYTES);
+    XT_OK(pair.net->calls.waitFd(pair.recv, &fd));
+    /* The sender is not asked, so only a part of it comes. */
+    for (struct pollfd ready = {.fd = fd, .events = POLLIN};;) {
+        XT_OK(pair.net->calls.test(recv, &done, NULL));
+        XT_CHECK_INT(done, 0);
+        if (poll(&ready, 1, 100) == 0)
+            break;
+        XT_CHECK(++wakes < 2000);
+    }
+    finish_both(&pair, send, recv, NULL);
+    pair_close(&pair);
+    free(in);
+}
+
 /* ---- the lines of a connection ---- */
 
 static void ask_accept(struct pair *pair, int times)
