@@ -428,11 +428,17 @@ static void measure(const struct raw_options *options, struct raw_shared *shared
     print_point(options, &figures, iters);
 }
 
-/* A side that ends early has said why. Nothing but _exit: this interrupts anything. */
-static void side_ended(int signal)
+/* A side that ends early has said why; what the main thread waits for will not come then. */
+static void *watch_sides(void *unused)
 {
-    (void)signal;
-    _exit(1);
+    int status = 0;
+
+    (void)unused;
+    while (wait(&status) > 0) {
+        if (status != 0)
+            _exit(1);
+    }
+    return NULL;
 }
 
 int main(int argc, char **argv)
@@ -444,10 +450,10 @@ int main(int argc, char **argv)
                                   .rounds = 5,
                                   .seconds_ms = 100,
                                   .timeout_ms = 120000};
-    struct sigaction early = {.sa_handler = side_ended}, plain = {.sa_handler = SIG_DFL};
     struct raw_shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
                                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pthread_barrierattr_t attr;
+    pthread_t watcher;
     pid_t own = getpid();
 
     read_arguments(argc, argv, &options);
@@ -456,24 +462,21 @@ int main(int argc, char **argv)
     pthread_barrierattr_init(&attr);
     pthread_barrierattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
     pthread_barrier_init(&shared->gate, &attr, 3);
-    sigaction(SIGCHLD, &early, NULL);
     alarm((unsigned)(options.timeout_ms / 1000));
     for (int i = 0; i < 2; i++) {
         pid_t pid = fork();
 
         if (pid < 0)
             raw_die("no process: %s", strerror(errno));
-        if (pid == 0) {
-            sigaction(SIGCHLD, &plain, NULL);
+        if (pid == 0)
             side_main(&options, shared, i, own);
-        }
     }
+    if (pthread_create(&watcher, NULL, watch_sides, NULL) != 0)
+        raw_die("no thread");
     pthread_barrier_wait(&shared->gate); /* the receiver listens */
     measure(&options, shared);
-    sigaction(SIGCHLD, &plain, NULL);
     shared->stop = 1;
     pthread_barrier_wait(&shared->gate);
-    while (wait(NULL) > 0)
-        continue;
+    pthread_join(watcher, NULL);
     return 0;
 }
