@@ -13,7 +13,8 @@
 
 #include "path_flow.h"
 
-#define KBIT 50000
+#define KBIT      50000
+#define RAIL_RATE (KBIT / 8.0 * 1e3)
 
 /* What the plugin must keep to. */
 #define SILENCE_S    2 /* XCCL_SOCKET_SILENCE_S: no word from the peer's kernel, though asked */
@@ -23,7 +24,7 @@
 #define LOST_S        (SILENCE_S + 3.0)
 #define STOPPED_S     20.0 /* a stopped peer is no error for as long as this, at least */
 #define GOES_ON_S     5.0 /* when it continues */
-#define HEALTHY_SHARE 0.9 /* of the rate before */
+#define HEALTHY_SHARE 0.9 /* of the rate before, or of the rail's where buffers helped before */
 #define HEALTHY_GAP_S 1.0 /* the longest time without a message */
 
 #define PEERS_MAX 6
@@ -37,6 +38,7 @@ struct peer {
     enum fate fate;
     struct path_meet to, from; /* rank 0 sends, rank 0 receives */
     _Atomic uint32_t forget; /* 1: its sockets shall leave nothing in the kernel, 2: so be it */
+    double cut_s; /* of REBORN: when it was cut off */
     double since_s; /* when its fate was sealed */
 };
 
@@ -150,6 +152,12 @@ static void await_errors(struct stage *stage, struct survivor *survivor)
     }
 }
 
+/* Back before its silence could be told: its kernel's word is what ends the connections. */
+static int reborn_in_time(const struct peer *peer)
+{
+    return peer->fate == REBORN && peer->since_s - peer->cut_s < SILENCE_S / 4.0;
+}
+
 /* Returns 1 when the flow did what it should. */
 static int check_flow(const struct stage *stage, const struct path_flow *flow, int peer_idx)
 {
@@ -165,7 +173,7 @@ static int check_flow(const struct stage *stage, const struct path_flow *flow, i
         return limit <= 0;
     }
     good = flow->rc == xcclRemoteError && limit > 0 && flow->failed_s - peer->since_s <= limit &&
-           (peer->fate != REBORN || flow->cause == xcclNetCausePeerGone) &&
+           (!reborn_in_time(peer) || flow->cause == xcclNetCausePeerGone) &&
            strstr(flow->text, address) && strstr(flow->peer, address);
     path_figure("death: %s, rank 0 %s: error %d, cause %d after %.2f s (limit %.0f): %s%s",
                 fate_names[peer->fate], flow->is_send ? "sends" : "waits", flow->rc, flow->cause,
@@ -179,7 +187,8 @@ static int check_healthy(const struct path_flow *flow, double before, double aft
     path_figure("death: the healthy one: %.2f MB/s before, %.2f after (%.3f of it), at most %.2f s "
                 "without a message",
                 before * 1e-6, after * 1e-6, after / before, flow->gap_s);
-    return after >= HEALTHY_SHARE * before && flow->gap_s <= HEALTHY_GAP_S;
+    return after >= HEALTHY_SHARE * (before < RAIL_RATE ? before : RAIL_RATE) &&
+           flow->gap_s <= HEALTHY_GAP_S;
 }
 
 static struct path_flow *flow_to(const struct stage *stage, struct survivor *survivor,
@@ -281,6 +290,7 @@ static void reborn(struct stage *stage, struct xt_mp *mp, int i)
 {
     path_word_set(&stage->peers[i].forget, 1);
     (void)path_word_within(&stage->peers[i].forget, 2, PATH_WAIT_MS);
+    stage->peers[i].cut_s = path_seconds();
     path_rail_cut(&stage->hosts, i, PATH_CUT_SILENT);
     xt_mp_kill(mp, 1 + i, SIGKILL);
     path_hosts_run(&stage->hosts, 1 + i,
