@@ -12,7 +12,9 @@
  * kernel has it, so what test called done arrives without further calls.
  *
  * Headers and messages up to COPY_BYTES are copied next to each other, for one long piece costs the
- * kernel less than many short ones; larger payloads go from where they are.
+ * kernel less than many short ones; larger payloads go from where they are. Of a message of several
+ * MiB one call writes a part: what comes in the other direction has its turn before the caches and
+ * the kernel's buffers are full of this one.
  *
  * Thread: one at a time a comm. Nothing here allocates, locks or logs. */
 #include "sock_int.h"
@@ -27,6 +29,7 @@
 #define COPY_BYTES   1024
 #define GATHER_SENDS 16
 #define PIECES       16 /* of one write */
+#define TURN_BYTES   ((size_t)1 << 20) /* of a message of several MiB in one call of test */
 
 static_assert(SOCK_OUT_BYTES >= 2 * (COPY_BYTES + SOCK_HEADER_BYTES), "a copied message fits");
 
@@ -36,6 +39,7 @@ struct gather {
     size_t count;
     size_t out_bytes; /* used of the sender's out */
     size_t bytes; /* all of it */
+    int part; /* it ends within a message on purpose */
 };
 
 static struct sock_send *send_at(struct sock_sender *sender, uint32_t count)
@@ -90,10 +94,12 @@ static void gather_send(struct sock_sender *sender, struct gather *gather, uint3
     }
     if (send->bytes == paid)
         return;
-    if (send->bytes <= COPY_BYTES)
+    if (send->bytes <= COPY_BYTES) {
         gather_copy(sender, gather, send->data + paid, send->bytes - paid);
-    else
-        gather_add(gather, send->data + paid, send->bytes - paid);
+    } else {
+        gather->part = send->bytes - paid >= 2 * TURN_BYTES;
+        gather_add(gather, send->data + paid, gather->part ? TURN_BYTES : send->bytes - paid);
+    }
 }
 
 static void gather_all(struct sock_sender *sender, struct gather *gather)
@@ -101,7 +107,8 @@ static void gather_all(struct sock_sender *sender, struct gather *gather)
     gather->count = 0;
     gather->out_bytes = 0;
     gather->bytes = 0;
-    for (uint32_t i = sender->current; i != sender->posted; i++) {
+    gather->part = 0;
+    for (uint32_t i = sender->current; i != sender->posted && !gather->part; i++) {
         if (gather->count + 2 > PIECES ||
             gather->out_bytes + SOCK_HEADER_BYTES + COPY_BYTES > SOCK_OUT_BYTES)
             return;
@@ -158,7 +165,7 @@ static void write_queued(struct sock_sender *sender)
         }
         if (sent > 0)
             account(sender, (size_t)sent);
-        if (sent < 0 || (size_t)sent < gather.bytes) {
+        if (sent < 0 || (size_t)sent < gather.bytes || gather.part) {
             sock_comm_full(&sender->comm, 0, 1);
             return;
         }

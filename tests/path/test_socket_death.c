@@ -152,10 +152,11 @@ static void await_errors(struct stage *stage, struct survivor *survivor)
     }
 }
 
-/* Back before its silence could be told: its kernel's word is what ends the connections. */
-static int reborn_in_time(const struct peer *peer)
+/* A host that was back before its silence could be told: its kernel's word is what ends the
+ * connections. With so short a silence a receiver asks only once, which may be within the cut. */
+static int by_word(const struct peer *peer, const struct path_flow *flow)
 {
-    return peer->fate == REBORN && peer->since_s - peer->cut_s < SILENCE_S / 4.0;
+    return peer->fate == REBORN && flow->is_send && peer->since_s - peer->cut_s < SILENCE_S / 4.0;
 }
 
 /* Returns 1 when the flow did what it should. */
@@ -173,7 +174,7 @@ static int check_flow(const struct stage *stage, const struct path_flow *flow, i
         return limit <= 0;
     }
     good = flow->rc == xcclRemoteError && limit > 0 && flow->failed_s - peer->since_s <= limit &&
-           (!reborn_in_time(peer) || flow->cause == xcclNetCausePeerGone) &&
+           (!by_word(peer, flow) || flow->cause == xcclNetCausePeerGone) &&
            strstr(flow->text, address) && strstr(flow->peer, address);
     path_figure("death: %s, rank 0 %s: error %d, cause %d after %.2f s (limit %.0f): %s%s",
                 fate_names[peer->fate], flow->is_send ? "sends" : "waits", flow->rc, flow->cause,
