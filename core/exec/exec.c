@@ -49,10 +49,10 @@ xcclResult_t xccl_binding_create(struct xccl_schedule *schedule, enum xccl_proto
         const struct xccl_step *step = &schedule->steps[i];
 
         if (step->op & XCCL_STEP_RECV)
-            binding->fans[i].nrecv = (uint16_t)xccl_schedule_fan(schedule, step->rconn,
+            binding->fans[i].nrecv = (uint16_t)xccl_schedule_fan(schedule, 0, step->rconn,
                                                                  step->fan & 15u);
         if (step->op & XCCL_STEP_SEND)
-            binding->fans[i].nsend = (uint16_t)xccl_schedule_fan(schedule, step->sconn,
+            binding->fans[i].nsend = (uint16_t)xccl_schedule_fan(schedule, 0, step->sconn,
                                                                  step->fan >> 4);
     }
     *binding_out = binding;
@@ -238,7 +238,7 @@ static uint32_t step_messages(const struct xccl_plan *plan, const struct xccl_st
                               uint32_t first, uint32_t fan, uint32_t conn)
 {
     const struct xccl_schedule *schedule = plan->binding->schedule;
-    uint32_t count = xccl_schedule_fan(schedule, first, fan), messages = 0;
+    uint32_t count = xccl_schedule_fan(schedule, 0, first, fan), messages = 0;
     uint32_t chunk = (step->op & XCCL_STEP_SRC) ? step->src : step->dst;
     int32_t delta = (step->op & XCCL_STEP_SRC) ? step->dsrc : step->ddst;
 

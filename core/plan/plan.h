@@ -9,8 +9,6 @@
 
 #include "exec/exec.h"
 
-enum xccl_coll { XCCL_COLL_ALL_REDUCE = 4 }; /* NCCL's internal numbers, as tuners know them */
-
 enum xccl_algo { XCCL_ALGO_AUTO, XCCL_ALGO_ONESHOT, XCCL_ALGO_RING, XCCL_ALGO_COUNT };
 
 /* What is planned. */

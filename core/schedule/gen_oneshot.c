@@ -71,15 +71,26 @@ xcclResult_t xccl_gen_oneshot(int nranks, int rank, const uint8_t *multicast,
         return xccl_fail(xcclInvalidArgument, 0, "use the ring algorithm",
                          "one-shot serves at most %d ranks, not %d", XCCL_ONESHOT_MAX_RANKS,
                          nranks);
-    rc = xccl_schedule_create("oneshot", nranks, rank, 1, nranks == 1 ? 1 : 2,
-                              nranks == 1 ? 0 : nsends + nranks - 1, &schedule);
+    rc = xccl_schedule_create(
+        &(struct xccl_schedule_shape){.name = "oneshot",
+                                      .coll = XCCL_COLL_ALL_REDUCE,
+                                      .nranks = (uint16_t)nranks,
+                                      .rank = (uint16_t)rank,
+                                      .nchunks = 1,
+                                      .nlanes = 1,
+                                      .nsteps = nranks == 1 ? 1 : 2,
+                                      .nconns = (uint16_t)(nranks == 1 ? 0 : nsends + nranks - 1)},
+        &schedule);
     if (rc)
         return rc;
+    schedule->lanes[0].nstep = schedule->nsteps;
+    schedule->lanes[0].nconn = schedule->nconns;
     step.bufs = XCCL_STEP_BUFS(XCCL_BUFFER_IN, XCCL_BUFFER_OUT);
     step.flags = XCCL_FLAG_PRE | XCCL_FLAG_POST | XCCL_FLAG_ORDERED;
     if (nranks == 1) {
         step.op = XCCL_STEP_SRC | XCCL_STEP_DST;
         schedule->steps[0] = step;
+        schedule->steps[0].flags = XCCL_FLAG_PRE | XCCL_FLAG_POST;
     } else {
         make_conns(schedule, multicast);
         schedule->steps[0] = step;

@@ -59,10 +59,20 @@ xcclResult_t xccl_gen_ring(int nranks, int rank, struct xccl_schedule **schedule
     struct xccl_schedule *schedule;
     xcclResult_t rc;
 
-    rc = xccl_schedule_create("ring", nranks, rank, nranks, nsteps, nranks == 1 ? 0 : 2, &schedule);
+    rc = xccl_schedule_create(&(struct xccl_schedule_shape){.name = "ring",
+                                                            .coll = XCCL_COLL_ALL_REDUCE,
+                                                            .nranks = n,
+                                                            .rank = r,
+                                                            .nchunks = n,
+                                                            .nlanes = 1,
+                                                            .nsteps = (uint16_t)nsteps,
+                                                            .nconns = nranks == 1 ? 0 : 2},
+                              &schedule);
     if (rc)
         return rc;
     schedule->minslots = 2;
+    schedule->lanes[0].nstep = schedule->nsteps;
+    schedule->lanes[0].nconn = schedule->nconns;
     if (nranks == 1) {
         schedule->steps[0] = ring_step(XCCL_STEP_SRC | XCCL_STEP_DST, 0, 0);
         schedule->steps[0].flags = XCCL_FLAG_PRE | XCCL_FLAG_POST;

@@ -5,37 +5,106 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "schedule/decode.h"
 
 #define STEP_ONE (XCCL_STEP_SRC | XCCL_STEP_DST | XCCL_STEP_RECV | XCCL_STEP_SEND)
 
-xcclResult_t xccl_schedule_create(const char *name, int nranks, int rank, int nchunks, int nsteps,
-                                  int nconns, struct xccl_schedule **schedule_out)
-{
-    size_t conn_bytes = (size_t)nconns * sizeof(struct xccl_schedule_conn);
-    size_t step_bytes = (size_t)nsteps * sizeof(struct xccl_step);
-    size_t head_bytes = (sizeof(struct xccl_schedule) + 31) & ~(size_t)31;
-    struct xccl_schedule *schedule;
-    char *at;
+static const struct coll {
+    const char *name;
+    uint8_t reduces, rooted;
+    uint8_t vector[2]; /* IN, OUT: have all chunks, not one */
+    uint8_t root_only[2];
+} colls[XCCL_COLL_COUNT] = {
+    [XCCL_COLL_ALL_REDUCE] = {"all_reduce", 1, 0, {1, 1}, {0, 0}},
+    [XCCL_COLL_BROADCAST] = {"broadcast", 0, 1, {1, 1}, {1, 0}},
+    [XCCL_COLL_REDUCE] = {"reduce", 1, 1, {1, 1}, {0, 1}},
+    [XCCL_COLL_ALL_GATHER] = {"all_gather", 0, 0, {0, 1}, {0, 0}},
+    [XCCL_COLL_REDUCE_SCATTER] = {"reduce_scatter", 1, 0, {1, 0}, {0, 0}},
+    [XCCL_COLL_ALL_TO_ALL] = {"alltoall", 0, 0, {1, 1}, {0, 0}},
+    [XCCL_COLL_GATHER] = {"gather", 0, 1, {0, 1}, {0, 1}},
+    [XCCL_COLL_SCATTER] = {"scatter", 0, 1, {1, 0}, {1, 0}},
+    [XCCL_COLL_BARRIER] = {"barrier", 0, 0, {0, 0}, {0, 0}},
+};
 
-    schedule = xccl_calloc_aligned(64, head_bytes + step_bytes + conn_bytes +
-                                           sizeof(struct xccl_schedule_lane));
-    if (!schedule)
+const char *xccl_coll_name(enum xccl_coll coll)
+{
+    return coll < XCCL_COLL_COUNT ? colls[coll].name : "?";
+}
+
+int xccl_coll_reduces(enum xccl_coll coll)
+{
+    return colls[coll].reduces;
+}
+
+int xccl_coll_rooted(enum xccl_coll coll)
+{
+    return colls[coll].rooted;
+}
+
+uint32_t xccl_schedule_chunks(const struct xccl_schedule *schedule, enum xccl_step_buffer buffer)
+{
+    const struct coll *coll = &colls[schedule->coll];
+
+    if (buffer == XCCL_BUFFER_SCRATCH)
+        return schedule->nscratch;
+    if (buffer == XCCL_BUFFER_ZERO || schedule->coll == XCCL_COLL_BARRIER)
+        return 0;
+    if (coll->root_only[buffer] && schedule->rank != schedule->root)
+        return 0;
+    return coll->vector[buffer] ? schedule->nchunks : 1;
+}
+
+/* ---- storage ---- */
+
+/* Takes bytes of the block, aligned for any of the tables. */
+static size_t part_at(size_t *used, size_t bytes)
+{
+    size_t at = *used;
+
+    *used = (at + bytes + 31) & ~(size_t)31;
+    return at;
+}
+
+xcclResult_t xccl_schedule_create(const struct xccl_schedule_shape *shape,
+                                  struct xccl_schedule **schedule_out)
+{
+    size_t used = 0, steps, conns, lanes, waits, list;
+    struct xccl_schedule *schedule;
+    char *block;
+
+    (void)part_at(&used, sizeof(*schedule));
+    steps = part_at(&used, shape->nsteps * sizeof(struct xccl_step));
+    conns = part_at(&used, shape->nconns * sizeof(struct xccl_schedule_conn));
+    lanes = part_at(&used, shape->nlanes * sizeof(struct xccl_schedule_lane));
+    waits = part_at(&used, shape->nwaits * sizeof(struct xccl_schedule_wait));
+    list = part_at(&used, shape->nlist * sizeof(uint16_t));
+    block = xccl_calloc_aligned(64, used);
+    if (!block)
         return xcclSystemError;
-    at = (char *)schedule + head_bytes;
-    schedule->name = name;
-    schedule->nranks = (uint16_t)nranks;
-    schedule->rank = (uint16_t)rank;
-    schedule->nchunks = (uint16_t)nchunks;
-    schedule->nsteps = (uint16_t)nsteps;
-    schedule->nconns = (uint16_t)nconns;
-    schedule->nlanes = 1;
-    schedule->minslots = 1;
-    schedule->steps = (struct xccl_step *)(void *)at;
-    schedule->conns = (struct xccl_schedule_conn *)(void *)(at + step_bytes);
-    schedule->lanes = (struct xccl_schedule_lane *)(void *)(at + step_bytes + conn_bytes);
-    schedule->lanes[0].nstep = (uint16_t)nsteps;
-    schedule->lanes[0].nconn = (uint16_t)nconns;
-    schedule->lanes[0].nparts = 1;
+    schedule = (struct xccl_schedule *)(void *)block;
+    *schedule = (struct xccl_schedule){
+        .name = shape->name,
+        .coll = (uint8_t)shape->coll,
+        .nranks = shape->nranks,
+        .rank = shape->rank,
+        .root = shape->root,
+        .nchunks = shape->nchunks,
+        .nlanes = shape->nlanes,
+        .nscratch = shape->nscratch,
+        .scrbufs = shape->scrbufs ? shape->scrbufs : 1,
+        .minslots = 1,
+        .nsteps = shape->nsteps,
+        .nconns = shape->nconns,
+        .nwaits = shape->nwaits,
+        .nlist = shape->nlist,
+        .steps = (struct xccl_step *)(void *)(block + steps),
+        .conns = (struct xccl_schedule_conn *)(void *)(block + conns),
+        .lanes = (struct xccl_schedule_lane *)(void *)(block + lanes),
+        .waits = (struct xccl_schedule_wait *)(void *)(block + waits),
+        .list = (uint16_t *)(void *)(block + list),
+    };
+    for (int i = 0; i < shape->nlanes; i++)
+        schedule->lanes[i].nparts = 1;
     *schedule_out = schedule;
     return xcclSuccess;
 }
@@ -44,6 +113,8 @@ void xccl_schedule_destroy(struct xccl_schedule *schedule)
 {
     xccl_free(schedule);
 }
+
+/* ---- the check ---- */
 
 int xccl_step_legal(uint8_t op)
 {
@@ -66,71 +137,157 @@ int xccl_step_legal(uint8_t op)
     }
 }
 
-uint32_t xccl_schedule_fan(const struct xccl_schedule *schedule, uint32_t first, uint32_t fan)
+uint32_t xccl_schedule_fan(const struct xccl_schedule *schedule, uint32_t lane, uint32_t first,
+                           uint32_t fan)
 {
+    const struct xccl_schedule_lane *of = &schedule->lanes[lane];
+    const struct xccl_schedule_conn *conns = schedule->conns + of->conn0;
     uint32_t count = 0;
 
     if (fan != XCCL_FAN_ALL)
         return fan;
-    while (first + count < schedule->nconns &&
-           schedule->conns[first + count].group == schedule->conns[first].group)
+    while (first + count < of->nconn && conns[first + count].group == conns[first].group)
         count++;
     return count;
 }
 
-static int fan_ok(const struct xccl_schedule *schedule, const struct xccl_step *step, int dir)
+/* The fan lies in the lane's table, with one direction, at each occurrence. */
+static int fan_ok(const struct xccl_schedule *schedule, uint32_t lane, const struct xccl_step *step,
+                  int dir)
 {
+    const struct xccl_schedule_lane *of = &schedule->lanes[lane];
     uint32_t field = dir == XCCL_CONN_RECV ? step->fan & 15u : step->fan >> 4;
-    uint32_t first = dir == XCCL_CONN_RECV ? step->rconn : step->sconn;
+    int64_t first = dir == XCCL_CONN_RECV ? step->rconn : step->sconn;
     int used = (step->op & (dir == XCCL_CONN_RECV ? XCCL_STEP_RECV : XCCL_STEP_SEND)) != 0;
-    int32_t span = step->dconn * (step->rep - 1);
-    uint32_t count;
+    uint32_t occs = step->dconn ? step->rep : 1;
 
     if (!used)
         return field == 0;
-    if (!field || first >= schedule->nconns)
+    if (!field)
         return 0;
-    count = xccl_schedule_fan(schedule, first, field);
-    if ((int32_t)first + span < 0 || (int32_t)(first + count) + span > schedule->nconns)
+    for (uint32_t occ = 0; occ < occs; occ++, first += step->dconn) {
+        uint32_t count;
+
+        if (first < 0 || first >= of->nconn)
+            return 0;
+        count = xccl_schedule_fan(schedule, lane, (uint32_t)first, field);
+        if (first + count > of->nconn)
+            return 0;
+        for (uint32_t i = 0; i < count; i++)
+            if (schedule->conns[of->conn0 + (uint32_t)first + i].dir != dir)
+                return 0;
+    }
+    return 1;
+}
+
+/* One side of a step. */
+static int side_ok(const struct xccl_schedule *schedule, const struct xccl_step *step, int is_dst)
+{
+    enum xccl_step_buffer buffer = is_dst ? xccl_step_dst_buffer(step) : xccl_step_src_buffer(step);
+    uint32_t first = is_dst ? step->dst : step->src, size = xccl_schedule_chunks(schedule, buffer);
+    int list = step->bufs & (is_dst ? XCCL_STEP_DST_LIST : XCCL_STEP_SRC_LIST);
+
+    if (!(step->op & (is_dst ? XCCL_STEP_DST : XCCL_STEP_SRC)))
+        return !list;
+    if (buffer == XCCL_BUFFER_ZERO)
+        return !list && !(is_dst && (step->op & XCCL_STEP_ACC));
+    if (!list)
+        return first < size;
+    if (step->rep != 1 || first + step->cnt > schedule->nlist)
         return 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (schedule->conns[first + i].dir != dir)
+    for (uint32_t i = 0; i < step->cnt; i++)
+        if (schedule->list[first + i] >= size)
             return 0;
     return 1;
 }
 
-static int chunks_ok(const struct xccl_schedule *schedule, const struct xccl_step *step)
+static int waits_ok(const struct xccl_schedule *schedule, const struct xccl_step *step)
 {
-    int32_t n = schedule->nchunks;
+    if (step->wait + xccl_step_waits(step) > schedule->nwaits)
+        return 0;
+    for (uint32_t i = 0; i < xccl_step_waits(step); i++)
+        if (schedule->waits[step->wait + i].lane >= schedule->nlanes)
+            return 0;
+    return 1;
+}
 
-    if (!step->cnt || !step->rep || step->run > 1)
+/* In order of rank, so that all ranks add up alike. */
+static int ordered_ok(const struct xccl_schedule *schedule, uint32_t lane,
+                      const struct xccl_step *step)
+{
+    const struct xccl_schedule_conn *conn = schedule->conns + schedule->lanes[lane].conn0 +
+                                            step->rconn;
+    uint32_t count;
+
+    if (!(step->flags & XCCL_FLAG_ORDERED))
+        return 1;
+    if (!(step->op & XCCL_STEP_RECV) || (step->op & XCCL_STEP_XCHG) || step->dconn)
         return 0;
-    if ((step->op & XCCL_STEP_SRC) && step->src >= n)
-        return 0;
-    if ((step->op & XCCL_STEP_DST) && step->dst >= n)
-        return 0;
-    return step->dsrc >= -n && step->dsrc <= n && step->ddst >= -n && step->ddst <= n &&
-           step->cstride >= -n && step->cstride <= n;
+    count = xccl_schedule_fan(schedule, lane, step->rconn, step->fan & 15u);
+    for (uint32_t i = 1; i < count; i++)
+        if (conn[i].peer <= conn[i - 1].peer)
+            return 0;
+    return 1;
+}
+
+static int step_ok(const struct xccl_schedule *schedule, uint32_t lane,
+                   const struct xccl_step *step)
+{
+    return xccl_step_legal(step->op) && step->cnt && step->rep && step->run &&
+           side_ok(schedule, step, 0) && side_ok(schedule, step, 1) &&
+           fan_ok(schedule, lane, step, XCCL_CONN_RECV) &&
+           fan_ok(schedule, lane, step, XCCL_CONN_SEND) && waits_ok(schedule, step) &&
+           ordered_ok(schedule, lane, step);
+}
+
+static xcclResult_t check_tables(const struct xccl_schedule *schedule)
+{
+    uint32_t steps = 0, conns = 0;
+    int good = schedule->coll < XCCL_COLL_COUNT && schedule->nranks > 0 &&
+               schedule->rank < schedule->nranks && schedule->root < schedule->nranks &&
+               schedule->nchunks > 0 && schedule->scrbufs > 0 && schedule->minslots > 0;
+
+    for (uint32_t i = 0; i < schedule->nlanes; i++) {
+        const struct xccl_schedule_lane *lane = &schedule->lanes[i];
+
+        good &= lane->step0 == steps && lane->conn0 == conns && lane->nparts > 0 &&
+                lane->part < lane->nparts && lane->order <= XCCL_STEP_MAJOR;
+        steps += lane->nstep;
+        conns += lane->nconn;
+    }
+    if (good && steps == schedule->nsteps && conns == schedule->nconns)
+        return xcclSuccess;
+    return xccl_fail(xcclInternalError, 0, "report this as a bug of the algorithm",
+                     "%s schedule of rank %u of %u: its tables do not fit together", schedule->name,
+                     schedule->rank, schedule->nranks);
 }
 
 xcclResult_t xccl_schedule_check(const struct xccl_schedule *schedule)
 {
+    xcclResult_t rc = check_tables(schedule);
+
+    if (rc)
+        return rc;
     for (uint32_t i = 0; i < schedule->nconns; i++) {
-        if (schedule->conns[i].peer >= schedule->nranks)
+        const struct xccl_schedule_conn *conn = &schedule->conns[i];
+
+        if (conn->peer >= schedule->nranks || conn->dir > XCCL_CONN_RECV ||
+            conn->kind > XCCL_CONN_MULTICAST)
             return xccl_fail(xcclInternalError, 0, "report this as a bug of the algorithm",
                              "%s schedule of rank %u: connection %u names rank %u of %u",
-                             schedule->name, schedule->rank, i, schedule->conns[i].peer,
-                             schedule->nranks);
+                             schedule->name, schedule->rank, i, conn->peer, schedule->nranks);
     }
-    for (uint32_t i = 0; i < schedule->nsteps; i++) {
-        const struct xccl_step *step = &schedule->steps[i];
+    for (uint32_t lane = 0; lane < schedule->nlanes; lane++) {
+        for (uint32_t i = 0; i < schedule->lanes[lane].nstep; i++) {
+            const struct xccl_step *step = &schedule->steps[schedule->lanes[lane].step0 + i];
 
-        if (xccl_step_legal(step->op) && chunks_ok(schedule, step) &&
-            fan_ok(schedule, step, XCCL_CONN_RECV) && fan_ok(schedule, step, XCCL_CONN_SEND))
-            continue;
-        return xccl_fail(xcclInternalError, 0, "report this as a bug of the algorithm",
-                         "%s schedule of rank %u: step %u (op %u) is not well-formed",
-                         schedule->name, schedule->rank, i, step->op);
+            if (step_ok(schedule, lane, step))
+                continue;
+            return xccl_fail(
+                xcclInternalError, 0, "report this as a bug of the algorithm",
+                "%s schedule of rank %u: step %u of lane %u (op %u) is not well-formed",
+                schedule->name, schedule->rank, i, lane, step->op);
+        }
     }
     return xcclSuccess;
 }

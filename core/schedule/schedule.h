@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A schedule: what one rank does in one collective, as compact steps that contain no bytes, no
  * types and no pointers. Count, type, operator, buffers and slot sizes are given when it runs, so
- * one schedule serves every size. A schedule has lanes; a lane is a sequence of steps run once for
- * every tile.
+ * one schedule serves every size. A schedule has lanes, side by side; a lane is a sequence of steps
+ * run once for every tile.
  *
- * A step covers rep occurrences of cnt chunks. Per chunk: wait for a message on each connection of
- * the receive fan; value = source, combined with the messages; store it to the destination; send it
- * on each connection of the send fan. Constant after it was made: any thread may read it. */
+ * A step covers rep occurrences of cnt chunks; decode.h says what each of them does, for all who
+ * read steps. Generators make schedules through builder.h. Constant after it was made: any thread
+ * may read it. */
 #ifndef XCCL_SCHEDULE_SCHEDULE_H
 #define XCCL_SCHEDULE_SCHEDULE_H
 
@@ -14,6 +14,19 @@
 #include <stdint.h>
 
 #include "xccl_types.h"
+
+enum xccl_coll {
+    XCCL_COLL_BROADCAST, /* the first five are NCCL's numbers, as tuners know them */
+    XCCL_COLL_REDUCE,
+    XCCL_COLL_ALL_GATHER,
+    XCCL_COLL_REDUCE_SCATTER,
+    XCCL_COLL_ALL_REDUCE,
+    XCCL_COLL_ALL_TO_ALL,
+    XCCL_COLL_GATHER,
+    XCCL_COLL_SCATTER,
+    XCCL_COLL_BARRIER,
+    XCCL_COLL_COUNT
+};
 
 /* xccl_step.op: a set of these; twelve combinations are legal (xccl_step_legal). */
 #define XCCL_STEP_SRC  1
@@ -23,34 +36,53 @@
 #define XCCL_STEP_ACC  16
 #define XCCL_STEP_XCHG 32
 
+/* ZERO: no memory. As a source a message without data, as a destination it is dropped. */
 enum xccl_step_buffer { XCCL_BUFFER_IN, XCCL_BUFFER_OUT, XCCL_BUFFER_SCRATCH, XCCL_BUFFER_ZERO };
 
-/* xccl_step.bufs: source in bits 0-1, destination in bits 2-3. */
+/* xccl_step.bufs: source in bits 0-1, destination in bits 2-3. LIST: src or dst is not a chunk but
+ * the first of cnt entries of the index table; such a step has one occurrence. */
 #define XCCL_STEP_BUFS(src, dst) ((uint8_t)((src) | (dst) << 2))
+#define XCCL_STEP_SRC_LIST       16
+#define XCCL_STEP_DST_LIST       32
 
 /* xccl_step.fan: receives in bits 0-3, sends in bits 4-7; 15: all that follow in the same group. */
 #define XCCL_FAN_ALL        15
 #define XCCL_STEP_FAN(r, s) ((uint8_t)((r) | (s) << 4))
 
-/* xccl_step.flags. ORDERED: combine in rank order, this rank's source at its own place. */
-#define XCCL_FLAG_PRE     1
-#define XCCL_FLAG_POST    2
-#define XCCL_FLAG_ORDERED 4
-#define XCCL_FLAG_SIGNAL  8
+/* xccl_step.flags. PRE: what is read from the source is this rank's contribution, as the user gave
+ * it. POST: the value is final. ORDERED: combine in rank order, this rank's source at its own
+ * place. SIGNAL: its end is what waits of other lanes ask for. DIRECT: set by the proof; user
+ * memory may be sent from, or received into, without a slot. */
+#define XCCL_FLAG_PRE         1
+#define XCCL_FLAG_POST        2
+#define XCCL_FLAG_ORDERED     4
+#define XCCL_FLAG_SIGNAL      8
+#define XCCL_FLAG_WAITS(n)    ((uint8_t)((n) << 4)) /* 0 to 3 entries of the wait table */
+#define XCCL_FLAG_DIRECT_SEND 64
+#define XCCL_FLAG_DIRECT_RECV 128
 
 struct xccl_step {
     uint8_t op, bufs, fan, flags;
     uint16_t rconn, sconn; /* first connection of each fan, consecutive in the lane's table */
     uint16_t src, dst; /* first chunk */
     uint16_t cnt; /* chunks in an occurrence ... */
-    int16_t cstride; /* ... and the distance between them, mod nchunks */
-    uint16_t run; /* contiguous chunks per hop; 1 is plain */
+    int16_t cstride; /* ... in hops of run contiguous ones, this far apart */
+    uint16_t run; /* 1 is plain */
     uint16_t rep; /* occurrences */
-    int16_t dsrc, ddst, dconn; /* what an occurrence adds; chunks mod nchunks */
-    uint16_t wait, sig;
+    int16_t dsrc, ddst, dconn; /* what an occurrence adds */
+    uint16_t wait; /* first entry of the wait table */
+    uint16_t sig; /* number that waits name */
     uint16_t reserved;
 };
 static_assert(sizeof(struct xccl_step) == 32, "a step is 32 bytes on every device");
+
+/* Of the same rank: until the lane's step with that sig is done in the tile dist before this one;
+ * a tile that never was is done. */
+struct xccl_schedule_wait {
+    uint8_t lane, dist;
+    uint16_t sig;
+};
+static_assert(sizeof(struct xccl_schedule_wait) == 4, "layout is shared with devices");
 
 enum xccl_conn_kind { XCCL_CONN_FIFO, XCCL_CONN_MULTICAST };
 enum xccl_conn_dir { XCCL_CONN_SEND, XCCL_CONN_RECV };
@@ -70,16 +102,30 @@ struct xccl_schedule_lane {
 };
 static_assert(sizeof(struct xccl_schedule_lane) == 16, "layout is shared with devices");
 
+/* xccl_schedule_lane.order: tiles outside the steps, or each step through all tiles. */
+enum xccl_lane_order { XCCL_TILE_MAJOR, XCCL_STEP_MAJOR };
+
+/* xccl_schedule.flags. EQUAL: chunks of different sizes (v-collectives) are beyond it. */
+#define XCCL_SCHEDULE_EQUAL 1
+
 struct xccl_schedule {
-    const char *name; /* of the algorithm */
+    const char *name; /* of the algorithm; owned by it */
+    uint8_t coll; /* enum xccl_coll */
+    uint8_t class; /* reproducibility, 1 to 3; 0: not proven */
+    uint16_t flags;
     uint16_t nranks, rank;
-    uint16_t nchunks, nlanes;
-    uint16_t nsteps, nconns;
+    uint16_t root; /* of rooted collectives, else 0 */
+    uint16_t nchunks; /* of the whole vector */
+    uint16_t nlanes;
+    uint16_t nscratch; /* chunks of scratch memory ... */
+    uint16_t scrbufs; /* ... and how many of it; tile t uses t mod scrbufs */
     uint16_t minslots;
-    uint16_t reserved;
+    uint16_t nsteps, nconns, nwaits, nlist;
     struct xccl_step *steps;
     struct xccl_schedule_conn *conns;
     struct xccl_schedule_lane *lanes;
+    struct xccl_schedule_wait *waits;
+    uint16_t *list;
 };
 
 /* All-reduce, every n >= 1; out must be freed with xccl_schedule_destroy.
@@ -95,18 +141,35 @@ xcclResult_t xccl_gen_oneshot(int nranks, int rank, const uint8_t *multicast,
 
 void xccl_schedule_destroy(struct xccl_schedule *schedule); /* NULL is fine */
 
-/* For generators: one zeroed block for everything. */
-xcclResult_t xccl_schedule_create(const char *name, int nranks, int rank, int nchunks, int nsteps,
-                                  int nconns, struct xccl_schedule **schedule_out);
-/* Every step legal, every connection and chunk inside its table; xcclInternalError says which is
- * not. */
+/* How much of everything a schedule has. */
+struct xccl_schedule_shape {
+    const char *name; /* lives at least as long as the schedule */
+    enum xccl_coll coll;
+    uint16_t nranks, rank, root;
+    uint16_t nchunks, nlanes, nscratch, scrbufs;
+    uint16_t nsteps, nconns, nwaits, nlist;
+};
+
+/* One zeroed block for everything, with lanes that are empty. */
+xcclResult_t xccl_schedule_create(const struct xccl_schedule_shape *shape,
+                                  struct xccl_schedule **schedule_out);
+/* Every step legal; every connection, chunk, wait and index inside its table and buffer;
+ * xcclInternalError says which is not. What it lets through can be decoded by anybody. */
 xcclResult_t xccl_schedule_check(const struct xccl_schedule *schedule);
 
 /* 1 for the combinations of op bits that have a meaning. */
 int xccl_step_legal(uint8_t op);
 
-/* Connections of a step's fan: from first, `fan` of them or the rest of its group. */
-uint32_t xccl_schedule_fan(const struct xccl_schedule *schedule, uint32_t first, uint32_t fan);
+const char *xccl_coll_name(enum xccl_coll coll); /* "all_reduce", ... */
+int xccl_coll_reduces(enum xccl_coll coll);
+int xccl_coll_rooted(enum xccl_coll coll);
+/* Chunks that a buffer of a rank has; 0: the rank has no such buffer there. */
+uint32_t xccl_schedule_chunks(const struct xccl_schedule *schedule, enum xccl_step_buffer buffer);
+
+/* Connections of a step's fan: from first of its lane's table, `fan` of them or the rest of the
+ * group. */
+uint32_t xccl_schedule_fan(const struct xccl_schedule *schedule, uint32_t lane, uint32_t first,
+                           uint32_t fan);
 
 /* A chunk number moved by delta, |delta| <= nchunks. */
 static inline uint32_t xccl_chunk_add(uint32_t chunk, int32_t delta, uint32_t nchunks)

@@ -47,8 +47,9 @@ static int reaches(const struct world *world, int rank, const struct xccl_schedu
 static int can_send(const struct world *world, int rank, const struct xccl_step *step)
 {
     const struct xccl_schedule *s = world->schedules[rank];
-    uint32_t fan = (step->op & XCCL_STEP_SEND) ? xccl_schedule_fan(s, step->sconn, step->fan >> 4)
-                                               : 0;
+    uint32_t fan = (step->op & XCCL_STEP_SEND)
+                       ? xccl_schedule_fan(s, 0, step->sconn, step->fan >> 4)
+                       : 0;
 
     for (uint32_t i = 0; i < fan; i++)
         for (int to = 0; to < world->n; to++)
@@ -61,8 +62,9 @@ static int can_send(const struct world *world, int rank, const struct xccl_step 
 static int can_receive(const struct world *world, int rank, const struct xccl_step *step)
 {
     const struct xccl_schedule *s = world->schedules[rank];
-    uint32_t fan = (step->op & XCCL_STEP_RECV) ? xccl_schedule_fan(s, step->rconn, step->fan & 15u)
-                                               : 0;
+    uint32_t fan = (step->op & XCCL_STEP_RECV)
+                       ? xccl_schedule_fan(s, 0, step->rconn, step->fan & 15u)
+                       : 0;
 
     for (uint32_t i = 0; i < fan; i++)
         if (!world->fifos[s->conns[step->rconn + i].peer][rank].count)
@@ -94,7 +96,7 @@ static int move(struct world *world, int rank)
     if (step->op & XCCL_STEP_SRC)
         value = world->in[rank][src];
     for (uint32_t i = 0;
-         (step->op & XCCL_STEP_RECV) && i < xccl_schedule_fan(s, step->rconn, step->fan & 15u);
+         (step->op & XCCL_STEP_RECV) && i < xccl_schedule_fan(s, 0, step->rconn, step->fan & 15u);
          i++) {
         struct fifo *fifo = &world->fifos[s->conns[step->rconn + i].peer][rank];
 
@@ -108,7 +110,8 @@ static int move(struct world *world, int rank)
     if (step->op & XCCL_STEP_DST)
         world->out[rank][dst] = value;
     for (uint32_t i = 0;
-         (step->op & XCCL_STEP_SEND) && i < xccl_schedule_fan(s, step->sconn, step->fan >> 4); i++)
+         (step->op & XCCL_STEP_SEND) && i < xccl_schedule_fan(s, 0, step->sconn, step->fan >> 4);
+         i++)
         for (int to = 0; to < world->n; to++)
             if (reaches(world, rank, &s->conns[step->sconn + i], to))
                 put(&world->fifos[rank][to], value, (step->op & XCCL_STEP_SRC) ? src : dst);

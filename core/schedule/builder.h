@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How generators make schedules: they emit steps with lists of chunks, one rank at a time, and the
+ * builder folds them into the fewest affine records it finds, proves by decoding that these say the
+ * same, and checks the result. Errors stay in the builder, and xccl_build_end tells the first one,
+ * so that a generator need not look at each call.
+ *
+ * Thread: a builder belongs to one. */
+#ifndef XCCL_SCHEDULE_BUILDER_H
+#define XCCL_SCHEDULE_BUILDER_H
+
+#include <stddef.h>
+
+#include "schedule/schedule.h"
+
+struct xccl_builder;
+
+/* nchunks: of the whole vector (xccl_schedule.nchunks). Scratch is as much as is named. */
+struct xccl_build_for {
+    const char *name; /* lives at least as long as the schedule */
+    enum xccl_coll coll;
+    int nranks, rank, root, nchunks;
+    int scrbufs; /* 1 or more */
+};
+
+xcclResult_t xccl_build_begin(const struct xccl_build_for *what, struct xccl_builder **builder_out);
+void xccl_build_abandon(struct xccl_builder *builder); /* NULL is fine */
+
+/* A new lane; its number. Lanes are made in order, and only the last one gets connections. */
+int xccl_build_lane(struct xccl_builder *builder);
+
+/* A new connection of the lane; its number in the lane. It is of the group of the one before when
+ * same_group is not 0. Connections of one fan are made one behind the other. */
+int xccl_build_conn(struct xccl_builder *builder, int lane, enum xccl_conn_dir dir, int peer,
+                    int id, int same_group);
+/* The same, of the kind multicast. */
+int xccl_build_multicast(struct xccl_builder *builder, int lane, enum xccl_conn_dir dir, int peer,
+                         int id, int same_group);
+
+/* Chunks of one side of a step: a list, or count chunks from first on, stride apart (any sign),
+ * modulo the buffer's size, where list is NULL. */
+struct xccl_chunks {
+    enum xccl_step_buffer buffer;
+    int count, first, stride;
+    const uint16_t *list;
+};
+
+#define XCCL_ONE_CHUNK(buf, chunk) ((struct xccl_chunks){(buf), 1, (chunk), 0, NULL})
+
+/* One step. Only the fields that op names count. Both sides have the same number of chunks, but an
+ * exchange may send and receive different numbers: what is left over becomes a plain send or
+ * receive behind it. */
+struct xccl_emit {
+    uint8_t op, flags;
+    struct xccl_chunks src, dst;
+    int rconn, nrecv; /* in the lane; nrecv XCCL_FAN_ALL: the rest of the group */
+    int sconn, nsend;
+    int sig; /* with XCCL_FLAG_SIGNAL */
+    int nwaits; /* 0 to 3 */
+    struct xccl_schedule_wait waits[3];
+};
+
+void xccl_build_step(struct xccl_builder *builder, int lane, const struct xccl_emit *emit);
+
+/* The schedule, and the end of the builder, also after an error. */
+xcclResult_t xccl_build_end(struct xccl_builder *builder, struct xccl_schedule **schedule_out);
+
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Finds generators by name, and has them make schedules. The table is in generators_table.c.
+ * Thread: any. */
+#include "schedule/generators.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+const struct xccl_generator *xccl_generator_find(enum xccl_coll coll, const char *name,
+                                                 int *param_out)
+{
+    size_t length = strcspn(name, ":");
+    long param = 0;
+
+    if (name[length]) {
+        char *end;
+
+        param = strtol(name + length + 1, &end, 10);
+        if (*end || end == name + length + 1)
+            return NULL;
+    }
+    for (const struct xccl_generator *const *at = xccl_generators; *at; at++) {
+        const struct xccl_generator *generator = *at;
+
+        if (generator->coll != coll || strlen(generator->name) != length ||
+            memcmp(generator->name, name, length) != 0)
+            continue;
+        if (name[length] && (param < generator->param_min || param > generator->param_max))
+            return NULL;
+        *param_out = (int)param;
+        return generator;
+    }
+    return NULL;
+}
+
+xcclResult_t xccl_generator_make(const struct xccl_generator *generator,
+                                 const struct xccl_generator_for *what,
+                                 struct xccl_schedule **schedule_out)
+{
+    struct xccl_build_for build = {.name = generator->name,
+                                   .coll = generator->coll,
+                                   .nranks = what->nranks,
+                                   .rank = what->rank,
+                                   .root = what->root,
+                                   .nchunks = 1,
+                                   .scrbufs = generator->scrbufs ? generator->scrbufs : 1};
+    struct xccl_builder *builder;
+    xcclResult_t rc;
+
+    if (what->nranks < 1 || (generator->serves && !generator->serves(what)))
+        return xccl_fail(xcclInvalidArgument, 0, "`xccl algo list` shows what each one serves",
+                         "%s of %s does not serve %d ranks", generator->name,
+                         xccl_coll_name(generator->coll), what->nranks);
+    build.nchunks = generator->chunks ? generator->chunks(what) : 1;
+    rc = xccl_build_begin(&build, &builder);
+    if (rc)
+        return rc;
+    generator->emit(builder, what);
+    return xccl_build_end(builder, schedule_out);
+}
+
+xcclResult_t xccl_generator_make_all(const struct xccl_generator *generator,
+                                     const struct xccl_generator_for *what,
+                                     struct xccl_schedule **schedules_out)
+{
+    struct xccl_generator_for one = *what;
+
+    for (one.rank = 0; one.rank < what->nranks; one.rank++) {
+        xcclResult_t rc = xccl_generator_make(generator, &one, &schedules_out[one.rank]);
+
+        if (rc) {
+            while (one.rank > 0)
+                xccl_schedule_destroy(schedules_out[--one.rank]);
+            return rc;
+        }
+    }
+    return xcclSuccess;
+}

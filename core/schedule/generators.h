@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The algorithms that XCCL brings: a table of generators, each for one collective. A generator is a
+ * pure function of its arguments: the same on all ranks of a communicator. Thread: any. */
+#ifndef XCCL_SCHEDULE_GENERATORS_H
+#define XCCL_SCHEDULE_GENERATORS_H
+
+#include "schedule/builder.h"
+
+struct xccl_generator_for {
+    int nranks, rank, root;
+    int param; /* of algorithms with one; 0: its default */
+};
+
+struct xccl_generator {
+    const char *name; /* "ring", unique within a collective */
+    enum xccl_coll coll;
+    const char *help; /* one line */
+    int param_min, param_max; /* 0: it has no parameter */
+    int scrbufs;
+    /* Chunks of the whole vector. */
+    int (*chunks)(const struct xccl_generator_for *what);
+    /* Emits the steps of one rank; never called for ranks it does not serve. */
+    void (*emit)(struct xccl_builder *builder, const struct xccl_generator_for *what);
+    int (*serves)(const struct xccl_generator_for *what); /* NULL: every n >= 1 */
+};
+
+extern const struct xccl_generator *const xccl_generators[]; /* ends with NULL */
+
+/* By name, with the parameter behind a colon ("pat:4"); NULL when there is none. */
+const struct xccl_generator *xccl_generator_find(enum xccl_coll coll, const char *name,
+                                                 int *param_out);
+/* The schedule of one rank. */
+xcclResult_t xccl_generator_make(const struct xccl_generator *generator,
+                                 const struct xccl_generator_for *what,
+                                 struct xccl_schedule **schedule_out);
+/* Of all ranks; schedules_out has room for nranks, and on failure nothing is left in it. */
+xcclResult_t xccl_generator_make_all(const struct xccl_generator *generator,
+                                     const struct xccl_generator_for *what,
+                                     struct xccl_schedule **schedules_out);
+
+#endif
