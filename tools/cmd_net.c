@@ -5,76 +5,28 @@
 #include "command.h"
 
 #include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "net_check.h"
 #include "net_list.h"
 #include "net_perf.h"
-#include "option.h"
+#include "part.h"
 
 /* In the order of the help. */
-static const struct part {
-    const char *name;
-    const char *help;
-    int (*run)(int argc, char **argv);
-} parts[] = {
+static const struct xccl_part parts[] = {
     {"list", xccl_net_list_help, xccl_net_list_main},
     {"check", xccl_net_check_help, xccl_net_check_main},
     {"perf", xccl_net_perf_help, xccl_net_perf_main},
+    {NULL, NULL, NULL},
 };
-#define PARTS (sizeof(parts) / sizeof(parts[0]))
-
-static const struct part *find_part(const char *name)
-{
-    for (size_t i = 0; i < PARTS; i++) {
-        if (strcmp(parts[i].name, name) == 0)
-            return &parts[i];
-    }
-    return NULL;
-}
 
 static const char *part_help(const char *name)
 {
-    const struct part *part = find_part(name);
-
-    return part ? part->help : NULL;
-}
-
-static int unknown_part(const char *name)
-{
-    const char *names[PARTS + 1] = {NULL};
-    const char *near = NULL;
-
-    for (size_t i = 0; i < PARTS; i++)
-        names[i] = parts[i].name;
-    near = xccl_option_nearest(name, names);
-    if (near)
-        return xccl_option_usage("net", "there is no net %s; did you mean net %s?", name, near);
-    return xccl_option_usage("net", "there is no net %s", name);
-}
-
-static int is_help(const char *word)
-{
-    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+    return xccl_part_help(parts, name);
 }
 
 static int net_main(int argc, char **argv)
 {
-    const struct part *part = NULL;
-
-    if (argc < 2)
-        return xccl_option_usage("net", "say what: list, check or perf");
-    part = find_part(argv[1]);
-    if (!part)
-        return unknown_part(argv[1]);
-    for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        if (is_help(argv[i])) {
-            fputs(part->help, stdout);
-            return XCCL_EXIT_OK;
-        }
-    }
-    return part->run(argc - 1, argv + 1);
+    return xccl_part_main("net", parts, argc, argv);
 }
 
 const struct xccl_command xccl_cmd_net = {

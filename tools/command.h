@@ -25,6 +25,7 @@ struct xccl_command {
     const char *(*part_help)(const char *part);
 };
 
+extern const struct xccl_command xccl_cmd_algo;
 extern const struct xccl_command xccl_cmd_env;
 extern const struct xccl_command xccl_cmd_info;
 extern const struct xccl_command xccl_cmd_net;

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* `xccl algo` through the built program: all algorithms are proven, what show prints is proven when
+ * it is read back, and what is spoiled is refused with its place.
+ *
+ * Thread: one a test. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include "xt.h"
+
+#define XCCL     XT_BUILD_DIR "/bin/xccl"
+#define ARGS_MAX 12
+
+#if defined(XCCL_SANITIZED)
+#define RANKS "1..6"
+#define MANY  "33"
+#else
+#define RANKS "1..24"
+#define MANY  "25..64"
+#endif
+
+/* The words are cut at blanks. */
+static int run_algo(const char *words, const char **output_out)
+{
+    const char *argv[ARGS_MAX + 2] = {XCCL, "algo"};
+    char copy[512], *rest = copy;
+    int count = 2, status;
+
+    snprintf(copy, sizeof(copy), "%s", words);
+    for (char *word; (word = strtok_r(rest, " ", &rest)) && count <= ARGS_MAX;)
+        argv[count++] = word;
+    argv[count] = NULL;
+    status = xt_run_program(argv, output_out);
+    XT_CHECK(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "we");
+
+    XT_CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+XT_TEST_DEADLINE(all_algorithms_are_proven_for_each_small_number_of_ranks, 300)
+{
+    const char *output = NULL;
+
+    XT_CHECK_INT(run_algo("verify --all -n " RANKS, &output), 0);
+    XT_CHECK_HAS(output, " 0 refused, in ");
+    XT_CHECK_HAS(output, "all_reduce     ring");
+}
+
+XT_TEST_DEADLINE(all_algorithms_are_proven_for_some_larger_numbers_of_ranks, 300)
+{
+    const char *output = NULL;
+
+    XT_CHECK_INT(run_algo("verify --all --sample 3 -n " MANY, &output), 0);
+    XT_CHECK_HAS(output, " 0 refused, in ");
+}
+
+XT_TEST_DEADLINE(list_shows_each_algorithm_with_its_costs, 120)
+{
+    const char *output = NULL;
+
+    XT_CHECK_INT(run_algo("list -n 7", &output), 0);
+    XT_CHECK_HAS(output, "all_reduce     ring                 5      12     1.714     2     2");
+    XT_CHECK_HAS(output, "alltoall       pairwise             2       6");
+    XT_CHECK_INT(run_algo("list -n 4 --coll broadcast", &output), 0);
+    XT_CHECK_HAS(output, "broadcast      chain");
+    XT_CHECK(!strstr(output, "all_reduce"));
+}
+
+static void what_show_prints_is_proven(const char *show, const char *file)
+{
+    const char *output = NULL;
+    char path[256], words[300];
+
+    snprintf(path, sizeof(path), "%s/%s", xt_tmpdir(), file);
+    XT_CHECK_INT(run_algo(show, &output), 0);
+    write_file(path, output);
+    snprintf(words, sizeof(words), "verify %s", path);
+    XT_CHECK_INT(run_algo(words, &output), 0);
+    XT_CHECK_HAS(output, " is proven: ");
+}
+
+XT_TEST(what_show_prints_as_text_is_proven_when_it_is_read_back)
+{
+    what_show_prints_is_proven("show dtree -n 6", "dtree.txt");
+    what_show_prints_is_proven("show binomial --coll gather -n 5 --root 2", "gather.txt");
+}
+
+XT_TEST(what_show_prints_as_json_is_proven_when_it_is_read_back)
+{
+    what_show_prints_is_proven("show nhr --coll all_reduce -n 5 --json", "nhr.json");
+}
+
+XT_TEST(a_schedule_with_a_spoiled_step_is_refused_with_its_place)
+{
+    const char *output = NULL;
+    char path[256], words[300], *text, *at;
+
+    XT_CHECK_INT(run_algo("show ring --coll all_reduce -n 4", &output), 0);
+    text = strdup(output);
+    XT_CHECK(text);
+    /* The last receive of rank 0 goes to another chunk. */
+    at = strstr(text, "out:1");
+    XT_CHECK(at);
+    at[4] = '2';
+    snprintf(path, sizeof(path), "%s/ring.txt", xt_tmpdir());
+    write_file(path, text);
+    free(text);
+    snprintf(words, sizeof(words), "verify %s", path);
+    XT_CHECK_INT(run_algo(words, &output), 1);
+    XT_CHECK_HAS(output, "REFUSED: ");
+    XT_CHECK_HAS(output, "rank 0");
+}
+
+XT_TEST(one_rank_is_shown_chunk_by_chunk)
+{
+    const char *output = NULL;
+
+    XT_CHECK_INT(run_algo("show ring --coll all_reduce -n 3 --rank 1 --explicit", &output), 0);
+    XT_CHECK_HAS(output, "rank 1 lane 0 step 0.0: source in[0] to 2 pre\n");
+    XT_CHECK_HAS(output, "rank 1 lane 0 step 1.0: from 0 source in[2] to 2 pre\n");
+    XT_CHECK(!strstr(output, "rank 0"));
+}
+
+XT_TEST(wrong_words_are_told_with_what_is_right)
+{
+    const char *output = NULL;
+
+    XT_CHECK_INT(run_algo("verify rign -n 4", &output), 2);
+    XT_CHECK_HAS(output, "there is no algorithm rign; `xccl algo list` shows all");
+    XT_CHECK_INT(run_algo("show ring -n 4", &output), 2);
+    XT_CHECK_HAS(output, "say which by --coll");
+    XT_CHECK_INT(run_algo("list --coll all_redcue", &output), 2);
+    XT_CHECK_HAS(output, "did you mean all_reduce?");
+    XT_CHECK_INT(run_algo("verify --all -n 9..3", &output), 2);
+    XT_CHECK_INT(run_algo("verify /nowhere.txt", &output), 1);
+    XT_CHECK_HAS(output, "cannot read /nowhere.txt");
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* xccl algo list: one line for each built-in algorithm, proven for the given number of ranks.
+ *
+ * Thread: the program's main thread. */
+#include <getopt.h>
+#include <stdio.h>
+
+#include "algo_int.h"
+#include "command.h"
+#include "option.h"
+#include "schedule/decode.h"
+
+#define COMMAND       "algo list"
+#define RANKS_DEFAULT 8
+
+const char xccl_algo_list_help[] =
+    "usage: xccl algo list [-n N] [--coll COLL]\n"
+    "\n"
+    "The built-in algorithms, each proven for N ranks before its line is printed.\n"
+    "\n"
+    "  -n N, --ranks N   how many ranks (8)\n"
+    "  --coll COLL       only those of all_reduce, broadcast, reduce, all_gather,\n"
+    "                    reduce_scatter, alltoall, gather, scatter or barrier\n"
+    "\n"
+    "columns\n"
+    "  records   of the longest program of a rank: 32 bytes each\n"
+    "  sends     messages of the busiest rank, where each chunk is one\n"
+    "  bytes     what it sends, in units of the whole vector\n"
+    "  slots     least number of slots a connection must have\n"
+    "  class     1 same bits each time; 2 also on all ranks; 3 also whatever the size and\n"
+    "            place of an element\n"
+    "  direct    which transfers may go from or to user memory without a slot\n"
+    "\n"
+    "Exit status: 0; 1 when one is not proven; 2 for wrong arguments.\n";
+
+/* What one rank does. */
+struct work {
+    uint32_t records;
+    uint64_t sends;
+    int direct_send, direct_recv;
+};
+
+static struct work work_of(const struct xccl_schedule *schedule)
+{
+    struct work work = {.records = schedule->nsteps};
+
+    for (uint32_t lane = 0; lane < schedule->nlanes; lane++) {
+        for (uint32_t i = 0; i < schedule->lanes[lane].nstep; i++) {
+            const struct xccl_step *step = &schedule->steps[schedule->lanes[lane].step0 + i];
+
+            if (step->op & XCCL_STEP_SEND)
+                work.sends += (uint64_t)step->rep * step->cnt *
+                              xccl_schedule_fan(schedule, lane, step->sconn, step->fan >> 4);
+            work.direct_send |= (step->flags & XCCL_FLAG_DIRECT_SEND) != 0;
+            work.direct_recv |= (step->flags & XCCL_FLAG_DIRECT_RECV) != 0;
+        }
+    }
+    return work;
+}
+
+static void print_line(const struct xccl_generator *generator, struct xccl_schedule *const *ranks,
+                       int nranks, const struct xccl_verdict *verdict)
+{
+    static const char *const direct[2][2] = {{"-", "recv"}, {"send", "send recv"}};
+    struct work most = {0};
+
+    for (int i = 0; i < nranks; i++) {
+        struct work work = work_of(ranks[i]);
+
+        most.records = work.records > most.records ? work.records : most.records;
+        most.sends = work.sends > most.sends ? work.sends : most.sends;
+        most.direct_send |= work.direct_send;
+        most.direct_recv |= work.direct_recv;
+    }
+    printf("%-14s %-14s %7u %7llu %9.3f %5u %5u  %-9s  %s\n", xccl_coll_name(generator->coll),
+           generator->name, most.records, (unsigned long long)most.sends,
+           (double)most.sends / ranks[0]->nchunks, verdict->minslots, verdict->class,
+           direct[most.direct_send][most.direct_recv], generator->help);
+}
+
+/* 1: it is proven, or does not serve so many. */
+static int list_one(const struct xccl_generator *generator, int nranks)
+{
+    struct xccl_generator_for what = {.nranks = nranks};
+    struct xccl_verdict verdict;
+    struct xccl_schedule **ranks;
+    int good;
+
+    if (generator->serves && !generator->serves(&what)) {
+        printf("%-14s %-14s does not serve %d ranks\n", xccl_coll_name(generator->coll),
+               generator->name, nranks);
+        return 1;
+    }
+    ranks = xccl_algo_make(generator, &what);
+    good = ranks && xccl_prove(ranks, nranks, &verdict) == xcclSuccess;
+    if (!good)
+        xccl_option_tell_error(generator->name);
+    else if (verdict.kind == XCCL_VERDICT_PROVEN)
+        print_line(generator, ranks, nranks, &verdict);
+    else
+        printf("%-14s %-14s REFUSED: %s\n", xccl_coll_name(generator->coll), generator->name,
+               verdict.text);
+    good = good && verdict.kind == XCCL_VERDICT_PROVEN;
+    xccl_algo_free(ranks, nranks);
+    return good;
+}
+
+int xccl_algo_list_main(int argc, char **argv)
+{
+    static const struct option known[] = {
+        {"ranks", required_argument, NULL, 'n'}, {"coll", required_argument, NULL, 'c'}, {0}};
+    int coll = -1, good = 1, code;
+    int64_t nranks = RANKS_DEFAULT;
+
+    while ((code = getopt_long(argc, argv, ":n:", known, NULL)) != -1) {
+        if (code == 'c') {
+            coll = xccl_algo_coll(COMMAND, optarg);
+            if (coll < 0)
+                return XCCL_EXIT_USAGE;
+        } else if (code != 'n') {
+            return xccl_option_unknown(COMMAND, code, argc, argv, known);
+        } else if (!xccl_option_int(COMMAND, "-n", optarg, 1, XCCL_ALGO_RANKS_MAX, &nranks)) {
+            return XCCL_EXIT_USAGE;
+        }
+    }
+    if (optind < argc)
+        return xccl_option_usage(COMMAND, "there is nothing to do with %s", argv[optind]);
+    printf("# %d ranks\n%-14s %-14s %7s %7s %9s %5s %5s  %-9s\n", (int)nranks, "# collective",
+           "algorithm", "records", "sends", "bytes", "slots", "class", "direct");
+    for (const struct xccl_generator *const *at = xccl_generators; *at; at++) {
+        if (coll < 0 || (*at)->coll == (enum xccl_coll)coll)
+            good &= list_one(*at, (int)nranks);
+    }
+    return good ? XCCL_EXIT_OK : XCCL_EXIT_FAILURE;
+}

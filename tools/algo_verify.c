@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* xccl algo verify: proves built-in algorithms for ranges of ranks, all their roots and parameters,
+ * or the schedules of a file.
+ *
+ * Cases are drawn one by one from a list that is never written down: generator, ranks, parameter,
+ * root. Thread: one for each core, which take cases under a lock; the main thread prints. */
+#include <errno.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "algo_int.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "command.h"
+#include "option.h"
+
+#define COMMAND     "algo verify"
+#define THREADS_MAX 64
+#define ROOTS_ALL   16 /* up to so many ranks each of them is root once */
+#define FILE_MAX    ((size_t)64 << 20)
+#define GENERATORS  128
+
+const char xccl_algo_verify_help[] =
+    "usage: xccl algo verify NAME|--all -n N|A..B [--coll COLL] [options]\n"
+    "       xccl algo verify FILE...\n"
+    "\n"
+    "Proves schedules: that they end for messages of any size, lose and mix up nothing, and\n"
+    "give the right result, in place and not, with as few slots as they ask for and with 8,\n"
+    "through slots and direct. A file holds what `xccl algo show` prints, as text or JSON.\n"
+    "\n"
+    "  --all             all built-in algorithms\n"
+    "  -n N|A..B         for so many ranks, or for each number from A to B (1..16)\n"
+    "  --coll COLL       which collective, where NAME serves several\n"
+    "  --sample K        with a range: only K numbers of it, spread evenly with its ends\n"
+    "  -j J              threads (one for each core)\n"
+    "\n"
+    "Up to 16 ranks each of them is root once; above, the first two, the middle and the last\n"
+    "one. Parameters double from the least.\n"
+    "\n"
+    "Exit status: 0 when all are proven; 1 when one is refused, which the smallest\n"
+    "counter-example tells; 2 for wrong arguments.\n"
+    "\n"
+    "examples: xccl algo verify --all -n 1..64\n"
+    "          xccl algo verify nhr --coll all_reduce -n 1000\n"
+    "          xccl algo show ring --coll all_reduce -n 4 > ring.txt; xccl algo verify ring.txt\n";
+
+/* Of one generator. */
+struct tally {
+    uint64_t cases, refused;
+    uint16_t minslots;
+    uint8_t class;
+    double seconds;
+};
+
+struct verify {
+    const struct xccl_generator *only; /* NULL: all */
+    int coll, param; /* param of only; 0: each one in turn */
+    int first, last, sample;
+    pthread_mutex_t lock; /* of all below */
+    int at_generator, at_pick;
+    struct xccl_generator_for at; /* the next case; nranks 0: of the next generator */
+    struct tally tallies[GENERATORS];
+    int failed; /* an error that is no refusal */
+};
+
+/* ---- cases ---- */
+
+/* The pick-th number of ranks, or 0 behind the last one. */
+static int ranks_at(const struct verify *verify, int pick)
+{
+    int span = verify->last - verify->first;
+
+    if (verify->sample == 0 || verify->sample > span)
+        return pick <= span ? verify->first + pick : 0;
+    if (pick >= verify->sample)
+        return 0;
+    return verify->sample == 1 ? verify->last
+                               : verify->first + (int)((int64_t)span * pick / (verify->sample - 1));
+}
+
+static int next_root(const struct xccl_generator *generator, int nranks, int root)
+{
+    const int some[] = {1, nranks / 2, nranks - 1};
+
+    if (!xccl_coll_rooted(generator->coll))
+        return 0;
+    if (nranks <= ROOTS_ALL)
+        return root + 1 < nranks ? root + 1 : 0;
+    for (int i = 0; i < 3; i++)
+        if (some[i] > root)
+            return some[i];
+    return 0;
+}
+
+static int wanted(const struct verify *verify, const struct xccl_generator *generator)
+{
+    return verify->only ? generator == verify->only
+                        : verify->coll < 0 || generator->coll == (enum xccl_coll)verify->coll;
+}
+
+static int first_param(const struct verify *verify, const struct xccl_generator *generator)
+{
+    return verify->param ? verify->param : xccl_algo_next_param(generator, verify->at.nranks, 0);
+}
+
+/* Goes on to the next case, of those that are left. Returns its generator, or NULL. */
+static const struct xccl_generator *next_case(struct verify *verify)
+{
+    struct xccl_generator_for *at = &verify->at;
+
+    for (;;) {
+        const struct xccl_generator *generator = xccl_generators[verify->at_generator];
+
+        if (!generator)
+            return NULL;
+        if (!wanted(verify, generator)) {
+            verify->at_generator++;
+            continue;
+        }
+        if (at->nranks > 0)
+            at->root = next_root(generator, at->nranks, at->root);
+        if (at->nranks > 0 && at->root == 0)
+            at->param = verify->param ? 0 : xccl_algo_next_param(generator, at->nranks, at->param);
+        if (at->nranks == 0 || (at->root == 0 && at->param == 0)) {
+            at->nranks = ranks_at(verify, verify->at_pick++);
+            at->param = at->nranks ? first_param(verify, generator) : 0;
+            at->root = 0;
+        }
+        if (at->nranks == 0) {
+            verify->at_generator++;
+            verify->at_pick = 0;
+        } else if (!generator->serves || generator->serves(at)) {
+            return generator;
+        } else {
+            at->root = at->nranks - 1; /* no other root either */
+        }
+    }
+}
+
+/* ---- proofs ---- */
+
+static void tell_case(const struct xccl_generator *generator, const struct xccl_generator_for *what,
+                      const char *text)
+{
+    char param[24] = "";
+
+    if (what->param)
+        snprintf(param, sizeof(param), ":%d", what->param);
+    printf("REFUSED %s %s%s, %d ranks, root %d: %s\n", xccl_coll_name(generator->coll),
+           generator->name, param, what->nranks, what->root, text);
+}
+
+static void count_case(struct verify *verify, const struct xccl_generator *generator,
+                       const struct xccl_generator_for *what, const struct xccl_verdict *verdict,
+                       double seconds)
+{
+    struct tally *tally;
+    int idx = 0;
+
+    while (xccl_generators[idx] != generator)
+        idx++;
+    tally = &verify->tallies[idx];
+    pthread_mutex_lock(&verify->lock);
+    tally->cases++;
+    tally->seconds += seconds;
+    if (verdict->kind != XCCL_VERDICT_PROVEN) {
+        if (tally->refused++ == 0)
+            tell_case(generator, what, verdict->text);
+    } else {
+        if (verdict->minslots > tally->minslots)
+            tally->minslots = verdict->minslots;
+        if (tally->class == 0 || verdict->class < tally->class)
+            tally->class = verdict->class;
+    }
+    pthread_mutex_unlock(&verify->lock);
+}
+
+static void *prove_main(void *verify_)
+{
+    struct verify *verify = verify_;
+
+    for (;;) {
+        const struct xccl_generator *generator = NULL;
+        struct xccl_generator_for what;
+        struct xccl_schedule **ranks;
+        struct xccl_verdict verdict;
+        uint64_t begin_ns;
+        int good;
+
+        pthread_mutex_lock(&verify->lock);
+        if (!verify->failed)
+            generator = next_case(verify);
+        what = verify->at;
+        pthread_mutex_unlock(&verify->lock);
+        if (!generator)
+            return NULL;
+        begin_ns = xccl_clock_ns();
+        ranks = xccl_algo_make(generator, &what);
+        good = ranks && xccl_prove(ranks, what.nranks, &verdict) == xcclSuccess;
+        xccl_algo_free(ranks, what.nranks);
+        if (good) {
+            count_case(verify, generator, &what, &verdict,
+                       (double)(xccl_clock_ns() - begin_ns) * 1e-9);
+            continue;
+        }
+        pthread_mutex_lock(&verify->lock);
+        verify->failed = 1;
+        xccl_option_tell_error(generator->name);
+        pthread_mutex_unlock(&verify->lock);
+    }
+}
+
+static int print_tallies(const struct verify *verify, double seconds)
+{
+    uint64_t cases = 0, refused = 0;
+
+    printf("%-14s %-14s %7s %7s %5s %5s %9s\n", "# collective", "algorithm", "cases", "refused",
+           "slots", "class", "seconds");
+    for (int i = 0; xccl_generators[i]; i++) {
+        const struct tally *tally = &verify->tallies[i];
+
+        if (tally->cases == 0)
+            continue;
+        printf("%-14s %-14s %7llu %7llu %5u %5u %9.3f\n", xccl_coll_name(xccl_generators[i]->coll),
+               xccl_generators[i]->name, (unsigned long long)tally->cases,
+               (unsigned long long)tally->refused, tally->minslots, tally->class, tally->seconds);
+        cases += tally->cases;
+        refused += tally->refused;
+    }
+    printf("%llu proven, %llu refused, in %.1f s\n", (unsigned long long)(cases - refused),
+           (unsigned long long)refused, seconds);
+    return refused == 0;
+}
+
+static int prove_all(struct verify *verify, int threads)
+{
+    pthread_t others[THREADS_MAX];
+    uint64_t begin_ns = xccl_clock_ns();
+    int started = 0;
+
+    pthread_mutex_init(&verify->lock, NULL);
+    while (started < threads - 1 && pthread_create(&others[started], NULL, prove_main, verify) == 0)
+        started++;
+    (void)prove_main(verify);
+    while (started > 0)
+        pthread_join(others[--started], NULL);
+    pthread_mutex_destroy(&verify->lock);
+    if (!print_tallies(verify, (double)(xccl_clock_ns() - begin_ns) * 1e-9) || verify->failed)
+        return XCCL_EXIT_FAILURE;
+    return XCCL_EXIT_OK;
+}
+
+/* ---- files ---- */
+
+static char *file_read(const char *path, size_t *bytes_out)
+{
+    FILE *file = fopen(path, "r");
+    size_t used = 0, room = 0;
+    char *text = NULL;
+
+    while (file && used < FILE_MAX) {
+        char *grown;
+
+        room += 64 << 10;
+        grown = xccl_realloc(text, room);
+        if (!grown)
+            break;
+        text = grown;
+        used += fread(text + used, 1, room - used, file);
+        if (used < room)
+            break;
+    }
+    if (!file || ferror(file) || used >= FILE_MAX || !text) {
+        fprintf(stderr, "xccl %s: cannot read %s: %s\n", COMMAND, path,
+                used >= FILE_MAX ? "it is larger than 64 MiB" : strerror(errno));
+        xccl_free(text);
+        text = NULL;
+    }
+    if (file)
+        fclose(file);
+    *bytes_out = used;
+    return text;
+}
+
+/* 1: all of it is proven. */
+static int prove_file(const char *path)
+{
+    struct xccl_schedule_set set = {0};
+    struct xccl_verdict verdict;
+    xcclResult_t rc;
+    size_t bytes;
+    char *text = file_read(path, &bytes);
+
+    if (!text)
+        return 0;
+    rc = bytes > 0 && text[0] == '{' ? xccl_schedule_read_json(text, bytes, path, &set)
+                                     : xccl_schedule_read(text, bytes, path, &set);
+    xccl_free(text);
+    if (rc == xcclSuccess)
+        rc = xccl_prove(set.schedules, set.nranks, &verdict);
+    if (rc != xcclSuccess)
+        xccl_option_tell_error(COMMAND);
+    else if (verdict.kind == XCCL_VERDICT_PROVEN)
+        printf("%s: %s of %d ranks is proven: %u slots, class %u\n", path, set.name, set.nranks,
+               verdict.minslots, verdict.class);
+    else
+        printf("%s: REFUSED: %s\n", path, verdict.text);
+    xccl_schedule_set_fini(&set);
+    return rc == xcclSuccess && verdict.kind == XCCL_VERDICT_PROVEN;
+}
+
+/* ---- the command ---- */
+
+static int read_option(int code, struct verify *verify, int64_t *threads)
+{
+    int64_t sample;
+
+    switch (code) {
+    case 'n':
+        return xccl_algo_range(COMMAND, optarg, &verify->first, &verify->last);
+    case 'c':
+        verify->coll = xccl_algo_coll(COMMAND, optarg);
+        return verify->coll >= 0;
+    case 's':
+        if (!xccl_option_int(COMMAND, "--sample", optarg, 1, XCCL_ALGO_RANKS_MAX, &sample))
+            return 0;
+        verify->sample = (int)sample;
+        return 1;
+    default:
+        return xccl_option_int(COMMAND, "-j", optarg, 1, THREADS_MAX, threads);
+    }
+}
+
+/* A name has no dot or slash, a file has one. */
+static int is_file(const char *word)
+{
+    return strpbrk(word, "./") != NULL;
+}
+
+static int run_words(struct verify *verify, int threads, int count, char **words)
+{
+    int good = 1;
+
+    if (count == 0)
+        return xccl_option_usage(COMMAND, "say what: a name, a file or --all");
+    if (is_file(words[0])) {
+        for (int i = 0; i < count; i++)
+            good &= prove_file(words[i]);
+        return good ? XCCL_EXIT_OK : XCCL_EXIT_FAILURE;
+    }
+    if (count > 1)
+        return xccl_option_usage(COMMAND, "one name at a time; %s is too much", words[1]);
+    verify->only = xccl_algo_named(COMMAND, words[0], verify->coll, &verify->param);
+    return verify->only ? prove_all(verify, threads) : XCCL_EXIT_USAGE;
+}
+
+int xccl_algo_verify_main(int argc, char **argv)
+{
+    static const struct option known[] = {{"all", no_argument, NULL, 'a'},
+                                          {"ranks", required_argument, NULL, 'n'},
+                                          {"coll", required_argument, NULL, 'c'},
+                                          {"sample", required_argument, NULL, 's'},
+                                          {0}};
+    static struct verify verify = {.coll = -1, .first = 1, .last = 16};
+    int64_t threads = sysconf(_SC_NPROCESSORS_ONLN);
+    int all = 0, code;
+
+    while ((code = getopt_long(argc, argv, ":n:j:", known, NULL)) != -1) {
+        if (code == '?' || code == ':')
+            return xccl_option_unknown(COMMAND, code, argc, argv, known);
+        if (code == 'a')
+            all = 1;
+        else if (!read_option(code, &verify, &threads))
+            return XCCL_EXIT_USAGE;
+    }
+    if (threads < 1 || threads > THREADS_MAX)
+        threads = threads < 1 ? 1 : THREADS_MAX;
+    if (all && optind < argc)
+        return xccl_option_usage(COMMAND, "--all needs no name; %s is too much", argv[optind]);
+    return all ? prove_all(&verify, (int)threads)
+               : run_words(&verify, (int)threads, argc - optind, argv + optind);
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Words of the command line that name collectives, algorithms and numbers of ranks; schedules of
+ * all ranks in one table. Thread: any; messages are for the main thread. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "algo_int.h"
+#include "base/alloc.h"
+#include "option.h"
+
+int xccl_algo_coll(const char *command, const char *name)
+{
+    const char *names[XCCL_COLL_COUNT + 1] = {NULL}, *near;
+
+    for (int i = 0; i < XCCL_COLL_COUNT; i++) {
+        names[i] = xccl_coll_name((enum xccl_coll)i);
+        if (strcmp(names[i], name) == 0)
+            return i;
+    }
+    near = xccl_option_nearest(name, names);
+    (void)xccl_option_usage(command, "there is no collective %s%s%s%s", name,
+                            near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    return -1;
+}
+
+int xccl_algo_range(const char *command, const char *text, int *first_out, int *last_out)
+{
+    const char *dots = strstr(text, "..");
+    char first[16] = "";
+    int64_t from, to;
+
+    if (dots && (size_t)(dots - text) < sizeof(first))
+        memcpy(first, text, (size_t)(dots - text));
+    if (!xccl_option_int(command, "-n", dots ? first : text, 1, XCCL_ALGO_RANKS_MAX, &from))
+        return 0;
+    to = from;
+    if (dots && !xccl_option_int(command, "-n", dots + 2, from, XCCL_ALGO_RANKS_MAX, &to))
+        return 0;
+    *first_out = (int)from;
+    *last_out = (int)to;
+    return 1;
+}
+
+const struct xccl_generator *xccl_algo_named(const char *command, const char *name, int coll,
+                                             int *param_out)
+{
+    const struct xccl_generator *found = NULL;
+
+    for (int i = 0; i < XCCL_COLL_COUNT; i++) {
+        const struct xccl_generator *generator;
+        int param;
+
+        if (coll >= 0 && i != coll)
+            continue;
+        generator = xccl_generator_find((enum xccl_coll)i, name, &param);
+        if (!generator)
+            continue;
+        if (found) {
+            (void)xccl_option_usage(command, "%s is there for %s and %s: say which by --coll", name,
+                                    xccl_coll_name(found->coll), xccl_coll_name(generator->coll));
+            return NULL;
+        }
+        found = generator;
+        *param_out = param;
+    }
+    if (!found)
+        (void)xccl_option_usage(command, "there is no algorithm %s%s%s; `xccl algo list` shows all",
+                                name, coll >= 0 ? " for " : "",
+                                coll >= 0 ? xccl_coll_name((enum xccl_coll)coll) : "");
+    return found;
+}
+
+int xccl_algo_next_param(const struct xccl_generator *generator, int nranks, int param)
+{
+    int next = param ? 2 * param : generator->param_min;
+
+    return generator->param_max > 0 && next <= generator->param_max &&
+                   (next < 2 * nranks || next == generator->param_min)
+               ? next
+               : 0;
+}
+
+struct xccl_schedule **xccl_algo_make(const struct xccl_generator *generator,
+                                      const struct xccl_generator_for *what)
+{
+    struct xccl_schedule **schedules = xccl_calloc((size_t)what->nranks, sizeof(*schedules));
+
+    if (schedules && xccl_generator_make_all(generator, what, schedules) != xcclSuccess) {
+        xccl_free(schedules);
+        return NULL;
+    }
+    return schedules;
+}
+
+void xccl_algo_free(struct xccl_schedule **schedules, int nranks)
+{
+    for (int i = 0; schedules && i < nranks; i++)
+        xccl_schedule_destroy(schedules[i]);
+    xccl_free(schedules);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* xccl algo: what concerns algorithms and their schedules. Here is only the table of its parts.
+ *
+ * Thread: the program's main thread. */
+#include <stddef.h>
+
+#include "algo_int.h"
+#include "command.h"
+#include "part.h"
+
+/* In the order of the help. */
+static const struct xccl_part parts[] = {
+    {"list", xccl_algo_list_help, xccl_algo_list_main},
+    {"show", xccl_algo_show_help, xccl_algo_show_main},
+    {"verify", xccl_algo_verify_help, xccl_algo_verify_main},
+    {NULL, NULL, NULL},
+};
+
+static const char *part_help(const char *name)
+{
+    return xccl_part_help(parts, name);
+}
+
+static int algo_main(int argc, char **argv)
+{
+    return xccl_part_main("algo", parts, argc, argv);
+}
+
+const struct xccl_command xccl_cmd_algo = {
+    .name = "algo",
+    .summary = "list, show and prove the algorithms of collectives",
+    .run = algo_main,
+    .part_help = part_help,
+    .help =
+        "usage: xccl algo list [-n N] [--coll COLL]\n"
+        "       xccl algo show NAME -n N [options]\n"
+        "       xccl algo verify NAME|FILE|--all [-n N|A..B] [options]\n"
+        "\n"
+        "Algorithms are data: a schedule says what each rank does, in a few records that serve\n"
+        "every size. It is proven before it runs. Nothing here moves data or needs a GPU.\n"
+        "\n"
+        "  list    the algorithms, with the cost of each in steps, messages and bytes\n"
+        "  show    the schedule of one algorithm, as text or JSON\n"
+        "  verify  proves schedules: built-in ones, or of a file; a refusal is told by its\n"
+        "          smallest counter-example\n"
+        "\n"
+        "Exit status: 0; 1 when something is not proven; 2 for wrong arguments.\n"
+        "\n"
+        "examples: xccl algo list -n 16\n"
+        "          xccl algo show ring --coll all_reduce -n 8 --rank 0\n"
+        "          xccl algo verify --all -n 1..64\n"
+        "          xccl algo verify mine.txt\n",
+};
