@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Schedules of all ranks together, for tests of the verifier: rings and one-shots, ways to damage
- * them, and small ones made by hand. */
+/* Schedules of all ranks together, for tests of the verifier: generated ones, ways to damage them,
+ * and small ones made by hand. */
 #ifndef SCHEDULE_RANKS_H
 #define SCHEDULE_RANKS_H
 
 #include <string.h>
 
+#include "schedule/generators.h"
 #include "schedule/verify.h"
 #include "xt.h"
 
@@ -34,6 +35,16 @@ static inline void ranks_free(struct ranks *ranks)
 {
     for (int r = 0; r < ranks->n; r++)
         xccl_schedule_destroy(ranks->schedules[r]);
+}
+
+/* Of any generator. */
+static inline struct ranks generated(const struct xccl_generator *generator, int n, int root)
+{
+    const struct xccl_generator_for what = {.nranks = n, .root = root};
+    struct ranks ranks = {.n = n};
+
+    XT_OK(xccl_generator_make_all(generator, &what, ranks.schedules));
+    return ranks;
 }
 
 static inline struct ranks ring_of(int n)
@@ -185,12 +196,30 @@ static inline struct ranks staged(int scrbufs, int dist)
 
 /* ---- damage ---- */
 
+static inline struct xccl_schedule_lane *lane_with(struct xccl_schedule *s, int step)
+{
+    struct xccl_schedule_lane *lane = s->lanes;
+
+    while (lane->step0 + lane->nstep <= (uint32_t)step)
+        lane++;
+    return lane;
+}
+
+/* by is 1 or -1. */
+static inline void move_lanes_behind(struct xccl_schedule *s, struct xccl_schedule_lane *lane,
+                                     int by)
+{
+    lane->nstep = (uint16_t)(lane->nstep + by);
+    for (lane++; lane < s->lanes + s->nlanes; lane++)
+        lane->step0 = (uint32_t)((int)lane->step0 + by);
+}
+
 static inline void drop_step(struct xccl_schedule *s, int step)
 {
+    move_lanes_behind(s, lane_with(s, step), -1);
     memmove(&s->steps[step], &s->steps[step + 1],
             (size_t)(s->nsteps - step - 1) * sizeof(*s->steps));
     s->nsteps--;
-    s->lanes[0].nstep--;
 }
 
 /* The schedule with a step twice. */
@@ -203,16 +232,23 @@ static inline void double_step(struct xccl_schedule **schedule, int step)
                                                              .coll = old->coll,
                                                              .nranks = old->nranks,
                                                              .rank = old->rank,
+                                                             .root = old->root,
                                                              .nchunks = old->nchunks,
-                                                             .nlanes = 1,
+                                                             .nlanes = old->nlanes,
+                                                             .nscratch = old->nscratch,
+                                                             .scrbufs = old->scrbufs,
                                                              .nsteps = (uint16_t)(old->nsteps + 1),
-                                                             .nconns = old->nconns},
+                                                             .nconns = old->nconns,
+                                                             .nwaits = old->nwaits,
+                                                             .nlist = old->nlist},
                                &s));
     for (int i = 0; i < s->nsteps; i++)
         s->steps[i] = old->steps[i <= step ? i : i - 1];
     memcpy(s->conns, old->conns, old->nconns * sizeof(*s->conns));
-    s->lanes[0].nstep = s->nsteps;
-    s->lanes[0].nconn = s->nconns;
+    memcpy(s->lanes, old->lanes, old->nlanes * sizeof(*s->lanes));
+    memcpy(s->waits, old->waits, old->nwaits * sizeof(*s->waits));
+    memcpy(s->list, old->list, old->nlist * sizeof(*s->list));
+    move_lanes_behind(s, lane_with(s, step), 1);
     xccl_schedule_destroy(*schedule);
     *schedule = s;
 }
