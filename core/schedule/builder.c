@@ -80,13 +80,13 @@ void xccl_build_abandon(struct xccl_builder *builder)
 
 uint32_t xccl_build_size(const struct xccl_builder *builder, int buffer)
 {
-    struct xccl_schedule schedule = {.coll = (uint8_t)builder->what.coll,
-                                     .rank = (uint16_t)builder->what.rank,
-                                     .root = (uint16_t)builder->what.root,
-                                     .nchunks = (uint16_t)builder->what.nchunks,
-                                     .nscratch = (uint16_t)builder->nscratch};
-
-    return xccl_schedule_chunks(&schedule, (enum xccl_step_buffer)buffer);
+    if (buffer == XCCL_BUFFER_SCRATCH)
+        return builder->nscratch;
+    if (buffer == XCCL_BUFFER_ZERO)
+        return 0;
+    return xccl_coll_chunks(builder->what.coll, (enum xccl_step_buffer)buffer,
+                            builder->what.rank == builder->what.root,
+                            (uint32_t)builder->what.nchunks);
 }
 
 /* ---- lanes and connections ---- */

@@ -49,17 +49,22 @@ static inline uint32_t xccl_step_waits(const struct xccl_step *step)
 static inline uint32_t xccl_step_chunk(const struct xccl_step *step, uint32_t first, int32_t delta,
                                        uint32_t occ, uint32_t j, uint32_t size)
 {
-    int64_t at = (int64_t)first + (int64_t)occ * delta + (int64_t)(j / step->run) * step->cstride +
-                 j % step->run;
+    uint32_t hop = step->run == 1 ? j : j / step->run, in_hop = step->run == 1 ? 0 : j % step->run;
+    int64_t at = (int64_t)first + (int64_t)occ * delta + (int64_t)hop * step->cstride + in_hop;
 
     if (size == 0)
         return 0;
-    at %= (int64_t)size;
-    return (uint32_t)(at < 0 ? at + (int64_t)size : at);
+    if (at < 0)
+        at += size;
+    /* Most loops go round once at most. */
+    if (at < 0 || at >= size) {
+        at %= (int64_t)size;
+        at += at < 0 ? size : 0;
+    }
+    return (uint32_t)at;
 }
 
-/* For a step of a checked schedule, occ < rep, j < cnt. src_size and dst_size are the chunks of the
- * step's buffers (xccl_schedule_chunks), which a reader takes once a step. */
+/* For a step of a checked schedule, occ < rep, j < cnt. */
 static inline void xccl_event_decode(const struct xccl_schedule *schedule, uint32_t lane,
                                      const struct xccl_step *step, uint32_t occ, uint32_t j,
                                      struct xccl_event *event_out)

@@ -41,17 +41,12 @@ int xccl_coll_rooted(enum xccl_coll coll)
     return colls[coll].rooted;
 }
 
-uint32_t xccl_schedule_chunks(const struct xccl_schedule *schedule, enum xccl_step_buffer buffer)
+uint32_t xccl_coll_chunks(enum xccl_coll coll, enum xccl_step_buffer buffer, int is_root,
+                          uint32_t nchunks)
 {
-    const struct coll *coll = &colls[schedule->coll];
-
-    if (buffer == XCCL_BUFFER_SCRATCH)
-        return schedule->nscratch;
-    if (buffer == XCCL_BUFFER_ZERO || schedule->coll == XCCL_COLL_BARRIER)
+    if (coll == XCCL_COLL_BARRIER || (colls[coll].root_only[buffer] && !is_root))
         return 0;
-    if (coll->root_only[buffer] && schedule->rank != schedule->root)
-        return 0;
-    return coll->vector[buffer] ? schedule->nchunks : 1;
+    return colls[coll].vector[buffer] ? nchunks : 1;
 }
 
 /* ---- storage ---- */
@@ -69,6 +64,7 @@ xcclResult_t xccl_schedule_create(const struct xccl_schedule_shape *shape,
                                   struct xccl_schedule **schedule_out)
 {
     size_t used = 0, steps, conns, lanes, waits, list;
+    int is_root = shape->rank == shape->root;
     struct xccl_schedule *schedule;
     char *block;
 
@@ -89,6 +85,8 @@ xcclResult_t xccl_schedule_create(const struct xccl_schedule_shape *shape,
         .rank = shape->rank,
         .root = shape->root,
         .nchunks = shape->nchunks,
+        .nin = (uint16_t)xccl_coll_chunks(shape->coll, XCCL_BUFFER_IN, is_root, shape->nchunks),
+        .nout = (uint16_t)xccl_coll_chunks(shape->coll, XCCL_BUFFER_OUT, is_root, shape->nchunks),
         .nlanes = shape->nlanes,
         .nscratch = shape->nscratch,
         .scrbufs = shape->scrbufs ? shape->scrbufs : 1,
@@ -137,15 +135,12 @@ int xccl_step_legal(uint8_t op)
     }
 }
 
-uint32_t xccl_schedule_fan(const struct xccl_schedule *schedule, uint32_t lane, uint32_t first,
-                           uint32_t fan)
+uint32_t xccl_schedule_group(const struct xccl_schedule *schedule, uint32_t lane, uint32_t first)
 {
     const struct xccl_schedule_lane *of = &schedule->lanes[lane];
     const struct xccl_schedule_conn *conns = schedule->conns + of->conn0;
     uint32_t count = 0;
 
-    if (fan != XCCL_FAN_ALL)
-        return fan;
     while (first + count < of->nconn && conns[first + count].group == conns[first].group)
         count++;
     return count;

@@ -116,6 +116,7 @@ struct xccl_schedule {
     uint16_t nranks, rank;
     uint16_t root; /* of rooted collectives, else 0 */
     uint16_t nchunks; /* of the whole vector */
+    uint16_t nin, nout; /* chunks of IN and OUT; 0: the rank has no such buffer */
     uint16_t nlanes;
     uint16_t nscratch; /* chunks of scratch memory ... */
     uint16_t scrbufs; /* ... and how many of it; tile t uses t mod scrbufs */
@@ -163,13 +164,27 @@ int xccl_step_legal(uint8_t op);
 const char *xccl_coll_name(enum xccl_coll coll); /* "all_reduce", ... */
 int xccl_coll_reduces(enum xccl_coll coll);
 int xccl_coll_rooted(enum xccl_coll coll);
-/* Chunks that a buffer of a rank has; 0: the rank has no such buffer there. */
-uint32_t xccl_schedule_chunks(const struct xccl_schedule *schedule, enum xccl_step_buffer buffer);
+/* Chunks that IN or OUT has, of nchunks; 0: only the root has it, and the rank is not. */
+uint32_t xccl_coll_chunks(enum xccl_coll coll, enum xccl_step_buffer buffer, int is_root,
+                          uint32_t nchunks);
 
-/* Connections of a step's fan: from first of its lane's table, `fan` of them or the rest of the
- * group. */
-uint32_t xccl_schedule_fan(const struct xccl_schedule *schedule, uint32_t lane, uint32_t first,
-                           uint32_t fan);
+static inline uint32_t xccl_schedule_chunks(const struct xccl_schedule *schedule,
+                                            enum xccl_step_buffer buffer)
+{
+    const uint16_t chunks[4] = {schedule->nin, schedule->nout, schedule->nscratch, 0};
+
+    return chunks[buffer];
+}
+
+/* From first of a lane's table on: how many connections are of its group. */
+uint32_t xccl_schedule_group(const struct xccl_schedule *schedule, uint32_t lane, uint32_t first);
+
+/* Connections of a step's fan: `fan` of them, or the rest of the group. */
+static inline uint32_t xccl_schedule_fan(const struct xccl_schedule *schedule, uint32_t lane,
+                                         uint32_t first, uint32_t fan)
+{
+    return fan == XCCL_FAN_ALL ? xccl_schedule_group(schedule, lane, first) : fan;
+}
 
 /* A chunk number moved by delta, |delta| <= nchunks. */
 static inline uint32_t xccl_chunk_add(uint32_t chunk, int32_t delta, uint32_t nchunks)
