@@ -84,7 +84,7 @@ int xccl_algo_next_param(const struct xccl_generator *generator, int nranks, int
 struct xccl_schedule **xccl_algo_make(const struct xccl_generator *generator,
                                       const struct xccl_generator_for *what)
 {
-    struct xccl_schedule **schedules = xccl_calloc((size_t)what->nranks, sizeof(*schedules));
+    struct xccl_schedule **schedules = xccl_calloc((size_t)what->nranks, sizeof(void *));
 
     if (schedules && xccl_generator_make_all(generator, what, schedules) != xcclSuccess) {
         xccl_free(schedules);
