@@ -165,8 +165,10 @@ static uint32_t pool_add(struct xccl_builder *builder, const struct xccl_chunks 
     int64_t size = xccl_build_size(builder, chunks->buffer);
     int wraps = chunks->buffer == XCCL_BUFFER_IN || chunks->buffer == XCCL_BUFFER_OUT;
 
-    if (wraps && size == 0)
+    if (wraps && size == 0) {
         fail(builder, "the rank has no such buffer", chunks->buffer);
+        return at;
+    }
     for (int i = first; i < first + count; i++) {
         int64_t chunk = chunks->list ? chunks->list[i]
                                      : chunks->first + (int64_t)i * chunks->stride;
