@@ -22,6 +22,11 @@ int xccl_algo_coll(const char *command, const char *name);
 /* "8" or "1..64". 0 after a message. */
 int xccl_algo_range(const char *command, const char *text, int *first_out, int *last_out);
 
+/* "4,4,2" as the node of each rank, which must be freed; how many ranks, or 0 after a message.
+ * Without a text it is for nranks ranks, in nodes of 4 with a smaller last one; with a text nranks
+ * is what -n said, or 0. */
+int xccl_algo_nodes(const char *command, const char *text, int nranks, int **nodes_out);
+
 /* What NAME and --coll mean. coll is -1 when not given: the only collective that has it. NULL after
  * a message. */
 const struct xccl_generator *xccl_algo_named(const char *command, const char *name, int coll,

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "algo_int.h"
+#include "base/alloc.h"
 #include "command.h"
 #include "option.h"
 #include "schedule/decode.h"
@@ -14,11 +15,12 @@
 #define RANKS_DEFAULT 8
 
 const char xccl_algo_list_help[] =
-    "usage: xccl algo list [-n N] [--coll COLL]\n"
+    "usage: xccl algo list [-n N] [--nodes A,B,...] [--coll COLL]\n"
     "\n"
     "The built-in algorithms, each proven for N ranks before its line is printed.\n"
     "\n"
     "  -n N, --ranks N   how many ranks (8)\n"
+    "  --nodes A,B,...   for hierarchies: the ranks of each node (4 each, the last one the rest)\n"
     "  --coll COLL       only those of all_reduce, broadcast, reduce, all_gather,\n"
     "                    reduce_scatter, alltoall, gather, scatter or barrier\n"
     "\n"
@@ -79,9 +81,9 @@ static void print_line(const struct xccl_generator *generator, struct xccl_sched
 }
 
 /* 1: it is proven, or does not serve so many. */
-static int list_one(const struct xccl_generator *generator, int nranks)
+static int list_one(const struct xccl_generator *generator, int nranks, const int *nodes)
 {
-    struct xccl_generator_for what = {.nranks = nranks};
+    struct xccl_generator_for what = {.nranks = nranks, .nodes = nodes};
     struct xccl_verdict verdict;
     struct xccl_schedule **ranks;
     int good;
@@ -105,18 +107,36 @@ static int list_one(const struct xccl_generator *generator, int nranks)
     return good;
 }
 
+static int list_all(int nranks, const int *nodes, int coll)
+{
+    int good = 1;
+
+    printf("# %d ranks\n%-14s %-14s %7s %7s %9s %5s %5s  %-9s\n", nranks, "# collective",
+           "algorithm", "records", "sends", "bytes", "slots", "class", "direct");
+    for (const struct xccl_generator *const *at = xccl_generators; *at; at++) {
+        if (coll < 0 || (*at)->coll == (enum xccl_coll)coll)
+            good &= list_one(*at, nranks, nodes);
+    }
+    return good;
+}
+
 int xccl_algo_list_main(int argc, char **argv)
 {
-    static const struct option known[] = {
-        {"ranks", required_argument, NULL, 'n'}, {"coll", required_argument, NULL, 'c'}, {0}};
-    int coll = -1, good = 1, code;
-    int64_t nranks = RANKS_DEFAULT;
+    static const struct option known[] = {{"ranks", required_argument, NULL, 'n'},
+                                          {"coll", required_argument, NULL, 'c'},
+                                          {"nodes", required_argument, NULL, 'd'},
+                                          {0}};
+    const char *text = NULL;
+    int coll = -1, good, code, count, *nodes;
+    int64_t nranks = 0;
 
     while ((code = getopt_long(argc, argv, ":n:", known, NULL)) != -1) {
         if (code == 'c') {
             coll = xccl_algo_coll(COMMAND, optarg);
             if (coll < 0)
                 return XCCL_EXIT_USAGE;
+        } else if (code == 'd') {
+            text = optarg;
         } else if (code != 'n') {
             return xccl_option_unknown(COMMAND, code, argc, argv, known);
         } else if (!xccl_option_int(COMMAND, "-n", optarg, 1, XCCL_ALGO_RANKS_MAX, &nranks)) {
@@ -125,11 +145,12 @@ int xccl_algo_list_main(int argc, char **argv)
     }
     if (optind < argc)
         return xccl_option_usage(COMMAND, "there is nothing to do with %s", argv[optind]);
-    printf("# %d ranks\n%-14s %-14s %7s %7s %9s %5s %5s  %-9s\n", (int)nranks, "# collective",
-           "algorithm", "records", "sends", "bytes", "slots", "class", "direct");
-    for (const struct xccl_generator *const *at = xccl_generators; *at; at++) {
-        if (coll < 0 || (*at)->coll == (enum xccl_coll)coll)
-            good &= list_one(*at, (int)nranks);
-    }
+    if (!text && nranks == 0)
+        nranks = RANKS_DEFAULT;
+    count = xccl_algo_nodes(COMMAND, text, (int)nranks, &nodes);
+    if (count == 0)
+        return XCCL_EXIT_USAGE;
+    good = list_all(count, nodes, coll);
+    xccl_free(nodes);
     return good ? XCCL_EXIT_OK : XCCL_EXIT_FAILURE;
 }

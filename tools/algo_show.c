@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "algo_int.h"
+#include "base/alloc.h"
 #include "command.h"
 #include "option.h"
 #include "schedule/decode.h"
@@ -19,6 +20,9 @@ const char xccl_algo_show_help[] =
     "JSON can be read back by `xccl algo verify FILE`.\n"
     "\n"
     "  -n N, --ranks N   how many ranks\n"
+    "  --nodes A,B,...   for hierarchies, in place of -n: the ranks of each node (4 each)\n"
+    "  --inner NAME, --outer NAME\n"
+    "                    for hierarchies: the algorithms in and between nodes\n"
     "  --coll COLL       which collective, where NAME serves several\n"
     "  --root R          of broadcast, reduce, gather and scatter (0)\n"
     "  --rank R          only this rank\n"
@@ -30,7 +34,8 @@ const char xccl_algo_show_help[] =
     "Exit status: 0; 1 when the schedule is not proven; 2 for wrong arguments.\n";
 
 struct show {
-    const char *name;
+    const char *name, *inner, *outer, *nodes_text;
+    int *nodes;
     int coll, json, explicit;
     int64_t nranks, root, rank; /* rank -1: all */
 };
@@ -106,7 +111,11 @@ static int print_all(const struct show *show, struct xccl_schedule *const *ranks
 
 static int show_main(const struct show *show)
 {
-    struct xccl_generator_for what = {.nranks = (int)show->nranks, .root = (int)show->root};
+    struct xccl_generator_for what = {.nranks = (int)show->nranks,
+                                      .root = (int)show->root,
+                                      .nodes = show->nodes,
+                                      .inner = show->inner,
+                                      .outer = show->outer};
     const struct xccl_generator *generator = xccl_algo_named(COMMAND, show->name, show->coll,
                                                              &what.param);
     struct xccl_schedule **ranks;
@@ -115,6 +124,8 @@ static int show_main(const struct show *show)
 
     if (!generator)
         return XCCL_EXIT_USAGE;
+    if (!generator->plan && (show->inner || show->outer || show->nodes_text))
+        return xccl_option_usage(COMMAND, "%s has no nodes; hier does", show->name);
     ranks = xccl_algo_make(generator, &what);
     if (!ranks || xccl_prove(ranks, what.nranks, &verdict) != xcclSuccess) {
         xccl_option_tell_error(COMMAND);
@@ -142,6 +153,15 @@ static int read_option(int code, struct show *show)
     case 'c':
         show->coll = xccl_algo_coll(COMMAND, optarg);
         return show->coll >= 0;
+    case 'd':
+        show->nodes_text = optarg;
+        return 1;
+    case 'i':
+        show->inner = optarg;
+        return 1;
+    case 'u':
+        show->outer = optarg;
+        return 1;
     case 'j':
         show->json = 1;
         return 1;
@@ -153,15 +173,14 @@ static int read_option(int code, struct show *show)
 
 int xccl_algo_show_main(int argc, char **argv)
 {
-    static const struct option known[] = {{"ranks", required_argument, NULL, 'n'},
-                                          {"coll", required_argument, NULL, 'c'},
-                                          {"root", required_argument, NULL, 'o'},
-                                          {"rank", required_argument, NULL, 'r'},
-                                          {"json", no_argument, NULL, 'j'},
-                                          {"explicit", no_argument, NULL, 'x'},
-                                          {0}};
+    static const struct option known[] = {
+        {"ranks", required_argument, NULL, 'n'}, {"coll", required_argument, NULL, 'c'},
+        {"root", required_argument, NULL, 'o'},  {"rank", required_argument, NULL, 'r'},
+        {"nodes", required_argument, NULL, 'd'}, {"inner", required_argument, NULL, 'i'},
+        {"outer", required_argument, NULL, 'u'}, {"json", no_argument, NULL, 'j'},
+        {"explicit", no_argument, NULL, 'x'},    {0}};
     struct show show = {.coll = -1, .rank = -1};
-    int code;
+    int code, status;
 
     while ((code = getopt_long(argc, argv, ":n:", known, NULL)) != -1) {
         if (code == '?' || code == ':')
@@ -171,10 +190,17 @@ int xccl_algo_show_main(int argc, char **argv)
     }
     if (optind + 1 != argc)
         return xccl_option_usage(COMMAND, "give one algorithm's name");
-    if (show.nranks == 0)
+    if (show.nranks == 0 && !show.nodes_text)
         return xccl_option_usage(COMMAND, "say how many ranks by -n");
-    if (show.root >= show.nranks || show.rank >= show.nranks)
-        return xccl_option_usage(COMMAND, "ranks are numbered from 0 to %d", (int)show.nranks - 1);
+    show.nranks = xccl_algo_nodes(COMMAND, show.nodes_text, (int)show.nranks, &show.nodes);
+    if (show.nranks == 0)
+        return XCCL_EXIT_USAGE;
     show.name = argv[optind];
-    return show_main(&show);
+    if (show.root >= show.nranks || show.rank >= show.nranks)
+        status = xccl_option_usage(COMMAND, "ranks are numbered from 0 to %d",
+                                   (int)show.nranks - 1);
+    else
+        status = show_main(&show);
+    xccl_free(show.nodes);
+    return status;
 }

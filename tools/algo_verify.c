@@ -23,6 +23,7 @@
 #define ROOTS_ALL   16 /* up to so many ranks each of them is root once */
 #define FILE_MAX    ((size_t)64 << 20)
 #define GENERATORS  128
+#define RANKS_USUAL 16 /* 1 to so many */
 
 const char xccl_algo_verify_help[] =
     "usage: xccl algo verify NAME|--all -n N|A..B [--coll COLL] [options]\n"
@@ -35,6 +36,10 @@ const char xccl_algo_verify_help[] =
     "  --all             all built-in algorithms\n"
     "  -n N|A..B         for so many ranks, or for each number from A to B (1..16)\n"
     "  --coll COLL       which collective, where NAME serves several\n"
+    "  --nodes A,B,...   for hierarchies, in place of -n: the ranks of each node; without it\n"
+    "                    nodes have 4 ranks and the last one the rest\n"
+    "  --inner NAME, --outer NAME\n"
+    "                    for hierarchies: the algorithms in and between nodes\n"
     "  --sample K        with a range: only K numbers of it, spread evenly with its ends\n"
     "  -j J              threads (one for each core)\n"
     "\n"
@@ -46,6 +51,7 @@ const char xccl_algo_verify_help[] =
     "\n"
     "examples: xccl algo verify --all -n 1..64\n"
     "          xccl algo verify nhr --coll all_reduce -n 1000\n"
+    "          xccl algo verify hier --coll all_reduce --nodes 3,1,4\n"
     "          xccl algo show ring --coll all_reduce -n 4 > ring.txt; xccl algo verify ring.txt\n";
 
 /* Of one generator. */
@@ -59,7 +65,8 @@ struct tally {
 struct verify {
     const struct xccl_generator *only; /* NULL: all */
     int coll, param; /* param of only; 0: each one in turn */
-    int first, last, sample;
+    int first, last, sample; /* first 0: not given */
+    const char *nodes_text;
     pthread_mutex_t lock; /* of all below */
     int at_generator, at_pick;
     struct xccl_generator_for at; /* the next case; nranks 0: of the next generator */
@@ -325,6 +332,15 @@ static int read_option(int code, struct verify *verify, int64_t *threads)
     case 'c':
         verify->coll = xccl_algo_coll(COMMAND, optarg);
         return verify->coll >= 0;
+    case 'd':
+        verify->nodes_text = optarg;
+        return 1;
+    case 'i':
+        verify->at.inner = optarg;
+        return 1;
+    case 'u':
+        verify->at.outer = optarg;
+        return 1;
     case 's':
         if (!xccl_option_int(COMMAND, "--sample", optarg, 1, XCCL_ALGO_RANKS_MAX, &sample))
             return 0;
@@ -333,6 +349,28 @@ static int read_option(int code, struct verify *verify, int64_t *threads)
     default:
         return xccl_option_int(COMMAND, "-j", optarg, 1, THREADS_MAX, threads);
     }
+}
+
+/* Numbers of ranks, and a layout for all of them. 0 after a message. */
+static int set_ranks(struct verify *verify, int **nodes_out)
+{
+    int given = verify->first > 0, count;
+
+    if (!given) {
+        verify->first = 1;
+        verify->last = RANKS_USUAL;
+    }
+    if (verify->nodes_text && verify->first < verify->last && given) {
+        (void)xccl_option_usage(COMMAND, "--nodes is for one number of ranks");
+        return 0;
+    }
+    count = xccl_algo_nodes(COMMAND, verify->nodes_text,
+                            verify->nodes_text && !given ? 0 : verify->last, nodes_out);
+    if (verify->nodes_text)
+        verify->first = count;
+    verify->last = count;
+    verify->at.nodes = *nodes_out;
+    return count;
 }
 
 /* A name has no dot or slash, a file has one. */
@@ -355,19 +393,23 @@ static int run_words(struct verify *verify, int threads, int count, char **words
     if (count > 1)
         return xccl_option_usage(COMMAND, "one name at a time; %s is too much", words[1]);
     verify->only = xccl_algo_named(COMMAND, words[0], verify->coll, &verify->param);
-    return verify->only ? prove_all(verify, threads) : XCCL_EXIT_USAGE;
+    if (!verify->only)
+        return XCCL_EXIT_USAGE;
+    if (!verify->only->plan && (verify->at.inner || verify->at.outer || verify->nodes_text))
+        return xccl_option_usage(COMMAND, "%s has no nodes; hier does", words[0]);
+    return prove_all(verify, threads);
 }
 
 int xccl_algo_verify_main(int argc, char **argv)
 {
-    static const struct option known[] = {{"all", no_argument, NULL, 'a'},
-                                          {"ranks", required_argument, NULL, 'n'},
-                                          {"coll", required_argument, NULL, 'c'},
-                                          {"sample", required_argument, NULL, 's'},
-                                          {0}};
-    static struct verify verify = {.coll = -1, .first = 1, .last = 16};
+    static const struct option known[] = {
+        {"all", no_argument, NULL, 'a'},          {"ranks", required_argument, NULL, 'n'},
+        {"coll", required_argument, NULL, 'c'},   {"nodes", required_argument, NULL, 'd'},
+        {"inner", required_argument, NULL, 'i'},  {"outer", required_argument, NULL, 'u'},
+        {"sample", required_argument, NULL, 's'}, {0}};
+    static struct verify verify = {.coll = -1};
     int64_t threads = sysconf(_SC_NPROCESSORS_ONLN);
-    int all = 0, code;
+    int all = 0, code, status, *nodes = NULL;
 
     while ((code = getopt_long(argc, argv, ":n:j:", known, NULL)) != -1) {
         if (code == '?' || code == ':')
@@ -381,6 +423,10 @@ int xccl_algo_verify_main(int argc, char **argv)
         threads = threads < 1 ? 1 : THREADS_MAX;
     if (all && optind < argc)
         return xccl_option_usage(COMMAND, "--all needs no name; %s is too much", argv[optind]);
-    return all ? prove_all(&verify, (int)threads)
-               : run_words(&verify, (int)threads, argc - optind, argv + optind);
+    if (!set_ranks(&verify, &nodes))
+        return XCCL_EXIT_USAGE;
+    status = all ? prove_all(&verify, (int)threads)
+                 : run_words(&verify, (int)threads, argc - optind, argv + optind);
+    xccl_free(nodes);
+    return status;
 }

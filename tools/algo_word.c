@@ -9,6 +9,8 @@
 #include "base/alloc.h"
 #include "option.h"
 
+#define NODE_USUAL 4 /* ranks */
+
 int xccl_algo_coll(const char *command, const char *name)
 {
     const char *names[XCCL_COLL_COUNT + 1] = {NULL}, *near;
@@ -40,6 +42,64 @@ int xccl_algo_range(const char *command, const char *text, int *first_out, int *
     *first_out = (int)from;
     *last_out = (int)to;
     return 1;
+}
+
+/* The size that text begins with; *rest_out is behind it and its comma, or NULL. */
+static int node_size(const char *command, const char *text, const char **rest_out)
+{
+    const char *comma = strchr(text, ',');
+    size_t length = comma ? (size_t)(comma - text) : strlen(text);
+    char word[16] = "?";
+    int64_t size;
+
+    if (length < sizeof(word))
+        snprintf(word, sizeof(word), "%.*s", (int)length, text);
+    *rest_out = comma ? comma + 1 : NULL;
+    return xccl_option_int(command, "--nodes", word, 1, XCCL_ALGO_RANKS_MAX, &size) ? (int)size : 0;
+}
+
+static int nodes_read(const char *command, const char *text, int *nodes)
+{
+    int count = 0;
+
+    for (int node = 0; text; node++) {
+        int size = node_size(command, text, &text);
+
+        if (size == 0)
+            return 0;
+        if (size > XCCL_ALGO_RANKS_MAX - count) {
+            (void)xccl_option_usage(command, "--nodes gives more than %d ranks",
+                                    XCCL_ALGO_RANKS_MAX);
+            return 0;
+        }
+        while (size-- > 0)
+            nodes[count++] = node;
+    }
+    return count;
+}
+
+int xccl_algo_nodes(const char *command, const char *text, int nranks, int **nodes_out)
+{
+    int room = text ? XCCL_ALGO_RANKS_MAX : nranks, count = nranks;
+    int *nodes = xccl_calloc((size_t)room, sizeof(*nodes));
+
+    if (!nodes) {
+        xccl_option_tell_error(command);
+        return 0;
+    }
+    for (int r = 0; r < nranks && !text; r++)
+        nodes[r] = r / NODE_USUAL;
+    if (text)
+        count = nodes_read(command, text, nodes);
+    if (count > 0 && nranks > 0 && count != nranks) {
+        (void)xccl_option_usage(command, "--nodes gives %d ranks and -n %d", count, nranks);
+        count = 0;
+    }
+    if (count == 0)
+        xccl_free(nodes);
+    else
+        *nodes_out = nodes;
+    return count;
 }
 
 const struct xccl_generator *xccl_algo_named(const char *command, const char *name, int coll,

@@ -49,5 +49,6 @@ const struct xccl_command xccl_cmd_algo = {
         "examples: xccl algo list -n 16\n"
         "          xccl algo show ring --coll all_reduce -n 8 --rank 0\n"
         "          xccl algo verify --all -n 1..64\n"
+        "          xccl algo show hier --coll all_reduce --nodes 4,4,2\n"
         "          xccl algo verify mine.txt\n",
 };

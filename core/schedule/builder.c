@@ -15,12 +15,18 @@
 
 /* ---- errors and room ---- */
 
-static void fail(struct xccl_builder *builder, const char *what, long number)
+void xccl_build_fail(struct xccl_builder *builder, const char *what, long number)
 {
     if (builder->rc == xcclSuccess)
         builder->rc = xccl_fail(xcclInternalError, 0, "report this as a bug of the algorithm",
                                 "%s for rank %d of %d: %s (%ld)", builder->what.name,
                                 builder->what.rank, builder->what.nranks, what, number);
+}
+
+void xccl_build_break(struct xccl_builder *builder, xcclResult_t rc)
+{
+    if (builder->rc == xcclSuccess)
+        builder->rc = rc;
 }
 
 int xccl_build_grow(struct xccl_builder *builder, void *table, uint32_t used, uint32_t *room,
@@ -75,6 +81,8 @@ void xccl_build_abandon(struct xccl_builder *builder)
     xccl_free(builder->waits);
     xccl_free(builder->folded);
     xccl_free(builder->list);
+    xccl_free(builder->scoped.lists[0]);
+    xccl_free(builder->scoped.lists[1]);
     xccl_free(builder);
 }
 
@@ -97,8 +105,10 @@ int xccl_build_lane(struct xccl_builder *builder)
 
     if (builder->rc != xcclSuccess)
         return 0;
+    if (builder->scoped.scope)
+        return xccl_scope_lane(builder);
     if (builder->nlanes == LANES_MAX) {
-        fail(builder, "more lanes than there can be", LANES_MAX);
+        xccl_build_fail(builder, "more lanes than there can be", LANES_MAX);
         return 0;
     }
     grown = xccl_realloc(builder->lanes, (builder->nlanes + 1) * sizeof(*grown));
@@ -111,18 +121,26 @@ int xccl_build_lane(struct xccl_builder *builder)
     return (int)builder->nlanes++;
 }
 
-static int add_conn(struct xccl_builder *builder, int lane, struct xccl_schedule_conn conn,
-                    int same_group)
+static int add_conn(struct xccl_builder *builder, int lane, enum xccl_conn_kind kind,
+                    enum xccl_conn_dir dir, int peer, int id, int same_group)
 {
+    struct xccl_schedule_conn conn = {.dir = (uint8_t)dir, .kind = (uint8_t)kind};
+    int made = -1;
     struct lane *of;
 
     if (builder->rc == xcclSuccess && (lane < 0 || (uint32_t)lane + 1 != builder->nlanes))
-        fail(builder, "a connection for a lane that is not the last one", lane);
+        xccl_build_fail(builder, "a connection for a lane that is not the last one", lane);
     if (builder->nconns == TABLE_MAX)
-        fail(builder, "more connections than there can be", TABLE_MAX);
+        xccl_build_fail(builder, "more connections than there can be", TABLE_MAX);
     if (!xccl_build_grow(builder, &builder->conns, builder->nconns, &builder->conns_room,
                          sizeof(*builder->conns)))
         return 0;
+    if (builder->scoped.scope)
+        made = xccl_scope_conn(builder, dir, &peer, &id);
+    if (made >= 0 || builder->rc != xcclSuccess)
+        return made;
+    conn.peer = (uint16_t)peer;
+    conn.id = (uint16_t)id;
     of = &builder->lanes[lane];
     if (of->nconn > 0) {
         uint16_t last = builder->conns[builder->nconns - 1].group;
@@ -130,29 +148,20 @@ static int add_conn(struct xccl_builder *builder, int lane, struct xccl_schedule
         conn.group = (uint16_t)(same_group ? last : last + 1);
     }
     builder->conns[builder->nconns++] = conn;
-    return (int)of->nconn++;
+    made = (int)(of->nconn++);
+    return builder->scoped.scope ? made - (int)builder->scoped.conn0 : made;
 }
 
 int xccl_build_conn(struct xccl_builder *builder, int lane, enum xccl_conn_dir dir, int peer,
                     int id, int same_group)
 {
-    return add_conn(builder, lane,
-                    (struct xccl_schedule_conn){.peer = (uint16_t)peer,
-                                                .dir = (uint8_t)dir,
-                                                .kind = XCCL_CONN_FIFO,
-                                                .id = (uint16_t)id},
-                    same_group);
+    return add_conn(builder, lane, XCCL_CONN_FIFO, dir, peer, id, same_group);
 }
 
 int xccl_build_multicast(struct xccl_builder *builder, int lane, enum xccl_conn_dir dir, int peer,
                          int id, int same_group)
 {
-    return add_conn(builder, lane,
-                    (struct xccl_schedule_conn){.peer = (uint16_t)peer,
-                                                .dir = (uint8_t)dir,
-                                                .kind = XCCL_CONN_MULTICAST,
-                                                .id = (uint16_t)id},
-                    same_group);
+    return add_conn(builder, lane, XCCL_CONN_MULTICAST, dir, peer, id, same_group);
 }
 
 /* ---- steps ---- */
@@ -166,7 +175,7 @@ static uint32_t pool_add(struct xccl_builder *builder, const struct xccl_chunks 
     int wraps = chunks->buffer == XCCL_BUFFER_IN || chunks->buffer == XCCL_BUFFER_OUT;
 
     if (wraps && size == 0) {
-        fail(builder, "the rank has no such buffer", chunks->buffer);
+        xccl_build_fail(builder, "the rank has no such buffer", chunks->buffer);
         return at;
     }
     for (int i = first; i < first + count; i++) {
@@ -181,7 +190,7 @@ static uint32_t pool_add(struct xccl_builder *builder, const struct xccl_chunks 
         if (chunks->buffer == XCCL_BUFFER_ZERO)
             chunk = 0;
         if (chunk < 0 || chunk >= TABLE_MAX) {
-            fail(builder, "a chunk that cannot be", (long)chunk);
+            xccl_build_fail(builder, "a chunk that cannot be", (long)chunk);
             return at;
         }
         if (chunks->buffer == XCCL_BUFFER_SCRATCH && chunk >= builder->nscratch)
@@ -197,7 +206,7 @@ static uint16_t waits_add(struct xccl_builder *builder, const struct xccl_emit *
 
     for (int i = 0; i < emit->nwaits; i++) {
         if (builder->nwaits == TABLE_MAX)
-            fail(builder, "more waits than there can be", TABLE_MAX);
+            xccl_build_fail(builder, "more waits than there can be", TABLE_MAX);
         if (!xccl_build_grow(builder, &builder->waits, builder->nwaits, &builder->waits_room,
                              sizeof(*builder->waits)))
             return 0;
@@ -212,10 +221,14 @@ static void step_add(struct xccl_builder *builder, int lane, const struct xccl_e
 {
     const struct xccl_chunks *src = &emit->src;
     struct lane *of = &builder->lanes[lane];
-    struct emitted step = {.op = op, .flags = flags, .cnt = (uint16_t)count};
+    struct emitted step = {.op = op,
+                           .flags = flags,
+                           .begins = (uint8_t)builder->scoped.begins,
+                           .cnt = (uint16_t)count};
 
+    builder->scoped.begins = 0;
     if (count > TABLE_MAX) {
-        fail(builder, "more chunks in a step than there can be", count);
+        xccl_build_fail(builder, "more chunks in a step than there can be", count);
         return;
     }
     /* What is received behind an exchange with ACC is added to where it goes. */
@@ -260,20 +273,16 @@ static void rest_add(struct xccl_builder *builder, int lane, const struct xccl_e
                  emit->flags & (uint8_t)~XCCL_FLAG_PRE, both, emit->dst.count - both);
 }
 
-void xccl_build_step(struct xccl_builder *builder, int lane, const struct xccl_emit *emit)
+/* messages: how many, where no side says so. */
+static void steps_add(struct xccl_builder *builder, int lane, const struct xccl_emit *emit,
+                      int messages)
 {
     int src = emit->op & XCCL_STEP_SRC ? emit->src.count : -1;
     int dst = emit->op & XCCL_STEP_DST ? emit->dst.count : -1;
     int count = src < 0 ? dst : src, both;
 
-    if (builder->rc != xcclSuccess)
-        return;
-    if (lane < 0 || (uint32_t)lane >= builder->nlanes || emit->nwaits < 0 || emit->nwaits > 3) {
-        fail(builder, "a step of a lane that is not there, or with more than 3 waits", lane);
-        return;
-    }
     if (src < 0 && dst < 0)
-        count = 1; /* what is received is sent */
+        count = messages;
     if (emit->op & XCCL_STEP_XCHG) {
         both = src < dst ? src : dst;
         if (both > 0)
@@ -282,10 +291,29 @@ void xccl_build_step(struct xccl_builder *builder, int lane, const struct xccl_e
         return;
     }
     if (count < 1 || (src >= 0 && dst >= 0 && src != dst)) {
-        fail(builder, "the sides of a step have different numbers of chunks, or none", dst);
+        xccl_build_fail(builder, "the sides of a step have different numbers of chunks, or none",
+                        dst);
         return;
     }
     step_add(builder, lane, emit, emit->op, emit->flags, 0, count);
+}
+
+void xccl_build_step(struct xccl_builder *builder, int lane, const struct xccl_emit *emit)
+{
+    struct xccl_emit outside;
+    int messages = 1;
+
+    if (builder->rc != xcclSuccess)
+        return;
+    if (lane < 0 || (uint32_t)lane >= builder->nlanes || emit->nwaits < 0 || emit->nwaits > 3) {
+        xccl_build_fail(builder, "a step of a lane that is not there, or with more than 3 waits",
+                        lane);
+        return;
+    }
+    if (!builder->scoped.scope)
+        steps_add(builder, lane, emit, messages); /* without sides: what is received is sent */
+    else if (xccl_scope_step(builder, emit, &outside, &messages))
+        steps_add(builder, lane, &outside, messages);
 }
 
 /* ---- the end ---- */
@@ -312,20 +340,36 @@ static void tables_copy(const struct xccl_builder *builder, const uint32_t *step
         memcpy(schedule->list, builder->list, builder->nlist * sizeof(*builder->list));
 }
 
+/* Nobody's fault where generators are put together. */
+static void too_many(struct xccl_builder *builder)
+{
+    if (!builder->scoped.used)
+        xccl_build_fail(builder, "more steps or list entries than there can be",
+                        (long)builder->nfolded);
+    else
+        xccl_build_break(builder,
+                         xccl_fail(xcclInvalidArgument, 0, "choose other parts, such as ring",
+                                   "%s of %d ranks needs more steps or list entries than there can "
+                                   "be (65535)",
+                                   builder->what.name, builder->what.nranks));
+}
+
 static xcclResult_t make(struct xccl_builder *builder, struct xccl_schedule **schedule_out)
 {
     uint32_t steps[LANES_MAX];
     struct xccl_schedule *schedule;
     xcclResult_t rc;
 
+    if (builder->scoped.used)
+        xccl_build_prune(builder);
     for (uint32_t i = 0; i < builder->nlanes; i++) {
         uint32_t before = builder->nfolded;
 
         xccl_build_fold(builder, &builder->lanes[i]);
         steps[i] = builder->nfolded - before;
     }
-    if (builder->nfolded > TABLE_MAX || builder->nlist > TABLE_MAX)
-        fail(builder, "more steps or list entries than there can be", (long)builder->nfolded);
+    if (builder->rc == xcclSuccess && (builder->nfolded > TABLE_MAX || builder->nlist > TABLE_MAX))
+        too_many(builder);
     if (builder->rc != xcclSuccess)
         return builder->rc;
     rc = xccl_schedule_create(
@@ -349,7 +393,7 @@ static xcclResult_t make(struct xccl_builder *builder, struct xccl_schedule **sc
     rc = xccl_schedule_check(schedule);
     for (uint32_t i = 0; i < builder->nlanes && !rc; i++)
         if (!xccl_build_says_the_same(builder, i, schedule)) {
-            fail(builder, "the records of a lane do not say what was emitted", i);
+            xccl_build_fail(builder, "the records of a lane do not say what was emitted", i);
             rc = builder->rc;
         }
     if (rc) {

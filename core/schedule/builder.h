@@ -61,6 +61,40 @@ struct xccl_emit {
 
 void xccl_build_step(struct xccl_builder *builder, int lane, const struct xccl_emit *emit);
 
+/* ---- scopes: a generator inside another one ---- */
+
+/* A buffer of the world inside. Its chunk c (modulo count) is the chunks first[c] to first[c + 1],
+ * without the last, of the table, in this order: any number, also none. Of these, only those from
+ * the scope's part on count. Nothing that is emitted for no chunks at all comes about. */
+struct xccl_build_side {
+    enum xccl_step_buffer buffer; /* of the schedule */
+    int count;
+    const uint32_t *first;
+    const uint16_t *chunks;
+};
+
+/* Until it is left, all that is emitted is about a smaller world: some of the ranks with chunks,
+ * buffers and connections of its own. A copy of memory onto itself does not come about, and a
+ * connection without messages neither. Scratch memory and relays need chunks of equal numbers. */
+struct xccl_build_scope {
+    const uint16_t *ranks; /* theirs, in rising order */
+    int nranks;
+    int id0, nids; /* ids from id0 on; those inside are below nids */
+    uint8_t clear; /* PRE, POST or both: flags that have no meaning here */
+    int scratch0; /* its scratch memory begins here */
+    struct xccl_build_side in, out;
+    int part, nparts; /* from each chunk's list at most nparts entries from part on */
+    int again; /* the same as the scope before, with other parts: over the same connections */
+};
+
+/* scope lives until it is left. What is emitted goes to the last lane; a generator that wants more
+ * than one is refused. Scopes do not lie in one another. */
+void xccl_build_enter(struct xccl_builder *builder, const struct xccl_build_scope *scope);
+void xccl_build_leave(struct xccl_builder *builder);
+
+/* Keeps an error that the generator has told, if it is the first one. */
+void xccl_build_break(struct xccl_builder *builder, xcclResult_t rc);
+
 /* The schedule, and the end of the builder, also after an error. */
 xcclResult_t xccl_build_end(struct xccl_builder *builder, struct xccl_schedule **schedule_out);
 

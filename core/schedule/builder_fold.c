@@ -183,9 +183,11 @@ void xccl_build_fold(struct xccl_builder *builder, const struct lane *lane)
     struct last last = {0};
 
     for (uint32_t i = 0; i < lane->nsteps && builder->rc == xcclSuccess; i++) {
-        struct xccl_step next = record_of(builder, &lane->steps[i]);
+        const struct emitted *step = &lane->steps[i];
+        struct xccl_step next = record_of(builder, step);
+        int apart = step->begins && (step->op & XCCL_STEP_XCHG);
 
-        if (record && join(builder, record, &last, &next))
+        if (record && !apart && join(builder, record, &last, &next))
             continue;
         if (!xccl_build_grow(builder, &builder->folded, builder->nfolded, &builder->folded_room,
                              sizeof(*builder->folded)))

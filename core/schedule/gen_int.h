@@ -172,5 +172,11 @@ extern const struct xccl_generator xccl_generator_direct_gather;
 extern const struct xccl_generator xccl_generator_pairwise_alltoall;
 extern const struct xccl_generator xccl_generator_bruck_alltoall;
 extern const struct xccl_generator xccl_generator_dissemination_barrier;
+extern const struct xccl_generator xccl_generator_hier_all_reduce;
+extern const struct xccl_generator xccl_generator_hier_reduce_scatter;
+extern const struct xccl_generator xccl_generator_hier_all_gather;
+extern const struct xccl_generator xccl_generator_hier_broadcast;
+extern const struct xccl_generator xccl_generator_hier_reduce;
+extern const struct xccl_generator xccl_generator_hier_barrier;
 
 #endif

@@ -53,7 +53,11 @@ xcclResult_t xccl_generator_make(const struct xccl_generator *generator,
         return xccl_fail(xcclInvalidArgument, 0, "`xccl algo list` shows what each one serves",
                          "%s of %s does not serve %d ranks", generator->name,
                          xccl_coll_name(generator->coll), what->nranks);
-    build.nchunks = generator->chunks ? generator->chunks(what) : 1;
+    if (generator->chunks)
+        build.nchunks = generator->chunks(what);
+    rc = generator->plan ? generator->plan(generator->coll, what, &build.nchunks) : xcclSuccess;
+    if (rc)
+        return rc;
     rc = xccl_build_begin(&build, &builder);
     if (rc)
         return rc;

@@ -9,6 +9,9 @@
 struct xccl_generator_for {
     int nranks, rank, root;
     int param; /* of algorithms with one; 0: its default */
+    /* Of hierarchies alone. */
+    const int *nodes; /* a node's number for each rank, 0 to nranks - 1; NULL: all ranks in one */
+    const char *inner, *outer; /* algorithms in and between nodes; NULL: chosen by their sizes */
 };
 
 struct xccl_generator {
@@ -22,6 +25,9 @@ struct xccl_generator {
     /* Emits the steps of one rank; never called for ranks it does not serve. */
     void (*emit)(struct xccl_builder *builder, const struct xccl_generator_for *what);
     int (*serves)(const struct xccl_generator_for *what); /* NULL: every n >= 1 */
+    /* In place of chunks where that can fail; tells why. */
+    xcclResult_t (*plan)(enum xccl_coll coll, const struct xccl_generator_for *what,
+                         int *nchunks_out);
 };
 
 extern const struct xccl_generator *const xccl_generators[]; /* ends with NULL */

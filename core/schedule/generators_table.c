@@ -20,5 +20,8 @@ const struct xccl_generator *const xccl_generators[] = {
     &xccl_generator_binomial_scatter,      &xccl_generator_direct_scatter,
     &xccl_generator_binomial_gather,       &xccl_generator_direct_gather,
     &xccl_generator_pairwise_alltoall,     &xccl_generator_bruck_alltoall,
-    &xccl_generator_dissemination_barrier, NULL,
+    &xccl_generator_dissemination_barrier, &xccl_generator_hier_all_reduce,
+    &xccl_generator_hier_reduce_scatter,   &xccl_generator_hier_all_gather,
+    &xccl_generator_hier_broadcast,        &xccl_generator_hier_reduce,
+    &xccl_generator_hier_barrier,          NULL,
 };

@@ -127,6 +127,37 @@ XT_TEST(one_rank_is_shown_chunk_by_chunk)
     XT_CHECK(!strstr(output, "rank 0"));
 }
 
+XT_TEST(a_hierarchy_is_for_the_nodes_that_are_named)
+{
+    const char *output = NULL;
+
+    XT_CHECK_INT(run_algo("verify hier --coll all_reduce --nodes 3,1,4", &output), 0);
+    XT_CHECK_HAS(output, "1 proven, 0 refused, in ");
+    XT_CHECK_INT(run_algo("verify hier --coll broadcast --nodes 2,3 --inner chain", &output), 0);
+    XT_CHECK_HAS(output, "5 proven, 0 refused, in ");
+    XT_CHECK_INT(run_algo("show hier --coll all_reduce --nodes 2,2", &output), 0);
+    XT_CHECK_HAS(output, "schedule hier all_reduce ranks 4 root 0 chunks 4 minslots 2");
+    XT_CHECK_INT(run_algo("list --coll barrier --nodes 2,2", &output), 0);
+    XT_CHECK_HAS(output, "# 4 ranks");
+    what_show_prints_is_proven("show hier --coll reduce --nodes 1,3 --root 2", "hier.txt");
+}
+
+XT_TEST(nodes_that_cannot_be_are_told)
+{
+    const char *output = NULL;
+
+    XT_CHECK_INT(run_algo("verify hier --coll barrier --nodes 3,0", &output), 2);
+    XT_CHECK_HAS(output, "--nodes 0: must be");
+    XT_CHECK_INT(run_algo("verify hier --coll barrier --nodes 3,2 -n 4", &output), 2);
+    XT_CHECK_HAS(output, "--nodes gives 5 ranks and -n 4");
+    XT_CHECK_INT(run_algo("verify hier --coll barrier --nodes 65535,1", &output), 2);
+    XT_CHECK_HAS(output, "more than 65535 ranks");
+    XT_CHECK_INT(run_algo("show pairwise --nodes 2,2", &output), 2);
+    XT_CHECK_HAS(output, "pairwise has no nodes; hier does");
+    XT_CHECK_INT(run_algo("show hier --coll all_reduce --nodes 3,2 --outer dtree", &output), 1);
+    XT_CHECK_HAS(output, "several lanes");
+}
+
 XT_TEST(wrong_words_are_told_with_what_is_right)
 {
     const char *output = NULL;

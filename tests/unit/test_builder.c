@@ -237,6 +237,136 @@ XT_TEST(a_rank_names_no_buffer_that_only_the_root_has)
     end_refused(builder, "no such buffer");
 }
 
+/* ---- scopes ---- */
+
+/* A world of ranks 2 and 5, whose three chunks are 8 and 9, none, and 3. */
+static const uint16_t scope_ranks[] = {2, 5}, scope_chunks[] = {8, 9, 3};
+static const uint32_t scope_first[] = {0, 2, 2, 3};
+static const struct xccl_build_scope scope_of_two = {
+    .ranks = scope_ranks,
+    .nranks = 2,
+    .id0 = 10,
+    .nids = 2,
+    .clear = XCCL_FLAG_PRE,
+    .in = {XCCL_BUFFER_OUT, 3, scope_first, scope_chunks},
+    .out = {XCCL_BUFFER_OUT, 3, scope_first, scope_chunks},
+    .nparts = 2,
+};
+
+XT_TEST(a_scope_means_other_ranks_chunks_and_connections)
+{
+    struct xccl_builder *builder = begin(XCCL_COLL_ALL_REDUCE, 8, 10);
+    int lane = xccl_build_lane(builder), inside;
+    struct xccl_schedule *schedule;
+
+    send_one(builder, lane, xccl_build_conn(builder, lane, XCCL_CONN_SEND, 1, 0, 0), 0);
+    xccl_build_enter(builder, &scope_of_two);
+    inside = xccl_build_lane(builder);
+    XT_CHECK_INT(xccl_build_conn(builder, inside, XCCL_CONN_SEND, 1, 1, 0), 0);
+    xccl_build_step(builder, inside,
+                    &(struct xccl_emit){.op = XCCL_STEP_SRC | XCCL_STEP_SEND,
+                                        .flags = XCCL_FLAG_PRE,
+                                        .src = {.buffer = XCCL_BUFFER_IN, .count = 3},
+                                        .sconn = 0,
+                                        .nsend = 1});
+    xccl_build_leave(builder);
+    schedule = end(builder);
+    XT_CHECK_INT(schedule->nlanes, 1);
+    XT_CHECK_INT(schedule->nconns, 2);
+    XT_CHECK_INT(schedule->conns[1].peer, 5);
+    XT_CHECK_INT(schedule->conns[1].id, 11);
+    XT_CHECK_INT(schedule->nsteps, 2);
+    XT_CHECK_INT(schedule->steps[1].sconn, 1);
+    XT_CHECK_INT(schedule->steps[1].flags, 0);
+    /* Chunk 0 three times, since it has no stride. */
+    XT_CHECK_INT(schedule->steps[1].cnt, 6);
+    xccl_schedule_destroy(schedule);
+}
+
+XT_TEST(what_a_scope_makes_pointless_does_not_come_about)
+{
+    struct xccl_builder *builder = begin(XCCL_COLL_ALL_REDUCE, 8, 10);
+    struct xccl_schedule *schedule;
+
+    xccl_build_enter(builder, &scope_of_two);
+    (void)xccl_build_conn(builder, 0, XCCL_CONN_SEND, 1, 0, 0);
+    (void)xccl_build_conn(builder, 0, XCCL_CONN_SEND, 1, 1, 0);
+    copy(builder, 0, XCCL_ONE_CHUNK(XCCL_BUFFER_IN, 0), XCCL_ONE_CHUNK(XCCL_BUFFER_OUT, 0));
+    send_one(builder, 0, 0, 1);
+    xccl_build_step(builder, 0,
+                    &(struct xccl_emit){.op = XCCL_STEP_SRC | XCCL_STEP_DST | XCCL_STEP_SEND,
+                                        .src = XCCL_ONE_CHUNK(XCCL_BUFFER_IN, 2),
+                                        .dst = XCCL_ONE_CHUNK(XCCL_BUFFER_OUT, 2),
+                                        .sconn = 1,
+                                        .nsend = 1});
+    xccl_build_leave(builder);
+    schedule = end(builder);
+    XT_CHECK_INT(schedule->nsteps, 1);
+    XT_CHECK_INT(schedule->steps[0].op, XCCL_STEP_SRC | XCCL_STEP_SEND);
+    XT_CHECK_INT(schedule->steps[0].src, 3);
+    XT_CHECK_INT(schedule->steps[0].sconn, 0);
+    XT_CHECK_INT(schedule->nconns, 1);
+    XT_CHECK_INT(schedule->conns[0].id, 11);
+    xccl_schedule_destroy(schedule);
+}
+
+XT_TEST(a_scope_that_is_entered_again_has_the_same_connections)
+{
+    struct xccl_build_scope again = scope_of_two;
+    struct xccl_builder *builder = begin(XCCL_COLL_ALL_REDUCE, 8, 10);
+    struct xccl_schedule *schedule;
+
+    again.nparts = 1;
+    for (; again.part < 2; again.part++, again.again = 1) {
+        xccl_build_enter(builder, &again);
+        send_one(builder, 0, xccl_build_conn(builder, 0, XCCL_CONN_SEND, 1, 0, 0), 0);
+        xccl_build_leave(builder);
+    }
+    schedule = end(builder);
+    XT_CHECK_INT(schedule->nconns, 1);
+    XT_CHECK_INT(schedule->nsteps, 1);
+    XT_CHECK_INT(schedule->steps[0].rep, 2);
+    xccl_schedule_destroy(schedule);
+
+    again.part = again.again = 0;
+    builder = begin(XCCL_COLL_ALL_REDUCE, 8, 10);
+    for (; again.part < 2; again.part++, again.again = 1) {
+        xccl_build_enter(builder, &again);
+        (void)xccl_build_conn(builder, 0, XCCL_CONN_SEND, 1, again.part, 0);
+        xccl_build_leave(builder);
+    }
+    end_refused(builder, "a scope that is not as it was before");
+}
+
+XT_TEST(what_a_scope_has_no_room_for_is_refused_in_words)
+{
+    struct xccl_builder *builder = begin(XCCL_COLL_ALL_REDUCE, 8, 10);
+    struct xccl_schedule *schedule;
+
+    xccl_build_enter(builder, &scope_of_two);
+    xccl_build_enter(builder, &scope_of_two);
+    end_refused(builder, "a scope in a scope");
+    builder = begin(XCCL_COLL_ALL_REDUCE, 8, 10);
+    xccl_build_enter(builder, &scope_of_two);
+    (void)xccl_build_conn(builder, 0, XCCL_CONN_SEND, 2, 0, 0);
+    end_refused(builder, "no rank or id");
+    builder = begin(XCCL_COLL_ALL_REDUCE, 8, 10);
+    xccl_build_enter(builder, &scope_of_two);
+    (void)xccl_build_conn(builder, 0, XCCL_CONN_SEND, 1, 2, 0);
+    end_refused(builder, "no rank or id");
+    builder = begin(XCCL_COLL_ALL_REDUCE, 8, 10);
+    xccl_build_enter(builder, &scope_of_two);
+    (void)xccl_build_lane(builder);
+    (void)xccl_build_lane(builder);
+    XT_CHECK_RC(xccl_build_end(builder, &schedule), xcclInvalidArgument);
+    XT_CHECK_HAS(xccl_error_text(), "several lanes");
+    builder = begin(XCCL_COLL_ALL_REDUCE, 8, 10);
+    xccl_build_enter(builder, &scope_of_two);
+    copy(builder, 0, XCCL_ONE_CHUNK(XCCL_BUFFER_IN, 0), XCCL_ONE_CHUNK(XCCL_BUFFER_SCRATCH, 0));
+    XT_CHECK_RC(xccl_build_end(builder, &schedule), xcclInvalidArgument);
+    XT_CHECK_HAS(xccl_error_text(), "scratch memory");
+}
+
 XT_TEST(each_allocation_may_fail_and_nothing_leaks)
 {
     xcclResult_t rc = xcclSystemError;

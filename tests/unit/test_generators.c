@@ -171,7 +171,10 @@ static const struct promise {
     {XCCL_COLL_SCATTER, "direct", 3, 1, 2},        {XCCL_COLL_SCATTER, "binomial", 3, 1, 10},
     {XCCL_COLL_GATHER, "direct", 3, 1, 2},         {XCCL_COLL_GATHER, "binomial", 3, 1, 10},
     {XCCL_COLL_ALL_TO_ALL, "pairwise", 3, 1, 2},   {XCCL_COLL_ALL_TO_ALL, "bruck", 3, 1, 33},
-    {XCCL_COLL_BARRIER, "dissemination", 3, 1, 9},
+    {XCCL_COLL_BARRIER, "dissemination", 3, 1, 9}, {XCCL_COLL_ALL_REDUCE, "hier", 2, 2, 6},
+    {XCCL_COLL_REDUCE_SCATTER, "hier", 2, 2, 3},   {XCCL_COLL_ALL_GATHER, "hier", 3, 2, 3},
+    {XCCL_COLL_BROADCAST, "hier", 3, 1, 1},        {XCCL_COLL_REDUCE, "hier", 3, 1, 1},
+    {XCCL_COLL_BARRIER, "hier", 3, 1, 9},
 };
 
 static const struct xccl_generator *find(const struct promise *promise)

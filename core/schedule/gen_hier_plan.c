@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Hierarchies before anything is emitted: the nodes, the algorithms of their parts, and numbers of
+ * chunks. Thread: any. */
+#include "schedule/gen_hier_int.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+#define FEW        8 /* ranks or nodes */
+#define CHUNKS_MAX 65535
+
+static xcclResult_t refuse(const struct xccl_generator_for *what, const char *why, long number)
+{
+    return xccl_fail(xcclInvalidArgument, 0, "choose other nodes or parts, or another algorithm",
+                     "hier cannot be made for %d ranks: %s (%ld)", what->nranks, why, number);
+}
+
+void xccl_hier_layout_free(struct xccl_hier_layout *layout)
+{
+    xccl_free(layout->at);
+}
+
+/* Sizes of nodes become places where they begin; numbers without ranks are left out. */
+static void number_nodes(struct xccl_hier_layout *layout, int n)
+{
+    int nnodes = 0;
+
+    layout->least = n;
+    for (int id = 0; id < n; id++) {
+        int size = layout->first[id + 1];
+
+        layout->next[id] = nnodes;
+        if (size == 0)
+            continue;
+        layout->first[nnodes + 1] = layout->first[nnodes] + size;
+        layout->least = xccl_gen_min(layout->least, size);
+        layout->most = layout->most < size ? size : layout->most;
+        nnodes++;
+    }
+    layout->nnodes = nnodes;
+}
+
+xcclResult_t xccl_hier_layout_make(const struct xccl_generator_for *what,
+                                   struct xccl_hier_layout *layout)
+{
+    int n = what->nranks;
+
+    *layout = (struct xccl_hier_layout){0};
+    for (int r = 0; what->nodes && r < n; r++)
+        if (what->nodes[r] < 0 || what->nodes[r] >= n)
+            return refuse(what, "a node's number is too large or negative", what->nodes[r]);
+    layout->at = xccl_calloc(5 * (size_t)n + 1, sizeof(*layout->at));
+    if (!layout->at)
+        return xcclSystemError;
+    layout->member = layout->at + n;
+    layout->place = layout->member + n;
+    layout->next = layout->place + n;
+    layout->first = layout->next + n;
+    for (int r = 0; r < n; r++)
+        layout->first[(what->nodes ? what->nodes[r] : 0) + 1]++;
+    number_nodes(layout, n);
+    for (int r = 0; r < n; r++)
+        layout->at[r] = layout->next[what->nodes ? what->nodes[r] : 0];
+    for (int node = 0; node < layout->nnodes; node++)
+        layout->next[node] = 0;
+    for (int r = 0; r < n; r++) {
+        int node = layout->at[r];
+
+        layout->place[r] = layout->next[node]++;
+        layout->member[layout->first[node] + layout->place[r]] = r;
+    }
+    return xcclSuccess;
+}
+
+/* ---- which algorithms ---- */
+
+static const char *usual(const struct xccl_hier_part *part, const struct xccl_hier_layout *layout)
+{
+    int few = part->nranks <= FEW;
+
+    switch (part->coll) {
+    case XCCL_COLL_ALL_REDUCE:
+        return few ? "ring" : "nhr";
+    case XCCL_COLL_REDUCE_SCATTER:
+    case XCCL_COLL_ALL_GATHER:
+        if (!part->outer)
+            return few ? "mesh" : "ring";
+        if (part->coll == XCCL_COLL_REDUCE_SCATTER && layout->most != layout->least)
+            return "ring"; /* nhr has scratch memory there */
+        return few ? "ring" : "nhr";
+    case XCCL_COLL_BARRIER:
+        return "dissemination";
+    default:
+        return few && part->outer ? "chain" : "binomial";
+    }
+}
+
+xcclResult_t xccl_hier_choose(const struct xccl_generator_for *what,
+                              const struct xccl_hier_layout *layout,
+                              const struct xccl_hier_part *part,
+                              const struct xccl_generator **generator_out,
+                              struct xccl_generator_for *for_out, int *nchunks_out)
+{
+    const char *name = part->outer ? what->outer : what->inner;
+    const struct xccl_generator *found;
+
+    if (!name)
+        name = usual(part, layout);
+    *for_out = (struct xccl_generator_for){
+        .nranks = part->nranks, .rank = part->rank, .root = part->root};
+    found = xccl_generator_find(part->coll, name, &for_out->param);
+    if (!found || found->plan || (found->serves && !found->serves(for_out)))
+        return xccl_fail(xcclInvalidArgument, 0, "`xccl algo list` shows what there is",
+                         "hier cannot have %s for %s %s of %d ranks", name,
+                         part->outer ? "the outer" : "the inner", xccl_coll_name(part->coll),
+                         part->nranks);
+    *generator_out = found;
+    *nchunks_out = found->chunks ? found->chunks(for_out) : 1;
+    return xcclSuccess;
+}
+
+/* ---- numbers of chunks ---- */
+
+/* The least common multiple, at most CHUNKS_MAX + 1. */
+static int common_multiple(int a, int b)
+{
+    int x = a, y = b;
+    int64_t multiple;
+
+    while (y) {
+        int rest = x % y;
+
+        x = y;
+        y = rest;
+    }
+    multiple = (int64_t)(a / x) * b;
+    return multiple > CHUNKS_MAX ? CHUNKS_MAX + 1 : (int)multiple;
+}
+
+static xcclResult_t fits(const struct xccl_generator_for *what, int64_t nchunks, int *nchunks_out)
+{
+    if (nchunks > CHUNKS_MAX)
+        return refuse(what, "nodes of such sizes need more chunks than there can be", CHUNKS_MAX);
+    *nchunks_out = (int)nchunks;
+    return xcclSuccess;
+}
+
+int xccl_hier_slices(const struct xccl_hier_layout *layout)
+{
+    int slices = 1;
+
+    for (int node = 0; node < layout->nnodes && slices <= CHUNKS_MAX; node++)
+        slices = common_multiple(slices, xccl_hier_size(layout, node));
+    return slices;
+}
+
+/* Chunks for the nodes together; 1 where there is one. */
+static xcclResult_t outer_chunks(const struct xccl_generator_for *what,
+                                 const struct xccl_hier_layout *layout, enum xccl_coll coll,
+                                 int *nchunks_out)
+{
+    struct xccl_hier_part part = {.coll = coll, .outer = 1, .nranks = layout->nnodes};
+    const struct xccl_generator *generator;
+    struct xccl_generator_for inside;
+
+    *nchunks_out = 1;
+    if (layout->nnodes == 1)
+        return xcclSuccess;
+    return xccl_hier_choose(what, layout, &part, &generator, &inside, nchunks_out);
+}
+
+static xcclResult_t all_reduce_chunks(const struct xccl_generator_for *what,
+                                      const struct xccl_hier_layout *layout, int *nchunks_out)
+{
+    int outer;
+    xcclResult_t rc = outer_chunks(what, layout, XCCL_COLL_ALL_REDUCE, &outer);
+
+    return rc ? rc : fits(what, (int64_t)outer * xccl_hier_slices(layout), nchunks_out);
+}
+
+/* Of broadcast and reduce: what all parts have can be divided as each wants. */
+static xcclResult_t rooted_chunks(const struct xccl_generator_for *what,
+                                  const struct xccl_hier_layout *layout, enum xccl_coll coll,
+                                  int *nchunks_out)
+{
+    struct xccl_hier_part part = {.coll = coll};
+    int nchunks;
+    xcclResult_t rc = outer_chunks(what, layout, coll, &nchunks);
+
+    for (int node = 0; node < layout->nnodes && !rc && nchunks <= CHUNKS_MAX; node++) {
+        const struct xccl_generator *generator;
+        struct xccl_generator_for inside;
+        int inner = 1;
+
+        part.nranks = xccl_hier_size(layout, node);
+        if (part.nranks > 1)
+            rc = xccl_hier_choose(what, layout, &part, &generator, &inside, &inner);
+        nchunks = common_multiple(nchunks, inner);
+    }
+    return rc ? rc : fits(what, nchunks, nchunks_out);
+}
+
+xcclResult_t xccl_hier_plan(enum xccl_coll coll, const struct xccl_generator_for *what,
+                            int *nchunks_out)
+{
+    struct xccl_hier_layout layout;
+    xcclResult_t rc = xccl_hier_layout_make(what, &layout);
+
+    if (rc)
+        return rc;
+    if (coll == XCCL_COLL_ALL_REDUCE)
+        rc = all_reduce_chunks(what, &layout, nchunks_out);
+    else if (coll == XCCL_COLL_BROADCAST || coll == XCCL_COLL_REDUCE)
+        rc = rooted_chunks(what, &layout, coll, nchunks_out);
+    else
+        *nchunks_out = coll == XCCL_COLL_BARRIER ? 1 : what->nranks;
+    xccl_hier_layout_free(&layout);
+    return rc;
+}
