@@ -9,8 +9,10 @@
 #include <time.h>
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "base/os.h"
 #include "exec/host/interp.h"
+#include "schedule/decode.h"
 
 #define SLOW_EVERY 64u
 #define SLEEP_NS   50000
@@ -25,12 +27,48 @@ struct xccl_wait_policy xccl_wait_policy_for(int ranks_on_host, int cores)
                                      .yield_ns = YIELD_NS};
 }
 
+/* Of what a schedule can say, the interpreter knows steps of one chunk an occurrence, from IN and
+ * to OUT, on one lane. */
+static int step_is_known(const struct xccl_schedule *schedule, const struct xccl_step *step)
+{
+    uint32_t nrecv = step->op & XCCL_STEP_RECV
+                         ? xccl_schedule_fan(schedule, 0, step->rconn, step->fan & 15u)
+                         : 0;
+
+    return !(step->op & (XCCL_STEP_ACC | XCCL_STEP_XCHG)) && step->cnt == 1 &&
+           (step->op & (XCCL_STEP_SRC | XCCL_STEP_DST)) && nrecv <= XCCL_ONESHOT_MAX_RANKS &&
+           xccl_step_waits(step) == 0 &&
+           !(step->bufs & (XCCL_STEP_SRC_LIST | XCCL_STEP_DST_LIST)) &&
+           (!(step->op & XCCL_STEP_SRC) || xccl_step_src_buffer(step) == XCCL_BUFFER_IN) &&
+           (!(step->op & XCCL_STEP_DST) || xccl_step_dst_buffer(step) == XCCL_BUFFER_OUT);
+}
+
+static xcclResult_t check_schedule(const struct xccl_schedule *schedule)
+{
+    int good = schedule->coll == XCCL_COLL_ALL_REDUCE && schedule->nlanes == 1;
+
+    for (uint32_t i = 0; good && i < schedule->nsteps; i++)
+        good = step_is_known(schedule, &schedule->steps[i]);
+    if (good)
+        return xcclSuccess;
+    return xccl_fail(xcclInternalError, 0, "report this as a bug of the choice of algorithms",
+                     "the executor does not know all that %s of %s asks of rank %u of %u",
+                     schedule->name, xccl_coll_name((enum xccl_coll)schedule->coll), schedule->rank,
+                     schedule->nranks);
+}
+
 xcclResult_t xccl_binding_create(struct xccl_schedule *schedule, enum xccl_proto proto,
                                  struct xccl_binding **binding_out)
 {
     size_t nconns = schedule->nconns ? schedule->nconns : 1;
-    struct xccl_binding *binding = xccl_calloc(1, sizeof *binding);
+    struct xccl_binding *binding;
+    xcclResult_t rc = check_schedule(schedule);
 
+    if (rc) {
+        xccl_schedule_destroy(schedule);
+        return rc;
+    }
+    binding = xccl_calloc(1, sizeof *binding);
     if (!binding) {
         xccl_schedule_destroy(schedule);
         return xcclSystemError;

@@ -33,7 +33,8 @@ struct xccl_binding {
 };
 
 /* For a checked schedule, with room for its links: the owner fills links, nets and net_conns. Takes
- * the schedule over, also on failure. */
+ * the schedule over, also on failure. xcclInternalError: it has steps that the interpreter does not
+ * know yet. */
 xcclResult_t xccl_binding_create(struct xccl_schedule *schedule, enum xccl_proto proto,
                                  struct xccl_binding **binding_out);
 void xccl_binding_destroy(struct xccl_binding *binding); /* frees the schedule; NULL is fine */

@@ -153,10 +153,14 @@ static void await_errors(struct stage *stage, struct survivor *survivor)
 }
 
 /* A host that was back before its silence could be told: its kernel's word is what ends the
- * connections. With so short a silence a receiver asks only once, which may be within the cut. */
-static int by_word(const struct peer *peer, const struct path_flow *flow)
+ * connections. With so short a silence a receiver asks only once, which may be within the cut: then
+ * it is the silence all the same. */
+static int cause_fits(const struct peer *peer, const struct path_flow *flow)
 {
-    return peer->fate == REBORN && flow->is_send && peer->since_s - peer->cut_s < SILENCE_S / 4.0;
+    if (peer->fate != REBORN || flow->cause == xcclNetCausePeerGone)
+        return 1;
+    return flow->cause == xcclNetCauseTimeout &&
+           (!flow->is_send || peer->since_s - peer->cut_s >= SILENCE_S / 4.0);
 }
 
 /* Returns 1 when the flow did what it should. */
@@ -174,8 +178,7 @@ static int check_flow(const struct stage *stage, const struct path_flow *flow, i
         return limit <= 0;
     }
     good = flow->rc == xcclRemoteError && limit > 0 && flow->failed_s - peer->since_s <= limit &&
-           (!by_word(peer, flow) || flow->cause == xcclNetCausePeerGone) &&
-           strstr(flow->text, address) && strstr(flow->peer, address);
+           cause_fits(peer, flow) && strstr(flow->text, address) && strstr(flow->peer, address);
     path_figure("death: %s, rank 0 %s: error %d, cause %d after %.2f s (limit %.0f): %s%s",
                 fate_names[peer->fate], flow->is_send ? "sends" : "waits", flow->rc, flow->cause,
                 flow->failed_s - peer->since_s, limit, flow->text, good ? "" : " WRONG");

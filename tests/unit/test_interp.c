@@ -7,7 +7,9 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "exec/host/interp.h"
+#include "schedule/generators.h"
 #include "xt.h"
 
 #define RANKS_MAX 7
@@ -260,4 +262,23 @@ XT_TEST(a_wait_ends_when_its_check_says_so)
     XT_CHECK_RC(run->rc, xcclTimeout);
     finish(world, 0);
     world_close(world);
+}
+
+XT_TEST(a_schedule_with_steps_that_are_not_known_yet_is_refused)
+{
+    static const char *const names[] = {"rd", "nhr", "dtree"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct xccl_generator_for what = {.nranks = 4, .rank = 1};
+        const struct xccl_generator *generator = xccl_generator_find(XCCL_COLL_ALL_REDUCE, names[i],
+                                                                     &what.param);
+        struct xccl_binding *binding;
+        struct xccl_schedule *schedule;
+
+        XT_CHECK(generator != NULL);
+        XT_OK(xccl_generator_make(generator, &what, &schedule));
+        XT_CHECK_RC(xccl_binding_create(schedule, XCCL_PROTO_SLICES, &binding), xcclInternalError);
+        XT_CHECK_HAS(xccl_error_text(), "the executor does not know all that ");
+        XT_CHECK_HAS(xccl_error_text(), names[i]);
+    }
 }

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/inject.h"
+#include "schedule/generators.h"
 #include "xt.h"
 
 #define RANKS_MAX 24
@@ -123,6 +124,21 @@ XT_TEST(oneshot_with_and_without_multicast_comes_back_from_text_and_from_json)
         check_round_trip(schedules, n);
         for (int r = 0; r < n; r++)
             xccl_schedule_destroy(schedules[r]);
+    }
+}
+
+XT_TEST_DEADLINE(what_every_generator_makes_comes_back_from_text_and_from_json, 60)
+{
+    for (const struct xccl_generator *const *at = xccl_generators; *at; at++) {
+        for (int n = 1; n <= 9; n++) {
+            const struct xccl_generator_for what = {.nranks = n, .root = n / 2};
+            struct xccl_schedule *schedules[RANKS_MAX];
+
+            XT_OK(xccl_generator_make_all(*at, &what, schedules));
+            check_round_trip(schedules, n);
+            for (int r = 0; r < n; r++)
+                xccl_schedule_destroy(schedules[r]);
+        }
     }
 }
 
