@@ -240,7 +240,10 @@ static int print_tallies(const struct verify *verify, double seconds)
     }
     printf("%llu proven, %llu refused, in %.1f s\n", (unsigned long long)(cases - refused),
            (unsigned long long)refused, seconds);
-    return refused == 0;
+    if (cases == 0 && !verify->failed)
+        fprintf(stderr, "xccl %s: nothing to prove: no such algorithm serves these ranks\n",
+                COMMAND);
+    return cases > 0 && refused == 0;
 }
 
 static int prove_all(struct verify *verify, int threads)
@@ -267,6 +270,7 @@ static char *file_read(const char *path, size_t *bytes_out)
 {
     FILE *file = fopen(path, "r");
     size_t used = 0, room = 0;
+    int whole = 0;
     char *text = NULL;
 
     while (file && used < FILE_MAX) {
@@ -278,10 +282,11 @@ static char *file_read(const char *path, size_t *bytes_out)
             break;
         text = grown;
         used += fread(text + used, 1, room - used, file);
-        if (used < room)
+        whole = used < room;
+        if (whole)
             break;
     }
-    if (!file || ferror(file) || used >= FILE_MAX || !text) {
+    if (!whole || ferror(file)) {
         fprintf(stderr, "xccl %s: cannot read %s: %s\n", COMMAND, path,
                 used >= FILE_MAX ? "it is larger than 64 MiB" : strerror(errno));
         xccl_free(text);

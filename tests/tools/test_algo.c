@@ -169,6 +169,8 @@ XT_TEST(wrong_words_are_told_with_what_is_right)
     XT_CHECK_INT(run_algo("list --coll all_redcue", &output), 2);
     XT_CHECK_HAS(output, "did you mean all_reduce?");
     XT_CHECK_INT(run_algo("verify --all -n 9..3", &output), 2);
+    XT_CHECK_INT(run_algo("verify pat:3 --coll all_gather -n 8", &output), 1);
+    XT_CHECK_HAS(output, "nothing to prove");
     XT_CHECK_INT(run_algo("verify /nowhere.txt", &output), 1);
     XT_CHECK_HAS(output, "cannot read /nowhere.txt");
 }
