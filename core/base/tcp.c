@@ -2,7 +2,7 @@
 /* Stream sockets, TCP and abstract Unix names. All waiting is done by poll, in pieces short enough
  * to see the abort flag; system calls that were interrupted are done again.
  *
- * Refused connections are the one error that is retried, in xccl_tcp_connect() only. Data that
+ * Refused TCP connections are the one error that is retried, in xccl_tcp_connect() only. Data that
  * meets a closed peer is told quietly, since the owner of the connection knows better what it
  * means.
  *
@@ -335,6 +335,13 @@ static int connect_may_retry(int err)
            err == ECONNRESET;
 }
 
+/* A Unix name is told when its owner listens, and a full queue is EAGAIN: refused, the owner has
+ * gone, and whoever waited for it would wait in vain. */
+static int connect_may_come(const struct xccl_addr *addr, int err)
+{
+    return connect_may_retry(err) && !(is_unix(addr) && err == ECONNREFUSED);
+}
+
 /* What another try may mend is the peer's trouble, all else is this host's. */
 static xcclResult_t connect_fail(const struct xccl_addr *addr, int err)
 {
@@ -414,7 +421,7 @@ xcclResult_t xccl_tcp_connect(const struct xccl_addr *addr, const struct xccl_li
         if (!err && done)
             break;
         xccl_tcp_close(&fd);
-        if (err && !connect_may_retry(err))
+        if (err && !connect_may_come(addr, err))
             return connect_fail(addr, err);
         last_err = err ? err : last_err;
         if (must_stop(limit))

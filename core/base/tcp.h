@@ -26,8 +26,8 @@ xcclResult_t xccl_tcp_connect_start(const struct xccl_addr *addr, int *fd_out);
 /* Asks after one: *done_out 1 when connected; xcclRemoteError when refused or not reached, which
  * may be tried again; xcclSystemError when this host cannot connect. Never blocks. */
 xcclResult_t xccl_tcp_connect_test(int fd, const struct xccl_addr *addr, int *done_out);
-/* Start and wait; a refused connection is tried again, with pauses that grow to 100 ms, until
- * limit. */
+/* Start and wait; a refused TCP connection is tried again, with pauses that grow to 100 ms, until
+ * limit. A Unix name that refuses is xcclRemoteError at once: nobody has it any more. */
 xcclResult_t xccl_tcp_connect(const struct xccl_addr *addr, const struct xccl_limit *limit,
                               int *fd_out);
 

@@ -30,7 +30,8 @@ struct xccl_hello {
 };
 
 /* Connects to addr and proves mutually under key; waits until limit. A refusal of the proof is
- * xcclRemoteError that says key or communicator differ. Refused TCP connections are retried. */
+ * xcclRemoteError that says key or communicator differ. Refused TCP connections are retried, a Unix
+ * name that nobody has is an error at once. */
 xcclResult_t xccl_conn_open(const struct xccl_addr *addr, const uint8_t key[32],
                             const struct xccl_hello *hello, const struct xccl_limit *limit,
                             struct xccl_conn **conn_out);

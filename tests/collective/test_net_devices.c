@@ -30,7 +30,7 @@ static const char *add_up(void)
     xt_setenv("XCCL_SOCKET_IFNAME", "lo");
     xt_setenv("XCCL_DEBUG", "info");
     if (xt_run_program(argv, &output) != 0)
-        XT_FAIL("the ranks failed: %s", output);
+        XT_FAIL("the ranks failed: %s", xt_why(output));
     XT_CHECK_INT(occurrences(output, "of 4: sum = 6 10 14 18"), 4);
     return output;
 }

@@ -129,10 +129,7 @@ static inline void world_all_reduce(xcclComm_t comm, int rank, int nranks,
 
 static inline double world_seconds(void)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    return xt_seconds();
 }
 
 #endif

@@ -105,7 +105,8 @@ void cf_settle(struct cf_shared *shared, int verdict, const char *text);
 /* Fails with the plugin's text unless rc is success. what: "regMr of 1 byte". */
 void cf_ok(struct cf *me, xcclResult_t rc, const char *what);
 const char *cf_result_name(xcclResult_t rc);
-uint64_t cf_now(void); /* ns */
+uint64_t cf_now(void); /* ns, while the machine runs (pulse.h) */
+void cf_beat(void); /* the runner's, from time to time */
 uint64_t cf_random(struct cf *me);
 /* bytes, or the largest message where that is smaller. */
 size_t cf_at_most(const struct cf *me, size_t bytes);

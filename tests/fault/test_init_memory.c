@@ -24,15 +24,18 @@
 #define RANKS_MAX  3
 #define OWN_MAX    2 /* ranks of one process */
 #define TEXT_BYTES 512
+#define WHY_BYTES  800 /* of a failure text */
 #define COUNT      2000
 /* The library's deadlines are 5 s: a round that needs them is late, one beyond them hangs. */
 #define LATE_S 8.0
+#define LOST_S 1.0
 
 /* How one process's part of a round ended. */
 struct outcome {
     xcclResult_t rc;
     const char *stage; /* of the error; a constant, and all ranks have the same program */
     double seconds; /* until everything was given back */
+    double lost; /* in which the machine stood still */
     int leaked;
     char text[TEXT_BYTES];
 };
@@ -179,7 +182,7 @@ static void play_round(struct rounds *rounds, int rank, int nranks, int round, u
 {
     struct outcome *outcome = &rounds->outcomes[rank];
     struct belongings before = belongings_now();
-    double start = world_seconds();
+    double start = world_seconds(), lost = xt_lost_seconds();
 
     *outcome = (struct outcome){0};
     xccl_inject_arm(rank == rounds->victim ? k : 0);
@@ -192,6 +195,7 @@ static void play_round(struct rounds *rounds, int rank, int nranks, int round, u
     if (round > 0)
         outcome->leaked = !gave_all_back(&before, start + LATE_S);
     outcome->seconds = world_seconds() - start;
+    outcome->lost = xt_lost_seconds() - lost;
 }
 
 /* 1 when the text names a rank of the process. */
@@ -217,6 +221,9 @@ static const char *judge(const struct rounds *rounds, int rank, uint64_t k)
         return "something is left behind";
     if (outcome->seconds > LATE_S)
         return "it hung";
+    /* The library's deadlines go on while the machine stands still; what they end says nothing. */
+    if (outcome->lost > LOST_S || victim->lost > LOST_S)
+        return NULL;
     if (outcome->rc && (k == UINT64_MAX || k > rounds->chances))
         return "nothing failed, but it got an error";
     if (outcome->rc && strlen(outcome->text) < 10)
@@ -230,19 +237,26 @@ static const char *judge(const struct rounds *rounds, int rank, uint64_t k)
     return NULL;
 }
 
-static void show_round(const struct rounds *rounds, int nranks, uint64_t k)
+/* The outcomes of a round in which that of `rank` is bad, each cut to what all have room for. */
+static void tell_round(const struct rounds *rounds, int nranks, uint64_t k, int rank,
+                       const char *why, char text[WHY_BYTES])
 {
-    for (int i = 0; i < nranks; i++) {
+    int used = snprintf(text, WHY_BYTES, "chance %lld of rank %d: rank %d: %s", (long long)k,
+                        rounds->victim, rank, why);
+
+    for (int i = 0; i < nranks && used < WHY_BYTES; i++) {
         const struct outcome *outcome = &rounds->outcomes[i];
 
-        printf("chance %lld of rank %d: rank %d, %.2f s: %s: %s\n", (long long)k, rounds->victim, i,
-               outcome->seconds, outcome->rc ? outcome->stage : "fine", outcome->text);
+        used += snprintf(text + used, (size_t)(WHY_BYTES - used), "; rank %d, %.2f s: %s: %.*s", i,
+                         outcome->seconds, outcome->rc ? outcome->stage : "fine",
+                         WHY_BYTES / RANKS_MAX - 80, outcome->text);
     }
 }
 
 static void rank_main(int rank, int nranks, void *arg)
 {
     struct rounds *rounds = arg;
+    char text[WHY_BYTES], first[WHY_BYTES] = "";
     uint64_t k = rounds->first;
     int met = 0, bad = 0;
 
@@ -255,11 +269,12 @@ static void rank_main(int rank, int nranks, void *arg)
         for (int i = 0; i < nranks; i++) {
             const char *why = judge(rounds, i, now);
 
-            if (why && rank == 0 && bad++ < 40) {
-                printf("rank %d: %s\n", i, why);
-                show_round(rounds, nranks, now);
-            }
-            bad += why && rank != 0;
+            if (!why)
+                continue;
+            tell_round(rounds, nranks, now, i, why, bad ? text : first);
+            if (rank == 0 && bad < 40)
+                printf("%s\n", bad ? text : first);
+            bad++;
         }
         if (rank == 0)
             rounds->rounds++;
@@ -269,7 +284,7 @@ static void rank_main(int rank, int nranks, void *arg)
         world_meet(&rounds->world, met += nranks); /* all have read the outcomes */
     }
     if (bad)
-        XT_FAIL("%d outcomes were not as they should be", bad);
+        XT_FAIL("%d outcomes were not as they should be; %s", bad, first);
 }
 
 static struct rounds *rounds_create(int victim, int own, uint64_t first, uint64_t step)

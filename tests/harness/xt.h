@@ -45,13 +45,15 @@ _Noreturn void xt_skip_at(const char *file, int line, const char *fmt, ...)
 #define XT_FAIL(...)   xt_fail_at(__FILE__, __LINE__, __VA_ARGS__)
 #define XT_SKIP(...)   xt_skip_at(__FILE__, __LINE__, __VA_ARGS__)
 #define XT_CHECK(cond) ((cond) ? (void)0 : xt_fail_at(__FILE__, __LINE__, "not true: %s", #cond))
+/* Once a program was run, the failure text ends with why the last one failed: got is often its exit
+ * status. */
 #define XT_CHECK_INT(got, want)                                                                    \
     xt_check_int_at(__FILE__, __LINE__, #got, (long long)(got), (long long)(want))
 /* An xcclResult_t; prints the thread's error text when it is not what was wanted. */
 #define XT_CHECK_RC(call, want)  xt_check_rc_at(__FILE__, __LINE__, #call, (int)(call), (int)(want))
 #define XT_OK(call)              XT_CHECK_RC(call, 0)
 #define XT_CHECK_TEXT(got, want) xt_check_text_at(__FILE__, __LINE__, #got, (got), (want))
-/* part occurs in text. */
+/* part occurs in text. A long text is printed, and its failure text is xt_why()'s of it. */
 #define XT_CHECK_HAS(text, part) xt_check_has_at(__FILE__, __LINE__, #text, (text), (part))
 
 void xt_check_int_at(const char *file, int line, const char *what, long long got, long long want);
@@ -89,6 +91,11 @@ void xt_mp_wait(struct xt_mp *mp, int *statuses_out);
 /* N threads of this process. A failed check in one fails the test. */
 void xt_threads_run(int nranks, xt_rank_fn *fn, void *arg);
 
+/* A clock for limits: seconds, less those in which the whole machine stood still (a virtual machine
+ * may be stopped for a while), as far as that was half a second or more at a time. */
+double xt_seconds(void);
+/* What was left out so far. The library's own deadlines know nothing of it. */
+double xt_lost_seconds(void);
 /* A fresh folder, removed with its contents after the test. */
 const char *xt_tmpdir(void);
 /* setenv for this test process. value NULL: unset. */
@@ -96,6 +103,11 @@ void xt_setenv(const char *name, const char *value);
 /* Runs a program, captures stdout and stderr together (at most 1 MiB), returns its wait status.
  * Deadline as the test's. output_out is freed by the harness. argv ends with NULL. */
 int xt_run_program(const char *const *argv, const char **output_out);
+/* Why a program failed, for a failure text, which has no room for a long output: the lines that
+ * begin with "fail" or hold "error: " or "FAILED", each with the indented ones below it; where
+ * there are none, the output's last lines. Prints the whole output, which is shown when the test
+ * fails. Freed by the harness. */
+const char *xt_why(const char *output);
 /* Entries of a folder, such as /proc/self/fd, but for "." and ".." and, there, the folder's own. */
 int xt_entries(const char *path);
 

@@ -13,6 +13,8 @@
 extern const char *xccl_error_text(void) __attribute__((weak));
 extern uint64_t xccl_alloc_live(void) __attribute__((weak));
 
+#define LONG_BYTES 600 /* of a text that does not leave enough room for what it lacks */
+
 struct xt_self xt_self;
 
 static const char *(*error_source)(void);
@@ -94,8 +96,13 @@ void xt_allow_leaks(const char *reason)
 
 void xt_check_int_at(const char *file, int line, const char *what, long long got, long long want)
 {
-    if (got != want)
-        xt_fail_at(file, line, "%s is %lld, want %lld", what, got, want);
+    const char *output;
+
+    if (got == want)
+        return;
+    output = xt_last_output();
+    xt_fail_at(file, line, "%s is %lld, want %lld%s%s", what, got, want,
+               output ? "; the last program said: " : "", output ? xt_why(output) : "");
 }
 
 void xt_check_rc_at(const char *file, int line, const char *what, int got, int want)
@@ -119,7 +126,9 @@ void xt_check_text_at(const char *file, int line, const char *what, const char *
 void xt_check_has_at(const char *file, int line, const char *what, const char *text,
                      const char *part)
 {
-    if (!text || !strstr(text, part))
-        xt_fail_at(file, line, "%s is \"%s\", which lacks \"%s\"", what, text ? text : "(null)",
-                   part);
+    if (text && strstr(text, part))
+        return;
+    if (text && strlen(text) > LONG_BYTES)
+        xt_fail_at(file, line, "%s lacks \"%s\": %s", what, part, xt_why(text));
+    xt_fail_at(file, line, "%s is \"%s\", which lacks \"%s\"", what, text ? text : "(null)", part);
 }

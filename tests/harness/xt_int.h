@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 
+#include "pulse.h"
 #include "xt.h"
 
 #define XT_EXIT_SKIP    77
@@ -57,7 +58,9 @@ struct xt_self {
 };
 extern struct xt_self xt_self;
 
+/* Stands still while the machine does, once there is a pulse (pulse.h): the runner beats. */
 int64_t xt_now_ms(void);
+extern struct pulse *xt_pulse;
 /* Shared with the children to come, zeroed. Ends the process when there is no memory. */
 void *xt_shared_alloc(size_t bytes);
 void xt_shared_free(void *memory, size_t bytes);
@@ -84,6 +87,8 @@ struct xt_snapshot *xt_snapshot_take(void);
 void xt_snapshot_compare(struct xt_snapshot *before, char *text, size_t bytes);
 uint64_t xt_live_blocks(void);
 const char *xt_error_source_text(void);
+/* What the last program of xt_run_program() has printed; NULL: there was none, or it was silent. */
+const char *xt_last_output(void);
 /* Frees what xt_tmpdir() and xt_run_program() handed out. */
 void xt_process_fini(void);
 /* The end of a test or rank whose function has returned. */

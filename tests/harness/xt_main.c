@@ -304,15 +304,16 @@ static int poll_slots(struct runner *run)
     return running;
 }
 
-/* Sleeps until a child ends or 100 ms have gone. */
+/* Sleeps until a child ends or a beat is due. */
 static void wait_for_child(void)
 {
-    const struct timespec patience = {.tv_nsec = 100000000};
+    const struct timespec patience = {.tv_nsec = PULSE_BEAT_MS * 1000000};
     sigset_t child;
 
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigtimedwait(&child, NULL, &patience);
+    pulse_beat(xt_pulse);
 }
 
 static struct slot *free_slot(struct runner *run)
@@ -429,6 +430,7 @@ int main(int argc, char **argv)
         goto out;
     }
     reports = xt_shared_alloc(sizeof(*reports) * (size_t)run.jobs);
+    xt_pulse = xt_shared_alloc(sizeof(*xt_pulse));
     for (int i = 0; i < run.jobs; i++)
         run.slots[i].report = &reports[i];
     xt_seed();
@@ -438,6 +440,7 @@ int main(int argc, char **argv)
     sigprocmask(SIG_BLOCK, &child, NULL);
     rc = run_all(&run);
     xt_shared_free(reports, sizeof(*reports) * (size_t)run.jobs);
+    xt_shared_free(xt_pulse, sizeof(*xt_pulse));
     xt_remove_tree(run.base);
 out:
     free(run.filters);

@@ -16,19 +16,34 @@
 #include <time.h>
 #include <unistd.h>
 
+#define WHY_BYTES 700 /* of an output in a failure text, which has room for this and more */
+
 /* Texts handed to the test, freed after it. */
 struct kept {
     struct kept *next;
     char *text;
 };
 static struct kept *kept_list;
+static const char *last_output;
+struct pulse *xt_pulse;
 
 int64_t xt_now_ms(void)
 {
-    struct timespec now;
+    /* The runner has no report of its own. Who asks for the time is alive: a loop that waits for
+     * something other than a test beats too. */
+    if (xt_pulse && !xt_self.report)
+        pulse_beat(xt_pulse);
+    return (int64_t)(pulse_now(xt_pulse) / 1000000);
+}
 
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+double xt_seconds(void)
+{
+    return 1e-9 * (double)pulse_now(xt_pulse);
+}
+
+double xt_lost_seconds(void)
+{
+    return 1e-9 * (double)pulse_raw() - xt_seconds();
 }
 
 void *xt_shared_alloc(size_t bytes)
@@ -150,6 +165,7 @@ void xt_process_fini(void)
 {
     struct kept *item;
 
+    last_output = NULL;
     while ((item = kept_list)) {
         kept_list = item->next;
         free(item->text);
@@ -206,6 +222,47 @@ uint64_t xt_random(uint64_t *state)
     return mixed ^ (mixed >> 31);
 }
 
+/* This line says that something went wrong. */
+static bool line_tells(const char *line, size_t bytes)
+{
+    return (bytes >= 4 && strncasecmp(line, "fail", 4) == 0) || memmem(line, bytes, "FAILED", 6) ||
+           memmem(line, bytes, "error: ", 7) || memmem(line, bytes, "ERROR: ", 7);
+}
+
+/* The end of a text, from the beginning of a line if one begins there. */
+static const char *last_lines(const char *text)
+{
+    size_t bytes = strlen(text);
+    const char *from = text + (bytes > WHY_BYTES ? bytes - WHY_BYTES : 0);
+    const char *line = from > text ? strchr(from, '\n') : NULL;
+
+    return line && line[1] ? line + 1 : from;
+}
+
+const char *xt_why(const char *output)
+{
+    char *why = keep(calloc(1, WHY_BYTES + 1));
+    size_t used = 0;
+    bool telling = false;
+
+    printf("%s\n", output);
+    for (const char *line = output; *line;) {
+        size_t bytes = strcspn(line, "\n");
+        size_t all = bytes + (line[bytes] == '\n');
+
+        /* What is indented explains the line above it. */
+        telling = line_tells(line, bytes) || (telling && line[0] == ' ');
+        for (size_t i = 0; telling && i < all && used < WHY_BYTES; i++)
+            why[used++] = line[i];
+        line += all;
+    }
+    if (used == 0)
+        used = (size_t)snprintf(why, WHY_BYTES + 1, "%s", last_lines(output));
+    while (used > 0 && why[used - 1] == '\n')
+        why[--used] = '\0';
+    return why;
+}
+
 int xt_run_program(const char *const *argv, const char **output_out)
 {
     int fd = xt_capture_open(), status = 0;
@@ -226,8 +283,14 @@ int xt_run_program(const char *const *argv, const char **output_out)
         if (errno != EINTR)
             XT_FAIL("cannot wait for %s: %s", argv[0], strerror(errno));
     }
+    last_output = keep(xt_capture_read(fd, XT_OUTPUT_BYTES));
     if (output_out)
-        *output_out = keep(xt_capture_read(fd, XT_OUTPUT_BYTES));
+        *output_out = last_output;
     close(fd);
     return status;
+}
+
+const char *xt_last_output(void)
+{
+    return last_output && last_output[0] ? last_output : NULL;
 }

@@ -177,6 +177,31 @@ XT_TEST(bad_exit)
     exit(0);
 }
 
+/* A program with more to say than a failure text takes; what failed is in the middle. */
+static int run_talker(const char **output_out)
+{
+    static const char script[] =
+        "i=0; while [ $i -lt 200 ]; do echo passed no_error_$i; i=$((i+1));"
+        "[ $i -eq 9 ] && echo 'failed  ninth' && echo '      of old age';"
+        "done; echo 199 passed, 1 failed; exit 3";
+    const char *argv[] = {"/bin/sh", "-c", script, NULL};
+
+    return xt_run_program(argv, output_out) >> 8;
+}
+
+XT_TEST(bad_program)
+{
+    XT_CHECK_INT(run_talker(NULL), 0);
+}
+
+XT_TEST(bad_output)
+{
+    const char *output = NULL;
+
+    XT_CHECK_INT(run_talker(&output), 3);
+    XT_CHECK_HAS(output, "0 failed");
+}
+
 XT_TEST(bad_check)
 {
     printf("shown with the failure\n");

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "pulse.h"
 #include "xt.h"
 
 #define PASSED "1 passed, 0 failed\n"
@@ -175,6 +176,37 @@ XT_TEST(failed_check_shows_values_and_output)
     XT_CHECK_HAS(output, "2 + 2 is 4, want 5");
     XT_CHECK_HAS(output, "| shown with the failure");
     XT_CHECK_HAS(output, "again: XT_SEED=");
+}
+
+XT_TEST(clock_stands_still_until_the_next_beat)
+{
+    struct pulse pulse = {0};
+    uint64_t begin_ns, end_ns;
+
+    pulse_beat(&pulse);
+    begin_ns = pulse_now(&pulse);
+    XT_CHECK(begin_ns >= pulse.end_ns - PULSE_LATE_NS && begin_ns < pulse.end_ns);
+    /* As if the beat had been a minute ago. */
+    pulse.end_ns -= 60000000000u;
+    end_ns = pulse.end_ns;
+    XT_CHECK(pulse_now(&pulse) == end_ns && pulse_now(&pulse) == end_ns);
+    pulse_beat(&pulse);
+    XT_CHECK(pulse.lost_ns >= 59000000000u && pulse.end_ns == end_ns + PULSE_LATE_NS);
+    begin_ns = pulse_now(&pulse);
+    XT_CHECK(begin_ns >= end_ns && begin_ns < end_ns + PULSE_LATE_NS + 1);
+    XT_CHECK(pulse_now(NULL) >= begin_ns + pulse.lost_ns);
+}
+
+XT_TEST(failed_program_tells_the_line_that_failed)
+{
+    const char *output = run_case("bad_program", 1);
+
+    XT_CHECK_HAS(output, "run_talker(NULL) is 3, want 0; the last program said: "
+                         "failed  ninth\n      of old age\n");
+    XT_CHECK_HAS(output, "| passed no_error_199");
+    output = run_case("bad_output", 1);
+    XT_CHECK_HAS(output, "output lacks \"0 failed\": failed  ninth\n      of old age\n");
+    XT_CHECK_HAS(output, "| passed no_error_199");
 }
 
 XT_TEST(failed_call_shows_the_error_text)

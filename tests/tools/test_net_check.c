@@ -47,7 +47,7 @@ static void passes(const char *plugin)
     int status = CHECK(&output, "--quick", plugin);
 
     if (status != 0)
-        XT_FAIL("%s does not pass:\n%s", plugin, output);
+        XT_FAIL("%s does not pass: %s", plugin, xt_why(output));
     XT_CHECK_HAS(output, " 0 failed, ");
     XT_CHECK_HAS(output, "passed  life_of_a_connection               single");
     XT_CHECK_HAS(output, "passed  life_of_a_connection               threads");
@@ -92,12 +92,12 @@ static void finds(const char *defect, const char *test, const char *form, const 
 
     xt_setenv("FX_BROKEN", defect);
     if (CHECK(&output, "--quick", "--case", test, "--form", form, "--timeout", WAIT_S, BROKEN) != 1)
-        XT_FAIL("%s is not found by %s:\n%s", defect, test, output);
+        XT_FAIL("%s is not found by %s: %s", defect, test, xt_why(output));
     XT_CHECK_HAS(output, "failed ");
     XT_CHECK_HAS(output, words);
     xt_setenv("FX_BROKEN", NULL);
     if (CHECK(&output, "--quick", "--case", test, "--form", form, BROKEN) != 0)
-        XT_FAIL("%s fails without the defect:\n%s", test, output);
+        XT_FAIL("%s fails without the defect: %s", test, xt_why(output));
 }
 
 XT_TEST(the_posted_size_for_the_true_size_is_found)
@@ -286,5 +286,5 @@ XT_TEST_DEADLINE(the_results_are_json_that_programs_read, 60)
     snprintf(path, sizeof(path), "%s/check.json", xt_tmpdir());
     XT_CHECK_INT(CHECK(&output, "--quick", "--form", "single", "-J", path, "socket"), 0);
     if (xt_run_program(argv, &output) != 0)
-        XT_FAIL("python3 does not read the results: %s", output);
+        XT_FAIL("python3 does not read the results: %s", xt_why(output));
 }

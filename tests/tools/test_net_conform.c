@@ -40,7 +40,7 @@ static void passes(const char *args)
         argv[count++] = word;
     status = xt_run_program(argv, &output);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        XT_FAIL("xccl net check %s: status %d\n%s", args, status, output);
+        XT_FAIL("xccl net check %s: status %d: %s", args, status, xt_why(output));
     XT_CHECK_HAS(output, " passed, 0 failed");
 }
 

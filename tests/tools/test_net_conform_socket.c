@@ -54,8 +54,8 @@ static void passes(const struct setting *setting)
     set_number("XCCL_SOCKET_STREAMS", setting->streams);
     status = xt_run_program(argv, &output);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        XT_FAIL("device %s, %d threads, %d streams, %s: status %d\n%s", device, setting->threads,
-                setting->streams, item, status, output);
+        XT_FAIL("device %s, %d threads, %d streams, %s: status %d: %s", device, setting->threads,
+                setting->streams, item, status, xt_why(output));
     XT_CHECK_HAS(output, " passed, 0 failed");
 }
 

@@ -134,7 +134,7 @@ XT_TEST(the_json_is_what_its_schema_says)
     fclose(file);
     argv[4] = path;
     if (xt_run_program(argv, &output) != 0)
-        XT_FAIL("the schema does not fit: %s", output);
+        XT_FAIL("the schema does not fit: %s", xt_why(output));
 }
 
 XT_TEST(all_plugin_files_are_shown_with_their_contracts)

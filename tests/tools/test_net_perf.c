@@ -197,7 +197,7 @@ XT_TEST_DEADLINE(the_json_file_has_machine_plugins_and_every_round, 120)
              path);
     XT_CHECK_INT(run_perf(args, &output), 0);
     if (xt_run_program(argv, &output) != 0)
-        XT_FAIL("%s", output);
+        XT_FAIL("%s", xt_why(output));
 }
 
 XT_TEST_DEADLINE(the_json_is_what_its_schema_says, 120)
@@ -231,7 +231,7 @@ XT_TEST_DEADLINE(the_json_is_what_its_schema_says, 120)
     if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
         XT_SKIP("python3 has no module jsonschema");
     if (status != 0)
-        XT_FAIL("the schema does not fit: %s", output);
+        XT_FAIL("the schema does not fit: %s", xt_why(output));
 }
 
 XT_TEST_DEADLINE(each_side_may_be_on_a_host_of_its_own, 120)
@@ -283,7 +283,7 @@ XT_TEST_DEADLINE(the_drawing_is_well_formed_and_has_a_line_for_each_plugin, 120)
              XT_BUILD_DIR, path);
     XT_CHECK_INT(run_perf(args, &output), 0);
     if (xt_run_program(argv, &output) != 0)
-        XT_FAIL("%s", output);
+        XT_FAIL("%s", xt_why(output));
 }
 
 XT_TEST(wrong_arguments_are_named)

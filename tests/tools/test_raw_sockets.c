@@ -38,7 +38,7 @@ static double value_of(const char *output, const char *key)
     snprintf(quoted, sizeof(quoted), "\"%s\": ", key);
     at = strstr(output, quoted);
     if (!at)
-        XT_FAIL("no %s in %s", key, output);
+        XT_FAIL("no %s in %s", key, xt_why(output));
     at += strlen(quoted);
     return strtod(*at == '{' ? strchr(at, ' ') : at, NULL);
 }
@@ -50,7 +50,7 @@ static void check_run(const char *args)
 
     snprintf(all, sizeof(all), "%s --rounds 2 --ms 5 --timeout 60", args);
     if (run_raw(all, &output) != 0)
-        XT_FAIL("%s: %s", args, output);
+        XT_FAIL("%s: %s", args, xt_why(output));
     XT_CHECK_INT(value_of(output, "rounds"), 2);
     XT_CHECK(value_of(output, "cpu_s_per_gib") > 0);
     XT_CHECK(strstr(output, "\"gb_per_s\": {\"median\": ") ||

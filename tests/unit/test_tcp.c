@@ -257,8 +257,8 @@ XT_TEST(a_name_that_is_taken_is_an_error_with_the_address)
 /* ---- connecting ---- */
 
 struct late {
-    struct xccl_addr addr;
-    int listen_fd;
+    int fd; /* bound */
+    int rc;
 };
 
 /* Listens once the other side has tried twice. */
@@ -268,25 +268,39 @@ static void *late_run(void *arg)
 
     while (xccl_inject_chances() < 4)
         sched_yield();
-    if (xccl_tcp_listen(&late->addr, &late->listen_fd, NULL))
-        late->listen_fd = -1;
+    late->rc = listen(late->fd, 1);
     return NULL;
 }
 
 XT_TEST(connect_tries_again_until_somebody_listens)
 {
-    struct late late = {.addr = unix_addr("late")};
+    struct late late = {.rc = -1};
+    struct xccl_addr addr = refusing_addr(&late.fd);
     struct xccl_limit limit = soon();
     pthread_t thread;
     int fd;
 
     xccl_inject_arm(UINT64_MAX); /* counts, never fails */
     XT_CHECK(pthread_create(&thread, NULL, late_run, &late) == 0);
-    XT_OK(xccl_tcp_connect(&late.addr, &limit, &fd));
+    XT_OK(xccl_tcp_connect(&addr, &limit, &fd));
     pthread_join(thread, NULL);
-    XT_CHECK(late.listen_fd >= 0);
+    XT_CHECK_INT(late.rc, 0);
     xccl_tcp_close(&fd);
-    xccl_tcp_close(&late.listen_fd);
+    xccl_tcp_close(&late.fd);
+}
+
+/* Its owner listened before it told the name, and has gone: to wait for it would be in vain. */
+XT_TEST(connect_to_a_unix_name_that_nobody_has_ends_at_once)
+{
+    struct xccl_limit limit = {.deadline_ns = XCCL_NEVER_NS};
+    struct xccl_addr addr = unix_addr("left");
+    int listen_fd, fd = -1;
+
+    XT_OK(xccl_tcp_listen(&addr, &listen_fd, NULL));
+    xccl_tcp_close(&listen_fd);
+    XT_CHECK_RC(xccl_tcp_connect(&addr, &limit, &fd), xcclRemoteError);
+    XT_CHECK_HAS(xccl_error_text(), strerror(ECONNREFUSED));
+    XT_CHECK_INT(fd, -1);
 }
 
 XT_TEST(connect_out_of_time_tells_the_address_and_the_last_cause)
@@ -405,11 +419,11 @@ static void *abort_run(void *arg)
 static void check_aborts(int ends[2], int which)
 {
     struct xccl_limit limit = {.deadline_ns = XCCL_NEVER_NS, .abort = &abort_flag};
-    struct xccl_addr nobody = unix_addr("absent");
     static char data[BIG_BYTES];
+    struct xccl_addr nobody;
     pthread_t thread;
     xcclResult_t rc = xcclSuccess;
-    int fd = -1;
+    int fd = -1, held = -1;
 
     atomic_store_explicit(&abort_flag, 0, memory_order_relaxed);
     XT_CHECK(pthread_create(&thread, NULL, abort_run, NULL) == 0);
@@ -431,7 +445,9 @@ static void check_aborts(int ends[2], int which)
         rc = xccl_tcp_send_fd(ends[0], 0, &limit);
         break;
     case 5:
+        nobody = refusing_addr(&held);
         rc = xccl_tcp_connect(&nobody, &limit, &fd);
+        close(held);
         break;
     }
     pthread_join(thread, NULL);
