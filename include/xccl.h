@@ -105,12 +105,61 @@ xcclResult_t xcclCommAbort(xcclComm_t comm);
 xcclResult_t xcclCommCount(const xcclComm_t comm, int *count);
 xcclResult_t xcclCommUserRank(const xcclComm_t comm, int *rank);
 
-/* recvbuff[i] on every rank = sum of sendbuff[i] over all ranks, the same bits on every rank.
- * sendbuff == recvbuff is allowed (in place); a partial overlap is not. This version offers float32
- * and int32 with xcclSum; int32 wraps around on overflow. */
+/* Collectives. All ranks of comm call the same one with the same count, datatype, op and root; the
+ * calls of a communicator take place in their order. Below n is the number of ranks, and a block is
+ * count elements. Buffers of one rank may be the same memory only in the form that is named as in
+ * place; any other overlap is refused. A buffer that a rank does not use may be NULL and is not
+ * looked at; with count 0 all may. Calls that differ between ranks end in an error that shows who
+ * called what, at the latest in the next call that moves data the same way.
+ *
+ * xccl_types.h says what each operator does with each datatype. The result of a reduction has the
+ * same bits on every rank that gets it. */
+
+/* recvbuff[i] on every rank = sendbuff[i] of all ranks combined. In place: sendbuff == recvbuff. */
 xcclResult_t xcclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                            xcclDataType_t datatype, xcclRedOp_t op, xcclComm_t comm,
                            xcclStream_t stream);
+
+/* recvbuff on every rank = sendbuff of root, which only root uses. In place: sendbuff == recvbuff.
+ */
+xcclResult_t xcclBroadcast(const void *sendbuff, void *recvbuff, size_t count,
+                           xcclDataType_t datatype, int root, xcclComm_t comm, xcclStream_t stream);
+/* The same, always in place. */
+xcclResult_t xcclBcast(void *buff, size_t count, xcclDataType_t datatype, int root, xcclComm_t comm,
+                       xcclStream_t stream);
+
+/* As xcclAllReduce, but only root gets the result; the others' recvbuff is not used. */
+xcclResult_t xcclReduce(const void *sendbuff, void *recvbuff, size_t count, xcclDataType_t datatype,
+                        xcclRedOp_t op, int root, xcclComm_t comm, xcclStream_t stream);
+
+/* Block r of recvbuff on every rank = sendbuff of rank r; recvbuff has n blocks. In place: sendbuff
+ * is the rank's own block, recvbuff + rank * sendcount elements. */
+xcclResult_t xcclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
+                           xcclDataType_t datatype, xcclComm_t comm, xcclStream_t stream);
+
+/* recvbuff on rank r = block r of sendbuff of all ranks combined; sendbuff has n blocks. In place:
+ * recvbuff is the rank's own block, sendbuff + rank * recvcount elements; the others stay. */
+xcclResult_t xcclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
+                               xcclDataType_t datatype, xcclRedOp_t op, xcclComm_t comm,
+                               xcclStream_t stream);
+
+/* Block s of recvbuff on rank r = block r of sendbuff on rank s; both have n blocks. There is no
+ * in-place form. */
+xcclResult_t xcclAlltoAll(const void *sendbuff, void *recvbuff, size_t count,
+                          xcclDataType_t datatype, xcclComm_t comm, xcclStream_t stream);
+
+/* Block r of recvbuff on root = sendbuff of rank r; the others' recvbuff is not used. In place:
+ * sendbuff on root is recvbuff + root * count elements. */
+xcclResult_t xcclGather(const void *sendbuff, void *recvbuff, size_t count, xcclDataType_t datatype,
+                        int root, xcclComm_t comm, xcclStream_t stream);
+
+/* recvbuff on rank r = block r of sendbuff on root, which only root uses. In place: recvbuff on
+ * root is sendbuff + root * count elements. */
+xcclResult_t xcclScatter(const void *sendbuff, void *recvbuff, size_t count,
+                         xcclDataType_t datatype, int root, xcclComm_t comm, xcclStream_t stream);
+
+/* Returns when all ranks have called it. NCCL has no such call. */
+xcclResult_t xcclBarrier(xcclComm_t comm, xcclStream_t stream);
 
 /* Between the two, calls only take note of what to do; the outermost xcclGroupEnd does it, all
  * communicators side by side, and returns the first error. Groups nest. */
@@ -139,6 +188,26 @@ xcclResult_t pxcclCommUserRank(const xcclComm_t comm, int *rank);
 xcclResult_t pxcclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                             xcclDataType_t datatype, xcclRedOp_t op, xcclComm_t comm,
                             xcclStream_t stream);
+xcclResult_t pxcclBroadcast(const void *sendbuff, void *recvbuff, size_t count,
+                            xcclDataType_t datatype, int root, xcclComm_t comm,
+                            xcclStream_t stream);
+xcclResult_t pxcclBcast(void *buff, size_t count, xcclDataType_t datatype, int root,
+                        xcclComm_t comm, xcclStream_t stream);
+xcclResult_t pxcclReduce(const void *sendbuff, void *recvbuff, size_t count,
+                         xcclDataType_t datatype, xcclRedOp_t op, int root, xcclComm_t comm,
+                         xcclStream_t stream);
+xcclResult_t pxcclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
+                            xcclDataType_t datatype, xcclComm_t comm, xcclStream_t stream);
+xcclResult_t pxcclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
+                                xcclDataType_t datatype, xcclRedOp_t op, xcclComm_t comm,
+                                xcclStream_t stream);
+xcclResult_t pxcclAlltoAll(const void *sendbuff, void *recvbuff, size_t count,
+                           xcclDataType_t datatype, xcclComm_t comm, xcclStream_t stream);
+xcclResult_t pxcclGather(const void *sendbuff, void *recvbuff, size_t count,
+                         xcclDataType_t datatype, int root, xcclComm_t comm, xcclStream_t stream);
+xcclResult_t pxcclScatter(const void *sendbuff, void *recvbuff, size_t count,
+                          xcclDataType_t datatype, int root, xcclComm_t comm, xcclStream_t stream);
+xcclResult_t pxcclBarrier(xcclComm_t comm, xcclStream_t stream);
 xcclResult_t pxcclGroupStart(void);
 xcclResult_t pxcclGroupEnd(void);
 const char *pxcclGetErrorString(xcclResult_t result);

@@ -22,6 +22,10 @@ typedef enum {
     xcclNumResults = 9
 } xcclResult_t;
 
+/* Integers wrap. Floats of 8 and 16 bits are combined in float32, and each combination of two
+ * elements is rounded to the type at once, to nearest even. float8e4m3 has no infinity: beyond 448
+ * a sum or product stays at 448 of its sign; float8e5m2 stays at 57344 in the same way, also where
+ * an operand is infinite. The other floats become infinite. */
 typedef enum {
     xcclInt8 = 0,
     xcclChar = 0,
@@ -43,11 +47,14 @@ typedef enum {
     xcclNumTypes = 12
 } xcclDataType_t;
 
+/* On host memory all instruction sets give the same bits, but for the sign and payload of a NaN. */
 typedef enum {
-    xcclSum = 0,
-    xcclProd = 1,
-    xcclMax = 2,
-    xcclMin = 3,
+    xcclSum = 0, /* of floats: the bits depend on the order, thus on the algorithm */
+    xcclProd = 1, /* as sum */
+    xcclMax = 2, /* a number rather than a NaN; +0 is greater than -0; the same in any order */
+    xcclMin = 3, /* as max */
+    /* Integers: the sum, which may wrap, divided by the number of ranks, toward zero. Floats: the
+     * sum of contributions, each multiplied by 1 / ranks and rounded to the type before. */
     xcclAvg = 4,
     xcclNumOps = 5
 } xcclRedOp_t;

@@ -6,6 +6,7 @@
 #ifndef XCCL_TOOLS_ALGO_INT_H
 #define XCCL_TOOLS_ALGO_INT_H
 
+#include "schedule/algo_plugin.h"
 #include "schedule/generators.h"
 #include "schedule/text.h"
 #include "schedule/verify.h"
@@ -26,6 +27,9 @@ int xccl_algo_range(const char *command, const char *text, int *first_out, int *
  * Without a text it is for nranks ranks, in nodes of 4 with a smaller last one; with a text nranks
  * is what -n said, or 0. */
 int xccl_algo_nodes(const char *command, const char *text, int nranks, int **nodes_out);
+
+/* Loads the plugins of a list, or without one those of XCCL_ALGO_PLUGIN. 0 after a message. */
+int xccl_algo_plugins(const char *command, const char *list);
 
 /* What NAME and --coll mean. coll is -1 when not given: the only collective that has it. NULL after
  * a message. */

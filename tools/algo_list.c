@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* xccl algo list: one line for each built-in algorithm, proven for the given number of ranks.
+/* xccl algo list: one line for each algorithm, proven for the given number of ranks.
  *
  * Thread: the program's main thread. */
 #include <getopt.h>
@@ -15,14 +15,17 @@
 #define RANKS_DEFAULT 8
 
 const char xccl_algo_list_help[] =
-    "usage: xccl algo list [-n N] [--nodes A,B,...] [--coll COLL]\n"
+    "usage: xccl algo list [-n N] [--nodes A,B,...] [--coll COLL] [--plugin FILE]\n"
     "\n"
-    "The built-in algorithms, each proven for N ranks before its line is printed.\n"
+    "The built-in algorithms and those of XCCL_ALGO_PLUGIN, each proven for N ranks before its\n"
+    "line is printed.\n"
     "\n"
     "  -n N, --ranks N   how many ranks (8)\n"
     "  --nodes A,B,...   for hierarchies: the ranks of each node (4 each, the last one the rest)\n"
     "  --coll COLL       only those of all_reduce, broadcast, reduce, all_gather,\n"
     "                    reduce_scatter, alltoall, gather, scatter or barrier\n"
+    "  --plugin FILE     only those of an algorithm plugin, a path (./x.so) or a name; several\n"
+    "                    have commas between\n"
     "\n"
     "columns\n"
     "  records   of the longest program of a rank: 32 bytes each\n"
@@ -107,15 +110,17 @@ static int list_one(const struct xccl_generator *generator, int nranks, const in
     return good;
 }
 
-static int list_all(int nranks, const int *nodes, int coll)
+static int list_all(int nranks, const int *nodes, int coll, int plugins_only)
 {
+    const struct xccl_generator *generator;
     int good = 1;
 
     printf("# %d ranks\n%-14s %-14s %7s %7s %9s %5s %5s  %-9s\n", nranks, "# collective",
            "algorithm", "records", "sends", "bytes", "slots", "class", "direct");
-    for (const struct xccl_generator *const *at = xccl_generators; *at; at++) {
-        if (coll < 0 || (*at)->coll == (enum xccl_coll)coll)
-            good &= list_one(*at, nranks, nodes);
+    for (int i = 0; (generator = xccl_generator_at(i)); i++) {
+        if ((coll < 0 || generator->coll == (enum xccl_coll)coll) &&
+            (!plugins_only || xccl_algo_plugin_path(generator)))
+            good &= list_one(generator, nranks, nodes);
     }
     return good;
 }
@@ -125,8 +130,9 @@ int xccl_algo_list_main(int argc, char **argv)
     static const struct option known[] = {{"ranks", required_argument, NULL, 'n'},
                                           {"coll", required_argument, NULL, 'c'},
                                           {"nodes", required_argument, NULL, 'd'},
+                                          {"plugin", required_argument, NULL, 'p'},
                                           {0}};
-    const char *text = NULL;
+    const char *text = NULL, *plugins = NULL;
     int coll = -1, good, code, count, *nodes;
     int64_t nranks = 0;
 
@@ -137,6 +143,8 @@ int xccl_algo_list_main(int argc, char **argv)
                 return XCCL_EXIT_USAGE;
         } else if (code == 'd') {
             text = optarg;
+        } else if (code == 'p') {
+            plugins = optarg;
         } else if (code != 'n') {
             return xccl_option_unknown(COMMAND, code, argc, argv, known);
         } else if (!xccl_option_int(COMMAND, "-n", optarg, 1, XCCL_ALGO_RANKS_MAX, &nranks)) {
@@ -145,12 +153,14 @@ int xccl_algo_list_main(int argc, char **argv)
     }
     if (optind < argc)
         return xccl_option_usage(COMMAND, "there is nothing to do with %s", argv[optind]);
+    if (!xccl_algo_plugins(COMMAND, plugins))
+        return XCCL_EXIT_FAILURE;
     if (!text && nranks == 0)
         nranks = RANKS_DEFAULT;
     count = xccl_algo_nodes(COMMAND, text, (int)nranks, &nodes);
     if (count == 0)
         return XCCL_EXIT_USAGE;
-    good = list_all(count, nodes, coll);
+    good = list_all(count, nodes, coll, plugins != NULL);
     xccl_free(nodes);
     return good ? XCCL_EXIT_OK : XCCL_EXIT_FAILURE;
 }

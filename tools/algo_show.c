@@ -26,6 +26,8 @@ const char xccl_algo_show_help[] =
     "  --coll COLL       which collective, where NAME serves several\n"
     "  --root R          of broadcast, reduce, gather and scatter (0)\n"
     "  --rank R          only this rank\n"
+    "  --plugin FILE     loads an algorithm plugin, by path (./x.so) or name, in place of those\n"
+    "                    in XCCL_ALGO_PLUGIN\n"
     "  --json            JSON instead of text\n"
     "  --explicit        each chunk of each step as a line of its own\n"
     "\n"
@@ -34,7 +36,7 @@ const char xccl_algo_show_help[] =
     "Exit status: 0; 1 when the schedule is not proven; 2 for wrong arguments.\n";
 
 struct show {
-    const char *name, *inner, *outer, *nodes_text;
+    const char *name, *inner, *outer, *nodes_text, *plugins;
     int *nodes;
     int coll, json, explicit;
     int64_t nranks, root, rank; /* rank -1: all */
@@ -162,6 +164,9 @@ static int read_option(int code, struct show *show)
     case 'u':
         show->outer = optarg;
         return 1;
+    case 'p':
+        show->plugins = optarg;
+        return 1;
     case 'j':
         show->json = 1;
         return 1;
@@ -173,12 +178,17 @@ static int read_option(int code, struct show *show)
 
 int xccl_algo_show_main(int argc, char **argv)
 {
-    static const struct option known[] = {
-        {"ranks", required_argument, NULL, 'n'}, {"coll", required_argument, NULL, 'c'},
-        {"root", required_argument, NULL, 'o'},  {"rank", required_argument, NULL, 'r'},
-        {"nodes", required_argument, NULL, 'd'}, {"inner", required_argument, NULL, 'i'},
-        {"outer", required_argument, NULL, 'u'}, {"json", no_argument, NULL, 'j'},
-        {"explicit", no_argument, NULL, 'x'},    {0}};
+    static const struct option known[] = {{"ranks", required_argument, NULL, 'n'},
+                                          {"coll", required_argument, NULL, 'c'},
+                                          {"root", required_argument, NULL, 'o'},
+                                          {"rank", required_argument, NULL, 'r'},
+                                          {"nodes", required_argument, NULL, 'd'},
+                                          {"inner", required_argument, NULL, 'i'},
+                                          {"outer", required_argument, NULL, 'u'},
+                                          {"json", no_argument, NULL, 'j'},
+                                          {"explicit", no_argument, NULL, 'x'},
+                                          {"plugin", required_argument, NULL, 'p'},
+                                          {0}};
     struct show show = {.coll = -1, .rank = -1};
     int code, status;
 
@@ -192,6 +202,8 @@ int xccl_algo_show_main(int argc, char **argv)
         return xccl_option_usage(COMMAND, "give one algorithm's name");
     if (show.nranks == 0 && !show.nodes_text)
         return xccl_option_usage(COMMAND, "say how many ranks by -n");
+    if (!xccl_algo_plugins(COMMAND, show.plugins))
+        return XCCL_EXIT_FAILURE;
     show.nranks = xccl_algo_nodes(COMMAND, show.nodes_text, (int)show.nranks, &show.nodes);
     if (show.nranks == 0)
         return XCCL_EXIT_USAGE;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* xccl algo verify: proves built-in algorithms for ranges of ranks, all their roots and parameters,
- * or the schedules of a file.
+/* xccl algo verify: proves algorithms, built-in ones and those of plugins, for ranges of ranks, all
+ * their roots and parameters, or the schedules of a file.
  *
  * Cases are drawn one by one from a list that is never written down: generator, ranks, parameter,
  * root. Thread: one for each core, which take cases under a lock; the main thread prints. */
@@ -27,13 +27,16 @@
 
 const char xccl_algo_verify_help[] =
     "usage: xccl algo verify NAME|--all -n N|A..B [--coll COLL] [options]\n"
+    "       xccl algo verify --plugin FILE [NAME|--all] [-n N|A..B] [options]\n"
     "       xccl algo verify FILE...\n"
     "\n"
     "Proves schedules: that they end for messages of any size, lose and mix up nothing, and\n"
     "give the right result, in place and not, with as few slots as they ask for and with 8,\n"
     "through slots and direct. A file holds what `xccl algo show` prints, as text or JSON.\n"
     "\n"
-    "  --all             all built-in algorithms\n"
+    "  --all             all algorithms, built-in ones and those of plugins\n"
+    "  --plugin FILE     loads an algorithm plugin, by path (./x.so) or name, in place of those\n"
+    "                    in XCCL_ALGO_PLUGIN; without NAME and --all it alone is proven\n"
     "  -n N|A..B         for so many ranks, or for each number from A to B (1..16)\n"
     "  --coll COLL       which collective, where NAME serves several\n"
     "  --nodes A,B,...   for hierarchies, in place of -n: the ranks of each node; without it\n"
@@ -52,6 +55,7 @@ const char xccl_algo_verify_help[] =
     "examples: xccl algo verify --all -n 1..64\n"
     "          xccl algo verify nhr --coll all_reduce -n 1000\n"
     "          xccl algo verify hier --coll all_reduce --nodes 3,1,4\n"
+    "          xccl algo verify --plugin ./libxccl-algo-mine.so -n 1..32\n"
     "          xccl algo show ring --coll all_reduce -n 4 > ring.txt; xccl algo verify ring.txt\n";
 
 /* Of one generator. */
@@ -66,7 +70,8 @@ struct verify {
     const struct xccl_generator *only; /* NULL: all */
     int coll, param; /* param of only; 0: each one in turn */
     int first, last, sample; /* first 0: not given */
-    const char *nodes_text;
+    const char *nodes_text, *plugins;
+    int plugins_only;
     pthread_mutex_t lock; /* of all below */
     int at_generator, at_pick;
     struct xccl_generator_for at; /* the next case; nranks 0: of the next generator */
@@ -105,8 +110,10 @@ static int next_root(const struct xccl_generator *generator, int nranks, int roo
 
 static int wanted(const struct verify *verify, const struct xccl_generator *generator)
 {
-    return verify->only ? generator == verify->only
-                        : verify->coll < 0 || generator->coll == (enum xccl_coll)verify->coll;
+    if (verify->only)
+        return generator == verify->only;
+    return (verify->coll < 0 || generator->coll == (enum xccl_coll)verify->coll) &&
+           (!verify->plugins_only || xccl_algo_plugin_path(generator));
 }
 
 static int first_param(const struct verify *verify, const struct xccl_generator *generator)
@@ -120,7 +127,7 @@ static const struct xccl_generator *next_case(struct verify *verify)
     struct xccl_generator_for *at = &verify->at;
 
     for (;;) {
-        const struct xccl_generator *generator = xccl_generators[verify->at_generator];
+        const struct xccl_generator *generator = xccl_generator_at(verify->at_generator);
 
         if (!generator)
             return NULL;
@@ -168,7 +175,7 @@ static void count_case(struct verify *verify, const struct xccl_generator *gener
     struct tally *tally;
     int idx = 0;
 
-    while (xccl_generators[idx] != generator)
+    while (xccl_generator_at(idx) != generator)
         idx++;
     tally = &verify->tallies[idx];
     pthread_mutex_lock(&verify->lock);
@@ -223,17 +230,18 @@ static void *prove_main(void *verify_)
 
 static int print_tallies(const struct verify *verify, double seconds)
 {
+    const struct xccl_generator *generator;
     uint64_t cases = 0, refused = 0;
 
     printf("%-14s %-14s %7s %7s %5s %5s %9s\n", "# collective", "algorithm", "cases", "refused",
            "slots", "class", "seconds");
-    for (int i = 0; xccl_generators[i]; i++) {
+    for (int i = 0; (generator = xccl_generator_at(i)); i++) {
         const struct tally *tally = &verify->tallies[i];
 
         if (tally->cases == 0)
             continue;
-        printf("%-14s %-14s %7llu %7llu %5u %5u %9.3f\n", xccl_coll_name(xccl_generators[i]->coll),
-               xccl_generators[i]->name, (unsigned long long)tally->cases,
+        printf("%-14s %-14s %7llu %7llu %5u %5u %9.3f\n", xccl_coll_name(generator->coll),
+               generator->name, (unsigned long long)tally->cases,
                (unsigned long long)tally->refused, tally->minslots, tally->class, tally->seconds);
         cases += tally->cases;
         refused += tally->refused;
@@ -346,6 +354,9 @@ static int read_option(int code, struct verify *verify, int64_t *threads)
     case 'u':
         verify->at.outer = optarg;
         return 1;
+    case 'p':
+        verify->plugins = optarg;
+        return 1;
     case 's':
         if (!xccl_option_int(COMMAND, "--sample", optarg, 1, XCCL_ALGO_RANKS_MAX, &sample))
             return 0;
@@ -407,11 +418,15 @@ static int run_words(struct verify *verify, int threads, int count, char **words
 
 int xccl_algo_verify_main(int argc, char **argv)
 {
-    static const struct option known[] = {
-        {"all", no_argument, NULL, 'a'},          {"ranks", required_argument, NULL, 'n'},
-        {"coll", required_argument, NULL, 'c'},   {"nodes", required_argument, NULL, 'd'},
-        {"inner", required_argument, NULL, 'i'},  {"outer", required_argument, NULL, 'u'},
-        {"sample", required_argument, NULL, 's'}, {0}};
+    static const struct option known[] = {{"all", no_argument, NULL, 'a'},
+                                          {"ranks", required_argument, NULL, 'n'},
+                                          {"coll", required_argument, NULL, 'c'},
+                                          {"nodes", required_argument, NULL, 'd'},
+                                          {"inner", required_argument, NULL, 'i'},
+                                          {"outer", required_argument, NULL, 'u'},
+                                          {"sample", required_argument, NULL, 's'},
+                                          {"plugin", required_argument, NULL, 'p'},
+                                          {0}};
     static struct verify verify = {.coll = -1};
     int64_t threads = sysconf(_SC_NPROCESSORS_ONLN);
     int all = 0, code, status, *nodes = NULL;
@@ -428,6 +443,10 @@ int xccl_algo_verify_main(int argc, char **argv)
         threads = threads < 1 ? 1 : THREADS_MAX;
     if (all && optind < argc)
         return xccl_option_usage(COMMAND, "--all needs no name; %s is too much", argv[optind]);
+    if (!xccl_algo_plugins(COMMAND, verify.plugins))
+        return XCCL_EXIT_FAILURE;
+    verify.plugins_only = verify.plugins && !all && optind == argc;
+    all |= verify.plugins_only;
     if (!set_ranks(&verify, &nodes))
         return XCCL_EXIT_USAGE;
     status = all ? prove_all(&verify, (int)threads)

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Words of the command line that name collectives, algorithms and numbers of ranks; schedules of
- * all ranks in one table. Thread: any; messages are for the main thread. */
+/* Words of the command line that name collectives, plugins, algorithms and numbers of ranks;
+ * schedules of all ranks in one table. Thread: any; messages are for the main thread. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "algo_int.h"
 #include "base/alloc.h"
+#include "base/param.h"
 #include "option.h"
+#include "plugin/algo_library.h"
 
 #define NODE_USUAL 4 /* ranks */
 
@@ -100,6 +102,18 @@ int xccl_algo_nodes(const char *command, const char *text, int nranks, int **nod
     else
         *nodes_out = nodes;
     return count;
+}
+
+int xccl_algo_plugins(const char *command, const char *list)
+{
+    xcclResult_t rc = xccl_param_load();
+
+    if (!rc)
+        rc = xccl_algo_libraries_load(list ? list : xccl_param_string(XCCL_P_ALGO_PLUGIN),
+                                      xccl_algo_plugin_add);
+    if (rc)
+        xccl_option_tell_error(command);
+    return rc == xcclSuccess;
 }
 
 const struct xccl_generator *xccl_algo_named(const char *command, const char *name, int coll,

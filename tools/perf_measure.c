@@ -3,10 +3,12 @@
  * number; before the first look the ranks meet in a small all-reduce, and the slowest rank's time
  * counts. Ranks tell each other figures through sums of vectors in which each rank fills only its
  * own part: such a sum is exact, and the same bits everywhere, so that all take the same decisions.
+ * Whatever is measured, these are all-reduces.
  *
  * Thread: the program's main thread; one rank a process. */
 #include <assert.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -21,8 +23,8 @@
 #define ENOUGH_US    20000.0 /* a batch of calls that takes this long is a measurement */
 #define ITERS_MAX    1000000
 #define BATCHES_MAX  16
-#define POISON_BYTE  0x5A
 #define WRONG_MAX    0x7fffffff
+#define LATE_NS      200000 /* of a barrier's last rank */
 
 static_assert(sizeof(struct xccl_perf_place) % ELEM_BYTES == 0, "a place is whole words");
 
@@ -33,28 +35,28 @@ xcclResult_t xccl_perf_job_init(struct xccl_perf_job *job)
     job->data = xccl_calloc(1, sizeof(*job->data));
     job->places = xccl_calloc(job->nranks, sizeof(*job->places));
     for (int i = 0; i < 2; i++) {
+        job->patterns[i] = xccl_calloc(1, sizeof(*job->patterns[i]));
         job->exchange[i] = xccl_calloc(job->nranks, sizeof(*job->places));
         job->memory[i] = xccl_calloc_aligned(PAGE_BYTES, bytes + 2 * PAGE_BYTES);
     }
-    if (!job->data || !job->places || !job->exchange[0] || !job->exchange[1] || !job->memory[0] ||
-        !job->memory[1]) {
+    if (!job->data || !job->places || !job->patterns[0] || !job->patterns[1] || !job->exchange[0] ||
+        !job->exchange[1] || !job->memory[0] || !job->memory[1]) {
         xccl_perf_job_fini(job);
         return xccl_fail(xcclSystemError, 0, "choose a smaller -e",
                          "rank %d has no memory for two buffers of %zu bytes", job->rank, bytes);
     }
     job->send = job->memory[0] + PAGE_BYTES;
     job->recv = job->memory[1] + PAGE_BYTES;
-    job->data->type = job->options->type;
-    job->data->rank = job->rank;
-    job->data->nranks = job->nranks;
     return xcclSuccess;
 }
 
 void xccl_perf_job_fini(struct xccl_perf_job *job)
 {
     for (int i = 0; i < 2; i++) {
+        xccl_free(job->patterns[i]);
         xccl_free(job->exchange[i]);
         xccl_free(job->memory[i]);
+        job->patterns[i] = NULL;
         job->exchange[i] = NULL;
         job->memory[i] = NULL;
     }
@@ -64,8 +66,7 @@ void xccl_perf_job_fini(struct xccl_perf_job *job)
     job->data = NULL;
 }
 
-/* Every rank gives words of 32 bits and gets everybody's, in rank order, in job->exchange[1]. */
-static xcclResult_t exchange(struct xccl_perf_job *job, const void *own, size_t words)
+xcclResult_t xccl_perf_exchange(struct xccl_perf_job *job, const void *own, size_t words)
 {
     size_t own_at = (size_t)job->rank * words * ELEM_BYTES;
     xcclResult_t rc = xcclSuccess;
@@ -88,7 +89,7 @@ xcclResult_t xccl_perf_exchange_places(struct xccl_perf_job *job)
     xcclResult_t rc = xcclSuccess;
 
     strncpy(own.host, xccl_os_hostname(), sizeof(own.host) - 1);
-    rc = exchange(job, &own, RECORD_WORDS);
+    rc = xccl_perf_exchange(job, &own, RECORD_WORDS);
     if (rc)
         return rc;
     memcpy(job->places, job->exchange[1], (size_t)job->nranks * sizeof(*job->places));
@@ -98,20 +99,20 @@ xcclResult_t xccl_perf_exchange_places(struct xccl_perf_job *job)
 }
 
 /* One call, or a group of them. */
-static xcclResult_t run_once(struct xccl_perf_job *job, int in_place, size_t count,
-                             int64_t group_calls)
+static xcclResult_t run_once(struct xccl_perf_job *job, const struct xccl_perf_shape *shape,
+                             int in_place, int64_t group_calls)
 {
-    const void *send = in_place ? job->recv : job->send;
+    struct xccl_perf_buffers at = xccl_perf_buffers_of(job, shape, in_place);
     xcclResult_t rc = xcclSuccess;
     xcclResult_t end_rc = xcclSuccess;
 
     if (group_calls == 1)
-        return xcclAllReduce(send, job->recv, count, job->options->type, xcclSum, job->comm, NULL);
+        return xccl_perf_call(job, at.send, at.recv, shape->count);
     rc = xcclGroupStart();
     if (rc)
         return rc;
     for (int64_t i = 0; i < group_calls && !rc; i++)
-        rc = xcclAllReduce(send, job->recv, count, job->options->type, xcclSum, job->comm, NULL);
+        rc = xccl_perf_call(job, at.send, at.recv, shape->count);
     end_rc = xcclGroupEnd();
     return rc ? rc : end_rc;
 }
@@ -124,8 +125,8 @@ static xcclResult_t meet(struct xccl_perf_job *job)
 }
 
 /* The time of iters calls on the slowest rank. Times travel as whole nanoseconds in two words. */
-static xcclResult_t time_batch(struct xccl_perf_job *job, int in_place, size_t count, int64_t iters,
-                               double *us_out)
+static xcclResult_t time_batch(struct xccl_perf_job *job, const struct xccl_perf_shape *shape,
+                               int in_place, int64_t iters, double *us_out)
 {
     uint64_t start_ns = 0;
     uint64_t own_ns = 0;
@@ -136,11 +137,11 @@ static xcclResult_t time_batch(struct xccl_perf_job *job, int in_place, size_t c
         return rc;
     start_ns = xccl_clock_ns();
     for (int64_t i = 0; i < iters && !rc; i++)
-        rc = run_once(job, in_place, count, job->options->group_calls);
+        rc = run_once(job, shape, in_place, job->options->group_calls);
     own_ns = xccl_clock_ns() - start_ns;
     if (rc)
         return rc;
-    rc = exchange(job, &own_ns, sizeof(own_ns) / ELEM_BYTES);
+    rc = xccl_perf_exchange(job, &own_ns, sizeof(own_ns) / ELEM_BYTES);
     if (rc)
         return rc;
     for (int i = 0; i < job->nranks; i++) {
@@ -155,22 +156,22 @@ static xcclResult_t time_batch(struct xccl_perf_job *job, int in_place, size_t c
 }
 
 /* Measures in batches that grow until one takes long enough; the last one counts. */
-static xcclResult_t measure_time(struct xccl_perf_job *job, int in_place, size_t count,
-                                 struct xccl_perf_figure *figure)
+static xcclResult_t measure_time(struct xccl_perf_job *job, const struct xccl_perf_shape *shape,
+                                 int in_place, struct xccl_perf_figure *figure)
 {
     const struct xccl_perf_options *options = job->options;
     int64_t iters = options->iters;
     double us = 0;
 
     for (int64_t i = 0; i < options->warmup_iters; i++) {
-        xcclResult_t rc = run_once(job, in_place, count, options->group_calls);
+        xcclResult_t rc = run_once(job, shape, in_place, options->group_calls);
 
         if (rc)
             return rc;
     }
     for (int batch = 0; batch < BATCHES_MAX; batch++) {
         double growth = 0;
-        xcclResult_t rc = time_batch(job, in_place, count, iters, &us);
+        xcclResult_t rc = time_batch(job, shape, in_place, iters, &us);
 
         if (rc)
             return rc;
@@ -188,35 +189,46 @@ static xcclResult_t measure_time(struct xccl_perf_job *job, int in_place, size_t
     return xcclSuccess;
 }
 
-/* New contents, poison where the result is to come, guards around it, one call, every element
- * compared. */
-static xcclResult_t check_once(struct xccl_perf_job *job, int in_place, size_t count)
+/* Nobody may leave a barrier before the last rank has come; one comes late. Only times of the same
+ * host are compared: their clock is one. */
+static xcclResult_t check_barrier(struct xccl_perf_job *job)
 {
-    size_t bytes = count * ELEM_BYTES;
-    int64_t outside = 0;
+    const struct timespec nap = {.tv_nsec = LATE_NS};
+    uint64_t own[2] = {0}, other[2] = {0};
     xcclResult_t rc = xcclSuccess;
 
-    xccl_perf_data_draw(job->data, ++job->salt);
-    memset(job->recv, POISON_BYTE, bytes);
-    xccl_perf_data_fill(job->data, in_place ? job->recv : job->send, count);
-    xccl_perf_guard_fill(job->recv, bytes);
-    rc = run_once(job, in_place, count, 1);
-    if (rc)
-        return rc;
-    job->wrong_here += xccl_perf_data_wrong(job->data, job->recv, count);
-    outside = xccl_perf_guard_wrong(job->recv, bytes);
-    if (outside)
-        fprintf(stderr,
-                "xccl perf: rank %d: %lld bytes beside the receive buffer of %zu bytes were "
-                "written\n",
-                job->rank, (long long)outside, bytes);
-    job->wrong_here += outside;
-    return xcclSuccess;
+    if ((int)(++job->data->salt % (uint32_t)job->nranks) == job->rank)
+        (void)nanosleep(&nap, NULL);
+    own[0] = xccl_clock_ns();
+    rc = xccl_perf_call(job, NULL, NULL, 0);
+    own[1] = xccl_clock_ns();
+    if (!rc)
+        rc = xccl_perf_exchange(job, own, sizeof(own) / ELEM_BYTES);
+    for (int i = 0; i < job->nranks && !rc; i++) {
+        memcpy(other, (char *)job->exchange[1] + (size_t)i * sizeof(other), sizeof(other));
+        if (strcmp(job->places[i].host, job->places[job->rank].host) == 0 && other[0] > own[1])
+            job->wrong_here++;
+    }
+    return rc;
+}
+
+static xcclResult_t check_once(struct xccl_perf_job *job, const struct xccl_perf_shape *shape,
+                               int in_place)
+{
+    xcclResult_t rc = xcclSuccess;
+
+    if (job->options->coll->empty)
+        return check_barrier(job);
+    xccl_perf_check_begin(job, shape, in_place);
+    rc = run_once(job, shape, in_place, 1);
+    if (!rc)
+        xccl_perf_check_end(job, shape, in_place);
+    return rc;
 }
 
 /* Runs the checks and adds up what all ranks found. */
-static xcclResult_t measure_wrong(struct xccl_perf_job *job, int in_place, size_t count,
-                                  struct xccl_perf_figure *figure)
+static xcclResult_t measure_wrong(struct xccl_perf_job *job, const struct xccl_perf_shape *shape,
+                                  int in_place, struct xccl_perf_figure *figure)
 {
     int64_t before = job->wrong_here;
     int64_t found = 0;
@@ -227,12 +239,12 @@ static xcclResult_t measure_wrong(struct xccl_perf_job *job, int in_place, size_
     if (job->options->check_runs == 0)
         return xcclSuccess;
     for (int64_t i = 0; i < job->options->check_runs && !rc; i++)
-        rc = check_once(job, in_place, count);
+        rc = check_once(job, shape, in_place);
     if (rc)
         return rc;
     found = job->wrong_here - before;
     own = found < WRONG_MAX ? (int32_t)found : WRONG_MAX;
-    rc = exchange(job, &own, 1);
+    rc = xccl_perf_exchange(job, &own, 1);
     if (rc)
         return rc;
     figure->wrong = 0;
@@ -241,37 +253,36 @@ static xcclResult_t measure_wrong(struct xccl_perf_job *job, int in_place, size_
     return xcclSuccess;
 }
 
-static xcclResult_t measure_figure(struct xccl_perf_job *job, int in_place, size_t count,
-                                   struct xccl_perf_figure *figure)
+static xcclResult_t measure_figure(struct xccl_perf_job *job, const struct xccl_perf_shape *shape,
+                                   int in_place, struct xccl_perf_figure *figure)
 {
-    double bytes = (double)(count * ELEM_BYTES);
     xcclResult_t rc = xcclSuccess;
 
-    /* In place the sums grow until they are infinite or wrap around; neither costs time. */
-    xccl_perf_data_draw(job->data, ++job->salt);
-    xccl_perf_data_fill(job->data, job->send, count);
-    xccl_perf_data_fill(job->data, job->recv, count);
-    rc = measure_time(job, in_place, count, figure);
+    /* In place results grow until they are infinite or wrap around; neither costs time. */
+    xccl_perf_check_begin(job, shape, in_place);
+    rc = measure_time(job, shape, in_place, figure);
     if (rc)
         return rc;
-    figure->algbw = figure->time_us > 0 ? bytes / figure->time_us / 1000.0 : 0;
-    figure->busbw = figure->algbw * 2.0 * (job->nranks - 1) / job->nranks;
-    return measure_wrong(job, in_place, count, figure);
+    figure->algbw = figure->time_us > 0 ? (double)shape->bytes / figure->time_us / 1000.0 : 0;
+    figure->busbw = figure->algbw * xccl_perf_bus_factor(job);
+    return measure_wrong(job, shape, in_place, figure);
 }
 
 xcclResult_t xccl_perf_measure(struct xccl_perf_job *job, uint64_t bytes,
                                struct xccl_perf_row *row_out)
 {
-    struct xccl_perf_row row = {.count = bytes / ELEM_BYTES};
-    xcclResult_t rc = xcclSuccess;
+    const struct xccl_perf_coll *coll = job->options->coll;
+    struct xccl_perf_shape shape = xccl_perf_shape_of(job, bytes);
+    struct xccl_perf_row row = {.bytes = shape.bytes,
+                                .count = shape.count,
+                                .type = job->type,
+                                .op = job->op,
+                                .root = coll->rooted ? job->root : -1};
+    xcclResult_t rc = measure_figure(job, &shape, 0, &row.out_of_place);
 
-    row.bytes = row.count * ELEM_BYTES;
-    rc = measure_figure(job, 0, row.count, &row.out_of_place);
-    if (rc)
-        return rc;
-    rc = measure_figure(job, 1, row.count, &row.in_place);
-    if (rc)
-        return rc;
-    *row_out = row;
-    return xcclSuccess;
+    if (!rc && !coll->apart)
+        rc = measure_figure(job, &shape, 1, &row.in_place);
+    if (!rc)
+        *row_out = row;
+    return rc;
 }

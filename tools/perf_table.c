@@ -9,9 +9,14 @@
 #include "json_text.h"
 #include "perf.h"
 
-static const char *type_name(xcclDataType_t type)
+static const char *type_name(const struct xccl_perf_job *job, const struct xccl_perf_row *row)
 {
-    return type == xcclFloat32 ? "float" : "int32";
+    return job->options->coll->empty ? "none" : xccl_perf_types[row->type].name;
+}
+
+static const char *op_name(const struct xccl_perf_job *job, const struct xccl_perf_row *row)
+{
+    return job->options->coll->reduces ? xccl_perf_ops[row->op] : "none";
 }
 
 static int64_t wrong_total(const struct xccl_perf_row *rows, size_t row_count)
@@ -27,14 +32,17 @@ static int64_t wrong_total(const struct xccl_perf_row *rows, size_t row_count)
     return total;
 }
 
-/* Over both ways of every size. */
+/* Over all ways of every size. */
 static double busbw_average(const struct xccl_perf_row *rows, size_t row_count)
 {
     double sum = 0;
+    size_t ways = 0;
 
-    for (size_t i = 0; i < row_count; i++)
+    for (size_t i = 0; i < row_count; i++) {
         sum += rows[i].out_of_place.busbw + rows[i].in_place.busbw;
-    return row_count ? sum / (2.0 * (double)row_count) : 0;
+        ways += rows[i].in_place.iters ? 2 : 1;
+    }
+    return ways ? sum / (double)ways : 0;
 }
 
 /* The word of an ENUM setting as it takes effect, or a STRING. */
@@ -58,7 +66,7 @@ void xccl_perf_table_head(const struct xccl_perf_job *job)
 
     if (xcclGetVersion(&version) != xcclSuccess)
         version = 0;
-    printf("# xccl perf all_reduce: library %d.%d.%d, %d ranks\n", version / 10000,
+    printf("# xccl perf %s: library %d.%d.%d, %d ranks\n", options->coll->name, version / 10000,
            version / 100 % 100, version % 100, job->nranks);
     printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " ", options->min_bytes, options->max_bytes);
     if (options->step_bytes)
@@ -91,6 +99,10 @@ static void print_figure(const struct xccl_perf_figure *figure)
 {
     int digits = figure->time_us < 10 ? 3 : figure->time_us < 1000 ? 2 : 1;
 
+    if (!figure->iters) {
+        printf("  %7s  %6s  %6s %6s", "N/A", "N/A", "N/A", "N/A");
+        return;
+    }
     printf("  %7.*f  %6.2f  %6.2f", digits, figure->time_us, figure->algbw, figure->busbw);
     if (figure->wrong < 0)
         printf(" %6s", "N/A");
@@ -101,7 +113,7 @@ static void print_figure(const struct xccl_perf_figure *figure)
 void xccl_perf_table_row(const struct xccl_perf_job *job, const struct xccl_perf_row *row)
 {
     printf("%12" PRIu64 "  %12" PRIu64 "  %8s  %6s  %6d", row->bytes, row->count,
-           type_name(job->options->type), "sum", -1);
+           type_name(job, row), op_name(job, row), row->root);
     print_figure(&row->out_of_place);
     print_figure(&row->in_place);
     printf("\n");
@@ -122,6 +134,10 @@ void xccl_perf_table_foot(const struct xccl_perf_job *job, const struct xccl_per
 
 static void json_figure(FILE *file, const char *name, const struct xccl_perf_figure *figure)
 {
+    if (!figure->iters) {
+        fprintf(file, "\"%s\": null", name);
+        return;
+    }
     fprintf(file, "\"%s\": {\"time\": %.4f, \"alg_bw\": %.6f, \"bus_bw\": %.6f, \"nwrong\": ", name,
             figure->time_us, figure->algbw, figure->busbw);
     if (figure->wrong < 0)
@@ -139,15 +155,16 @@ static void json_config(FILE *file, const struct xccl_perf_job *job)
     if (xcclGetVersion(&version) != xcclSuccess)
         version = 0;
     fprintf(file,
-            "  \"collective\": \"all_reduce\",\n  \"xccl_version\": \"%d.%d.%d\",\n"
+            "  \"collective\": \"%s\",\n  \"xccl_version\": \"%d.%d.%d\",\n"
             "  \"config\": {\"nranks\": %d, \"min_bytes\": %" PRIu64 ", \"max_bytes\": %" PRIu64
             ", \"step_factor\": %" PRId64 ", \"step_bytes\": %" PRIu64
             ", \"warmup_iters\": %" PRId64 ", \"iters\": %" PRId64
             ", \"iters_exact\": %s, \"agg_iters\": %" PRId64 ", \"validation\": %s,\n",
-            version / 10000, version / 100 % 100, version % 100, job->nranks, options->min_bytes,
-            options->max_bytes, options->step_bytes ? 0 : options->factor, options->step_bytes,
-            options->warmup_iters, options->iters, options->iters_given ? "true" : "false",
-            options->group_calls, options->check_runs ? "true" : "false");
+            options->coll->name, version / 10000, version / 100 % 100, version % 100, job->nranks,
+            options->min_bytes, options->max_bytes, options->step_bytes ? 0 : options->factor,
+            options->step_bytes, options->warmup_iters, options->iters,
+            options->iters_given ? "true" : "false", options->group_calls,
+            options->check_runs ? "true" : "false");
     fprintf(file, "    \"shared_memory\": %s, \"net_plugin\": ",
             xccl_param_int(XCCL_P_SHM_DISABLE) ? "false" : "true");
     xccl_json_text(file, setting_text(XCCL_P_NET_PLUGIN));
@@ -174,8 +191,9 @@ int xccl_perf_json_write(FILE *file, const struct xccl_perf_job *job,
     for (size_t i = 0; i < row_count; i++) {
         fprintf(file,
                 "%s\n    {\"size\": %" PRIu64 ", \"count\": %" PRIu64
-                ", \"type\": \"%s\", \"redop\": \"sum\", \"root\": -1,\n     ",
-                i ? "," : "", rows[i].bytes, rows[i].count, type_name(job->options->type));
+                ", \"type\": \"%s\", \"redop\": \"%s\", \"root\": %d,\n     ",
+                i ? "," : "", rows[i].bytes, rows[i].count, type_name(job, &rows[i]),
+                op_name(job, &rows[i]), rows[i].root);
         json_figure(file, "out_of_place", &rows[i].out_of_place);
         fprintf(file, ",\n     ");
         json_figure(file, "in_place", &rows[i].in_place);

@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The public calls: look at every argument, say what is wrong with which one, and hand on. Each
- * call has a twin with a p in front of its name for tools that interpose it. Thread: the user's. */
+/* The public calls about ids, communicators and errors: look at every argument, say what is wrong
+ * with which one, and hand on. The collectives are in api_coll.c. Thread: the user's. */
 #include "xccl.h"
 
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "api/api_int.h"
 #include "api/group.h"
 #include "base/os.h"
 #include "base/param.h"
-
-#define XCCL_TWIN(result, name, args)                                                              \
-    result p##name args __attribute__((alias(#name), visibility("default")))
 
 #define RANKS_MAX 65535
 
@@ -122,7 +120,7 @@ xcclResult_t xcclCommInitRankScalable(xcclComm_t *comm, int nranks, int rank, in
 
 /* A pointer that is no communicator is caught when the memory still is readable; no more can be
  * done. */
-static xcclResult_t check_comm(const char *call, const struct xcclComm *comm)
+xcclResult_t xccl_api_check_comm(const char *call, const struct xcclComm *comm)
 {
     if (__builtin_expect(comm && comm->magic == XCCL_COMM_MAGIC, 1))
         return xcclSuccess;
@@ -141,7 +139,7 @@ xcclResult_t xcclCommDestroy(xcclComm_t comm)
 
     if (!comm)
         return xcclSuccess;
-    rc = check_comm("xcclCommDestroy", comm);
+    rc = xccl_api_check_comm("xcclCommDestroy", comm);
     return rc ? xccl_group_reject(rc) : xccl_group_add(&entry);
 }
 
@@ -151,7 +149,7 @@ xcclResult_t xcclCommAbort(xcclComm_t comm)
 
     if (!comm)
         return xcclSuccess;
-    rc = check_comm("xcclCommAbort", comm);
+    rc = xccl_api_check_comm("xcclCommAbort", comm);
     if (rc)
         return rc;
     xccl_group_forget(comm);
@@ -161,7 +159,7 @@ xcclResult_t xcclCommAbort(xcclComm_t comm)
 
 xcclResult_t xcclCommCount(const xcclComm_t comm, int *count)
 {
-    xcclResult_t rc = check_comm("xcclCommCount", comm);
+    xcclResult_t rc = xccl_api_check_comm("xcclCommCount", comm);
 
     if (rc)
         return rc;
@@ -173,7 +171,7 @@ xcclResult_t xcclCommCount(const xcclComm_t comm, int *count)
 
 xcclResult_t xcclCommUserRank(const xcclComm_t comm, int *rank)
 {
-    xcclResult_t rc = check_comm("xcclCommUserRank", comm);
+    xcclResult_t rc = xccl_api_check_comm("xcclCommUserRank", comm);
 
     if (rc)
         return rc;
@@ -181,63 +179,6 @@ xcclResult_t xcclCommUserRank(const xcclComm_t comm, int *rank)
         return xccl_fail(xcclInvalidArgument, 0, NULL, "xcclCommUserRank: rank is NULL");
     *rank = comm->rank;
     return xcclSuccess;
-}
-
-/* The rare branch of the checks: which argument is it? */
-static __attribute__((noinline, cold)) xcclResult_t explain(const struct xccl_task *task,
-                                                            xcclStream_t stream)
-{
-    const char *call = "xcclAllReduce";
-    xcclResult_t rc = check_comm(call, task->comm);
-
-    if (rc)
-        return rc;
-    if (stream)
-        return xccl_fail(xcclInvalidArgument, 0, "pass NULL: the call is complete when it returns",
-                         "%s: stream is not NULL, and this version offers no streams", call);
-    if ((unsigned)task->call.type >= xcclNumTypes)
-        return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: datatype is %d, not 0..%d", call,
-                         (int)task->call.type, xcclNumTypes - 1);
-    if ((unsigned)task->call.op >= xcclNumOps)
-        return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: op is %d, not 0..%d", call,
-                         (int)task->call.op, xcclNumOps - 1);
-    if (!xccl_reduce_kernel(task->call.type, task->call.op))
-        return xccl_fail(xcclInvalidArgument, 0, NULL,
-                         "%s: this version offers float32 and int32 with sum only", call);
-    if (task->call.count > SIZE_MAX / 16)
-        return xccl_fail(xcclInvalidArgument, 0, "split the call", "%s: count is %zu", call,
-                         task->call.count);
-    if (!task->send || !task->recv)
-        return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: %s is NULL and count is %zu", call,
-                         task->send ? "recvbuff" : "sendbuff", task->call.count);
-    return xccl_fail(xcclInvalidArgument, 0, "use one buffer for both, or two that do not overlap",
-                     "%s: sendbuff and recvbuff overlap in part", call);
-}
-
-static int overlap_in_part(const struct xccl_task *task)
-{
-    uintptr_t a = (uintptr_t)task->send, b = (uintptr_t)task->recv;
-    size_t bytes = task->call.count * xccl_type_bytes(task->call.type);
-
-    return a != b && a < b + bytes && b < a + bytes;
-}
-
-xcclResult_t xcclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
-                           xcclDataType_t datatype, xcclRedOp_t op, xcclComm_t comm,
-                           xcclStream_t stream)
-{
-    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_CALL,
-                                     .task = {.comm = comm,
-                                              .send = sendbuff,
-                                              .recv = recvbuff,
-                                              .call = {XCCL_COLL_ALL_REDUCE, datatype, op, count}}};
-
-    if (__builtin_expect(!comm || comm->magic != XCCL_COMM_MAGIC || stream != NULL ||
-                             !xccl_reduce_kernel(datatype, op) || count > SIZE_MAX / 16 ||
-                             (count && (!sendbuff || !recvbuff)) || overlap_in_part(&entry.task),
-                         0))
-        return xccl_group_reject(explain(&entry.task, stream));
-    return xccl_group_add(&entry);
 }
 
 const char *xcclGetErrorString(xcclResult_t result)
@@ -263,8 +204,5 @@ XCCL_TWIN(xcclResult_t, xcclCommDestroy, (xcclComm_t comm));
 XCCL_TWIN(xcclResult_t, xcclCommAbort, (xcclComm_t comm));
 XCCL_TWIN(xcclResult_t, xcclCommCount, (const xcclComm_t comm, int *count));
 XCCL_TWIN(xcclResult_t, xcclCommUserRank, (const xcclComm_t comm, int *rank));
-XCCL_TWIN(xcclResult_t, xcclAllReduce,
-          (const void *sendbuff, void *recvbuff, size_t count, xcclDataType_t datatype,
-           xcclRedOp_t op, xcclComm_t comm, xcclStream_t stream));
 XCCL_TWIN(const char *, xcclGetErrorString, (xcclResult_t result));
 XCCL_TWIN(const char *, xcclGetLastError, (const xcclComm_t comm));

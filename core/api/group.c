@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "api/api_int.h"
 #include "base/alloc.h"
 
 #define DEPTH_MAX   1000
@@ -320,5 +321,5 @@ xcclResult_t xcclGroupEnd(void)
     return rc;
 }
 
-xcclResult_t pxcclGroupStart(void) __attribute__((alias("xcclGroupStart"), visibility("default")));
-xcclResult_t pxcclGroupEnd(void) __attribute__((alias("xcclGroupEnd"), visibility("default")));
+XCCL_TWIN(xcclResult_t, xcclGroupStart, (void));
+XCCL_TWIN(xcclResult_t, xcclGroupEnd, (void));

@@ -3,11 +3,9 @@
  * Thread: the user's, one at a time. */
 #include "xccl.h"
 
+#include "api/api_int.h"
 #include "base/error.h"
 #include "bootstrap/launcher.h"
-
-#define XCCL_TWIN(result, name, args)                                                              \
-    result p##name args __attribute__((alias(#name), visibility("default")))
 
 xcclResult_t xcclGetLaunch(xcclUniqueId *id, int *nranks, int *rank)
 {

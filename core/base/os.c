@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -53,7 +54,7 @@ static void *map_shared(int fd, size_t bytes)
         errno = ENOMEM;
         return MAP_FAILED;
     }
-    return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 }
 
 xcclResult_t xccl_map_create(const char *name, size_t bytes, struct xccl_map *map_out)
@@ -143,6 +144,33 @@ void xccl_map_close(struct xccl_map *map)
             close(map->fd);
     }
     *map = (struct xccl_map){.fd = -1};
+}
+
+/* Page by page, for kernels before 5.14: an addition of nothing is a write that changes nothing,
+ * even while another process writes there. */
+static void touch_pages(char *first, const char *end, size_t page)
+{
+    for (char *at = first; at < end; at += page)
+        (void)atomic_fetch_add_explicit((_Atomic unsigned char *)at, 0, memory_order_relaxed);
+}
+
+xcclResult_t xccl_map_touch(void *at, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *first = (char *)at - ((uintptr_t)at & (page - 1));
+    char *end = (char *)at + bytes;
+
+    if (!bytes)
+        return xcclSuccess;
+    if (xccl_inject_due())
+        errno = ENOMEM;
+    else if (madvise(first, (size_t)(end - first), MADV_POPULATE_WRITE) == 0)
+        return xcclSuccess;
+    if (errno != EINVAL)
+        return xccl_fail(xcclSystemError, errno, "lower XCCL_BUFFER_BYTES, or free memory",
+                         "cannot take %zu bytes of shared memory", bytes);
+    touch_pages(first, end, page);
+    return xcclSuccess;
 }
 
 xcclResult_t xccl_os_random(void *bytes_out, size_t bytes)

@@ -16,13 +16,18 @@ struct xccl_map {
     int fd; /* -1: none */
 };
 
-/* Zeroed, sealed (shrink, grow, seal), mapped, every page touched. name: for /proc only. */
+/* Zeroed, sealed (shrink, grow, seal) and mapped. Pages take memory when they are touched. name:
+ * for /proc only. */
 xcclResult_t xccl_map_create(const char *name, size_t bytes, struct xccl_map *map_out);
 /* Maps a descriptor that a peer sent: refuses one without the seals or of another size than bytes.
  * Takes fd over, also on failure. */
 xcclResult_t xccl_map_open(int fd, size_t bytes, struct xccl_map *map_out);
 void xccl_map_close(
     struct xccl_map *map); /* unmaps, closes, zeroes; a zeroed one with fd -1 or 0 base is fine */
+
+/* Takes the memory of these bytes of a map, and enters it in this process's tables, without
+ * changing what it holds: whoever uses it then meets no fault. */
+xcclResult_t xccl_map_touch(void *at, size_t bytes);
 
 xcclResult_t xccl_os_random(void *bytes_out, size_t bytes);
 const char *xccl_os_hostname(void); /* up to the first dot; kept */

@@ -20,10 +20,9 @@
 #include "transport/shm.h"
 #include "xccl.h"
 
-#define XCCL_COMM_MAGIC   0x58434c434f4d4d31ull
-#define XCCL_COMM_FORKED  0x58434c464f524b31ull /* in a child: see comm.c */
-#define XCCL_NET_MESH_MAX 8 /* ranks up to which all pairs are connected over the network */
-#define XCCL_NOBODY       (-1)
+#define XCCL_COMM_MAGIC  0x58434c434f4d4d31ull
+#define XCCL_COMM_FORKED 0x58434c464f524b31ull /* in a child: see comm.c */
+#define XCCL_NOBODY      (-1)
 
 #define XCCL_NET_LIST_BYTES 512 /* of XCCL_NET_PLUGIN or a config's netName */
 
@@ -32,13 +31,14 @@ struct xccl_peer {
     uint64_t host_hash;
     char host[64];
     uint32_t pid, cores, version;
-    uint32_t algo; /* XCCL_ALGO: must be equal everywhere */
+    uint32_t algo; /* of XCCL_ALGO and algorithm plugins, which must be equal everywhere */
     uint32_t shm; /* 1: shared memory is allowed */
     uint64_t buffer_bytes;
     struct xccl_addr unix_addr;
     uint64_t netns_hash; /* equal: in one network namespace; 0: not known */
 };
 
+struct xccl_comm_bind; /* comm_bind.c */
 struct xccl_comm_links; /* comm_links.c */
 struct xccl_comm_progress; /* comm_progress.h */
 struct xccl_control; /* control.h */
@@ -58,7 +58,9 @@ struct xcclComm {
     _Atomic int needs_group; /* its thread owns another rank of the communicator too */
     int needs_fence; /* the system has no membarrier: see xccl_comm_abort() */
     struct xccl_run run;
-    struct xccl_call call; /* of the run, for error texts */
+    struct xccl_call call; /* of the run, also for error texts */
+    struct xccl_run_args args; /* of the run */
+    size_t scratch_bytes; /* behind args.scratch; as much as any plan has asked for */
 
     /* Cold. */
     pthread_mutex_t error_lock;
@@ -82,6 +84,11 @@ struct xcclComm {
     uint64_t watch_seen; /* the service thread's */
     int watch_looks;
     struct xccl_comm_links *links;
+    struct xccl_comm_bind *bind; /* giving a binding its links */
+    uint32_t slice_bytes; /* of large all-reduces */
+    int bind_talks; /* 1: an out-of-band operation for it is at work */
+    uint8_t *multicast; /* by rank, for the planner: shares memory with this one */
+    int *nodes; /* by rank, for the planner: the number of its host */
     struct xccl_comm_progress *progress; /* NULL: the plugin delivers by itself */
     struct xccl_control *control;
     _Atomic int aborted; /* 1: somebody is at it, or it is a shell */
@@ -153,7 +160,5 @@ int xccl_comm_set_error(struct xcclComm *comm, xcclResult_t rc, const char *text
 xcclResult_t xccl_comm_error(struct xcclComm *comm);
 /* "rank 3 (host b, pid 91)" */
 void xccl_comm_name_rank(const struct xcclComm *comm, int rank, char *text_out, size_t bytes);
-
-void xccl_comm_links_destroy(struct xccl_comm_links *links); /* NULL is fine */
 
 #endif

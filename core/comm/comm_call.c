@@ -4,6 +4,7 @@
  *
  * Path of a repeated call: argument checks (api), crank, error word, last plan, run, board. No
  * lock, no allocation, no clock, no system call. Thread: the caller, who holds the crank. */
+#include "comm/comm_plan.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_verdict.h"
 
@@ -15,24 +16,34 @@ static xcclResult_t busy(struct xcclComm *comm)
                      "rank %d: another thread is inside this communicator", comm->rank);
 }
 
-/* The plan of a call, unless the communicator has failed. */
+/* What there is for a call, unless the communicator has failed. */
 static xcclResult_t find_plan(struct xcclComm *comm, const struct xccl_task *task,
-                              const struct xccl_plan **plan_out)
+                              struct xccl_found *found_out)
 {
     xcclResult_t rc = xccl_comm_error(comm);
 
     if (__builtin_expect(rc != xcclSuccess, 0))
         return rc;
-    rc = xccl_plan_get(&comm->planner, &task->call, plan_out);
+    rc = xccl_plan_get(&comm->planner, &task->call, found_out);
     if (__builtin_expect(rc == xcclSystemError, 0)) /* only this rank fails: the others must know */
         rc = xccl_comm_fail(comm, rc, "rank %d cannot plan a call: %.300s", comm->rank,
                             xccl_error_text());
     return rc;
 }
 
+/* The links of the call are made in its wait, beside those of other communicators of a group. */
+static void start_later(struct xcclComm *comm, const struct xccl_found *found)
+{
+    struct xccl_run *run = &comm->run;
+
+    xccl_run_clear(run);
+    run->flag_low = xccl_flag_low(found->signature, comm->seq);
+    run->prepare = xccl_comm_prepare_run;
+}
+
 xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task)
 {
-    const struct xccl_plan *plan = NULL;
+    struct xccl_found found;
     struct xccl_board_call call;
     xcclResult_t rc;
 
@@ -40,18 +51,28 @@ xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task
         return busy(comm);
     if (__builtin_expect(comm->needs_fence, 0)) /* as in xccl_comm_abort() */
         atomic_thread_fence(memory_order_seq_cst);
-    rc = find_plan(comm, task, &plan);
+    rc = find_plan(comm, task, &found);
     if (__builtin_expect(rc != xcclSuccess, 0)) {
         xccl_comm_release(comm);
         return rc;
     }
     comm->seq++;
     comm->call = task->call;
+    comm->args.in = task->send;
+    comm->args.out = task->recv;
+    comm->args.seq = comm->seq;
     call = xccl_comm_own_call(comm);
-    xccl_run_start(&comm->run, plan, task->send, task->recv, comm->seq);
-    xccl_board_write(comm->board, &call, comm->run.flag_low);
     comm->run.check = xccl_comm_check_call;
     comm->run.owner = comm;
+    if (__builtin_expect(found.plan != NULL, 1))
+        rc = xccl_comm_start_run(comm, found.plan);
+    else
+        start_later(comm, &found);
+    xccl_board_write(comm->board, &call, comm->run.flag_low);
+    if (__builtin_expect(rc != xcclSuccess, 0)) { /* the others know of the call by now */
+        xccl_run_clear(&comm->run);
+        comm->run.rc = rc;
+    }
     return xcclSuccess;
 }
 

@@ -10,7 +10,8 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/param.h"
-#include "comm/comm_int.h"
+#include "comm/comm_bind.h"
+#include "comm/comm_plan.h"
 #include "comm/comm_progress.h"
 #include "comm/control.h"
 
@@ -49,6 +50,8 @@ static void undo_bootstrap(struct xcclComm *comm)
 {
     xccl_bootstrap_close(comm->boot);
     comm->boot = NULL;
+    xccl_comm_bind_free(comm->bind);
+    comm->bind = NULL;
 }
 
 static void undo_nothing(struct xcclComm *comm)
@@ -70,17 +73,6 @@ static void undo_shm(struct xcclComm *comm)
         atomic_store_explicit(&comm->board->outside, 2, memory_order_release);
     xccl_shm_destroy(comm->shm);
     comm->shm = NULL;
-}
-
-static void undo_net(struct xcclComm *comm)
-{
-    xccl_comm_links_destroy(comm->links);
-    comm->links = NULL;
-}
-
-static void undo_bindings(struct xcclComm *comm)
-{
-    xccl_planner_fini(&comm->planner);
 }
 
 static xcclResult_t step_progress(struct xccl_init *init, enum xccl_init_state *state_out)
@@ -131,11 +123,8 @@ static const struct phase phases[] = {
     {"watch", xccl_init_watch, xccl_comm_watch_stop},
     {"plugins", xccl_init_nets, xccl_comm_nets_close},
     {"choice", xccl_init_choose, undo_nothing},
-    {"network", xccl_init_offer, undo_net},
-    {"offers", xccl_init_senders, undo_nothing},
+    {"planner", xccl_init_planner, xccl_comm_plan_fini},
     {"connections", xccl_init_connect, undo_nothing},
-    {"schedules", xccl_init_bindings, undo_bindings},
-    {"slices", xccl_init_slices, undo_nothing},
     {"progress", step_progress, xccl_comm_progress_destroy},
     {"ready", step_ready, undo_nothing},
     {"control", step_control, undo_control},
@@ -175,7 +164,7 @@ static void tell_joined(const struct xcclComm *comm, uint64_t took_ns)
         "network plugin %s, slices of %u KiB",
         comm->rank, comm->nranks, (unsigned long long)(took_ns / 1000), locals - 1, kib,
         comm->nranks - locals, comm->net_count ? comm->nets[0]->wire_id : "none",
-        comm->planner.bindings[XCCL_ALGO_RING][XCCL_PROTO_SLICES]->slot_bytes >> 10);
+        comm->slice_bytes >> 10);
 }
 
 static void tell_phase(struct xccl_init *init, const char *what)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Between the files that make a communicator: comm.c, which has the memory and the list of all of
  * them, comm_join.c, which drives ranks that join side by side, comm_init.c, which has the table of
- * phases, and comm_peers.c, comm_nets.c, comm_devices.c, comm_links.c and comm_progress.c, which
+ * phases, and comm_peers.c, comm_nets.c, comm_devices.c, comm_plan.c and comm_progress.c, which
  * have the phases' steps. Thread: the one that joins, destroys or aborts. */
 #ifndef XCCL_COMM_COMM_INT_H
 #define XCCL_COMM_COMM_INT_H
@@ -29,17 +29,15 @@ struct xccl_init {
     struct xccl_addr unix_addr;
     int *locals, nlocal; /* ranks that may share memory with this one, itself included */
     int fetched, got_all;
-    xcclResult_t lost_rc; /* a connection broke: the error, unless another rank says why first */
-    uint64_t lost_ns; /* until when it may */
-    char lost_text[XCCL_ERROR_TEXT_BYTES];
+    uint32_t premade; /* bindings that have been made before the first call */
 };
 
 typedef xcclResult_t xccl_init_step_fn(struct xccl_init *init, enum xccl_init_state *state_out);
 
 /* In the order of the table (comm_init.c). */
 xccl_init_step_fn xccl_init_introduce, xccl_init_check_peers, xccl_init_segment, xccl_init_fetch,
-    xccl_init_agree, xccl_init_nets, xccl_init_watch, xccl_init_choose, xccl_init_offer,
-    xccl_init_senders, xccl_init_connect, xccl_init_bindings, xccl_init_slices;
+    xccl_init_agree, xccl_init_nets, xccl_init_watch, xccl_init_choose, xccl_init_planner,
+    xccl_init_connect;
 
 /* Room for an all-gather, zeroed; returns the own part, NULL without memory. */
 uint8_t *xccl_init_parts(struct xccl_init *init, size_t part_bytes);

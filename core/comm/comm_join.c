@@ -13,6 +13,8 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "comm/comm_int.h"
+#include "plugin/algo_library.h"
+#include "schedule/algo_plugin.h"
 
 #define LOOK_MS    1000 /* without a ring: as often as that all the same */
 #define NAP_MAX_MS 8
@@ -120,6 +122,9 @@ static xcclResult_t begin_all(struct joins *joins)
     if (strlen(xccl_param_string(XCCL_P_NET_PLUGIN)) >= XCCL_NET_LIST_BYTES)
         return xccl_fail(xcclInvalidUsage, 0, "name fewer plugins",
                          "XCCL_NET_PLUGIN has more than %d letters", XCCL_NET_LIST_BYTES - 1);
+    rc = xccl_algo_libraries_load(xccl_param_string(XCCL_P_ALGO_PLUGIN), xccl_algo_plugin_add);
+    if (rc)
+        return rc;
     joins->inits = xccl_calloc(joins->count, sizeof(void *));
     if (!joins->inits)
         return xcclSystemError;

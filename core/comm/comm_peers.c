@@ -11,6 +11,7 @@
 #include "base/param.h"
 #include "base/wire.h"
 #include "comm/comm_int.h"
+#include "comm/comm_plan.h"
 
 #define PEER_WIRE_BYTES 256
 #define UNIX_NAME_BYTES 107
@@ -70,7 +71,7 @@ static int decode_peer(uint8_t *part, struct xccl_peer *peer)
     peer->buffer_bytes = xccl_wire_get_u64(&wire);
     get_unix_name(&wire, &peer->unix_addr);
     peer->netns_hash = xccl_wire_get_u64(&wire);
-    return !wire.bad && peer->shm <= 1 && peer->algo < XCCL_ALGO_COUNT;
+    return !wire.bad && peer->shm <= 1;
 }
 
 static xcclResult_t describe_self(struct xccl_init *init, struct xccl_peer *self)
@@ -85,7 +86,7 @@ static xcclResult_t describe_self(struct xccl_init *init, struct xccl_peer *self
     self->pid = (uint32_t)getpid();
     self->cores = (uint32_t)xccl_os_cores();
     self->version = XCCL_VERSION_CODE;
-    self->algo = (uint32_t)xccl_param_int(XCCL_P_ALGO);
+    self->algo = xccl_comm_algo_hash();
     self->shm = !xccl_param_int(XCCL_P_SHM_DISABLE);
     self->buffer_bytes = (uint64_t)xccl_param_int(XCCL_P_BUFFER_BYTES);
     self->unix_addr = init->unix_addr;
@@ -121,10 +122,12 @@ static xcclResult_t check_peers(const struct xcclComm *comm)
                              "rank %d on host %s runs XCCL %u, rank %d runs %u", i, peer->host,
                              peer->version, comm->rank, self->version);
         if (peer->algo != self->algo)
-            return xccl_fail(xcclInvalidUsage, 0, "set XCCL_ALGO alike on all ranks",
-                             "rank %d on host %s has XCCL_ALGO=%s, rank %d has %s", i, peer->host,
-                             xccl_algo_name((enum xccl_algo)peer->algo), comm->rank,
-                             xccl_algo_name((enum xccl_algo)self->algo));
+            return xccl_fail(
+                xcclInvalidUsage, 0,
+                "set XCCL_ALGO alike on all ranks, and install the same XCCL_ALGO_PLUGIN",
+                "rank %d on host %s has another XCCL_ALGO, or other algorithm "
+                "plugins, than rank %d, whose XCCL_ALGO is \"%s\"",
+                i, peer->host, comm->rank, xccl_param_string(XCCL_P_ALGO));
     }
     return xcclSuccess;
 }

@@ -9,26 +9,45 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "comm/comm_int.h"
 #include "comm/comm_progress.h"
 #include "comm/control.h"
 
 #define NAME_BYTES      128
-#define CALL_BYTES      96
+#define CALL_BYTES      128
 #define LEFT_VERDICT_NS (200 * XCCL_NS_PER_MS)
 #define LINK_VERDICT_NS (700 * XCCL_NS_PER_MS)
 #define LATE_VERDICT_NS (2 * XCCL_NS_PER_S)
 #define VERDICT_NAP_NS  1000000
 
+/* "call 7: all-reduce of 12 float32, sum", "call 8: broadcast of 3 int8 from rank 2" */
 static void describe_call(const struct xccl_board_call *call, char *text_out, size_t bytes)
 {
     static const char *const types[xcclNumTypes] = {
         "int8",    "uint8",   "int32",   "uint32",   "int64",      "uint64",
         "float16", "float32", "float64", "bfloat16", "float8e4m3", "float8e5m2"};
     static const char *const ops[xcclNumOps] = {"sum", "prod", "max", "min", "avg"};
+    static const char *const colls[XCCL_COLL_COUNT] = {
+        [XCCL_COLL_BROADCAST] = "broadcast",   [XCCL_COLL_REDUCE] = "reduce",
+        [XCCL_COLL_ALL_GATHER] = "all-gather", [XCCL_COLL_REDUCE_SCATTER] = "reduce-scatter",
+        [XCCL_COLL_ALL_REDUCE] = "all-reduce", [XCCL_COLL_ALL_TO_ALL] = "all-to-all",
+        [XCCL_COLL_GATHER] = "gather",         [XCCL_COLL_SCATTER] = "scatter",
+        [XCCL_COLL_BARRIER] = "barrier",
+    };
+    enum xccl_coll coll = (enum xccl_coll)call->coll;
+    int known = call->coll < XCCL_COLL_COUNT, used;
 
-    snprintf(text_out, bytes, "call %llu: all-reduce of %llu %s, %s", (unsigned long long)call->seq,
-             (unsigned long long)call->count, call->type < xcclNumTypes ? types[call->type] : "?",
-             call->op < xcclNumOps ? ops[call->op] : "?");
+    used = snprintf(text_out, bytes, "call %llu: %s", (unsigned long long)call->seq,
+                    known && colls[call->coll] ? colls[call->coll] : "?");
+    if (known && coll != XCCL_COLL_BARRIER)
+        used += snprintf(text_out + used, bytes - (size_t)used, " of %llu %s",
+                         (unsigned long long)call->count,
+                         call->type < xcclNumTypes ? types[call->type] : "?");
+    if (known && xccl_coll_reduces(coll))
+        used += snprintf(text_out + used, bytes - (size_t)used, ", %s",
+                         call->op < xcclNumOps ? ops[call->op] : "?");
+    if (known && xccl_coll_rooted(coll))
+        snprintf(text_out + used, bytes - (size_t)used, ", root %u", call->root);
 }
 
 struct xccl_board_call xccl_comm_own_call(const struct xcclComm *comm)
@@ -37,7 +56,8 @@ struct xccl_board_call xccl_comm_own_call(const struct xcclComm *comm)
                                     .count = comm->call.count,
                                     .coll = (uint32_t)comm->call.coll,
                                     .type = (uint32_t)comm->call.type,
-                                    .op = (uint32_t)comm->call.op};
+                                    .op = (uint32_t)comm->call.op,
+                                    .root = (uint32_t)comm->call.root};
 }
 
 /* Ranks disagree: both calls go into the text. */
@@ -87,6 +107,19 @@ void xccl_comm_compare_calls(struct xcclComm *comm, int peer, uint64_t word,
         return;
     describe_call(theirs, their_text, sizeof their_text);
     (void)raise_mismatch(comm, peer, &mine, their_text);
+}
+
+xcclResult_t xccl_comm_same_call(struct xcclComm *comm, int peer,
+                                 const struct xccl_board_call *theirs)
+{
+    struct xccl_board_call mine = xccl_comm_own_call(comm);
+    char their_text[CALL_BYTES];
+
+    if (mine.seq == theirs->seq && mine.count == theirs->count && mine.coll == theirs->coll &&
+        mine.type == theirs->type && mine.op == theirs->op && mine.root == theirs->root)
+        return xcclSuccess;
+    describe_call(theirs, their_text, sizeof their_text);
+    return raise_mismatch(comm, peer, &mine, their_text);
 }
 
 /* Gives the control plane a moment to say what really happened. A rank that dies or disagrees makes
@@ -180,12 +213,25 @@ static void list_late_locals(struct rank_list *list, const struct xcclComm *comm
     }
 }
 
+/* Ranks of other hosts that are not known to be in this call, while connections are made for it. */
+static void list_remotes(struct rank_list *list, const struct xcclComm *comm)
+{
+    for (int i = 0; i < comm->nranks; i++)
+        if (!xccl_comm_is_local(comm, i) && !xccl_control_in_call(comm->control, i, comm->seq))
+            list_rank(list, comm, i, "");
+}
+
 /* Ranks at the other ends of network links that are not done. all 0: not those that are known to be
  * in this call too, waiting like this rank. */
 static void list_links(struct rank_list *list, const struct xcclComm *comm, int all)
 {
-    const struct xccl_binding *binding = comm->run.plan->binding;
+    const struct xccl_binding *binding;
 
+    if (!comm->run.plan) {
+        list_remotes(list, comm);
+        return;
+    }
+    binding = comm->run.plan->binding;
     for (uint32_t i = 0; i < binding->net_count; i++) {
         uint16_t conn = binding->net_conns[i];
         int rank = binding->schedule->conns[conn].peer;

@@ -14,6 +14,10 @@ xcclResult_t xccl_comm_check_call(struct xccl_run *run, uint64_t waited_ns);
 /* The call has failed with rc: raises the communicator's error, with the rank that caused it,
  * unless there is one already. Returns the one in force. */
 xcclResult_t xccl_comm_blame(struct xcclComm *comm, xcclResult_t rc);
+/* A rank that makes connections for a call says which one: xcclInvalidUsage when it is another one
+ * than this rank's. The crank's holder. */
+xcclResult_t xccl_comm_same_call(struct xcclComm *comm, int peer,
+                                 const struct xccl_board_call *theirs);
 /* A neighbour said which call it is in: board word and description. Raises the error when this rank
  * is in another call of the same number. */
 void xccl_comm_compare_calls(struct xcclComm *comm, int peer, uint64_t word,

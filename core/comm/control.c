@@ -31,7 +31,7 @@
 
 enum { FRAME_HEARTBEAT = 0x20, FRAME_NOTICE = 0x21, FRAME_GOODBYE = 0x22 };
 
-#define HEARTBEAT_BYTES 36
+#define HEARTBEAT_BYTES 40
 #define FRAME_BYTES     (12 + XCCL_NOTICE_TEXT_BYTES)
 #define SILENT_BEATS    4
 #define LINGER_MS       800
@@ -147,6 +147,7 @@ static int take_heartbeat(struct neighbour *neighbour, struct xccl_wire *wire)
     call.coll = xccl_wire_get_u32(wire);
     call.type = xccl_wire_get_u32(wire);
     call.op = xccl_wire_get_u32(wire);
+    call.root = xccl_wire_get_u32(wire);
     if (wire->bad || xccl_wire_left(wire))
         return 0;
     atomic_store_explicit(&neighbour->call, (uint32_t)(theirs >> 32), memory_order_relaxed);
@@ -302,6 +303,7 @@ static void send_heartbeat(struct neighbour *neighbour)
     xccl_wire_put_u32(&wire, call.coll);
     xccl_wire_put_u32(&wire, call.type);
     xccl_wire_put_u32(&wire, call.op);
+    xccl_wire_put_u32(&wire, call.root);
     neighbour_send(neighbour, FRAME_HEARTBEAT, body, sizeof body);
 }
 

@@ -8,75 +8,91 @@
 #ifndef XCCL_EXEC_EXEC_H
 #define XCCL_EXEC_EXEC_H
 
+#include "exec/binding.h"
 #include "exec/host/kernels.h"
-#include "proxy/net_link.h"
-#include "schedule/schedule.h"
-#include "transport/link.h"
 
-#define XCCL_MAX_LANES 2
-
-/* How many connections a step receives from and sends to. */
-struct xccl_fan {
-    uint16_t nrecv, nsend;
+/* Where the chunks of a buffer lie, and how long they are: all alike, the last ones cut off by the
+ * buffer's end, or as tables say. */
+struct xccl_layout {
+    size_t stride, total; /* bytes */
+    const size_t *offsets, *sizes; /* by chunk; NULL: alike */
 };
 
-/* A schedule bound to the links that its connections name, for one protocol. */
-struct xccl_binding {
-    struct xccl_schedule *schedule;
-    enum xccl_proto proto;
-    uint32_t slot_bytes; /* the least of its links */
-    struct xccl_link **links; /* by connection number */
-    struct xccl_fan *fans; /* by step number */
-    struct xccl_net_link **nets; /* by connection number; NULL where the link is shared memory */
-    uint16_t *net_conns; /* the connections that have one */
-    uint16_t net_count;
+/* One slice of one chunk, ready to go: what a step means at one place of its loops. */
+struct xccl_move {
+    struct xccl_link *const *recv, *const *send; /* the fans */
+    size_t src, dst; /* from the beginning of their buffers */
+    uint32_t bytes; /* of the value; of an exchange: of what comes */
+    uint32_t send_bytes; /* of an exchange: of what goes */
+    uint16_t nrecv, nsend; /* 0 where there is nothing to move */
+    uint16_t left; /* chunks of the occurrence that come behind it */
+    uint8_t op, flags;
+    uint8_t src_buffer, dst_buffer; /* enum xccl_step_buffer */
 };
-
-/* For a checked schedule, with room for its links: the owner fills links, nets and net_conns. Takes
- * the schedule over, also on failure. xcclInternalError: it has steps that the interpreter does not
- * know yet. */
-xcclResult_t xccl_binding_create(struct xccl_schedule *schedule, enum xccl_proto proto,
-                                 struct xccl_binding **binding_out);
-void xccl_binding_destroy(struct xccl_binding *binding); /* frees the schedule; NULL is fine */
 
 /* Fixed once made. The first lines are what a call touches. */
 struct xccl_plan {
     uint64_t key[2]; /* what it is the plan of (plan.h) */
     const struct xccl_binding *binding;
-    xccl_reduce_fn *reduce;
-    size_t total_bytes;
-    size_t chunk_bytes; /* distance of chunks; the last may be shorter or empty */
+    struct xccl_operator reduction;
     uint32_t slice_bytes; /* what one message carries at most */
-    uint32_t tiles;
+    uint32_t tiles; /* 0: there is nothing to do */
     uint32_t elem_bytes;
-    uint32_t reserved;
+    uint32_t nmoves;
     uint64_t signature; /* of the call, without its sequence number */
+    /* Of a short plan all that its lanes do, lane after lane, moves without effect left out; NULL:
+     * decoded on the way. */
+    struct xccl_move *moves;
+    uint32_t *lane_moves; /* by lane: its first; one more entry ends the last */
     uint32_t *net_messages; /* for each of binding->net_conns */
+    size_t chunk_bytes; /* of the largest chunk; of all of them where the schedule says EQUAL */
+    struct xccl_layout layouts[2]; /* XCCL_BUFFER_IN and OUT */
+    size_t scratch_bytes; /* memory that a run needs besides */
+    size_t room_bytes; /* and a slice of it for values on their way */
+};
+
+/* A place in the loops of a lane. */
+struct xccl_place {
+    uint32_t lane, occurrence, chunk, tile;
+    const struct xccl_step *step;
 };
 
 struct xccl_run_lane {
-    const struct xccl_step *step, *first, *end;
-    uint32_t occurrence; /* within the step */
-    uint32_t src, dst; /* chunk numbers now */
-    uint32_t tile;
-    uint32_t done;
+    const struct xccl_move *move; /* the next one: in the plan's list, or now; NULL: done */
+    const struct xccl_move *end; /* of the list; NULL: decoded */
+    struct xccl_place place; /* with a list: the chunk of an exchange alone */
+    uint32_t sent; /* chunks of this occurrence that an exchange has sent */
+    uint32_t waited; /* 1: the waits of this step are over */
+    struct xccl_move now;
 };
 
 struct xccl_run {
-    const struct xccl_plan *plan;
-    const char *in;
-    char *out;
+    const struct xccl_plan *plan; /* NULL while prepare is at work */
+    char *buffers[4]; /* by enum xccl_step_buffer */
+    char *room;
+    uint64_t seq;
     uint32_t flag_low; /* signature and sequence number of this call, folded */
     uint32_t nlanes, lanes_left;
+    struct xccl_run_lane *lanes;
+    uint32_t *signals; /* by signal of the binding: tiles in which it was given */
     /* Why it cannot go on: */
     xcclResult_t rc;
     int bad_peer; /* the rank it concerns, -1 for none */
     const struct xccl_link *bad_link; /* a message of another call arrived here */
     const struct xccl_net_link *bad_net; /* this one failed */
+    /* Before there is a plan: makes what it needs and starts the run; 1 when something moved. */
+    int (*prepare)(struct xccl_run *run);
     /* Asked in the slow branch of a wait: an error ends the wait. waited_ns: since it began. */
     xcclResult_t (*check)(struct xccl_run *run, uint64_t waited_ns);
     void *owner;
-    struct xccl_run_lane lanes[XCCL_MAX_LANES];
+};
+
+/* What a call brings to its plan. */
+struct xccl_run_args {
+    const void *in;
+    void *out;
+    void *scratch; /* as much as the plan says, and room behind it */
+    uint64_t seq;
 };
 
 /* Spin and yield limits; spins is chosen from ranks per host and usable cores. */
@@ -94,8 +110,11 @@ static inline uint32_t xccl_flag_low(uint64_t signature, uint64_t seq)
     return (uint32_t)(mixed ^ mixed >> 32);
 }
 
-void xccl_run_start(struct xccl_run *run, const struct xccl_plan *plan, const void *in, void *out,
-                    uint64_t seq);
+/* Forgets an earlier run, but for prepare, check and owner. */
+void xccl_run_clear(struct xccl_run *run);
+/* All links of the plan's binding are there. Clears the run first. */
+void xccl_run_start(struct xccl_run *run, const struct xccl_plan *plan,
+                    const struct xccl_run_args *args);
 /* 1 when it moved. run->rc tells of an error, xccl_run_done() of the end. */
 int xccl_run_progress(struct xccl_run *run);
 int xccl_run_done(const struct xccl_run *run);
@@ -104,21 +123,18 @@ int xccl_run_done(const struct xccl_run *run);
 void xccl_exec_wait(struct xccl_run *const *runs, unsigned count,
                     const struct xccl_wait_policy *policy, unsigned *which_out);
 
-/* Messages that a plan sends or receives on connection conn (exec.c; for plans and tests). */
-uint32_t xccl_plan_messages(const struct xccl_plan *plan, uint32_t conn);
+/* --- moves (moves.c) --- */
 
-/* Bytes of slice `tile` of a chunk; 0 when there is none. */
-static inline size_t xccl_slice_bytes(const struct xccl_plan *plan, uint32_t chunk, uint32_t tile)
-{
-    size_t first = (size_t)chunk * plan->chunk_bytes + (size_t)tile * plan->slice_bytes;
-    size_t chunk_end = ((size_t)chunk + 1) * plan->chunk_bytes;
-    size_t end = first + plan->slice_bytes;
-
-    if (end > chunk_end)
-        end = chunk_end;
-    if (end > plan->total_bytes)
-        end = plan->total_bytes;
-    return end > first ? end - first : 0;
-}
+/* What the step means at a place. */
+void xccl_move_make(const struct xccl_plan *plan, const struct xccl_place *place,
+                    struct xccl_move *move_out);
+/* On to the next place of the lane; 0: there is none. */
+int xccl_place_next(const struct xccl_plan *plan, struct xccl_place *place);
+/* The first place of a lane. */
+struct xccl_place xccl_place_first(const struct xccl_plan *plan, uint32_t lane);
+/* Fills in the list of moves, where the plan is short enough for one. */
+xcclResult_t xccl_plan_resolve(struct xccl_plan *plan);
+/* Adds the messages of a call, by connection. */
+void xccl_plan_messages(const struct xccl_plan *plan, uint32_t *messages);
 
 #endif

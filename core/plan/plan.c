@@ -1,36 +1,50 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Choice tables, geometry, and the cache of plans. A full cache is emptied: plans are cheap, and a
- * program with over a thousand different calls in turn gains little from keeping them.
- * Thread: see plan.h. */
+/* The cache of plans and the list of bindings. A full cache is emptied: plans are cheap, and a
+ * program with over a thousand different calls in turn gains little from keeping them. Bindings
+ * stay, since links stay. Thread: see plan.h. */
 #include "plan/plan.h"
+
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "plan/plan_int.h"
+#include "schedule/algo_plugin.h"
 
-#define TABLE_SLOTS     2048u /* a power of two */
-#define PLANS_MAX       1024u
-#define CHUNK_ALIGN     64u
-#define NET_ONESHOT_MAX 8192u
+#define TABLE_SLOTS 2048u /* a power of two */
+#define PLANS_MAX   1024u
 
-const char *xccl_algo_name(enum xccl_algo algo)
+/* A binding, and what it is one of. */
+struct xccl_kept_binding {
+    struct xccl_choice choice;
+    int root;
+    struct xccl_binding *binding;
+};
+
+xcclResult_t xccl_planner_init(struct xccl_planner *planner, const char *setting)
 {
-    static const char *const names[XCCL_ALGO_COUNT] = {"auto", "oneshot", "ring"};
+    xcclResult_t rc = xccl_algo_setting_parse(setting, &planner->setting);
 
-    return (unsigned)algo < XCCL_ALGO_COUNT ? names[algo] : "?";
-}
-
-xcclResult_t xccl_planner_init(struct xccl_planner *planner)
-{
+    if (rc)
+        return rc;
     planner->table = xccl_calloc(TABLE_SLOTS, sizeof(struct xccl_plan *));
     return planner->table ? xcclSuccess : xcclSystemError;
+}
+
+static void plan_destroy(struct xccl_plan *plan)
+{
+    if (!plan)
+        return;
+    xccl_free(plan->moves);
+    xccl_free(plan->lane_moves);
+    xccl_free(plan->net_messages);
+    xccl_free(plan);
 }
 
 static void drop_plans(struct xccl_planner *planner)
 {
     for (uint32_t i = 0; i < TABLE_SLOTS; i++) {
-        if (planner->table[i])
-            xccl_free(planner->table[i]->net_messages);
-        xccl_free(planner->table[i]);
+        plan_destroy(planner->table[i]);
         planner->table[i] = NULL;
     }
     planner->plan_count = 0;
@@ -43,6 +57,11 @@ void xccl_planner_fini(struct xccl_planner *planner)
         drop_plans(planner);
     xccl_free(planner->table);
     planner->table = NULL;
+    for (uint32_t i = 0; i < planner->binding_count; i++)
+        xccl_binding_destroy(planner->bindings[i].binding);
+    xccl_free(planner->bindings);
+    planner->bindings = NULL;
+    planner->binding_count = planner->binding_room = 0;
 }
 
 static uint64_t mix(uint64_t value)
@@ -53,118 +72,212 @@ static uint64_t mix(uint64_t value)
     return value ^ value >> 32;
 }
 
-/* Up to where sending all to all beats two rounds. */
-static size_t oneshot_limit(int nranks)
+/* The same on all ranks for the same call, and another one where anything differs. */
+static uint64_t signature_of(const uint64_t key[2], const struct xccl_choice *choice)
 {
-    if (nranks <= 2)
-        return 64u << 10;
-    return nranks <= 4 ? 32u << 10 : 8u << 10;
+    uint64_t sum = mix(mix(key[0]) + key[1]);
+
+    for (const char *at = choice->generator->name; *at; at++)
+        sum = mix(sum + (unsigned char)*at);
+    return mix(sum + ((uint64_t)choice->param << 8) + (uint64_t)choice->proto);
 }
 
-void xccl_plan_choose(const struct xccl_planner *planner, size_t bytes, enum xccl_algo *algo_out,
-                      enum xccl_proto *proto_out)
-{
-    struct xccl_binding *const *oneshot = planner->bindings[XCCL_ALGO_ONESHOT];
-    int all_local = oneshot[XCCL_PROTO_LINES] != NULL;
-    size_t limit = all_local ? oneshot_limit(planner->nranks) : NET_ONESHOT_MAX;
-    int one = oneshot[XCCL_PROTO_SLICES] != NULL && bytes <= limit;
+/* --- bindings --- */
 
-    if (planner->forced != XCCL_ALGO_AUTO)
-        one = planner->forced == XCCL_ALGO_ONESHOT;
-    if (!planner->bindings[XCCL_ALGO_RING][XCCL_PROTO_SLICES])
-        one = 1;
-    *algo_out = one ? XCCL_ALGO_ONESHOT : XCCL_ALGO_RING;
-    *proto_out = XCCL_PROTO_SLICES;
-    if (one && all_local && bytes <= XCCL_LINES_MAX_BYTES)
-        *proto_out = XCCL_PROTO_LINES;
-    else if (one && all_local && bytes <= XCCL_SMALL_MAX_BYTES)
-        *proto_out = XCCL_PROTO_SMALL;
+static xcclResult_t keep_binding(struct xccl_planner *planner, const struct xccl_kept_binding *kept)
+{
+    if (planner->binding_count == planner->binding_room) {
+        uint32_t room = planner->binding_room ? 2 * planner->binding_room : 16;
+        struct xccl_kept_binding *grown = xccl_calloc(room, sizeof *grown);
+
+        if (!grown)
+            return xcclSystemError;
+        if (planner->binding_count)
+            memcpy(grown, planner->bindings, planner->binding_count * sizeof *grown);
+        xccl_free(planner->bindings);
+        planner->bindings = grown;
+        planner->binding_room = room;
+    }
+    planner->bindings[planner->binding_count++] = *kept;
+    return xcclSuccess;
 }
 
-/* Where chunks lie and how they are cut: equal on all ranks, from the count alone. */
-static xcclResult_t set_geometry(struct xccl_plan *plan, const struct xccl_call *call)
+/* Built-in algorithms have been proven long ago. Those of plugins, and hierarchies of them, never
+ * run unproven; proofs know no multicast. */
+static xcclResult_t make_schedule(const struct xccl_generator *generator,
+                                  struct xccl_generator_for *what,
+                                  struct xccl_schedule **schedule_out)
 {
-    size_t nchunks = plan->binding->schedule->nchunks, tiles;
+    if (!xccl_algo_plugin_path(generator))
+        return xccl_generator_make(generator, what, schedule_out);
+    what->multicast = NULL;
+    return xccl_algo_plugin_prove(generator, what, schedule_out);
+}
 
-    plan->elem_bytes = (uint32_t)xccl_type_bytes(call->type);
-    plan->slice_bytes = plan->binding->slot_bytes / plan->elem_bytes * plan->elem_bytes;
-    if (__builtin_mul_overflow(call->count, (size_t)plan->elem_bytes, &plan->total_bytes) ||
-        plan->total_bytes > SIZE_MAX / 4)
-        return xccl_fail(xcclInvalidArgument, 0, "split the call", "count %zu of %u-byte elements",
-                         call->count, plan->elem_bytes);
-    plan->chunk_bytes = (plan->total_bytes + nchunks - 1) / nchunks;
-    plan->chunk_bytes = (plan->chunk_bytes + CHUNK_ALIGN - 1) & ~(size_t)(CHUNK_ALIGN - 1);
-    tiles = (plan->chunk_bytes + plan->slice_bytes - 1) / plan->slice_bytes;
-    if (tiles > UINT32_MAX)
-        return xccl_fail(xcclInvalidArgument, 0, "split the call", "count %zu is too large",
-                         call->count);
-    plan->tiles = (uint32_t)tiles;
+xcclResult_t xccl_plan_prove(const struct xccl_planner *planner)
+{
+    xcclResult_t rc = xcclSuccess;
+
+    for (int coll = 0; coll < XCCL_COLL_COUNT; coll++) {
+        const struct xccl_algo_list *list = &planner->setting.lists[coll];
+
+        for (uint32_t i = 0; i < list->count && !list->excludes && !rc; i++) {
+            const struct xccl_generator *generator = list->algos[i].generator;
+            struct xccl_generator_for what = xccl_plan_what(planner, list->algos[i].param, 0);
+
+            what.multicast = NULL;
+            if (xccl_algo_plugin_path(generator) &&
+                (!generator->serves || generator->serves(&what)))
+                rc = xccl_algo_plugin_prove(generator, &what, NULL);
+        }
+    }
+    return rc;
+}
+
+static xcclResult_t make_binding(struct xccl_planner *planner, const struct xccl_choice *choice,
+                                 int root, struct xccl_binding **binding_out)
+{
+    struct xccl_generator_for what = xccl_plan_what(planner, choice->param, root);
+    struct xccl_kept_binding kept = {.choice = *choice, .root = root};
+    struct xccl_schedule *schedule;
+    xcclResult_t rc = make_schedule(choice->generator, &what, &schedule);
+
+    if (!rc)
+        rc = xccl_binding_create(schedule, choice->proto, &kept.binding);
+    if (rc)
+        return rc;
+    rc = keep_binding(planner, &kept);
+    if (rc)
+        xccl_binding_destroy(kept.binding);
+    else
+        *binding_out = kept.binding;
+    return rc;
+}
+
+xcclResult_t xccl_plan_binding(struct xccl_planner *planner, const struct xccl_choice *choice,
+                               int root, struct xccl_binding **binding_out)
+{
+    for (uint32_t i = 0; i < planner->binding_count; i++) {
+        const struct xccl_kept_binding *kept = &planner->bindings[i];
+
+        if (kept->choice.generator != choice->generator || kept->choice.param != choice->param ||
+            kept->choice.proto != choice->proto || kept->root != root)
+            continue;
+        *binding_out = kept->binding;
+        return xcclSuccess;
+    }
+    return make_binding(planner, choice, root, binding_out);
+}
+
+/* --- plans --- */
+
+/* Everything but the key, for a binding that is ready. */
+static xcclResult_t fill_plan(const struct xccl_planner *planner, const struct xccl_call *call,
+                              struct xccl_plan *plan)
+{
+    const struct xccl_binding *binding = plan->binding;
+    uint32_t *messages;
+    xcclResult_t rc;
+
+    if (xccl_coll_reduces(call->coll) &&
+        !xccl_operator_find(call->type, call->op, planner->nranks, &plan->reduction))
+        return xccl_fail(xcclInvalidArgument, 0, NULL, "there is no operator %d of type %d",
+                         (int)call->op, (int)call->type);
+    rc = xccl_plan_cut(planner, call, plan);
+    if (!rc)
+        rc = xccl_plan_resolve(plan);
+    if (rc)
+        return rc;
+    messages = xccl_calloc(binding->schedule->nconns + 1u, sizeof *messages);
+    plan->net_messages = xccl_calloc(binding->net_count + 1u, sizeof *plan->net_messages);
+    if (!messages || !plan->net_messages) {
+        xccl_free(messages);
+        return xcclSystemError;
+    }
+    if (binding->net_count)
+        xccl_plan_messages(plan, messages);
+    for (uint32_t i = 0; i < binding->net_count; i++)
+        plan->net_messages[i] = messages[binding->net_conns[i]];
+    xccl_free(messages);
     return xcclSuccess;
 }
 
 static xcclResult_t make_plan(struct xccl_planner *planner, const struct xccl_call *call,
-                              const uint64_t key[2], struct xccl_plan **plan_out)
+                              const uint64_t key[2], struct xccl_found *found)
 {
-    size_t bytes = call->count * xccl_type_bytes(call->type);
-    struct xccl_plan *plan = xccl_calloc_aligned(64, sizeof *plan);
-    enum xccl_algo algo;
-    enum xccl_proto proto;
-    xcclResult_t rc = xcclSystemError;
+    struct xccl_plan *plan;
+    struct xccl_choice choice;
+    xcclResult_t rc = xccl_plan_choose(planner, call, &choice);
 
-    if (!plan)
+    if (!rc)
+        rc = xccl_plan_binding(planner, &choice, call->root, &found->binding);
+    if (rc)
         return rc;
-    xccl_plan_choose(planner, bytes, &algo, &proto);
-    plan->binding = planner->bindings[algo][proto];
+    found->signature = signature_of(key, &choice);
+    if (!found->binding->ready)
+        return xcclSuccess;
+    plan = xccl_calloc_aligned(64, sizeof *plan);
+    if (!plan)
+        return xcclSystemError;
+    plan->binding = found->binding;
     plan->key[0] = key[0];
     plan->key[1] = key[1];
-    plan->reduce = xccl_reduce_kernel(call->type, call->op);
-    rc = set_geometry(plan, call);
+    plan->signature = found->signature;
+    rc = fill_plan(planner, call, plan);
     if (rc)
-        goto fail;
-    plan->signature = mix(mix(key[0]) + key[1]) + (uint64_t)algo * 31 + (uint64_t)proto;
-    plan->net_messages = xccl_calloc((size_t)plan->binding->net_count + 1,
-                                     sizeof *plan->net_messages);
-    rc = xcclSystemError;
-    if (!plan->net_messages)
-        goto fail;
-    for (uint32_t i = 0; i < plan->binding->net_count; i++)
-        plan->net_messages[i] = xccl_plan_messages(plan, plan->binding->net_conns[i]);
-    *plan_out = plan;
-    return xcclSuccess;
-fail:
-    xccl_free(plan);
+        plan_destroy(plan);
+    else
+        found->plan = plan;
     return rc;
 }
 
-xcclResult_t xccl_plan_get(struct xccl_planner *planner, const struct xccl_call *call,
-                           const struct xccl_plan **plan_out)
+static void find(struct xccl_found *found, struct xccl_planner *planner,
+                 const struct xccl_plan *plan)
 {
-    uint64_t key[2] = {call->count,
-                       (uint64_t)call->coll << 32 | (uint64_t)call->type << 8 | (uint64_t)call->op};
-    struct xccl_plan *plan = planner->last;
+    found->plan = plan;
+    found->signature = plan->signature;
+    planner->last = (struct xccl_plan *)(uintptr_t)plan;
+}
+
+static xcclResult_t get_other(struct xccl_planner *planner, const struct xccl_call *call,
+                              const uint64_t key[2], struct xccl_found *found)
+{
+    const struct xccl_plan *plan;
     uint32_t slot;
     xcclResult_t rc;
 
-    if (plan && plan->key[0] == key[0] && plan->key[1] == key[1]) {
-        *plan_out = plan;
-        return xcclSuccess;
-    }
     if (planner->plan_count == PLANS_MAX)
         drop_plans(planner);
     slot = (uint32_t)(mix(key[0]) + key[1]) & (TABLE_SLOTS - 1);
     for (plan = planner->table[slot]; plan; plan = planner->table[slot]) {
-        if (plan->key[0] == key[0] && plan->key[1] == key[1])
-            break;
+        if (plan->key[0] == key[0] && plan->key[1] == key[1]) {
+            find(found, planner, plan);
+            return xcclSuccess;
+        }
         slot = (slot + 1) & (TABLE_SLOTS - 1);
     }
-    if (!plan) {
-        rc = make_plan(planner, call, key, &plan);
-        if (rc)
-            return rc;
-        planner->table[slot] = plan;
-        planner->plan_count++;
-    }
-    planner->last = plan;
-    *plan_out = plan;
+    rc = make_plan(planner, call, key, found);
+    if (rc || !found->plan)
+        return rc;
+    planner->table[slot] = (struct xccl_plan *)(uintptr_t)found->plan;
+    planner->plan_count++;
+    find(found, planner, found->plan);
     return xcclSuccess;
+}
+
+xcclResult_t xccl_plan_get(struct xccl_planner *planner, const struct xccl_call *call,
+                           struct xccl_found *found_out)
+{
+    uint64_t key[2] = {call->count, (uint64_t)call->coll << 56 | (uint64_t)call->type << 48 |
+                                        (uint64_t)call->op << 32 | (uint64_t)(uint32_t)call->root};
+    const struct xccl_plan *plan = planner->last;
+
+    found_out->plan = NULL;
+    found_out->binding = NULL;
+    if (__builtin_expect(plan && plan->key[0] == key[0] && plan->key[1] == key[1], 1)) {
+        found_out->plan = plan;
+        found_out->signature = plan->signature;
+        return xcclSuccess;
+    }
+    return get_other(planner, call, key, found_out);
 }

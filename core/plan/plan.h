@@ -1,46 +1,76 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* From a call to a plan: which algorithm, which protocol, what geometry. The choice follows from
  * tables and settings alone, so all ranks choose alike. Plans are kept: a repeated call costs one
- * comparison.
+ * comparison. What plans of one algorithm share, the schedule and its links, is a binding; it is
+ * made at the first call that needs it, and its owner gives it links.
  *
  * Thread: the holder of the crank, between runs. */
 #ifndef XCCL_PLAN_PLAN_H
 #define XCCL_PLAN_PLAN_H
 
 #include "exec/exec.h"
+#include "plan/algo_setting.h"
 
-enum xccl_algo { XCCL_ALGO_AUTO, XCCL_ALGO_ONESHOT, XCCL_ALGO_RING, XCCL_ALGO_COUNT };
+#define XCCL_MESH_NET_MAX   8 /* ranks up to which all send to all over a network by default */
+#define XCCL_MESH_LOCAL_MAX 64 /* and over shared memory */
 
-/* What is planned. */
+/* What is planned. count is what the public call of the collective takes: elements of the vector
+ * (all-reduce, broadcast, reduce), or of one rank's block. */
 struct xccl_call {
     enum xccl_coll coll;
     xcclDataType_t type;
-    xcclRedOp_t op;
+    xcclRedOp_t op; /* of reductions, else 0 */
     size_t count;
+    int root; /* of rooted collectives, else 0 */
 };
 
-/* The bindings a communicator offers; NULL where it has none. */
+/* How a call is done. */
+struct xccl_choice {
+    const struct xccl_generator *generator;
+    int param;
+    enum xccl_proto proto;
+};
+
+struct xccl_kept_binding;
+
 struct xccl_planner {
-    struct xccl_binding *bindings[XCCL_ALGO_COUNT][XCCL_PROTO_COUNT];
-    enum xccl_algo forced; /* XCCL_ALGO */
-    int nranks;
+    int nranks, rank;
+    int all_local; /* 1: all ranks share memory */
+    const uint8_t *multicast; /* by rank, as generators take it; the owner's */
+    const int *nodes; /* likewise */
+    struct xccl_algo_setting setting;
     struct xccl_plan *last;
     struct xccl_plan **table; /* open addressing */
     uint32_t plan_count;
+    struct xccl_kept_binding *bindings;
+    uint32_t binding_count, binding_room;
 };
 
-xcclResult_t xccl_planner_init(struct xccl_planner *planner);
-void xccl_planner_fini(
-    struct xccl_planner *planner); /* frees plans, not bindings; a zeroed one is fine */
+/* The fields above `setting` are the owner's to set first. setting: of XCCL_ALGO. */
+xcclResult_t xccl_planner_init(struct xccl_planner *planner, const char *setting);
+/* Frees plans and bindings; a zeroed one is fine. */
+void xccl_planner_fini(struct xccl_planner *planner);
 
-/* The plan of a call, made when it is new. Good until the next get. */
+/* Proves what the setting asks of algorithm plugins, for root 0: a wrong one is found before calls.
+ * Each is proven again for what it is used for. */
+xcclResult_t xccl_plan_prove(const struct xccl_planner *planner);
+
+/* What there is for a call. */
+struct xccl_found {
+    const struct xccl_plan *plan; /* NULL: its binding has no links yet. Good until the next get. */
+    struct xccl_binding *binding; /* without a plan: that binding */
+    uint64_t signature; /* of the call */
+};
+
+/* The plan of a call, made when it is new and its binding ready. */
 xcclResult_t xccl_plan_get(struct xccl_planner *planner, const struct xccl_call *call,
-                           const struct xccl_plan **plan_out);
+                           struct xccl_found *found_out);
 
-/* The choice alone: the algorithm and protocol for so many bytes. */
-void xccl_plan_choose(const struct xccl_planner *planner, size_t bytes, enum xccl_algo *algo_out,
-                      enum xccl_proto *proto_out);
-
-const char *xccl_algo_name(enum xccl_algo algo);
+/* The choice alone. */
+xcclResult_t xccl_plan_choose(const struct xccl_planner *planner, const struct xccl_call *call,
+                              struct xccl_choice *choice_out);
+/* The binding of a choice, made when it is new. */
+xcclResult_t xccl_plan_binding(struct xccl_planner *planner, const struct xccl_choice *choice,
+                               int root, struct xccl_binding **binding_out);
 
 #endif

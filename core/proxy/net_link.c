@@ -156,6 +156,7 @@ static void view_init(struct xccl_net_link *link, uint32_t slot_bytes, uint32_t 
         .header_stride = XCCL_LINE_BYTES,
         .payload_stride = stride,
         .nslots = XCCL_NET_SLOTS,
+        .lag = 1,
         .limit = link->sends ? XCCL_NET_SLOTS : 0,
         .heads = &link->head,
         .nheads = 1,

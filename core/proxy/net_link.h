@@ -19,8 +19,8 @@
 #include "xccl_net.h"
 
 #define XCCL_NET_PREAMBLE_BYTES 16
-#define XCCL_NET_SLOTS          4
-#define XCCL_NET_SLOT_BYTES     (256u << 10)
+#define XCCL_NET_SLOTS          8
+#define XCCL_NET_SLOT_BYTES     (128u << 10)
 
 struct xccl_net_link;
 

@@ -110,10 +110,11 @@ static int width_of(struct xccl_builder *builder)
 
     if (width != UNEQUAL)
         return width;
-    xccl_build_break(builder, xccl_fail(xcclInvalidArgument, 0, "choose mesh or ring",
-                                        "%s of %d ranks has a part with scratch memory, which "
-                                        "nodes of different sizes rule out",
-                                        builder->what.name, builder->what.nranks));
+    xccl_build_break(builder,
+                     xccl_fail(xcclInvalidArgument, 0, "choose mesh, ring, pairwise or direct",
+                               "%s of %d ranks has a part with scratch memory, which "
+                               "nodes of different sizes rule out",
+                               builder->what.name, builder->what.nranks));
     return 0;
 }
 

@@ -174,6 +174,7 @@ const struct xccl_generator xccl_generator_binomial_broadcast = {
     .name = "binomial",
     .coll = XCCL_COLL_BROADCAST,
     .help = "a tree in which each rank serves up to log n others: log n hops",
+    .slots = 1,
     .chunks = xccl_gen_one_chunk,
     .emit = binomial_broadcast,
 };
@@ -182,6 +183,7 @@ const struct xccl_generator xccl_generator_binomial_reduce = {
     .name = "binomial",
     .coll = XCCL_COLL_REDUCE,
     .help = "a tree in which each rank adds up to log n others: log n hops",
+    .slots = 1,
     .chunks = xccl_gen_one_chunk,
     .emit = binomial_reduce,
 };
@@ -190,6 +192,7 @@ const struct xccl_generator xccl_generator_binomial_scatter = {
     .name = "binomial",
     .coll = XCCL_COLL_SCATTER,
     .help = "down a tree, inner ranks pass on: log n messages at the root's start",
+    .slots = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = binomial_scatter,
 };
@@ -198,6 +201,7 @@ const struct xccl_generator xccl_generator_binomial_gather = {
     .name = "binomial",
     .coll = XCCL_COLL_GATHER,
     .help = "up a tree, inner ranks pass on: log n connections at the root",
+    .slots = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = binomial_gather,
 };
@@ -299,6 +303,7 @@ const struct xccl_generator xccl_generator_sag_broadcast = {
     .name = "sag",
     .coll = XCCL_COLL_BROADCAST,
     .help = "binomial scatter, then a ring spreads the parts: twice the bytes, from all ranks",
+    .slots = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = sag_broadcast,
 };

@@ -74,6 +74,7 @@ const struct xccl_generator xccl_generator_pairwise_alltoall = {
     .name = "pairwise",
     .coll = XCCL_COLL_ALL_TO_ALL,
     .help = "with one pair of ranks after the other: n hops, least bytes",
+    .slots = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = pairwise_alltoall,
 };
@@ -82,6 +83,7 @@ const struct xccl_generator xccl_generator_bruck_alltoall = {
     .name = "bruck",
     .coll = XCCL_COLL_ALL_TO_ALL,
     .help = "half of the data with each of log n pairs of ranks: few hops, for small counts",
+    .slots = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = bruck_alltoall,
 };
@@ -90,6 +92,7 @@ const struct xccl_generator xccl_generator_dissemination_barrier = {
     .name = "dissemination",
     .coll = XCCL_COLL_BARRIER,
     .help = "empty messages over distances 1, 2, 4, ...: log n hops",
+    .slots = 1,
     .chunks = xccl_gen_one_chunk,
     .emit = dissemination_barrier,
 };

@@ -268,6 +268,7 @@ const struct xccl_generator xccl_generator_rd_all_reduce = {
     .name = "rd",
     .coll = XCCL_COLL_ALL_REDUCE,
     .help = "recursive doubling: log n exchanges of everything, one order of summing",
+    .slots = 1,
     .chunks = xccl_gen_one_chunk,
     .emit = rd_all_reduce,
 };
@@ -276,6 +277,7 @@ const struct xccl_generator xccl_generator_rhd_all_reduce = {
     .name = "rhd",
     .coll = XCCL_COLL_ALL_REDUCE,
     .help = "halving and doubling: 2 log n exchanges, the bits of rd; best for n = 2^k",
+    .slots = 1,
     .chunks = power_of_two,
     .emit = rhd_all_reduce,
 };
@@ -284,6 +286,7 @@ const struct xccl_generator xccl_generator_rhd_reduce_scatter = {
     .name = "rhd",
     .coll = XCCL_COLL_REDUCE_SCATTER,
     .help = "recursive halving: log n exchanges, the bits of rd; best for n = 2^k",
+    .slots = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = rhd_reduce_scatter,
 };
@@ -292,6 +295,7 @@ const struct xccl_generator xccl_generator_rhd_all_gather = {
     .name = "rhd",
     .coll = XCCL_COLL_ALL_GATHER,
     .help = "recursive doubling: log n exchanges; best for n = 2^k",
+    .slots = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = rhd_all_gather,
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the two files of hierarchies have in common: who is where, which algorithm a part of the
- * ranks uses, and how many chunks all of that takes.
+/* What the files of hierarchies have in common: who is where (gen_hier_plan.c), which algorithm a
+ * part of the ranks uses, how many chunks all of that takes, and how a part is emitted
+ * (gen_hier_part.c).
  *
  * Thread: any. */
 #ifndef XCCL_SCHEDULE_GEN_HIER_INT_H
@@ -53,5 +54,61 @@ int xccl_hier_slices(const struct xccl_hier_layout *layout);
 /* xccl_generator.plan. */
 xcclResult_t xccl_hier_plan(enum xccl_coll coll, const struct xccl_generator_for *what,
                             int *nchunks_out);
+
+/* ---- emitting ---- */
+
+/* A side of a scope while it is filled. */
+struct xccl_hier_side {
+    enum xccl_step_buffer buffer;
+    int count;
+    uint32_t *first;
+    uint16_t *chunks;
+};
+
+/* A hierarchy while one rank's steps are emitted. */
+struct xccl_hier {
+    struct xccl_builder *builder;
+    const struct xccl_generator_for *what;
+    struct xccl_hier_layout layout;
+    int nchunks;
+    xcclResult_t rc; /* the first error, which nothing is emitted after */
+    int node, size, place; /* of this rank: its node, the node's size, its number there */
+    uint16_t *ranks; /* of the part that is emitted */
+    struct xccl_hier_side in, out;
+};
+
+void xccl_hier_side_begin(struct xccl_hier_side *side, enum xccl_step_buffer buffer);
+/* One more to the chunk that is open. */
+void xccl_hier_side_put(struct xccl_hier_side *side, int chunk);
+void xccl_hier_side_next(struct xccl_hier_side *side);
+/* count chunks, which are width each from first on. */
+void xccl_hier_side_even(struct xccl_hier_side *side, enum xccl_step_buffer buffer, int first,
+                         int width, int count);
+
+/* Sorts the ranks; this rank's number among them. */
+int xccl_hier_ranks_sort(struct xccl_hier *hier, int count, int rank);
+/* These fill ranks. In this rank's node: */
+struct xccl_hier_part xccl_hier_inner_part(struct xccl_hier *hier, enum xccl_coll coll);
+/* The same, with the leader as root. */
+struct xccl_hier_part xccl_hier_led_part(struct xccl_hier *hier, enum xccl_coll coll);
+/* Rank j of each node, in a smaller one rank j modulo its size. */
+struct xccl_hier_part xccl_hier_rail_part(struct xccl_hier *hier, enum xccl_coll coll, int j);
+struct xccl_hier_part xccl_hier_leaders_part(struct xccl_hier *hier, enum xccl_coll coll);
+
+/* The rank whose block rail j carries for that node, or -1. */
+int xccl_hier_block_of(const struct xccl_hier_layout *layout, int node, int j);
+/* The root in its own node, the first rank in others. */
+int xccl_hier_leader_of(const struct xccl_hier *hier, int node);
+
+/* Emits a part of the ranks and sides that are filled. Ids 0 and 1 are of nodes, others are between
+ * nodes. */
+void xccl_hier_emit_part(struct xccl_hier *hier, const struct xccl_hier_part *part, int id,
+                         uint8_t clear, int scratch0);
+/* More of the part before, with other sides, over the same connections. */
+void xccl_hier_emit_more(struct xccl_hier *hier, const struct xccl_hier_part *part, int id,
+                         int scratch0);
+/* xccl_generator.emit, with emit_all for more than one rank. */
+void xccl_hier_emit(struct xccl_builder *builder, const struct xccl_generator_for *what,
+                    enum xccl_coll coll, void (*emit_all)(struct xccl_hier *hier));
 
 #endif

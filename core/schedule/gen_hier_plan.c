@@ -90,6 +90,11 @@ static const char *usual(const struct xccl_hier_part *part, const struct xccl_hi
         return few ? "ring" : "nhr";
     case XCCL_COLL_BARRIER:
         return "dissemination";
+    case XCCL_COLL_ALL_TO_ALL:
+        return "pairwise";
+    case XCCL_COLL_GATHER:
+    case XCCL_COLL_SCATTER:
+        return few || part->outer ? "direct" : "binomial";
     default:
         return few && part->outer ? "chain" : "binomial";
     }
@@ -200,6 +205,28 @@ static xcclResult_t rooted_chunks(const struct xccl_generator_for *what,
     return rc ? rc : fits(what, nchunks, nchunks_out);
 }
 
+/* Scratch memory of an all-to-all: what rank 0 of a node collects, which has the most rails. */
+static xcclResult_t alltoall_chunks(const struct xccl_generator_for *what,
+                                    const struct xccl_hier_layout *layout, int *nchunks_out)
+{
+    int64_t most = 0;
+    int nscratch;
+    xcclResult_t rc;
+
+    for (int node = 0; node < layout->nnodes; node++) {
+        int size = xccl_hier_size(layout, node);
+        int64_t blocks = 0;
+
+        for (int other = 0; other < layout->nnodes; other++)
+            blocks += other == node ? 0 : (xccl_hier_size(layout, other) + size - 1) / size;
+        most = blocks * (size - 1) > most ? blocks * (size - 1) : most;
+    }
+    rc = fits(what, most, &nscratch);
+    if (!rc)
+        *nchunks_out = what->nranks;
+    return rc;
+}
+
 xcclResult_t xccl_hier_plan(enum xccl_coll coll, const struct xccl_generator_for *what,
                             int *nchunks_out)
 {
@@ -212,6 +239,8 @@ xcclResult_t xccl_hier_plan(enum xccl_coll coll, const struct xccl_generator_for
         rc = all_reduce_chunks(what, &layout, nchunks_out);
     else if (coll == XCCL_COLL_BROADCAST || coll == XCCL_COLL_REDUCE)
         rc = rooted_chunks(what, &layout, coll, nchunks_out);
+    else if (coll == XCCL_COLL_ALL_TO_ALL)
+        rc = alltoall_chunks(what, &layout, nchunks_out);
     else
         *nchunks_out = coll == XCCL_COLL_BARRIER ? 1 : what->nranks;
     xccl_hier_layout_free(&layout);

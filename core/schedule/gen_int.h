@@ -94,6 +94,21 @@ int xccl_gen_send_to_all(const struct xccl_gen *gen, const struct xccl_generator
 /* One fan: all peers in rising order. */
 int xccl_gen_recv_from_all(const struct xccl_gen *gen, const struct xccl_generator_for *what);
 
+/* A multicast of this rank reaches the peer, and one of the peer this rank. */
+static inline int xccl_gen_is_marked(const struct xccl_generator_for *what, int peer)
+{
+    return what->multicast && what->multicast[what->rank] && what->multicast[peer];
+}
+
+/* How many peers are. */
+int xccl_gen_marked(const struct xccl_generator_for *what);
+/* One fan for a value that goes to all: a multicast where peers are marked, then the others from
+ * rank + 1 on. It continues the group before it when same_group is not 0. */
+int xccl_gen_spread_to_all(const struct xccl_gen *gen, const struct xccl_generator_for *what,
+                           int same_group);
+/* The other end of such values: one fan, all peers in rising order, each of its kind. */
+int xccl_gen_spread_from_all(const struct xccl_gen *gen, const struct xccl_generator_for *what);
+
 /* For distances 1, 2, 4, ... below nranks (or from the largest down): sends to rank + sign *
  * distance, then, in the opposite order, receives from rank - sign * distance. So with L distances
  * step s sends on the number returned + s and receives on that + 2L - 1 - s: no two steps differ by
@@ -178,5 +193,8 @@ extern const struct xccl_generator xccl_generator_hier_all_gather;
 extern const struct xccl_generator xccl_generator_hier_broadcast;
 extern const struct xccl_generator xccl_generator_hier_reduce;
 extern const struct xccl_generator xccl_generator_hier_barrier;
+extern const struct xccl_generator xccl_generator_hier_alltoall;
+extern const struct xccl_generator xccl_generator_hier_gather;
+extern const struct xccl_generator xccl_generator_hier_scatter;
 
 #endif

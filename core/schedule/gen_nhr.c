@@ -208,6 +208,7 @@ const struct xccl_generator xccl_generator_nhr_all_reduce = {
     .name = "nhr",
     .coll = XCCL_COLL_ALL_REDUCE,
     .help = "nonuniform hierarchical ring: 2 log n hops for any n, near ranks most, least bytes",
+    .slots = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = nhr_all_reduce,
 };
@@ -216,6 +217,7 @@ const struct xccl_generator xccl_generator_nhr_reduce_scatter = {
     .name = "nhr",
     .coll = XCCL_COLL_REDUCE_SCATTER,
     .help = "nonuniform hierarchical ring: log n hops for any n, near ranks most, least bytes",
+    .slots = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = nhr_reduce_scatter,
 };
@@ -224,6 +226,7 @@ const struct xccl_generator xccl_generator_nhr_all_gather = {
     .name = "nhr",
     .coll = XCCL_COLL_ALL_GATHER,
     .help = "nonuniform hierarchical ring: log n hops for any n, near ranks most, least bytes",
+    .slots = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = nhr_all_gather,
 };
@@ -232,6 +235,7 @@ const struct xccl_generator xccl_generator_nb_all_reduce = {
     .name = "nb",
     .coll = XCCL_COLL_ALL_REDUCE,
     .help = "nonuniform Bruck: 2 log n hops for any n, contiguous all-gather, least bytes",
+    .slots = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = nb_all_reduce,
 };
@@ -240,6 +244,7 @@ const struct xccl_generator xccl_generator_nb_reduce_scatter = {
     .name = "nb",
     .coll = XCCL_COLL_REDUCE_SCATTER,
     .help = "nonuniform Bruck: log n hops for any n, least bytes",
+    .slots = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = nb_reduce_scatter,
 };
@@ -248,6 +253,7 @@ const struct xccl_generator xccl_generator_nb_all_gather = {
     .name = "nb",
     .coll = XCCL_COLL_ALL_GATHER,
     .help = "nonuniform Bruck: log n hops for any n, contiguous messages, least bytes",
+    .slots = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = nb_all_gather,
 };

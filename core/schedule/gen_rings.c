@@ -137,6 +137,7 @@ const struct xccl_generator xccl_generator_ring_all_reduce = {
     .name = "ring",
     .coll = XCCL_COLL_ALL_REDUCE,
     .help = "each chunk goes round to be summed and once more to be spread: least bytes, n hops",
+    .slots = 2,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = ring_all_reduce,
 };
@@ -145,6 +146,7 @@ const struct xccl_generator xccl_generator_ring_reduce_scatter = {
     .name = "ring",
     .coll = XCCL_COLL_REDUCE_SCATTER,
     .help = "each chunk goes round and takes every rank's part: neighbours only, n hops",
+    .slots = 2,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = ring_reduce_scatter,
 };
@@ -153,6 +155,7 @@ const struct xccl_generator xccl_generator_ring_all_gather = {
     .name = "ring",
     .coll = XCCL_COLL_ALL_GATHER,
     .help = "each chunk goes round: neighbours only, n hops",
+    .slots = 2,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = ring_all_gather,
 };
@@ -161,6 +164,7 @@ const struct xccl_generator xccl_generator_chain_broadcast = {
     .name = "chain",
     .coll = XCCL_COLL_BROADCAST,
     .help = "from rank to rank, tile by tile: least bytes, n hops",
+    .slots = 1,
     .chunks = xccl_gen_one_chunk,
     .emit = chain_broadcast,
 };
@@ -169,6 +173,7 @@ const struct xccl_generator xccl_generator_chain_reduce = {
     .name = "chain",
     .coll = XCCL_COLL_REDUCE,
     .help = "summed from rank to rank, tile by tile: least bytes, n hops",
+    .slots = 1,
     .chunks = xccl_gen_one_chunk,
     .emit = chain_reduce,
 };

@@ -61,6 +61,56 @@ int xccl_gen_recv_from_all(const struct xccl_gen *gen, const struct xccl_generat
     return first;
 }
 
+int xccl_gen_marked(const struct xccl_generator_for *what)
+{
+    int count = 0;
+
+    for (int peer = 0; peer < what->nranks; peer++)
+        count += peer != what->rank && xccl_gen_is_marked(what, peer);
+    return count;
+}
+
+int xccl_gen_spread_to_all(const struct xccl_gen *gen, const struct xccl_generator_for *what,
+                           int same_group)
+{
+    int first = -1;
+
+    if (xccl_gen_marked(what) > 0)
+        first = xccl_build_multicast(gen->builder, gen->lane, XCCL_CONN_SEND, what->rank, 0,
+                                     same_group);
+    for (int i = 1; i < what->nranks; i++) {
+        int peer = (what->rank + i) % what->nranks, conn;
+
+        if (xccl_gen_is_marked(what, peer))
+            continue;
+        conn = xccl_build_conn(gen->builder, gen->lane, XCCL_CONN_SEND, peer, 0,
+                               same_group || first >= 0);
+        if (first < 0)
+            first = conn;
+    }
+    return first;
+}
+
+int xccl_gen_spread_from_all(const struct xccl_gen *gen, const struct xccl_generator_for *what)
+{
+    int first = -1;
+
+    for (int peer = 0; peer < what->nranks; peer++) {
+        int conn;
+
+        if (peer == what->rank)
+            continue;
+        if (xccl_gen_is_marked(what, peer))
+            conn = xccl_build_multicast(gen->builder, gen->lane, XCCL_CONN_RECV, peer, 0,
+                                        first >= 0);
+        else
+            conn = xccl_build_conn(gen->builder, gen->lane, XCCL_CONN_RECV, peer, 0, first >= 0);
+        if (first < 0)
+            first = conn;
+    }
+    return first;
+}
+
 int xccl_gen_doubling_conns(const struct xccl_gen *gen, const struct xccl_generator_for *what,
                             int sign, int down, int id)
 {

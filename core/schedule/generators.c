@@ -1,16 +1,49 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Finds generators by name, and has them make schedules. The table is in generators_table.c.
+/* Finds generators by name, and has them make schedules. The table of the built-in ones is in
+ * generators_table.c; those that were added while the process runs are kept here.
  * Thread: any. */
 #include "schedule/generators.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 
+static const struct xccl_generator *added[XCCL_GENERATORS_ADDED_MAX];
+static atomic_int added_count;
+
+int xccl_generator_add(const struct xccl_generator *generator)
+{
+    /* Relaxed: only the one who adds changes it. */
+    int count = atomic_load_explicit(&added_count, memory_order_relaxed);
+
+    if (count == XCCL_GENERATORS_ADDED_MAX)
+        return 0;
+    added[count] = generator;
+    /* Release: who sees the count sees the entry. Pairs with xccl_generator_at. */
+    atomic_store_explicit(&added_count, count + 1, memory_order_release);
+    return 1;
+}
+
+const struct xccl_generator *xccl_generator_at(int idx)
+{
+    int built_in = 0;
+
+    while (xccl_generators[built_in] && built_in < idx)
+        built_in++;
+    if (xccl_generators[built_in])
+        return xccl_generators[built_in];
+    /* Acquire: pairs with xccl_generator_add. */
+    if (idx - built_in >= atomic_load_explicit(&added_count, memory_order_acquire))
+        return NULL;
+    return added[idx - built_in];
+}
+
 const struct xccl_generator *xccl_generator_find(enum xccl_coll coll, const char *name,
                                                  int *param_out)
 {
+    const struct xccl_generator *generator;
     size_t length = strcspn(name, ":");
     long param = 0;
 
@@ -21,9 +54,7 @@ const struct xccl_generator *xccl_generator_find(enum xccl_coll coll, const char
         if (*end || end == name + length + 1)
             return NULL;
     }
-    for (const struct xccl_generator *const *at = xccl_generators; *at; at++) {
-        const struct xccl_generator *generator = *at;
-
+    for (int i = 0; (generator = xccl_generator_at(i)); i++) {
         if (generator->coll != coll || strlen(generator->name) != length ||
             memcmp(generator->name, name, length) != 0)
             continue;
@@ -62,7 +93,10 @@ xcclResult_t xccl_generator_make(const struct xccl_generator *generator,
     if (rc)
         return rc;
     generator->emit(builder, what);
-    return xccl_build_end(builder, schedule_out);
+    rc = xccl_build_end(builder, schedule_out);
+    if (!rc && generator->slots > 0)
+        (*schedule_out)->minslots = (uint16_t)generator->slots;
+    return rc;
 }
 
 xcclResult_t xccl_generator_make_all(const struct xccl_generator *generator,

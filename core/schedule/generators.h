@@ -9,6 +9,10 @@
 struct xccl_generator_for {
     int nranks, rank, root;
     int param; /* of algorithms with one; 0: its default */
+    /* By rank: 1 where one message of this rank reaches it together with all others marked so, and
+     * the other way round; this rank is marked too when any is, else the marks do not count. NULL:
+     * nowhere. */
+    const uint8_t *multicast;
     /* Of hierarchies alone. */
     const int *nodes; /* a node's number for each rank, 0 to nranks - 1; NULL: all ranks in one */
     const char *inner, *outer; /* algorithms in and between nodes; NULL: chosen by their sizes */
@@ -20,6 +24,7 @@ struct xccl_generator {
     const char *help; /* one line */
     int param_min, param_max; /* 0: it has no parameter */
     int scrbufs;
+    int slots; /* that its schedules need at most; what proofs find is never more */
     /* Chunks of the whole vector. */
     int (*chunks)(const struct xccl_generator_for *what);
     /* Emits the steps of one rank; never called for ranks it does not serve. */
@@ -31,6 +36,14 @@ struct xccl_generator {
 };
 
 extern const struct xccl_generator *const xccl_generators[]; /* ends with NULL */
+
+/* All that there are, numbered from 0: the built-in ones, then those that were added; NULL behind
+ * the last one. Any thread. */
+const struct xccl_generator *xccl_generator_at(int idx);
+/* Adds one that stays as it is until the process ends; 0: there is no room. One thread at a time.
+ */
+#define XCCL_GENERATORS_ADDED_MAX 32
+int xccl_generator_add(const struct xccl_generator *generator);
 
 /* By name, with the parameter behind a colon ("pat:4"); NULL when there is none. */
 const struct xccl_generator *xccl_generator_find(enum xccl_coll coll, const char *name,

@@ -25,6 +25,7 @@ enum xccl_coll {
     XCCL_COLL_GATHER,
     XCCL_COLL_SCATTER,
     XCCL_COLL_BARRIER,
+    XCCL_COLL_SEND_RECV, /* a group of sends and receives, of which each rank has its own */
     XCCL_COLL_COUNT
 };
 
@@ -115,7 +116,7 @@ struct xccl_schedule {
     uint16_t flags;
     uint16_t nranks, rank;
     uint16_t root; /* of rooted collectives, else 0 */
-    uint16_t nchunks; /* of the whole vector */
+    uint16_t nchunks; /* of the whole vector; 1 for send_recv */
     uint16_t nin, nout; /* chunks of IN and OUT; 0: the rank has no such buffer */
     uint16_t nlanes;
     uint16_t nscratch; /* chunks of scratch memory ... */
@@ -127,18 +128,10 @@ struct xccl_schedule {
     struct xccl_schedule_lane *lanes;
     struct xccl_schedule_wait *waits;
     uint16_t *list;
+    /* Of send_recv: whom each chunk of IN goes to, then whom each chunk of OUT comes from. The k-th
+     * message of a rank to another one is the k-th that this one has from it. */
+    uint16_t *peers;
 };
-
-/* All-reduce, every n >= 1; out must be freed with xccl_schedule_destroy.
- *
- * Ring: n chunks; each goes round once to be summed and once more to be spread. 5 records for any
- * n. */
-xcclResult_t xccl_gen_ring(int nranks, int rank, struct xccl_schedule **schedule_out);
-/* One-shot: everybody sends all to everybody and adds up in rank order. multicast[p] is 1 when one
- * message reaches rank p together with all others marked so. At most XCCL_ONESHOT_MAX_RANKS. */
-#define XCCL_ONESHOT_MAX_RANKS 64
-xcclResult_t xccl_gen_oneshot(int nranks, int rank, const uint8_t *multicast,
-                              struct xccl_schedule **schedule_out);
 
 void xccl_schedule_destroy(struct xccl_schedule *schedule); /* NULL is fine */
 
@@ -149,6 +142,7 @@ struct xccl_schedule_shape {
     uint16_t nranks, rank, root;
     uint16_t nchunks, nlanes, nscratch, scrbufs;
     uint16_t nsteps, nconns, nwaits, nlist;
+    uint16_t nsends, nreceives; /* of send_recv: chunks of IN and OUT */
 };
 
 /* One zeroed block for everything, with lanes that are empty. */
@@ -164,7 +158,8 @@ int xccl_step_legal(uint8_t op);
 const char *xccl_coll_name(enum xccl_coll coll); /* "all_reduce", ... */
 int xccl_coll_reduces(enum xccl_coll coll);
 int xccl_coll_rooted(enum xccl_coll coll);
-/* Chunks that IN or OUT has, of nchunks; 0: only the root has it, and the rank is not. */
+/* Chunks that IN or OUT has, of nchunks; 0: only the root has it, and the rank is not. Of send_recv
+ * each rank has as many as it says. */
 uint32_t xccl_coll_chunks(enum xccl_coll coll, enum xccl_step_buffer buffer, int is_root,
                           uint32_t nchunks);
 

@@ -123,7 +123,7 @@ static xcclResult_t verify_net(const struct xccl_verify_net *net, const struct x
                                struct xccl_verdict *verdict)
 {
     struct xccl_verify_how data = {
-        .in_place = how->in_place, .direct = how->direct, .values = 1, .empty = how->empty};
+        .in_place = how->in_place, .direct = how->direct, .values = 1, .sizes = how->sizes};
     struct xccl_rank_sets sets;
     xcclResult_t rc = xccl_verify_minslots(net, verdict);
 

@@ -22,9 +22,10 @@ struct xccl_verify_for {
     int in_place; /* IN and OUT are the same memory where the collective allows it */
     int direct; /* each transfer that is marked DIRECT_SEND or DIRECT_RECV is one */
     int tiles; /* 0: scrbufs + 2 */
-    /* Chunks that are empty in this call, by size class (for all-to-all the pair from * n + to);
-     * NULL: none. Both ends skip them. */
-    const uint8_t *empty;
+    /* Tiles that chunks have in this call, by size class (for all-to-all the pair from * n + to;
+     * for send_recv sends are numbered through, those of lower ranks first); NULL: all that are
+     * run. Both ends skip the others. */
+    const uint8_t *sizes;
 };
 
 enum xccl_verdict_kind {

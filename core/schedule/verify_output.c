@@ -43,10 +43,14 @@ static void refuse(struct xccl_verify_run *run, const struct output *output,
 /* Whose contribution an output is where nothing is reduced. */
 static uint32_t owner_of(const struct xccl_verify_run *run, const struct output *output)
 {
+    const struct xccl_schedule *schedule = run->net->schedules[output->at.rank];
+
     switch (run->net->coll) {
     case XCCL_COLL_BROADCAST:
     case XCCL_COLL_SCATTER:
-        return run->net->schedules[0]->root;
+        return schedule->root;
+    case XCCL_COLL_SEND_RECV:
+        return schedule->peers[schedule->nin + output->chunk];
     default:
         return output->chunk;
     }
@@ -117,7 +121,7 @@ static void check_part(struct xccl_verify_run *run, struct output *output, uint6
     xccl_verify_lay_out(run, &output->at);
     for (output->chunk = 0; output->chunk < chunks && !refused(run); output->chunk++) {
         output->class = xccl_verify_class(&output->at, XCCL_BUFFER_OUT, output->chunk);
-        if (run->how.empty && run->how.empty[output->class / net->parts])
+        if (run->how.sizes && output->at.tile >= run->how.sizes[output->class / net->parts])
             continue;
         check_output(run, output);
         if (output->at.tile == 0)

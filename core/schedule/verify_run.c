@@ -83,17 +83,19 @@ static void set_side(const struct xccl_verify_run *run, const struct xccl_verify
                                       .cell = xccl_verify_cell(run, at, buffer, chunk)};
 }
 
-static int is_empty(const struct xccl_verify_run *run, uint32_t class)
+/* A chunk of that class ends before this tile. */
+static int has_ended(const struct xccl_verify_run *run, const struct xccl_verify_lane *at,
+                     uint32_t class)
 {
-    return class < XCCL_CLASS_ANY && run->how.empty[class / run->net->parts];
+    return class < XCCL_CLASS_ANY && at->tile >= run->how.sizes[class / run->net->parts];
 }
 
 /* Both sides of an exchange by themselves; else the source decides, if there is one with a size. */
 static void set_skips(const struct xccl_verify_run *run, struct xccl_verify_lane *at)
 {
     int exchange = at->step->op & XCCL_STEP_XCHG;
-    int src = (at->step->op & XCCL_STEP_SRC) && is_empty(run, at->src.class);
-    int dst = (at->step->op & XCCL_STEP_DST) && is_empty(run, at->dst.class);
+    int src = (at->step->op & XCCL_STEP_SRC) && has_ended(run, at, at->src.class);
+    int dst = (at->step->op & XCCL_STEP_DST) && has_ended(run, at, at->dst.class);
     int sized = (at->step->op & XCCL_STEP_SRC) && at->src.class < XCCL_CLASS_ANY;
 
     at->skip_send = (uint8_t)(exchange || sized ? src : dst);
@@ -117,7 +119,7 @@ static void arrive(const struct xccl_verify_run *run, struct xccl_verify_lane *a
         set_side(run, at, &at->src, xccl_step_src_buffer(at->step), at->event.src);
     if (at->step->op & XCCL_STEP_DST)
         set_side(run, at, &at->dst, xccl_step_dst_buffer(at->step), at->event.dst);
-    if (run->how.empty)
+    if (run->how.sizes)
         set_skips(run, at);
 }
 

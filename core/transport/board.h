@@ -25,13 +25,14 @@ struct xccl_board {
     /* Low halves of the last words, by sequence number: a call that asks nothing of a rank (count
      * 0) lets it go on before the others have looked at its word. */
     _Atomic uint32_t past[XCCL_BOARD_PAST];
+    _Atomic uint32_t root;
 };
 static_assert(sizeof(struct xccl_board) == 128, "one rank, one pair of lines");
 
 /* What a rank calls, as its board tells it. */
 struct xccl_board_call {
     uint64_t seq, count;
-    uint32_t coll, type, op;
+    uint32_t coll, type, op, root;
 };
 
 static inline void xccl_board_write(struct xccl_board *board, const struct xccl_board_call *call,
@@ -46,6 +47,7 @@ static inline void xccl_board_write(struct xccl_board *board, const struct xccl_
     atomic_store_explicit(&board->count, call->count, memory_order_relaxed);
     atomic_store_explicit(&board->calls, call->coll << 16 | call->type << 8 | call->op,
                           memory_order_relaxed);
+    atomic_store_explicit(&board->root, call->root, memory_order_relaxed);
     atomic_store_explicit(&board->outside, 0, memory_order_relaxed);
     atomic_store_explicit(&board->past[call->seq % XCCL_BOARD_PAST], flag_low,
                           memory_order_relaxed);
@@ -64,6 +66,7 @@ static inline int xccl_board_read(const struct xccl_board *board, struct xccl_bo
 
         call_out->seq = atomic_load_explicit(&board->seq, memory_order_relaxed);
         call_out->count = atomic_load_explicit(&board->count, memory_order_relaxed);
+        call_out->root = atomic_load_explicit(&board->root, memory_order_relaxed);
         call_out->coll = calls >> 16;
         call_out->type = calls >> 8 & 255;
         call_out->op = calls & 255;

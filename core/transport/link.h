@@ -19,6 +19,7 @@
 #define XCCL_HEAD_STRIDE     128 /* each reader's head on lines of its own: no false sharing */
 #define XCCL_LINES_MAX_BYTES 224
 #define XCCL_SMALL_MAX_BYTES 8192
+#define XCCL_SLOTS_MAX       5 /* that a schedule may ask for: every FIFO offers as many */
 
 /* How messages lie in slots. */
 enum xccl_proto {
@@ -53,6 +54,15 @@ struct xccl_link {
     uint16_t peer; /* rank at the other end; the writer of a multicast: itself */
     uint16_t published; /* reader: step % 65536 at the last head store */
     uint32_t slot_bytes; /* payload that fits */
+    uint16_t lag; /* reader: heads are published for so many slots at a time */
+    uint16_t reserved;
 };
+static_assert(sizeof(struct xccl_link) <= 64, "one link, one line");
+
+/* Slots that a schedule may count on: the reader's lag uses up the others. */
+static inline uint32_t xccl_link_slots(const struct xccl_link *link)
+{
+    return link->nslots - link->lag + 1u;
+}
 
 #endif

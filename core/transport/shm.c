@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The segment's layout, and how segments travel. All offsets follow from two numbers, the ranks on
  * the host and the slice size, which every rank computes for itself; nothing that a peer writes
- * into a segment is ever used as an offset or a length. Thread: see shm.h. */
+ * into a segment is ever used as an offset or a length. A segment is large and nearly empty: only
+ * the pools of links that were made have memory. Thread: see shm.h. */
 #include "transport/shm.h"
 
 #include <stdio.h>
@@ -12,10 +13,15 @@
 #include "base/os.h"
 #include "bootstrap/acceptor.h"
 
-#define SEGMENT_MAGIC   0x3143435832304853ull
-#define PAGE            4096u
-#define LINE_SLOTS      16u
+#define SEGMENT_MAGIC 0x3143435832304853ull
+#define PAGE          4096u
+#define LINE_SLOTS    16u
+/* Of multicasts and of FIFOs. Six with a lag of two are five for schedules, the most that they ask
+ * for; multicasts ask for two at most. */
 #define SMALL_SLOTS     16u
+#define SMALL_SLOTS_ONE 6u
+#define SLICE_SLOTS     3u
+#define SLICE_SLOTS_ONE 6u
 #define LINES_PER_SLOT  (XCCL_LINES_MAX_BYTES / XCCL_LINE_DATA)
 #define LINE_SLOT_BYTES (LINES_PER_SLOT * XCCL_LINE_BYTES)
 #define SMALL_STRIDE    (XCCL_LINE_BYTES + XCCL_SMALL_MAX_BYTES)
@@ -30,11 +36,19 @@ struct segment_head {
     uint32_t nlocal, local_index, slice_bytes, reserved;
 };
 
-/* Offsets in a segment. */
+/* Where the slots of one protocol lie, from the start of what has them. */
+struct pool {
+    size_t heads, headers, payload, end;
+    uint32_t header_stride, payload_stride, slot_bytes;
+    uint32_t nslots;
+    uint16_t lag;
+};
+
+/* Offsets in a segment; those of FIFO pools are from the start of their region. */
 struct layout {
-    size_t board, ring_head, heads[XCCL_PROTO_COUNT];
-    size_t lines, smalls, slice_headers, ring_headers;
-    size_t slices, ring_slices;
+    size_t board;
+    struct pool multicast[XCCL_PROTO_COUNT], fifo[XCCL_PROTO_COUNT];
+    size_t regions, region_bytes; /* by index of the sender, then by id */
     size_t bytes;
 };
 
@@ -43,6 +57,7 @@ struct xccl_shm {
     uint32_t slice_bytes;
     int *local_ranks;
     struct layout layout;
+    size_t taken; /* bytes of the own segment */
     struct xccl_map *maps; /* by local index */
     struct xccl_acceptor *acceptor;
     uint8_t comm_id[16], key[32];
@@ -56,33 +71,83 @@ static size_t reserve(size_t *at, size_t align, size_t bytes)
     return start;
 }
 
+/* Readers publish their head for half of the slots at a time, or for as many as leave schedules
+ * what they ask for. */
+static uint16_t lag_of(uint32_t nslots)
+{
+    if (nslots <= 3)
+        return 1;
+    return nslots < 2 * XCCL_SLOTS_MAX ? (uint16_t)(nslots - XCCL_SLOTS_MAX + 1)
+                                       : (uint16_t)(nslots / 2);
+}
+
+static struct pool pool_at(size_t *at, enum xccl_proto proto, uint32_t nheads, uint32_t nslots,
+                           uint32_t slice_bytes)
+{
+    struct pool pool = {.heads = reserve(at, PAGE, (size_t)nheads * XCCL_HEAD_STRIDE),
+                        .nslots = nslots,
+                        .lag = lag_of(nslots)};
+
+    switch (proto) {
+    case XCCL_PROTO_LINES:
+        pool.header_stride = pool.payload_stride = LINE_SLOT_BYTES;
+        pool.slot_bytes = XCCL_LINES_MAX_BYTES;
+        pool.headers = pool.payload = reserve(at, XCCL_HEAD_STRIDE,
+                                              (size_t)nslots * LINE_SLOT_BYTES);
+        break;
+    case XCCL_PROTO_SMALL:
+        pool.header_stride = pool.payload_stride = SMALL_STRIDE;
+        pool.slot_bytes = XCCL_SMALL_MAX_BYTES;
+        pool.headers = reserve(at, XCCL_HEAD_STRIDE, (size_t)nslots * SMALL_STRIDE);
+        pool.payload = pool.headers + XCCL_LINE_BYTES;
+        break;
+    default:
+        pool.header_stride = SLICE_STRIDE;
+        pool.payload_stride = pool.slot_bytes = slice_bytes;
+        pool.headers = reserve(at, SLICE_STRIDE, (size_t)nslots * SLICE_STRIDE);
+        pool.payload = reserve(at, PAGE, (size_t)nslots * slice_bytes);
+        break;
+    }
+    pool.end = *at;
+    return pool;
+}
+
 static struct layout layout_of(int nlocal, uint32_t slice_bytes)
 {
-    size_t at = sizeof(struct segment_head);
+    static const uint32_t multicast_slots[] = {LINE_SLOTS, SMALL_SLOTS, SLICE_SLOTS};
+    static const uint32_t fifo_slots[] = {LINE_SLOTS, SMALL_SLOTS_ONE, SLICE_SLOTS_ONE};
+    size_t at = sizeof(struct segment_head), in_region = 0;
     struct layout layout;
 
     layout.board = reserve(&at, XCCL_HEAD_STRIDE, sizeof(struct xccl_board));
-    layout.ring_head = reserve(&at, XCCL_HEAD_STRIDE, XCCL_HEAD_STRIDE);
-    for (int proto = 0; proto < XCCL_PROTO_COUNT; proto++)
-        layout.heads[proto] = reserve(&at, XCCL_HEAD_STRIDE, (size_t)nlocal * XCCL_HEAD_STRIDE);
-    layout.lines = reserve(&at, XCCL_HEAD_STRIDE, (size_t)LINE_SLOTS * LINE_SLOT_BYTES);
-    layout.smalls = reserve(&at, XCCL_HEAD_STRIDE, (size_t)SMALL_SLOTS * SMALL_STRIDE);
-    layout.slice_headers = reserve(&at, SLICE_STRIDE, (size_t)XCCL_SHM_SLICES * SLICE_STRIDE);
-    layout.ring_headers = reserve(&at, SLICE_STRIDE, (size_t)XCCL_SHM_SLICES * SLICE_STRIDE);
-    layout.slices = reserve(&at, PAGE, (size_t)XCCL_SHM_SLICES * slice_bytes);
-    layout.ring_slices = reserve(&at, PAGE, (size_t)XCCL_SHM_SLICES * slice_bytes);
-    layout.bytes = (at + PAGE - 1) & ~(size_t)(PAGE - 1);
+    for (int proto = 0; proto < XCCL_PROTO_COUNT; proto++) {
+        layout.multicast[proto] = pool_at(&at, (enum xccl_proto)proto, (uint32_t)nlocal,
+                                          multicast_slots[proto], slice_bytes);
+        layout.fifo[proto] = pool_at(&in_region, (enum xccl_proto)proto, 1, fifo_slots[proto],
+                                     slice_bytes);
+    }
+    layout.region_bytes = (in_region + PAGE - 1) & ~(size_t)(PAGE - 1);
+    layout.regions = reserve(&at, PAGE, layout.region_bytes * XCCL_SHM_IDS * (size_t)nlocal);
+    layout.bytes = at;
     return layout;
+}
+
+/* With every pair of ranks linked once, over slots of all kinds. */
+static size_t bytes_taken(int nlocal, uint32_t slice_bytes)
+{
+    struct layout layout = layout_of(nlocal, slice_bytes);
+
+    return layout.regions + layout.region_bytes * (size_t)(nlocal - 1);
 }
 
 /* All slots of a host should stay well inside its last cache, so slices shrink as ranks grow. */
 uint32_t xccl_shm_slice_bytes(int nlocal, uint64_t budget_bytes)
 {
-    uint32_t slice = nlocal <= 2 ? 256u << 10 : nlocal <= 4 ? 128u << 10 : 64u << 10;
+    uint32_t slice = nlocal <= 2 ? 128u << 10 : nlocal <= 4 ? 64u << 10 : 32u << 10;
 
     if (nlocal > 16)
-        slice = 32u << 10;
-    while (slice > SLICE_MIN && layout_of(nlocal, slice).bytes > budget_bytes)
+        slice = 16u << 10;
+    while (slice > SLICE_MIN && bytes_taken(nlocal, slice) > budget_bytes)
         slice /= 2;
     return slice;
 }
@@ -146,7 +211,9 @@ static xcclResult_t make_segment(struct xccl_shm *shm)
     head->local_index = (uint32_t)shm->local_index;
     head->slice_bytes = shm->slice_bytes;
     head->magic = SEGMENT_MAGIC;
-    xccl_log(XCCL_LOG_DEBUG, "shared memory: %zu bytes, %u-byte slices, %d ranks on this host",
+    shm->taken = PAGE;
+    xccl_log(XCCL_LOG_DEBUG,
+             "shared memory: room for %zu bytes, %u-byte slices, %d ranks on this host",
              shm->layout.bytes, shm->slice_bytes, shm->nlocal);
     return xcclSuccess;
 }
@@ -262,7 +329,12 @@ int xccl_shm_index_of(const struct xccl_shm *shm, int rank)
 
 size_t xccl_shm_bytes(const struct xccl_shm *shm)
 {
-    return shm->layout.bytes;
+    return shm->taken;
+}
+
+uint32_t xccl_shm_slot_bytes(const struct xccl_shm *shm)
+{
+    return shm->slice_bytes;
 }
 
 static char *segment_at(struct xccl_shm *shm, int index, size_t offset)
@@ -275,81 +347,89 @@ struct xccl_board *xccl_shm_board(struct xccl_shm *shm, int index)
     return (void *)segment_at(shm, index, shm->layout.board);
 }
 
-/* The slots of a multicast, in its writer's segment. */
-static void multicast_slots(struct xccl_shm *shm, enum xccl_proto proto, int writer,
-                            struct xccl_link *link)
+/* A link on the slots of a pool that begins at offset in owner's segment. */
+static xcclResult_t link_on(struct xccl_shm *shm, int owner, size_t offset, const struct pool *pool,
+                            struct xccl_link *link_out)
 {
-    const struct layout *layout = &shm->layout;
+    xcclResult_t rc = xccl_map_touch(segment_at(shm, owner, offset + pool->heads),
+                                     pool->end - pool->heads);
 
-    *link = (struct xccl_link){.heads = (void *)segment_at(shm, writer, layout->heads[proto])};
-    switch (proto) {
-    case XCCL_PROTO_LINES:
-        link->header = link->payload = segment_at(shm, writer, layout->lines);
-        link->header_stride = link->payload_stride = LINE_SLOT_BYTES;
-        link->nslots = LINE_SLOTS;
-        link->slot_bytes = XCCL_LINES_MAX_BYTES;
-        break;
-    case XCCL_PROTO_SMALL:
-        link->header = segment_at(shm, writer, layout->smalls);
-        link->payload = link->header + XCCL_LINE_BYTES;
-        link->header_stride = link->payload_stride = SMALL_STRIDE;
-        link->nslots = SMALL_SLOTS;
-        link->slot_bytes = XCCL_SMALL_MAX_BYTES;
-        break;
-    default:
-        link->header = segment_at(shm, writer, layout->slice_headers);
-        link->payload = segment_at(shm, writer, layout->slices);
-        link->header_stride = SLICE_STRIDE;
-        link->payload_stride = link->slot_bytes = shm->slice_bytes;
-        link->nslots = XCCL_SHM_SLICES;
-        break;
-    }
-    link->limit = link->nslots;
+    if (rc)
+        return rc;
+    if (owner == shm->local_index)
+        shm->taken += pool->end - pool->heads;
+    *link_out = (struct xccl_link){
+        .header = segment_at(shm, owner, offset + pool->headers),
+        .payload = segment_at(shm, owner, offset + pool->payload),
+        .header_stride = pool->header_stride,
+        .payload_stride = pool->payload_stride,
+        .slot_bytes = pool->slot_bytes,
+        .nslots = pool->nslots,
+        .limit = pool->nslots,
+        .lag = pool->lag,
+        .heads = (void *)segment_at(shm, owner, offset + pool->heads),
+        .nheads = 1,
+        .own_head = UINT16_MAX,
+    };
+    return xcclSuccess;
 }
 
-void xccl_shm_multicast_send(struct xccl_shm *shm, enum xccl_proto proto,
-                             struct xccl_link *link_out)
+xcclResult_t xccl_shm_multicast_send(struct xccl_shm *shm, enum xccl_proto proto,
+                                     struct xccl_link *link_out)
 {
-    multicast_slots(shm, proto, shm->local_index, link_out);
+    xcclResult_t rc = link_on(shm, shm->local_index, 0, &shm->layout.multicast[proto], link_out);
+
+    if (rc)
+        return rc;
     link_out->nheads = (uint16_t)shm->nlocal;
     link_out->own_head = (uint16_t)shm->local_index;
     link_out->peer = (uint16_t)shm->rank;
+    return xcclSuccess;
 }
 
-void xccl_shm_multicast_recv(struct xccl_shm *shm, enum xccl_proto proto, int from_index,
-                             struct xccl_link *link_out)
+xcclResult_t xccl_shm_multicast_recv(struct xccl_shm *shm, enum xccl_proto proto, int from_index,
+                                     struct xccl_link *link_out)
 {
-    multicast_slots(shm, proto, from_index, link_out);
+    xcclResult_t rc = link_on(shm, from_index, 0, &shm->layout.multicast[proto], link_out);
+
+    if (rc)
+        return rc;
     link_out->heads += (size_t)shm->local_index * (XCCL_HEAD_STRIDE / sizeof *link_out->heads);
-    link_out->nheads = 1;
-    link_out->own_head = UINT16_MAX;
     link_out->peer = (uint16_t)shm->local_ranks[from_index];
+    return xcclSuccess;
 }
 
-/* The slots of the ring, in the receiver's segment. */
-static void ring_slots(struct xccl_shm *shm, int receiver, int peer_index, struct xccl_link *link)
+/* In the receiver's segment. */
+static xcclResult_t fifo_on(struct xccl_shm *shm, enum xccl_proto proto, int receiver, int sender,
+                            uint32_t id, struct xccl_link *link_out)
 {
-    *link = (struct xccl_link){
-        .header = segment_at(shm, receiver, shm->layout.ring_headers),
-        .payload = segment_at(shm, receiver, shm->layout.ring_slices),
-        .header_stride = SLICE_STRIDE,
-        .payload_stride = shm->slice_bytes,
-        .slot_bytes = shm->slice_bytes,
-        .nslots = XCCL_SHM_SLICES,
-        .limit = XCCL_SHM_SLICES,
-        .heads = (void *)segment_at(shm, receiver, shm->layout.ring_head),
-        .nheads = 1,
-        .own_head = UINT16_MAX,
-        .peer = (uint16_t)shm->local_ranks[peer_index],
-    };
+    const struct layout *layout = &shm->layout;
+
+    if (id >= XCCL_SHM_IDS)
+        return xccl_fail(xcclInternalError, 0, "use another algorithm",
+                         "connection %u of one pair of ranks, and shared memory has room for %d",
+                         id, XCCL_SHM_IDS);
+    return link_on(shm, receiver,
+                   layout->regions + layout->region_bytes * ((size_t)sender * XCCL_SHM_IDS + id),
+                   &layout->fifo[proto], link_out);
 }
 
-void xccl_shm_ring_send(struct xccl_shm *shm, int to_index, struct xccl_link *link_out)
+xcclResult_t xccl_shm_fifo_send(struct xccl_shm *shm, enum xccl_proto proto, int to_index,
+                                uint32_t id, struct xccl_link *link_out)
 {
-    ring_slots(shm, to_index, to_index, link_out);
+    xcclResult_t rc = fifo_on(shm, proto, to_index, shm->local_index, id, link_out);
+
+    if (rc == xcclSuccess)
+        link_out->peer = (uint16_t)shm->local_ranks[to_index];
+    return rc;
 }
 
-void xccl_shm_ring_recv(struct xccl_shm *shm, int from_index, struct xccl_link *link_out)
+xcclResult_t xccl_shm_fifo_recv(struct xccl_shm *shm, enum xccl_proto proto, int from_index,
+                                uint32_t id, struct xccl_link *link_out)
 {
-    ring_slots(shm, shm->local_index, from_index, link_out);
+    xcclResult_t rc = fifo_on(shm, proto, shm->local_index, from_index, id, link_out);
+
+    if (rc == xcclSuccess)
+        link_out->peer = (uint16_t)shm->local_ranks[from_index];
+    return rc;
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Links over shared memory. Each rank makes one sealed memfd segment, without a name anywhere, and
  * gives it to the ranks of its host over a proven Unix connection; that this connection comes about
- * is what "same host" means. A segment holds its owner's board, the slots the owner multicasts from
- * with the heads of their readers, and the slots in which the owner receives from the previous rank
- * of the ring. Every page is touched when the segment is made, never in a call.
+ * is what "same host" means. A segment holds its owner's board, the slots that the owner multicasts
+ * from with the heads of their readers, and a region for each other rank of the host and connection
+ * id, in which the owner receives from it. All of it has its place from the beginning, so that a
+ * link is made without a word between its ends; memory is taken when a link is made, never in a
+ * call.
  *
- * Thread: the communicator's during init; the service thread hands out the segment. */
+ * Thread: the holder of the communicator's crank; the service thread hands out the segment. */
 #ifndef XCCL_TRANSPORT_SHM_H
 #define XCCL_TRANSPORT_SHM_H
 
@@ -14,7 +16,7 @@
 #include "transport/board.h"
 #include "transport/link.h"
 
-#define XCCL_SHM_SLICES 3
+#define XCCL_SHM_IDS 16 /* connections of one pair of ranks, one way */
 
 struct xccl_shm;
 
@@ -46,15 +48,19 @@ void xccl_shm_destroy(struct xccl_shm *shm); /* NULL is fine */
 int xccl_shm_nlocal(const struct xccl_shm *shm);
 int xccl_shm_rank_of(const struct xccl_shm *shm, int index);
 int xccl_shm_index_of(const struct xccl_shm *shm, int rank); /* -1: not on this host */
-size_t xccl_shm_bytes(const struct xccl_shm *shm); /* of the own segment */
+size_t xccl_shm_bytes(const struct xccl_shm *shm); /* taken in the own segment */
+uint32_t xccl_shm_slot_bytes(const struct xccl_shm *shm); /* of slices */
 struct xccl_board *xccl_shm_board(struct xccl_shm *shm, int index);
 
-/* Fills in an end of a link; the segments concerned have been fetched. */
-void xccl_shm_multicast_send(struct xccl_shm *shm, enum xccl_proto proto,
-                             struct xccl_link *link_out);
-void xccl_shm_multicast_recv(struct xccl_shm *shm, enum xccl_proto proto, int from_index,
-                             struct xccl_link *link_out);
-void xccl_shm_ring_send(struct xccl_shm *shm, int to_index, struct xccl_link *link_out);
-void xccl_shm_ring_recv(struct xccl_shm *shm, int from_index, struct xccl_link *link_out);
+/* Makes an end of a link; the segments concerned have been fetched. Multicast: one writer, and all
+ * other ranks of the host read. FIFO: id below XCCL_SHM_IDS tells several of one pair apart. */
+xcclResult_t xccl_shm_multicast_send(struct xccl_shm *shm, enum xccl_proto proto,
+                                     struct xccl_link *link_out);
+xcclResult_t xccl_shm_multicast_recv(struct xccl_shm *shm, enum xccl_proto proto, int from_index,
+                                     struct xccl_link *link_out);
+xcclResult_t xccl_shm_fifo_send(struct xccl_shm *shm, enum xccl_proto proto, int to_index,
+                                uint32_t id, struct xccl_link *link_out);
+xcclResult_t xccl_shm_fifo_recv(struct xccl_shm *shm, enum xccl_proto proto, int from_index,
+                                uint32_t id, struct xccl_link *link_out);
 
 #endif

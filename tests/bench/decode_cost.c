@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What decoding a schedule costs: nanoseconds for each chunk of a step, for a few algorithms, with
- * the records of one rank read in order as an executor does. Least, median and most of 9 rounds.
+ * the records of one rank read in order as an executor does (least, median and most of 9 rounds);
+ * the same up to bytes and links (a move, median of 9); and microseconds from a call of 64 MiB on a
+ * network to its plan, schedule included (median of 9).
  *
  *   build/release/tests/decode_cost [N]
  *
@@ -10,6 +12,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "plan/plan.h"
 #include "schedule/decode.h"
 #include "schedule/generators.h"
 
@@ -45,6 +48,28 @@ static uint64_t decode_step(const struct xccl_schedule *schedule, uint32_t lane,
     return sum;
 }
 
+/* All moves of one tile, once. */
+static uint64_t move_all(const struct xccl_plan *plan, uint64_t *moves)
+{
+    const struct xccl_schedule *schedule = plan->binding->schedule;
+    uint64_t sum = 0;
+
+    for (uint32_t lane = 0; lane < schedule->nlanes; lane++) {
+        struct xccl_place place = xccl_place_first(plan, lane);
+
+        if (!schedule->lanes[lane].nstep)
+            continue;
+        do {
+            struct xccl_move move;
+
+            xccl_move_make(plan, &place, &move);
+            sum += move.src + move.dst + move.bytes;
+            ++*moves;
+        } while (xccl_place_next(plan, &place) && place.tile == 0);
+    }
+    return sum;
+}
+
 /* All events of one tile, once. */
 static uint64_t decode_all(const struct xccl_schedule *schedule, uint64_t *events)
 {
@@ -73,8 +98,66 @@ static int by_size(const void *a, const void *b)
 /* Keeps the compiler from leaving anything out. */
 static uint64_t sum_of_all;
 
+static void must(xcclResult_t rc)
+{
+    if (rc != xcclSuccess)
+        exit(1);
+}
+
+/* The plan of a new planner, which has links in name only. */
+static const struct xccl_plan *plan_anew(struct xccl_planner *planner,
+                                         const struct xccl_generator *generator, int nranks)
+{
+    struct xccl_call call = {.coll = generator->coll, .type = xcclFloat32, .count = 16u << 20};
+    struct xccl_found found;
+    uint32_t *messages;
+    char setting[64];
+
+    *planner = (struct xccl_planner){.nranks = nranks, .rank = nranks / 2};
+    snprintf(setting, sizeof(setting), "%s:%s", xccl_coll_name(generator->coll), generator->name);
+    must(xccl_planner_init(planner, setting));
+    must(xccl_plan_get(planner, &call, &found));
+    found.binding->slot_bytes = 128u << 10;
+    found.binding->ready = 1;
+    must(xccl_plan_get(planner, &call, &found));
+    messages = calloc(found.plan->binding->schedule->nconns + 1u, sizeof(*messages));
+    if (!messages)
+        exit(1);
+    xccl_plan_messages(found.plan, messages); /* as plans for a network do */
+    sum_of_all += messages[0];
+    free(messages);
+    return found.plan;
+}
+
+/* Medians: microseconds to a plan, nanoseconds for a move of it. */
+static void measure_plan(const struct xccl_generator *generator, int nranks, double *plan_us_out,
+                         double *move_ns_out)
+{
+    double us[ROUNDS], ns[ROUNDS];
+
+    for (int i = 0; i < ROUNDS; i++) {
+        struct xccl_planner planner;
+        uint64_t begin_ns = xccl_clock_ns(), end_ns, moves = 0;
+        const struct xccl_plan *plan = plan_anew(&planner, generator, nranks);
+
+        us[i] = (double)(xccl_clock_ns() - begin_ns) / 1000;
+        begin_ns = end_ns = xccl_clock_ns();
+        while (end_ns - begin_ns < ROUND_NS) {
+            sum_of_all += move_all(plan, &moves);
+            end_ns = xccl_clock_ns();
+        }
+        ns[i] = (double)(end_ns - begin_ns) / (double)moves;
+        xccl_planner_fini(&planner);
+    }
+    qsort(us, ROUNDS, sizeof(us[0]), by_size);
+    qsort(ns, ROUNDS, sizeof(ns[0]), by_size);
+    *plan_us_out = us[ROUNDS / 2];
+    *move_ns_out = ns[ROUNDS / 2];
+}
+
 static void measure(const struct xccl_generator *generator, int nranks)
 {
+    double plan_us, move_ns;
     struct xccl_generator_for what = {.nranks = nranks, .rank = nranks / 2};
     struct xccl_schedule *schedule;
     uint64_t once = 0;
@@ -93,9 +176,10 @@ static void measure(const struct xccl_generator *generator, int nranks)
         ns[i] = (double)(end_ns - begin_ns) / (double)events;
     }
     qsort(ns, ROUNDS, sizeof(ns[0]), by_size);
-    printf("%-14s %-10s %7u %8llu %8.2f %8.2f %8.2f\n", xccl_coll_name(generator->coll),
+    measure_plan(generator, nranks, &plan_us, &move_ns);
+    printf("%-14s %-10s %7u %8llu %8.2f %8.2f %8.2f %8.2f %8.1f\n", xccl_coll_name(generator->coll),
            generator->name, schedule->nsteps, (unsigned long long)once, ns[0], ns[ROUNDS / 2],
-           ns[ROUNDS - 1]);
+           ns[ROUNDS - 1], move_ns, plan_us);
     xccl_schedule_destroy(schedule);
 }
 
@@ -107,8 +191,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "decode_cost: 2 to %d ranks\n", RANKS_MAX);
         return 2;
     }
-    printf("# %d ranks, one of them\n%-14s %-10s %7s %8s %8s %8s %8s\n", nranks, "# collective",
-           "algorithm", "records", "events", "ns least", "median", "most");
+    printf("# %d ranks, one of them\n%-14s %-10s %7s %8s %8s %8s %8s %8s %8s\n", nranks,
+           "# collective", "algorithm", "records", "events", "ns least", "median", "most",
+           "move ns", "plan us");
     for (size_t i = 0; i < sizeof(which) / sizeof(which[0]); i++) {
         int param;
         const struct xccl_generator *generator = xccl_generator_find(which[i].coll, which[i].name,

@@ -29,13 +29,15 @@ static void check_equal(const struct xccl_schedule *a, const struct xccl_schedul
         a->root != b->root || a->nchunks != b->nchunks || a->nlanes != b->nlanes ||
         a->nscratch != b->nscratch || a->scrbufs != b->scrbufs || a->minslots != b->minslots ||
         a->nsteps != b->nsteps || a->nconns != b->nconns || a->nwaits != b->nwaits ||
-        a->nlist != b->nlist)
+        a->nlist != b->nlist || a->nin != b->nin || a->nout != b->nout)
         abort();
     check_table(a->steps, b->steps, a->nsteps, sizeof(*a->steps));
     check_table(a->conns, b->conns, a->nconns, sizeof(*a->conns));
     check_table(a->lanes, b->lanes, a->nlanes, sizeof(*a->lanes));
     check_table(a->waits, b->waits, a->nwaits, sizeof(*a->waits));
     check_table(a->list, b->list, a->nlist, sizeof(*a->list));
+    if (a->coll == XCCL_COLL_SEND_RECV)
+        check_table(a->peers, b->peers, (size_t)a->nin + a->nout, sizeof(*a->peers));
 }
 
 /* The last of the step's chunks; connections must lie in the table. */

@@ -174,3 +174,52 @@ XT_TEST(wrong_words_are_told_with_what_is_right)
     XT_CHECK_INT(run_algo("verify /nowhere.txt", &output), 1);
     XT_CHECK_HAS(output, "cannot read /nowhere.txt");
 }
+
+/* ---- plugins ---- */
+
+#define HELLO    XT_BUILD_DIR "/lib/xccl/libxccl-algo-hello.so"
+#define FIXTURES XT_BUILD_DIR "/lib/fixtures/libxccl-algo-fx-"
+
+XT_TEST(an_algorithm_plugin_is_listed_shown_and_proven)
+{
+    const char *output = NULL;
+
+    XT_CHECK_INT(run_algo("list -n 5 --plugin " HELLO, &output), 0);
+    XT_CHECK_HAS(output, "all_gather     hello                3       4     0.800     1     3");
+    XT_CHECK(!strstr(output, "ring"));
+    XT_CHECK_INT(run_algo("verify --plugin " HELLO " -n 1..16", &output), 0);
+    XT_CHECK_HAS(output, "all_gather     hello               16       0     1     3");
+    XT_CHECK_HAS(output, "16 proven, 0 refused, in ");
+    XT_CHECK_INT(run_algo("verify hello --plugin hello -n 7", &output), 0);
+    XT_CHECK_HAS(output, "1 proven, 0 refused, in ");
+    what_show_prints_is_proven("show hello -n 4 --plugin " HELLO, "hello.txt");
+    XT_CHECK_INT(run_algo("list -n 2", &output), 0);
+    XT_CHECK(!strstr(output, "hello"));
+}
+
+XT_TEST(the_plugins_of_the_settings_stand_behind_the_built_in_algorithms)
+{
+    const char *output = NULL;
+
+    xt_setenv("XCCL_ALGO_PLUGIN", "hello");
+    XT_CHECK_INT(run_algo("list -n 2 --coll all_gather", &output), 0);
+    XT_CHECK_HAS(output, "all_gather     ring");
+    XT_CHECK_HAS(output, "all_gather     hello");
+    XT_CHECK_INT(run_algo("verify hier --coll all_gather --inner hello --nodes 3,2", &output), 0);
+    XT_CHECK_HAS(output, "1 proven, 0 refused, in ");
+    xt_setenv("XCCL_ALGO_PLUGIN", "hello,not-there");
+    XT_CHECK_INT(run_algo("list -n 2", &output), 1);
+    XT_CHECK_HAS(output, "algorithm plugin not-there cannot be used: no such file in ");
+}
+
+XT_TEST(a_wrong_algorithm_of_a_plugin_is_refused_with_its_counter_example)
+{
+    const char *output = NULL;
+
+    XT_CHECK_INT(run_algo("verify --plugin " FIXTURES "wrong.so -n 2", &output), 1);
+    XT_CHECK_HAS(output, "REFUSED broadcast line, 2 ranks, root 0: rank 1 ");
+    XT_CHECK_INT(run_algo("verify --plugin " FIXTURES "bad-step.so -n 4", &output), 1);
+    XT_CHECK_HAS(output, "algorithm line of plugin fx, rank 0 of 4, lane 0, step 0: src has 70000");
+    XT_CHECK_INT(run_algo("show line -n 2 --plugin " FIXTURES "no-symbol.so", &output), 1);
+    XT_CHECK_HAS(output, "it has no symbol xcclAlgoPlugin_v1");
+}

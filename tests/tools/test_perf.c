@@ -27,12 +27,12 @@
 #define SANITIZED 0
 #endif
 
-/* Runs `xccl perf all_reduce` with the words of args; returns the exit status. */
-static int run_perf(const char *args, const char **output_out)
+/* Runs `xccl perf` with the words of args; returns the exit status. */
+static int run_words(const char *args, const char **output_out)
 {
     char words[512];
-    const char *argv[ARGS_MAX + 1] = {XCCL, "perf", "all_reduce"};
-    int count = 3;
+    const char *argv[ARGS_MAX + 1] = {XCCL, "perf"};
+    int count = 2;
     int status = 0;
 
     snprintf(words, sizeof(words), "%s", args);
@@ -43,6 +43,14 @@ static int run_perf(const char *args, const char **output_out)
     return WEXITSTATUS(status);
 }
 
+static int run_perf(const char *args, const char **output_out)
+{
+    char words[512];
+
+    snprintf(words, sizeof(words), "all_reduce %s", args);
+    return run_words(words, output_out);
+}
+
 struct row {
     unsigned long long bytes, count;
     char type[16], redop[16];
@@ -51,19 +59,20 @@ struct row {
     long long wrong[2];
 };
 
-/* Reads the lines of a table that are figures; returns how many. */
+/* Reads the lines of a table that are figures; returns how many. Where there is no in-place form,
+ * its figures are -1. */
 static int read_rows(const char *output, struct row *rows, int max)
 {
     int count = 0;
 
     for (const char *at = output; at && *at; at = strchr(at, '\n') ? strchr(at, '\n') + 1 : NULL) {
-        struct row row;
+        struct row row = {.us = {-1, -1}, .algbw = {-1, -1}, .busbw = {-1, -1}, .wrong = {-1, -1}};
         int fields = sscanf(at, "%llu %llu %15s %15s %d %lf %lf %lf %lld %lf %lf %lf %lld",
                             &row.bytes, &row.count, row.type, row.redop, &row.root, &row.us[0],
                             &row.algbw[0], &row.busbw[0], &row.wrong[0], &row.us[1], &row.algbw[1],
                             &row.busbw[1], &row.wrong[1]);
 
-        if (fields != 13)
+        if (fields != 13 && fields != 9)
             continue;
         XT_CHECK(count < max);
         rows[count++] = row;
@@ -106,6 +115,117 @@ XT_TEST_DEADLINE(sizes_grow_by_steps_and_types_differ, 120)
     XT_CHECK_INT(rows[2].bytes, 2048);
     XT_CHECK_TEXT(rows[2].type, "int32");
     XT_CHECK_INT(rows[2].wrong[0] + rows[2].wrong[1], 0);
+}
+
+/* What a line of figures must say for a collective. */
+static const struct expected {
+    const char *coll, *redop;
+    unsigned long long bytes, count; /* of a size of 1,000 bytes on 3 ranks */
+    int root, has_in_place;
+    double bus; /* busbw / algbw */
+} expected[] = {
+    {"all_reduce", "sum", 1000, 250, -1, 1, 4.0 / 3},
+    {"all_gather", "none", 960, 80, -1, 1, 2.0 / 3},
+    {"broadcast", "none", 1000, 250, 1, 1, 1},
+    {"reduce", "sum", 1000, 250, 1, 1, 1},
+    {"reduce_scatter", "sum", 960, 80, -1, 1, 2.0 / 3},
+    {"alltoall", "none", 960, 80, -1, 0, 2.0 / 3},
+    {"gather", "none", 960, 80, 1, 1, 2.0 / 3},
+    {"scatter", "none", 960, 80, 1, 1, 2.0 / 3},
+};
+
+static void check_row(const struct expected *want, const struct row *row)
+{
+    XT_CHECK_INT(row->bytes, want->bytes);
+    XT_CHECK_INT(row->count, want->count);
+    XT_CHECK_TEXT(row->type, "float");
+    XT_CHECK_TEXT(row->redop, want->redop);
+    XT_CHECK_INT(row->root, want->root);
+    for (int i = 0; i < 1 + want->has_in_place; i++) {
+        XT_CHECK_INT(row->wrong[i], 0);
+        XT_CHECK(row->us[i] > 0);
+        /* Both have two digits behind the point. */
+        XT_CHECK(row->busbw[i] <= (row->algbw[i] + 0.005) * want->bus + 0.0051);
+        XT_CHECK(row->busbw[i] >= (row->algbw[i] - 0.005) * want->bus - 0.0051);
+    }
+    if (!want->has_in_place)
+        XT_CHECK_INT(row->wrong[1], -1);
+}
+
+XT_TEST_DEADLINE(every_collective_has_sizes_and_bandwidths_as_nccl_tests, 240)
+{
+    for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
+        char args[128];
+        struct row rows[2];
+        const char *output = NULL;
+
+        snprintf(args, sizeof(args), "%s --ranks 3 -b 1000 -e 1000 -n 20 -r 1", expected[i].coll);
+        XT_CHECK_INT(run_words(args, &output), 0);
+        XT_CHECK_HAS(output, "# Out of bounds values : 0 OK\n");
+        XT_CHECK_INT(read_rows(output, rows, 2), 1);
+        check_row(&expected[i], &rows[0]);
+        XT_CHECK((strstr(output, "N/A") == NULL) == expected[i].has_in_place);
+    }
+}
+
+XT_TEST_DEADLINE(a_barrier_has_one_row_without_bytes, 120)
+{
+    const char *output = NULL;
+    struct row rows[2];
+
+    XT_CHECK_INT(run_words("barrier --ranks 3 -n 50 -c 20", &output), 0);
+    XT_CHECK_INT(read_rows(output, rows, 2), 1);
+    XT_CHECK_INT(rows[0].bytes + rows[0].count, 0);
+    XT_CHECK_INT(rows[0].wrong[0], 0);
+    XT_CHECK_TEXT(rows[0].type, "none");
+}
+
+XT_TEST_DEADLINE(roots_and_types_take_turns, 120)
+{
+    static const char *const types[] = {"int8", "uint8", "int32",  "uint32",   "int64",  "uint64",
+                                        "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2"};
+    struct row rows[24];
+    const char *output = NULL;
+
+    XT_CHECK_INT(run_words("broadcast --ranks 2 -b 64 -e 64 -n 1 -w 0 -d all -r -1", &output), 0);
+    XT_CHECK_INT(read_rows(output, rows, 24), 24);
+    for (int i = 0; i < 24; i++) {
+        XT_CHECK_TEXT(rows[i].type, types[i / 2]);
+        XT_CHECK_INT(rows[i].root, i % 2);
+        XT_CHECK_INT(rows[i].wrong[0] + rows[i].wrong[1], 0);
+    }
+}
+
+XT_TEST_DEADLINE(every_type_and_operator_is_exact_on_any_number_of_ranks, 240)
+{
+    static struct row rows[60];
+
+    for (int ranks = 1; ranks <= 5; ranks++) {
+        char args[128];
+        const char *output = NULL;
+
+        snprintf(args, sizeof(args), "%s --ranks %d -b 60000 -e 60000 -n 1 -w 0 -d all -o all",
+                 ranks & 1 ? "all_reduce" : "reduce_scatter", ranks);
+        XT_CHECK_INT(run_words(args, &output), 0);
+        XT_CHECK_INT(read_rows(output, rows, 60), 60);
+        for (int i = 0; i < 60; i++)
+            XT_CHECK_INT(rows[i].wrong[0] + rows[i].wrong[1], 0);
+    }
+}
+
+XT_TEST_DEADLINE(names_of_nccl_tests_are_understood, 120)
+{
+    static const char *const names[] = {"allreduce", "all_gather_perf", "reducescatter",
+                                        "alltoall_perf", "all_to_all"};
+    const char *output = NULL;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char args[128];
+
+        snprintf(args, sizeof(args), "%s --ranks 2 -b 64 -e 64 -n 1", names[i]);
+        XT_CHECK_INT(run_words(args, &output), 0);
+        XT_CHECK_HAS(output, "# Out of bounds values : 0 OK\n");
+    }
 }
 
 XT_TEST_DEADLINE(without_a_check_nothing_is_claimed, 120)
@@ -207,31 +327,46 @@ static const char *json_value(const char *at, int depth)
     return json_word(at) ? json_word(at) : json_number(at);
 }
 
-XT_TEST_DEADLINE(the_json_file_is_json_with_real_values, 120)
+/* Runs `xccl perf` with these words and -J; what it wrote, which is JSON. */
+static void run_json(const char *words, char *text, size_t room)
 {
-    char args[256];
+    char args[400];
     char path[200];
-    char text[8192];
     const char *output = NULL;
     const char *end = NULL;
     FILE *file = NULL;
     size_t bytes = 0;
 
     snprintf(path, sizeof(path), "%s/figures.json", xt_tmpdir());
-    snprintf(args, sizeof(args), "--ranks 2 -b 8 -e 64 -n 2 -J %s", path);
-    XT_CHECK_INT(run_perf(args, &output), 0);
+    snprintf(args, sizeof(args), "%s -J %s", words, path);
+    XT_CHECK_INT(run_words(args, &output), 0);
     file = fopen(path, "re");
     XT_CHECK(file != NULL);
-    bytes = fread(text, 1, sizeof(text) - 1, file);
+    bytes = fread(text, 1, room - 1, file);
     fclose(file);
     text[bytes] = '\0';
     end = json_value(json_space(text), 0);
     XT_CHECK(end != NULL);
     XT_CHECK_TEXT(json_space(end), "");
+}
+
+XT_TEST_DEADLINE(the_json_file_is_json_with_real_values, 120)
+{
+    char text[8192];
+
+    run_json("all_reduce --ranks 2 -b 8 -e 64 -n 2", text, sizeof(text));
     XT_CHECK_HAS(text, "\"out_of_bounds\": {\"count\": 0, \"okay\": true}");
+    XT_CHECK_HAS(text, "\"collective\": \"all_reduce\"");
     XT_CHECK_HAS(text, "\"nranks\": 2,");
     XT_CHECK_HAS(text, "\"size\": 8, \"count\": 2, \"type\": \"float\"");
+    XT_CHECK_HAS(text, "\"redop\": \"sum\", \"root\": -1,");
     XT_CHECK_HAS(text, "\"error\": null");
+    run_json("alltoall --ranks 2 -b 64 -e 64 -n 2 -d half", text, sizeof(text));
+    XT_CHECK_HAS(text, "\"collective\": \"alltoall\"");
+    XT_CHECK_HAS(text, "\"size\": 64, \"count\": 16, \"type\": \"half\", \"redop\": \"none\"");
+    XT_CHECK_HAS(text, "\"in_place\": null");
+    run_json("gather --ranks 2 -b 64 -e 64 -n 2 -r 1", text, sizeof(text));
+    XT_CHECK_HAS(text, "\"redop\": \"none\", \"root\": 1,");
 }
 
 XT_TEST_DEADLINE(a_file_that_cannot_be_written_is_an_error, 120)
@@ -247,26 +382,32 @@ XT_TEST(wrong_arguments_are_usage_errors)
     static const struct {
         const char *args, *says;
     } cases[] = {
-        {"-o max", "this version offers sum"},
-        {"-d double", "this version offers float and int32"},
+        {"-o mul", "-o mul: must be sum, prod, max, min, avg or all"},
+        {"-d real", "-d real: must be int8, uint8"},
+        {"-r 1x", "-r 1x: must be a whole number"},
         {"-b 5X", "must be a number of bytes"},
         {"-b 64 -e 8", "-b 64 is more than -e 8"},
         {"-e 1M -i 4", "more than 4096 sizes"},
         {"-f 1", "must be a whole number from 2"},
         {"--ranks 0", "--ranks 0: must be"},
-        {"--rank 2 twice", "twice is not understood"},
+        {"--ranks 2 twice", "twice is not understood"},
         {"--minbites 8", "did you mean --minbytes?"},
         {"-n", "-n needs a value"},
     };
-    const char *argv[] = {XCCL, "perf", "allreduce", NULL};
     const char *output = NULL;
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         XT_CHECK_INT(run_perf(cases[i].args, &output), 2);
         XT_CHECK_HAS(output, cases[i].says);
     }
-    XT_CHECK_INT(WEXITSTATUS(xt_run_program(argv, &output)), 2);
+    XT_CHECK_INT(run_words("all_redoce", &output), 2);
     XT_CHECK_HAS(output, "did you mean all_reduce?");
+    XT_CHECK_INT(run_words("sendrecv", &output), 2);
+    XT_CHECK_HAS(output, "there are all_reduce, all_gather,");
+    XT_CHECK_INT(run_words("", &output), 2);
+    XT_CHECK_HAS(output, "no collective is named");
+    XT_CHECK_INT(run_words("reduce --ranks 2 -r 2", &output), 2);
+    XT_CHECK_HAS(output, "-r 2: the ranks are 0 to 1");
 }
 
 /* Compiles a library that stands in front of the real one; its path. */
@@ -292,6 +433,18 @@ static const char *make_falsifier(void)
           "    if (!rc && count == 64 && atoi(getenv(\"XCCL_RANK\")) == 1)\n"
           "        ((int *)recv)[atoi(getenv(\"FALSE_ELEMENT\"))] ^= 0x00400000;\n"
           "    return rc;\n"
+          "}\n"
+          "xcclResult_t xcclReduceScatter(const void *send, void *recv, size_t count,\n"
+          "    xcclDataType_t type, xcclRedOp_t op, xcclComm_t comm, xcclStream_t stream)\n"
+          "{\n"
+          "    xcclResult_t rc = pxcclReduceScatter(send, recv, count, type, op, comm, stream);\n"
+          "    if (!rc && count == 64 && atoi(getenv(\"XCCL_RANK\")) == 1)\n"
+          "        ((int *)recv)[atoi(getenv(\"FALSE_ELEMENT\"))] ^= 0x00400000;\n"
+          "    return rc;\n"
+          "}\n"
+          "xcclResult_t xcclBarrier(xcclComm_t comm, xcclStream_t stream)\n"
+          "{\n"
+          "    return comm && !stream ? xcclSuccess : xcclInvalidArgument;\n"
           "}\n",
           file);
     fclose(file);
@@ -326,4 +479,31 @@ XT_TEST_DEADLINE(a_write_behind_the_buffer_fails_the_run, 120)
     xt_setenv("LD_PRELOAD", make_falsifier());
     XT_CHECK_INT(run_perf("--ranks 2 -b 256 -e 256 -n 1", &output), 1);
     XT_CHECK_HAS(output, "rank 1: 1 bytes beside the receive buffer of 256 bytes were written");
+}
+
+/* In place what a rank sent and does not receive must stay. */
+XT_TEST_DEADLINE(a_write_to_the_rest_of_the_buffer_fails_the_run, 120)
+{
+    struct row rows[2] = {0};
+    const char *output = NULL;
+
+    if (SANITIZED)
+        XT_SKIP("a sanitizer wants to be the first library");
+    xt_setenv("FALSE_ELEMENT", "-1");
+    xt_setenv("LD_PRELOAD", make_falsifier());
+    XT_CHECK_INT(run_words("reduce_scatter --ranks 2 -b 512 -e 512 -n 1", &output), 1);
+    XT_CHECK_INT(read_rows(output, rows, 2), 1);
+    XT_CHECK_INT(rows[0].wrong[0], 1); /* a guard's byte */
+    XT_CHECK_INT(rows[0].wrong[1], 1);
+}
+
+XT_TEST_DEADLINE(a_barrier_that_does_not_wait_fails_the_run, 120)
+{
+    const char *output = NULL;
+
+    if (SANITIZED)
+        XT_SKIP("a sanitizer wants to be the first library");
+    xt_setenv("LD_PRELOAD", make_falsifier());
+    XT_CHECK_INT(run_words("barrier --ranks 2 -n 1 -c 20", &output), 1);
+    XT_CHECK_HAS(output, "FAILED\n");
 }

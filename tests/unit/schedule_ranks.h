@@ -37,38 +37,52 @@ static inline void ranks_free(struct ranks *ranks)
         xccl_schedule_destroy(ranks->schedules[r]);
 }
 
-/* Of any generator. */
-static inline struct ranks generated(const struct xccl_generator *generator, int n, int root)
+static inline const struct xccl_generator *generator_of(enum xccl_coll coll, const char *name)
 {
-    const struct xccl_generator_for what = {.nranks = n, .root = root};
+    int param;
+    const struct xccl_generator *generator = xccl_generator_find(coll, name, &param);
+
+    XT_CHECK(generator);
+    return generator;
+}
+
+/* Of any generator. Ranks below split reach each other by multicast. */
+static inline struct ranks generated_split(const struct xccl_generator *generator, int n, int root,
+                                           int split)
+{
+    uint8_t multicast[RANKS_MAX] = {0};
+    const struct xccl_generator_for what = {.nranks = n, .root = root, .multicast = multicast};
     struct ranks ranks = {.n = n};
 
+    memset(multicast, 1, (size_t)split);
     XT_OK(xccl_generator_make_all(generator, &what, ranks.schedules));
     return ranks;
 }
 
+static inline struct ranks generated(const struct xccl_generator *generator, int n, int root)
+{
+    return generated_split(generator, n, root, 0);
+}
+
 static inline struct ranks ring_of(int n)
 {
-    struct ranks ranks = {.n = n};
+    return generated(generator_of(XCCL_COLL_ALL_REDUCE, "ring"), n, 0);
+}
 
-    for (int r = 0; r < n; r++)
-        XT_OK(xccl_gen_ring(n, r, &ranks.schedules[r]));
-    return ranks;
+/* One rank's, of any number of ranks. */
+static inline struct xccl_schedule *ring_at(int n, int rank)
+{
+    const struct xccl_generator_for what = {.nranks = n, .rank = rank};
+    struct xccl_schedule *schedule;
+
+    XT_OK(xccl_generator_make(generator_of(XCCL_COLL_ALL_REDUCE, "ring"), &what, &schedule));
+    return schedule;
 }
 
 /* Ranks below split reach each other by multicast. */
 static inline struct ranks oneshot_of(int n, int split)
 {
-    struct ranks ranks = {.n = n};
-
-    for (int r = 0; r < n; r++) {
-        uint8_t multicast[RANKS_MAX] = {0};
-
-        for (int p = 0; p < n; p++)
-            multicast[p] = (uint8_t)(p == r || (p < split && r < split));
-        XT_OK(xccl_gen_oneshot(n, r, multicast, &ranks.schedules[r]));
-    }
-    return ranks;
+    return generated_split(generator_of(XCCL_COLL_ALL_REDUCE, "oneshot"), n, 0, split);
 }
 
 /* ---- schedules by hand ---- */

@@ -1,232 +1,202 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The interpreter with data, all ranks in one thread and moved in a random order: every protocol,
- * slot counts from one, sizes around slots and chunks, in place and not, and messages of another
- * call. */
+/* The interpreter with data, all ranks in one thread and moved in a random order: every algorithm
+ * over every protocol, slot counts from the fewest, sizes around slots and chunks, in place and
+ * not, from lists of moves and by decoding, with operators that change contributions and results,
+ * and messages of another call. */
 #include "exec/exec.h"
 
-#include <stdlib.h>
-
-#include "base/alloc.h"
 #include "base/error.h"
-#include "exec/host/interp.h"
-#include "schedule/generators.h"
-#include "xt.h"
+#include "exec_world.h"
+#include "schedule_ranks.h"
 
-#define RANKS_MAX 7
-
-struct world {
-    int n, in_place, is_ring;
-    enum xccl_proto proto;
-    uint32_t nslots, slot_bytes;
-    size_t count;
-    struct xccl_binding *bindings[RANKS_MAX];
-    struct xccl_plan plans[RANKS_MAX];
-    struct xccl_run runs[RANKS_MAX];
-    struct xccl_link links[RANKS_MAX][2 * RANKS_MAX];
-    char *slots[RANKS_MAX]; /* of the writer */
-    _Atomic uint32_t *heads[RANKS_MAX]; /* of its readers, by rank */
-    int32_t *in[RANKS_MAX], *out[RANKS_MAX];
-};
-
-/* A link on writer's slots: the writer's end when reader is -1. */
-static void make_link(struct world *world, int writer, int reader, struct xccl_link *link)
+/* Calls of one world. */
+static void some_calls(struct world *world, uint64_t *seed)
 {
-    uint32_t stride = world->proto == XCCL_PROTO_LINES ? 256 : 64 + world->slot_bytes;
+    enum xccl_coll coll = world->generator->coll;
+    size_t most;
 
-    *link = (struct xccl_link){.header = world->slots[writer],
-                               .payload = world->slots[writer] +
-                                          (world->proto == XCCL_PROTO_LINES ? 0 : 64),
-                               .header_stride = stride,
-                               .payload_stride = stride,
-                               .nslots = world->nslots,
-                               .limit = world->nslots,
-                               .slot_bytes = world->slot_bytes,
-                               .heads = world->heads[writer],
-                               .peer = (uint16_t)writer};
-    if (reader < 0) {
-        link->nheads = (uint16_t)world->n;
-        link->own_head = (uint16_t)writer;
-        if (world->is_ring) { /* only the next rank reads */
-            link->heads += (size_t)((writer + 1) % world->n) * (XCCL_HEAD_STRIDE / 4);
-            link->nheads = 1;
-            link->own_head = UINT16_MAX;
-        }
-        return;
-    }
-    link->heads += (size_t)reader * (XCCL_HEAD_STRIDE / 4);
-    link->nheads = 1;
-    link->own_head = UINT16_MAX;
-}
-
-static void make_rank(struct world *world, int rank)
-{
-    struct xccl_binding *binding;
-    struct xccl_schedule *schedule;
-    uint8_t all[RANKS_MAX];
-
-    memset(all, 1, sizeof all);
-    if (world->is_ring)
-        XT_OK(xccl_gen_ring(world->n, rank, &schedule));
-    else
-        XT_OK(xccl_gen_oneshot(world->n, rank, all, &schedule));
-    XT_OK(xccl_binding_create(schedule, world->proto, &binding));
-    world->bindings[rank] = binding;
-    for (int i = 0; i < schedule->nconns; i++) {
-        const struct xccl_schedule_conn *conn = &schedule->conns[i];
-
-        binding->links[i] = &world->links[rank][i];
-        if (conn->dir == XCCL_CONN_SEND)
-            make_link(world, rank, -1, binding->links[i]);
-        else
-            make_link(world, conn->peer, rank, binding->links[i]);
-    }
-}
-
-static struct world *world_open(int n, int is_ring, enum xccl_proto proto, uint32_t nslots)
-{
-    struct world *world = calloc(1, sizeof *world);
-
-    XT_CHECK(world);
-    world->n = n;
-    world->is_ring = is_ring;
-    world->proto = proto;
-    world->nslots = nslots;
-    world->slot_bytes = proto == XCCL_PROTO_LINES   ? XCCL_LINES_MAX_BYTES
-                        : proto == XCCL_PROTO_SMALL ? 512
-                                                    : 96;
-    for (int r = 0; r < n; r++) {
-        world->slots[r] = xccl_calloc_aligned(128, (size_t)nslots * (64 + 512 + 256));
-        world->heads[r] = xccl_calloc_aligned(128, (size_t)n * XCCL_HEAD_STRIDE);
-        XT_CHECK(world->slots[r] && world->heads[r]);
-    }
-    for (int r = 0; r < n; r++)
-        make_rank(world, r);
-    return world;
-}
-
-static void world_close(struct world *world)
-{
-    for (int r = 0; r < world->n; r++) {
-        xccl_binding_destroy(world->bindings[r]);
-        xccl_free(world->slots[r]);
-        xccl_free(world->heads[r]);
-    }
-    free(world);
-}
-
-static void start(struct world *world, int rank, size_t count, uint64_t seq)
-{
-    struct xccl_plan *plan = &world->plans[rank];
-    size_t nchunks = world->bindings[rank]->schedule->nchunks;
-
-    *plan = (struct xccl_plan){.binding = world->bindings[rank],
-                               .reduce = xccl_reduce_kernel(xcclInt32, xcclSum),
-                               .total_bytes = count * 4,
-                               .chunk_bytes = ((count + nchunks - 1) / nchunks * 4 + 15) & ~15ull,
-                               .slice_bytes = world->slot_bytes,
-                               .elem_bytes = 4,
-                               .signature = count * 7 + 1};
-    plan->tiles = (uint32_t)((plan->chunk_bytes + plan->slice_bytes - 1) / plan->slice_bytes);
-    world->in[rank] = malloc(count * 4 + 64);
-    world->out[rank] = world->in_place ? world->in[rank] : malloc(count * 4 + 64);
-    XT_CHECK(world->in[rank] && world->out[rank]);
-    for (size_t i = 0; i < count; i++)
-        world->in[rank][i] = (int32_t)(i * 31 + (size_t)rank * 1000003);
-    xccl_run_start(&world->runs[rank], plan, world->in[rank], world->out[rank], seq);
-}
-
-static void finish(struct world *world, int rank)
-{
-    if (world->out[rank] != world->in[rank])
-        free(world->out[rank]);
-    free(world->in[rank]);
-}
-
-static void call_once(struct world *world, size_t count, uint64_t seq, uint64_t *seed)
-{
-    int left = world->n, idle = 0;
-
-    for (int r = 0; r < world->n; r++)
-        start(world, r, count, seq);
-    while (left) {
-        int r = (int)(xt_random(seed) % (uint64_t)world->n);
-
-        idle = xccl_run_progress(&world->runs[r]) ? 0 : idle + 1;
-        XT_CHECK_INT(world->runs[r].rc, 0);
-        XT_CHECK(idle < 1000); /* else: nobody can move */
-        left = 0;
-        for (int i = 0; i < world->n; i++)
-            left += !xccl_run_done(&world->runs[i]);
-    }
-    for (int r = 0; r < world->n; r++) {
-        for (size_t i = 0; i < count; i++) {
-            uint32_t want = 0;
-
-            for (int p = 0; p < world->n; p++)
-                want += (uint32_t)(i * 31 + (size_t)p * 1000003);
-            XT_CHECK_INT((uint32_t)world->out[r][i], want);
-        }
-        finish(world, r);
-    }
-}
-
-static void many_calls(int n, int is_ring, enum xccl_proto proto, uint32_t nslots)
-{
-    struct world *world = world_open(n, is_ring, proto, nslots);
-    uint64_t seed = xt_seed();
-    size_t most = is_ring || proto == XCCL_PROTO_SLICES ? 400 : world->slot_bytes / 4;
-
-    for (uint64_t seq = 1; seq <= 40; seq++) {
-        world->in_place = (int)(seq & 1);
-        call_once(world, xt_random(&seed) % (most + 1), seq, &seed);
+    world_open(world);
+    most = 3 * world->slot_bytes / 4;
+    if (coll == XCCL_COLL_ALL_REDUCE || coll == XCCL_COLL_BROADCAST || coll == XCCL_COLL_REDUCE)
+        most *= world->bindings[0]->schedule->nchunks;
+    if (world->proto != XCCL_PROTO_SLICES)
+        most = world->slot_bytes / 4; /* a message is one slot there */
+    for (int i = 0; i < 6; i++) {
+        world->in_place = (int)(xt_random(seed) & 1) && coll != XCCL_COLL_ALL_TO_ALL;
+        world->keeps_list = (int)(xt_random(seed) & 1);
+        world->twists = (int)(xt_random(seed) & 1);
+        world_call(world, i == 0 ? 0 : i == 1 ? 1 : xt_random(seed) % (most + 1), seed);
     }
     world_close(world);
 }
 
-XT_TEST(oneshot_over_lines_adds_up)
+static void play(const struct xccl_generator *generator, int n, int param, uint64_t *seed)
 {
-    for (int n = 2; n <= RANKS_MAX; n++)
-        for (uint32_t s = 1; s <= 5; s++)
-            many_calls(n, 0, XCCL_PROTO_LINES, s);
+    static const enum xccl_proto protos[] = {XCCL_PROTO_LINES, XCCL_PROTO_SMALL, XCCL_PROTO_SLICES};
+    struct world *world = malloc(sizeof *world);
+    uint8_t marks[WORLD_RANKS];
+    int nodes[WORLD_RANKS];
+
+    XT_CHECK(world != NULL);
+    for (int i = 0; i < n; i++) {
+        marks[i] = 1;
+        nodes[i] = i % (1 + n / 3);
+    }
+    for (int i = 0; i < 6; i++) {
+        memset(world, 0, sizeof *world);
+        world->generator = generator;
+        world->n = n;
+        world->param = param;
+        world->root = xccl_coll_rooted(generator->coll) ? (int)(xt_random(seed) % (uint64_t)n) : 0;
+        world->proto = protos[i % 3];
+        world->nodes = nodes;
+        world->multicast = i < 3 ? marks : NULL;
+        world->lag = 1 + (uint32_t)(xt_random(seed) % 3);
+        world->nslots = (uint32_t)generator->slots + world->lag - 1 + (uint32_t)(i & 1);
+        some_calls(world, seed);
+    }
+    free(world);
 }
-XT_TEST(oneshot_over_small_slots_adds_up)
+
+static void play_all(int from, int to)
 {
-    for (int n = 2; n <= RANKS_MAX; n++)
-        for (uint32_t s = 1; s <= 5; s++)
-            many_calls(n, 0, XCCL_PROTO_SMALL, s);
+    uint64_t seed = xt_seed();
+
+    for (const struct xccl_generator *const *at = xccl_generators; *at; at++)
+        for (int n = from; n <= to; n++) {
+            struct xccl_generator_for what = {.nranks = n};
+
+            if ((*at)->serves && !(*at)->serves(&what))
+                continue;
+            play(*at, n, 0, &seed);
+            if ((*at)->param_max)
+                play(*at, n, (*at)->param_min, &seed);
+        }
 }
-XT_TEST(oneshot_over_slices_adds_up)
+
+XT_TEST(every_algorithm_gives_right_results_for_1_to_5_ranks)
 {
-    for (int n = 2; n <= RANKS_MAX; n++)
-        for (uint32_t s = 1; s <= 5; s++)
-            many_calls(n, 0, XCCL_PROTO_SLICES, s);
+    play_all(1, 5);
 }
-XT_TEST(ring_over_slices_adds_up)
+
+XT_TEST(every_algorithm_gives_right_results_for_6_to_9_ranks)
 {
-    for (int n = 2; n <= RANKS_MAX; n++)
-        for (uint32_t s = 2; s <= 5; s++)
-            many_calls(n, 1, XCCL_PROTO_SLICES, s);
+    play_all(6, WORLD_RANKS);
+}
+
+/* Two lanes that hand scratch memory over by signals, with one to three buffers of it. */
+XT_TEST(lanes_that_wait_for_one_another_share_scratch_memory)
+{
+    uint64_t seed = xt_seed();
+
+    for (int i = 0; i < 60; i++) {
+        struct ranks ranks = staged(1 + i % 3, 1 + i % 3);
+        struct world *world = calloc(1, sizeof *world);
+        int param;
+
+        XT_CHECK(world != NULL);
+        world->generator = xccl_generator_find(XCCL_COLL_ALL_REDUCE, "ring", &param);
+        world->given = ranks.schedules;
+        world->n = 2;
+        world->lag = 1;
+        world->nslots = 1 + (uint32_t)i % 4;
+        world->proto = XCCL_PROTO_SLICES;
+        world_open(world);
+        for (int call = 0; call < 4; call++)
+            world_call(world, xt_random(&seed) % 300, &seed);
+        world_close(world);
+        free(world);
+    }
+}
+
+XT_TEST(a_wait_for_a_signal_that_no_step_gives_is_refused)
+{
+    struct ranks ranks = staged(1, 1);
+    struct xccl_binding *binding;
+
+    ranks.schedules[0]->waits[0].sig = 99;
+    XT_CHECK_RC(xccl_binding_create(ranks.schedules[0], XCCL_PROTO_SLICES, &binding),
+                xcclInternalError);
+    XT_CHECK_HAS(xccl_error_text(), "waits for a signal that no step gives");
+    xccl_schedule_destroy(ranks.schedules[1]);
+}
+
+/* A barrier: nobody is done while somebody has not begun. */
+XT_TEST(a_barrier_holds_everybody_until_the_last_one_has_come)
+{
+    uint64_t seed = xt_seed();
+
+    for (int late = 0; late < 5; late++) {
+        struct world *world = calloc(1, sizeof *world);
+        int param;
+
+        XT_CHECK(world != NULL);
+        world->generator = xccl_generator_find(XCCL_COLL_BARRIER, "dissemination", &param);
+        world->n = 5;
+        world->nslots = 2;
+        world->lag = 1;
+        world->proto = late & 1 ? XCCL_PROTO_LINES : XCCL_PROTO_SLICES;
+        world_open(world);
+        world->seq = 1;
+        for (int r = 0; r < 5; r++)
+            if (r != late)
+                world_start(world, r, 0);
+        for (int i = 0; i < 500; i++) {
+            int r = (int)(xt_random(&seed) % 5);
+
+            if (r != late)
+                (void)xccl_run_progress(&world->runs[r]);
+        }
+        for (int r = 0; r < 5; r++)
+            XT_CHECK(r == late || !xccl_run_done(&world->runs[r]));
+        world_start(world, late, 0);
+        for (int i = 0; i < 500; i++)
+            (void)xccl_run_progress(&world->runs[xt_random(&seed) % 5]);
+        for (int r = 0; r < 5; r++) {
+            XT_CHECK(xccl_run_done(&world->runs[r]));
+            world_finish(world, r);
+        }
+        world_close(world);
+        free(world);
+    }
+}
+
+static struct world *two_ranks(enum xccl_proto proto)
+{
+    struct world *world = calloc(1, sizeof *world);
+    int param;
+
+    XT_CHECK(world != NULL);
+    world->generator = xccl_generator_find(XCCL_COLL_ALL_REDUCE, "oneshot", &param);
+    world->n = 2;
+    world->nslots = 4;
+    world->lag = 2;
+    world->proto = proto;
+    world->seq = 1;
+    world_open(world);
+    return world;
 }
 
 /* Two ranks make different calls with the same number: whoever looks finds out and touches nothing.
  */
 static void disagree(enum xccl_proto proto)
 {
-    struct world *world = world_open(2, 0, proto, 4);
+    struct world *world = two_ranks(proto);
     int found = 0;
 
-    start(world, 0, 10, 1);
-    start(world, 1, 11, 1);
+    world_start(world, 0, 10);
+    world_start(world, 1, 11);
     for (int i = 0; i < 10; i++)
         for (int r = 0; r < 2; r++)
             if (!world->runs[r].rc)
                 (void)xccl_run_progress(&world->runs[r]);
     for (int r = 0; r < 2; r++) {
         found += world->runs[r].rc == xcclInvalidUsage && world->runs[r].bad_peer == 1 - r;
-        finish(world, r);
+        world_finish(world, r);
     }
     XT_CHECK_INT(found, 2);
     world_close(world);
+    free(world);
 }
 
 XT_TEST(a_message_of_another_call_is_an_error_over_lines)
@@ -251,34 +221,16 @@ static xcclResult_t give_up(struct xccl_run *run, uint64_t waited_ns)
 XT_TEST(a_wait_ends_when_its_check_says_so)
 {
     struct xccl_wait_policy policy = xccl_wait_policy_for(1, 1);
-    struct world *world = world_open(2, 0, XCCL_PROTO_LINES, 4);
+    struct world *world = two_ranks(XCCL_PROTO_LINES);
     struct xccl_run *run = &world->runs[0];
     unsigned which = 7;
 
-    start(world, 0, 10, 1); /* rank 1 never comes */
+    world_start(world, 0, 10); /* rank 1 never comes */
     run->check = give_up;
     xccl_exec_wait(&run, 1, &policy, &which);
     XT_CHECK_INT(which, 0);
     XT_CHECK_RC(run->rc, xcclTimeout);
-    finish(world, 0);
+    world_finish(world, 0);
     world_close(world);
-}
-
-XT_TEST(a_schedule_with_steps_that_are_not_known_yet_is_refused)
-{
-    static const char *const names[] = {"rd", "nhr", "dtree"};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        struct xccl_generator_for what = {.nranks = 4, .rank = 1};
-        const struct xccl_generator *generator = xccl_generator_find(XCCL_COLL_ALL_REDUCE, names[i],
-                                                                     &what.param);
-        struct xccl_binding *binding;
-        struct xccl_schedule *schedule;
-
-        XT_CHECK(generator != NULL);
-        XT_OK(xccl_generator_make(generator, &what, &schedule));
-        XT_CHECK_RC(xccl_binding_create(schedule, XCCL_PROTO_SLICES, &binding), xcclInternalError);
-        XT_CHECK_HAS(xccl_error_text(), "the executor does not know all that ");
-        XT_CHECK_HAS(xccl_error_text(), names[i]);
-    }
+    free(world);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The reduction kernels against plain loops: sizes around vector widths, every alignment, outputs
- * that are one of the inputs, values where order or overflow would show. */
+/* Many parts combined at once, against plain loops: sizes around vector widths, every alignment,
+ * outputs that are one of the inputs, values where order or overflow would show. Then the small
+ * functions beside the kernels. */
 #include "exec/host/kernels.h"
 
 #include <stdint.h>
@@ -76,14 +77,6 @@ XT_TEST(sums_equal_a_plain_loop_bit_for_bit)
 
         check_one(&seed, round & 1, count, nparts, (int)(xt_random(&seed) % (nparts + 1)));
     }
-}
-
-XT_TEST(only_float32_and_int32_sum_are_offered)
-{
-    for (int type = -1; type <= xcclNumTypes; type++)
-        for (int op = -1; op <= xcclNumOps; op++)
-            XT_CHECK((xccl_reduce_kernel((xcclDataType_t)type, (xcclRedOp_t)op) != NULL) ==
-                     (op == xcclSum && (type == xcclFloat32 || type == xcclInt32)));
 }
 
 XT_TEST(type_sizes_are_known_for_all_types_and_zero_beyond)

@@ -208,10 +208,10 @@ XT_TEST(numbers_suffixes_and_words_are_read_whole_or_refused)
         {"XCCL_SHM_DISABLE", "false", XCCL_P_SHM_DISABLE, 0},
         {"XCCL_SHM_DISABLE", "2", XCCL_P_SHM_DISABLE, -99},
         {"XCCL_SHM_DISABLE", "0|1", XCCL_P_SHM_DISABLE, -99},
-        {"XCCL_ALGO", "ring", XCCL_P_ALGO, 2},
-        {"XCCL_ALGO", "AUTO", XCCL_P_ALGO, 0},
-        {"XCCL_ALGO", "rin", XCCL_P_ALGO, -99},
-        {"XCCL_ALGO", "", XCCL_P_ALGO, -99},
+        {"XCCL_SOCKET_WAIT", "uring", XCCL_P_SOCKET_WAIT, 2},
+        {"XCCL_SOCKET_WAIT", "AUTO", XCCL_P_SOCKET_WAIT, 0},
+        {"XCCL_SOCKET_WAIT", "urin", XCCL_P_SOCKET_WAIT, -99},
+        {"XCCL_SOCKET_WAIT", "", XCCL_P_SOCKET_WAIT, -99},
     };
 
     start();
@@ -226,7 +226,7 @@ XT_TEST(numbers_suffixes_and_words_are_read_whole_or_refused)
             XT_CHECK_INT(xccl_param_int(cases[i].id), cases[i].want);
         xt_setenv(cases[i].name, NULL);
     }
-    XT_CHECK_HAS(log_text(), "error: XCCL_ALGO=rin ");
+    XT_CHECK_HAS(log_text(), "error: XCCL_SOCKET_WAIT=urin ");
 }
 
 XT_TEST(bad_value_error_names_setting_value_range_and_origin)
@@ -244,19 +244,19 @@ XT_TEST(bad_value_in_the_file_names_file_and_line)
 {
     char want[600];
 
-    start_with_file("\nXCCL_ALGO=tree\n");
+    start_with_file("\nXCCL_ROOT=tree\n");
     XT_CHECK_RC(xccl_param_load(), xcclInvalidArgument);
-    snprintf(want, sizeof(want), "(%s:2); give it auto|oneshot|ring", conf_path);
+    snprintf(want, sizeof(want), "(%s:2); give it rank0|launcher", conf_path);
     XT_CHECK_HAS(xccl_error_text(), want);
     XT_CHECK_HAS(log_text(), want);
 }
 
 XT_TEST(every_bad_value_is_logged_and_the_first_is_the_error)
 {
-    start_with_file("XCCL_ALGO=tree\nXCCL_RANK=x\n");
+    start_with_file("XCCL_ROOT=tree\nXCCL_RANK=x\n");
     XT_CHECK_RC(xccl_param_load(), xcclInvalidArgument);
-    XT_CHECK_HAS(xccl_error_text(), "XCCL_ALGO=tree");
-    XT_CHECK_HAS(log_text(), "XCCL_ALGO=tree");
+    XT_CHECK_HAS(xccl_error_text(), "XCCL_ROOT=tree");
+    XT_CHECK_HAS(log_text(), "XCCL_ROOT=tree");
     XT_CHECK_HAS(log_text(), "XCCL_RANK=x");
 }
 
@@ -514,7 +514,7 @@ XT_TEST(page_has_one_row_a_setting_and_no_values)
     xccl_param_print(1, keep_line, NULL);
     XT_CHECK_INT(count_in(printed, "| `XCCL_"), XCCL_PARAM_COUNT);
     XT_CHECK_HAS(printed, "# Settings\n");
-    XT_CHECK_HAS(printed, "auto\\|oneshot\\|ring");
+    XT_CHECK_HAS(printed, "rank0\\|launcher");
     XT_CHECK(strstr(printed, "somewhere") == NULL);
 }
 

@@ -1,150 +1,240 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The choice of algorithm and protocol, the geometry of plans, and the cache. The planners here
- * have schedules without links: nothing is run, so the tests need neither ranks nor shared memory.
- * One thread. */
+/* The choice of algorithm and protocol, the setting XCCL_ALGO, the geometry of plans, and the
+ * cache. Bindings here have no links: nothing is run, so the tests need neither ranks nor shared
+ * memory. One thread. */
 #include "plan/plan.h"
 
-#include "base/alloc.h"
+#include "base/error.h"
+#include "exec/exec.h"
 #include "xt.h"
 
-/* A planner with bindings that have schedules but no links: nothing runs here. */
-static void planner_open(struct xccl_planner *planner, int nranks, int all_local, int mesh)
-{
-    uint8_t marks[XCCL_ONESHOT_MAX_RANKS];
+static const char *const no_setting = "auto";
 
+static void planner_open(struct xccl_planner *planner, int nranks, int all_local,
+                         const char *setting)
+{
     memset(planner, 0, sizeof *planner);
-    memset(marks, all_local, sizeof marks);
-    XT_OK(xccl_planner_init(planner));
     planner->nranks = nranks;
-    for (int proto = 0; proto < XCCL_PROTO_COUNT; proto++) {
-        struct xccl_schedule *schedule;
-
-        if (!mesh || (!all_local && proto != XCCL_PROTO_SLICES))
-            continue;
-        XT_OK(xccl_gen_oneshot(nranks, 0, marks, &schedule));
-        XT_OK(xccl_binding_create(schedule, (enum xccl_proto)proto,
-                                  &planner->bindings[XCCL_ALGO_ONESHOT][proto]));
-        planner->bindings[XCCL_ALGO_ONESHOT][proto]->slot_bytes = 64u << 10;
-    }
-    {
-        struct xccl_schedule *schedule;
-
-        XT_OK(xccl_gen_ring(nranks, 0, &schedule));
-        XT_OK(xccl_binding_create(schedule, XCCL_PROTO_SLICES,
-                                  &planner->bindings[XCCL_ALGO_RING][XCCL_PROTO_SLICES]));
-        planner->bindings[XCCL_ALGO_RING][XCCL_PROTO_SLICES]->slot_bytes = 64u << 10;
-    }
+    planner->all_local = all_local;
+    XT_OK(xccl_planner_init(planner, setting));
 }
 
-static void planner_close(struct xccl_planner *planner)
+static struct xccl_call call_of(enum xccl_coll coll, size_t count)
 {
-    for (int algo = 0; algo < XCCL_ALGO_COUNT; algo++)
-        for (int proto = 0; proto < XCCL_PROTO_COUNT; proto++)
-            xccl_binding_destroy(planner->bindings[algo][proto]);
-    xccl_planner_fini(planner);
+    return (struct xccl_call){.coll = coll, .type = xcclFloat32, .op = xcclSum, .count = count};
 }
 
-static void expect(const struct xccl_planner *planner, size_t bytes, enum xccl_algo want_algo,
-                   enum xccl_proto want_proto)
+static void expect(const struct xccl_planner *planner, enum xccl_coll coll, size_t count,
+                   const char *want_algo, enum xccl_proto want_proto)
 {
-    enum xccl_algo algo;
-    enum xccl_proto proto;
+    struct xccl_call call = call_of(coll, count);
+    struct xccl_choice choice;
 
-    xccl_plan_choose(planner, bytes, &algo, &proto);
-    XT_CHECK_TEXT(xccl_algo_name(algo), xccl_algo_name(want_algo));
-    XT_CHECK_INT(proto, want_proto);
+    XT_OK(xccl_plan_choose(planner, &call, &choice));
+    XT_CHECK_TEXT(choice.generator->name, want_algo);
+    XT_CHECK_INT(choice.proto, want_proto);
 }
 
 XT_TEST(small_calls_go_in_lines_then_small_slots_then_slices_then_round_the_ring)
 {
     struct xccl_planner planner;
 
-    planner_open(&planner, 2, 1, 1);
-    expect(&planner, 0, XCCL_ALGO_ONESHOT, XCCL_PROTO_LINES);
-    expect(&planner, 224, XCCL_ALGO_ONESHOT, XCCL_PROTO_LINES);
-    expect(&planner, 228, XCCL_ALGO_ONESHOT, XCCL_PROTO_SMALL);
-    expect(&planner, 8192, XCCL_ALGO_ONESHOT, XCCL_PROTO_SMALL);
-    expect(&planner, 8196, XCCL_ALGO_ONESHOT, XCCL_PROTO_SLICES);
-    expect(&planner, 65536, XCCL_ALGO_ONESHOT, XCCL_PROTO_SLICES);
-    expect(&planner, 65540, XCCL_ALGO_RING, XCCL_PROTO_SLICES);
-    planner.forced = XCCL_ALGO_RING;
-    expect(&planner, 8, XCCL_ALGO_RING, XCCL_PROTO_SLICES);
-    planner.forced = XCCL_ALGO_ONESHOT;
-    expect(&planner, 1u << 30, XCCL_ALGO_ONESHOT, XCCL_PROTO_SLICES);
-    planner_close(&planner);
+    planner_open(&planner, 2, 1, no_setting);
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 0, "oneshot", XCCL_PROTO_LINES);
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 224 / 4, "oneshot", XCCL_PROTO_LINES);
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 228 / 4, "oneshot", XCCL_PROTO_SMALL);
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 8192 / 4, "oneshot", XCCL_PROTO_SMALL);
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 8196 / 4, "oneshot", XCCL_PROTO_SLICES);
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 65536 / 4, "oneshot", XCCL_PROTO_SLICES);
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 65540 / 4, "ring", XCCL_PROTO_SLICES);
+    xccl_planner_fini(&planner);
 }
 
-XT_TEST(network_ranks_use_slices_and_many_of_them_the_ring_alone)
+XT_TEST(network_ranks_use_slices_and_many_of_them_few_messages_when_small)
 {
     struct xccl_planner planner;
 
-    planner_open(&planner, 4, 0, 1);
-    expect(&planner, 8, XCCL_ALGO_ONESHOT, XCCL_PROTO_SLICES);
-    expect(&planner, 8196, XCCL_ALGO_RING, XCCL_PROTO_SLICES);
-    planner_close(&planner);
-    planner_open(&planner, 12, 0, 0);
-    expect(&planner, 8, XCCL_ALGO_RING, XCCL_PROTO_SLICES);
-    planner_close(&planner);
+    planner_open(&planner, 4, 0, no_setting);
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 2, "oneshot", XCCL_PROTO_SLICES);
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 8196 / 4, "ring", XCCL_PROTO_SLICES);
+    xccl_planner_fini(&planner);
+    planner_open(&planner, 12, 0, no_setting);
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 2, "rd", XCCL_PROTO_SLICES);
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 8196 / 4, "ring", XCCL_PROTO_SLICES);
+    xccl_planner_fini(&planner);
 }
 
-static const struct xccl_plan *plan_of(struct xccl_planner *planner, size_t count)
+/* For one rank too, and for more than any table has. */
+XT_TEST(every_collective_has_an_algorithm_for_every_number_of_ranks)
 {
-    struct xccl_call call = {XCCL_COLL_ALL_REDUCE, xcclFloat32, xcclSum, count};
-    const struct xccl_plan *plan;
+    static const int ranks[] = {1, 2, 3, 8, 9, 64, 65, 1000};
 
-    XT_OK(xccl_plan_get(planner, &call, &plan));
-    return plan;
+    for (int coll = 0; coll <= XCCL_COLL_BARRIER; coll++)
+        for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++)
+            for (size_t count = 0; count < 1u << 24; count = count * 9 + 1) {
+                struct xccl_call call = call_of((enum xccl_coll)coll, count);
+                struct xccl_planner planner = {.nranks = ranks[i], .all_local = (int)(count & 1)};
+                struct xccl_choice choice;
+
+                XT_OK(xccl_plan_choose(&planner, &call, &choice));
+                XT_CHECK_INT(choice.generator->coll, coll);
+            }
 }
 
-XT_TEST(slices_cover_every_byte_once_and_messages_count_them)
+XT_TEST(the_setting_names_algorithms_for_all_collectives_or_for_one)
 {
     struct xccl_planner planner;
 
-    planner_open(&planner, 5, 0, 0);
+    planner_open(&planner, 4, 1, "ring");
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 2, "ring", XCCL_PROTO_LINES);
+    expect(&planner, XCCL_COLL_ALL_GATHER, 2, "ring", XCCL_PROTO_LINES);
+    expect(&planner, XCCL_COLL_BROADCAST, 2, "binomial", XCCL_PROTO_LINES); /* has no ring */
+    xccl_planner_fini(&planner);
+    planner_open(&planner, 4, 1, "AllReduce:nhr,ring;all_gather:pat:4");
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 2, "nhr", XCCL_PROTO_LINES); /* not the usual one */
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 1u << 20, "ring", XCCL_PROTO_SLICES); /* the usual one */
+    expect(&planner, XCCL_COLL_ALL_GATHER, 2, "pat", XCCL_PROTO_LINES);
+    xccl_planner_fini(&planner);
+    planner_open(&planner, 4, 1, "allreduce:^oneshot,ring");
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 2, "dtree", XCCL_PROTO_LINES);
+    expect(&planner, XCCL_COLL_ALL_GATHER, 2, "mesh", XCCL_PROTO_LINES);
+    xccl_planner_fini(&planner);
+    planner_open(&planner, 4, 1, "");
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 2, "oneshot", XCCL_PROTO_LINES);
+    xccl_planner_fini(&planner);
+}
+
+XT_TEST(a_setting_that_names_nothing_is_refused_with_the_word)
+{
+    static const char *const bad[] = {
+        "rinf", "all_reduce:rinf", "all_reduce:ring,rinf", "all_reduce:pat:3000000000", "rinf:ring",
+        "^rinf"};
+
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct xccl_planner planner = {.nranks = 4};
+
+        XT_CHECK_RC(xccl_planner_init(&planner, bad[i]), xcclInvalidUsage);
+        XT_CHECK_HAS(xccl_error_text(), "XCCL_ALGO: \"");
+        xccl_planner_fini(&planner);
+    }
+}
+
+/* A plan whose binding has slots of so many bytes, without links. */
+static const struct xccl_plan *plan_of(struct xccl_planner *planner, const struct xccl_call *call,
+                                       uint32_t slot_bytes)
+{
+    struct xccl_found found;
+
+    XT_OK(xccl_plan_get(planner, call, &found));
+    if (!found.plan) {
+        found.binding->slot_bytes = slot_bytes;
+        found.binding->ready = 1;
+        XT_OK(xccl_plan_get(planner, call, &found));
+    }
+    XT_CHECK(found.plan != NULL);
+    return found.plan;
+}
+
+XT_TEST(a_call_gets_a_plan_when_its_binding_is_ready)
+{
+    struct xccl_call call = call_of(XCCL_COLL_ALL_REDUCE, 100);
+    struct xccl_planner planner;
+    struct xccl_found first, second;
+
+    planner_open(&planner, 4, 1, no_setting);
+    XT_OK(xccl_plan_get(&planner, &call, &first));
+    XT_CHECK(!first.plan && first.binding);
+    XT_OK(xccl_plan_get(&planner, &call, &second));
+    XT_CHECK(!second.plan && second.binding == first.binding);
+    first.binding->slot_bytes = 8192;
+    first.binding->ready = 1;
+    XT_OK(xccl_plan_get(&planner, &call, &second));
+    XT_CHECK(second.plan && second.plan->binding == first.binding);
+    XT_CHECK(second.signature == first.signature);
+    xccl_planner_fini(&planner);
+}
+
+/* By adding up the slices of each chunk, tile by tile, as the copy of a ring's first rank. */
+XT_TEST(slices_cover_every_byte_of_a_vector_once)
+{
+    struct xccl_planner planner;
+
+    planner_open(&planner, 5, 0, "ring");
     for (size_t count = 0; count < 400000; count = count * 3 + 1) {
-        const struct xccl_plan *plan = plan_of(&planner, count);
-        size_t bytes = 0;
-        uint32_t slices = 0;
+        struct xccl_call call = call_of(XCCL_COLL_ALL_REDUCE, count);
+        const struct xccl_plan *plan = plan_of(&planner, &call, 64u << 10);
+        const struct xccl_step copy = {.op = XCCL_STEP_SRC | XCCL_STEP_DST,
+                                       .bufs = XCCL_STEP_BUFS(XCCL_BUFFER_IN, XCCL_BUFFER_OUT),
+                                       .cnt = 5,
+                                       .cstride = 1,
+                                       .run = 1,
+                                       .rep = 1};
+        size_t bytes = 0, end = 0;
 
         for (uint32_t chunk = 0; chunk < 5; chunk++)
             for (uint32_t tile = 0; tile < plan->tiles; tile++) {
-                size_t here = xccl_slice_bytes(plan, chunk, tile);
+                struct xccl_place place = {.chunk = chunk, .tile = tile, .step = &copy};
+                struct xccl_move move;
 
-                XT_CHECK(here <= plan->slice_bytes && here % 4 == 0);
-                bytes += here;
-                slices += here != 0;
+                xccl_move_make(plan, &place, &move);
+                XT_CHECK(move.bytes <= plan->slice_bytes && move.bytes % 4 == 0);
+                XT_CHECK(!move.bytes || move.src == end);
+                end = move.bytes ? move.src + move.bytes : end;
+                bytes += move.bytes;
             }
         XT_CHECK_INT(bytes, count * 4);
-        /* Rank 0 of a ring sends every chunk twice but its next one's and its own once. */
-        XT_CHECK(xccl_plan_messages(plan, 0) <= 2 * slices);
-        XT_CHECK((xccl_plan_messages(plan, 0) == 0) == (count == 0));
     }
-    planner_close(&planner);
+    xccl_planner_fini(&planner);
 }
 
 XT_TEST(plans_are_kept_and_a_full_cache_is_emptied)
 {
+    struct xccl_call call = call_of(XCCL_COLL_ALL_REDUCE, 100), other = call;
     struct xccl_planner planner;
     const struct xccl_plan *first;
 
-    planner_open(&planner, 2, 1, 1);
-    first = plan_of(&planner, 100);
-    XT_CHECK(plan_of(&planner, 101) != first);
-    XT_CHECK(plan_of(&planner, 100) == first);
-    XT_CHECK(plan_of(&planner, 100)->signature != plan_of(&planner, 101)->signature);
-    for (size_t count = 0; count < 5000; count++)
-        XT_CHECK_INT(plan_of(&planner, count)->total_bytes, count * 4);
+    other.count = 101;
+    planner_open(&planner, 2, 1, no_setting);
+    first = plan_of(&planner, &call, 8192);
+    XT_CHECK(plan_of(&planner, &other, 8192) != first);
+    XT_CHECK(plan_of(&planner, &call, 8192) == first);
+    XT_CHECK(plan_of(&planner, &call, 8192)->signature !=
+             plan_of(&planner, &other, 8192)->signature);
+    for (other.count = 0; other.count < 5000; other.count++)
+        XT_CHECK_INT(plan_of(&planner, &other, 8192)->layouts[0].total, other.count * 4);
     XT_CHECK(planner.plan_count <= 1024);
-    planner_close(&planner);
+    xccl_planner_fini(&planner);
+}
+
+XT_TEST(whatever_differs_in_a_call_differs_in_its_signature)
+{
+    struct xccl_call calls[] = {
+        call_of(XCCL_COLL_BROADCAST, 100), call_of(XCCL_COLL_BROADCAST, 100),
+        call_of(XCCL_COLL_BROADCAST, 100), call_of(XCCL_COLL_REDUCE, 100),
+        call_of(XCCL_COLL_REDUCE, 100),    call_of(XCCL_COLL_BROADCAST, 101),
+    };
+    struct xccl_planner planner;
+    struct xccl_found found[6];
+
+    calls[1].root = 1;
+    calls[2].type = xcclInt32;
+    calls[4].op = xcclMax;
+    planner_open(&planner, 4, 1, no_setting);
+    for (int i = 0; i < 6; i++) {
+        XT_OK(xccl_plan_get(&planner, &calls[i], &found[i]));
+        for (int j = 0; j < i; j++)
+            XT_CHECK(found[i].signature != found[j].signature);
+    }
+    xccl_planner_fini(&planner);
 }
 
 XT_TEST(counts_that_overflow_are_refused)
 {
     struct xccl_planner planner;
-    struct xccl_call call = {XCCL_COLL_ALL_REDUCE, xcclFloat32, xcclSum, SIZE_MAX / 3};
-    const struct xccl_plan *plan;
+    struct xccl_call call = call_of(XCCL_COLL_ALL_REDUCE, SIZE_MAX / 3);
+    struct xccl_found found;
 
-    planner_open(&planner, 2, 1, 1);
-    XT_CHECK_RC(xccl_plan_get(&planner, &call, &plan), xcclInvalidArgument);
-    planner_close(&planner);
+    planner_open(&planner, 2, 1, no_setting);
+    XT_CHECK_RC(xccl_plan_get(&planner, &call, &found), xcclInvalidArgument);
+    xccl_planner_fini(&planner);
 }

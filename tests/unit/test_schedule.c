@@ -6,9 +6,10 @@
 
 #include <stdlib.h>
 
+#include "schedule/decode.h"
+#include "schedule_ranks.h"
 #include "xt.h"
 
-#define RANKS_MAX 24
 #define CONNS_MAX (2 * RANKS_MAX)
 
 typedef uint64_t set; /* of ranks */
@@ -22,10 +23,11 @@ struct fifo {
 
 struct world {
     int n, slots;
-    struct xccl_schedule *schedules[RANKS_MAX];
+    struct xccl_schedule **schedules; /* of ranks */
+    struct ranks ranks;
     struct fifo fifos[RANKS_MAX][RANKS_MAX];
     set in[RANKS_MAX][RANKS_MAX], out[RANKS_MAX][RANKS_MAX];
-    uint32_t step[RANKS_MAX], occurrence[RANKS_MAX];
+    uint32_t step[RANKS_MAX], occurrence[RANKS_MAX], chunk[RANKS_MAX];
 };
 
 static int reaches(const struct world *world, int rank, const struct xccl_schedule_conn *conn,
@@ -44,30 +46,24 @@ static int reaches(const struct world *world, int rank, const struct xccl_schedu
     return 0;
 }
 
-static int can_send(const struct world *world, int rank, const struct xccl_step *step)
+static int can_send(const struct world *world, int rank, const struct xccl_event *event)
 {
     const struct xccl_schedule *s = world->schedules[rank];
-    uint32_t fan = (step->op & XCCL_STEP_SEND)
-                       ? xccl_schedule_fan(s, 0, step->sconn, step->fan >> 4)
-                       : 0;
 
-    for (uint32_t i = 0; i < fan; i++)
+    for (uint32_t i = 0; i < event->nsend; i++)
         for (int to = 0; to < world->n; to++)
-            if (reaches(world, rank, &s->conns[step->sconn + i], to) &&
+            if (reaches(world, rank, &s->conns[event->sconn + i], to) &&
                 world->fifos[rank][to].count == world->slots)
                 return 0;
     return 1;
 }
 
-static int can_receive(const struct world *world, int rank, const struct xccl_step *step)
+static int can_receive(const struct world *world, int rank, const struct xccl_event *event)
 {
     const struct xccl_schedule *s = world->schedules[rank];
-    uint32_t fan = (step->op & XCCL_STEP_RECV)
-                       ? xccl_schedule_fan(s, 0, step->rconn, step->fan & 15u)
-                       : 0;
 
-    for (uint32_t i = 0; i < fan; i++)
-        if (!world->fifos[s->conns[step->rconn + i].peer][rank].count)
+    for (uint32_t i = 0; i < event->nrecv; i++)
+        if (!world->fifos[s->conns[event->rconn + i].peer][rank].count)
             return 0;
     return 1;
 }
@@ -78,47 +74,58 @@ static void put(struct fifo *fifo, set value, uint32_t chunk)
     fifo->chunk[fifo->count++] = chunk;
 }
 
-/* Runs one occurrence on a rank; 0 when it must wait. */
+static set take(struct fifo *fifo, uint32_t chunk)
+{
+    set value = fifo->value[0];
+
+    XT_CHECK_INT(fifo->chunk[0], chunk);
+    fifo->value[0] = fifo->value[1];
+    fifo->chunk[0] = fifo->chunk[1];
+    fifo->count--;
+    return value;
+}
+
+static void next_chunk(struct world *world, int rank, const struct xccl_step *step)
+{
+    if (++world->chunk[rank] < step->cnt)
+        return;
+    world->chunk[rank] = 0;
+    if (++world->occurrence[rank] < step->rep)
+        return;
+    world->occurrence[rank] = 0;
+    world->step[rank]++;
+}
+
+/* Runs one chunk of an occurrence on a rank; 0 when it must wait. */
 static int move(struct world *world, int rank)
 {
     struct xccl_schedule *s = world->schedules[rank];
     const struct xccl_step *step = &s->steps[world->step[rank]];
-    uint32_t n = s->nchunks, turn = world->occurrence[rank], src = step->src, dst = step->dst;
+    struct xccl_event event;
+    uint32_t chunk;
     set value = 0;
 
-    if (world->step[rank] == s->nsteps || !can_send(world, rank, step) ||
-        !can_receive(world, rank, step))
+    if (world->step[rank] == s->nsteps)
         return 0;
-    for (uint32_t i = 0; i < turn; i++) {
-        src = xccl_chunk_add(src, step->dsrc, n);
-        dst = xccl_chunk_add(dst, step->ddst, n);
-    }
+    xccl_event_decode(s, 0, step, world->occurrence[rank], world->chunk[rank], &event);
+    if (!can_send(world, rank, &event) || !can_receive(world, rank, &event))
+        return 0;
+    chunk = (step->op & XCCL_STEP_SRC) ? event.src : event.dst;
     if (step->op & XCCL_STEP_SRC)
-        value = world->in[rank][src];
-    for (uint32_t i = 0;
-         (step->op & XCCL_STEP_RECV) && i < xccl_schedule_fan(s, 0, step->rconn, step->fan & 15u);
-         i++) {
-        struct fifo *fifo = &world->fifos[s->conns[step->rconn + i].peer][rank];
+        value = world->in[rank][event.src];
+    for (uint32_t i = 0; i < event.nrecv; i++) {
+        set part = take(&world->fifos[s->conns[event.rconn + i].peer][rank], chunk);
 
-        XT_CHECK_INT(fifo->chunk[0], (step->op & XCCL_STEP_SRC) ? src : dst);
-        XT_CHECK(!(value & fifo->value[0])); /* no contribution twice */
-        value |= fifo->value[0];
-        fifo->value[0] = fifo->value[1];
-        fifo->chunk[0] = fifo->chunk[1];
-        fifo->count--;
+        XT_CHECK(!(value & part)); /* no contribution twice */
+        value |= part;
     }
     if (step->op & XCCL_STEP_DST)
-        world->out[rank][dst] = value;
-    for (uint32_t i = 0;
-         (step->op & XCCL_STEP_SEND) && i < xccl_schedule_fan(s, 0, step->sconn, step->fan >> 4);
-         i++)
+        world->out[rank][event.dst] = value;
+    for (uint32_t i = 0; i < event.nsend; i++)
         for (int to = 0; to < world->n; to++)
-            if (reaches(world, rank, &s->conns[step->sconn + i], to))
-                put(&world->fifos[rank][to], value, (step->op & XCCL_STEP_SRC) ? src : dst);
-    if (++world->occurrence[rank] == step->rep) {
-        world->occurrence[rank] = 0;
-        world->step[rank]++;
-    }
+            if (reaches(world, rank, &s->conns[event.sconn + i], to))
+                put(&world->fifos[rank][to], value, chunk);
+    next_chunk(world, rank, step);
     return 1;
 }
 
@@ -138,8 +145,7 @@ static void run(struct world *world)
 
 static void world_free(struct world *world)
 {
-    for (int r = 0; r < world->n; r++)
-        xccl_schedule_destroy(world->schedules[r]);
+    ranks_free(&world->ranks);
     free(world);
 }
 
@@ -159,32 +165,28 @@ static void prove(struct world *world)
     world_free(world);
 }
 
-static struct world *world_of(int n)
+/* Ranks below split share one host, the others each have their own. */
+static struct world *world_of(const char *name, int n, int split)
 {
     struct world *world = calloc(1, sizeof *world);
 
     XT_CHECK(world);
     world->n = n;
+    world->ranks = generated_split(generator_of(XCCL_COLL_ALL_REDUCE, name), n, 0, split);
+    world->schedules = world->ranks.schedules;
     return world;
 }
 
 XT_TEST(ring_sums_every_chunk_once_on_every_rank)
 {
-    for (int n = 1; n <= RANKS_MAX; n++) {
-        struct world *world = world_of(n);
-
-        for (int r = 0; r < n; r++)
-            XT_OK(xccl_gen_ring(n, r, &world->schedules[r]));
-        prove(world);
-    }
+    for (int n = 1; n <= RANKS_MAX; n++)
+        prove(world_of("ring", n, 0));
 }
 
 XT_TEST(ring_is_stuck_with_one_slot_as_its_minslots_says)
 {
-    struct world *world = world_of(4);
+    struct world *world = world_of("ring", 4, 0);
 
-    for (int r = 0; r < 4; r++)
-        XT_OK(xccl_gen_ring(4, r, &world->schedules[r]));
     XT_CHECK_INT(world->schedules[0]->minslots, 2);
     world->slots = 1;
     run(world);
@@ -193,47 +195,16 @@ XT_TEST(ring_is_stuck_with_one_slot_as_its_minslots_says)
     world_free(world);
 }
 
-/* split: ranks below it share one host, the others each have their own. */
-static void prove_oneshot(int n, int split)
+XT_TEST(oneshot_and_twoshot_sum_on_one_host_on_many_and_on_both)
 {
-    struct world *world = world_of(n);
+    static const char *const names[] = {"oneshot", "twoshot"};
 
-    for (int r = 0; r < n; r++) {
-        uint8_t multicast[RANKS_MAX] = {0};
-
-        for (int p = 0; p < n; p++)
-            multicast[p] = (uint8_t)(p == r || (p < split && r < split));
-        XT_OK(xccl_gen_oneshot(n, r, multicast, &world->schedules[r]));
-    }
-    prove(world);
-}
-
-XT_TEST(oneshot_sums_on_one_host_on_many_and_on_both)
-{
-    for (int n = 1; n <= RANKS_MAX; n++) {
-        prove_oneshot(n, n);
-        prove_oneshot(n, 0);
-        prove_oneshot(n, (n + 1) / 2);
-    }
-}
-
-XT_TEST(ring_needs_five_records_for_any_number_of_ranks)
-{
-    struct xccl_schedule *schedule;
-
-    XT_OK(xccl_gen_ring(4096, 4095, &schedule));
-    XT_CHECK_INT(schedule->nsteps, 5);
-    XT_OK(xccl_schedule_check(schedule));
-    xccl_schedule_destroy(schedule);
-}
-
-XT_TEST(oneshot_refuses_more_ranks_than_it_serves)
-{
-    uint8_t multicast[XCCL_ONESHOT_MAX_RANKS + 1] = {0};
-    struct xccl_schedule *schedule;
-
-    XT_CHECK_RC(xccl_gen_oneshot(XCCL_ONESHOT_MAX_RANKS + 1, 0, multicast, &schedule),
-                xcclInvalidArgument);
+    for (int i = 0; i < 2; i++)
+        for (int n = 1; n <= RANKS_MAX; n++) {
+            prove(world_of(names[i], n, n));
+            prove(world_of(names[i], n, 0));
+            prove(world_of(names[i], n, (n + 1) / 2));
+        }
 }
 
 XT_TEST(check_refuses_illegal_operations_chunks_and_connections)
@@ -241,7 +212,7 @@ XT_TEST(check_refuses_illegal_operations_chunks_and_connections)
     struct xccl_schedule *schedule;
     struct xccl_step good;
 
-    XT_OK(xccl_gen_ring(5, 2, &schedule));
+    schedule = ring_at(5, 2);
     good = schedule->steps[1];
     schedule->steps[1].op = XCCL_STEP_RECV;
     XT_CHECK_RC(xccl_schedule_check(schedule), xcclInternalError);

@@ -10,10 +10,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/inject.h"
-#include "schedule/generators.h"
+#include "schedule_ranks.h"
 #include "xt.h"
-
-#define RANKS_MAX 24
 
 typedef int print_fn(FILE *file, struct xccl_schedule *const *schedules, int nranks);
 typedef xcclResult_t read_fn(const char *text, size_t bytes, const char *where,
@@ -95,35 +93,13 @@ static void check_round_trip(struct xccl_schedule *const *schedules, int nranks)
     free(texts[1]);
 }
 
-XT_TEST(ring_comes_back_from_text_and_from_json)
-{
-    for (int n = 1; n <= RANKS_MAX; n++) {
-        struct xccl_schedule *schedules[RANKS_MAX];
-
-        for (int r = 0; r < n; r++)
-            XT_OK(xccl_gen_ring(n, r, &schedules[r]));
-        check_round_trip(schedules, n);
-        for (int r = 0; r < n; r++)
-            xccl_schedule_destroy(schedules[r]);
-    }
-}
-
 XT_TEST(oneshot_with_and_without_multicast_comes_back_from_text_and_from_json)
 {
     for (int n = 1; n <= RANKS_MAX; n++) {
-        struct xccl_schedule *schedules[RANKS_MAX];
-        int split = n / 2;
+        struct ranks ranks = oneshot_of(n, n / 2);
 
-        for (int r = 0; r < n; r++) {
-            uint8_t multicast[RANKS_MAX] = {0};
-
-            for (int p = 0; p < n; p++)
-                multicast[p] = (uint8_t)(p == r || (p < split && r < split));
-            XT_OK(xccl_gen_oneshot(n, r, multicast, &schedules[r]));
-        }
-        check_round_trip(schedules, n);
-        for (int r = 0; r < n; r++)
-            xccl_schedule_destroy(schedules[r]);
+        check_round_trip(ranks.schedules, n);
+        ranks_free(&ranks);
     }
 }
 
@@ -357,7 +333,7 @@ XT_TEST(ranks_may_be_shown_alone_but_not_read_so)
     struct xccl_schedule_set set;
     char *text;
 
-    XT_OK(xccl_gen_ring(4, 2, &schedule));
+    schedule = ring_at(4, 2);
     text = printed(xccl_schedule_print, &schedule, 1);
     XT_CHECK_HAS(text,
                  "schedule ring all_reduce ranks 4 root 0 chunks 4 minslots 2 class 0\nrank 2\n");
@@ -371,8 +347,8 @@ XT_TEST(what_does_not_belong_together_is_not_written)
 {
     struct xccl_schedule *schedules[2];
 
-    XT_OK(xccl_gen_ring(2, 0, &schedules[0]));
-    XT_OK(xccl_gen_ring(3, 1, &schedules[1]));
+    schedules[0] = ring_at(2, 0);
+    schedules[1] = ring_at(3, 1);
     for (int form = 0; form < 2; form++) {
         errno = 0;
         XT_CHECK_INT(forms[form].print(stdout, schedules, 2), -1);
@@ -392,7 +368,7 @@ XT_TEST(full_device_is_an_error_of_the_stream)
 {
     struct xccl_schedule *schedule;
 
-    XT_OK(xccl_gen_ring(2, 0, &schedule));
+    schedule = ring_at(2, 0);
     for (int form = 0; form < 2; form++) {
         FILE *file = fopen("/dev/full", "we");
 

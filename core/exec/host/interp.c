@@ -5,17 +5,9 @@
  * values but never reach beyond a slot. Thread: the holder of the crank. */
 #include "exec/host/interp.h"
 
-#define INLINE static inline __attribute__((always_inline))
+#include "schedule/decode.h"
 
-/* One slice on its way: where it comes from and goes to. */
-struct slice {
-    const struct xccl_step *step;
-    struct xccl_link *const *recv, *const *send; /* the fans */
-    uint32_t nrecv, nsend;
-    size_t bytes;
-    const char *src;
-    char *dst;
-};
+#define INLINE static inline __attribute__((always_inline))
 
 INLINE uint64_t flag_of(const struct xccl_run *run, const struct xccl_link *link)
 {
@@ -87,8 +79,9 @@ INLINE int recv_ready(struct xccl_run *run, struct xccl_link *link, enum xccl_pr
     if (proto == XCCL_PROTO_LINES) {
         uint64_t differ = 0;
 
-        /* Acquire: the line's data was stored before its flag. Pairs with send_lines(). */
-        for (size_t line = 0; line * XCCL_LINE_DATA < bytes; line++)
+        /* Acquire: the line's data was stored before its flag. Pairs with send_lines(). A message
+         * without data is one line. */
+        for (size_t line = 0; line == 0 || line * XCCL_LINE_DATA < bytes; line++)
             differ |= want ^
                       atomic_load_explicit(
                           (const _Atomic uint64_t *)(const void *)(at + line * XCCL_LINE_BYTES +
@@ -115,10 +108,11 @@ INLINE void send_lines(const struct xccl_run *run, struct xccl_link *link, const
     uint64_t flag = flag_of(run, link);
     char *line = slot_header(link);
 
-    for (size_t at = 0; at < bytes; at += XCCL_LINE_DATA, line += XCCL_LINE_BYTES) {
+    for (size_t at = 0; at == 0 || at < bytes; at += XCCL_LINE_DATA, line += XCCL_LINE_BYTES) {
         size_t here = bytes - at < XCCL_LINE_DATA ? bytes - at : XCCL_LINE_DATA;
 
-        memcpy(line, from + at, here);
+        if (here)
+            memcpy(line, from + at, here);
         /* Release: the line's data before its flag. Pairs with recv_ready(). */
         atomic_store_explicit((_Atomic uint64_t *)(void *)(line + XCCL_LINE_DATA), flag,
                               memory_order_release);
@@ -144,156 +138,324 @@ INLINE void send_done(const struct xccl_run *run, struct xccl_link *link, size_t
     link_advance(link);
 }
 
-/* Gives the slot back. With four slots or more the head is published for half of them at a time. */
+/* Gives the slot back. Where there are many, the head is published for several at a time. */
 INLINE void recv_done(struct xccl_link *link)
 {
-    uint16_t lag = link->nslots > 3 ? (uint16_t)(link->nslots / 2) : 1;
-
     link_advance(link);
-    if ((uint16_t)((uint16_t)link->step - link->published) < lag)
+    if ((uint16_t)((uint16_t)link->step - link->published) < link->lag)
         return;
     link->published = (uint16_t)link->step;
     /* Release: this reader's loads from the slot before its head. Pairs with slowest_head(). */
     atomic_store_explicit(link->heads, link->step, memory_order_release);
 }
 
-INLINE void send_all(const struct xccl_run *run, const struct slice *slice, enum xccl_proto proto,
-                     const char *from)
+INLINE int all_send_ready(const struct xccl_move *move)
 {
-    for (uint32_t i = 0; i < slice->nsend; i++) {
+    for (uint32_t i = 0; i < move->nsend; i++)
+        if (!send_ready(move->send[i]))
+            return 0;
+    return 1;
+}
+
+INLINE int all_recv_ready(struct xccl_run *run, const struct xccl_move *move, enum xccl_proto proto)
+{
+    for (uint32_t i = 0; i < move->nrecv; i++)
+        if (!recv_ready(run, move->recv[i], proto, move->bytes))
+            return 0;
+    return 1;
+}
+
+INLINE void send_all(const struct xccl_run *run, const struct xccl_move *move,
+                     enum xccl_proto proto, const char *from)
+{
+    for (uint32_t i = 0; i < move->nsend; i++) {
         if (proto == XCCL_PROTO_LINES) {
-            send_lines(run, slice->send[i], from, slice->bytes);
+            send_lines(run, move->send[i], from, move->send_bytes);
             continue;
         }
-        xccl_fill(slot_payload(slice->send[i]), from, slice->bytes);
-        send_done(run, slice->send[i], slice->bytes);
+        if (move->send_bytes)
+            xccl_fill(slot_payload(move->send[i]), from, move->send_bytes);
+        send_done(run, move->send[i], move->send_bytes);
     }
 }
 
-/* The messages, and the own source at its place in rank order (or first), as parts to add up. Lines
- * are gathered into room first. Returns how many parts. */
-INLINE unsigned collect(const struct xccl_run *run, const struct slice *slice,
-                        enum xccl_proto proto, char *room, const void **parts)
+/* The source; as its operator wants it where it is this rank's contribution. */
+INLINE const char *source_of(const struct xccl_run *run, const struct xccl_move *move)
 {
-    int own_left = (slice->step->op & XCCL_STEP_SRC) != 0;
-    int ordered = (slice->step->flags & XCCL_FLAG_ORDERED) != 0;
-    uint32_t rank = run->plan->binding->schedule->rank;
+    const struct xccl_operator *op = &run->plan->reduction;
+    const char *src = run->buffers[move->src_buffer] + move->src;
+
+    if (!(move->op & XCCL_STEP_SRC))
+        return NULL;
+    if (__builtin_expect(!op->pre || !(move->flags & XCCL_FLAG_PRE), 1))
+        return src;
+    op->pre(run->room, src, move->send_bytes / run->plan->elem_bytes, &op->scalar);
+    return run->room;
+}
+
+INLINE char *destination_of(const struct xccl_run *run, const struct xccl_move *move)
+{
+    int stores = (move->op & XCCL_STEP_DST) && move->dst_buffer != XCCL_BUFFER_ZERO;
+
+    return stores ? run->buffers[move->dst_buffer] + move->dst : NULL;
+}
+
+/* A value that is final now. */
+INLINE void finish(const struct xccl_run *run, const struct xccl_move *move, char *value)
+{
+    const struct xccl_operator *op = &run->plan->reduction;
+
+    if (__builtin_expect(op->post && (move->flags & XCCL_FLAG_POST), 0))
+        op->post(value, value, move->bytes / run->plan->elem_bytes, &op->scalar);
+}
+
+INLINE int has_finish(const struct xccl_run *run, const struct xccl_move *move)
+{
+    return run->plan->reduction.post && (move->flags & XCCL_FLAG_POST);
+}
+
+/* The messages, and src, if any, at its place in rank order (or first), as parts to combine. Lines
+ * are gathered into room first. Returns how many parts. */
+INLINE unsigned collect(const struct xccl_run *run, const struct xccl_move *move,
+                        enum xccl_proto proto, const char *src, char *room)
+{
+    const struct xccl_binding *binding = run->plan->binding;
+    int ordered = (move->flags & XCCL_FLAG_ORDERED) != 0;
+    const void **parts = binding->parts;
     unsigned count = 0;
 
-    for (uint32_t i = 0; i < slice->nrecv; i++) {
-        const struct xccl_link *link = slice->recv[i];
+    for (uint32_t i = 0; i < move->nrecv; i++) {
+        const struct xccl_link *link = move->recv[i];
 
-        if (own_left && (!ordered || link->peer > rank)) {
-            parts[count++] = slice->src;
-            own_left = 0;
+        if (src && (!ordered || link->peer > binding->schedule->rank)) {
+            parts[count++] = src;
+            src = NULL;
         }
         if (proto == XCCL_PROTO_LINES) {
-            gather_lines(link, room, slice->bytes);
+            gather_lines(link, room, move->bytes);
             parts[count++] = room;
             room += XCCL_LINES_MAX_BYTES;
         } else {
             parts[count++] = slot_payload(link);
         }
     }
-    if (own_left)
-        parts[count++] = slice->src;
+    if (src)
+        parts[count++] = src;
     return count;
 }
 
-/* Receive, combine, store, send. A value that is both stored and sent is made in the destination
- * and copied to the slot from there; one that is only sent is made in the slot, and only when there
- * is one receiver: no schedule sends a sum to many without storing it. */
-INLINE void combine(struct xccl_run *run, const struct slice *slice, enum xccl_proto proto)
+/* Makes one value of parts at `to`, which may be one of them. */
+INLINE void combine(const struct xccl_run *run, const struct xccl_move *move, char *to,
+                    unsigned count)
 {
-    _Alignas(64) char room[XCCL_ONESHOT_MAX_RANKS * XCCL_LINES_MAX_BYTES]; /* lines only */
-    _Alignas(64) char line_sum[XCCL_LINES_MAX_BYTES];
-    const void *parts[XCCL_ONESHOT_MAX_RANKS];
     const struct xccl_plan *plan = run->plan;
-    unsigned count = collect(run, slice, proto, room, parts);
-    int to_slot = slice->nsend && !slice->dst && proto != XCCL_PROTO_LINES;
-    char *to = slice->dst ? slice->dst : to_slot ? slot_payload(slice->send[0]) : line_sum;
+    const void **parts = plan->binding->parts;
 
     if (count > 1)
-        xccl_reduce_many(plan->reduce, plan->elem_bytes, to, parts, count,
-                         slice->bytes / plan->elem_bytes);
-    else
-        xccl_fill(to, parts[0], slice->bytes);
-    if (to_slot)
-        send_done(run, slice->send[0], slice->bytes);
-    else if (slice->nsend)
-        send_all(run, slice, proto, to);
-    for (uint32_t i = 0; i < slice->nrecv; i++)
-        recv_done(slice->recv[i]);
+        xccl_reduce_many(plan->reduction.reduce, plan->elem_bytes, to, parts, count,
+                         move->bytes / plan->elem_bytes);
+    else if (move->bytes)
+        xccl_fill(to, parts[0], move->bytes);
+    finish(run, move, to);
 }
 
-INLINE void local(struct xccl_run *run, const struct slice *slice, enum xccl_proto proto)
+/* Memory for a value that is not stored, but sent. */
+INLINE char *room_for(const struct xccl_run *run, enum xccl_proto proto, char *line)
 {
-    if (slice->dst && slice->src && slice->dst != slice->src)
-        memcpy(slice->dst, slice->src, slice->bytes);
-    send_all(run, slice, proto, slice->src);
+    return proto == XCCL_PROTO_LINES ? line : run->room + run->plan->slice_bytes;
 }
 
-/* To the next slice: chunks of an occurrence, occurrences of a step, steps of a tile, tiles. */
-INLINE void lane_advance(struct xccl_run *run, struct xccl_run_lane *lane)
+/* Receive, combine, store, send. A value that is both stored and sent is made in the destination
+ * and copied to the slot from there; one that is only sent is made in the slot where there is one
+ * receiver. */
+INLINE void receive(struct xccl_run *run, const struct xccl_move *move, enum xccl_proto proto)
 {
-    const struct xccl_step *step = lane->step;
-    uint32_t nchunks = run->plan->binding->schedule->nchunks;
+    _Alignas(64) char gathered[XCCL_LINES_FAN_MAX * XCCL_LINES_MAX_BYTES]; /* lines only */
+    _Alignas(64) char line[XCCL_LINES_MAX_BYTES];
+    unsigned count = collect(run, move, proto, source_of(run, move), gathered);
+    char *dst = destination_of(run, move);
+    int to_slot = !dst && move->nsend == 1 && proto != XCCL_PROTO_LINES;
 
-    if (++lane->occurrence < step->rep) {
-        lane->src = xccl_chunk_add(lane->src, step->dsrc, nchunks);
-        lane->dst = xccl_chunk_add(lane->dst, step->ddst, nchunks);
-        return;
+    if (dst) {
+        combine(run, move, dst, count);
+        send_all(run, move, proto, dst);
+    } else if (to_slot) {
+        combine(run, move, slot_payload(move->send[0]), count);
+        send_done(run, move->send[0], move->bytes);
+    } else if (count == 1 && !has_finish(run, move)) {
+        send_all(run, move, proto, run->plan->binding->parts[0]);
+    } else if (move->nsend) {
+        combine(run, move, room_for(run, proto, line), count);
+        send_all(run, move, proto, room_for(run, proto, line));
     }
-    lane->occurrence = 0;
-    if (++lane->step == lane->end) {
-        lane->step = lane->first;
-        if (++lane->tile == run->plan->tiles) {
-            lane->done = 1;
-            run->lanes_left--;
-            return;
+    for (uint32_t i = 0; i < move->nrecv; i++)
+        recv_done(move->recv[i]);
+}
+
+/* Without receiving: copy, add to memory, send. */
+INLINE void local(struct xccl_run *run, const struct xccl_move *move, enum xccl_proto proto)
+{
+    const struct xccl_plan *plan = run->plan;
+    const char *src = source_of(run, move);
+    char *dst = destination_of(run, move);
+
+    if (dst && move->bytes) {
+        if (move->op & XCCL_STEP_ACC)
+            plan->reduction.reduce(dst, dst, src, move->bytes / plan->elem_bytes);
+        else if (dst != src)
+            memcpy(dst, src, move->bytes);
+        finish(run, move, dst);
+    }
+    send_all(run, move, proto, has_finish(run, move) && dst ? dst : src);
+}
+
+/* What an exchange receives: stored, or added to memory. */
+INLINE void take(struct xccl_run *run, const struct xccl_move *move, enum xccl_proto proto)
+{
+    _Alignas(64) char gathered[XCCL_LINES_FAN_MAX * XCCL_LINES_MAX_BYTES]; /* lines only */
+    _Alignas(64) char line[XCCL_LINES_MAX_BYTES];
+    const struct xccl_plan *plan = run->plan;
+    unsigned count = collect(run, move, proto, NULL, gathered);
+    char *dst = destination_of(run, move), *sum;
+
+    if (dst && count && !(move->op & XCCL_STEP_ACC)) {
+        combine(run, move, dst, count);
+    } else if (dst && count) {
+        const char *value = plan->binding->parts[0];
+
+        if (count > 1) {
+            sum = room_for(run, proto, line);
+            xccl_reduce_many(plan->reduction.reduce, plan->elem_bytes, sum, plan->binding->parts,
+                             count, move->bytes / plan->elem_bytes);
+            value = sum;
+        }
+        plan->reduction.reduce(dst, dst, value, move->bytes / plan->elem_bytes);
+        finish(run, move, dst);
+    }
+    for (uint32_t i = 0; i < move->nrecv; i++)
+        recv_done(move->recv[i]);
+}
+
+/* --- the way of a lane --- */
+
+/* Are the waits of the step at hand over? They ask what other lanes have done. */
+static __attribute__((noinline)) int waits_over(const struct xccl_run *run,
+                                                struct xccl_run_lane *lane)
+{
+    const struct xccl_binding *binding = run->plan->binding;
+    const struct xccl_step *step = lane->place.step;
+
+    for (uint32_t i = 0; i < xccl_step_waits(step); i++) {
+        uint32_t entry = step->wait + i, dist = binding->schedule->waits[entry].dist;
+
+        if (lane->place.tile >= dist &&
+            run->signals[binding->wait_for[entry]] < lane->place.tile - dist + 1)
+            return 0;
+    }
+    lane->waited = 1;
+    return 1;
+}
+
+static void lane_done(struct xccl_run *run, struct xccl_run_lane *lane)
+{
+    lane->move = NULL;
+    run->lanes_left--;
+}
+
+static void give_signal(struct xccl_run *run, const struct xccl_place *place)
+{
+    const struct xccl_binding *binding = run->plan->binding;
+    uint16_t signal = binding->signal_of[place->step - binding->schedule->steps];
+
+    if (signal != XCCL_NO_SIGNAL)
+        run->signals[signal] = place->tile + 1;
+}
+
+/* On to the next place of a lane that has no list. */
+static void decode_next(struct xccl_run *run, struct xccl_run_lane *lane)
+{
+    struct xccl_place *place = &lane->place;
+
+    if (!lane->move->left) {
+        lane->sent = 0;
+        if (place->occurrence + 1 == place->step->rep) {
+            give_signal(run, place);
+            lane->waited = 0;
         }
     }
-    lane->src = lane->step->src;
-    lane->dst = lane->step->dst;
+    if (xccl_place_next(run->plan, place))
+        xccl_move_make(run->plan, place, &lane->now);
+    else
+        lane_done(run, lane);
 }
 
-INLINE struct slice slice_now(const struct xccl_run *run, const struct xccl_run_lane *lane)
+INLINE void lane_advance(struct xccl_run *run, struct xccl_run_lane *lane)
 {
-    const struct xccl_step *step = lane->step;
-    const struct xccl_binding *binding = run->plan->binding;
-    int has_dst = (step->op & XCCL_STEP_DST) != 0, has_src = (step->op & XCCL_STEP_SRC) != 0;
-    size_t tile_offset = (size_t)lane->tile * run->plan->slice_bytes;
-    uint32_t shift = lane->occurrence * (uint32_t)step->dconn;
-    struct xccl_fan fan = binding->fans[step - binding->schedule->steps];
+    if (!lane->end) {
+        decode_next(run, lane);
+        return;
+    }
+    if (lane->move->op & XCCL_STEP_XCHG) {
+        lane->place.chunk++;
+        if (!lane->move->left)
+            lane->place.chunk = lane->sent = 0;
+    }
+    if (++lane->move == lane->end)
+        lane_done(run, lane);
+}
 
-    return (struct slice){
-        .step = step,
-        .recv = binding->links + step->rconn + shift,
-        .send = binding->links + step->sconn + shift,
-        .nrecv = fan.nrecv,
-        .nsend = fan.nsend,
-        .bytes = xccl_slice_bytes(run->plan, has_src ? lane->src : lane->dst, lane->tile),
-        .src = has_src ? run->in + lane->src * run->plan->chunk_bytes + tile_offset : NULL,
-        .dst = has_dst ? run->out + lane->dst * run->plan->chunk_bytes + tile_offset : NULL,
-    };
+/* The move of the chunk that an exchange sends next. */
+INLINE const struct xccl_move *next_sent(const struct xccl_run *run,
+                                         const struct xccl_run_lane *lane, struct xccl_move *room)
+{
+    struct xccl_place place = lane->place;
+
+    if (lane->sent == place.chunk)
+        return lane->move;
+    if (lane->end)
+        return lane->move + (lane->sent - place.chunk);
+    place.chunk = lane->sent;
+    xccl_move_make(run->plan, &place, room);
+    return room;
+}
+
+/* Sends run ahead of receives within the occurrence, as far as there are slots. */
+INLINE int exchange(struct xccl_run *run, struct xccl_run_lane *lane, enum xccl_proto proto)
+{
+    uint32_t end = lane->place.chunk + 1 + lane->move->left;
+    int moved = 0;
+
+    while (lane->sent < end) {
+        struct xccl_move room;
+        const struct xccl_move *move = next_sent(run, lane, &room);
+
+        if (!all_send_ready(move))
+            break;
+        send_all(run, move, proto, source_of(run, move));
+        lane->sent++;
+        moved = 1;
+    }
+    if (lane->sent == lane->place.chunk || !all_recv_ready(run, lane->move, proto))
+        return moved;
+    take(run, lane->move, proto);
+    lane_advance(run, lane);
+    return 1;
 }
 
 INLINE int lane_move(struct xccl_run *run, struct xccl_run_lane *lane, enum xccl_proto proto)
 {
-    struct slice slice = slice_now(run, lane);
+    const struct xccl_move *move = lane->move;
 
-    if (slice.bytes) {
-        for (uint32_t i = 0; i < slice.nsend; i++)
-            if (!send_ready(slice.send[i]))
-                return 0;
-        for (uint32_t i = 0; i < slice.nrecv; i++)
-            if (!recv_ready(run, slice.recv[i], proto, slice.bytes))
-                return 0;
-        if (slice.nrecv)
-            combine(run, &slice, proto);
-        else
-            local(run, &slice, proto);
-    }
+    if (!lane->end && !lane->waited && !waits_over(run, lane))
+        return 0;
+    if (__builtin_expect(move->op & XCCL_STEP_XCHG, 0))
+        return exchange(run, lane, proto);
+    if (!all_send_ready(move) || !all_recv_ready(run, move, proto))
+        return 0;
+    if (move->nrecv)
+        receive(run, move, proto);
+    else if (!(move->op & XCCL_STEP_RECV))
+        local(run, move, proto);
     lane_advance(run, lane);
     return 1;
 }

@@ -7,7 +7,7 @@
 #include "exec/exec.h"
 
 /* 1: something moved; 0: waiting. A message of another call: 0, run->rc and run->bad_link are set.
- */
+ * lane->move is NULL when the lane is done. */
 int xccl_interp_lines(struct xccl_run *run, struct xccl_run_lane *lane);
 int xccl_interp_small(struct xccl_run *run, struct xccl_run_lane *lane);
 int xccl_interp_slices(struct xccl_run *run, struct xccl_run_lane *lane);

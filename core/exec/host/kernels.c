@@ -1,63 +1,127 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The kernels are loops that the compiler turns into vectors; target_clones makes one copy for each
- * instruction set and the loader picks. Not under sanitizers: their run-time is not up when the
- * loader asks. Built with -ffp-contract=off, so that no copy rounds differently. */
+/* Which kernel does what: the best set for this processor, and what each operator needs of it.
+ * Any thread. */
 #include "exec/host/kernels.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 
-#if defined(__x86_64__) && !defined(XCCL_SANITIZED)
-#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define CLONES
+#if defined(__x86_64__)
+#include <cpuid.h>
 #endif
 
-/* Equal pointers are fine, since element i depends on nothing but element i. */
-#if defined(__clang__)
-#define ELEMENTWISE _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define ELEMENTWISE _Pragma("GCC ivdep")
-#endif
+#include "exec/host/kernels_sets.h"
 
 #define REDUCE_BLOCK_BYTES 4096
 
-/* Buffers of users may have any alignment. */
-typedef float unaligned_float __attribute__((aligned(1)));
-typedef uint32_t unaligned_u32 __attribute__((aligned(1)));
-
-CLONES static void sum_float32(void *out, const void *a, const void *b, size_t elem_count)
+#if defined(__x86_64__)
+/* Not all compilers can ask for this one by name. */
+static int has_f16c(void)
 {
-    unaligned_float *to = out;
-    const unaligned_float *x = a, *y = b;
+    unsigned eax, ebx, ecx, edx;
 
-    ELEMENTWISE
-    for (size_t i = 0; i < elem_count; i++)
-        to[i] = x[i] + y[i];
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+}
+#endif
+
+unsigned xccl_kernel_sets(struct xccl_kernel_set *sets_out)
+{
+    unsigned count = 0;
+
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && has_f16c()) {
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+            __builtin_cpu_supports("avx512vl"))
+            sets_out[count++] = (struct xccl_kernel_set){"avx512", xccl_kernels_avx512};
+        sets_out[count++] = (struct xccl_kernel_set){"avx2", xccl_kernels_avx2};
+    }
+#endif
+    sets_out[count++] = (struct xccl_kernel_set){"plain", xccl_kernels_plain};
+    return count;
 }
 
-/* Unsigned: signed overflow would be undefined, and wrapping gives the same bits. */
-CLONES static void sum_int32(void *out, const void *a, const void *b, size_t elem_count)
+/* NULL for an unknown type. Asking the processor is dear where it is a virtual one: once. */
+static const struct xccl_kernels *kernels_of(xcclDataType_t type)
 {
-    unaligned_u32 *to = out;
-    const unaligned_u32 *x = a, *y = b;
+    static _Atomic(const struct xccl_kernels *) best;
+    const struct xccl_kernels *of_type;
 
-    ELEMENTWISE
-    for (size_t i = 0; i < elem_count; i++)
-        to[i] = x[i] + y[i];
+    if ((unsigned)type >= xcclNumTypes)
+        return NULL;
+    /* Relaxed: the tables are constant, and all threads find the same one. */
+    of_type = atomic_load_explicit(&best, memory_order_relaxed);
+    if (!of_type) {
+        struct xccl_kernel_set sets[XCCL_KERNEL_SETS_MAX];
+
+        xccl_kernel_sets(sets);
+        of_type = sets[0].of_type;
+        atomic_store_explicit(&best, of_type, memory_order_relaxed);
+    }
+    return &of_type[type];
 }
 
 xccl_reduce_fn *xccl_reduce_kernel(xcclDataType_t type, xcclRedOp_t op)
 {
-    if (op != xcclSum)
-        return NULL;
-    switch ((int)type) {
-    case xcclFloat32:
-        return sum_float32;
-    case xcclInt32:
-        return sum_int32;
-    default:
-        return NULL;
+    const struct xccl_kernels *kernels = kernels_of(type);
+
+    return kernels && (unsigned)op < xcclAvg ? kernels->reduce[op] : NULL;
+}
+
+static struct xccl_scalar scalar_of(const void *value, size_t bytes)
+{
+    struct xccl_scalar scalar = {{0}};
+
+    memcpy(scalar.bytes, value, bytes);
+    return scalar;
+}
+
+/* Floats multiply each contribution by 1 / nranks, so that no sum overflows which need not;
+ * integers would lose all but zero by that. */
+static void average(xcclDataType_t type, int nranks, const struct xccl_kernels *kernels,
+                    struct xccl_operator *operator_out)
+{
+    double share = 1.0 / nranks;
+    float short_share = (float)share;
+    uint32_t divisor = (uint32_t)nranks;
+
+    if (kernels->div) {
+        operator_out->post = kernels->div;
+        operator_out->scalar = scalar_of(&divisor, sizeof(divisor));
+        return;
     }
+    operator_out->pre = kernels->mul;
+    operator_out->scalar = type == xcclFloat64 ? scalar_of(&share, sizeof(share))
+                                               : scalar_of(&short_share, sizeof(short_share));
+}
+
+int xccl_operator_find(xcclDataType_t type, xcclRedOp_t op, int nranks,
+                       struct xccl_operator *operator_out)
+{
+    const struct xccl_kernels *kernels = kernels_of(type);
+
+    if (!kernels || (unsigned)op >= xcclNumOps || nranks < 1)
+        return 0;
+    *operator_out = (struct xccl_operator){.reduce = kernels->reduce[op == xcclAvg ? xcclSum : op]};
+    if (op == xcclAvg && nranks > 1)
+        average(type, nranks, kernels, operator_out);
+    return 1;
+}
+
+int xccl_operator_premul(xcclDataType_t type, const void *scalar,
+                         struct xccl_operator *operator_out)
+{
+    const struct xccl_kernels *kernels = kernels_of(type);
+    float widened;
+
+    if (!kernels)
+        return 0;
+    *operator_out = (struct xccl_operator){.reduce = kernels->reduce[xcclSum], .pre = kernels->mul};
+    if (xccl_small_float_value(type, scalar, &widened))
+        operator_out->scalar = scalar_of(&widened, sizeof(widened));
+    else
+        operator_out->scalar = scalar_of(scalar, xccl_type_bytes(type));
+    return 1;
 }
 
 size_t xccl_type_bytes(xcclDataType_t type)

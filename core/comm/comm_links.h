@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The links of a communicator. They are made when a schedule first names their connection
+ * (comm_bind.c), and stay until the end. Thread: the joining one, then the crank's holder. */
+#ifndef XCCL_COMM_COMM_LINKS_H
+#define XCCL_COMM_COMM_LINKS_H
+
+#include "comm/comm_int.h"
+
+struct xccl_comm_link {
+    struct xccl_link shm; /* over shared memory */
+    struct xccl_net_link *net; /* over a network, else NULL */
+    struct xccl_schedule_conn conn; /* the group says nothing here */
+    enum xccl_proto proto;
+    int is_up; /* net: connected */
+    struct xccl_comm_link *next; /* of the same peer */
+};
+
+xcclResult_t xccl_comm_links_create(struct xcclComm *comm);
+void xccl_comm_links_destroy(struct xccl_comm_links *links); /* NULL is fine */
+
+/* NULL: there is none yet. */
+struct xccl_comm_link *xccl_comm_link_find(const struct xcclComm *comm,
+                                           const struct xccl_schedule_conn *conn,
+                                           enum xccl_proto proto);
+struct xccl_link *xccl_comm_link_view(struct xccl_comm_link *link);
+
+/* Makes the end of a link that conn names, over shared memory; it is complete then. */
+xcclResult_t xccl_comm_link_shm(struct xcclComm *comm, const struct xccl_schedule_conn *conn,
+                                enum xccl_proto proto);
+/* Over a network: a receive end fills in *handle, a send end takes the peer's. */
+xcclResult_t xccl_comm_link_net(struct xcclComm *comm, const struct xccl_schedule_conn *conn,
+                                uint32_t slot_bytes, xcclNetHandle_t *handle);
+/* Slots of `more` further network links within this rank's budget. Ranks may differ: the slices
+ * that all agree on fit the smallest. */
+uint32_t xccl_comm_net_slot_bytes(const struct xcclComm *comm, uint32_t more);
+
+#endif

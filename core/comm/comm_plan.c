@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The communicator's side of planning. In init: the planner is made, and the connections of what is
+ * called most, all-reduce, of each size, so that no first call has to wait for them and a network
+ * that does not carry is found at once. In a call: what has no plan yet gets its links, step by
+ * step within the wait of the call, and then its plan. Thread: the joining one; the crank's holder.
+ */
+#include "comm/comm_plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/param.h"
+#include "comm/comm_bind.h"
+#include "comm/comm_links.h"
+#include "comm/comm_verdict.h"
+#include "schedule/algo_plugin.h"
+
+/* The verdict of a call that waits too long names ranks; what waits out of band shall not be first.
+ */
+#define TALK_SPARE_NS (5 * XCCL_NS_PER_S)
+#define NEVER_SPARE   (XCCL_NEVER_NS - TALK_SPARE_NS)
+
+/* Calls whose algorithms are ready from the beginning: bytes of an all-reduce. */
+static const size_t premade[] = {8, 4096, 32u << 10, 1u << 20};
+#define PREMADE_COUNT (sizeof premade / sizeof premade[0])
+
+/* FNV-1a. */
+static uint32_t hash_more(uint32_t hash, const char *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        hash = (hash ^ (unsigned char)bytes[i]) * 16777619u;
+    return hash;
+}
+
+/* A file that cannot be read any more is told from all others by its name. */
+static uint32_t hash_file(uint32_t hash, const char *path)
+{
+    FILE *file = fopen(path, "re");
+    char bytes[4096];
+    size_t got;
+
+    if (!file)
+        return hash_more(hash, path, strlen(path));
+    while ((got = fread(bytes, 1, sizeof bytes, file)) > 0)
+        hash = hash_more(hash, bytes, got);
+    fclose(file);
+    return hash;
+}
+
+uint32_t xccl_comm_algo_hash(void)
+{
+    const char *setting = xccl_param_string(XCCL_P_ALGO), *last = NULL;
+    uint32_t hash = hash_more(2166136261u, setting, strlen(setting));
+    const struct xccl_generator *generator;
+
+    for (int i = 0; (generator = xccl_generator_at(i)); i++) {
+        const char *path = xccl_algo_plugin_path(generator);
+
+        if (path && (!last || strcmp(path, last) != 0))
+            hash = hash_file(hash, path);
+        last = path;
+    }
+    return hash;
+}
+
+/* Hosts get numbers in the order of their first ranks. */
+static void number_hosts(const struct xcclComm *comm)
+{
+    int hosts = 0;
+
+    for (int i = 0; i < comm->nranks; i++) {
+        int first = 0;
+
+        while (comm->peers[first].host_hash != comm->peers[i].host_hash)
+            first++;
+        comm->nodes[i] = first == i ? hosts++ : comm->nodes[first];
+    }
+}
+
+xcclResult_t xccl_init_planner(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    struct xcclComm *comm = init->comm;
+    struct xccl_planner *planner = &comm->planner;
+    size_t n = (size_t)comm->nranks;
+    xcclResult_t rc = xccl_comm_links_create(comm);
+
+    if (rc)
+        return rc;
+    comm->multicast = xccl_calloc(n, sizeof *comm->multicast);
+    comm->nodes = xccl_calloc(n, sizeof *comm->nodes);
+    if (!comm->multicast || !comm->nodes)
+        return xcclSystemError;
+    for (int i = 0; i < comm->nranks; i++)
+        comm->multicast[i] = (uint8_t)(comm->shm && xccl_comm_is_local(comm, i));
+    number_hosts(comm);
+    planner->nranks = comm->nranks;
+    planner->rank = comm->rank;
+    planner->all_local = !xccl_comm_any_remote(comm);
+    planner->multicast = comm->shm ? comm->multicast : NULL;
+    planner->nodes = comm->nodes;
+    *state_out = XCCL_INIT_DONE;
+    rc = xccl_planner_init(planner, xccl_param_string(XCCL_P_ALGO));
+    return rc ? rc : xccl_plan_prove(planner);
+}
+
+void xccl_comm_plan_fini(struct xcclComm *comm)
+{
+    xccl_planner_fini(&comm->planner);
+    xccl_comm_links_destroy(comm->links);
+    comm->links = NULL;
+    xccl_free(comm->multicast);
+    xccl_free(comm->nodes);
+    xccl_free(comm->args.scratch);
+    comm->multicast = NULL;
+    comm->nodes = NULL;
+    comm->args.scratch = NULL;
+    comm->scratch_bytes = 0;
+}
+
+/* The binding of one of the calls that are prepared. */
+static xcclResult_t premade_binding(struct xcclComm *comm, uint32_t number,
+                                    struct xccl_binding **binding_out)
+{
+    struct xccl_call call = {
+        .coll = XCCL_COLL_ALL_REDUCE, .type = xcclInt8, .count = premade[number]};
+    struct xccl_choice choice;
+    xcclResult_t rc = xccl_plan_choose(&comm->planner, &call, &choice);
+
+    return rc ? rc : xccl_plan_binding(&comm->planner, &choice, 0, binding_out);
+}
+
+xcclResult_t xccl_init_connect(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    struct xcclComm *comm = init->comm;
+
+    while (init->premade < PREMADE_COUNT) {
+        enum xccl_bind_state state = XCCL_BIND_DONE;
+        struct xccl_binding *binding = NULL;
+        xcclResult_t rc = premade_binding(comm, init->premade, &binding);
+
+        if (!rc && !binding->ready)
+            rc = xccl_comm_bind(comm, binding, init->premade, &init->limit, &state);
+        *state_out = state == XCCL_BIND_POLL ? XCCL_INIT_POLL : XCCL_INIT_MORE;
+        if (rc || state != XCCL_BIND_DONE)
+            return rc;
+        comm->slice_bytes = binding->slot_bytes;
+        init->premade++;
+    }
+    *state_out = XCCL_INIT_DONE;
+    return xcclSuccess;
+}
+
+/* --- in a call --- */
+
+/* Memory that the plan's runs need besides the user's. */
+static xcclResult_t make_scratch(struct xcclComm *comm, const struct xccl_plan *plan)
+{
+    size_t bytes = plan->scratch_bytes + plan->room_bytes;
+    void *scratch;
+
+    if (bytes <= comm->scratch_bytes)
+        return xcclSuccess;
+    scratch = xccl_calloc_aligned(64, bytes);
+    if (!scratch)
+        return xcclSystemError;
+    xccl_free(comm->args.scratch);
+    comm->args.scratch = scratch;
+    comm->scratch_bytes = bytes;
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_comm_start_run(struct xcclComm *comm, const struct xccl_plan *plan)
+{
+    xcclResult_t rc = xcclSuccess;
+
+    if (__builtin_expect(plan->scratch_bytes + plan->room_bytes > comm->scratch_bytes, 0))
+        rc = make_scratch(comm, plan);
+    if (__builtin_expect(rc == xcclSuccess, 1))
+        xccl_run_start(&comm->run, plan, &comm->args);
+    return rc;
+}
+
+static struct xccl_limit talk_limit(const struct xcclComm *comm)
+{
+    struct xccl_limit limit = {.deadline_ns = XCCL_NEVER_NS};
+
+    if (comm->timeout_ns < NEVER_SPARE)
+        limit.deadline_ns = xccl_clock_ns() + comm->timeout_ns + TALK_SPARE_NS;
+    return limit;
+}
+
+/* Moves the binding of the call on; then there is a plan. */
+static xcclResult_t prepare_step(struct xcclComm *comm, int *moved_out)
+{
+    struct xccl_limit limit = talk_limit(comm);
+    enum xccl_bind_state state = XCCL_BIND_DONE;
+    struct xccl_found found;
+    int ended = 1;
+    xcclResult_t rc = xcclSuccess;
+
+    if (comm->bind_talks)
+        rc = xccl_bootstrap_test(comm->boot, &ended);
+    if (rc || !ended)
+        return rc;
+    comm->bind_talks = 0;
+    rc = xccl_plan_get(&comm->planner, &comm->call, &found);
+    if (!rc && !found.plan)
+        rc = xccl_comm_bind(comm, found.binding, found.signature + comm->seq, &limit, &state);
+    if (rc)
+        return rc;
+    *moved_out = state != XCCL_BIND_POLL;
+    comm->bind_talks = state == XCCL_BIND_TALK;
+    return found.plan ? xccl_comm_start_run(comm, found.plan) : xcclSuccess;
+}
+
+int xccl_comm_prepare_run(struct xccl_run *run)
+{
+    struct xcclComm *comm = run->owner;
+    int moved = 0;
+
+    run->rc = prepare_step(comm, &moved);
+    return moved;
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* From steps to moves: the loops of a lane, and what a step means at one place of them in bytes and
+ * links. Short plans keep the moves of all lanes; the others make each one when its turn comes,
+ * with the same function. Chunks are cut into slices here and nowhere else. Thread: see exec.h. */
+#include "base/alloc.h"
+#include "exec/exec.h"
+#include "schedule/decode.h"
+
+#define MOVES_KEPT_MAX 64 /* a list of them is 4 KiB: beyond it decoding costs less than misses */
+#define PART_ALIGN     64u
+
+/* What a lane works on of each chunk, in the tile at hand: from first on, up to `bytes`. */
+struct window {
+    size_t first, bytes;
+};
+
+/* A lane that shares its chunks with others has a part of each. */
+static struct window window_of(const struct xccl_plan *plan, const struct xccl_place *place)
+{
+    const struct xccl_schedule_lane *lane = &plan->binding->schedule->lanes[place->lane];
+    size_t part = plan->chunk_bytes, first = (size_t)place->tile * plan->slice_bytes;
+    struct window window = {0, 0};
+
+    if (lane->nparts > 1)
+        part = ((part + lane->nparts - 1) / lane->nparts + PART_ALIGN - 1) &
+               ~(size_t)(PART_ALIGN - 1);
+    if (first >= part)
+        return window;
+    window.first = lane->part * part + first;
+    window.bytes = part - first < plan->slice_bytes ? part - first : plan->slice_bytes;
+    return window;
+}
+
+static size_t chunk_offset(const struct xccl_layout *layout, uint32_t chunk)
+{
+    return layout->offsets ? layout->offsets[chunk] : chunk * layout->stride;
+}
+
+static size_t chunk_size(const struct xccl_layout *layout, uint32_t chunk)
+{
+    size_t first = chunk * layout->stride;
+
+    if (layout->sizes)
+        return layout->sizes[chunk];
+    if (first >= layout->total)
+        return 0;
+    return layout->total - first < layout->stride ? layout->total - first : layout->stride;
+}
+
+/* The bytes of a chunk of `size` that lie in the window. */
+static uint32_t clip(size_t size, const struct window *window)
+{
+    if (window->first >= size)
+        return 0;
+    return (uint32_t)(size - window->first < window->bytes ? size - window->first : window->bytes);
+}
+
+/* One side of an event. */
+struct side {
+    size_t offset;
+    uint32_t bytes;
+    int sized; /* 1: its chunk says how many bytes there are */
+};
+
+static struct side side_of(const struct xccl_plan *plan, const struct xccl_place *place,
+                           enum xccl_step_buffer buffer, uint32_t chunk)
+{
+    const struct xccl_schedule *schedule = plan->binding->schedule;
+    const struct xccl_schedule_lane *lane = &schedule->lanes[place->lane];
+    struct window window = window_of(plan, place);
+
+    switch (buffer) {
+    case XCCL_BUFFER_IN:
+    case XCCL_BUFFER_OUT:
+        return (struct side){.offset = chunk_offset(&plan->layouts[buffer], chunk) + window.first,
+                             .bytes = clip(chunk_size(&plan->layouts[buffer], chunk), &window),
+                             .sized = 1};
+    case XCCL_BUFFER_SCRATCH:
+        /* One slice of each chunk, for each lane that shares it. */
+        chunk += place->tile % schedule->scrbufs * schedule->nscratch;
+        chunk = chunk * lane->nparts + lane->part;
+        return (struct side){.offset = (size_t)chunk * plan->slice_bytes,
+                             .bytes = clip(plan->chunk_bytes, &window)};
+    default:
+        return (struct side){.sized = 1}; /* a message without data */
+    }
+}
+
+/* Is there something to move? Empty chunks are skipped at both ends; what goes from or to no memory
+ * is a message without data, and never skipped. */
+static int is_there(uint32_t bytes, uint8_t op, uint8_t bit, enum xccl_step_buffer buffer)
+{
+    return bytes || ((op & bit) && buffer == XCCL_BUFFER_ZERO);
+}
+
+static void make_value(const struct side *src, const struct side *dst, struct xccl_move *move)
+{
+    enum xccl_step_buffer src_buffer = (enum xccl_step_buffer)move->src_buffer;
+    enum xccl_step_buffer dst_buffer = (enum xccl_step_buffer)move->dst_buffer;
+
+    /* Of scratch memory, and of relays, which name no memory, the other side knows more. */
+    move->bytes = (move->op & XCCL_STEP_SRC) && (src->sized || !dst->sized) ? src->bytes
+                                                                            : dst->bytes;
+    move->send_bytes = move->bytes;
+    if (is_there(move->bytes, move->op, XCCL_STEP_SRC, src_buffer) ||
+        is_there(move->bytes, move->op, XCCL_STEP_DST, dst_buffer))
+        return;
+    move->nrecv = 0;
+    move->nsend = 0;
+}
+
+static void make_exchange(const struct side *src, const struct side *dst, struct xccl_move *move)
+{
+    move->bytes = dst->bytes;
+    move->send_bytes = src->bytes;
+    if (!is_there(src->bytes, move->op, XCCL_STEP_SRC, (enum xccl_step_buffer)move->src_buffer))
+        move->nsend = 0;
+    if (!is_there(dst->bytes, move->op, XCCL_STEP_DST, (enum xccl_step_buffer)move->dst_buffer))
+        move->nrecv = 0;
+}
+
+void xccl_move_make(const struct xccl_plan *plan, const struct xccl_place *place,
+                    struct xccl_move *move_out)
+{
+    const struct xccl_binding *binding = plan->binding;
+    const struct xccl_step *step = place->step;
+    struct window window = window_of(plan, place);
+    struct xccl_event event;
+    /* What is said by neither side is a chunk like all others (EQUAL). */
+    struct side src = {.bytes = clip(plan->chunk_bytes, &window)}, dst = src;
+
+    xccl_event_decode(binding->schedule, place->lane, step, place->occurrence, place->chunk,
+                      &event);
+    *move_out = (struct xccl_move){
+        .recv = binding->links + event.rconn,
+        .send = binding->links + event.sconn,
+        .nrecv = (uint16_t)event.nrecv,
+        .nsend = (uint16_t)event.nsend,
+        .left = (uint16_t)(step->cnt - 1 - place->chunk),
+        .op = step->op,
+        .flags = step->flags,
+        .src_buffer = (uint8_t)xccl_step_src_buffer(step),
+        .dst_buffer = (uint8_t)xccl_step_dst_buffer(step),
+    };
+    if (step->op & XCCL_STEP_SRC)
+        src = side_of(plan, place, xccl_step_src_buffer(step), event.src);
+    if (step->op & XCCL_STEP_DST)
+        dst = side_of(plan, place, xccl_step_dst_buffer(step), event.dst);
+    move_out->src = src.offset;
+    move_out->dst = dst.offset;
+    if (step->op & XCCL_STEP_XCHG)
+        make_exchange(&src, &dst, move_out);
+    else
+        make_value(&src, &dst, move_out);
+}
+
+struct xccl_place xccl_place_first(const struct xccl_plan *plan, uint32_t lane)
+{
+    const struct xccl_schedule *schedule = plan->binding->schedule;
+
+    return (struct xccl_place){.lane = lane, .step = schedule->steps + schedule->lanes[lane].step0};
+}
+
+int xccl_place_next(const struct xccl_plan *plan, struct xccl_place *place)
+{
+    const struct xccl_schedule *schedule = plan->binding->schedule;
+    const struct xccl_schedule_lane *lane = &schedule->lanes[place->lane];
+    const struct xccl_step *first = schedule->steps + lane->step0, *end = first + lane->nstep;
+
+    if (++place->chunk < place->step->cnt)
+        return 1;
+    place->chunk = 0;
+    if (++place->occurrence < place->step->rep)
+        return 1;
+    place->occurrence = 0;
+    if (lane->order == XCCL_STEP_MAJOR) {
+        if (++place->tile < plan->tiles)
+            return 1;
+        place->tile = 0;
+        return ++place->step < end;
+    }
+    if (++place->step < end)
+        return 1;
+    place->step = first;
+    return ++place->tile < plan->tiles;
+}
+
+/* --- lists --- */
+
+static int has_effect(const struct xccl_move *move)
+{
+    return move->nrecv || move->nsend ||
+           ((move->op & XCCL_STEP_SRC) && (move->op & XCCL_STEP_DST) && move->bytes);
+}
+
+/* Chunks of one tile of all lanes, at most one more than are kept. */
+static uint32_t count_places(const struct xccl_schedule *schedule)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < schedule->nsteps && count <= MOVES_KEPT_MAX; i++)
+        count += (uint32_t)schedule->steps[i].cnt * schedule->steps[i].rep;
+    return count;
+}
+
+/* An exchange is kept whole: its sends run ahead among its chunks. */
+static int is_kept(const struct xccl_move *move)
+{
+    return has_effect(move) || (move->op & XCCL_STEP_XCHG);
+}
+
+static uint32_t list_lane(const struct xccl_plan *plan, uint32_t lane, struct xccl_move *moves_out)
+{
+    struct xccl_place place = xccl_place_first(plan, lane);
+    uint32_t count = 0;
+
+    if (!plan->binding->schedule->lanes[lane].nstep)
+        return 0;
+    do {
+        xccl_move_make(plan, &place, &moves_out[count]);
+        count += (uint32_t)is_kept(&moves_out[count]);
+    } while (xccl_place_next(plan, &place));
+    return count;
+}
+
+xcclResult_t xccl_plan_resolve(struct xccl_plan *plan)
+{
+    const struct xccl_schedule *schedule = plan->binding->schedule;
+    uint32_t count = count_places(schedule);
+
+    /* Waits and signals belong to steps, which a list does not know. */
+    if (plan->tiles != 1 || count > MOVES_KEPT_MAX || schedule->nwaits)
+        return xcclSuccess;
+    plan->moves = xccl_calloc_aligned(64, (count + 1) * sizeof *plan->moves);
+    plan->lane_moves = xccl_calloc(schedule->nlanes + 1u, sizeof *plan->lane_moves);
+    if (!plan->moves || !plan->lane_moves)
+        return xcclSystemError;
+    for (uint32_t i = 0; i < schedule->nlanes; i++)
+        plan->lane_moves[i + 1] = plan->lane_moves[i] +
+                                  list_lane(plan, i, plan->moves + plan->lane_moves[i]);
+    plan->nmoves = plan->lane_moves[schedule->nlanes];
+    return xcclSuccess;
+}
+
+/* --- messages --- */
+
+/* Tiles in which a place of tile 0 has something to send, or to receive: sizes only shrink from
+ * tile to tile, and messages without data come in each. */
+static uint32_t tiles_with(const struct xccl_plan *plan, struct xccl_place place, int sends)
+{
+    uint32_t low = 0, high = plan->tiles;
+
+    while (low < high) { /* the first tile without */
+        struct xccl_move move;
+
+        place.tile = low + (high - low) / 2;
+        xccl_move_make(plan, &place, &move);
+        if (sends ? move.nsend : move.nrecv)
+            low = place.tile + 1;
+        else
+            high = place.tile;
+    }
+    return low;
+}
+
+static void count_place(const struct xccl_plan *plan, const struct xccl_place *place,
+                        uint32_t *messages)
+{
+    struct xccl_link *const *links = plan->binding->links;
+    struct xccl_move move;
+    uint32_t tiles;
+
+    xccl_move_make(plan, place, &move); /* of tile 0: no later one has more */
+    tiles = move.nsend ? tiles_with(plan, *place, 1) : 0;
+    for (uint32_t i = 0; i < move.nsend; i++)
+        messages[move.send - links + i] += tiles;
+    tiles = move.nrecv ? tiles_with(plan, *place, 0) : 0;
+    for (uint32_t i = 0; i < move.nrecv; i++)
+        messages[move.recv - links + i] += tiles;
+}
+
+void xccl_plan_messages(const struct xccl_plan *plan, uint32_t *messages)
+{
+    const struct xccl_schedule *schedule = plan->binding->schedule;
+
+    for (uint32_t i = 0; i < schedule->nlanes && plan->tiles; i++) {
+        struct xccl_place place = xccl_place_first(plan, i);
+        const struct xccl_step *end = place.step + schedule->lanes[i].nstep;
+
+        for (; place.step < end; place.step++)
+            for (place.occurrence = 0; place.occurrence < place.step->rep; place.occurrence++)
+                for (place.chunk = 0; place.chunk < place.step->cnt; place.chunk++)
+                    count_place(plan, &place, messages);
+    }
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which algorithm and protocol for a call. The table is what measurements on few cores and the
+ * closed forms say; a tuner may know better one day. All ranks come to the same result: nothing
+ * here depends on the rank. Thread: see plan.h. */
+#include <string.h>
+
+#include "base/error.h"
+#include "plan/plan_int.h"
+
+#define NET_ONESHOT_MAX 8192u
+#define NET_SMALL_MAX   8192u
+#define BLOCK_SMALL_MAX 1024u /* blocks up to which few messages beat few bytes */
+
+/* Up to where sending all to all beats two rounds. */
+static size_t oneshot_limit(const struct xccl_planner *planner)
+{
+    if (!planner->all_local)
+        return NET_ONESHOT_MAX;
+    if (planner->nranks <= 2)
+        return 64u << 10;
+    return planner->nranks <= 4 ? 32u << 10 : 8u << 10;
+}
+
+static int is_mesh(const struct xccl_planner *planner)
+{
+    return planner->nranks <= (planner->all_local ? XCCL_MESH_LOCAL_MAX : XCCL_MESH_NET_MAX);
+}
+
+static const char *name_all_reduce(const struct xccl_planner *planner, size_t bytes)
+{
+    if (planner->nranks == 1)
+        return "ring";
+    if (is_mesh(planner) && bytes <= oneshot_limit(planner))
+        return "oneshot";
+    return !is_mesh(planner) && bytes <= NET_SMALL_MAX ? "rd" : "ring";
+}
+
+/* The algorithm by default; bytes: of the vector, or of a rank's block. */
+static const char *name_of(const struct xccl_planner *planner, enum xccl_coll coll, size_t bytes)
+{
+    int small = bytes <= BLOCK_SMALL_MAX;
+
+    switch (coll) {
+    case XCCL_COLL_ALL_REDUCE:
+        return name_all_reduce(planner, bytes);
+    case XCCL_COLL_REDUCE_SCATTER:
+        return is_mesh(planner) && small ? "mesh" : small ? "nhr" : "ring";
+    case XCCL_COLL_ALL_GATHER:
+        if (is_mesh(planner) && (planner->all_local || small))
+            return "mesh";
+        return small ? "nhr" : "ring";
+    case XCCL_COLL_BROADCAST:
+    case XCCL_COLL_REDUCE:
+        return bytes <= NET_SMALL_MAX ? "binomial" : "chain";
+    case XCCL_COLL_SCATTER:
+    case XCCL_COLL_GATHER:
+        return is_mesh(planner) ? "direct" : "binomial";
+    case XCCL_COLL_ALL_TO_ALL:
+        return small && planner->nranks > 16 ? "bruck" : "pairwise";
+    default:
+        return "dissemination";
+    }
+}
+
+struct xccl_generator_for xccl_plan_what(const struct xccl_planner *planner, int param, int root)
+{
+    return (struct xccl_generator_for){.nranks = planner->nranks,
+                                       .rank = planner->rank,
+                                       .root = root,
+                                       .param = param,
+                                       .multicast = planner->multicast,
+                                       .nodes = planner->nodes};
+}
+
+static int serves(const struct xccl_planner *planner, const struct xccl_generator *generator,
+                  int param, int root)
+{
+    struct xccl_generator_for what = xccl_plan_what(planner, param, root);
+
+    return !generator->serves || generator->serves(&what);
+}
+
+static xcclResult_t refuse(const struct xccl_planner *planner, enum xccl_coll coll)
+{
+    return xccl_fail(xcclInvalidUsage, 0,
+                     "allow another one; `xccl algo list -n N` shows what "
+                     "there is",
+                     "XCCL_ALGO leaves no algorithm of %s for %d ranks", xccl_coll_name(coll),
+                     planner->nranks);
+}
+
+/* The first one that the setting allows: of its list in its order, else of the table. */
+static xcclResult_t choose_allowed(const struct xccl_planner *planner, enum xccl_coll coll,
+                                   int root, struct xccl_choice *choice)
+{
+    const struct xccl_algo_list *list = &planner->setting.lists[coll];
+
+    for (uint32_t i = 0; i < list->count && !list->excludes; i++) {
+        choice->generator = list->algos[i].generator;
+        choice->param = list->algos[i].param;
+        if (serves(planner, choice->generator, choice->param, root))
+            return xcclSuccess;
+    }
+    for (const struct xccl_generator *const *at = xccl_generators; *at && list->excludes; at++) {
+        choice->generator = *at;
+        choice->param = 0;
+        if ((*at)->coll == coll && xccl_algo_setting_allows(&planner->setting, *at, 0) &&
+            serves(planner, *at, 0, root))
+            return xcclSuccess;
+    }
+    return refuse(planner, coll);
+}
+
+static xcclResult_t choose_algo(const struct xccl_planner *planner, const struct xccl_call *call,
+                                size_t bytes, struct xccl_choice *choice)
+{
+    const char *name = name_of(planner, call->coll, bytes);
+
+    choice->generator = xccl_generator_find(call->coll, name, &choice->param);
+    if (!choice->generator)
+        return xccl_fail(xcclInternalError, 0, "report this as a bug", "no algorithm %s of %s",
+                         name, xccl_coll_name(call->coll));
+    if (xccl_algo_setting_allows(&planner->setting, choice->generator, choice->param) &&
+        serves(planner, choice->generator, choice->param, call->root))
+        return xcclSuccess;
+    return choose_allowed(planner, call->coll, call->root, choice);
+}
+
+/* Small messages have slots of their own in shared memory. A network has one kind. */
+static enum xccl_proto choose_proto(const struct xccl_planner *planner, size_t chunk_bytes)
+{
+    if (!planner->all_local || planner->nranks == 1)
+        return XCCL_PROTO_SLICES;
+    if (chunk_bytes <= XCCL_LINES_MAX_BYTES && planner->nranks <= XCCL_LINES_FAN_MAX)
+        return XCCL_PROTO_LINES;
+    return chunk_bytes <= XCCL_SMALL_MAX_BYTES ? XCCL_PROTO_SMALL : XCCL_PROTO_SLICES;
+}
+
+/* Chunks that the algorithm cuts the vector into. */
+static xcclResult_t count_chunks(const struct xccl_planner *planner,
+                                 const struct xccl_choice *choice, int root, int *nchunks_out)
+{
+    struct xccl_generator_for what = xccl_plan_what(planner, choice->param, root);
+
+    *nchunks_out = choice->generator->chunks ? choice->generator->chunks(&what) : 1;
+    if (!choice->generator->plan)
+        return xcclSuccess;
+    return choice->generator->plan(choice->generator->coll, &what, nchunks_out);
+}
+
+xcclResult_t xccl_plan_choose(const struct xccl_planner *planner, const struct xccl_call *call,
+                              struct xccl_choice *choice_out)
+{
+    struct xccl_choice choice = {0};
+    size_t bytes;
+    int nchunks = 1;
+    xcclResult_t rc = xccl_plan_bytes(planner, call, &bytes);
+
+    if (!rc)
+        rc = choose_algo(planner, call, bytes, &choice);
+    if (!rc)
+        rc = count_chunks(planner, &choice, call->root, &nchunks);
+    if (rc)
+        return rc;
+    choice.proto = choose_proto(planner, xccl_plan_chunk_bytes(call->coll, bytes, nchunks));
+    *choice_out = choice;
+    return xcclSuccess;
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* From the text of an item to the table of a file:
+ *
+ *   item --search--> file --trusted?--> loaded --symbol?--> table --taker--> kept
+ *
+ * A name is sought on after a refused file: a second folder may hold a good one. But a table that
+ * the taker refuses ends the search, for it is the plugin that was meant. Thread: any. */
+#include "plugin/algo_library.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "plugin/net_plugin_int.h"
+
+#define SYMBOL "xcclAlgoPlugin_v1"
+
+/* What came of an item so far. */
+struct search {
+    const char *item;
+    xccl_algo_taker_fn *take;
+    struct net_reason why; /* all refusals */
+    int taken;
+};
+
+/* Adds a refusal, with its line. */
+static void refused(struct search *search, const char *path, const struct net_reason *reason)
+{
+    struct net_reason line = {""};
+
+    net_reason_set(&line, "%.300s: %.400s", path, reason->text);
+    net_reason_add(&search->why, line.text);
+    xccl_log(XCCL_LOG_INFO, "algorithm plugin %.100s: refused: %s", search->item, line.text);
+}
+
+/* Loads a file that is trusted; NULL with a reason. */
+static void *file_load(const char *path, const xcclAlgoPlugin_v1_t **table_out,
+                       struct net_reason *reason)
+{
+    const char *text;
+    void *handle;
+
+    if (!net_file_trusted(path, reason))
+        return NULL;
+    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) {
+        text = dlerror();
+        net_reason_set(reason, "%s", text ? text : "the loader refuses it");
+        return NULL;
+    }
+    *table_out = dlsym(handle, SYMBOL);
+    if (*table_out)
+        return handle;
+    net_reason_set(reason, "it has no symbol " SYMBOL ", so it is no algorithm plugin");
+    dlclose(handle);
+    return NULL;
+}
+
+/* Tables point into the file, and generators to the tables. */
+static void keep_loaded(const char *path)
+{
+    void *again = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD | RTLD_NODELETE);
+
+    if (again)
+        dlclose(again);
+}
+
+/* An error is the taker's. */
+static xcclResult_t try_file(struct search *search, const char *path)
+{
+    const xcclAlgoPlugin_v1_t *table;
+    struct net_reason reason = {""};
+    void *handle = file_load(path, &table, &reason);
+    xcclResult_t rc;
+
+    if (!handle) {
+        refused(search, path, &reason);
+        return xcclSuccess;
+    }
+    rc = search->take(table, path);
+    if (rc == xcclSuccess) {
+        keep_loaded(path);
+        search->taken = 1;
+        xccl_log(XCCL_LOG_INFO, "algorithm plugin %.100s: taken from %s", search->item, path);
+    }
+    dlclose(handle);
+    return rc;
+}
+
+/* Where a name was sought, for the error. */
+static void tell_folders(const struct net_folders *folders, struct net_reason *why)
+{
+    struct net_reason sought = {"no such file in"};
+
+    for (int i = 0; i < folders->count; i++) {
+        size_t used = strlen(sought.text);
+
+        snprintf(sought.text + used, sizeof(sought.text) - used, "%s %.200s", i ? "," : "",
+                 folders->path[i]);
+    }
+    net_reason_add(why, sought.text);
+}
+
+static xcclResult_t try_name(struct search *search)
+{
+    char path[NET_PATH_BYTES + XCCL_NET_ITEM_BYTES + 32];
+    struct net_folders folders;
+    int seen = 0;
+
+    net_folders_find(&folders);
+    for (int i = 0; i < folders.count && !search->taken; i++) {
+        xcclResult_t rc;
+
+        snprintf(path, sizeof(path), "%s/libxccl-algo-%s.so", folders.path[i], search->item);
+        if (!net_file_exists(path))
+            continue;
+        seen = 1;
+        rc = try_file(search, path);
+        if (rc)
+            return rc;
+    }
+    if (!seen)
+        tell_folders(&folders, &search->why);
+    return xcclSuccess;
+}
+
+static xcclResult_t item_load(const char *item, xccl_algo_taker_fn *take)
+{
+    struct search search = {.item = item, .take = take};
+    int is_path = strchr(item, '/') != NULL;
+    const char *todo = "correct XCCL_ALGO_PLUGIN or XCCL_PLUGIN_PATH";
+    xcclResult_t rc = is_path ? try_file(&search, item) : try_name(&search);
+
+    if (rc || search.taken)
+        return rc;
+    if (!is_path && strstr(item, ".so"))
+        todo = "a path has a slash: ./ in front of a file of this folder";
+    return xccl_fail(xcclInvalidUsage, 0, todo, "algorithm plugin %.60s cannot be used: %.330s",
+                     item, search.why.text);
+}
+
+xcclResult_t xccl_algo_libraries_load(const char *list, xccl_algo_taker_fn *take)
+{
+    char item[XCCL_NET_ITEM_BYTES];
+    xcclResult_t rc = xcclSuccess;
+
+    while (!rc && xccl_net_list_item(&list, item))
+        rc = item_load(item, take);
+    return rc;
+}
