@@ -161,6 +161,19 @@ xcclResult_t xcclScatter(const void *sendbuff, void *recvbuff, size_t count,
 /* Returns when all ranks have called it. NCCL has no such call. */
 xcclResult_t xcclBarrier(xcclComm_t comm, xcclStream_t stream);
 
+/* A message to one rank, and its receive there. What belongs together is found by order: the k-th
+ * send of rank a to rank b and the k-th receive of b from a, of the same size in bytes, else it is
+ * an error there. Other ranks take no part, and messages of a pair do not wait for those of another
+ * one within a group, in whatever order they are noted. Outside a group a call returns when its
+ * message has come, or when sendbuff may be used again, for which the receiver may have to come; so
+ * two ranks that send to each other do it in groups. All sends and receives of a group go together,
+ * before the group's collective calls. A rank sends to itself in groups only, with the receive in
+ * the same group. count 0 is no message. */
+xcclResult_t xcclSend(const void *sendbuff, size_t count, xcclDataType_t datatype, int peer,
+                      xcclComm_t comm, xcclStream_t stream);
+xcclResult_t xcclRecv(void *recvbuff, size_t count, xcclDataType_t datatype, int peer,
+                      xcclComm_t comm, xcclStream_t stream);
+
 /* Between the two, calls only take note of what to do; the outermost xcclGroupEnd does it, all
  * communicators side by side, and returns the first error. Groups nest. */
 xcclResult_t xcclGroupStart(void);
@@ -208,6 +221,10 @@ xcclResult_t pxcclGather(const void *sendbuff, void *recvbuff, size_t count,
 xcclResult_t pxcclScatter(const void *sendbuff, void *recvbuff, size_t count,
                           xcclDataType_t datatype, int root, xcclComm_t comm, xcclStream_t stream);
 xcclResult_t pxcclBarrier(xcclComm_t comm, xcclStream_t stream);
+xcclResult_t pxcclSend(const void *sendbuff, size_t count, xcclDataType_t datatype, int peer,
+                       xcclComm_t comm, xcclStream_t stream);
+xcclResult_t pxcclRecv(void *recvbuff, size_t count, xcclDataType_t datatype, int peer,
+                       xcclComm_t comm, xcclStream_t stream);
 xcclResult_t pxcclGroupStart(void);
 xcclResult_t pxcclGroupEnd(void);
 const char *pxcclGetErrorString(xcclResult_t result);

@@ -52,6 +52,8 @@ static xcclResult_t execute(const struct xccl_group_entry *entry)
                          "another rank of the communicator of rank %d lives in this "
                          "thread: use a group",
                          comm->rank);
+    if (entry->kind == XCCL_ENTRY_P2P)
+        return xccl_comm_execute_p2p(comm, &entry->p2p, 1);
     return xccl_comm_execute(comm, &entry->task);
 }
 
@@ -176,7 +178,17 @@ struct work {
     uint32_t count;
     struct xcclComm **seen; /* all that were begun, or could not be */
     uint32_t seen_count;
+    struct xccl_p2p_item *items; /* room for the sends and receives of a communicator */
 };
+
+/* A communicator that could not begin what the other ranks may have begun has failed. */
+static void fail_begun(struct xcclComm *comm, xcclResult_t begun, xcclResult_t *rc)
+{
+    if (begun && !xccl_comm_error(comm))
+        begun = xccl_comm_fail(comm, begun, "rank %d cannot go on with a group: %.300s", comm->rank,
+                               xccl_error_text());
+    keep_first(rc, begun, xccl_error_text());
+}
 
 /* Begins the next operation of comm at or after entry `from`. 0: there is none, or it cannot begin.
  * Then the communicator has failed, and the other ranks are told: they may have begun it. */
@@ -190,10 +202,7 @@ static int begin_next(struct work *work, uint32_t at, struct xcclComm *comm, uin
         if (entry->kind != XCCL_ENTRY_CALL || entry->task.comm != comm)
             continue;
         begun = xccl_comm_begin(comm, &entry->task);
-        if (begun && !xccl_comm_error(comm))
-            begun = xccl_comm_fail(comm, begun, "rank %d cannot go on with a group: %.300s",
-                                   comm->rank, xccl_error_text());
-        keep_first(rc, begun, xccl_error_text());
+        fail_begun(comm, begun, rc);
         if (begun)
             return 0;
         work->runs[at] = &comm->run;
@@ -202,6 +211,27 @@ static int begin_next(struct work *work, uint32_t at, struct xcclComm *comm, uin
         return 1;
     }
     return 0;
+}
+
+/* Begins all sends and receives of comm. -1: there are none; 0: they cannot begin. */
+static int begin_p2p(struct work *work, uint32_t at, struct xcclComm *comm, xcclResult_t *rc)
+{
+    uint32_t count = 0;
+    xcclResult_t begun;
+
+    for (uint32_t i = 0; i < group.count; i++)
+        if (group.entries[i].kind == XCCL_ENTRY_P2P && group.entries[i].task.comm == comm)
+            work->items[count++] = group.entries[i].p2p;
+    if (!count)
+        return -1;
+    begun = xccl_comm_begin_p2p(comm, work->items, count);
+    fail_begun(comm, begun, rc);
+    if (begun)
+        return 0;
+    work->runs[at] = &comm->run;
+    work->comms[at] = comm;
+    work->next[at] = 0; /* then its calls */
+    return 1;
 }
 
 static int already_seen(const struct work *work, const struct xcclComm *comm)
@@ -216,11 +246,15 @@ static void begin_all(struct work *work, xcclResult_t *rc)
 {
     for (uint32_t i = 0; i < group.count; i++) {
         struct xcclComm *comm = group.entries[i].task.comm;
+        int begun;
 
-        if (group.entries[i].kind != XCCL_ENTRY_CALL || already_seen(work, comm))
+        if (group.entries[i].kind > XCCL_ENTRY_P2P || already_seen(work, comm))
             continue;
         work->seen[work->seen_count++] = comm;
-        work->count += (uint32_t)begin_next(work, work->count, comm, i, rc);
+        begun = begin_p2p(work, work->count, comm, rc);
+        if (begun < 0)
+            begun = begin_next(work, work->count, comm, i, rc);
+        work->count += (uint32_t)begun;
     }
 }
 
@@ -256,7 +290,9 @@ static xcclResult_t work_init(struct work *work)
     work->comms = xccl_calloc(calls, sizeof(void *));
     work->next = xccl_calloc(calls, sizeof *work->next);
     work->seen = xccl_calloc(calls, sizeof(void *));
-    return work->runs && work->comms && work->next && work->seen ? xcclSuccess : xcclSystemError;
+    work->items = xccl_calloc(calls, sizeof *work->items);
+    return work->runs && work->comms && work->next && work->seen && work->items ? xcclSuccess
+                                                                                : xcclSystemError;
 }
 
 static void work_fini(struct work *work)
@@ -265,6 +301,7 @@ static void work_fini(struct work *work)
     xccl_free(work->comms);
     xccl_free(work->next);
     xccl_free(work->seen);
+    xccl_free(work->items);
 }
 
 static xcclResult_t execute_group(void)

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Groups: between xcclGroupStart and the outermost xcclGroupEnd a thread's calls are only noted. At
- * the end joins come first, side by side, then the operations, all communicators side by side and
- * each in its own order, then the leaves. All is done by the calling thread. Outside a group an
- * entry is executed at once. Thread: each has groups of its own. */
+ * the end joins come first, side by side, then the operations, all communicators side by side, each
+ * with its sends and receives together and then its calls in their order, then the leaves. All is
+ * done by the calling thread. Outside a group an entry is executed at once. Thread: each has groups
+ * of its own. */
 #ifndef XCCL_API_GROUP_H
 #define XCCL_API_GROUP_H
 
-#include "comm/comm.h"
+#include "comm/comm_p2p.h"
 
-enum xccl_group_kind { XCCL_ENTRY_CALL, XCCL_ENTRY_INIT, XCCL_ENTRY_DESTROY };
+enum xccl_group_kind { XCCL_ENTRY_CALL, XCCL_ENTRY_P2P, XCCL_ENTRY_INIT, XCCL_ENTRY_DESTROY };
 
 struct xccl_group_entry {
     enum xccl_group_kind kind;
-    struct xccl_task task; /* CALL; DESTROY: its comm */
+    struct xccl_task task; /* CALL; others but INIT: its comm */
+    struct xccl_p2p_item p2p; /* P2P */
     struct xccl_join_args join; /* INIT; a group makes its own copy of the ids */
 };
 

@@ -86,6 +86,10 @@ xcclResult_t xccl_bootstrap_send_start(struct xccl_bootstrap *boot, int rank, ui
 xcclResult_t xccl_bootstrap_recv_start(struct xccl_bootstrap *boot, int rank, uint32_t tag,
                                        void *data, size_t bytes, const struct xccl_limit *limit);
 
+/* 1: a message of rank with this tag has come before anybody asked for it, so that a receive of it
+ * begun now does not wait for a rank that is still busy. */
+int xccl_bootstrap_has_mail(struct xccl_bootstrap *boot, int rank, uint32_t tag);
+
 /* The same, waiting. */
 xcclResult_t xccl_bootstrap_allgather(struct xccl_bootstrap *boot, const struct xccl_boot_set *set,
                                       void *data, size_t part_bytes,

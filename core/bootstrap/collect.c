@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "bootstrap/bootstrap_int.h"
+#include "bootstrap/mail_int.h"
 
 #define RING_PART_BYTES (64u << 10) /* parts from this size on go round the ring */
 
@@ -445,4 +446,14 @@ xcclResult_t xccl_bootstrap_recv_start(struct xccl_bootstrap *boot, int rank, ui
         xccl_boot_recv_post(boot, recv);
     }
     return op_started(boot, rc);
+}
+
+int xccl_bootstrap_has_mail(struct xccl_bootstrap *boot, int rank, uint32_t tag)
+{
+    int has;
+
+    xccl_loop_lock(boot->loop);
+    has = xccl_boot_early_has(boot, rank, tag);
+    xccl_loop_unlock(boot->loop);
+    return has;
 }

@@ -362,6 +362,16 @@ void xccl_boot_recv_post(struct xccl_bootstrap *boot, struct xccl_boot_recv *rec
         pair_read_on(boot->pairs[recv->rank]);
 }
 
+int xccl_boot_early_has(const struct xccl_bootstrap *boot, int rank, uint32_t tag)
+{
+    const struct xccl_boot_early *early = boot->early;
+
+    while (early &&
+           (early->rank != rank || early->mail.kind != XCCL_MAIL_USER || early->mail.tag != tag))
+        early = early->next;
+    return early != NULL;
+}
+
 void xccl_boot_early_drop(struct xccl_bootstrap *boot)
 {
     while (boot->early)

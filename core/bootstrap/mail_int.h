@@ -45,6 +45,8 @@ void xccl_boot_in_on_timer(struct xccl_source *source, uint64_t now_ns);
 void xccl_boot_in_watch(struct xccl_boot_pair *pair, struct xccl_conn *conn);
 void xccl_boot_in_close(struct xccl_boot_pair *pair);
 void xccl_boot_send_here(struct xccl_bootstrap *boot, struct xccl_boot_send *send);
+/* Is there an early message for the user with this tag? The loop is locked. */
+int xccl_boot_early_has(const struct xccl_bootstrap *boot, int rank, uint32_t tag);
 void xccl_boot_early_drop(struct xccl_bootstrap *boot); /* all of them */
 
 #endif

@@ -40,6 +40,7 @@ struct xccl_peer {
 
 struct xccl_comm_bind; /* comm_bind.c */
 struct xccl_comm_links; /* comm_links.c */
+struct xccl_comm_p2p; /* comm_p2p.c */
 struct xccl_comm_progress; /* comm_progress.h */
 struct xccl_control; /* control.h */
 
@@ -85,6 +86,7 @@ struct xcclComm {
     int watch_looks;
     struct xccl_comm_links *links;
     struct xccl_comm_bind *bind; /* giving a binding its links */
+    struct xccl_comm_p2p *p2p; /* NULL: nothing was sent or received yet */
     uint32_t slice_bytes; /* of large all-reduces */
     int bind_talks; /* 1: an out-of-band operation for it is at work */
     uint8_t *multicast; /* by rank, for the planner: shares memory with this one */
@@ -132,6 +134,8 @@ struct xccl_task {
 
 /* Begins a task: sequence number, board, plan, run. The crank is taken and kept until end. */
 xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task);
+/* Another thread is inside, or the communicator has failed. */
+xcclResult_t xccl_comm_busy(struct xcclComm *comm);
 /* After the run is done, or failed with rc: puts the crank; turns rc into the communicator's error.
  */
 xcclResult_t xccl_comm_end(struct xcclComm *comm, xcclResult_t rc);

@@ -435,6 +435,15 @@ static xcclResult_t hand_over(struct xcclComm *comm)
 static xcclResult_t begin(struct xcclComm *comm, struct xccl_binding *binding, uint64_t mark,
                           const struct xccl_limit *limit)
 {
+    const struct xccl_schedule *schedule = binding->schedule;
+
+    for (uint16_t i = 0; i < schedule->nconns; i++)
+        if (schedule->conns[i].id >= XCCL_P2P_ID)
+            return xccl_fail(xcclInternalError, 0, "use another algorithm",
+                             "%s of %s has connection %u of one pair of ranks, and links are "
+                             "numbered up to %d",
+                             schedule->name, xccl_coll_name((enum xccl_coll)schedule->coll),
+                             schedule->conns[i].id, XCCL_P2P_ID - 1);
     if (!comm->bind)
         comm->bind = xccl_calloc(1, sizeof *comm->bind);
     if (!comm->bind)

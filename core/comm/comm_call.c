@@ -8,7 +8,7 @@
 #include "comm/comm_progress.h"
 #include "comm/comm_verdict.h"
 
-static xcclResult_t busy(struct xcclComm *comm)
+xcclResult_t xccl_comm_busy(struct xcclComm *comm)
 {
     if (xccl_comm_error(comm)) /* an aborted communicator is busy for ever */
         return xccl_comm_error(comm);
@@ -38,7 +38,7 @@ static void start_later(struct xcclComm *comm, const struct xccl_found *found)
 
     xccl_run_clear(run);
     run->flag_low = xccl_flag_low(found->signature, comm->seq);
-    run->prepare = xccl_comm_prepare_run;
+    run->step = xccl_comm_prepare_run;
 }
 
 xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task)
@@ -48,7 +48,7 @@ xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task
     xcclResult_t rc;
 
     if (__builtin_expect(!xccl_comm_claim(comm), 0))
-        return busy(comm);
+        return xccl_comm_busy(comm);
     if (__builtin_expect(comm->needs_fence, 0)) /* as in xccl_comm_abort() */
         atomic_thread_fence(memory_order_seq_cst);
     rc = find_plan(comm, task, &found);

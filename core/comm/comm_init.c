@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "comm/comm_bind.h"
+#include "comm/comm_p2p.h"
 #include "comm/comm_plan.h"
 #include "comm/comm_progress.h"
 #include "comm/control.h"
@@ -52,6 +53,8 @@ static void undo_bootstrap(struct xcclComm *comm)
     comm->boot = NULL;
     xccl_comm_bind_free(comm->bind);
     comm->bind = NULL;
+    xccl_comm_p2p_free(comm->p2p);
+    comm->p2p = NULL;
 }
 
 static void undo_nothing(struct xcclComm *comm)

@@ -6,6 +6,9 @@
 
 #include "comm/comm_int.h"
 
+/* Of connections for sends and receives. Those of schedules are below. */
+#define XCCL_P2P_ID (XCCL_SHM_IDS - 1)
+
 struct xccl_comm_link {
     struct xccl_link shm; /* over shared memory */
     struct xccl_net_link *net; /* over a network, else NULL */

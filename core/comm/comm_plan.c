@@ -181,7 +181,7 @@ xcclResult_t xccl_comm_start_run(struct xcclComm *comm, const struct xccl_plan *
     return rc;
 }
 
-static struct xccl_limit talk_limit(const struct xcclComm *comm)
+struct xccl_limit xccl_comm_talk_limit(const struct xcclComm *comm)
 {
     struct xccl_limit limit = {.deadline_ns = XCCL_NEVER_NS};
 
@@ -193,7 +193,7 @@ static struct xccl_limit talk_limit(const struct xcclComm *comm)
 /* Moves the binding of the call on; then there is a plan. */
 static xcclResult_t prepare_step(struct xcclComm *comm, int *moved_out)
 {
-    struct xccl_limit limit = talk_limit(comm);
+    struct xccl_limit limit = xccl_comm_talk_limit(comm);
     enum xccl_bind_state state = XCCL_BIND_DONE;
     struct xccl_found found;
     int ended = 1;

@@ -9,10 +9,12 @@
 
 /* Starts the run of the call that comm->args tell. */
 xcclResult_t xccl_comm_start_run(struct xcclComm *comm, const struct xccl_plan *plan);
-/* For run.prepare: gives the call links and a plan, and starts it. */
+/* For run.step: gives the call links and a plan, and starts it. */
 int xccl_comm_prepare_run(struct xccl_run *run);
 /* Of the setting XCCL_ALGO and of the files of all algorithm plugins, wherever they lie. */
 uint32_t xccl_comm_algo_hash(void);
+/* For operations out of band within a call: a little later than the call's own deadline. */
+struct xccl_limit xccl_comm_talk_limit(const struct xcclComm *comm);
 /* Plans, bindings, links. */
 void xccl_comm_plan_fini(struct xcclComm *comm);
 

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "comm/comm_int.h"
+#include "comm/comm_p2p.h"
 #include "comm/comm_progress.h"
 #include "comm/control.h"
 
@@ -325,6 +326,8 @@ xcclResult_t xccl_comm_blame(struct xcclComm *comm, xcclResult_t rc)
 
     if (known)
         return known;
+    if (xccl_comm_p2p_blame(comm))
+        return xccl_comm_error(comm);
     if (comm->run.bad_peer >= 0 && rc == xcclInvalidUsage)
         return fail_mismatch(comm, comm->run.bad_peer);
     if (comm->run.bad_peer >= 0)

@@ -27,6 +27,7 @@ struct xccl_wait_policy xccl_wait_policy_for(int ranks_on_host, int cores)
 void xccl_run_clear(struct xccl_run *run)
 {
     run->plan = NULL;
+    run->finished = 0;
     run->rc = xcclSuccess;
     run->bad_peer = -1;
     run->bad_link = NULL;
@@ -130,7 +131,7 @@ int xccl_run_progress(struct xccl_run *run)
     int moved = 0;
 
     if (__builtin_expect(!run->plan, 0))
-        return run->rc ? 0 : run->prepare(run);
+        return run->rc ? 0 : run->step(run);
     switch (run->plan->binding->proto) {
     case XCCL_PROTO_LINES:
         moved = progress_lanes(run, xccl_interp_lines);
@@ -151,7 +152,9 @@ int xccl_run_done(const struct xccl_run *run)
 {
     const struct xccl_binding *binding;
 
-    if (!run->plan || run->lanes_left)
+    if (!run->plan)
+        return run->finished;
+    if (run->lanes_left)
         return 0;
     binding = run->plan->binding;
     for (uint32_t i = 0; i < binding->net_count; i++)

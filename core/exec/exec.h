@@ -67,7 +67,7 @@ struct xccl_run_lane {
 };
 
 struct xccl_run {
-    const struct xccl_plan *plan; /* NULL while prepare is at work */
+    const struct xccl_plan *plan; /* NULL while step is at work */
     char *buffers[4]; /* by enum xccl_step_buffer */
     char *room;
     uint64_t seq;
@@ -80,8 +80,10 @@ struct xccl_run {
     int bad_peer; /* the rank it concerns, -1 for none */
     const struct xccl_link *bad_link; /* a message of another call arrived here */
     const struct xccl_net_link *bad_net; /* this one failed */
-    /* Before there is a plan: makes what it needs and starts the run; 1 when something moved. */
-    int (*prepare)(struct xccl_run *run);
+    /* While there is no plan: moves what there is instead, and sets finished, or starts the run
+     * with a plan. 1 when something moved. */
+    int (*step)(struct xccl_run *run);
+    int finished;
     /* Asked in the slow branch of a wait: an error ends the wait. waited_ns: since it began. */
     xcclResult_t (*check)(struct xccl_run *run, uint64_t waited_ns);
     void *owner;
@@ -110,7 +112,7 @@ static inline uint32_t xccl_flag_low(uint64_t signature, uint64_t seq)
     return (uint32_t)(mixed ^ mixed >> 32);
 }
 
-/* Forgets an earlier run, but for prepare, check and owner. */
+/* Forgets an earlier run, but for step, check and owner. */
 void xccl_run_clear(struct xccl_run *run);
 /* All links of the plan's binding are there. Clears the run first. */
 void xccl_run_start(struct xccl_run *run, const struct xccl_plan *plan,

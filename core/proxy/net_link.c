@@ -372,7 +372,7 @@ void xccl_net_link_begin(struct xccl_net_link *link, const struct xccl_net_op *o
 {
     assert(xccl_net_link_idle(link));
     link->op = *op;
-    link->total = op->messages ? op->messages : 1;
+    link->total = op->messages || op->plain ? op->messages : 1;
     link->posted = 0;
     link->done = 0;
 }
@@ -400,6 +400,12 @@ static void finished_one(struct xccl_net_link *link)
         link->done_slot = slot_after(link->done_slot);
 }
 
+/* The first message of an operation, but for plain ones, begins with the preamble. */
+static int has_preamble(const struct xccl_net_link *link, uint32_t message)
+{
+    return message == 0 && !link->op.plain;
+}
+
 /* ---- the op: send end ---- */
 
 /* What to send next. 0: the executor has not filled the slot yet. */
@@ -421,7 +427,7 @@ static int send_take(struct xccl_net_link *link, const char **data_out, size_t *
     assert(header->bytes <= link->view.slot_bytes);
     *data_out = payload;
     *bytes_out = header->bytes;
-    if (link->posted == 0) {
+    if (has_preamble(link, link->posted)) {
         preamble_encode(&link->op, payload - XCCL_NET_PREAMBLE_BYTES);
         *data_out = payload - XCCL_NET_PREAMBLE_BYTES;
         *bytes_out += XCCL_NET_PREAMBLE_BYTES;
@@ -493,7 +499,7 @@ static uint32_t recv_slots_free(const struct xccl_net_link *link)
 static xcclResult_t recv_post(struct xccl_net_link *link, int *moved_out)
 {
     while (link->posted < link->total && recv_slots_free(link) > 0) {
-        size_t room = link->posted == 0 ? XCCL_NET_PREAMBLE_BYTES : 0;
+        size_t room = has_preamble(link, link->posted) ? XCCL_NET_PREAMBLE_BYTES : 0;
         size_t bytes = link->view.slot_bytes + room;
         void *data = payload_at(link, link->post_slot) - room;
         uint32_t tag = 0;
@@ -566,7 +572,7 @@ static xcclResult_t recv_reap(struct xccl_net_link *link, int *moved_out)
         if (!done)
             return xcclSuccess;
         *moved_out = 1;
-        if (link->done == 0) {
+        if (has_preamble(link, link->done)) {
             rc = recv_check(link, bytes);
             if (rc != xcclSuccess)
                 return rc;

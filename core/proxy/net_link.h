@@ -6,7 +6,7 @@
  * Every message is one slot. The first message of an operation on a link begins with a 16-byte
  * preamble: sequence number u64 and signature u64, little endian; an operation that sends nothing
  * on a link sends the bare preamble. A preamble that differs from the receiver's is
- * xcclInvalidUsage.
+ * xcclInvalidUsage. A plain operation has no preamble: then its messages are all there is.
  *
  * Thread: the holder of the communicator's crank, but for connect (init). Nothing here allocates or
  * logs after open. */
@@ -29,6 +29,7 @@ struct xccl_net_op {
     uint64_t seq, signature; /* of the operation: the preamble */
     uint32_t flag_low; /* low half of the flag words the executor writes and expects */
     uint32_t messages; /* slots that the executor will fill or take; 0: the bare preamble */
+    int plain; /* 1: without preambles */
     /* Receive side: payload bytes of every message but the last in order are not known to the
      * proxy; the executor compares header.bytes, which the proxy fills with what arrived. */
 };

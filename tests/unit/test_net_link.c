@@ -369,24 +369,30 @@ static void check_disagree(struct xccl_net_op ours, struct xccl_net_op theirs)
     pair_close(&pair);
 }
 
+static struct xccl_net_op op_of(uint64_t seq, uint64_t signature, uint32_t messages)
+{
+    return (struct xccl_net_op){
+        .seq = seq, .signature = signature, .flag_low = 9, .messages = messages};
+}
+
 XT_TEST(another_sequence_is_told)
 {
-    check_disagree((struct xccl_net_op){7, 5, 9, 2}, (struct xccl_net_op){8, 5, 9, 2});
+    check_disagree(op_of(7, 5, 2), op_of(8, 5, 2));
 }
 
 XT_TEST(another_signature_is_told)
 {
-    check_disagree((struct xccl_net_op){7, 5, 9, 2}, (struct xccl_net_op){7, 6, 9, 3});
+    check_disagree(op_of(7, 5, 2), op_of(7, 6, 3));
 }
 
 XT_TEST(data_where_a_bare_preamble_is_due_is_told)
 {
-    check_disagree((struct xccl_net_op){7, 5, 9, 0}, (struct xccl_net_op){8, 5, 9, 4});
+    check_disagree(op_of(7, 5, 0), op_of(8, 5, 4));
 }
 
 XT_TEST(a_bare_preamble_where_data_is_due_is_told)
 {
-    check_disagree((struct xccl_net_op){7, 5, 9, 4}, (struct xccl_net_op){8, 5, 9, 0});
+    check_disagree(op_of(7, 5, 4), op_of(8, 5, 0));
 }
 
 /* ---- going away ---- */

@@ -2,6 +2,7 @@
 /* What joined ranks do out of band: messages, collectives over all and over some, splits, and how
  * each of them fails. Ranks are threads, so that sanitizers see both ends. */
 #include <poll.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -190,6 +191,32 @@ static void everybody_to_everybody(struct xccl_bootstrap *boot, int rank, int nr
         }
     }
     XT_OK(xccl_bootstrap_barrier(boot, NULL, &limit));
+}
+
+/* Rank 1 looks without asking, until both messages are there. */
+static void look(struct xccl_bootstrap *boot, int rank, int nranks)
+{
+    struct xccl_limit limit = limit_make();
+    uint8_t byte = 7;
+
+    (void)nranks;
+    if (rank == 0) {
+        XT_OK(xccl_bootstrap_send(boot, 1, 5, &byte, 1, &limit));
+        XT_OK(xccl_bootstrap_send(boot, 1, 6, &byte, 1, &limit));
+        return;
+    }
+    while (!xccl_bootstrap_has_mail(boot, 0, 6))
+        sched_yield(); /* bounded by the test's deadline */
+    XT_CHECK(xccl_bootstrap_has_mail(boot, 0, 5)); /* it came before */
+    XT_CHECK(!xccl_bootstrap_has_mail(boot, 0, 4) && !xccl_bootstrap_has_mail(boot, 1, 5));
+    XT_OK(xccl_bootstrap_recv(boot, 0, 5, &byte, 1, &limit));
+    XT_CHECK(!xccl_bootstrap_has_mail(boot, 0, 5) && xccl_bootstrap_has_mail(boot, 0, 6));
+    XT_OK(xccl_bootstrap_recv(boot, 0, 6, &byte, 1, &limit));
+}
+
+XT_TEST(a_message_that_has_come_is_seen_before_it_is_asked_for)
+{
+    run(2, look);
 }
 
 XT_TEST(early_messages_are_kept_by_sender_and_tag)

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Sends and receives of a rank: all of a group at once. They are no calls of the communicator's
+ * sequence, since not all ranks take part: what belongs together is found by the order within each
+ * pair of ranks and direction.
+ *
+ * The first message of a pair makes their link. No stream waits for another one, also not then, so
+ * that no order of peers can stand still.
+ *
+ * Thread: the caller, who holds the crank from begin to xccl_comm_end. */
+#ifndef XCCL_COMM_COMM_P2P_H
+#define XCCL_COMM_COMM_P2P_H
+
+#include "comm/comm.h"
+
+struct xccl_p2p_item {
+    int peer, sends;
+    void *at;
+    size_t bytes;
+};
+
+/* Begins all of them; comm->run is then waited for as that of a call. Arguments have been checked,
+ * but for sends to oneself, which need receives of the same sizes. The items are not looked at any
+ * more when this returns. */
+xcclResult_t xccl_comm_begin_p2p(struct xcclComm *comm, const struct xccl_p2p_item *items,
+                                 uint32_t count);
+/* The same, waiting for the end. */
+xcclResult_t xccl_comm_execute_p2p(struct xcclComm *comm, const struct xccl_p2p_item *items,
+                                   uint32_t count);
+
+/* For comm_verdict.c: what a group that failed with rc has to say, as the thread's error text; 0:
+ * nothing. */
+int xccl_comm_p2p_blame(struct xcclComm *comm);
+
+void xccl_comm_p2p_free(struct xccl_comm_p2p *p2p); /* NULL is fine */
+
+#endif

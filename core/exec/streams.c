@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Moves slices of streams; streams.h says what they are. A stream fills slots as long as there are
+ * free ones and empties them as long as they hold messages, so that one look at a stream moves all
+ * that can move. Thread: the holder of the crank. */
+#include "exec/streams.h"
+
+#include "exec/host/slots.h"
+
+static size_t slice_now(const struct xccl_stream *stream)
+{
+    size_t left = stream->messages[stream->next].bytes - stream->offset;
+
+    return left < stream->link->slot_bytes ? left : stream->link->slot_bytes;
+}
+
+/* Past messages that are over, and those without bytes. */
+static void go_on(struct xccl_stream *stream, size_t bytes)
+{
+    stream->offset += bytes;
+    while (stream->next < stream->count && stream->offset == stream->messages[stream->next].bytes) {
+        stream->next++;
+        stream->offset = 0;
+    }
+}
+
+void xccl_stream_begin(const struct xccl_stream *stream)
+{
+    struct xccl_net_op op = {.flag_low = XCCL_STREAM_FLAG, .plain = 1};
+    size_t slot = stream->link->slot_bytes;
+
+    for (uint32_t i = 0; i < stream->count; i++)
+        op.messages += (uint32_t)((stream->messages[i].bytes + slot - 1) / slot);
+    if (stream->net)
+        xccl_net_link_begin(stream->net, &op);
+}
+
+int xccl_stream_done(const struct xccl_stream *stream)
+{
+    return stream->next == stream->count && (!stream->net || xccl_net_link_idle(stream->net));
+}
+
+static int send_slice(struct xccl_run *run, struct xccl_stream *stream)
+{
+    struct xccl_link *link = stream->link;
+    size_t bytes = slice_now(stream);
+
+    if (!send_ready(link))
+        return 0;
+    xccl_fill(slot_payload(link), stream->messages[stream->next].at + stream->offset, bytes);
+    send_done(run, link, bytes);
+    go_on(stream, bytes);
+    return 1;
+}
+
+static int recv_slice(struct xccl_run *run, struct xccl_stream *stream)
+{
+    struct xccl_link *link = stream->link;
+    size_t bytes = slice_now(stream);
+
+    if (!recv_ready(run, link, XCCL_PROTO_SLICES, bytes))
+        return 0;
+    memcpy(stream->messages[stream->next].at + stream->offset, slot_payload(link), bytes);
+    recv_done(link);
+    go_on(stream, bytes);
+    return 1;
+}
+
+static int progress_net(struct xccl_run *run, struct xccl_stream *stream)
+{
+    int moved = 0;
+
+    run->rc = xccl_net_link_progress(stream->net, &moved);
+    if (run->rc) {
+        run->bad_peer = stream->peer;
+        run->bad_net = stream->net;
+    }
+    return moved;
+}
+
+int xccl_stream_progress(struct xccl_run *run, struct xccl_stream *stream)
+{
+    int moved = 0;
+
+    go_on(stream, 0);
+    while (stream->next < stream->count &&
+           (stream->sends ? send_slice(run, stream) : recv_slice(run, stream)))
+        moved = 1;
+    if (stream->net && !run->rc)
+        moved |= progress_net(run, stream);
+    return moved;
+}

@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Sends and receives: random groups over shared memory and over sockets, groups that the two sides
+ * cut differently, circles of dependence that independent streams get over, messages to oneself,
+ * and what is wrong: sizes, arguments, peers that leave or do not come. */
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "world.h"
+
+#define RANKS_MAX 8
+#define MANY      1000
+
+/* Message number k of `from` to `to` in round `round`: its size and its bytes. All ranks draw the
+ * same. */
+struct plan {
+    int n, round;
+    uint64_t seed;
+};
+
+static uint64_t draw(const struct plan *plan, int from, int to, int what)
+{
+    uint64_t state = plan->seed ^ ((uint64_t)plan->round << 40) ^ ((uint64_t)from << 24) ^
+                     ((uint64_t)to << 8) ^ (uint64_t)what;
+
+    return xt_random(&state);
+}
+
+static int messages(const struct plan *plan, int from, int to)
+{
+    uint64_t drawn = draw(plan, from, to, 0);
+
+    return drawn % 3 ? (int)(drawn >> 8) % 3 : 0;
+}
+
+static size_t size_of(const struct plan *plan, int from, int to, int k)
+{
+    static const size_t sizes[] = {0, 1, 8, 777, 4096, 70000, 300001};
+
+    return sizes[draw(plan, from, to, 1 + k) % 7];
+}
+
+static unsigned char byte_of(const struct plan *plan, int from, int to, int k, size_t i)
+{
+    return (unsigned char)(i * 7 + (size_t)(from * 31 + to * 17 + k * 5 + plan->round));
+}
+
+/* The messages of one pair, in memory. */
+struct pair {
+    unsigned char *sent[3], *received[3];
+};
+
+static void note_pair(const struct plan *plan, int rank, int peer, struct pair *pair,
+                      xcclComm_t comm)
+{
+    for (int k = 0; k < messages(plan, rank, peer); k++) {
+        size_t bytes = size_of(plan, rank, peer, k);
+
+        pair->sent[k] = malloc(bytes + 1);
+        XT_CHECK(pair->sent[k] != NULL);
+        for (size_t i = 0; i < bytes; i++)
+            pair->sent[k][i] = byte_of(plan, rank, peer, k, i);
+        XT_OK(xcclSend(pair->sent[k], bytes, xcclUint8, peer, comm, NULL));
+    }
+    for (int k = 0; k < messages(plan, peer, rank); k++) {
+        size_t bytes = size_of(plan, peer, rank, k);
+
+        pair->received[k] = malloc(bytes + 1);
+        XT_CHECK(pair->received[k] != NULL);
+        pair->received[k][bytes] = 0x5a;
+        XT_OK(xcclRecv(pair->received[k], bytes, xcclUint8, peer, comm, NULL));
+    }
+}
+
+static void check_pair(const struct plan *plan, int rank, int peer, struct pair *pair)
+{
+    for (int k = 0; k < messages(plan, peer, rank); k++) {
+        size_t bytes = size_of(plan, peer, rank, k);
+
+        for (size_t i = 0; i < bytes; i++)
+            if (pair->received[k][i] != byte_of(plan, peer, rank, k, i))
+                XT_FAIL("message %d of rank %d to rank %d, byte %zu of %zu", k, peer, rank, i,
+                        bytes);
+        XT_CHECK_INT(pair->received[k][bytes], 0x5a);
+    }
+    for (int k = 0; k < 3; k++) {
+        free(pair->sent[k]);
+        free(pair->received[k]);
+    }
+}
+
+/* One group; peers in an order of this rank's own. */
+static void play_round(const struct plan *plan, int rank, xcclComm_t comm)
+{
+    struct pair pairs[RANKS_MAX] = {0};
+    uint64_t own = plan->seed + (uint64_t)rank * 7919 + (uint64_t)plan->round;
+    int order[RANKS_MAX];
+    float one = 1, sum = 0;
+
+    for (int i = 0; i < plan->n; i++) {
+        int j = (int)(xt_random(&own) % (uint64_t)(i + 1));
+
+        order[i] = order[j];
+        order[j] = i;
+    }
+    XT_OK(xcclGroupStart());
+    if (plan->round & 1) /* a call between them: it comes behind */
+        XT_OK(xcclAllReduce(&one, &sum, 1, xcclFloat32, xcclSum, comm, NULL));
+    for (int i = 0; i < plan->n; i++)
+        note_pair(plan, rank, order[i], &pairs[order[i]], comm);
+    XT_OK(xcclGroupEnd());
+    for (int i = 0; i < plan->n; i++)
+        check_pair(plan, rank, i, &pairs[i]);
+    if (plan->round & 1)
+        XT_CHECK_INT((int)sum, plan->n);
+}
+
+struct random_groups {
+    struct world world;
+    int rounds, sockets;
+    uint64_t seed;
+};
+
+static void random_rank(int rank, int nranks, void *arg)
+{
+    struct random_groups *what = arg;
+    struct plan plan = {.n = nranks, .seed = what->seed};
+    xcclComm_t comm;
+
+    if (what->sockets)
+        xt_setenv("XCCL_SHM_DISABLE", "1");
+    comm = world_join(&what->world, rank, nranks);
+    for (plan.round = 0; plan.round < what->rounds; plan.round++)
+        play_round(&plan, rank, comm);
+    XT_OK(xcclCommDestroy(comm));
+}
+
+static void random_groups(int n, int rounds, int sockets)
+{
+    struct random_groups *what = mmap(NULL, sizeof *what, PROT_READ | PROT_WRITE,
+                                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    XT_CHECK(what != MAP_FAILED);
+    xt_set_error_source(world_error);
+    xt_setenv("XCCL_TIMEOUT_S", "20");
+    what->rounds = rounds;
+    what->sockets = sockets;
+    what->seed = xt_seed();
+    xt_mp_run(n, random_rank, what);
+}
+
+XT_TEST_DEADLINE(random_groups_over_shared_memory_bring_every_byte, 120)
+{
+    for (int n = 1; n <= RANKS_MAX; n++)
+        random_groups(n, 12, 0);
+}
+XT_TEST_DEADLINE(random_groups_over_sockets_bring_every_byte, 120)
+{
+    for (int n = 2; n <= 5; n++)
+        random_groups(n, 8, 1);
+}
+
+/* ---- ranks of one thread ---- */
+
+XT_TEST(one_thread_sends_between_all_its_ranks_in_one_group)
+{
+    enum { N = 4 };
+    struct plan plan = {.n = N, .seed = xt_seed()};
+    xcclComm_t comms[N];
+    xcclUniqueId id;
+
+    xt_set_error_source(world_error);
+    XT_OK(xcclGetUniqueId(&id));
+    XT_OK(xcclGroupStart());
+    for (int r = 0; r < N; r++)
+        XT_OK(xcclCommInitRank(&comms[r], N, id, r));
+    XT_OK(xcclGroupEnd());
+    for (plan.round = 0; plan.round < 20; plan.round++) {
+        static struct pair pairs[N][N];
+
+        memset(pairs, 0, sizeof pairs);
+        XT_OK(xcclGroupStart());
+        for (int r = 0; r < N; r++)
+            for (int p = 0; p < N; p++)
+                note_pair(&plan, r, p, &pairs[r][p], comms[r]);
+        XT_OK(xcclGroupEnd());
+        for (int r = 0; r < N; r++)
+            for (int p = 0; p < N; p++)
+                check_pair(&plan, r, p, &pairs[r][p]);
+    }
+    XT_OK(xcclGroupStart());
+    for (int r = 0; r < N; r++)
+        XT_OK(xcclCommDestroy(comms[r]));
+    XT_OK(xcclGroupEnd());
+}
+
+/* ---- order ---- */
+
+/* What one side sends in one group the other takes in two, and the other way round. */
+static void cut_differently(int rank, int nranks, void *arg)
+{
+    xcclComm_t comm = world_join(arg, rank, nranks);
+    static char a[600000], b[600000];
+
+    memset(a, rank ? 0 : 1, sizeof a);
+    memset(b, rank ? 0 : 2, sizeof b);
+    if (rank == 0) {
+        XT_OK(xcclGroupStart());
+        XT_OK(xcclSend(a, sizeof a, xcclInt8, 1, comm, NULL));
+        XT_OK(xcclSend(b, sizeof b, xcclInt8, 1, comm, NULL));
+        XT_OK(xcclGroupEnd());
+        XT_OK(xcclSend(a, sizeof a, xcclInt8, 1, comm, NULL));
+        XT_OK(xcclSend(b, sizeof b, xcclInt8, 1, comm, NULL));
+    } else {
+        XT_OK(xcclRecv(a, sizeof a, xcclInt8, 0, comm, NULL));
+        XT_OK(xcclRecv(b, sizeof b, xcclInt8, 0, comm, NULL));
+        XT_CHECK(a[0] == 1 && a[sizeof a - 1] == 1 && b[0] == 2 && b[sizeof b - 1] == 2);
+        XT_OK(xcclGroupStart());
+        XT_OK(xcclRecv(b, sizeof b, xcclInt8, 0, comm, NULL));
+        XT_OK(xcclRecv(a, sizeof a, xcclInt8, 0, comm, NULL));
+        XT_OK(xcclGroupEnd());
+        XT_CHECK(b[0] == 1 && b[sizeof b - 1] == 1 && a[0] == 2 && a[sizeof a - 1] == 2);
+    }
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(groups_that_the_two_sides_cut_differently_match)
+{
+    xt_mp_run(2, cut_differently, world_create());
+}
+
+/* Rank 0 sends to 1 and 2; rank 1 takes it only after a message of rank 2, who sends that only
+ * after what rank 0 sends to it: streams in one order would stand still. */
+static void circle(int rank, int nranks, void *arg)
+{
+    static char data[2000000], other[2000000];
+    struct world *world = arg;
+    xcclComm_t comm;
+
+    if (world->param)
+        xt_setenv("XCCL_SHM_DISABLE", "1");
+    comm = world_join(world, rank, nranks);
+
+    for (int round = 0; round < 3; round++) {
+        if (rank == 0) {
+            XT_OK(xcclGroupStart());
+            XT_OK(xcclSend(data, sizeof data, xcclInt8, 1, comm, NULL));
+            XT_OK(xcclSend(other, sizeof other, xcclInt8, 2, comm, NULL));
+            XT_OK(xcclGroupEnd());
+        } else if (rank == 1) {
+            XT_OK(xcclRecv(other, sizeof other, xcclInt8, 2, comm, NULL));
+            XT_OK(xcclRecv(data, sizeof data, xcclInt8, 0, comm, NULL));
+        } else {
+            XT_OK(xcclRecv(data, sizeof data, xcclInt8, 0, comm, NULL));
+            XT_OK(xcclSend(other, sizeof other, xcclInt8, 1, comm, NULL));
+        }
+    }
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(messages_of_a_group_do_not_wait_for_those_of_other_pairs)
+{
+    struct world *world = world_create();
+
+    xt_setenv("XCCL_TIMEOUT_S", "10");
+    xt_mp_run(3, circle, world);
+}
+XT_TEST(messages_over_sockets_do_not_wait_for_those_of_other_pairs)
+{
+    struct world *world = world_create();
+
+    world->param = 1;
+    xt_setenv("XCCL_TIMEOUT_S", "10");
+    xt_mp_run(3, circle, world);
+}
+
+static void thousands(int rank, int nranks, void *arg)
+{
+    xcclComm_t comm = world_join(arg, rank, nranks);
+    static int sent[MANY], received[2 * MANY];
+
+    for (int i = 0; i < MANY; i++)
+        sent[i] = rank * MANY + i;
+    XT_OK(xcclGroupStart());
+    for (int i = 0; i < MANY; i++) {
+        XT_OK(xcclSend(&sent[i], 1, xcclInt32, (rank + 1) % nranks, comm, NULL));
+        XT_OK(xcclSend(&sent[i], 1, xcclInt32, rank, comm, NULL));
+        XT_OK(xcclRecv(&received[i], 1, xcclInt32, (rank + nranks - 1) % nranks, comm, NULL));
+        XT_OK(xcclRecv(&received[MANY + i], 1, xcclInt32, rank, comm, NULL));
+    }
+    XT_OK(xcclGroupEnd());
+    for (int i = 0; i < MANY; i++) {
+        XT_CHECK_INT(received[i], (rank + nranks - 1) % nranks * MANY + i);
+        XT_CHECK_INT(received[MANY + i], sent[i]);
+    }
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(thousands_of_messages_in_a_group_keep_their_order)
+{
+    xt_mp_run(3, thousands, world_create());
+}
+
+/* ---- what is wrong ---- */
+
+static void wrong_arguments(int rank, int nranks, void *arg)
+{
+    xcclComm_t comm = world_join(arg, rank, nranks);
+    int data = 0;
+
+    XT_CHECK_RC(xcclSend(NULL, 1, xcclInt32, 0, comm, NULL), xcclInvalidArgument);
+    XT_CHECK_HAS(xcclGetLastError(NULL), "xcclSend: sendbuff is NULL");
+    XT_CHECK_RC(xcclRecv(NULL, 1, xcclInt32, 0, comm, NULL), xcclInvalidArgument);
+    XT_CHECK_HAS(xcclGetLastError(NULL), "xcclRecv: recvbuff is NULL");
+    XT_CHECK_RC(xcclSend(&data, 1, xcclInt32, nranks, comm, NULL), xcclInvalidArgument);
+    XT_CHECK_HAS(xcclGetLastError(NULL), "peer is 2, not 0..1");
+    XT_CHECK_RC(xcclSend(&data, 1, xcclInt32, -1, comm, NULL), xcclInvalidArgument);
+    XT_CHECK_RC(xcclSend(&data, 1, (xcclDataType_t)77, 0, comm, NULL), xcclInvalidArgument);
+    XT_CHECK_HAS(xcclGetLastError(NULL), "datatype is 77");
+    XT_CHECK_RC(xcclSend(&data, SIZE_MAX / 2, xcclInt32, 0, comm, NULL), xcclInvalidArgument);
+    XT_CHECK_RC(xcclSend(&data, 1, xcclInt32, 0, comm, &data), xcclInvalidArgument);
+    XT_CHECK_HAS(xcclGetLastError(NULL), "stream is not NULL");
+    XT_CHECK_RC(xcclSend(&data, 1, xcclInt32, 0, NULL, NULL), xcclInvalidArgument);
+    XT_CHECK_RC(xcclSend(&data, 1, xcclInt32, rank, comm, NULL), xcclInvalidUsage);
+    XT_CHECK_HAS(xcclGetLastError(NULL), "a send to itself");
+    XT_OK(xcclSend(NULL, 0, xcclInt32, 1 - rank, comm, NULL)); /* no message */
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(every_wrong_argument_is_named_and_harmless)
+{
+    xt_mp_run(2, wrong_arguments, world_create());
+}
+
+static void other_size(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    char data[100] = {0};
+    xcclComm_t comm;
+
+    if (world->param)
+        xt_setenv("XCCL_SHM_DISABLE", "1");
+    comm = world_join(world, rank, nranks);
+    if (rank == 0) {
+        (void)xcclSend(data, 100, xcclInt8, 1, comm, NULL);
+        XT_CHECK_RC(xcclRecv(data, 100, xcclInt8, 1, comm, NULL), xcclInvalidUsage);
+    } else {
+        XT_CHECK_RC(xcclRecv(data, 99, xcclInt8, 0, comm, NULL), xcclInvalidUsage);
+    }
+    XT_CHECK_HAS(xcclGetLastError(comm), "rank 1 receives a message of another size than rank 0");
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(a_message_of_another_size_is_an_error_on_both_ranks)
+{
+    struct world *world = world_create();
+
+    xt_setenv("XCCL_TIMEOUT_S", "20");
+    xt_mp_run(2, other_size, world);
+}
+XT_TEST(a_message_of_another_size_over_sockets_is_an_error_on_both_ranks)
+{
+    struct world *world = world_create();
+
+    world->param = 1;
+    xt_setenv("XCCL_TIMEOUT_S", "20");
+    xt_mp_run(2, other_size, world);
+}
+
+static void peer_leaves(int rank, int nranks, void *arg)
+{
+    xcclComm_t comm = world_join(arg, rank, nranks);
+    char data[10] = {0};
+
+    if (rank == 0) { /* what is sent before leaving arrives */
+        XT_OK(xcclSend(data, 10, xcclInt8, 1, comm, NULL));
+    } else {
+        XT_OK(xcclRecv(data, 10, xcclInt8, 0, comm, NULL));
+        XT_CHECK_RC(xcclRecv(data, 10, xcclInt8, 0, comm, NULL), xcclRemoteError);
+        XT_CHECK_HAS(xcclGetLastError(comm), "has left the communicator, but rank 1 still waits to "
+                                             "receive from");
+    }
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(a_peer_that_left_is_an_error_and_not_waited_for)
+{
+    xt_mp_run(2, peer_leaves, world_create());
+}
+
+static void peer_stays_away(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    char data[10];
+    xcclComm_t comm;
+
+    if (world->param)
+        xt_setenv("XCCL_SHM_DISABLE", "1");
+    xt_setenv("XCCL_TIMEOUT_S", rank ? "1" : "30");
+    comm = world_join(world, rank, nranks);
+    if (rank == 1) {
+        XT_CHECK_RC(xcclRecv(data, 10, xcclInt8, 0, comm, NULL), xcclTimeout);
+        XT_CHECK_HAS(xcclGetLastError(comm), "rank 1 has waited 1 s in sends and receives, to "
+                                             "receive from rank 0");
+    }
+    world_meet(world, 2);
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(a_peer_that_does_not_come_is_named_after_the_deadline)
+{
+    xt_mp_run(2, peer_stays_away, world_create());
+}
+XT_TEST(a_peer_over_sockets_that_does_not_come_is_named_after_the_deadline)
+{
+    struct world *world = world_create();
+
+    world->param = 1;
+    xt_mp_run(2, peer_stays_away, world);
+}
