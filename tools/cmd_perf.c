@@ -50,10 +50,10 @@ static const struct option long_options[] = {
 
 #define ALL_NAMES                                                                                  \
     "all_reduce, all_gather, broadcast, reduce, reduce_scatter, alltoall, gather, scatter, "       \
-    "barrier"
+    "sendrecv, barrier"
 static const char *const subjects[] = {"all_reduce",     "all_gather", "broadcast", "reduce",
                                        "reduce_scatter", "alltoall",   "gather",    "scatter",
-                                       "barrier",        "bootstrap",  NULL};
+                                       "sendrecv",       "barrier",    "bootstrap", NULL};
 
 static int read_count(int code, int64_t low, int64_t high, int64_t *value_out)
 {
@@ -463,9 +463,10 @@ const struct xccl_command xccl_cmd_perf = {
         "\n"
         "COLLECTIVE is all_reduce, all_gather, broadcast, reduce, reduce_scatter, alltoall, "
         "gather,\n"
-        "scatter or barrier. Measures it over a range of sizes, out of place and in place, and\n"
-        "compares every element of a result with what it must be. The table has the columns of\n"
-        "nccl-tests. Started by xccl run, mpirun, srun or torchrun it is one rank of that job; "
+        "scatter, sendrecv (to the next rank, from the one before) or barrier. Measures it over a\n"
+        "range of sizes, out of place and in place, and compares every element of a result with\n"
+        "what it must be. The table has the columns of nccl-tests. Started by xccl run, mpirun, "
+        "srun or torchrun it is one rank of that job; "
         "else\n"
         "it starts ranks on this host itself.\n"
         "\n"
@@ -495,11 +496,14 @@ const struct xccl_command xccl_cmd_perf = {
         "and\n"
         "scatter all blocks together, each rounded down to 16 bytes; count is what the call is "
         "given.\n"
-        "alltoall has no in-place form; barrier has no sizes, and in a check one rank comes late.\n"
+        "alltoall and sendrecv have no in-place form; barrier has no sizes, and in a check one "
+        "rank\n"
+        "comes late.\n"
         "\n"
         "time is that of one call on the slowest rank; algbw is size / time; busbw is algbw times\n"
-        "2(n-1)/n for all_reduce, 1 for broadcast and reduce, else (n-1)/n: what the busiest wire\n"
-        "would carry; #wrong counts the wrong elements, and the bytes beside the receive buffer "
+        "2(n-1)/n for all_reduce, 1 for broadcast, reduce and sendrecv, else (n-1)/n: what the\n"
+        "busiest wire would carry; #wrong counts the wrong elements, and the bytes beside the "
+        "receive buffer "
         "that\n"
         "were written, over all ranks.\n"
         "\n"

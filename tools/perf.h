@@ -26,6 +26,7 @@ struct xccl_perf_coll {
     int send_all, recv_all;
     int send_at_root, recv_at_root; /* the other ranks have no such buffer */
     int apart; /* there is no in-place form */
+    int from_before; /* what comes is of the rank before */
     enum xccl_perf_bus bus;
 };
 extern const struct xccl_perf_coll xccl_perf_colls[]; /* ends without a name */

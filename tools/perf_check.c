@@ -50,6 +50,16 @@ void xccl_perf_check_begin(struct xccl_perf_job *job, const struct xccl_perf_sha
     xccl_perf_guard_fill(at.written, at.written_bytes);
 }
 
+/* Whose block i is. */
+static int rank_of(const struct xccl_perf_job *job, int i)
+{
+    const struct xccl_perf_coll *coll = job->options->coll;
+
+    if (coll->from_before)
+        return (job->rank + job->nranks - 1) % job->nranks;
+    return coll->recv_all ? i : job->root;
+}
+
 /* The blocks that this rank receives. */
 static int64_t wrong_blocks(struct xccl_perf_job *job, const struct xccl_perf_shape *shape,
                             const char *recv)
@@ -66,7 +76,7 @@ static int64_t wrong_blocks(struct xccl_perf_job *job, const struct xccl_perf_sh
         xccl_perf_pattern_reduce(job->data, job->patterns[1]);
     for (int i = 0; i < (coll->recv_all ? job->nranks : 1); i++) {
         if (!coll->reduces)
-            xccl_perf_pattern_draw(job->data, coll->recv_all ? i : job->root, job->patterns[1]);
+            xccl_perf_pattern_draw(job->data, rank_of(job, i), job->patterns[1]);
         wrong += xccl_perf_pattern_wrong(job->data, job->patterns[1],
                                          recv + (size_t)i * shape->block, part);
     }

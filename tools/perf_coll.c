@@ -9,7 +9,17 @@
 
 #define ALIGN_BYTES 16 /* of a rank's block, as in nccl-tests */
 
-enum { ALL_REDUCE, ALL_GATHER, BROADCAST, REDUCE, REDUCE_SCATTER, ALLTOALL, GATHER, SCATTER };
+enum {
+    ALL_REDUCE,
+    ALL_GATHER,
+    BROADCAST,
+    REDUCE,
+    REDUCE_SCATTER,
+    ALLTOALL,
+    GATHER,
+    SCATTER,
+    SENDRECV
+};
 
 const struct xccl_perf_coll xccl_perf_colls[] = {
     {.name = "all_reduce", .which = ALL_REDUCE, .reduces = 1, .bus = XCCL_PERF_BUS_TWICE},
@@ -39,6 +49,7 @@ const struct xccl_perf_coll xccl_perf_colls[] = {
      .send_all = 1,
      .send_at_root = 1,
      .bus = XCCL_PERF_BUS_OTHERS},
+    {.name = "sendrecv", .which = SENDRECV, .apart = 1, .from_before = 1},
     {.name = "barrier", .which = -1, .apart = 1, .empty = 1},
     {.name = NULL},
 };
@@ -102,6 +113,21 @@ double xccl_perf_bus_factor(const struct xccl_perf_job *job)
     }
 }
 
+/* To the next rank, and from the one before. */
+static xcclResult_t send_recv(const struct xccl_perf_job *job, const void *send, void *recv,
+                              size_t count)
+{
+    int next = (job->rank + 1) % job->nranks, before = (job->rank + job->nranks - 1) % job->nranks;
+    xcclResult_t rc = xcclGroupStart(), ended;
+
+    if (!rc)
+        rc = xcclSend(send, count, job->type, next, job->comm, NULL);
+    if (!rc)
+        rc = xcclRecv(recv, count, job->type, before, job->comm, NULL);
+    ended = xcclGroupEnd();
+    return rc ? rc : ended;
+}
+
 xcclResult_t xccl_perf_call(const struct xccl_perf_job *job, const void *send, void *recv,
                             size_t count)
 {
@@ -126,6 +152,8 @@ xcclResult_t xccl_perf_call(const struct xccl_perf_job *job, const void *send, v
         return xcclGather(send, recv, count, type, root, comm, NULL);
     case SCATTER:
         return xcclScatter(send, recv, count, type, root, comm, NULL);
+    case SENDRECV:
+        return send_recv(job, send, recv, count);
     default:
         return xcclBarrier(comm, NULL);
     }

@@ -97,24 +97,34 @@ static int32_t *place_of(struct xccl_comm_p2p *p2p, const struct xccl_p2p_item *
     return &p2p->stream_of[2 * item->peer + item->sends];
 }
 
-/* Streams in the order of their first items; their messages are counted. */
-static void count_streams(struct xcclComm *comm, const struct xccl_p2p_item *items, uint32_t count)
+/* The next stream, of peer in one direction, when there are items for it. */
+static void add_stream(struct xccl_comm_p2p *p2p, int peer, int sends)
+{
+    int32_t *place = &p2p->stream_of[2 * peer + sends];
+
+    if (*place < 0)
+        return;
+    *place = (int32_t)p2p->stream_count;
+    p2p->streams[p2p->stream_count++] = (struct xccl_stream){.peer = peer, .sends = sends};
+}
+
+/* Streams by the rounds of a pairwise exchange: in round k to rank + k and from rank - k, so that
+ * ranks do not all begin with the same one. Their messages are counted. */
+static void make_streams(struct xcclComm *comm, const struct xccl_p2p_item *items, uint32_t count)
 {
     struct xccl_comm_p2p *p2p = comm->p2p;
+    int n = comm->nranks;
 
+    for (uint32_t i = 0; i < count; i++)
+        *place_of(p2p, &items[i]) = 0;
     p2p->stream_count = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        int32_t *place = place_of(p2p, &items[i]);
-
-        if (items[i].peer == comm->rank)
-            continue;
-        if (*place < 0) {
-            *place = (int32_t)p2p->stream_count++;
-            p2p->streams[*place] = (struct xccl_stream){.peer = items[i].peer,
-                                                        .sends = items[i].sends};
-        }
-        p2p->streams[*place].count++;
+    for (int k = 1; k < n; k++) {
+        add_stream(p2p, (comm->rank + k) % n, 1);
+        add_stream(p2p, (comm->rank + n - k) % n, 0);
     }
+    for (uint32_t i = 0; i < count; i++)
+        if (items[i].peer != comm->rank)
+            p2p->streams[*place_of(p2p, &items[i])].count++;
 }
 
 static void fill_streams(struct xcclComm *comm, const struct xccl_p2p_item *items, uint32_t count)
@@ -136,32 +146,8 @@ static void fill_streams(struct xcclComm *comm, const struct xccl_p2p_item *item
         p2p->messages[stream->messages - p2p->messages + stream->count++] = (struct xccl_message){
             items[i].at, items[i].bytes};
     }
-    for (uint32_t i = 0; i < p2p->stream_count; i++)
-        p2p->stream_of[2 * p2p->streams[i].peer + p2p->streams[i].sends] = -1;
-}
-
-/* The round of a pairwise exchange in which a stream has its turn: first to the next rank, and from
- * the previous one. */
-static int round_of(const struct xcclComm *comm, const struct xccl_stream *stream)
-{
-    int distance = stream->sends ? stream->peer - comm->rank : comm->rank - stream->peer;
-
-    return (distance + comm->nranks) % comm->nranks;
-}
-
-/* By rounds; few and nearly in order, mostly. */
-static void sort_streams(const struct xcclComm *comm)
-{
-    struct xccl_comm_p2p *p2p = comm->p2p;
-
-    for (uint32_t i = 1; i < p2p->stream_count; i++) {
-        struct xccl_stream stream = p2p->streams[i];
-        uint32_t j = i;
-
-        for (; j > 0 && round_of(comm, &p2p->streams[j - 1]) > round_of(comm, &stream); j--)
-            p2p->streams[j] = p2p->streams[j - 1];
-        p2p->streams[j] = stream;
-    }
+    for (uint32_t i = 0; i < count; i++)
+        *place_of(p2p, &items[i]) = -1;
 }
 
 /* The item of the k-th message to oneself. */
@@ -471,9 +457,8 @@ static xcclResult_t set_up(struct xcclComm *comm, const struct xccl_p2p_item *it
     if (rc)
         return rc;
     (void)do_own(comm, items, count, 1);
-    count_streams(comm, items, count);
+    make_streams(comm, items, count);
     fill_streams(comm, items, count);
-    sort_streams(comm);
     comm->p2p->listens = 0;
     comm->p2p->talks = 0;
     comm->p2p->told = 0;

@@ -132,6 +132,7 @@ static const struct expected {
     {"alltoall", "none", 960, 80, -1, 0, 2.0 / 3},
     {"gather", "none", 960, 80, 1, 1, 2.0 / 3},
     {"scatter", "none", 960, 80, 1, 1, 2.0 / 3},
+    {"sendrecv", "none", 1000, 250, -1, 0, 1},
 };
 
 static void check_row(const struct expected *want, const struct row *row)
@@ -402,7 +403,7 @@ XT_TEST(wrong_arguments_are_usage_errors)
     }
     XT_CHECK_INT(run_words("all_redoce", &output), 2);
     XT_CHECK_HAS(output, "did you mean all_reduce?");
-    XT_CHECK_INT(run_words("sendrecv", &output), 2);
+    XT_CHECK_INT(run_words("hypercube", &output), 2);
     XT_CHECK_HAS(output, "there are all_reduce, all_gather,");
     XT_CHECK_INT(run_words("", &output), 2);
     XT_CHECK_HAS(output, "no collective is named");
