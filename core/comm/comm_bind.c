@@ -60,6 +60,11 @@ static void reset(struct xccl_comm_bind *bind)
     *bind = (struct xccl_comm_bind){0};
 }
 
+struct xccl_comm_bind *xccl_comm_bind_create(void)
+{
+    return xccl_calloc(1, sizeof(struct xccl_comm_bind));
+}
+
 void xccl_comm_bind_free(struct xccl_comm_bind *bind)
 {
     if (!bind)
@@ -444,20 +449,14 @@ static xcclResult_t begin(struct xcclComm *comm, struct xccl_binding *binding, u
                              "numbered up to %d",
                              schedule->name, xccl_coll_name((enum xccl_coll)schedule->coll),
                              schedule->conns[i].id, XCCL_P2P_ID - 1);
-    if (!comm->bind)
-        comm->bind = xccl_calloc(1, sizeof *comm->bind);
-    if (!comm->bind)
-        return xcclSystemError;
-    comm->bind->binding = binding;
     comm->bind->mark = mark;
     comm->bind->limit = *limit;
     return xcclSuccess;
 }
 
 /* All ranks are on this host. */
-static xcclResult_t bind_alone(struct xcclComm *comm)
+static xcclResult_t bind_alone(struct xcclComm *comm, struct xccl_binding *binding)
 {
-    struct xccl_binding *binding = comm->bind->binding;
     xcclResult_t rc = make_local(comm, binding);
 
     if (rc)
@@ -500,9 +499,10 @@ xcclResult_t xccl_comm_bind(struct xcclComm *comm, struct xccl_binding *binding,
     xcclResult_t rc = xcclSuccess;
 
     *state_out = XCCL_BIND_DONE;
-    if (!comm->bind || !comm->bind->binding)
+    if (!comm->bind->binding)
         rc = begin(comm, binding, mark, limit);
     if (rc)
         return rc;
-    return xccl_comm_any_remote(comm) ? step(comm, state_out) : bind_alone(comm);
+    comm->bind->binding = binding; /* the same until it is ready */
+    return xccl_comm_any_remote(comm) ? step(comm, state_out) : bind_alone(comm, binding);
 }

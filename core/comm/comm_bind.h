@@ -16,6 +16,8 @@ enum xccl_bind_state {
     XCCL_BIND_POLL, /* nothing rings: call again in a while */
 };
 
+/* comm->bind; NULL: no memory. */
+struct xccl_comm_bind *xccl_comm_bind_create(void);
 /* A step: never blocks. mark: of the call that needs it, equal on all ranks. An error is final. */
 xcclResult_t xccl_comm_bind(struct xcclComm *comm, struct xccl_binding *binding, uint64_t mark,
                             const struct xccl_limit *limit, enum xccl_bind_state *state_out);

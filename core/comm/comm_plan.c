@@ -89,7 +89,8 @@ xcclResult_t xccl_init_planner(struct xccl_init *init, enum xccl_init_state *sta
         return rc;
     comm->multicast = xccl_calloc(n, sizeof *comm->multicast);
     comm->nodes = xccl_calloc(n, sizeof *comm->nodes);
-    if (!comm->multicast || !comm->nodes)
+    comm->bind = xccl_comm_bind_create();
+    if (!comm->multicast || !comm->nodes || !comm->bind)
         return xcclSystemError;
     for (int i = 0; i < comm->nranks; i++)
         comm->multicast[i] = (uint8_t)(comm->shm && xccl_comm_is_local(comm, i));

@@ -64,14 +64,13 @@ INLINE void send_all(const struct xccl_run *run, const struct xccl_move *move,
     }
 }
 
-/* The source; as its operator wants it where it is this rank's contribution. */
+/* The source, where the step has one; as its operator wants it where it is this rank's
+ * contribution. */
 INLINE const char *source_of(const struct xccl_run *run, const struct xccl_move *move)
 {
     const struct xccl_operator *op = &run->plan->reduction;
     const char *src = run->buffers[move->src_buffer] + move->src;
 
-    if (!(move->op & XCCL_STEP_SRC))
-        return NULL;
     if (__builtin_expect(!op->pre || !(move->flags & XCCL_FLAG_PRE), 1))
         return src;
     op->pre(run->room, src, move->send_bytes / run->plan->elem_bytes, &op->scalar);
@@ -157,7 +156,8 @@ INLINE void receive(struct xccl_run *run, const struct xccl_move *move, enum xcc
 {
     _Alignas(64) char gathered[XCCL_LINES_FAN_MAX * XCCL_LINES_MAX_BYTES]; /* lines only */
     _Alignas(64) char line[XCCL_LINES_MAX_BYTES];
-    unsigned count = collect(run, move, proto, source_of(run, move), gathered);
+    const char *src = move->op & XCCL_STEP_SRC ? source_of(run, move) : NULL;
+    unsigned count = collect(run, move, proto, src, gathered);
     char *dst = destination_of(run, move);
     int to_slot = !dst && move->nsend == 1 && proto != XCCL_PROTO_LINES;
 
