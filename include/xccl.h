@@ -174,6 +174,44 @@ xcclResult_t xcclSend(const void *sendbuff, size_t count, xcclDataType_t datatyp
 xcclResult_t xcclRecv(void *recvbuff, size_t count, xcclDataType_t datatype, int peer,
                       xcclComm_t comm, xcclStream_t stream);
 
+/* Collectives with a block of its own size for each rank; NCCL has no such calls. Counts and
+ * displacements are in elements, one entry for each rank; block r begins at the displacement of r,
+ * and displacements NULL mean blocks one behind the other. The arrays are read before the call
+ * returns, inside a group too; entries of displacements whose count is 0 do not matter. Blocks that
+ * are written must not overlap; memory between blocks is not touched. Counts that do not agree
+ * between ranks end in an error. */
+
+/* xcclAllGather, with recvcounts[r] elements from rank r. All ranks give the same recvcounts, each
+ * displs of its own; sendcount is the rank's own entry. In place: sendbuff is recvbuff +
+ * displs[rank] elements. */
+xcclResult_t xcclAllGatherv(const void *sendbuff, size_t sendcount, void *recvbuff,
+                            const size_t recvcounts[], const size_t displs[],
+                            xcclDataType_t datatype, xcclComm_t comm, xcclStream_t stream);
+
+/* xcclReduceScatter, with sendcounts[r] elements for rank r. All ranks give the same sendcounts,
+ * each displs of its own; recvcount is the rank's own entry. In place: recvbuff is sendbuff +
+ * displs[rank] elements; the others stay. */
+xcclResult_t xcclReduceScatterv(const void *sendbuff, const size_t sendcounts[],
+                                const size_t displs[], void *recvbuff, size_t recvcount,
+                                xcclDataType_t datatype, xcclRedOp_t op, xcclComm_t comm,
+                                xcclStream_t stream);
+
+/* Block s of recvbuff on rank r = block r of sendbuff on rank s, so sendcounts[r] of rank s must
+ * equal recvcounts[s] of rank r. There is no in-place form. */
+xcclResult_t xcclAlltoAllv(const void *sendbuff, const size_t sendcounts[], const size_t sdispls[],
+                           void *recvbuff, const size_t recvcounts[], const size_t rdispls[],
+                           xcclDataType_t datatype, xcclComm_t comm, xcclStream_t stream);
+xcclResult_t pxcclAllGatherv(const void *sendbuff, size_t sendcount, void *recvbuff,
+                             const size_t recvcounts[], const size_t displs[],
+                             xcclDataType_t datatype, xcclComm_t comm, xcclStream_t stream);
+xcclResult_t pxcclReduceScatterv(const void *sendbuff, const size_t sendcounts[],
+                                 const size_t displs[], void *recvbuff, size_t recvcount,
+                                 xcclDataType_t datatype, xcclRedOp_t op, xcclComm_t comm,
+                                 xcclStream_t stream);
+xcclResult_t pxcclAlltoAllv(const void *sendbuff, const size_t sendcounts[], const size_t sdispls[],
+                            void *recvbuff, const size_t recvcounts[], const size_t rdispls[],
+                            xcclDataType_t datatype, xcclComm_t comm, xcclStream_t stream);
+
 /* Between the two, calls only take note of what to do; the outermost xcclGroupEnd does it, all
  * communicators side by side, and returns the first error. Groups nest. */
 xcclResult_t xcclGroupStart(void);

@@ -182,7 +182,7 @@ xcclResult_t xcclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                            xcclDataType_t datatype, xcclRedOp_t op, xcclComm_t comm,
                            xcclStream_t stream)
 {
-    struct xccl_call call = {XCCL_COLL_ALL_REDUCE, datatype, op, count, 0};
+    struct xccl_call call = {XCCL_COLL_ALL_REDUCE, datatype, op, count, 0, NULL};
 
     return submit(&forms[XCCL_COLL_ALL_REDUCE], &(struct xccl_task){comm, sendbuff, recvbuff, call},
                   stream);
@@ -191,7 +191,7 @@ xcclResult_t xcclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
 xcclResult_t xcclBroadcast(const void *sendbuff, void *recvbuff, size_t count,
                            xcclDataType_t datatype, int root, xcclComm_t comm, xcclStream_t stream)
 {
-    struct xccl_call call = {XCCL_COLL_BROADCAST, datatype, xcclSum, count, root};
+    struct xccl_call call = {XCCL_COLL_BROADCAST, datatype, xcclSum, count, root, NULL};
 
     return submit(&forms[XCCL_COLL_BROADCAST], &(struct xccl_task){comm, sendbuff, recvbuff, call},
                   stream);
@@ -200,7 +200,7 @@ xcclResult_t xcclBroadcast(const void *sendbuff, void *recvbuff, size_t count,
 xcclResult_t xcclBcast(void *buff, size_t count, xcclDataType_t datatype, int root, xcclComm_t comm,
                        xcclStream_t stream)
 {
-    struct xccl_call call = {XCCL_COLL_BROADCAST, datatype, xcclSum, count, root};
+    struct xccl_call call = {XCCL_COLL_BROADCAST, datatype, xcclSum, count, root, NULL};
 
     return submit(&bcast, &(struct xccl_task){comm, buff, buff, call}, stream);
 }
@@ -209,7 +209,7 @@ xcclResult_t xcclBcast(void *buff, size_t count, xcclDataType_t datatype, int ro
 xcclResult_t xcclReduce(const void *sendbuff, void *recvbuff, size_t count, xcclDataType_t datatype,
                         xcclRedOp_t op, int root, xcclComm_t comm, xcclStream_t stream)
 {
-    struct xccl_call call = {XCCL_COLL_REDUCE, datatype, op, count, root};
+    struct xccl_call call = {XCCL_COLL_REDUCE, datatype, op, count, root, NULL};
 
     return submit(&forms[XCCL_COLL_REDUCE], &(struct xccl_task){comm, sendbuff, recvbuff, call},
                   stream);
@@ -218,7 +218,7 @@ xcclResult_t xcclReduce(const void *sendbuff, void *recvbuff, size_t count, xccl
 xcclResult_t xcclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
                            xcclDataType_t datatype, xcclComm_t comm, xcclStream_t stream)
 {
-    struct xccl_call call = {XCCL_COLL_ALL_GATHER, datatype, xcclSum, sendcount, 0};
+    struct xccl_call call = {XCCL_COLL_ALL_GATHER, datatype, xcclSum, sendcount, 0, NULL};
 
     return submit(&forms[XCCL_COLL_ALL_GATHER], &(struct xccl_task){comm, sendbuff, recvbuff, call},
                   stream);
@@ -228,7 +228,7 @@ xcclResult_t xcclReduceScatter(const void *sendbuff, void *recvbuff, size_t recv
                                xcclDataType_t datatype, xcclRedOp_t op, xcclComm_t comm,
                                xcclStream_t stream)
 {
-    struct xccl_call call = {XCCL_COLL_REDUCE_SCATTER, datatype, op, recvcount, 0};
+    struct xccl_call call = {XCCL_COLL_REDUCE_SCATTER, datatype, op, recvcount, 0, NULL};
 
     return submit(&forms[XCCL_COLL_REDUCE_SCATTER],
                   &(struct xccl_task){comm, sendbuff, recvbuff, call}, stream);
@@ -237,7 +237,7 @@ xcclResult_t xcclReduceScatter(const void *sendbuff, void *recvbuff, size_t recv
 xcclResult_t xcclAlltoAll(const void *sendbuff, void *recvbuff, size_t count,
                           xcclDataType_t datatype, xcclComm_t comm, xcclStream_t stream)
 {
-    struct xccl_call call = {XCCL_COLL_ALL_TO_ALL, datatype, xcclSum, count, 0};
+    struct xccl_call call = {XCCL_COLL_ALL_TO_ALL, datatype, xcclSum, count, 0, NULL};
 
     return submit(&forms[XCCL_COLL_ALL_TO_ALL], &(struct xccl_task){comm, sendbuff, recvbuff, call},
                   stream);
@@ -246,7 +246,7 @@ xcclResult_t xcclAlltoAll(const void *sendbuff, void *recvbuff, size_t count,
 xcclResult_t xcclGather(const void *sendbuff, void *recvbuff, size_t count, xcclDataType_t datatype,
                         int root, xcclComm_t comm, xcclStream_t stream)
 {
-    struct xccl_call call = {XCCL_COLL_GATHER, datatype, xcclSum, count, root};
+    struct xccl_call call = {XCCL_COLL_GATHER, datatype, xcclSum, count, root, NULL};
 
     return submit(&forms[XCCL_COLL_GATHER], &(struct xccl_task){comm, sendbuff, recvbuff, call},
                   stream);
@@ -255,7 +255,7 @@ xcclResult_t xcclGather(const void *sendbuff, void *recvbuff, size_t count, xccl
 xcclResult_t xcclScatter(const void *sendbuff, void *recvbuff, size_t count,
                          xcclDataType_t datatype, int root, xcclComm_t comm, xcclStream_t stream)
 {
-    struct xccl_call call = {XCCL_COLL_SCATTER, datatype, xcclSum, count, root};
+    struct xccl_call call = {XCCL_COLL_SCATTER, datatype, xcclSum, count, root, NULL};
 
     return submit(&forms[XCCL_COLL_SCATTER], &(struct xccl_task){comm, sendbuff, recvbuff, call},
                   stream);
@@ -263,7 +263,7 @@ xcclResult_t xcclScatter(const void *sendbuff, void *recvbuff, size_t count,
 
 xcclResult_t xcclBarrier(xcclComm_t comm, xcclStream_t stream)
 {
-    struct xccl_call call = {XCCL_COLL_BARRIER, xcclInt8, xcclSum, 0, 0};
+    struct xccl_call call = {XCCL_COLL_BARRIER, xcclInt8, xcclSum, 0, 0, NULL};
 
     return submit(&forms[XCCL_COLL_BARRIER], &(struct xccl_task){comm, NULL, NULL, call}, stream);
 }

@@ -112,6 +112,7 @@ static xcclResult_t add_entry(const struct xccl_group_entry *entry)
     group.entries = entries;
     if (rc)
         return rc;
+    xccl_call_sizes_get(entry->task.call.sizes);
     group.entries[group.count++] = *entry;
     group.leaves += entry->kind == XCCL_ENTRY_DESTROY;
     return xcclSuccess;
@@ -141,6 +142,8 @@ void xccl_group_forget(const struct xcclComm *comm)
     for (uint32_t i = 0; group.depth > 0 && i < group.count; i++)
         if (group.entries[i].task.comm != comm)
             group.entries[kept++] = group.entries[i];
+        else
+            xccl_call_sizes_put(group.entries[i].task.call.sizes);
     if (group.depth > 0 && kept < group.count) {
         group.count = kept;
         (void)xccl_group_reject(xccl_fail(xcclInvalidUsage, 0, "abort outside of groups",
@@ -334,6 +337,8 @@ static void drop_entries(void)
         explicit_bzero(ids, (size_t)group.joins[i].id_count * sizeof *group.joins[i].ids);
         xccl_free(ids);
     }
+    for (uint32_t i = 0; i < group.count; i++)
+        xccl_call_sizes_put(group.entries[i].task.call.sizes);
     xccl_free(group.joins);
     xccl_free(group.entries);
     group = (struct group){0};

@@ -21,7 +21,13 @@
 #define LATE_VERDICT_NS (2 * XCCL_NS_PER_S)
 #define VERDICT_NAP_NS  1000000
 
-/* "call 7: all-reduce of 12 float32, sum", "call 8: broadcast of 3 int8 from rank 2" */
+static int is_sized(const struct xccl_board_call *call)
+{
+    return (call->coll & XCCL_BOARD_SIZED) != 0;
+}
+
+/* "call 7: all-reduce of 12 float32, sum", "call 8: broadcast of 3 int8, root 2", "call 9:
+ * all-gather-v of 20 int8 in all (counts 5f3c91d0)", "call 10: all-to-all-v of 7 int8 sent" */
 static void describe_call(const struct xccl_board_call *call, char *text_out, size_t bytes)
 {
     static const char *const types[xcclNumTypes] = {
@@ -35,15 +41,20 @@ static void describe_call(const struct xccl_board_call *call, char *text_out, si
         [XCCL_COLL_GATHER] = "gather",         [XCCL_COLL_SCATTER] = "scatter",
         [XCCL_COLL_BARRIER] = "barrier",
     };
-    enum xccl_coll coll = (enum xccl_coll)call->coll;
-    int known = call->coll < XCCL_COLL_COUNT, used;
+    enum xccl_coll coll = (enum xccl_coll)(call->coll & ~XCCL_BOARD_SIZED);
+    int known = (unsigned)coll < XCCL_COLL_COUNT, sized = is_sized(call), used;
 
-    used = snprintf(text_out, bytes, "call %llu: %s", (unsigned long long)call->seq,
-                    known && colls[call->coll] ? colls[call->coll] : "?");
+    used = snprintf(text_out, bytes, "call %llu: %s%s", (unsigned long long)call->seq,
+                    known && colls[coll] ? colls[coll] : "?", sized ? "-v" : "");
     if (known && coll != XCCL_COLL_BARRIER)
         used += snprintf(text_out + used, bytes - (size_t)used, " of %llu %s",
                          (unsigned long long)call->count,
                          call->type < xcclNumTypes ? types[call->type] : "?");
+    if (sized && coll == XCCL_COLL_ALL_TO_ALL)
+        used += snprintf(text_out + used, bytes - (size_t)used, " sent");
+    else if (sized)
+        used += snprintf(text_out + used, bytes - (size_t)used, " in all (counts %08x)",
+                         call->root);
     if (known && xccl_coll_reduces(coll))
         used += snprintf(text_out + used, bytes - (size_t)used, ", %s",
                          call->op < xcclNumOps ? ops[call->op] : "?");
@@ -53,12 +64,20 @@ static void describe_call(const struct xccl_board_call *call, char *text_out, si
 
 struct xccl_board_call xccl_comm_own_call(const struct xcclComm *comm)
 {
-    return (struct xccl_board_call){.seq = comm->seq,
-                                    .count = comm->call.count,
-                                    .coll = (uint32_t)comm->call.coll,
-                                    .type = (uint32_t)comm->call.type,
-                                    .op = (uint32_t)comm->call.op,
-                                    .root = (uint32_t)comm->call.root};
+    const struct xccl_call_sizes *sizes = comm->call.sizes;
+    struct xccl_board_call call = {.seq = comm->seq,
+                                   .count = comm->call.count,
+                                   .coll = (uint32_t)comm->call.coll,
+                                   .type = (uint32_t)comm->call.type,
+                                   .op = (uint32_t)comm->call.op,
+                                   .root = (uint32_t)comm->call.root};
+
+    if (__builtin_expect(sizes != NULL, 0)) {
+        call.coll |= XCCL_BOARD_SIZED;
+        call.count = sizes->total / xccl_type_bytes(comm->call.type);
+        call.root = (uint32_t)(sizes->hash ^ sizes->hash >> 32);
+    }
+    return call;
 }
 
 /* Ranks disagree: both calls go into the text. */
@@ -71,8 +90,9 @@ static xcclResult_t raise_mismatch(struct xcclComm *comm, int peer,
     xccl_comm_name_rank(comm, peer, name, sizeof name);
     return xccl_comm_fail(comm, xcclInvalidUsage,
                           "ranks disagree: rank %d is in %s, but %s is in %s; all ranks must make "
-                          "the same calls in the same order",
-                          comm->rank, my_text, name, their_text);
+                          "the same calls in the same order%s",
+                          comm->rank, my_text, name, their_text,
+                          is_sized(mine) && mine->root ? ", with the same counts" : "");
 }
 
 /* A message of another call came from peer; what it calls is known when it is on this host. */
@@ -85,6 +105,24 @@ static xcclResult_t fail_mismatch(struct xcclComm *comm, int peer)
     if (index >= 0 && xccl_board_read(xccl_shm_board(comm->shm, index), &theirs))
         describe_call(&theirs, their_text, sizeof their_text);
     return raise_mismatch(comm, peer, &mine, their_text);
+}
+
+/* Peer sends another number of elements than this rank takes: both in this all-to-all-v. */
+static xcclResult_t fail_sizes(struct xcclComm *comm, int peer)
+{
+    const struct xccl_call_sizes *sizes = comm->call.sizes;
+    struct xccl_board_call mine = xccl_comm_own_call(comm);
+    char name[NAME_BYTES], text[CALL_BYTES];
+
+    describe_call(&mine, text, sizeof text);
+    xccl_comm_name_rank(comm, peer, name, sizeof name);
+    return xccl_comm_fail(comm, xcclInvalidUsage,
+                          "ranks disagree: rank %d is in %s and takes %zu from rank %d, but %s "
+                          "sends another number; sendcounts[%d] of rank %d must equal "
+                          "recvcounts[%d] of rank %d",
+                          comm->rank, text,
+                          sizes->sizes[XCCL_BUFFER_OUT][peer] / xccl_type_bytes(comm->call.type),
+                          peer, name, comm->rank, peer, peer, comm->rank);
 }
 
 /* The other rank went through a call of this number that asked nothing of it, and is further on. */
@@ -328,6 +366,8 @@ xcclResult_t xccl_comm_blame(struct xcclComm *comm, xcclResult_t rc)
         return known;
     if (xccl_comm_p2p_blame(comm))
         return xccl_comm_error(comm);
+    if (comm->run.other_size && comm->call.sizes && comm->call.coll == XCCL_COLL_ALL_TO_ALL)
+        return fail_sizes(comm, comm->run.bad_peer);
     if (comm->run.bad_peer >= 0 && rc == xcclInvalidUsage)
         return fail_mismatch(comm, comm->run.bad_peer);
     if (comm->run.bad_peer >= 0)

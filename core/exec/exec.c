@@ -31,6 +31,7 @@ void xccl_run_clear(struct xccl_run *run)
     run->rc = xcclSuccess;
     run->bad_peer = -1;
     run->bad_link = NULL;
+    run->other_size = 0;
     run->bad_net = NULL;
     run->nlanes = 0;
     run->lanes_left = 0;

@@ -37,6 +37,9 @@ struct xccl_plan {
     struct xccl_operator reduction;
     uint32_t slice_bytes; /* what one message carries at most */
     uint32_t tiles; /* 0: there is nothing to do */
+    /* 1: ranks know no sizes but their own, so what is exchanged of a chunk ends with a message
+     * that is not full, an empty one after none or only full ones. */
+    uint32_t ends_short;
     uint32_t elem_bytes;
     uint32_t nmoves;
     uint64_t signature; /* of the call, without its sequence number */
@@ -79,6 +82,7 @@ struct xccl_run {
     xcclResult_t rc;
     int bad_peer; /* the rank it concerns, -1 for none */
     const struct xccl_link *bad_link; /* a message of another call arrived here */
+    int other_size; /* 1: it is of this call, but not as large as this rank expects */
     const struct xccl_net_link *bad_net; /* this one failed */
     /* While there is no plan: moves what there is instead, and sets finished, or starts the run
      * with a plan. 1 when something moved. */

@@ -60,7 +60,21 @@ struct side {
     size_t offset;
     uint32_t bytes;
     int sized; /* 1: its chunk says how many bytes there are */
+    int ends; /* 1: the last slice of a chunk that ends short, empty or not */
 };
+
+/* A chunk of a user's buffer. */
+static struct side side_in(const struct xccl_plan *plan, const struct xccl_place *place,
+                           const struct xccl_layout *layout, uint32_t chunk)
+{
+    struct window window = window_of(plan, place);
+    size_t size = chunk_size(layout, chunk);
+
+    return (struct side){.offset = chunk_offset(layout, chunk) + window.first,
+                         .bytes = clip(size, &window),
+                         .sized = 1,
+                         .ends = plan->ends_short && size / plan->slice_bytes == place->tile};
+}
 
 static struct side side_of(const struct xccl_plan *plan, const struct xccl_place *place,
                            enum xccl_step_buffer buffer, uint32_t chunk)
@@ -72,9 +86,7 @@ static struct side side_of(const struct xccl_plan *plan, const struct xccl_place
     switch (buffer) {
     case XCCL_BUFFER_IN:
     case XCCL_BUFFER_OUT:
-        return (struct side){.offset = chunk_offset(&plan->layouts[buffer], chunk) + window.first,
-                             .bytes = clip(chunk_size(&plan->layouts[buffer], chunk), &window),
-                             .sized = 1};
+        return side_in(plan, place, &plan->layouts[buffer], chunk);
     case XCCL_BUFFER_SCRATCH:
         /* One slice of each chunk, for each lane that shares it. */
         chunk += place->tile % schedule->scrbufs * schedule->nscratch;
@@ -113,9 +125,11 @@ static void make_exchange(const struct side *src, const struct side *dst, struct
 {
     move->bytes = dst->bytes;
     move->send_bytes = src->bytes;
-    if (!is_there(src->bytes, move->op, XCCL_STEP_SRC, (enum xccl_step_buffer)move->src_buffer))
+    if (!src->ends &&
+        !is_there(src->bytes, move->op, XCCL_STEP_SRC, (enum xccl_step_buffer)move->src_buffer))
         move->nsend = 0;
-    if (!is_there(dst->bytes, move->op, XCCL_STEP_DST, (enum xccl_step_buffer)move->dst_buffer))
+    if (!dst->ends &&
+        !is_there(dst->bytes, move->op, XCCL_STEP_DST, (enum xccl_step_buffer)move->dst_buffer))
         move->nrecv = 0;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "plan/plan_int.h"
+#include "schedule/algo_plugin.h"
 
 #define NET_ONESHOT_MAX 8192u
 #define NET_SMALL_MAX   8192u
@@ -80,50 +81,94 @@ static int serves(const struct xccl_planner *planner, const struct xccl_generato
     return !generator->serves || generator->serves(&what);
 }
 
-static xcclResult_t refuse(const struct xccl_planner *planner, enum xccl_coll coll)
+/* What serves blocks of different sizes: proofs say so (core/schedule/README.md). No hierarchies,
+ * of which not all do; in an all-to-all only what goes straight to its receiver, since nobody else
+ * knows its size. */
+static const struct {
+    enum xccl_coll coll;
+    const char *name;
+} any_sizes[] = {
+    {XCCL_COLL_ALL_GATHER, "ring"},     {XCCL_COLL_ALL_GATHER, "mesh"},
+    {XCCL_COLL_ALL_GATHER, "rhd"},      {XCCL_COLL_ALL_GATHER, "nhr"},
+    {XCCL_COLL_ALL_GATHER, "nb"},       {XCCL_COLL_ALL_GATHER, "pat"},
+    {XCCL_COLL_REDUCE_SCATTER, "ring"}, {XCCL_COLL_REDUCE_SCATTER, "mesh"},
+    {XCCL_COLL_ALL_TO_ALL, "pairwise"},
+};
+
+static int serves_any_sizes(const struct xccl_generator *generator)
+{
+    for (size_t i = 0; i < sizeof any_sizes / sizeof any_sizes[0]; i++)
+        if (any_sizes[i].coll == generator->coll && strcmp(any_sizes[i].name, generator->name) == 0)
+            return !xccl_algo_plugin_path(generator);
+    return 0;
+}
+
+/* May the call be done by it, whatever the setting says? */
+static int fits(const struct xccl_planner *planner, const struct xccl_call *call,
+                const struct xccl_generator *generator, int param)
+{
+    return serves(planner, generator, param, call->root) &&
+           (!call->sizes || serves_any_sizes(generator));
+}
+
+/* The algorithm by default of a v-collective. bytes: of the largest block, as far as all know. */
+static const char *name_sized(const struct xccl_planner *planner, enum xccl_coll coll, size_t bytes)
+{
+    if (coll == XCCL_COLL_ALL_TO_ALL)
+        return "pairwise";
+    if (!is_mesh(planner))
+        return "ring";
+    return bytes <= BLOCK_SMALL_MAX || (coll == XCCL_COLL_ALL_GATHER && planner->all_local)
+               ? "mesh"
+               : "ring";
+}
+
+static xcclResult_t refuse(const struct xccl_planner *planner, const struct xccl_call *call)
 {
     return xccl_fail(xcclInvalidUsage, 0,
-                     "allow another one; `xccl algo list -n N` shows what "
-                     "there is",
-                     "XCCL_ALGO leaves no algorithm of %s for %d ranks", xccl_coll_name(coll),
-                     planner->nranks);
+                     call->sizes ? "allow ring, or pairwise of all_to_all"
+                                 : "allow another one; `xccl algo list -n N` shows what there is",
+                     "XCCL_ALGO leaves no algorithm of %s for %d ranks%s",
+                     xccl_coll_name(call->coll), planner->nranks,
+                     call->sizes ? " and blocks of different sizes" : "");
 }
 
 /* The first one that the setting allows: of its list in its order, else of the table. */
-static xcclResult_t choose_allowed(const struct xccl_planner *planner, enum xccl_coll coll,
-                                   int root, struct xccl_choice *choice)
+static xcclResult_t choose_allowed(const struct xccl_planner *planner, const struct xccl_call *call,
+                                   struct xccl_choice *choice)
 {
-    const struct xccl_algo_list *list = &planner->setting.lists[coll];
+    const struct xccl_algo_list *list = &planner->setting.lists[call->coll];
 
     for (uint32_t i = 0; i < list->count && !list->excludes; i++) {
         choice->generator = list->algos[i].generator;
         choice->param = list->algos[i].param;
-        if (serves(planner, choice->generator, choice->param, root))
+        if (fits(planner, call, choice->generator, choice->param))
             return xcclSuccess;
     }
     for (const struct xccl_generator *const *at = xccl_generators; *at && list->excludes; at++) {
         choice->generator = *at;
         choice->param = 0;
-        if ((*at)->coll == coll && xccl_algo_setting_allows(&planner->setting, *at, 0) &&
-            serves(planner, *at, 0, root))
+        if ((*at)->coll == call->coll && xccl_algo_setting_allows(&planner->setting, *at, 0) &&
+            fits(planner, call, *at, 0))
             return xcclSuccess;
     }
-    return refuse(planner, coll);
+    return refuse(planner, call);
 }
 
 static xcclResult_t choose_algo(const struct xccl_planner *planner, const struct xccl_call *call,
                                 size_t bytes, struct xccl_choice *choice)
 {
-    const char *name = name_of(planner, call->coll, bytes);
+    const char *name = call->sizes ? name_sized(planner, call->coll, bytes)
+                                   : name_of(planner, call->coll, bytes);
 
     choice->generator = xccl_generator_find(call->coll, name, &choice->param);
     if (!choice->generator)
         return xccl_fail(xcclInternalError, 0, "report this as a bug", "no algorithm %s of %s",
                          name, xccl_coll_name(call->coll));
     if (xccl_algo_setting_allows(&planner->setting, choice->generator, choice->param) &&
-        serves(planner, choice->generator, choice->param, call->root))
+        fits(planner, call, choice->generator, choice->param))
         return xcclSuccess;
-    return choose_allowed(planner, call->coll, call->root, choice);
+    return choose_allowed(planner, call, choice);
 }
 
 /* Small messages have slots of their own in shared memory. A network has one kind. */
@@ -148,14 +193,29 @@ static xcclResult_t count_chunks(const struct xccl_planner *planner,
     return choice->generator->plan(choice->generator->coll, &what, nchunks_out);
 }
 
+/* Sizes differ between pairs of ranks, so nobody could say which small slots to use. */
+static xcclResult_t choose_sized(const struct xccl_planner *planner, const struct xccl_call *call,
+                                 struct xccl_choice *choice_out)
+{
+    struct xccl_choice choice = {.proto = XCCL_PROTO_SLICES};
+    xcclResult_t rc = choose_algo(planner, call, xccl_plan_known_bytes(call), &choice);
+
+    if (!rc)
+        *choice_out = choice;
+    return rc;
+}
+
 xcclResult_t xccl_plan_choose(const struct xccl_planner *planner, const struct xccl_call *call,
                               struct xccl_choice *choice_out)
 {
     struct xccl_choice choice = {0};
     size_t bytes;
     int nchunks = 1;
-    xcclResult_t rc = xccl_plan_bytes(planner, call, &bytes);
+    xcclResult_t rc;
 
+    if (call->sizes)
+        return choose_sized(planner, call, choice_out);
+    rc = xccl_plan_bytes(planner, call, &bytes);
     if (!rc)
         rc = choose_algo(planner, call, bytes, &choice);
     if (!rc)

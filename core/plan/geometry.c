@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Where the chunks of a call lie and how they are cut into slices: equal on all ranks, from the
  * count alone. A vector is cut into chunks of equal size, in whole cache lines, the last ones
- * shorter or empty; blocks of ranks are chunks as they are. Thread: see plan.h. */
+ * shorter or empty; blocks of ranks are chunks as they are.
+ *
+ * In v-collectives tables of the call say where blocks lie. In an all-to-all-v a rank knows no
+ * sizes but those of its own row and column: all ranks then use slices as large as slots are, each
+ * as many tiles as its own blocks need, and blocks end with a slice that is not full, if need be an
+ * empty one; so two ranks that count a block differently always see it. Thread: see plan.h. */
 #include "base/error.h"
 #include "plan/plan_int.h"
 
@@ -17,7 +22,9 @@ static int is_vector(enum xccl_coll coll)
 static xcclResult_t too_large(const struct xccl_call *call)
 {
     return xccl_fail(xcclInvalidArgument, 0, "split the call", "%s: a count of %zu is too large",
-                     xccl_coll_name(call->coll), call->count);
+                     xccl_coll_name(call->coll),
+                     call->sizes ? call->sizes->largest / xccl_type_bytes(call->type)
+                                 : call->count);
 }
 
 xcclResult_t xccl_plan_bytes(const struct xccl_planner *planner, const struct xccl_call *call,
@@ -47,6 +54,11 @@ static int is_uneven(const struct xccl_schedule *schedule, size_t bytes, size_t 
 {
     return (schedule->flags & XCCL_SCHEDULE_EQUAL) && is_vector((enum xccl_coll)schedule->coll) &&
            chunk_bytes * schedule->nchunks != bytes;
+}
+
+size_t xccl_plan_known_bytes(const struct xccl_call *call)
+{
+    return call->coll == XCCL_COLL_ALL_TO_ALL ? 0 : call->sizes->largest;
 }
 
 static uint32_t most_parts(const struct xccl_schedule *schedule)
@@ -85,13 +97,53 @@ static void set_room(struct xccl_plan *plan)
         plan->room_bytes = 2 * (size_t)plan->slice_bytes;
 }
 
+/* Slices and tiles, of plan->chunk_bytes. */
+static xcclResult_t cut_chunks(const struct xccl_call *call, struct xccl_plan *plan)
+{
+    size_t tiles = 0;
+
+    plan->slice_bytes = plan->binding->slot_bytes & ~(SLICE_ALIGN - 1);
+    if (plan->slice_bytes > plan->chunk_bytes &&
+        !plan->ends_short) /* scratch memory is no larger than needed */
+        plan->slice_bytes = (uint32_t)((plan->chunk_bytes + SLICE_ALIGN - 1) &
+                                       ~(size_t)(SLICE_ALIGN - 1));
+    if (plan->slice_bytes)
+        tiles = plan->ends_short ? plan->chunk_bytes / plan->slice_bytes + 1
+                                 : (plan->chunk_bytes + plan->slice_bytes - 1) / plan->slice_bytes;
+    if (tiles > UINT32_MAX)
+        return too_large(call);
+    plan->tiles = call->coll == XCCL_COLL_BARRIER ? 1 : (uint32_t)tiles;
+    return xcclSuccess;
+}
+
+/* A v-collective. The tables stay as long as the plan. */
+static xcclResult_t cut_sized(const struct xccl_call *call, struct xccl_plan *plan)
+{
+    xcclResult_t rc;
+
+    plan->elem_bytes = (uint32_t)xccl_type_bytes(call->type);
+    plan->chunk_bytes = call->sizes->largest;
+    plan->ends_short = call->coll == XCCL_COLL_ALL_TO_ALL;
+    rc = cut_chunks(call, plan);
+    if (rc)
+        return rc;
+    for (int buffer = XCCL_BUFFER_IN; buffer <= XCCL_BUFFER_OUT; buffer++)
+        plan->layouts[buffer] = (struct xccl_layout){.offsets = call->sizes->offsets[buffer],
+                                                     .sizes = call->sizes->sizes[buffer]};
+    set_room(plan);
+    return xcclSuccess;
+}
+
 xcclResult_t xccl_plan_cut(const struct xccl_planner *planner, const struct xccl_call *call,
                            struct xccl_plan *plan)
 {
     const struct xccl_schedule *schedule = plan->binding->schedule;
-    size_t bytes = 0, tiles;
-    xcclResult_t rc = xccl_plan_bytes(planner, call, &bytes);
+    size_t bytes = 0;
+    xcclResult_t rc;
 
+    if (call->sizes)
+        return cut_sized(call, plan);
+    rc = xccl_plan_bytes(planner, call, &bytes);
     if (rc)
         return rc;
     plan->elem_bytes = (uint32_t)xccl_type_bytes(call->type);
@@ -100,14 +152,9 @@ xcclResult_t xccl_plan_cut(const struct xccl_planner *planner, const struct xccl
         return xccl_fail(xcclInvalidUsage, 0, "choose another one by XCCL_ALGO",
                          "%s of %s needs a count that %u divides", schedule->name,
                          xccl_coll_name(call->coll), schedule->nchunks);
-    plan->slice_bytes = plan->binding->slot_bytes & ~(SLICE_ALIGN - 1);
-    if (plan->slice_bytes > plan->chunk_bytes) /* scratch memory is no larger than needed */
-        plan->slice_bytes = (uint32_t)((plan->chunk_bytes + SLICE_ALIGN - 1) &
-                                       ~(size_t)(SLICE_ALIGN - 1));
-    tiles = plan->slice_bytes ? (plan->chunk_bytes + plan->slice_bytes - 1) / plan->slice_bytes : 0;
-    if (tiles > UINT32_MAX)
-        return too_large(call);
-    plan->tiles = call->coll == XCCL_COLL_BARRIER ? 1 : (uint32_t)tiles;
+    rc = cut_chunks(call, plan);
+    if (rc)
+        return rc;
     set_layouts(plan, bytes);
     set_room(plan);
     return xcclSuccess;

@@ -13,6 +13,7 @@
 
 #define TABLE_SLOTS 2048u /* a power of two */
 #define PLANS_MAX   1024u
+#define KEY_SIZED   (1ull << 63) /* above every collective */
 
 /* A binding, and what it is one of. */
 struct xccl_kept_binding {
@@ -41,8 +42,17 @@ static void plan_destroy(struct xccl_plan *plan)
     xccl_free(plan);
 }
 
+static void drop_sized(struct xccl_planner *planner)
+{
+    plan_destroy(planner->sized);
+    planner->sized = NULL;
+    xccl_call_sizes_put(planner->sized_call.sizes);
+    planner->sized_call.sizes = NULL;
+}
+
 static void drop_plans(struct xccl_planner *planner)
 {
+    drop_sized(planner);
     for (uint32_t i = 0; i < TABLE_SLOTS; i++) {
         plan_destroy(planner->table[i]);
         planner->table[i] = NULL;
@@ -265,6 +275,33 @@ static xcclResult_t get_other(struct xccl_planner *planner, const struct xccl_ca
     return xcclSuccess;
 }
 
+static int is_same_call(const struct xccl_call *a, const struct xccl_call *b)
+{
+    return a->coll == b->coll && a->type == b->type && a->op == b->op &&
+           xccl_call_sizes_equal(a->sizes, b->sizes);
+}
+
+/* Sizes are no key: there are too many of them. One plan is kept. */
+static xcclResult_t get_sized(struct xccl_planner *planner, const struct xccl_call *call,
+                              uint64_t key_high, struct xccl_found *found)
+{
+    const uint64_t key[2] = {call->sizes->hash, key_high | KEY_SIZED};
+    xcclResult_t rc;
+
+    if (!planner->sized || !is_same_call(call, &planner->sized_call)) {
+        drop_sized(planner);
+        rc = make_plan(planner, call, key, found);
+        if (rc || !found->plan)
+            return rc;
+        planner->sized = (struct xccl_plan *)(uintptr_t)found->plan;
+        planner->sized_call = *call;
+        xccl_call_sizes_get(call->sizes);
+    }
+    found->plan = planner->sized;
+    found->signature = planner->sized->signature;
+    return xcclSuccess;
+}
+
 xcclResult_t xccl_plan_get(struct xccl_planner *planner, const struct xccl_call *call,
                            struct xccl_found *found_out)
 {
@@ -274,6 +311,8 @@ xcclResult_t xccl_plan_get(struct xccl_planner *planner, const struct xccl_call 
 
     found_out->plan = NULL;
     found_out->binding = NULL;
+    if (__builtin_expect(call->sizes != NULL, 0))
+        return get_sized(planner, call, key[1], found_out);
     if (__builtin_expect(plan && plan->key[0] == key[0] && plan->key[1] == key[1], 1)) {
         found_out->plan = plan;
         found_out->signature = plan->signature;

@@ -10,6 +10,7 @@
 
 #include "exec/exec.h"
 #include "plan/algo_setting.h"
+#include "plan/call_sizes.h"
 
 #define XCCL_MESH_NET_MAX   8 /* ranks up to which all send to all over a network by default */
 #define XCCL_MESH_LOCAL_MAX 64 /* and over shared memory */
@@ -22,6 +23,9 @@ struct xccl_call {
     xcclRedOp_t op; /* of reductions, else 0 */
     size_t count;
     int root; /* of rooted collectives, else 0 */
+    /* Of v-collectives, whose count does not matter: all-gather, reduce-scatter, all-to-all. Who
+     * has the call holds a reference. NULL: blocks are alike. */
+    const struct xccl_call_sizes *sizes;
 };
 
 /* How a call is done. */
@@ -42,6 +46,8 @@ struct xccl_planner {
     struct xccl_plan *last;
     struct xccl_plan **table; /* open addressing */
     uint32_t plan_count;
+    struct xccl_plan *sized; /* of the last v-collective, which the table does not take */
+    struct xccl_call sized_call; /* with a reference to its sizes */
     struct xccl_kept_binding *bindings;
     uint32_t binding_count, binding_room;
 };

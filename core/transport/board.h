@@ -14,18 +14,19 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define XCCL_BOARD_PAST 8u /* a power of two */
+#define XCCL_BOARD_PAST  8u /* a power of two */
+#define XCCL_BOARD_SIZED 0x80u /* beside the collective: blocks have sizes of their own */
 
 struct xccl_board {
     alignas(128) _Atomic uint64_t word;
     _Atomic uint32_t version;
-    _Atomic uint32_t calls; /* collective << 16 | type << 8 | operator */
+    _Atomic uint32_t calls; /* collective (| SIZED) << 16 | type << 8 | operator */
     _Atomic uint64_t seq, count;
     _Atomic uint32_t outside; /* 1: between calls; 2: has left the communicator */
     /* Low halves of the last words, by sequence number: a call that asks nothing of a rank (count
      * 0) lets it go on before the others have looked at its word. */
     _Atomic uint32_t past[XCCL_BOARD_PAST];
-    _Atomic uint32_t root;
+    _Atomic uint32_t root; /* of a call with sizes: their hash */
 };
 static_assert(sizeof(struct xccl_board) == 128, "one rank, one pair of lines");
 

@@ -70,6 +70,13 @@ static __attribute__((noinline, cold)) int wrong_call(struct xccl_run *run,
     return 0;
 }
 
+static __attribute__((noinline, cold)) int wrong_size(struct xccl_run *run,
+                                                      const struct xccl_link *link)
+{
+    run->other_size = 1;
+    return wrong_call(run, link);
+}
+
 /* Has the next message come? Equal upper halves with different lower ones: another call's. */
 INLINE int recv_ready(struct xccl_run *run, struct xccl_link *link, enum xccl_proto proto,
                       size_t bytes)
@@ -98,7 +105,7 @@ INLINE int recv_ready(struct xccl_run *run, struct xccl_link *link, enum xccl_pr
         /* Acquire: payload and size were stored before the flag. Pairs with send_done(). */
         seen = atomic_load_explicit(&header->flag, memory_order_acquire);
         if (__builtin_expect(seen == want, 1))
-            return header->bytes == bytes ? 1 : wrong_call(run, link);
+            return header->bytes == bytes ? 1 : wrong_size(run, link);
     }
     return seen >> 32 == want >> 32 && seen != want ? wrong_call(run, link) : 0;
 }
