@@ -78,12 +78,18 @@ typedef struct {
     /* The network plugins of this communicator, in the form of XCCL_NET_PLUGIN and in its place;
      * NULL: that setting. The same list on all ranks. */
     const char *netName;
+    /* Stands in log lines and error texts; at most 63 bytes. NULL: none. */
+    const char *commName;
+    int blocking; /* 1, the default; this version refuses 0, non-blocking communicators */
+    int splitShare; /* 1: a split may share with its parent; default 0; without effect so far */
 } xcclConfig_t;
 
-#define XCCL_CONFIG_MAGIC 0x7863636cu /* "xccl" */
+#define XCCL_CONFIG_MAGIC     0x7863636cu /* "xccl" */
+#define XCCL_CONFIG_UNDEF_INT (-2147483647 - 1) /* leaves a field at its default */
 #define XCCL_CONFIG_INITIALIZER                                                                    \
     {                                                                                              \
-        sizeof(xcclConfig_t), XCCL_CONFIG_MAGIC, XCCL_VERSION_CODE, NULL                           \
+        sizeof(xcclConfig_t), XCCL_CONFIG_MAGIC, XCCL_VERSION_CODE, NULL, NULL,                    \
+            XCCL_CONFIG_UNDEF_INT, XCCL_CONFIG_UNDEF_INT                                           \
     }
 
 /* As xcclCommInitRank, for many ranks: they meet at nId meeting points in place of one, nId from 1
@@ -104,6 +110,61 @@ xcclResult_t xcclCommAbort(xcclComm_t comm);
 
 xcclResult_t xcclCommCount(const xcclComm_t comm, int *count);
 xcclResult_t xcclCommUserRank(const xcclComm_t comm, int *rank);
+
+/* xcclCommInitRank with a config, which may be NULL. */
+xcclResult_t xcclCommInitRankConfig(xcclComm_t *comm, int nranks, xcclUniqueId id, int rank,
+                                    xcclConfig_t *config);
+/* This thread joins as all ranks of a new communicator: comm_list gets ndev of them. devlist: a
+ * device for each, or NULL; ranks of the host have none, so it does not matter. Calls for several
+ * of the ranks need a group, as for every thread that owns several. */
+xcclResult_t xcclCommInitAll(xcclComm_t *comm_list, int ndev, const int *devlist);
+
+/* Makes new communicators of the ranks of one: those that give the same color (from 0 on) become
+ * one, ordered by key, then by rank in comm; with XCCL_SPLIT_NOCOLOR *newcomm becomes NULL. All
+ * ranks of comm call it, in the order of their other calls of comm, and it waits for them as a join
+ * does. comm stays as it was, and the two do not need each other. config may be NULL; without a
+ * netName in it, the plugins are comm's. Inside a group it takes effect at xcclGroupEnd, as joins
+ * do and before collectives. A rank that fails before it knows the others of its color fails comm,
+ * so that no rank waits for it; a later failure is the new communicator's only. Wrong arguments are
+ * refused before the other ranks hear of them. */
+#define XCCL_SPLIT_NOCOLOR (-1)
+xcclResult_t xcclCommSplit(xcclComm_t comm, int color, int key, xcclComm_t *newcomm,
+                           xcclConfig_t *config);
+
+/* No calls follow but xcclCommDestroy, xcclCommAbort, questions, and what gives back operators and
+ * registered buffers. It waits for nothing: calls are complete when they return, those of an open
+ * group when that ends. */
+xcclResult_t xcclCommFinalize(xcclComm_t comm);
+/* *asyncError: the communicator's error, also one that another rank has raised since the last call,
+ * or xcclSuccess. xcclGetLastError(comm) has its text. At any time, from any thread. */
+xcclResult_t xcclCommGetAsyncError(xcclComm_t comm, xcclResult_t *asyncError);
+/* The CUDA device of a communicator: XCCL_DEVICE_HOST, since all are of the host so far. */
+#define XCCL_DEVICE_HOST (-1)
+xcclResult_t xcclCommCuDevice(const xcclComm_t comm, int *device);
+
+/* Memory for buffers: zeroed, whole pages. Any memory will do for a buffer; later versions let
+ * ranks of one host reach this kind directly. size 0 gives NULL. From any thread. */
+xcclResult_t xcclMemAlloc(void **ptr, size_t size);
+/* Not while a call uses it. NULL is fine; what xcclMemAlloc did not give is refused. */
+xcclResult_t xcclMemFree(void *ptr);
+/* Announces a buffer that will be used often; it stays the caller's, and is there until it is
+ * deregistered. So far the library only takes note: calls are as fast without. What is left is
+ * deregistered with the communicator. */
+xcclResult_t xcclCommRegister(const xcclComm_t comm, void *buff, size_t size, void **handle);
+xcclResult_t xcclCommDeregister(const xcclComm_t comm, void *handle);
+
+typedef enum {
+    xcclScalarDevice = 0, /* in memory of a device; the host's communicators refuse it */
+    xcclScalarHostImmediate = 1 /* read before the call returns */
+} xcclScalarResidence_t;
+
+/* A sum of contributions that are first multiplied by *scalar, one number of datatype, and rounded
+ * to it. Each rank has its own scalar. *op is good for calls of comm with that datatype, until it
+ * is destroyed; at most 64 at a time. A group that has noted a call with it keeps it, as long as no
+ * more than 64 are created meanwhile. */
+xcclResult_t xcclRedOpCreatePreMulSum(xcclRedOp_t *op, void *scalar, xcclDataType_t datatype,
+                                      xcclScalarResidence_t residence, xcclComm_t comm);
+xcclResult_t xcclRedOpDestroy(xcclRedOp_t op, xcclComm_t comm);
 
 /* Collectives. All ranks of comm call the same one with the same count, datatype, op and root; the
  * calls of a communicator take place in their order. Below n is the number of ranks, and a block is
@@ -236,6 +297,21 @@ xcclResult_t pxcclCommDestroy(xcclComm_t comm);
 xcclResult_t pxcclCommAbort(xcclComm_t comm);
 xcclResult_t pxcclCommCount(const xcclComm_t comm, int *count);
 xcclResult_t pxcclCommUserRank(const xcclComm_t comm, int *rank);
+xcclResult_t pxcclCommInitRankConfig(xcclComm_t *comm, int nranks, xcclUniqueId id, int rank,
+                                     xcclConfig_t *config);
+xcclResult_t pxcclCommInitAll(xcclComm_t *comm_list, int ndev, const int *devlist);
+xcclResult_t pxcclCommSplit(xcclComm_t comm, int color, int key, xcclComm_t *newcomm,
+                            xcclConfig_t *config);
+xcclResult_t pxcclCommFinalize(xcclComm_t comm);
+xcclResult_t pxcclCommGetAsyncError(xcclComm_t comm, xcclResult_t *asyncError);
+xcclResult_t pxcclCommCuDevice(const xcclComm_t comm, int *device);
+xcclResult_t pxcclMemAlloc(void **ptr, size_t size);
+xcclResult_t pxcclMemFree(void *ptr);
+xcclResult_t pxcclCommRegister(const xcclComm_t comm, void *buff, size_t size, void **handle);
+xcclResult_t pxcclCommDeregister(const xcclComm_t comm, void *handle);
+xcclResult_t pxcclRedOpCreatePreMulSum(xcclRedOp_t *op, void *scalar, xcclDataType_t datatype,
+                                       xcclScalarResidence_t residence, xcclComm_t comm);
+xcclResult_t pxcclRedOpDestroy(xcclRedOp_t op, xcclComm_t comm);
 xcclResult_t pxcclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                             xcclDataType_t datatype, xcclRedOp_t op, xcclComm_t comm,
                             xcclStream_t stream);

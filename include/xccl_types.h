@@ -56,7 +56,9 @@ typedef enum {
     /* Integers: the sum, which may wrap, divided by the number of ranks, toward zero. Floats: the
      * sum of contributions, each multiplied by 1 / ranks and rounded to the type before. */
     xcclAvg = 4,
-    xcclNumOps = 5
+    xcclNumOps = 5,
+    /* From xcclNumOps on: a program's own, xcclRedOpCreatePreMulSum() in xccl.h. */
+    xcclMaxRedOp = 0x7fffffff
 } xcclRedOp_t;
 
 #ifdef __cplusplus

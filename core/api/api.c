@@ -12,8 +12,6 @@
 #include "base/os.h"
 #include "base/param.h"
 
-#define RANKS_MAX 65535
-
 xcclResult_t xcclGetVersion(int *version)
 {
     if (!version)
@@ -37,9 +35,9 @@ static xcclResult_t check_join(const char *call, const struct xccl_join_args *ar
 {
     if (!args->comm_out)
         return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: comm is NULL", call);
-    if (args->nranks < 1 || args->nranks > RANKS_MAX)
+    if (args->nranks < 1 || args->nranks > XCCL_API_RANKS_MAX)
         return xccl_fail(xcclInvalidArgument, 0, "give the number of ranks",
-                         "%s: nranks is %d, not 1..%d", call, args->nranks, RANKS_MAX);
+                         "%s: nranks is %d, not 1..%d", call, args->nranks, XCCL_API_RANKS_MAX);
     if (args->rank < 0 || args->rank >= args->nranks)
         return xccl_fail(xcclInvalidArgument, 0, "count ranks from 0", "%s: rank is %d, not 0..%d",
                          call, args->rank, args->nranks - 1);
@@ -52,23 +50,9 @@ static xcclResult_t check_join(const char *call, const struct xccl_join_args *ar
     return xcclSuccess;
 }
 
-xcclResult_t xcclCommInitRank(xcclComm_t *comm, int nranks, xcclUniqueId id, int rank)
-{
-    struct xccl_join_args args = {
-        .comm_out = comm, .nranks = nranks, .rank = rank, .ids = &id, .id_count = 1};
-    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_INIT, .join = args};
-    xcclResult_t rc = check_join("xcclCommInitRank", &args);
-
-    rc = rc ? xccl_group_reject(rc) : xccl_group_add(&entry);
-    explicit_bzero(&id, sizeof id); /* it holds a secret */
-    return rc;
-}
-
 /* What this library does not know it must not pass over in silence. */
 static xcclResult_t check_config(const char *call, const xcclConfig_t *config)
 {
-    if (!config)
-        return xcclSuccess;
     if (config->magic != XCCL_CONFIG_MAGIC || config->size < offsetof(xcclConfig_t, netName))
         return xccl_fail(xcclInvalidArgument, 0, "set it to XCCL_CONFIG_INITIALIZER first",
                          "%s: config is no initialized xcclConfig_t", call);
@@ -81,41 +65,102 @@ static xcclResult_t check_config(const char *call, const xcclConfig_t *config)
     return xcclSuccess;
 }
 
-/* Takes from a config what it has. */
-static xcclResult_t apply_config(const char *call, const xcclConfig_t *config,
-                                 struct xccl_join_args *args)
+/* What a config has, as the newest config has it. */
+static xcclConfig_t newest(const xcclConfig_t *config)
 {
-    const char *list = NULL;
+    xcclConfig_t full = XCCL_CONFIG_INITIALIZER;
 
-    if (config && config->size >= offsetof(xcclConfig_t, netName) + sizeof config->netName)
-        list = config->netName;
-    if (!list)
+    memcpy(&full, config, config->size);
+    return full;
+}
+
+/* 0 and 1 are meant, and unset. */
+static xcclResult_t check_flag(const char *call, const char *name, int value)
+{
+    if (value == 0 || value == 1 || value == XCCL_CONFIG_UNDEF_INT)
         return xcclSuccess;
-    if ((size_t)snprintf(args->net_list, sizeof args->net_list, "%s", list) >=
-        sizeof args->net_list)
+    return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: %s is %d, not 0..1", call, name, value);
+}
+
+static xcclResult_t check_flags(const char *call, const xcclConfig_t *config)
+{
+    xcclResult_t rc = check_flag(call, "blocking", config->blocking);
+
+    if (!rc && config->blocking == 0)
+        rc = xccl_fail(xcclInvalidArgument, 0, "leave it at 1",
+                       "%s: blocking is 0, and this version offers no non-blocking communicators",
+                       call);
+    return rc ? rc : check_flag(call, "splitShare", config->splitShare);
+}
+
+/* A name goes into lines of logs. */
+static xcclResult_t take_name(const char *call, const char *name, struct xccl_join_args *args)
+{
+    size_t bytes = strnlen(name, sizeof args->name);
+
+    if (bytes == sizeof args->name)
+        return xccl_fail(xcclInvalidArgument, 0, "shorten it",
+                         "%s: commName has more than %zu bytes", call, sizeof args->name - 1);
+    for (size_t i = 0; i < bytes; i++)
+        if ((unsigned char)name[i] < ' ' || name[i] == 127)
+            return xccl_fail(xcclInvalidArgument, 0, NULL,
+                             "%s: commName has a control character at %zu", call, i);
+    memcpy(args->name, name, bytes + 1);
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_api_take_config(const char *call, const xcclConfig_t *config,
+                                  struct xccl_join_args *args)
+{
+    xcclConfig_t full;
+    xcclResult_t rc;
+
+    if (!config)
+        return xcclSuccess;
+    rc = check_config(call, config);
+    if (rc)
+        return rc;
+    full = newest(config);
+    if (full.netName && (size_t)snprintf(args->net_list, sizeof args->net_list, "%s",
+                                         full.netName) >= sizeof args->net_list)
         return xccl_fail(xcclInvalidArgument, 0, "name fewer plugins",
                          "%s: netName has more than %zu bytes", call, sizeof args->net_list - 1);
-    return xcclSuccess;
+    rc = check_flags(call, &full);
+    return rc || !full.commName ? rc : take_name(call, full.commName, args);
+}
+
+xcclResult_t xccl_api_join(const char *call, const struct xccl_join_args *args,
+                           const xcclConfig_t *config)
+{
+    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_INIT, .join = *args};
+    xcclResult_t rc = check_join(call, args);
+
+    if (rc)
+        return xccl_group_reject(rc);
+    rc = xccl_api_take_config(call, config, &entry.join);
+    if (!rc)
+        return xccl_group_add(&entry);
+    xccl_comm_decline(args, 1, rc); /* nobody shall wait for this rank */
+    return xccl_group_reject(rc);
+}
+
+xcclResult_t xcclCommInitRank(xcclComm_t *comm, int nranks, xcclUniqueId id, int rank)
+{
+    struct xccl_join_args args = {
+        .comm_out = comm, .nranks = nranks, .rank = rank, .ids = &id, .id_count = 1};
+    xcclResult_t rc = xccl_api_join("xcclCommInitRank", &args, NULL);
+
+    explicit_bzero(&id, sizeof id); /* it holds a secret */
+    return rc;
 }
 
 xcclResult_t xcclCommInitRankScalable(xcclComm_t *comm, int nranks, int rank, int nId,
                                       const xcclUniqueId *ids, xcclConfig_t *config)
 {
-    const char *call = "xcclCommInitRankScalable";
     struct xccl_join_args args = {
         .comm_out = comm, .nranks = nranks, .rank = rank, .ids = ids, .id_count = nId};
-    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_INIT, .join = args};
-    xcclResult_t rc = check_join(call, &args);
 
-    if (rc)
-        return xccl_group_reject(rc);
-    rc = check_config(call, config);
-    if (!rc)
-        rc = apply_config(call, config, &entry.join);
-    if (!rc)
-        return xccl_group_add(&entry);
-    xccl_comm_decline(&args, 1, rc); /* nobody shall wait for this rank */
-    return xccl_group_reject(rc);
+    return xccl_api_join("xcclCommInitRankScalable", &args, config);
 }
 
 /* A pointer that is no communicator is caught when the memory still is readable; no more can be
@@ -124,12 +169,20 @@ xcclResult_t xccl_api_check_comm(const char *call, const struct xcclComm *comm)
 {
     if (__builtin_expect(comm && comm->magic == XCCL_COMM_MAGIC, 1))
         return xcclSuccess;
+    if (comm && comm->magic == XCCL_COMM_FINAL)
+        return xccl_fail(xcclInvalidUsage, 0, "destroy it",
+                         "%s: comm, rank %d of %d, was finalized", call, comm->rank, comm->nranks);
     if (comm && comm->magic == XCCL_COMM_FORKED)
         return xccl_fail(xcclInvalidUsage, 0, "join again in this process",
                          "%s: comm is of the process that forked this one", call);
     return xccl_fail(
         xcclInvalidArgument, 0, "pass what xcclCommInitRank gave",
         comm ? "%s: comm is no communicator, or has been destroyed" : "%s: comm is NULL", call);
+}
+
+xcclResult_t xccl_api_check_known(const char *call, const struct xcclComm *comm)
+{
+    return comm && comm->magic == XCCL_COMM_FINAL ? xcclSuccess : xccl_api_check_comm(call, comm);
 }
 
 xcclResult_t xcclCommDestroy(xcclComm_t comm)
@@ -139,7 +192,7 @@ xcclResult_t xcclCommDestroy(xcclComm_t comm)
 
     if (!comm)
         return xcclSuccess;
-    rc = xccl_api_check_comm("xcclCommDestroy", comm);
+    rc = xccl_api_check_known("xcclCommDestroy", comm);
     return rc ? xccl_group_reject(rc) : xccl_group_add(&entry);
 }
 
@@ -149,7 +202,7 @@ xcclResult_t xcclCommAbort(xcclComm_t comm)
 
     if (!comm)
         return xcclSuccess;
-    rc = xccl_api_check_comm("xcclCommAbort", comm);
+    rc = xccl_api_check_known("xcclCommAbort", comm);
     if (rc)
         return rc;
     xccl_group_forget(comm);
@@ -159,7 +212,7 @@ xcclResult_t xcclCommAbort(xcclComm_t comm)
 
 xcclResult_t xcclCommCount(const xcclComm_t comm, int *count)
 {
-    xcclResult_t rc = xccl_api_check_comm("xcclCommCount", comm);
+    xcclResult_t rc = xccl_api_check_known("xcclCommCount", comm);
 
     if (rc)
         return rc;
@@ -171,7 +224,7 @@ xcclResult_t xcclCommCount(const xcclComm_t comm, int *count)
 
 xcclResult_t xcclCommUserRank(const xcclComm_t comm, int *rank)
 {
-    xcclResult_t rc = xccl_api_check_comm("xcclCommUserRank", comm);
+    xcclResult_t rc = xccl_api_check_known("xcclCommUserRank", comm);
 
     if (rc)
         return rc;
@@ -188,7 +241,8 @@ const char *xcclGetErrorString(xcclResult_t result)
 
 const char *xcclGetLastError(const xcclComm_t comm)
 {
-    if (comm && comm->magic == XCCL_COMM_MAGIC && xccl_comm_error(comm))
+    if (comm && (comm->magic == XCCL_COMM_MAGIC || comm->magic == XCCL_COMM_FINAL) &&
+        xccl_comm_error(comm))
         return comm->error_text;
     return xccl_error_text();
 }

@@ -144,8 +144,12 @@ INLINE xcclResult_t check(const struct form *form, const struct xccl_task *task,
         return bad_stream(form);
     if (UNLIKELY((unsigned)call->type >= xcclNumTypes))
         return bad_number(form, "datatype", (int)call->type, xcclNumTypes);
-    if (form->reduces && UNLIKELY((unsigned)call->op >= xcclNumOps))
-        return bad_number(form, "op", (int)call->op, xcclNumOps);
+    if (form->reduces && UNLIKELY((unsigned)call->op >= xcclNumOps)) {
+        xcclResult_t rc = xccl_api_check_op(form->call, task);
+
+        if (rc)
+            return rc;
+    }
     if (form->rooted && UNLIKELY((unsigned)call->root >= (unsigned)task->comm->nranks))
         return bad_number(form, "root", call->root, task->comm->nranks);
     if (UNLIKELY(!measure(form, task, sizes)))

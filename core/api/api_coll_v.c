@@ -50,8 +50,13 @@ static xcclResult_t check_plain(const struct vcall *v, xcclStream_t stream)
                          "%s: stream is not NULL, and this version offers no streams", v->name);
     if ((unsigned)v->call.type >= xcclNumTypes)
         return bad_number(v, "datatype", (int)v->call.type, xcclNumTypes);
-    if (xccl_coll_reduces(v->call.coll) && (unsigned)v->call.op >= xcclNumOps)
-        return bad_number(v, "op", (int)v->call.op, xcclNumOps);
+    if (xccl_coll_reduces(v->call.coll) && (unsigned)v->call.op >= xcclNumOps) {
+        const struct xccl_task task = {.comm = v->comm, .call = v->call};
+        xcclResult_t rc = xccl_api_check_op(v->name, &task);
+
+        if (rc)
+            return rc;
+    }
     for (int i = 0; i < 2; i++)
         if (v->sides[i].is_array && !v->sides[i].counts)
             return xccl_fail(xcclInvalidArgument, 0, "give an entry for each rank",

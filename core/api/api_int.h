@@ -13,5 +13,19 @@
 /* Why comm is no communicator that this process may use; xcclSuccess when it is one. call: the name
  * of the public call, for the text. */
 xcclResult_t xccl_api_check_comm(const char *call, const struct xcclComm *comm);
+/* The same for calls that may follow xcclCommFinalize. */
+xcclResult_t xccl_api_check_known(const char *call, const struct xcclComm *comm);
+
+#define XCCL_API_RANKS_MAX 65535
+
+/* api.c: checks the arguments of a call that joins by ids, with a config or NULL, and joins. */
+xcclResult_t xccl_api_join(const char *call, const struct xccl_join_args *args,
+                           const xcclConfig_t *config);
+/* Checks a config (may be NULL) and takes from it what it has. */
+xcclResult_t xccl_api_take_config(const char *call, const xcclConfig_t *config,
+                                  struct xccl_join_args *args);
+/* api_op.c: why the operator of a task, from xcclNumOps on, is none of the communicator's for the
+ * task's datatype; xcclSuccess when it is one. */
+xcclResult_t xccl_api_check_op(const char *call, const struct xccl_task *task);
 
 #endif

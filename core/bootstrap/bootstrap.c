@@ -357,6 +357,11 @@ int xccl_bootstrap_nranks(const struct xccl_bootstrap *boot)
     return boot->nranks;
 }
 
+const uint8_t *xccl_bootstrap_comm_id(const struct xccl_bootstrap *boot)
+{
+    return boot->job.comm_id;
+}
+
 /* --- declining --- */
 
 /* Proves to the root and says why this rank does not come. Nothing is tried twice: a root that is

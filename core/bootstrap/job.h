@@ -35,6 +35,8 @@ struct xccl_job {
  * XCCL_COMM_ID is set, the id that follows from it, the job key and how many ids this process made.
  */
 xcclResult_t xccl_unique_id_create(xcclUniqueId *id_out);
+/* A fresh id, whatever XCCL_COMM_ID says. */
+xcclResult_t xccl_unique_id_create_here(xcclUniqueId *id_out);
 /* As with XCCL_COMM_ID set to addr_text (for launchers that say where to meet). salt (may be "")
  * tells jobs apart that have no key. */
 xcclResult_t xccl_unique_id_at(const char *addr_text, const char *salt, xcclUniqueId *id_out);

@@ -306,6 +306,13 @@ xcclResult_t xccl_unique_id_create(xcclUniqueId *id_out)
     return xccl_fail(rc, 0, NULL, "XCCL_COMM_ID: %.480s", why);
 }
 
+xcclResult_t xccl_unique_id_create_here(xcclUniqueId *id_out)
+{
+    xcclResult_t rc = xccl_param_load();
+
+    return rc ? rc : id_make("", "", 0, id_out);
+}
+
 xcclResult_t xccl_unique_id_at(const char *addr_text, const char *salt, xcclUniqueId *id_out)
 {
     xcclResult_t rc = xccl_param_load();

@@ -107,6 +107,7 @@ int xccl_comm_shares_thread(struct xcclComm *comm)
 void xccl_comm_free(struct xcclComm *comm)
 {
     pthread_mutex_destroy(&comm->error_lock);
+    xccl_comm_registered_drop(comm);
     xccl_free(comm);
 }
 

@@ -22,9 +22,11 @@
 
 #define XCCL_COMM_MAGIC  0x58434c434f4d4d31ull
 #define XCCL_COMM_FORKED 0x58434c464f524b31ull /* in a child: see comm.c */
+#define XCCL_COMM_FINAL  0x58434c46494e4c31ull /* finalized: only destroy and abort may follow */
 #define XCCL_NOBODY      (-1)
 
-#define XCCL_NET_LIST_BYTES 512 /* of XCCL_NET_PLUGIN or a config's netName */
+#define XCCL_NET_LIST_BYTES  512 /* of XCCL_NET_PLUGIN or a config's netName */
+#define XCCL_COMM_NAME_BYTES 64 /* of a config's commName */
 
 /* What every rank tells the others at the beginning. */
 struct xccl_peer {
@@ -39,6 +41,7 @@ struct xccl_peer {
 };
 
 struct xccl_comm_bind; /* comm_bind.c */
+struct xccl_registered; /* comm_memory.c */
 struct xccl_comm_links; /* comm_links.c */
 struct xccl_comm_p2p; /* comm_p2p.c */
 struct xccl_comm_progress; /* comm_progress.h */
@@ -66,6 +69,7 @@ struct xcclComm {
     /* Cold. */
     pthread_mutex_t error_lock;
     char error_text[XCCL_ERROR_TEXT_BYTES];
+    char name[XCCL_COMM_NAME_BYTES]; /* for people; "": none */
     uint8_t id[16];
     int64_t thread_id; /* that joined */
     struct xccl_peer *peers;
@@ -94,23 +98,43 @@ struct xcclComm {
     struct xccl_comm_progress *progress; /* NULL: the plugin delivers by itself */
     struct xccl_control *control;
     _Atomic int aborted; /* 1: somebody is at it, or it is a shell */
+    struct xccl_registered *registered; /* buffers */
     struct xcclComm *next; /* of this process, see comm.c */
 };
 
-/* What a rank that joins is given. */
+#define XCCL_NO_COLOR (-1)
+
+/* What a rank that joins is given, or one that splits a communicator. */
 struct xccl_join_args {
     const xcclUniqueId *ids; /* id_count of them; must stay until the joining is over */
     int id_count, rank, nranks;
-    char net_list[XCCL_NET_LIST_BYTES]; /* "": XCCL_NET_PLUGIN's */
-    struct xcclComm **comm_out; /* set on success only */
+    struct xcclComm *parent; /* NULL, or it is split, and what is above has no meaning */
+    int color, key; /* of a split */
+    char net_list[XCCL_NET_LIST_BYTES]; /* "": the parent's, or XCCL_NET_PLUGIN's */
+    char name[XCCL_COMM_NAME_BYTES];
+    struct xcclComm **comm_out; /* set on success only; NULL to ranks without a color */
 };
 
 /* Joins as all of these ranks side by side, in the calling thread: all of them or none. The error
- * is the first one's; whoever waits for the others is told. */
+ * is the first one's; whoever waits for the others is told. Splits of one parent come one after the
+ * other. A split that is refused because of its arguments leaves the parent as it was; one that
+ * fails before the ranks of a color have found each other fails the parent too. */
 xcclResult_t xccl_comm_create(const struct xccl_join_args *joins, uint32_t count);
 /* These ranks do not even begin to join, for reason rc and the thread's error text, which stays:
  * tells the roots, so that nobody waits for them. At most half a second a root. */
 void xccl_comm_decline(const struct xccl_join_args *joins, uint32_t count, xcclResult_t rc);
+/* --- memory (comm_memory.c) --- */
+
+/* Whole pages, zeroed, of this process. Any thread. */
+xcclResult_t xccl_user_memory_create(size_t bytes, void **memory_out);
+/* 0: memory is not the beginning of any. Any thread. */
+int xccl_user_memory_destroy(const void *memory);
+/* Notes a buffer that is going to be used again and again. The crank's holder. */
+xcclResult_t xccl_comm_register(struct xcclComm *comm, void *buffer, size_t bytes,
+                                struct xccl_registered **registered_out);
+/* 0: there is no such one. The crank's holder. */
+int xccl_comm_deregister(struct xcclComm *comm, const void *registered);
+
 /* Orderly leave and free. NULL is fine. */
 void xccl_comm_destroy(struct xcclComm *comm);
 /* From any thread: raises "rank r aborted" everywhere, waits for this process's call to return (at
@@ -134,8 +158,6 @@ struct xccl_task {
 
 /* Begins a task: sequence number, board, plan, run. The crank is taken and kept until end. */
 xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task);
-/* Another thread is inside, or the communicator has failed. */
-xcclResult_t xccl_comm_busy(struct xcclComm *comm);
 /* After the run is done, or failed with rc: puts the crank; turns rc into the communicator's error.
  */
 xcclResult_t xccl_comm_end(struct xcclComm *comm, xcclResult_t rc);
@@ -149,6 +171,11 @@ enum xccl_notice_kind {
     XCCL_NOTICE_REVOKE = 3, /* a rank wants everybody to stop using it */
     XCCL_NOTICE_END
 };
+
+/* A use of the communicator that is no operation: takes the crank, unless somebody is inside or the
+ * communicator has failed. leave puts it. */
+xcclResult_t xccl_comm_enter(struct xcclComm *comm);
+void xccl_comm_leave(struct xcclComm *comm);
 
 /* Raises an error: the first one is kept and told to the other ranks; the text in force becomes the
  * thread's. Returns the result in force. Any thread. */

@@ -8,12 +8,31 @@
 #include "comm/comm_progress.h"
 #include "comm/comm_verdict.h"
 
-xcclResult_t xccl_comm_busy(struct xcclComm *comm)
+static xcclResult_t busy(struct xcclComm *comm)
 {
     if (xccl_comm_error(comm)) /* an aborted communicator is busy for ever */
         return xccl_comm_error(comm);
     return xccl_fail(xcclInvalidUsage, 0, "use one thread at a time, or a communicator for each",
                      "rank %d: another thread is inside this communicator", comm->rank);
+}
+
+xcclResult_t xccl_comm_enter(struct xcclComm *comm)
+{
+    xcclResult_t rc;
+
+    if (!xccl_comm_claim(comm))
+        return busy(comm);
+    if (comm->needs_fence) /* as in xccl_comm_abort() */
+        atomic_thread_fence(memory_order_seq_cst);
+    rc = xccl_comm_error(comm);
+    if (rc)
+        xccl_comm_release(comm);
+    return rc;
+}
+
+void xccl_comm_leave(struct xcclComm *comm)
+{
+    xccl_comm_release(comm);
 }
 
 /* What there is for a call, unless the communicator has failed. */
@@ -48,7 +67,7 @@ xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task
     xcclResult_t rc;
 
     if (__builtin_expect(!xccl_comm_claim(comm), 0))
-        return xccl_comm_busy(comm);
+        return busy(comm);
     if (__builtin_expect(comm->needs_fence, 0)) /* as in xccl_comm_abort() */
         atomic_thread_fence(memory_order_seq_cst);
     rc = find_plan(comm, task, &found);

@@ -48,8 +48,11 @@ static xcclResult_t raise_kind(struct xcclComm *comm, enum xccl_notice_kind kind
                                const char *fmt, va_list args)
 {
     struct xccl_notice notice = {.kind = kind, .rc = (uint32_t)rc, .origin = comm->rank};
+    int used = 0;
 
-    vsnprintf(notice.text, sizeof notice.text, fmt, args);
+    if (comm->name[0])
+        used = snprintf(notice.text, sizeof notice.text, "communicator %s: ", comm->name);
+    vsnprintf(notice.text + used, sizeof notice.text - (size_t)used, fmt, args);
     if (xccl_comm_set_error(comm, rc, notice.text)) {
         /* The others first: a log may be slow. */
         if (comm->control)

@@ -42,6 +42,8 @@ static xcclResult_t step_bootstrap(struct xccl_init *init, enum xccl_init_state 
 {
     struct xcclComm *comm = init->comm;
 
+    if (init->parent)
+        return xccl_split_step(init, state_out);
     *state_out = XCCL_INIT_DONE;
     return xccl_bootstrap_start(&init->job, comm->rank, comm->nranks, &init->limit, init->bell,
                                 &comm->boot);
@@ -163,11 +165,11 @@ static void tell_joined(const struct xcclComm *comm, uint64_t took_ns)
 
     xccl_log(
         XCCL_LOG_INFO,
-        "joined as rank %d of %d in %llu us: %d others by shared memory (%zu KiB), %d others by "
-        "network plugin %s, slices of %u KiB",
-        comm->rank, comm->nranks, (unsigned long long)(took_ns / 1000), locals - 1, kib,
-        comm->nranks - locals, comm->net_count ? comm->nets[0]->wire_id : "none",
-        comm->slice_bytes >> 10);
+        "joined %s%sas rank %d of %d in %llu us: %d others by shared memory (%zu KiB), %d others "
+        "by network plugin %s, slices of %u KiB",
+        comm->name, comm->name[0] ? " " : "", comm->rank, comm->nranks,
+        (unsigned long long)(took_ns / 1000), locals - 1, kib, comm->nranks - locals,
+        comm->net_count ? comm->nets[0]->wire_id : "none", comm->slice_bytes >> 10);
 }
 
 static void tell_phase(struct xccl_init *init, const char *what)
@@ -188,6 +190,9 @@ static xcclResult_t ask_bootstrap(const struct xccl_init *init, int *ended_out)
     if (!init->comm->boot)
         return xcclSuccess;
     rc = xccl_bootstrap_test(init->comm->boot, ended_out);
+    /* Ranks that went with the parent may never come to the child. */
+    if (!rc && !*ended_out && init->parent && init->phase == PHASE_BOOTSTRAP + 1)
+        rc = xccl_comm_error(init->parent);
     if (!rc && !*ended_out && xccl_clock_ns() > init->limit.deadline_ns + GRACE_NS)
         rc = xccl_fail(xcclTimeout, 0, "raise XCCL_TIMEOUT_INIT_S, or see what holds it up",
                        "rank %d still waits for others before phase \"%s\", and its service thread "
@@ -211,6 +216,11 @@ xcclResult_t xccl_init_run(struct xccl_init *init, enum xccl_init_state *state_o
             return rc;
         tell_phase(init, "done");
         init->phase++;
+        if (init->is_none) {
+            undo(init->comm, init->phase);
+            init->phase = PHASE_COUNT;
+            return xcclSuccess;
+        }
     }
     tell_joined(init->comm, xccl_clock_ns() - init->begin_ns);
     return xcclSuccess;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Between the files that make a communicator: comm.c, which has the memory and the list of all of
- * them, comm_join.c, which drives ranks that join side by side, comm_init.c, which has the table of
+ * them, comm_join.c, which drives ranks that join side by side,
+ * comm_split.c, which has what is special about a split, comm_init.c, which has the table of
  * phases, and comm_peers.c, comm_nets.c, comm_devices.c, comm_plan.c and comm_progress.c, which
  * have the phases' steps. Thread: the one that joins, destroys or aborts. */
 #ifndef XCCL_COMM_COMM_INT_H
@@ -30,6 +31,13 @@ struct xccl_init {
     int *locals, nlocal; /* ranks that may share memory with this one, itself included */
     int fetched, got_all;
     uint32_t premade; /* bindings that have been made before the first call */
+    /* Of a split (comm_split.c): */
+    struct xcclComm *parent; /* NULL: it joins by ids */
+    const struct xccl_init *before; /* another split of parent, whose turn is first; NULL: none */
+    int color, key;
+    int holds_crank; /* the parent's, for all of its splits at work */
+    int begun, found; /* begun: the others know of it; found: the ranks of the color are known */
+    int is_none; /* no color: there is nothing to join */
 };
 
 typedef xcclResult_t xccl_init_step_fn(struct xccl_init *init, enum xccl_init_state *state_out);
@@ -38,6 +46,21 @@ typedef xcclResult_t xccl_init_step_fn(struct xccl_init *init, enum xccl_init_st
 xccl_init_step_fn xccl_init_introduce, xccl_init_check_peers, xccl_init_segment, xccl_init_fetch,
     xccl_init_agree, xccl_init_nets, xccl_init_watch, xccl_init_choose, xccl_init_planner,
     xccl_init_connect;
+
+/* comm_split.c: before the phases; earlier: count splits and joins that come first, of the same
+ * thread. */
+xcclResult_t xccl_split_init(struct xccl_init *init, const struct xccl_join_args *join,
+                             struct xccl_init *const *earlier, uint32_t count);
+/* The phase in which the ranks of a color meet. */
+xccl_init_step_fn xccl_split_step;
+/* After the phases, done or not: the parent may be used again. */
+void xccl_split_fini(struct xccl_init *init);
+/* This rank does not split, for rc and the thread's error text: fails the parent, unless nobody
+ * knows of it and rc is about arguments. */
+void xccl_split_refuse(struct xcclComm *parent, int begun, xcclResult_t rc);
+
+/* comm_memory.c */
+void xccl_comm_registered_drop(struct xcclComm *comm);
 
 /* Room for an all-gather, zeroed; returns the own part, NULL without memory. */
 uint8_t *xccl_init_parts(struct xccl_init *init, size_t part_bytes);

@@ -17,6 +17,7 @@
 #include "schedule/algo_plugin.h"
 
 #define LOOK_MS    1000 /* without a ring: as often as that all the same */
+#define SPLIT_MS   20 /* and for errors of a communicator that is split, which ring no bell */
 #define NAP_MAX_MS 8
 #define SILENT_NS  (400 * XCCL_NS_PER_MS) /* a decline that takes longer was in vain */
 
@@ -26,6 +27,7 @@ struct joins {
     uint32_t count;
     const struct xccl_join_args *unreadable; /* its ids are, so there is nobody to tell; or NULL */
     struct xccl_bell bell; /* of all of them */
+    int splits; /* 1: some are */
 };
 
 /* Returns how long it took. */
@@ -56,6 +58,10 @@ static void decline_next(struct decliner *decliner, const struct xccl_join_args 
 {
     const struct xccl_join_args *silent = decliner->silent;
 
+    if (join->parent) {
+        xccl_split_refuse(join->parent, 0, rc);
+        return;
+    }
     if (silent && silent->id_count == join->id_count &&
         memcmp(silent->ids, join->ids, (size_t)join->id_count * sizeof *join->ids) == 0)
         return;
@@ -88,10 +94,11 @@ static xcclResult_t make_init(struct joins *joins, const struct xccl_join_args *
         return xcclSystemError;
     }
     init->job = *job;
-    memcpy(init->comm->net_list, join->net_list, sizeof init->comm->net_list);
-    if (!join->net_list[0])
-        snprintf(init->comm->net_list, sizeof init->comm->net_list, "%s",
-                 xccl_param_string(XCCL_P_NET_PLUGIN));
+    snprintf(init->comm->net_list, sizeof init->comm->net_list, "%s",
+             join->net_list[0] ? join->net_list
+             : join->parent    ? join->parent->net_list
+                               : xccl_param_string(XCCL_P_NET_PLUGIN));
+    memcpy(init->comm->name, join->name, sizeof init->comm->name);
     init->bell = &joins->bell;
     init->limit = xccl_limit_ms(timeout_ms, NULL);
     init->begin_ns = init->phase_ns = xccl_clock_ns();
@@ -99,12 +106,36 @@ static xcclResult_t make_init(struct joins *joins, const struct xccl_join_args *
     return xcclSuccess;
 }
 
+static xcclResult_t begin_split(struct joins *joins, uint32_t idx)
+{
+    const struct xccl_join_args *join = &joins->args[idx];
+    struct xcclComm *parent = join->parent;
+    struct xccl_job job;
+    xcclResult_t rc;
+
+    /* Relaxed: as for a call. */
+    if (joins->count == 1 && atomic_load_explicit(&parent->needs_group, memory_order_relaxed) &&
+        xccl_comm_shares_thread(parent))
+        return xccl_fail(xcclInvalidUsage, 0,
+                         "split as all of them between xcclGroupStart and xcclGroupEnd",
+                         "another rank of the communicator of rank %d lives in this thread: use a "
+                         "group",
+                         parent->rank);
+    memset(&job, 0, sizeof job);
+    joins->splits = 1;
+    rc = make_init(joins, join, &job, &joins->inits[idx]);
+    return rc ? rc : xccl_split_init(joins->inits[idx], join, joins->inits, idx);
+}
+
 static xcclResult_t begin_one(struct joins *joins, uint32_t idx)
 {
     const struct xccl_join_args *join = &joins->args[idx];
     struct xccl_job job;
-    xcclResult_t rc = xccl_job_init(join->ids, join->id_count, join->rank, join->nranks, &job);
+    xcclResult_t rc;
 
+    if (join->parent)
+        return begin_split(joins, idx);
+    rc = xccl_job_init(join->ids, join->id_count, join->rank, join->nranks, &job);
     if (rc)
         joins->unreadable = join;
     else
@@ -159,7 +190,7 @@ static xcclResult_t run_each(struct joins *joins, enum xccl_init_state *most_out
 
 static xcclResult_t run_all(struct joins *joins)
 {
-    uint64_t nap_ms = 1;
+    uint64_t nap_ms = 1, look_ms = joins->splits ? SPLIT_MS : LOOK_MS;
 
     for (;;) { /* each rank has a deadline */
         uint32_t heard = xccl_bell_listen(&joins->bell);
@@ -171,7 +202,9 @@ static xcclResult_t run_all(struct joins *joins)
             return rc;
         if (most == XCCL_INIT_MORE)
             continue;
-        limit = xccl_limit_ms(most == XCCL_INIT_POLL ? nap_ms : LOOK_MS, NULL);
+        limit = xccl_limit_ms(look_ms, NULL);
+        if (most == XCCL_INIT_POLL)
+            limit = xccl_limit_ms(nap_ms, NULL);
         xccl_bell_wait(&joins->bell, heard, &limit);
         if (most == XCCL_INIT_POLL && nap_ms < NAP_MAX_MS)
             nap_ms *= 2;
@@ -190,10 +223,12 @@ static void tell_others(const struct joins *joins, uint32_t idx, struct decliner
 
     if (&joins->args[idx] == joins->unreadable)
         return;
-    if (!init || !xccl_init_is_done(init)) {
+    if (init && init->parent && !init->found) {
+        xccl_split_refuse(init->parent, init->begun, rc);
+    } else if (!init || !xccl_init_is_done(init)) {
         if (!init || !xccl_init_tell(init, rc))
             decline_next(decliner, &joins->args[idx], rc);
-    } else if (init->comm->nranks > 1) {
+    } else if (!init->is_none && init->comm->nranks > 1) {
         (void)xccl_comm_fail(init->comm, xcclRemoteError,
                              "rank %d leaves again, since its thread could not join all "
                              "communicators of a group: %.300s",
@@ -217,11 +252,24 @@ static void give_up(struct joins *joins, xcclResult_t rc)
         if (!init)
             continue;
         xccl_log_set_rank(init->comm->rank);
-        xccl_init_undo(init);
+        if (!init->is_none)
+            xccl_init_undo(init);
         xccl_comm_free(init->comm);
     }
     xccl_log_set_rank(-1);
     xccl_error_set_text(text);
+}
+
+static void hand_over(const struct xccl_init *init, struct xcclComm **comm_out)
+{
+    if (init->is_none) {
+        xccl_comm_free(init->comm);
+        *comm_out = NULL;
+        return;
+    }
+    xccl_bootstrap_set_bell(init->comm->boot, NULL);
+    xccl_comm_publish(init->comm);
+    *comm_out = init->comm;
 }
 
 xcclResult_t xccl_comm_create(const struct xccl_join_args *args, uint32_t count)
@@ -233,13 +281,12 @@ xcclResult_t xccl_comm_create(const struct xccl_join_args *args, uint32_t count)
         rc = run_all(&joins);
     if (rc)
         give_up(&joins, rc);
-    for (uint32_t i = 0; i < count && !rc; i++) {
-        xccl_bootstrap_set_bell(joins.inits[i]->comm->boot, NULL);
-        xccl_comm_publish(joins.inits[i]->comm);
-        *args[i].comm_out = joins.inits[i]->comm;
-    }
-    for (uint32_t i = 0; joins.inits && i < count; i++)
+    for (uint32_t i = 0; i < count && !rc; i++)
+        hand_over(joins.inits[i], args[i].comm_out);
+    for (uint32_t i = 0; joins.inits && i < count; i++) {
+        xccl_split_fini(joins.inits[i]);
         xccl_init_free(joins.inits[i]);
+    }
     xccl_free(joins.inits);
     return rc;
 }

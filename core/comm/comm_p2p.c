@@ -446,10 +446,8 @@ int xccl_comm_p2p_blame(struct xcclComm *comm)
 
 static xcclResult_t set_up(struct xcclComm *comm, const struct xccl_p2p_item *items, uint32_t count)
 {
-    xcclResult_t rc = xccl_comm_error(comm);
+    xcclResult_t rc = do_own(comm, items, count, 0);
 
-    if (!rc)
-        rc = do_own(comm, items, count, 0);
     if (!rc && !comm->p2p)
         rc = make_state(comm);
     if (!rc)
@@ -468,15 +466,13 @@ static xcclResult_t set_up(struct xcclComm *comm, const struct xccl_p2p_item *it
 xcclResult_t xccl_comm_begin_p2p(struct xcclComm *comm, const struct xccl_p2p_item *items,
                                  uint32_t count)
 {
-    xcclResult_t rc;
+    xcclResult_t rc = xccl_comm_enter(comm);
 
-    if (!xccl_comm_claim(comm))
-        return xccl_comm_busy(comm);
-    if (comm->needs_fence) /* as in xccl_comm_abort() */
-        atomic_thread_fence(memory_order_seq_cst);
+    if (rc)
+        return rc;
     rc = set_up(comm, items, count);
     if (rc) {
-        xccl_comm_release(comm);
+        xccl_comm_leave(comm);
         return rc;
     }
     xccl_run_clear(&comm->run);

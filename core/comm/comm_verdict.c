@@ -5,6 +5,7 @@
  * the end of a call, but for xccl_comm_compare_calls. */
 #include "comm/comm_verdict.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,7 +34,8 @@ static void describe_call(const struct xccl_board_call *call, char *text_out, si
     static const char *const types[xcclNumTypes] = {
         "int8",    "uint8",   "int32",   "uint32",   "int64",      "uint64",
         "float16", "float32", "float64", "bfloat16", "float8e4m3", "float8e5m2"};
-    static const char *const ops[xcclNumOps] = {"sum", "prod", "max", "min", "avg"};
+    static const char *const ops[] = {"sum", "prod", "max", "min", "avg", "premulsum"};
+    static_assert(sizeof ops / sizeof ops[0] == xcclNumOps + 1, "and one for the program's own");
     static const char *const colls[XCCL_COLL_COUNT] = {
         [XCCL_COLL_BROADCAST] = "broadcast",   [XCCL_COLL_REDUCE] = "reduce",
         [XCCL_COLL_ALL_GATHER] = "all-gather", [XCCL_COLL_REDUCE_SCATTER] = "reduce-scatter",
@@ -57,7 +59,7 @@ static void describe_call(const struct xccl_board_call *call, char *text_out, si
                          call->root);
     if (known && xccl_coll_reduces(coll))
         used += snprintf(text_out + used, bytes - (size_t)used, ", %s",
-                         call->op < xcclNumOps ? ops[call->op] : "?");
+                         call->op <= xcclNumOps ? ops[call->op] : "?");
     if (known && xccl_coll_rooted(coll))
         snprintf(text_out + used, bytes - (size_t)used, ", root %u", call->root);
 }
@@ -65,11 +67,13 @@ static void describe_call(const struct xccl_board_call *call, char *text_out, si
 struct xccl_board_call xccl_comm_own_call(const struct xcclComm *comm)
 {
     const struct xccl_call_sizes *sizes = comm->call.sizes;
+    /* Numbers of the program's own operators are each rank's own. */
+    xcclRedOp_t op = comm->call.op < xcclNumOps ? comm->call.op : xcclNumOps;
     struct xccl_board_call call = {.seq = comm->seq,
                                    .count = comm->call.count,
                                    .coll = (uint32_t)comm->call.coll,
                                    .type = (uint32_t)comm->call.type,
-                                   .op = (uint32_t)comm->call.op,
+                                   .op = (uint32_t)op,
                                    .root = (uint32_t)comm->call.root};
 
     if (__builtin_expect(sizes != NULL, 0)) {
@@ -161,9 +165,7 @@ xcclResult_t xccl_comm_same_call(struct xcclComm *comm, int peer,
     return raise_mismatch(comm, peer, &mine, their_text);
 }
 
-/* Gives the control plane a moment to say what really happened. A rank that dies or disagrees makes
- * others give up, and their leaving must not be taken for the cause. */
-static xcclResult_t wait_verdict(struct xcclComm *comm, uint64_t wait_ns)
+xcclResult_t xccl_comm_await_error(struct xcclComm *comm, uint64_t wait_ns)
 {
     uint64_t until_ns = xccl_clock_ns() + wait_ns;
 
@@ -176,7 +178,7 @@ static xcclResult_t fail_left(struct xcclComm *comm, int rank, uint64_t last_seq
 {
     char name[NAME_BYTES];
 
-    if (wait_verdict(comm, LEFT_VERDICT_NS))
+    if (xccl_comm_await_error(comm, LEFT_VERDICT_NS))
         return xccl_comm_error(comm);
     xccl_comm_name_rank(comm, rank, name, sizeof name);
     return xccl_comm_fail(
@@ -293,7 +295,7 @@ static xcclResult_t fail_timeout(struct xcclComm *comm, uint64_t waited_ns)
     list_late_locals(&late, comm);
     if (!late.count)
         list_links(&late, comm, 0);
-    if (!late.count && wait_verdict(comm, LATE_VERDICT_NS))
+    if (!late.count && xccl_comm_await_error(comm, LATE_VERDICT_NS))
         return xccl_comm_error(comm);
     if (!late.count)
         list_links(&late, comm, 1);
@@ -348,8 +350,8 @@ static xcclResult_t fail_link(struct xcclComm *comm, xcclResult_t rc)
 
     snprintf(cause, sizeof cause, "%s", xccl_error_text());
     xccl_comm_name_rank(comm, comm->run.bad_peer, name, sizeof name);
-    if (wait_verdict(comm, VERDICT_NAP_NS) || check_left(comm) ||
-        wait_verdict(comm, LINK_VERDICT_NS) || check_left(comm)) {
+    if (xccl_comm_await_error(comm, VERDICT_NAP_NS) || check_left(comm) ||
+        xccl_comm_await_error(comm, LINK_VERDICT_NS) || check_left(comm)) {
         xccl_log(XCCL_LOG_INFO, "rank %d lost its connection with %s as well: %s", comm->rank, name,
                  cause);
         return xccl_comm_error(comm);

@@ -18,6 +18,10 @@ xcclResult_t xccl_comm_blame(struct xcclComm *comm, xcclResult_t rc);
  * than this rank's. The crank's holder. */
 xcclResult_t xccl_comm_same_call(struct xcclComm *comm, int peer,
                                  const struct xccl_board_call *theirs);
+/* Gives the control plane a moment to say what really happened: the communicator's error, if there
+ * is one by then. A rank that dies or disagrees makes others give up, and their leaving must not be
+ * taken for the cause. */
+xcclResult_t xccl_comm_await_error(struct xcclComm *comm, uint64_t wait_ns);
 /* A neighbour said which call it is in: board word and description. Raises the error when this rank
  * is in another call of the same number. */
 void xccl_comm_compare_calls(struct xcclComm *comm, int peer, uint64_t word,

@@ -72,6 +72,8 @@ void xccl_planner_fini(struct xccl_planner *planner)
     xccl_free(planner->bindings);
     planner->bindings = NULL;
     planner->binding_count = planner->binding_room = 0;
+    xccl_free(planner->user_ops);
+    planner->user_ops = NULL;
 }
 
 static uint64_t mix(uint64_t value)
@@ -82,11 +84,21 @@ static uint64_t mix(uint64_t value)
     return value ^ value >> 32;
 }
 
-/* The same on all ranks for the same call, and another one where anything differs. */
-static uint64_t signature_of(const uint64_t key[2], const struct xccl_choice *choice)
+static inline void make_key(const struct xccl_call *call, xcclRedOp_t op, uint64_t key_out[2])
 {
-    uint64_t sum = mix(mix(key[0]) + key[1]);
+    key_out[0] = call->count;
+    key_out[1] = (uint64_t)call->coll << 56 | (uint64_t)call->type << 48 | (uint64_t)op << 32 |
+                 (uint64_t)(uint32_t)call->root;
+}
 
+/* The same on all ranks for the same call, and another one where anything differs. Numbers of the
+ * program's operators are each rank's own. */
+static uint64_t signature_of(const struct xccl_call *call, const struct xccl_choice *choice)
+{
+    uint64_t key[2], sum;
+
+    make_key(call, call->op < xcclNumOps ? call->op : xcclNumOps, key);
+    sum = mix(mix(key[0]) + key[1]);
     for (const char *at = choice->generator->name; *at; at++)
         sum = mix(sum + (unsigned char)*at);
     return mix(sum + ((uint64_t)choice->param << 8) + (uint64_t)choice->proto);
@@ -179,6 +191,94 @@ xcclResult_t xccl_plan_binding(struct xccl_planner *planner, const struct xccl_c
     return make_binding(planner, choice, root, binding_out);
 }
 
+/* --- operators of the program --- */
+
+const struct xccl_user_op *xccl_planner_op(const struct xccl_planner *planner, xcclRedOp_t op)
+{
+    unsigned at = (unsigned)op - xcclNumOps;
+
+    return planner->user_ops && at < XCCL_USER_OPS_MAX && planner->user_ops[at].used
+               ? &planner->user_ops[at]
+               : NULL;
+}
+
+static int find_operator(const struct xccl_planner *planner, const struct xccl_call *call,
+                         struct xccl_operator *operator_out)
+{
+    unsigned at = (unsigned)call->op - xcclNumOps;
+
+    if (call->op < xcclNumOps)
+        return xccl_operator_find(call->type, call->op, planner->nranks, operator_out);
+    if (!planner->user_ops || at >= XCCL_USER_OPS_MAX || planner->user_ops[at].type != call->type)
+        return 0;
+    *operator_out = planner->user_ops[at].how; /* it may have been destroyed in a group */
+    return operator_out->reduce != NULL;
+}
+
+/* Plans of a number outlive the operator. A new one of the number gives them its scalar; those of
+ * other types cannot be called. */
+static void renew_plans(struct xccl_planner *planner, const struct xccl_user_op *user,
+                        xcclRedOp_t op)
+{
+    uint64_t number = (uint64_t)user->type << 16 | (uint64_t)op;
+
+    for (uint32_t i = 0; i < TABLE_SLOTS; i++) {
+        struct xccl_plan *plan = planner->table[i];
+
+        if (plan && (plan->key[1] >> 32 & 0xffffff) == number)
+            plan->reduction = user->how;
+    }
+}
+
+/* A free place, that of an equal operator if there is one: programs make one, call, and destroy it,
+ * again and again. */
+static unsigned choose_op(const struct xccl_planner *planner, const struct xccl_user_op *user)
+{
+    unsigned at = planner->next_op;
+
+    for (unsigned i = 0; i < XCCL_USER_OPS_MAX; i++) {
+        const struct xccl_user_op *other = &planner->user_ops[i];
+
+        if (!other->used && other->how.reduce && other->type == user->type &&
+            memcmp(&other->how.scalar, &user->how.scalar, sizeof user->how.scalar) == 0)
+            return i;
+    }
+    for (unsigned i = 0; i < XCCL_USER_OPS_MAX; i++, at = (at + 1) % XCCL_USER_OPS_MAX)
+        if (!planner->user_ops[at].used)
+            return at;
+    return XCCL_USER_OPS_MAX;
+}
+
+xcclResult_t xccl_planner_add_op(struct xccl_planner *planner, xcclDataType_t type,
+                                 const void *scalar, xcclRedOp_t *op_out)
+{
+    struct xccl_user_op user = {.used = 1, .type = type};
+    unsigned at;
+
+    if (!xccl_operator_premul(type, scalar, &user.how))
+        return xccl_fail(xcclInvalidArgument, 0, NULL, "there is no datatype %d", (int)type);
+    if (!planner->user_ops)
+        planner->user_ops = xccl_calloc(XCCL_USER_OPS_MAX, sizeof *planner->user_ops);
+    if (!planner->user_ops)
+        return xcclSystemError;
+    at = choose_op(planner, &user);
+    if (at == XCCL_USER_OPS_MAX)
+        return xccl_fail(xcclInvalidUsage, 0, "destroy those that are not needed any more",
+                         "there are %d operators already, as many as a communicator may have",
+                         XCCL_USER_OPS_MAX);
+    planner->user_ops[at] = user;
+    planner->next_op = (at + 1) % XCCL_USER_OPS_MAX;
+    *op_out = (xcclRedOp_t)(xcclNumOps + at);
+    renew_plans(planner, &user, *op_out);
+    return xcclSuccess;
+}
+
+void xccl_planner_remove_op(struct xccl_planner *planner, xcclRedOp_t op)
+{
+    if (xccl_planner_op(planner, op))
+        planner->user_ops[(unsigned)op - xcclNumOps].used = 0;
+}
+
 /* --- plans --- */
 
 /* Everything but the key, for a binding that is ready. */
@@ -189,8 +289,7 @@ static xcclResult_t fill_plan(const struct xccl_planner *planner, const struct x
     uint32_t *messages;
     xcclResult_t rc;
 
-    if (xccl_coll_reduces(call->coll) &&
-        !xccl_operator_find(call->type, call->op, planner->nranks, &plan->reduction))
+    if (xccl_coll_reduces(call->coll) && !find_operator(planner, call, &plan->reduction))
         return xccl_fail(xcclInvalidArgument, 0, NULL, "there is no operator %d of type %d",
                          (int)call->op, (int)call->type);
     rc = xccl_plan_cut(planner, call, plan);
@@ -223,7 +322,7 @@ static xcclResult_t make_plan(struct xccl_planner *planner, const struct xccl_ca
         rc = xccl_plan_binding(planner, &choice, call->root, &found->binding);
     if (rc)
         return rc;
-    found->signature = signature_of(key, &choice);
+    found->signature = signature_of(call, &choice);
     if (!found->binding->ready)
         return xcclSuccess;
     plan = xccl_calloc_aligned(64, sizeof *plan);
@@ -305,10 +404,10 @@ static xcclResult_t get_sized(struct xccl_planner *planner, const struct xccl_ca
 xcclResult_t xccl_plan_get(struct xccl_planner *planner, const struct xccl_call *call,
                            struct xccl_found *found_out)
 {
-    uint64_t key[2] = {call->count, (uint64_t)call->coll << 56 | (uint64_t)call->type << 48 |
-                                        (uint64_t)call->op << 32 | (uint64_t)(uint32_t)call->root};
     const struct xccl_plan *plan = planner->last;
+    uint64_t key[2];
 
+    make_key(call, call->op, key);
     found_out->plan = NULL;
     found_out->binding = NULL;
     if (__builtin_expect(call->sizes != NULL, 0))

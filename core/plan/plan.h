@@ -20,7 +20,7 @@
 struct xccl_call {
     enum xccl_coll coll;
     xcclDataType_t type;
-    xcclRedOp_t op; /* of reductions, else 0 */
+    xcclRedOp_t op; /* of reductions, else 0; from xcclNumOps on a program's own */
     size_t count;
     int root; /* of rooted collectives, else 0 */
     /* Of v-collectives, whose count does not matter: all-gather, reduce-scatter, all-to-all. Who
@@ -37,6 +37,16 @@ struct xccl_choice {
 
 struct xccl_kept_binding;
 
+#define XCCL_USER_OPS_MAX 64 /* a communicator's operators of the program, at one time */
+
+/* The sum of contributions that each rank multiplies by a number of its own first. One that was
+ * destroyed still serves calls that a group has noted, so its number is given away late. */
+struct xccl_user_op {
+    int used;
+    xcclDataType_t type;
+    struct xccl_operator how;
+};
+
 struct xccl_planner {
     int nranks, rank;
     int all_local; /* 1: all ranks share memory */
@@ -50,12 +60,22 @@ struct xccl_planner {
     struct xccl_call sized_call; /* with a reference to its sizes */
     struct xccl_kept_binding *bindings;
     uint32_t binding_count, binding_room;
+    struct xccl_user_op *user_ops; /* by number less xcclNumOps; NULL: there never was one */
+    unsigned next_op; /* where a free number is looked for */
 };
 
 /* The fields above `setting` are the owner's to set first. setting: of XCCL_ALGO. */
 xcclResult_t xccl_planner_init(struct xccl_planner *planner, const char *setting);
 /* Frees plans and bindings; a zeroed one is fine. */
 void xccl_planner_fini(struct xccl_planner *planner);
+
+/* A new operator of the program. The scalar is of this type, and each rank's is its own: calls of
+ * ranks whose scalars or numbers differ are the same call. */
+xcclResult_t xccl_planner_add_op(struct xccl_planner *planner, xcclDataType_t type,
+                                 const void *scalar, xcclRedOp_t *op_out);
+/* NULL: there is no such operator. */
+const struct xccl_user_op *xccl_planner_op(const struct xccl_planner *planner, xcclRedOp_t op);
+void xccl_planner_remove_op(struct xccl_planner *planner, xcclRedOp_t op);
 
 /* Proves what the setting asks of algorithm plugins, for root 0: a wrong one is found before calls.
  * Each is proven again for what it is used for. */

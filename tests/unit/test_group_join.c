@@ -419,7 +419,7 @@ static void wrong_arguments(int rank, int nranks, void *arg)
     config.config.version += 100;
     XT_CHECK_RC(xcclCommInitRankScalable(&comm, nranks, rank, 1, &id, &config.config),
                 xcclInvalidArgument);
-    XT_CHECK_HAS(xcclGetLastError(NULL), "knows the first 24 only");
+    XT_CHECK_HAS(xcclGetLastError(NULL), "knows the first 40 only");
     XT_CHECK(comm == NULL);
 }
 

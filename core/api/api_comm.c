@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* More of the public calls about communicators: the other ways to make one, its end, and what it
+ * may be asked. Thread: the user's. */
+#include "xccl.h"
+
+#include <string.h>
+
+#include "api/api_int.h"
+#include "api/group.h"
+
+/* --- joining --- */
+
+xcclResult_t xcclCommInitRankConfig(xcclComm_t *comm, int nranks, xcclUniqueId id, int rank,
+                                    xcclConfig_t *config)
+{
+    struct xccl_join_args args = {
+        .comm_out = comm, .nranks = nranks, .rank = rank, .ids = &id, .id_count = 1};
+    xcclResult_t rc = xccl_api_join("xcclCommInitRankConfig", &args, config);
+
+    explicit_bzero(&id, sizeof id); /* it holds a secret */
+    return rc;
+}
+
+static xcclResult_t check_init_all(xcclComm_t *comm_list, int ndev, const int *devlist)
+{
+    const char *call = "xcclCommInitAll";
+
+    if (!comm_list)
+        return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: comm_list is NULL", call);
+    if (ndev < 1 || ndev > XCCL_API_RANKS_MAX)
+        return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: ndev is %d, not 1..%d", call, ndev,
+                         XCCL_API_RANKS_MAX);
+    for (int i = 0; devlist && i < ndev; i++)
+        if (devlist[i] < 0)
+            return xccl_fail(xcclInvalidArgument, 0, "count devices from 0, or pass NULL",
+                             "%s: devlist[%d] is %d", call, i, devlist[i]);
+    return xcclSuccess;
+}
+
+xcclResult_t xcclCommInitAll(xcclComm_t *comm_list, int ndev, const int *devlist)
+{
+    xcclUniqueId id;
+    xcclResult_t rc = check_init_all(comm_list, ndev, devlist), ended;
+
+    if (!rc)
+        rc = xccl_unique_id_create_here(&id);
+    if (!rc)
+        rc = xcclGroupStart();
+    if (rc)
+        return xccl_group_reject(rc);
+    for (int i = 0; i < ndev; i++) {
+        struct xccl_join_args args = {
+            .comm_out = &comm_list[i], .nranks = ndev, .rank = i, .ids = &id, .id_count = 1};
+
+        rc = rc ? rc : xccl_api_join("xcclCommInitAll", &args, NULL);
+    }
+    ended = xcclGroupEnd();
+    explicit_bzero(&id, sizeof id);
+    return rc ? rc : ended;
+}
+
+/* Groups copy the ids of a join; a split has none. */
+static const xcclUniqueId no_id;
+
+static xcclResult_t check_split(const struct xcclComm *comm, int color, xcclComm_t *newcomm)
+{
+    xcclResult_t rc = xccl_api_check_comm("xcclCommSplit", comm);
+
+    if (rc)
+        return rc;
+    if (!newcomm)
+        return xccl_fail(xcclInvalidArgument, 0, NULL, "xcclCommSplit: newcomm is NULL");
+    if (color < 0 && color != XCCL_SPLIT_NOCOLOR)
+        return xccl_fail(xcclInvalidArgument, 0, "use colors from 0 on, or XCCL_SPLIT_NOCOLOR",
+                         "xcclCommSplit: color is %d", color);
+    return xcclSuccess;
+}
+
+xcclResult_t xcclCommSplit(xcclComm_t comm, int color, int key, xcclComm_t *newcomm,
+                           xcclConfig_t *config)
+{
+    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_INIT, .task.comm = comm};
+    struct xccl_join_args *args = &entry.join;
+    xcclResult_t rc = check_split(comm, color, newcomm);
+
+    if (!rc)
+        rc = xccl_api_take_config("xcclCommSplit", config, args);
+    if (rc || !newcomm) /* it is there on success, which clang's analyzer does not see */
+        return xccl_group_reject(rc);
+    *newcomm = NULL;
+    args->comm_out = newcomm;
+    args->parent = comm;
+    args->color = color == XCCL_SPLIT_NOCOLOR ? XCCL_NO_COLOR : color;
+    args->key = key;
+    args->rank = comm->rank;
+    args->nranks = comm->nranks;
+    args->ids = &no_id;
+    args->id_count = 1;
+    return xccl_group_add(&entry);
+}
+
+/* --- the end, and questions --- */
+
+xcclResult_t xcclCommFinalize(xcclComm_t comm)
+{
+    xcclResult_t rc = xccl_api_check_comm("xcclCommFinalize", comm);
+
+    if (!rc)
+        rc = xccl_comm_enter(comm);
+    if (rc)
+        return xccl_group_reject(rc);
+    comm->magic = XCCL_COMM_FINAL;
+    xccl_comm_leave(comm);
+    return xcclSuccess;
+}
+
+xcclResult_t xcclCommGetAsyncError(xcclComm_t comm, xcclResult_t *asyncError)
+{
+    xcclResult_t rc = xccl_api_check_known("xcclCommGetAsyncError", comm);
+
+    if (rc)
+        return rc;
+    if (!asyncError)
+        return xccl_fail(xcclInvalidArgument, 0, NULL, "xcclCommGetAsyncError: asyncError is NULL");
+    *asyncError = xccl_comm_error(comm);
+    return xcclSuccess;
+}
+
+xcclResult_t xcclCommCuDevice(const xcclComm_t comm, int *device)
+{
+    xcclResult_t rc = xccl_api_check_known("xcclCommCuDevice", comm);
+
+    if (rc)
+        return rc;
+    if (!device)
+        return xccl_fail(xcclInvalidArgument, 0, NULL, "xcclCommCuDevice: device is NULL");
+    *device = XCCL_DEVICE_HOST;
+    return xcclSuccess;
+}
+
+XCCL_TWIN(xcclResult_t, xcclCommInitRankConfig,
+          (xcclComm_t * comm, int nranks, xcclUniqueId id, int rank, xcclConfig_t *config));
+XCCL_TWIN(xcclResult_t, xcclCommInitAll, (xcclComm_t * comm_list, int ndev, const int *devlist));
+XCCL_TWIN(xcclResult_t, xcclCommSplit,
+          (xcclComm_t comm, int color, int key, xcclComm_t *newcomm, xcclConfig_t *config));
+XCCL_TWIN(xcclResult_t, xcclCommFinalize, (xcclComm_t comm));
+XCCL_TWIN(xcclResult_t, xcclCommGetAsyncError, (xcclComm_t comm, xcclResult_t *asyncError));
+XCCL_TWIN(xcclResult_t, xcclCommCuDevice, (const xcclComm_t comm, int *device));

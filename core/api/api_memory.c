@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The public calls about memory: memory to be had, and buffers to be registered. Thread: the
+ * user's. */
+#include "xccl.h"
+
+#include "api/api_int.h"
+
+xcclResult_t xcclMemAlloc(void **ptr, size_t size)
+{
+    if (!ptr)
+        return xccl_fail(xcclInvalidArgument, 0, NULL, "xcclMemAlloc: ptr is NULL");
+    *ptr = NULL;
+    return size ? xccl_user_memory_create(size, ptr) : xcclSuccess;
+}
+
+xcclResult_t xcclMemFree(void *ptr)
+{
+    if (!ptr || xccl_user_memory_destroy(ptr))
+        return xcclSuccess;
+    return xccl_fail(xcclInvalidArgument, 0, "free it with what gave it, and once",
+                     "xcclMemFree: ptr is %p, which xcclMemAlloc did not give", ptr);
+}
+
+xcclResult_t xcclCommRegister(const xcclComm_t comm, void *buff, size_t size, void **handle)
+{
+    struct xccl_registered *registered = NULL;
+    xcclResult_t rc = xccl_api_check_comm("xcclCommRegister", comm);
+
+    if (rc)
+        return rc;
+    if (!buff || !handle)
+        return xccl_fail(xcclInvalidArgument, 0, NULL, "xcclCommRegister: %s is NULL",
+                         buff ? "handle" : "buff");
+    if (!size || size > UINTPTR_MAX - (uintptr_t)buff)
+        return xccl_fail(xcclInvalidArgument, 0, NULL,
+                         "xcclCommRegister: size is %zu, which buff cannot have", size);
+    rc = xccl_comm_enter(comm);
+    if (rc)
+        return rc;
+    rc = xccl_comm_register(comm, buff, size, &registered);
+    if (!rc)
+        *handle = registered;
+    xccl_comm_leave(comm);
+    return rc;
+}
+
+xcclResult_t xcclCommDeregister(const xcclComm_t comm, void *handle)
+{
+    xcclResult_t rc = xccl_api_check_known("xcclCommDeregister", comm);
+
+    if (!rc)
+        rc = xccl_comm_enter(comm);
+    if (rc)
+        return rc;
+    if (!xccl_comm_deregister(comm, handle))
+        rc = xccl_fail(xcclInvalidArgument, 0,
+                       "deregister what xcclCommRegister gave, once, with its communicator",
+                       "xcclCommDeregister: handle is %p, which is none of the communicator's",
+                       handle);
+    xccl_comm_leave(comm);
+    return rc;
+}
+
+XCCL_TWIN(xcclResult_t, xcclMemAlloc, (void **ptr, size_t size));
+XCCL_TWIN(xcclResult_t, xcclMemFree, (void *ptr));
+XCCL_TWIN(xcclResult_t, xcclCommRegister,
+          (const xcclComm_t comm, void *buff, size_t size, void **handle));
+XCCL_TWIN(xcclResult_t, xcclCommDeregister, (const xcclComm_t comm, void *handle));

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory that the library hands out, and buffers that a program registers. Both are lists with an
+ * entry for each, so that a wrong address is found and refused. On host memory registration changes
+ * nothing yet: it is checked, noted, and forgotten with the communicator.
+ *
+ * Thread: memory: any, there is a lock; registered buffers: the crank's holder. */
+#include <errno.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "comm/comm_int.h"
+
+struct memory {
+    void *base;
+    size_t bytes;
+    struct memory *next;
+};
+
+static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct memory *memory_list;
+
+static void add_memory(struct memory *memory)
+{
+    pthread_mutex_lock(&memory_lock);
+    memory->next = memory_list;
+    memory_list = memory;
+    pthread_mutex_unlock(&memory_lock);
+}
+
+/* Takes it off the list; NULL: it is not there. */
+static struct memory *take_memory(const void *base)
+{
+    struct memory *found = NULL;
+
+    pthread_mutex_lock(&memory_lock);
+    for (struct memory **at = &memory_list; *at; at = &(*at)->next) {
+        if ((*at)->base != base)
+            continue;
+        found = *at;
+        *at = found->next;
+        break;
+    }
+    pthread_mutex_unlock(&memory_lock);
+    return found;
+}
+
+xcclResult_t xccl_user_memory_create(size_t bytes, void **memory_out)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole;
+    struct memory *memory;
+
+    if (__builtin_add_overflow(bytes, page - 1, &whole))
+        return xccl_fail(xcclInvalidArgument, 0, NULL, "%zu bytes of memory are too many", bytes);
+    whole &= ~(page - 1);
+    memory = xccl_calloc(1, sizeof *memory);
+    if (!memory)
+        return xcclSystemError;
+    memory->bytes = whole;
+    memory->base = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory->base == MAP_FAILED) {
+        int err = errno;
+
+        xccl_free(memory);
+        return xccl_fail(xcclSystemError, err, "see ulimit -v and what else runs on this host",
+                         "cannot get %zu bytes of memory", whole);
+    }
+    add_memory(memory);
+    *memory_out = memory->base;
+    return xcclSuccess;
+}
+
+int xccl_user_memory_destroy(const void *base)
+{
+    struct memory *memory = take_memory(base);
+
+    if (!memory)
+        return 0;
+    (void)munmap(memory->base, memory->bytes);
+    xccl_free(memory);
+    return 1;
+}
+
+/* --- registered buffers --- */
+
+struct xccl_registered {
+    void *buffer;
+    size_t bytes;
+    struct xccl_registered *next;
+};
+
+xcclResult_t xccl_comm_register(struct xcclComm *comm, void *buffer, size_t bytes,
+                                struct xccl_registered **registered_out)
+{
+    struct xccl_registered *registered = xccl_calloc(1, sizeof *registered);
+
+    if (!registered)
+        return xcclSystemError;
+    registered->buffer = buffer;
+    registered->bytes = bytes;
+    registered->next = comm->registered;
+    comm->registered = registered;
+    *registered_out = registered;
+    return xcclSuccess;
+}
+
+int xccl_comm_deregister(struct xcclComm *comm, const void *registered)
+{
+    for (struct xccl_registered **at = &comm->registered; *at; at = &(*at)->next) {
+        struct xccl_registered *found = *at;
+
+        if (found != registered)
+            continue;
+        *at = found->next;
+        xccl_free(found);
+        return 1;
+    }
+    return 0;
+}
+
+void xccl_comm_registered_drop(struct xcclComm *comm)
+{
+    while (comm->registered)
+        (void)xccl_comm_deregister(comm, comm->registered);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A communicator made from another one: the ranks of a color meet through the parent's bootstrap,
+ * without a root, and then come up by the same phases as ranks that join by ids. The parent is in
+ * use, as by a call, until the ranks of the color are known; a child that fails later leaves it
+ * unharmed. What a child needs it makes for itself: nothing of the parent is shared yet.
+ *
+ * Thread: the one that splits; it has the parent's crank while holds_crank says so. */
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/comm_int.h"
+#include "comm/comm_progress.h"
+#include "comm/comm_verdict.h"
+
+#define VERDICT_NS (500 * XCCL_NS_PER_MS) /* for the parent's control plane to name a culprit */
+
+xcclResult_t xccl_split_init(struct xccl_init *init, const struct xccl_join_args *join,
+                             struct xccl_init *const *earlier, uint32_t count)
+{
+    init->parent = join->parent;
+    init->color = join->color;
+    init->key = join->key;
+    for (uint32_t i = 0; i < count; i++)
+        if (earlier[i]->parent == join->parent)
+            init->before = earlier[i];
+    return xccl_comm_error(join->parent);
+}
+
+/* Out of band the parent is of no use any more; its control plane may know who is to blame. */
+static xcclResult_t fail_parent(struct xccl_init *init, xcclResult_t rc)
+{
+    char text[XCCL_ERROR_TEXT_BYTES];
+    xcclResult_t known;
+
+    snprintf(text, sizeof text, "%s", xccl_error_text());
+    known = xccl_comm_await_error(init->parent, VERDICT_NS);
+    if (!known)
+        xccl_error_set_text(text);
+    return known ? known : rc;
+}
+
+/* When its turn has come. */
+static xcclResult_t begin(struct xccl_init *init)
+{
+    struct xcclComm *parent = init->parent;
+    int ended;
+    xcclResult_t rc;
+
+    if (init->before && !init->before->found)
+        return xcclSuccess;
+    rc = xccl_comm_enter(parent);
+    if (rc)
+        return rc;
+    init->holds_crank = 1;
+    xccl_bootstrap_set_bell(parent->boot, init->bell);
+    rc = xccl_bootstrap_split_start(parent->boot, init->color, init->key, &init->limit, init->bell);
+    init->begun = !rc;
+    if (rc && xccl_bootstrap_test(parent->boot, &ended)) /* not this rank's own trouble */
+        return fail_parent(init, rc);
+    return rc;
+}
+
+/* The ranks of the color are known: what is left is theirs. */
+static void adopt(struct xccl_init *init)
+{
+    struct xcclComm *comm = init->comm;
+
+    xccl_bootstrap_take_child(init->parent->boot, &comm->boot);
+    init->found = 1;
+    xccl_split_fini(init);
+    init->is_none = !comm->boot;
+    if (init->is_none)
+        return;
+    comm->rank = xccl_bootstrap_rank(comm->boot);
+    comm->nranks = xccl_bootstrap_nranks(comm->boot);
+    memcpy(comm->id, xccl_bootstrap_comm_id(comm->boot), sizeof comm->id);
+    memcpy(init->job.comm_id, comm->id, sizeof init->job.comm_id);
+}
+
+xcclResult_t xccl_split_step(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    int ended = 0;
+    xcclResult_t rc;
+
+    *state_out = XCCL_INIT_WAIT;
+    if (!init->begun)
+        return begin(init);
+    xccl_comm_progress_turn(init->parent); /* a peer may wait for what its plugin still holds */
+    rc = xccl_comm_error(init->parent);
+    if (rc)
+        return rc;
+    rc = xccl_bootstrap_test(init->parent->boot, &ended);
+    if (rc)
+        return fail_parent(init, rc);
+    if (!ended)
+        return xcclSuccess;
+    adopt(init);
+    *state_out = XCCL_INIT_DONE;
+    return xcclSuccess;
+}
+
+void xccl_split_fini(struct xccl_init *init)
+{
+    struct xccl_bootstrap *child = NULL;
+
+    if (!init || !init->holds_crank)
+        return;
+    init->holds_crank = 0;
+    xccl_bootstrap_set_bell(init->parent->boot, NULL);
+    if (!init->found)
+        xccl_bootstrap_take_child(init->parent->boot, &child);
+    if (child) { /* it would ring the bell of a thread that has gone */
+        xccl_bootstrap_set_bell(child, NULL);
+        xccl_bootstrap_close(child);
+    }
+    xccl_comm_release(init->parent);
+}
+
+void xccl_split_refuse(struct xcclComm *parent, int begun, xcclResult_t rc)
+{
+    char text[XCCL_ERROR_TEXT_BYTES];
+
+    if (!begun && (rc == xcclInvalidArgument || rc == xcclInvalidUsage))
+        return;
+    snprintf(text, sizeof text, "%s", xccl_error_text());
+    if (!xccl_comm_error(parent))
+        (void)xccl_comm_fail(parent, rc, "rank %d cannot split the communicator: %.300s",
+                             parent->rank, text);
+    xccl_error_set_text(text);
+}
