@@ -98,6 +98,10 @@ static uint64_t signature_of(const struct xccl_call *call, const struct xccl_cho
     uint64_t key[2], sum;
 
     make_key(call, call->op < xcclNumOps ? call->op : xcclNumOps, key);
+    if (call->sizes) {
+        key[0] = call->sizes->hash;
+        key[1] |= KEY_SIZED;
+    }
     sum = mix(mix(key[0]) + key[1]);
     for (const char *at = choice->generator->name; *at; at++)
         sum = mix(sum + (unsigned char)*at);
@@ -222,8 +226,8 @@ static void renew_plans(struct xccl_planner *planner, const struct xccl_user_op 
 {
     uint64_t number = (uint64_t)user->type << 16 | (uint64_t)op;
 
-    for (uint32_t i = 0; i < TABLE_SLOTS; i++) {
-        struct xccl_plan *plan = planner->table[i];
+    for (uint32_t i = 0; i <= TABLE_SLOTS; i++) {
+        struct xccl_plan *plan = i < TABLE_SLOTS ? planner->table[i] : planner->sized;
 
         if (plan && (plan->key[1] >> 32 & 0xffffff) == number)
             plan->reduction = user->how;
