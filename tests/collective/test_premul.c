@@ -110,6 +110,20 @@ static void reduce_scatter(const struct job *job, xcclRedOp_t op)
               sum_of(i + job->count * (size_t)job->rank, job->nranks, job->round));
 }
 
+/* The same with a size for each rank, here equal ones. */
+static void reduce_scatter_v(const struct job *job, xcclRedOp_t op)
+{
+    size_t counts[RANKS_MAX];
+
+    for (int r = 0; r < job->nranks; r++)
+        counts[r] = job->count;
+    XT_OK(xcclReduceScatterv(job->in, counts, NULL, job->out, job->count, job->type, op, job->comm,
+                             NULL));
+    for (size_t i = 0; i < job->count; i++)
+        check(job->out, job->type, i,
+              sum_of(i + job->count * (size_t)job->rank, job->nranks, job->round));
+}
+
 static void in_place(const struct job *job, xcclRedOp_t op)
 {
     XT_OK(xcclAllReduce(job->in, job->in, job->count, job->type, op, job->comm, NULL));
@@ -125,6 +139,7 @@ static void one_case(struct job *job)
     all_reduce(job, op);
     reduce(job, op);
     reduce_scatter(job, op);
+    reduce_scatter_v(job, op);
     in_place(job, op);
     XT_OK(xcclRedOpDestroy(op, job->comm));
 }
