@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/param.h"
 
 static const enum xccl_param_id job_wide[] = {XCCL_P_ALGO, XCCL_P_HEARTBEAT_S};
@@ -19,7 +20,7 @@ void xccl_param_job_text(char *text_out, size_t bytes)
         int written;
 
         xccl_param_info(job_wide[i], &info);
-        written = snprintf(text_out + used, bytes - used, "%s%s=%s", used ? " " : "", info.name,
+        written = snprintf(text_out + used, bytes - used, "%s%s=%.80s", used ? " " : "", info.name,
                            info.value[0] ? info.value : info.fallback);
         if (written < 0 || (size_t)written >= bytes - used)
             return;
@@ -27,15 +28,25 @@ void xccl_param_job_text(char *text_out, size_t bytes)
     }
 }
 
+/* Over values: spellings of a number are alike, those of a text are not. */
 uint64_t xccl_param_job_hash(void)
 {
-    uint64_t hash = 0xcbf29ce484222325ull; /* FNV-1a, over the values and not over their spelling */
+    uint64_t hash = XCCL_HASH_START;
 
     for (size_t i = 0; i < sizeof job_wide / sizeof job_wide[0]; i++) {
-        uint64_t value = (uint64_t)xccl_param_int(job_wide[i]);
+        struct xccl_param_info info;
+        uint8_t value[8];
 
+        xccl_param_info(job_wide[i], &info);
+        if (info.type == XCCL_PARAM_STRING) { /* with its end, so that the next one begins anew */
+            const char *text = xccl_param_string(job_wide[i]);
+
+            hash = xccl_hash_bytes(hash, text, strlen(text) + 1);
+            continue;
+        }
         for (int at = 0; at < 8; at++)
-            hash = (hash ^ ((value >> (8 * at)) & 0xff)) * 0x100000001b3ull;
+            value[at] = (uint8_t)((uint64_t)xccl_param_int(job_wide[i]) >> (8 * at));
+        hash = xccl_hash_bytes(hash, value, sizeof value);
     }
     return hash;
 }

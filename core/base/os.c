@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/inject.h"
 
 #ifndef MFD_NOEXEC_SEAL
@@ -190,16 +191,6 @@ xcclResult_t xccl_os_random(void *bytes_out, size_t bytes)
     return xcclSuccess;
 }
 
-/* FNV-1a, 64 bits. */
-static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count)
-{
-    const uint8_t *at = bytes;
-
-    for (size_t i = 0; i < count; i++)
-        hash = (hash ^ at[i]) * 0x100000001b3ull;
-    return hash;
-}
-
 /* The text of a small file of /proc; 0 bytes when it cannot be read. */
 static size_t read_small_file(const char *path, char *text_out, size_t max)
 {
@@ -219,7 +210,7 @@ static size_t read_small_file(const char *path, char *text_out, size_t max)
  * processes of one kernel in different ones cannot meet, so they count as different hosts. */
 static void identity_load(void)
 {
-    uint64_t hash = 0xcbf29ce484222325ull;
+    uint64_t hash = XCCL_HASH_START;
     char boot_id[64];
     size_t bytes = read_small_file("/proc/sys/kernel/random/boot_id", boot_id, sizeof(boot_id));
     struct stat status;
@@ -227,13 +218,13 @@ static void identity_load(void)
     if (gethostname(identity_host, sizeof(identity_host) - 1) != 0 || identity_host[0] == '\0')
         snprintf(identity_host, sizeof(identity_host), "unknown");
     if (bytes > 0)
-        hash = hash_bytes(hash, boot_id, bytes);
+        hash = xccl_hash_bytes(hash, boot_id, bytes);
     else
-        hash = hash_bytes(hash, identity_host, strlen(identity_host));
+        hash = xccl_hash_bytes(hash, identity_host, strlen(identity_host));
     if (stat("/proc/self/ns/net", &status) == 0) {
-        hash = hash_bytes(hash, &status.st_ino, sizeof(status.st_ino));
+        hash = xccl_hash_bytes(hash, &status.st_ino, sizeof(status.st_ino));
         if (bytes > 0)
-            identity_netns = hash_bytes(hash, &status.st_dev, sizeof(status.st_dev));
+            identity_netns = xccl_hash_bytes(hash, &status.st_dev, sizeof(status.st_dev));
     }
     identity_hash = hash;
     identity_host[strcspn(identity_host, ".")] = '\0';

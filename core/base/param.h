@@ -55,7 +55,7 @@ int xccl_param_is_set(enum xccl_param_id id);
 void xccl_param_info(enum xccl_param_id id, struct xccl_param_info *info_out);
 
 /* The settings that must be equal on all ranks (job_settings.c), as "NAME=VALUE NAME=VALUE", and a
- * hash of their values. Words and numbers only; strings are never among them. */
+ * hash of their values. Texts are told as far as 80 bytes; secrets are never among them. */
 void xccl_param_job_text(char *text_out, size_t bytes);
 uint64_t xccl_param_job_hash(void);
 

@@ -504,5 +504,5 @@ xcclResult_t xccl_comm_bind(struct xcclComm *comm, struct xccl_binding *binding,
     if (rc)
         return rc;
     comm->bind->binding = binding; /* the same until it is ready */
-    return xccl_comm_any_remote(comm) ? step(comm, state_out) : bind_alone(comm, binding);
+    return comm->planner.all_local ? bind_alone(comm, binding) : step(comm, state_out);
 }

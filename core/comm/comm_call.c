@@ -99,6 +99,7 @@ xcclResult_t xccl_comm_end(struct xcclComm *comm, xcclResult_t rc)
 {
     if (__builtin_expect(rc != xcclSuccess, 0))
         rc = xccl_comm_blame(comm, rc);
+    comm->call.sizes = NULL; /* the caller's, who may free them now */
     atomic_store_explicit(&comm->board->outside, 1, memory_order_relaxed);
     xccl_comm_release(comm);
     return rc;

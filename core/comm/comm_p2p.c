@@ -20,6 +20,7 @@
 #include "comm/comm_plan.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_verdict.h"
+#include "comm/control.h"
 #include "exec/streams.h"
 
 #define P2P_TAG 0x50325000u /* of words out of band */
@@ -365,6 +366,11 @@ static int step(struct xccl_run *run)
     return moved;
 }
 
+int xccl_comm_in_p2p(const struct xcclComm *comm)
+{
+    return !comm->run.plan && comm->run.step == step;
+}
+
 static void list_peers(const struct xcclComm *comm, char *text_out, size_t bytes)
 {
     const struct xccl_comm_p2p *p2p = comm->p2p;
@@ -383,26 +389,35 @@ static void list_peers(const struct xcclComm *comm, char *text_out, size_t bytes
     }
 }
 
-/* A peer has left in order, and what it sent has come by now. */
-static xcclResult_t check_left(struct xcclComm *comm)
+/* A peer has left in order: on this host its board says so, elsewhere the control plane knows it of
+ * the ring's neighbours. Of others the network tells, or the deadline. */
+static int has_left(const struct xcclComm *comm, int peer)
+{
+    int index = comm->shm ? xccl_shm_index_of(comm->shm, peer) : -1;
+    uint64_t last_seq;
+
+    if (index < 0)
+        return xccl_control_left_before(comm->control, UINT64_MAX, &last_seq) == peer;
+    /* Acquire: what it did before it left. Pairs with undo_shm() in comm_init.c. */
+    return atomic_load_explicit(&xccl_shm_board(comm->shm, index)->outside, memory_order_acquire) ==
+           2;
+}
+
+/* Nothing moves, so what a peer that left has sent before has come. */
+xcclResult_t xccl_comm_p2p_check_left(struct xcclComm *comm)
 {
     const struct xccl_comm_p2p *p2p = comm->p2p;
 
     for (uint32_t i = 0; i < p2p->stream_count; i++) {
-        int peer = p2p->streams[i].peer;
-        int index = comm->shm ? xccl_shm_index_of(comm->shm, peer) : -1;
+        const struct xccl_stream *stream = &p2p->streams[i];
         char name[128];
 
-        if (index < 0 || is_done(&p2p->streams[i]))
+        if (is_done(stream) || !has_left(comm, stream->peer))
             continue;
-        /* Acquire: what it did before it left. Pairs with undo_shm() in comm_init.c. */
-        if (atomic_load_explicit(&xccl_shm_board(comm->shm, index)->outside,
-                                 memory_order_acquire) != 2)
-            continue;
-        xccl_comm_name_rank(comm, peer, name, sizeof name);
+        xccl_comm_name_rank(comm, stream->peer, name, sizeof name);
         return xccl_comm_fail(comm, xcclRemoteError,
                               "%s has left the communicator, but rank %d still waits %s it", name,
-                              comm->rank, p2p->streams[i].sends ? "to send to" : "to receive from");
+                              comm->rank, stream->sends ? "to send to" : "to receive from");
     }
     return xcclSuccess;
 }
@@ -416,7 +431,7 @@ static xcclResult_t check(struct xccl_run *run, uint64_t waited_ns)
     xccl_comm_progress_turn(comm);
     rc = xccl_comm_error(comm);
     if (!rc && waited_ns > LEFT_NS)
-        rc = check_left(comm);
+        rc = xccl_comm_p2p_check_left(comm);
     if (rc || waited_ns <= comm->timeout_ns)
         return rc;
     list_peers(comm, peers, sizeof peers);
@@ -432,7 +447,7 @@ int xccl_comm_p2p_blame(struct xcclComm *comm)
     const struct xccl_link *link = comm->run.bad_link;
     char name[128];
 
-    if (comm->run.plan || comm->run.step != step || !link)
+    if (!xccl_comm_in_p2p(comm) || !link)
         return 0;
     xccl_comm_name_rank(comm, comm->run.bad_peer, name, sizeof name);
     (void)xccl_comm_fail(comm, xcclInvalidUsage,

@@ -27,7 +27,11 @@ xcclResult_t xccl_comm_begin_p2p(struct xcclComm *comm, const struct xccl_p2p_it
 xcclResult_t xccl_comm_execute_p2p(struct xcclComm *comm, const struct xccl_p2p_item *items,
                                    uint32_t count);
 
-/* For comm_verdict.c: what a group that failed with rc has to say, as the thread's error text; 0:
+/* For comm_verdict.c: 1 when the run is one of sends and receives. */
+int xccl_comm_in_p2p(const struct xcclComm *comm);
+/* Likewise: an error when a peer that is still waited for has left. */
+xcclResult_t xccl_comm_p2p_check_left(struct xcclComm *comm);
+/* Likewise: what a group that failed with rc has to say, as the thread's error text; 0:
  * nothing. */
 int xccl_comm_p2p_blame(struct xcclComm *comm);
 

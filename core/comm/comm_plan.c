@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "base/param.h"
 #include "comm/comm_bind.h"
 #include "comm/comm_links.h"
@@ -25,25 +26,17 @@
 static const size_t premade[] = {8, 4096, 32u << 10, 1u << 20};
 #define PREMADE_COUNT (sizeof premade / sizeof premade[0])
 
-/* FNV-1a. */
-static uint32_t hash_more(uint32_t hash, const char *bytes, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        hash = (hash ^ (unsigned char)bytes[i]) * 16777619u;
-    return hash;
-}
-
 /* A file that cannot be read any more is told from all others by its name. */
-static uint32_t hash_file(uint32_t hash, const char *path)
+static uint64_t hash_file(uint64_t hash, const char *path)
 {
     FILE *file = fopen(path, "re");
     char bytes[4096];
     size_t got;
 
     if (!file)
-        return hash_more(hash, path, strlen(path));
+        return xccl_hash_bytes(hash, path, strlen(path));
     while ((got = fread(bytes, 1, sizeof bytes, file)) > 0)
-        hash = hash_more(hash, bytes, got);
+        hash = xccl_hash_bytes(hash, bytes, got);
     fclose(file);
     return hash;
 }
@@ -51,7 +44,7 @@ static uint32_t hash_file(uint32_t hash, const char *path)
 uint32_t xccl_comm_algo_hash(void)
 {
     const char *setting = xccl_param_string(XCCL_P_ALGO), *last = NULL;
-    uint32_t hash = hash_more(2166136261u, setting, strlen(setting));
+    uint64_t hash = xccl_hash_bytes(XCCL_HASH_START, setting, strlen(setting));
     const struct xccl_generator *generator;
 
     for (int i = 0; (generator = xccl_generator_at(i)); i++) {
@@ -61,7 +54,7 @@ uint32_t xccl_comm_algo_hash(void)
             hash = hash_file(hash, path);
         last = path;
     }
-    return hash;
+    return (uint32_t)(hash ^ hash >> 32);
 }
 
 /* Hosts get numbers in the order of their first ranks. */

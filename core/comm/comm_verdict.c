@@ -214,7 +214,11 @@ static xcclResult_t check_boards(struct xcclComm *comm)
 static xcclResult_t check_left(struct xcclComm *comm)
 {
     uint64_t last_seq;
-    int rank = xccl_control_left_before(comm->control, comm->seq, &last_seq);
+    int rank;
+
+    if (xccl_comm_in_p2p(comm))
+        return xccl_comm_p2p_check_left(comm);
+    rank = xccl_control_left_before(comm->control, comm->seq, &last_seq);
 
     return rank == XCCL_NOBODY ? xcclSuccess : fail_left(comm, rank, last_seq);
 }

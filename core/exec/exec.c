@@ -86,7 +86,6 @@ void xccl_run_start(struct xccl_run *run, const struct xccl_plan *plan,
     run->buffers[XCCL_BUFFER_SCRATCH] = args->scratch;
     run->buffers[XCCL_BUFFER_ZERO] = NULL;
     run->room = args->scratch ? (char *)args->scratch + plan->scratch_bytes : NULL;
-    run->seq = args->seq;
     run->flag_low = xccl_flag_low(plan->signature, args->seq);
     start_lanes(run);
     for (uint32_t i = 0; i < binding->net_count; i++) {

@@ -41,7 +41,6 @@ struct xccl_plan {
      * that is not full, an empty one after none or only full ones. */
     uint32_t ends_short;
     uint32_t elem_bytes;
-    uint32_t nmoves;
     uint64_t signature; /* of the call, without its sequence number */
     /* Of a short plan all that its lanes do, lane after lane, moves without effect left out; NULL:
      * decoded on the way. */
@@ -73,7 +72,6 @@ struct xccl_run {
     const struct xccl_plan *plan; /* NULL while step is at work */
     char *buffers[4]; /* by enum xccl_step_buffer */
     char *room;
-    uint64_t seq;
     uint32_t flag_low; /* signature and sequence number of this call, folded */
     uint32_t nlanes, lanes_left;
     struct xccl_run_lane *lanes;

@@ -252,7 +252,6 @@ xcclResult_t xccl_plan_resolve(struct xccl_plan *plan)
     for (uint32_t i = 0; i < schedule->nlanes; i++)
         plan->lane_moves[i + 1] = plan->lane_moves[i] +
                                   list_lane(plan, i, plan->moves + plan->lane_moves[i]);
-    plan->nmoves = plan->lane_moves[schedule->nlanes];
     return xcclSuccess;
 }
 

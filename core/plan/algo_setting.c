@@ -86,7 +86,7 @@ static xcclResult_t read_entry(const char *at, size_t length, struct xccl_algo_s
         }
         if (!known)
             return bad_word(word, coll == XCCL_COLL_COUNT
-                                      ? "is no algorithm"
+                                      ? "is no algorithm, or one too many"
                                       : "is no algorithm of that collective, or one too many");
     }
     return xcclSuccess;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "plugin/net_plugin_int.h"
 
 void (*net_stage_hook)(const char *stage);
@@ -44,16 +45,12 @@ static uint64_t hash_notes(const char *notes, size_t bytes)
         const ElfW(Nhdr) *note = (const ElfW(Nhdr) *)(const void *)notes;
         size_t name = (note->n_namesz + 3u) & ~(size_t)3, text = (note->n_descsz + 3u) & ~(size_t)3;
         const char *first = notes + sizeof(*note);
-        uint64_t hash = 14695981039346656037ull; /* FNV-1a */
 
         if (name > bytes - sizeof(*note) || text > bytes - sizeof(*note) - name)
             return 0;
         if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == sizeof(NOTE_NAME) &&
-            memcmp(first, NOTE_NAME, sizeof(NOTE_NAME)) == 0) {
-            for (size_t i = 0; i < note->n_descsz; i++)
-                hash = (hash ^ (uint8_t)first[name + i]) * 1099511628211ull;
-            return hash;
-        }
+            memcmp(first, NOTE_NAME, sizeof(NOTE_NAME)) == 0)
+            return xccl_hash_bytes(XCCL_HASH_START, first + name, note->n_descsz);
         notes = first + name + text;
         bytes -= sizeof(*note) + name + text;
     }

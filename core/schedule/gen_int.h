@@ -37,11 +37,6 @@ static inline struct xccl_chunks xccl_gen_out(int chunk)
     return XCCL_ONE_CHUNK(XCCL_BUFFER_OUT, chunk);
 }
 
-static inline struct xccl_chunks xccl_gen_scratch(int chunk)
-{
-    return XCCL_ONE_CHUNK(XCCL_BUFFER_SCRATCH, chunk);
-}
-
 /* x modulo n, from 0 to n - 1. */
 static inline int xccl_gen_mod(int x, int n)
 {

@@ -181,14 +181,4 @@ static inline uint32_t xccl_schedule_fan(const struct xccl_schedule *schedule, u
     return fan == XCCL_FAN_ALL ? xccl_schedule_group(schedule, lane, first) : fan;
 }
 
-/* A chunk number moved by delta, |delta| <= nchunks. */
-static inline uint32_t xccl_chunk_add(uint32_t chunk, int32_t delta, uint32_t nchunks)
-{
-    int32_t moved = (int32_t)chunk + delta;
-
-    if (moved < 0)
-        return (uint32_t)(moved + (int32_t)nchunks);
-    return (uint32_t)moved >= nchunks ? (uint32_t)moved - nchunks : (uint32_t)moved;
-}
-
 #endif

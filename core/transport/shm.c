@@ -332,11 +332,6 @@ size_t xccl_shm_bytes(const struct xccl_shm *shm)
     return shm->taken;
 }
 
-uint32_t xccl_shm_slot_bytes(const struct xccl_shm *shm)
-{
-    return shm->slice_bytes;
-}
-
 static char *segment_at(struct xccl_shm *shm, int index, size_t offset)
 {
     return (char *)shm->maps[index].base + offset;

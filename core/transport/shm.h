@@ -49,7 +49,6 @@ int xccl_shm_nlocal(const struct xccl_shm *shm);
 int xccl_shm_rank_of(const struct xccl_shm *shm, int index);
 int xccl_shm_index_of(const struct xccl_shm *shm, int rank); /* -1: not on this host */
 size_t xccl_shm_bytes(const struct xccl_shm *shm); /* taken in the own segment */
-uint32_t xccl_shm_slot_bytes(const struct xccl_shm *shm); /* of slices */
 struct xccl_board *xccl_shm_board(struct xccl_shm *shm, int index);
 
 /* Makes an end of a link; the segments concerned have been fetched. Multicast: one writer, and all

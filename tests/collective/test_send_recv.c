@@ -369,16 +369,21 @@ XT_TEST(a_message_of_another_size_over_sockets_is_an_error_on_both_ranks)
 
 static void peer_leaves(int rank, int nranks, void *arg)
 {
-    xcclComm_t comm = world_join(arg, rank, nranks);
+    struct world *world = arg;
     char data[10] = {0};
+    xcclComm_t comm;
+
+    if (world->param)
+        xt_setenv("XCCL_SHM_DISABLE", "1");
+    comm = world_join(world, rank, nranks);
 
     if (rank == 0) { /* what is sent before leaving arrives */
         XT_OK(xcclSend(data, 10, xcclInt8, 1, comm, NULL));
     } else {
         XT_OK(xcclRecv(data, 10, xcclInt8, 0, comm, NULL));
         XT_CHECK_RC(xcclRecv(data, 10, xcclInt8, 0, comm, NULL), xcclRemoteError);
-        XT_CHECK_HAS(xcclGetLastError(comm), "has left the communicator, but rank 1 still waits to "
-                                             "receive from");
+        XT_CHECK_HAS(xcclGetLastError(comm), "rank 0 (host ");
+        XT_CHECK_HAS(xcclGetLastError(comm), "has left the communicator");
     }
     XT_OK(xcclCommDestroy(comm));
 }
@@ -386,6 +391,37 @@ static void peer_leaves(int rank, int nranks, void *arg)
 XT_TEST(a_peer_that_left_is_an_error_and_not_waited_for)
 {
     xt_mp_run(2, peer_leaves, world_create());
+}
+XT_TEST(a_peer_over_sockets_that_left_is_an_error_and_not_waited_for)
+{
+    struct world *world = world_create();
+
+    world->param = 1;
+    xt_setenv("XCCL_TIMEOUT_S", "20");
+    xt_mp_run(2, peer_leaves, world);
+}
+
+/* It leaves before there is a link between the two. */
+static void peer_leaves_first(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    char data[10] = {0};
+    xcclComm_t comm;
+
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    comm = world_join(world, rank, nranks);
+    if (rank == 1) {
+        XT_CHECK_RC(xcclSend(data, 10, xcclInt8, 0, comm, NULL), xcclRemoteError);
+        XT_CHECK_HAS(xcclGetLastError(comm), "rank 0 (host ");
+        XT_CHECK_HAS(xcclGetLastError(comm), "has left the communicator");
+    }
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(a_peer_that_left_before_there_was_a_link_is_not_waited_for)
+{
+    xt_setenv("XCCL_TIMEOUT_S", "20");
+    xt_mp_run(2, peer_leaves_first, world_create());
 }
 
 static void peer_stays_away(int rank, int nranks, void *arg)

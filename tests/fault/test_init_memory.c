@@ -11,8 +11,6 @@
  * and the library's. */
 #include "../collective/world.h"
 
-#include <dirent.h>
-
 #include "base/alloc.h"
 #include "base/inject.h"
 
@@ -53,18 +51,6 @@ struct rounds {
     struct outcome outcomes[RANKS_MAX];
 };
 
-static int count_names(const char *path)
-{
-    DIR *dir = opendir(path);
-    int count = 0;
-
-    XT_CHECK(dir);
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
-}
-
 struct belongings {
     int threads, fds;
     uint64_t blocks;
@@ -75,8 +61,8 @@ static struct belongings belongings_now(void)
     struct belongings now;
 
     /* Threads first: one that was still ending may hold the rest. */
-    now.threads = count_names("/proc/self/task");
-    now.fds = count_names("/proc/self/fd");
+    now.threads = xt_entries("/proc/self/task");
+    now.fds = xt_entries("/proc/self/fd");
     now.blocks = xccl_alloc_live();
     return now;
 }

@@ -16,6 +16,7 @@ struct verdicts {
     double seconds[RANKS]; /* from the deed to the error */
     _Atomic uint64_t deed_ns;
     size_t count;
+    int sends; /* 1: messages round the ring in place of all-reduces */
     char text[RANKS][512];
 };
 
@@ -47,15 +48,30 @@ static void choose(const struct verdicts *v, int rank)
         xt_setenv("XCCL_SOCKET_UNIX", "0");
 }
 
-/* Until the error, which is kept; the communicator is destroyed afterwards. */
-static void reduce_until_error(struct verdicts *v, xcclComm_t comm, int rank)
+/* One round of what the ranks do. */
+static xcclResult_t work_once(const struct verdicts *v, xcclComm_t comm, int rank, float *data)
 {
-    float *data = calloc(v->count + 1, sizeof *data);
+    xcclResult_t rc;
+
+    if (!v->sends)
+        return xcclAllReduce(data, data, v->count, xcclFloat32, xcclSum, comm, NULL);
+    XT_OK(xcclGroupStart());
+    rc = xcclSend(data, v->count, xcclFloat32, (rank + 1) % RANKS, comm, NULL);
+    if (!rc)
+        rc = xcclRecv(data + v->count, v->count, xcclFloat32, (rank + RANKS - 1) % RANKS, comm,
+                      NULL);
+    return xcclGroupEnd() ? xcclRemoteError : rc;
+}
+
+/* Until the error, which is kept; the communicator is destroyed afterwards. */
+static void work_until_error(struct verdicts *v, xcclComm_t comm, int rank)
+{
+    float *data = calloc(2 * v->count + 1, sizeof *data);
     xcclResult_t rc = xcclSuccess;
 
     XT_CHECK(data);
     while (!rc) {
-        rc = xcclAllReduce(data, data, v->count, xcclFloat32, xcclSum, comm, NULL);
+        rc = work_once(v, comm, rank, data);
         atomic_fetch_add_explicit(&v->world.arrived, 1, memory_order_relaxed);
     }
     v->seconds[rank] = (double)(now_ns() -
@@ -76,20 +92,25 @@ static void survive(int rank, int nranks, void *arg)
     choose(v, rank);
     comm = world_join(&v->world, rank, nranks);
     atomic_store_explicit(&v->pids[rank], (int)getpid(), memory_order_release);
-    reduce_until_error(v, comm, rank);
+    work_until_error(v, comm, rank);
 }
+
+/* What follows sends messages in place of all-reduces. */
+static int sends;
 
 /* Runs RANKS ranks, sends the victim a signal once all are at work, and looks at the others. */
 static void hurt(const char *transport, size_t count, int signal_number, double within_s)
 {
     struct verdicts *v = verdicts_create(transport, count);
-    struct xt_mp *mp = xt_mp_start(RANKS, survive, v);
+    struct xt_mp *mp;
     int statuses[RANKS];
     char name[64];
 
+    v->sends = sends;
+    mp = xt_mp_start(RANKS, survive, v);
     while (atomic_load_explicit(&v->world.arrived, memory_order_relaxed) < 50 * RANKS)
         sched_yield();
-    /* Release: pairs with the load in reduce_until_error(). */
+    /* Release: pairs with the load in work_until_error(). */
     atomic_store_explicit(&v->deed_ns, now_ns(), memory_order_release);
     xt_mp_kill(mp, VICTIM, signal_number);
     snprintf(name, sizeof name, "rank %d (host ", VICTIM);
@@ -149,6 +170,16 @@ XT_TEST(killed_rank_is_named_by_all_in_a_large_call_over_tcp)
 XT_TEST(killed_rank_is_named_by_all_over_both)
 {
     hurt("mixed", 5000, SIGKILL, 1 * SLOW);
+}
+XT_TEST(killed_rank_is_named_by_all_who_send_over_shared_memory)
+{
+    sends = 1;
+    hurt("shm", 100000, SIGKILL, 1 * SLOW);
+}
+XT_TEST(killed_rank_is_named_by_all_who_send_over_tcp)
+{
+    sends = 1;
+    hurt("tcp", 100000, SIGKILL, 1 * SLOW);
 }
 XT_TEST(stopped_rank_is_named_by_all_over_shared_memory)
 {

@@ -7,7 +7,6 @@
  * Thread: two ranks a process where memory fails, else one. */
 #include "../collective/world.h"
 
-#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -222,27 +221,15 @@ static void one_round(int rank, int nranks, void *arg)
     XT_OK(xcclCommDestroy(comm));
 }
 
-static int count_names(const char *path)
-{
-    DIR *dir = opendir(path);
-    int count = 0;
-
-    XT_CHECK(dir);
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
-}
-
 /* Waits until no more is held than before the round. */
 static void check_given_back(uint64_t k, int fds_before, uint64_t blocks_before)
 {
     double until = world_seconds() + SOON_S;
 
-    while (count_names("/proc/self/fd") > fds_before || xccl_alloc_live() > blocks_before) {
+    while (xt_entries("/proc/self/fd") > fds_before || xccl_alloc_live() > blocks_before) {
         if (world_seconds() > until)
             XT_FAIL("chance %llu leaves %d descriptors and %lld blocks behind",
-                    (unsigned long long)k, count_names("/proc/self/fd") - fds_before,
+                    (unsigned long long)k, xt_entries("/proc/self/fd") - fds_before,
                     (long long)(xccl_alloc_live() - blocks_before));
         sched_yield();
     }
@@ -280,10 +267,10 @@ static void each_chance(int color0, int color1)
     check_round(&rounds);
     XT_CHECK_INT(rounds.child[0] | rounds.child[1] | rounds.parent[0] | rounds.parent[1], 0);
     do {
-        fds = count_names("/proc/self/fd");
+        fds = xt_entries("/proc/self/fd");
         blocks = xccl_alloc_live();
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-    } while (fds > count_names("/proc/self/fd") || blocks > xccl_alloc_live());
+    } while (fds > xt_entries("/proc/self/fd") || blocks > xccl_alloc_live());
     chances = rounds.chances;
     step = getenv("XT_ALL") ? 1 : 1 + chances / SAMPLES;
     for (rounds.k = 1 + xt_random(&random) % step; rounds.k <= chances; rounds.k += step) {

