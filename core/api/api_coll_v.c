@@ -354,7 +354,7 @@ static xcclResult_t submit(struct vcall *v, xcclStream_t stream)
         rc = check_tables(v);
     if (rc) {
         xccl_call_sizes_put(v->sizes);
-        return xccl_group_reject(rc);
+        return xccl_group_lack(v->comm, rc);
     }
     xccl_call_sizes_seal(v->sizes, v->call.coll);
     v->call.sizes = v->sizes;

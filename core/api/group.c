@@ -34,6 +34,31 @@ xcclResult_t xccl_group_reject(xcclResult_t rc)
     return rc;
 }
 
+static void keep_first(xcclResult_t *rc, xcclResult_t other, const char *text)
+{
+    if (*rc || !other)
+        return;
+    *rc = other;
+    xccl_error_set_text(text);
+}
+
+/* A communicator that could not begin what the other ranks may have begun has failed. */
+static void fail_begun(struct xcclComm *comm, xcclResult_t begun, xcclResult_t *rc)
+{
+    if (begun && !xccl_comm_error(comm))
+        begun = xccl_comm_fail(comm, begun, "rank %d cannot go on with a group: %.300s", comm->rank,
+                               xccl_error_text());
+    keep_first(rc, begun, xccl_error_text());
+}
+
+xcclResult_t xccl_group_lack(struct xcclComm *comm, xcclResult_t rc)
+{
+    if (rc == xcclSystemError && !xccl_comm_error(comm))
+        rc = xccl_comm_fail(comm, rc, "rank %d cannot make a call: %.300s", comm->rank,
+                            xccl_error_text());
+    return xccl_group_reject(rc);
+}
+
 static xcclResult_t execute(const struct xccl_group_entry *entry)
 {
     struct xcclComm *comm = entry->task.comm;
@@ -132,6 +157,8 @@ xcclResult_t xccl_group_add(const struct xccl_group_entry *entry)
     rc = entry->kind == XCCL_ENTRY_INIT ? add_join(&entry->join) : add_entry(entry);
     if (rc && entry->kind == XCCL_ENTRY_INIT)
         xccl_comm_decline(&entry->join, 1, rc);
+    if (rc && entry->kind <= XCCL_ENTRY_P2P)
+        return xccl_group_lack(entry->task.comm, rc);
     return rc ? xccl_group_reject(rc) : xcclSuccess;
 }
 
@@ -162,14 +189,6 @@ xcclResult_t xcclGroupStart(void)
     return xcclSuccess;
 }
 
-static void keep_first(xcclResult_t *rc, xcclResult_t other, const char *text)
-{
-    if (*rc || !other)
-        return;
-    *rc = other;
-    xccl_error_set_text(text);
-}
-
 /* --- operations --- */
 
 /* The communicators of a group at work: runs[i] belongs to comms[i], whose next entry is next[i].
@@ -183,15 +202,6 @@ struct work {
     uint32_t seen_count;
     struct xccl_p2p_item *items; /* room for the sends and receives of a communicator */
 };
-
-/* A communicator that could not begin what the other ranks may have begun has failed. */
-static void fail_begun(struct xcclComm *comm, xcclResult_t begun, xcclResult_t *rc)
-{
-    if (begun && !xccl_comm_error(comm))
-        begun = xccl_comm_fail(comm, begun, "rank %d cannot go on with a group: %.300s", comm->rank,
-                               xccl_error_text());
-    keep_first(rc, begun, xccl_error_text());
-}
 
 /* Begins the next operation of comm at or after entry `from`. 0: there is none, or it cannot begin.
  * Then the communicator has failed, and the other ranks are told: they may have begun it. */
@@ -307,13 +317,25 @@ static void work_fini(struct work *work)
     xccl_free(work->items);
 }
 
+/* Nothing of the group has begun, for rc and the thread's error text. Nobody shall wait for joins;
+ * nor for calls, when memory was short: wrong arguments are the caller's to mend, and it may. */
+static void give_up(xcclResult_t rc)
+{
+    xcclResult_t first = rc;
+
+    xccl_comm_decline(group.joins, group.join_count, rc);
+    for (uint32_t i = 0; rc == xcclSystemError && i < group.count; i++)
+        if (group.entries[i].kind <= XCCL_ENTRY_P2P)
+            fail_begun(group.entries[i].task.comm, rc, &first);
+}
+
 static xcclResult_t execute_group(void)
 {
     struct work work = {0};
     xcclResult_t rc = work_init(&work);
 
     if (rc)
-        xccl_comm_decline(group.joins, group.join_count, rc);
+        give_up(rc);
     else if (group.join_count)
         rc = xccl_comm_create(group.joins, group.join_count);
     if (!rc) {
@@ -353,9 +375,10 @@ xcclResult_t xcclGroupEnd(void)
                          "xcclGroupEnd: no group is open in this thread");
     if (--group.depth)
         return xcclSuccess;
-    if (rc) { /* nobody shall wait for ranks that would have joined */
+    if (rc) {
         xccl_error_set_text(group.text);
-        xccl_comm_decline(group.joins, group.join_count, rc);
+        give_up(rc);
+        xccl_error_set_text(group.text);
     } else if (group.count || group.join_count) {
         rc = execute_group();
     }

@@ -23,6 +23,9 @@ xcclResult_t xccl_group_add(const struct xccl_group_entry *entry);
 /* A call inside a group was wrong: the whole group will not be executed. Returns rc. */
 xcclResult_t xccl_group_reject(xcclResult_t rc);
 
+/* The same, where memory was short, which the other ranks cannot know: then comm has failed. */
+xcclResult_t xccl_group_lack(struct xcclComm *comm, xcclResult_t rc);
+
 /* comm is going to be aborted: this thread's open group drops its entries and will not be executed.
  */
 void xccl_group_forget(const struct xcclComm *comm);
