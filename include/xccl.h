@@ -138,6 +138,11 @@ xcclResult_t xcclCommFinalize(xcclComm_t comm);
 /* *asyncError: the communicator's error, also one that another rank has raised since the last call,
  * or xcclSuccess. xcclGetLastError(comm) has its text. At any time, from any thread. */
 xcclResult_t xcclCommGetAsyncError(xcclComm_t comm, xcclResult_t *asyncError);
+/* Makes the connections now that the first calls would make: of every collective in small and large
+ * sizes, for those with a root as root 0 has it, and of sends and receives between all ranks. All
+ * ranks call it, in the order of their other calls; in a group it takes part as they do. For n
+ * ranks it costs each about 2 n links and their memory. */
+xcclResult_t xcclCommConnectAll(xcclComm_t comm);
 /* The CUDA device of a communicator: XCCL_DEVICE_HOST, since all are of the host so far. */
 #define XCCL_DEVICE_HOST (-1)
 xcclResult_t xcclCommCuDevice(const xcclComm_t comm, int *device);
@@ -304,6 +309,7 @@ xcclResult_t pxcclCommSplit(xcclComm_t comm, int color, int key, xcclComm_t *new
                             xcclConfig_t *config);
 xcclResult_t pxcclCommFinalize(xcclComm_t comm);
 xcclResult_t pxcclCommGetAsyncError(xcclComm_t comm, xcclResult_t *asyncError);
+xcclResult_t pxcclCommConnectAll(xcclComm_t comm);
 xcclResult_t pxcclCommCuDevice(const xcclComm_t comm, int *device);
 xcclResult_t pxcclMemAlloc(void **ptr, size_t size);
 xcclResult_t pxcclMemFree(void *ptr);

@@ -93,6 +93,7 @@ struct xcclComm {
     struct xccl_comm_p2p *p2p; /* NULL: nothing was sent or received yet */
     uint32_t slice_bytes; /* of large all-reduces */
     int bind_talks; /* 1: an out-of-band operation for it is at work */
+    int connects; /* 1: the call at work ends when it has its links and plan */
     uint8_t *multicast; /* by rank, for the planner: shares memory with this one */
     int *nodes; /* by rank, for the planner: the number of its host */
     struct xccl_comm_progress *progress; /* NULL: the plugin delivers by itself */
@@ -154,6 +155,7 @@ struct xccl_task {
     const void *send;
     void *recv;
     struct xccl_call call;
+    int connects; /* 1: links and plan only, nothing is moved */
 };
 
 /* Begins a task: sequence number, board, plan, run. The crank is taken and kept until end. */

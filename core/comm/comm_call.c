@@ -51,10 +51,11 @@ static xcclResult_t find_plan(struct xcclComm *comm, const struct xccl_task *tas
 }
 
 /* The links of the call are made in its wait, beside those of other communicators of a group. */
-static void start_later(struct xcclComm *comm, const struct xccl_found *found)
+static void start_later(struct xcclComm *comm, const struct xccl_found *found, int connects)
 {
     struct xccl_run *run = &comm->run;
 
+    comm->connects = connects;
     xccl_run_clear(run);
     run->flag_low = xccl_flag_low(found->signature, comm->seq);
     run->step = xccl_comm_prepare_run;
@@ -83,10 +84,10 @@ xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task
     call = xccl_comm_own_call(comm);
     comm->run.check = xccl_comm_check_call;
     comm->run.owner = comm;
-    if (__builtin_expect(found.plan != NULL, 1))
+    if (__builtin_expect(found.plan && !task->connects, 1))
         rc = xccl_comm_start_run(comm, found.plan);
     else
-        start_later(comm, &found);
+        start_later(comm, &found, task->connects);
     xccl_board_write(comm->board, &call, comm->run.flag_low);
     if (__builtin_expect(rc != xcclSuccess, 0)) { /* the others know of the call by now */
         xccl_run_clear(&comm->run);

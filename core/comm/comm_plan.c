@@ -205,7 +205,10 @@ static xcclResult_t prepare_step(struct xcclComm *comm, int *moved_out)
         return rc;
     *moved_out = state != XCCL_BIND_POLL;
     comm->bind_talks = state == XCCL_BIND_TALK;
-    return found.plan ? xccl_comm_start_run(comm, found.plan) : xcclSuccess;
+    if (!found.plan)
+        return xcclSuccess;
+    comm->run.finished = comm->connects;
+    return comm->connects ? xcclSuccess : xccl_comm_start_run(comm, found.plan);
 }
 
 int xccl_comm_prepare_run(struct xccl_run *run)

@@ -44,6 +44,7 @@ struct neighbour {
     int rank;
     char address[XCCL_ADDR_TEXT_BYTES]; /* of the other end, without the port; "" not known */
     int watched; /* it is in the loop */
+    int said_goodbye; /* nothing may follow it */
     uint64_t heard_ns, due_ns; /* last sign of life; when the next heartbeat is to be sent */
     _Atomic uint32_t call; /* low half of the number of the call it was last heard to be in */
     _Atomic uint64_t left_after; /* 0: has not left; else its last call + 1 */
@@ -97,7 +98,8 @@ static void neighbour_flush(struct neighbour *neighbour)
 static void neighbour_send(struct neighbour *neighbour, uint16_t type, const void *body,
                            size_t bytes)
 {
-    if (neighbour->conn && xccl_conn_queue(neighbour->conn, type, body, bytes) == xcclSuccess)
+    if (neighbour->conn && !neighbour->said_goodbye &&
+        xccl_conn_queue(neighbour->conn, type, body, bytes) == xcclSuccess)
         neighbour_flush(neighbour);
 }
 
@@ -257,6 +259,7 @@ static void neighbour_leave(struct neighbour *neighbour, uint64_t last_seq)
         neighbour_read(neighbour); /* perhaps it has left before */
     xccl_wire_put_u64(&wire, last_seq);
     neighbour_send(neighbour, FRAME_GOODBYE, body, sizeof body);
+    neighbour->said_goodbye = 1;
     if (!neighbour->conn)
         return;
     if (!neighbour->watched || linger_send(neighbour))
