@@ -283,6 +283,25 @@ xcclResult_t pxcclAlltoAllv(const void *sendbuff, const size_t sendcounts[], con
 xcclResult_t xcclGroupStart(void);
 xcclResult_t xcclGroupEnd(void);
 
+/* What xcclGroupSimulateEnd tells. Begin with XCCL_SIM_INFO_INITIALIZER. */
+typedef struct {
+    size_t size;
+    unsigned int magic, version;
+    float estimatedTime; /* microseconds */
+} xcclSimInfo_t;
+
+#define XCCL_SIM_INFO_INITIALIZER                                                                  \
+    {                                                                                              \
+        sizeof(xcclSimInfo_t), XCCL_CONFIG_MAGIC, XCCL_VERSION_CODE, 0                             \
+    }
+
+/* Ends a group without doing any of it, and estimates how long this rank's part would take if no
+ * rank kept another waiting. It comes from the schedules and a few fixed figures of a common host,
+ * not from measurements here: for comparing groups, right within a factor of a few. The other ranks
+ * need not call it. Not for groups in which ranks join or leave; of groups inside each other the
+ * outermost end says which it is. */
+xcclResult_t xcclGroupSimulateEnd(xcclSimInfo_t *simInfo);
+
 /* A constant text for a code; never NULL. */
 const char *xcclGetErrorString(xcclResult_t result);
 
@@ -347,6 +366,7 @@ xcclResult_t pxcclRecv(void *recvbuff, size_t count, xcclDataType_t datatype, in
                        xcclComm_t comm, xcclStream_t stream);
 xcclResult_t pxcclGroupStart(void);
 xcclResult_t pxcclGroupEnd(void);
+xcclResult_t pxcclGroupSimulateEnd(xcclSimInfo_t *simInfo);
 const char *pxcclGetErrorString(xcclResult_t result);
 const char *pxcclGetLastError(const xcclComm_t comm);
 

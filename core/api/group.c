@@ -386,5 +386,66 @@ xcclResult_t xcclGroupEnd(void)
     return rc;
 }
 
+/* --- estimates --- */
+
+static xcclResult_t estimate(const struct xccl_group_entry *entry, double *ns)
+{
+    struct xcclComm *comm = entry->task.comm;
+    xcclResult_t rc = xccl_comm_enter(comm);
+    double more = 0;
+
+    if (rc)
+        return rc;
+    if (entry->kind == XCCL_ENTRY_P2P)
+        more = xccl_plan_message_ns(&comm->planner, entry->p2p.bytes);
+    else
+        rc = xccl_plan_estimate_ns(&comm->planner, &entry->task.call, &more);
+    xccl_comm_leave(comm);
+    *ns += more;
+    return rc;
+}
+
+static xcclResult_t estimate_group(float *us_out)
+{
+    xcclResult_t rc = xcclSuccess;
+    double ns = 0;
+
+    if (group.join_count || group.leaves) {
+        rc = xccl_fail(xcclInvalidUsage, 0, "leave them to another group",
+                       "xcclGroupSimulateEnd: ranks join or leave in this group");
+        xccl_comm_decline(group.joins, group.join_count, rc);
+        return rc;
+    }
+    for (uint32_t i = 0; i < group.count && !rc; i++)
+        rc = estimate(&group.entries[i], &ns);
+    *us_out = (float)(ns / 1000);
+    return rc;
+}
+
+xcclResult_t xcclGroupSimulateEnd(xcclSimInfo_t *simInfo)
+{
+    xcclResult_t rc = group.rc;
+
+    if (!simInfo || simInfo->magic != XCCL_CONFIG_MAGIC || simInfo->size < sizeof *simInfo)
+        return xccl_fail(xcclInvalidArgument, 0, "begin with XCCL_SIM_INFO_INITIALIZER",
+                         "xcclGroupSimulateEnd: simInfo is %s",
+                         simInfo ? "not initialized" : "NULL");
+    if (!group.depth)
+        return xccl_fail(xcclInvalidUsage, 0, "call xcclGroupStart first",
+                         "xcclGroupSimulateEnd: no group is open in this thread");
+    simInfo->estimatedTime = 0;
+    if (--group.depth)
+        return xcclSuccess;
+    if (rc) {
+        xccl_error_set_text(group.text);
+        xccl_comm_decline(group.joins, group.join_count, rc);
+    } else {
+        rc = estimate_group(&simInfo->estimatedTime);
+    }
+    drop_entries();
+    return rc;
+}
+
+XCCL_TWIN(xcclResult_t, xcclGroupSimulateEnd, (xcclSimInfo_t * simInfo));
 XCCL_TWIN(xcclResult_t, xcclGroupStart, (void));
 XCCL_TWIN(xcclResult_t, xcclGroupEnd, (void));

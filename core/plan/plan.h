@@ -99,4 +99,9 @@ xcclResult_t xccl_plan_choose(const struct xccl_planner *planner, const struct x
 xcclResult_t xccl_plan_binding(struct xccl_planner *planner, const struct xccl_choice *choice,
                                int root, struct xccl_binding **binding_out);
 
+/* How long a call will take, and a message to one peer (estimate.c). */
+xcclResult_t xccl_plan_estimate_ns(struct xccl_planner *planner, const struct xccl_call *call,
+                                   double *ns_out);
+double xccl_plan_message_ns(const struct xccl_planner *planner, size_t bytes);
+
 #endif

@@ -234,3 +234,60 @@ XT_TEST(abort_in_the_middle_of_another_threads_group_ends_it)
     XT_OK(xcclCommInitRank(&job.comm, 1, id, 0));
     xt_threads_run(2, group_and_abort, &job);
 }
+
+static float simulated(xcclComm_t comm, size_t count)
+{
+    xcclSimInfo_t info = XCCL_SIM_INFO_INITIALIZER;
+
+    XT_OK(xcclGroupStart());
+    XT_OK(xcclAllReduce(NULL, NULL, 0, xcclFloat32, xcclSum, comm, NULL));
+    if (count) {
+        void *memory = malloc(2 * count);
+
+        XT_CHECK(memory);
+        XT_OK(xcclAlltoAll(memory, (char *)memory + count, count / 3, xcclInt8, comm, NULL));
+        XT_OK(xcclGroupStart());
+        XT_OK(xcclSend(memory, count, xcclInt8, 1, comm, NULL));
+        XT_OK(xcclGroupSimulateEnd(&info));
+        XT_CHECK(info.estimatedTime == 0); /* the outermost end says it */
+        free(memory);
+    }
+    XT_OK(xcclGroupSimulateEnd(&info));
+    return info.estimatedTime;
+}
+
+/* One rank alone asks, and the others hear nothing of it. */
+static void one_asks(int rank, int nranks, void *arg)
+{
+    xcclComm_t comm = world_join(arg, rank, nranks);
+    xcclSimInfo_t info = XCCL_SIM_INFO_INITIALIZER, wrong = {0};
+    int data = rank;
+
+    if (rank == 0) {
+        float none = simulated(comm, 0), small = simulated(comm, 300),
+              large = simulated(comm, 3 << 20);
+
+        printf("estimates: %.2f, %.2f, %.2f us\n", none, small, large);
+        XT_CHECK(0 < none && none < small && small < large);
+        XT_CHECK(small < 1000 && large > 100 && large < 1e6);
+        XT_CHECK_RC(xcclGroupSimulateEnd(&info), xcclInvalidUsage);
+        XT_OK(xcclGroupStart());
+        XT_CHECK_RC(xcclGroupSimulateEnd(NULL), xcclInvalidArgument);
+        XT_CHECK_RC(xcclGroupSimulateEnd(&wrong), xcclInvalidArgument);
+        XT_OK(xcclCommDestroy(comm)); /* noted only */
+        XT_CHECK_RC(xcclGroupSimulateEnd(&info), xcclInvalidUsage);
+    }
+    XT_OK(xcclAllReduce(&data, &data, 1, xcclInt32, xcclSum, comm, NULL));
+    XT_CHECK_INT(data, nranks * (nranks - 1) / 2);
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(a_simulated_group_is_estimated_and_not_done)
+{
+    xt_mp_run(3, one_asks, world_create());
+}
+XT_TEST(a_simulated_group_over_sockets_is_estimated_and_not_done)
+{
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    xt_mp_run(3, one_asks, world_create());
+}
