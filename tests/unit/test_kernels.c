@@ -2,7 +2,7 @@
 /* Many parts combined at once, against plain loops: sizes around vector widths, every alignment,
  * outputs that are one of the inputs, values where order or overflow would show. Then the small
  * functions beside the kernels. */
-#include "exec/host/kernels.h"
+#include "exec/host/kernels_sets.h"
 
 #include <stdint.h>
 
@@ -100,4 +100,29 @@ XT_TEST(fill_copies_every_size_and_not_a_byte_more)
         XT_CHECK(memcmp(room[1] + 3, room[0] + 1, bytes) == 0);
         XT_CHECK(room[1][2] == 0x5a && room[1][3 + bytes] == 0x5a);
     }
+}
+
+static void is_of_set(const char *word, const char *name)
+{
+    struct xccl_kernel_set sets[XCCL_KERNEL_SETS_MAX];
+    unsigned count = xccl_kernel_sets(sets), i = 0;
+
+    xt_setenv("XCCL_KERNELS", word);
+    while (i + 1 < count && strcmp(sets[i].name, name) != 0)
+        i++;
+    XT_CHECK(xccl_reduce_kernel(xcclFloat32, xcclSum) == sets[i].of_type[xcclFloat32].reduce[0]);
+}
+
+XT_TEST(setting_names_the_set_and_a_set_that_is_not_there_gives_way_to_the_best)
+{
+    struct xccl_kernel_set sets[XCCL_KERNEL_SETS_MAX];
+
+    is_of_set(xccl_kernel_sets(sets) > 1 ? "plain" : "avx512", "plain");
+}
+XT_TEST(without_the_setting_the_best_set_is_taken)
+{
+    struct xccl_kernel_set sets[XCCL_KERNEL_SETS_MAX];
+
+    xccl_kernel_sets(sets);
+    is_of_set(NULL, sets[0].name);
 }

@@ -10,6 +10,8 @@
 #include <cpuid.h>
 #endif
 
+#include "base/log.h"
+#include "base/param.h"
 #include "exec/host/kernels_sets.h"
 
 #define REDUCE_BLOCK_BYTES 4096
@@ -41,6 +43,23 @@ unsigned xccl_kernel_sets(struct xccl_kernel_set *sets_out)
     return count;
 }
 
+/* The best of the sets, or the one that XCCL_KERNELS names. */
+static const struct xccl_kernels *choose(void)
+{
+    static const char *const words[] = {NULL, "avx512", "avx2", "plain"}; /* as in param.def */
+    const char *word = words[xccl_param_int(XCCL_P_KERNELS)];
+    struct xccl_kernel_set sets[XCCL_KERNEL_SETS_MAX];
+    unsigned count = xccl_kernel_sets(sets);
+
+    for (unsigned i = 0; word && i < count; i++)
+        if (strcmp(sets[i].name, word) == 0)
+            return sets[i].of_type;
+    if (word)
+        xccl_log(XCCL_LOG_WARN, "XCCL_KERNELS=%s: this processor has no %s; it uses %s", word, word,
+                 sets[0].name);
+    return sets[0].of_type;
+}
+
 /* NULL for an unknown type. Asking the processor is dear where it is a virtual one: once. */
 static const struct xccl_kernels *kernels_of(xcclDataType_t type)
 {
@@ -52,10 +71,7 @@ static const struct xccl_kernels *kernels_of(xcclDataType_t type)
     /* Relaxed: the tables are constant, and all threads find the same one. */
     of_type = atomic_load_explicit(&best, memory_order_relaxed);
     if (!of_type) {
-        struct xccl_kernel_set sets[XCCL_KERNEL_SETS_MAX];
-
-        xccl_kernel_sets(sets);
-        of_type = sets[0].of_type;
+        of_type = choose();
         atomic_store_explicit(&best, of_type, memory_order_relaxed);
     }
     return &of_type[type];

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The bits of reductions. Numbers whose sum depends on the order of adding go through every
+ * algorithm that reduces, and the results are compared as bytes: among ranks; with those of the
+ * same ranks in another run, with delays, with each instruction set, and over sockets; and for the
+ * algorithms whose order is the same for every element, with those of parts of the vector.
+ *
+ * One job of ranks a row, set and transport; row k has the k-th algorithm of each collective. */
+#include "world.h"
+
+#include "schedule/generators.h"
+
+#define RANKS   5
+#define COUNT   3001
+#define PARTS   4
+#define TYPES   4
+#define RUNS    5
+#define ROWS    16
+#define SETTING 256
+
+static const xcclDataType_t types[TYPES] = {xcclFloat32, xcclFloat64, xcclFloat16, xcclBfloat16};
+static const size_t type_bytes[TYPES] = {4, 8, 2, 2};
+
+/* What differs between runs; the bits shall not. */
+static const struct run {
+    const char *kernels, *name;
+    int sockets, delays;
+} runs[RUNS] = {{"auto", "one", 0, 0},
+                {"auto", "the next", 0, 1},
+                {"plain", "one without vector instructions", 0, 0},
+                {"avx2", "one with AVX2", 0, 0},
+                {"auto", "one over sockets", 1, 1}};
+
+struct results {
+    char all_reduce[TYPES][COUNT * 8];
+    char parts[TYPES][COUNT * 8]; /* the same vector, by PARTS calls */
+    char reduce_scatter[TYPES][COUNT * 8];
+    char reduce[TYPES][COUNT * 8]; /* the root's */
+};
+
+struct job {
+    struct world world;
+    const struct run *run;
+    char setting[SETTING];
+    struct results ranks[RANKS];
+};
+
+/* From 2^-8 to 2^8 and of both signs, so that small ones get lost beside large ones. */
+static void fill(char *at, int type, uint64_t seed)
+{
+    uint64_t state = seed;
+
+    for (int i = 0; i < COUNT; i++) {
+        uint64_t bits = xt_random(&state);
+        uint32_t exponent = (uint32_t)(bits >> 32) % 17 - 8, sign = (uint32_t)(bits >> 63);
+        float f = (sign ? -1.0f : 1.0f) * (1.0f + (float)(bits & 0x3ff) / 1024.0f);
+        uint32_t word;
+        uint16_t half;
+        double d;
+
+        f *= (int)exponent < 0 ? 1.0f / (float)(1 << -(int)exponent) : (float)(1 << exponent);
+        memcpy(&word, &f, 4);
+        if (types[type] == xcclFloat64) {
+            d = (double)f + (double)(bits >> 20 & 0xffff) * 0x1p-60;
+            memcpy(at + i * 8, &d, 8);
+        } else if (types[type] == xcclFloat32) {
+            memcpy(at + i * 4, &f, 4);
+        } else {
+            half = types[type] == xcclBfloat16
+                       ? (uint16_t)(word >> 16)
+                       : (uint16_t)(sign << 15 | (15 + exponent) << 10 | (word >> 13 & 0x3ff));
+            memcpy(at + i * 2, &half, 2);
+        }
+    }
+}
+
+static void dawdle(const struct job *job, uint64_t *state)
+{
+    if (job->run->delays && xt_random(state) % 3 == 0)
+        nanosleep(&(struct timespec){.tv_nsec = (long)(xt_random(state) % 3000000)}, NULL);
+}
+
+static void reduce_all(const struct job *job, struct results *r, xcclComm_t comm, int rank)
+{
+    static char in[COUNT * 8];
+    uint64_t state = (uint64_t)rank * 77 + 1;
+
+    for (int t = 0; t < TYPES; t++) {
+        size_t each = (COUNT + PARTS - 1) / PARTS, bytes = type_bytes[t];
+
+        fill(in, t, (uint64_t)rank * 1000 + (uint64_t)t + 1);
+        dawdle(job, &state);
+        XT_OK(xcclAllReduce(in, r->all_reduce[t], COUNT, types[t], xcclSum, comm, NULL));
+        for (size_t at = 0; at < COUNT; at += each) {
+            size_t count = COUNT - at < each ? COUNT - at : each;
+
+            XT_OK(xcclAllReduce(in + at * bytes, r->parts[t] + at * bytes, count, types[t], xcclSum,
+                                comm, NULL));
+        }
+        dawdle(job, &state);
+        XT_OK(xcclReduceScatter(in, r->reduce_scatter[t], COUNT / RANKS, types[t], xcclSum, comm,
+                                NULL));
+        XT_OK(xcclReduce(in, r->reduce[t], COUNT, types[t], xcclAvg, 3, comm, NULL));
+    }
+}
+
+static void rank_main(int rank, int nranks, void *arg)
+{
+    struct job *job = arg;
+    xcclComm_t comm;
+
+    xt_setenv("XCCL_ALGO", job->setting);
+    xt_setenv("XCCL_KERNELS", job->run->kernels);
+    xt_setenv("XCCL_DEBUG", "error"); /* a processor may lack a set */
+    if (job->run->sockets)
+        xt_setenv("XCCL_SHM_DISABLE", "1");
+    comm = world_join(&job->world, rank, nranks);
+    reduce_all(job, &job->ranks[rank], comm, rank);
+    XT_OK(xcclCommDestroy(comm));
+}
+
+/* The row-th algorithm of a collective that serves the ranks, else the last one. */
+static const char *algo_of(enum xccl_coll coll, int row, int *found)
+{
+    struct xccl_generator_for what = {.nranks = RANKS};
+    const char *name = NULL;
+    int number = 0;
+
+    for (const struct xccl_generator *const *at = xccl_generators; *at; at++) {
+        if ((*at)->coll != coll || ((*at)->serves && !(*at)->serves(&what)))
+            continue;
+        name = (*at)->name;
+        *found |= number == row;
+        if (number++ == row)
+            break;
+    }
+    XT_CHECK(name);
+    return name;
+}
+
+static struct job *job_create(const struct run *run)
+{
+    struct job *job = mmap(NULL, sizeof *job, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                           -1, 0);
+
+    XT_CHECK(job != MAP_FAILED);
+    job->run = run;
+    return job;
+}
+
+/* *found: 1 when a collective has so many algorithms; else there is no run. */
+static struct job *job_run(int row, const struct run *run, int *found)
+{
+    struct job *job = job_create(run);
+
+    snprintf(job->setting, sizeof job->setting, "all_reduce:%s;reduce_scatter:%s;reduce:%s",
+             algo_of(XCCL_COLL_ALL_REDUCE, row, found),
+             algo_of(XCCL_COLL_REDUCE_SCATTER, row, found), algo_of(XCCL_COLL_REDUCE, row, found));
+    if (*found)
+        xt_mp_run(RANKS, rank_main, job);
+    return job;
+}
+
+static void same_on_all_ranks(const struct job *job)
+{
+    const struct results *first = &job->ranks[0];
+
+    for (int r = 1; r < RANKS; r++)
+        if (memcmp(first->all_reduce, job->ranks[r].all_reduce, sizeof first->all_reduce) ||
+            memcmp(first->parts, job->ranks[r].parts, sizeof first->parts))
+            XT_FAIL("%s: ranks 0 and %d have different bits", job->setting, r);
+}
+
+static void same_in_both(const struct job *a, const struct job *b)
+{
+    for (int r = 0; r < RANKS; r++)
+        if (memcmp(&a->ranks[r], &b->ranks[r], sizeof a->ranks[r]))
+            XT_FAIL("%s: rank %d has other bits in %s than in %s", a->setting, r, b->run->name,
+                    a->run->name);
+}
+
+XT_TEST_DEADLINE(bits_are_the_same_on_all_ranks_and_in_all_runs, 240)
+{
+    xt_set_error_source(world_error);
+    for (int row = 0; row < ROWS; row++) {
+        int found = 0;
+        struct job *first = job_run(row, &runs[0], &found);
+
+        if (!found)
+            return;
+        same_on_all_ranks(first);
+        for (int i = 1; i < RUNS; i++) {
+            struct job *other = job_run(row, &runs[i], &found);
+
+            same_on_all_ranks(other);
+            same_in_both(first, other);
+            munmap(other, sizeof *other);
+        }
+        munmap(first, sizeof *first);
+    }
+    XT_FAIL("there are more than %d algorithms of a collective", ROWS);
+}
+
+/* 1: parts of the vector have the bits of the whole. */
+static int parts_are_alike(const char *algo)
+{
+    struct job *job = job_create(&runs[0]);
+    int alike;
+
+    snprintf(job->setting, sizeof job->setting, "all_reduce:%s", algo);
+    xt_mp_run(RANKS, rank_main, job);
+    alike = memcmp(job->ranks[0].all_reduce, job->ranks[0].parts, sizeof job->ranks[0].parts) == 0;
+    munmap(job, sizeof *job);
+    return alike;
+}
+
+XT_TEST(some_algorithms_give_an_element_the_same_bits_wherever_it_lies)
+{
+    static const char *const wherever[] = {"oneshot", "twoshot", "rd", "rhd"};
+
+    xt_set_error_source(world_error);
+    for (int i = 0; i < 4; i++)
+        if (!parts_are_alike(wherever[i]))
+            XT_FAIL("%s: parts of the vector have other bits than the whole", wherever[i]);
+    XT_CHECK(!parts_are_alike("ring")); /* else the numbers would show nothing */
+}
