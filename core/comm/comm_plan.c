@@ -93,6 +93,7 @@ xcclResult_t xccl_init_planner(struct xccl_init *init, enum xccl_init_state *sta
     planner->all_local = !xccl_comm_any_remote(comm);
     planner->multicast = comm->shm ? comm->multicast : NULL;
     planner->nodes = comm->nodes;
+    planner->any_place = xccl_param_int(XCCL_P_DETERMINISM) == 3;
     *state_out = XCCL_INIT_DONE;
     rc = xccl_planner_init(planner, xccl_param_string(XCCL_P_ALGO));
     return rc ? rc : xccl_plan_prove(planner);

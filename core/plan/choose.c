@@ -27,6 +27,40 @@ static int is_mesh(const struct xccl_planner *planner)
     return planner->nranks <= (planner->all_local ? XCCL_MESH_LOCAL_MAX : XCCL_MESH_NET_MAX);
 }
 
+/* One order of combining for all elements, by ranks or by one tree, and two algorithms that share
+ * it: for small vectors and for large ones. */
+static const char *name_any_place(const struct xccl_planner *planner, enum xccl_coll coll,
+                                  size_t bytes)
+{
+    if (coll == XCCL_COLL_REDUCE)
+        return "binomial";
+    if (coll == XCCL_COLL_REDUCE_SCATTER)
+        return is_mesh(planner) ? "mesh" : "rhd";
+    if (is_mesh(planner))
+        return bytes <= oneshot_limit(planner) ? "oneshot" : "twoshot";
+    return bytes <= NET_SMALL_MAX ? "rd" : "rhd";
+}
+
+static int reduces(enum xccl_coll coll)
+{
+    return coll == XCCL_COLL_ALL_REDUCE || coll == XCCL_COLL_REDUCE_SCATTER ||
+           coll == XCCL_COLL_REDUCE;
+}
+
+/* Has the algorithm the order that XCCL_DETERMINISM asks for? */
+static int keeps_order(const struct xccl_planner *planner, const struct xccl_call *call,
+                       const struct xccl_generator *generator)
+{
+    if (!planner->any_place || planner->nranks == 1 || !reduces(call->coll))
+        return 1;
+    if (xccl_algo_plugin_path(generator))
+        return 0;
+    if (call->sizes)
+        return strcmp(generator->name, "mesh") == 0;
+    return strcmp(generator->name, name_any_place(planner, call->coll, 0)) == 0 ||
+           strcmp(generator->name, name_any_place(planner, call->coll, SIZE_MAX)) == 0;
+}
+
 static const char *name_all_reduce(const struct xccl_planner *planner, size_t bytes)
 {
     if (planner->nranks == 1)
@@ -41,6 +75,8 @@ static const char *name_of(const struct xccl_planner *planner, enum xccl_coll co
 {
     int small = bytes <= BLOCK_SMALL_MAX;
 
+    if (planner->any_place && planner->nranks > 1 && reduces(coll))
+        return name_any_place(planner, coll, bytes);
     switch (coll) {
     case XCCL_COLL_ALL_REDUCE:
         return name_all_reduce(planner, bytes);
@@ -107,7 +143,7 @@ static int serves_any_sizes(const struct xccl_generator *generator)
 static int fits(const struct xccl_planner *planner, const struct xccl_call *call,
                 const struct xccl_generator *generator, int param)
 {
-    return serves(planner, generator, param, call->root) &&
+    return serves(planner, generator, param, call->root) && keeps_order(planner, call, generator) &&
            (!call->sizes || serves_any_sizes(generator));
 }
 
@@ -116,6 +152,8 @@ static const char *name_sized(const struct xccl_planner *planner, enum xccl_coll
 {
     if (coll == XCCL_COLL_ALL_TO_ALL)
         return "pairwise";
+    if (planner->any_place && coll == XCCL_COLL_REDUCE_SCATTER)
+        return "mesh";
     if (!is_mesh(planner))
         return "ring";
     return bytes <= BLOCK_SMALL_MAX || (coll == XCCL_COLL_ALL_GATHER && planner->all_local)
@@ -128,7 +166,8 @@ static xcclResult_t refuse(const struct xccl_planner *planner, const struct xccl
     return xccl_fail(xcclInvalidUsage, 0,
                      call->sizes ? "allow ring, or pairwise of all_to_all"
                                  : "allow another one; `xccl algo list -n N` shows what there is",
-                     "XCCL_ALGO leaves no algorithm of %s for %d ranks%s",
+                     "XCCL_ALGO%s leaves no algorithm of %s for %d ranks%s",
+                     planner->any_place ? " with XCCL_DETERMINISM=3" : "",
                      xccl_coll_name(call->coll), planner->nranks,
                      call->sizes ? " and blocks of different sizes" : "");
 }

@@ -52,6 +52,7 @@ struct xccl_planner {
     int all_local; /* 1: all ranks share memory */
     const uint8_t *multicast; /* by rank, as generators take it; the owner's */
     const int *nodes; /* likewise */
+    int any_place; /* 1: an element's bits do not depend on its place or the count */
     struct xccl_algo_setting setting;
     struct xccl_plan *last;
     struct xccl_plan **table; /* open addressing */

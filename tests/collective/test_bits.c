@@ -9,13 +9,14 @@
 
 #include "schedule/generators.h"
 
-#define RANKS   5
-#define COUNT   3001
-#define PARTS   4
-#define TYPES   4
-#define RUNS    5
-#define ROWS    16
-#define SETTING 256
+#define RANKS     5
+#define RANKS_MAX 9
+#define COUNT     3001
+#define PARTS     4
+#define TYPES     4
+#define RUNS      5
+#define ROWS      16
+#define SETTING   256
 
 static const xcclDataType_t types[TYPES] = {xcclFloat32, xcclFloat64, xcclFloat16, xcclBfloat16};
 static const size_t type_bytes[TYPES] = {4, 8, 2, 2};
@@ -41,7 +42,7 @@ struct job {
     struct world world;
     const struct run *run;
     char setting[SETTING];
-    struct results ranks[RANKS];
+    struct results ranks[RANKS_MAX];
 };
 
 /* From 2^-8 to 2^8 and of both signs, so that small ones get lost beside large ones. */
@@ -97,9 +98,9 @@ static void reduce_all(const struct job *job, struct results *r, xcclComm_t comm
                                 comm, NULL));
         }
         dawdle(job, &state);
-        XT_OK(xcclReduceScatter(in, r->reduce_scatter[t], COUNT / RANKS, types[t], xcclSum, comm,
-                                NULL));
-        XT_OK(xcclReduce(in, r->reduce[t], COUNT, types[t], xcclAvg, 3, comm, NULL));
+        XT_OK(xcclReduceScatter(in, r->reduce_scatter[t], COUNT / RANKS_MAX, types[t], xcclSum,
+                                comm, NULL));
+        XT_OK(xcclReduce(in, r->reduce[t], COUNT, types[t], xcclAvg, 1, comm, NULL));
     }
 }
 
@@ -201,13 +202,13 @@ XT_TEST_DEADLINE(bits_are_the_same_on_all_ranks_and_in_all_runs, 240)
 }
 
 /* 1: parts of the vector have the bits of the whole. */
-static int parts_are_alike(const char *algo)
+static int parts_are_alike(int nranks, const struct run *run, const char *algo)
 {
-    struct job *job = job_create(&runs[0]);
+    struct job *job = job_create(run);
     int alike;
 
-    snprintf(job->setting, sizeof job->setting, "all_reduce:%s", algo);
-    xt_mp_run(RANKS, rank_main, job);
+    snprintf(job->setting, sizeof job->setting, "%s", algo);
+    xt_mp_run(nranks, rank_main, job);
     alike = memcmp(job->ranks[0].all_reduce, job->ranks[0].parts, sizeof job->ranks[0].parts) == 0;
     munmap(job, sizeof *job);
     return alike;
@@ -215,11 +216,42 @@ static int parts_are_alike(const char *algo)
 
 XT_TEST(some_algorithms_give_an_element_the_same_bits_wherever_it_lies)
 {
-    static const char *const wherever[] = {"oneshot", "twoshot", "rd", "rhd"};
+    static const char *const wherever[] = {"all_reduce:oneshot", "all_reduce:twoshot",
+                                           "all_reduce:rd", "all_reduce:rhd"};
 
     xt_set_error_source(world_error);
     for (int i = 0; i < 4; i++)
-        if (!parts_are_alike(wherever[i]))
+        if (!parts_are_alike(RANKS, &runs[0], wherever[i]))
             XT_FAIL("%s: parts of the vector have other bits than the whole", wherever[i]);
-    XT_CHECK(!parts_are_alike("ring")); /* else the numbers would show nothing */
+    /* Else the numbers would show nothing. */
+    XT_CHECK(!parts_are_alike(RANKS, &runs[0], "all_reduce:ring"));
+}
+
+/* Whole vectors are large, and parts of them small, for the choice of algorithms. */
+XT_TEST_DEADLINE(determinism_3_gives_an_element_the_same_bits_in_calls_of_any_size, 60)
+{
+    static const struct run sockets = {"auto", "one over sockets", 1, 0};
+
+    xt_set_error_source(world_error);
+    XT_CHECK(!parts_are_alike(9, &sockets, "auto")); /* what has changed is the setting */
+    xt_setenv("XCCL_DETERMINISM", "3");
+    for (int n = 2; n <= RANKS_MAX; n++) {
+        XT_CHECK(parts_are_alike(n, &runs[0], "auto"));
+        XT_CHECK(parts_are_alike(n, &sockets, "auto"));
+    }
+}
+
+static void asks_for_ring(int rank, int nranks, void *arg)
+{
+    xcclComm_t comm = NULL;
+
+    XT_CHECK(xcclCommInitRank(&comm, nranks, world_id(arg, rank, 0), rank) != xcclSuccess);
+    XT_CHECK_HAS(xcclGetLastError(NULL), "XCCL_ALGO with XCCL_DETERMINISM=3 leaves no algorithm");
+}
+
+XT_TEST(determinism_3_and_an_algorithm_without_it_are_refused)
+{
+    xt_setenv("XCCL_DETERMINISM", "3");
+    xt_setenv("XCCL_ALGO", "all_reduce:ring");
+    xt_mp_run(2, asks_for_ring, world_create());
 }
