@@ -166,15 +166,15 @@ static void same_on_all_ranks(const struct job *job)
     const struct results *first = &job->ranks[0];
 
     for (int r = 1; r < RANKS; r++)
-        if (memcmp(first->all_reduce, job->ranks[r].all_reduce, sizeof first->all_reduce) ||
-            memcmp(first->parts, job->ranks[r].parts, sizeof first->parts))
+        if (memcmp(first->all_reduce, job->ranks[r].all_reduce, sizeof first->all_reduce) != 0 ||
+            memcmp(first->parts, job->ranks[r].parts, sizeof first->parts) != 0)
             XT_FAIL("%s: ranks 0 and %d have different bits", job->setting, r);
 }
 
 static void same_in_both(const struct job *a, const struct job *b)
 {
     for (int r = 0; r < RANKS; r++)
-        if (memcmp(&a->ranks[r], &b->ranks[r], sizeof a->ranks[r]))
+        if (memcmp(&a->ranks[r], &b->ranks[r], sizeof a->ranks[r]) != 0)
             XT_FAIL("%s: rank %d has other bits in %s than in %s", a->setting, r, b->run->name,
                     a->run->name);
 }
