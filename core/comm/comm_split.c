@@ -52,6 +52,10 @@ static xcclResult_t begin(struct xccl_init *init)
     if (rc)
         return rc;
     init->holds_crank = 1;
+    /* Release: after the last call's word. Pairs with check_boards() in comm_verdict.c. */
+    atomic_store_explicit(&parent->board->splits,
+                          atomic_load_explicit(&parent->board->splits, memory_order_relaxed) + 1,
+                          memory_order_release);
     xccl_bootstrap_set_bell(parent->boot, init->bell);
     rc = xccl_bootstrap_split_start(parent->boot, init->color, init->key, &init->limit, init->bell);
     init->begun = !rc;

@@ -188,15 +188,26 @@ static xcclResult_t fail_left(struct xcclComm *comm, int rank, uint64_t last_seq
         name, (unsigned long long)last_seq, comm->rank, (unsigned long long)comm->seq);
 }
 
+/* The other rank has begun a split that this one has not, before the call that this one is in. */
+static xcclResult_t fail_split(struct xcclComm *comm, int peer)
+{
+    struct xccl_board_call mine = xccl_comm_own_call(comm);
+
+    return raise_mismatch(comm, peer, &mine, "xcclCommSplit of this communicator");
+}
+
 /* Are the other ranks of this host in the same call? Also: has one left for good? */
 static xcclResult_t check_boards(struct xcclComm *comm)
 {
     uint64_t own = atomic_load_explicit(&comm->board->word, memory_order_relaxed);
+    uint32_t own_splits = atomic_load_explicit(&comm->board->splits, memory_order_relaxed);
 
     for (int i = 0; comm->shm && i < xccl_shm_nlocal(comm->shm); i++) {
         struct xccl_board *board = xccl_shm_board(comm->shm, i);
-        /* Acquire: pairs with xccl_board_write(). outside first: nothing follows a 2. */
+        /* Acquire: pairs with xccl_board_write(). outside first: nothing follows a 2; and splits
+         * first: a call that came before one is in the word then. */
         uint32_t outside = atomic_load_explicit(&board->outside, memory_order_acquire);
+        uint32_t splits = atomic_load_explicit(&board->splits, memory_order_acquire);
         uint64_t word = atomic_load_explicit(&board->word, memory_order_acquire);
         int rank = xccl_shm_rank_of(comm->shm, i);
         uint32_t past;
@@ -205,8 +216,12 @@ static xcclResult_t check_boards(struct xcclComm *comm)
             return fail_mismatch(comm, rank);
         if (xccl_board_past(board, (uint32_t)(own >> 32), &past) && past != (uint32_t)own)
             return fail_past(comm, rank);
-        if (outside == 2 && (int32_t)(uint32_t)((word >> 32) - (own >> 32)) < 0)
+        if ((int32_t)(uint32_t)((word >> 32) - (own >> 32)) >= 0)
+            continue;
+        if (outside == 2)
             return fail_left(comm, rank, word >> 32);
+        if ((int32_t)(splits - own_splits) > 0)
+            return fail_split(comm, rank);
     }
     return xcclSuccess;
 }

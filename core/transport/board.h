@@ -27,6 +27,7 @@ struct xccl_board {
      * 0) lets it go on before the others have looked at its word. */
     _Atomic uint32_t past[XCCL_BOARD_PAST];
     _Atomic uint32_t root; /* of a call with sizes: their hash */
+    _Atomic uint32_t splits; /* of the communicator, that its owner has begun */
 };
 static_assert(sizeof(struct xccl_board) == 128, "one rank, one pair of lines");
 

@@ -103,6 +103,33 @@ XT_TEST(split_without_one_of_the_ranks_ends_at_its_deadline)
     xt_mp_run(3, one_is_missing, world_create());
 }
 
+/* Both would wait for ever: neither comes to where the other one is. */
+static void one_does_something_else(int rank, int nranks, void *arg)
+{
+    xcclComm_t comm = world_join(arg, rank, nranks), child = NULL;
+    double start;
+
+    for (int i = 0; i < 3; i++) { /* splits that all make are none of it */
+        XT_OK(xcclCommSplit(comm, 0, rank, &child, NULL));
+        XT_OK(use(comm));
+        XT_OK(xcclCommDestroy(child));
+    }
+    start = world_seconds();
+    if (rank == 1)
+        XT_CHECK(use(comm) != xcclSuccess);
+    else
+        XT_CHECK(xcclCommSplit(comm, 0, 0, &child, NULL) != xcclSuccess);
+    XT_CHECK_HAS(xcclGetLastError(comm), "ranks disagree: rank 1 is in call 4: all-reduce");
+    XT_CHECK_HAS(xcclGetLastError(comm), "xcclCommSplit");
+    XT_CHECK(world_seconds() - start < SOON_S);
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(rank_in_another_call_while_the_others_split_is_an_error_on_all)
+{
+    xt_mp_run(3, one_does_something_else, world_create());
+}
+
 static void one_aborts(int rank, int nranks, void *arg)
 {
     xcclComm_t comm = world_join(arg, rank, nranks);
