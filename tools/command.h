@@ -30,6 +30,7 @@ extern const struct xccl_command xccl_cmd_env;
 extern const struct xccl_command xccl_cmd_info;
 extern const struct xccl_command xccl_cmd_net;
 extern const struct xccl_command xccl_cmd_perf;
+extern const struct xccl_command xccl_cmd_report;
 extern const struct xccl_command xccl_cmd_run;
 
 #endif

@@ -14,7 +14,8 @@
 
 /* In the order of the help. */
 static const struct xccl_command *const commands[] = {
-    &xccl_cmd_run, &xccl_cmd_perf, &xccl_cmd_net, &xccl_cmd_algo, &xccl_cmd_info, &xccl_cmd_env,
+    &xccl_cmd_run,  &xccl_cmd_perf, &xccl_cmd_report, &xccl_cmd_net,
+    &xccl_cmd_algo, &xccl_cmd_info, &xccl_cmd_env,
 };
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
 

@@ -15,6 +15,7 @@
 #include "base/os.h"
 #include "comm/comm_int.h"
 #include "comm/comm_progress.h"
+#include "record/record.h"
 
 #define ABORT_WAIT_MS 1000
 
@@ -106,6 +107,7 @@ int xccl_comm_shares_thread(struct xcclComm *comm)
 
 void xccl_comm_free(struct xcclComm *comm)
 {
+    xccl_record_close(&comm->record);
     pthread_mutex_destroy(&comm->error_lock);
     xccl_comm_registered_drop(comm);
     xccl_free(comm);

@@ -46,6 +46,7 @@ struct xccl_comm_links; /* comm_links.c */
 struct xccl_comm_p2p; /* comm_p2p.c */
 struct xccl_comm_progress; /* comm_progress.h */
 struct xccl_control; /* control.h */
+struct xccl_record; /* record/record.h */
 
 struct xcclComm {
     /* What a call touches first. */
@@ -64,6 +65,7 @@ struct xcclComm {
     struct xccl_run run;
     struct xccl_call call; /* of the run, also for error texts */
     struct xccl_run_args args; /* of the run */
+    struct xccl_record *record; /* counters and events; NULL: none are kept */
     size_t scratch_bytes; /* behind args.scratch; as much as any plan has asked for */
 
     /* Cold. */

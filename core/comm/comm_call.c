@@ -6,6 +6,7 @@
  * lock, no allocation, no clock, no system call. Thread: the caller, who holds the crank. */
 #include "comm/comm_plan.h"
 #include "comm/comm_progress.h"
+#include "comm/comm_record.h"
 #include "comm/comm_verdict.h"
 
 static xcclResult_t busy(struct xcclComm *comm)
@@ -93,6 +94,7 @@ xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task
         xccl_run_clear(&comm->run);
         comm->run.rc = rc;
     }
+    xccl_comm_record_begin(comm);
     return xcclSuccess;
 }
 
@@ -100,6 +102,7 @@ xcclResult_t xccl_comm_end(struct xcclComm *comm, xcclResult_t rc)
 {
     if (__builtin_expect(rc != xcclSuccess, 0))
         rc = xccl_comm_blame(comm, rc);
+    xccl_comm_record_end(comm, rc);
     comm->call.sizes = NULL; /* the caller's, who may free them now */
     atomic_store_explicit(&comm->board->outside, 1, memory_order_relaxed);
     xccl_comm_release(comm);

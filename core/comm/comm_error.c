@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "comm/control.h"
+#include "record/record.h"
 
 int xccl_comm_set_error(struct xcclComm *comm, xcclResult_t rc, const char *text)
 {
@@ -17,6 +18,7 @@ int xccl_comm_set_error(struct xcclComm *comm, xcclResult_t rc, const char *text
     first = atomic_load_explicit(&comm->error, memory_order_relaxed) == xcclSuccess;
     if (first) {
         snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
+        xccl_record_error(comm->record, rc, text);
         /* Release: the text before the word. Pairs with xccl_comm_error(). */
         atomic_store_explicit(&comm->error, (uint32_t)rc, memory_order_release);
     }

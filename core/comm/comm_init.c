@@ -14,6 +14,7 @@
 #include "comm/comm_p2p.h"
 #include "comm/comm_plan.h"
 #include "comm/comm_progress.h"
+#include "comm/comm_record.h"
 #include "comm/control.h"
 
 /* How much later than its limit an out-of-band operation may end. */
@@ -216,12 +217,15 @@ xcclResult_t xccl_init_run(struct xccl_init *init, enum xccl_init_state *state_o
             return rc;
         tell_phase(init, "done");
         init->phase++;
+        if (init->phase < PHASE_COUNT)
+            xccl_record_phase(init->comm->record, (unsigned)init->phase, phases[init->phase].name);
         if (init->is_none) {
             undo(init->comm, init->phase);
             init->phase = PHASE_COUNT;
             return xcclSuccess;
         }
     }
+    xccl_comm_record_ready(init->comm);
     tell_joined(init->comm, xccl_clock_ns() - init->begin_ns);
     return xcclSuccess;
 }
@@ -262,4 +266,5 @@ void xccl_comm_undo_all(struct xcclComm *comm)
     /* First, while the other ranks still hear of errors, and before anything it needs is closed. */
     xccl_comm_progress_leave(comm);
     undo(comm, PHASE_COUNT);
+    xccl_record_close(&comm->record);
 }

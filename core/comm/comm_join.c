@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "comm/comm_int.h"
+#include "comm/comm_record.h"
 #include "plugin/algo_library.h"
 #include "schedule/algo_plugin.h"
 
@@ -99,6 +100,7 @@ static xcclResult_t make_init(struct joins *joins, const struct xccl_join_args *
              : join->parent    ? join->parent->net_list
                                : xccl_param_string(XCCL_P_NET_PLUGIN));
     memcpy(init->comm->name, join->name, sizeof init->comm->name);
+    xccl_comm_record_open(init->comm);
     init->bell = &joins->bell;
     init->limit = xccl_limit_ms(timeout_ms, NULL);
     init->begin_ns = init->phase_ns = xccl_clock_ns();

@@ -5,6 +5,7 @@
 #include "comm/comm_links.h"
 
 #include "base/alloc.h"
+#include "comm/comm_record.h"
 
 #define NET_SLOT_MIN (8u << 10)
 
@@ -114,6 +115,8 @@ xcclResult_t xccl_comm_link_shm(struct xcclComm *comm, const struct xccl_schedul
     rc = make_shm(comm, conn, proto, &link->shm);
     if (rc)
         drop_newest(comm, link);
+    else
+        xccl_comm_record_link(comm, conn);
     return rc;
 }
 
@@ -144,11 +147,13 @@ xcclResult_t xccl_comm_link_net(struct xcclComm *comm, const struct xccl_schedul
         rc = xccl_net_link_listen(net, dev, peer, slot_bytes, handle, &link->net);
     else
         rc = xccl_net_link_create_send(net, dev, peer, slot_bytes, handle, &link->net);
-    if (rc)
+    if (rc) {
         drop_newest(comm, link);
-    else
-        comm->links->net_bytes += (uint64_t)slot_bytes * XCCL_NET_SLOTS;
-    return rc;
+        return rc;
+    }
+    comm->links->net_bytes += (uint64_t)slot_bytes * XCCL_NET_SLOTS;
+    xccl_comm_record_link(comm, conn);
+    return xcclSuccess;
 }
 
 struct xccl_link *xccl_comm_link_view(struct xccl_comm_link *link)

@@ -19,6 +19,7 @@
 #include "comm/comm_links.h"
 #include "comm/comm_plan.h"
 #include "comm/comm_progress.h"
+#include "comm/comm_record.h"
 #include "comm/comm_verdict.h"
 #include "comm/control.h"
 #include "exec/streams.h"
@@ -429,6 +430,7 @@ static xcclResult_t check(struct xccl_run *run, uint64_t waited_ns)
     xcclResult_t rc;
 
     xccl_comm_progress_turn(comm);
+    xccl_record_waits(comm->record);
     rc = xccl_comm_error(comm);
     if (!rc && waited_ns > LEFT_NS)
         rc = xccl_comm_p2p_check_left(comm);
@@ -495,6 +497,7 @@ xcclResult_t xccl_comm_begin_p2p(struct xcclComm *comm, const struct xccl_p2p_it
     comm->run.step = step;
     comm->run.check = check;
     comm->run.owner = comm;
+    xccl_comm_record_begin_p2p(comm, items, count);
     return xcclSuccess;
 }
 

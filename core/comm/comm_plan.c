@@ -14,6 +14,7 @@
 #include "base/param.h"
 #include "comm/comm_bind.h"
 #include "comm/comm_links.h"
+#include "comm/comm_record.h"
 #include "comm/comm_verdict.h"
 #include "schedule/algo_plugin.h"
 
@@ -209,7 +210,11 @@ static xcclResult_t prepare_step(struct xcclComm *comm, int *moved_out)
     if (!found.plan)
         return xcclSuccess;
     comm->run.finished = comm->connects;
-    return comm->connects ? xcclSuccess : xccl_comm_start_run(comm, found.plan);
+    if (comm->connects)
+        return xcclSuccess;
+    rc = xccl_comm_start_run(comm, found.plan);
+    xccl_comm_record_plan(comm);
+    return rc;
 }
 
 int xccl_comm_prepare_run(struct xccl_run *run)

@@ -10,6 +10,7 @@
 
 #include "comm/comm_int.h"
 #include "comm/comm_progress.h"
+#include "comm/comm_record.h"
 #include "comm/comm_verdict.h"
 
 #define VERDICT_NS (500 * XCCL_NS_PER_MS) /* for the parent's control plane to name a culprit */
@@ -59,6 +60,7 @@ static xcclResult_t begin(struct xccl_init *init)
     xccl_bootstrap_set_bell(parent->boot, init->bell);
     rc = xccl_bootstrap_split_start(parent->boot, init->color, init->key, &init->limit, init->bell);
     init->begun = !rc;
+    xccl_record_note(parent->record, XCCL_RECORD_SPLIT, (uint32_t)init->color);
     if (rc && xccl_bootstrap_test(parent->boot, &ended)) /* not this rank's own trouble */
         return fail_parent(init, rc);
     return rc;
@@ -79,6 +81,7 @@ static void adopt(struct xccl_init *init)
     comm->nranks = xccl_bootstrap_nranks(comm->boot);
     memcpy(comm->id, xccl_bootstrap_comm_id(comm->boot), sizeof comm->id);
     memcpy(init->job.comm_id, comm->id, sizeof init->job.comm_id);
+    xccl_comm_record_describe(comm);
 }
 
 xcclResult_t xccl_split_step(struct xccl_init *init, enum xccl_init_state *state_out)

@@ -14,6 +14,7 @@
 #include "comm/comm_p2p.h"
 #include "comm/comm_progress.h"
 #include "comm/control.h"
+#include "record/record.h"
 
 #define NAME_BYTES      128
 #define CALL_BYTES      128
@@ -332,6 +333,7 @@ xcclResult_t xccl_comm_check_call(struct xccl_run *run, uint64_t waited_ns)
     xcclResult_t rc;
 
     xccl_comm_progress_turn(comm); /* a peer may wait for what this rank's plugin still holds */
+    xccl_record_waits(comm->record);
     rc = xccl_comm_error(comm);
     if (!rc)
         rc = check_boards(comm);

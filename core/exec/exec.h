@@ -30,6 +30,12 @@ struct xccl_move {
     uint8_t src_buffer, dst_buffer; /* enum xccl_step_buffer */
 };
 
+/* Payload that a call of this rank moves over links, by [0] its own host and [1] others. What is
+ * multicast is sent once. */
+struct xccl_plan_traffic {
+    uint64_t sent[2], received[2];
+};
+
 /* Fixed once made. The first lines are what a call touches. */
 struct xccl_plan {
     uint64_t key[2]; /* what it is the plan of (plan.h) */
@@ -47,6 +53,7 @@ struct xccl_plan {
     struct xccl_move *moves;
     uint32_t *lane_moves; /* by lane: its first; one more entry ends the last */
     uint32_t *net_messages; /* for each of binding->net_conns */
+    struct xccl_plan_traffic traffic;
     size_t chunk_bytes; /* of the largest chunk; of all of them where the schedule says EQUAL */
     struct xccl_layout layouts[2]; /* XCCL_BUFFER_IN and OUT */
     size_t scratch_bytes; /* memory that a run needs besides */
@@ -140,5 +147,8 @@ struct xccl_place xccl_place_first(const struct xccl_plan *plan, uint32_t lane);
 xcclResult_t xccl_plan_resolve(struct xccl_plan *plan);
 /* Adds the messages of a call, by connection. */
 void xccl_plan_messages(const struct xccl_plan *plan, uint32_t *messages);
+/* What a call moves. nodes: by rank, equal for ranks of one host; NULL: all are on one. */
+void xccl_plan_count_traffic(const struct xccl_plan *plan, const int *nodes,
+                             struct xccl_plan_traffic *traffic_out);
 
 #endif

@@ -306,3 +306,62 @@ void xccl_plan_messages(const struct xccl_plan *plan, uint32_t *messages)
                     count_place(plan, &place, messages);
     }
 }
+
+/* --- traffic --- */
+
+/* Bytes of one side of a place in all tiles: full slices but for the last that there is. */
+static uint64_t bytes_of_place(const struct xccl_plan *plan, const struct xccl_place *place,
+                               const struct xccl_move *first, int sends)
+{
+    uint32_t tiles = plan->tiles == 1 ? 1 : tiles_with(plan, *place, sends);
+    struct xccl_place end = *place;
+    struct xccl_move last = *first;
+
+    if (!tiles)
+        return 0;
+    end.tile = tiles - 1;
+    if (tiles > 1)
+        xccl_move_make(plan, &end, &last);
+    return (uint64_t)(tiles - 1) * (sends ? first->send_bytes : first->bytes) +
+           (sends ? last.send_bytes : last.bytes);
+}
+
+static void add_place(const struct xccl_plan *plan, const struct xccl_place *place,
+                      const int *nodes, struct xccl_plan_traffic *traffic)
+{
+    const struct xccl_schedule *schedule = plan->binding->schedule;
+    struct xccl_link *const *links = plan->binding->links;
+    struct xccl_move move;
+    uint64_t sent, received;
+
+    xccl_move_make(plan, place, &move); /* of tile 0 */
+    sent = move.nsend ? bytes_of_place(plan, place, &move, 1) : 0;
+    received = move.nrecv ? bytes_of_place(plan, place, &move, 0) : 0;
+    for (uint32_t i = 0; i < move.nsend; i++) {
+        uint16_t peer = schedule->conns[move.send - links + i].peer;
+
+        traffic->sent[nodes && nodes[peer] != nodes[schedule->rank]] += sent;
+    }
+    for (uint32_t i = 0; i < move.nrecv; i++) {
+        uint16_t peer = schedule->conns[move.recv - links + i].peer;
+
+        traffic->received[nodes && nodes[peer] != nodes[schedule->rank]] += received;
+    }
+}
+
+void xccl_plan_count_traffic(const struct xccl_plan *plan, const int *nodes,
+                             struct xccl_plan_traffic *traffic_out)
+{
+    const struct xccl_schedule *schedule = plan->binding->schedule;
+
+    *traffic_out = (struct xccl_plan_traffic){{0, 0}, {0, 0}};
+    for (uint32_t i = 0; i < schedule->nlanes && plan->tiles; i++) {
+        struct xccl_place place = xccl_place_first(plan, i);
+        const struct xccl_step *end = place.step + schedule->lanes[i].nstep;
+
+        for (; place.step < end; place.step++)
+            for (place.occurrence = 0; place.occurrence < place.step->rep; place.occurrence++)
+                for (place.chunk = 0; place.chunk < place.step->cnt; place.chunk++)
+                    add_place(plan, &place, nodes, traffic_out);
+    }
+}

@@ -312,6 +312,7 @@ static xcclResult_t fill_plan(const struct xccl_planner *planner, const struct x
     for (uint32_t i = 0; i < binding->net_count; i++)
         plan->net_messages[i] = messages[binding->net_conns[i]];
     xccl_free(messages);
+    xccl_plan_count_traffic(plan, planner->nodes, &plan->traffic);
     return xcclSuccess;
 }
 
@@ -337,11 +338,13 @@ static xcclResult_t make_plan(struct xccl_planner *planner, const struct xccl_ca
     plan->key[1] = key[1];
     plan->signature = found->signature;
     rc = fill_plan(planner, call, plan);
-    if (rc)
+    if (rc) {
         plan_destroy(plan);
-    else
-        found->plan = plan;
-    return rc;
+        return rc;
+    }
+    planner->plans_made++;
+    found->plan = plan;
+    return xcclSuccess;
 }
 
 static void find(struct xccl_found *found, struct xccl_planner *planner,

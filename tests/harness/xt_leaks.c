@@ -2,7 +2,8 @@
 /* Leak checks: what a test or rank has left behind compared with what there was when it began.
  * Memory of counted allocators, descriptors, threads, child processes, and files where the library
  * may leave some. Threads and files get a second to go away, because a detached thread ends when it
- * likes. A new file that a process outside of the test holds open or mapped is that process's own.
+ * likes. A new file that a process outside of the test holds open or mapped is that process's own,
+ * and a killed process may leave its record.
  * Thread: the main thread of a test or rank. */
 #include "xt_int.h"
 
@@ -173,6 +174,28 @@ static bool held_by_others(const char *folder, const char *name)
     return held;
 }
 
+/* The record of another process: a rank's, which looks itself, or of one that was killed, which may
+ * leave it. */
+static bool is_others_record(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+
+    return dot && strcmp(dot, ".record") == 0 && atol(name) != (long)getpid();
+}
+
+/* What may be new and is nobody's leak. The folder of records stays, and is looked into itself. */
+static bool is_allowed(enum folder folder, const char *path, const char *name)
+{
+    char records[32];
+
+    if (folder < FOLDER_SHM)
+        return false;
+    snprintf(records, sizeof(records), "xccl-%u", getuid());
+    if (folder == FOLDER_SHM && strcmp(name, records) == 0)
+        return true;
+    return (folder != FOLDER_SHM && is_others_record(name)) || held_by_others(path, name);
+}
+
 static void compare_once(const struct xt_snapshot *before, enum folder folder, struct text *text)
 {
     static const char *const nouns[FOLDER_COUNT] = {"descriptor", "thread", "file", "file", "file"};
@@ -180,7 +203,7 @@ static void compare_once(const struct xt_snapshot *before, enum folder folder, s
     char *names = list_names(path), *cursor = names, what[512];
 
     while ((name = next_new(&cursor, before->names[folder]))) {
-        if (folder >= FOLDER_SHM && held_by_others(path, name))
+        if (is_allowed(folder, path, name))
             continue;
         describe(folder, path, name, what, sizeof(what));
         if (folder >= FOLDER_SHM)

@@ -73,12 +73,14 @@ void xt_finish(struct xt_snapshot *before)
 }
 
 /* Tests start without the settings of whoever runs them, and a test program that a test runs does
- * not write its results among ours. */
+ * not write its results among ours. Records of processes go into the test's own folder. */
 static void clean_environment(void)
 {
     char name[XT_PATH_BYTES];
 
     unsetenv("XT_RESULTS");
+    if (mkdir(xt_self.report->tmp, 0700) == 0)
+        setenv("XDG_RUNTIME_DIR", xt_self.report->tmp, 1);
     for (char **entry = environ; *entry;) {
         size_t bytes = strcspn(*entry, "=");
 
@@ -104,8 +106,8 @@ _Noreturn static void test_main(struct runner *run, struct slot *slot)
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setrlimit(RLIMIT_CORE, &no_core);
-    clean_environment();
     xt_self.report = slot->report;
+    clean_environment();
     xt_self.deadline_ms = slot->deadline_ms;
     xt_capture_redirect(slot->output_fd);
     for (int i = 0; i < run->jobs; i++) {

@@ -2,12 +2,14 @@
 /* Tests that go wrong on purpose, each in one way, and a few that do not. Not registered with
  * ctest: test_sanity.c runs them one by one and compares what the harness says. Thread: each test
  * has its own process. */
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -145,18 +147,37 @@ XT_TEST(bad_orphan)
     XT_CHECK_INT(waitpid(pid, NULL, 0), pid);
 }
 
-XT_TEST(bad_file)
+/* In the folder of the library's records, which is the test's own. */
+static void leave_file(const char *name)
 {
-    const char *folder = getenv("SANITY_RUN_FOLDER");
     char path[512];
     FILE *file;
 
-    if (!folder)
-        XT_SKIP("SANITY_RUN_FOLDER is not set");
-    snprintf(path, sizeof(path), "%s/left", folder);
+    snprintf(path, sizeof(path), "%s/xccl", getenv("XDG_RUNTIME_DIR"));
+    XT_CHECK(mkdir(path, 0700) == 0 || errno == EEXIST);
+    snprintf(path, sizeof(path), "%s/xccl/%s", getenv("XDG_RUNTIME_DIR"), name);
     file = fopen(path, "w");
     XT_CHECK(file != NULL);
     fclose(file);
+}
+
+XT_TEST(bad_file)
+{
+    leave_file("left");
+}
+
+XT_TEST(bad_record)
+{
+    char name[64];
+
+    snprintf(name, sizeof(name), "%d-1.record", (int)getpid());
+    leave_file(name);
+}
+
+/* As of a process that was killed. */
+XT_TEST(good_record_of_another)
+{
+    leave_file("1-1.record");
 }
 
 XT_TEST_DEADLINE(bad_hang, 1)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Moves against the decoder: the list that a short plan keeps, and the moves made on the way of a
- * long one, are what decode.h says of every step, in its order; and the messages that a plan counts
- * are those that its moves send and receive. Every algorithm, 1 to 9 ranks. */
+ * long one, are what decode.h says of every step, in its order; and the messages and
+ * bytes that a plan counts are those that its moves send and receive. Every algorithm, 1 to 9
+ * ranks. */
 #include "exec/exec.h"
 #include "exec_world.h"
 #include "schedule/decode.h"
@@ -144,6 +145,41 @@ static void compare_messages(const struct world *world, int rank)
     free(got);
 }
 
+/* By running through all tiles: payload to and from ranks of the own host, of two each, and others.
+ */
+static void compare_traffic(const struct world *world, int rank)
+{
+    static const int nodes[WORLD_RANKS] = {0, 0, 1, 1, 2, 2, 3, 3, 4};
+    const struct xccl_plan *plan = &world->plans[rank];
+    const struct xccl_schedule *schedule = plan->binding->schedule;
+    struct xccl_link *const *links = plan->binding->links;
+    struct xccl_plan_traffic want = {{0, 0}, {0, 0}}, got, all;
+
+    for (uint32_t lane = 0; lane < schedule->nlanes && plan->tiles; lane++) {
+        struct xccl_place place = xccl_place_first(plan, lane);
+
+        if (!schedule->lanes[lane].nstep)
+            continue;
+        do {
+            struct xccl_move move;
+
+            xccl_move_make(plan, &place, &move);
+            for (uint32_t i = 0; i < move.nsend; i++)
+                want.sent[nodes[schedule->conns[move.send - links + i].peer] != nodes[rank]] +=
+                    move.send_bytes;
+            for (uint32_t i = 0; i < move.nrecv; i++)
+                want.received[nodes[schedule->conns[move.recv - links + i].peer] != nodes[rank]] +=
+                    move.bytes;
+        } while (xccl_place_next(plan, &place));
+    }
+    xccl_plan_count_traffic(plan, nodes, &got);
+    XT_CHECK(memcmp(&want, &got, sizeof want) == 0);
+    xccl_plan_count_traffic(plan, NULL, &all);
+    XT_CHECK_INT(all.sent[0], want.sent[0] + want.sent[1]);
+    XT_CHECK_INT(all.received[0], want.received[0] + want.received[1]);
+    XT_CHECK(!all.sent[1] && !all.received[1]);
+}
+
 /* Both ends of every connection count the same messages. */
 static void compare_ends(const struct world *world)
 {
@@ -200,6 +236,7 @@ static uint32_t check_generator(struct world *world, const struct xccl_generator
             for (uint32_t lane = 0; lane < schedule->nlanes && world->plans[r].tiles == 1; lane++)
                 compared += compare_lane(world, r, lane, counts[i]);
             compare_messages(world, r);
+            compare_traffic(world, r);
         }
         compare_ends(world);
         for (int r = 0; r < n; r++)

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What is rare of a communicator's telling: who it is, its links and plans, groups of sends and
+ * receives, failures. Thread: see the header. */
+#include "comm/comm_record.h"
+
+static int is_near(const struct xcclComm *comm, int rank)
+{
+    return comm->nodes[rank] == comm->nodes[comm->rank];
+}
+
+static struct xccl_record_who who_is(const struct xcclComm *comm)
+{
+    return (struct xccl_record_who){
+        .rank = comm->rank, .nranks = comm->nranks, .id = comm->id, .name = comm->name};
+}
+
+void xccl_comm_record_open(struct xcclComm *comm)
+{
+    struct xccl_record_who who = who_is(comm);
+
+    comm->record = xccl_record_open(&who);
+}
+
+void xccl_comm_record_describe(struct xcclComm *comm)
+{
+    struct xccl_record_who who = who_is(comm);
+
+    xccl_record_describe(comm->record, &who);
+}
+
+void xccl_comm_record_ready(struct xcclComm *comm)
+{
+    int near_ranks = 0;
+
+    for (int i = 0; i < comm->nranks; i++)
+        near_ranks += is_near(comm, i);
+    xccl_record_ready(comm->record, near_ranks);
+}
+
+void xccl_comm_record_link(struct xcclComm *comm, const struct xccl_schedule_conn *conn)
+{
+    uint64_t far = !is_near(comm, conn->peer), sends = conn->dir == XCCL_CONN_SEND;
+
+    xccl_record_note(comm->record, XCCL_RECORD_LINKED,
+                     (uint64_t)conn->peer << 32 | far << 1 | sends);
+}
+
+/* What the program hands over or gets in a call, as `xccl perf` counts it: the vector, or the
+ * blocks of all ranks. */
+static uint64_t bytes_of(const struct xcclComm *comm)
+{
+    const struct xccl_call *call = &comm->call;
+    uint64_t blocks = (uint64_t)comm->nranks;
+
+    if (comm->connects && !comm->run.plan) /* nothing is moved */
+        return 0;
+    if (call->sizes)
+        return call->sizes->total;
+    if (call->coll == XCCL_COLL_ALL_REDUCE || call->coll == XCCL_COLL_BROADCAST ||
+        call->coll == XCCL_COLL_REDUCE)
+        blocks = 1;
+    return call->count * xccl_type_bytes(call->type) * blocks;
+}
+
+void xccl_comm_record_call(struct xcclComm *comm)
+{
+    const struct xccl_call *call = &comm->call;
+    struct xccl_record *record = comm->record;
+    uint32_t op = call->op < xcclNumOps ? (uint32_t)call->op : xcclNumOps;
+    struct xccl_record_call what = {.count = call->count, .bytes = bytes_of(comm)};
+
+    what.word = xccl_record_call_word(0, (uint32_t)call->coll, (uint32_t)call->type, op,
+                                      (uint32_t)call->root);
+    what.word |= call->sizes ? XCCL_RECORD_SIZED : 0;
+    xccl_record_set_call(record, &what);
+    record->plan = comm->run.plan;
+    if (record->plans != comm->planner.plans_made && comm->run.plan)
+        xccl_comm_record_plan(comm);
+}
+
+void xccl_comm_record_plan(struct xcclComm *comm)
+{
+    if (!comm->record)
+        return;
+    comm->record->plans = comm->planner.plans_made;
+    xccl_record_note(comm->record, XCCL_RECORD_PLANNED, comm->run.plan ? comm->run.plan->tiles : 0);
+}
+
+void xccl_comm_record_begin_p2p(struct xcclComm *comm, const struct xccl_p2p_item *items,
+                                uint32_t count)
+{
+    if (!comm->record)
+        return;
+    comm->record->plan = NULL;
+    xccl_record_p2p_clear(comm->record);
+    for (uint32_t i = 0; i < count; i++) {
+        int where = items[i].peer == comm->rank ? 0 : is_near(comm, items[i].peer) ? 1 : 2;
+
+        xccl_record_p2p_add(comm->record, items[i].sends, where, items[i].bytes);
+    }
+    xccl_record_p2p_begin(comm->record);
+}
+
+void xccl_comm_record_end_other(struct xcclComm *comm, xcclResult_t rc)
+{
+    static const uint64_t none[2];
+
+    if (rc)
+        xccl_record_fail(comm->record, rc);
+    else if (xccl_comm_in_p2p(comm))
+        xccl_record_p2p_end(comm->record);
+    else
+        xccl_record_end(comm->record, none, none);
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* `xccl report` through the built program, while ranks of this test are in calls, between calls and
+ * killed. The JSON is held against its schema by python3-jsonschema. No test sleeps: it asks until
+ * the report says what it must.
+ *
+ * Thread: one a test and rank. */
+#include "../collective/world.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define XCCL     XT_BUILD_DIR "/bin/xccl"
+#define SCHEMA   XT_SOURCE_DIR "/tools/schema/report.schema.json"
+#define ARGS_MAX 16
+#define COUNT    4096
+
+/* Runs `xccl` with the words of args; returns the exit status. */
+static int run_xccl(const char *args, const char **output_out)
+{
+    char words[1024];
+    const char *argv[ARGS_MAX + 1] = {XCCL};
+    char *rest = NULL;
+    int count = 1, status;
+
+    snprintf(words, sizeof(words), "%s", args);
+    for (char *word = strtok_r(words, " ", &rest); word && count < ARGS_MAX;
+         word = strtok_r(NULL, " ", &rest))
+        argv[count++] = word;
+    status = xt_run_program(argv, output_out);
+    XT_CHECK(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* Records of this test alone. */
+static struct world *own_world(void)
+{
+    xt_setenv("XCCL_RECORD_DIR", xt_tmpdir());
+    return world_create();
+}
+
+/* Until the report has all parts, which end with NULL. */
+static const char *await_report(const char *args, const char *const *parts)
+{
+    const char *output;
+
+    for (;;) { /* bounded by the test's deadline */
+        size_t i = 0;
+
+        (void)run_xccl(args, &output);
+        while (parts[i] && strstr(output, parts[i]))
+            i++;
+        if (!parts[i])
+            return output;
+        sched_yield();
+    }
+}
+
+/* Rank 0 begins one call more than the others, who stay outside until they may go on:
+ * world->arrived becomes the number of all ranks. */
+static void late_rank(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    static float in[COUNT], out[COUNT];
+    xcclComm_t comm = world_join(world, rank, nranks);
+
+    for (int i = 0; i < 16; i++)
+        XT_OK(xcclAllReduce(in, out, COUNT, xcclFloat32, xcclSum, comm, NULL));
+    if (rank)
+        world_meet(world, nranks);
+    if (xcclAllReduce(in, out, COUNT, xcclFloat32, xcclSum, comm, NULL) == xcclSuccess)
+        XT_OK(xcclCommDestroy(comm));
+    else
+        XT_OK(xcclCommAbort(comm));
+}
+
+/* Ends the waiting of late ranks. */
+static void let_go(struct world *world)
+{
+    atomic_fetch_add_explicit(&world->arrived, 1, memory_order_acq_rel);
+}
+
+XT_TEST(a_rank_that_is_behind_stands_out)
+{
+    static const char *const parts[] = {"in call 17, all_reduce of 4096 float32, sum, since ",
+                                        "between calls",
+                                        "2 ranks, 2 with a record",
+                                        " 0 all_reduce              17         16",
+                                        " 1 all_reduce              16         16",
+                                        NULL};
+    struct world *world = own_world();
+    struct xt_mp *mp = xt_mp_start(2, late_rank, world);
+    const char *output = await_report("report", parts);
+    int statuses[2];
+    char args[64];
+
+    XT_CHECK(strstr(output, "dead") == NULL);
+    snprintf(args, sizeof args, "report %d", (int)xt_mp_pid(mp, 1));
+    XT_CHECK_INT(run_xccl(args, &output), 0);
+    XT_CHECK_HAS(output, "2 ranks, 1 with a record");
+    XT_CHECK(strstr(output, "in call") == NULL);
+    let_go(world);
+    xt_mp_wait(mp, statuses);
+    XT_CHECK(!statuses[0] && !statuses[1]);
+    XT_CHECK_INT(run_xccl("report", &output), 1);
+    XT_CHECK_HAS(output, "no process of this user has a record");
+}
+
+XT_TEST(a_killed_rank_is_reported_with_what_it_was_doing)
+{
+    static const char *const before[] = {"in call 17", "between calls", NULL};
+    struct world *world = own_world();
+    struct xt_mp *mp = xt_mp_start(2, late_rank, world);
+    const char *output;
+    char args[64];
+    int statuses[2];
+    pid_t pid = xt_mp_pid(mp, 0);
+
+    (void)await_report("report", before);
+    xt_mp_kill(mp, 0, SIGKILL);
+    let_go(world);
+    xt_mp_wait(mp, statuses);
+    XT_CHECK(WIFSIGNALED(statuses[0]));
+    XT_CHECK_INT(statuses[1], 0); /* it has given its communicator back */
+    snprintf(args, sizeof args, "report %d --events 2", (int)pid);
+    XT_CHECK_INT(run_xccl(args, &output), 0);
+    XT_CHECK_HAS(output, "dead; was in call 17, all_reduce of 4096 float32, sum, since ");
+    XT_CHECK_HAS(output, " s before its last event");
+    XT_CHECK_HAS(output, "call 17, all_reduce of 4096 float32, sum: issued");
+    XT_CHECK_HAS(output, "call 16, all_reduce of 4096 float32, sum: done");
+    XT_CHECK_HAS(output, "2 ranks, 1 with a record");
+}
+
+/* Calls until world->param says that it is enough. */
+static void busy_rank(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    static float in[COUNT], out[COUNT];
+    xcclComm_t comm = world_join(world, rank, nranks);
+    float stop = 0, sum = 0;
+
+    while (!(sum > 0)) {
+        for (int i = 0; i < 20; i++)
+            XT_OK(xcclAllReduce(in, out, COUNT, xcclFloat32, xcclSum, comm, NULL));
+        stop = atomic_load_explicit(&world->arrived, memory_order_acquire) ? 1 : 0;
+        XT_OK(xcclAllReduce(&stop, &sum, 1, xcclFloat32, xcclMax, comm, NULL));
+    }
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST_DEADLINE(rates_are_told_of_an_interval, 60)
+{
+    static const char *const ready[] = {"2 ranks, 2 with a record", "all_reduce", NULL};
+    struct world *world = own_world();
+    struct xt_mp *mp = xt_mp_start(2, busy_rank, world);
+    const char *output, *line;
+    unsigned rank, issued, done, issued_rate, done_rate;
+    int statuses[2];
+
+    (void)await_report("report", ready);
+    XT_CHECK_INT(run_xccl("report --interval 0.3 --count 2", &output), 0);
+    let_go(world);
+    xt_mp_wait(mp, statuses);
+    XT_CHECK(!statuses[0] && !statuses[1]);
+    XT_CHECK_HAS(output, "issued/s");
+    line = strstr(output, "     0 all_reduce");
+    XT_CHECK(line != NULL);
+    XT_CHECK_INT(
+        sscanf(line, "%u all_reduce %u %u %u %u", &rank, &issued, &done, &issued_rate, &done_rate),
+        5);
+    XT_CHECK(issued >= done && issued <= done + 1);
+    XT_CHECK(issued_rate > 0 && done_rate > 0);
+    XT_CHECK(issued_rate < issued * 10); /* it began to count before the interval */
+}
+
+/* Skips the test where python3 has no such module. */
+static void need_module(const char *module)
+{
+    char code[64];
+    const char *argv[] = {"python3", "-c", code, NULL};
+    const char *output = NULL;
+
+    snprintf(code, sizeof(code), "import %s", module);
+    if (xt_run_program(argv, &output) != 0)
+        XT_SKIP("python3 has no module %s", module);
+}
+
+static const char *save(const char *folder, const char *name, const char *text)
+{
+    static char path[512];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    file = fopen(path, "we");
+    XT_CHECK(file != NULL);
+    fputs(text, file);
+    fclose(file);
+    return path;
+}
+
+XT_TEST_DEADLINE(the_json_is_what_its_schema_says, 60)
+{
+    static const char code[] =
+        "import json, sys, jsonschema\n"
+        "schema = json.load(open(sys.argv[1]))\n"
+        "jsonschema.Draft7Validator.check_schema(schema)\n"
+        "found = [json.loads(line) for line in open(sys.argv[2])]\n"
+        "assert len(found) == 1, found\n"
+        "jsonschema.validate(found[0], schema)\n"
+        "comms = sorted((r['communicators'][0] for r in found[0]['records']), key=lambda c: "
+        "c['rank'])\n"
+        "assert [c['state'] for c in comms] == ['calling', 'ready'], comms\n"
+        "assert [c['collectives'][0]['issued_calls'] for c in comms] == [17, 16], comms\n"
+        "assert [c['collectives'][0]['done_bytes'] for c in comms] == [16 * 16384] * 2, comms\n"
+        "assert comms[0]['call']['name'] == 'all_reduce' and comms[0]['call']['seconds'] > 0\n"
+        "assert comms[0]['call']['type'] == 'float32' and comms[0]['call']['operator'] == 'sum'\n"
+        "assert comms[0]['collectives'][0]['per_second']['done_calls'] == 0, comms\n"
+        "assert comms[0]['events'][-1]['kind'] == 'issued', comms\n"
+        "assert len(comms[1]['events']) == 3, comms\n"
+        "for damage in ('state', 'collectives', 'call'):\n"
+        "    broken = json.loads(json.dumps(found[0]))\n"
+        "    del broken['records'][0]['communicators'][0][damage]\n"
+        "    try:\n"
+        "        jsonschema.validate(broken, schema)\n"
+        "    except jsonschema.ValidationError:\n"
+        "        continue\n"
+        "    raise SystemExit('the schema misses ' + damage)\n";
+    static const char *const ready[] = {"in call 17", "between calls", NULL};
+    static const char schema[] = SCHEMA;
+    const char *argv[] = {"python3", "-c", code, schema, NULL, NULL};
+    struct world *world = own_world();
+    struct xt_mp *mp;
+    const char *output;
+    int statuses[2];
+
+    need_module("jsonschema");
+    mp = xt_mp_start(2, late_rank, world);
+    (void)await_report("report", ready);
+    XT_CHECK_INT(run_xccl("report -J --events 3 --interval 0.1 --count 1", &output), 0);
+    let_go(world);
+    xt_mp_wait(mp, statuses);
+    argv[4] = save(xt_tmpdir(), "report.json", output);
+    if (xt_run_program(argv, &output) != 0)
+        XT_FAIL("the schema does not fit: %s", xt_why(output));
+}
+
+XT_TEST(a_file_that_is_no_record_is_named)
+{
+    const char *path = save(xt_tmpdir(), "7-7.record", "nonsense"), *output;
+    char args[600];
+
+    snprintf(args, sizeof args, "report %s", path);
+    XT_CHECK_INT(run_xccl(args, &output), 1);
+    XT_CHECK_HAS(output, path);
+    XT_CHECK_HAS(output, "it is no record");
+    XT_CHECK_INT(run_xccl("report /does/not/exist.record", &output), 1);
+    XT_CHECK_HAS(output, "cannot be opened");
+    XT_CHECK_INT(run_xccl("report 1", &output), 1);
+    XT_CHECK_HAS(output, "no record of process 1");
+}
+
+XT_TEST(wrong_arguments_are_named)
+{
+    static const struct {
+        const char *args, *says;
+    } cases[] = {
+        {"report --intervall 1", "did you mean --interval?"},
+        {"report --interval 0", "--interval is 0"},
+        {"report --interval soon", "--interval"},
+        {"report --count 3", "--count needs --interval"},
+        {"report --events -1", "--events"},
+        {"report 1 2", "2 is not understood"},
+    };
+    const char *output = NULL;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        XT_CHECK_INT(run_xccl(cases[i].args, &output), 2);
+        XT_CHECK_HAS(output, cases[i].says);
+    }
+    XT_CHECK_INT(run_xccl("help report", &output), 0);
+    XT_CHECK_HAS(output, "usage: xccl report [PID|FILE]");
+    XT_CHECK_INT(run_xccl("report --help", &output), 0);
+    XT_CHECK_HAS(output, "--interval S");
+}
