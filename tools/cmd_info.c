@@ -17,6 +17,7 @@
 #include "bootstrap/launcher.h"
 #include "net_list.h"
 #include "option.h"
+#include "plugin/tuner_library.h"
 #include "xccl.h"
 
 #define INTERFACES_MAX 16
@@ -116,6 +117,21 @@ static int show_plugins(void)
     return 1;
 }
 
+static int show_tuner(void)
+{
+    struct xccl_tuner_library *library;
+
+    if (xccl_tuner_library_load(xccl_param_string(XCCL_P_TUNER_PLUGIN), &library) != xcclSuccess) {
+        printf("tuner: none, %s\n", xccl_error_text());
+        return 0;
+    }
+    if (library)
+        printf("tuner: %s from %s\n", library->name, library->path);
+    else
+        show("tuner", "none, the built-in choice is used");
+    return 1;
+}
+
 static int show_settings(void)
 {
     int shown = 0;
@@ -142,7 +158,7 @@ static int info_main(int argc, char **argv)
 {
     static int (*const parts[])(void) = {show_versions,   show_host,          show_launcher,
                                          show_interfaces, show_shared_memory, show_plugins,
-                                         show_settings};
+                                         show_tuner,      show_settings};
     int status = XCCL_EXIT_OK;
 
     if (argc > 1)
@@ -162,16 +178,17 @@ const struct xccl_command xccl_cmd_info = {
     .name = "info",
     .summary = "show what this host offers: versions, interfaces, plugins",
     .run = info_main,
-    .help = "usage: xccl info\n"
-            "\n"
-            "Shows what XCCL finds on this host, one \"name: value\" a line: versions, the host "
-            "and its\n"
-            "usable cores, what started this process, the network interfaces chosen (best first), "
-            "whether\n"
-            "shared memory works, the fate of each network plugin that was tried, and the settings "
-            "that\n"
-            "are not at their default.\n"
-            "The job's secret is not shown, so the output may go into a report.\n"
-            "\n"
-            "Exit status: 0; 1 when something is missing that XCCL needs; 2 for wrong arguments.\n",
+    .help =
+        "usage: xccl info\n"
+        "\n"
+        "Shows what XCCL finds on this host, one \"name: value\" a line: versions, the host "
+        "and its\n"
+        "usable cores, what started this process, the network interfaces chosen (best first), "
+        "whether\n"
+        "shared memory works, the fate of each network plugin that was tried, the tuner plugin, "
+        "and the\n"
+        "settings that are not at their default.\n"
+        "The job's secret is not shown, so the output may go into a report.\n"
+        "\n"
+        "Exit status: 0; 1 when something is missing that XCCL needs; 2 for wrong arguments.\n",
 };

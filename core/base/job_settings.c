@@ -8,7 +8,8 @@
 #include "base/hash.h"
 #include "base/param.h"
 
-static const enum xccl_param_id job_wide[] = {XCCL_P_ALGO, XCCL_P_DETERMINISM, XCCL_P_HEARTBEAT_S};
+static const enum xccl_param_id job_wide[] = {XCCL_P_ALGO, XCCL_P_DETERMINISM, XCCL_P_HEARTBEAT_S,
+                                              XCCL_P_PROTO};
 
 void xccl_param_job_text(char *text_out, size_t bytes)
 {

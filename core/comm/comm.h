@@ -33,11 +33,13 @@ struct xccl_peer {
     uint64_t host_hash;
     char host[64];
     uint32_t pid, cores, version;
-    uint32_t algo; /* of XCCL_ALGO and algorithm plugins, which must be equal everywhere */
+    uint32_t algo; /* of XCCL_ALGO, XCCL_PROTO, algorithm plugins; equal everywhere */
     uint32_t shm; /* 1: shared memory is allowed */
     uint64_t buffer_bytes;
     struct xccl_addr unix_addr;
     uint64_t netns_hash; /* equal: in one network namespace; 0: not known */
+    uint32_t tuner; /* of the tuner plugin; 0: none */
+    char tuner_name[32];
 };
 
 struct xccl_comm_bind; /* comm_bind.c */
@@ -45,6 +47,7 @@ struct xccl_registered; /* comm_memory.c */
 struct xccl_comm_links; /* comm_links.c */
 struct xccl_comm_p2p; /* comm_p2p.c */
 struct xccl_comm_progress; /* comm_progress.h */
+struct xccl_tuner_library; /* plugin/tuner_library.h */
 struct xccl_control; /* control.h */
 struct xccl_record; /* record/record.h */
 
@@ -98,6 +101,7 @@ struct xcclComm {
     int connects; /* 1: the call at work ends when it has its links and plan */
     uint8_t *multicast; /* by rank, for the planner: shares memory with this one */
     int *nodes; /* by rank, for the planner: the number of its host */
+    struct xccl_tuner_library *tuner; /* of the process; NULL: none */
     struct xccl_comm_progress *progress; /* NULL: the plugin delivers by itself */
     struct xccl_control *control;
     _Atomic int aborted; /* 1: somebody is at it, or it is a shell */

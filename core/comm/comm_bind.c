@@ -226,10 +226,7 @@ static xcclResult_t judge_told(struct xcclComm *comm, int rank, const struct tol
     if (told->mark == comm->bind->mark)
         return xcclSuccess;
     rc = xccl_comm_same_call(comm, rank, &told->call);
-    return rc ? rc
-              : xccl_fail(xcclInternalError, 0, "report this as a bug of the choice of algorithms",
-                          "%s runs another algorithm than rank %d for the same call", name,
-                          comm->rank);
+    return rc ? rc : xccl_comm_fail_choice(comm, name);
 }
 
 /* Who shall connect to an offer, and by which of its connections; 0: nobody. */

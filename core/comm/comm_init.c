@@ -130,6 +130,8 @@ static const struct phase phases[] = {
     {"plugins", xccl_init_nets, xccl_comm_nets_close},
     {"choice", xccl_init_choose, undo_nothing},
     {"planner", xccl_init_planner, xccl_comm_plan_fini},
+    {"tuner", xccl_init_tune, undo_nothing},
+    {"choices", xccl_init_compare, undo_nothing},
     {"connections", xccl_init_connect, undo_nothing},
     {"progress", step_progress, xccl_comm_progress_destroy},
     {"ready", step_ready, undo_nothing},

@@ -2,8 +2,8 @@
 /* Between the files that make a communicator: comm.c, which has the memory and the list of all of
  * them, comm_join.c, which drives ranks that join side by side,
  * comm_split.c, which has what is special about a split, comm_init.c, which has the table of
- * phases, and comm_peers.c, comm_nets.c, comm_devices.c, comm_plan.c and comm_progress.c, which
- * have the phases' steps. Thread: the one that joins, destroys or aborts. */
+ * phases, and comm_peers.c, comm_nets.c, comm_devices.c, comm_plan.c, comm_tune.c and
+ * comm_progress.c, which have the phases' steps. Thread: the one that joins, destroys or aborts. */
 #ifndef XCCL_COMM_COMM_INT_H
 #define XCCL_COMM_COMM_INT_H
 
@@ -45,7 +45,7 @@ typedef xcclResult_t xccl_init_step_fn(struct xccl_init *init, enum xccl_init_st
 /* In the order of the table (comm_init.c). */
 xccl_init_step_fn xccl_init_introduce, xccl_init_check_peers, xccl_init_segment, xccl_init_fetch,
     xccl_init_agree, xccl_init_nets, xccl_init_watch, xccl_init_choose, xccl_init_planner,
-    xccl_init_connect;
+    xccl_init_tune, xccl_init_compare, xccl_init_connect;
 
 /* comm_split.c: before the phases; earlier: count splits and joins that come first, of the same
  * thread. */

@@ -14,6 +14,7 @@
 #include "base/param.h"
 #include "comm/comm_int.h"
 #include "comm/comm_record.h"
+#include "comm/comm_tune.h"
 #include "plugin/algo_library.h"
 #include "schedule/algo_plugin.h"
 
@@ -148,6 +149,7 @@ static xcclResult_t begin_one(struct joins *joins, uint32_t idx)
 
 static xcclResult_t begin_all(struct joins *joins)
 {
+    struct xccl_tuner_library *tuner;
     xcclResult_t rc = xccl_param_load();
 
     if (rc)
@@ -156,6 +158,8 @@ static xcclResult_t begin_all(struct joins *joins)
         return xccl_fail(xcclInvalidUsage, 0, "name fewer plugins",
                          "XCCL_NET_PLUGIN has more than %d letters", XCCL_NET_LIST_BYTES - 1);
     rc = xccl_algo_libraries_load(xccl_param_string(XCCL_P_ALGO_PLUGIN), xccl_algo_plugin_add);
+    if (!rc)
+        rc = xccl_comm_tuner_load(&tuner);
     if (rc)
         return rc;
     joins->inits = xccl_calloc(joins->count, sizeof(void *));

@@ -12,8 +12,9 @@
 #include "base/wire.h"
 #include "comm/comm_int.h"
 #include "comm/comm_plan.h"
+#include "comm/comm_tune.h"
 
-#define PEER_WIRE_BYTES 256
+#define PEER_WIRE_BYTES 320
 #define UNIX_NAME_BYTES 107
 #define FETCH_MS        5000
 
@@ -54,6 +55,8 @@ static void encode_peer(const struct xccl_peer *peer, uint8_t *part)
     xccl_wire_put_u64(&wire, peer->buffer_bytes);
     put_unix_name(&wire, &peer->unix_addr);
     xccl_wire_put_u64(&wire, peer->netns_hash);
+    xccl_wire_put_u32(&wire, peer->tuner);
+    xccl_wire_put(&wire, peer->tuner_name, sizeof peer->tuner_name);
 }
 
 static int decode_peer(uint8_t *part, struct xccl_peer *peer)
@@ -71,6 +74,9 @@ static int decode_peer(uint8_t *part, struct xccl_peer *peer)
     peer->buffer_bytes = xccl_wire_get_u64(&wire);
     get_unix_name(&wire, &peer->unix_addr);
     peer->netns_hash = xccl_wire_get_u64(&wire);
+    peer->tuner = xccl_wire_get_u32(&wire);
+    xccl_wire_get(&wire, peer->tuner_name, sizeof peer->tuner_name);
+    peer->tuner_name[sizeof peer->tuner_name - 1] = 0;
     return !wire.bad && peer->shm <= 1;
 }
 
@@ -116,6 +122,7 @@ static xcclResult_t check_peers(const struct xcclComm *comm)
 
     for (int i = 0; i < comm->nranks; i++) {
         const struct xccl_peer *peer = &comm->peers[i];
+        xcclResult_t rc;
 
         if (peer->version != self->version)
             return xccl_fail(xcclInvalidUsage, 0, "install the same version everywhere",
@@ -124,10 +131,14 @@ static xcclResult_t check_peers(const struct xcclComm *comm)
         if (peer->algo != self->algo)
             return xccl_fail(
                 xcclInvalidUsage, 0,
-                "set XCCL_ALGO alike on all ranks, and install the same XCCL_ALGO_PLUGIN",
-                "rank %d on host %s has another XCCL_ALGO, or other algorithm "
-                "plugins, than rank %d, whose XCCL_ALGO is \"%s\"",
-                i, peer->host, comm->rank, xccl_param_string(XCCL_P_ALGO));
+                "set these alike on all ranks, and install the same XCCL_ALGO_PLUGIN",
+                "rank %d on host %s has another XCCL_ALGO or XCCL_PROTO, or other algorithm "
+                "plugins, than rank %d, whose settings are \"%s\" and \"%s\"",
+                i, peer->host, comm->rank, xccl_param_string(XCCL_P_ALGO),
+                xccl_param_string(XCCL_P_PROTO));
+        rc = xccl_comm_tuner_check(comm, i);
+        if (rc)
+            return rc;
     }
     return xcclSuccess;
 }
@@ -142,6 +153,8 @@ xcclResult_t xccl_init_introduce(struct xccl_init *init, enum xccl_init_state *s
     if (!own || !comm->peers)
         return xcclSystemError;
     rc = describe_self(init, &comm->peers[comm->rank]);
+    if (!rc)
+        rc = xccl_comm_tuner_describe(comm, &comm->peers[comm->rank]);
     if (rc)
         return rc;
     encode_peer(&comm->peers[comm->rank], own);

@@ -6,7 +6,6 @@
  */
 #include "comm/comm_plan.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -15,7 +14,9 @@
 #include "comm/comm_bind.h"
 #include "comm/comm_links.h"
 #include "comm/comm_record.h"
+#include "comm/comm_tune.h"
 #include "comm/comm_verdict.h"
+#include "plugin/plugin_file.h"
 #include "schedule/algo_plugin.h"
 
 /* The verdict of a call that waits too long names ranks; what waits out of band shall not be first.
@@ -27,32 +28,19 @@
 static const size_t premade[] = {8, 4096, 32u << 10, 1u << 20};
 #define PREMADE_COUNT (sizeof premade / sizeof premade[0])
 
-/* A file that cannot be read any more is told from all others by its name. */
-static uint64_t hash_file(uint64_t hash, const char *path)
-{
-    FILE *file = fopen(path, "re");
-    char bytes[4096];
-    size_t got;
-
-    if (!file)
-        return xccl_hash_bytes(hash, path, strlen(path));
-    while ((got = fread(bytes, 1, sizeof bytes, file)) > 0)
-        hash = xccl_hash_bytes(hash, bytes, got);
-    fclose(file);
-    return hash;
-}
-
 uint32_t xccl_comm_algo_hash(void)
 {
     const char *setting = xccl_param_string(XCCL_P_ALGO), *last = NULL;
-    uint64_t hash = xccl_hash_bytes(XCCL_HASH_START, setting, strlen(setting));
+    const char *protos = xccl_param_string(XCCL_P_PROTO);
+    uint64_t hash = xccl_hash_bytes(XCCL_HASH_START, setting, strlen(setting) + 1);
     const struct xccl_generator *generator;
 
+    hash = xccl_hash_bytes(hash, protos, strlen(protos) + 1);
     for (int i = 0; (generator = xccl_generator_at(i)); i++) {
         const char *path = xccl_algo_plugin_path(generator);
 
         if (path && (!last || strcmp(path, last) != 0))
-            hash = hash_file(hash, path);
+            hash = plugin_file_hash(hash, path);
         last = path;
     }
     return (uint32_t)(hash ^ hash >> 32);
@@ -97,12 +85,19 @@ xcclResult_t xccl_init_planner(struct xccl_init *init, enum xccl_init_state *sta
     planner->any_place = xccl_param_int(XCCL_P_DETERMINISM) == 3;
     *state_out = XCCL_INIT_DONE;
     rc = xccl_planner_init(planner, xccl_param_string(XCCL_P_ALGO));
-    return rc ? rc : xccl_plan_prove(planner);
+    if (!rc)
+        rc = xccl_proto_setting_parse(xccl_param_string(XCCL_P_PROTO), &planner->protos);
+    if (!rc)
+        rc = xccl_plan_prove(planner);
+    if (!rc)
+        xccl_comm_tuner_start(comm);
+    return rc;
 }
 
 void xccl_comm_plan_fini(struct xcclComm *comm)
 {
     xccl_planner_fini(&comm->planner);
+    xccl_comm_tuner_stop(comm);
     xccl_comm_links_destroy(comm->links);
     comm->links = NULL;
     xccl_free(comm->multicast);
@@ -114,16 +109,18 @@ void xccl_comm_plan_fini(struct xcclComm *comm)
     comm->scratch_bytes = 0;
 }
 
-/* The binding of one of the calls that are prepared. */
+/* The binding of one of the calls that are prepared; mark: of how it is done. */
 static xcclResult_t premade_binding(struct xcclComm *comm, uint32_t number,
-                                    struct xccl_binding **binding_out)
+                                    struct xccl_binding **binding_out, uint64_t *mark_out)
 {
     struct xccl_call call = {
         .coll = XCCL_COLL_ALL_REDUCE, .type = xcclInt8, .count = premade[number]};
     struct xccl_choice choice;
-    xcclResult_t rc = xccl_plan_choose(&comm->planner, &call, &choice);
+    xcclResult_t rc = xccl_plan_bind(&comm->planner, &call, &choice, binding_out);
 
-    return rc ? rc : xccl_plan_binding(&comm->planner, &choice, 0, binding_out);
+    if (!rc)
+        *mark_out = xccl_plan_signature(&call, &choice);
+    return rc;
 }
 
 xcclResult_t xccl_init_connect(struct xccl_init *init, enum xccl_init_state *state_out)
@@ -133,10 +130,11 @@ xcclResult_t xccl_init_connect(struct xccl_init *init, enum xccl_init_state *sta
     while (init->premade < PREMADE_COUNT) {
         enum xccl_bind_state state = XCCL_BIND_DONE;
         struct xccl_binding *binding = NULL;
-        xcclResult_t rc = premade_binding(comm, init->premade, &binding);
+        uint64_t mark = 0;
+        xcclResult_t rc = premade_binding(comm, init->premade, &binding, &mark);
 
         if (!rc && !binding->ready)
-            rc = xccl_comm_bind(comm, binding, init->premade, &init->limit, &state);
+            rc = xccl_comm_bind(comm, binding, mark, &init->limit, &state);
         *state_out = state == XCCL_BIND_POLL ? XCCL_INIT_POLL : XCCL_INIT_MORE;
         if (rc || state != XCCL_BIND_DONE)
             return rc;

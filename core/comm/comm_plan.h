@@ -11,7 +11,8 @@
 xcclResult_t xccl_comm_start_run(struct xcclComm *comm, const struct xccl_plan *plan);
 /* For run.step: gives the call links and a plan, and starts it. */
 int xccl_comm_prepare_run(struct xccl_run *run);
-/* Of the setting XCCL_ALGO and of the files of all algorithm plugins, wherever they lie. */
+/* Of the settings XCCL_ALGO and XCCL_PROTO, and of the files of all algorithm plugins, wherever
+ * they lie. */
 uint32_t xccl_comm_algo_hash(void);
 /* For operations out of band within a call: a little later than the call's own deadline. */
 struct xccl_limit xccl_comm_talk_limit(const struct xcclComm *comm);

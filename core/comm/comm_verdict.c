@@ -13,6 +13,7 @@
 #include "comm/comm_int.h"
 #include "comm/comm_p2p.h"
 #include "comm/comm_progress.h"
+#include "comm/comm_tune.h"
 #include "comm/control.h"
 #include "record/record.h"
 
@@ -85,6 +86,38 @@ struct xccl_board_call xccl_comm_own_call(const struct xcclComm *comm)
     return call;
 }
 
+xcclResult_t xccl_comm_fail_choice(const struct xcclComm *comm, const char *name)
+{
+    const char *tuner = xccl_comm_tuner_label(comm);
+
+    if (!tuner)
+        return xccl_fail(xcclInternalError, 0, "report this as a bug of the choice of algorithms",
+                         "%s does the same call in another way than rank %d", name, comm->rank);
+    return xccl_fail(xcclInvalidUsage, 0,
+                     "correct the plugin, as xccl_tuner.h says, or set XCCL_TUNER_PLUGIN=none",
+                     "%s does the same call in another way than rank %d: tuner plugin %s chose "
+                     "differently there (algorithm, protocol, parameter or tile)",
+                     name, comm->rank, tuner);
+}
+
+/* The calls are the same, so it is how they are done. */
+static xcclResult_t raise_choice(struct xcclComm *comm, const char *name, const char *call)
+{
+    const char *tuner = xccl_comm_tuner_label(comm);
+
+    if (!tuner)
+        return xccl_comm_fail(comm, xcclInternalError,
+                              "ranks disagree: rank %d and %s are both in %s, and do it in "
+                              "different ways; report this as a bug of the choice of algorithms",
+                              comm->rank, name, call);
+    return xccl_comm_fail(comm, xcclInvalidUsage,
+                          "ranks disagree: rank %d and %s are both in %s, and tuner plugin %s "
+                          "chose differently there (algorithm, protocol, parameter or tile); "
+                          "correct the plugin, as xccl_tuner.h says, or set "
+                          "XCCL_TUNER_PLUGIN=none",
+                          comm->rank, name, call, tuner);
+}
+
 /* Ranks disagree: both calls go into the text. */
 static xcclResult_t raise_mismatch(struct xcclComm *comm, int peer,
                                    const struct xccl_board_call *mine, const char *their_text)
@@ -93,6 +126,8 @@ static xcclResult_t raise_mismatch(struct xcclComm *comm, int peer,
 
     describe_call(mine, my_text, sizeof my_text);
     xccl_comm_name_rank(comm, peer, name, sizeof name);
+    if (strcmp(my_text, their_text) == 0)
+        return raise_choice(comm, name, my_text);
     return xccl_comm_fail(comm, xcclInvalidUsage,
                           "ranks disagree: rank %d is in %s, but %s is in %s; all ranks must make "
                           "the same calls in the same order%s",
@@ -104,8 +139,13 @@ static xcclResult_t raise_mismatch(struct xcclComm *comm, int peer,
 static xcclResult_t fail_mismatch(struct xcclComm *comm, int peer)
 {
     int index = comm->shm ? xccl_shm_index_of(comm->shm, peer) : -1;
+    const char *tuner = xccl_comm_tuner_label(comm);
     struct xccl_board_call mine = xccl_comm_own_call(comm), theirs;
-    char their_text[CALL_BYTES] = "another call";
+    char their_text[CALL_BYTES];
+
+    /* Over a network it cannot be told whether the calls differ, or the choices. */
+    snprintf(their_text, sizeof their_text, "another call%s%.60s%s", tuner ? " (or tuner " : "",
+             tuner ? tuner : "", tuner ? " chose differently there)" : "");
 
     if (index >= 0 && xccl_board_read(xccl_shm_board(comm->shm, index), &theirs))
         describe_call(&theirs, their_text, sizeof their_text);

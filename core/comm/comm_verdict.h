@@ -18,6 +18,9 @@ xcclResult_t xccl_comm_blame(struct xcclComm *comm, xcclResult_t rc);
  * than this rank's. The crank's holder. */
 xcclResult_t xccl_comm_same_call(struct xcclComm *comm, int peer,
                                  const struct xccl_board_call *theirs);
+/* The rank of that name makes the same call in another way: an error that says whose fault it is.
+ * Any thread. */
+xcclResult_t xccl_comm_fail_choice(const struct xcclComm *comm, const char *name);
 /* Gives the control plane a moment to say what really happened: the communicator's error, if there
  * is one by then. A rank that dies or disagrees makes others give up, and their leaving must not be
  * taken for the cause. */

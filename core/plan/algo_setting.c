@@ -28,8 +28,7 @@ static int same_coll(const char *name, const char *word, size_t length)
     return at == length;
 }
 
-/* XCCL_COLL_COUNT: no collective. */
-static enum xccl_coll find_coll(const char *word, size_t length)
+enum xccl_coll xccl_setting_coll(const char *word, size_t length)
 {
     int coll = 0;
 
@@ -64,7 +63,7 @@ static xcclResult_t read_entry(const char *at, size_t length, struct xccl_algo_s
     int excludes = 0;
 
     if (colon)
-        coll = find_coll(at, (size_t)(colon - at));
+        coll = xccl_setting_coll(at, (size_t)(colon - at));
     if (coll != XCCL_COLL_COUNT)
         at = colon + 1;
     if (at < end && *at == '^') {

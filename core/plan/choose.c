@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which algorithm and protocol for a call. The table is what measurements on few cores and the
- * closed forms say; a tuner may know better one day. All ranks come to the same result: nothing
- * here depends on the rank. Thread: see plan.h. */
+ * closed forms say; a tuner that knows better is asked last (tune.c). All ranks come to the same
+ * result: nothing here depends on the rank. Thread: see plan.h. */
 #include <string.h>
 
 #include "base/error.h"
@@ -139,9 +139,8 @@ static int serves_any_sizes(const struct xccl_generator *generator)
     return 0;
 }
 
-/* May the call be done by it, whatever the setting says? */
-static int fits(const struct xccl_planner *planner, const struct xccl_call *call,
-                const struct xccl_generator *generator, int param)
+int xccl_plan_fits(const struct xccl_planner *planner, const struct xccl_call *call,
+                   const struct xccl_generator *generator, int param)
 {
     return serves(planner, generator, param, call->root) && keeps_order(planner, call, generator) &&
            (!call->sizes || serves_any_sizes(generator));
@@ -181,14 +180,14 @@ static xcclResult_t choose_allowed(const struct xccl_planner *planner, const str
     for (uint32_t i = 0; i < list->count && !list->excludes; i++) {
         choice->generator = list->algos[i].generator;
         choice->param = list->algos[i].param;
-        if (fits(planner, call, choice->generator, choice->param))
+        if (xccl_plan_fits(planner, call, choice->generator, choice->param))
             return xcclSuccess;
     }
     for (const struct xccl_generator *const *at = xccl_generators; *at && list->excludes; at++) {
         choice->generator = *at;
         choice->param = 0;
         if ((*at)->coll == call->coll && xccl_algo_setting_allows(&planner->setting, *at, 0) &&
-            fits(planner, call, *at, 0))
+            xccl_plan_fits(planner, call, *at, 0))
             return xcclSuccess;
     }
     return refuse(planner, call);
@@ -205,19 +204,62 @@ static xcclResult_t choose_algo(const struct xccl_planner *planner, const struct
         return xccl_fail(xcclInternalError, 0, "report this as a bug", "no algorithm %s of %s",
                          name, xccl_coll_name(call->coll));
     if (xccl_algo_setting_allows(&planner->setting, choice->generator, choice->param) &&
-        fits(planner, call, choice->generator, choice->param))
+        xccl_plan_fits(planner, call, choice->generator, choice->param))
         return xcclSuccess;
     return choose_allowed(planner, call, choice);
 }
 
-/* Small messages have slots of their own in shared memory. A network has one kind. */
-static enum xccl_proto choose_proto(const struct xccl_planner *planner, size_t chunk_bytes)
+/* Small messages have slots of their own in shared memory. A network has one kind, and where sizes
+ * differ between pairs of ranks nobody could say which small slots to use. */
+static int has_one_proto(const struct xccl_planner *planner, const struct xccl_call *call)
 {
-    if (!planner->all_local || planner->nranks == 1)
+    return !planner->all_local || planner->nranks == 1 || call->sizes;
+}
+
+int xccl_plan_proto_fits(const struct xccl_planner *planner, const struct xccl_call *call,
+                         enum xccl_proto proto)
+{
+    if (planner->nranks == 1) /* it sends no messages */
+        return proto == XCCL_PROTO_SLICES;
+    if (has_one_proto(planner, call) && proto != XCCL_PROTO_SLICES)
+        return 0;
+    if (proto == XCCL_PROTO_LINES && planner->nranks > XCCL_LINES_FAN_MAX)
+        return 0;
+    return xccl_proto_setting_allows(&planner->protos, call->coll, proto);
+}
+
+static enum xccl_proto usual_proto(const struct xccl_planner *planner, const struct xccl_call *call,
+                                   size_t chunk_bytes)
+{
+    if (has_one_proto(planner, call))
         return XCCL_PROTO_SLICES;
     if (chunk_bytes <= XCCL_LINES_MAX_BYTES && planner->nranks <= XCCL_LINES_FAN_MAX)
         return XCCL_PROTO_LINES;
     return chunk_bytes <= XCCL_SMALL_MAX_BYTES ? XCCL_PROTO_SMALL : XCCL_PROTO_SLICES;
+}
+
+/* The usual one, else the next larger that the setting allows, else the next smaller. */
+xcclResult_t xccl_plan_choose_proto(const struct xccl_planner *planner,
+                                    const struct xccl_call *call, size_t chunk_bytes,
+                                    enum xccl_proto *proto_out)
+{
+    int usual = (int)usual_proto(planner, call, chunk_bytes), proto = usual;
+
+    while (proto < XCCL_PROTO_COUNT && !xccl_plan_proto_fits(planner, call, (enum xccl_proto)proto))
+        proto++;
+    if (proto == XCCL_PROTO_COUNT)
+        for (proto = usual - 1; proto >= 0; proto--)
+            if (xccl_plan_proto_fits(planner, call, (enum xccl_proto)proto))
+                break;
+    if (proto < 0)
+        return xccl_fail(xcclInvalidUsage, 0, "allow slices",
+                         "XCCL_PROTO leaves no protocol of %s for %d ranks%s",
+                         xccl_coll_name(call->coll), planner->nranks,
+                         call->sizes           ? " and blocks of different sizes"
+                         : !planner->all_local ? " over a network"
+                                               : "");
+    *proto_out = (enum xccl_proto)proto;
+    return xcclSuccess;
 }
 
 /* Chunks that the algorithm cuts the vector into. */
@@ -232,12 +274,37 @@ static xcclResult_t count_chunks(const struct xccl_planner *planner,
     return choice->generator->plan(choice->generator->coll, &what, nchunks_out);
 }
 
-/* Sizes differ between pairs of ranks, so nobody could say which small slots to use. */
 static xcclResult_t choose_sized(const struct xccl_planner *planner, const struct xccl_call *call,
-                                 struct xccl_choice *choice_out)
+                                 struct xccl_choice *choice)
 {
-    struct xccl_choice choice = {.proto = XCCL_PROTO_SLICES};
-    xcclResult_t rc = choose_algo(planner, call, xccl_plan_known_bytes(call), &choice);
+    xcclResult_t rc = choose_algo(planner, call, xccl_plan_known_bytes(call), choice);
+
+    return rc ? rc : xccl_plan_choose_proto(planner, call, 0, &choice->proto);
+}
+
+static xcclResult_t choose_alike(const struct xccl_planner *planner, const struct xccl_call *call,
+                                 struct xccl_choice *choice)
+{
+    size_t bytes;
+    int nchunks = 1;
+    xcclResult_t rc = xccl_plan_bytes(planner, call, &bytes);
+
+    if (!rc)
+        rc = choose_algo(planner, call, bytes, choice);
+    if (!rc)
+        rc = count_chunks(planner, choice, call->root, &nchunks);
+    if (rc)
+        return rc;
+    return xccl_plan_choose_proto(planner, call, xccl_plan_chunk_bytes(call->coll, bytes, nchunks),
+                                  &choice->proto);
+}
+
+xcclResult_t xccl_plan_choose_built_in(const struct xccl_planner *planner,
+                                       const struct xccl_call *call, struct xccl_choice *choice_out)
+{
+    struct xccl_choice choice = {0};
+    xcclResult_t rc = call->sizes ? choose_sized(planner, call, &choice)
+                                  : choose_alike(planner, call, &choice);
 
     if (!rc)
         *choice_out = choice;
@@ -247,21 +314,16 @@ static xcclResult_t choose_sized(const struct xccl_planner *planner, const struc
 xcclResult_t xccl_plan_choose(const struct xccl_planner *planner, const struct xccl_call *call,
                               struct xccl_choice *choice_out)
 {
-    struct xccl_choice choice = {0};
-    size_t bytes;
-    int nchunks = 1;
-    xcclResult_t rc;
+    struct xccl_choice choice;
+    size_t bytes = 0;
+    xcclResult_t rc = xccl_plan_choose_built_in(planner, call, &choice);
 
-    if (call->sizes)
-        return choose_sized(planner, call, choice_out);
-    rc = xccl_plan_bytes(planner, call, &bytes);
+    if (!rc && planner->tuner.calls && planner->nranks > 1 && !call->sizes) {
+        rc = xccl_plan_bytes(planner, call, &bytes);
+        if (!rc)
+            rc = xccl_plan_tune(planner, call, bytes, &choice);
+    }
     if (!rc)
-        rc = choose_algo(planner, call, bytes, &choice);
-    if (!rc)
-        rc = count_chunks(planner, &choice, call->root, &nchunks);
-    if (rc)
-        return rc;
-    choice.proto = choose_proto(planner, xccl_plan_chunk_bytes(call->coll, bytes, nchunks));
-    *choice_out = choice;
-    return xcclSuccess;
+        *choice_out = choice;
+    return rc;
 }

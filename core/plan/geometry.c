@@ -11,7 +11,6 @@
 #include "plan/plan_int.h"
 
 #define CHUNK_ALIGN 64u
-#define SLICE_ALIGN 32u /* of every slot, and of no element less */
 
 /* Is the vector cut, or are chunks the ranks' blocks? */
 static int is_vector(enum xccl_coll coll)
@@ -56,6 +55,15 @@ static int is_uneven(const struct xccl_schedule *schedule, size_t bytes, size_t 
            chunk_bytes * schedule->nchunks != bytes;
 }
 
+int xccl_plan_is_uneven(const struct xccl_planner *planner, const struct xccl_call *call,
+                        const struct xccl_schedule *schedule)
+{
+    size_t bytes = 0;
+
+    return !call->sizes && xccl_plan_bytes(planner, call, &bytes) == xcclSuccess &&
+           is_uneven(schedule, bytes, xccl_plan_chunk_bytes(call->coll, bytes, schedule->nchunks));
+}
+
 size_t xccl_plan_known_bytes(const struct xccl_call *call)
 {
     return call->coll == XCCL_COLL_ALL_TO_ALL ? 0 : call->sizes->largest;
@@ -98,15 +106,18 @@ static void set_room(struct xccl_plan *plan)
 }
 
 /* Slices and tiles, of plan->chunk_bytes. */
-static xcclResult_t cut_chunks(const struct xccl_call *call, struct xccl_plan *plan)
+static xcclResult_t cut_chunks(const struct xccl_call *call, uint32_t tile_bytes,
+                               struct xccl_plan *plan)
 {
     size_t tiles = 0;
 
-    plan->slice_bytes = plan->binding->slot_bytes & ~(SLICE_ALIGN - 1);
+    plan->slice_bytes = plan->binding->slot_bytes & ~(XCCL_TILE_ALIGN - 1);
+    if (tile_bytes && tile_bytes < plan->slice_bytes)
+        plan->slice_bytes = tile_bytes;
     if (plan->slice_bytes > plan->chunk_bytes &&
         !plan->ends_short) /* scratch memory is no larger than needed */
-        plan->slice_bytes = (uint32_t)((plan->chunk_bytes + SLICE_ALIGN - 1) &
-                                       ~(size_t)(SLICE_ALIGN - 1));
+        plan->slice_bytes = (uint32_t)((plan->chunk_bytes + XCCL_TILE_ALIGN - 1) &
+                                       ~(size_t)(XCCL_TILE_ALIGN - 1));
     if (plan->slice_bytes)
         tiles = plan->ends_short ? plan->chunk_bytes / plan->slice_bytes + 1
                                  : (plan->chunk_bytes + plan->slice_bytes - 1) / plan->slice_bytes;
@@ -117,14 +128,15 @@ static xcclResult_t cut_chunks(const struct xccl_call *call, struct xccl_plan *p
 }
 
 /* A v-collective. The tables stay as long as the plan. */
-static xcclResult_t cut_sized(const struct xccl_call *call, struct xccl_plan *plan)
+static xcclResult_t cut_sized(const struct xccl_call *call, uint32_t tile_bytes,
+                              struct xccl_plan *plan)
 {
     xcclResult_t rc;
 
     plan->elem_bytes = (uint32_t)xccl_type_bytes(call->type);
     plan->chunk_bytes = call->sizes->largest;
     plan->ends_short = call->coll == XCCL_COLL_ALL_TO_ALL;
-    rc = cut_chunks(call, plan);
+    rc = cut_chunks(call, tile_bytes, plan);
     if (rc)
         return rc;
     for (int buffer = XCCL_BUFFER_IN; buffer <= XCCL_BUFFER_OUT; buffer++)
@@ -135,14 +147,14 @@ static xcclResult_t cut_sized(const struct xccl_call *call, struct xccl_plan *pl
 }
 
 xcclResult_t xccl_plan_cut(const struct xccl_planner *planner, const struct xccl_call *call,
-                           struct xccl_plan *plan)
+                           uint32_t tile_bytes, struct xccl_plan *plan)
 {
     const struct xccl_schedule *schedule = plan->binding->schedule;
     size_t bytes = 0;
     xcclResult_t rc;
 
     if (call->sizes)
-        return cut_sized(call, plan);
+        return cut_sized(call, tile_bytes, plan);
     rc = xccl_plan_bytes(planner, call, &bytes);
     if (rc)
         return rc;
@@ -152,7 +164,7 @@ xcclResult_t xccl_plan_cut(const struct xccl_planner *planner, const struct xccl
         return xccl_fail(xcclInvalidUsage, 0, "choose another one by XCCL_ALGO",
                          "%s of %s needs a count that %u divides", schedule->name,
                          xccl_coll_name(call->coll), schedule->nchunks);
-    rc = cut_chunks(call, plan);
+    rc = cut_chunks(call, tile_bytes, plan);
     if (rc)
         return rc;
     set_layouts(plan, bytes);

@@ -91,9 +91,8 @@ static inline void make_key(const struct xccl_call *call, xcclRedOp_t op, uint64
                  (uint64_t)(uint32_t)call->root;
 }
 
-/* The same on all ranks for the same call, and another one where anything differs. Numbers of the
- * program's operators are each rank's own. */
-static uint64_t signature_of(const struct xccl_call *call, const struct xccl_choice *choice)
+/* Numbers of the program's operators are each rank's own. */
+uint64_t xccl_plan_signature(const struct xccl_call *call, const struct xccl_choice *choice)
 {
     uint64_t key[2], sum;
 
@@ -105,7 +104,8 @@ static uint64_t signature_of(const struct xccl_call *call, const struct xccl_cho
     sum = mix(mix(key[0]) + key[1]);
     for (const char *at = choice->generator->name; *at; at++)
         sum = mix(sum + (unsigned char)*at);
-    return mix(sum + ((uint64_t)choice->param << 8) + (uint64_t)choice->proto);
+    return mix(sum + ((uint64_t)choice->tile_bytes << 32) + ((uint64_t)choice->param << 8) +
+               (uint64_t)choice->proto);
 }
 
 /* --- bindings --- */
@@ -193,6 +193,41 @@ xcclResult_t xccl_plan_binding(struct xccl_planner *planner, const struct xccl_c
         return xcclSuccess;
     }
     return make_binding(planner, choice, root, binding_out);
+}
+
+/* Is the binding one for this very call, too? */
+static xcclResult_t check_binding(const struct xccl_planner *planner, const struct xccl_call *call,
+                                  const struct xccl_binding *binding)
+{
+    const struct xccl_schedule *schedule = binding->schedule;
+
+    if (xccl_plan_is_uneven(planner, call, schedule))
+        return xccl_fail_quietly(xcclInvalidUsage, 0, NULL, "it needs a count that %u divides",
+                                 schedule->nchunks);
+    if (schedule->minslots > XCCL_SLOTS_MAX)
+        return xccl_fail_quietly(xcclInvalidUsage, 0, NULL, "it needs %u slots a connection",
+                                 schedule->minslots);
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_plan_bind(struct xccl_planner *planner, const struct xccl_call *call,
+                            struct xccl_choice *choice_out, struct xccl_binding **binding_out)
+{
+    xcclResult_t rc = xccl_plan_choose(planner, call, choice_out);
+
+    if (!rc)
+        rc = xccl_plan_binding(planner, choice_out, call->root, binding_out);
+    else
+        return rc;
+    if (!choice_out->tuned)
+        return rc;
+    if (!rc)
+        rc = check_binding(planner, call, *binding_out);
+    if (!rc || rc == xcclSystemError)
+        return rc;
+    xccl_plan_tuner_refuse(planner, call, choice_out);
+    rc = xccl_plan_choose_built_in(planner, call, choice_out);
+    return rc ? rc : xccl_plan_binding(planner, choice_out, call->root, binding_out);
 }
 
 /* --- operators of the program --- */
@@ -287,7 +322,7 @@ void xccl_planner_remove_op(struct xccl_planner *planner, xcclRedOp_t op)
 
 /* Everything but the key, for a binding that is ready. */
 static xcclResult_t fill_plan(const struct xccl_planner *planner, const struct xccl_call *call,
-                              struct xccl_plan *plan)
+                              uint32_t tile_bytes, struct xccl_plan *plan)
 {
     const struct xccl_binding *binding = plan->binding;
     uint32_t *messages;
@@ -296,7 +331,7 @@ static xcclResult_t fill_plan(const struct xccl_planner *planner, const struct x
     if (xccl_coll_reduces(call->coll) && !find_operator(planner, call, &plan->reduction))
         return xccl_fail(xcclInvalidArgument, 0, NULL, "there is no operator %d of type %d",
                          (int)call->op, (int)call->type);
-    rc = xccl_plan_cut(planner, call, plan);
+    rc = xccl_plan_cut(planner, call, tile_bytes, plan);
     if (!rc)
         rc = xccl_plan_resolve(plan);
     if (rc)
@@ -321,13 +356,11 @@ static xcclResult_t make_plan(struct xccl_planner *planner, const struct xccl_ca
 {
     struct xccl_plan *plan;
     struct xccl_choice choice;
-    xcclResult_t rc = xccl_plan_choose(planner, call, &choice);
+    xcclResult_t rc = xccl_plan_bind(planner, call, &choice, &found->binding);
 
-    if (!rc)
-        rc = xccl_plan_binding(planner, &choice, call->root, &found->binding);
     if (rc)
         return rc;
-    found->signature = signature_of(call, &choice);
+    found->signature = xccl_plan_signature(call, &choice);
     if (!found->binding->ready)
         return xcclSuccess;
     plan = xccl_calloc_aligned(64, sizeof *plan);
@@ -337,12 +370,13 @@ static xcclResult_t make_plan(struct xccl_planner *planner, const struct xccl_ca
     plan->key[0] = key[0];
     plan->key[1] = key[1];
     plan->signature = found->signature;
-    rc = fill_plan(planner, call, plan);
+    rc = fill_plan(planner, call, choice.tile_bytes, plan);
     if (rc) {
         plan_destroy(plan);
         return rc;
     }
     planner->plans_made++;
+    xccl_plan_tell(planner, call, &choice, plan);
     found->plan = plan;
     return xcclSuccess;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* From a call to a plan: which algorithm, which protocol, what geometry. The choice follows from
- * tables and settings alone, so all ranks choose alike. Plans are kept: a repeated call costs one
- * comparison. What plans of one algorithm share, the schedule and its links, is a binding; it is
- * made at the first call that needs it, and its owner gives it links.
+ * tables, settings and the tuner alone, so all ranks choose alike. Plans are kept: a repeated call
+ * costs one comparison. What plans of one algorithm share, the schedule and its links, is a
+ * binding; it is made at the first call that needs it, and its owner gives it links.
  *
  * Thread: the holder of the crank, between runs. */
 #ifndef XCCL_PLAN_PLAN_H
@@ -11,6 +11,8 @@
 #include "exec/exec.h"
 #include "plan/algo_setting.h"
 #include "plan/call_sizes.h"
+#include "plan/proto_setting.h"
+#include "xccl_tuner.h"
 
 #define XCCL_MESH_NET_MAX   8 /* ranks up to which all send to all over a network by default */
 #define XCCL_MESH_LOCAL_MAX 64 /* and over shared memory */
@@ -33,6 +35,16 @@ struct xccl_choice {
     const struct xccl_generator *generator;
     int param;
     enum xccl_proto proto;
+    uint32_t tile_bytes; /* the largest slice; 0: as large as slots are */
+    int tuned; /* 1: by the tuner, which the built-in choice stands behind */
+};
+
+/* Who is asked about choices. All of it the owner's, and good as long as the planner. */
+struct xccl_plan_tuner {
+    const xcclTunerPlugin_v1_t *calls; /* complete but for lastError; NULL: nobody is asked */
+    void *ctx;
+    const char *name; /* for texts */
+    _Atomic int *warned; /* of the process: its one warning was given */
 };
 
 struct xccl_kept_binding;
@@ -64,9 +76,12 @@ struct xccl_planner {
     uint32_t binding_count, binding_room;
     struct xccl_user_op *user_ops; /* by number less xcclNumOps; NULL: there never was one */
     unsigned next_op; /* where a free number is looked for */
+    struct xccl_proto_setting protos;
+    struct xccl_plan_tuner tuner;
 };
 
-/* The fields above `setting` are the owner's to set first. setting: of XCCL_ALGO. */
+/* The fields above `setting`, protos and tuner are the owner's to set first. setting: of XCCL_ALGO.
+ */
 xcclResult_t xccl_planner_init(struct xccl_planner *planner, const char *setting);
 /* Frees plans and bindings; a zeroed one is fine. */
 void xccl_planner_fini(struct xccl_planner *planner);
@@ -100,6 +115,12 @@ xcclResult_t xccl_plan_choose(const struct xccl_planner *planner, const struct x
 /* The binding of a choice, made when it is new. */
 xcclResult_t xccl_plan_binding(struct xccl_planner *planner, const struct xccl_choice *choice,
                                int root, struct xccl_binding **binding_out);
+/* The choice of a call with its binding: where that of the tuner cannot be used, the built-in one.
+ */
+xcclResult_t xccl_plan_bind(struct xccl_planner *planner, const struct xccl_call *call,
+                            struct xccl_choice *choice_out, struct xccl_binding **binding_out);
+/* Of a call that is done so: the same on all ranks, and another one where anything differs. */
+uint64_t xccl_plan_signature(const struct xccl_call *call, const struct xccl_choice *choice);
 
 /* How long a call will take, and a message to one peer (estimate.c). */
 xcclResult_t xccl_plan_estimate_ns(struct xccl_planner *planner, const struct xccl_call *call,

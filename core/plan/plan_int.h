@@ -16,8 +16,41 @@ xcclResult_t xccl_plan_bytes(const struct xccl_planner *planner, const struct xc
 size_t xccl_plan_chunk_bytes(enum xccl_coll coll, size_t bytes, int nchunks);
 /* The same of a call with sizes, of which all ranks know as much: 0 for all-to-all. */
 size_t xccl_plan_known_bytes(const struct xccl_call *call);
-/* Where chunks lie and how they are cut. plan->binding is ready. */
+/* Where chunks lie and how they are cut. plan->binding is ready. tile_bytes: of the choice. */
 xcclResult_t xccl_plan_cut(const struct xccl_planner *planner, const struct xccl_call *call,
-                           struct xccl_plan *plan);
+                           uint32_t tile_bytes, struct xccl_plan *plan);
+/* 1: the schedule wants chunks of one size, and the vector cannot be cut so. */
+int xccl_plan_is_uneven(const struct xccl_planner *planner, const struct xccl_call *call,
+                        const struct xccl_schedule *schedule);
+
+/* --- choose.c: what a choice may be, and the one without a tuner --- */
+
+/* May the call be done by it, whatever the setting says? */
+int xccl_plan_fits(const struct xccl_planner *planner, const struct xccl_call *call,
+                   const struct xccl_generator *generator, int param);
+/* May messages lie so, with the setting? */
+int xccl_plan_proto_fits(const struct xccl_planner *planner, const struct xccl_call *call,
+                         enum xccl_proto proto);
+/* The protocol that the built-in choice would take for chunks of that size. */
+xcclResult_t xccl_plan_choose_proto(const struct xccl_planner *planner,
+                                    const struct xccl_call *call, size_t chunk_bytes,
+                                    enum xccl_proto *proto_out);
+xcclResult_t xccl_plan_choose_built_in(const struct xccl_planner *planner,
+                                       const struct xccl_call *call,
+                                       struct xccl_choice *choice_out);
+
+/* --- tune.c: the tuner --- */
+
+#define XCCL_TILE_ALIGN 32u /* of every slot, and of no element less */
+
+/* Lets the tuner change the built-in choice. */
+xcclResult_t xccl_plan_tune(const struct xccl_planner *planner, const struct xccl_call *call,
+                            size_t bytes, struct xccl_choice *choice);
+/* What it chose cannot be used, because of the thread's error. */
+void xccl_plan_tuner_refuse(const struct xccl_planner *planner, const struct xccl_call *call,
+                            const struct xccl_choice *choice);
+/* A line (debug) about a new plan. */
+void xccl_plan_tell(const struct xccl_planner *planner, const struct xccl_call *call,
+                    const struct xccl_choice *choice, const struct xccl_plan *plan);
 
 #endif

@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "plugin/net_plugin_int.h"
+#include "plugin/plugin_file.h"
 
 #define SYMBOL "xcclAlgoPlugin_v1"
 
@@ -35,44 +35,12 @@ static void refused(struct search *search, const char *path, const struct net_re
     xccl_log(XCCL_LOG_INFO, "algorithm plugin %.100s: refused: %s", search->item, line.text);
 }
 
-/* Loads a file that is trusted; NULL with a reason. */
-static void *file_load(const char *path, const xcclAlgoPlugin_v1_t **table_out,
-                       struct net_reason *reason)
-{
-    const char *text;
-    void *handle;
-
-    if (!net_file_trusted(path, reason))
-        return NULL;
-    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!handle) {
-        text = dlerror();
-        net_reason_set(reason, "%s", text ? text : "the loader refuses it");
-        return NULL;
-    }
-    *table_out = dlsym(handle, SYMBOL);
-    if (*table_out)
-        return handle;
-    net_reason_set(reason, "it has no symbol " SYMBOL ", so it is no algorithm plugin");
-    dlclose(handle);
-    return NULL;
-}
-
-/* Tables point into the file, and generators to the tables. */
-static void keep_loaded(const char *path)
-{
-    void *again = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD | RTLD_NODELETE);
-
-    if (again)
-        dlclose(again);
-}
-
 /* An error is the taker's. */
 static xcclResult_t try_file(struct search *search, const char *path)
 {
-    const xcclAlgoPlugin_v1_t *table;
+    const void *table;
     struct net_reason reason = {""};
-    void *handle = file_load(path, &table, &reason);
+    void *handle = plugin_file_load(path, "algorithm", SYMBOL, &table, &reason);
     xcclResult_t rc;
 
     if (!handle) {
@@ -81,7 +49,7 @@ static xcclResult_t try_file(struct search *search, const char *path)
     }
     rc = search->take(table, path);
     if (rc == xcclSuccess) {
-        keep_loaded(path);
+        plugin_file_keep(path);
         search->taken = 1;
         xccl_log(XCCL_LOG_INFO, "algorithm plugin %.100s: taken from %s", search->item, path);
     }
@@ -89,23 +57,9 @@ static xcclResult_t try_file(struct search *search, const char *path)
     return rc;
 }
 
-/* Where a name was sought, for the error. */
-static void tell_folders(const struct net_folders *folders, struct net_reason *why)
-{
-    struct net_reason sought = {"no such file in"};
-
-    for (int i = 0; i < folders->count; i++) {
-        size_t used = strlen(sought.text);
-
-        snprintf(sought.text + used, sizeof(sought.text) - used, "%s %.200s", i ? "," : "",
-                 folders->path[i]);
-    }
-    net_reason_add(why, sought.text);
-}
-
 static xcclResult_t try_name(struct search *search)
 {
-    char path[NET_PATH_BYTES + XCCL_NET_ITEM_BYTES + 32];
+    char path[PLUGIN_PATH_BYTES];
     struct net_folders folders;
     int seen = 0;
 
@@ -122,7 +76,7 @@ static xcclResult_t try_name(struct search *search)
             return rc;
     }
     if (!seen)
-        tell_folders(&folders, &search->why);
+        plugin_tell_folders(&folders, &search->why);
     return xcclSuccess;
 }
 

@@ -26,14 +26,26 @@ int xccl_generator_add(const struct xccl_generator *generator)
     return 1;
 }
 
+static int count_built_in(void)
+{
+    static atomic_int known;
+    /* Relaxed: whoever counts comes to the same number. */
+    int count = atomic_load_explicit(&known, memory_order_relaxed);
+
+    if (count)
+        return count;
+    while (xccl_generators[count])
+        count++;
+    atomic_store_explicit(&known, count, memory_order_relaxed);
+    return count;
+}
+
 const struct xccl_generator *xccl_generator_at(int idx)
 {
-    int built_in = 0;
+    int built_in = count_built_in();
 
-    while (xccl_generators[built_in] && built_in < idx)
-        built_in++;
-    if (xccl_generators[built_in])
-        return xccl_generators[built_in];
+    if (idx < built_in)
+        return xccl_generators[idx];
     /* Acquire: pairs with xccl_generator_add. */
     if (idx - built_in >= atomic_load_explicit(&added_count, memory_order_acquire))
         return NULL;

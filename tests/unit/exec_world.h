@@ -252,7 +252,7 @@ static inline void world_start(struct world *world, int rank, size_t count)
         plan->reduction.pre = world_pre;
         plan->reduction.post = world_post;
     }
-    XT_OK(xccl_plan_cut(&planner, &call, plan));
+    XT_OK(xccl_plan_cut(&planner, &call, 0, plan));
     if (world->keeps_list)
         XT_OK(xccl_plan_resolve(plan));
     world_fill(world, rank, count);

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* From the setting to the table of a file, as algorithm plugins go:
+ *
+ *   setting --search--> file --trusted?--> loaded --symbol?--> table --whole?--> kept
+ *
+ * A name is sought on after a refused file. Entries are static and never given back, since
+ * communicators point to them. Thread: any; one at a time loads. */
+#include "plugin/tuner_library.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "plugin/plugin_file.h"
+#include "plugin/tuner_library_int.h"
+
+#define SYMBOL        "xcclTunerPlugin_v1"
+#define LIBRARIES_MAX 8
+#define SIZE_SANE     (64u << 10)
+#define SAID_BYTES    160
+
+/* Size when version 1 was frozen: a plugin of that day has it whatever was appended since. */
+#define TABLE_BYTES (offsetof(xcclTunerPlugin_v1_t, lastError) + sizeof(void *))
+
+static struct xccl_tuner_library libraries[LIBRARIES_MAX];
+static int library_count;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of both */
+
+/* ---- what a table has to be ---- */
+
+static int name_ok(const char *name)
+{
+    size_t length = name ? strnlen(name, XCCL_TUNER_NAME_MAX) : 0;
+
+    if (length == 0 || length == XCCL_TUNER_NAME_MAX || name[0] < 'a' || name[0] > 'z')
+        return 0;
+    return strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == length;
+}
+
+static int table_check(const xcclTunerPlugin_v1_t *table, struct net_reason *reason)
+{
+    if (table->size < TABLE_BYTES || table->size > SIZE_SANE)
+        net_reason_set(reason, "its table has size %zu; version 1 has %zu or more", table->size,
+                       TABLE_BYTES);
+    else if (!name_ok(table->name))
+        net_reason_set(reason, "it needs a name of 1 to %d of a-z 0-9 _ -, a letter first",
+                       XCCL_TUNER_NAME_MAX - 1);
+    else if (!table->init || !table->choose || !table->finalize)
+        net_reason_set(reason, "its entry %s is NULL",
+                       !table->init     ? "init"
+                       : !table->choose ? "choose"
+                                        : "finalize");
+    else
+        return 1;
+    return 0;
+}
+
+/* ---- one file ---- */
+
+static struct xccl_tuner_library *find_known(const char *path)
+{
+    for (int i = 0; i < library_count; i++)
+        if (strcmp(libraries[i].path, path) == 0)
+            return &libraries[i];
+    return NULL;
+}
+
+static void describe(struct xccl_tuner_library *library, const char *name, const char *path)
+{
+    const char *file = strrchr(path, '/');
+
+    snprintf(library->name, sizeof library->name, "%s", name);
+    snprintf(library->path, sizeof library->path, "%s", path);
+    snprintf(library->label, sizeof library->label, "%s (%.100s)", name, file ? file + 1 : path);
+    library->hash = plugin_file_hash(XCCL_HASH_START, path);
+}
+
+static int take_ours(struct xccl_tuner_library *library, const xcclTunerPlugin_v1_t *table,
+                     const char *path, struct net_reason *reason)
+{
+    uint64_t digest;
+
+    if (!table_check(table, reason))
+        return 0;
+    memcpy(&library->calls, table,
+           table->size < sizeof library->calls ? table->size : sizeof library->calls);
+    library->is_nccl = 0;
+    describe(library, table->name, path);
+    digest = table->digest ? table->digest() : 0;
+    library->hash = xccl_hash_bytes(library->hash, &digest, sizeof digest);
+    return 1;
+}
+
+static int take_nccl(struct xccl_tuner_library *library, const char *path)
+{
+    if (!tuner_nccl_is(path))
+        return 0;
+    library->calls = tuner_nccl_calls;
+    library->is_nccl = 1;
+    describe(library, "nccl", path);
+    return 1;
+}
+
+/* NULL: refused, which is added to why. */
+static struct xccl_tuner_library *try_file(const char *path, struct net_reason *why)
+{
+    struct xccl_tuner_library *library = find_known(path);
+    struct net_reason reason = {""}, line = {""};
+    const void *table;
+    void *handle;
+    int good;
+
+    if (library)
+        return library;
+    if (library_count == LIBRARIES_MAX || strlen(path) >= sizeof library->path) {
+        net_reason_add(why, library_count == LIBRARIES_MAX ? "too many tuners were loaded before"
+                                                           : "its path is too long");
+        return NULL;
+    }
+    library = &libraries[library_count];
+    handle = plugin_file_load(path, "tuner", SYMBOL, &table, &reason);
+    good = handle ? take_ours(library, table, path, &reason) : take_nccl(library, path);
+    if (good) {
+        plugin_file_keep(path);
+        library_count++;
+        xccl_log(XCCL_LOG_INFO, "tuner plugin %s: taken from %s", library->name, path);
+    } else {
+        net_reason_set(&line, "%.300s: %.400s", path, reason.text);
+        net_reason_add(why, line.text);
+        xccl_log(XCCL_LOG_INFO, "tuner plugin refused: %s", line.text);
+    }
+    if (handle)
+        dlclose(handle);
+    return good ? library : NULL;
+}
+
+/* ---- the search ---- */
+
+static struct xccl_tuner_library *try_folders(const struct net_folders *folders, const char *file,
+                                              struct net_reason *why)
+{
+    struct xccl_tuner_library *library = NULL;
+    char path[PLUGIN_PATH_BYTES];
+
+    for (int i = 0; i < folders->count && !library; i++) {
+        snprintf(path, sizeof path, "%s/%s", folders->path[i], file);
+        if (net_file_exists(path))
+            library = try_file(path, why);
+    }
+    return library;
+}
+
+static struct xccl_tuner_library *try_item(const char *item, struct net_reason *why)
+{
+    char file[XCCL_NET_ITEM_BYTES + 32];
+    struct net_folders folders;
+    struct xccl_tuner_library *library;
+
+    if (strchr(item, '/'))
+        return try_file(item, why);
+    net_folders_find(&folders);
+    snprintf(file, sizeof file, "libxccl-tuner-%s.so", item);
+    library = try_folders(&folders, file, why);
+    if (!library) {
+        snprintf(file, sizeof file, "libnccl-tuner-%s.so", item);
+        library = try_folders(&folders, file, why);
+    }
+    if (!library && !why->text[0])
+        plugin_tell_folders(&folders, why);
+    return library;
+}
+
+/* The one that comes with the library. */
+static struct xccl_tuner_library *try_default(void)
+{
+    static int warned; /* under the lock */
+    struct net_reason why = {""};
+    struct net_folders folders;
+    struct xccl_tuner_library *library;
+
+    net_folders_find(&folders);
+    library = try_folders(&folders, "libxccl-tuner.so", &why);
+    if (!library && why.text[0] && !warned++)
+        xccl_log(
+            XCCL_LOG_WARN,
+            "the tuner plugin cannot be used: %s; the built-in choice is used; mend it, or set "
+            "XCCL_TUNER_PLUGIN=none",
+            why.text);
+    return library;
+}
+
+static xcclResult_t load(const char *setting, struct xccl_tuner_library **library_out)
+{
+    struct net_reason why = {""};
+    const char *todo = "correct XCCL_TUNER_PLUGIN or XCCL_PLUGIN_PATH";
+
+    *library_out = NULL;
+    if (strcmp(setting, "none") == 0)
+        return xcclSuccess;
+    if (!setting[0] || strcmp(setting, "auto") == 0) {
+        *library_out = try_default();
+        return xcclSuccess;
+    }
+    if (strlen(setting) >= XCCL_NET_ITEM_BYTES)
+        net_reason_set(&why, "its name has more than %d letters", XCCL_NET_ITEM_BYTES - 1);
+    else
+        *library_out = try_item(setting, &why);
+    if (*library_out)
+        return xcclSuccess;
+    if (!strchr(setting, '/') && strstr(setting, ".so"))
+        todo = "a path has a slash: ./ in front of a file of this folder";
+    return xccl_fail(xcclInvalidUsage, 0, todo, "tuner plugin %.60s cannot be used: %.330s",
+                     setting, why.text);
+}
+
+xcclResult_t xccl_tuner_library_load(const char *setting, struct xccl_tuner_library **library_out)
+{
+    xcclResult_t rc;
+
+    pthread_mutex_lock(&lock);
+    rc = load(setting, library_out);
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+/* ---- a communicator ---- */
+
+int xccl_tuner_start(struct xccl_tuner_library *library, const xcclTunerComm_v1_t *comm,
+                     void **ctx_out)
+{
+    const char *said = NULL;
+    void *ctx = NULL;
+
+    if (library->is_nccl) {
+        if (tuner_nccl_start(library->path, comm, &ctx)) {
+            *ctx_out = ctx;
+            return 1;
+        }
+        said = xccl_error_text();
+    } else {
+        if (library->calls.init(comm, &ctx) == 0) {
+            *ctx_out = ctx;
+            return 1;
+        }
+        said = library->calls.lastError ? library->calls.lastError() : NULL;
+    }
+    /* Relaxed: a count, with nothing behind it. */
+    if (!atomic_exchange_explicit(&library->warned, 1, memory_order_relaxed))
+        xccl_log(XCCL_LOG_WARN,
+                 "tuner plugin %s: init failed: %.*s; the built-in choice is used; mend it, or set "
+                 "XCCL_TUNER_PLUGIN=none",
+                 library->label, library->is_nccl ? XCCL_ERROR_TEXT_BYTES : 2 * SAID_BYTES,
+                 said ? said : "it does not say why");
+    return 0;
+}

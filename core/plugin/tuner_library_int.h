@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Between tuner_library.c, which finds tuners, and tuner_nccl.c, which has NCCL's behind the calls
+ * of ours. Thread: see the header. */
+#ifndef XCCL_PLUGIN_TUNER_LIBRARY_INT_H
+#define XCCL_PLUGIN_TUNER_LIBRARY_INT_H
+
+#include "plugin/tuner_library.h"
+
+/* 1: the file has a table of NCCL's. */
+int tuner_nccl_is(const char *path);
+/* The calls of such a file, but for init. */
+extern const xcclTunerPlugin_v1_t tuner_nccl_calls;
+/* In place of init: the error text of the thread says why not. */
+int tuner_nccl_start(const char *path, const xcclTunerComm_v1_t *comm, void **ctx_out);
+
+#endif
