@@ -16,6 +16,7 @@
 #define XCCL_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "xccl_types.h"
 
@@ -157,6 +158,30 @@ xcclResult_t xcclMemFree(void *ptr);
  * deregistered with the communicator. */
 xcclResult_t xcclCommRegister(const xcclComm_t comm, void *buff, size_t size, void **handle);
 xcclResult_t xcclCommDeregister(const xcclComm_t comm, void *handle);
+
+/* What xcclCommMemStats tells of this rank's memory in a communicator, in bytes. The first four are
+ * NCCL's, and 0 for communicators of the host. */
+typedef enum {
+    xcclStatGpuMemSuspend = 0,
+    xcclStatGpuMemSuspended = 1,
+    xcclStatGpuMemPersist = 2,
+    xcclStatGpuMemTotal = 3,
+    xcclStatHostMemTotal = 16, /* slots, plans, scratch and tables */
+    xcclStatHostMemPersist = 17, /* of that, what was there when the rank had joined */
+    xcclStatHostMemOnDemand = 18, /* and what calls have taken since; it stays */
+    xcclStatHostMemSlots = 19, /* where messages to this rank lie, within XCCL_BUFFER_BYTES */
+    xcclStatHostMemPlans = 20, /* plans of calls, schedules, and links without their slots */
+    xcclStatHostMemScratch = 21, /* that reductions and some algorithms work in */
+    xcclStatHostMemTables = 22, /* about the other ranks */
+    xcclStatHostMemMapped = 23 /* address space, hardly any memory: see below */
+} xcclCommMemStat_t;
+
+/* *value: one number about the memory of comm. The sum over ranks counts all memory once; what the
+ * process has once, network plugins and buffers of the system are in none. Shared memory is mapped
+ * large and taken in small pieces; each process maps that of all ranks of its host once, and
+ * xcclStatHostMemMapped is the same on all of them. Not while a call of comm is at work in another
+ * thread. */
+xcclResult_t xcclCommMemStats(const xcclComm_t comm, xcclCommMemStat_t stat, uint64_t *value);
 
 typedef enum {
     xcclScalarDevice = 0, /* in memory of a device; the host's communicators refuse it */
@@ -334,6 +359,7 @@ xcclResult_t pxcclMemAlloc(void **ptr, size_t size);
 xcclResult_t pxcclMemFree(void *ptr);
 xcclResult_t pxcclCommRegister(const xcclComm_t comm, void *buff, size_t size, void **handle);
 xcclResult_t pxcclCommDeregister(const xcclComm_t comm, void *handle);
+xcclResult_t pxcclCommMemStats(const xcclComm_t comm, xcclCommMemStat_t stat, uint64_t *value);
 xcclResult_t pxcclRedOpCreatePreMulSum(xcclRedOp_t *op, void *scalar, xcclDataType_t datatype,
                                        xcclScalarResidence_t residence, xcclComm_t comm);
 xcclResult_t pxcclRedOpDestroy(xcclRedOp_t op, xcclComm_t comm);

@@ -4,6 +4,7 @@
 #include "xccl.h"
 
 #include "api/api_int.h"
+#include "comm/comm_usage.h"
 
 xcclResult_t xcclMemAlloc(void **ptr, size_t size)
 {
@@ -61,8 +62,70 @@ xcclResult_t xcclCommDeregister(const xcclComm_t comm, void *handle)
     return rc;
 }
 
+/* 0: there is no such statistic. */
+static int pick_stat(const struct xcclComm *comm, const struct xccl_comm_usage *usage,
+                     xcclCommMemStat_t stat, uint64_t *value)
+{
+    switch ((int)stat) { /* the caller's number */
+    case xcclStatGpuMemSuspend:
+    case xcclStatGpuMemSuspended:
+    case xcclStatGpuMemPersist:
+    case xcclStatGpuMemTotal:
+        *value = 0;
+        return 1;
+    case xcclStatHostMemTotal:
+        *value = usage->total;
+        return 1;
+    case xcclStatHostMemPersist:
+        *value = comm->joined_bytes;
+        return 1;
+    case xcclStatHostMemOnDemand:
+        *value = usage->total > comm->joined_bytes ? usage->total - comm->joined_bytes : 0;
+        return 1;
+    case xcclStatHostMemSlots:
+        *value = usage->slots;
+        return 1;
+    case xcclStatHostMemPlans:
+        *value = usage->plans;
+        return 1;
+    case xcclStatHostMemScratch:
+        *value = usage->scratch;
+        return 1;
+    case xcclStatHostMemTables:
+        *value = usage->tables;
+        return 1;
+    case xcclStatHostMemMapped:
+        *value = usage->mapped;
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+xcclResult_t xcclCommMemStats(const xcclComm_t comm, xcclCommMemStat_t stat, uint64_t *value)
+{
+    xcclResult_t rc = xccl_api_check_known("xcclCommMemStats", comm);
+    struct xccl_comm_usage usage;
+
+    if (rc)
+        return rc;
+    if (!value)
+        return xccl_fail(xcclInvalidArgument, 0, NULL, "xcclCommMemStats: value is NULL");
+    rc = xccl_comm_enter(comm);
+    if (rc)
+        return rc;
+    xccl_comm_usage(comm, &usage);
+    if (!pick_stat(comm, &usage, stat, value))
+        rc = xccl_fail(xcclInvalidArgument, 0, "see xcclCommMemStat_t",
+                       "xcclCommMemStats: there is no statistic %d", (int)stat);
+    xccl_comm_leave(comm);
+    return rc;
+}
+
 XCCL_TWIN(xcclResult_t, xcclMemAlloc, (void **ptr, size_t size));
 XCCL_TWIN(xcclResult_t, xcclMemFree, (void *ptr));
 XCCL_TWIN(xcclResult_t, xcclCommRegister,
           (const xcclComm_t comm, void *buff, size_t size, void **handle));
+XCCL_TWIN(xcclResult_t, xcclCommMemStats,
+          (const xcclComm_t comm, xcclCommMemStat_t stat, uint64_t *value));
 XCCL_TWIN(xcclResult_t, xcclCommDeregister, (const xcclComm_t comm, void *handle));

@@ -107,6 +107,11 @@ void xccl_free(void *memory)
     free(memory);
 }
 
+size_t xccl_alloc_bytes(const void *memory)
+{
+    return memory ? malloc_usable_size((void *)(uintptr_t)memory) : 0;
+}
+
 uint64_t xccl_alloc_live(void)
 {
     return atomic_load_explicit(&live_count, memory_order_relaxed);

@@ -18,6 +18,8 @@ void *xccl_realloc(void *old, size_t bytes);
 char *xccl_strdup(const char *text);
 void xccl_free(void *memory); /* NULL is fine */
 
+/* Of one block, as it is counted. NULL: 0. */
+size_t xccl_alloc_bytes(const void *memory);
 /* Blocks alive and bytes in them. */
 uint64_t xccl_alloc_live(void);
 uint64_t xccl_alloc_live_bytes(void);

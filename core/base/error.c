@@ -47,6 +47,8 @@ __attribute__((format(printf, 4, 0))) static void compose(char *text, int err, c
     append(text, &used, fmt, args);
     if (err)
         appendf(text, &used, ": %s", strerror_r(err, reason, sizeof(reason)));
+    if (!todo && err == EMFILE)
+        todo = "raise ulimit -n; a rank has up to 16 descriptors while it joins";
     if (todo)
         appendf(text, &used, "; %s", todo);
 }

@@ -38,6 +38,8 @@ uint64_t xccl_os_host_hash(void);
 uint64_t xccl_os_netns_hash(void);
 int xccl_os_cores(void); /* usable by this process: affinity mask */
 int64_t xccl_os_thread_id(void);
+/* 64 random bits that this process alone has; a child of fork() has others. */
+xcclResult_t xccl_os_process_id(uint64_t *id_out);
 
 /* Between two polls of a spinning wait: tells the core that nothing is lost by a short rest. */
 static inline void xccl_os_pause(void)

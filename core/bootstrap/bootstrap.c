@@ -357,6 +357,11 @@ int xccl_bootstrap_nranks(const struct xccl_bootstrap *boot)
     return boot->nranks;
 }
 
+size_t xccl_bootstrap_table_bytes(const struct xccl_bootstrap *boot)
+{
+    return xccl_alloc_bytes(boot) + xccl_alloc_bytes(boot->addrs) + xccl_alloc_bytes(boot->pairs);
+}
+
 const uint8_t *xccl_bootstrap_comm_id(const struct xccl_bootstrap *boot)
 {
     return boot->job.comm_id;

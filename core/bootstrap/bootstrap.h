@@ -120,6 +120,8 @@ xcclResult_t xccl_bootstrap_split(struct xccl_bootstrap *boot, int color, int ke
 
 int xccl_bootstrap_rank(const struct xccl_bootstrap *boot);
 int xccl_bootstrap_nranks(const struct xccl_bootstrap *boot);
+/* Its tables of ranks; messages and connections not. */
+size_t xccl_bootstrap_table_bytes(const struct xccl_bootstrap *boot);
 /* The 16 bytes that name the communicator. */
 const uint8_t *xccl_bootstrap_comm_id(const struct xccl_bootstrap *boot);
 /* Where a rank listens for control messages. */

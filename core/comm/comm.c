@@ -51,24 +51,28 @@ static void watch_forks(void)
     (void)pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
-static int same_thread_siblings(const struct xcclComm *comm)
+static int is_sibling(const struct xcclComm *comm, const struct xcclComm *of, int64_t thread_id)
 {
-    int count = 0;
-
-    for (const struct xcclComm *other = list; other; other = other->next)
-        count += other != comm && other->thread_id == comm->thread_id &&
-                 memcmp(other->id, comm->id, sizeof comm->id) == 0;
-    return count;
+    return comm->thread_id == thread_id && memcmp(comm->id, of->id, sizeof of->id) == 0;
 }
 
-/* After the list or an owner has changed; the lock is held. Relaxed: a call that sees the old value
- * began before the change. */
-static void mark_siblings(const struct xcclComm *changed)
+/* Of all ranks of a communicator in one thread, after one has come or gone; the lock is held.
+ * Relaxed: a call that sees the old value began before the change. Once through the list: there may
+ * be a thousand of them. */
+static void mark_siblings(const struct xcclComm *changed, int64_t thread_id)
 {
-    for (struct xcclComm *comm = list; comm; comm = comm->next)
-        if (memcmp(comm->id, changed->id, sizeof comm->id) == 0)
-            atomic_store_explicit(&comm->needs_group, same_thread_siblings(comm) != 0,
-                                  memory_order_relaxed);
+    struct xcclComm *first = NULL;
+    int count = 0;
+
+    for (struct xcclComm *comm = list; comm; comm = comm->next) {
+        if (!is_sibling(comm, changed, thread_id))
+            continue;
+        if (++count == 1)
+            first = comm;
+        atomic_store_explicit(&comm->needs_group, 1, memory_order_relaxed);
+    }
+    if (count == 1)
+        atomic_store_explicit(&first->needs_group, 0, memory_order_relaxed);
 }
 
 static void list_add(struct xcclComm *comm)
@@ -76,7 +80,7 @@ static void list_add(struct xcclComm *comm)
     pthread_mutex_lock(&list_lock);
     comm->next = list;
     list = comm;
-    mark_siblings(comm);
+    mark_siblings(comm, comm->thread_id);
     pthread_mutex_unlock(&list_lock);
 }
 
@@ -89,17 +93,21 @@ static void list_remove(struct xcclComm *comm)
         *at = comm->next;
         break;
     }
-    mark_siblings(comm);
+    mark_siblings(comm, comm->thread_id);
     pthread_mutex_unlock(&list_lock);
 }
 
 int xccl_comm_shares_thread(struct xcclComm *comm)
 {
+    int64_t before;
     int shares;
 
     pthread_mutex_lock(&list_lock);
+    before = comm->thread_id;
     comm->thread_id = xccl_os_thread_id();
-    mark_siblings(comm);
+    mark_siblings(comm, comm->thread_id);
+    if (before != comm->thread_id)
+        mark_siblings(comm, before);
     shares = atomic_load_explicit(&comm->needs_group, memory_order_relaxed);
     pthread_mutex_unlock(&list_lock);
     return shares;

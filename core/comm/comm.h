@@ -40,6 +40,7 @@ struct xccl_peer {
     uint64_t netns_hash; /* equal: in one network namespace; 0: not known */
     uint32_t tuner; /* of the tuner plugin; 0: none */
     char tuner_name[32];
+    uint64_t process; /* equal: says that it is in one process; xccl_os_process_id() */
 };
 
 struct xccl_comm_bind; /* comm_bind.c */
@@ -79,6 +80,7 @@ struct xcclComm {
     int64_t thread_id; /* that joined */
     struct xccl_peer *peers;
     struct xccl_board private_board;
+    int board_next; /* of the others: where to look next; the crank's holder */
     struct xccl_loop *loop; /* the service thread's; NULL: not held */
     struct xccl_bootstrap *boot; /* out of band, until the end */
     struct xccl_shm *shm; /* NULL: no other rank on this host */
@@ -106,6 +108,7 @@ struct xcclComm {
     struct xccl_control *control;
     _Atomic int aborted; /* 1: somebody is at it, or it is a shell */
     struct xccl_registered *registered; /* buffers */
+    uint64_t joined_bytes; /* of memory, when it had joined; see comm_usage.h */
     struct xcclComm *next; /* of this process, see comm.c */
 };
 

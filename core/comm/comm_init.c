@@ -15,6 +15,7 @@
 #include "comm/comm_plan.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
+#include "comm/comm_usage.h"
 #include "comm/control.h"
 
 /* How much later than its limit an out-of-band operation may end. */
@@ -206,6 +207,8 @@ static xcclResult_t ask_bootstrap(const struct xccl_init *init, int *ended_out)
 
 xcclResult_t xccl_init_run(struct xccl_init *init, enum xccl_init_state *state_out)
 {
+    struct xccl_comm_usage usage;
+
     while (init->phase < PHASE_COUNT) {
         int ended;
         xcclResult_t rc = ask_bootstrap(init, &ended);
@@ -228,6 +231,8 @@ xcclResult_t xccl_init_run(struct xccl_init *init, enum xccl_init_state *state_o
         }
     }
     xccl_comm_record_ready(init->comm);
+    xccl_comm_usage(init->comm, &usage);
+    init->comm->joined_bytes = usage.total;
     tell_joined(init->comm, xccl_clock_ns() - init->begin_ns);
     return xcclSuccess;
 }

@@ -30,6 +30,7 @@ struct xccl_init {
     struct xccl_addr unix_addr;
     int *locals, nlocal; /* ranks that may share memory with this one, itself included */
     int fetched, got_all;
+    int alone; /* 1: all ranks of the communicator are in this process, which all of them know */
     uint32_t premade; /* bindings that have been made before the first call */
     /* Of a split (comm_split.c): */
     struct xcclComm *parent; /* NULL: it joins by ids */

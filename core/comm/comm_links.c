@@ -57,6 +57,19 @@ void xccl_comm_links_destroy(struct xccl_comm_links *links)
     xccl_free(links);
 }
 
+size_t xccl_comm_links_bytes(const struct xccl_comm_links *links, uint64_t *net_slots_out)
+{
+    size_t bytes = 0;
+
+    if (!links)
+        return 0;
+    *net_slots_out = links->net_bytes;
+    for (int i = 0; i < links->nranks; i++)
+        for (const struct xccl_comm_link *link = links->by_peer[i]; link; link = link->next)
+            bytes += xccl_alloc_bytes(link) + xccl_alloc_bytes(link->net);
+    return bytes + xccl_alloc_bytes(links) + xccl_alloc_bytes(links->by_peer);
+}
+
 struct xccl_comm_link *xccl_comm_link_find(const struct xcclComm *comm,
                                            const struct xccl_schedule_conn *conn,
                                            enum xccl_proto proto)

@@ -19,6 +19,8 @@ struct xccl_comm_link {
 };
 
 xcclResult_t xccl_comm_links_create(struct xcclComm *comm);
+/* Memory of the links, but for their slots; *net_slots_out: of the slots of network links. */
+size_t xccl_comm_links_bytes(const struct xccl_comm_links *links, uint64_t *net_slots_out);
 void xccl_comm_links_destroy(struct xccl_comm_links *links); /* NULL is fine */
 
 /* NULL: there is none yet. */

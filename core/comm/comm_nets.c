@@ -58,20 +58,22 @@ xcclResult_t xccl_init_nets(struct xccl_init *init, enum xccl_init_state *state_
                                       .comm_name = "",
                                       .traffic_class = -1,
                                       .watch = &comm->watch};
-    uint8_t *own = xccl_init_parts(init, ROW_WIRE_BYTES);
-    xcclResult_t rc = xcclSuccess;
+    uint8_t *own;
+    xcclResult_t rc;
 
+    *state_out = XCCL_INIT_DONE;
+    if (!xccl_comm_any_remote(comm)) /* then no rank has one */
+        return xcclSuccess;
+    own = xccl_init_parts(init, ROW_WIRE_BYTES);
     if (!own)
         return xcclSystemError;
     memcpy(&args.comm_id, comm->id, sizeof args.comm_id);
-    if (xccl_comm_any_remote(comm))
-        rc = xccl_net_open_list(comm->net_list, &args, comm->nets, XCCL_NETS_MAX, &comm->net_count);
+    rc = xccl_net_open_list(comm->net_list, &args, comm->nets, XCCL_NETS_MAX, &comm->net_count);
     if (!rc)
         rc = xccl_comm_devices_ask(comm);
     if (rc)
         return rc;
     put_row(comm, own);
-    *state_out = XCCL_INIT_DONE;
     return xccl_init_gather(init);
 }
 
@@ -196,8 +198,6 @@ static xcclResult_t choose(struct xccl_init *init, struct xccl_net_row *rows, in
     const char *wire_id;
     xcclResult_t rc = xcclSuccess;
 
-    if (comm->net_count == 0)
-        return xcclSuccess;
     for (int i = 0; i < comm->nranks; i++)
         get_row(init, i, &rows[i]);
     wire_id = xccl_net_choose(rows, comm->nranks);
@@ -219,17 +219,21 @@ static xcclResult_t choose(struct xccl_init *init, struct xccl_net_row *rows, in
 xcclResult_t xccl_init_choose(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     size_t n = (size_t)init->comm->nranks;
-    struct xccl_net_row *rows = xccl_calloc(n, sizeof *rows);
-    int *peer_at = xccl_calloc(n, sizeof *peer_at);
+    struct xccl_net_row *rows;
+    int *peer_at;
     xcclResult_t rc = xcclSystemError;
 
+    *state_out = XCCL_INIT_DONE;
+    if (!init->comm->net_count)
+        return xcclSuccess;
+    rows = xccl_calloc(n, sizeof *rows);
+    peer_at = xccl_calloc(n, sizeof *peer_at);
     init->comm->net_idx = xccl_calloc(n, 1);
     init->comm->net_kind = xccl_calloc(n, 1);
     if (rows && peer_at && init->comm->net_idx && init->comm->net_kind)
         rc = choose(init, rows, peer_at);
     xccl_free(peer_at);
     xccl_free(rows);
-    *state_out = XCCL_INIT_DONE;
     return rc;
 }
 

@@ -59,6 +59,15 @@ void xccl_comm_p2p_free(struct xccl_comm_p2p *p2p)
     xccl_free(p2p);
 }
 
+size_t xccl_comm_p2p_bytes(const struct xccl_comm_p2p *p2p)
+{
+    if (!p2p)
+        return 0;
+    return xccl_alloc_bytes(p2p) + xccl_alloc_bytes(p2p->messages) +
+           xccl_alloc_bytes(p2p->streams) + xccl_alloc_bytes(p2p->offers) +
+           xccl_alloc_bytes(p2p->stream_of);
+}
+
 /* --- from items to streams --- */
 
 static xcclResult_t make_state(struct xcclComm *comm)
@@ -195,11 +204,19 @@ static struct xccl_schedule_conn conn_of(const struct xccl_stream *stream)
                                        .id = XCCL_P2P_ID};
 }
 
+/* Each may send to all. */
+static enum xccl_proto proto_to(const struct xcclComm *comm, int peer)
+{
+    return comm->shm && xccl_shm_is_tight(comm->shm) && xccl_comm_is_local(comm, peer)
+               ? XCCL_PROTO_TIGHT
+               : XCCL_PROTO_SLICES;
+}
+
 static struct xccl_comm_link *link_of(const struct xcclComm *comm, const struct xccl_stream *stream)
 {
     struct xccl_schedule_conn conn = conn_of(stream);
 
-    return xccl_comm_link_find(comm, &conn, XCCL_PROTO_SLICES);
+    return xccl_comm_link_find(comm, &conn, proto_to(comm, stream->peer));
 }
 
 /* What needs no word with the peer. */
@@ -216,7 +233,7 @@ static xcclResult_t make_links(struct xcclComm *comm)
         if (link_of(comm, &p2p->streams[i]))
             continue;
         if (xccl_comm_is_local(comm, conn.peer)) {
-            rc = xccl_comm_link_shm(comm, &conn, XCCL_PROTO_SLICES);
+            rc = xccl_comm_link_shm(comm, &conn, proto_to(comm, conn.peer));
         } else if (conn.dir == XCCL_CONN_RECV) {
             offer->slot_bytes = xccl_comm_net_slot_bytes(comm, 2);
             rc = xccl_comm_link_net(comm, &conn, offer->slot_bytes, &offer->handle);

@@ -35,6 +35,7 @@ xcclResult_t xccl_comm_p2p_check_left(struct xcclComm *comm);
  * nothing. */
 int xccl_comm_p2p_blame(struct xcclComm *comm);
 
+size_t xccl_comm_p2p_bytes(const struct xccl_comm_p2p *p2p); /* NULL: 0 */
 void xccl_comm_p2p_free(struct xccl_comm_p2p *p2p); /* NULL is fine */
 
 #endif

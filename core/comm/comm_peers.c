@@ -57,6 +57,7 @@ static void encode_peer(const struct xccl_peer *peer, uint8_t *part)
     xccl_wire_put_u64(&wire, peer->netns_hash);
     xccl_wire_put_u32(&wire, peer->tuner);
     xccl_wire_put(&wire, peer->tuner_name, sizeof peer->tuner_name);
+    xccl_wire_put_u64(&wire, peer->process);
 }
 
 static int decode_peer(uint8_t *part, struct xccl_peer *peer)
@@ -77,6 +78,7 @@ static int decode_peer(uint8_t *part, struct xccl_peer *peer)
     peer->tuner = xccl_wire_get_u32(&wire);
     xccl_wire_get(&wire, peer->tuner_name, sizeof peer->tuner_name);
     peer->tuner_name[sizeof peer->tuner_name - 1] = 0;
+    peer->process = xccl_wire_get_u64(&wire);
     return !wire.bad && peer->shm <= 1;
 }
 
@@ -84,6 +86,8 @@ static xcclResult_t describe_self(struct xccl_init *init, struct xccl_peer *self
 {
     xcclResult_t rc = xccl_shm_new_addr(&init->unix_addr);
 
+    if (!rc)
+        rc = xccl_os_process_id(&self->process);
     if (rc)
         return rc;
     self->host_hash = xccl_os_host_hash();
@@ -171,6 +175,8 @@ xcclResult_t xccl_init_check_peers(struct xccl_init *init, enum xccl_init_state 
         if (!decode_peer(init->parts + (size_t)i * PEER_WIRE_BYTES, &comm->peers[i]))
             return xccl_fail(xcclRemoteError, 0, "install the same version everywhere",
                              "rank %d described itself in a way that is not understood", i);
+    xccl_free(init->parts); /* a thousand ranks of one process have much of it */
+    init->parts = NULL;
     rc = check_peers(comm);
     if (rc)
         return rc;
@@ -193,17 +199,23 @@ static xcclResult_t make_segment(struct xccl_init *init)
                                  .rank = comm->rank,
                                  .nranks = comm->nranks,
                                  .loop = comm->loop,
-                                 .addr = init->unix_addr};
-    uint64_t budget = comm->peers[comm->rank].buffer_bytes;
+                                 .addr = init->unix_addr,
+                                 .one_process = 1};
+    const struct xccl_peer *self = &comm->peers[comm->rank];
+    uint64_t budget = self->buffer_bytes;
     xcclResult_t rc;
 
     for (int i = 0; i < init->nlocal; i++) {
-        if (init->locals[i] == comm->rank)
+        const struct xccl_peer *peer = &comm->peers[init->locals[i]];
+
+        if (peer == self)
             args.local_index = i;
-        if (comm->peers[init->locals[i]].buffer_bytes < budget)
-            budget = comm->peers[init->locals[i]].buffer_bytes;
+        if (peer->buffer_bytes < budget)
+            budget = peer->buffer_bytes;
+        args.one_process &= peer->process == self->process;
     }
-    args.slice_bytes = xccl_shm_slice_bytes(init->nlocal, budget);
+    init->alone = args.one_process && init->nlocal == comm->nranks;
+    args.sizes = xccl_shm_sizes(init->nlocal, budget);
     memcpy(args.comm_id, init->job.comm_id, sizeof args.comm_id);
     xccl_bootstrap_derive_key(comm->boot, "shm", args.key);
     rc = xccl_shm_create(&args, &comm->shm);
@@ -211,7 +223,7 @@ static xcclResult_t make_segment(struct xccl_init *init)
     return rc;
 }
 
-/* Makes the own segment; the next phase begins when all are listening. */
+/* Makes the own segment; the next phase begins when all are listening, unless nobody has to. */
 xcclResult_t xccl_init_segment(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     struct xcclComm *comm = init->comm;
@@ -228,7 +240,7 @@ xcclResult_t xccl_init_segment(struct xccl_init *init, enum xccl_init_state *sta
     if (rc)
         return rc;
     *state_out = XCCL_INIT_DONE;
-    return xccl_bootstrap_barrier_start(comm->boot, NULL, &init->limit);
+    return init->alone ? xcclSuccess : xccl_bootstrap_barrier_start(comm->boot, NULL, &init->limit);
 }
 
 /* Gets one segment. The rank that has it may live in this thread: its service thread answers. */
@@ -246,16 +258,51 @@ static xcclResult_t fetch_next(struct xccl_init *init)
     return rc;
 }
 
-/* One segment a turn; then tells the others whether it has all. */
+/* The next segment is most likely in this process's table. */
+static int is_next_near(const struct xccl_init *init)
+{
+    const struct xccl_peer *peers = init->comm->peers;
+
+    return init->fetched < init->nlocal &&
+           peers[init->locals[init->fetched]].process == peers[init->comm->rank].process;
+}
+
+/* All ranks are in this process: each finds all segments in the table before long, or hears of the
+ * rank that failed before it had made its own. So nothing has to be agreed on. */
+static xcclResult_t find_all(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    struct xcclComm *comm = init->comm;
+
+    *state_out = XCCL_INIT_POLL;
+    for (; init->fetched < init->nlocal; init->fetched++) {
+        int rank = init->locals[init->fetched], found = 1;
+        xcclResult_t rc = xccl_shm_find(comm->shm, init->fetched, &comm->peers[rank].unix_addr,
+                                        &found);
+
+        if (!rc && !found && xccl_limit_passed(&init->limit))
+            rc = xccl_fail(xcclTimeout, 0, "raise XCCL_TIMEOUT_INIT_S, or see what holds it up",
+                           "rank %d of this process has not made its shared memory", rank);
+        if (rc || !found)
+            return rc;
+    }
+    *state_out = XCCL_INIT_DONE;
+    return xcclSuccess;
+}
+
+/* One segment of another process a turn; then tells the others whether it has all. */
 xcclResult_t xccl_init_fetch(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     uint8_t *own;
 
+    if (init->alone)
+        return find_all(init, state_out);
     *state_out = XCCL_INIT_MORE;
     if (!init->fetched)
         init->got_all = init->comm->shm != NULL;
     if (init->got_all && init->fetched < init->nlocal) {
-        init->got_all = fetch_next(init) == xcclSuccess;
+        do
+            init->got_all = fetch_next(init) == xcclSuccess;
+        while (init->got_all && is_next_near(init));
         return xcclSuccess;
     }
     own = xccl_init_parts(init, 1);
@@ -272,7 +319,7 @@ xcclResult_t xccl_init_agree(struct xccl_init *init, enum xccl_init_state *state
     struct xcclComm *comm = init->comm;
     int all_got = 1;
 
-    for (int i = 0; i < init->nlocal; i++)
+    for (int i = 0; i < init->nlocal && !init->alone; i++)
         all_got &= init->parts[init->locals[i]];
     if (comm->shm && !all_got) {
         xccl_shm_destroy(comm->shm);

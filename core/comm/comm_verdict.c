@@ -23,6 +23,7 @@
 #define LINK_VERDICT_NS (700 * XCCL_NS_PER_MS)
 #define LATE_VERDICT_NS (2 * XCCL_NS_PER_S)
 #define VERDICT_NAP_NS  1000000
+#define BOARDS_A_LOOK   16
 
 static int is_sized(const struct xccl_board_call *call)
 {
@@ -237,13 +238,17 @@ static xcclResult_t fail_split(struct xcclComm *comm, int peer)
     return raise_mismatch(comm, peer, &mine, "xcclCommSplit of this communicator");
 }
 
-/* Are the other ranks of this host in the same call? Also: has one left for good? */
+/* Are the other ranks of this host in the same call? Also: has one left for good? Each board is a
+ * page of its own, so of a crowd only some are looked at, the others next time. */
 static xcclResult_t check_boards(struct xcclComm *comm)
 {
     uint64_t own = atomic_load_explicit(&comm->board->word, memory_order_relaxed);
     uint32_t own_splits = atomic_load_explicit(&comm->board->splits, memory_order_relaxed);
+    int nlocal = comm->shm ? xccl_shm_nlocal(comm->shm) : 0;
+    int count = nlocal < BOARDS_A_LOOK ? nlocal : BOARDS_A_LOOK;
 
-    for (int i = 0; comm->shm && i < xccl_shm_nlocal(comm->shm); i++) {
+    for (; count > 0; count--) {
+        int i = comm->board_next = comm->board_next + 1 < nlocal ? comm->board_next + 1 : 0;
         struct xccl_board *board = xccl_shm_board(comm->shm, i);
         /* Acquire: pairs with xccl_board_write(). outside first: nothing follows a 2; and splits
          * first: a call that came before one is in the word then. */

@@ -141,6 +141,19 @@ xcclResult_t xccl_binding_create(struct xccl_schedule *schedule, enum xccl_proto
     return xcclSuccess;
 }
 
+size_t xccl_binding_bytes(const struct xccl_binding *binding)
+{
+    const void *const blocks[] = {binding,           binding->schedule,  binding->links,
+                                  binding->nets,     binding->net_conns, binding->signal_of,
+                                  binding->wait_for, binding->signals,   binding->lanes,
+                                  binding->parts};
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
+        bytes += xccl_alloc_bytes(blocks[i]);
+    return bytes;
+}
+
 void xccl_binding_destroy(struct xccl_binding *binding)
 {
     if (!binding)

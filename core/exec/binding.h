@@ -42,5 +42,6 @@ struct xccl_binding {
 xcclResult_t xccl_binding_create(struct xccl_schedule *schedule, enum xccl_proto proto,
                                  struct xccl_binding **binding_out);
 void xccl_binding_destroy(struct xccl_binding *binding); /* frees the schedule; NULL is fine */
+size_t xccl_binding_bytes(const struct xccl_binding *binding); /* its memory, the links' not */
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Starting, moving and waiting for runs. The wait is one loop for any number of runs: poll with one
  * pause between polls; after `spins` of them yield the core each time; after yield_ns of yielding
- * sleep 50 us at a time. Clock, errors, deadlines and the other ranks' boards are looked at every
- * 64th poll only, and on every sleep. Thread: the holder of the crank. */
+ * sleep 50 us at a time, or longer in a crowd, whose waking up would keep busy the cores. Clock,
+ * errors, deadlines and the other ranks' boards are looked at every 64th poll only, and on every
+ * sleep. Thread: the holder of the crank. */
 #include "exec/exec.h"
 
 #include <sched.h>
@@ -13,6 +14,7 @@
 
 #define SLOW_EVERY 64u
 #define SLEEP_NS   50000
+#define SLEEPERS   64 /* ranks a core that may wake up so often */
 #define SPINS_ALONE                                                                                \
     256u /* a core for each rank: yielding earlier costs up to four times at 8 bytes */
 #define SPINS_CROWD 16u /* more ranks than cores: spinning longer keeps the others from running */
@@ -20,8 +22,12 @@
 
 struct xccl_wait_policy xccl_wait_policy_for(int ranks_on_host, int cores)
 {
+    /* Once for more ranks, once more since each has longer to wait. */
+    uint64_t crowd = (uint64_t)ranks_on_host / (SLEEPERS * (uint64_t)cores);
+
     return (struct xccl_wait_policy){.spins = ranks_on_host > cores ? SPINS_CROWD : SPINS_ALONE,
-                                     .yield_ns = YIELD_NS};
+                                     .yield_ns = YIELD_NS,
+                                     .sleep_ns = SLEEP_NS * (crowd ? crowd * crowd : 1)};
 }
 
 void xccl_run_clear(struct xccl_run *run)
@@ -191,7 +197,7 @@ static void idle_round(struct xccl_run *const *runs, unsigned count,
         idle->sleepy = now_ns - idle->since_ns > policy->yield_ns;
     }
     if (idle->sleepy)
-        nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = (long)policy->sleep_ns}, NULL);
     else if (idle->rounds > policy->spins)
         sched_yield();
     else

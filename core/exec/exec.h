@@ -110,6 +110,7 @@ struct xccl_run_args {
 struct xccl_wait_policy {
     uint32_t spins; /* polls with a pause before the first yield */
     uint64_t yield_ns; /* how long to yield before sleeping between polls */
+    uint64_t sleep_ns; /* how long each time */
 };
 struct xccl_wait_policy xccl_wait_policy_for(int ranks_on_host, int cores);
 

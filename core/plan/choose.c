@@ -245,9 +245,9 @@ xcclResult_t xccl_plan_choose_proto(const struct xccl_planner *planner,
 {
     int usual = (int)usual_proto(planner, call, chunk_bytes), proto = usual;
 
-    while (proto < XCCL_PROTO_COUNT && !xccl_plan_proto_fits(planner, call, (enum xccl_proto)proto))
+    while (proto < XCCL_PROTO_NAMED && !xccl_plan_proto_fits(planner, call, (enum xccl_proto)proto))
         proto++;
-    if (proto == XCCL_PROTO_COUNT)
+    if (proto == XCCL_PROTO_NAMED)
         for (proto = usual - 1; proto >= 0; proto--)
             if (xccl_plan_proto_fits(planner, call, (enum xccl_proto)proto))
                 break;

@@ -7,8 +7,10 @@
 
 /* Nanoseconds a message and a byte. Shared memory by protocol, as two ranks on cores of their own
  * have it; a network as TCP on 10 Gbit/s. */
-static const double local_message_ns[XCCL_PROTO_COUNT] = {
-    [XCCL_PROTO_LINES] = 300, [XCCL_PROTO_SMALL] = 600, [XCCL_PROTO_SLICES] = 1200};
+static const double local_message_ns[XCCL_PROTO_COUNT] = {[XCCL_PROTO_LINES] = 300,
+                                                          [XCCL_PROTO_SMALL] = 600,
+                                                          [XCCL_PROTO_SLICES] = 1200,
+                                                          [XCCL_PROTO_TIGHT] = 1200};
 #define LOCAL_BYTE_NS  0.2
 #define NET_MESSAGE_NS 20000.0
 #define NET_BYTE_NS    0.9
@@ -54,12 +56,10 @@ xcclResult_t xccl_plan_estimate_ns(struct xccl_planner *planner, const struct xc
     struct xccl_binding *binding;
     struct xccl_choice choice;
     size_t bytes = call->sizes ? call->sizes->total / (size_t)planner->nranks : 0;
-    xcclResult_t rc = xccl_plan_choose(planner, call, &choice);
+    xcclResult_t rc = xccl_plan_bind(planner, call, &choice, &binding);
 
     if (!rc && !call->sizes)
         rc = xccl_plan_bytes(planner, call, &bytes);
-    if (!rc)
-        rc = xccl_plan_binding(planner, &choice, call->root, &binding);
     if (rc)
         return rc;
     if (!call->sizes)

@@ -76,6 +76,26 @@ void xccl_planner_fini(struct xccl_planner *planner)
     planner->user_ops = NULL;
 }
 
+static size_t plan_bytes(const struct xccl_plan *plan)
+{
+    if (!plan)
+        return 0;
+    return xccl_alloc_bytes(plan) + xccl_alloc_bytes(plan->moves) +
+           xccl_alloc_bytes(plan->lane_moves) + xccl_alloc_bytes(plan->net_messages);
+}
+
+size_t xccl_planner_bytes(const struct xccl_planner *planner)
+{
+    size_t bytes = xccl_alloc_bytes(planner->table) + xccl_alloc_bytes(planner->bindings) +
+                   xccl_alloc_bytes(planner->user_ops) + plan_bytes(planner->sized);
+
+    for (uint32_t i = 0; i < TABLE_SLOTS && planner->table; i++)
+        bytes += plan_bytes(planner->table[i]);
+    for (uint32_t i = 0; i < planner->binding_count; i++)
+        bytes += xccl_binding_bytes(planner->bindings[i].binding);
+    return bytes;
+}
+
 static uint64_t mix(uint64_t value)
 {
     value *= 0x9e3779b97f4a7c15ull;
@@ -210,15 +230,23 @@ static xcclResult_t check_binding(const struct xccl_planner *planner, const stru
     return xcclSuccess;
 }
 
+/* Links of all with all are small where the budget wants it, whatever was chosen. */
+static xcclResult_t bind_choice(struct xccl_planner *planner, const struct xccl_call *call,
+                                struct xccl_choice *choice, struct xccl_binding **binding_out)
+{
+    if (planner->is_tight && choice->generator->links_all)
+        choice->proto = XCCL_PROTO_TIGHT;
+    return xccl_plan_binding(planner, choice, call->root, binding_out);
+}
+
 xcclResult_t xccl_plan_bind(struct xccl_planner *planner, const struct xccl_call *call,
                             struct xccl_choice *choice_out, struct xccl_binding **binding_out)
 {
     xcclResult_t rc = xccl_plan_choose(planner, call, choice_out);
 
-    if (!rc)
-        rc = xccl_plan_binding(planner, choice_out, call->root, binding_out);
-    else
+    if (rc)
         return rc;
+    rc = bind_choice(planner, call, choice_out, binding_out);
     if (!choice_out->tuned)
         return rc;
     if (!rc)
@@ -227,7 +255,7 @@ xcclResult_t xccl_plan_bind(struct xccl_planner *planner, const struct xccl_call
         return rc;
     xccl_plan_tuner_refuse(planner, call, choice_out);
     rc = xccl_plan_choose_built_in(planner, call, choice_out);
-    return rc ? rc : xccl_plan_binding(planner, choice_out, call->root, binding_out);
+    return rc ? rc : bind_choice(planner, call, choice_out, binding_out);
 }
 
 /* --- operators of the program --- */

@@ -62,6 +62,7 @@ struct xccl_user_op {
 struct xccl_planner {
     int nranks, rank;
     int all_local; /* 1: all ranks share memory */
+    int is_tight; /* 1: and are so many that links of all with all must be small */
     const uint8_t *multicast; /* by rank, as generators take it; the owner's */
     const int *nodes; /* likewise */
     int any_place; /* 1: an element's bits do not depend on its place or the count */
@@ -85,6 +86,9 @@ struct xccl_planner {
 xcclResult_t xccl_planner_init(struct xccl_planner *planner, const char *setting);
 /* Frees plans and bindings; a zeroed one is fine. */
 void xccl_planner_fini(struct xccl_planner *planner);
+
+/* Memory of plans, bindings and schedules. */
+size_t xccl_planner_bytes(const struct xccl_planner *planner);
 
 /* A new operator of the program. The scalar is of this type, and each rank's is its own: calls of
  * ranks whose scalars or numbers differ are the same call. */

@@ -11,11 +11,11 @@
 #include "plan/algo_setting.h"
 
 #define WORD_BYTES 32
-#define ALL_PROTOS ((1u << XCCL_PROTO_COUNT) - 1)
+#define ALL_PROTOS ((1u << XCCL_PROTO_NAMED) - 1)
 
 static const struct {
     const char *name, *nccl;
-} protos[XCCL_PROTO_COUNT] = {
+} protos[XCCL_PROTO_NAMED] = {
     [XCCL_PROTO_LINES] = {"lines", "LL"},
     [XCCL_PROTO_SMALL] = {"small", "LL128"},
     [XCCL_PROTO_SLICES] = {"slices", "Simple"},
@@ -36,7 +36,7 @@ static xcclResult_t bad_word(const char *word)
 /* One word as a bit; 0: it is no protocol. */
 static unsigned bit_of(const char *word)
 {
-    for (unsigned i = 0; i < XCCL_PROTO_COUNT; i++)
+    for (unsigned i = 0; i < XCCL_PROTO_NAMED; i++)
         if (strcasecmp(word, protos[i].name) == 0 || strcasecmp(word, protos[i].nccl) == 0)
             return 1u << i;
     return 0;

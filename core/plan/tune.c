@@ -87,7 +87,7 @@ static void reject(struct question *question, const char *fmt, ...)
 
 static uint32_t tile_max(enum xccl_proto proto)
 {
-    static const uint32_t most[XCCL_PROTO_COUNT] = {
+    static const uint32_t most[XCCL_PROTO_NAMED] = {
         [XCCL_PROTO_LINES] = XCCL_LINES_MAX_BYTES,
         [XCCL_PROTO_SMALL] = XCCL_SMALL_MAX_BYTES,
         [XCCL_PROTO_SLICES] = TILE_LARGEST,
@@ -108,14 +108,14 @@ static int param_asked(const struct xccl_planner *planner, const struct xccl_gen
     return 0;
 }
 
-/* The protocol that is usual for it; XCCL_PROTO_COUNT: none can be. */
+/* The protocol that is usual for it; XCCL_PROTO_NAMED: none can be. */
 static enum xccl_proto usual_proto(const struct question *question,
                                    const struct xccl_generator *generator, int param)
 {
     const struct xccl_call *call = question->call;
     struct xccl_generator_for what = xccl_plan_what(question->planner, param, call->root);
     int nchunks = generator->chunks && !generator->plan ? generator->chunks(&what) : 1;
-    enum xccl_proto proto = XCCL_PROTO_COUNT;
+    enum xccl_proto proto = XCCL_PROTO_NAMED;
 
     if (nchunks < 1)
         nchunks = 1;
@@ -157,9 +157,9 @@ static void add_rows(struct question *question, const struct xccl_generator *gen
     int param = param_asked(planner, generator);
     int usable = xccl_algo_setting_allows(&planner->setting, generator, param) &&
                  xccl_plan_fits(planner, question->call, generator, param);
-    enum xccl_proto usual = usable ? usual_proto(question, generator, param) : XCCL_PROTO_COUNT;
+    enum xccl_proto usual = usable ? usual_proto(question, generator, param) : XCCL_PROTO_NAMED;
 
-    for (int i = 0; i < XCCL_PROTO_COUNT; i++) {
+    for (int i = 0; i < XCCL_PROTO_NAMED; i++) {
         enum xccl_proto proto = (enum xccl_proto)i;
         double cost = proto == usual ? COST_USUAL : COST_OTHER;
 
@@ -177,7 +177,7 @@ static int make_rows(struct question *question)
     size_t most = 0;
 
     for (int i = 0; (generator = xccl_generator_at(i)); i++)
-        most += generator->coll == question->call->coll ? XCCL_PROTO_COUNT : 0;
+        most += generator->coll == question->call->coll ? XCCL_PROTO_NAMED : 0;
     question->rows = xccl_calloc(most, sizeof *question->rows);
     question->list = xccl_calloc(most, sizeof(void *));
     if (!question->rows || !question->list)
@@ -186,7 +186,7 @@ static int make_rows(struct question *question)
     for (int i = 0; (generator = xccl_generator_at(i)); i++)
         /* Another thread may have added one since. */
         if (generator->coll == question->call->coll &&
-            (size_t)question->count + XCCL_PROTO_COUNT <= most + 1)
+            (size_t)question->count + XCCL_PROTO_NAMED <= most + 1)
             add_rows(question, generator);
     return 1;
 }

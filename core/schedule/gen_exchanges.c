@@ -75,6 +75,7 @@ const struct xccl_generator xccl_generator_pairwise_alltoall = {
     .coll = XCCL_COLL_ALL_TO_ALL,
     .help = "with one pair of ranks after the other: n hops, least bytes",
     .slots = 1,
+    .links_all = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = pairwise_alltoall,
 };

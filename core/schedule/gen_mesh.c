@@ -218,6 +218,7 @@ const struct xccl_generator xccl_generator_twoshot_all_reduce = {
     .coll = XCCL_COLL_ALL_REDUCE,
     .help = "each rank sums one chunk in rank order and sends it to all: two hops, least bytes",
     .slots = 2,
+    .links_all = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = twoshot_all_reduce,
 };
@@ -227,6 +228,7 @@ const struct xccl_generator xccl_generator_mesh_reduce_scatter = {
     .coll = XCCL_COLL_REDUCE_SCATTER,
     .help = "all send to all, who add up in rank order: one hop",
     .slots = 1,
+    .links_all = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = mesh_reduce_scatter,
 };
@@ -236,6 +238,7 @@ const struct xccl_generator xccl_generator_mesh_all_gather = {
     .coll = XCCL_COLL_ALL_GATHER,
     .help = "all send to all: one hop",
     .slots = 1,
+    .links_all = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = mesh_all_gather,
 };
@@ -245,6 +248,7 @@ const struct xccl_generator xccl_generator_direct_scatter = {
     .coll = XCCL_COLL_SCATTER,
     .help = "the root sends to each rank: one hop, n messages",
     .slots = 1,
+    .links_all = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = direct_scatter,
 };
@@ -254,6 +258,7 @@ const struct xccl_generator xccl_generator_direct_gather = {
     .coll = XCCL_COLL_GATHER,
     .help = "each rank sends to the root: one hop, n messages",
     .slots = 1,
+    .links_all = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = direct_gather,
 };

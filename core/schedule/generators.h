@@ -25,6 +25,7 @@ struct xccl_generator {
     int param_min, param_max; /* 0: it has no parameter */
     int scrbufs;
     int slots; /* that its schedules need at most; what proofs find is never more */
+    int links_all; /* 1: a rank may have links with all others */
     /* Chunks of the whole vector. */
     int (*chunks)(const struct xccl_generator_for *what);
     /* Emits the steps of one rank; never called for ranks it does not serve. */

@@ -26,6 +26,9 @@ enum xccl_proto {
     XCCL_PROTO_LINES, /* lines of 56 B data and 8 B flag */
     XCCL_PROTO_SMALL, /* a header line directly before the payload */
     XCCL_PROTO_SLICES, /* headers in an array, payload page-aligned */
+    XCCL_PROTO_NAMED, /* so many may be chosen; what follows is used where those need too much */
+    XCCL_PROTO_TIGHT =
+        XCCL_PROTO_NAMED, /* like slices, few and small: for links of everybody with everybody */
     XCCL_PROTO_COUNT
 };
 

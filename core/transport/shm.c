@@ -2,7 +2,11 @@
 /* The segment's layout, and how segments travel. All offsets follow from two numbers, the ranks on
  * the host and the slice size, which every rank computes for itself; nothing that a peer writes
  * into a segment is ever used as an offset or a length. A segment is large and nearly empty: only
- * the pools of links that were made have memory. Thread: see shm.h. */
+ * the pools of links that were made have memory, and links of a kind lie side by side, so that many
+ * of them share pages and page tables.
+ *
+ * Ranks of one process use one map of each segment (segments.h): the owner's, or that of the first
+ * who fetched it. Thread: see shm.h. */
 #include "transport/shm.h"
 
 #include <stdio.h>
@@ -12,6 +16,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "bootstrap/acceptor.h"
+#include "transport/segments.h"
 
 #define SEGMENT_MAGIC 0x3143435832304853ull
 #define PAGE          4096u
@@ -29,36 +34,47 @@
 #define SLICE_MIN       (8u << 10)
 #define HANDOUT_MS      1000
 
+/* Of tight slots. A link between every two ranks of a host, and another for sends and receives,
+ * takes memory that grows with the square of the ranks: all of them together shall stay within so
+ * much on a host, whatever each rank may take. */
+#define HOST_BYTES     (2ull << 30)
+#define TIGHT_SLOTS    3u
+#define TIGHT_STRIDE   XCCL_LINE_BYTES
+#define TIGHT_LINK_MIN 2048u
+#define TIGHT_LINK_MAX (64u << 10) /* beyond, slices have room */
+
 static_assert(LINES_PER_SLOT * XCCL_LINE_DATA == XCCL_LINES_MAX_BYTES, "lines are used whole");
 
 struct segment_head {
     uint64_t magic;
-    uint32_t nlocal, local_index, slice_bytes, reserved;
+    uint32_t nlocal, local_index, slice_bytes, tight_bytes;
 };
 
-/* Where the slots of one protocol lie, from the start of what has them. */
+/* Where the slots of one protocol lie, from the start of a link's place, where its heads are. */
 struct pool {
-    size_t heads, headers, payload, end;
+    size_t start, bytes; /* of the first place, in the segment; of each */
+    size_t headers, payload, end;
     uint32_t header_stride, payload_stride, slot_bytes;
     uint32_t nslots;
     uint16_t lag;
 };
 
-/* Offsets in a segment; those of FIFO pools are from the start of their region. */
+/* Offsets in a segment. A FIFO's place is found by its id, then by the index of the sender. */
 struct layout {
     size_t board;
     struct pool multicast[XCCL_PROTO_COUNT], fifo[XCCL_PROTO_COUNT];
-    size_t regions, region_bytes; /* by index of the sender, then by id */
     size_t bytes;
 };
 
 struct xccl_shm {
     int nlocal, local_index, rank, nranks;
-    uint32_t slice_bytes;
+    struct xccl_shm_sizes sizes;
     int *local_ranks;
+    int *index_of; /* by rank; -1: not on this host */
     struct layout layout;
     size_t taken; /* bytes of the own segment */
-    struct xccl_map *maps; /* by local index */
+    struct xccl_segment **segments; /* by local index */
+    int fd; /* of the own segment, for other processes; -1: none */
     struct xccl_acceptor *acceptor;
     uint8_t comm_id[16], key[32];
 };
@@ -81,75 +97,112 @@ static uint16_t lag_of(uint32_t nslots)
                                        : (uint16_t)(nslots / 2);
 }
 
-static struct pool pool_at(size_t *at, enum xccl_proto proto, uint32_t nheads, uint32_t nslots,
-                           uint32_t slice_bytes)
+/* Offsets within the place of a link with so many readers. */
+static struct pool pool_of(enum xccl_proto proto, uint32_t nheads, uint32_t nslots,
+                           const struct xccl_shm_sizes *sizes)
 {
-    struct pool pool = {.heads = reserve(at, PAGE, (size_t)nheads * XCCL_HEAD_STRIDE),
-                        .nslots = nslots,
-                        .lag = lag_of(nslots)};
+    struct pool pool = {.nslots = nslots, .lag = lag_of(nslots)};
+    size_t at = (size_t)nheads * XCCL_HEAD_STRIDE;
 
     switch (proto) {
     case XCCL_PROTO_LINES:
         pool.header_stride = pool.payload_stride = LINE_SLOT_BYTES;
         pool.slot_bytes = XCCL_LINES_MAX_BYTES;
-        pool.headers = pool.payload = reserve(at, XCCL_HEAD_STRIDE,
+        pool.headers = pool.payload = reserve(&at, XCCL_HEAD_STRIDE,
                                               (size_t)nslots * LINE_SLOT_BYTES);
         break;
     case XCCL_PROTO_SMALL:
         pool.header_stride = pool.payload_stride = SMALL_STRIDE;
         pool.slot_bytes = XCCL_SMALL_MAX_BYTES;
-        pool.headers = reserve(at, XCCL_HEAD_STRIDE, (size_t)nslots * SMALL_STRIDE);
+        pool.headers = reserve(&at, XCCL_HEAD_STRIDE, (size_t)nslots * SMALL_STRIDE);
         pool.payload = pool.headers + XCCL_LINE_BYTES;
+        break;
+    case XCCL_PROTO_TIGHT:
+        pool.header_stride = TIGHT_STRIDE;
+        pool.payload_stride = pool.slot_bytes = sizes->tight_bytes;
+        pool.headers = reserve(&at, XCCL_LINE_BYTES, (size_t)nslots * TIGHT_STRIDE);
+        pool.payload = reserve(&at, XCCL_LINE_BYTES, (size_t)nslots * sizes->tight_bytes);
         break;
     default:
         pool.header_stride = SLICE_STRIDE;
-        pool.payload_stride = pool.slot_bytes = slice_bytes;
-        pool.headers = reserve(at, SLICE_STRIDE, (size_t)nslots * SLICE_STRIDE);
-        pool.payload = reserve(at, PAGE, (size_t)nslots * slice_bytes);
+        pool.payload_stride = pool.slot_bytes = sizes->slice_bytes;
+        pool.headers = reserve(&at, SLICE_STRIDE, (size_t)nslots * SLICE_STRIDE);
+        pool.payload = reserve(&at, PAGE, (size_t)nslots * sizes->slice_bytes);
         break;
     }
-    pool.end = *at;
+    pool.end = at;
+    pool.bytes = reserve(&at, XCCL_HEAD_STRIDE, 0);
     return pool;
 }
 
-static struct layout layout_of(int nlocal, uint32_t slice_bytes)
+/* So many places side by side. Those of slices begin with a page, since their payload does. */
+static void put_places(size_t *at, size_t places, struct pool *pool)
 {
-    static const uint32_t multicast_slots[] = {LINE_SLOTS, SMALL_SLOTS, SLICE_SLOTS};
-    static const uint32_t fifo_slots[] = {LINE_SLOTS, SMALL_SLOTS_ONE, SLICE_SLOTS_ONE};
-    size_t at = sizeof(struct segment_head), in_region = 0;
+    pool->start = reserve(at, PAGE, places * pool->bytes);
+}
+
+static struct layout layout_of(int nlocal, const struct xccl_shm_sizes *sizes)
+{
+    static const uint32_t multicast_slots[] = {LINE_SLOTS, SMALL_SLOTS, SLICE_SLOTS, TIGHT_SLOTS};
+    static const uint32_t fifo_slots[] = {LINE_SLOTS, SMALL_SLOTS_ONE, SLICE_SLOTS_ONE,
+                                          TIGHT_SLOTS};
+    size_t at = sizeof(struct segment_head);
     struct layout layout;
 
     layout.board = reserve(&at, XCCL_HEAD_STRIDE, sizeof(struct xccl_board));
     for (int proto = 0; proto < XCCL_PROTO_COUNT; proto++) {
-        layout.multicast[proto] = pool_at(&at, (enum xccl_proto)proto, (uint32_t)nlocal,
-                                          multicast_slots[proto], slice_bytes);
-        layout.fifo[proto] = pool_at(&in_region, (enum xccl_proto)proto, 1, fifo_slots[proto],
-                                     slice_bytes);
+        layout.multicast[proto] = pool_of((enum xccl_proto)proto, (uint32_t)nlocal,
+                                          multicast_slots[proto], sizes);
+        layout.fifo[proto] = pool_of((enum xccl_proto)proto, 1, fifo_slots[proto], sizes);
+        put_places(&at, 1, &layout.multicast[proto]);
+        put_places(&at, (size_t)nlocal * XCCL_SHM_IDS, &layout.fifo[proto]);
     }
-    layout.region_bytes = (in_region + PAGE - 1) & ~(size_t)(PAGE - 1);
-    layout.regions = reserve(&at, PAGE, layout.region_bytes * XCCL_SHM_IDS * (size_t)nlocal);
-    layout.bytes = at;
+    layout.bytes = reserve(&at, PAGE, 0);
     return layout;
 }
 
-/* With every pair of ranks linked once, over slots of all kinds. */
-static size_t bytes_taken(int nlocal, uint32_t slice_bytes)
+/* With every pair of ranks linked once, over slots of all kinds but tight ones. */
+static size_t bytes_taken(int nlocal, const struct xccl_shm_sizes *sizes)
 {
-    struct layout layout = layout_of(nlocal, slice_bytes);
+    struct layout layout = layout_of(nlocal, sizes);
+    size_t bytes = PAGE;
 
-    return layout.regions + layout.region_bytes * (size_t)(nlocal - 1);
+    for (int proto = 0; proto < XCCL_PROTO_TIGHT; proto++)
+        bytes += layout.multicast[proto].bytes + layout.fifo[proto].bytes * (size_t)(nlocal - 1);
+    return bytes;
+}
+
+/* The sizes of tight slots, and whether they are needed. Every two ranks may have two links: one
+ * for algorithms, one for sends and receives. */
+static void set_tight(int nlocal, uint64_t budget_bytes, struct xccl_shm_sizes *sizes)
+{
+    uint64_t link = TIGHT_LINK_MAX, links = 2 * (uint64_t)nlocal;
+    uint64_t host = HOST_BYTES / (uint64_t)nlocal;
+
+    if (budget_bytes > host)
+        budget_bytes = host;
+    sizes->is_tight = links * pool_of(XCCL_PROTO_SLICES, 1, SLICE_SLOTS_ONE, sizes).bytes >
+                      budget_bytes;
+    while (link > TIGHT_LINK_MIN && links * link > budget_bytes)
+        link /= 2;
+    sizes->tight_bytes = (uint32_t)(link - XCCL_HEAD_STRIDE - TIGHT_SLOTS * TIGHT_STRIDE) /
+                             TIGHT_SLOTS &
+                         ~(XCCL_LINE_BYTES - 1u);
 }
 
 /* All slots of a host should stay well inside its last cache, so slices shrink as ranks grow. */
-uint32_t xccl_shm_slice_bytes(int nlocal, uint64_t budget_bytes)
+struct xccl_shm_sizes xccl_shm_sizes(int nlocal, uint64_t budget_bytes)
 {
-    uint32_t slice = nlocal <= 2 ? 128u << 10 : nlocal <= 4 ? 64u << 10 : 32u << 10;
+    struct xccl_shm_sizes sizes = {.slice_bytes = nlocal <= 2   ? 128u << 10
+                                                  : nlocal <= 4 ? 64u << 10
+                                                                : 32u << 10};
 
     if (nlocal > 16)
-        slice = 16u << 10;
-    while (slice > SLICE_MIN && bytes_taken(nlocal, slice) > budget_bytes)
-        slice /= 2;
-    return slice;
+        sizes.slice_bytes = 16u << 10;
+    while (sizes.slice_bytes > SLICE_MIN && bytes_taken(nlocal, &sizes) > budget_bytes)
+        sizes.slice_bytes /= 2;
+    set_tight(nlocal, budget_bytes, &sizes);
+    return sizes;
 }
 
 xcclResult_t xccl_shm_new_addr(struct xccl_addr *addr_out)
@@ -179,7 +232,7 @@ static void hand_out(void *owner, struct xccl_conn *conn)
     struct xccl_shm *shm = owner;
 
     if (xccl_conn_hello(conn)->purpose == XCCL_PURPOSE_SEGMENT)
-        (void)xccl_tcp_send_fd(xccl_conn_fd(conn), shm->maps[shm->local_index].fd, &limit);
+        (void)xccl_tcp_send_fd(xccl_conn_fd(conn), shm->fd, &limit);
     xccl_conn_close(conn);
 }
 
@@ -197,75 +250,99 @@ static xcclResult_t listen_for_peers(struct xccl_shm *shm, const struct xccl_shm
     return xccl_acceptor_open(&acceptor, &shm->acceptor);
 }
 
-static xcclResult_t make_segment(struct xccl_shm *shm)
+static xcclResult_t make_segment(struct xccl_shm *shm, const struct xccl_addr *name)
 {
-    struct xccl_map *map = &shm->maps[shm->local_index];
     struct segment_head *head;
-    xcclResult_t rc;
+    struct xccl_map map;
+    xcclResult_t rc = xccl_map_create("xccl", shm->layout.bytes, &map);
 
-    rc = xccl_map_create("xccl", shm->layout.bytes, map);
     if (rc)
         return rc;
-    head = map->base;
+    shm->fd = map.fd;
+    head = map.base;
     head->nlocal = (uint32_t)shm->nlocal;
     head->local_index = (uint32_t)shm->local_index;
-    head->slice_bytes = shm->slice_bytes;
+    head->slice_bytes = shm->sizes.slice_bytes;
+    head->tight_bytes = shm->sizes.tight_bytes;
     head->magic = SEGMENT_MAGIC;
     shm->taken = PAGE;
     xccl_log(XCCL_LOG_DEBUG,
              "shared memory: room for %zu bytes, %u-byte slices, %d ranks on this host",
-             shm->layout.bytes, shm->slice_bytes, shm->nlocal);
+             shm->layout.bytes, shm->sizes.slice_bytes, shm->nlocal);
+    return xccl_segment_add(name, &map, &shm->segments[shm->local_index]);
+}
+
+/* Places by index and by rank. */
+static xcclResult_t note_ranks(struct xccl_shm *shm, const struct xccl_shm_args *args)
+{
+    shm->local_ranks = xccl_calloc((size_t)args->nlocal, sizeof *shm->local_ranks);
+    shm->segments = xccl_calloc((size_t)args->nlocal, sizeof(void *));
+    shm->index_of = xccl_calloc((size_t)args->nranks, sizeof *shm->index_of);
+    if (!shm->local_ranks || !shm->segments || !shm->index_of)
+        return xcclSystemError;
+    memcpy(shm->local_ranks, args->local_ranks, (size_t)args->nlocal * sizeof *shm->local_ranks);
+    for (int i = 0; i < args->nranks; i++)
+        shm->index_of[i] = -1;
+    for (int i = 0; i < args->nlocal; i++)
+        shm->index_of[args->local_ranks[i]] = i;
     return xcclSuccess;
 }
 
 xcclResult_t xccl_shm_create(const struct xccl_shm_args *args, struct xccl_shm **shm_out)
 {
     struct xccl_shm *shm = xccl_calloc(1, sizeof *shm);
-    xcclResult_t rc = xcclSystemError;
+    xcclResult_t rc;
 
     if (!shm)
-        return rc;
+        return xcclSystemError;
+    shm->fd = -1;
     shm->nlocal = args->nlocal;
     shm->local_index = args->local_index;
     shm->rank = args->rank;
     shm->nranks = args->nranks;
-    shm->slice_bytes = args->slice_bytes;
-    shm->layout = layout_of(args->nlocal, args->slice_bytes);
+    shm->sizes = args->sizes;
+    shm->layout = layout_of(args->nlocal, &args->sizes);
     memcpy(shm->comm_id, args->comm_id, sizeof shm->comm_id);
     memcpy(shm->key, args->key, sizeof shm->key);
-    shm->local_ranks = xccl_calloc((size_t)args->nlocal, sizeof *shm->local_ranks);
-    shm->maps = xccl_calloc((size_t)args->nlocal, sizeof *shm->maps);
-    if (!shm->local_ranks || !shm->maps)
-        goto fail;
-    memcpy(shm->local_ranks, args->local_ranks, (size_t)args->nlocal * sizeof *shm->local_ranks);
-    rc = make_segment(shm);
+    rc = note_ranks(shm, args);
+    if (!rc)
+        rc = make_segment(shm, &args->addr);
+    if (!rc && args->one_process)
+        xccl_tcp_close(&shm->fd); /* the map keeps the memory */
+    else if (!rc)
+        rc = listen_for_peers(shm, args);
     if (rc)
-        goto fail;
-    rc = listen_for_peers(shm, args);
-    if (rc)
-        goto fail;
-    *shm_out = shm;
-    return xcclSuccess;
-fail:
-    xccl_shm_destroy(shm);
+        xccl_shm_destroy(shm);
+    else
+        *shm_out = shm;
     return rc;
 }
 
 static xcclResult_t check_segment(const struct xccl_shm *shm, int index)
 {
-    const struct segment_head *head = shm->maps[index].base;
+    const struct xccl_segment *segment = shm->segments[index];
+    const struct segment_head *head = (const void *)xccl_segment_base(segment);
 
-    if (head->magic == SEGMENT_MAGIC && head->nlocal == (uint32_t)shm->nlocal &&
-        head->local_index == (uint32_t)index && head->slice_bytes == shm->slice_bytes)
+    if (xccl_segment_bytes(segment) == shm->layout.bytes && head->magic == SEGMENT_MAGIC &&
+        head->nlocal == (uint32_t)shm->nlocal && head->local_index == (uint32_t)index &&
+        head->slice_bytes == shm->sizes.slice_bytes && head->tight_bytes == shm->sizes.tight_bytes)
         return xcclSuccess;
     return xccl_fail(xcclRemoteError, 0, "use the same XCCL version on all ranks",
                      "the shared memory segment of rank %d has another layout",
                      shm->local_ranks[index]);
 }
 
-xcclResult_t xccl_shm_fetch(struct xccl_shm *shm, int index, const struct xccl_addr *addr,
-                            const struct xccl_limit *limit)
+/* What a fetch needs. */
+struct fetch {
+    const struct xccl_shm *shm;
+    const struct xccl_addr *addr;
+    const struct xccl_limit *limit;
+};
+
+static xcclResult_t fetch_segment(void *owner, struct xccl_map *map_out)
 {
+    const struct fetch *fetch = owner;
+    const struct xccl_shm *shm = fetch->shm;
     struct xccl_hello hello = {.rank = (uint32_t)shm->rank,
                                .nranks = (uint32_t)shm->nranks,
                                .purpose = XCCL_PURPOSE_SEGMENT};
@@ -273,39 +350,62 @@ xcclResult_t xccl_shm_fetch(struct xccl_shm *shm, int index, const struct xccl_a
     xcclResult_t rc;
     int fd = -1;
 
-    if (index == shm->local_index)
-        return xcclSuccess;
     memcpy(hello.comm_id, shm->comm_id, sizeof hello.comm_id);
-    rc = xccl_conn_open(addr, shm->key, &hello, limit, &conn);
+    rc = xccl_conn_open(fetch->addr, shm->key, &hello, fetch->limit, &conn);
     if (rc)
         return rc;
-    rc = xccl_tcp_recv_fd(xccl_conn_fd(conn), limit, &fd);
+    rc = xccl_tcp_recv_fd(xccl_conn_fd(conn), fetch->limit, &fd);
     xccl_conn_close(conn);
     if (rc)
         return rc;
-    rc = xccl_map_open(fd, shm->layout.bytes, &shm->maps[index]);
+    rc = xccl_map_open(fd, shm->layout.bytes, map_out);
     if (rc)
         return rc;
-    xccl_tcp_close(&shm->maps[index].fd); /* the map keeps the memory */
-    return check_segment(shm, index);
+    xccl_tcp_close(&map_out->fd); /* the map keeps the memory */
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_shm_fetch(struct xccl_shm *shm, int index, const struct xccl_addr *addr,
+                            const struct xccl_limit *limit)
+{
+    struct fetch fetch = {shm, addr, limit};
+    xcclResult_t rc;
+
+    if (index == shm->local_index)
+        return xcclSuccess;
+    rc = xccl_segment_get(addr, limit, fetch_segment, &fetch, &shm->segments[index]);
+    return rc ? rc : check_segment(shm, index);
+}
+
+xcclResult_t xccl_shm_find(struct xccl_shm *shm, int index, const struct xccl_addr *addr,
+                           int *found_out)
+{
+    *found_out = 1;
+    if (index == shm->local_index)
+        return xcclSuccess;
+    shm->segments[index] = xccl_segment_find(addr);
+    *found_out = shm->segments[index] != NULL;
+    return *found_out ? check_segment(shm, index) : xcclSuccess;
 }
 
 void xccl_shm_seal(struct xccl_shm *shm)
 {
     xccl_acceptor_close(shm->acceptor);
     shm->acceptor = NULL;
-    xccl_tcp_close(&shm->maps[shm->local_index].fd);
+    xccl_tcp_close(&shm->fd);
 }
 
 void xccl_shm_destroy(struct xccl_shm *shm)
 {
     if (!shm)
         return;
-    xccl_acceptor_close(shm->acceptor);
-    for (int i = 0; shm->maps && i < shm->nlocal; i++)
-        xccl_map_close(&shm->maps[i]);
-    xccl_free(shm->maps);
+    xccl_shm_seal(shm);
+    for (int i = 0; shm->segments && i < shm->nlocal; i++)
+        xccl_segment_put(shm->segments[i]);
+    xccl_free(shm->segments);
     xccl_free(shm->local_ranks);
+    xccl_free(shm->index_of);
+    explicit_bzero(shm->key, sizeof shm->key);
     xccl_free(shm);
 }
 
@@ -321,10 +421,12 @@ int xccl_shm_rank_of(const struct xccl_shm *shm, int index)
 
 int xccl_shm_index_of(const struct xccl_shm *shm, int rank)
 {
-    for (int i = 0; i < shm->nlocal; i++)
-        if (shm->local_ranks[i] == rank)
-            return i;
-    return -1;
+    return shm->index_of[rank];
+}
+
+int xccl_shm_is_tight(const struct xccl_shm *shm)
+{
+    return shm->sizes.is_tight;
 }
 
 size_t xccl_shm_bytes(const struct xccl_shm *shm)
@@ -332,9 +434,20 @@ size_t xccl_shm_bytes(const struct xccl_shm *shm)
     return shm->taken;
 }
 
+size_t xccl_shm_table_bytes(const struct xccl_shm *shm)
+{
+    return xccl_alloc_bytes(shm) + xccl_alloc_bytes(shm->local_ranks) +
+           xccl_alloc_bytes(shm->index_of) + xccl_alloc_bytes(shm->segments);
+}
+
+uint64_t xccl_shm_mapped_bytes(const struct xccl_shm *shm)
+{
+    return (uint64_t)shm->layout.bytes * (uint64_t)shm->nlocal;
+}
+
 static char *segment_at(struct xccl_shm *shm, int index, size_t offset)
 {
-    return (char *)shm->maps[index].base + offset;
+    return xccl_segment_base(shm->segments[index]) + offset;
 }
 
 struct xccl_board *xccl_shm_board(struct xccl_shm *shm, int index)
@@ -342,17 +455,17 @@ struct xccl_board *xccl_shm_board(struct xccl_shm *shm, int index)
     return (void *)segment_at(shm, index, shm->layout.board);
 }
 
-/* A link on the slots of a pool that begins at offset in owner's segment. */
-static xcclResult_t link_on(struct xccl_shm *shm, int owner, size_t offset, const struct pool *pool,
+/* A link on one of the places of a pool in owner's segment. */
+static xcclResult_t link_on(struct xccl_shm *shm, int owner, size_t place, const struct pool *pool,
                             struct xccl_link *link_out)
 {
-    xcclResult_t rc = xccl_map_touch(segment_at(shm, owner, offset + pool->heads),
-                                     pool->end - pool->heads);
+    size_t offset = pool->start + place * pool->bytes;
+    xcclResult_t rc = xccl_map_touch(segment_at(shm, owner, offset), pool->end);
 
     if (rc)
         return rc;
     if (owner == shm->local_index)
-        shm->taken += pool->end - pool->heads;
+        shm->taken += pool->end;
     *link_out = (struct xccl_link){
         .header = segment_at(shm, owner, offset + pool->headers),
         .payload = segment_at(shm, owner, offset + pool->payload),
@@ -362,7 +475,7 @@ static xcclResult_t link_on(struct xccl_shm *shm, int owner, size_t offset, cons
         .nslots = pool->nslots,
         .limit = pool->nslots,
         .lag = pool->lag,
-        .heads = (void *)segment_at(shm, owner, offset + pool->heads),
+        .heads = (void *)segment_at(shm, owner, offset),
         .nheads = 1,
         .own_head = UINT16_MAX,
     };
@@ -398,15 +511,12 @@ xcclResult_t xccl_shm_multicast_recv(struct xccl_shm *shm, enum xccl_proto proto
 static xcclResult_t fifo_on(struct xccl_shm *shm, enum xccl_proto proto, int receiver, int sender,
                             uint32_t id, struct xccl_link *link_out)
 {
-    const struct layout *layout = &shm->layout;
-
     if (id >= XCCL_SHM_IDS)
         return xccl_fail(xcclInternalError, 0, "use another algorithm",
                          "connection %u of one pair of ranks, and shared memory has room for %d",
                          id, XCCL_SHM_IDS);
-    return link_on(shm, receiver,
-                   layout->regions + layout->region_bytes * ((size_t)sender * XCCL_SHM_IDS + id),
-                   &layout->fifo[proto], link_out);
+    return link_on(shm, receiver, id * (size_t)shm->nlocal + (size_t)sender,
+                   &shm->layout.fifo[proto], link_out);
 }
 
 xcclResult_t xccl_shm_fifo_send(struct xccl_shm *shm, enum xccl_proto proto, int to_index,

@@ -2,8 +2,8 @@
 /* Links over shared memory. Each rank makes one sealed memfd segment, without a name anywhere, and
  * gives it to the ranks of its host over a proven Unix connection; that this connection comes about
  * is what "same host" means. A segment holds its owner's board, the slots that the owner multicasts
- * from with the heads of their readers, and a region for each other rank of the host and connection
- * id, in which the owner receives from it. All of it has its place from the beginning, so that a
+ * from with the heads of their readers, and a place for each connection id and other rank of the
+ * host, in which the owner receives from it. All of it has its place from the beginning, so that a
  * link is made without a word between its ends; memory is taken when a link is made, never in a
  * call.
  *
@@ -20,27 +20,39 @@
 
 struct xccl_shm;
 
+/* What slots hold; equal on all ranks of a host. */
+struct xccl_shm_sizes {
+    uint32_t slice_bytes, tight_bytes;
+    int is_tight; /* 1: links between every two ranks have tight slots, to stay in the budget */
+};
+
 struct xccl_shm_args {
     int nlocal, local_index; /* ranks of this host and this rank's place among them */
     const int *local_ranks; /* ascending; copied */
-    uint32_t slice_bytes; /* equal on all of them */
+    struct xccl_shm_sizes sizes;
     uint8_t comm_id[16];
     uint8_t key[32]; /* proves the connections that hand out segments */
     int rank, nranks;
     struct xccl_loop *loop; /* the service loop */
-    struct xccl_addr addr; /* Unix name to listen on */
+    struct xccl_addr addr; /* Unix name to listen on, and of the segment */
+    int one_process; /* 1: they all are in this process, so nobody will ask for it */
 };
 
-/* The slice size for so many ranks on a host within a budget of bytes a rank. */
-uint32_t xccl_shm_slice_bytes(int nlocal, uint64_t budget_bytes);
+/* For so many ranks on a host within a budget of bytes a rank. */
+struct xccl_shm_sizes xccl_shm_sizes(int nlocal, uint64_t budget_bytes);
 /* A Unix name that nobody else has. */
 xcclResult_t xccl_shm_new_addr(struct xccl_addr *addr_out);
 
 /* Makes the own segment and hands it out to whoever proves the key. */
 xcclResult_t xccl_shm_create(const struct xccl_shm_args *args, struct xccl_shm **shm_out);
-/* Fetches and checks the segment of local rank `index`, which listens at addr. */
+/* Gets and checks the segment of local rank `index`, which listens at addr: out of this process's
+ * table, or over a connection, once for all ranks of the process. */
 xcclResult_t xccl_shm_fetch(struct xccl_shm *shm, int index, const struct xccl_addr *addr,
                             const struct xccl_limit *limit);
+/* The same without waiting, for a rank of this process: *found_out 0: its segment is not there yet.
+ */
+xcclResult_t xccl_shm_find(struct xccl_shm *shm, int index, const struct xccl_addr *addr,
+                           int *found_out);
 /* All have fetched: stops listening, closes the descriptor. */
 void xccl_shm_seal(struct xccl_shm *shm);
 void xccl_shm_destroy(struct xccl_shm *shm); /* NULL is fine */
@@ -48,7 +60,11 @@ void xccl_shm_destroy(struct xccl_shm *shm); /* NULL is fine */
 int xccl_shm_nlocal(const struct xccl_shm *shm);
 int xccl_shm_rank_of(const struct xccl_shm *shm, int index);
 int xccl_shm_index_of(const struct xccl_shm *shm, int rank); /* -1: not on this host */
+int xccl_shm_is_tight(const struct xccl_shm *shm); /* see struct xccl_shm_sizes */
 size_t xccl_shm_bytes(const struct xccl_shm *shm); /* taken in the own segment */
+size_t xccl_shm_table_bytes(const struct xccl_shm *shm); /* taken besides */
+/* Address space of all segments; ranks of one process share it. */
+uint64_t xccl_shm_mapped_bytes(const struct xccl_shm *shm);
 struct xccl_board *xccl_shm_board(struct xccl_shm *shm, int index);
 
 /* Makes an end of a link; the segments concerned have been fetched. Multicast: one writer, and all

@@ -18,7 +18,7 @@ static const char *allowed(const struct xccl_proto_setting *setting, enum xccl_c
     char *at = letters[turn ^= 1];
     int count = 0;
 
-    for (int proto = 0; proto < XCCL_PROTO_COUNT; proto++)
+    for (int proto = 0; proto < XCCL_PROTO_NAMED; proto++)
         if (xccl_proto_setting_allows(setting, coll, (enum xccl_proto)proto))
             at[count++] = "lms"[proto];
     at[count] = '\0';

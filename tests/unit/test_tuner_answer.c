@@ -115,7 +115,7 @@ static int32_t look(const xcclTunerQuery_v1_t *query, xcclTunerCandidate_v1_t *c
             XT_CHECK(strcmp(candidates[j]->algorithm, one->algorithm) != 0 ||
                      strcmp(candidates[j]->protocol, one->protocol) != 0);
     }
-    XT_CHECK(usable >= 27 && count % XCCL_PROTO_COUNT == 0);
+    XT_CHECK(usable >= 27 && count % XCCL_PROTO_NAMED == 0);
     return 0;
 }
 
