@@ -40,8 +40,8 @@ typedef struct {
     char internal[XCCL_UNIQUE_ID_BYTES];
 } xcclUniqueId;
 
-/* NULL: the operation is complete when the call (or the outermost group) returns. Other streams are
- * not offered by this version and are refused with xcclInvalidArgument. */
+/* NULL: the operation is complete when the call (or the outermost group) returns; the calling
+ * thread does it. Or what xcclStreamCreate gave, see there. */
 typedef void *xcclStream_t;
 
 /* The version of the loaded library, as XCCL_VERSION_CODE. */
@@ -81,7 +81,7 @@ typedef struct {
     const char *netName;
     /* Stands in log lines and error texts; at most 63 bytes. NULL: none. */
     const char *commName;
-    int blocking; /* 1, the default; this version refuses 0, non-blocking communicators */
+    int blocking; /* 1, the default; 0: see "Non-blocking communicators" below */
     int splitShare; /* 1: a split may share with its parent; default 0; without effect so far */
 } xcclConfig_t;
 
@@ -101,7 +101,8 @@ typedef struct {
 xcclResult_t xcclCommInitRankScalable(xcclComm_t *comm, int nranks, int rank, int nId,
                                       const xcclUniqueId *ids, xcclConfig_t *config);
 
-/* Leaves in order. The other ranks may still be finishing their last call. NULL is fine. */
+/* Leaves in order, after what comm was given on streams. The other ranks may still be finishing
+ * their last call. NULL is fine. */
 xcclResult_t xcclCommDestroy(xcclComm_t comm);
 
 /* Ends the communicator now, from any thread: calls in progress on every rank return an error that
@@ -133,11 +134,11 @@ xcclResult_t xcclCommSplit(xcclComm_t comm, int color, int key, xcclComm_t *newc
                            xcclConfig_t *config);
 
 /* No calls follow but xcclCommDestroy, xcclCommAbort, questions, and what gives back operators and
- * registered buffers. It waits for nothing: calls are complete when they return, those of an open
- * group when that ends. */
+ * registered buffers. It waits for what comm was given on streams. */
 xcclResult_t xcclCommFinalize(xcclComm_t comm);
 /* *asyncError: the communicator's error, also one that another rank has raised since the last call,
- * or xcclSuccess. xcclGetLastError(comm) has its text. At any time, from any thread. */
+ * or xcclSuccess; of a non-blocking one also xcclInProgress. xcclGetLastError(comm) has its text.
+ * At any time, from any thread. */
 xcclResult_t xcclCommGetAsyncError(xcclComm_t comm, xcclResult_t *asyncError);
 /* Makes the connections now that the first calls would make: of every collective in small and large
  * sizes, for those with a root as root 0 has it, and of sends and receives between all ranks. All
@@ -147,6 +148,20 @@ xcclResult_t xcclCommConnectAll(xcclComm_t comm);
 /* The CUDA device of a communicator: XCCL_DEVICE_HOST, since all are of the host so far. */
 #define XCCL_DEVICE_HOST (-1)
 xcclResult_t xcclCommCuDevice(const xcclComm_t comm, int *device);
+
+/* Non-blocking communicators. With blocking 0 in its config a communicator never keeps its caller
+ * waiting. xcclCommInitRankConfig, xcclCommInitRankScalable and xcclCommSplit set *comm, return
+ * xcclInProgress (in a group xcclGroupEnd does), and go on in the background. Until
+ * xcclCommGetAsyncError stops saying xcclInProgress only that call, xcclGetLastError and
+ * xcclCommAbort are allowed; all others are refused with xcclInvalidUsage. A communicator that
+ * could not join is destroyed or aborted. To a split without a config the parent's kind applies.
+ * All joins of a group are of one kind.
+ *
+ * Operations without a stream return xcclInProgress and take place in their order;
+ * xcclCommGetAsyncError says xcclInProgress until they are through, then xcclSuccess or the error.
+ * With a stream they return xcclSuccess, and the stream tells. A split counts as an operation of
+ * the parent, also of a blocking one, until the new communicators have joined. xcclCommFinalize may
+ * return xcclInProgress too; xcclCommDestroy waits. Other ranks may be of the other kind. */
 
 /* Memory for buffers: zeroed, whole pages. Any memory will do for a buffer; later versions let
  * ranks of one host reach this kind directly. size 0 gives NULL. From any thread. */
@@ -190,11 +205,39 @@ typedef enum {
 
 /* A sum of contributions that are first multiplied by *scalar, one number of datatype, and rounded
  * to it. Each rank has its own scalar. *op is good for calls of comm with that datatype, until it
- * is destroyed; at most 64 at a time. A group that has noted a call with it keeps it, as long as no
- * more than 64 are created meanwhile. */
+ * is destroyed; at most 64 at a time. An operation on a stream keeps it; so does a group that has
+ * noted a call with it, as long as no more than 64 are created meanwhile. */
 xcclResult_t xcclRedOpCreatePreMulSum(xcclRedOp_t *op, void *scalar, xcclDataType_t datatype,
                                       xcclScalarResidence_t residence, xcclComm_t comm);
 xcclResult_t xcclRedOpDestroy(xcclRedOp_t op, xcclComm_t comm);
+
+/* Streams of the host. An operation that is given a stream is done by a thread of the library while
+ * the program computes. The call checks its arguments, notes what to do, and returns at once; the
+ * buffers belong to the operation until the stream says that it is done.
+ *
+ * Order: the operations of a stream take place in theirs, and so do those of a communicator,
+ * whichever streams they are given to; what has neither in common goes side by side. An operation
+ * without a stream comes after all that its communicator was given before, and before all that
+ * follows. The operations of a group count as given at once: none of them waits for another one
+ * because they share a stream. A group with streams returns when all has been noted, and its
+ * operations without one are done.
+ *
+ * An error of an operation is its communicator's, as without streams, and that of all its streams.
+ * A stream keeps its first error; operations of other communicators in it still take place.
+ * xcclCommDestroy and xcclCommFinalize wait for what a communicator was given, xcclCommAbort drops
+ * it. A thread that owns several ranks of a communicator may give them operations with streams
+ * outside of groups too. Streams may be used by any thread, and by several. A child of fork() makes
+ * its own. */
+xcclResult_t xcclStreamCreate(xcclStream_t *stream);
+/* Waits for what the stream was given; its errors are lost. Not while another thread uses it. */
+xcclResult_t xcclStreamDestroy(xcclStream_t stream);
+/* Waits for all that the stream was given until now: its first error, or xcclSuccess. Each
+ * operation ends by itself, with an error at the latest after XCCL_TIMEOUT_S. NULL: nothing is
+ * outstanding there, xcclSuccess. */
+xcclResult_t xcclStreamSynchronize(xcclStream_t stream);
+/* The same without waiting: xcclInProgress while something is outstanding and nothing has failed.
+ */
+xcclResult_t xcclStreamQuery(xcclStream_t stream);
 
 /* Collectives. All ranks of comm call the same one with the same count, datatype, op and root; the
  * calls of a communicator take place in their order. Below n is the number of ranks, and a block is
@@ -363,6 +406,10 @@ xcclResult_t pxcclCommMemStats(const xcclComm_t comm, xcclCommMemStat_t stat, ui
 xcclResult_t pxcclRedOpCreatePreMulSum(xcclRedOp_t *op, void *scalar, xcclDataType_t datatype,
                                        xcclScalarResidence_t residence, xcclComm_t comm);
 xcclResult_t pxcclRedOpDestroy(xcclRedOp_t op, xcclComm_t comm);
+xcclResult_t pxcclStreamCreate(xcclStream_t *stream);
+xcclResult_t pxcclStreamDestroy(xcclStream_t stream);
+xcclResult_t pxcclStreamSynchronize(xcclStream_t stream);
+xcclResult_t pxcclStreamQuery(xcclStream_t stream);
 xcclResult_t pxcclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                             xcclDataType_t datatype, xcclRedOp_t op, xcclComm_t comm,
                             xcclStream_t stream);

@@ -86,10 +86,6 @@ static xcclResult_t check_flags(const char *call, const xcclConfig_t *config)
 {
     xcclResult_t rc = check_flag(call, "blocking", config->blocking);
 
-    if (!rc && config->blocking == 0)
-        rc = xccl_fail(xcclInvalidArgument, 0, "leave it at 1",
-                       "%s: blocking is 0, and this version offers no non-blocking communicators",
-                       call);
     return rc ? rc : check_flag(call, "splitShare", config->splitShare);
 }
 
@@ -126,6 +122,8 @@ xcclResult_t xccl_api_take_config(const char *call, const xcclConfig_t *config,
         return xccl_fail(xcclInvalidArgument, 0, "name fewer plugins",
                          "%s: netName has more than %zu bytes", call, sizeof args->net_list - 1);
     rc = check_flags(call, &full);
+    if (full.blocking != XCCL_CONFIG_UNDEF_INT)
+        args->is_nonblocking = !full.blocking;
     return rc || !full.commName ? rc : take_name(call, full.commName, args);
 }
 
@@ -163,16 +161,30 @@ xcclResult_t xcclCommInitRankScalable(xcclComm_t *comm, int nranks, int rank, in
     return xccl_api_join("xcclCommInitRankScalable", &args, config);
 }
 
+/* One that was not joined when it was last looked at. */
+static xcclResult_t check_joined(const char *call, struct xcclComm *comm)
+{
+    xcclResult_t rc = xccl_comm_check_joined(comm);
+
+    if (rc != xcclInProgress)
+        return rc;
+    return xccl_fail(xcclInvalidUsage, 0,
+                     "call xcclCommGetAsyncError until it does not say xcclInProgress any more",
+                     "%s: comm, rank %d, has not joined yet", call, comm->rank);
+}
+
 /* A pointer that is no communicator is caught when the memory still is readable; no more can be
  * done. */
 xcclResult_t xccl_api_check_comm(const char *call, const struct xcclComm *comm)
 {
-    if (__builtin_expect(comm && comm->magic == XCCL_COMM_MAGIC, 1))
+    if (__builtin_expect(comm && xccl_comm_magic(comm) == XCCL_COMM_MAGIC, 1))
         return xcclSuccess;
-    if (comm && comm->magic == XCCL_COMM_FINAL)
+    if (comm && xccl_comm_magic(comm) == XCCL_COMM_JOINING)
+        return check_joined(call, (struct xcclComm *)(uintptr_t)comm); /* it becomes one */
+    if (comm && xccl_comm_magic(comm) == XCCL_COMM_FINAL)
         return xccl_fail(xcclInvalidUsage, 0, "destroy it",
                          "%s: comm, rank %d of %d, was finalized", call, comm->rank, comm->nranks);
-    if (comm && comm->magic == XCCL_COMM_FORKED)
+    if (comm && xccl_comm_magic(comm) == XCCL_COMM_FORKED)
         return xccl_fail(xcclInvalidUsage, 0, "join again in this process",
                          "%s: comm is of the process that forked this one", call);
     return xccl_fail(
@@ -182,7 +194,16 @@ xcclResult_t xccl_api_check_comm(const char *call, const struct xcclComm *comm)
 
 xcclResult_t xccl_api_check_known(const char *call, const struct xcclComm *comm)
 {
-    return comm && comm->magic == XCCL_COMM_FINAL ? xcclSuccess : xccl_api_check_comm(call, comm);
+    return comm && xccl_comm_magic(comm) == XCCL_COMM_FINAL ? xcclSuccess
+                                                            : xccl_api_check_comm(call, comm);
+}
+
+/* What could not join may be destroyed. */
+static xcclResult_t check_end(struct xcclComm *comm)
+{
+    if (atomic_load_explicit(&comm->join_state, memory_order_acquire) == XCCL_JOIN_FAILED)
+        return xcclSuccess;
+    return check_joined("xcclCommDestroy", comm);
 }
 
 xcclResult_t xcclCommDestroy(xcclComm_t comm)
@@ -192,7 +213,8 @@ xcclResult_t xcclCommDestroy(xcclComm_t comm)
 
     if (!comm)
         return xcclSuccess;
-    rc = xccl_api_check_known("xcclCommDestroy", comm);
+    rc = xccl_comm_magic(comm) == XCCL_COMM_JOINING ? check_end(comm)
+                                                    : xccl_api_check_known("xcclCommDestroy", comm);
     return rc ? xccl_group_reject(rc) : xccl_group_add(&entry);
 }
 
@@ -202,7 +224,8 @@ xcclResult_t xcclCommAbort(xcclComm_t comm)
 
     if (!comm)
         return xcclSuccess;
-    rc = xccl_api_check_known("xcclCommAbort", comm);
+    rc = xccl_comm_magic(comm) == XCCL_COMM_JOINING ? xcclSuccess
+                                                    : xccl_api_check_known("xcclCommAbort", comm);
     if (rc)
         return rc;
     xccl_group_forget(comm);
@@ -241,7 +264,9 @@ const char *xcclGetErrorString(xcclResult_t result)
 
 const char *xcclGetLastError(const xcclComm_t comm)
 {
-    if (comm && (comm->magic == XCCL_COMM_MAGIC || comm->magic == XCCL_COMM_FINAL) &&
+    if (comm &&
+        (xccl_comm_magic(comm) == XCCL_COMM_MAGIC || xccl_comm_magic(comm) == XCCL_COMM_FINAL ||
+         xccl_comm_magic(comm) == XCCL_COMM_JOINING) &&
         xccl_comm_error(comm))
         return comm->error_text;
     return xccl_error_text();

@@ -46,12 +46,6 @@ static const struct form bcast = {"xcclBcast", "buff", "buff", "count", 0, 1, SE
 
 /* ---- texts ---- */
 
-COLD static xcclResult_t bad_stream(const struct form *form)
-{
-    return xccl_fail(xcclInvalidArgument, 0, "pass NULL: the call is complete when it returns",
-                     "%s: stream is not NULL, and this version offers no streams", form->call);
-}
-
 COLD static xcclResult_t bad_number(const struct form *form, const char *name, int value, int count)
 {
     return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: %s is %d, not 0..%d", form->call, name,
@@ -138,10 +132,18 @@ INLINE xcclResult_t check(const struct form *form, const struct xccl_task *task,
 {
     const struct xccl_call *call = &task->call;
 
-    if (UNLIKELY(!task->comm || task->comm->magic != XCCL_COMM_MAGIC))
-        return xccl_api_check_comm(form->call, task->comm);
-    if (UNLIKELY(stream != NULL))
-        return bad_stream(form);
+    if (UNLIKELY(!task->comm || xccl_comm_magic(task->comm) != XCCL_COMM_MAGIC)) {
+        xcclResult_t rc = xccl_api_check_comm(form->call, task->comm);
+
+        if (rc || !task->comm) /* NULL is an error, which clang's analyzer does not see */
+            return rc;
+    }
+    if (UNLIKELY(stream != NULL)) {
+        xcclResult_t rc = xccl_api_check_stream(form->call, stream);
+
+        if (rc)
+            return rc;
+    }
     if (UNLIKELY((unsigned)call->type >= xcclNumTypes))
         return bad_number(form, "datatype", (int)call->type, xcclNumTypes);
     if (form->reduces && UNLIKELY((unsigned)call->op >= xcclNumOps)) {
@@ -167,7 +169,7 @@ INLINE xcclResult_t check(const struct form *form, const struct xccl_task *task,
 INLINE xcclResult_t submit(const struct form *form, const struct xccl_task *task,
                            xcclStream_t stream)
 {
-    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_CALL, .task = *task};
+    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_CALL, .task = *task, .stream = stream};
     struct extents sizes = {0};
     xcclResult_t rc = check(form, task, stream, &sizes);
 

@@ -43,17 +43,18 @@ static xcclResult_t bad_number(const struct vcall *v, const char *name, int valu
 
 static xcclResult_t check_plain(const struct vcall *v, xcclStream_t stream)
 {
-    if (!v->comm || v->comm->magic != XCCL_COMM_MAGIC)
-        return xccl_api_check_comm(v->name, v->comm);
-    if (stream)
-        return xccl_fail(xcclInvalidArgument, 0, "pass NULL: the call is complete when it returns",
-                         "%s: stream is not NULL, and this version offers no streams", v->name);
+    xcclResult_t rc = xccl_api_check_comm(v->name, v->comm);
+
+    if (!rc && stream)
+        rc = xccl_api_check_stream(v->name, stream);
+    if (rc)
+        return rc;
     if ((unsigned)v->call.type >= xcclNumTypes)
         return bad_number(v, "datatype", (int)v->call.type, xcclNumTypes);
     if (xccl_coll_reduces(v->call.coll) && (unsigned)v->call.op >= xcclNumOps) {
         const struct xccl_task task = {.comm = v->comm, .call = v->call};
-        xcclResult_t rc = xccl_api_check_op(v->name, &task);
 
+        rc = xccl_api_check_op(v->name, &task);
         if (rc)
             return rc;
     }

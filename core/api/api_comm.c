@@ -84,6 +84,8 @@ xcclResult_t xcclCommSplit(xcclComm_t comm, int color, int key, xcclComm_t *newc
     xcclResult_t rc = check_split(comm, color, newcomm);
 
     if (!rc)
+        args->is_nonblocking = comm->is_nonblocking;
+    if (!rc)
         rc = xccl_api_take_config("xcclCommSplit", config, args);
     if (rc || !newcomm) /* it is there on success, which clang's analyzer does not see */
         return xccl_group_reject(rc);
@@ -105,24 +107,30 @@ xcclResult_t xcclCommFinalize(xcclComm_t comm)
 {
     xcclResult_t rc = xccl_api_check_comm("xcclCommFinalize", comm);
 
-    if (!rc)
-        rc = xccl_comm_enter(comm);
     if (rc)
         return xccl_group_reject(rc);
-    comm->magic = XCCL_COMM_FINAL;
-    xccl_comm_leave(comm);
-    return xcclSuccess;
+    if (!comm->is_nonblocking)
+        xccl_comm_drain(comm);
+    rc = xccl_comm_enter_aside(comm);
+    if (rc)
+        return xccl_group_reject(rc);
+    xccl_comm_set_magic(comm, XCCL_COMM_FINAL);
+    xccl_comm_leave_aside(comm);
+    return xccl_comm_progress_state(comm);
 }
 
 xcclResult_t xcclCommGetAsyncError(xcclComm_t comm, xcclResult_t *asyncError)
 {
-    xcclResult_t rc = xccl_api_check_known("xcclCommGetAsyncError", comm);
+    int is_joining = comm && xccl_comm_magic(comm) == XCCL_COMM_JOINING;
+    xcclResult_t rc = is_joining ? xcclSuccess
+                                 : xccl_api_check_known("xcclCommGetAsyncError", comm);
 
     if (rc)
         return rc;
     if (!asyncError)
         return xccl_fail(xcclInvalidArgument, 0, NULL, "xcclCommGetAsyncError: asyncError is NULL");
-    *asyncError = xccl_comm_error(comm);
+    rc = is_joining ? xccl_comm_check_joined(comm) : xccl_comm_error(comm);
+    *asyncError = rc ? rc : xccl_comm_progress_state(comm);
     return xcclSuccess;
 }
 

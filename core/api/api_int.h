@@ -4,7 +4,7 @@
 #ifndef XCCL_API_API_INT_H
 #define XCCL_API_API_INT_H
 
-#include "comm/comm.h"
+#include "comm/comm_async.h"
 
 /* Each call has a twin with a p in front of its name, for tools that interpose it. */
 #define XCCL_TWIN(result, name, args)                                                              \
@@ -15,6 +15,9 @@
 xcclResult_t xccl_api_check_comm(const char *call, const struct xcclComm *comm);
 /* The same for calls that may follow xcclCommFinalize. */
 xcclResult_t xccl_api_check_known(const char *call, const struct xcclComm *comm);
+
+/* Why stream, which is not NULL, is none of this process. */
+xcclResult_t xccl_api_check_stream(const char *call, const struct xccl_host_stream *stream);
 
 #define XCCL_API_RANKS_MAX 65535
 

@@ -35,13 +35,13 @@ xcclResult_t xcclCommRegister(const xcclComm_t comm, void *buff, size_t size, vo
     if (!size || size > UINTPTR_MAX - (uintptr_t)buff)
         return xccl_fail(xcclInvalidArgument, 0, NULL,
                          "xcclCommRegister: size is %zu, which buff cannot have", size);
-    rc = xccl_comm_enter(comm);
+    rc = xccl_comm_enter_aside(comm);
     if (rc)
         return rc;
     rc = xccl_comm_register(comm, buff, size, &registered);
     if (!rc)
         *handle = registered;
-    xccl_comm_leave(comm);
+    xccl_comm_leave_aside(comm);
     return rc;
 }
 
@@ -50,7 +50,7 @@ xcclResult_t xcclCommDeregister(const xcclComm_t comm, void *handle)
     xcclResult_t rc = xccl_api_check_known("xcclCommDeregister", comm);
 
     if (!rc)
-        rc = xccl_comm_enter(comm);
+        rc = xccl_comm_enter_aside(comm);
     if (rc)
         return rc;
     if (!xccl_comm_deregister(comm, handle))
@@ -58,7 +58,7 @@ xcclResult_t xcclCommDeregister(const xcclComm_t comm, void *handle)
                        "deregister what xcclCommRegister gave, once, with its communicator",
                        "xcclCommDeregister: handle is %p, which is none of the communicator's",
                        handle);
-    xccl_comm_leave(comm);
+    xccl_comm_leave_aside(comm);
     return rc;
 }
 

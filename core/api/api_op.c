@@ -54,11 +54,11 @@ xcclResult_t xcclRedOpCreatePreMulSum(xcclRedOp_t *op, void *scalar, xcclDataTyp
     if (!rc)
         rc = check_create(op, scalar, datatype, residence);
     if (!rc)
-        rc = xccl_comm_enter(comm);
+        rc = xccl_comm_enter_aside(comm);
     if (rc)
         return rc;
     rc = xccl_planner_add_op(&comm->planner, datatype, scalar, op);
-    xccl_comm_leave(comm);
+    xccl_comm_leave_aside(comm);
     return rc;
 }
 
@@ -67,7 +67,7 @@ xcclResult_t xcclRedOpDestroy(xcclRedOp_t op, xcclComm_t comm)
     xcclResult_t rc = xccl_api_check_known("xcclRedOpDestroy", comm);
 
     if (!rc)
-        rc = xccl_comm_enter(comm);
+        rc = xccl_comm_enter_aside(comm);
     if (rc)
         return rc;
     if (!find(comm, op))
@@ -77,7 +77,7 @@ xcclResult_t xcclRedOpDestroy(xcclRedOp_t op, xcclComm_t comm)
                        (int)op);
     else
         xccl_planner_remove_op(&comm->planner, op);
-    xccl_comm_leave(comm);
+    xccl_comm_leave_aside(comm);
     return rc;
 }
 

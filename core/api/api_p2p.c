@@ -38,7 +38,8 @@ struct args {
 static xcclResult_t submit(const char *call, const char *buffer, const struct args *args,
                            xcclComm_t comm)
 {
-    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_P2P, .task.comm = comm};
+    struct xccl_group_entry entry = {
+        .kind = XCCL_ENTRY_P2P, .task.comm = comm, .stream = args->stream};
     size_t elem_bytes = xccl_type_bytes(args->type);
     xcclResult_t rc;
 
@@ -46,15 +47,13 @@ static xcclResult_t submit(const char *call, const char *buffer, const struct ar
     if (!elem_bytes)
         rc = xccl_fail(xcclInvalidArgument, 0, NULL, "%s: datatype is %d, not 0..%d", call,
                        (int)args->type, xcclNumTypes - 1);
-    else if (args->stream)
-        rc = xccl_fail(xcclInvalidArgument, 0, "pass NULL: the call is complete when it returns",
-                       "%s: stream is not NULL, and this version offers no streams", call);
     else if (args->count > BYTES_MAX / elem_bytes)
         rc = xccl_fail(xcclInvalidArgument, 0, "split the call", "%s: count is %zu", call,
                        args->count);
     else {
         entry.p2p.bytes = args->count * elem_bytes;
-        rc = check(call, buffer, &entry.p2p, comm);
+        rc = args->stream ? xccl_api_check_stream(call, args->stream) : xcclSuccess;
+        rc = rc ? rc : check(call, buffer, &entry.p2p, comm);
     }
     return rc ? xccl_group_reject(rc) : xccl_group_add(&entry);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "api/api_int.h"
+#include "api/group_async.h"
 #include "base/alloc.h"
 
 #define DEPTH_MAX   1000
@@ -59,24 +60,62 @@ xcclResult_t xccl_group_lack(struct xcclComm *comm, xcclResult_t rc)
     return xccl_group_reject(rc);
 }
 
+/* xcclInProgress: in the background. */
+static xcclResult_t join_all(const struct xccl_join_args *joins, uint32_t count)
+{
+    xcclResult_t rc = xcclSuccess;
+
+    for (uint32_t i = 1; i < count && !rc; i++)
+        if (joins[i].is_nonblocking != joins[0].is_nonblocking)
+            rc = xccl_fail(xcclInvalidUsage, 0, "use a group for each kind",
+                           "a group joins blocking and non-blocking communicators");
+    if (rc) {
+        xccl_comm_decline(joins, count, rc);
+        return rc;
+    }
+    if (!joins[0].is_nonblocking)
+        return xccl_comm_create(joins, count);
+    rc = xccl_comm_create_later(joins, count);
+    return rc ? rc : xcclInProgress;
+}
+
+static xcclResult_t shares_thread(const struct xcclComm *comm)
+{
+    return xccl_fail(xcclInvalidUsage, 0,
+                     "call for all of them between xcclGroupStart and "
+                     "xcclGroupEnd",
+                     "another rank of the communicator of rank %d lives in this thread: use a "
+                     "group",
+                     comm->rank);
+}
+
+static xcclResult_t submit_one(const struct xccl_group_entry *entry)
+{
+    xcclResult_t rc = xccl_group_submit(entry, 1);
+
+    return rc == xcclSystemError ? xccl_group_lack(entry->task.comm, rc) : rc;
+}
+
 static xcclResult_t execute(const struct xccl_group_entry *entry)
 {
     struct xcclComm *comm = entry->task.comm;
+    uint32_t detour;
 
     if (entry->kind == XCCL_ENTRY_INIT)
-        return xccl_comm_create(&entry->join, 1);
+        return join_all(&entry->join, 1);
     if (entry->kind == XCCL_ENTRY_DESTROY) {
         xccl_comm_destroy(comm);
         return xcclSuccess;
     }
-    if (__builtin_expect(atomic_load_explicit(&comm->needs_group, memory_order_relaxed), 0) &&
-        xccl_comm_shares_thread(comm))
-        return xccl_fail(xcclInvalidUsage, 0,
-                         "call for all of them between xcclGroupStart and "
-                         "xcclGroupEnd",
-                         "another rank of the communicator of rank %d lives in this "
-                         "thread: use a group",
-                         comm->rank);
+    /* Relaxed: set by this thread, or by a call that must come before this one. */
+    detour = atomic_load_explicit(&comm->detour, memory_order_relaxed);
+    if (__builtin_expect(entry->stream || detour, 0)) {
+        if (detour & XCCL_DETOUR_GROUP && !entry->stream && !comm->is_nonblocking &&
+            xccl_comm_shares_thread(comm))
+            return shares_thread(comm);
+        if (xccl_group_is_async(entry, 1))
+            return submit_one(entry);
+    }
     if (entry->kind == XCCL_ENTRY_P2P)
         return xccl_comm_execute_p2p(comm, &entry->p2p, 1);
     return xccl_comm_execute(comm, &entry->task);
@@ -160,6 +199,14 @@ xcclResult_t xccl_group_add(const struct xccl_group_entry *entry)
     if (rc && entry->kind <= XCCL_ENTRY_P2P)
         return xccl_group_lack(entry->task.comm, rc);
     return rc ? xccl_group_reject(rc) : xcclSuccess;
+}
+
+int xccl_group_has_stream(const struct xccl_host_stream *stream)
+{
+    for (uint32_t i = 0; group.depth > 0 && i < group.count; i++)
+        if (group.entries[i].stream == stream)
+            return 1;
+    return 0;
 }
 
 void xccl_group_forget(const struct xcclComm *comm)
@@ -317,37 +364,57 @@ static void work_fini(struct work *work)
     xccl_free(work->items);
 }
 
-/* Nothing of the group has begun, for rc and the thread's error text. Nobody shall wait for joins;
- * nor for calls, when memory was short: wrong arguments are the caller's to mend, and it may. */
-static void give_up(xcclResult_t rc)
+/* Memory was short, so that nothing has begun: nobody shall wait for this rank. */
+static void fail_all(xcclResult_t rc)
 {
     xcclResult_t first = rc;
 
-    xccl_comm_decline(group.joins, group.join_count, rc);
-    for (uint32_t i = 0; rc == xcclSystemError && i < group.count; i++)
+    for (uint32_t i = 0; i < group.count; i++)
         if (group.entries[i].kind <= XCCL_ENTRY_P2P)
             fail_begun(group.entries[i].task.comm, rc, &first);
+}
+
+/* Nothing of the group has begun, for rc and the thread's error text. Wrong arguments are the
+ * caller's to mend, who may call again: the others go on waiting, but for joins. */
+static void give_up(xcclResult_t rc)
+{
+    xccl_comm_decline(group.joins, group.join_count, rc);
+    if (rc == xcclSystemError)
+        fail_all(rc);
+}
+
+static xcclResult_t execute_entries(struct work *work)
+{
+    xcclResult_t rc = xcclSuccess;
+
+    if (xccl_group_is_async(group.entries, group.count)) {
+        rc = xccl_group_submit(group.entries, group.count);
+        if (rc == xcclSystemError)
+            fail_all(rc);
+    } else {
+        if (work->seen)
+            begin_all(work, &rc);
+        run_all(work, &rc);
+    }
+    for (uint32_t i = 0; i < group.count; i++)
+        if (group.entries[i].kind == XCCL_ENTRY_DESTROY)
+            xccl_comm_destroy(group.entries[i].task.comm);
+    return rc;
 }
 
 static xcclResult_t execute_group(void)
 {
     struct work work = {0};
-    xcclResult_t rc = work_init(&work);
+    xcclResult_t rc = work_init(&work), joined = xcclSuccess;
 
     if (rc)
         give_up(rc);
     else if (group.join_count)
-        rc = xccl_comm_create(group.joins, group.join_count);
-    if (!rc) {
-        if (work.seen)
-            begin_all(&work, &rc);
-        run_all(&work, &rc);
-        for (uint32_t i = 0; i < group.count; i++)
-            if (group.entries[i].kind == XCCL_ENTRY_DESTROY)
-                xccl_comm_destroy(group.entries[i].task.comm);
-    }
+        joined = join_all(group.joins, group.join_count);
+    if (!rc && (!joined || joined == xcclInProgress))
+        rc = execute_entries(&work);
     work_fini(&work);
-    return rc;
+    return rc ? rc : joined;
 }
 
 /* Ids hold secrets. */

@@ -2,12 +2,13 @@
 /* Groups: between xcclGroupStart and the outermost xcclGroupEnd a thread's calls are only noted. At
  * the end joins come first, side by side, then the operations, all communicators side by side, each
  * with its sends and receives together and then its calls in their order, then the leaves. All is
- * done by the calling thread. Outside a group an entry is executed at once. Thread: each has groups
- * of its own. */
+ * done by the calling thread, but for groups with asynchronous work: their operations are given to
+ * the progress thread together, and those without a stream are waited for. Outside a group an entry
+ * is executed at once. Thread: each has groups of its own. */
 #ifndef XCCL_API_GROUP_H
 #define XCCL_API_GROUP_H
 
-#include "comm/comm_p2p.h"
+#include "comm/comm_async.h"
 
 enum xccl_group_kind { XCCL_ENTRY_CALL, XCCL_ENTRY_P2P, XCCL_ENTRY_INIT, XCCL_ENTRY_DESTROY };
 
@@ -15,6 +16,7 @@ struct xccl_group_entry {
     enum xccl_group_kind kind;
     struct xccl_task task; /* CALL; others but INIT: its comm */
     struct xccl_p2p_item p2p; /* P2P */
+    struct xccl_host_stream *stream; /* of both, NULL: none */
     struct xccl_join_args join; /* INIT; a group makes its own copy of the ids */
 };
 
@@ -25,6 +27,8 @@ xcclResult_t xccl_group_reject(xcclResult_t rc);
 
 /* The same, where memory was short, which the other ranks cannot know: then comm has failed. */
 xcclResult_t xccl_group_lack(struct xcclComm *comm, xcclResult_t rc);
+/* 1: calls of this thread's open group were given to the stream. */
+int xccl_group_has_stream(const struct xccl_host_stream *stream);
 
 /* comm is going to be aborted: this thread's open group drops its entries and will not be executed.
  */

@@ -24,16 +24,28 @@ uint32_t xccl_bell_listen(struct xccl_bell *bell)
     return atomic_load_explicit(&bell->rings, memory_order_acquire);
 }
 
+/* time NULL: for as long as it takes. */
+static void sleep_until_rung(struct xccl_bell *bell, uint32_t heard, const struct timespec *time)
+{
+    atomic_fetch_add_explicit(&bell->sleepers, 1, memory_order_seq_cst);
+    /* The kernel compares rings with heard once more before it sleeps. */
+    (void)syscall(SYS_futex, &bell->rings, FUTEX_WAIT_PRIVATE, heard, time, NULL, 0);
+    atomic_fetch_sub_explicit(&bell->sleepers, 1, memory_order_seq_cst);
+}
+
 void xccl_bell_wait(struct xccl_bell *bell, uint32_t heard, const struct xccl_limit *limit)
 {
     int ms = xccl_limit_poll_ms(limit);
     struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
 
-    if (ms == 0)
-        return;
-    atomic_fetch_add_explicit(&bell->sleepers, 1, memory_order_seq_cst);
-    /* The kernel compares rings with heard once more before it sleeps. */
-    (void)syscall(SYS_futex, &bell->rings, FUTEX_WAIT_PRIVATE, heard, ms < 0 ? NULL : &time, NULL,
-                  0);
-    atomic_fetch_sub_explicit(&bell->sleepers, 1, memory_order_seq_cst);
+    if (ms != 0)
+        sleep_until_rung(bell, heard, ms < 0 ? NULL : &time);
+}
+
+void xccl_bell_nap(struct xccl_bell *bell, uint32_t heard, uint64_t nap_ns)
+{
+    struct timespec time = {.tv_sec = (time_t)(nap_ns / XCCL_NS_PER_S),
+                            .tv_nsec = (long)(nap_ns % XCCL_NS_PER_S)};
+
+    sleep_until_rung(bell, heard, &time);
 }

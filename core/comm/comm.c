@@ -13,11 +13,13 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "comm/async_int.h"
 #include "comm/comm_int.h"
 #include "comm/comm_progress.h"
 #include "record/record.h"
 
 #define ABORT_WAIT_MS 1000
+#define JOIN_WAIT_MS  6000 /* somewhat longer than comm_join.c may take to give up */
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct xcclComm *list;
@@ -42,7 +44,7 @@ static void fork_parent(void)
 static void fork_child(void)
 {
     for (struct xcclComm *comm = list; comm; comm = comm->next)
-        comm->magic = XCCL_COMM_FORKED;
+        xccl_comm_set_magic(comm, XCCL_COMM_FORKED);
     pthread_mutex_unlock(&list_lock);
 }
 
@@ -54,6 +56,14 @@ static void watch_forks(void)
 static int is_sibling(const struct xcclComm *comm, const struct xcclComm *of, int64_t thread_id)
 {
     return comm->thread_id == thread_id && memcmp(comm->id, of->id, sizeof of->id) == 0;
+}
+
+static void set_detour(struct xcclComm *comm, uint32_t detour, int on)
+{
+    if (on)
+        atomic_fetch_or_explicit(&comm->detour, detour, memory_order_relaxed);
+    else
+        atomic_fetch_and_explicit(&comm->detour, ~detour, memory_order_relaxed);
 }
 
 /* Of all ranks of a communicator in one thread, after one has come or gone; the lock is held.
@@ -69,10 +79,10 @@ static void mark_siblings(const struct xcclComm *changed, int64_t thread_id)
             continue;
         if (++count == 1)
             first = comm;
-        atomic_store_explicit(&comm->needs_group, 1, memory_order_relaxed);
+        set_detour(comm, XCCL_DETOUR_GROUP, 1);
     }
     if (count == 1)
-        atomic_store_explicit(&first->needs_group, 0, memory_order_relaxed);
+        set_detour(first, XCCL_DETOUR_GROUP, 0);
 }
 
 static void list_add(struct xcclComm *comm)
@@ -108,7 +118,7 @@ int xccl_comm_shares_thread(struct xcclComm *comm)
     mark_siblings(comm, comm->thread_id);
     if (before != comm->thread_id)
         mark_siblings(comm, before);
-    shares = atomic_load_explicit(&comm->needs_group, memory_order_relaxed);
+    shares = (atomic_load_explicit(&comm->detour, memory_order_relaxed) & XCCL_DETOUR_GROUP) != 0;
     pthread_mutex_unlock(&list_lock);
     return shares;
 }
@@ -117,6 +127,7 @@ void xccl_comm_free(struct xcclComm *comm)
 {
     xccl_record_close(&comm->record);
     pthread_mutex_destroy(&comm->error_lock);
+    xccl_comm_async_free(comm);
     xccl_comm_registered_drop(comm);
     xccl_free(comm);
 }
@@ -126,6 +137,9 @@ static void keep_shell(struct xcclComm *comm)
 {
     struct xcclComm *oldest;
 
+    pthread_mutex_lock(&comm->error_lock); /* late errors are recorded under it */
+    xccl_record_close(&comm->record);
+    pthread_mutex_unlock(&comm->error_lock);
     pthread_mutex_lock(&list_lock);
     oldest = shells[next_shell];
     shells[next_shell] = comm;
@@ -155,18 +169,44 @@ struct xcclComm *xccl_comm_alloc(const struct xccl_job *job, int rank, int nrank
     return comm;
 }
 
-void xccl_comm_publish(struct xcclComm *comm)
+void xccl_comm_publish(struct xcclComm *comm, uint64_t magic)
 {
-    comm->magic = XCCL_COMM_MAGIC;
+    xccl_comm_set_magic(comm, magic);
     list_add(comm);
+}
+
+void xccl_comm_withdraw(struct xcclComm *comm)
+{
+    list_remove(comm);
+}
+
+/* The last thing that it has of the others. */
+static void put_thread(struct xcclComm *comm)
+{
+    if (comm->holds_thread)
+        xccl_async_thread_put();
+    comm->holds_thread = 0;
+}
+
+/* 1: it has everything that a communicator has. Acquire: pairs with the end of comm_join.c. */
+static int has_joined(const struct xcclComm *comm)
+{
+    return !comm->is_nonblocking ||
+           atomic_load_explicit(&comm->join_state, memory_order_acquire) == XCCL_JOIN_DONE;
 }
 
 void xccl_comm_destroy(struct xcclComm *comm)
 {
     if (!comm || atomic_load_explicit(&comm->aborted, memory_order_acquire))
         return;
+    xccl_comm_drain(comm);
     list_remove(comm);
-    comm->magic = 0;
+    xccl_comm_set_magic(comm, 0);
+    put_thread(comm);
+    if (!has_joined(comm)) { /* and never will */
+        xccl_comm_free(comm);
+        return;
+    }
     if (comm->crank.shared && !xccl_comm_claim(comm)) {
         xccl_log(XCCL_LOG_WARN,
                  "rank %d: somebody is still inside a destroyed communicator; its memory is kept",
@@ -177,12 +217,64 @@ void xccl_comm_destroy(struct xcclComm *comm)
     xccl_comm_free(comm);
 }
 
+xcclResult_t xccl_comm_check_joined(struct xcclComm *comm)
+{
+    /* Acquire: pairs with end_joins() in comm_join.c. */
+    uint32_t state = atomic_load_explicit(&comm->join_state, memory_order_acquire);
+    xcclResult_t rc;
+
+    if (state == XCCL_JOIN_ON)
+        return xcclInProgress; /* also when it has failed, until all is taken down */
+    if (state == XCCL_JOIN_DONE) {
+        pthread_mutex_lock(&list_lock); /* two may ask at a time, and a child be forked */
+        if (xccl_comm_magic(comm) == XCCL_COMM_JOINING)
+            xccl_comm_set_magic(comm, XCCL_COMM_MAGIC);
+        pthread_mutex_unlock(&list_lock);
+        return xcclSuccess;
+    }
+    rc = xccl_comm_error(comm);
+    return rc ? rc : xcclInternalError;
+}
+
+/* Tells the progress thread that comm, which is still on its way, is not wanted any more. Until it
+ * has given up, or joined just before. 0: it does not answer. */
+static int stop_joining(struct xcclComm *comm)
+{
+    struct xccl_limit limit = xccl_limit_ms(JOIN_WAIT_MS, NULL);
+
+    xccl_async_thread_ring();
+    while (atomic_load_explicit(&comm->join_state, memory_order_acquire) == XCCL_JOIN_ON) {
+        if (xccl_limit_passed(&limit))
+            return 0;
+        poll(NULL, 0, 1);
+    }
+    return 1;
+}
+
+/* 1: there is nothing more to abort. */
+static int abort_joining(struct xcclComm *comm)
+{
+    if (has_joined(comm))
+        return 0;
+    if (!stop_joining(comm)) {
+        xccl_log(XCCL_LOG_WARN, "rank %d: joining does not end after an abort; its memory is kept",
+                 comm->rank);
+        return 1;
+    }
+    if (has_joined(comm))
+        return 0;
+    list_remove(comm);
+    put_thread(comm);
+    keep_shell(comm);
+    return 1;
+}
+
 void xccl_comm_abort(struct xcclComm *comm)
 {
     struct xccl_limit limit = xccl_limit_ms(ABORT_WAIT_MS, NULL);
     char name[128];
 
-    if (atomic_exchange_explicit(&comm->aborted, 1, memory_order_acq_rel))
+    if (atomic_exchange_explicit(&comm->aborted, 1, memory_order_acq_rel) || abort_joining(comm))
         return;
     xccl_comm_name_rank(comm, comm->rank, name, sizeof name);
     (void)xccl_comm_raise(comm, XCCL_NOTICE_ABORT, xcclRemoteError, "%s aborted the communicator",
@@ -193,7 +285,7 @@ void xccl_comm_abort(struct xcclComm *comm)
         atomic_thread_fence(memory_order_seq_cst);
     else
         (void)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-    while (!xccl_comm_claim(comm)) {
+    while (!xccl_comm_drain_failed(comm, &limit) || !xccl_comm_claim(comm)) {
         if (xccl_limit_passed(&limit)) {
             xccl_log(XCCL_LOG_WARN, "%s: a call does not return after an abort; its memory is kept",
                      name);
@@ -203,6 +295,7 @@ void xccl_comm_abort(struct xcclComm *comm)
     }
     /* The crank is never put again: late calls find it taken, and the error. */
     list_remove(comm);
+    put_thread(comm);
     xccl_comm_undo_all(comm);
     keep_shell(comm);
 }

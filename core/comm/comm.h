@@ -20,13 +20,18 @@
 #include "transport/shm.h"
 #include "xccl.h"
 
-#define XCCL_COMM_MAGIC  0x58434c434f4d4d31ull
-#define XCCL_COMM_FORKED 0x58434c464f524b31ull /* in a child: see comm.c */
-#define XCCL_COMM_FINAL  0x58434c46494e4c31ull /* finalized: only destroy and abort may follow */
-#define XCCL_NOBODY      (-1)
+#define XCCL_COMM_MAGIC   0x58434c434f4d4d31ull
+#define XCCL_COMM_FORKED  0x58434c464f524b31ull /* in a child: see comm.c */
+#define XCCL_COMM_FINAL   0x58434c46494e4c31ull /* finalized: only destroy and abort may follow */
+#define XCCL_COMM_JOINING 0x58434c4a4f494e31ull /* non-blocking: see enum xccl_join_state */
+#define XCCL_NOBODY       (-1)
 
 #define XCCL_NET_LIST_BYTES  512 /* of XCCL_NET_PLUGIN or a config's netName */
 #define XCCL_COMM_NAME_BYTES 64 /* of a config's commName */
+
+/* How far a non-blocking communicator is. The first call that finds it joined makes its magic that
+ * of any other. */
+enum xccl_join_state { XCCL_JOIN_ON, XCCL_JOIN_DONE, XCCL_JOIN_FAILED };
 
 /* What every rank tells the others at the beginning. */
 struct xccl_peer {
@@ -51,10 +56,17 @@ struct xccl_comm_progress; /* comm_progress.h */
 struct xccl_tuner_library; /* plugin/tuner_library.h */
 struct xccl_control; /* control.h */
 struct xccl_record; /* record/record.h */
+struct xccl_comm_async; /* comm_async.h */
+
+/* Why a call does not take the short way. */
+enum xccl_detour {
+    XCCL_DETOUR_GROUP = 1, /* its thread owns another rank of the communicator too */
+    XCCL_DETOUR_ASYNC = 2, /* it has been given asynchronous work: there may be some */
+};
 
 struct xcclComm {
     /* What a call touches first. */
-    uint64_t magic;
+    _Atomic uint64_t magic;
     _Atomic uint32_t error; /* xcclResult_t of the first error; see comm_error.c */
     int rank, nranks;
     uint64_t seq; /* of the last call begun; the crank's holder */
@@ -64,7 +76,7 @@ struct xcclComm {
     struct xccl_planner planner;
     struct xccl_wait_policy policy;
     uint64_t timeout_ns; /* XCCL_NEVER_NS: none */
-    _Atomic int needs_group; /* its thread owns another rank of the communicator too */
+    _Atomic uint32_t detour; /* a set of enum xccl_detour */
     int needs_fence; /* the system has no membarrier: see xccl_comm_abort() */
     struct xccl_run run;
     struct xccl_call call; /* of the run, also for error texts */
@@ -106,11 +118,29 @@ struct xcclComm {
     struct xccl_tuner_library *tuner; /* of the process; NULL: none */
     struct xccl_comm_progress *progress; /* NULL: the plugin delivers by itself */
     struct xccl_control *control;
+    _Atomic(struct xccl_comm_async *) async; /* NULL: it never had asynchronous work */
+    int is_nonblocking; /* 1: calls without a stream are asynchronous too */
+    _Atomic uint32_t join_state; /* of a non-blocking one: enum xccl_join_state */
+    int holds_thread; /* 1: it has a reference to the progress thread */
+    int verdict_waited; /* 1: others have had their time to say who is to blame */
+    uint64_t left_seen_ns; /* when a rank that left was first missed; 0: none */
     _Atomic int aborted; /* 1: somebody is at it, or it is a shell */
     struct xccl_registered *registered; /* buffers */
     uint64_t joined_bytes; /* of memory, when it had joined; see comm_usage.h */
     struct xcclComm *next; /* of this process, see comm.c */
 };
+
+/* Acquire: what was there when it was set, maybe by another thread. */
+static inline uint64_t xccl_comm_magic(const struct xcclComm *comm)
+{
+    return atomic_load_explicit(&comm->magic, memory_order_acquire);
+}
+
+/* Release: pairs with xccl_comm_magic(). */
+static inline void xccl_comm_set_magic(struct xcclComm *comm, uint64_t magic)
+{
+    atomic_store_explicit(&comm->magic, magic, memory_order_release);
+}
 
 #define XCCL_NO_COLOR (-1)
 
@@ -122,6 +152,7 @@ struct xccl_join_args {
     int color, key; /* of a split */
     char net_list[XCCL_NET_LIST_BYTES]; /* "": the parent's, or XCCL_NET_PLUGIN's */
     char name[XCCL_COMM_NAME_BYTES];
+    int is_nonblocking;
     struct xcclComm **comm_out; /* set on success only; NULL to ranks without a color */
 };
 
@@ -130,6 +161,10 @@ struct xccl_join_args {
  * other. A split that is refused because of its arguments leaves the parent as it was; one that
  * fails before the ranks of a color have found each other fails the parent too. */
 xcclResult_t xccl_comm_create(const struct xccl_join_args *joins, uint32_t count);
+/* The same for non-blocking communicators: begins, and leaves the rest to the progress thread.
+ * *comm_out is set at once, but for ranks without a color. What cannot even begin is an error here,
+ * and there are no communicators then. The arguments are not looked at any more afterwards. */
+xcclResult_t xccl_comm_create_later(const struct xccl_join_args *joins, uint32_t count);
 /* These ranks do not even begin to join, for reason rc and the thread's error text, which stays:
  * tells the roots, so that nobody waits for them. At most half a second a root. */
 void xccl_comm_decline(const struct xccl_join_args *joins, uint32_t count, xcclResult_t rc);
@@ -145,6 +180,9 @@ xcclResult_t xccl_comm_register(struct xcclComm *comm, void *buffer, size_t byte
 /* 0: there is no such one. The crank's holder. */
 int xccl_comm_deregister(struct xcclComm *comm, const void *registered);
 
+/* Of a non-blocking communicator whose magic is XCCL_COMM_JOINING: xcclSuccess when it has joined,
+ * and its magic tells from now on; xcclInProgress, or why it failed. */
+xcclResult_t xccl_comm_check_joined(struct xcclComm *comm);
 /* Orderly leave and free. NULL is fine. */
 void xccl_comm_destroy(struct xcclComm *comm);
 /* From any thread: raises "rank r aborted" everywhere, waits for this process's call to return (at

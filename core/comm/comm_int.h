@@ -37,6 +37,7 @@ struct xccl_init {
     const struct xccl_init *before; /* another split of parent, whose turn is first; NULL: none */
     int color, key;
     int holds_crank; /* the parent's, for all of its splits at work */
+    struct xccl_async_gate *gate; /* its turn among the parent's operations; NULL: none is needed */
     int begun, found; /* begun: the others know of it; found: the ranks of the color are known */
     int is_none; /* no color: there is nothing to join */
 };
@@ -97,6 +98,16 @@ void xccl_comm_undo_all(struct xcclComm *comm);
 /* comm.c: memory, without anything in it; the list of those that have joined. */
 struct xcclComm *xccl_comm_alloc(const struct xccl_job *job, int rank, int nranks);
 void xccl_comm_free(struct xcclComm *comm);
-void xccl_comm_publish(struct xcclComm *comm);
+/* magic: what it is from now on */
+void xccl_comm_publish(struct xcclComm *comm, uint64_t magic);
+void xccl_comm_withdraw(struct xcclComm *comm);
+
+/* Joins of the progress thread (comm_join.c). step: each rank once; DONE: all have joined, or the
+ * joins have failed, and joins is gone. */
+struct xccl_joins;
+enum xccl_init_state xccl_joins_step(struct xccl_joins *joins);
+/* When the next step is due without a ring, after this one's state. */
+uint64_t xccl_joins_due_ns(const struct xccl_joins *joins);
+struct xccl_joins **xccl_joins_next(struct xccl_joins *joins); /* a list for who drives them */
 
 #endif

@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/param.h"
-#include "comm/comm_int.h"
+#include "comm/async_int.h"
 #include "comm/comm_record.h"
 #include "comm/comm_tune.h"
 #include "plugin/algo_library.h"
@@ -23,13 +23,20 @@
 #define NAP_MAX_MS 8
 #define SILENT_NS  (400 * XCCL_NS_PER_MS) /* a decline that takes longer was in vain */
 
-struct joins {
+struct xccl_joins {
     const struct xccl_join_args *args;
     struct xccl_init **inits; /* NULL: not begun */
     uint32_t count;
     const struct xccl_join_args *unreadable; /* its ids are, so there is nobody to tell; or NULL */
-    struct xccl_bell bell; /* of all of them */
+    struct xccl_bell *bell; /* of all of them */
     int splits; /* 1: some are */
+    uint64_t nap_ms;
+    /* In the background: */
+    int later; /* 1: so it is */
+    struct xccl_join_args *own_args; /* the same as args, with ids of their own */
+    struct xcclComm **comms; /* that the user has; NULL: not this one */
+    uint64_t due_ns;
+    struct xccl_joins *next;
 };
 
 /* Returns how long it took. */
@@ -82,7 +89,7 @@ void xccl_comm_decline(const struct xccl_join_args *joins, uint32_t count, xcclR
 /* --- beginning --- */
 
 /* Takes job over. */
-static xcclResult_t make_init(struct joins *joins, const struct xccl_join_args *join,
+static xcclResult_t make_init(struct xccl_joins *joins, const struct xccl_join_args *join,
                               const struct xccl_job *job, struct xccl_init **init_out)
 {
     uint64_t timeout_ms = (uint64_t)xccl_param_int(XCCL_P_TIMEOUT_INIT_S) * 1000;
@@ -102,14 +109,14 @@ static xcclResult_t make_init(struct joins *joins, const struct xccl_join_args *
                                : xccl_param_string(XCCL_P_NET_PLUGIN));
     memcpy(init->comm->name, join->name, sizeof init->comm->name);
     xccl_comm_record_open(init->comm);
-    init->bell = &joins->bell;
+    init->bell = joins->bell;
     init->limit = xccl_limit_ms(timeout_ms, NULL);
     init->begin_ns = init->phase_ns = xccl_clock_ns();
     *init_out = init;
     return xcclSuccess;
 }
 
-static xcclResult_t begin_split(struct joins *joins, uint32_t idx)
+static xcclResult_t begin_split(struct xccl_joins *joins, uint32_t idx)
 {
     const struct xccl_join_args *join = &joins->args[idx];
     struct xcclComm *parent = join->parent;
@@ -117,7 +124,8 @@ static xcclResult_t begin_split(struct joins *joins, uint32_t idx)
     xcclResult_t rc;
 
     /* Relaxed: as for a call. */
-    if (joins->count == 1 && atomic_load_explicit(&parent->needs_group, memory_order_relaxed) &&
+    if (joins->count == 1 && !joins->later &&
+        (atomic_load_explicit(&parent->detour, memory_order_relaxed) & XCCL_DETOUR_GROUP) &&
         xccl_comm_shares_thread(parent))
         return xccl_fail(xcclInvalidUsage, 0,
                          "split as all of them between xcclGroupStart and xcclGroupEnd",
@@ -130,7 +138,7 @@ static xcclResult_t begin_split(struct joins *joins, uint32_t idx)
     return rc ? rc : xccl_split_init(joins->inits[idx], join, joins->inits, idx);
 }
 
-static xcclResult_t begin_one(struct joins *joins, uint32_t idx)
+static xcclResult_t begin_one(struct xccl_joins *joins, uint32_t idx)
 {
     const struct xccl_join_args *join = &joins->args[idx];
     struct xccl_job job;
@@ -147,7 +155,7 @@ static xcclResult_t begin_one(struct joins *joins, uint32_t idx)
     return rc;
 }
 
-static xcclResult_t begin_all(struct joins *joins)
+static xcclResult_t begin_all(struct xccl_joins *joins)
 {
     struct xccl_tuner_library *tuner;
     xcclResult_t rc = xccl_param_load();
@@ -173,7 +181,7 @@ static xcclResult_t begin_all(struct joins *joins)
 /* --- on the way --- */
 
 /* Each rank once. *most_out: what the most urgent of them waits for. */
-static xcclResult_t run_each(struct joins *joins, enum xccl_init_state *most_out)
+static xcclResult_t run_each(struct xccl_joins *joins, enum xccl_init_state *most_out)
 {
     enum xccl_init_state most = XCCL_INIT_DONE;
     xcclResult_t rc = xcclSuccess;
@@ -194,12 +202,25 @@ static xcclResult_t run_each(struct joins *joins, enum xccl_init_state *most_out
     return rc;
 }
 
-static xcclResult_t run_all(struct joins *joins)
+/* How long to wait for a ring in this state. */
+static struct xccl_limit nap_for(struct xccl_joins *joins, enum xccl_init_state most)
 {
-    uint64_t nap_ms = 1, look_ms = joins->splits ? SPLIT_MS : LOOK_MS;
+    struct xccl_limit limit = xccl_limit_ms(joins->splits ? SPLIT_MS : LOOK_MS, NULL);
 
+    if (most != XCCL_INIT_POLL) {
+        joins->nap_ms = 1;
+        return limit;
+    }
+    limit = xccl_limit_ms(joins->nap_ms, NULL);
+    if (joins->nap_ms < NAP_MAX_MS)
+        joins->nap_ms *= 2;
+    return limit;
+}
+
+static xcclResult_t run_all(struct xccl_joins *joins)
+{
     for (;;) { /* each rank has a deadline */
-        uint32_t heard = xccl_bell_listen(&joins->bell);
+        uint32_t heard = xccl_bell_listen(joins->bell);
         enum xccl_init_state most;
         struct xccl_limit limit;
         xcclResult_t rc = run_each(joins, &most);
@@ -208,21 +229,15 @@ static xcclResult_t run_all(struct joins *joins)
             return rc;
         if (most == XCCL_INIT_MORE)
             continue;
-        limit = xccl_limit_ms(look_ms, NULL);
-        if (most == XCCL_INIT_POLL)
-            limit = xccl_limit_ms(nap_ms, NULL);
-        xccl_bell_wait(&joins->bell, heard, &limit);
-        if (most == XCCL_INIT_POLL && nap_ms < NAP_MAX_MS)
-            nap_ms *= 2;
-        else if (most != XCCL_INIT_POLL)
-            nap_ms = 1;
+        limit = nap_for(joins, most);
+        xccl_bell_wait(joins->bell, heard, &limit);
     }
 }
 
 /* --- the end --- */
 
 /* What the other ranks of this one hear, by whichever way there is. */
-static void tell_others(const struct joins *joins, uint32_t idx, struct decliner *decliner,
+static void tell_others(const struct xccl_joins *joins, uint32_t idx, struct decliner *decliner,
                         xcclResult_t rc)
 {
     const struct xccl_init *init = joins->inits ? joins->inits[idx] : NULL;
@@ -242,7 +257,13 @@ static void tell_others(const struct joins *joins, uint32_t idx, struct decliner
     }
 }
 
-static void give_up(struct joins *joins, xcclResult_t rc)
+/* 1: the user has the communicator already. */
+static int is_out(const struct xccl_joins *joins, uint32_t idx)
+{
+    return joins->comms && joins->comms[idx];
+}
+
+static void give_up(struct xccl_joins *joins, xcclResult_t rc)
 {
     struct decliner decliner = {NULL};
     char text[XCCL_ERROR_TEXT_BYTES];
@@ -260,27 +281,48 @@ static void give_up(struct joins *joins, xcclResult_t rc)
         xccl_log_set_rank(init->comm->rank);
         if (!init->is_none)
             xccl_init_undo(init);
-        xccl_comm_free(init->comm);
+        if (is_out(joins, i))
+            (void)xccl_comm_set_error(init->comm, rc, text);
+        else
+            xccl_comm_free(init->comm);
     }
     xccl_log_set_rank(-1);
     xccl_error_set_text(text);
 }
 
+/* comm_out: NULL in the background, where the user has it. */
 static void hand_over(const struct xccl_init *init, struct xcclComm **comm_out)
 {
     if (init->is_none) {
         xccl_comm_free(init->comm);
-        *comm_out = NULL;
-        return;
+        return; /* *comm_out is NULL */
     }
     xccl_bootstrap_set_bell(init->comm->boot, NULL);
-    xccl_comm_publish(init->comm);
+    if (!comm_out)
+        return;
+    xccl_comm_publish(init->comm, XCCL_COMM_MAGIC);
     *comm_out = init->comm;
+}
+
+static void drop_inits(struct xccl_joins *joins)
+{
+    for (uint32_t i = 0; joins->inits && i < joins->count; i++) {
+        struct xccl_init *init = joins->inits[i];
+
+        if (!init)
+            continue;
+        xccl_split_fini(init);
+        xccl_async_gate_close(init->gate);
+        xccl_init_free(init);
+    }
+    xccl_free(joins->inits);
+    joins->inits = NULL;
 }
 
 xcclResult_t xccl_comm_create(const struct xccl_join_args *args, uint32_t count)
 {
-    struct joins joins = {.args = args, .count = count};
+    struct xccl_bell bell = {0};
+    struct xccl_joins joins = {.args = args, .count = count, .bell = &bell, .nap_ms = 1};
     xcclResult_t rc = begin_all(&joins);
 
     if (!rc)
@@ -289,10 +331,185 @@ xcclResult_t xccl_comm_create(const struct xccl_join_args *args, uint32_t count)
         give_up(&joins, rc);
     for (uint32_t i = 0; i < count && !rc; i++)
         hand_over(joins.inits[i], args[i].comm_out);
-    for (uint32_t i = 0; joins.inits && i < count; i++) {
-        xccl_split_fini(joins.inits[i]);
-        xccl_init_free(joins.inits[i]);
-    }
-    xccl_free(joins.inits);
+    drop_inits(&joins);
     return rc;
+}
+
+/* --- in the background --- */
+
+/* With the secrets. */
+static void drop_joins(struct xccl_joins *joins)
+{
+    for (uint32_t i = 0; joins->own_args && i < joins->count; i++) {
+        void *ids = (void *)(uintptr_t)joins->own_args[i].ids; /* copy_args() made it */
+
+        if (ids)
+            explicit_bzero(ids, (size_t)joins->own_args[i].id_count * sizeof *joins->args->ids);
+        xccl_free(ids);
+    }
+    xccl_free(joins->own_args);
+    xccl_free(joins->comms);
+    xccl_free(joins);
+}
+
+static xcclResult_t copy_args(struct xccl_joins *joins, const struct xccl_join_args *args)
+{
+    for (uint32_t i = 0; i < joins->count; i++) {
+        void *ids = xccl_calloc((size_t)args[i].id_count, sizeof *args[i].ids);
+
+        if (!ids)
+            return xcclSystemError;
+        joins->own_args[i] = args[i];
+        joins->own_args[i].comm_out = NULL;
+        memcpy(ids, args[i].ids, (size_t)args[i].id_count * sizeof *args[i].ids);
+        joins->own_args[i].ids = ids;
+    }
+    return xcclSuccess;
+}
+
+static xcclResult_t make_joins(const struct xccl_join_args *args, uint32_t count,
+                               struct xccl_joins **joins_out)
+{
+    struct xccl_joins *joins = xccl_calloc(1, sizeof *joins);
+    xcclResult_t rc;
+
+    if (!joins)
+        return xcclSystemError;
+    joins->count = count;
+    joins->nap_ms = 1;
+    joins->later = 1;
+    joins->bell = xccl_async_thread_bell();
+    joins->own_args = xccl_calloc(count, sizeof *joins->own_args);
+    joins->comms = xccl_calloc(count, sizeof(void *));
+    joins->args = joins->own_args;
+    rc = joins->own_args && joins->comms ? copy_args(joins, args) : xcclSystemError;
+    if (rc)
+        drop_joins(joins);
+    else
+        *joins_out = joins;
+    return rc;
+}
+
+static xcclResult_t hold_thread(struct xcclComm *comm)
+{
+    xcclResult_t rc = comm->holds_thread ? xcclSuccess : xccl_async_thread_get();
+
+    comm->holds_thread = !rc;
+    return rc;
+}
+
+/* The communicators that the user gets, and the parents, keep the progress thread. */
+static xcclResult_t hold_threads(const struct xccl_joins *joins)
+{
+    xcclResult_t rc = xcclSuccess;
+
+    for (uint32_t i = 0; i < joins->count && !rc; i++) {
+        const struct xccl_join_args *args = &joins->args[i];
+
+        if (args->parent)
+            rc = hold_thread(args->parent);
+        if (!rc && (!args->parent || args->color != XCCL_NO_COLOR))
+            rc = hold_thread(joins->inits[i]->comm);
+    }
+    return rc;
+}
+
+/* Nobody has them yet. */
+static void let_threads_go(const struct xccl_joins *joins)
+{
+    for (uint32_t i = 0; joins->inits && i < joins->count; i++) {
+        struct xcclComm *comm = joins->inits[i] ? joins->inits[i]->comm : NULL;
+
+        if (!comm || !comm->holds_thread)
+            continue;
+        comm->holds_thread = 0;
+        xccl_async_thread_put();
+    }
+}
+
+xcclResult_t xccl_comm_create_later(const struct xccl_join_args *args, uint32_t count)
+{
+    struct xccl_joins *joins;
+    xcclResult_t rc = make_joins(args, count, &joins);
+
+    if (rc) {
+        xccl_comm_decline(args, count, rc);
+        return rc;
+    }
+    rc = begin_all(joins);
+    if (!rc)
+        rc = hold_threads(joins);
+    if (rc) {
+        let_threads_go(joins);
+        give_up(joins, rc);
+        drop_inits(joins);
+        drop_joins(joins);
+        return rc;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct xcclComm *comm = joins->inits[i]->comm;
+
+        if (!comm->holds_thread) /* without a color */
+            continue;
+        joins->comms[i] = comm;
+        comm->is_nonblocking = 1;
+        atomic_fetch_or_explicit(&comm->detour, XCCL_DETOUR_ASYNC, memory_order_relaxed);
+        xccl_comm_publish(comm, XCCL_COMM_JOINING);
+        *args[i].comm_out = comm;
+    }
+    xccl_async_give_joins(joins);
+    return xcclSuccess;
+}
+
+/* 1: the user has aborted one of them. Acquire: nothing has to be seen with it. */
+static int is_unwanted(const struct xccl_joins *joins)
+{
+    for (uint32_t i = 0; i < joins->count; i++)
+        if (atomic_load_explicit(&joins->inits[i]->comm->aborted, memory_order_acquire))
+            return 1;
+    return 0;
+}
+
+/* The states are the last that is touched: the user may free a communicator then. */
+static void end_joins(struct xccl_joins *joins, xcclResult_t rc)
+{
+    if (rc)
+        give_up(joins, rc);
+    for (uint32_t i = 0; i < joins->count && !rc; i++)
+        hand_over(joins->inits[i], NULL);
+    drop_inits(joins);
+    for (uint32_t i = 0; i < joins->count; i++)
+        if (is_out(joins, i)) /* release: all of it. Pairs with the loads in comm.c. */
+            atomic_store_explicit(&joins->comms[i]->join_state,
+                                  rc ? XCCL_JOIN_FAILED : XCCL_JOIN_DONE, memory_order_release);
+    drop_joins(joins);
+}
+
+enum xccl_init_state xccl_joins_step(struct xccl_joins *joins)
+{
+    enum xccl_init_state most = XCCL_INIT_DONE;
+    xcclResult_t rc;
+
+    if (is_unwanted(joins))
+        rc = xccl_fail_quietly(xcclInvalidUsage, 0, NULL,
+                               "rank %d was aborted while it joined the communicator",
+                               joins->inits[0]->comm->rank);
+    else
+        rc = run_each(joins, &most);
+    if (rc || most == XCCL_INIT_DONE) {
+        end_joins(joins, rc);
+        return XCCL_INIT_DONE;
+    }
+    joins->due_ns = most == XCCL_INIT_MORE ? 0 : nap_for(joins, most).deadline_ns;
+    return most;
+}
+
+uint64_t xccl_joins_due_ns(const struct xccl_joins *joins)
+{
+    return joins->due_ns;
+}
+
+struct xccl_joins **xccl_joins_next(struct xccl_joins *joins)
+{
+    return &joins->next;
 }

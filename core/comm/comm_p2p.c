@@ -478,6 +478,12 @@ int xccl_comm_p2p_blame(struct xcclComm *comm)
 
 /* --- beginning --- */
 
+xcclResult_t xccl_comm_check_p2p(const struct xcclComm *comm, const struct xccl_p2p_item *items,
+                                 uint32_t count)
+{
+    return do_own(comm, items, count, 0);
+}
+
 static xcclResult_t set_up(struct xcclComm *comm, const struct xccl_p2p_item *items, uint32_t count)
 {
     xcclResult_t rc = do_own(comm, items, count, 0);

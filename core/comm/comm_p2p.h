@@ -18,6 +18,10 @@ struct xccl_p2p_item {
     size_t bytes;
 };
 
+/* What begin would refuse: sends to oneself without receives of the same sizes. Any thread. */
+xcclResult_t xccl_comm_check_p2p(const struct xcclComm *comm, const struct xccl_p2p_item *items,
+                                 uint32_t count);
+
 /* Begins all of them; comm->run is then waited for as that of a call. Arguments have been checked,
  * but for sends to oneself, which need receives of the same sizes. The items are not looked at any
  * more when this returns. */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/comm_async.h"
 #include "comm/comm_int.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
@@ -24,7 +25,10 @@ xcclResult_t xccl_split_init(struct xccl_init *init, const struct xccl_join_args
     for (uint32_t i = 0; i < count; i++)
         if (earlier[i]->parent == join->parent)
             init->before = earlier[i];
-    return xccl_comm_error(join->parent);
+    if (xccl_comm_error(join->parent) || !join->is_nonblocking || init->before)
+        return xccl_comm_error(join->parent);
+    /* What is given after it waits until all is over, also the end of the parent. */
+    return xccl_async_gate_create(join->parent, &init->gate);
 }
 
 /* Out of band the parent is of no use any more; its control plane may know who is to blame. */
@@ -41,7 +45,7 @@ static xcclResult_t fail_parent(struct xccl_init *init, xcclResult_t rc)
 }
 
 /* When its turn has come. */
-static xcclResult_t begin(struct xccl_init *init)
+static xcclResult_t begin(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     struct xcclComm *parent = init->parent;
     int ended;
@@ -49,6 +53,12 @@ static xcclResult_t begin(struct xccl_init *init)
 
     if (init->before && !init->before->found)
         return xcclSuccess;
+    if (init->gate && !xccl_async_gate_is_open(init->gate))
+        return xcclSuccess;
+    if (!init->gate && !init->before && xccl_comm_is_async(parent)) { /* that comes first */
+        *state_out = XCCL_INIT_POLL;
+        return xcclSuccess;
+    }
     rc = xccl_comm_enter(parent);
     if (rc)
         return rc;
@@ -91,7 +101,7 @@ xcclResult_t xccl_split_step(struct xccl_init *init, enum xccl_init_state *state
 
     *state_out = XCCL_INIT_WAIT;
     if (!init->begun)
-        return begin(init);
+        return begin(init, state_out);
     xccl_comm_progress_turn(init->parent); /* a peer may wait for what its plugin still holds */
     rc = xccl_comm_error(init->parent);
     if (rc)

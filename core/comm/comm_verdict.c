@@ -209,18 +209,31 @@ xcclResult_t xccl_comm_same_call(struct xcclComm *comm, int peer,
 
 xcclResult_t xccl_comm_await_error(struct xcclComm *comm, uint64_t wait_ns)
 {
-    uint64_t until_ns = xccl_clock_ns() + wait_ns;
+    uint64_t until_ns = xccl_clock_ns() + (comm->verdict_waited ? 0 : wait_ns);
 
     while (!xccl_comm_error(comm) && xccl_clock_ns() < until_ns)
         nanosleep(&(struct timespec){.tv_nsec = VERDICT_NAP_NS}, NULL);
     return xccl_comm_error(comm);
 }
 
-static xcclResult_t fail_left(struct xcclComm *comm, int rank, uint64_t last_seq)
+/* 1: the others have had their time to say why a rank left. */
+static int is_settled(struct xcclComm *comm)
+{
+    uint64_t now_ns = xccl_clock_ns();
+
+    if (!comm->left_seen_ns)
+        comm->left_seen_ns = now_ns;
+    return now_ns - comm->left_seen_ns >= LEFT_VERDICT_NS;
+}
+
+/* again: 1 when the caller will ask again, so that no time is spent here. */
+static xcclResult_t fail_left(struct xcclComm *comm, int rank, uint64_t last_seq, int again)
 {
     char name[NAME_BYTES];
 
-    if (xccl_comm_await_error(comm, LEFT_VERDICT_NS))
+    if (again && !is_settled(comm))
+        return xcclSuccess;
+    if (xccl_comm_await_error(comm, again ? 0 : LEFT_VERDICT_NS))
         return xccl_comm_error(comm);
     xccl_comm_name_rank(comm, rank, name, sizeof name);
     return xccl_comm_fail(
@@ -265,14 +278,14 @@ static xcclResult_t check_boards(struct xcclComm *comm)
         if ((int32_t)(uint32_t)((word >> 32) - (own >> 32)) >= 0)
             continue;
         if (outside == 2)
-            return fail_left(comm, rank, word >> 32);
+            return fail_left(comm, rank, word >> 32, 1);
         if ((int32_t)(splits - own_splits) > 0)
             return fail_split(comm, rank);
     }
     return xcclSuccess;
 }
 
-static xcclResult_t check_left(struct xcclComm *comm)
+static xcclResult_t check_left(struct xcclComm *comm, int again)
 {
     uint64_t last_seq;
     int rank;
@@ -281,7 +294,7 @@ static xcclResult_t check_left(struct xcclComm *comm)
         return xccl_comm_p2p_check_left(comm);
     rank = xccl_control_left_before(comm->control, comm->seq, &last_seq);
 
-    return rank == XCCL_NOBODY ? xcclSuccess : fail_left(comm, rank, last_seq);
+    return rank == XCCL_NOBODY ? xcclSuccess : fail_left(comm, rank, last_seq, again);
 }
 
 /* A list of ranks as text, as far as there is room. */
@@ -350,7 +363,8 @@ static void list_links(struct rank_list *list, const struct xcclComm *comm, int 
     }
 }
 
-/* A rank that knows nobody late leaves the word to those who do: they stand next to the culprit. */
+/* A rank that knows nobody late leaves the word to those who do: they stand next to the culprit. It
+ * is asked again until their time is over. */
 static xcclResult_t fail_timeout(struct xcclComm *comm, uint64_t waited_ns)
 {
     struct xccl_board_call mine = xccl_comm_own_call(comm);
@@ -360,15 +374,15 @@ static xcclResult_t fail_timeout(struct xcclComm *comm, uint64_t waited_ns)
     list_late_locals(&late, comm);
     if (!late.count)
         list_links(&late, comm, 0);
-    if (!late.count && xccl_comm_await_error(comm, LATE_VERDICT_NS))
-        return xccl_comm_error(comm);
+    if (!late.count && waited_ns < comm->timeout_ns + LATE_VERDICT_NS)
+        return xcclSuccess;
     if (!late.count)
         list_links(&late, comm, 1);
     describe_call(&mine, call, sizeof call);
     return xccl_comm_fail(comm, xcclTimeout,
                           "rank %d has waited %llu s in %s, for %s; look at what they do, or raise "
                           "XCCL_TIMEOUT_S",
-                          comm->rank, (unsigned long long)(waited_ns / XCCL_NS_PER_S), call,
+                          comm->rank, (unsigned long long)(comm->timeout_ns / XCCL_NS_PER_S), call,
                           late.count ? late.text : "its links to take what it sends");
 }
 
@@ -383,7 +397,7 @@ xcclResult_t xccl_comm_check_call(struct xccl_run *run, uint64_t waited_ns)
     if (!rc)
         rc = check_boards(comm);
     if (!rc)
-        rc = check_left(comm);
+        rc = check_left(comm, 1);
     if (!rc && waited_ns > comm->timeout_ns)
         rc = fail_timeout(comm, waited_ns);
     return rc;
@@ -416,8 +430,8 @@ static xcclResult_t fail_link(struct xcclComm *comm, xcclResult_t rc)
 
     snprintf(cause, sizeof cause, "%s", xccl_error_text());
     xccl_comm_name_rank(comm, comm->run.bad_peer, name, sizeof name);
-    if (xccl_comm_await_error(comm, VERDICT_NAP_NS) || check_left(comm) ||
-        xccl_comm_await_error(comm, LINK_VERDICT_NS) || check_left(comm)) {
+    if (xccl_comm_await_error(comm, VERDICT_NAP_NS) || check_left(comm, 0) ||
+        xccl_comm_await_error(comm, LINK_VERDICT_NS) || check_left(comm, 0)) {
         xccl_log(XCCL_LOG_INFO, "rank %d lost its connection with %s as well: %s", comm->rank, name,
                  cause);
         return xccl_comm_error(comm);

@@ -74,6 +74,8 @@ void xccl_planner_fini(struct xccl_planner *planner)
     planner->binding_count = planner->binding_room = 0;
     xccl_free(planner->user_ops);
     planner->user_ops = NULL;
+    xccl_free((void *)planner->op_holds);
+    planner->op_holds = NULL;
 }
 
 static size_t plan_bytes(const struct xccl_plan *plan)
@@ -282,19 +284,27 @@ static int find_operator(const struct xccl_planner *planner, const struct xccl_c
     return operator_out->reduce != NULL;
 }
 
-/* Plans of a number outlive the operator. A new one of the number gives them its scalar; those of
- * other types cannot be called. */
-static void renew_plans(struct xccl_planner *planner, const struct xccl_user_op *user,
-                        xcclRedOp_t op)
+/* Plans of a number outlive the operator: each use takes the scalar that it has now. A number that
+ * serves another type by now is that of a call which a group has noted too long ago. */
+static void renew_plan(const struct xccl_planner *planner, const struct xccl_call *call,
+                       struct xccl_plan *plan)
 {
-    uint64_t number = (uint64_t)user->type << 16 | (uint64_t)op;
+    if (call->op >= xcclNumOps &&
+        planner->user_ops[(unsigned)call->op - xcclNumOps].type == call->type)
+        plan->reduction = planner->user_ops[(unsigned)call->op - xcclNumOps].how;
+}
 
-    for (uint32_t i = 0; i <= TABLE_SLOTS; i++) {
-        struct xccl_plan *plan = i < TABLE_SLOTS ? planner->table[i] : planner->sized;
+/* Acquire: the last call's look at the operator. Pairs with xccl_planner_release_op(). */
+static int is_free(const struct xccl_planner *planner, unsigned at)
+{
+    return !planner->user_ops[at].used &&
+           !atomic_load_explicit(&planner->op_holds[at], memory_order_acquire);
+}
 
-        if (plan && (plan->key[1] >> 32 & 0xffffff) == number)
-            plan->reduction = user->how;
-    }
+static int is_equal(const struct xccl_user_op *a, const struct xccl_user_op *b)
+{
+    return a->how.reduce && b->how.reduce && a->type == b->type &&
+           memcmp(&a->how.scalar, &b->how.scalar, sizeof a->how.scalar) == 0;
 }
 
 /* A free place, that of an equal operator if there is one: programs make one, call, and destroy it,
@@ -306,12 +316,11 @@ static unsigned choose_op(const struct xccl_planner *planner, const struct xccl_
     for (unsigned i = 0; i < XCCL_USER_OPS_MAX; i++) {
         const struct xccl_user_op *other = &planner->user_ops[i];
 
-        if (!other->used && other->how.reduce && other->type == user->type &&
-            memcmp(&other->how.scalar, &user->how.scalar, sizeof user->how.scalar) == 0)
+        if (!other->used && is_equal(other, user))
             return i;
     }
     for (unsigned i = 0; i < XCCL_USER_OPS_MAX; i++, at = (at + 1) % XCCL_USER_OPS_MAX)
-        if (!planner->user_ops[at].used)
+        if (is_free(planner, at))
             return at;
     return XCCL_USER_OPS_MAX;
 }
@@ -324,7 +333,9 @@ xcclResult_t xccl_planner_add_op(struct xccl_planner *planner, xcclDataType_t ty
 
     if (!xccl_operator_premul(type, scalar, &user.how))
         return xccl_fail(xcclInvalidArgument, 0, NULL, "there is no datatype %d", (int)type);
-    if (!planner->user_ops)
+    if (!planner->op_holds)
+        planner->op_holds = xccl_calloc(XCCL_USER_OPS_MAX, sizeof *planner->op_holds);
+    if (planner->op_holds && !planner->user_ops)
         planner->user_ops = xccl_calloc(XCCL_USER_OPS_MAX, sizeof *planner->user_ops);
     if (!planner->user_ops)
         return xcclSystemError;
@@ -333,11 +344,27 @@ xcclResult_t xccl_planner_add_op(struct xccl_planner *planner, xcclDataType_t ty
         return xccl_fail(xcclInvalidUsage, 0, "destroy those that are not needed any more",
                          "there are %d operators already, as many as a communicator may have",
                          XCCL_USER_OPS_MAX);
-    planner->user_ops[at] = user;
+    if (is_equal(&planner->user_ops[at], &user))
+        planner->user_ops[at].used = 1; /* a call that is held may look at the rest */
+    else
+        planner->user_ops[at] = user;
     planner->next_op = (at + 1) % XCCL_USER_OPS_MAX;
     *op_out = (xcclRedOp_t)(xcclNumOps + at);
-    renew_plans(planner, &user, *op_out);
     return xcclSuccess;
+}
+
+void xccl_planner_hold_op(const struct xccl_planner *planner, xcclRedOp_t op)
+{
+    if (op >= xcclNumOps) /* relaxed: who holds it can use it */
+        atomic_fetch_add_explicit(&planner->op_holds[(unsigned)op - xcclNumOps], 1,
+                                  memory_order_relaxed);
+}
+
+void xccl_planner_release_op(const struct xccl_planner *planner, xcclRedOp_t op)
+{
+    if (op >= xcclNumOps) /* release: pairs with is_free() */
+        atomic_fetch_sub_explicit(&planner->op_holds[(unsigned)op - xcclNumOps], 1,
+                                  memory_order_release);
 }
 
 void xccl_planner_remove_op(struct xccl_planner *planner, xcclRedOp_t op)
@@ -409,18 +436,21 @@ static xcclResult_t make_plan(struct xccl_planner *planner, const struct xccl_ca
     return xcclSuccess;
 }
 
+/* With an operator of the program it is looked for each time, and renewed. */
 static void find(struct xccl_found *found, struct xccl_planner *planner,
-                 const struct xccl_plan *plan)
+                 const struct xccl_call *call, struct xccl_plan *plan)
 {
     found->plan = plan;
     found->signature = plan->signature;
-    planner->last = (struct xccl_plan *)(uintptr_t)plan;
+    renew_plan(planner, call, plan);
+    if (call->op < xcclNumOps)
+        planner->last = plan;
 }
 
 static xcclResult_t get_other(struct xccl_planner *planner, const struct xccl_call *call,
                               const uint64_t key[2], struct xccl_found *found)
 {
-    const struct xccl_plan *plan;
+    struct xccl_plan *plan;
     uint32_t slot;
     xcclResult_t rc;
 
@@ -429,7 +459,7 @@ static xcclResult_t get_other(struct xccl_planner *planner, const struct xccl_ca
     slot = (uint32_t)(mix(key[0]) + key[1]) & (TABLE_SLOTS - 1);
     for (plan = planner->table[slot]; plan; plan = planner->table[slot]) {
         if (plan->key[0] == key[0] && plan->key[1] == key[1]) {
-            find(found, planner, plan);
+            find(found, planner, call, plan);
             return xcclSuccess;
         }
         slot = (slot + 1) & (TABLE_SLOTS - 1);
@@ -439,7 +469,7 @@ static xcclResult_t get_other(struct xccl_planner *planner, const struct xccl_ca
         return rc;
     planner->table[slot] = (struct xccl_plan *)(uintptr_t)found->plan;
     planner->plan_count++;
-    find(found, planner, found->plan);
+    find(found, planner, call, planner->table[slot]);
     return xcclSuccess;
 }
 
@@ -465,6 +495,7 @@ static xcclResult_t get_sized(struct xccl_planner *planner, const struct xccl_ca
         planner->sized_call = *call;
         xccl_call_sizes_get(call->sizes);
     }
+    renew_plan(planner, call, planner->sized);
     found->plan = planner->sized;
     found->signature = planner->sized->signature;
     return xcclSuccess;

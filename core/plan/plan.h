@@ -75,7 +75,10 @@ struct xccl_planner {
     struct xccl_call sized_call; /* with a reference to its sizes */
     struct xccl_kept_binding *bindings;
     uint32_t binding_count, binding_room;
-    struct xccl_user_op *user_ops; /* by number less xcclNumOps; NULL: there never was one */
+    /* By number less xcclNumOps; NULL: there never was one. The thread that calls adds, removes and
+     * looks; an entry that is in use or held does not change. */
+    struct xccl_user_op *user_ops;
+    _Atomic uint32_t *op_holds; /* likewise: calls that still have to be made */
     unsigned next_op; /* where a free number is looked for */
     struct xccl_proto_setting protos;
     struct xccl_plan_tuner tuner;
@@ -97,6 +100,10 @@ xcclResult_t xccl_planner_add_op(struct xccl_planner *planner, xcclDataType_t ty
 /* NULL: there is no such operator. */
 const struct xccl_user_op *xccl_planner_op(const struct xccl_planner *planner, xcclRedOp_t op);
 void xccl_planner_remove_op(struct xccl_planner *planner, xcclRedOp_t op);
+/* A call with this operator, known or built in, is made later, maybe by another thread: until it is
+ * released as often, the number serves no other operator. release: any thread. */
+void xccl_planner_hold_op(const struct xccl_planner *planner, xcclRedOp_t op);
+void xccl_planner_release_op(const struct xccl_planner *planner, xcclRedOp_t op);
 
 /* Proves what the setting asks of algorithm plugins, for root 0: a wrong one is found before calls.
  * Each is proven again for what it is used for. */

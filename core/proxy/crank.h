@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The crank of a communicator: who holds it moves every lane, link and op, and nobody else touches
  * the communicator's plugin comms. One owner word. While only one thread can want it, taking and
- * putting are a plain load and store; `shared` is set at init where two can (asynchronous streams,
- * a plugin with needsProgress), and then they are a compare-and-swap and a release store.
+ * putting are a plain load and store; `shared` is set at init where two can (a plugin with
+ * needsProgress), and then they are a compare-and-swap and a release store.
+ *
+ * Asynchronous work needs no shared crank: the progress thread takes it only for what is queued,
+ * and a caller only when nothing is (comm/comm_async.h).
  *
  * Nobody keeps the crank while it waits for a user or another rank: a lender gives it back after
  * its budget, a caller when its call returns. So a take waits for a lender only, about 50 us at

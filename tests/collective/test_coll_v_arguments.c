@@ -73,15 +73,15 @@ static void all_gather_works(void)
 
 XT_TEST(communicator_stream_type_and_operator_are_checked)
 {
-    int stream;
+    uint64_t stream[2] = {0};
 
     from[2] = 77;
     join_all();
     expect(xcclAllGatherv(from, 4, to, counts, NULL, xcclInt32, NULL, NULL), "xcclAllGatherv: ");
     expect(xcclAllGatherv(from, 4, to, counts, NULL, (xcclDataType_t)12, comms[1], NULL),
            "xcclAllGatherv: datatype is 12");
-    expect(xcclAllGatherv(from, 4, to, counts, NULL, xcclInt32, comms[1], &stream),
-           "xcclAllGatherv: stream is not NULL");
+    expect(xcclAllGatherv(from, 4, to, counts, NULL, xcclInt32, comms[1], stream),
+           "xcclAllGatherv: stream is no stream");
     expect(
         xcclReduceScatterv(from, counts, NULL, to, 4, xcclInt32, (xcclRedOp_t)77, comms[1], NULL),
         "xcclReduceScatterv: op is 77");

@@ -457,8 +457,6 @@ static void refuse_configs(xcclComm_t comm)
     REFUSED_CONFIG("config is no initialized xcclConfig_t");
     config.size++;
     REFUSED_CONFIG("knows the first");
-    config.blocking = 0;
-    REFUSED_CONFIG("blocking is 0, and this version offers no non-blocking communicators");
     config.blocking = 7;
     REFUSED_CONFIG("blocking is 7, not 0..1");
     config.splitShare = -1;

@@ -90,3 +90,35 @@ XT_TEST(communicator_of_the_parent_is_refused_in_a_child_and_unharmed)
     skip_under_tsan();
     xt_mp_run(2, fork_in_the_middle, world_create());
 }
+
+/* In a child with a stream of its parent: 0 when all is as it should be. */
+static int try_streams(xcclStream_t stream)
+{
+    xcclStream_t own = NULL;
+
+    if (xcclStreamQuery(stream) != xcclInvalidUsage ||
+        !strstr(xcclGetLastError(NULL), "of the process that forked this one"))
+        return 1;
+    if (xcclStreamDestroy(stream) != xcclInvalidUsage)
+        return 2;
+    if (xcclStreamCreate(&own) || xcclStreamQuery(own) || xcclStreamDestroy(own))
+        return 3;
+    return 0;
+}
+
+XT_TEST(stream_of_the_parent_is_refused_in_a_child_that_may_have_its_own)
+{
+    xcclStream_t stream = NULL;
+    int status = -1;
+    pid_t pid;
+
+    skip_under_tsan();
+    XT_OK(xcclStreamCreate(&stream));
+    pid = fork();
+    if (!pid)
+        _exit(try_streams(stream));
+    XT_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+    XT_CHECK_INT(status, 0);
+    XT_OK(xcclStreamQuery(stream));
+    XT_OK(xcclStreamDestroy(stream));
+}
