@@ -3,6 +3,7 @@
  * take turns, round by round.
  *
  * Thread: the program's main thread. */
+#include "json_machine.h"
 #include "net_perf.h"
 
 #include <errno.h>
@@ -402,7 +403,7 @@ static int memory_fits(struct xccl_netperf_job *job, uint64_t room)
     uint64_t needed = 2 * (uint64_t)job->pair_count * (room + job->max_bytes), there = 0;
     char text[64];
 
-    xccl_netperf_proc_value("/proc/meminfo", "MemAvailable", text, sizeof(text));
+    xccl_proc_value("/proc/meminfo", "MemAvailable", text, sizeof(text));
     there = strtoull(text, NULL, 10) * 1024;
     if (there == 0 || needed <= there)
         return 1;

@@ -150,9 +150,6 @@ struct xccl_netperf_job {
     size_t row_count;
 };
 
-/* The value of the first line "key: value" of a file of /proc, or "". */
-void xccl_netperf_proc_value(const char *path, const char *key, char *value_out, size_t bytes);
-
 struct xccl_netperf_spread xccl_netperf_spread_of(const double *values, int64_t count);
 /* Above 1: the first plugin is better. */
 struct xccl_netperf_spread xccl_netperf_gbs_ratio(const struct xccl_netperf_job *job,

@@ -5,11 +5,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/os.h"
+#include "json_machine.h"
 #include "json_text.h"
 #include "net_list.h"
 #include "net_perf.h"
@@ -176,53 +175,6 @@ void xccl_netperf_table_row(const struct xccl_netperf_job *job, const struct xcc
 
 /* ---- JSON ---- */
 
-void xccl_netperf_proc_value(const char *path, const char *key, char *value_out, size_t bytes)
-{
-    char line[512];
-    FILE *file = fopen(path, "re");
-
-    value_out[0] = '\0';
-    while (file && fgets(line, sizeof(line), file)) {
-        char *colon = strchr(line, ':');
-
-        if (strncmp(line, key, strlen(key)) != 0 || !colon)
-            continue;
-        line[strcspn(line, "\n")] = '\0';
-        snprintf(value_out, bytes, "%s", colon + 1 + strspn(colon + 1, " \t"));
-        break;
-    }
-    if (file)
-        fclose(file);
-}
-
-static void json_machine(FILE *file)
-{
-    char date[32] = "", processor[128], memory[64];
-    struct utsname system;
-    time_t now = time(NULL);
-    struct tm utc;
-
-    if (gmtime_r(&now, &utc))
-        strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%SZ", &utc);
-    if (uname(&system) != 0)
-        memset(&system, 0, sizeof(system));
-    xccl_netperf_proc_value("/proc/cpuinfo", "model name", processor, sizeof(processor));
-    xccl_netperf_proc_value("/proc/meminfo", "MemTotal", memory, sizeof(memory));
-    fprintf(file, "  \"date\": \"%s\",\n  \"machine\": {\"host\": ", date);
-    xccl_json_text(file, xccl_os_hostname());
-    fprintf(file, ", \"cores\": %d, \"processor\": ", xccl_os_cores());
-    xccl_json_text_or_null(file, processor);
-    fprintf(file, ", \"memory\": ");
-    xccl_json_text_or_null(file, memory);
-    fprintf(file, ", \"system\": ");
-    xccl_json_text(file, system.sysname);
-    fprintf(file, ", \"release\": ");
-    xccl_json_text(file, system.release);
-    fprintf(file, ", \"architecture\": ");
-    xccl_json_text(file, system.machine);
-    fprintf(file, "},\n");
-}
-
 static void json_config(FILE *file, const struct xccl_netperf_job *job)
 {
     const struct xccl_netperf_options *options = job->options;
@@ -348,7 +300,7 @@ int xccl_netperf_json_write(FILE *file, const struct xccl_netperf_job *job, cons
 {
     fprintf(file, "{\n  \"measurement\": \"net perf\",\n  \"xccl_version\": \"%d.%d.%d\",\n",
             XCCL_MAJOR, XCCL_MINOR, XCCL_PATCH);
-    json_machine(file);
+    xccl_json_machine(file);
     json_config(file, job);
     fprintf(file, "  \"plugins\": [");
     for (int k = 0; k < job->pair_count; k++) {

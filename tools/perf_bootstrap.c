@@ -10,10 +10,8 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -35,7 +33,6 @@
 #define SMALL_BYTES     8u
 #define LARGE_BYTES     4096u
 #define GATHER_MOST     (UINT64_C(1) << 30) /* bytes that thread-ranks may gather in one process */
-#define STACK_BYTES     (256u << 10)
 #define TAG             7
 #define NOT_MEASURED    (-1.0)
 #define THREADS_TITLE   "threads of one process"
@@ -78,17 +75,10 @@ struct result {
     int64_t wrong; /* bytes, over all ranks */
 };
 
-/* Where threads wait until all of them have been started. */
-struct gate {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    enum { GATE_SHUT, GATE_OPEN, GATE_GONE } state;
-};
-
 struct rank {
     const struct options *options;
     const xcclUniqueId *id;
-    struct gate *gate; /* NULL: none */
+    struct xccl_perf_gate *gate; /* NULL: none */
     int idx, nranks, threads;
     struct xccl_bootstrap *boot;
     uint32_t round; /* counted alike on all ranks: no two have the same contents */
@@ -329,29 +319,6 @@ static xcclResult_t run_joined(struct rank *rank, uint64_t join_ns)
     return rc;
 }
 
-/* 0: the others could not be started. */
-static int pass_gate(struct gate *gate)
-{
-    int open = 0;
-
-    if (!gate)
-        return 1;
-    pthread_mutex_lock(&gate->lock);
-    while (gate->state == GATE_SHUT)
-        pthread_cond_wait(&gate->changed, &gate->lock);
-    open = gate->state == GATE_OPEN;
-    pthread_mutex_unlock(&gate->lock);
-    return open;
-}
-
-static void set_gate(struct gate *gate, int open)
-{
-    pthread_mutex_lock(&gate->lock);
-    gate->state = open ? GATE_OPEN : GATE_GONE;
-    pthread_cond_broadcast(&gate->changed);
-    pthread_mutex_unlock(&gate->lock);
-}
-
 static xcclResult_t take_memory(struct rank *rank)
 {
     int64_t iters = rank->options->iters > ITERS_MOST ? rank->options->iters : ITERS_MOST;
@@ -368,7 +335,7 @@ static xcclResult_t run_job(struct rank *rank, const struct xccl_job *job)
     uint64_t begin_ns = 0;
     xcclResult_t rc = take_memory(rank);
 
-    if (!pass_gate(rank->gate))
+    if (!xccl_perf_gate_pass(rank->gate))
         return xcclSuccess;
     if (rc) {
         xccl_bootstrap_decline(job, rank->idx, rank->nranks, rc);
@@ -498,39 +465,6 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-/* Connections of many ranks meet in one table of descriptors. */
-static void raise_file_limit(void)
-{
-    struct rlimit files;
-
-    if (getrlimit(RLIMIT_NOFILE, &files))
-        return;
-    files.rlim_cur = files.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &files);
-}
-
-/* All threads get past the gate, or none. */
-static int run_crowd(struct rank *ranks, pthread_t *threads, int nranks, struct gate *gate)
-{
-    pthread_attr_t attr;
-    int started = 0, error = 0;
-
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, STACK_BYTES);
-    while (started < nranks && !error) {
-        error = pthread_create(&threads[started], &attr, thread_main, &ranks[started]);
-        started += !error;
-    }
-    pthread_attr_destroy(&attr);
-    set_gate(gate, !error);
-    for (int i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
-    if (error)
-        fprintf(stderr, "xccl perf: only %d threads of %d could be started: %s\n", started, nranks,
-                strerror(error));
-    return !error;
-}
-
 /* Shows the first rank that failed, else rank 0. */
 static int show_crowd(const struct rank *ranks, int nranks, FILE *json)
 {
@@ -543,16 +477,14 @@ static int show_crowd(const struct rank *ranks, int nranks, FILE *json)
 
 static int run_threads(const struct options *options)
 {
-    struct gate gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    struct xccl_perf_gate *gate = xccl_perf_gate_create();
     int nranks = options->nranks ? (int)options->nranks : THREADS_DEFAULT;
     struct rank *ranks = xccl_calloc((size_t)nranks, sizeof(*ranks));
-    pthread_t *threads = xccl_calloc((size_t)nranks, sizeof(*threads));
     xcclUniqueId id = {{0}};
     FILE *json = NULL;
     int status = XCCL_EXIT_FAILURE;
 
-    raise_file_limit();
-    if (!ranks || !threads || xccl_unique_id_create(&id)) {
+    if (!ranks || !gate || xccl_unique_id_create(&id)) {
         xccl_option_tell_error("xccl perf");
         goto out;
     }
@@ -560,14 +492,14 @@ static int run_threads(const struct options *options)
         goto out;
     for (int i = 0; i < nranks; i++)
         ranks[i] = (struct rank){
-            .options = options, .id = &id, .gate = &gate, .idx = i, .nranks = nranks, .threads = 1};
-    if (run_crowd(ranks, threads, nranks, &gate))
+            .options = options, .id = &id, .gate = gate, .idx = i, .nranks = nranks, .threads = 1};
+    if (xccl_perf_crowd_run(gate, ranks, sizeof(*ranks), nranks, thread_main))
         status = show_crowd(ranks, nranks, json);
 out:
     if (json)
         fclose(json);
     explicit_bzero(&id, sizeof(id));
-    xccl_free(threads);
+    xccl_perf_gate_destroy(gate);
     xccl_free(ranks);
     return status;
 }

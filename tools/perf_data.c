@@ -283,7 +283,7 @@ static int is_near(const struct xccl_perf_data *data, const char *at, uint32_t k
 }
 
 static int64_t count_wrong(const struct xccl_perf_data *data, const unsigned char *want,
-                           const char *at, struct xccl_perf_part part)
+                           const char *at, struct xccl_perf_stretch part)
 {
     size_t bytes = (size_t)type_of(data)->bytes;
     int64_t wrong = 0;
@@ -300,7 +300,7 @@ static int64_t count_wrong(const struct xccl_perf_data *data, const unsigned cha
 
 int64_t xccl_perf_pattern_wrong(const struct xccl_perf_data *data,
                                 const struct xccl_perf_pattern *pattern, const char *at,
-                                struct xccl_perf_part part)
+                                struct xccl_perf_stretch part)
 {
     size_t bytes = (size_t)type_of(data)->bytes;
     size_t count = part.count;

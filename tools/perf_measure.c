@@ -5,66 +5,27 @@
  * own part: such a sum is exact, and the same bits everywhere, so that all take the same decisions.
  * Whatever is measured, these are all-reduces.
  *
- * Thread: the program's main thread; one rank a process. */
+ * Thread: the rank's. */
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/os.h"
 #include "perf.h"
+#include "perf_vs_mpi.h"
 
 #define ELEM_BYTES   4u
-#define PAGE_BYTES   4096u
 #define RECORD_WORDS (sizeof(struct xccl_perf_place) / ELEM_BYTES)
-#define ENOUGH_US    20000.0 /* a batch of calls that takes this long is a measurement */
-#define ITERS_MAX    1000000
 #define BATCHES_MAX  16
 #define WRONG_MAX    0x7fffffff
+#define VS_ROUNDS    5 /* of ours and MPI's in turn */
 #define LATE_NS      200000 /* of a barrier's last rank */
 
 static_assert(sizeof(struct xccl_perf_place) % ELEM_BYTES == 0, "a place is whole words");
-
-xcclResult_t xccl_perf_job_init(struct xccl_perf_job *job)
-{
-    size_t bytes = job->options->max_bytes;
-
-    job->data = xccl_calloc(1, sizeof(*job->data));
-    job->places = xccl_calloc(job->nranks, sizeof(*job->places));
-    for (int i = 0; i < 2; i++) {
-        job->patterns[i] = xccl_calloc(1, sizeof(*job->patterns[i]));
-        job->exchange[i] = xccl_calloc(job->nranks, sizeof(*job->places));
-        job->memory[i] = xccl_calloc_aligned(PAGE_BYTES, bytes + 2 * PAGE_BYTES);
-    }
-    if (!job->data || !job->places || !job->patterns[0] || !job->patterns[1] || !job->exchange[0] ||
-        !job->exchange[1] || !job->memory[0] || !job->memory[1]) {
-        xccl_perf_job_fini(job);
-        return xccl_fail(xcclSystemError, 0, "choose a smaller -e",
-                         "rank %d has no memory for two buffers of %zu bytes", job->rank, bytes);
-    }
-    job->send = job->memory[0] + PAGE_BYTES;
-    job->recv = job->memory[1] + PAGE_BYTES;
-    return xcclSuccess;
-}
-
-void xccl_perf_job_fini(struct xccl_perf_job *job)
-{
-    for (int i = 0; i < 2; i++) {
-        xccl_free(job->patterns[i]);
-        xccl_free(job->exchange[i]);
-        xccl_free(job->memory[i]);
-        job->patterns[i] = NULL;
-        job->exchange[i] = NULL;
-        job->memory[i] = NULL;
-    }
-    xccl_free(job->places);
-    xccl_free(job->data);
-    job->places = NULL;
-    job->data = NULL;
-}
 
 xcclResult_t xccl_perf_exchange(struct xccl_perf_job *job, const void *own, size_t words)
 {
@@ -155,37 +116,131 @@ static xcclResult_t time_batch(struct xccl_perf_job *job, const struct xccl_perf
     return xcclSuccess;
 }
 
-/* Measures in batches that grow until one takes long enough; the last one counts. */
+xcclResult_t xccl_perf_time(struct xccl_perf_job *job, const struct xccl_perf_shape *shape,
+                            int in_place, int exact, int64_t *iters_io, double *us_out)
+{
+    int64_t next = *iters_io;
+    xcclResult_t rc = xcclSuccess;
+
+    for (int64_t i = 0; i < job->options->warmup_iters && !rc; i++)
+        rc = run_once(job, shape, in_place, job->options->group_calls);
+    for (int batch = 0; batch < BATCHES_MAX && next && !rc; batch++) {
+        *iters_io = next;
+        rc = time_batch(job, shape, in_place, next, us_out);
+        next = exact ? 0 : xccl_perf_next_iters(next, *us_out);
+    }
+    return rc;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof(*values), compare_doubles);
+    return values[count / 2];
+}
+
+/* Ours and MPI's in turn, so that what else the machine does hits both; the medians count. While
+ * one runs, the other's ranks sleep. */
+static xcclResult_t measure_beside(struct xccl_perf_job *job, const struct xccl_perf_shape *shape,
+                                   int in_place, struct xccl_perf_figure *figure)
+{
+    double ours[VS_ROUNDS] = {0}, theirs[VS_ROUNDS] = {0}, calls = 0;
+    struct xccl_perf_beside *beside = &figure->mpi;
+    struct xccl_perf_mpi_answer answer = {0};
+    xcclResult_t rc = xcclSuccess;
+
+    figure->iters = job->options->iters;
+    for (int i = 0; i < VS_ROUNDS && !rc; i++) {
+        int exact = i || job->options->iters_given;
+        double ratio = 0;
+
+        rc = xccl_perf_time(job, shape, in_place, exact, &figure->iters, &ours[i]);
+        calls = (double)(figure->iters * job->options->group_calls);
+        ours[i] /= calls;
+        if (!rc)
+            rc = xccl_perf_mpi_round(job, shape, in_place, &answer);
+        theirs[i] = answer.time_us;
+        ratio = answer.time_us > 0 ? ours[i] / answer.time_us : 0;
+        beside->ratio_low = i && beside->ratio_low < ratio ? beside->ratio_low : ratio;
+        beside->ratio_high = i && beside->ratio_high > ratio ? beside->ratio_high : ratio;
+        if (i == 0)
+            beside->wrong = answer.wrong;
+    }
+    if (rc)
+        return rc;
+    figure->time_us = median(ours, VS_ROUNDS);
+    beside->time_us = median(theirs, VS_ROUNDS);
+    if (beside->time_us > 0)
+        beside->ratio = figure->time_us / beside->time_us;
+    return xcclSuccess;
+}
+
 static xcclResult_t measure_time(struct xccl_perf_job *job, const struct xccl_perf_shape *shape,
                                  int in_place, struct xccl_perf_figure *figure)
 {
-    const struct xccl_perf_options *options = job->options;
-    int64_t iters = options->iters;
     double us = 0;
+    xcclResult_t rc = xcclSuccess;
 
-    for (int64_t i = 0; i < options->warmup_iters; i++) {
-        xcclResult_t rc = run_once(job, shape, in_place, options->group_calls);
+    if (job->options->vs_mpi)
+        return measure_beside(job, shape, in_place, figure);
+    figure->iters = job->options->iters;
+    rc = xccl_perf_time(job, shape, in_place, job->options->iters_given, &figure->iters, &us);
+    figure->time_us = us / (double)(figure->iters * job->options->group_calls);
+    return rc;
+}
 
-        if (rc)
-            return rc;
+static int compare_times(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The sorted sample that so many percent are not above. */
+static size_t at(int64_t count, int64_t percent)
+{
+    return (size_t)(count * percent / 100);
+}
+
+/* Each call by itself, in a run of its own: looks at the clock cost time. Of each call the slowest
+ * rank's time counts; there and back is as long as rank 0 sees, and half of it counts. */
+static xcclResult_t measure_single(struct xccl_perf_job *job, const struct xccl_perf_shape *shape,
+                                   int in_place, struct xccl_perf_figure *figure)
+{
+    struct xccl_perf_spread *spread = &figure->single;
+    int64_t iters = figure->iters < XCCL_PERF_SINGLE_MAX ? figure->iters : XCCL_PERF_SINGLE_MAX;
+    double unit = 1000.0 * (double)job->options->group_calls;
+    uint64_t *samples = job->samples;
+    int is_ping = job->coll->which == XCCL_PERF_PING;
+    xcclResult_t rc = meet(job);
+
+    for (int64_t i = 0; i < iters && !rc; i++) {
+        uint64_t begin_ns = xccl_clock_ns();
+
+        rc = run_once(job, shape, in_place, job->options->group_calls);
+        samples[i] = is_ping && job->rank != 0 ? 0 : xccl_clock_ns() - begin_ns;
     }
-    for (int batch = 0; batch < BATCHES_MAX; batch++) {
-        double growth = 0;
-        xcclResult_t rc = time_batch(job, shape, in_place, iters, &us);
-
-        if (rc)
-            return rc;
-        if (options->iters_given || us >= ENOUGH_US || iters >= ITERS_MAX)
-            break;
-        growth = 1.2 * ENOUGH_US / (us > 1 ? us : 1);
-        if (growth > 100)
-            growth = 100;
-        iters = (int64_t)((double)iters * growth) + 1;
-        if (iters > ITERS_MAX)
-            iters = ITERS_MAX;
-    }
-    figure->iters = iters;
-    figure->time_us = us / (double)(iters * options->group_calls);
+    if (!rc)
+        rc = xcclAllReduce(samples, samples, (size_t)iters, xcclUint64, xcclMax, job->comm, NULL);
+    if (rc)
+        return rc;
+    if (is_ping)
+        unit *= 2;
+    qsort(samples, (size_t)iters, sizeof(*samples), compare_times);
+    *spread = (struct xccl_perf_spread){
+        .min_us = (double)samples[0] / unit,
+        .p50_us = (double)samples[at(iters, 50)] / unit,
+        .p90_us = (double)samples[at(iters, 90)] / unit,
+        .p99_us = (double)samples[at(iters, 99)] / unit,
+        .max_us = (double)samples[iters - 1] / unit,
+        .iters = iters,
+    };
     return xcclSuccess;
 }
 
@@ -197,7 +252,7 @@ static xcclResult_t check_barrier(struct xccl_perf_job *job)
     uint64_t own[2] = {0}, other[2] = {0};
     xcclResult_t rc = xcclSuccess;
 
-    if ((int)(++job->data->salt % (uint32_t)job->nranks) == job->rank)
+    if ((int)(++job->salt % (uint32_t)job->nranks) == job->rank)
         (void)nanosleep(&nap, NULL);
     own[0] = xccl_clock_ns();
     rc = xccl_perf_call(job, NULL, NULL, 0);
@@ -217,7 +272,7 @@ static xcclResult_t check_once(struct xccl_perf_job *job, const struct xccl_perf
 {
     xcclResult_t rc = xcclSuccess;
 
-    if (job->options->coll->empty)
+    if (job->coll->empty)
         return check_barrier(job);
     xccl_perf_check_begin(job, shape, in_place);
     rc = run_once(job, shape, in_place, 1);
@@ -226,13 +281,25 @@ static xcclResult_t check_once(struct xccl_perf_job *job, const struct xccl_perf
     return rc;
 }
 
+xcclResult_t xccl_perf_exchange_wrong(struct xccl_perf_job *job, int64_t before, int64_t *wrong_out)
+{
+    int64_t found = job->wrong_here - before;
+    int32_t own = found < WRONG_MAX ? (int32_t)found : WRONG_MAX;
+    xcclResult_t rc = xccl_perf_exchange(job, &own, 1);
+
+    if (rc)
+        return rc;
+    *wrong_out = 0;
+    for (int i = 0; i < job->nranks; i++)
+        *wrong_out += ((int32_t *)job->exchange[1])[i];
+    return xcclSuccess;
+}
+
 /* Runs the checks and adds up what all ranks found. */
 static xcclResult_t measure_wrong(struct xccl_perf_job *job, const struct xccl_perf_shape *shape,
                                   int in_place, struct xccl_perf_figure *figure)
 {
     int64_t before = job->wrong_here;
-    int64_t found = 0;
-    int32_t own = 0;
     xcclResult_t rc = xcclSuccess;
 
     figure->wrong = -1;
@@ -240,40 +307,40 @@ static xcclResult_t measure_wrong(struct xccl_perf_job *job, const struct xccl_p
         return xcclSuccess;
     for (int64_t i = 0; i < job->options->check_runs && !rc; i++)
         rc = check_once(job, shape, in_place);
-    if (rc)
-        return rc;
-    found = job->wrong_here - before;
-    own = found < WRONG_MAX ? (int32_t)found : WRONG_MAX;
-    rc = xccl_perf_exchange(job, &own, 1);
-    if (rc)
-        return rc;
-    figure->wrong = 0;
-    for (int i = 0; i < job->nranks; i++)
-        figure->wrong += ((int32_t *)job->exchange[1])[i];
-    return xcclSuccess;
+    return rc ? rc : xccl_perf_exchange_wrong(job, before, &figure->wrong);
 }
 
 static xcclResult_t measure_figure(struct xccl_perf_job *job, const struct xccl_perf_shape *shape,
                                    int in_place, struct xccl_perf_figure *figure)
 {
+    double factor = xccl_perf_bus_factor(job->coll, job->nranks) / 1000.0;
     xcclResult_t rc = xcclSuccess;
 
     /* In place results grow until they are infinite or wrap around; neither costs time. */
     xccl_perf_check_begin(job, shape, in_place);
     rc = measure_time(job, shape, in_place, figure);
+    if (!rc && job->samples)
+        rc = measure_single(job, shape, in_place, figure);
     if (rc)
         return rc;
+    if (job->coll->which == XCCL_PERF_PING)
+        figure->time_us /= 2;
     figure->algbw = figure->time_us > 0 ? (double)shape->bytes / figure->time_us / 1000.0 : 0;
-    figure->busbw = figure->algbw * xccl_perf_bus_factor(job);
+    if (figure->time_us > 0)
+        figure->busbw = (double)shape->bytes / figure->time_us * factor;
+    if (figure->mpi.time_us > 0)
+        figure->mpi.busbw = (double)shape->bytes / figure->mpi.time_us * factor;
     return measure_wrong(job, shape, in_place, figure);
 }
 
 xcclResult_t xccl_perf_measure(struct xccl_perf_job *job, uint64_t bytes,
                                struct xccl_perf_row *row_out)
 {
-    const struct xccl_perf_coll *coll = job->options->coll;
+    const struct xccl_perf_coll *coll = job->coll;
     struct xccl_perf_shape shape = xccl_perf_shape_of(job, bytes);
-    struct xccl_perf_row row = {.bytes = shape.bytes,
+    struct xccl_perf_row row = {.coll = coll,
+                                .nranks = job->nranks,
+                                .bytes = shape.bytes,
                                 .count = shape.count,
                                 .type = job->type,
                                 .op = job->op,

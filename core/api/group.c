@@ -458,9 +458,11 @@ xcclResult_t xcclGroupEnd(void)
 static xcclResult_t estimate(const struct xccl_group_entry *entry, double *ns)
 {
     struct xcclComm *comm = entry->task.comm;
-    xcclResult_t rc = xccl_comm_enter(comm);
     double more = 0;
+    xcclResult_t rc;
 
+    xccl_comm_drain(comm); /* what streams have been given moves it from another thread */
+    rc = xccl_comm_enter(comm);
     if (rc)
         return rc;
     if (entry->kind == XCCL_ENTRY_P2P)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Programs under the launchers that people use, without flags or settings: the first program of the
- * README and `xccl perf bootstrap`, which looks at every byte. Slurm is a cluster of one node of
- * the test's own. A launcher that is not installed is a skip.
+ * README, `xccl perf bootstrap` and `xccl perf all_reduce`, which look at every byte. Slurm is a
+ * cluster of one node of the test's own. A launcher that is not installed is a skip.
  *
  * Thread: one a test. */
 #include <stdio.h>
@@ -16,6 +16,7 @@
 #define HELLO XT_BUILD_DIR "/examples/hello"
 #define NODE  XT_SOURCE_DIR "/tests/fixtures/slurm_node.sh"
 #define PERF  XCCL " perf bootstrap -n 20"
+#define COLL  XCCL " perf all_reduce -b 8 -e 1K -f 128 -n 3"
 
 #if defined(__has_feature)
 #define HAS_FEATURE(feature) __has_feature(feature)
@@ -75,7 +76,7 @@ static void allow_pmix(void)
     xt_setenv("ASAN_OPTIONS", "detect_leaks=0");
 }
 
-/* Four ranks of both programs. start: a command line up to the program. */
+/* Four ranks of each program. start: a command line up to the program. */
 static void check_start(const char *start)
 {
     char script[1024];
@@ -94,6 +95,13 @@ static void check_start(const char *start)
     XT_CHECK_INT(count_of(output, "# xccl perf bootstrap: 4 ranks, "), 1);
     XT_CHECK_INT(count_of(output, "# Wrong bytes : 0 OK\n"), 1);
     XT_CHECK_HAS(output, "round trip 0 and n-1");
+    snprintf(script, sizeof(script), "%s " COLL, start);
+    status = run_script(script, &output);
+    printf("%s", output);
+    XT_CHECK_INT(status, 0);
+    XT_CHECK_INT(count_of(output, "# xccl perf all_reduce: library "), 1);
+    XT_CHECK_INT(count_of(output, ", 4 ranks\n"), 1);
+    XT_CHECK_INT(count_of(output, "# Out of bounds values : 0 OK\n"), 1);
 }
 
 XT_TEST_DEADLINE(ranks_of_xccl_run_find_each_other, 120)
@@ -252,6 +260,7 @@ XT_TEST_DEADLINE(ranks_of_slurms_srun_find_each_other, 240)
         "  echo \"== $way\"\n"
         "  srun --mpi=$way -n 4 " HELLO " || exit 1\n"
         "  srun --mpi=$way -n 4 " PERF " || exit 1\n"
+        "  srun --mpi=$way -n 4 " COLL " || exit 1\n"
         "done\n"
         "printf '#!/bin/sh\\n" HELLO "\\n' > $TMPDIR/batch\n"
         "sbatch -n 4 --wait -o $TMPDIR/out $TMPDIR/batch && cat $TMPDIR/out\n";
@@ -276,6 +285,7 @@ XT_TEST_DEADLINE(ranks_of_slurms_srun_find_each_other, 240)
     XT_CHECK_INT(count_of(output, "# xccl perf bootstrap: 4 ranks, PMI ("), 1);
     XT_CHECK_INT(count_of(output, "# xccl perf bootstrap: 4 ranks, Slurm without PMI"), 1);
     XT_CHECK_INT(count_of(output, "# Wrong bytes : 0 OK\n"), THREAD_SANITIZED ? 2 : 3);
+    XT_CHECK_INT(count_of(output, "# Out of bounds values : 0 OK\n"), THREAD_SANITIZED ? 2 : 3);
     XT_CHECK_INT(count_of(output, "rank 0 of 1: sum = 0 1 2 3\n"), 1);
 }
 

@@ -118,7 +118,7 @@ static void check_floats(void)
 static void check_rounded_average(void)
 {
     const struct xccl_perf_type *type = &xccl_perf_types[data.type];
-    struct xccl_perf_part part = {.count = SPAN, .is_result = 1};
+    struct xccl_perf_stretch part = {.count = SPAN, .is_result = 1};
     double scale = type->bytes == 8 ? 1.0 / data.nranks : 1.0F / (float)data.nranks;
     double sums[SPAN] = {0};
     char got[SPAN * 8];
@@ -196,7 +196,7 @@ static void check_damage(void)
 {
     char got[SPAN * 8];
     size_t bytes = (size_t)xccl_perf_types[data.type].bytes;
-    struct xccl_perf_part part = {.first = 7, .count = SPAN - 7, .is_result = 1};
+    struct xccl_perf_stretch part = {.first = 7, .count = SPAN - 7, .is_result = 1};
     uint64_t state = xt_seed();
     size_t at = xt_random(&state) % (part.count * bytes);
 
