@@ -68,20 +68,22 @@ static void take_line(const char *level, const char *line)
     xccl_log(as, "tuner plugin: %s", line);
 }
 
+/* Nodes have numbers from 0 on. Node by node, since a thousand ranks of one do this each. */
 static void count_nodes(const struct xcclComm *comm, xcclTunerComm_v1_t *about)
 {
+    for (int i = 0; i < comm->nranks; i++)
+        if (comm->nodes[i] >= about->nnodes)
+            about->nnodes = comm->nodes[i] + 1;
     about->minRanksPerNode = comm->nranks;
-    for (int i = 0; i < comm->nranks; i++) {
+    for (int node = 0; node < about->nnodes; node++) {
         int ranks = 0;
 
-        for (int j = 0; j < comm->nranks; j++)
-            ranks += comm->nodes[j] == comm->nodes[i];
+        for (int i = 0; i < comm->nranks; i++)
+            ranks += comm->nodes[i] == node;
         if (ranks < about->minRanksPerNode)
             about->minRanksPerNode = ranks;
         if (ranks > about->maxRanksPerNode)
             about->maxRanksPerNode = ranks;
-        if (comm->nodes[i] >= about->nnodes)
-            about->nnodes = comm->nodes[i] + 1;
     }
 }
 
