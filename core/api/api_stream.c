@@ -6,17 +6,13 @@
 #include "api/api_int.h"
 #include "api/group.h"
 
-/* Nothing lies there, so that numbers which stand for streams elsewhere are refused unread. */
-#define LOWEST_ADDRESS 4096u
-
 xcclResult_t xccl_api_check_stream(const char *call, const struct xccl_host_stream *stream)
 {
-    uintptr_t address = (uintptr_t)stream;
-    int readable = address >= LOWEST_ADDRESS && address % _Alignof(struct xccl_host_stream) == 0;
+    enum xccl_stream_kind kind = xccl_host_stream_kind(stream);
 
-    if (readable && stream->magic == XCCL_STREAM_MAGIC)
+    if (kind == XCCL_STREAM_OWN)
         return xcclSuccess;
-    if (readable && stream->magic == XCCL_STREAM_FORKED)
+    if (kind == XCCL_STREAM_FORKED)
         return xccl_fail(xcclInvalidUsage, 0, "create one in this process",
                          "%s: stream is of the process that forked this one", call);
     return xccl_fail(xcclInvalidArgument, 0, "pass what xcclStreamCreate gave, or NULL",

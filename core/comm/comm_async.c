@@ -24,6 +24,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct xccl_comm_async *queued; /* communicators with something in their queue */
 static struct xccl_host_stream *streams; /* of the program */
+static struct xccl_host_stream *inherited; /* of the process that forked this one */
 static uint64_t batches; /* given so far */
 static struct xccl_joins *joins; /* new ones, the last first */
 
@@ -44,8 +45,11 @@ static void fork_parent(void)
 /* The thread is not here, and the work is the parent's. */
 static void fork_child(void)
 {
-    for (struct xccl_host_stream *stream = streams; stream; stream = stream->next)
-        stream->magic = XCCL_STREAM_FORKED;
+    struct xccl_host_stream **end = &inherited;
+
+    while (*end)
+        end = &(*end)->next;
+    *end = streams;
     streams = NULL;
     queued = NULL;
     joins = NULL;
@@ -106,7 +110,6 @@ static void count_down(_Atomic uint32_t *outstanding, struct xccl_bell *bell)
 
 static void init_stream(struct xccl_host_stream *stream)
 {
-    stream->magic = XCCL_STREAM_MAGIC;
     atomic_init(&stream->outstanding, 0);
     atomic_init(&stream->rc, xcclSuccess);
     stream->text[0] = '\0';
@@ -136,6 +139,26 @@ xcclResult_t xccl_host_stream_create(struct xccl_host_stream **stream_out)
     return xcclSuccess;
 }
 
+static int is_in(const struct xccl_host_stream *list, const struct xccl_host_stream *stream)
+{
+    while (list && list != stream)
+        list = list->next;
+    return list != NULL;
+}
+
+enum xccl_stream_kind xccl_host_stream_kind(const struct xccl_host_stream *stream)
+{
+    enum xccl_stream_kind kind = XCCL_STREAM_UNKNOWN;
+
+    pthread_mutex_lock(&lock);
+    if (is_in(streams, stream))
+        kind = XCCL_STREAM_OWN;
+    else if (is_in(inherited, stream))
+        kind = XCCL_STREAM_FORKED;
+    pthread_mutex_unlock(&lock);
+    return kind;
+}
+
 void xccl_host_stream_destroy(struct xccl_host_stream *stream)
 {
     (void)wait_for_none(&stream->outstanding, &stream->bell, &no_limit);
@@ -147,7 +170,6 @@ void xccl_host_stream_destroy(struct xccl_host_stream *stream)
         break;
     }
     pthread_mutex_unlock(&lock);
-    stream->magic = 0;
     xccl_free(stream);
     xccl_async_thread_put();
 }

@@ -20,15 +20,11 @@
 #include "base/bell.h"
 #include "comm/comm_p2p.h"
 
-#define XCCL_STREAM_MAGIC  0x584343535452454dull
-#define XCCL_STREAM_FORKED 0x584343535446524bull /* in a child */
-
 struct xccl_async_op;
 struct xccl_async_link;
 
 /* An order of operations, and what became of them. The queue's lock guards the list. */
 struct xccl_host_stream {
-    uint64_t magic;
     _Atomic uint32_t outstanding; /* operations that have not ended */
     _Atomic uint32_t rc; /* the first error of one; its text is there before */
     char text[XCCL_ERROR_TEXT_BYTES];
@@ -40,6 +36,9 @@ struct xccl_host_stream {
 /* --- streams of the program --- */
 
 xcclResult_t xccl_host_stream_create(struct xccl_host_stream **stream_out);
+/* Looks for it without looking at it: it may be anything. */
+enum xccl_stream_kind { XCCL_STREAM_UNKNOWN, XCCL_STREAM_OWN, XCCL_STREAM_FORKED };
+enum xccl_stream_kind xccl_host_stream_kind(const struct xccl_host_stream *stream);
 /* Waits for what is outstanding. */
 void xccl_host_stream_destroy(struct xccl_host_stream *stream);
 /* Until nothing is outstanding: the first error of its work, which becomes the thread's text. */

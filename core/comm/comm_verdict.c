@@ -136,6 +136,14 @@ static xcclResult_t raise_mismatch(struct xcclComm *comm, int peer,
                           is_sized(mine) && mine->root ? ", with the same counts" : "");
 }
 
+/* The other rank of this host does the same in the same way now. */
+static int is_same_word(const struct xcclComm *comm, int index)
+{
+    /* Acquire: pairs with xccl_board_write(). */
+    return atomic_load_explicit(&xccl_shm_board(comm->shm, index)->word, memory_order_acquire) ==
+           atomic_load_explicit(&comm->board->word, memory_order_relaxed);
+}
+
 /* A message of another call came from peer; what it calls is known when it is on this host. */
 static xcclResult_t fail_mismatch(struct xcclComm *comm, int peer)
 {
@@ -148,7 +156,9 @@ static xcclResult_t fail_mismatch(struct xcclComm *comm, int peer)
     snprintf(their_text, sizeof their_text, "another call%s%.60s%s", tuner ? " (or tuner " : "",
              tuner ? tuner : "", tuner ? " chose differently there)" : "");
 
-    if (index >= 0 && xccl_board_read(xccl_shm_board(comm->shm, index), &theirs))
+    if (index >= 0 && is_same_word(comm, index)) /* the message is older than the call */
+        snprintf(their_text, sizeof their_text, "it too, after another one that was not the same");
+    else if (index >= 0 && xccl_board_read(xccl_shm_board(comm->shm, index), &theirs))
         describe_call(&theirs, their_text, sizeof their_text);
     return raise_mismatch(comm, peer, &mine, their_text);
 }
