@@ -54,7 +54,7 @@ static void fail_begun(struct xcclComm *comm, xcclResult_t begun, xcclResult_t *
 
 xcclResult_t xccl_group_lack(struct xcclComm *comm, xcclResult_t rc)
 {
-    if (rc == xcclSystemError && !xccl_comm_error(comm))
+    if (comm && rc == xcclSystemError && !xccl_comm_error(comm))
         rc = xccl_comm_fail(comm, rc, "rank %d cannot make a call: %.300s", comm->rank,
                             xccl_error_text());
     return xccl_group_reject(rc);
