@@ -64,7 +64,7 @@ static void start_later(struct xcclComm *comm, const struct xccl_found *found, i
 
 xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task)
 {
-    struct xccl_found found;
+    struct xccl_found found = {0};
     struct xccl_board_call call;
     xcclResult_t rc;
 
@@ -74,8 +74,11 @@ xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task
         atomic_thread_fence(memory_order_seq_cst);
     rc = find_plan(comm, task, &found);
     if (__builtin_expect(rc != xcclSuccess, 0)) {
-        xccl_comm_release(comm);
-        return rc;
+        if (!xccl_comm_connects_nothing(task->connects, rc)) {
+            xccl_comm_release(comm);
+            return rc;
+        }
+        rc = xcclSuccess;
     }
     comm->seq++;
     comm->call = task->call;

@@ -200,6 +200,10 @@ static xcclResult_t prepare_step(struct xcclComm *comm, int *moved_out)
         return rc;
     comm->bind_talks = 0;
     rc = xccl_plan_get(&comm->planner, &comm->call, &found);
+    if (xccl_comm_connects_nothing(comm->connects, rc)) {
+        comm->run.finished = 1;
+        return xcclSuccess;
+    }
     if (!rc && !found.plan)
         rc = xccl_comm_bind(comm, found.binding, found.signature + comm->seq, &limit, &state);
     if (rc)

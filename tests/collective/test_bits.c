@@ -36,6 +36,8 @@ struct results {
     char parts[TYPES][COUNT * 8]; /* the same vector, by PARTS calls */
     char reduce_scatter[TYPES][COUNT * 8];
     char reduce[TYPES][COUNT * 8]; /* the root's */
+    char reduce_parts[TYPES][COUNT * 8];
+    char blocks[TYPES][3 * 8], elements[TYPES][3 * 8]; /* of reduce_scatter: see below */
 };
 
 struct job {
@@ -80,7 +82,25 @@ static void dawdle(const struct job *job, uint64_t *state)
         nanosleep(&(struct timespec){.tv_nsec = (long)(xt_random(state) % 3000000)}, NULL);
 }
 
-static void reduce_all(const struct job *job, struct results *r, xcclComm_t comm, int rank)
+/* Three elements of each block of the reduce-scatter, and the same by calls of one element. */
+static void scatter_elements(const char *in, struct results *r, int t, int nranks, xcclComm_t comm)
+{
+    static const size_t which[3] = {0, COUNT / RANKS_MAX / 2, COUNT / RANKS_MAX - 1};
+    size_t bytes = type_bytes[t];
+    char gathered[RANKS_MAX * 8];
+
+    for (int k = 0; k < 3; k++) {
+        for (int rank = 0; rank < nranks; rank++)
+            memcpy(gathered + (size_t)rank * bytes,
+                   in + ((size_t)rank * (COUNT / RANKS_MAX) + which[k]) * bytes, bytes);
+        XT_OK(xcclReduceScatter(gathered, r->elements[t] + (size_t)k * bytes, 1, types[t], xcclSum,
+                                comm, NULL));
+        memcpy(r->blocks[t] + (size_t)k * bytes, r->reduce_scatter[t] + which[k] * bytes, bytes);
+    }
+}
+
+static void reduce_all(const struct job *job, struct results *r, xcclComm_t comm, int rank,
+                       int nranks)
 {
     static char in[COUNT * 8];
     uint64_t state = (uint64_t)rank * 77 + 1;
@@ -97,9 +117,14 @@ static void reduce_all(const struct job *job, struct results *r, xcclComm_t comm
             XT_OK(xcclAllReduce(in + at * bytes, r->parts[t] + at * bytes, count, types[t], xcclSum,
                                 comm, NULL));
         }
+        for (size_t at = 0; at < COUNT; at += each)
+            XT_OK(xcclReduce(in + at * bytes, r->reduce_parts[t] + at * bytes,
+                             COUNT - at < each ? COUNT - at : each, types[t], xcclAvg, 1, comm,
+                             NULL));
         dawdle(job, &state);
         XT_OK(xcclReduceScatter(in, r->reduce_scatter[t], COUNT / RANKS_MAX, types[t], xcclSum,
                                 comm, NULL));
+        scatter_elements(in, r, t, nranks, comm);
         XT_OK(xcclReduce(in, r->reduce[t], COUNT, types[t], xcclAvg, 1, comm, NULL));
     }
 }
@@ -115,7 +140,7 @@ static void rank_main(int rank, int nranks, void *arg)
     if (job->run->sockets)
         xt_setenv("XCCL_SHM_DISABLE", "1");
     comm = world_join(&job->world, rank, nranks);
-    reduce_all(job, &job->ranks[rank], comm, rank);
+    reduce_all(job, &job->ranks[rank], comm, rank, nranks);
     XT_OK(xcclCommDestroy(comm));
 }
 
@@ -210,6 +235,14 @@ static int parts_are_alike(int nranks, const struct run *run, const char *algo)
     snprintf(job->setting, sizeof job->setting, "%s", algo);
     xt_mp_run(nranks, rank_main, job);
     alike = memcmp(job->ranks[0].all_reduce, job->ranks[0].parts, sizeof job->ranks[0].parts) == 0;
+    if (getenv("XCCL_DETERMINISM")) { /* of all that reduces */
+        const struct results *root = &job->ranks[1];
+
+        alike &= memcmp(root->reduce, root->reduce_parts, sizeof root->reduce) == 0;
+        for (int r = 0; r < nranks; r++)
+            alike &= memcmp(job->ranks[r].blocks, job->ranks[r].elements,
+                            sizeof job->ranks[r].blocks) == 0;
+    }
     munmap(job, sizeof *job);
     return alike;
 }

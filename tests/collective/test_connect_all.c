@@ -146,6 +146,25 @@ XT_TEST(a_thread_that_owns_all_ranks_connects_them_in_a_group)
         XT_OK(xcclCommDestroy(comms[r]));
 }
 
+static void leaves_one_out(int rank, int nranks, void *arg)
+{
+    xcclComm_t comm;
+    int in[4] = {rank, rank}, out[4];
+
+    xt_setenv("XCCL_ALGO", "all_to_all:^pairwise,bruck,hier");
+    comm = world_join(arg, rank, nranks);
+    XT_OK(xcclCommConnectAll(comm));
+    XT_OK(xcclAllReduce(in, out, 2, xcclInt32, xcclSum, comm, NULL));
+    XT_CHECK_INT(out[1], nranks * (nranks - 1) / 2);
+    XT_CHECK_RC(xcclAlltoAll(in, out, 1, xcclInt32, comm, NULL), xcclInvalidUsage);
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(what_settings_leave_no_algorithm_for_is_not_connected_and_harmless)
+{
+    xt_mp_run(2, leaves_one_out, world_create());
+}
+
 static void does_not_take_part(int rank, int nranks, void *arg)
 {
     xcclComm_t comm = world_join(arg, rank, nranks);
