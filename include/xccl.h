@@ -163,8 +163,10 @@ xcclResult_t xcclCommCuDevice(const xcclComm_t comm, int *device);
  * the parent, also of a blocking one, until the new communicators have joined. xcclCommFinalize may
  * return xcclInProgress too; xcclCommDestroy waits. Other ranks may be of the other kind. */
 
-/* Memory for buffers: zeroed, whole pages. Any memory will do for a buffer; later versions let
- * ranks of one host reach this kind directly. size 0 gives NULL. From any thread. */
+/* Memory for buffers: zeroed, whole pages. Any memory will do for a buffer; this kind is read in
+ * place by the other ranks of the host, which saves a copy of all that is large (between threads of
+ * one process any memory is). A child of fork() shares it with its parent. size 0 gives NULL. From
+ * any thread. */
 xcclResult_t xcclMemAlloc(void **ptr, size_t size);
 /* Not while a call uses it. NULL is fine; what xcclMemAlloc did not give is refused. */
 xcclResult_t xcclMemFree(void *ptr);

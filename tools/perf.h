@@ -103,6 +103,7 @@ struct xccl_perf_options {
     int iters_given; /* 1: exactly iters; 0: more where they take less than 20 ms */
     uint32_t types, ops; /* sets, one bit each */
     int single; /* 1: percentiles of single calls too */
+    int64_t registers; /* 1: buffers of xcclMemAlloc */
     int vs_mpi;
     int64_t group_count, comm_count; /* of xccl_perf_groups */
     uint64_t seed;
@@ -222,6 +223,8 @@ struct xccl_perf_job {
     struct xccl_perf_pattern *patterns[2]; /* this rank's, and what a buffer is compared with */
     char *send, *recv; /* recv has guards' room on both sides */
     char *memory[2]; /* what send and recv lie in */
+    void *(*take)(size_t bytes); /* NULL: private memory */
+    void (*give)(void *memory);
     void *exchange[2]; /* one record a rank, in and out */
     size_t *blocks[XCCL_PERF_BLOCKS]; /* of the shape that was asked for last */
     uint64_t *samples; /* of single calls; NULL: none are wanted */

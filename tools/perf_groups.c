@@ -404,7 +404,7 @@ static void write_json(FILE *file, const struct xccl_perf_job *job)
 
 const struct xccl_perf_part xccl_perf_groups = {
     .name = "groups",
-    .takes = "ecTJtRGCS",
+    .takes = "ecTJtNGCS",
     .run = run,
     .json = write_json,
 };

@@ -46,6 +46,8 @@ const char xccl_perf_help[] =
     "                       (default sum)\n"
     "  -r, --root N         root of broadcast, reduce, gather and scatter (default 0); all or -1:\n"
     "                       each rank in turn\n"
+    "  -R, --local_register N  1: buffers of xcclMemAlloc, which ranks of one host read in place\n"
+    "                       (default 0)\n"
     "  -I, --intervals      columns with percentiles of single calls, the slowest rank's of each;\n"
     "                       looking at the clock makes them longer than the mean\n"
     "      --vs-mpi         the same with the MPI of this host, in turn: five rounds, medians, "

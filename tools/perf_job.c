@@ -19,6 +19,19 @@ static int is_complete(const struct xccl_perf_job *job)
            (job->samples || !job->options->single);
 }
 
+static char *take_memory(const struct xccl_perf_job *job, size_t bytes)
+{
+    return job->take ? job->take(bytes) : xccl_calloc_aligned(PAGE_BYTES, bytes);
+}
+
+static void give_memory(const struct xccl_perf_job *job, char *memory)
+{
+    if (job->give)
+        job->give(memory);
+    else
+        xccl_free(memory);
+}
+
 xcclResult_t xccl_perf_job_init(struct xccl_perf_job *job, size_t bytes)
 {
     job->data = xccl_calloc(1, sizeof(*job->data));
@@ -28,7 +41,7 @@ xcclResult_t xccl_perf_job_init(struct xccl_perf_job *job, size_t bytes)
     for (int i = 0; i < 2; i++) {
         job->patterns[i] = xccl_calloc(1, sizeof(*job->patterns[i]));
         job->exchange[i] = xccl_calloc(job->nranks, sizeof(*job->places));
-        job->memory[i] = xccl_calloc_aligned(PAGE_BYTES, bytes + 2 * PAGE_BYTES);
+        job->memory[i] = take_memory(job, bytes + 2 * PAGE_BYTES);
     }
     if (job->options->single)
         job->samples = xccl_calloc(XCCL_PERF_SINGLE_MAX, sizeof(*job->samples));
@@ -47,7 +60,7 @@ void xccl_perf_job_fini(struct xccl_perf_job *job)
     for (int i = 0; i < 2; i++) {
         xccl_free(job->patterns[i]);
         xccl_free(job->exchange[i]);
-        xccl_free(job->memory[i]);
+        give_memory(job, job->memory[i]);
         job->patterns[i] = NULL;
         job->exchange[i] = NULL;
         job->memory[i] = NULL;

@@ -164,7 +164,7 @@ static void write_json(FILE *file, const struct xccl_perf_job *job)
 
 const struct xccl_perf_part xccl_perf_latency = {
     .name = "latency",
-    .takes = "befinwcTJtR",
+    .takes = "befinwcTJtN",
     .run = run,
     .json = write_json,
 };

@@ -27,20 +27,32 @@
 /* Options without a letter of their own have a number above all letters, and below it the letter by
  * which a part says that it takes them. */
 #define WORD(letter) (256 + (letter))
-#define SHORT        ":b:e:f:i:n:w:c:o:d:m:r:T:J:t:I"
+#define SHORT        ":b:e:f:i:n:w:c:o:d:m:r:T:J:t:R:I"
 
 static const struct option long_options[] = {
-    {"minbytes", required_argument, NULL, 'b'},     {"maxbytes", required_argument, NULL, 'e'},
-    {"stepfactor", required_argument, NULL, 'f'},   {"stepbytes", required_argument, NULL, 'i'},
-    {"iters", required_argument, NULL, 'n'},        {"warmup_iters", required_argument, NULL, 'w'},
-    {"check", required_argument, NULL, 'c'},        {"op", required_argument, NULL, 'o'},
-    {"datatype", required_argument, NULL, 'd'},     {"agg_iters", required_argument, NULL, 'm'},
-    {"timeout", required_argument, NULL, 'T'},      {"output_json", required_argument, NULL, 'J'},
-    {"root", required_argument, NULL, 'r'},         {"nthreads", required_argument, NULL, 't'},
-    {"intervals", no_argument, NULL, 'I'},          {"ranks", required_argument, NULL, WORD('R')},
-    {"vs-mpi", no_argument, NULL, WORD('V')},       {"plot", required_argument, NULL, WORD('P')},
-    {"groups", required_argument, NULL, WORD('G')}, {"comms", required_argument, NULL, WORD('C')},
-    {"seed", required_argument, NULL, WORD('S')},   {NULL, 0, NULL, 0},
+    {"minbytes", required_argument, NULL, 'b'},
+    {"maxbytes", required_argument, NULL, 'e'},
+    {"stepfactor", required_argument, NULL, 'f'},
+    {"stepbytes", required_argument, NULL, 'i'},
+    {"iters", required_argument, NULL, 'n'},
+    {"warmup_iters", required_argument, NULL, 'w'},
+    {"check", required_argument, NULL, 'c'},
+    {"op", required_argument, NULL, 'o'},
+    {"datatype", required_argument, NULL, 'd'},
+    {"agg_iters", required_argument, NULL, 'm'},
+    {"timeout", required_argument, NULL, 'T'},
+    {"output_json", required_argument, NULL, 'J'},
+    {"root", required_argument, NULL, 'r'},
+    {"nthreads", required_argument, NULL, 't'},
+    {"intervals", no_argument, NULL, 'I'},
+    {"ranks", required_argument, NULL, WORD('N')},
+    {"vs-mpi", no_argument, NULL, WORD('V')},
+    {"plot", required_argument, NULL, WORD('P')},
+    {"groups", required_argument, NULL, WORD('G')},
+    {"comms", required_argument, NULL, WORD('C')},
+    {"seed", required_argument, NULL, WORD('S')},
+    {"local_register", required_argument, NULL, 'R'},
+    {NULL, 0, NULL, 0},
 };
 
 #define ALL_NAMES                                                                                  \
@@ -134,7 +146,7 @@ static int read_seed(struct xccl_perf_options *options)
 static int read_word(int code, struct xccl_perf_options *options)
 {
     switch (code) {
-    case WORD('R'):
+    case WORD('N'):
         return read_count(code, 1, XCCL_LAUNCH_MAX_RANKS, &options->nranks);
     case WORD('V'):
         options->vs_mpi = 1;
@@ -174,6 +186,8 @@ static int read_option(int code, struct xccl_perf_options *options)
         return read_count(code, 1, GROUP_MAX, &options->group_calls);
     case 't':
         return read_count(code, 1, XCCL_LAUNCH_MAX_RANKS, &options->threads);
+    case 'R':
+        return read_count(code, 0, 1, &options->registers);
     case 'I':
         options->single = 1;
         return 1;

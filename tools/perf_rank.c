@@ -46,11 +46,28 @@ static size_t buffer_bytes(const struct xccl_perf_job *job)
     return job->options->part == &xccl_perf_groups ? 0 : job->options->max_bytes;
 }
 
+static void *take_shared(size_t bytes)
+{
+    void *memory = NULL;
+
+    return xcclMemAlloc(&memory, bytes) == xcclSuccess ? memory : NULL;
+}
+
+static void give_shared(void *memory)
+{
+    (void)xcclMemFree(memory);
+}
+
 static xcclResult_t run_joined(struct xccl_perf_job *job)
 {
     size_t bytes = buffer_bytes(job);
-    xcclResult_t rc = xccl_perf_job_init(job, bytes);
+    xcclResult_t rc;
 
+    if (job->options->registers) {
+        job->take = take_shared;
+        job->give = give_shared;
+    }
+    rc = xccl_perf_job_init(job, bytes);
     if (!rc)
         rc = xccl_perf_exchange_places(job);
     if (!rc && job->options->vs_mpi)

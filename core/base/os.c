@@ -49,13 +49,13 @@ static int memfd_open(const char *name)
     return fd;
 }
 
-static void *map_shared(int fd, size_t bytes)
+static void *map_shared(int fd, size_t bytes, int rights)
 {
     if (xccl_inject_due()) {
         errno = ENOMEM;
         return MAP_FAILED;
     }
-    return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return mmap(NULL, bytes, rights, MAP_SHARED, fd, 0);
 }
 
 xcclResult_t xccl_map_create(const char *name, size_t bytes, struct xccl_map *map_out)
@@ -80,7 +80,7 @@ xcclResult_t xccl_map_create(const char *name, size_t bytes, struct xccl_map *ma
         rc = xccl_fail(xcclSystemError, errno, NULL, "cannot seal shared memory %s", name);
         goto err_fd;
     }
-    base = map_shared(fd, bytes);
+    base = map_shared(fd, bytes, PROT_READ | PROT_WRITE);
     if (base == MAP_FAILED) {
         rc = xccl_fail(xcclSystemError, errno, "lower XCCL_BUFFER_BYTES, or raise ulimit -v",
                        "cannot map shared memory %s of %zu bytes", name, bytes);
@@ -114,7 +114,7 @@ static xcclResult_t map_check(int fd, size_t bytes)
     return xcclSuccess;
 }
 
-xcclResult_t xccl_map_open(int fd, size_t bytes, struct xccl_map *map_out)
+static xcclResult_t map_open(int fd, size_t bytes, int rights, struct xccl_map *map_out)
 {
     xcclResult_t rc;
     void *base;
@@ -122,7 +122,7 @@ xcclResult_t xccl_map_open(int fd, size_t bytes, struct xccl_map *map_out)
     rc = map_check(fd, bytes);
     if (rc)
         goto err_fd;
-    base = map_shared(fd, bytes);
+    base = map_shared(fd, bytes, rights);
     if (base == MAP_FAILED) {
         /* EACCES and EPERM: opened for reading only, or sealed against writing. */
         rc = (errno == EACCES || errno == EPERM) ? xcclRemoteError : xcclSystemError;
@@ -135,6 +135,35 @@ err_fd:
     if (fd >= 0)
         close(fd);
     return rc;
+}
+
+xcclResult_t xccl_map_open(int fd, size_t bytes, struct xccl_map *map_out)
+{
+    return map_open(fd, bytes, PROT_READ | PROT_WRITE, map_out);
+}
+
+xcclResult_t xccl_map_open_to_read(int fd, size_t bytes, struct xccl_map *map_out)
+{
+    return map_open(fd, bytes, PROT_READ, map_out);
+}
+
+xcclResult_t xccl_map_limit_to_reading(struct xccl_map *map)
+{
+    char path[32];
+    xcclResult_t rc;
+    int fd;
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", map->fd);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        rc = xccl_fail_quietly(xcclSystemError, errno, "mount /proc",
+                               "cannot open shared memory for reading");
+        xccl_map_close(map);
+        return rc;
+    }
+    close(map->fd);
+    map->fd = fd;
+    return xcclSuccess;
 }
 
 void xccl_map_close(struct xccl_map *map)

@@ -22,6 +22,10 @@ xcclResult_t xccl_map_create(const char *name, size_t bytes, struct xccl_map *ma
 /* Maps a descriptor that a peer sent: refuses one without the seals or of another size than bytes.
  * Takes fd over, also on failure. */
 xcclResult_t xccl_map_open(int fd, size_t bytes, struct xccl_map *map_out);
+/* The same for reading alone; a descriptor for reading will do. */
+xcclResult_t xccl_map_open_to_read(int fd, size_t bytes, struct xccl_map *map_out);
+/* Replaces the descriptor by one for reading, to be handed out. Closes the map on failure. */
+xcclResult_t xccl_map_limit_to_reading(struct xccl_map *map);
 void xccl_map_close(
     struct xccl_map *map); /* unmaps, closes, zeroes; a zeroed one with fd -1 or 0 base is fine */
 

@@ -16,6 +16,7 @@ enum xccl_purpose {
     XCCL_PURPOSE_ROUND = 2, /* rank to rank + 2^round; detail = round; round 0 is the ring */
     XCCL_PURPOSE_SEGMENT = 3, /* Unix: asks for a shared memory segment */
     XCCL_PURPOSE_MAIL = 4, /* rank to rank: messages, one way */
+    XCCL_PURPOSE_ARENA = 5, /* Unix: asks for the memory that the process gives out */
 };
 
 struct xccl_conn;

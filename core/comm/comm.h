@@ -45,6 +45,8 @@ struct xccl_peer {
     uint64_t netns_hash; /* equal: in one network namespace; 0: not known */
     uint32_t tuner; /* of the tuner plugin; 0: none */
     char tuner_name[32];
+    uint32_t direct; /* 1: memory may be read in place */
+    uint64_t arena_bytes; /* of the process; 0: there is none to be read in place */
     uint64_t process; /* equal: says that it is in one process; xccl_os_process_id() */
 };
 
@@ -111,6 +113,7 @@ struct xcclComm {
     struct xccl_comm_bind *bind; /* giving a binding its links */
     struct xccl_comm_p2p *p2p; /* NULL: nothing was sent or received yet */
     uint32_t slice_bytes; /* of large all-reduces */
+    int holds_arena;
     int bind_talks; /* 1: an out-of-band operation for it is at work */
     int connects; /* 1: the call at work ends when it has its links and plan */
     uint8_t *multicast; /* by rank, for the planner: shares memory with this one */

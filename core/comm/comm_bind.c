@@ -428,6 +428,9 @@ static xcclResult_t hand_over(struct xcclComm *comm)
         binding->nets[i] = link->net;
         if (link->net)
             binding->net_conns[binding->net_count++] = i;
+        binding->reaches[i] = xccl_comm_link_reach(link);
+        if (binding->reaches[i] && schedule->conns[i].dir == XCCL_CONN_SEND)
+            binding->offer_conns[binding->offer_count++] = i;
     }
     binding->ready = 1;
     reset(comm->bind);

@@ -4,6 +4,7 @@
  *
  * Path of a repeated call: argument checks (api), crank, error word, last plan, run, board. No
  * lock, no allocation, no clock, no system call. Thread: the caller, who holds the crank. */
+#include "comm/comm_links.h"
 #include "comm/comm_plan.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
@@ -103,8 +104,10 @@ xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task
 
 xcclResult_t xccl_comm_end(struct xcclComm *comm, xcclResult_t rc)
 {
-    if (__builtin_expect(rc != xcclSuccess, 0))
+    if (__builtin_expect(rc != xcclSuccess, 0)) {
         rc = xccl_comm_blame(comm, rc);
+        xccl_comm_links_revoke(comm);
+    }
     xccl_comm_record_end(comm, rc);
     comm->call.sizes = NULL; /* the caller's, who may free them now */
     atomic_store_explicit(&comm->board->outside, 1, memory_order_relaxed);

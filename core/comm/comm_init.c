@@ -17,6 +17,7 @@
 #include "comm/comm_record.h"
 #include "comm/comm_usage.h"
 #include "comm/control.h"
+#include "transport/arena.h"
 
 /* How much later than its limit an out-of-band operation may end. */
 #define GRACE_NS (3 * XCCL_NS_PER_S)
@@ -68,6 +69,9 @@ static void undo_nothing(struct xcclComm *comm)
 
 static void undo_peers(struct xcclComm *comm)
 {
+    if (comm->holds_arena)
+        xccl_arena_drop();
+    comm->holds_arena = 0;
     xccl_free(comm->peers);
     comm->peers = NULL;
 }

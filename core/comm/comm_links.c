@@ -117,6 +117,20 @@ static xcclResult_t make_shm(struct xcclComm *comm, const struct xccl_schedule_c
     return xccl_shm_fifo_recv(comm->shm, proto, index, conn->id, link_out);
 }
 
+static xcclResult_t make_reach(struct xcclComm *comm, const struct xccl_schedule_conn *conn,
+                               struct xccl_reach *reach_out)
+{
+    int index = xccl_shm_index_of(comm->shm, conn->peer);
+
+    if (conn->kind == XCCL_CONN_MULTICAST && conn->dir == XCCL_CONN_SEND)
+        return xccl_shm_multicast_send_reach(comm->shm, reach_out);
+    if (conn->kind == XCCL_CONN_MULTICAST)
+        return xccl_shm_multicast_recv_reach(comm->shm, index, reach_out);
+    if (conn->dir == XCCL_CONN_SEND)
+        return xccl_shm_fifo_send_reach(comm->shm, index, conn->id, reach_out);
+    return xccl_shm_fifo_recv_reach(comm->shm, index, conn->id, reach_out);
+}
+
 xcclResult_t xccl_comm_link_shm(struct xcclComm *comm, const struct xccl_schedule_conn *conn,
                                 enum xccl_proto proto)
 {
@@ -126,6 +140,8 @@ xcclResult_t xccl_comm_link_shm(struct xcclComm *comm, const struct xccl_schedul
     if (!link)
         return xcclSystemError;
     rc = make_shm(comm, conn, proto, &link->shm);
+    if (!rc && proto == XCCL_PROTO_SLICES)
+        rc = make_reach(comm, conn, &link->reach);
     if (rc)
         drop_newest(comm, link);
     else
@@ -172,4 +188,19 @@ xcclResult_t xccl_comm_link_net(struct xcclComm *comm, const struct xccl_schedul
 struct xccl_link *xccl_comm_link_view(struct xccl_comm_link *link)
 {
     return link->net ? xccl_net_link_view(link->net) : &link->shm;
+}
+
+struct xccl_reach *xccl_comm_link_reach(struct xccl_comm_link *link)
+{
+    const struct xccl_reach *reach = &link->reach;
+
+    return reach->offers || reach->arena || reach->takes_places ? &link->reach : NULL;
+}
+
+void xccl_comm_links_revoke(struct xcclComm *comm)
+{
+    for (int i = 0; i < comm->links->nranks; i++)
+        for (struct xccl_comm_link *link = comm->links->by_peer[i]; link; link = link->next)
+            if (link->conn.dir == XCCL_CONN_SEND)
+                xccl_reach_revoke(&link->reach);
 }

@@ -11,6 +11,7 @@
 
 struct xccl_comm_link {
     struct xccl_link shm; /* over shared memory */
+    struct xccl_reach reach; /* over shared memory, of slices */
     struct xccl_net_link *net; /* over a network, else NULL */
     struct xccl_schedule_conn conn; /* the group says nothing here */
     enum xccl_proto proto;
@@ -28,6 +29,12 @@ struct xccl_comm_link *xccl_comm_link_find(const struct xcclComm *comm,
                                            const struct xccl_schedule_conn *conn,
                                            enum xccl_proto proto);
 struct xccl_link *xccl_comm_link_view(struct xccl_comm_link *link);
+/* NULL: nothing can stay where it is. */
+struct xccl_reach *xccl_comm_link_reach(struct xccl_comm_link *link);
+
+/* A call has failed: its buffers are the program's again, and nobody reads them in place any more.
+ */
+void xccl_comm_links_revoke(struct xcclComm *comm);
 
 /* Makes the end of a link that conn names, over shared memory; it is complete then. */
 xcclResult_t xccl_comm_link_shm(struct xcclComm *comm, const struct xccl_schedule_conn *conn,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory that the library hands out, and buffers that a program registers. Both are lists with an
- * entry for each, so that a wrong address is found and refused. On host memory registration changes
- * nothing yet: it is checked, noted, and forgotten with the communicator.
+ * entry for each, so that a wrong address is found and refused. Memory lies in the arena, where
+ * ranks of the same host read it in place; private memory will do where there is none. On host
+ * memory registration changes nothing: it is checked, noted, and forgotten with the communicator.
  *
  * Thread: memory: any, there is a lock; registered buffers: the crank's holder. */
 #include <errno.h>
@@ -11,10 +12,12 @@
 
 #include "base/alloc.h"
 #include "comm/comm_int.h"
+#include "transport/arena.h"
 
 struct memory {
     void *base;
     size_t bytes;
+    int is_private; /* 1: not in the arena */
     struct memory *next;
 };
 
@@ -58,7 +61,11 @@ xcclResult_t xccl_user_memory_create(size_t bytes, void **memory_out)
     if (!memory)
         return xcclSystemError;
     memory->bytes = whole;
-    memory->base = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memory->base = xccl_arena_take(whole);
+    memory->is_private = !memory->base;
+    if (memory->is_private)
+        memory->base = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                            0);
     if (memory->base == MAP_FAILED) {
         int err = errno;
 
@@ -77,7 +84,10 @@ int xccl_user_memory_destroy(const void *base)
 
     if (!memory)
         return 0;
-    (void)munmap(memory->base, memory->bytes);
+    if (memory->is_private)
+        (void)munmap(memory->base, memory->bytes);
+    else
+        (void)xccl_arena_give(memory->base); /* in a child of fork() it is the parent's */
     xccl_free(memory);
     return 1;
 }

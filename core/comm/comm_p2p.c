@@ -328,6 +328,7 @@ static xcclResult_t connect_stream(struct xcclComm *comm, struct xccl_stream *st
         return xcclSuccess;
     stream->link = xccl_comm_link_view(link);
     stream->net = link->net;
+    stream->reach = xccl_comm_link_reach(link);
     xccl_stream_begin(stream);
     *moved_out = 1;
     return xcclSuccess;

@@ -13,10 +13,15 @@
 #include "comm/comm_int.h"
 #include "comm/comm_plan.h"
 #include "comm/comm_tune.h"
+#include "transport/arena.h"
 
 #define PEER_WIRE_BYTES 320
 #define UNIX_NAME_BYTES 107
 #define FETCH_MS        5000
+
+/* What a rank tells of the others of its host. */
+#define GOT_SEGMENTS 1
+#define GOT_ARENAS   2
 
 static void put_unix_name(struct xccl_wire *wire, const struct xccl_addr *addr)
 {
@@ -58,6 +63,8 @@ static void encode_peer(const struct xccl_peer *peer, uint8_t *part)
     xccl_wire_put_u32(&wire, peer->tuner);
     xccl_wire_put(&wire, peer->tuner_name, sizeof peer->tuner_name);
     xccl_wire_put_u64(&wire, peer->process);
+    xccl_wire_put_u32(&wire, peer->direct);
+    xccl_wire_put_u64(&wire, peer->arena_bytes);
 }
 
 static int decode_peer(uint8_t *part, struct xccl_peer *peer)
@@ -79,7 +86,22 @@ static int decode_peer(uint8_t *part, struct xccl_peer *peer)
     xccl_wire_get(&wire, peer->tuner_name, sizeof peer->tuner_name);
     peer->tuner_name[sizeof peer->tuner_name - 1] = 0;
     peer->process = xccl_wire_get_u64(&wire);
+    peer->direct = xccl_wire_get_u32(&wire);
+    peer->arena_bytes = xccl_wire_get_u64(&wire);
     return !wire.bad && peer->shm <= 1;
+}
+
+/* Memory that the ranks of this host may read in place; without it everything is copied. */
+static void hold_arena(struct xcclComm *comm, struct xccl_peer *self)
+{
+    self->direct = self->shm && xccl_param_int(XCCL_P_DIRECT);
+    if (comm->nranks == 1 || !self->direct)
+        return;
+    comm->holds_arena = xccl_arena_hold() == xcclSuccess;
+    if (comm->holds_arena)
+        self->arena_bytes = xccl_arena.bytes;
+    else
+        xccl_log(XCCL_LOG_INFO, "memory is not read in place: %s", xccl_error_text());
 }
 
 static xcclResult_t describe_self(struct xccl_init *init, struct xccl_peer *self)
@@ -100,6 +122,7 @@ static xcclResult_t describe_self(struct xccl_init *init, struct xccl_peer *self
     self->shm = !xccl_param_int(XCCL_P_SHM_DISABLE);
     self->buffer_bytes = (uint64_t)xccl_param_int(XCCL_P_BUFFER_BYTES);
     self->unix_addr = init->unix_addr;
+    hold_arena(init->comm, self);
     return xcclSuccess;
 }
 
@@ -191,6 +214,24 @@ int xccl_comm_may_share(const struct xcclComm *comm, int a, int b)
            comm->peers[a].host_hash == comm->peers[b].host_hash;
 }
 
+/* What shared memory has to know of the ranks of this host: room for two numbers of each. */
+static void list_processes(const struct xccl_init *init, uint64_t *room_out,
+                           struct xccl_shm_args *args)
+{
+    const struct xccl_peer *peers = init->comm->peers;
+    int direct = 1;
+
+    for (int i = 0; i < init->nlocal; i++) {
+        const struct xccl_peer *peer = &peers[init->locals[i]];
+
+        room_out[i] = peer->process;
+        room_out[init->nlocal + i] = peer->arena_bytes;
+        direct &= peer->direct == 1;
+    }
+    args->processes = direct ? room_out : NULL;
+    args->arena_bytes = direct ? room_out + init->nlocal : NULL;
+}
+
 static xcclResult_t make_segment(struct xccl_init *init)
 {
     struct xcclComm *comm = init->comm;
@@ -203,8 +244,12 @@ static xcclResult_t make_segment(struct xccl_init *init)
                                  .one_process = 1};
     const struct xccl_peer *self = &comm->peers[comm->rank];
     uint64_t budget = self->buffer_bytes;
+    uint64_t *room = xccl_calloc(2 * (size_t)init->nlocal, sizeof *room);
     xcclResult_t rc;
 
+    if (!room)
+        return xcclSystemError;
+    list_processes(init, room, &args);
     for (int i = 0; i < init->nlocal; i++) {
         const struct xccl_peer *peer = &comm->peers[init->locals[i]];
 
@@ -219,6 +264,7 @@ static xcclResult_t make_segment(struct xccl_init *init)
     memcpy(args.comm_id, init->job.comm_id, sizeof args.comm_id);
     xccl_bootstrap_derive_key(comm->boot, "shm", args.key);
     rc = xccl_shm_create(&args, &comm->shm);
+    xccl_free(room);
     explicit_bzero(args.key, sizeof args.key);
     return rc;
 }
@@ -308,23 +354,28 @@ xcclResult_t xccl_init_fetch(struct xccl_init *init, enum xccl_init_state *state
     own = xccl_init_parts(init, 1);
     if (!own)
         return xcclSystemError;
-    *own = (uint8_t)init->got_all;
+    *own = (uint8_t)(init->got_all ? GOT_SEGMENTS : 0);
+    if (init->got_all && xccl_shm_has_arenas(init->comm->shm))
+        *own |= GOT_ARENAS;
     *state_out = XCCL_INIT_DONE;
     return xccl_init_gather(init);
 }
 
-/* Shared memory is used by all ranks of a host or by none, so that all choose alike. */
+/* Shared memory is used by all ranks of a host or by none, so that all choose alike; and so is what
+ * they read in place. */
 xcclResult_t xccl_init_agree(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     struct xcclComm *comm = init->comm;
-    int all_got = 1;
+    int all_got = GOT_SEGMENTS | GOT_ARENAS;
 
     for (int i = 0; i < init->nlocal && !init->alone; i++)
         all_got &= init->parts[init->locals[i]];
-    if (comm->shm && !all_got) {
+    if (comm->shm && !(all_got & GOT_SEGMENTS)) {
         xccl_shm_destroy(comm->shm);
         comm->shm = NULL;
     }
+    if (comm->shm && (all_got & GOT_ARENAS))
+        xccl_shm_agree(comm->shm);
     if (comm->shm)
         xccl_shm_seal(comm->shm);
     *state_out = XCCL_INIT_DONE;

@@ -94,11 +94,15 @@ static xcclResult_t make_room(struct xccl_binding *binding)
     binding->links = xccl_calloc(schedule->nconns + 1u, sizeof(void *));
     binding->nets = xccl_calloc(schedule->nconns + 1u, sizeof(void *));
     binding->net_conns = xccl_calloc(schedule->nconns + 1u, sizeof *binding->net_conns);
+    binding->reaches = xccl_calloc(schedule->nconns + 1u, sizeof(void *));
+    binding->offer_conns = xccl_calloc(schedule->nconns + 1u, sizeof *binding->offer_conns);
+    binding->direct = xccl_calloc(schedule->nsteps + 1u, sizeof *binding->direct);
     binding->signal_of = xccl_calloc(schedule->nsteps + 1u, sizeof *binding->signal_of);
     binding->wait_for = xccl_calloc(schedule->nwaits + 1u, sizeof *binding->wait_for);
     binding->signals = xccl_calloc(schedule->nsteps + 1u, sizeof *binding->signals);
     binding->lanes = xccl_calloc_aligned(64, (schedule->nlanes + 1u) * sizeof *binding->lanes);
-    return binding->links && binding->nets && binding->net_conns && binding->signal_of &&
+    return binding->links && binding->nets && binding->net_conns && binding->reaches &&
+                   binding->offer_conns && binding->direct && binding->signal_of &&
                    binding->wait_for && binding->signals && binding->lanes
                ? xcclSuccess
                : xcclSystemError;
@@ -114,6 +118,8 @@ static xcclResult_t fill(struct xccl_binding *binding)
     rc = tie_waits(binding);
     if (!rc)
         rc = measure(binding);
+    if (!rc && binding->proto == XCCL_PROTO_SLICES)
+        rc = xccl_direct_mark(binding->schedule, binding->direct);
     if (rc)
         return rc;
     binding->parts = xccl_calloc(binding->fan_max + 1u, sizeof(void *));
@@ -143,9 +149,10 @@ xcclResult_t xccl_binding_create(struct xccl_schedule *schedule, enum xccl_proto
 
 size_t xccl_binding_bytes(const struct xccl_binding *binding)
 {
-    const void *const blocks[] = {binding,           binding->schedule,  binding->links,
-                                  binding->nets,     binding->net_conns, binding->signal_of,
-                                  binding->wait_for, binding->signals,   binding->lanes,
+    const void *const blocks[] = {binding,          binding->schedule,    binding->links,
+                                  binding->nets,    binding->net_conns,   binding->signal_of,
+                                  binding->reaches, binding->offer_conns, binding->direct,
+                                  binding->signals, binding->wait_for,    binding->lanes,
                                   binding->parts};
     size_t bytes = 0;
 
@@ -162,6 +169,9 @@ void xccl_binding_destroy(struct xccl_binding *binding)
     xccl_free(binding->links);
     xccl_free(binding->nets);
     xccl_free(binding->net_conns);
+    xccl_free(binding->reaches);
+    xccl_free(binding->offer_conns);
+    xccl_free(binding->direct);
     xccl_free(binding->signal_of);
     xccl_free(binding->wait_for);
     xccl_free(binding->signals);

@@ -9,6 +9,7 @@
 #include "proxy/net_link.h"
 #include "schedule/schedule.h"
 #include "transport/link.h"
+#include "transport/reach.h"
 
 struct xccl_run_lane;
 
@@ -22,7 +23,11 @@ struct xccl_binding {
     struct xccl_net_link **nets; /* by connection number; NULL where the link is shared memory */
     uint16_t *net_conns; /* the connections that have one */
     uint16_t net_count;
+    struct xccl_reach **reaches; /* by connection number; NULL: everything goes through slots */
+    uint16_t *offer_conns; /* the send ends that have one */
+    uint16_t offer_count;
 
+    uint8_t *direct; /* by step: XCCL_DIRECT_* */
     uint16_t *signal_of; /* by step: the place among the signals, XCCL_NO_SIGNAL: gives none */
     uint16_t *wait_for; /* by entry of the wait table: the signal */
     uint32_t nsignals;
@@ -34,6 +39,13 @@ struct xccl_binding {
     const void **parts; /* fan_max of them */
 };
 
+/* What may stay in, or go straight to, the buffers of a call: in a call whose buffers lie apart,
+ * and in one in place. The bits of the second are those of the first, one up. */
+#define XCCL_DIRECT_SEND          1
+#define XCCL_DIRECT_SEND_IN_PLACE 2
+#define XCCL_DIRECT_RECV          4
+#define XCCL_DIRECT_RECV_IN_PLACE 8
+
 #define XCCL_NO_SIGNAL     UINT16_MAX
 #define XCCL_LINES_FAN_MAX 64 /* what a step of a binding to lines receives at most */
 
@@ -42,6 +54,8 @@ struct xccl_binding {
 xcclResult_t xccl_binding_create(struct xccl_schedule *schedule, enum xccl_proto proto,
                                  struct xccl_binding **binding_out);
 void xccl_binding_destroy(struct xccl_binding *binding); /* frees the schedule; NULL is fine */
+/* By step of a checked schedule, XCCL_DIRECT_* (direct.c). xcclSystemError: no memory. */
+xcclResult_t xccl_direct_mark(const struct xccl_schedule *schedule, uint8_t *direct_out);
 size_t xccl_binding_bytes(const struct xccl_binding *binding); /* its memory, the links' not */
 
 #endif

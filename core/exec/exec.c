@@ -11,6 +11,7 @@
 
 #include "base/os.h"
 #include "exec/host/interp.h"
+#include "transport/arena.h"
 
 #define SLOW_EVERY 64u
 #define SLEEP_NS   50000
@@ -39,6 +40,8 @@ void xccl_run_clear(struct xccl_run *run)
     run->bad_link = NULL;
     run->other_size = 0;
     run->bad_net = NULL;
+    run->direct = 0;
+    run->offers = 0;
     run->nlanes = 0;
     run->lanes_left = 0;
 }
@@ -79,6 +82,22 @@ static void start_lanes(struct xccl_run *run)
     run->lanes_left = run->nlanes;
 }
 
+/* Which of them are in the arena, and are they one memory? Where they overlap, they lie as the
+ * in-place form of the collective has them. */
+static void look_at_buffers(struct xccl_run *run)
+{
+    const struct xccl_layout *layouts = run->plan->layouts;
+    uintptr_t in = (uintptr_t)run->buffers[XCCL_BUFFER_IN];
+    uintptr_t out = (uintptr_t)run->buffers[XCCL_BUFFER_OUT];
+    int apart = in < out ? out - in >= layouts[XCCL_BUFFER_IN].total
+                         : in - out >= layouts[XCCL_BUFFER_OUT].total;
+
+    run->direct = apart ? XCCL_DIRECT_SEND | XCCL_DIRECT_RECV
+                        : XCCL_DIRECT_SEND_IN_PLACE | XCCL_DIRECT_RECV_IN_PLACE;
+    for (int i = 0; i < 2; i++)
+        run->places[i] = xccl_arena_place(run->buffers[i], layouts[i].total);
+}
+
 void xccl_run_start(struct xccl_run *run, const struct xccl_plan *plan,
                     const struct xccl_run_args *args)
 {
@@ -93,6 +112,8 @@ void xccl_run_start(struct xccl_run *run, const struct xccl_plan *plan,
     run->buffers[XCCL_BUFFER_ZERO] = NULL;
     run->room = args->scratch ? (char *)args->scratch + plan->scratch_bytes : NULL;
     run->flag_low = xccl_flag_low(plan->signature, args->seq);
+    if (binding->offer_count)
+        look_at_buffers(run);
     start_lanes(run);
     for (uint32_t i = 0; i < binding->net_count; i++) {
         struct xccl_net_op op = {.seq = args->seq,
@@ -145,8 +166,11 @@ int xccl_run_progress(struct xccl_run *run)
     case XCCL_PROTO_SMALL:
         moved = progress_lanes(run, xccl_interp_small);
         break;
-    default:
+    case XCCL_PROTO_SLICES:
         moved = progress_lanes(run, xccl_interp_slices);
+        break;
+    default:
+        moved = progress_lanes(run, xccl_interp_tight);
         break;
     }
     if (run->plan->binding->net_count)
@@ -154,7 +178,7 @@ int xccl_run_progress(struct xccl_run *run)
     return moved;
 }
 
-int xccl_run_done(const struct xccl_run *run)
+int xccl_run_done(struct xccl_run *run)
 {
     const struct xccl_binding *binding;
 
@@ -166,7 +190,7 @@ int xccl_run_done(const struct xccl_run *run)
     for (uint32_t i = 0; i < binding->net_count; i++)
         if (!xccl_net_link_idle(binding->nets[binding->net_conns[i]]))
             return 0;
-    return 1;
+    return !run->offers || xccl_interp_all_read(run);
 }
 
 /* Looks after everything but the data; the wait's slow branch. */

@@ -14,7 +14,7 @@
 /* Where the chunks of a buffer lie, and how long they are: all alike, the last ones cut off by the
  * buffer's end, or as tables say. */
 struct xccl_layout {
-    size_t stride, total; /* bytes */
+    size_t stride, total; /* bytes; total: where the last one ends */
     const size_t *offsets, *sizes; /* by chunk; NULL: alike */
 };
 
@@ -28,6 +28,7 @@ struct xccl_move {
     uint16_t left; /* chunks of the occurrence that come behind it */
     uint8_t op, flags;
     uint8_t src_buffer, dst_buffer; /* enum xccl_step_buffer */
+    uint8_t direct; /* XCCL_DIRECT_* */
 };
 
 /* Payload that a call of this rank moves over links, by [0] its own host and [1] others. What is
@@ -79,7 +80,10 @@ struct xccl_run {
     const struct xccl_plan *plan; /* NULL while step is at work */
     char *buffers[4]; /* by enum xccl_step_buffer */
     char *room;
+    uint64_t places[2]; /* of IN and OUT in the arena, 0: not there */
     uint32_t flag_low; /* signature and sequence number of this call, folded */
+    uint8_t direct; /* the XCCL_DIRECT_* that count for this call */
+    uint8_t offers; /* 1: messages have stayed in its buffers */
     uint32_t nlanes, lanes_left;
     struct xccl_run_lane *lanes;
     uint32_t *signals; /* by signal of the binding: tiles in which it was given */
@@ -129,7 +133,7 @@ void xccl_run_start(struct xccl_run *run, const struct xccl_plan *plan,
                     const struct xccl_run_args *args);
 /* 1 when it moved. run->rc tells of an error, xccl_run_done() of the end. */
 int xccl_run_progress(struct xccl_run *run);
-int xccl_run_done(const struct xccl_run *run);
+int xccl_run_done(struct xccl_run *run);
 
 /* Until one of them is done or has failed (its rc tells): *which_out is its index. */
 void xccl_exec_wait(struct xccl_run *const *runs, unsigned count,

@@ -155,6 +155,7 @@ void xccl_move_make(const struct xccl_plan *plan, const struct xccl_place *place
         .flags = step->flags,
         .src_buffer = (uint8_t)xccl_step_src_buffer(step),
         .dst_buffer = (uint8_t)xccl_step_dst_buffer(step),
+        .direct = binding->direct[step - binding->schedule->steps],
     };
     if (step->op & XCCL_STEP_SRC)
         src = side_of(plan, place, xccl_step_src_buffer(step), event.src);

@@ -5,6 +5,7 @@
 #include "exec/streams.h"
 
 #include "exec/host/slots.h"
+#include "transport/arena.h"
 
 static size_t slice_now(const struct xccl_stream *stream)
 {
@@ -36,7 +37,9 @@ void xccl_stream_begin(const struct xccl_stream *stream)
 
 int xccl_stream_done(const struct xccl_stream *stream)
 {
-    return stream->next == stream->count && (!stream->net || xccl_net_link_idle(stream->net));
+    if (stream->next < stream->count || (stream->net && !xccl_net_link_idle(stream->net)))
+        return 0;
+    return !stream->sends || !stream->reach || is_read(stream->link, stream->reach);
 }
 
 static int send_slice(struct xccl_run *run, struct xccl_stream *stream)
@@ -44,10 +47,16 @@ static int send_slice(struct xccl_run *run, struct xccl_stream *stream)
     struct xccl_link *link = stream->link;
     size_t bytes = slice_now(stream);
 
+    const char *from = stream->messages[stream->next].at + stream->offset;
+    struct xccl_reach *reach = stream->reach;
+
     if (!send_ready(link))
         return 0;
-    xccl_fill(slot_payload(link), stream->messages[stream->next].at + stream->offset, bytes);
-    send_done(run, link, bytes);
+    if (!reach || bytes < reach->min_bytes ||
+        !send_in_place(run, link, reach, xccl_arena_place(from, bytes), from, bytes)) {
+        xccl_fill(slot_to_fill(link, reach), from, bytes);
+        send_done(run, link, bytes);
+    }
     go_on(stream, bytes);
     return 1;
 }
@@ -57,9 +66,11 @@ static int recv_slice(struct xccl_run *run, struct xccl_stream *stream)
     struct xccl_link *link = stream->link;
     size_t bytes = slice_now(stream);
 
-    if (!recv_ready(run, link, XCCL_PROTO_SLICES, bytes))
+    if (!recv_ready(run, link, XCCL_PROTO_SLICES, bytes) || !begin_reading(link, stream->reach))
         return 0;
-    memcpy(stream->messages[stream->next].at + stream->offset, slot_payload(link), bytes);
+    memcpy(stream->messages[stream->next].at + stream->offset,
+           message_at(link, stream->reach, bytes), bytes);
+    end_reading(link, stream->reach);
     recv_done(link);
     go_on(stream, bytes);
     return 1;

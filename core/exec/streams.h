@@ -20,6 +20,7 @@ struct xccl_stream {
     int peer, sends;
     struct xccl_link *link; /* of slices; its own for ever */
     struct xccl_net_link *net; /* NULL: over shared memory */
+    struct xccl_reach *reach; /* over shared memory */
     const struct xccl_message *messages;
     uint32_t count, next; /* next: the message at work */
     size_t offset; /* done of it */

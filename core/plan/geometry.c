@@ -127,6 +127,17 @@ static xcclResult_t cut_chunks(const struct xccl_call *call, uint32_t tile_bytes
     return xcclSuccess;
 }
 
+/* Where the last of so many chunks ends. */
+static size_t end_of(const size_t *offsets, const size_t *sizes, uint32_t chunks)
+{
+    size_t end = 0;
+
+    for (uint32_t i = 0; i < chunks; i++)
+        if (sizes[i] && offsets[i] + sizes[i] > end)
+            end = offsets[i] + sizes[i];
+    return end;
+}
+
 /* A v-collective. The tables stay as long as the plan. */
 static xcclResult_t cut_sized(const struct xccl_call *call, uint32_t tile_bytes,
                               struct xccl_plan *plan)
@@ -139,9 +150,14 @@ static xcclResult_t cut_sized(const struct xccl_call *call, uint32_t tile_bytes,
     rc = cut_chunks(call, tile_bytes, plan);
     if (rc)
         return rc;
-    for (int buffer = XCCL_BUFFER_IN; buffer <= XCCL_BUFFER_OUT; buffer++)
-        plan->layouts[buffer] = (struct xccl_layout){.offsets = call->sizes->offsets[buffer],
-                                                     .sizes = call->sizes->sizes[buffer]};
+    for (int buffer = XCCL_BUFFER_IN; buffer <= XCCL_BUFFER_OUT; buffer++) {
+        const size_t *offsets = call->sizes->offsets[buffer], *sizes = call->sizes->sizes[buffer];
+        uint32_t chunks = xccl_schedule_chunks(plan->binding->schedule,
+                                               (enum xccl_step_buffer)buffer);
+
+        plan->layouts[buffer] = (struct xccl_layout){
+            .total = end_of(offsets, sizes, chunks), .offsets = offsets, .sizes = sizes};
+    }
     set_room(plan);
     return xcclSuccess;
 }

@@ -37,7 +37,10 @@ struct xccl_slot_header {
     _Atomic uint64_t
         flag; /* release by the writer after payload and bytes; acquire by the reader */
     uint32_t bytes; /* evidence for error texts; compared, never used as a length */
-    uint32_t reserved[13];
+    uint32_t reserved;
+    _Atomic uint64_t
+        place; /* SLICES: where the payload has stayed (reach.h); 0: it is in the slot */
+    uint32_t unused[10];
 };
 static_assert(sizeof(struct xccl_slot_header) == XCCL_LINE_BYTES, "a slot header is one line");
 

@@ -20,11 +20,19 @@
 
 #define LISTS 1024u /* a power of two */
 
+/* What lies beside a segment. */
+struct side {
+    uint64_t key;
+    void *memory;
+    struct side *next;
+};
+
 struct xccl_segment {
     struct xccl_addr name;
     char *base; /* NULL: it is being fetched */
     size_t bytes;
     uint32_t references; /* guarded by the lock */
+    struct side *sides; /* guarded by the lock */
     struct xccl_segment *next;
 };
 
@@ -230,6 +238,48 @@ xcclResult_t xccl_segment_get(const struct xccl_addr *name, const struct xccl_li
     return segment ? xcclSuccess : xcclSystemError;
 }
 
+static struct side *add_side(struct xccl_segment *segment, uint64_t key, size_t bytes)
+{
+    struct side *side = xccl_calloc(1, sizeof *side);
+
+    if (!side)
+        return NULL;
+    side->memory = xccl_calloc_aligned(64, bytes);
+    if (!side->memory) {
+        xccl_free(side);
+        return NULL;
+    }
+    side->key = key;
+    side->next = segment->sides;
+    segment->sides = side;
+    return side;
+}
+
+void *xccl_segment_side(struct xccl_segment *segment, uint64_t key, size_t bytes)
+{
+    struct side *side;
+
+    pthread_mutex_lock(&lock);
+    side = segment->sides;
+    while (side && side->key != key)
+        side = side->next;
+    if (!side)
+        side = add_side(segment, key, bytes);
+    pthread_mutex_unlock(&lock);
+    return side ? side->memory : NULL;
+}
+
+static void free_sides(struct side *side)
+{
+    while (side) {
+        struct side *next = side->next;
+
+        xccl_free(side->memory);
+        xccl_free(side);
+        side = next;
+    }
+}
+
 void xccl_segment_put(struct xccl_segment *segment)
 {
     int is_last;
@@ -244,6 +294,7 @@ void xccl_segment_put(struct xccl_segment *segment)
     if (!is_last)
         return;
     unmap(segment->base, segment->bytes);
+    free_sides(segment->sides);
     xccl_free(segment);
 }
 

@@ -33,6 +33,10 @@ xcclResult_t xccl_segment_get(const struct xccl_addr *name, const struct xccl_li
 /* Gives a reference back; the last one unmaps. NULL is fine. */
 void xccl_segment_put(struct xccl_segment *segment);
 
+/* Zeroed memory beside the segment, the same for all who ask for this key in this process; kept as
+ * long as the segment. NULL: no memory. The first who asks says how large it is. */
+void *xccl_segment_side(struct xccl_segment *segment, uint64_t key, size_t bytes);
+
 char *xccl_segment_base(const struct xccl_segment *segment);
 size_t xccl_segment_bytes(const struct xccl_segment *segment);
 

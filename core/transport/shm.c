@@ -16,7 +16,8 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "bootstrap/acceptor.h"
-#include "transport/segments.h"
+#include "transport/arena.h"
+#include "transport/shm_int.h"
 
 #define SEGMENT_MAGIC 0x3143435832304853ull
 #define PAGE          4096u
@@ -26,7 +27,7 @@
 #define SMALL_SLOTS     16u
 #define SMALL_SLOTS_ONE 6u
 #define SLICE_SLOTS     3u
-#define SLICE_SLOTS_ONE 6u
+#define SLICE_SLOTS_ONE XCCL_SHM_SLOTS
 #define LINES_PER_SLOT  (XCCL_LINES_MAX_BYTES / XCCL_LINE_DATA)
 #define LINE_SLOT_BYTES (LINES_PER_SLOT * XCCL_LINE_BYTES)
 #define SMALL_STRIDE    (XCCL_LINE_BYTES + XCCL_SMALL_MAX_BYTES)
@@ -48,35 +49,6 @@ static_assert(LINES_PER_SLOT * XCCL_LINE_DATA == XCCL_LINES_MAX_BYTES, "lines ar
 struct segment_head {
     uint64_t magic;
     uint32_t nlocal, local_index, slice_bytes, tight_bytes;
-};
-
-/* Where the slots of one protocol lie, from the start of a link's place, where its heads are. */
-struct pool {
-    size_t start, bytes; /* of the first place, in the segment; of each */
-    size_t headers, payload, end;
-    uint32_t header_stride, payload_stride, slot_bytes;
-    uint32_t nslots;
-    uint16_t lag;
-};
-
-/* Offsets in a segment. A FIFO's place is found by its id, then by the index of the sender. */
-struct layout {
-    size_t board;
-    struct pool multicast[XCCL_PROTO_COUNT], fifo[XCCL_PROTO_COUNT];
-    size_t bytes;
-};
-
-struct xccl_shm {
-    int nlocal, local_index, rank, nranks;
-    struct xccl_shm_sizes sizes;
-    int *local_ranks;
-    int *index_of; /* by rank; -1: not on this host */
-    struct layout layout;
-    size_t taken; /* bytes of the own segment */
-    struct xccl_segment **segments; /* by local index */
-    int fd; /* of the own segment, for other processes; -1: none */
-    struct xccl_acceptor *acceptor;
-    uint8_t comm_id[16], key[32];
 };
 
 static size_t reserve(size_t *at, size_t align, size_t bytes)
@@ -124,6 +96,7 @@ static struct pool pool_of(enum xccl_proto proto, uint32_t nheads, uint32_t nslo
         pool.payload = reserve(&at, XCCL_LINE_BYTES, (size_t)nslots * sizes->tight_bytes);
         break;
     default:
+        pool.lag = 1; /* who sent from its own memory waits for the head */
         pool.header_stride = SLICE_STRIDE;
         pool.payload_stride = pool.slot_bytes = sizes->slice_bytes;
         pool.headers = reserve(&at, SLICE_STRIDE, (size_t)nslots * SLICE_STRIDE);
@@ -225,14 +198,19 @@ xcclResult_t xccl_shm_new_addr(struct xccl_addr *addr_out)
     return xcclSuccess;
 }
 
-/* On the service thread: a rank of this host wants the segment. */
+/* On the service thread: a rank of this host wants the segment, or this process's arena. */
 static void hand_out(void *owner, struct xccl_conn *conn)
 {
     struct xccl_limit limit = xccl_limit_ms(HANDOUT_MS, NULL);
     struct xccl_shm *shm = owner;
+    int fd = -1;
 
     if (xccl_conn_hello(conn)->purpose == XCCL_PURPOSE_SEGMENT)
-        (void)xccl_tcp_send_fd(xccl_conn_fd(conn), shm->fd, &limit);
+        fd = shm->fd;
+    else if (xccl_conn_hello(conn)->purpose == XCCL_PURPOSE_ARENA && shm->arenas)
+        fd = xccl_arena_fd();
+    if (fd >= 0)
+        (void)xccl_tcp_send_fd(xccl_conn_fd(conn), fd, &limit);
     xccl_conn_close(conn);
 }
 
@@ -306,6 +284,8 @@ xcclResult_t xccl_shm_create(const struct xccl_shm_args *args, struct xccl_shm *
     memcpy(shm->key, args->key, sizeof shm->key);
     rc = note_ranks(shm, args);
     if (!rc)
+        rc = xccl_shm_note_processes(shm, args);
+    if (!rc)
         rc = make_segment(shm, &args->addr);
     if (!rc && args->one_process)
         xccl_tcp_close(&shm->fd); /* the map keeps the memory */
@@ -339,26 +319,32 @@ struct fetch {
     const struct xccl_limit *limit;
 };
 
+xcclResult_t xccl_shm_ask(const struct xccl_shm *shm, const struct xccl_addr *addr,
+                          enum xccl_purpose purpose, const struct xccl_limit *limit, int *fd_out)
+{
+    struct xccl_hello hello = {
+        .rank = (uint32_t)shm->rank, .nranks = (uint32_t)shm->nranks, .purpose = purpose};
+    struct xccl_conn *conn;
+    xcclResult_t rc;
+
+    memcpy(hello.comm_id, shm->comm_id, sizeof hello.comm_id);
+    rc = xccl_conn_open(addr, shm->key, &hello, limit, &conn);
+    if (rc)
+        return rc;
+    rc = xccl_tcp_recv_fd(xccl_conn_fd(conn), limit, fd_out);
+    xccl_conn_close(conn);
+    return rc;
+}
+
 static xcclResult_t fetch_segment(void *owner, struct xccl_map *map_out)
 {
     const struct fetch *fetch = owner;
-    const struct xccl_shm *shm = fetch->shm;
-    struct xccl_hello hello = {.rank = (uint32_t)shm->rank,
-                               .nranks = (uint32_t)shm->nranks,
-                               .purpose = XCCL_PURPOSE_SEGMENT};
-    struct xccl_conn *conn;
-    xcclResult_t rc;
     int fd = -1;
+    xcclResult_t rc = xccl_shm_ask(fetch->shm, fetch->addr, XCCL_PURPOSE_SEGMENT, fetch->limit,
+                                   &fd);
 
-    memcpy(hello.comm_id, shm->comm_id, sizeof hello.comm_id);
-    rc = xccl_conn_open(fetch->addr, shm->key, &hello, fetch->limit, &conn);
-    if (rc)
-        return rc;
-    rc = xccl_tcp_recv_fd(xccl_conn_fd(conn), fetch->limit, &fd);
-    xccl_conn_close(conn);
-    if (rc)
-        return rc;
-    rc = xccl_map_open(fd, shm->layout.bytes, map_out);
+    if (!rc)
+        rc = xccl_map_open(fd, fetch->shm->layout.bytes, map_out);
     if (rc)
         return rc;
     xccl_tcp_close(&map_out->fd); /* the map keeps the memory */
@@ -374,7 +360,11 @@ xcclResult_t xccl_shm_fetch(struct xccl_shm *shm, int index, const struct xccl_a
     if (index == shm->local_index)
         return xcclSuccess;
     rc = xccl_segment_get(addr, limit, fetch_segment, &fetch, &shm->segments[index]);
-    return rc ? rc : check_segment(shm, index);
+    if (!rc)
+        rc = check_segment(shm, index);
+    if (!rc)
+        xccl_shm_fetch_arena(shm, index, addr, limit);
+    return rc;
 }
 
 xcclResult_t xccl_shm_find(struct xccl_shm *shm, int index, const struct xccl_addr *addr,
@@ -402,6 +392,7 @@ void xccl_shm_destroy(struct xccl_shm *shm)
     xccl_shm_seal(shm);
     for (int i = 0; shm->segments && i < shm->nlocal; i++)
         xccl_segment_put(shm->segments[i]);
+    xccl_shm_drop_arenas(shm);
     xccl_free(shm->segments);
     xccl_free(shm->local_ranks);
     xccl_free(shm->index_of);
@@ -437,7 +428,9 @@ size_t xccl_shm_bytes(const struct xccl_shm *shm)
 size_t xccl_shm_table_bytes(const struct xccl_shm *shm)
 {
     return xccl_alloc_bytes(shm) + xccl_alloc_bytes(shm->local_ranks) +
-           xccl_alloc_bytes(shm->index_of) + xccl_alloc_bytes(shm->segments);
+           xccl_alloc_bytes(shm->index_of) + xccl_alloc_bytes(shm->segments) +
+           xccl_alloc_bytes(shm->processes) + xccl_alloc_bytes(shm->arena_bytes) +
+           xccl_alloc_bytes(shm->arenas);
 }
 
 uint64_t xccl_shm_mapped_bytes(const struct xccl_shm *shm)

@@ -15,6 +15,7 @@
 #include "bootstrap/conn.h"
 #include "transport/board.h"
 #include "transport/link.h"
+#include "transport/reach.h"
 
 #define XCCL_SHM_IDS 16 /* connections of one pair of ranks, one way */
 
@@ -29,6 +30,9 @@ struct xccl_shm_sizes {
 struct xccl_shm_args {
     int nlocal, local_index; /* ranks of this host and this rank's place among them */
     const int *local_ranks; /* ascending; copied */
+    /* By local index, copied: which process, and how large its arena is (0: none), whose own is
+     * held. NULL: nothing is read in place. */
+    const uint64_t *processes, *arena_bytes;
     struct xccl_shm_sizes sizes;
     uint8_t comm_id[16];
     uint8_t key[32]; /* proves the connections that hand out segments */
@@ -53,6 +57,10 @@ xcclResult_t xccl_shm_fetch(struct xccl_shm *shm, int index, const struct xccl_a
  */
 xcclResult_t xccl_shm_find(struct xccl_shm *shm, int index, const struct xccl_addr *addr,
                            int *found_out);
+/* 1: this rank has got the arenas of all processes of the host. */
+int xccl_shm_has_arenas(const struct xccl_shm *shm);
+/* All ranks of the host have, so that messages may stay in them. Before links are made. */
+void xccl_shm_agree(struct xccl_shm *shm);
 /* All have fetched: stops listening, closes the descriptor. */
 void xccl_shm_seal(struct xccl_shm *shm);
 void xccl_shm_destroy(struct xccl_shm *shm); /* NULL is fine */
@@ -77,5 +85,14 @@ xcclResult_t xccl_shm_fifo_send(struct xccl_shm *shm, enum xccl_proto proto, int
                                 uint32_t id, struct xccl_link *link_out);
 xcclResult_t xccl_shm_fifo_recv(struct xccl_shm *shm, enum xccl_proto proto, int from_index,
                                 uint32_t id, struct xccl_link *link_out);
+
+/* The reach of such an end, for links of slices. Both ends in one process share its offers. */
+xcclResult_t xccl_shm_multicast_send_reach(struct xccl_shm *shm, struct xccl_reach *reach_out);
+xcclResult_t xccl_shm_multicast_recv_reach(struct xccl_shm *shm, int from_index,
+                                           struct xccl_reach *reach_out);
+xcclResult_t xccl_shm_fifo_send_reach(struct xccl_shm *shm, int to_index, uint32_t id,
+                                      struct xccl_reach *reach_out);
+xcclResult_t xccl_shm_fifo_recv_reach(struct xccl_shm *shm, int from_index, uint32_t id,
+                                      struct xccl_reach *reach_out);
 
 #endif

@@ -10,6 +10,7 @@
 #include "exec/exec.h"
 #include "plan/plan_int.h"
 #include "schedule/generators.h"
+#include "transport/arena.h"
 #include "xt.h"
 
 #define WORLD_RANKS    9
@@ -21,11 +22,14 @@ struct world_channel {
     int writer, reader, id;
     char *slots;
     _Atomic uint32_t *heads;
+    struct xccl_offer *offers;
 };
 
 struct world {
     const struct xccl_generator *generator;
     int n, root, param, in_place, keeps_list;
+    enum { WORLD_COPIES, WORLD_OFFERS, WORLD_PLACES } direct; /* how slices may stay in buffers */
+    int stayed; /* calls of a rank in which some have */
     int twists; /* contributions and results are changed on their way, once each */
     const int *nodes;
     const uint8_t *multicast;
@@ -37,6 +41,7 @@ struct world {
     struct xccl_plan plans[WORLD_RANKS];
     struct xccl_run runs[WORLD_RANKS];
     struct xccl_link *links[WORLD_RANKS];
+    struct xccl_reach *reaches[WORLD_RANKS];
     void *scratch[WORLD_RANKS];
     struct world_channel channels[WORLD_CHANNELS];
     int channel_count;
@@ -63,8 +68,9 @@ static inline struct world_channel *world_channel(struct world *world, int write
         .reader = reader,
         .id = id,
         .slots = xccl_calloc_aligned(128, (size_t)world->nslots * world_slot_stride(world)),
-        .heads = xccl_calloc_aligned(128, WORLD_RANKS * XCCL_HEAD_STRIDE)};
-    XT_CHECK(channel->slots && channel->heads);
+        .heads = xccl_calloc_aligned(128, WORLD_RANKS * XCCL_HEAD_STRIDE),
+        .offers = xccl_calloc(world->nslots, sizeof *channel->offers)};
+    XT_CHECK(channel->slots && channel->heads && channel->offers);
     return channel;
 }
 
@@ -99,6 +105,23 @@ static inline struct xccl_link world_link(struct world *world, int rank,
     return link;
 }
 
+static inline struct xccl_reach world_reach(struct world *world, int rank,
+                                            const struct xccl_schedule_conn *conn)
+{
+    int sends = conn->dir == XCCL_CONN_SEND, many = conn->kind == XCCL_CONN_MULTICAST;
+    int writer = sends ? rank : conn->peer, reader = many ? -1 : sends ? conn->peer : rank;
+    struct xccl_reach reach = {.min_bytes = 1};
+
+    if (world->direct == WORLD_OFFERS)
+        reach.offers = world_channel(world, writer, reader, conn->id)->offers;
+    if (world->direct == WORLD_PLACES) {
+        reach.takes_places = 1;
+        reach.arena = xccl_arena.base;
+        reach.arena_bytes = xccl_arena.bytes;
+    }
+    return reach;
+}
+
 static inline void world_bind(struct world *world, int rank)
 {
     struct xccl_generator_for what = {.nranks = world->n,
@@ -116,11 +139,17 @@ static inline void world_bind(struct world *world, int rank)
     world->bindings[rank] = binding;
     world->links[rank] = xccl_calloc_aligned(64,
                                              (schedule->nconns + 1u) * sizeof(struct xccl_link));
-    XT_CHECK(world->links[rank] != NULL);
+    world->reaches[rank] = xccl_calloc(schedule->nconns + 1u, sizeof(struct xccl_reach));
+    XT_CHECK(world->links[rank] && world->reaches[rank]);
     for (int i = 0; i < schedule->nconns; i++) {
         world->links[rank][i] = world_link(world, rank, &schedule->conns[i]);
         XT_CHECK(xccl_link_slots(&world->links[rank][i]) >= schedule->minslots);
         binding->links[i] = &world->links[rank][i];
+        world->reaches[rank][i] = world_reach(world, rank, &schedule->conns[i]);
+        if (world->direct && world->proto == XCCL_PROTO_SLICES)
+            binding->reaches[i] = &world->reaches[rank][i];
+        if (binding->reaches[i] && schedule->conns[i].dir == XCCL_CONN_SEND)
+            binding->offer_conns[binding->offer_count++] = (uint16_t)i;
     }
     binding->slot_bytes = world->slot_bytes;
     binding->ready = 1;
@@ -141,10 +170,12 @@ static inline void world_close(struct world *world)
     for (int r = 0; r < world->n; r++) {
         xccl_binding_destroy(world->bindings[r]);
         xccl_free(world->links[r]);
+        xccl_free(world->reaches[r]);
     }
     for (int i = 0; i < world->channel_count; i++) {
         xccl_free(world->channels[i].slots);
         xccl_free(world->channels[i].heads);
+        xccl_free(world->channels[i].offers);
     }
 }
 
@@ -216,12 +247,18 @@ static inline uint32_t world_want(const struct world *world, int rank, size_t co
     }
 }
 
+static inline void *world_block(const struct world *world, size_t bytes)
+{
+    return world->direct == WORLD_PLACES ? xccl_arena_take((bytes + 4095) & ~(size_t)4095)
+                                         : malloc(bytes);
+}
+
 /* Buffers of a rank: apart, or the collective's in-place form. */
 static inline void world_fill(struct world *world, int rank, size_t count)
 {
     size_t nin = world_elems(world, rank, XCCL_BUFFER_IN, count);
     size_t nout = world_elems(world, rank, XCCL_BUFFER_OUT, count);
-    int32_t *in = malloc(nin * 4 + 64), *out = malloc(nout * 4 + 64);
+    int32_t *in = world_block(world, nin * 4 + 64), *out = world_block(world, nout * 4 + 64);
 
     XT_CHECK(in && out);
     world->blocks[rank][0] = in;
@@ -269,8 +306,9 @@ static inline void world_finish(struct world *world, int rank)
     xccl_free(world->plans[rank].moves);
     xccl_free(world->plans[rank].lane_moves);
     free(world->scratch[rank]);
-    free(world->blocks[rank][0]);
-    free(world->blocks[rank][1]);
+    for (int i = 0; i < 2; i++)
+        if (!xccl_arena_give(world->blocks[rank][i]))
+            free(world->blocks[rank][i]);
 }
 
 /* One call of all ranks, which move in a random order, and its result. */
@@ -285,6 +323,7 @@ static inline void world_call(struct world *world, size_t count, uint64_t *seed)
         int r = (int)(xt_random(seed) % (uint64_t)world->n);
 
         idle = xccl_run_progress(&world->runs[r]) ? 0 : idle + 1;
+        world->stayed += world->runs[r].offers;
         XT_CHECK_INT(world->runs[r].rc, 0);
         XT_CHECK(idle < 1000); /* else: nobody can move */
         left = 0;

@@ -199,11 +199,13 @@ XT_TEST(slices_cover_every_byte_of_a_vector_once)
                                        .cstride = 1,
                                        .run = 1,
                                        .rep = 1};
+        struct xccl_step *steps = plan->binding->schedule->steps; /* where moves are looked for */
         size_t bytes = 0, end = 0;
 
+        steps[0] = copy;
         for (uint32_t chunk = 0; chunk < 5; chunk++)
             for (uint32_t tile = 0; tile < plan->tiles; tile++) {
-                struct xccl_place place = {.chunk = chunk, .tile = tile, .step = &copy};
+                struct xccl_place place = {.chunk = chunk, .tile = tile, .step = steps};
                 struct xccl_move move;
 
                 xccl_move_make(plan, &place, &move);

@@ -122,10 +122,12 @@ static void check_chunk(const struct xccl_plan *plan, enum xccl_step_buffer buff
                                    .cnt = 1,
                                    .run = 1,
                                    .rep = 1};
+    struct xccl_step *steps = plan->binding->schedule->steps; /* where moves are looked for */
     size_t done = 0;
 
+    steps[0] = copy;
     for (uint32_t tile = 0; tile < plan->tiles; tile++) {
-        struct xccl_place place = {.tile = tile, .step = &copy};
+        struct xccl_place place = {.tile = tile, .step = steps};
         struct xccl_move move;
 
         xccl_move_make(plan, &place, &move);

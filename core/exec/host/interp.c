@@ -42,26 +42,95 @@ INLINE int all_send_ready(const struct xccl_move *move)
     return 1;
 }
 
+/* What the end of a link of this binding reaches. */
+INLINE struct xccl_reach *reach_of(const struct xccl_run *run, struct xccl_link *const *link)
+{
+    const struct xccl_binding *binding = run->plan->binding;
+
+    return binding->reaches[link - binding->links];
+}
+
+/* stays: where `from` lies in the arena, from 1 on, or STAYS; 0: it is going to be overwritten. */
+#define STAYS UINT64_MAX
+
+INLINE void send_slice(struct xccl_run *run, struct xccl_link *const *link, const char *from,
+                       size_t bytes, uint64_t stays)
+{
+    struct xccl_reach *reach = reach_of(run, link);
+
+    if (reach && stays && bytes >= reach->min_bytes &&
+        send_in_place(run, *link, reach, stays == STAYS ? 0 : stays, from, bytes))
+        return;
+    if (bytes)
+        xccl_fill(slot_to_fill(*link, reach), from, bytes);
+    send_done(run, *link, bytes);
+}
+
+/* The messages are there; may they be read? */
+INLINE int begin_reading_all(const struct xccl_run *run, const struct xccl_move *move)
+{
+    for (uint32_t i = 0; i < move->nrecv; i++) {
+        if (begin_reading(move->recv[i], reach_of(run, &move->recv[i])))
+            continue;
+        while (i-- > 0)
+            end_reading(move->recv[i], reach_of(run, &move->recv[i]));
+        return 0;
+    }
+    return 1;
+}
+
+/* All are there, and may be read. */
 INLINE int all_recv_ready(struct xccl_run *run, const struct xccl_move *move, enum xccl_proto proto)
 {
     for (uint32_t i = 0; i < move->nrecv; i++)
         if (!recv_ready(run, move->recv[i], proto, move->bytes))
             return 0;
-    return 1;
+    return proto != XCCL_PROTO_SLICES || begin_reading_all(run, move);
 }
 
-INLINE void send_all(const struct xccl_run *run, const struct xccl_move *move,
-                     enum xccl_proto proto, const char *from)
+/* They have been read: gives the slots back. */
+INLINE void recv_all_done(const struct xccl_run *run, const struct xccl_move *move,
+                          enum xccl_proto proto)
+{
+    for (uint32_t i = 0; i < move->nrecv; i++) {
+        if (proto == XCCL_PROTO_SLICES)
+            end_reading(move->recv[i], reach_of(run, &move->recv[i]));
+        recv_done(move->recv[i]);
+    }
+}
+
+INLINE void send_all(struct xccl_run *run, const struct xccl_move *move, enum xccl_proto proto,
+                     const char *from, uint64_t stays)
 {
     for (uint32_t i = 0; i < move->nsend; i++) {
         if (proto == XCCL_PROTO_LINES) {
             send_lines(run, move->send[i], from, move->send_bytes);
             continue;
         }
+        if (proto == XCCL_PROTO_SLICES) {
+            send_slice(run, &move->send[i], from, move->send_bytes, stays);
+            continue;
+        }
         if (move->send_bytes)
             xccl_fill(slot_payload(move->send[i]), from, move->send_bytes);
         send_done(run, move->send[i], move->send_bytes);
     }
+}
+
+/* May what lies there be sent without a copy, and where is it? */
+INLINE uint64_t stays_at(const struct xccl_run *run, const struct xccl_move *move,
+                         enum xccl_step_buffer buffer, size_t offset)
+{
+    if (!(move->direct & run->direct & (XCCL_DIRECT_SEND | XCCL_DIRECT_SEND_IN_PLACE)))
+        return 0;
+    return run->places[buffer] ? run->places[buffer] + offset : STAYS;
+}
+
+/* The same of what source_of() gave. */
+INLINE uint64_t source_stays(const struct xccl_run *run, const struct xccl_move *move,
+                             const char *src)
+{
+    return src == run->room ? 0 : stays_at(run, move, move->src_buffer, move->src);
 }
 
 /* The source, where the step has one; as its operator wants it where it is this rank's
@@ -120,7 +189,9 @@ INLINE unsigned collect(const struct xccl_run *run, const struct xccl_move *move
             parts[count++] = room;
             room += XCCL_LINES_MAX_BYTES;
         } else {
-            parts[count++] = slot_payload(link);
+            parts[count++] = proto == XCCL_PROTO_SLICES
+                                 ? message_at(link, reach_of(run, &move->recv[i]), move->bytes)
+                                 : slot_payload(link);
         }
     }
     if (src)
@@ -149,6 +220,14 @@ INLINE char *room_for(const struct xccl_run *run, enum xccl_proto proto, char *l
     return proto == XCCL_PROTO_LINES ? line : run->room + run->plan->slice_bytes;
 }
 
+/* Where a value for one receiver is made. */
+INLINE char *slot_for(const struct xccl_run *run, const struct xccl_move *move,
+                      enum xccl_proto proto)
+{
+    return proto == XCCL_PROTO_SLICES ? slot_to_fill(move->send[0], reach_of(run, &move->send[0]))
+                                      : slot_payload(move->send[0]);
+}
+
 /* Receive, combine, store, send. A value that is both stored and sent is made in the destination
  * and copied to the slot from there; one that is only sent is made in the slot where there is one
  * receiver. */
@@ -163,18 +242,17 @@ INLINE void receive(struct xccl_run *run, const struct xccl_move *move, enum xcc
 
     if (dst) {
         combine(run, move, dst, count);
-        send_all(run, move, proto, dst);
+        send_all(run, move, proto, dst, stays_at(run, move, move->dst_buffer, move->dst));
     } else if (to_slot) {
-        combine(run, move, slot_payload(move->send[0]), count);
+        combine(run, move, slot_for(run, move, proto), count);
         send_done(run, move->send[0], move->bytes);
     } else if (count == 1 && !has_finish(run, move)) {
-        send_all(run, move, proto, run->plan->binding->parts[0]);
+        send_all(run, move, proto, run->plan->binding->parts[0], 0);
     } else if (move->nsend) {
         combine(run, move, room_for(run, proto, line), count);
-        send_all(run, move, proto, room_for(run, proto, line));
+        send_all(run, move, proto, room_for(run, proto, line), 0);
     }
-    for (uint32_t i = 0; i < move->nrecv; i++)
-        recv_done(move->recv[i]);
+    recv_all_done(run, move, proto);
 }
 
 /* Without receiving: copy, add to memory, send. */
@@ -191,7 +269,10 @@ INLINE void local(struct xccl_run *run, const struct xccl_move *move, enum xccl_
             memcpy(dst, src, move->bytes);
         finish(run, move, dst);
     }
-    send_all(run, move, proto, has_finish(run, move) && dst ? dst : src);
+    if (has_finish(run, move) && dst)
+        send_all(run, move, proto, dst, stays_at(run, move, move->dst_buffer, move->dst));
+    else
+        send_all(run, move, proto, src, source_stays(run, move, src));
 }
 
 /* What an exchange receives: stored, or added to memory. */
@@ -217,8 +298,7 @@ INLINE void take(struct xccl_run *run, const struct xccl_move *move, enum xccl_p
         plan->reduction.reduce(dst, dst, value, move->bytes / plan->elem_bytes);
         finish(run, move, dst);
     }
-    for (uint32_t i = 0; i < move->nrecv; i++)
-        recv_done(move->recv[i]);
+    recv_all_done(run, move, proto);
 }
 
 /* --- the way of a lane --- */
@@ -313,10 +393,12 @@ INLINE int exchange(struct xccl_run *run, struct xccl_run_lane *lane, enum xccl_
     while (lane->sent < end) {
         struct xccl_move room;
         const struct xccl_move *move = next_sent(run, lane, &room);
+        const char *src;
 
         if (!all_send_ready(move))
             break;
-        send_all(run, move, proto, source_of(run, move));
+        src = source_of(run, move);
+        send_all(run, move, proto, src, source_stays(run, move, src));
         lane->sent++;
         moved = 1;
     }
@@ -358,4 +440,23 @@ int xccl_interp_small(struct xccl_run *run, struct xccl_run_lane *lane)
 int xccl_interp_slices(struct xccl_run *run, struct xccl_run_lane *lane)
 {
     return lane_move(run, lane, XCCL_PROTO_SLICES);
+}
+
+int xccl_interp_tight(struct xccl_run *run, struct xccl_run_lane *lane)
+{
+    return lane_move(run, lane, XCCL_PROTO_TIGHT);
+}
+
+int xccl_interp_all_read(struct xccl_run *run)
+{
+    const struct xccl_binding *binding = run->plan->binding;
+
+    for (uint32_t i = 0; i < binding->offer_count; i++) {
+        uint16_t conn = binding->offer_conns[i];
+
+        if (!is_read(binding->links[conn], binding->reaches[conn]))
+            return 0;
+    }
+    run->offers = 0;
+    return 1;
 }

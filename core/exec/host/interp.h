@@ -11,5 +11,9 @@
 int xccl_interp_lines(struct xccl_run *run, struct xccl_run_lane *lane);
 int xccl_interp_small(struct xccl_run *run, struct xccl_run_lane *lane);
 int xccl_interp_slices(struct xccl_run *run, struct xccl_run_lane *lane);
+int xccl_interp_tight(struct xccl_run *run, struct xccl_run_lane *lane);
+
+/* Has everything been read that was sent without a copy? */
+int xccl_interp_all_read(struct xccl_run *run);
 
 #endif

@@ -110,14 +110,112 @@ INLINE int recv_ready(struct xccl_run *run, struct xccl_link *link, enum xccl_pr
     return seen >> 32 == want >> 32 && seen != want ? wrong_call(run, link) : 0;
 }
 
-INLINE void send_done(const struct xccl_run *run, struct xccl_link *link, size_t bytes)
+/* place: where the payload has stayed; 0: it is in the slot, or offered. */
+INLINE void publish(const struct xccl_run *run, struct xccl_link *link, size_t bytes,
+                    uint64_t place)
 {
     struct xccl_slot_header *header = (void *)slot_header(link);
 
     header->bytes = (uint32_t)bytes;
+    /* Relaxed: the flag publishes it. */
+    atomic_store_explicit(&header->place, place, memory_order_relaxed);
     /* Release: payload and size before the flag. Pairs with recv_ready(). */
     atomic_store_explicit(&header->flag, flag_of(run, link), memory_order_release);
     link_advance(link);
+}
+
+INLINE void send_done(const struct xccl_run *run, struct xccl_link *link, size_t bytes)
+{
+    publish(run, link, bytes, 0);
+}
+
+/* --- messages that stay where they are (transport/reach.h) --- */
+
+/* NULL: the slot's own payload counts. */
+INLINE void offer(const struct xccl_link *link, const struct xccl_reach *reach, const char *at)
+{
+    /* Relaxed: the flag publishes it. */
+    if (reach && reach->offers)
+        atomic_store_explicit(&reach->offers[link->slot].at, at, memory_order_relaxed);
+}
+
+/* Sends bytes that nobody writes before they have been read: place is where they lie in the arena,
+ * 0 outside of it. 0: it has to be copied. */
+INLINE int send_in_place(struct xccl_run *run, struct xccl_link *link, struct xccl_reach *reach,
+                         uint64_t place, const char *from, size_t bytes)
+{
+    if (place && reach->takes_places)
+        from = NULL;
+    else if (reach->offers)
+        place = 0;
+    else
+        return 0;
+    offer(link, reach, from);
+    publish(run, link, bytes, place);
+    reach->last = link->step;
+    reach->is_open = 1;
+    run->offers = 1;
+    return 1;
+}
+
+/* The same slot serves for what is copied. */
+INLINE char *slot_to_fill(const struct xccl_link *link, const struct xccl_reach *reach)
+{
+    offer(link, reach, NULL);
+    return slot_payload(link);
+}
+
+/* Around the reading of a message that may be offered. 0: it is not any more. */
+INLINE int begin_reading(const struct xccl_link *link, struct xccl_reach *reach)
+{
+    struct xccl_offer *at = reach && reach->offers ? &reach->offers[link->slot] : NULL;
+
+    if (!at)
+        return 1;
+    /* Sequentially consistent, both: whoever revokes sees this reader, or this reader sees that.
+     * Pairs with xccl_reach_revoke(). */
+    atomic_fetch_add_explicit(&at->readers, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&at->at, memory_order_seq_cst) != XCCL_OFFER_REVOKED)
+        return 1;
+    atomic_fetch_sub_explicit(&at->readers, 1, memory_order_release);
+    return 0;
+}
+
+INLINE void end_reading(const struct xccl_link *link, struct xccl_reach *reach)
+{
+    /* Release: the reading before it. Pairs with xccl_reach_revoke(). */
+    if (reach && reach->offers)
+        atomic_fetch_sub_explicit(&reach->offers[link->slot].readers, 1, memory_order_release);
+}
+
+/* Where the bytes of the message at hand lie. */
+INLINE const char *message_at(const struct xccl_link *link, const struct xccl_reach *reach,
+                              size_t bytes)
+{
+    const struct xccl_slot_header *header = (const void *)slot_header(link);
+    const char *offered = NULL;
+    uint64_t offset;
+
+    if (!reach)
+        return slot_payload(link);
+    /* Relaxed: the reading has begun. */
+    if (reach->offers)
+        offered = atomic_load_explicit(&reach->offers[link->slot].at, memory_order_relaxed);
+    if (offered)
+        return offered;
+    /* Relaxed: read once, since it is checked; it came before the flag. */
+    offset = atomic_load_explicit(&header->place, memory_order_relaxed) - 1;
+    if (!reach->arena || offset >= reach->arena_bytes || bytes > reach->arena_bytes - offset)
+        return slot_payload(link);
+    return reach->arena + offset;
+}
+
+/* Has everything been read that has stayed here? */
+INLINE int is_read(struct xccl_link *link, struct xccl_reach *reach)
+{
+    if (reach->is_open && (int32_t)(slowest_head(link) - reach->last) >= 0)
+        reach->is_open = 0;
+    return !reach->is_open;
 }
 
 /* Gives the slot back. Where there are many, the head is published for several at a time. */

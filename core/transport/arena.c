@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The arena: address space for as much as the host has memory, and an ordered list of what is
+ * taken. Pages take memory when they are touched, and give it back with the block.
+ *
+ * fork(): the child forgets the arena. What it has inherited stays mapped and is its parent's.
+ * Lock order: alone. Thread: any. */
+#include "transport/arena.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/os.h"
+
+#define BYTES_MIN (1ull << 30)
+#define BYTES_MAX (256ull << 30) /* some hundred peers map as much each */
+#define HUGE_PAGE (2u << 20)
+
+struct block {
+    size_t offset, bytes;
+    struct block *next; /* ascending */
+};
+
+struct xccl_arena xccl_arena;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct xccl_map map = {.fd = -1}; /* the descriptor is one for reading */
+static struct block *blocks;
+static size_t users; /* holds, and blocks */
+
+static void fork_prepare(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void fork_parent(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+static void fork_child(void)
+{
+    if (map.fd >= 0)
+        close(map.fd);
+    map = (struct xccl_map){.fd = -1};
+    blocks = NULL;
+    users = 0;
+    /* Relaxed: this is the only thread. */
+    atomic_store_explicit(&xccl_arena.base, NULL, memory_order_relaxed);
+    pthread_mutex_unlock(&lock);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
+static void lock_arena(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&lock);
+}
+
+/* The memory of the host, up to a power of two. */
+static size_t bytes_wanted(void)
+{
+    uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t bytes = BYTES_MIN;
+    struct rlimit limit;
+
+    while (bytes < memory && bytes < BYTES_MAX)
+        bytes *= 2;
+    /* A file beyond the limit would be a signal, not an error. */
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes)
+        return 0;
+    return (size_t)bytes;
+}
+
+/* The lock is held, here and below. */
+static xcclResult_t open_arena(void)
+{
+    size_t bytes = bytes_wanted();
+    xcclResult_t rc;
+
+    if (!bytes)
+        return xccl_fail_quietly(xcclSystemError, 0, "raise ulimit -f",
+                                 "the largest file that is allowed is too small");
+    rc = xccl_map_create("xccl-arena", bytes, &map);
+    if (!rc)
+        rc = xccl_map_limit_to_reading(&map);
+    if (rc)
+        return rc;
+    /* A dump shall not walk through all of it. */
+    (void)madvise(map.base, bytes, MADV_DONTDUMP);
+    xccl_arena.bytes = bytes;
+    /* Release: the size before it. Pairs with xccl_arena_place(). */
+    atomic_store_explicit(&xccl_arena.base, map.base, memory_order_release);
+    return xcclSuccess;
+}
+
+static xcclResult_t add_user(void)
+{
+    xcclResult_t rc = users ? xcclSuccess : open_arena();
+
+    users += !rc;
+    return rc;
+}
+
+static void drop_user(void)
+{
+    if (--users)
+        return;
+    /* Relaxed: nobody uses it any more, as users know of each other by the lock. */
+    atomic_store_explicit(&xccl_arena.base, NULL, memory_order_relaxed);
+    xccl_map_close(&map);
+}
+
+xcclResult_t xccl_arena_hold(void)
+{
+    xcclResult_t rc;
+
+    lock_arena();
+    rc = add_user();
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+void xccl_arena_drop(void)
+{
+    lock_arena();
+    if (users) /* none in a child of fork() */
+        drop_user();
+    pthread_mutex_unlock(&lock);
+}
+
+int xccl_arena_fd(void)
+{
+    int fd;
+
+    lock_arena();
+    fd = map.fd;
+    pthread_mutex_unlock(&lock);
+    return fd;
+}
+
+/* The first gap that is large enough; *before_out: the block before it, or NULL. */
+static int find_gap(size_t bytes, size_t *offset_out, struct block **before_out)
+{
+    size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : (size_t)sysconf(_SC_PAGESIZE), at = 0;
+    struct block *before = NULL, *next = blocks;
+
+    for (; next && (at > next->offset || next->offset - at < bytes);
+         before = next, next = next->next)
+        at = (next->offset + next->bytes + align - 1) & ~(align - 1);
+    *offset_out = at;
+    *before_out = before;
+    return next || (at < map.bytes && map.bytes - at >= bytes);
+}
+
+static void *enter_block(struct block *block)
+{
+    struct block *before;
+    char *memory;
+
+    if (!find_gap(block->bytes, &block->offset, &before))
+        return NULL;
+    block->next = before ? before->next : blocks;
+    *(before ? &before->next : &blocks) = block;
+    memory = (char *)map.base + block->offset;
+    (void)madvise(memory, block->bytes, MADV_DODUMP);
+    if (block->bytes >= HUGE_PAGE)
+        (void)madvise(memory, block->bytes, MADV_HUGEPAGE); /* where the host allows it */
+    return memory;
+}
+
+void *xccl_arena_take(size_t bytes)
+{
+    struct block *block = xccl_calloc(1, sizeof *block);
+    void *memory = NULL;
+
+    if (!block)
+        return NULL;
+    block->bytes = bytes;
+    lock_arena();
+    if (!add_user()) {
+        memory = enter_block(block);
+        if (!memory)
+            drop_user();
+    }
+    pthread_mutex_unlock(&lock);
+    if (!memory)
+        xccl_free(block);
+    return memory;
+}
+
+static struct block *take_off(const char *memory)
+{
+    struct block **at = &blocks, *found;
+
+    while (*at && (char *)map.base + (*at)->offset != memory)
+        at = &(*at)->next;
+    found = *at;
+    if (found)
+        *at = found->next;
+    return found;
+}
+
+int xccl_arena_give(void *memory)
+{
+    struct block *block;
+
+    lock_arena();
+    block = take_off(memory);
+    if (block) {
+        /* Peers that still look see zeros, and so does the next owner. */
+        if (madvise(memory, block->bytes, MADV_REMOVE))
+            memset(memory, 0, block->bytes);
+        (void)madvise(memory, block->bytes, MADV_DONTDUMP);
+        drop_user();
+    }
+    pthread_mutex_unlock(&lock);
+    xccl_free(block);
+    return block != NULL;
+}
