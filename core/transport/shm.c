@@ -323,7 +323,7 @@ xcclResult_t xccl_shm_ask(const struct xccl_shm *shm, const struct xccl_addr *ad
                           enum xccl_purpose purpose, const struct xccl_limit *limit, int *fd_out)
 {
     struct xccl_hello hello = {
-        .rank = (uint32_t)shm->rank, .nranks = (uint32_t)shm->nranks, .purpose = purpose};
+        .rank = (uint32_t)shm->rank, .nranks = (uint32_t)shm->nranks, .purpose = (uint16_t)purpose};
     struct xccl_conn *conn;
     xcclResult_t rc;
 

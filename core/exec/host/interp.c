@@ -88,15 +88,28 @@ INLINE int all_recv_ready(struct xccl_run *run, const struct xccl_move *move, en
     return proto != XCCL_PROTO_SLICES || begin_reading_all(run, move);
 }
 
-/* They have been read: gives the slots back. */
-INLINE void recv_all_done(const struct xccl_run *run, const struct xccl_move *move,
-                          enum xccl_proto proto)
+/* They have been read. Before the value is sent on: what comes of it then comes after the reading.
+ */
+INLINE void end_reading_all(const struct xccl_run *run, const struct xccl_move *move,
+                            enum xccl_proto proto)
 {
-    for (uint32_t i = 0; i < move->nrecv; i++) {
-        if (proto == XCCL_PROTO_SLICES)
+    if (proto == XCCL_PROTO_SLICES)
+        for (uint32_t i = 0; i < move->nrecv; i++)
             end_reading(move->recv[i], reach_of(run, &move->recv[i]));
+}
+
+INLINE void recv_all_done(const struct xccl_move *move)
+{
+    for (uint32_t i = 0; i < move->nrecv; i++)
         recv_done(move->recv[i]);
-    }
+}
+
+/* In place, what is stored now may have been offered before. Its reader has finished, for else this
+ * value could not have come (direct.c), on whatever way; here that is seen. */
+INLINE void see_readers(const struct xccl_run *run, enum xccl_proto proto)
+{
+    if (proto == XCCL_PROTO_SLICES && run->offers && (run->direct & XCCL_DIRECT_SEND_IN_PLACE))
+        xccl_interp_see_readers(run);
 }
 
 INLINE void send_all(struct xccl_run *run, const struct xccl_move *move, enum xccl_proto proto,
@@ -241,18 +254,25 @@ INLINE void receive(struct xccl_run *run, const struct xccl_move *move, enum xcc
     int to_slot = !dst && move->nsend == 1 && proto != XCCL_PROTO_LINES;
 
     if (dst) {
+        see_readers(run, proto);
         combine(run, move, dst, count);
+        end_reading_all(run, move, proto);
         send_all(run, move, proto, dst, stays_at(run, move, move->dst_buffer, move->dst));
     } else if (to_slot) {
         combine(run, move, slot_for(run, move, proto), count);
+        end_reading_all(run, move, proto);
         send_done(run, move->send[0], move->bytes);
     } else if (count == 1 && !has_finish(run, move)) {
         send_all(run, move, proto, run->plan->binding->parts[0], 0);
+        end_reading_all(run, move, proto);
     } else if (move->nsend) {
         combine(run, move, room_for(run, proto, line), count);
+        end_reading_all(run, move, proto);
         send_all(run, move, proto, room_for(run, proto, line), 0);
+    } else {
+        end_reading_all(run, move, proto);
     }
-    recv_all_done(run, move, proto);
+    recv_all_done(move);
 }
 
 /* Without receiving: copy, add to memory, send. */
@@ -284,6 +304,8 @@ INLINE void take(struct xccl_run *run, const struct xccl_move *move, enum xccl_p
     unsigned count = collect(run, move, proto, NULL, gathered);
     char *dst = destination_of(run, move), *sum;
 
+    if (dst)
+        see_readers(run, proto);
     if (dst && count && !(move->op & XCCL_STEP_ACC)) {
         combine(run, move, dst, count);
     } else if (dst && count) {
@@ -298,7 +320,8 @@ INLINE void take(struct xccl_run *run, const struct xccl_move *move, enum xccl_p
         plan->reduction.reduce(dst, dst, value, move->bytes / plan->elem_bytes);
         finish(run, move, dst);
     }
-    recv_all_done(run, move, proto);
+    end_reading_all(run, move, proto);
+    recv_all_done(move);
 }
 
 /* --- the way of a lane --- */
@@ -445,6 +468,15 @@ int xccl_interp_slices(struct xccl_run *run, struct xccl_run_lane *lane)
 int xccl_interp_tight(struct xccl_run *run, struct xccl_run_lane *lane)
 {
     return lane_move(run, lane, XCCL_PROTO_TIGHT);
+}
+
+void xccl_interp_see_readers(const struct xccl_run *run)
+{
+    const struct xccl_binding *binding = run->plan->binding;
+
+    for (uint32_t i = 0; i < binding->offer_count; i++)
+        see_readers_of(binding->links[binding->offer_conns[i]],
+                       binding->reaches[binding->offer_conns[i]]);
 }
 
 int xccl_interp_all_read(struct xccl_run *run)

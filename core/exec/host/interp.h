@@ -13,6 +13,8 @@ int xccl_interp_small(struct xccl_run *run, struct xccl_run_lane *lane);
 int xccl_interp_slices(struct xccl_run *run, struct xccl_run_lane *lane);
 int xccl_interp_tight(struct xccl_run *run, struct xccl_run_lane *lane);
 
+/* Acquires what the readers of offers have done so far. */
+void xccl_interp_see_readers(const struct xccl_run *run);
 /* Has everything been read that was sent without a copy? */
 int xccl_interp_all_read(struct xccl_run *run);
 

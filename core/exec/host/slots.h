@@ -188,6 +188,13 @@ INLINE void end_reading(const struct xccl_link *link, struct xccl_reach *reach)
         atomic_fetch_sub_explicit(&reach->offers[link->slot].readers, 1, memory_order_release);
 }
 
+INLINE void see_readers_of(const struct xccl_link *link, const struct xccl_reach *reach)
+{
+    /* Acquire: pairs with end_reading(). */
+    for (uint32_t i = 0; reach->offers && i < link->nslots; i++)
+        (void)atomic_load_explicit(&reach->offers[i].readers, memory_order_acquire);
+}
+
 /* Where the bytes of the message at hand lie. */
 INLINE const char *message_at(const struct xccl_link *link, const struct xccl_reach *reach,
                               size_t bytes)
