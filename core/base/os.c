@@ -289,6 +289,20 @@ int xccl_os_cores(void)
     return online > 0 ? (int)online : 1;
 }
 
+int xccl_os_process_runs(uint32_t pid)
+{
+    char path[32], text[128];
+    const char *end;
+    size_t bytes;
+
+    snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+    bytes = read_small_file(path, text, sizeof(text) - 1);
+    text[bytes] = '\0';
+    /* "pid (name) state": the name may hold anything. */
+    end = strrchr(text, ')');
+    return end && end[1] == ' ' && strchr("RSD", end[2]) != NULL && end[2] != '\0';
+}
+
 /* Process numbers are not enough: two containers of one host may have the same. */
 static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t process_id; /* 0: not drawn yet */

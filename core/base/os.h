@@ -44,6 +44,9 @@ int xccl_os_cores(void); /* usable by this process: affinity mask */
 int64_t xccl_os_thread_id(void);
 /* 64 random bits that this process alone has; a child of fork() has others. */
 xcclResult_t xccl_os_process_id(uint64_t *id_out);
+/* Whether a process of this host runs, or would run if it were given time; 0: it is stopped, has
+ * ended, or is not to be seen from here. */
+int xccl_os_process_runs(uint32_t pid);
 
 /* Between two polls of a spinning wait: tells the core that nothing is lost by a short rest. */
 static inline void xccl_os_pause(void)

@@ -78,7 +78,7 @@ int xccl_scope_conn(struct xccl_builder *builder, enum xccl_conn_dir dir, int *p
 /* The step as it is outside; 0: there is none. count_out: messages, where no side says so. */
 int xccl_scope_step(struct xccl_builder *builder, const struct xccl_emit *inside,
                     struct xccl_emit *emit_out, int *count_out);
-/* Takes out the connections that no step uses. */
+/* Takes out the connections that no step uses, and numbers those of each pair of ranks anew. */
 void xccl_build_prune(struct xccl_builder *builder);
 
 /* The lane's records behind those that are there. */

@@ -256,6 +256,25 @@ static uint32_t pack(struct xccl_builder *builder, struct lane *lane, uint32_t t
     return kept;
 }
 
+/* Connections of a pair of ranks are numbered from 0 on, in the order of the ids that scopes gave
+ * them: links have few numbers (transport/shm.h). Both ends come to the same, for what is used at
+ * one is used at the other. */
+static void number_ids(const struct xccl_builder *builder, uint16_t *ids)
+{
+    struct xccl_schedule_conn *conns = builder->conns;
+
+    for (uint32_t i = 0; i < builder->nconns; i++) {
+        ids[i] = 0;
+        for (uint32_t k = 0; k < builder->nconns; k++)
+            if (conns[k].peer == conns[i].peer && conns[k].dir == conns[i].dir &&
+                conns[k].kind == conns[i].kind && conns[k].id < conns[i].id)
+                ids[i]++;
+    }
+    for (uint32_t i = 0; i < builder->nconns; i++)
+        if (conns[i].kind == XCCL_CONN_FIFO)
+            conns[i].id = ids[i];
+}
+
 void xccl_build_prune(struct xccl_builder *builder)
 {
     uint32_t to = 0;
@@ -276,5 +295,6 @@ void xccl_build_prune(struct xccl_builder *builder)
         to += pack(builder, &builder->lanes[i], to, used + conn0, place + conn0);
     }
     builder->nconns = to;
+    number_ids(builder, place);
     xccl_free(place);
 }

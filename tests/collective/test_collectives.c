@@ -7,7 +7,7 @@
  * A job of ranks is started for each number of ranks, transport and row; row k has the k-th
  * algorithm of each collective. Within a job the cases are such that every two values of count,
  * place, root, type and alignment meet somewhere. XT_COLLECTIVES=all in the environment takes every
- * combination instead, and so for hours. */
+ * combination instead, and so for long. All types, operators and pointers: test_product.c. */
 #include "world.h"
 
 #include "schedule/generators.h"

@@ -274,7 +274,7 @@ XT_TEST(a_scope_means_other_ranks_chunks_and_connections)
     XT_CHECK_INT(schedule->nlanes, 1);
     XT_CHECK_INT(schedule->nconns, 2);
     XT_CHECK_INT(schedule->conns[1].peer, 5);
-    XT_CHECK_INT(schedule->conns[1].id, 11);
+    XT_CHECK_INT(schedule->conns[1].id, 0); /* the only one of its pair */
     XT_CHECK_INT(schedule->nsteps, 2);
     XT_CHECK_INT(schedule->steps[1].sconn, 1);
     XT_CHECK_INT(schedule->steps[1].flags, 0);
@@ -306,7 +306,29 @@ XT_TEST(what_a_scope_makes_pointless_does_not_come_about)
     XT_CHECK_INT(schedule->steps[0].src, 3);
     XT_CHECK_INT(schedule->steps[0].sconn, 0);
     XT_CHECK_INT(schedule->nconns, 1);
-    XT_CHECK_INT(schedule->conns[0].id, 11);
+    XT_CHECK_INT(schedule->conns[0].id, 0);
+    xccl_schedule_destroy(schedule);
+}
+
+/* Links of a pair of ranks have few numbers. */
+XT_TEST(connections_of_scopes_are_numbered_by_pairs_of_ranks)
+{
+    struct xccl_build_scope scope = scope_of_two;
+    struct xccl_builder *builder = begin(XCCL_COLL_ALL_REDUCE, 8, 10);
+    struct xccl_schedule *schedule;
+    static const int id0[] = {30, 4, 17};
+
+    for (int i = 0; i < 3; i++) {
+        scope.id0 = id0[i];
+        xccl_build_enter(builder, &scope);
+        send_one(builder, 0, xccl_build_conn(builder, 0, XCCL_CONN_SEND, 1, i % 2, 0), 0);
+        xccl_build_leave(builder);
+    }
+    schedule = end(builder);
+    XT_CHECK_INT(schedule->nconns, 3);
+    XT_CHECK_INT(schedule->conns[0].id, 2);
+    XT_CHECK_INT(schedule->conns[1].id, 0);
+    XT_CHECK_INT(schedule->conns[2].id, 1);
     xccl_schedule_destroy(schedule);
 }
 

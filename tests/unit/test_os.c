@@ -4,6 +4,7 @@
 #include "base/os.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -200,4 +201,25 @@ XT_TEST(identity_is_plausible)
     XT_CHECK(strchr(xccl_os_hostname(), '.') == NULL);
     XT_CHECK(xccl_os_cores() >= 1);
     XT_CHECK_INT(xccl_os_thread_id(), getpid());
+}
+
+XT_TEST(processes_that_run_are_told_from_stopped_and_ended_ones)
+{
+    pid_t pid = fork();
+    int status;
+
+    XT_CHECK(pid >= 0);
+    if (pid == 0) {
+        pause();
+        _exit(0);
+    }
+    XT_CHECK(xccl_os_process_runs((uint32_t)getpid()));
+    XT_CHECK(xccl_os_process_runs((uint32_t)pid)); /* it waits */
+    XT_CHECK(kill(pid, SIGSTOP) == 0);
+    XT_CHECK(waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status));
+    XT_CHECK(!xccl_os_process_runs((uint32_t)pid));
+    XT_CHECK(kill(pid, SIGKILL) == 0);
+    XT_CHECK(waitpid(pid, &status, 0) == pid);
+    XT_CHECK(!xccl_os_process_runs((uint32_t)pid));
+    XT_CHECK(!xccl_os_process_runs(UINT32_MAX));
 }
