@@ -143,7 +143,7 @@ xcclResult_t xcclCommGetAsyncError(xcclComm_t comm, xcclResult_t *asyncError);
 /* Makes the connections now that the first calls would make: of every collective in small and large
  * sizes, for those with a root as root 0 has it, and of sends and receives between all ranks. All
  * ranks call it, in the order of their other calls; in a group it takes part as they do. For n
- * ranks it costs each about 2 n links and their memory. */
+ * ranks it costs each about 6 n links and their memory. */
 xcclResult_t xcclCommConnectAll(xcclComm_t comm);
 /* The CUDA device of a communicator: XCCL_DEVICE_HOST, since all are of the host so far. */
 #define XCCL_DEVICE_HOST (-1)

@@ -130,12 +130,13 @@ xcclResult_t xccl_api_take_config(const char *call, const xcclConfig_t *config,
 xcclResult_t xccl_api_join(const char *call, const struct xccl_join_args *args,
                            const xcclConfig_t *config)
 {
-    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_INIT, .join = *args};
+    struct xccl_join_args join = *args;
+    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_INIT, .join = &join};
     xcclResult_t rc = check_join(call, args);
 
     if (rc)
         return xccl_group_reject(rc);
-    rc = xccl_api_take_config(call, config, &entry.join);
+    rc = xccl_api_take_config(call, config, &join);
     if (!rc)
         return xccl_group_add(&entry);
     xccl_comm_decline(args, 1, rc); /* nobody shall wait for this rank */

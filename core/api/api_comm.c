@@ -79,25 +79,24 @@ static xcclResult_t check_split(const struct xcclComm *comm, int color, xcclComm
 xcclResult_t xcclCommSplit(xcclComm_t comm, int color, int key, xcclComm_t *newcomm,
                            xcclConfig_t *config)
 {
-    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_INIT, .task.comm = comm};
-    struct xccl_join_args *args = &entry.join;
+    struct xccl_join_args args = {.parent = comm};
+    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_INIT, .task.comm = comm, .join = &args};
     xcclResult_t rc = check_split(comm, color, newcomm);
 
     if (!rc)
-        args->is_nonblocking = comm->is_nonblocking;
+        args.is_nonblocking = comm->is_nonblocking;
     if (!rc)
-        rc = xccl_api_take_config("xcclCommSplit", config, args);
+        rc = xccl_api_take_config("xcclCommSplit", config, &args);
     if (rc || !newcomm) /* it is there on success, which clang's analyzer does not see */
         return xccl_group_reject(rc);
     *newcomm = NULL;
-    args->comm_out = newcomm;
-    args->parent = comm;
-    args->color = color == XCCL_SPLIT_NOCOLOR ? XCCL_NO_COLOR : color;
-    args->key = key;
-    args->rank = comm->rank;
-    args->nranks = comm->nranks;
-    args->ids = &no_id;
-    args->id_count = 1;
+    args.comm_out = newcomm;
+    args.color = color == XCCL_SPLIT_NOCOLOR ? XCCL_NO_COLOR : color;
+    args.key = key;
+    args.rank = comm->rank;
+    args.nranks = comm->nranks;
+    args.ids = &no_id;
+    args.id_count = 1;
     return xccl_group_add(&entry);
 }
 

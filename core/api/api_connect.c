@@ -34,7 +34,7 @@ static xcclResult_t add_messages(struct xcclComm *comm)
     xcclResult_t rc = xcclSuccess;
 
     for (int i = 0; i < 2 * comm->nranks && !rc; i++) {
-        entry.p2p = (struct xccl_p2p_item){.peer = i / 2, .sends = i % 2};
+        entry.p2p = (struct xccl_p2p_item){.peer = i / 2, .sends = i % 2, .connects = 1};
         if (i / 2 != comm->rank)
             rc = xccl_group_add(&entry);
     }

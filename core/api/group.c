@@ -13,18 +13,26 @@
 
 #define DEPTH_MAX   1000
 #define ENTRIES_MAX (1u << 20)
+#define FEW         16 /* entries for which no memory is taken */
 
 struct group {
     int depth;
     xcclResult_t rc; /* why it will not be executed */
-    char text[XCCL_ERROR_TEXT_BYTES];
-    struct xccl_group_entry *entries; /* calls and leaves, in their order */
+    struct xccl_group_entry *entries; /* calls and leaves, in their order: few, or more memory */
     uint32_t count, room, leaves;
     struct xccl_join_args *joins; /* come first, whenever they were noted */
     uint32_t join_count, join_room;
+    struct xccl_group_entry few[FEW];
+    char text[XCCL_ERROR_TEXT_BYTES]; /* of rc */
 };
 
 static _Thread_local struct group group;
+
+/* Once in a call: code that may be loaded at any time finds a thread's memory by a function. */
+static __attribute__((noinline)) struct group *own_group(void)
+{
+    return &group;
+}
 
 xcclResult_t xccl_group_reject(xcclResult_t rc)
 {
@@ -46,7 +54,9 @@ static void keep_first(xcclResult_t *rc, xcclResult_t other, const char *text)
 /* A communicator that could not begin what the other ranks may have begun has failed. */
 static void fail_begun(struct xcclComm *comm, xcclResult_t begun, xcclResult_t *rc)
 {
-    if (begun && !xccl_comm_error(comm))
+    if (!begun)
+        return;
+    if (!xccl_comm_error(comm))
         begun = xccl_comm_fail(comm, begun, "rank %d cannot go on with a group: %.300s", comm->rank,
                                xccl_error_text());
     keep_first(rc, begun, xccl_error_text());
@@ -102,7 +112,7 @@ static xcclResult_t execute(const struct xccl_group_entry *entry)
     uint32_t detour;
 
     if (entry->kind == XCCL_ENTRY_INIT)
-        return join_all(&entry->join, 1);
+        return join_all(entry->join, 1);
     if (entry->kind == XCCL_ENTRY_DESTROY) {
         xccl_comm_destroy(comm);
         return xcclSuccess;
@@ -122,10 +132,10 @@ static xcclResult_t execute(const struct xccl_group_entry *entry)
 }
 
 /* 1 when an earlier entry of the group destroys comm. */
-static int leaves_in_group(const struct xcclComm *comm)
+static int leaves_in_group(const struct group *own, const struct xcclComm *comm)
 {
-    for (uint32_t i = 0; group.leaves && i < group.count; i++)
-        if (group.entries[i].kind == XCCL_ENTRY_DESTROY && group.entries[i].task.comm == comm)
+    for (uint32_t i = 0; own->leaves && i < own->count; i++)
+        if (own->entries[i].kind == XCCL_ENTRY_DESTROY && own->entries[i].task.comm == comm)
             return 1;
     return 0;
 }
@@ -168,34 +178,55 @@ static xcclResult_t add_join(const struct xccl_join_args *join)
     return xcclSuccess;
 }
 
-static xcclResult_t add_entry(const struct xccl_group_entry *entry)
+/* Room for one more entry, without memory for the first few. */
+static xcclResult_t reserve_entry(struct group *own)
 {
-    void *entries = group.entries;
-    xcclResult_t rc = reserve(&entries, group.count, &group.room, sizeof *group.entries);
+    int has_few = !own->room || own->entries == own->few;
+    void *entries = has_few ? NULL : own->entries;
+    xcclResult_t rc;
 
-    group.entries = entries;
+    if (!own->room) {
+        own->entries = own->few;
+        own->room = FEW;
+    }
+    if (own->count < own->room)
+        return xcclSuccess;
+    rc = reserve(&entries, own->count, &own->room, sizeof *own->entries);
+    if (rc)
+        return rc;
+    if (has_few && entries) /* it is there, which clang's analyzer does not see */
+        memcpy(entries, own->few, sizeof own->few);
+    own->entries = entries;
+    return xcclSuccess;
+}
+
+static xcclResult_t add_entry(struct group *own, const struct xccl_group_entry *entry)
+{
+    xcclResult_t rc = reserve_entry(own);
+
     if (rc)
         return rc;
     xccl_call_sizes_get(entry->task.call.sizes);
-    group.entries[group.count++] = *entry;
-    group.leaves += entry->kind == XCCL_ENTRY_DESTROY;
+    own->entries[own->count++] = *entry;
+    own->leaves += entry->kind == XCCL_ENTRY_DESTROY;
     return xcclSuccess;
 }
 
 xcclResult_t xccl_group_add(const struct xccl_group_entry *entry)
 {
+    struct group *own = own_group();
     xcclResult_t rc;
 
-    if (__builtin_expect(!group.depth, 1))
+    if (__builtin_expect(!own->depth, 1))
         return execute(entry);
-    if (entry->task.comm && leaves_in_group(entry->task.comm))
+    if (entry->task.comm && leaves_in_group(own, entry->task.comm))
         return xccl_group_reject(xccl_fail(xcclInvalidUsage, 0, "destroy it once, as the last call",
                                            "rank %d: a call of a communicator that this group "
                                            "destroys",
                                            entry->task.comm->rank));
-    rc = entry->kind == XCCL_ENTRY_INIT ? add_join(&entry->join) : add_entry(entry);
+    rc = entry->kind == XCCL_ENTRY_INIT ? add_join(entry->join) : add_entry(own, entry);
     if (rc && entry->kind == XCCL_ENTRY_INIT)
-        xccl_comm_decline(&entry->join, 1, rc);
+        xccl_comm_decline(entry->join, 1, rc);
     if (rc && entry->kind <= XCCL_ENTRY_P2P)
         return xccl_group_lack(entry->task.comm, rc);
     return rc ? xccl_group_reject(rc) : xcclSuccess;
@@ -241,6 +272,7 @@ xcclResult_t xcclGroupStart(void)
 /* The communicators of a group at work: runs[i] belongs to comms[i], whose next entry is next[i].
  */
 struct work {
+    const struct group *own;
     struct xccl_run **runs;
     struct xcclComm **comms;
     uint32_t *next;
@@ -250,13 +282,23 @@ struct work {
     struct xccl_p2p_item *items; /* room for the sends and receives of a communicator */
 };
 
+/* The same for few calls. */
+struct few_work {
+    struct xccl_run *runs[FEW];
+    struct xcclComm *comms[FEW], *seen[FEW];
+    uint32_t next[FEW];
+    struct xccl_p2p_item items[FEW];
+};
+
 /* Begins the next operation of comm at or after entry `from`. 0: there is none, or it cannot begin.
  * Then the communicator has failed, and the other ranks are told: they may have begun it. */
 static int begin_next(struct work *work, uint32_t at, struct xcclComm *comm, uint32_t from,
                       xcclResult_t *rc)
 {
-    for (uint32_t i = from; i < group.count; i++) {
-        const struct xccl_group_entry *entry = &group.entries[i];
+    const struct group *own = work->own;
+
+    for (uint32_t i = from; i < own->count; i++) {
+        const struct xccl_group_entry *entry = &own->entries[i];
         xcclResult_t begun;
 
         if (entry->kind != XCCL_ENTRY_CALL || entry->task.comm != comm)
@@ -276,12 +318,13 @@ static int begin_next(struct work *work, uint32_t at, struct xcclComm *comm, uin
 /* Begins all sends and receives of comm. -1: there are none; 0: they cannot begin. */
 static int begin_p2p(struct work *work, uint32_t at, struct xcclComm *comm, xcclResult_t *rc)
 {
+    const struct group *own = work->own;
     uint32_t count = 0;
     xcclResult_t begun;
 
-    for (uint32_t i = 0; i < group.count; i++)
-        if (group.entries[i].kind == XCCL_ENTRY_P2P && group.entries[i].task.comm == comm)
-            work->items[count++] = group.entries[i].p2p;
+    for (uint32_t i = 0; i < own->count; i++)
+        if (own->entries[i].kind == XCCL_ENTRY_P2P && own->entries[i].task.comm == comm)
+            work->items[count++] = own->entries[i].p2p;
     if (!count)
         return -1;
     begun = xccl_comm_begin_p2p(comm, work->items, count);
@@ -304,11 +347,13 @@ static int already_seen(const struct work *work, const struct xcclComm *comm)
 
 static void begin_all(struct work *work, xcclResult_t *rc)
 {
-    for (uint32_t i = 0; i < group.count; i++) {
-        struct xcclComm *comm = group.entries[i].task.comm;
+    const struct group *own = work->own;
+
+    for (uint32_t i = 0; i < own->count; i++) {
+        struct xcclComm *comm = own->entries[i].task.comm;
         int begun;
 
-        if (group.entries[i].kind > XCCL_ENTRY_P2P || already_seen(work, comm))
+        if (own->entries[i].kind > XCCL_ENTRY_P2P || already_seen(work, comm))
             continue;
         work->seen[work->seen_count++] = comm;
         begun = begin_p2p(work, work->count, comm, rc);
@@ -329,7 +374,8 @@ static void run_all(struct work *work, xcclResult_t *rc)
         xccl_exec_wait(work->runs, work->count, policy, &at);
         comm = work->comms[at];
         ended = xccl_comm_end(comm, comm->run.rc);
-        keep_first(rc, ended, xccl_error_text());
+        if (ended)
+            keep_first(rc, ended, xccl_error_text());
         if (!ended && begin_next(work, at, comm, work->next[at], rc))
             continue;
         work->count--;
@@ -339,13 +385,22 @@ static void run_all(struct work *work, xcclResult_t *rc)
     }
 }
 
-/* Before anything begins, so that a group without memory has not started. */
-static xcclResult_t work_init(struct work *work)
+/* Before anything begins, so that a group without memory has not started. few: as long as work. */
+static xcclResult_t work_init(struct work *work, struct few_work *few)
 {
-    uint32_t calls = group.count - group.leaves;
+    uint32_t calls = work->own->count - work->own->leaves;
 
     if (!calls)
         return xcclSuccess;
+    if (calls <= FEW) {
+        *work = (struct work){.own = work->own,
+                              .runs = few->runs,
+                              .comms = few->comms,
+                              .next = few->next,
+                              .seen = few->seen,
+                              .items = few->items};
+        return xcclSuccess;
+    }
     work->runs = xccl_calloc(calls, sizeof(void *));
     work->comms = xccl_calloc(calls, sizeof(void *));
     work->next = xccl_calloc(calls, sizeof *work->next);
@@ -355,8 +410,10 @@ static xcclResult_t work_init(struct work *work)
                                                                                 : xcclSystemError;
 }
 
-static void work_fini(struct work *work)
+static void work_fini(struct work *work, const struct few_work *few)
 {
+    if (work->runs == few->runs)
+        return;
     xccl_free(work->runs);
     xccl_free(work->comms);
     xccl_free(work->next);
@@ -385,10 +442,11 @@ static void give_up(xcclResult_t rc)
 
 static xcclResult_t execute_entries(struct work *work)
 {
+    const struct group *own = work->own;
     xcclResult_t rc = xcclSuccess;
 
-    if (xccl_group_is_async(group.entries, group.count)) {
-        rc = xccl_group_submit(group.entries, group.count);
+    if (xccl_group_is_async(own->entries, own->count)) {
+        rc = xccl_group_submit(own->entries, own->count);
         if (rc == xcclSystemError)
             fail_all(rc);
     } else {
@@ -396,60 +454,67 @@ static xcclResult_t execute_entries(struct work *work)
             begin_all(work, &rc);
         run_all(work, &rc);
     }
-    for (uint32_t i = 0; i < group.count; i++)
-        if (group.entries[i].kind == XCCL_ENTRY_DESTROY)
-            xccl_comm_destroy(group.entries[i].task.comm);
+    for (uint32_t i = 0; i < own->count; i++)
+        if (own->entries[i].kind == XCCL_ENTRY_DESTROY)
+            xccl_comm_destroy(own->entries[i].task.comm);
     return rc;
 }
 
-static xcclResult_t execute_group(void)
+static xcclResult_t execute_group(const struct group *own)
 {
-    struct work work = {0};
-    xcclResult_t rc = work_init(&work), joined = xcclSuccess;
+    struct few_work few;
+    struct work work = {.own = own};
+    xcclResult_t rc = work_init(&work, &few), joined = xcclSuccess;
 
     if (rc)
         give_up(rc);
-    else if (group.join_count)
-        joined = join_all(group.joins, group.join_count);
+    else if (own->join_count)
+        joined = join_all(own->joins, own->join_count);
     if (!rc && (!joined || joined == xcclInProgress))
         rc = execute_entries(&work);
-    work_fini(&work);
+    work_fini(&work, &few);
     return rc ? rc : joined;
 }
 
 /* Ids hold secrets. */
-static void drop_entries(void)
+static void drop_entries(struct group *own)
 {
-    for (uint32_t i = 0; i < group.join_count; i++) {
-        void *ids = (void *)(uintptr_t)group.joins[i].ids; /* add_join() made it */
+    for (uint32_t i = 0; i < own->join_count; i++) {
+        void *ids = (void *)(uintptr_t)own->joins[i].ids; /* add_join() made it */
 
-        explicit_bzero(ids, (size_t)group.joins[i].id_count * sizeof *group.joins[i].ids);
+        explicit_bzero(ids, (size_t)own->joins[i].id_count * sizeof *own->joins[i].ids);
         xccl_free(ids);
     }
-    for (uint32_t i = 0; i < group.count; i++)
-        xccl_call_sizes_put(group.entries[i].task.call.sizes);
-    xccl_free(group.joins);
-    xccl_free(group.entries);
-    group = (struct group){0};
+    for (uint32_t i = 0; i < own->count; i++)
+        xccl_call_sizes_put(own->entries[i].task.call.sizes);
+    xccl_free(own->joins);
+    if (own->entries != own->few)
+        xccl_free(own->entries);
+    own->joins = NULL;
+    own->join_count = own->join_room = 0;
+    own->entries = NULL;
+    own->count = own->room = own->leaves = 0;
+    own->rc = xcclSuccess;
 }
 
 xcclResult_t xcclGroupEnd(void)
 {
-    xcclResult_t rc = group.rc;
+    struct group *own = own_group();
+    xcclResult_t rc = own->rc;
 
-    if (!group.depth)
+    if (!own->depth)
         return xccl_fail(xcclInvalidUsage, 0, "call xcclGroupStart first",
                          "xcclGroupEnd: no group is open in this thread");
-    if (--group.depth)
+    if (--own->depth)
         return xcclSuccess;
     if (rc) {
-        xccl_error_set_text(group.text);
+        xccl_error_set_text(own->text);
         give_up(rc);
-        xccl_error_set_text(group.text);
-    } else if (group.count || group.join_count) {
-        rc = execute_group();
+        xccl_error_set_text(own->text);
+    } else if (own->count || own->join_count) {
+        rc = execute_group(own);
     }
-    drop_entries();
+    drop_entries(own);
     return rc;
 }
 
@@ -511,7 +576,7 @@ xcclResult_t xcclGroupSimulateEnd(xcclSimInfo_t *simInfo)
     } else {
         rc = estimate_group(&simInfo->estimatedTime);
     }
-    drop_entries();
+    drop_entries(&group);
     return rc;
 }
 

@@ -17,7 +17,7 @@ struct xccl_group_entry {
     struct xccl_task task; /* CALL; others but INIT: its comm */
     struct xccl_p2p_item p2p; /* P2P */
     struct xccl_host_stream *stream; /* of both, NULL: none */
-    struct xccl_join_args join; /* INIT; a group makes its own copy of the ids */
+    const struct xccl_join_args *join; /* INIT: the caller's; a group makes its own copy */
 };
 
 /* Notes the entry, or executes it when no group is open. */

@@ -16,6 +16,7 @@ struct xccl_p2p_item {
     int peer, sends;
     void *at;
     size_t bytes;
+    int connects; /* 1: no message, but the links for those of all sizes */
 };
 
 /* What begin would refuse: sends to oneself without receives of the same sizes. Any thread. */

@@ -1,54 +1,95 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Moves slices of streams; streams.h says what they are. A stream fills slots as long as there are
- * free ones and empties them as long as they hold messages, so that one look at a stream moves all
- * that can move. Thread: the holder of the crank. */
+/* Moves messages of streams; streams.h says what they are. A stream fills slots as long as there
+ * are free ones and empties them as long as they hold messages, so that one look at a stream moves
+ * all that can move. Thread: the holder of the crank. */
 #include "exec/streams.h"
 
 #include "exec/host/slots.h"
 #include "transport/arena.h"
 
-static size_t slice_now(const struct xccl_stream *stream)
-{
-    size_t left = stream->messages[stream->next].bytes - stream->offset;
+/* The low half of a flag word over shared memory: the message's place in the order, by more bits
+ * than are needed for the messages that links hold, and a last byte, in lines the size, which they
+ * tell nowhere else, in slots whether the message ends here. */
+#define FLAG_LOW(number, last) ((number) << 8 | (uint32_t)(last))
+#define FLAG_LAST(low)         ((low)&0xffu)
+static_assert(XCCL_LINES_MAX_BYTES <= 0xff, "a message in lines tells its size in a byte");
 
-    return left < stream->link->slot_bytes ? left : stream->link->slot_bytes;
+static size_t bytes_left(const struct xccl_stream *stream)
+{
+    return stream->messages[stream->next].bytes - stream->offset;
 }
 
-/* Past messages that are over, and those without bytes. */
-static void go_on(struct xccl_stream *stream, size_t bytes)
+static void set_flag(struct xccl_stream *stream)
 {
-    stream->offset += bytes;
-    while (stream->next < stream->count && stream->offset == stream->messages[stream->next].bytes) {
-        stream->next++;
-        stream->offset = 0;
-    }
+    size_t left = bytes_left(stream);
+
+    if (stream->kind != XCCL_PROTO_LINES)
+        left = left <= stream->link->slot_bytes;
+    stream->flag_low = stream->net ? XCCL_STREAM_FLAG : FLAG_LOW(stream->number, left);
 }
 
-void xccl_stream_begin(const struct xccl_stream *stream)
+/* Turns to the message at work. */
+static void turn(struct xccl_stream *stream)
+{
+    stream->kind = xccl_stream_kind(stream, bytes_left(stream));
+    stream->link = stream->links[stream->kind];
+    stream->reach = stream->kind == XCCL_PROTO_SLICES ? stream->slices_reach : NULL;
+    set_flag(stream);
+}
+
+void xccl_stream_begin(struct xccl_stream *stream)
 {
     struct xccl_net_op op = {.flag_low = XCCL_STREAM_FLAG, .plain = 1};
-    size_t slot = stream->link->slot_bytes;
 
-    for (uint32_t i = 0; i < stream->count; i++)
+    stream->next = 0;
+    stream->offset = 0;
+    if (stream->count)
+        turn(stream);
+    if (!stream->net)
+        return;
+    for (uint32_t i = 0; i < stream->count; i++) {
+        size_t slot = stream->link->slot_bytes;
+
         op.messages += (uint32_t)((stream->messages[i].bytes + slot - 1) / slot);
-    if (stream->net)
-        xccl_net_link_begin(stream->net, &op);
+    }
+    xccl_net_link_begin(stream->net, &op);
 }
 
 int xccl_stream_done(const struct xccl_stream *stream)
 {
     if (stream->next < stream->count || (stream->net && !xccl_net_link_idle(stream->net)))
         return 0;
-    return !stream->sends || !stream->reach || is_read(stream->link, stream->reach);
+    return !stream->sends || !stream->slices_reach ||
+           is_read(stream->links[XCCL_PROTO_SLICES], stream->slices_reach);
+}
+
+static size_t slice_now(const struct xccl_stream *stream)
+{
+    size_t left = bytes_left(stream);
+
+    return left < stream->link->slot_bytes ? left : stream->link->slot_bytes;
+}
+
+/* Past what was moved, and to the next message. */
+static void go_on(struct xccl_stream *stream, size_t bytes)
+{
+    stream->offset += bytes;
+    if (bytes_left(stream)) {
+        set_flag(stream);
+        return;
+    }
+    stream->offset = 0;
+    stream->number++;
+    if (++stream->next < stream->count)
+        turn(stream);
 }
 
 static int send_slice(struct xccl_run *run, struct xccl_stream *stream)
 {
     struct xccl_link *link = stream->link;
-    size_t bytes = slice_now(stream);
-
     const char *from = stream->messages[stream->next].at + stream->offset;
     struct xccl_reach *reach = stream->reach;
+    size_t bytes = slice_now(stream);
 
     if (!send_ready(link))
         return 0;
@@ -76,6 +117,38 @@ static int recv_slice(struct xccl_run *run, struct xccl_stream *stream)
     return 1;
 }
 
+static int send_in_lines(const struct xccl_run *run, struct xccl_stream *stream)
+{
+    const struct xccl_message *message = &stream->messages[stream->next];
+
+    if (!send_ready(stream->link))
+        return 0;
+    send_lines(run, stream->link, message->at, message->bytes);
+    go_on(stream, message->bytes);
+    return 1;
+}
+
+static int recv_in_lines(struct xccl_run *run, struct xccl_stream *stream)
+{
+    const struct xccl_message *message = &stream->messages[stream->next];
+
+    if (!recv_ready(run, stream->link, XCCL_PROTO_LINES, message->bytes))
+        return 0;
+    gather_lines(stream->link, message->at, message->bytes);
+    recv_done(stream->link);
+    go_on(stream, message->bytes);
+    return 1;
+}
+
+/* Small slots have their headers where slices have them, so they are slices of one message. */
+static int move(struct xccl_run *run, struct xccl_stream *stream)
+{
+    run->flag_low = stream->flag_low;
+    if (stream->kind == XCCL_PROTO_LINES)
+        return stream->sends ? send_in_lines(run, stream) : recv_in_lines(run, stream);
+    return stream->sends ? send_slice(run, stream) : recv_slice(run, stream);
+}
+
 static int progress_net(struct xccl_run *run, struct xccl_stream *stream)
 {
     int moved = 0;
@@ -92,11 +165,30 @@ int xccl_stream_progress(struct xccl_run *run, struct xccl_stream *stream)
 {
     int moved = 0;
 
-    go_on(stream, 0);
-    while (stream->next < stream->count &&
-           (stream->sends ? send_slice(run, stream) : recv_slice(run, stream)))
+    while (stream->next < stream->count && move(run, stream))
         moved = 1;
     if (stream->net && !run->rc)
         moved |= progress_net(run, stream);
     return moved;
+}
+
+int xccl_stream_came(const struct xccl_stream *stream, enum xccl_proto kind,
+                     const struct xccl_link *link, struct xccl_came *came_out)
+{
+    const char *at = slot_header(link);
+    const struct xccl_slot_header *header = (const void *)at;
+    const _Atomic uint64_t *flag = &header->flag;
+    uint64_t seen;
+    uint32_t last;
+
+    if (kind == XCCL_PROTO_LINES)
+        flag = (const void *)(at + XCCL_LINE_DATA);
+    /* Acquire: the size was stored before the flag. Pairs with send_done(). */
+    seen = atomic_load_explicit(flag, memory_order_acquire);
+    last = FLAG_LAST((uint32_t)seen);
+    if (seen != ((uint64_t)(link->step + 1) << 32 | FLAG_LOW(stream->number, last)))
+        return 0;
+    came_out->bytes = stream->offset + (kind == XCCL_PROTO_LINES ? last : header->bytes);
+    came_out->is_all = kind == XCCL_PROTO_LINES || last;
+    return 1;
 }

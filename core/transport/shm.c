@@ -146,15 +146,18 @@ static size_t bytes_taken(int nlocal, const struct xccl_shm_sizes *sizes)
 }
 
 /* The sizes of tight slots, and whether they are needed. Every two ranks may have two links: one
- * for algorithms, one for sends and receives. */
+ * for algorithms, one for sends and receives, which have lines and small slots besides. */
 static void set_tight(int nlocal, uint64_t budget_bytes, struct xccl_shm_sizes *sizes)
 {
     uint64_t link = TIGHT_LINK_MAX, links = 2 * (uint64_t)nlocal;
     uint64_t host = HOST_BYTES / (uint64_t)nlocal;
+    uint64_t small = pool_of(XCCL_PROTO_LINES, 1, LINE_SLOTS, sizes).bytes +
+                     pool_of(XCCL_PROTO_SMALL, 1, SMALL_SLOTS_ONE, sizes).bytes;
 
     if (budget_bytes > host)
         budget_bytes = host;
-    sizes->is_tight = links * pool_of(XCCL_PROTO_SLICES, 1, SLICE_SLOTS_ONE, sizes).bytes >
+    sizes->is_tight = links * pool_of(XCCL_PROTO_SLICES, 1, SLICE_SLOTS_ONE, sizes).bytes +
+                          links / 2 * small >
                       budget_bytes;
     while (link > TIGHT_LINK_MIN && links * link > budget_bytes)
         link /= 2;
@@ -448,18 +451,13 @@ struct xccl_board *xccl_shm_board(struct xccl_shm *shm, int index)
     return (void *)segment_at(shm, index, shm->layout.board);
 }
 
-/* A link on one of the places of a pool in owner's segment. */
-static xcclResult_t link_on(struct xccl_shm *shm, int owner, size_t place, const struct pool *pool,
-                            struct xccl_link *link_out)
+/* A link on one of the places of a pool in owner's segment, whatever memory there is. */
+static struct xccl_link place_on(struct xccl_shm *shm, int owner, size_t place,
+                                 const struct pool *pool)
 {
     size_t offset = pool->start + place * pool->bytes;
-    xcclResult_t rc = xccl_map_touch(segment_at(shm, owner, offset), pool->end);
 
-    if (rc)
-        return rc;
-    if (owner == shm->local_index)
-        shm->taken += pool->end;
-    *link_out = (struct xccl_link){
+    return (struct xccl_link){
         .header = segment_at(shm, owner, offset + pool->headers),
         .payload = segment_at(shm, owner, offset + pool->payload),
         .header_stride = pool->header_stride,
@@ -472,6 +470,20 @@ static xcclResult_t link_on(struct xccl_shm *shm, int owner, size_t place, const
         .nheads = 1,
         .own_head = UINT16_MAX,
     };
+}
+
+/* The same with its memory. */
+static xcclResult_t link_on(struct xccl_shm *shm, int owner, size_t place, const struct pool *pool,
+                            struct xccl_link *link_out)
+{
+    size_t offset = pool->start + place * pool->bytes;
+    xcclResult_t rc = xccl_map_touch(segment_at(shm, owner, offset), pool->end);
+
+    if (rc)
+        return rc;
+    if (owner == shm->local_index)
+        shm->taken += pool->end;
+    *link_out = place_on(shm, owner, place, pool);
     return xcclSuccess;
 }
 
@@ -500,6 +512,11 @@ xcclResult_t xccl_shm_multicast_recv(struct xccl_shm *shm, enum xccl_proto proto
     return xcclSuccess;
 }
 
+static size_t fifo_place(const struct xccl_shm *shm, int sender, uint32_t id)
+{
+    return id * (size_t)shm->nlocal + (size_t)sender;
+}
+
 /* In the receiver's segment. */
 static xcclResult_t fifo_on(struct xccl_shm *shm, enum xccl_proto proto, int receiver, int sender,
                             uint32_t id, struct xccl_link *link_out)
@@ -508,8 +525,7 @@ static xcclResult_t fifo_on(struct xccl_shm *shm, enum xccl_proto proto, int rec
         return xccl_fail(xcclInternalError, 0, "use another algorithm",
                          "connection %u of one pair of ranks, and shared memory has room for %d",
                          id, XCCL_SHM_IDS);
-    return link_on(shm, receiver, id * (size_t)shm->nlocal + (size_t)sender,
-                   &shm->layout.fifo[proto], link_out);
+    return link_on(shm, receiver, fifo_place(shm, sender, id), &shm->layout.fifo[proto], link_out);
 }
 
 xcclResult_t xccl_shm_fifo_send(struct xccl_shm *shm, enum xccl_proto proto, int to_index,
@@ -530,4 +546,12 @@ xcclResult_t xccl_shm_fifo_recv(struct xccl_shm *shm, enum xccl_proto proto, int
     if (rc == xcclSuccess)
         link_out->peer = (uint16_t)shm->local_ranks[from_index];
     return rc;
+}
+
+xcclResult_t xccl_shm_fifo_look(struct xccl_shm *shm, enum xccl_proto proto, int from_index,
+                                uint32_t id, struct xccl_link *link_out)
+{
+    *link_out = place_on(shm, shm->local_index, fifo_place(shm, from_index, id),
+                         &shm->layout.fifo[proto]);
+    return xccl_map_touch(link_out->header, XCCL_LINE_BYTES);
 }

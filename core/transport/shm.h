@@ -85,6 +85,10 @@ xcclResult_t xccl_shm_fifo_send(struct xccl_shm *shm, enum xccl_proto proto, int
                                 uint32_t id, struct xccl_link *link_out);
 xcclResult_t xccl_shm_fifo_recv(struct xccl_shm *shm, enum xccl_proto proto, int from_index,
                                 uint32_t id, struct xccl_link *link_out);
+/* The place of a receiving end that has not been made, of which only the header of the first slot
+ * may be looked at. Takes a page at most. */
+xcclResult_t xccl_shm_fifo_look(struct xccl_shm *shm, enum xccl_proto proto, int from_index,
+                                uint32_t id, struct xccl_link *link_out);
 
 /* The reach of such an end, for links of slices. Both ends in one process share its offers. */
 xcclResult_t xccl_shm_multicast_send_reach(struct xccl_shm *shm, struct xccl_reach *reach_out);

@@ -83,9 +83,30 @@ static int count_new(char *now, const char *before)
     return count;
 }
 
+/* Messages over each kind of link take none any more. */
+static void send_sizes(xcclComm_t comm, int rank, char *data)
+{
+    static const size_t sizes[] = {8, 300, 100000};
+    uint64_t before, after;
+
+    XT_OK(xcclCommMemStats(comm, xcclStatHostMemSlots, &before));
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        XT_OK(xcclGroupStart());
+        for (int peer = 0; peer < RANKS; peer++) {
+            if (peer == rank)
+                continue;
+            XT_OK(xcclSend(data, sizes[i], xcclInt8, peer, comm, NULL));
+            XT_OK(xcclRecv(data + sizes[i], sizes[i], xcclInt8, peer, comm, NULL));
+        }
+        XT_OK(xcclGroupEnd());
+    }
+    XT_OK(xcclCommMemStats(comm, xcclStatHostMemSlots, &after));
+    XT_CHECK_INT(after, before);
+}
+
 static void no_more_connections(int rank, int nranks, void *arg)
 {
-    static char joined[8192], connected[8192], now[8192];
+    static char joined[8192], connected[8192], now[8192], data[200000];
     struct world *world = arg;
     xcclComm_t comm;
 
@@ -95,6 +116,7 @@ static void no_more_connections(int rank, int nranks, void *arg)
     world_meet(world, nranks);
     XT_OK(xcclCommConnectAll(comm));
     list_descriptors(connected, sizeof connected);
+    send_sizes(comm, rank, data);
     call_all(comm, rank);
     XT_OK(xcclCommConnectAll(comm)); /* nothing is left to do */
     list_descriptors(now, sizeof now);

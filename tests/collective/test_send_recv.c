@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sends and receives: random groups over shared memory and over sockets, groups that the two sides
- * cut differently, circles of dependence that independent streams get over, messages to oneself,
- * and what is wrong: sizes, arguments, peers that leave or do not come. */
+/* Sends and receives: random groups over shared memory and over sockets, sizes around the borders
+ * between the kinds of links, groups that the two sides cut differently, circles of dependence that
+ * independent streams get over, messages to oneself, and what is wrong: arguments, peers that leave
+ * or do not come. Sizes that differ are in test_message_sizes.c. */
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
@@ -35,9 +36,10 @@ static int messages(const struct plan *plan, int from, int to)
 
 static size_t size_of(const struct plan *plan, int from, int to, int k)
 {
-    static const size_t sizes[] = {0, 1, 8, 777, 4096, 70000, 300001};
+    static const size_t sizes[] = {0,   1,   8,    55,   56,   57,   223,   224,
+                                   225, 777, 4096, 8191, 8192, 8193, 70000, 300001};
 
-    return sizes[draw(plan, from, to, 1 + k) % 7];
+    return sizes[draw(plan, from, to, 1 + k) % 16];
 }
 
 static unsigned char byte_of(const struct plan *plan, int from, int to, int k, size_t i)
@@ -77,6 +79,7 @@ static void check_pair(const struct plan *plan, int rank, int peer, struct pair 
     for (int k = 0; k < messages(plan, peer, rank); k++) {
         size_t bytes = size_of(plan, peer, rank, k);
 
+        XT_CHECK(pair->received[k] != NULL);
         for (size_t i = 0; i < bytes; i++)
             if (pair->received[k][i] != byte_of(plan, peer, rank, k, i))
                 XT_FAIL("message %d of rank %d to rank %d, byte %zu of %zu", k, peer, rank, i,
@@ -94,7 +97,7 @@ static void play_round(const struct plan *plan, int rank, xcclComm_t comm)
 {
     struct pair pairs[RANKS_MAX] = {0};
     uint64_t own = plan->seed + (uint64_t)rank * 7919 + (uint64_t)plan->round;
-    int order[RANKS_MAX];
+    int order[RANKS_MAX] = {0};
     float one = 1, sum = 0;
 
     for (int i = 0; i < plan->n; i++) {
@@ -117,7 +120,8 @@ static void play_round(const struct plan *plan, int rank, xcclComm_t comm)
 
 struct random_groups {
     struct world world;
-    int rounds, sockets;
+    int rounds;
+    const char *setting, *value; /* of all ranks; NULL: none */
     uint64_t seed;
 };
 
@@ -127,15 +131,15 @@ static void random_rank(int rank, int nranks, void *arg)
     struct plan plan = {.n = nranks, .seed = what->seed};
     xcclComm_t comm;
 
-    if (what->sockets)
-        xt_setenv("XCCL_SHM_DISABLE", "1");
+    if (what->setting)
+        xt_setenv(what->setting, what->value);
     comm = world_join(&what->world, rank, nranks);
     for (plan.round = 0; plan.round < what->rounds; plan.round++)
         play_round(&plan, rank, comm);
     XT_OK(xcclCommDestroy(comm));
 }
 
-static void random_groups(int n, int rounds, int sockets)
+static void random_groups(int n, int rounds, const char *setting, const char *value)
 {
     struct random_groups *what = mmap(NULL, sizeof *what, PROT_READ | PROT_WRITE,
                                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -144,7 +148,8 @@ static void random_groups(int n, int rounds, int sockets)
     xt_set_error_source(world_error);
     xt_setenv("XCCL_TIMEOUT_S", "20");
     what->rounds = rounds;
-    what->sockets = sockets;
+    what->setting = setting;
+    what->value = value;
     what->seed = xt_seed();
     xt_mp_run(n, random_rank, what);
 }
@@ -152,12 +157,18 @@ static void random_groups(int n, int rounds, int sockets)
 XT_TEST_DEADLINE(random_groups_over_shared_memory_bring_every_byte, 120)
 {
     for (int n = 1; n <= RANKS_MAX; n++)
-        random_groups(n, 12, 0);
+        random_groups(n, 24, NULL, NULL);
+}
+
+/* So many ranks with so little memory have tight slots for all messages. */
+XT_TEST_DEADLINE(random_groups_in_tight_slots_bring_every_byte, 120)
+{
+    random_groups(RANKS_MAX, 12, "XCCL_BUFFER_BYTES", "1M");
 }
 XT_TEST_DEADLINE(random_groups_over_sockets_bring_every_byte, 120)
 {
     for (int n = 2; n <= 5; n++)
-        random_groups(n, 8, 1);
+        random_groups(n, 8, "XCCL_SHM_DISABLE", "1");
 }
 
 /* ---- ranks of one thread ---- */
@@ -301,6 +312,121 @@ XT_TEST(thousands_of_messages_in_a_group_keep_their_order)
     xt_mp_run(3, thousands, world_create());
 }
 
+/* ---- sizes ---- */
+
+/* Message i of a long row: sizes on both sides of each border, in an order that changes between
+ * kinds of links again and again. */
+static size_t row_size(int i)
+{
+    static const size_t sizes[] = {8,  8193, 57,   224, 8192, 1,    225, 40000, 56, 56,
+                                   55, 223,  8191, 300, 7,    9000, 224, 225,   1,  2};
+
+    return sizes[(i * 7 + i / 20) % 20];
+}
+
+#define ROW_BYTES 40000
+
+static char row_byte(int i, size_t at)
+{
+    return (char)(i * 13 + (int)(at % 251));
+}
+
+static void row_fill(char *message, int i)
+{
+    for (size_t k = 0; k < row_size(i); k++)
+        message[k] = row_byte(i, k);
+}
+
+static void row_check(const char *message, int i)
+{
+    for (size_t k = 0; k < row_size(i); k++)
+        if (message[k] != row_byte(i, k))
+            XT_FAIL("message %d of %zu bytes: byte %zu", i, row_size(i), k);
+    XT_CHECK(message[row_size(i)] == 0x5a);
+}
+
+enum { ROW = 400, ROW_GROUP = 50 };
+
+/* Rank 0 sends each alone and in groups, rank 1 receives the other way round. */
+static void send_row(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    char *all = malloc((size_t)ROW_GROUP * (ROW_BYTES + 1));
+    xcclComm_t comm;
+
+    XT_CHECK(all != NULL);
+    if (world->text)
+        xt_setenv(world->text, "1");
+    comm = world_join(world, rank, nranks);
+    for (int from = 0; from < ROW; from += ROW_GROUP) {
+        int grouped = (from / ROW_GROUP % 2) ^ rank;
+
+        memset(all, 0x5a, (size_t)ROW_GROUP * (ROW_BYTES + 1));
+        if (grouped)
+            XT_OK(xcclGroupStart());
+        for (int i = from; i < from + ROW_GROUP; i++) {
+            char *message = all + (size_t)(i - from) * (ROW_BYTES + 1);
+
+            if (rank == 0) {
+                row_fill(message, i);
+                XT_OK(xcclSend(message, row_size(i), xcclInt8, 1, comm, NULL));
+            } else {
+                XT_OK(xcclRecv(message, row_size(i), xcclInt8, 0, comm, NULL));
+            }
+        }
+        if (grouped)
+            XT_OK(xcclGroupEnd());
+        for (int i = from; rank == 1 && i < from + ROW_GROUP; i++)
+            row_check(all + (size_t)(i - from) * (ROW_BYTES + 1), i);
+    }
+    free(all);
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(messages_of_all_sizes_keep_their_order)
+{
+    xt_mp_run(2, send_row, world_create());
+}
+XT_TEST(messages_of_all_sizes_over_sockets_keep_their_order)
+{
+    struct world *world = world_create();
+
+    world->text = "XCCL_SHM_DISABLE";
+    xt_mp_run(2, send_row, world);
+}
+
+/* Groups of every size about that up to which a group takes no memory. */
+static void groups_grow(int rank, int nranks, void *arg)
+{
+    enum { MOST = 40 };
+    xcclComm_t comm = world_join(arg, rank, nranks);
+    int sent[MOST], received[MOST], next = (rank + 1) % nranks;
+    int before = (rank + nranks - 1) % nranks;
+    float one = 1, sum;
+
+    for (int count = 1; count <= MOST; count++) {
+        sum = 0;
+        XT_OK(xcclGroupStart());
+        for (int i = 0; i < count; i++) {
+            sent[i] = rank * 1000 + count * 50 + i;
+            XT_OK(xcclSend(&sent[i], 1, xcclInt32, next, comm, NULL));
+            XT_OK(xcclRecv(&received[i], 1, xcclInt32, before, comm, NULL));
+        }
+        if (count % 2)
+            XT_OK(xcclAllReduce(&one, &sum, 1, xcclFloat32, xcclSum, comm, NULL));
+        XT_OK(xcclGroupEnd());
+        for (int i = 0; i < count; i++)
+            XT_CHECK_INT(received[i], before * 1000 + count * 50 + i);
+        XT_CHECK_INT((int)sum, count % 2 ? nranks : 0);
+    }
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(groups_of_few_and_of_many_calls_are_alike)
+{
+    xt_mp_run(3, groups_grow, world_create());
+}
+
 /* ---- what is wrong ---- */
 
 static void wrong_arguments(int rank, int nranks, void *arg)
@@ -330,41 +456,6 @@ static void wrong_arguments(int rank, int nranks, void *arg)
 XT_TEST(every_wrong_argument_is_named_and_harmless)
 {
     xt_mp_run(2, wrong_arguments, world_create());
-}
-
-static void other_size(int rank, int nranks, void *arg)
-{
-    struct world *world = arg;
-    char data[100] = {0};
-    xcclComm_t comm;
-
-    if (world->param)
-        xt_setenv("XCCL_SHM_DISABLE", "1");
-    comm = world_join(world, rank, nranks);
-    if (rank == 0) {
-        (void)xcclSend(data, 100, xcclInt8, 1, comm, NULL);
-        XT_CHECK_RC(xcclRecv(data, 100, xcclInt8, 1, comm, NULL), xcclInvalidUsage);
-    } else {
-        XT_CHECK_RC(xcclRecv(data, 99, xcclInt8, 0, comm, NULL), xcclInvalidUsage);
-    }
-    XT_CHECK_HAS(xcclGetLastError(comm), "rank 1 receives a message of another size than rank 0");
-    XT_OK(xcclCommDestroy(comm));
-}
-
-XT_TEST(a_message_of_another_size_is_an_error_on_both_ranks)
-{
-    struct world *world = world_create();
-
-    xt_setenv("XCCL_TIMEOUT_S", "20");
-    xt_mp_run(2, other_size, world);
-}
-XT_TEST(a_message_of_another_size_over_sockets_is_an_error_on_both_ranks)
-{
-    struct world *world = world_create();
-
-    world->param = 1;
-    xt_setenv("XCCL_TIMEOUT_S", "20");
-    xt_mp_run(2, other_size, world);
 }
 
 static void peer_leaves(int rank, int nranks, void *arg)

@@ -8,32 +8,6 @@
 #include "exec/host/slots.h"
 #include "schedule/decode.h"
 
-INLINE void send_lines(const struct xccl_run *run, struct xccl_link *link, const char *from,
-                       size_t bytes)
-{
-    uint64_t flag = flag_of(run, link);
-    char *line = slot_header(link);
-
-    for (size_t at = 0; at == 0 || at < bytes; at += XCCL_LINE_DATA, line += XCCL_LINE_BYTES) {
-        size_t here = bytes - at < XCCL_LINE_DATA ? bytes - at : XCCL_LINE_DATA;
-
-        if (here)
-            memcpy(line, from + at, here);
-        /* Release: the line's data before its flag. Pairs with recv_ready(). */
-        atomic_store_explicit((_Atomic uint64_t *)(void *)(line + XCCL_LINE_DATA), flag,
-                              memory_order_release);
-    }
-    link_advance(link);
-}
-
-INLINE void gather_lines(const struct xccl_link *link, char *to, size_t bytes)
-{
-    const char *line = slot_header(link);
-
-    for (size_t at = 0; at < bytes; at += XCCL_LINE_DATA, line += XCCL_LINE_BYTES)
-        memcpy(to + at, line, bytes - at < XCCL_LINE_DATA ? bytes - at : XCCL_LINE_DATA);
-}
-
 INLINE int all_send_ready(const struct xccl_move *move)
 {
     for (uint32_t i = 0; i < move->nsend; i++)
