@@ -83,6 +83,10 @@ typedef struct {
     const char *commName;
     int blocking; /* 1, the default; 0: see "Non-blocking communicators" below */
     int splitShare; /* 1: a split may share with its parent; default 0; without effect so far */
+    /* What the communicator is for, as "tp=0,dp=3": labels of one's own, between commas, at most
+     * 127 bytes in all. They stand beside the name in log lines, error texts and `xccl report`.
+     * Ranks may have different ones. NULL: none, or in a split those of its parent; "": none. */
+    const char *commLabels;
 } xcclConfig_t;
 
 #define XCCL_CONFIG_MAGIC     0x7863636cu /* "xccl" */
@@ -90,7 +94,7 @@ typedef struct {
 #define XCCL_CONFIG_INITIALIZER                                                                    \
     {                                                                                              \
         sizeof(xcclConfig_t), XCCL_CONFIG_MAGIC, XCCL_VERSION_CODE, NULL, NULL,                    \
-            XCCL_CONFIG_UNDEF_INT, XCCL_CONFIG_UNDEF_INT                                           \
+            XCCL_CONFIG_UNDEF_INT, XCCL_CONFIG_UNDEF_INT, NULL                                     \
     }
 
 /* As xcclCommInitRank, for many ranks: they meet at nId meeting points in place of one, nId from 1
@@ -125,10 +129,10 @@ xcclResult_t xcclCommInitAll(xcclComm_t *comm_list, int ndev, const int *devlist
  * one, ordered by key, then by rank in comm; with XCCL_SPLIT_NOCOLOR *newcomm becomes NULL. All
  * ranks of comm call it, in the order of their other calls of comm, and it waits for them as a join
  * does. comm stays as it was, and the two do not need each other. config may be NULL; without a
- * netName in it, the plugins are comm's. Inside a group it takes effect at xcclGroupEnd, as joins
- * do and before collectives. A rank that fails before it knows the others of its color fails comm,
- * so that no rank waits for it; a later failure is the new communicator's only. Wrong arguments are
- * refused before the other ranks hear of them. */
+ * netName in it, the plugins are comm's, and without commLabels the labels. Inside a group it takes
+ * effect at xcclGroupEnd, as joins do and before collectives. A rank that fails before it knows the
+ * others of its color fails comm, so that no rank waits for it; a later failure is the new
+ * communicator's only. Wrong arguments are refused before the other ranks hear of them. */
 #define XCCL_SPLIT_NOCOLOR (-1)
 xcclResult_t xcclCommSplit(xcclComm_t comm, int color, int key, xcclComm_t *newcomm,
                            xcclConfig_t *config);

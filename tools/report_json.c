@@ -163,6 +163,24 @@ static void put_event(const struct xccl_record_info *info, const struct xccl_rec
     putchar('}');
 }
 
+/* Those between commas, one by one. */
+static void put_labels(const char *labels)
+{
+    const char *at = labels;
+
+    printf("\"labels\": [");
+    while (*at) {
+        char label[XCCL_RECORD_LABEL_BYTES];
+        size_t bytes = strcspn(at, ",");
+
+        snprintf(label, sizeof label, "%.*s", (int)bytes, at);
+        printf("%s", at == labels ? "" : ", ");
+        xccl_json_text(stdout, label);
+        at += bytes + (at[bytes] == ',');
+    }
+    putchar(']');
+}
+
 static void put_comm(const struct xccl_report_record *record, const struct xccl_record_comm *comm,
                      const struct xccl_report *earlier, double seconds, int events)
 {
@@ -172,6 +190,8 @@ static void put_comm(const struct xccl_report_record *record, const struct xccl_
     xccl_report_id_text(comm->id, id);
     printf("{\"id\": \"%s\", ", id);
     put_text_or_null("name", comm->name);
+    printf(", ");
+    put_labels(comm->labels);
     printf(", \"rank\": %u, \"nranks\": %u, \"near_ranks\": %u, \"state\": \"%s\", ", comm->rank,
            comm->nranks, comm->near_ranks, xccl_report_state(record, comm));
     put_text_or_null("phase", comm->state == XCCL_RECORD_JOINING ? comm->phase_name : NULL);

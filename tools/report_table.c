@@ -51,20 +51,43 @@ static struct member *list_members(const struct xccl_report *report, uint32_t *c
     return members;
 }
 
+/* Labels are each rank's own, but mostly those of all. */
+static int same_labels(const struct member *members, uint32_t count)
+{
+    for (uint32_t i = 1; i < count; i++)
+        if (strcmp(members[i].comm->labels, members[0].comm->labels) != 0)
+            return 0;
+    return 1;
+}
+
 static void show_title(const struct member *members, uint32_t count)
 {
     const struct xccl_record_comm *comm = members[0].comm;
     char name[XCCL_RECORD_NAME_BYTES], host[XCCL_RECORD_NAME_BYTES], id[33];
+    char labels[XCCL_RECORD_LABEL_BYTES] = "";
 
     xccl_report_clean(comm->name, name, sizeof name);
+    if (same_labels(members, count))
+        xccl_report_clean(comm->labels, labels, sizeof labels);
     xccl_report_clean(members[0].record->view.info.host, host, sizeof host);
     xccl_report_id_text(comm->id, id);
-    printf("communicator %s%s%.16s: %u rank%s, %u with a record on host %s\n", name,
-           name[0] ? " " : "", id, comm->nranks, comm->nranks == 1 ? "" : "s", count, host);
+    printf("communicator %s%s%s%s%s%.16s: %u rank%s, %u with a record on host %s\n", name,
+           name[0] ? " " : "", labels[0] ? "(" : "", labels, labels[0] ? ") " : "", id,
+           comm->nranks, comm->nranks == 1 ? "" : "s", count, host);
+}
+
+static void show_labels(const struct xccl_record_comm *comm)
+{
+    char labels[XCCL_RECORD_LABEL_BYTES];
+
+    xccl_report_clean(comm->labels, labels, sizeof labels);
+    printf("%6s %9s %-16s labels: %s\n", "", "", "", labels[0] ? labels : "none");
 }
 
 static void show_states(const struct member *members, uint32_t count)
 {
+    int same = same_labels(members, count);
+
     printf("%6s %9s %-16s %s\n", "rank", "pid", "program", "state");
     for (uint32_t i = 0; i < count; i++) {
         const struct xccl_report_record *record = members[i].record;
@@ -74,6 +97,8 @@ static void show_states(const struct member *members, uint32_t count)
         xccl_report_state_text(record, comm, state, sizeof state);
         xccl_report_clean(record->view.info.program, program, sizeof program);
         printf("%6u %9u %-16s %s\n", comm->rank, record->view.info.pid, program, state);
+        if (!same)
+            show_labels(comm);
         if (!comm->error)
             continue;
         xccl_report_clean(comm->error_text, error, sizeof error);

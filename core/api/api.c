@@ -89,20 +89,51 @@ static xcclResult_t check_flags(const char *call, const xcclConfig_t *config)
     return rc ? rc : check_flag(call, "splitShare", config->splitShare);
 }
 
-/* A name goes into lines of logs. */
-static xcclResult_t take_name(const char *call, const char *name, struct xccl_join_args *args)
+/* A field that goes into lines of logs, to a place of `room` bytes. */
+static xcclResult_t take_text(const char *call, const char *field, const char *text, char *text_out,
+                              size_t room)
 {
-    size_t bytes = strnlen(name, sizeof args->name);
+    size_t bytes = strnlen(text, room);
 
-    if (bytes == sizeof args->name)
-        return xccl_fail(xcclInvalidArgument, 0, "shorten it",
-                         "%s: commName has more than %zu bytes", call, sizeof args->name - 1);
+    if (bytes == room)
+        return xccl_fail(xcclInvalidArgument, 0, "shorten it", "%s: %s has more than %zu bytes",
+                         call, field, room - 1);
     for (size_t i = 0; i < bytes; i++)
-        if ((unsigned char)name[i] < ' ' || name[i] == 127)
-            return xccl_fail(xcclInvalidArgument, 0, NULL,
-                             "%s: commName has a control character at %zu", call, i);
-    memcpy(args->name, name, bytes + 1);
+        if ((unsigned char)text[i] < ' ' || text[i] == 127)
+            return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: %s has a control character at %zu",
+                             call, field, i);
+    memcpy(text_out, text, bytes + 1);
     return xcclSuccess;
+}
+
+/* Where there is nothing between two commas or beside one; -1: nowhere. */
+static long find_empty_label(const char *labels)
+{
+    const char *at = labels;
+
+    while (*labels) {
+        size_t bytes = strcspn(at, ",");
+
+        if (!bytes)
+            return at - labels;
+        at += bytes;
+        if (!*at)
+            break;
+        at++;
+    }
+    return -1;
+}
+
+static xcclResult_t take_labels(const char *call, const char *labels, struct xccl_join_args *args)
+{
+    xcclResult_t rc = take_text(call, "commLabels", labels, args->labels, sizeof args->labels);
+    long empty = rc ? -1 : find_empty_label(args->labels);
+
+    args->has_labels = !rc;
+    if (empty >= 0)
+        return xccl_fail(xcclInvalidArgument, 0, "write them as \"tp=0,dp=3\"",
+                         "%s: commLabels has an empty label at %ld", call, empty);
+    return rc;
 }
 
 xcclResult_t xccl_api_take_config(const char *call, const xcclConfig_t *config,
@@ -124,7 +155,9 @@ xcclResult_t xccl_api_take_config(const char *call, const xcclConfig_t *config,
     rc = check_flags(call, &full);
     if (full.blocking != XCCL_CONFIG_UNDEF_INT)
         args->is_nonblocking = !full.blocking;
-    return rc || !full.commName ? rc : take_name(call, full.commName, args);
+    if (!rc && full.commName)
+        rc = take_text(call, "commName", full.commName, args->name, sizeof args->name);
+    return rc || !full.commLabels ? rc : take_labels(call, full.commLabels, args);
 }
 
 xcclResult_t xccl_api_join(const char *call, const struct xccl_join_args *args,

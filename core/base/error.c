@@ -13,6 +13,7 @@
 #include "base/log.h"
 
 static _Thread_local char error_text[XCCL_ERROR_TEXT_BYTES];
+static _Thread_local int hushed;
 
 /* Appends up to the end of the buffer; what does not fit is cut. */
 __attribute__((format(printf, 3, 0))) static void append(char *text, size_t *used, const char *fmt,
@@ -61,7 +62,7 @@ __attribute__((format(printf, 4, 0))) static void keep(int loud, int err, const 
     char text[XCCL_ERROR_TEXT_BYTES];
 
     compose(text, err, todo, fmt, args);
-    if (loud)
+    if (loud && !hushed)
         xccl_log(XCCL_LOG_ERROR, "%s", text);
     xccl_error_set_text(text);
     errno = saved_errno;
@@ -85,6 +86,11 @@ xcclResult_t xccl_fail_quietly(xcclResult_t rc, int err, const char *todo, const
     keep(0, err, todo, fmt, args);
     va_end(args);
     return rc;
+}
+
+void xccl_error_hush(int on)
+{
+    hushed = on;
 }
 
 const char *xccl_error_text(void)

@@ -26,8 +26,9 @@
 #define XCCL_COMM_JOINING 0x58434c4a4f494e31ull /* non-blocking: see enum xccl_join_state */
 #define XCCL_NOBODY       (-1)
 
-#define XCCL_NET_LIST_BYTES  512 /* of XCCL_NET_PLUGIN or a config's netName */
-#define XCCL_COMM_NAME_BYTES 64 /* of a config's commName */
+#define XCCL_NET_LIST_BYTES    512 /* of XCCL_NET_PLUGIN or a config's netName */
+#define XCCL_COMM_NAME_BYTES   64 /* of a config's commName */
+#define XCCL_COMM_LABELS_BYTES 128 /* of a config's commLabels */
 
 /* How far a non-blocking communicator is. The first call that finds it joined makes its magic that
  * of any other. */
@@ -90,6 +91,7 @@ struct xcclComm {
     pthread_mutex_t error_lock;
     char error_text[XCCL_ERROR_TEXT_BYTES];
     char name[XCCL_COMM_NAME_BYTES]; /* for people; "": none */
+    char labels[XCCL_COMM_LABELS_BYTES]; /* likewise */
     uint8_t id[16];
     int64_t thread_id; /* that joined */
     struct xccl_peer *peers;
@@ -116,6 +118,7 @@ struct xcclComm {
     int holds_arena;
     int bind_talks; /* 1: an out-of-band operation for it is at work */
     int connects; /* 1: the call at work ends when it has its links and plan */
+    uint32_t left_out; /* by collective: a line told that it cannot be connected */
     uint8_t *multicast; /* by rank, for the planner: shares memory with this one */
     int *nodes; /* by rank, for the planner: the number of its host */
     struct xccl_tuner_library *tuner; /* of the process; NULL: none */
@@ -155,6 +158,8 @@ struct xccl_join_args {
     int color, key; /* of a split */
     char net_list[XCCL_NET_LIST_BYTES]; /* "": the parent's, or XCCL_NET_PLUGIN's */
     char name[XCCL_COMM_NAME_BYTES];
+    char labels[XCCL_COMM_LABELS_BYTES];
+    int has_labels; /* 0: a split has its parent's */
     int is_nonblocking;
     struct xcclComm **comm_out; /* set on success only; NULL to ranks without a color */
 };
@@ -242,6 +247,8 @@ int xccl_comm_set_error(struct xcclComm *comm, xcclResult_t rc, const char *text
 /* The error in force, or xcclSuccess; its text becomes the thread's. */
 xcclResult_t xccl_comm_error(struct xcclComm *comm);
 /* "rank 3 (host b, pid 91)" */
+/* Name and labels: "tensor (tp=0,dp=3)", or what there is of them, cut to bytes; "": neither. */
+void xccl_comm_label_text(const struct xcclComm *comm, char *text_out, size_t bytes);
 void xccl_comm_name_rank(const struct xcclComm *comm, int rank, char *text_out, size_t bytes);
 
 #endif

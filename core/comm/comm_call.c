@@ -4,6 +4,7 @@
  *
  * Path of a repeated call: argument checks (api), crank, error word, last plan, run, board. No
  * lock, no allocation, no clock, no system call. Thread: the caller, who holds the crank. */
+#include "base/log.h"
 #include "comm/comm_links.h"
 #include "comm/comm_plan.h"
 #include "comm/comm_progress.h"
@@ -37,6 +38,21 @@ void xccl_comm_leave(struct xcclComm *comm)
     xccl_comm_release(comm);
 }
 
+/* A call that is only to be connected takes place also where settings leave no way to do it. */
+static xcclResult_t find_links(struct xcclComm *comm, const struct xccl_call *call,
+                               struct xccl_found *found_out)
+{
+    int left_out;
+    xcclResult_t rc = xccl_comm_plan_links(comm, call, found_out, &left_out);
+
+    if (rc || !left_out || comm->left_out & 1u << call->coll)
+        return rc;
+    comm->left_out |= 1u << call->coll; /* the other sizes say the same */
+    xccl_log(XCCL_LOG_INFO, "nothing is connected for %s: %s", xccl_coll_name(call->coll),
+             xccl_error_text());
+    return rc;
+}
+
 /* What there is for a call, unless the communicator has failed. */
 static xcclResult_t find_plan(struct xcclComm *comm, const struct xccl_task *task,
                               struct xccl_found *found_out)
@@ -45,7 +61,10 @@ static xcclResult_t find_plan(struct xcclComm *comm, const struct xccl_task *tas
 
     if (__builtin_expect(rc != xcclSuccess, 0))
         return rc;
-    rc = xccl_plan_get(&comm->planner, &task->call, found_out);
+    if (__builtin_expect(task->connects, 0))
+        rc = find_links(comm, &task->call, found_out);
+    else
+        rc = xccl_plan_get(&comm->planner, &task->call, found_out);
     if (__builtin_expect(rc == xcclSystemError, 0)) /* only this rank fails: the others must know */
         rc = xccl_comm_fail(comm, rc, "rank %d cannot plan a call: %.300s", comm->rank,
                             xccl_error_text());
@@ -75,11 +94,8 @@ xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task
         atomic_thread_fence(memory_order_seq_cst);
     rc = find_plan(comm, task, &found);
     if (__builtin_expect(rc != xcclSuccess, 0)) {
-        if (!xccl_comm_connects_nothing(task->connects, rc)) {
-            xccl_comm_release(comm);
-            return rc;
-        }
-        rc = xcclSuccess;
+        xccl_comm_release(comm);
+        return rc;
     }
     comm->seq++;
     comm->call = task->call;

@@ -50,10 +50,12 @@ static xcclResult_t raise_kind(struct xcclComm *comm, enum xccl_notice_kind kind
                                const char *fmt, va_list args)
 {
     struct xccl_notice notice = {.kind = kind, .rc = (uint32_t)rc, .origin = comm->rank};
+    char label[XCCL_COMM_NAME_BYTES + 64]; /* the error itself needs room, too */
     int used = 0;
 
-    if (comm->name[0])
-        used = snprintf(notice.text, sizeof notice.text, "communicator %s: ", comm->name);
+    xccl_comm_label_text(comm, label, sizeof label);
+    if (label[0])
+        used = snprintf(notice.text, sizeof notice.text, "communicator %s: ", label);
     vsnprintf(notice.text + used, sizeof notice.text - (size_t)used, fmt, args);
     if (xccl_comm_set_error(comm, rc, notice.text)) {
         /* The others first: a log may be slow. */
@@ -85,6 +87,14 @@ xcclResult_t xccl_comm_fail(struct xcclComm *comm, xcclResult_t rc, const char *
     known = raise_kind(comm, XCCL_NOTICE_ERROR, rc, fmt, args);
     va_end(args);
     return known;
+}
+
+void xccl_comm_label_text(const struct xcclComm *comm, char *text_out, size_t bytes)
+{
+    int both = comm->name[0] && comm->labels[0];
+
+    snprintf(text_out, bytes, "%s%s%s%s", comm->name, both ? " (" : "", comm->labels,
+             both ? ")" : "");
 }
 
 void xccl_comm_name_rank(const struct xcclComm *comm, int rank, char *text_out, size_t bytes)

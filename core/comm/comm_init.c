@@ -170,14 +170,16 @@ static void tell_joined(const struct xcclComm *comm, uint64_t took_ns)
 {
     int locals = comm->shm ? xccl_shm_nlocal(comm->shm) : 1;
     size_t kib = comm->shm ? xccl_shm_bytes(comm->shm) >> 10 : 0;
+    char label[XCCL_COMM_NAME_BYTES + XCCL_COMM_LABELS_BYTES + 3];
 
+    xccl_comm_label_text(comm, label, sizeof label);
     xccl_log(
         XCCL_LOG_INFO,
         "joined %s%sas rank %d of %d in %llu us: %d others by shared memory (%zu KiB), %d others "
         "by network plugin %s, slices of %u KiB",
-        comm->name, comm->name[0] ? " " : "", comm->rank, comm->nranks,
-        (unsigned long long)(took_ns / 1000), locals - 1, kib, comm->nranks - locals,
-        comm->net_count ? comm->nets[0]->wire_id : "none", comm->slice_bytes >> 10);
+        label, label[0] ? " " : "", comm->rank, comm->nranks, (unsigned long long)(took_ns / 1000),
+        locals - 1, kib, comm->nranks - locals, comm->net_count ? comm->nets[0]->wire_id : "none",
+        comm->slice_bytes >> 10);
 }
 
 static void tell_phase(struct xccl_init *init, const char *what)

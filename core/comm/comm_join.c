@@ -108,6 +108,9 @@ static xcclResult_t make_init(struct xccl_joins *joins, const struct xccl_join_a
              : join->parent    ? join->parent->net_list
                                : xccl_param_string(XCCL_P_NET_PLUGIN));
     memcpy(init->comm->name, join->name, sizeof init->comm->name);
+    memcpy(init->comm->labels,
+           join->parent && !join->has_labels ? join->parent->labels : join->labels,
+           sizeof init->comm->labels);
     xccl_comm_record_open(init->comm);
     init->bell = joins->bell;
     init->limit = xccl_limit_ms(timeout_ms, NULL);

@@ -126,6 +126,16 @@ static xcclResult_t describe_self(struct xccl_init *init, struct xccl_peer *self
     return xcclSuccess;
 }
 
+int xccl_comm_min_cores(const struct xcclComm *comm)
+{
+    uint32_t cores = comm->peers[0].cores;
+
+    for (int i = 1; i < comm->nranks; i++)
+        if (comm->peers[i].cores < cores)
+            cores = comm->peers[i].cores;
+    return cores > INT16_MAX ? INT16_MAX : cores ? (int)cores : 1; /* others may tell anything */
+}
+
 /* Ranks on this rank's host, and the cores that the least lucky of them may use. */
 static void choose_wait(struct xcclComm *comm)
 {

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/param.h"
 #include "comm/comm_bind.h"
 #include "comm/comm_links.h"
@@ -80,6 +81,7 @@ xcclResult_t xccl_init_planner(struct xccl_init *init, enum xccl_init_state *sta
     planner->nranks = comm->nranks;
     planner->rank = comm->rank;
     planner->all_local = !xccl_comm_any_remote(comm);
+    planner->is_crowded = planner->all_local && comm->nranks > xccl_comm_min_cores(comm);
     planner->is_tight = planner->all_local && comm->shm && xccl_shm_is_tight(comm->shm);
     planner->multicast = comm->shm ? comm->multicast : NULL;
     planner->nodes = comm->nodes;
@@ -185,13 +187,27 @@ struct xccl_limit xccl_comm_talk_limit(const struct xcclComm *comm)
     return limit;
 }
 
+xcclResult_t xccl_comm_plan_links(struct xcclComm *comm, const struct xccl_call *call,
+                                  struct xccl_found *found_out, int *left_out)
+{
+    xcclResult_t rc;
+
+    xccl_error_hush(1);
+    rc = xccl_plan_get(&comm->planner, call, found_out);
+    xccl_error_hush(0);
+    *left_out = rc == xcclInvalidUsage;
+    if (rc && !*left_out)
+        xccl_log(XCCL_LOG_ERROR, "%s", xccl_error_text());
+    return *left_out ? xcclSuccess : rc;
+}
+
 /* Moves the binding of the call on; then there is a plan. */
 static xcclResult_t prepare_step(struct xcclComm *comm, int *moved_out)
 {
     struct xccl_limit limit = xccl_comm_talk_limit(comm);
     enum xccl_bind_state state = XCCL_BIND_DONE;
     struct xccl_found found;
-    int ended = 1;
+    int ended = 1, left_out = 0;
     xcclResult_t rc = xcclSuccess;
 
     if (comm->bind_talks)
@@ -199,8 +215,9 @@ static xcclResult_t prepare_step(struct xcclComm *comm, int *moved_out)
     if (rc || !ended)
         return rc;
     comm->bind_talks = 0;
-    rc = xccl_plan_get(&comm->planner, &comm->call, &found);
-    if (xccl_comm_connects_nothing(comm->connects, rc)) {
+    rc = comm->connects ? xccl_comm_plan_links(comm, &comm->call, &found, &left_out)
+                        : xccl_plan_get(&comm->planner, &comm->call, &found);
+    if (left_out) {
         comm->run.finished = 1;
         return xcclSuccess;
     }

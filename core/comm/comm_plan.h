@@ -14,12 +14,10 @@ int xccl_comm_prepare_run(struct xccl_run *run);
 /* Of the settings XCCL_ALGO and XCCL_PROTO, and of the files of all algorithm plugins, wherever
  * they lie. */
 uint32_t xccl_comm_algo_hash(void);
-/* 1: settings leave no way to do a call that is only to be connected, on all ranks alike: there is
- * nothing to do. */
-static inline int xccl_comm_connects_nothing(int connects, xcclResult_t rc)
-{
-    return connects && rc == xcclInvalidUsage;
-}
+/* What there is for a call that is only to be connected. *left_out: 1: settings leave no way to do
+ * it, on all ranks alike, so that there is nothing to connect; that is no error. */
+xcclResult_t xccl_comm_plan_links(struct xcclComm *comm, const struct xccl_call *call,
+                                  struct xccl_found *found_out, int *left_out);
 /* For operations out of band within a call: a little later than the call's own deadline. */
 struct xccl_limit xccl_comm_talk_limit(const struct xcclComm *comm);
 /* Plans, bindings, links. */

@@ -10,8 +10,11 @@ static int is_near(const struct xcclComm *comm, int rank)
 
 static struct xccl_record_who who_is(const struct xcclComm *comm)
 {
-    return (struct xccl_record_who){
-        .rank = comm->rank, .nranks = comm->nranks, .id = comm->id, .name = comm->name};
+    return (struct xccl_record_who){.rank = comm->rank,
+                                    .nranks = comm->nranks,
+                                    .id = comm->id,
+                                    .name = comm->name,
+                                    .labels = comm->labels};
 }
 
 void xccl_comm_record_open(struct xcclComm *comm)

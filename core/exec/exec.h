@@ -53,7 +53,7 @@ struct xccl_plan {
      * decoded on the way. */
     struct xccl_move *moves;
     uint32_t *lane_moves; /* by lane: its first; one more entry ends the last */
-    uint32_t *net_messages; /* for each of binding->net_conns */
+    uint32_t *net_messages; /* for each of binding->net_conns; NULL: it has none */
     struct xccl_plan_traffic traffic;
     size_t chunk_bytes; /* of the largest chunk; of all of them where the schedule says EQUAL */
     struct xccl_layout layouts[2]; /* XCCL_BUFFER_IN and OUT */
@@ -150,10 +150,9 @@ int xccl_place_next(const struct xccl_plan *plan, struct xccl_place *place);
 struct xccl_place xccl_place_first(const struct xccl_plan *plan, uint32_t lane);
 /* Fills in the list of moves, where the plan is short enough for one. */
 xcclResult_t xccl_plan_resolve(struct xccl_plan *plan);
-/* Adds the messages of a call, by connection. */
-void xccl_plan_messages(const struct xccl_plan *plan, uint32_t *messages);
-/* What a call moves. nodes: by rank, equal for ranks of one host; NULL: all are on one. */
-void xccl_plan_count_traffic(const struct xccl_plan *plan, const int *nodes,
-                             struct xccl_plan_traffic *traffic_out);
+/* What a call moves: adds to messages[] by connection (NULL: none are wanted), and sums up the
+ * bytes. nodes: by rank, equal for ranks of one host; NULL: all are on one. */
+void xccl_plan_count(const struct xccl_plan *plan, const int *nodes, uint32_t *messages,
+                     struct xccl_plan_traffic *traffic_out);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* From steps to moves: the loops of a lane, and what a step means at one place of them in bytes and
  * links. Short plans keep the moves of all lanes; the others make each one when its turn comes,
- * with the same function. Chunks are cut into slices here and nowhere else. Thread: see exec.h. */
+ * with the same function. Chunks are cut into slices here and nowhere else; what a plan says of its
+ * messages and bytes is counted from moves, too. Thread: see exec.h. */
 #include "base/alloc.h"
 #include "exec/exec.h"
 #include "schedule/decode.h"
@@ -256,13 +257,29 @@ xcclResult_t xccl_plan_resolve(struct xccl_plan *plan)
     return xcclSuccess;
 }
 
-/* --- messages --- */
+/* --- messages and bytes --- */
+
+/* Chunks of one size move alike, so few places are looked at: one of a step where all its chunks
+ * are alike, else one of each row of chunks that are. */
+
+struct tally {
+    const struct xccl_plan *plan;
+    const int *nodes;
+    uint32_t *messages; /* NULL: nobody asks */
+    struct xccl_plan_traffic *traffic;
+};
+
+/* What a place moves over each of its connections, in all tiles. */
+struct place_sum {
+    uint32_t sends, receives; /* messages */
+    uint64_t sent, received; /* bytes */
+};
 
 /* Tiles in which a place of tile 0 has something to send, or to receive: sizes only shrink from
  * tile to tile, and messages without data come in each. */
 static uint32_t tiles_with(const struct xccl_plan *plan, struct xccl_place place, int sends)
 {
-    uint32_t low = 0, high = plan->tiles;
+    uint32_t low = 1, high = plan->tiles; /* it has something in tile 0 */
 
     while (low < high) { /* the first tile without */
         struct xccl_move move;
@@ -277,92 +294,142 @@ static uint32_t tiles_with(const struct xccl_plan *plan, struct xccl_place place
     return low;
 }
 
-static void count_place(const struct xccl_plan *plan, const struct xccl_place *place,
-                        uint32_t *messages)
+/* Full slices but for the last that there is. */
+static uint64_t bytes_of(const struct xccl_plan *plan, struct xccl_place place,
+                         const struct xccl_move *first, uint32_t tiles, int sends)
 {
-    struct xccl_link *const *links = plan->binding->links;
-    struct xccl_move move;
-    uint32_t tiles;
-
-    xccl_move_make(plan, place, &move); /* of tile 0: no later one has more */
-    tiles = move.nsend ? tiles_with(plan, *place, 1) : 0;
-    for (uint32_t i = 0; i < move.nsend; i++)
-        messages[move.send - links + i] += tiles;
-    tiles = move.nrecv ? tiles_with(plan, *place, 0) : 0;
-    for (uint32_t i = 0; i < move.nrecv; i++)
-        messages[move.recv - links + i] += tiles;
-}
-
-void xccl_plan_messages(const struct xccl_plan *plan, uint32_t *messages)
-{
-    const struct xccl_schedule *schedule = plan->binding->schedule;
-
-    for (uint32_t i = 0; i < schedule->nlanes && plan->tiles; i++) {
-        struct xccl_place place = xccl_place_first(plan, i);
-        const struct xccl_step *end = place.step + schedule->lanes[i].nstep;
-
-        for (; place.step < end; place.step++)
-            for (place.occurrence = 0; place.occurrence < place.step->rep; place.occurrence++)
-                for (place.chunk = 0; place.chunk < place.step->cnt; place.chunk++)
-                    count_place(plan, &place, messages);
-    }
-}
-
-/* --- traffic --- */
-
-/* Bytes of one side of a place in all tiles: full slices but for the last that there is. */
-static uint64_t bytes_of_place(const struct xccl_plan *plan, const struct xccl_place *place,
-                               const struct xccl_move *first, int sends)
-{
-    uint32_t tiles = plan->tiles == 1 ? 1 : tiles_with(plan, *place, sends);
-    struct xccl_place end = *place;
     struct xccl_move last = *first;
 
-    if (!tiles)
-        return 0;
-    end.tile = tiles - 1;
+    place.tile = tiles - 1;
     if (tiles > 1)
-        xccl_move_make(plan, &end, &last);
+        xccl_move_make(plan, &place, &last);
     return (uint64_t)(tiles - 1) * (sends ? first->send_bytes : first->bytes) +
            (sends ? last.send_bytes : last.bytes);
 }
 
-static void add_place(const struct xccl_plan *plan, const struct xccl_place *place,
-                      const int *nodes, struct xccl_plan_traffic *traffic)
+/* place: of tile 0. */
+static struct place_sum sum_of(const struct xccl_plan *plan, const struct xccl_place *place)
 {
-    const struct xccl_schedule *schedule = plan->binding->schedule;
-    struct xccl_link *const *links = plan->binding->links;
+    struct place_sum sum = {0, 0, 0, 0};
     struct xccl_move move;
-    uint64_t sent, received;
 
-    xccl_move_make(plan, place, &move); /* of tile 0 */
-    sent = move.nsend ? bytes_of_place(plan, place, &move, 1) : 0;
-    received = move.nrecv ? bytes_of_place(plan, place, &move, 0) : 0;
-    for (uint32_t i = 0; i < move.nsend; i++) {
-        uint16_t peer = schedule->conns[move.send - links + i].peer;
-
-        traffic->sent[nodes && nodes[peer] != nodes[schedule->rank]] += sent;
+    xccl_move_make(plan, place, &move);
+    if (move.nsend) {
+        sum.sends = tiles_with(plan, *place, 1);
+        sum.sent = bytes_of(plan, *place, &move, sum.sends, 1);
     }
-    for (uint32_t i = 0; i < move.nrecv; i++) {
-        uint16_t peer = schedule->conns[move.recv - links + i].peer;
+    if (move.nrecv) {
+        sum.receives = tiles_with(plan, *place, 0);
+        sum.received = bytes_of(plan, *place, &move, sum.receives, 0);
+    }
+    return sum;
+}
 
-        traffic->received[nodes && nodes[peer] != nodes[schedule->rank]] += received;
+static int is_far(const struct tally *tally, uint32_t conn)
+{
+    const struct xccl_schedule *schedule = tally->plan->binding->schedule;
+
+    return tally->nodes && tally->nodes[schedule->conns[conn].peer] != tally->nodes[schedule->rank];
+}
+
+/* `times` places that move the same over the connections of the event. */
+static void add_places(const struct tally *tally, const struct xccl_event *event,
+                       const struct place_sum *sum, uint32_t times)
+{
+    for (uint32_t i = 0; i < event->nsend && sum->sends; i++) {
+        tally->traffic->sent[is_far(tally, event->sconn + i)] += times * sum->sent;
+        if (tally->messages)
+            tally->messages[event->sconn + i] += times * sum->sends;
+    }
+    for (uint32_t i = 0; i < event->nrecv && sum->receives; i++) {
+        tally->traffic->received[is_far(tally, event->rconn + i)] += times * sum->received;
+        if (tally->messages)
+            tally->messages[event->rconn + i] += times * sum->receives;
     }
 }
 
-void xccl_plan_count_traffic(const struct xccl_plan *plan, const int *nodes,
-                             struct xccl_plan_traffic *traffic_out)
+/* Of the source or destination of a step: the user's buffer, whose chunks say how much moves. NULL:
+ * another one, whose chunks are all alike, or none. */
+static const struct xccl_layout *layout_of(const struct xccl_plan *plan,
+                                           const struct xccl_step *step, uint8_t bit)
+{
+    enum xccl_step_buffer buffer = bit == XCCL_STEP_SRC ? xccl_step_src_buffer(step)
+                                                        : xccl_step_dst_buffer(step);
+
+    return (step->op & bit) && buffer <= XCCL_BUFFER_OUT ? &plan->layouts[buffer] : NULL;
+}
+
+static int is_alike(const struct xccl_plan *plan, const struct xccl_layout *layout)
 {
     const struct xccl_schedule *schedule = plan->binding->schedule;
+    size_t chunks = layout == &plan->layouts[XCCL_BUFFER_IN] ? schedule->nin : schedule->nout;
+
+    return !layout || (!layout->sizes && layout->total >= chunks * layout->stride);
+}
+
+/* All chunks of the step are as large as any. */
+static void count_alike(const struct tally *tally, struct xccl_place place)
+{
+    const struct xccl_schedule *schedule = tally->plan->binding->schedule;
+    const struct xccl_step *step = place.step;
+    const struct place_sum sum = sum_of(tally->plan, &place);
+    uint32_t times = step->dconn ? 1 : step->rep; /* occurrences over the same connections */
+
+    for (uint32_t occ = 0; occ < step->rep; occ += times) {
+        struct xccl_event event;
+
+        xccl_event_decode(schedule, place.lane, step, occ, 0, &event);
+        add_places(tally, &event, &sum, times * step->cnt);
+    }
+}
+
+static void count_each(const struct tally *tally, struct xccl_place place)
+{
+    const struct xccl_plan *plan = tally->plan;
+    const struct xccl_step *step = place.step;
+    const struct xccl_layout *src_layout = layout_of(plan, step, XCCL_STEP_SRC);
+    const struct xccl_layout *dst_layout = layout_of(plan, step, XCCL_STEP_DST);
+    struct place_sum sum = {0, 0, 0, 0};
+    size_t src = SIZE_MAX, dst = SIZE_MAX; /* what sum is of; no chunk is as large */
+
+    for (place.occurrence = 0; place.occurrence < step->rep; place.occurrence++)
+        for (place.chunk = 0; place.chunk < step->cnt; place.chunk++) {
+            struct xccl_event event;
+            size_t src_size, dst_size;
+
+            xccl_event_decode(plan->binding->schedule, place.lane, step, place.occurrence,
+                              place.chunk, &event);
+            src_size = src_layout ? chunk_size(src_layout, event.src) : 0;
+            dst_size = dst_layout ? chunk_size(dst_layout, event.dst) : 0;
+            if (src_size != src || dst_size != dst)
+                sum = sum_of(plan, &place);
+            src = src_size;
+            dst = dst_size;
+            add_places(tally, &event, &sum, 1);
+        }
+}
+
+void xccl_plan_count(const struct xccl_plan *plan, const int *nodes, uint32_t *messages,
+                     struct xccl_plan_traffic *traffic_out)
+{
+    const struct xccl_schedule *schedule = plan->binding->schedule;
+    const struct tally tally = {plan, nodes, messages, traffic_out};
 
     *traffic_out = (struct xccl_plan_traffic){{0, 0}, {0, 0}};
     for (uint32_t i = 0; i < schedule->nlanes && plan->tiles; i++) {
         struct xccl_place place = xccl_place_first(plan, i);
         const struct xccl_step *end = place.step + schedule->lanes[i].nstep;
 
-        for (; place.step < end; place.step++)
-            for (place.occurrence = 0; place.occurrence < place.step->rep; place.occurrence++)
-                for (place.chunk = 0; place.chunk < place.step->cnt; place.chunk++)
-                    add_place(plan, &place, nodes, traffic_out);
+        for (; place.step < end; place.step++) {
+            const struct xccl_step *step = place.step;
+
+            if (!(step->op & (XCCL_STEP_RECV | XCCL_STEP_SEND)))
+                continue;
+            if (is_alike(plan, layout_of(plan, step, XCCL_STEP_SRC)) &&
+                is_alike(plan, layout_of(plan, step, XCCL_STEP_DST)))
+                count_alike(&tally, place);
+            else
+                count_each(&tally, place);
+        }
     }
 }

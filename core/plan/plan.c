@@ -375,12 +375,33 @@ void xccl_planner_remove_op(struct xccl_planner *planner, xcclRedOp_t op)
 
 /* --- plans --- */
 
+/* What a call moves; how many messages, network links must know. */
+static xcclResult_t count_plan(const struct xccl_planner *planner, struct xccl_plan *plan)
+{
+    const struct xccl_binding *binding = plan->binding;
+    uint32_t *messages;
+
+    if (!binding->net_count) {
+        xccl_plan_count(plan, planner->nodes, NULL, &plan->traffic);
+        return xcclSuccess;
+    }
+    plan->net_messages = xccl_calloc(binding->net_count, sizeof *plan->net_messages);
+    messages = xccl_calloc(binding->schedule->nconns, sizeof *messages);
+    if (!messages || !plan->net_messages) {
+        xccl_free(messages);
+        return xcclSystemError;
+    }
+    xccl_plan_count(plan, planner->nodes, messages, &plan->traffic);
+    for (uint32_t i = 0; i < binding->net_count; i++)
+        plan->net_messages[i] = messages[binding->net_conns[i]];
+    xccl_free(messages);
+    return xcclSuccess;
+}
+
 /* Everything but the key, for a binding that is ready. */
 static xcclResult_t fill_plan(const struct xccl_planner *planner, const struct xccl_call *call,
                               uint32_t tile_bytes, struct xccl_plan *plan)
 {
-    const struct xccl_binding *binding = plan->binding;
-    uint32_t *messages;
     xcclResult_t rc;
 
     if (xccl_coll_reduces(call->coll) && !find_operator(planner, call, &plan->reduction))
@@ -389,21 +410,7 @@ static xcclResult_t fill_plan(const struct xccl_planner *planner, const struct x
     rc = xccl_plan_cut(planner, call, tile_bytes, plan);
     if (!rc)
         rc = xccl_plan_resolve(plan);
-    if (rc)
-        return rc;
-    messages = xccl_calloc(binding->schedule->nconns + 1u, sizeof *messages);
-    plan->net_messages = xccl_calloc(binding->net_count + 1u, sizeof *plan->net_messages);
-    if (!messages || !plan->net_messages) {
-        xccl_free(messages);
-        return xcclSystemError;
-    }
-    if (binding->net_count)
-        xccl_plan_messages(plan, messages);
-    for (uint32_t i = 0; i < binding->net_count; i++)
-        plan->net_messages[i] = messages[binding->net_conns[i]];
-    xccl_free(messages);
-    xccl_plan_count_traffic(plan, planner->nodes, &plan->traffic);
-    return xcclSuccess;
+    return rc ? rc : count_plan(planner, plan);
 }
 
 static xcclResult_t make_plan(struct xccl_planner *planner, const struct xccl_call *call,

@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +24,7 @@ struct xccl_tuner {
     const void *table; /* ncclTunerPlugin_vN */
     int version;
     void *ctx;
-    int warned;
+    _Atomic int *warned, own_warned; /* 1: the one warning was given */
     struct nccl_nvl_domain domain; /* plugins may keep the pointers */
     struct nccl_tuner_constants constants;
     char name[96];
@@ -84,6 +85,7 @@ static int tuner_start(struct xccl_tuner *tuner, const struct xccl_tuner_open_ar
 
     memcpy(&name, tuner->table, sizeof(name));
     snprintf(tuner->name, sizeof(tuner->name), "%.64s (ncclTunerPlugin_v%d)", name, tuner->version);
+    tuner->warned = args->warned ? args->warned : &tuner->own_warned;
     tuner->domain = args->domain;
     if (args->constants)
         tuner->constants = *args->constants;
@@ -189,6 +191,12 @@ xcclResult_t xccl_tuner_open(const char *item, const char *net_path,
     return xcclSuccess;
 }
 
+/* 1: nobody has warned of it. Relaxed: a count, with nothing behind it. */
+static int is_first(struct xccl_tuner *tuner)
+{
+    return !atomic_exchange_explicit(tuner->warned, 1, memory_order_relaxed);
+}
+
 void xccl_tuner_close(struct xccl_tuner *tuner)
 {
     const struct nccl_tuner_v2 *table; /* destroy and finalize are one place and one form */
@@ -200,7 +208,7 @@ void xccl_tuner_close(struct xccl_tuner *tuner)
     nccl_enter(NULL);
     result = table->destroy(tuner->ctx);
     nccl_leave();
-    if (result)
+    if (result && is_first(tuner))
         xccl_log(XCCL_LOG_WARN, "tuner plugin %s ends with an error: %s", tuner->name,
                  nccl_here.warning[0] ? nccl_here.warning : "it does not say why");
     dlclose(tuner->library);
@@ -214,15 +222,14 @@ const char *xccl_tuner_name(const struct xccl_tuner *tuner)
 
 /* ---- ask ---- */
 
-/* One warning a tuner: it is asked again for each call, and would say the same. */
+/* It is asked again for each call of each communicator, and would say the same. */
 static void warn_once(struct xccl_tuner *tuner, const char *what, const char *why)
 {
-    if (!tuner->warned)
+    if (is_first(tuner))
         xccl_log(XCCL_LOG_WARN,
                  "tuner plugin %s: %s: %s; the built-in choice is used, here and whenever it "
                  "happens again",
                  tuner->name, what, why);
-    tuner->warned = 1;
 }
 
 static int is_unusable(float cost)

@@ -237,7 +237,7 @@ int xccl_tuner_start(struct xccl_tuner_library *library, const xcclTunerComm_v1_
     void *ctx = NULL;
 
     if (library->is_nccl) {
-        if (tuner_nccl_start(library->path, comm, &ctx)) {
+        if (tuner_nccl_start(library, comm, &ctx)) {
             *ctx_out = ctx;
             return 1;
         }

@@ -11,6 +11,7 @@ int tuner_nccl_is(const char *path);
 /* The calls of such a file, but for init. */
 extern const xcclTunerPlugin_v1_t tuner_nccl_calls;
 /* In place of init: the error text of the thread says why not. */
-int tuner_nccl_start(const char *path, const xcclTunerComm_v1_t *comm, void **ctx_out);
+int tuner_nccl_start(struct xccl_tuner_library *library, const xcclTunerComm_v1_t *comm,
+                     void **ctx_out);
 
 #endif

@@ -62,16 +62,19 @@ int tuner_nccl_is(const char *path)
     return 0;
 }
 
-int tuner_nccl_start(const char *path, const xcclTunerComm_v1_t *comm, void **ctx_out)
+int tuner_nccl_start(struct xccl_tuner_library *library, const xcclTunerComm_v1_t *comm,
+                     void **ctx_out)
 {
-    const struct xccl_tuner_open_args args = {
-        .comm_id = comm->commId, .nranks = (size_t)comm->nranks, .nnodes = (size_t)comm->nnodes};
+    const struct xccl_tuner_open_args args = {.comm_id = comm->commId,
+                                              .nranks = (size_t)comm->nranks,
+                                              .nnodes = (size_t)comm->nnodes,
+                                              .warned = &library->warned};
     struct session *session = xccl_calloc(1, sizeof *session);
 
     if (!session)
         return 0;
     session->nranks = (uint64_t)comm->nranks;
-    if (xccl_tuner_open(path, NULL, &args, &session->tuner)) {
+    if (xccl_tuner_open(library->path, NULL, &args, &session->tuner)) {
         xccl_free(session);
         return 0;
     }

@@ -2,8 +2,8 @@
 /* Finds and asks NCCL's tuner plugins, versions 2 to 6. An item is a name or a path: name X is
  * libnccl-tuner-X.so in the folders where network plugins are sought, then in the loader's own
  * path; else, or without an item, the symbols inside a given network library. The newest of
- * ncclTunerPlugin_v6 to v2 is taken. A plugin's failure costs one warning a tuner and leaves the
- * built-in choice as it was.
+ * ncclTunerPlugin_v6 to v2 is taken. A plugin's failure costs one warning, however many tuners
+ * share it, and leaves the built-in choice as it was.
  *
  * Thread: one at a time a tuner. xccl_tuner_cost and xccl_tuner_chunk allocate nothing. */
 #ifndef XCCL_PLUGIN_TUNER_PLUGIN_H
@@ -19,6 +19,7 @@ struct xccl_tuner_open_args {
     size_t nranks, nnodes;
     struct nccl_nvl_domain domain; /* zeroes: not known */
     struct nccl_tuner_constants *constants; /* versions 5 and 6 may change it; NULL: none */
+    _Atomic int *warned; /* tuners that share it have one warning together; NULL: its own */
 };
 
 /* item and net_path may be NULL, not both. Error: xcclSystemError, whose text says for each place

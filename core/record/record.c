@@ -226,6 +226,7 @@ void xccl_record_describe(struct xccl_record *record, const struct xccl_record_w
     block->nranks = (uint32_t)who->nranks;
     memcpy(block->id, who->id, sizeof block->id);
     snprintf(block->name, sizeof block->name, "%s", who->name);
+    snprintf(block->labels, sizeof block->labels, "%s", who->labels);
 }
 
 static void mark_time(void)

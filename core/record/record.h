@@ -46,7 +46,7 @@ struct xccl_record {
 struct xccl_record_who {
     int rank, nranks;
     const uint8_t *id; /* 16 bytes */
-    const char *name; /* "": none */
+    const char *name, *labels; /* "": none */
 };
 
 /* NULL: switched off by XCCL_RECORD, or there are too many communicators in this process. Where no

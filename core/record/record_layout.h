@@ -16,14 +16,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define XCCL_RECORD_MAGIC      0x314345524c434358ull /* "XCCLREC1" */
-#define XCCL_RECORD_VERSION    1u
-#define XCCL_RECORD_PAGE       4096u
-#define XCCL_RECORD_BLOCKS_MAX 64u
-#define XCCL_RECORD_EVENTS_MIN 64u
-#define XCCL_RECORD_EVENTS_MAX (1u << 20)
-#define XCCL_RECORD_TEXT_BYTES 512u
-#define XCCL_RECORD_NAME_BYTES 64u
+#define XCCL_RECORD_MAGIC       0x314345524c434358ull /* "XCCLREC1" */
+#define XCCL_RECORD_VERSION     2u /* 1 had no labels */
+#define XCCL_RECORD_PAGE        4096u
+#define XCCL_RECORD_BLOCKS_MAX  64u
+#define XCCL_RECORD_EVENTS_MIN  64u
+#define XCCL_RECORD_EVENTS_MAX  (1u << 20)
+#define XCCL_RECORD_TEXT_BYTES  512u
+#define XCCL_RECORD_NAME_BYTES  64u
+#define XCCL_RECORD_LABEL_BYTES 128u
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is written as memory has it");
 
@@ -141,13 +142,15 @@ struct xccl_record_block {
     _Atomic uint64_t current_count, current_tick, seen_tick;
     _Atomic uint64_t failed_calls;
     alignas(64) struct xccl_record_row rows[XCCL_RECORD_ROWS];
+    char labels[XCCL_RECORD_LABEL_BYTES]; /* of config.commLabels, between commas; "": none */
     alignas(64) struct xccl_record_event events[]; /* head.events of them */
 };
 static_assert(offsetof(struct xccl_record_block, id) == 32, "as README.md says");
 static_assert(offsetof(struct xccl_record_block, error) == 136, "as README.md says");
 static_assert(offsetof(struct xccl_record_block, current) == 704, "as README.md says");
 static_assert(offsetof(struct xccl_record_block, rows) == 768, "as README.md says");
-static_assert(offsetof(struct xccl_record_block, events) == 1792, "as README.md says");
+static_assert(offsetof(struct xccl_record_block, labels) == 1792, "as README.md says");
+static_assert(offsetof(struct xccl_record_block, events) == 1920, "as README.md says");
 
 /* Whole pages. */
 static inline size_t xccl_record_block_bytes(uint32_t events)

@@ -11,12 +11,31 @@ static int holds(uint64_t value, const struct tune_range *range)
     return value >= range->low && value <= range->high;
 }
 
+/* Ranks share memory, and some have to wait until others leave a core to them. */
+static int is_crowded(const xcclTunerComm_v1_t *comm)
+{
+    return comm->allLocal && comm->minCores > 0 && comm->nranks > comm->minCores;
+}
+
+static int links_hold(enum tune_links links, const xcclTunerComm_v1_t *comm)
+{
+    switch (links) {
+    case TUNE_LINKS_LOCAL:
+        return comm->allLocal != 0;
+    case TUNE_LINKS_CROWDED:
+        return is_crowded(comm);
+    case TUNE_LINKS_NET:
+        return !comm->allLocal;
+    default:
+        return 1;
+    }
+}
+
 static int row_holds(const struct tune_row *row, const xcclTunerComm_v1_t *comm,
                      const xcclTunerQuery_v1_t *query)
 {
-    if (row->links != TUNE_LINKS_ANY && (row->links == TUNE_LINKS_LOCAL) != (comm->allLocal != 0))
-        return 0;
-    return holds(query->bytes, &row->bytes) && holds((uint64_t)comm->nranks, &row->ranks) &&
+    return links_hold(row->links, comm) && holds(query->bytes, &row->bytes) &&
+           holds((uint64_t)comm->nranks, &row->ranks) &&
            holds((uint64_t)comm->nnodes, &row->nodes) &&
            strcmp(query->collective, row->collective) == 0;
 }

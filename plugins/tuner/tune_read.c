@@ -145,7 +145,11 @@ static int read_algorithm(const char *word, struct tune_row *row)
 static int read_links(const char *word, enum tune_links *links_out)
 {
     static const char *const words[] = {
-        [TUNE_LINKS_ANY] = "*", [TUNE_LINKS_LOCAL] = "local", [TUNE_LINKS_NET] = "net"};
+        [TUNE_LINKS_ANY] = "*",
+        [TUNE_LINKS_LOCAL] = "local",
+        [TUNE_LINKS_CROWDED] = "crowded",
+        [TUNE_LINKS_NET] = "net",
+    };
 
     for (int i = 0; i <= TUNE_LINKS_NET; i++) {
         if (strcmp(words[i], word) != 0)
@@ -171,7 +175,7 @@ static int read_row(struct reader *reader, char *const words[WORDS_MAX], struct 
         "bytes, as 8, 0-64K, 64K- or *",
         "ranks, as 4, 2-8, 9- or *",
         "nodes, as 1, 2-8, 9- or *",
-        "local, net or *",
+        "local, crowded, net or *",
         "an algorithm, as ring or pat:4",
         "lines, small, slices or auto",
         "a number of lanes, or auto",

@@ -21,7 +21,7 @@ struct tune_range {
     uint64_t low, high;
 };
 
-enum tune_links { TUNE_LINKS_ANY, TUNE_LINKS_LOCAL, TUNE_LINKS_NET };
+enum tune_links { TUNE_LINKS_ANY, TUNE_LINKS_LOCAL, TUNE_LINKS_CROWDED, TUNE_LINKS_NET };
 
 struct tune_row {
     const char *collective; /* constant */

@@ -331,6 +331,24 @@ XT_TEST(config_of_an_older_header_is_taken_as_far_as_it_goes)
     xt_mp_run(2, old_config, world_create());
 }
 
+/* As headers before commLabels had it. */
+static void unlabelled_config(int rank, int nranks, void *arg)
+{
+    xcclConfig_t config = XCCL_CONFIG_INITIALIZER;
+    xcclComm_t comm;
+
+    config.size = offsetof(xcclConfig_t, commLabels);
+    config.commLabels = (const char *)(uintptr_t)1; /* nobody may look */
+    XT_OK(xcclCommInitRankConfig(&comm, nranks, world_id(arg, rank, 0), rank, &config));
+    use(comm);
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(config_of_a_header_without_labels_is_taken)
+{
+    xt_mp_run(2, unlabelled_config, world_create());
+}
+
 /* Rank 1 ends the named communicator; rank 0 reads whose error it is. */
 static void named(int rank, int nranks, void *arg)
 {
@@ -341,6 +359,7 @@ static void named(int rank, int nranks, void *arg)
 
     XT_OK(xcclCommInitRankConfig(&comm, nranks, world_id(world, rank, 0), rank, NULL));
     config.commName = "tensor";
+    config.commLabels = "tp=0,dp=3";
     config.blocking = 1;
     config.splitShare = 1;
     XT_OK(xcclCommSplit(comm, 0, 0, &child, &config));
@@ -352,7 +371,7 @@ static void named(int rank, int nranks, void *arg)
         XT_OK(xcclCommGetAsyncError(child, &rc));
     if (rank == 0) {
         XT_CHECK_INT(rc, xcclRemoteError);
-        XT_CHECK_HAS(xcclGetLastError(child), "communicator tensor: rank 1 ");
+        XT_CHECK_HAS(xcclGetLastError(child), "communicator tensor (tp=0,dp=3): rank 1 ");
         XT_OK(xcclCommDestroy(child));
     }
     use(comm); /* it is none of the parent's affairs */
@@ -360,7 +379,7 @@ static void named(int rank, int nranks, void *arg)
     XT_OK(xcclCommDestroy(comm));
 }
 
-XT_TEST(errors_of_a_named_communicator_have_its_name)
+XT_TEST(errors_of_a_named_communicator_have_its_name_and_labels)
 {
     xt_mp_run(2, named, world_create());
 }
@@ -445,7 +464,7 @@ static void refuse_configs(xcclComm_t comm)
     const char *call = "xcclCommSplit: ";
     xcclConfig_t config, good = XCCL_CONFIG_INITIALIZER;
     xcclComm_t child = comm;
-    char name[65];
+    char name[65], labels[129];
 
 #define REFUSED_CONFIG(part)                                                                       \
     do {                                                                                           \
@@ -463,10 +482,24 @@ static void refuse_configs(xcclComm_t comm)
     REFUSED_CONFIG("splitShare is -1, not 0..1");
     memset(name, 'n', sizeof name);
     name[64] = 0;
+    memset(labels, 'l', sizeof labels);
+    labels[128] = 0;
     config.commName = name;
     REFUSED_CONFIG("commName has more than 63 bytes");
     config.commName = "a\nb";
     REFUSED_CONFIG("commName has a control character at 1");
+    config.commLabels = labels;
+    REFUSED_CONFIG("commLabels has more than 127 bytes");
+    config.commLabels = "tp=0\x1b[2J";
+    REFUSED_CONFIG("commLabels has a control character at 4");
+    config.commLabels = "\x7f";
+    REFUSED_CONFIG("commLabels has a control character at 0");
+    config.commLabels = ",tp=0";
+    REFUSED_CONFIG("commLabels has an empty label at 0");
+    config.commLabels = "tp=0,,dp=1";
+    REFUSED_CONFIG("commLabels has an empty label at 5");
+    config.commLabels = "tp=0,";
+    REFUSED_CONFIG("commLabels has an empty label at 5");
 #undef REFUSED_CONFIG
     XT_CHECK(child == comm);
 }

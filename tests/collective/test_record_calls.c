@@ -165,6 +165,57 @@ XT_TEST(a_split_communicator_counts_for_itself)
     xt_mp_run(RANKS, split_rank, world_create());
 }
 
+/* Labels of the second communicator in the own record. */
+static void check_labels(const char *want)
+{
+    struct xccl_record_view view;
+
+    XT_CHECK(own_view(&view));
+    XT_CHECK_INT(view.count, 2);
+    XT_CHECK_TEXT(view.comms[0].labels, "tp=0,dp=3");
+    XT_CHECK_TEXT(view.comms[1].labels, want);
+    XT_CHECK_TEXT(view.comms[1].name, "");
+    xccl_record_view_free(&view);
+}
+
+static void split_labels(xcclComm_t comm, const char *given, const char *want)
+{
+    xcclConfig_t config = XCCL_CONFIG_INITIALIZER;
+    xcclComm_t child;
+
+    config.commLabels = given;
+    XT_OK(xcclCommSplit(comm, 0, 0, &child, &config));
+    check_labels(want);
+    XT_OK(xcclCommDestroy(child));
+}
+
+static void labelled_rank(int rank, int nranks, void *arg)
+{
+    xcclConfig_t config = XCCL_CONFIG_INITIALIZER;
+    char long_labels[128], text[] = "tp=0,dp=3";
+    xcclComm_t comm, child;
+
+    memset(long_labels, 'x', sizeof long_labels);
+    long_labels[127] = 0;
+    config.commName = "tensor";
+    config.commLabels = text;
+    XT_OK(xcclCommInitRankConfig(&comm, nranks, world_id(arg, rank, 0), rank, &config));
+    text[0] = '?'; /* nobody looks any more */
+    XT_OK(xcclCommSplit(comm, 0, 0, &child, NULL));
+    check_labels("tp=0,dp=3");
+    XT_OK(xcclCommDestroy(child));
+    split_labels(comm, NULL, "tp=0,dp=3");
+    split_labels(comm, "", "");
+    split_labels(comm, "pp", "pp");
+    split_labels(comm, long_labels, long_labels);
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(a_split_has_its_parents_labels_unless_it_is_given_some)
+{
+    xt_mp_run(2, labelled_rank, world_create());
+}
+
 static void failing_rank(int rank, int nranks, void *arg)
 {
     struct world *world = arg;

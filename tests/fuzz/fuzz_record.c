@@ -35,7 +35,7 @@ static void say_all(const struct xccl_report_record *record, const struct xccl_r
     }
     xccl_report_clean(comm->error_text, text, sizeof text);
     if (strlen(comm->error_text) >= sizeof comm->error_text ||
-        strlen(comm->name) >= sizeof comm->name)
+        strlen(comm->name) >= sizeof comm->name || strlen(comm->labels) >= sizeof comm->labels)
         abort();
 }
 

@@ -6,9 +6,13 @@
  * Thread: one a test and rank. */
 #include "../collective/world.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "record/record_layout.h"
 
 #define XCCL     XT_BUILD_DIR "/bin/xccl"
 #define SCHEMA   XT_SOURCE_DIR "/tools/schema/report.schema.json"
@@ -217,7 +221,7 @@ XT_TEST_DEADLINE(the_json_is_what_its_schema_says, 60)
         "assert comms[0]['collectives'][0]['per_second']['done_calls'] == 0, comms\n"
         "assert comms[0]['events'][-1]['kind'] == 'issued', comms\n"
         "assert len(comms[1]['events']) == 3, comms\n"
-        "for damage in ('state', 'collectives', 'call'):\n"
+        "for damage in ('state', 'collectives', 'call', 'labels'):\n"
         "    broken = json.loads(json.dumps(found[0]))\n"
         "    del broken['records'][0]['communicators'][0][damage]\n"
         "    try:\n"
@@ -244,6 +248,91 @@ XT_TEST_DEADLINE(the_json_is_what_its_schema_says, 60)
         XT_FAIL("the schema does not fit: %s", xt_why(output));
 }
 
+/* A communicator with labels that differ, and a split with labels that do not. */
+static void labelled_rank(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    xcclConfig_t config = XCCL_CONFIG_INITIALIZER;
+    xcclComm_t comm, child;
+
+    config.commName = "tensor";
+    config.commLabels = rank ? "tp=0,dp=\"1\"" : "tp=0";
+    XT_OK(xcclCommInitRankConfig(&comm, nranks, world_id(world, rank, 0), rank, &config));
+    config.commName = NULL;
+    config.commLabels = "pp=7,last";
+    XT_OK(xcclCommSplit(comm, 0, 0, &child, &config));
+    world_meet(world, nranks + 1);
+    XT_OK(xcclCommDestroy(child));
+    XT_OK(xcclCommDestroy(comm));
+}
+
+/* Bytes of a hostile process's record: no end, and what a terminal would obey. */
+static void spoil_labels(pid_t pid)
+{
+    const char *records = getenv("XCCL_RECORD_DIR");
+    struct xccl_record_head head;
+    char labels[XCCL_RECORD_LABEL_BYTES], path[600];
+    struct dirent *entry;
+    DIR *folder = records ? opendir(records) : NULL;
+    int fd = -1;
+
+    XT_CHECK(folder != NULL);
+    while (fd < 0 && (entry = readdir(folder))) {
+        if (strtol(entry->d_name, NULL, 10) != pid)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", records, entry->d_name);
+        fd = open(path, O_RDWR | O_CLOEXEC);
+    }
+    closedir(folder);
+    XT_CHECK(fd >= 0);
+    XT_CHECK_INT(pread(fd, &head, sizeof head, 0), sizeof head);
+    memset(labels, 0x1b, sizeof labels);
+    labels[9] = labels[10] = ',';
+    XT_CHECK_INT(pwrite(fd, labels, sizeof labels,
+                        XCCL_RECORD_PAGE + head.block_bytes +
+                            (off_t)offsetof(struct xccl_record_block, labels)),
+                 sizeof labels);
+    close(fd);
+}
+
+XT_TEST_DEADLINE(labels_are_shown_and_harmless, 60)
+{
+    static const char code[] =
+        "import json, sys, jsonschema\n"
+        "found = json.loads(open(sys.argv[2]).read())\n"
+        "jsonschema.validate(found, json.load(open(sys.argv[1])))\n"
+        "comms = sorted((c['rank'], c['name'] or '', c['labels']) for r in found['records'] for c "
+        "in r['communicators'])\n"
+        "assert comms[1] == (0, 'tensor', ['tp=0']), comms\n"
+        "assert comms[2] == (1, '', ['pp=7', 'last']), comms\n"
+        "assert comms[3] == (1, 'tensor', ['tp=0', 'dp=\"1\"']), comms\n"
+        "assert comms[0] == (0, '', ['\\x1b' * 9, '', '\\x1b' * 116]), comms\n";
+    static const char *const parts[] = {"communicator (pp=7,last) ", "communicator tensor ",
+                                        " labels: tp=0\n", " labels: tp=0,dp=\"1\"\n", NULL};
+    static const char *const spoiled[] = {" labels: ?????????,,????", " labels: pp=7,last", NULL};
+    static const char schema[] = SCHEMA;
+    const char *argv[] = {"python3", "-c", code, schema, NULL, NULL};
+    struct world *world = own_world();
+    struct xt_mp *mp;
+    const char *output;
+    int statuses[2];
+
+    need_module("jsonschema");
+    mp = xt_mp_start(2, labelled_rank, world);
+    output = await_report("report", parts);
+    XT_CHECK(strstr(output, "tensor (") == NULL);
+    spoil_labels(xt_mp_pid(mp, 0));
+    output = await_report("report", spoiled);
+    XT_CHECK(strchr(output, 0x1b) == NULL);
+    XT_CHECK_INT(run_xccl("report -J", &output), 0);
+    let_go(world);
+    xt_mp_wait(mp, statuses);
+    XT_CHECK(!statuses[0] && !statuses[1]);
+    argv[4] = save(xt_tmpdir(), "report.json", output);
+    if (xt_run_program(argv, &output) != 0)
+        XT_FAIL("not as it must be: %s", xt_why(output));
+}
+
 XT_TEST(a_file_that_is_no_record_is_named)
 {
     const char *path = save(xt_tmpdir(), "7-7.record", "nonsense"), *output;
@@ -255,6 +344,7 @@ XT_TEST(a_file_that_is_no_record_is_named)
     XT_CHECK_HAS(output, "it is no record");
     XT_CHECK_INT(run_xccl("report /does/not/exist.record", &output), 1);
     XT_CHECK_HAS(output, "cannot be opened");
+    xt_setenv("XCCL_RECORD_DIR", xt_tmpdir()); /* programs beside this test may be of any age */
     XT_CHECK_INT(run_xccl("report 1", &output), 1);
     XT_CHECK_HAS(output, "no record of process 1");
 }

@@ -7,6 +7,9 @@
 #include "exec_world.h"
 #include "schedule/decode.h"
 
+#define COUNT_RANKS 33 /* of plans without links; several times as many connections */
+#define CONNS_MAX   1024
+
 /* Bytes of a chunk of a buffer, by a formula of the test's own; all of it in one tile. */
 static size_t want_bytes(const struct world *world, const struct xccl_plan *plan, uint32_t chunk,
                          size_t count)
@@ -115,46 +118,41 @@ static uint32_t compare_lane(const struct world *world, int rank, uint32_t lane,
     return compared;
 }
 
-/* By running through all tiles. */
-static void compare_messages(const struct world *world, int rank)
+/* What all moves of a plan send and receive, one by one: what xccl_plan_count() must say without
+ * making them. */
+struct slow_count {
+    uint32_t messages[CONNS_MAX];
+    struct xccl_plan_traffic traffic;
+};
+
+static void count_move(const struct xccl_plan *plan, const int *nodes, const struct xccl_move *move,
+                       struct slow_count *count)
 {
-    const struct xccl_plan *plan = &world->plans[rank];
-    const struct xccl_schedule *schedule = plan->binding->schedule;
-    uint32_t *want = calloc(schedule->nconns + 1u, sizeof *want);
-    uint32_t *got = calloc(schedule->nconns + 1u, sizeof *got);
-
-    XT_CHECK(want && got);
-    for (uint32_t lane = 0; lane < schedule->nlanes && plan->tiles; lane++) {
-        struct xccl_place place = xccl_place_first(plan, lane);
-
-        if (!schedule->lanes[lane].nstep)
-            continue;
-        do {
-            struct xccl_move move;
-
-            xccl_move_make(plan, &place, &move);
-            for (uint32_t i = 0; i < move.nsend; i++)
-                want[move.send - plan->binding->links + i]++;
-            for (uint32_t i = 0; i < move.nrecv; i++)
-                want[move.recv - plan->binding->links + i]++;
-        } while (xccl_place_next(plan, &place));
-    }
-    xccl_plan_messages(plan, got);
-    XT_CHECK(memcmp(want, got, schedule->nconns * sizeof *want) == 0);
-    free(want);
-    free(got);
-}
-
-/* By running through all tiles: payload to and from ranks of the own host, of two each, and others.
- */
-static void compare_traffic(const struct world *world, int rank)
-{
-    static const int nodes[WORLD_RANKS] = {0, 0, 1, 1, 2, 2, 3, 3, 4};
-    const struct xccl_plan *plan = &world->plans[rank];
     const struct xccl_schedule *schedule = plan->binding->schedule;
     struct xccl_link *const *links = plan->binding->links;
-    struct xccl_plan_traffic want = {{0, 0}, {0, 0}}, got, all;
 
+    for (uint32_t i = 0; i < move->nsend; i++) {
+        long conn = move->send - links + i;
+        int far = nodes && nodes[schedule->conns[conn].peer] != nodes[schedule->rank];
+
+        count->messages[conn]++;
+        count->traffic.sent[far] += move->send_bytes;
+    }
+    for (uint32_t i = 0; i < move->nrecv; i++) {
+        long conn = move->recv - links + i;
+        int far = nodes && nodes[schedule->conns[conn].peer] != nodes[schedule->rank];
+
+        count->messages[conn]++;
+        count->traffic.received[far] += move->bytes;
+    }
+}
+
+static void count_slowly(const struct xccl_plan *plan, const int *nodes, struct slow_count *count)
+{
+    const struct xccl_schedule *schedule = plan->binding->schedule;
+
+    memset(count, 0, sizeof *count);
+    XT_CHECK(schedule->nconns <= CONNS_MAX);
     for (uint32_t lane = 0; lane < schedule->nlanes && plan->tiles; lane++) {
         struct xccl_place place = xccl_place_first(plan, lane);
 
@@ -164,20 +162,32 @@ static void compare_traffic(const struct world *world, int rank)
             struct xccl_move move;
 
             xccl_move_make(plan, &place, &move);
-            for (uint32_t i = 0; i < move.nsend; i++)
-                want.sent[nodes[schedule->conns[move.send - links + i].peer] != nodes[rank]] +=
-                    move.send_bytes;
-            for (uint32_t i = 0; i < move.nrecv; i++)
-                want.received[nodes[schedule->conns[move.recv - links + i].peer] != nodes[rank]] +=
-                    move.bytes;
+            count_move(plan, nodes, &move, count);
         } while (xccl_place_next(plan, &place));
     }
-    xccl_plan_count_traffic(plan, nodes, &got);
-    XT_CHECK(memcmp(&want, &got, sizeof want) == 0);
-    xccl_plan_count_traffic(plan, NULL, &all);
-    XT_CHECK_INT(all.sent[0], want.sent[0] + want.sent[1]);
-    XT_CHECK_INT(all.received[0], want.received[0] + want.received[1]);
-    XT_CHECK(!all.sent[1] && !all.received[1]);
+}
+
+/* Two ranks a host, then all on one. Counts are added to what is there. */
+static void compare_counts(const struct xccl_plan *plan, struct slow_count *want)
+{
+    const struct xccl_schedule *schedule = plan->binding->schedule;
+    struct xccl_plan_traffic got;
+    uint32_t messages[CONNS_MAX];
+    int nodes[COUNT_RANKS];
+
+    for (int i = 0; i < COUNT_RANKS; i++)
+        nodes[i] = i / 2;
+    for (uint32_t i = 0; i < CONNS_MAX; i++)
+        messages[i] = i;
+    count_slowly(plan, nodes, want);
+    xccl_plan_count(plan, nodes, messages, &got);
+    XT_CHECK(memcmp(&want->traffic, &got, sizeof got) == 0);
+    for (uint32_t i = 0; i < CONNS_MAX; i++)
+        XT_CHECK_INT(messages[i] - i, i < schedule->nconns ? want->messages[i] : 0);
+    count_slowly(plan, NULL, want);
+    xccl_plan_count(plan, NULL, NULL, &got);
+    XT_CHECK(memcmp(&want->traffic, &got, sizeof got) == 0);
+    XT_CHECK(!got.sent[1] && !got.received[1]);
 }
 
 /* Both ends of every connection count the same messages. */
@@ -186,16 +196,17 @@ static void compare_ends(const struct world *world)
     for (int r = 0; r < world->n; r++) {
         const struct xccl_schedule *schedule = world->bindings[r]->schedule;
         uint32_t *mine = calloc(schedule->nconns + 1u, sizeof *mine);
+        struct xccl_plan_traffic traffic;
 
         XT_CHECK(mine != NULL);
-        xccl_plan_messages(&world->plans[r], mine);
+        xccl_plan_count(&world->plans[r], NULL, mine, &traffic);
         for (int i = 0; i < schedule->nconns; i++) {
             const struct xccl_schedule_conn *conn = &schedule->conns[i];
             const struct xccl_schedule *other = world->bindings[conn->peer]->schedule;
             uint32_t *theirs = calloc(other->nconns + 1u, sizeof *theirs);
 
             XT_CHECK(theirs != NULL);
-            xccl_plan_messages(&world->plans[conn->peer], theirs);
+            xccl_plan_count(&world->plans[conn->peer], NULL, theirs, &traffic);
             for (int j = 0; j < other->nconns; j++)
                 if (other->conns[j].peer == r && other->conns[j].id == conn->id &&
                     other->conns[j].dir != conn->dir)
@@ -235,8 +246,6 @@ static uint32_t check_generator(struct world *world, const struct xccl_generator
 
             for (uint32_t lane = 0; lane < schedule->nlanes && world->plans[r].tiles == 1; lane++)
                 compared += compare_lane(world, r, lane, counts[i]);
-            compare_messages(world, r);
-            compare_traffic(world, r);
         }
         compare_ends(world);
         for (int r = 0; r < n; r++)
@@ -260,6 +269,64 @@ XT_TEST(moves_of_every_algorithm_are_what_the_decoder_says)
         XT_CHECK(compared > 0);
     }
     free(world);
+}
+
+/* A plan of one rank, whose links have no memory. */
+static void check_count(const struct xccl_generator *generator, int n, int rank, int root,
+                        size_t count, struct slow_count *want)
+{
+    struct xccl_generator_for what = {.nranks = n, .rank = rank, .root = root};
+    struct xccl_planner planner = {.nranks = n, .rank = rank};
+    struct xccl_call call = {
+        .coll = generator->coll, .type = xcclInt32, .count = count, .root = root};
+    struct xccl_plan plan = {.binding = NULL};
+    struct xccl_schedule *schedule;
+    struct xccl_binding *binding;
+
+    XT_OK(xccl_generator_make(generator, &what, &schedule));
+    XT_OK(xccl_binding_create(schedule, XCCL_PROTO_SLICES, &binding));
+    binding->slot_bytes = 96;
+    plan.binding = binding;
+    if (xccl_plan_cut(&planner, &call, 0, &plan) == xcclSuccess)
+        compare_counts(&plan, want);
+    else
+        XT_CHECK(schedule->flags & XCCL_SCHEDULE_EQUAL);
+    xccl_binding_destroy(binding);
+}
+
+static void check_counts(const struct xccl_generator *generator, int n, int root,
+                         struct slow_count *want)
+{
+    /* Nothing, one short chunk, short ones of several tiles, full ones of one tile and of more. */
+    const size_t counts[] = {
+        0, 1, 61, (size_t)n * 16, (size_t)n * 48, 200 + 7 * n, (size_t)n * 16 - 5};
+    const int ranks[] = {0, 1, n / 2, n - 1};
+
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        for (size_t j = 0; j < sizeof ranks / sizeof ranks[0]; j++)
+            if (ranks[j] < n)
+                check_count(generator, n, ranks[j], root, counts[i], want);
+}
+
+XT_TEST(what_a_plan_counts_is_what_its_moves_send_and_receive)
+{
+    static const int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 23, COUNT_RANKS};
+    struct slow_count *want = malloc(sizeof *want);
+    int generators = 0;
+
+    XT_CHECK(want != NULL);
+    for (const struct xccl_generator *const *at = xccl_generators; *at; at++, generators++)
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+            int n = sizes[i];
+
+            check_counts(*at, n, 0, want);
+            if (xccl_coll_rooted((*at)->coll) && n > 1) {
+                check_counts(*at, n, n / 2, want);
+                check_counts(*at, n, n - 1, want);
+            }
+        }
+    XT_CHECK(generators >= 42);
+    free(want);
 }
 
 XT_TEST(short_plans_keep_a_list_and_long_ones_none)

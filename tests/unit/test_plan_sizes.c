@@ -184,6 +184,7 @@ struct ends {
     uint32_t counted[CONNS_MAX]; /* messages */
     uint32_t sizes[CONNS_MAX][SIZES_MAX]; /* of them, in their order */
     uint32_t listed[CONNS_MAX];
+    uint64_t sent, received; /* bytes of all of them */
 };
 
 static void list_message(struct ends *ends, long conn, uint32_t bytes)
@@ -207,18 +208,24 @@ static void list_lane(const struct xccl_plan *plan, uint32_t lane, struct ends *
             list_message(ends, move.send - links + i, move.send_bytes);
         for (int i = 0; i < move.nrecv; i++)
             list_message(ends, move.recv - links + i, move.bytes);
+        ends->sent += (uint64_t)move.nsend * move.send_bytes;
+        ends->received += (uint64_t)move.nrecv * move.bytes;
     } while (xccl_place_next(plan, &place));
 }
 
 static void fill_ends(const struct xccl_plan *plan, struct ends *ends)
 {
+    struct xccl_plan_traffic traffic;
+
     memset(ends, 0, sizeof *ends);
     XT_CHECK(plan->binding->schedule->nconns <= CONNS_MAX);
-    xccl_plan_messages(plan, ends->counted);
+    xccl_plan_count(plan, NULL, ends->counted, &traffic);
     for (uint32_t i = 0; i < plan->binding->schedule->nlanes; i++)
         list_lane(plan, i, ends);
     for (int i = 0; i < plan->binding->schedule->nconns; i++)
         XT_CHECK_INT(ends->listed[i], ends->counted[i]);
+    XT_CHECK_INT(ends->sent, traffic.sent[0]);
+    XT_CHECK_INT(ends->received, traffic.received[0]);
 }
 
 /* The connection of a schedule that a send end of `rank` leads to. */

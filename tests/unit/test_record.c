@@ -10,7 +10,8 @@
 #include "record_files.h"
 
 static const uint8_t comm_id[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
-static const struct xccl_record_who who = {.rank = 2, .nranks = 5, .id = comm_id, .name = "dp"};
+static const struct xccl_record_who who = {
+    .rank = 2, .nranks = 5, .id = comm_id, .name = "dp", .labels = "tp=0,dp=3"};
 
 /* An all-reduce of count bytes. */
 static void call_begin(struct xccl_record *record, uint64_t seq, uint64_t count)
@@ -43,6 +44,7 @@ XT_TEST(what_was_written_is_read_back)
     XT_CHECK_INT(comm->state, XCCL_RECORD_JOINING);
     XT_CHECK_TEXT(comm->phase_name, "peers");
     XT_CHECK_TEXT(comm->name, "dp");
+    XT_CHECK_TEXT(comm->labels, "tp=0,dp=3");
     XT_CHECK(memcmp(comm->id, comm_id, sizeof comm_id) == 0);
     XT_CHECK_INT(comm->rank, 2);
     XT_CHECK_INT(comm->nranks, 5);

@@ -15,7 +15,8 @@
 #include "record_files.h"
 
 static const uint8_t comm_id[16];
-static const struct xccl_record_who who = {.rank = 0, .nranks = 1, .id = comm_id, .name = ""};
+static const struct xccl_record_who who = {
+    .rank = 0, .nranks = 1, .id = comm_id, .name = "", .labels = ""};
 
 static int warnings;
 static char warning[1024];

@@ -21,7 +21,8 @@ static char warning[1100];
 
 static void keep_line(enum xccl_log_level level, const char *line)
 {
-    if (level > XCCL_LOG_WARN)
+    /* A plugin's own lines are not counted. */
+    if (level > XCCL_LOG_WARN || !strstr(line, "tuner"))
         return;
     warnings++;
     snprintf(warning, sizeof warning, "%s", line);
@@ -266,6 +267,29 @@ XT_TEST(tuners_of_nccl_force_what_has_a_counterpart_and_are_silent_about_the_res
     XT_CHECK_INT(ask_nccl(library, "all_gather", 256, &chain), 0);
     XT_CHECK(chain.cost == 2);
     XT_CHECK_HAS(warning, "its answer is refused");
+    XT_CHECK_INT(warnings, 1);
+}
+
+/* Each question is that of a communicator of its own. */
+XT_TEST(a_tuner_of_nccl_that_misbehaves_is_told_once_a_process_and_library)
+{
+    static const char *const names[] = {"fx-v3", "fx-v4"};
+    xcclTunerCandidate_v1_t chain;
+
+    start(FIXTURES);
+    for (int i = 0; i < 2; i++) {
+        struct xccl_tuner_library *library = load(names[i]);
+        void *ctx = NULL;
+
+        for (int turn = 0; turn < 4; turn++) {
+            XT_CHECK_INT(ask_nccl(library, turn & 1 ? "all_gather" : "reduce", 256, &chain), 0);
+            XT_CHECK_INT(warnings, i + 1);
+        }
+        XT_CHECK_HAS(warning, names[i] + 3);
+        XT_CHECK_HAS(warning, "the built-in choice is used");
+        XT_CHECK_INT(xccl_tuner_start(library, &four, &ctx), 0); /* it wants 16 ranks */
+        XT_CHECK_INT(warnings, i + 1);
+    }
 }
 
 XT_TEST(an_nccl_tuner_whose_init_fails_is_told_once)
