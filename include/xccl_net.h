@@ -180,6 +180,10 @@ typedef struct xcclNetProperties {
     int32_t memberCount; /* of a merged device, else 0 */
     int32_t members[XCCL_NET_MAX_MEMBERS]; /* the devices it was made of */
     int32_t sameHost; /* 1: it reaches only peers of this host, in the same network namespace */
+    /* 1: isend and irecv take host memory that is registered nowhere, with any mem, or NULL. XCCL
+     * then sends and receives in the buffers of a call without a copy, and such a receive is as
+     * large as its message should be: the error of a larger send is xcclInvalidUsage. */
+    int32_t anyMemory;
 } xcclNetProperties_v1;
 
 /* Counters of one device since init. They only grow. */
@@ -368,6 +372,7 @@ _Static_assert(sizeof(xcclNetHandle_t) == 128, "handle");
 _Static_assert(offsetof(xcclNetInit_v1, inner) == 48, "init");
 _Static_assert(offsetof(xcclNetProperties_v1, needsProgress) == 68, "properties");
 _Static_assert(offsetof(xcclNetProperties_v1, members) == 108, "properties");
+_Static_assert(offsetof(xcclNetProperties_v1, anyMemory) == 144, "properties");
 _Static_assert(offsetof(xcclNetStats_v1, busyCount) == 40, "stats");
 _Static_assert(offsetof(xcclNetError_v1, text) == 32, "error");
 _Static_assert(offsetof(xcclNetPlugin_v1_t, init) == 24, "table");

@@ -197,9 +197,9 @@ static void device_line(const struct xccl_net_list_device *device, char *text_ou
     bytes_text(device->props.maxBytes, largest);
     snprintf(
         text_out, bytes,
-        "device %s%s, speed %s, %s memory, receives grouped up to %d, messages up to %s, %s%s%s",
+        "device %s%s, speed %s, %s memory%s, receives grouped up to %d, messages up to %s, %s%s%s",
         device->name, device->props.sameHost ? " (own host only)" : "", speed, memory,
-        device->props.maxRecvs, largest,
+        device->props.anyMemory ? " (registered or not)" : "", device->props.maxRecvs, largest,
         device->props.needsProgress ? "needs calls to deliver" : "delivers by itself",
         device->provider[0] ? ", provider " : "", device->provider);
 }
@@ -239,6 +239,8 @@ static void device_cells(const struct xccl_net_list_device *device,
              device->props.sameHost ? "own host" : "all hosts");
     xccl_net_speed_text(device->props.speedMbps, cells[2], XCCL_NET_TEXT_BYTES);
     memory_text(device->props.ptrSupport, "+", cells[3]);
+    if (device->props.anyMemory)
+        strncat(cells[3], " (any)", XCCL_NET_TEXT_BYTES - strlen(cells[3]) - 1);
     bytes_text(device->props.maxBytes, cells[4]);
     snprintf(cells[5], XCCL_NET_TEXT_BYTES, "by %d", device->props.maxRecvs);
     snprintf(cells[6], XCCL_NET_TEXT_BYTES, "%s",
@@ -395,9 +397,10 @@ static void json_device(const struct xccl_net_list_device *device, int index)
            props->guid, props->port, props->maxRecvs, (uint64_t)props->maxBytes, props->storeBytes,
            props->railId, props->planeId);
     printf(",\n       \"needs_progress\": %s, \"force_flush\": %s, \"registration_is_global\": %s"
-           ", \"same_host\": %s}",
+           ", \"same_host\": %s, \"any_memory\": %s}",
            props->needsProgress ? "true" : "false", props->forceFlush ? "true" : "false",
-           props->regIsGlobal ? "true" : "false", props->sameHost ? "true" : "false");
+           props->regIsGlobal ? "true" : "false", props->sameHost ? "true" : "false",
+           props->anyMemory ? "true" : "false");
 }
 
 static void json_entry(const struct xccl_net_list_entry *entry, int first)

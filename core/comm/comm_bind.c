@@ -18,6 +18,7 @@
 #include "base/wire.h"
 #include "comm/comm_links.h"
 #include "comm/comm_verdict.h"
+#include "exec/ahead.h"
 
 #define TEXT_BYTES         320
 #define CALL_BYTES         (8 + 8 + 4 * 4)
@@ -431,6 +432,8 @@ static xcclResult_t hand_over(struct xcclComm *comm)
         binding->reaches[i] = xccl_comm_link_reach(link);
         if (binding->reaches[i] && schedule->conns[i].dir == XCCL_CONN_SEND)
             binding->offer_conns[binding->offer_count++] = i;
+        if (xccl_ahead_is_for(binding, i))
+            binding->ahead_count++;
     }
     binding->ready = 1;
     reset(comm->bind);

@@ -123,6 +123,7 @@ xcclResult_t xccl_comm_end(struct xcclComm *comm, xcclResult_t rc)
     if (__builtin_expect(rc != xcclSuccess, 0)) {
         rc = xccl_comm_blame(comm, rc);
         xccl_comm_links_revoke(comm);
+        xccl_comm_links_let_go(comm->links);
     }
     xccl_comm_record_end(comm, rc);
     comm->call.sizes = NULL; /* the caller's, who may free them now */

@@ -5,6 +5,7 @@
 #include "comm/comm_links.h"
 
 #include "base/alloc.h"
+#include "base/param.h"
 #include "comm/comm_record.h"
 
 #define NET_SLOT_MIN (8u << 10)
@@ -55,6 +56,14 @@ void xccl_comm_links_destroy(struct xccl_comm_links *links)
     }
     xccl_free(links->by_peer);
     xccl_free(links);
+}
+
+void xccl_comm_links_let_go(struct xccl_comm_links *links)
+{
+    for (int i = 0; links && i < links->nranks; i++)
+        for (struct xccl_comm_link *link = links->by_peer[i]; link; link = link->next)
+            if (link->net)
+                xccl_net_link_let_go(link->net);
 }
 
 size_t xccl_comm_links_bytes(const struct xccl_comm_links *links, uint64_t *net_slots_out)
@@ -194,6 +203,8 @@ struct xccl_reach *xccl_comm_link_reach(struct xccl_comm_link *link)
 {
     const struct xccl_reach *reach = &link->reach;
 
+    if (link->net)
+        return xccl_param_int(XCCL_P_DIRECT) ? xccl_net_link_reach(link->net) : NULL;
     return reach->offers || reach->arena || reach->takes_places ? &link->reach : NULL;
 }
 

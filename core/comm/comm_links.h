@@ -23,6 +23,8 @@ xcclResult_t xccl_comm_links_create(struct xcclComm *comm);
 /* Memory of the links, but for their slots; *net_slots_out: of the slots of network links. */
 size_t xccl_comm_links_bytes(const struct xccl_comm_links *links, uint64_t *net_slots_out);
 void xccl_comm_links_destroy(struct xccl_comm_links *links); /* NULL is fine */
+/* After an error: buffers of the program are not touched any more. NULL is fine. */
+void xccl_comm_links_let_go(struct xccl_comm_links *links);
 
 /* NULL: there is none yet. */
 struct xccl_comm_link *xccl_comm_link_find(const struct xcclComm *comm,

@@ -442,6 +442,7 @@ static xcclResult_t connect_stream(struct xcclComm *comm, struct xccl_stream *st
     if (!link->is_up)
         return xcclSuccess;
     stream->links[XCCL_PROTO_SLICES] = xccl_comm_link_view(link);
+    stream->slices_reach = xccl_comm_link_reach(link);
     stream->net = link->net;
     stream->has = 1u << XCCL_PROTO_SLICES;
     xccl_stream_begin(stream);

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "exec/ahead.h"
 #include "exec/exec.h"
 #include "schedule/decode.h"
 
@@ -97,13 +98,16 @@ static xcclResult_t make_room(struct xccl_binding *binding)
     binding->reaches = xccl_calloc(schedule->nconns + 1u, sizeof(void *));
     binding->offer_conns = xccl_calloc(schedule->nconns + 1u, sizeof *binding->offer_conns);
     binding->direct = xccl_calloc(schedule->nsteps + 1u, sizeof *binding->direct);
+    binding->ahead_lane = xccl_calloc(schedule->nconns + 1u, sizeof *binding->ahead_lane);
+    binding->aheads = xccl_calloc(schedule->nlanes + 1u, sizeof *binding->aheads);
     binding->signal_of = xccl_calloc(schedule->nsteps + 1u, sizeof *binding->signal_of);
     binding->wait_for = xccl_calloc(schedule->nwaits + 1u, sizeof *binding->wait_for);
     binding->signals = xccl_calloc(schedule->nsteps + 1u, sizeof *binding->signals);
     binding->lanes = xccl_calloc_aligned(64, (schedule->nlanes + 1u) * sizeof *binding->lanes);
     return binding->links && binding->nets && binding->net_conns && binding->reaches &&
-                   binding->offer_conns && binding->direct && binding->signal_of &&
-                   binding->wait_for && binding->signals && binding->lanes
+                   binding->offer_conns && binding->direct && binding->ahead_lane &&
+                   binding->aheads && binding->signal_of && binding->wait_for && binding->signals &&
+                   binding->lanes
                ? xcclSuccess
                : xcclSystemError;
 }
@@ -122,6 +126,7 @@ static xcclResult_t fill(struct xccl_binding *binding)
         rc = xccl_direct_mark(binding->schedule, binding->direct);
     if (rc)
         return rc;
+    xccl_ahead_prepare(binding);
     binding->parts = xccl_calloc(binding->fan_max + 1u, sizeof(void *));
     return binding->parts ? xcclSuccess : xcclSystemError;
 }
@@ -153,7 +158,7 @@ size_t xccl_binding_bytes(const struct xccl_binding *binding)
                                   binding->nets,    binding->net_conns,   binding->signal_of,
                                   binding->reaches, binding->offer_conns, binding->direct,
                                   binding->signals, binding->wait_for,    binding->lanes,
-                                  binding->parts};
+                                  binding->parts,   binding->ahead_lane,  binding->aheads};
     size_t bytes = 0;
 
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
@@ -172,6 +177,8 @@ void xccl_binding_destroy(struct xccl_binding *binding)
     xccl_free(binding->reaches);
     xccl_free(binding->offer_conns);
     xccl_free(binding->direct);
+    xccl_free(binding->ahead_lane);
+    xccl_free(binding->aheads);
     xccl_free(binding->signal_of);
     xccl_free(binding->wait_for);
     xccl_free(binding->signals);

@@ -11,6 +11,7 @@
 #include "transport/link.h"
 #include "transport/reach.h"
 
+struct xccl_ahead;
 struct xccl_run_lane;
 
 struct xccl_binding {
@@ -26,8 +27,11 @@ struct xccl_binding {
     struct xccl_reach **reaches; /* by connection number; NULL: everything goes through slots */
     uint16_t *offer_conns; /* the send ends that have one */
     uint16_t offer_count;
+    uint16_t
+        ahead_count; /* receive ends over networks that have one, and a lane that looks ahead */
 
     uint8_t *direct; /* by step: XCCL_DIRECT_* */
+    uint16_t *ahead_lane; /* by connection: the lane that looks ahead for it, or XCCL_NO_LANE */
     uint16_t *signal_of; /* by step: the place among the signals, XCCL_NO_SIGNAL: gives none */
     uint16_t *wait_for; /* by entry of the wait table: the signal */
     uint32_t nsignals;
@@ -35,6 +39,7 @@ struct xccl_binding {
     int keeps_values; /* 1: some values need room before they go on */
     /* Of the run at work: */
     struct xccl_run_lane *lanes;
+    struct xccl_ahead *aheads; /* by lane (ahead.h) */
     uint32_t *signals;
     const void **parts; /* fan_max of them */
 };
@@ -45,8 +50,11 @@ struct xccl_binding {
 #define XCCL_DIRECT_SEND_IN_PLACE 2
 #define XCCL_DIRECT_RECV          4
 #define XCCL_DIRECT_RECV_IN_PLACE 8
+/* In place, and what is sent is not written either when only its receiver can have it already. */
+#define XCCL_DIRECT_SEND_KEPT 16
 
 #define XCCL_NO_SIGNAL     UINT16_MAX
+#define XCCL_NO_LANE       UINT16_MAX
 #define XCCL_LINES_FAN_MAX 64 /* what a step of a binding to lines receives at most */
 
 /* For a checked schedule. Takes the schedule over, also on failure. xcclInternalError: it does not

@@ -11,6 +11,8 @@
  *     way to hold this rank's contribution;
  *   - or lies in OUT and has been stored for the last time, by this lane. (An exchange sends before
  *     it stores, and may do so for all chunks of an occurrence.)
+ * That a message was read is not enough for a network, which may send it again until it is known to
+ * have come: XCCL_DIRECT_SEND_KEPT leaves the case with everybody's contribution out.
  *
  * What is received straight into OUT arrives at any time from the beginning of the call on. So a
  * step may do so when it is the only store of all of its chunks and combines nothing. In place the
@@ -22,7 +24,8 @@
 #include "exec/binding.h"
 #include "schedule/decode.h"
 
-#define SEVERAL UINT32_MAX
+#define SEVERAL     UINT32_MAX
+#define SEND_ALWAYS (XCCL_DIRECT_SEND | XCCL_DIRECT_SEND_IN_PLACE | XCCL_DIRECT_SEND_KEPT)
 
 /* What is done with a part of a chunk. */
 struct cell {
@@ -162,11 +165,14 @@ static unsigned sends_in(const struct look *look, const struct spot *spot)
     uint32_t count;
     const struct cell *in = cells_of(look, spot->lane, look->in, spot->event.src, &count);
     const struct cell *out = same_cells(look, spot->lane, XCCL_BUFFER_IN, spot->event.src);
+    unsigned may = SEND_ALWAYS;
 
     for (uint32_t i = 0; out && i < count; i++)
-        if (out[i].stores > out[i].copies && !goes_and_comes(look, &in[i], &out[i]))
-            return XCCL_DIRECT_SEND;
-    return XCCL_DIRECT_SEND | XCCL_DIRECT_SEND_IN_PLACE;
+        if (out[i].stores > out[i].copies)
+            may &= goes_and_comes(look, &in[i], &out[i])
+                       ? XCCL_DIRECT_SEND | XCCL_DIRECT_SEND_IN_PLACE
+                       : XCCL_DIRECT_SEND;
+    return may;
 }
 
 static unsigned sends_out(const struct look *look, const struct spot *spot, uint32_t chunk)
@@ -179,7 +185,7 @@ static unsigned sends_out(const struct look *look, const struct spot *spot, uint
     for (uint32_t i = 0; i < count; i++)
         if (out[i].stores && (out[i].lane != spot->lane_number || out[i].last >= end))
             return 0;
-    return XCCL_DIRECT_SEND | XCCL_DIRECT_SEND_IN_PLACE;
+    return SEND_ALWAYS;
 }
 
 static unsigned sends(const struct look *look, const struct spot *spot,
@@ -197,7 +203,7 @@ static unsigned may_send(const struct look *look, const struct spot *spot)
     const struct xccl_event *event = &spot->event;
     const struct xccl_step *step = event->step;
     int stores = (step->op & XCCL_STEP_DST) != 0, combines = step->op & XCCL_STEP_ACC;
-    unsigned may = XCCL_DIRECT_SEND | XCCL_DIRECT_SEND_IN_PLACE;
+    unsigned may = SEND_ALWAYS;
 
     if (!(step->op & XCCL_STEP_XCHG) && (step->op & XCCL_STEP_RECV))
         return stores && !combines ? sends(look, spot, xccl_step_dst_buffer(step), event->dst) : 0;

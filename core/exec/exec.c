@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/os.h"
+#include "exec/ahead.h"
 #include "exec/host/interp.h"
 #include "transport/arena.h"
 
@@ -93,7 +94,8 @@ static void look_at_buffers(struct xccl_run *run)
                          : in - out >= layouts[XCCL_BUFFER_OUT].total;
 
     run->direct = apart ? XCCL_DIRECT_SEND | XCCL_DIRECT_RECV
-                        : XCCL_DIRECT_SEND_IN_PLACE | XCCL_DIRECT_RECV_IN_PLACE;
+                        : XCCL_DIRECT_SEND_IN_PLACE | XCCL_DIRECT_RECV_IN_PLACE |
+                              XCCL_DIRECT_SEND_KEPT;
     for (int i = 0; i < 2; i++)
         run->places[i] = xccl_arena_place(run->buffers[i], layouts[i].total);
 }
@@ -112,15 +114,17 @@ void xccl_run_start(struct xccl_run *run, const struct xccl_plan *plan,
     run->buffers[XCCL_BUFFER_ZERO] = NULL;
     run->room = args->scratch ? (char *)args->scratch + plan->scratch_bytes : NULL;
     run->flag_low = xccl_flag_low(plan->signature, args->seq);
-    if (binding->offer_count)
+    if (binding->offer_count || binding->ahead_count)
         look_at_buffers(run);
     start_lanes(run);
+    xccl_ahead_start(run);
     for (uint32_t i = 0; i < binding->net_count; i++) {
         struct xccl_net_op op = {.seq = args->seq,
                                  .signature = plan->signature,
                                  .flag_low = run->flag_low,
                                  .messages = plan->net_messages[i]};
 
+        xccl_ahead_for(run, binding->net_conns[i], &op);
         xccl_net_link_begin(binding->nets[binding->net_conns[i]], &op);
     }
 }

@@ -34,6 +34,8 @@ struct xccl_stream {
     const struct xccl_message *messages;
     uint32_t count, next; /* next: the message at work */
     size_t offset; /* done of it */
+    uint32_t ahead_next; /* a receive end over a network: the same of what it has been told of */
+    size_t ahead_offset;
     struct xccl_link *link; /* its link */
     struct xccl_reach *reach; /* of that link */
     enum xccl_proto kind;
@@ -54,7 +56,8 @@ static inline enum xccl_proto xccl_stream_kind(const struct xccl_stream *stream,
     return bytes <= XCCL_LINES_MAX_BYTES ? XCCL_PROTO_LINES : XCCL_PROTO_SMALL;
 }
 
-/* The messages of a group are there, and the links that they need; before the first progress. */
+/* The messages of a group are there, and the links that they need; before the first progress. Tells
+ * a network link how many slices will come, and later where to. */
 void xccl_stream_begin(struct xccl_stream *stream);
 /* 1 when something moved. Errors as xccl_run_progress tells them. A message of another size:
  * xcclInvalidUsage, with run->bad_link. */

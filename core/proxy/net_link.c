@@ -16,9 +16,13 @@
  *         CREDIT                                            and the head goes on: slot free again
  *
  *   RECV  POST   message >= posted, slot free, not busy     recv_post() posts it: posted + 1
+ *                (not before CHECK into a buffer)
  *         TEST   done <= message < posted                   recv_reap() tests the oldest,
  *         CHECK  only message 0 of an operation             recv_check() compares the preamble,
  *         HAND   evidence, then flag: the executor's now    recv_hand_over(): done + 1
+ *
+ * A message that is longer than the buffer it was to be received in is the plugin's error; it is
+ * handed over with a size that nobody expects, and the executor finds it as it does in a slot.
  *
  * What must hold: posted - done <= nslots. Steps are posted and finished in order. A slot is posted
  * for receiving only when the reader's head has passed its last use. An operation without messages
@@ -65,6 +69,18 @@ struct xccl_net_link {
     uint32_t post_step; /* step of the next post; of the executor's numbering, wraps */
     uint32_t post_slot, done_slot;
     xcclNetRequest_t requests[XCCL_NET_SLOTS];
+    /* Buffers: by slot, what the executor sends from there, or where a message is received. */
+    struct xccl_reach reach;
+    struct xccl_offer offers[XCCL_NET_SLOTS];
+    int any_memory; /* 1: of the device */
+    int is_lent; /* 1: this operation has given the plugin a buffer */
+    int too_long; /* 1: a message did not fit into its buffer; the executor has it */
+    /* Receive end: what has been told of the messages before `told`, by message. */
+    struct target {
+        char *at; /* NULL: into the slot */
+        uint32_t bytes;
+    } targets[XCCL_NET_SLOTS];
+    uint32_t told;
 
     void *comm;
     xcclNetMem_t mem;
@@ -124,7 +140,8 @@ static void leave(struct xccl_net_link *link)
 
 /* ---- coming up and going away ---- */
 
-static xcclResult_t check_device(struct xccl_net *net, int dev, uint32_t slot_bytes)
+static xcclResult_t check_device(struct xccl_net *net, int dev, uint32_t slot_bytes,
+                                 int *any_memory_out)
 {
     xcclNetProperties_v1 props = {.size = sizeof(props)};
     xcclResult_t rc = net->calls.properties(net->ctx, dev, &props);
@@ -145,6 +162,7 @@ static xcclResult_t check_device(struct xccl_net *net, int dev, uint32_t slot_by
         return xccl_fail(xcclInvalidUsage, 0, "use another plugin",
                          "device %s of network plugin %s does not take host memory", props.name,
                          net->calls.name);
+    *any_memory_out = props.anyMemory != 0;
     return xcclSuccess;
 }
 
@@ -171,7 +189,8 @@ static xcclResult_t link_create(struct xccl_net *net, int dev, int peer, uint32_
 {
     struct xccl_net_link *link;
     uint32_t stride;
-    xcclResult_t rc = check_device(net, dev, slot_bytes);
+    int any_memory = 0;
+    xcclResult_t rc = check_device(net, dev, slot_bytes, &any_memory);
 
     if (rc != xcclSuccess)
         return rc;
@@ -189,6 +208,9 @@ static xcclResult_t link_create(struct xccl_net *net, int dev, int peer, uint32_
     link->dev = dev;
     link->peer = peer;
     link->sends = sends;
+    link->any_memory = any_memory;
+    link->reach = (struct xccl_reach){
+        .offers = link->offers, .min_bytes = XCCL_NET_DIRECT_MIN, .is_net = 1};
     view_init(link, slot_bytes, stride);
     *link_out = link;
     return xcclSuccess;
@@ -297,10 +319,26 @@ xcclResult_t xccl_net_link_connect_step(struct xccl_net_link *link, int *done_ou
     return rc;
 }
 
+/* Requests may be in flight: they end with the comm, and the memory goes after it. */
+static void close_comm(struct xccl_net_link *link)
+{
+    const xcclNetPlugin_v1_t *calls = &link->net->calls;
+    xcclResult_t rc = xcclSuccess;
+
+    if (link->mem)
+        calls->deregMr(link->comm, link->mem);
+    if (link->comm)
+        rc = link->sends ? calls->closeSend(link->comm) : calls->closeRecv(link->comm);
+    link->mem = NULL;
+    link->comm = NULL;
+    /* Kept for good when a plugin of NCCL's cannot end its requests: they may still write there. */
+    if (rc == xcclInProgress)
+        link->memory = NULL;
+}
+
 void xccl_net_link_destroy(struct xccl_net_link *link)
 {
     const xcclNetPlugin_v1_t *calls;
-    xcclResult_t rc = xcclSuccess;
 
     if (!link)
         return;
@@ -311,16 +349,25 @@ void xccl_net_link_destroy(struct xccl_net_link *link)
         calls->closeConnect(link->net->ctx, link->connecting);
     if (link->listener)
         calls->closeListen(link->listener);
-    /* Requests may be in flight: they end with the comm, and the memory goes after it. */
-    if (link->mem)
-        calls->deregMr(link->comm, link->mem);
-    if (link->comm)
-        rc = link->sends ? calls->closeSend(link->comm) : calls->closeRecv(link->comm);
+    close_comm(link);
     leave(link);
-    /* Kept for good when a plugin of NCCL's cannot end its requests: they may still write there. */
-    if (rc != xcclInProgress)
-        xccl_free(link->memory);
+    xccl_free(link->memory);
     xccl_free(link);
+}
+
+void xccl_net_link_let_go(struct xccl_net_link *link)
+{
+    if (!link->is_lent || link->done == link->posted)
+        return;
+    enter(link, XCCL_NET_CLOSE);
+    close_comm(link);
+    leave(link);
+    link->state = LINK_FAILED;
+}
+
+struct xccl_reach *xccl_net_link_reach(struct xccl_net_link *link)
+{
+    return link->any_memory ? &link->reach : NULL;
 }
 
 struct xccl_link *xccl_net_link_view(struct xccl_net_link *link)
@@ -375,6 +422,8 @@ void xccl_net_link_begin(struct xccl_net_link *link, const struct xccl_net_op *o
     link->total = op->messages || op->plain ? op->messages : 1;
     link->posted = 0;
     link->done = 0;
+    link->told = 0;
+    link->is_lent = 0;
 }
 
 int xccl_net_link_idle(const struct xccl_net_link *link)
@@ -408,6 +457,16 @@ static int has_preamble(const struct xccl_net_link *link, uint32_t message)
 
 /* ---- the op: send end ---- */
 
+/* A message that begins with the preamble is sent from its slot. */
+static void take_home(struct xccl_net_link *link, char *payload, uint32_t bytes)
+{
+    struct xccl_offer *offer = &link->offers[link->post_slot];
+
+    if (offer->at && bytes)
+        memcpy(payload, offer->at, bytes);
+    offer->at = NULL; /* once: the plugin may be busy */
+}
+
 /* What to send next. 0: the executor has not filled the slot yet. */
 static int send_take(struct xccl_net_link *link, const char **data_out, size_t *bytes_out)
 {
@@ -428,9 +487,13 @@ static int send_take(struct xccl_net_link *link, const char **data_out, size_t *
     *data_out = payload;
     *bytes_out = header->bytes;
     if (has_preamble(link, link->posted)) {
+        take_home(link, payload, header->bytes);
         preamble_encode(&link->op, payload - XCCL_NET_PREAMBLE_BYTES);
         *data_out = payload - XCCL_NET_PREAMBLE_BYTES;
         *bytes_out += XCCL_NET_PREAMBLE_BYTES;
+    } else if (link->offers[link->post_slot].at && header->bytes) {
+        *data_out = link->offers[link->post_slot].at;
+        link->is_lent = 1;
     }
     return 1;
 }
@@ -495,13 +558,60 @@ static uint32_t recv_slots_free(const struct xccl_net_link *link)
     return XCCL_NET_SLOTS - (link->post_step - head);
 }
 
+int xccl_net_link_knows(const struct xccl_net_link *link)
+{
+    return (int32_t)(link->told - link->posted) > 0;
+}
+
+/* Those that were posted before they were told of are in slots. */
+int xccl_net_link_expect(struct xccl_net_link *link, void *at, uint32_t bytes)
+{
+    if ((int32_t)(link->told - link->posted) >= XCCL_NET_SLOTS)
+        return 0;
+    link->targets[link->told++ % XCCL_NET_SLOTS] = (struct target){
+        bytes < link->reach.min_bytes ? NULL : at, bytes};
+    return 1;
+}
+
+/* Where the next message goes. 0: not before the preamble has been checked. */
+static int recv_place(struct xccl_net_link *link, void **data_out, size_t *bytes_out)
+{
+    size_t room = has_preamble(link, link->posted) ? XCCL_NET_PREAMBLE_BYTES : 0;
+    const struct target *target = &link->targets[link->posted % XCCL_NET_SLOTS];
+    struct xccl_offer *offer = &link->offers[link->post_slot];
+
+    *data_out = payload_at(link, link->post_slot) - room;
+    *bytes_out = link->view.slot_bytes + room;
+    offer->at = NULL;
+    if (!link->op.ahead || !link->op.messages)
+        return 1;
+    if (!xccl_net_link_knows(link))
+        link->op.ahead(link->op.ahead_owner, link);
+    if (room || !xccl_net_link_knows(link) || !target->at)
+        return 1;
+    if (!link->op.plain && !link->done)
+        return 0;
+    *data_out = target->at;
+    *bytes_out = target->bytes;
+    offer->at = target->at;
+    link->is_lent = 1;
+    return 1;
+}
+
+/* Is it the error of a message that is longer than its buffer? No slot is too small. */
+static int is_too_long(const struct xccl_net_link *link, xcclResult_t rc)
+{
+    return rc == xcclInvalidUsage && link->is_lent && link->done < link->posted;
+}
+
 /* POST: all free slots, as far as messages are left. */
 static xcclResult_t recv_post(struct xccl_net_link *link, int *moved_out)
 {
-    while (link->posted < link->total && recv_slots_free(link) > 0) {
-        size_t room = has_preamble(link, link->posted) ? XCCL_NET_PREAMBLE_BYTES : 0;
-        size_t bytes = link->view.slot_bytes + room;
-        void *data = payload_at(link, link->post_slot) - room;
+    void *data;
+    size_t bytes;
+
+    while (link->posted < link->total && recv_slots_free(link) > 0 &&
+           recv_place(link, &data, &bytes)) {
         uint32_t tag = 0;
         xcclNetRequest_t request = NULL;
         xcclResult_t rc;
@@ -509,6 +619,8 @@ static xcclResult_t recv_post(struct xccl_net_link *link, int *moved_out)
         enter(link, XCCL_NET_IRECV);
         rc = link->net->calls.irecv(link->comm, 1, &data, &bytes, &tag, &link->mem, &request);
         leave(link);
+        if (is_too_long(link, rc))
+            return xcclSuccess; /* of an earlier one, which is tested next */
         if (rc != xcclSuccess)
             return plugin_failed(link, rc, "receive");
         if (!request)
@@ -567,6 +679,12 @@ static xcclResult_t recv_reap(struct xccl_net_link *link, int *moved_out)
         enter(link, XCCL_NET_TEST);
         rc = link->net->calls.test(link->requests[link->done_slot], &done, &bytes);
         leave(link);
+        if (is_too_long(link, rc)) {
+            link->too_long = 1;
+            *moved_out = 1;
+            recv_hand_over(link, UINT32_MAX);
+            return xcclSuccess;
+        }
         if (rc != xcclSuccess)
             return plugin_failed(link, rc, "finish a receive");
         if (!done)
@@ -595,7 +713,7 @@ xcclResult_t xccl_net_link_progress(struct xccl_net_link *link, int *moved_out)
     static op_step_fn *const steps[2][2] = {{recv_post, recv_reap}, {send_post, send_reap}};
     xcclResult_t rc;
 
-    if (link->done == link->total)
+    if (link->done == link->total || link->too_long)
         return xcclSuccess;
     if (link->state != LINK_UP)
         return not_up(link);

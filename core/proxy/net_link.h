@@ -8,6 +8,11 @@
  * on a link sends the bare preamble. A preamble that differs from the receiver's is
  * xcclInvalidUsage. A plain operation has no preamble: then its messages are all there is.
  *
+ * Where the device takes any memory, a message need not go through its slot. The executor may give
+ * the place of what it sends (reach.h), and tell where messages will go before they come: they are
+ * received there, and the slot says so. The first message of an operation with a preamble never is,
+ * and nothing is received in a buffer before the preamble has been checked.
+ *
  * Thread: the holder of the communicator's crank, but for connect (init). Nothing here allocates or
  * logs after open. */
 #ifndef XCCL_PROXY_NET_LINK_H
@@ -16,11 +21,13 @@
 #include "base/clock.h"
 #include "plugin/net_plugin.h"
 #include "transport/link.h"
+#include "transport/reach.h"
 #include "xccl_net.h"
 
 #define XCCL_NET_PREAMBLE_BYTES 16
 #define XCCL_NET_SLOTS          8
 #define XCCL_NET_SLOT_BYTES     (128u << 10)
+#define XCCL_NET_DIRECT_MIN     (16u << 10) /* smaller messages go through slots: a copy is cheap */
 
 struct xccl_net_link;
 
@@ -32,6 +39,10 @@ struct xccl_net_op {
     int plain; /* 1: without preambles */
     /* Receive side: payload bytes of every message but the last in order are not known to the
      * proxy; the executor compares header.bytes, which the proxy fills with what arrived. */
+    /* Receive end: called when the next message could be received and nobody has told where; tells,
+     * of this one and of others. What it does not tell goes into slots. NULL: nothing is told. */
+    void (*ahead)(void *owner, struct xccl_net_link *link);
+    void *ahead_owner;
 };
 
 /* Receive end: listens at once and gives the handle that the sender needs. */
@@ -51,6 +62,17 @@ struct xccl_link *xccl_net_link_view(struct xccl_net_link *link);
 int xccl_net_link_peer(const struct xccl_net_link *link);
 /* Why it failed, as its plugin says; xcclNetCauseNone when the plugin has not failed. */
 xcclNetCause_t xccl_net_link_cause(const struct xccl_net_link *link);
+
+/* NULL: the device takes registered memory only, so that everything goes through slots. */
+struct xccl_reach *xccl_net_link_reach(struct xccl_net_link *link);
+/* Receive end: the first message that was not told of is received at `at`, unless it is small, and
+ * has so many bytes; at NULL: in its slot. 0: no more can be told now. */
+int xccl_net_link_expect(struct xccl_net_link *link, void *at, uint32_t bytes);
+/* 1: where the next message goes has been told. */
+int xccl_net_link_knows(const struct xccl_net_link *link);
+/* After an error: buffers of the operation are not read or written any more, for which the
+ * connection may be closed. */
+void xccl_net_link_let_go(struct xccl_net_link *link);
 
 /* Begins an operation on this end; the previous one is idle. */
 void xccl_net_link_begin(struct xccl_net_link *link, const struct xccl_net_op *op);

@@ -7,6 +7,9 @@
  * which the reader checks against the arena's size; offer    between threads of one process: a
  * pointer, kept outside of shared memory, where no other process can put one.
  *
+ * An end of a network link has offers as well: its slots are private, and what they name is given
+ * to the plugin, or has been received there.
+ *
  * Thread: the holder of the communicator's crank; offers are published with the slot's flag word.
  */
 #ifndef XCCL_TRANSPORT_REACH_H
@@ -34,6 +37,7 @@ struct xccl_reach {
     uint32_t last; /* writer: the step after the last message that stayed */
     uint8_t takes_places; /* writer: 1: all readers reach this process's arena */
     uint8_t is_open; /* writer: 1: some may not have been read */
+    uint8_t is_net; /* 1: of a network; what stays must not be written until the network has it */
 };
 
 /* Of a writer whose call has failed: nobody reads its memory any more when this returns. The link

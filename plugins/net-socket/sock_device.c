@@ -195,6 +195,7 @@ xcclResult_t sock_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1
     all.regIsGlobal = 1;
     /* The kernel delivers what a send has handed to it. */
     all.needsProgress = 0;
+    all.anyMemory = 1; /* the kernel copies */
     all.sameHost = device->netif.addr.sa.any.sa_family == AF_UNIX;
     for (int i = 0; i < device->rail_count && device->rail_count > 1; i++)
         all.members[all.memberCount++] = device->rails[i];

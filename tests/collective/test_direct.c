@@ -131,8 +131,56 @@ static void messages(struct job *job)
         expect(job, "messages", i, job->out[i], value(job, before, i));
 }
 
+/* Elements that one rank has for another, from none to a block. */
+static size_t part(const struct job *job, int from, int to)
+{
+    return job->count * (size_t)((from * 2 + to + job->round) % 4) / 3;
+}
+
+/* Blocks of several sizes, with room between them that nobody writes. */
+static void expect_blocks(const struct job *job, const char *what, const size_t *counts,
+                          const size_t *first)
+{
+    for (int r = 0; r < job->nranks; r++)
+        for (size_t i = 0; i < job->count; i++)
+            expect(job, what, (size_t)r * job->count + i, job->out[(size_t)r * job->count + i],
+                   i < counts[r] ? value(job, r, first[r] + i) : 0x77777777);
+}
+
+static void all_gather_v(struct job *job)
+{
+    size_t counts[RANKS_MAX], displs[RANKS_MAX], first[RANKS_MAX] = {0};
+
+    for (int r = 0; r < job->nranks; r++) {
+        counts[r] = part(job, r, 1);
+        displs[r] = (size_t)r * job->count;
+    }
+    if (job->in_place)
+        job->in = job->out + displs[job->rank];
+    fill(job, counts[job->rank]);
+    XT_OK(xcclAllGatherv(job->in, counts[job->rank], job->out, counts, displs, xcclInt32, job->comm,
+                         NULL));
+    expect_blocks(job, "all-gather-v", counts, first);
+}
+
+static void all_to_all_v(struct job *job)
+{
+    size_t sent[RANKS_MAX], got[RANKS_MAX], displs[RANKS_MAX], first[RANKS_MAX];
+
+    for (int r = 0; r < job->nranks; r++) {
+        sent[r] = part(job, job->rank, r);
+        got[r] = part(job, r, job->rank);
+        displs[r] = (size_t)r * job->count;
+        first[r] = (size_t)job->rank * job->count;
+    }
+    fill(job, job->count * (size_t)job->nranks);
+    XT_OK(xcclAlltoAllv(job->in, sent, displs, job->out, got, displs, xcclInt32, job->comm, NULL));
+    expect_blocks(job, "all-to-all-v", got, first);
+}
+
 static void (*const calls[])(struct job *) = {
-    all_reduce, broadcast, reduce, all_gather, reduce_scatter, all_to_all, messages,
+    all_reduce, broadcast, reduce,       all_gather,   reduce_scatter,
+    all_to_all, messages,  all_gather_v, all_to_all_v,
 };
 #define CALLS ((int)(sizeof calls / sizeof calls[0]))
 
@@ -163,6 +211,7 @@ static void all_calls(xcclComm_t comm, int rank, int nranks, int kind)
 
     job.memory[IN] = take(&job, IN, kind);
     job.memory[OUT] = take(&job, OUT, kind);
+    spoil(&job);
     for (int i = 0; i < 2 * CALLS * 5; i++) {
         size_t off = (size_t)(i % 3); /* elements */
 
@@ -246,6 +295,79 @@ XT_TEST(meshes_read_in_place)
     threads(3, 2);
 }
 
+/* --- over networks --- */
+
+/* Buffers are handed to the sockets: no memory is shared. */
+static void over_sockets(const char *unix_too)
+{
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    xt_setenv("XCCL_SOCKET_UNIX", unix_too);
+}
+
+XT_TEST_DEADLINE(networks_send_from_buffers_and_receive_into_them, 120)
+{
+    over_sockets("0");
+    for (int nranks = 2; nranks <= RANKS_MAX; nranks++)
+        processes(nranks, 1);
+}
+XT_TEST_DEADLINE(unix_sockets_send_from_buffers_and_receive_into_them, 120)
+{
+    over_sockets("1");
+    for (int nranks = 2; nranks <= RANKS_MAX; nranks++)
+        processes(nranks, 1);
+}
+XT_TEST_DEADLINE(threads_send_from_buffers_over_networks, 120)
+{
+    over_sockets("0");
+    threads(3, 2);
+}
+XT_TEST_DEADLINE(helper_threads_streams_and_zero_copies_take_buffers_too, 120)
+{
+    over_sockets("0");
+    xt_setenv("XCCL_SOCKET_THREADS", "1");
+    processes(2, 1);
+    xt_setenv("XCCL_SOCKET_STREAMS", "3");
+    processes(3, 1);
+    xt_setenv("XCCL_SOCKET_ZEROCOPY", "on");
+    processes(2, 1);
+}
+XT_TEST_DEADLINE(networks_that_stall_take_buffers_too, 120)
+{
+    over_sockets("0");
+    xt_setenv("XCCL_NET_PLUGIN", "fault:socket");
+    processes(2, 1);
+    processes(4, 1);
+}
+XT_TEST_DEADLINE(rings_receive_in_buffers, 120)
+{
+    over_sockets("0");
+    xt_setenv("XCCL_ALGO", "ring");
+    processes(2, 1);
+    processes(3, 1);
+    processes(5, 1);
+}
+XT_TEST_DEADLINE(trees_receive_in_buffers, 120)
+{
+    over_sockets("0");
+    xt_setenv("XCCL_ALGO", "allreduce:dtree;broadcast:binomial;reduce:binomial");
+    processes(2, 1);
+    processes(4, 1);
+    processes(5, 1);
+}
+XT_TEST_DEADLINE(meshes_receive_in_buffers, 120)
+{
+    over_sockets("0");
+    xt_setenv("XCCL_ALGO", "allreduce:oneshot,twoshot;reducescatter:mesh;allgather:mesh");
+    processes(3, 1);
+    processes(5, 1);
+}
+XT_TEST_DEADLINE(networks_copy_where_the_setting_says_so, 120)
+{
+    over_sockets("0");
+    xt_setenv("XCCL_DIRECT", "0");
+    processes(3, 1);
+}
+
 /* --- two processes of two threads --- */
 
 struct pair {
@@ -313,6 +435,249 @@ XT_TEST(a_sender_hears_that_its_reader_has_died)
     xt_mp_kill(mp, 1, SIGKILL);
     xt_mp_wait(mp, statuses);
     XT_CHECK_INT(statuses[0], 0);
+}
+
+/* --- what a network still has when a call has failed --- */
+
+/* Rank 1 is stopped while rank 0 waits for the rest of what it sends. Once the call has returned,
+ * nothing comes any more into what was rank 0's buffer. */
+#define STOPPED_BYTES ((size_t)64 << 20)
+#define STOPPED_AT    ((size_t)1 << 20) /* when this byte has come */
+enum { BY_TIMEOUT, BY_ABORT, BY_MESSAGES, BY_STREAM };
+
+static _Atomic unsigned char *stopped_memory; /* of rank 0, seen by the one who stops rank 1 */
+
+struct stopped {
+    xcclComm_t comm;
+    xcclStream_t stream;
+    unsigned char *memory;
+    int how;
+};
+
+static void *abort_soon(void *arg)
+{
+    usleep(700000);
+    XT_OK(xcclCommAbort(((struct stopped *)arg)->comm));
+    return NULL;
+}
+
+static xcclResult_t receive_rest(const struct stopped *stopped)
+{
+    xcclResult_t rc;
+
+    if (stopped->how == BY_MESSAGES)
+        return xcclRecv(stopped->memory, STOPPED_BYTES, xcclUint8, 1, stopped->comm, NULL);
+    rc = xcclBroadcast(stopped->memory, stopped->memory, STOPPED_BYTES, xcclUint8, 1, stopped->comm,
+                       stopped->stream);
+    return stopped->stream && !rc ? xcclStreamSynchronize(stopped->stream) : rc;
+}
+
+static void wait_and_look(struct world *world, const struct stopped *stopped)
+{
+    XT_CHECK_INT(stopped->memory[STOPPED_BYTES - 1], 0); /* it was not all there */
+    memset(stopped->memory, 0x3c, STOPPED_BYTES);
+    world_meet(world, 5); /* rank 1 goes on */
+    world_meet(world, 7); /* and has had its time */
+    for (size_t i = 0; i < STOPPED_BYTES; i++)
+        if (stopped->memory[i] != 0x3c)
+            XT_FAIL("byte %zu was written after the call had failed", i);
+}
+
+static void leave(const struct stopped *stopped, int rank)
+{
+    if (stopped->stream)
+        (void)xcclStreamDestroy(stopped->stream); /* tells of the call's error */
+    if (stopped->how != BY_ABORT || rank == 1)
+        XT_OK(xcclCommDestroy(stopped->comm));
+}
+
+static void sender_stops(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    struct stopped stopped = {.how = world->param,
+                              .memory = rank == 0 ? (unsigned char *)stopped_memory
+                                                  : calloc(1, STOPPED_BYTES)};
+    pthread_t aborter;
+    xcclResult_t rc;
+
+    stopped.comm = world_join(world, rank, nranks);
+    XT_CHECK(stopped.memory != NULL);
+    if (stopped.how == BY_STREAM)
+        XT_OK(xcclStreamCreate(&stopped.stream));
+    /* A little, so that the links are there. */
+    XT_OK(xcclBroadcast(stopped.memory, stopped.memory, 100, xcclUint8, 1, stopped.comm, NULL));
+    world_meet(world, 3);
+    if (rank == 1) {
+        memset(stopped.memory, 5, STOPPED_BYTES);
+        rc = stopped.how == BY_MESSAGES
+                 ? xcclSend(stopped.memory, STOPPED_BYTES, xcclUint8, 0, stopped.comm, NULL)
+                 : xcclBroadcast(stopped.memory, stopped.memory, STOPPED_BYTES, xcclUint8, 1,
+                                 stopped.comm, NULL);
+        XT_CHECK(rc != xcclSuccess);
+        leave(&stopped, rank);
+        return;
+    }
+    if (stopped.how == BY_ABORT)
+        XT_CHECK_INT(pthread_create(&aborter, NULL, abort_soon, &stopped), 0);
+    XT_CHECK(receive_rest(&stopped) != xcclSuccess);
+    if (stopped.how == BY_ABORT)
+        pthread_join(aborter, NULL);
+    wait_and_look(world, &stopped);
+    leave(&stopped, rank);
+}
+
+static void check_stopped(int how)
+{
+    struct world *world = world_create();
+    struct xt_mp *mp;
+    int statuses[2];
+
+    over_sockets("0");
+    xt_setenv("XCCL_SOCKET_THREADS", "1"); /* which goes on receiving between calls */
+    xt_setenv("XCCL_TIMEOUT_S", "2");
+    world->param = how;
+    stopped_memory = mmap(NULL, STOPPED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                          -1, 0);
+    XT_CHECK(stopped_memory != MAP_FAILED);
+    mp = xt_mp_start(2, sender_stops, world);
+    world_meet(world, 3);
+    while (!atomic_load_explicit(&stopped_memory[STOPPED_AT], memory_order_relaxed))
+        sched_yield(); /* bounded by the test's deadline */
+    xt_mp_kill(mp, 1, SIGSTOP);
+    world_meet(world, 5);
+    xt_mp_kill(mp, 1, SIGCONT);
+    usleep(500000);
+    world_meet(world, 7);
+    xt_mp_wait(mp, statuses);
+    XT_CHECK_INT(statuses[0], 0);
+    XT_CHECK_INT(statuses[1], 0);
+}
+
+XT_TEST_DEADLINE(a_call_that_timed_out_has_let_go_of_its_buffer, 60)
+{
+    check_stopped(BY_TIMEOUT);
+}
+XT_TEST_DEADLINE(an_aborted_call_has_let_go_of_its_buffer, 60)
+{
+    check_stopped(BY_ABORT);
+}
+XT_TEST_DEADLINE(a_receive_that_timed_out_has_let_go_of_its_buffer, 60)
+{
+    check_stopped(BY_MESSAGES);
+}
+XT_TEST_DEADLINE(a_call_of_a_stream_has_let_go_of_its_buffer, 60)
+{
+    check_stopped(BY_STREAM);
+}
+
+/* --- messages of another size than their buffer --- */
+
+/* Of rank 0 to rank 1, which takes `taken`; nothing is written behind that. */
+static void wrong_message(struct world *world, xcclComm_t comm, int rank, size_t sent, size_t taken)
+{
+    char *memory = malloc(sent + taken + 1);
+
+    XT_CHECK(memory != NULL);
+    memset(memory, 0x3c, sent + taken + 1);
+    if (rank == 0) {
+        (void)xcclSend(memory, sent, xcclUint8, 1, comm, NULL);
+        world_meet(world, 2);
+    } else {
+        memset(memory, 0, sent + taken + 1);
+        XT_CHECK_RC(xcclRecv(memory, taken, xcclUint8, 0, comm, NULL), xcclInvalidUsage);
+        XT_CHECK_HAS(xcclGetLastError(comm), "rank 1 receives a message of another size than");
+        for (size_t i = taken; i < sent + taken; i++)
+            XT_CHECK_INT(memory[i], 0);
+        world_meet(world, 2);
+    }
+    free(memory);
+}
+
+static void wrong_block(struct world *world, xcclComm_t comm, int rank, size_t sent, size_t taken)
+{
+    size_t sends[2] = {100, 100}, takes[2] = {100, 100};
+    char *in = calloc(2, 1u << 20), *out = calloc(2, 1u << 20);
+    xcclResult_t rc;
+
+    XT_CHECK(in && out);
+    if (rank == 0)
+        sends[1] = sent;
+    else
+        takes[0] = taken;
+    rc = xcclAlltoAllv(in, sends, NULL, out, takes, NULL, xcclUint8, comm, NULL);
+    if (rank == 1) {
+        XT_CHECK_RC(rc, xcclInvalidUsage);
+        XT_CHECK_HAS(xcclGetLastError(comm), "sendcounts[1] of rank 0 must equal recvcounts[0]");
+    }
+    world_meet(world, 2);
+    free(in);
+    free(out);
+}
+
+static void wrong_size(int rank, int nranks, void *arg)
+{
+    static const size_t sizes[][2] = {
+        {262144, 200000}, {262144, 131073 + 20000}, {200000, 262144}, {700000, 17000}};
+    struct world *world = arg;
+    const size_t *size = sizes[world->param / 2];
+    xcclComm_t comm = world_join(world, rank, nranks);
+
+    (world->param % 2 ? wrong_block : wrong_message)(world, comm, rank, size[0], size[1]);
+    (void)xcclCommDestroy(comm);
+}
+
+/* Until a connection breaks; then the buffers are the program's, who frees them at once. */
+static void until_it_breaks(int rank, int nranks, void *arg)
+{
+    xcclComm_t comm = world_join(arg, rank, nranks);
+    size_t count = 300000;
+    xcclResult_t rc = xcclSuccess;
+
+    for (int i = 0; i < 10000 && !rc; i++) {
+        char *in = malloc(count), *out = malloc(count * (size_t)nranks);
+
+        XT_CHECK(in && out);
+        memset(in, rank + i, count);
+        rc = i % 2 ? xcclAllGather(in, out, count, xcclUint8, comm, NULL)
+                   : xcclBroadcast(in, out, count, xcclUint8, i % nranks, comm, NULL);
+        for (int r = 0; r < nranks && !rc; r++)
+            if (i % 2)
+                XT_CHECK_INT((unsigned char)out[(size_t)r * count + (size_t)i % count],
+                             (unsigned char)(r + i));
+        free(in);
+        free(out);
+    }
+    XT_CHECK(rc != xcclSuccess);
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST_DEADLINE(buffers_may_be_freed_when_a_connection_has_broken, 120)
+{
+    over_sockets("0");
+    xt_setenv("XCCL_NET_PLUGIN", "fault:socket");
+    for (int i = 0; i < 6; i++) {
+        char fault[64];
+
+        snprintf(fault, sizeof fault, "seed=%d,busy=0.1,%s=0.0007", i + 1,
+                 i % 2 ? "dead" : "error");
+        xt_setenv("XCCL_NET_FAULT", fault);
+        xt_setenv("XCCL_SOCKET_THREADS", i / 2 % 2 ? "1" : "0");
+        xt_mp_run(2 + i % 3, until_it_breaks, world_create());
+    }
+}
+
+XT_TEST_DEADLINE(a_message_of_another_size_than_its_buffer_is_told, 120)
+{
+    over_sockets("0");
+    for (int threads = 0; threads < 2; threads++)
+        for (int i = 0; i < 8; i++) {
+            struct world *world = world_create();
+
+            world->param = i;
+            xt_setenv("XCCL_SOCKET_THREADS", threads ? "1" : "0");
+            xt_setenv("XCCL_SOCKET_STREAMS", i % 3 ? "1" : "3");
+            xt_mp_run(2, wrong_size, world);
+        }
 }
 
 /* Memory that its owner has freed and taken anew is zeroed, however often. */

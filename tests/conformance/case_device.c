@@ -36,6 +36,9 @@ static void look_at(struct cf *me, int dev, const xcclNetProperties_v1 *props)
     if (props->sameHost != 0 && props->sameHost != 1)
         cf_fail(me, "device %d (%s): sameHost is %d, neither 0 nor 1", dev, props->name,
                 props->sameHost);
+    if (props->anyMemory != 0 && props->anyMemory != 1)
+        cf_fail(me, "device %d (%s): anyMemory is %d, neither 0 nor 1", dev, props->name,
+                props->anyMemory);
     if (props->provider && strpbrk(props->provider, " /\t\n"))
         cf_fail(me, "device %d (%s): provider \"%s\" has a blank or a slash", dev, props->name,
                 props->provider);

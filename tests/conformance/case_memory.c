@@ -7,6 +7,7 @@
 #include <linux/udmabuf.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -140,6 +141,34 @@ static void global(struct cf *me)
     cf_buffer_free(me, &to);
     cf_pair_close(me, &first);
     cf_pair_close(me, &second);
+}
+
+/* ---- anyMemory ---- */
+
+/* Memory that nobody has registered, with the registration of other memory and with none. */
+static void unregistered(struct cf *me)
+{
+    static const size_t sizes[] = {1, 4096, 100001, 3000000};
+    struct cf_pair pair;
+    struct cf_buffer other;
+
+    if (!me->props.anyMemory)
+        cf_skip(me, "anyMemory is 0");
+    cf_pair_open(me, &pair);
+    cf_buffer_make(me, pair.send, 10, 0, &other);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        size_t bytes = sizes[i] < me->props.maxBytes ? sizes[i] : me->props.maxBytes;
+        char *from = malloc(bytes + 3), *to = malloc(bytes + 1);
+
+        if (!from || !to)
+            cf_skip(me, "no memory");
+        pass_with(me, &pair, (char *[2]){from + 3, to + 1}, (xcclNetMem_t[2]){NULL, NULL}, bytes);
+        pass_with(me, &pair, (char *[2]){from, to}, (xcclNetMem_t[2]){other.mem, NULL}, bytes);
+        free(from);
+        free(to);
+    }
+    cf_buffer_free(me, &other);
+    cf_pair_close(me, &pair);
 }
 
 /* ---- a second thread ---- */
@@ -286,6 +315,10 @@ const struct cf_case cf_cases_memory[] = {
      .forms = CF_SINGLE,
      .solo = global,
      .text = "with regIsGlobal a registration serves every comm"},
+    {.name = "unregistered_memory",
+     .forms = CF_SINGLE,
+     .solo = unregistered,
+     .text = "with anyMemory isend and irecv take what nobody registered"},
     {.name = "registration_beside_transfers",
      .rule = 3,
      .forms = CF_SINGLE,

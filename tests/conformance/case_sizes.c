@@ -261,6 +261,11 @@ static void larger_send_recv(struct cf *me)
                        "a receive of 1000 bytes for a message of 5000");
     if (rc == xcclSuccess)
         cf_fail(me, "a message of 5000 bytes ends in a receive of 1000 without an error");
+    if (me->props.anyMemory && rc != xcclInvalidUsage)
+        cf_fail(me,
+                "the error of a message larger than its receive is %d: with anyMemory it must "
+                "be xcclInvalidUsage",
+                (int)rc);
     cf_expect_guards(me, &buffer, 1000, "a message larger than its receive");
     cf_barrier(me);
     cf_close_recv(me, comm);

@@ -29,6 +29,7 @@ struct world {
     const struct xccl_generator *generator;
     int n, root, param, in_place, keeps_list;
     enum { WORLD_COPIES, WORLD_OFFERS, WORLD_PLACES } direct; /* how slices may stay in buffers */
+    void (*before)(struct world *world); /* each progress; NULL: nothing */
     int stayed; /* calls of a rank in which some have */
     int twists; /* contributions and results are changed on their way, once each */
     const int *nodes;
@@ -322,6 +323,8 @@ static inline void world_call(struct world *world, size_t count, uint64_t *seed)
     while (left) {
         int r = (int)(xt_random(seed) % (uint64_t)world->n);
 
+        if (world->before)
+            world->before(world);
         idle = xccl_run_progress(&world->runs[r]) ? 0 : idle + 1;
         world->stayed += world->runs[r].offers;
         XT_CHECK_INT(world->runs[r].rc, 0);

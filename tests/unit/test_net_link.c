@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -52,11 +53,34 @@ struct end {
     struct xccl_net_op op;
     uint32_t left; /* messages that this executor has not written or taken yet */
     uint32_t bytes; /* of the next one */
+    /* With buffers (direct): */
+    int direct;
+    char *buffer; /* a place of SLOT_BYTES for each message of an operation */
+    uint64_t own_random;
+    uint64_t ahead_random; /* as random, at the first message that has not been told of */
+    uint32_t ahead, ahead_bytes; /* that message */
+    uint32_t stayed; /* messages that were in the buffer, of all operations */
 };
 
 static void end_init(struct end *end, struct xccl_net_link *link, uint64_t seed)
 {
     *end = (struct end){.link = link, .view = xccl_net_link_view(link), .random = seed};
+}
+
+/* Tells of some messages, of none now and then: both ends draw for themselves. */
+static void tell_ahead(void *owner, struct xccl_net_link *link)
+{
+    struct end *end = owner;
+
+    XT_CHECK(!xccl_net_link_knows(link));
+    while (end->ahead < end->op.messages && xt_random(&end->own_random) % 4) {
+        char *at = xt_random(&end->own_random) % 4 ? end->buffer + end->ahead * SLOT_BYTES : NULL;
+
+        if (!xccl_net_link_expect(link, at, end->ahead_bytes))
+            return;
+        if (++end->ahead < end->op.messages)
+            end->ahead_bytes = message_bytes(&end->ahead_random);
+    }
 }
 
 static void end_begin(struct end *end)
@@ -71,6 +95,14 @@ static void end_begin(struct end *end)
     end->left = end->op.messages;
     if (end->left)
         end->bytes = message_bytes(&end->random);
+    if (end->direct) {
+        end->op.ahead = tell_ahead;
+        end->op.ahead_owner = end;
+        end->ahead = 0;
+        end->ahead_bytes = end->bytes;
+        end->ahead_random = end->random;
+        memset(end->buffer, 0x77, (size_t)MESSAGES_MAX * SLOT_BYTES);
+    }
     xccl_net_link_begin(end->link, &end->op);
 }
 
@@ -104,18 +136,48 @@ static char content(const struct end *end, size_t i)
     return (char)(end->op.seq * 3 + end->left * 11 + i * 5 + (i >> 9));
 }
 
+/* Where a message is written: some into the buffer, which stays as it is until the end. */
+static char *write_at(struct end *end)
+{
+    struct xccl_reach *reach = xccl_net_link_reach(end->link);
+    char *place = end->direct && xt_random(&end->own_random) % 3
+                      ? end->buffer + (end->op.messages - end->left) * SLOT_BYTES
+                      : NULL;
+
+    reach->offers[end->view->slot].at = place;
+    end->stayed += place != NULL;
+    return place ? place : payload_of(end->view);
+}
+
+/* Where it is: where it was told to go, or in the slot. */
+static const char *read_at(struct end *end)
+{
+    const char *at = xccl_net_link_reach(end->link)->offers[end->view->slot].at;
+    uint32_t message = end->op.messages - end->left;
+
+    if (!at)
+        return payload_of(end->view);
+    XT_CHECK(end->direct && at == end->buffer + message * SLOT_BYTES);
+    XT_CHECK(message > 0 || end->op.plain); /* that one brings the preamble */
+    XT_CHECK(end->bytes >= XCCL_NET_DIRECT_MIN);
+    end->stayed++;
+    return at;
+}
+
 /* Writes what there is room for. */
 static void executor_write(struct end *end)
 {
     while (end->left) {
         struct xccl_link *view = end->view;
         struct xccl_slot_header *header = header_of(view);
+        char *to;
 
         view->limit = atomic_load_explicit(view->heads, memory_order_acquire) + view->nslots;
         if ((int32_t)(view->step - view->limit) >= 0)
             return;
+        to = write_at(end);
         for (size_t i = 0; i < end->bytes; i++)
-            payload_of(view)[i] = content(end, i);
+            to[i] = content(end, i);
         header->bytes = end->bytes;
         atomic_store_explicit(&header->flag, flag_of(end), memory_order_release);
         end_advance(end);
@@ -128,12 +190,14 @@ static void executor_read(struct end *end)
     while (end->left) {
         struct xccl_link *view = end->view;
         struct xccl_slot_header *header = header_of(view);
+        const char *from;
 
         if (atomic_load_explicit(&header->flag, memory_order_acquire) != flag_of(end))
             return;
         XT_CHECK_INT(header->bytes, end->bytes);
+        from = read_at(end);
         for (size_t i = 0; i < end->bytes; i++)
-            if (payload_of(view)[i] != content(end, i))
+            if (from[i] != content(end, i))
                 XT_FAIL("operation %llu: byte %zu of %u is wrong", (unsigned long long)end->seq, i,
                         end->bytes);
         end_advance(end);
@@ -217,23 +281,168 @@ XT_TEST(a_link_shows_slots_like_shared_memory)
     xccl_net_link_destroy(NULL);
 }
 
+static void run_both(struct pair *pair, int count)
+{
+    for (int i = 0; i < count; i++) {
+        struct xccl_limit limit = xccl_limit_ms(20000, NULL);
+
+        end_begin(&pair->send);
+        end_begin(&pair->recv);
+        while (!end_is_through(&pair->send) || !end_is_through(&pair->recv)) {
+            XT_OK(end_turn(&pair->send, 1));
+            XT_OK(end_turn(&pair->recv, 0));
+            XT_CHECK(!xccl_limit_passed(&limit));
+        }
+    }
+}
+
 XT_TEST_DEADLINE(random_operations_in_one_thread, 60)
 {
     struct pair pair;
 
     pair_open(&pair);
-    for (int i = 0; i < OPS; i++) {
-        struct xccl_limit limit = xccl_limit_ms(20000, NULL);
-
-        end_begin(&pair.send);
-        end_begin(&pair.recv);
-        while (!end_is_through(&pair.send) || !end_is_through(&pair.recv)) {
-            XT_OK(end_turn(&pair.send, 1));
-            XT_OK(end_turn(&pair.recv, 0));
-            XT_CHECK(!xccl_limit_passed(&limit));
-        }
-    }
+    run_both(&pair, OPS);
     XT_CHECK(pair.send.view->step > OPS);
+    pair_close(&pair);
+}
+
+static void use_buffers(struct end *end)
+{
+    end->direct = 1;
+    end->own_random = xt_seed();
+    end->buffer = malloc((size_t)MESSAGES_MAX * SLOT_BYTES);
+    XT_CHECK(end->buffer != NULL && xccl_net_link_reach(end->link) != NULL);
+}
+
+/* Either end, or both, use slots and buffers in any mixture. */
+XT_TEST_DEADLINE(random_operations_in_buffers, 60)
+{
+    for (int ends = 1; ends < 4; ends++) {
+        struct pair pair;
+
+        pair_open(&pair);
+        if (ends & 1)
+            use_buffers(&pair.send);
+        if (ends & 2)
+            use_buffers(&pair.recv);
+        run_both(&pair, OPS / 3);
+        XT_CHECK(!(ends & 1) || pair.send.stayed > OPS / 5);
+        XT_CHECK(!(ends & 2) || pair.recv.stayed > OPS / 5);
+        free(pair.send.buffer);
+        free(pair.recv.buffer);
+        pair_close(&pair);
+    }
+}
+
+/* Tells of all messages as if they were of 20000 bytes. */
+static void tell_20000(void *owner, struct xccl_net_link *link)
+{
+    struct end *end = owner;
+
+    while (end->ahead < end->op.messages &&
+           xccl_net_link_expect(link, end->buffer + end->ahead * SLOT_BYTES, 20000))
+        end->ahead++;
+}
+
+/* Begins an operation of messages of so many bytes on both ends; the receiver expects 20000. */
+static void begin_of(struct pair *pair, uint32_t messages, int plain, uint32_t bytes)
+{
+    struct xccl_net_op op = {.seq = 1, .flag_low = 9, .messages = messages, .plain = plain};
+
+    use_buffers(&pair->recv);
+    memset(pair->recv.buffer, 0x77, (size_t)MESSAGES_MAX * SLOT_BYTES);
+    pair->send.op = op;
+    xccl_net_link_begin(pair->send.link, &op);
+    op.ahead = tell_20000;
+    op.ahead_owner = &pair->recv;
+    pair->recv.op = op;
+    xccl_net_link_begin(pair->recv.link, &op);
+    pair->send.left = messages;
+    pair->send.bytes = bytes;
+}
+
+/* Writes the next message, of all 5s. */
+static void write_5s(struct end *end, uint32_t bytes)
+{
+    struct xccl_slot_header *header = header_of(end->view);
+
+    memset(payload_of(end->view), 5, bytes);
+    header->bytes = bytes;
+    atomic_store_explicit(&header->flag, flag_of(end), memory_order_release);
+    end->view->step++;
+    end->view->slot++;
+}
+
+static void turn_for(struct pair *pair, int turns)
+{
+    for (int i = 0; i < turns; i++) {
+        int moved = 0;
+
+        XT_OK(xccl_net_link_progress(pair->send.link, &moved));
+        XT_OK(xccl_net_link_progress(pair->recv.link, &moved));
+    }
+}
+
+/* What is longer than its buffer is handed over with a size that is not expected, after all that
+ * came before; behind the buffer nothing is written, and nothing more happens. */
+XT_TEST(a_message_that_is_longer_than_its_buffer_is_handed_over_as_such)
+{
+    struct pair pair;
+    struct xccl_limit limit = xccl_limit_ms(20000, NULL);
+    struct xccl_slot_header *second;
+
+    pair_open(&pair);
+    begin_of(&pair, 3, 1, 20000);
+    write_5s(&pair.send, 20000);
+    write_5s(&pair.send, 20001);
+    write_5s(&pair.send, 20000);
+    second = (struct xccl_slot_header *)(void *)(pair.recv.view->header + XCCL_LINE_BYTES);
+    while (!atomic_load_explicit(&second->flag, memory_order_acquire)) {
+        int moved = 0;
+
+        (void)xccl_net_link_progress(pair.send.link, &moved); /* its receiver may have closed */
+        XT_OK(xccl_net_link_progress(pair.recv.link, &moved));
+        XT_CHECK(!xccl_limit_passed(&limit));
+    }
+    XT_CHECK_INT(header_of(pair.recv.view)->bytes, 20000);
+    XT_CHECK(second->bytes != 20000);
+    XT_CHECK_INT(pair.recv.buffer[19999], 5);
+    XT_CHECK_INT(pair.recv.buffer[SLOT_BYTES + 20000], 0x77);
+    for (int i = 0; i < 100; i++) {
+        int moved = 0;
+
+        XT_OK(xccl_net_link_progress(pair.recv.link, &moved));
+        XT_CHECK_INT(moved, 0);
+    }
+    XT_CHECK_INT(xccl_net_link_idle(pair.recv.link), 0);
+    free(pair.recv.buffer);
+    pair_close(&pair);
+}
+
+/* Buffers are not touched before the preamble has been checked, nor once they were let go. */
+XT_TEST(buffers_are_received_in_between_the_preamble_and_letting_go)
+{
+    struct pair pair;
+    int moved = 0;
+
+    pair_open(&pair);
+    begin_of(&pair, 4, 0, 20000);
+    turn_for(&pair, 100);
+    xccl_net_link_let_go(pair.recv.link); /* it has nothing yet, so it goes on */
+    write_5s(&pair.send, 20000);
+    write_5s(&pair.send, 20000);
+    while (pair.recv.buffer[SLOT_BYTES + 19999] != 5)
+        turn_for(&pair, 1);
+    XT_CHECK_INT(pair.recv.buffer[0], 0x77); /* that one is in the slot */
+    turn_for(&pair, 100);
+    xccl_net_link_let_go(pair.recv.link);
+    write_5s(&pair.send, 20000);
+    for (int i = 0; i < 1000; i++)
+        (void)xccl_net_link_progress(pair.send.link, &moved);
+    XT_CHECK(xccl_net_link_progress(pair.recv.link, &moved) != xcclSuccess);
+    XT_CHECK_INT(pair.recv.buffer[2 * SLOT_BYTES], 0x77);
+    xccl_net_link_let_go(pair.recv.link); /* twice is fine */
+    free(pair.recv.buffer);
     pair_close(&pair);
 }
 

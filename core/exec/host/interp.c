@@ -27,12 +27,21 @@ INLINE struct xccl_reach *reach_of(const struct xccl_run *run, struct xccl_link 
 /* stays: where `from` lies in the arena, from 1 on, or STAYS; 0: it is going to be overwritten. */
 #define STAYS UINT64_MAX
 
-INLINE void send_slice(struct xccl_run *run, struct xccl_link *const *link, const char *from,
-                       size_t bytes, uint64_t stays)
+/* Networks want what stays to be left alone longer than ranks of this host. */
+INLINE int may_stay(const struct xccl_run *run, const struct xccl_move *move,
+                    const struct xccl_reach *reach)
+{
+    return !reach->is_net ||
+           (move->direct & run->direct & (XCCL_DIRECT_SEND | XCCL_DIRECT_SEND_KEPT));
+}
+
+INLINE void send_slice(struct xccl_run *run, const struct xccl_move *move,
+                       struct xccl_link *const *link, const char *from, uint64_t stays)
 {
     struct xccl_reach *reach = reach_of(run, link);
+    size_t bytes = move->send_bytes;
 
-    if (reach && stays && bytes >= reach->min_bytes &&
+    if (reach && stays && bytes >= reach->min_bytes && may_stay(run, move, reach) &&
         send_in_place(run, *link, reach, stays == STAYS ? 0 : stays, from, bytes))
         return;
     if (bytes)
@@ -95,7 +104,7 @@ INLINE void send_all(struct xccl_run *run, const struct xccl_move *move, enum xc
             continue;
         }
         if (proto == XCCL_PROTO_SLICES) {
-            send_slice(run, &move->send[i], from, move->send_bytes, stays);
+            send_slice(run, move, &move->send[i], from, stays);
             continue;
         }
         if (move->send_bytes)
@@ -186,7 +195,7 @@ INLINE unsigned collect(const struct xccl_run *run, const struct xccl_move *move
     return count;
 }
 
-/* Makes one value of parts at `to`, which may be one of them. */
+/* Makes one value of parts at `to`, which may be one of them: what was received there. */
 INLINE void combine(const struct xccl_run *run, const struct xccl_move *move, char *to,
                     unsigned count)
 {
@@ -196,7 +205,7 @@ INLINE void combine(const struct xccl_run *run, const struct xccl_move *move, ch
     if (count > 1)
         xccl_reduce_many(plan->reduction.reduce, plan->elem_bytes, to, parts, count,
                          move->bytes / plan->elem_bytes);
-    else if (move->bytes)
+    else if (move->bytes && to != parts[0])
         xccl_fill(to, parts[0], move->bytes);
     finish(run, move, to);
 }
