@@ -165,7 +165,7 @@ static void all_gather_v(struct job *job)
 
 static void all_to_all_v(struct job *job)
 {
-    size_t sent[RANKS_MAX], got[RANKS_MAX], displs[RANKS_MAX], first[RANKS_MAX];
+    size_t sent[RANKS_MAX], got[RANKS_MAX], displs[RANKS_MAX], first[RANKS_MAX] = {0};
 
     for (int r = 0; r < job->nranks; r++) {
         sent[r] = part(job, job->rank, r);

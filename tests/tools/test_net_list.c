@@ -44,6 +44,7 @@ XT_TEST(the_plugin_of_the_setting_is_shown_with_its_devices)
     XT_CHECK_HAS(output, "device");
     XT_CHECK_HAS(output, "lo ");
     XT_CHECK_HAS(output, "host");
+    XT_CHECK_HAS(output, "host (any)");
     XT_CHECK_HAS(output, "1 TiB");
     XT_CHECK_HAS(output, "lo      all hosts");
     XT_CHECK_HAS(output, "unix    own host");
