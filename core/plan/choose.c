@@ -12,14 +12,17 @@
 #define NET_SMALL_MAX   8192u
 #define BLOCK_SMALL_MAX 1024u /* blocks up to which few messages beat few bytes */
 
-/* Up to where sending all to all beats two rounds. */
+/* Up to where sending all to all beats two rounds (tests/bench/results/algorithms-2026-11-22.md).
+ */
 static size_t oneshot_limit(const struct xccl_planner *planner)
 {
     if (!planner->all_local)
         return NET_ONESHOT_MAX;
     if (planner->nranks <= 2)
-        return 64u << 10;
-    return planner->nranks <= 4 ? 32u << 10 : 8u << 10;
+        return SIZE_MAX / 2; /* no vector has more */
+    if (planner->nranks == 3 || (planner->nranks == 4 && !planner->is_crowded))
+        return 32u << 10;
+    return 8u << 10;
 }
 
 static int is_mesh(const struct xccl_planner *planner)
@@ -61,13 +64,37 @@ static int keeps_order(const struct xccl_planner *planner, const struct xccl_cal
            strcmp(generator->name, name_any_place(planner, call->coll, SIZE_MAX)) == 0;
 }
 
+/* Where ranks wait for cores each round costs a turn of all of them, and a mesh has one or two.
+ * Does that beat the ring? */
+static int is_for_crowd(const struct xccl_planner *planner, enum xccl_coll coll, size_t bytes)
+{
+    int n = planner->nranks;
+
+    if (!planner->is_crowded || n < 4)
+        return 0;
+    if (coll == XCCL_COLL_ALL_REDUCE)
+        return n <= 8 || (n <= 32 && bytes <= 1u << 20);
+    return n == 4 || (n <= 16 && bytes <= 32u << 10);
+}
+
 static const char *name_all_reduce(const struct xccl_planner *planner, size_t bytes)
 {
     if (planner->nranks == 1)
         return "ring";
     if (is_mesh(planner) && bytes <= oneshot_limit(planner))
         return "oneshot";
+    if (is_for_crowd(planner, XCCL_COLL_ALL_REDUCE, bytes))
+        return "twoshot";
     return !is_mesh(planner) && bytes <= NET_SMALL_MAX ? "rd" : "ring";
+}
+
+static const char *name_reduce_scatter(const struct xccl_planner *planner, size_t bytes)
+{
+    int small = bytes <= BLOCK_SMALL_MAX;
+
+    if ((is_mesh(planner) && small) || is_for_crowd(planner, XCCL_COLL_REDUCE_SCATTER, bytes))
+        return "mesh";
+    return small ? "nhr" : "ring";
 }
 
 /* The algorithm by default; bytes: of the vector, or of a rank's block. */
@@ -81,7 +108,7 @@ static const char *name_of(const struct xccl_planner *planner, enum xccl_coll co
     case XCCL_COLL_ALL_REDUCE:
         return name_all_reduce(planner, bytes);
     case XCCL_COLL_REDUCE_SCATTER:
-        return is_mesh(planner) && small ? "mesh" : small ? "nhr" : "ring";
+        return name_reduce_scatter(planner, bytes);
     case XCCL_COLL_ALL_GATHER:
         if (is_mesh(planner) && (planner->all_local || small))
             return "mesh";

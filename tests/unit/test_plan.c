@@ -54,8 +54,44 @@ XT_TEST(small_calls_go_in_lines_then_small_slots_then_slices_then_round_the_ring
     expect(&planner, XCCL_COLL_ALL_REDUCE, 228 / 4, "oneshot", XCCL_PROTO_SMALL);
     expect(&planner, XCCL_COLL_ALL_REDUCE, 8192 / 4, "oneshot", XCCL_PROTO_SMALL);
     expect(&planner, XCCL_COLL_ALL_REDUCE, 8196 / 4, "oneshot", XCCL_PROTO_SLICES);
-    expect(&planner, XCCL_COLL_ALL_REDUCE, 65536 / 4, "oneshot", XCCL_PROTO_SLICES);
-    expect(&planner, XCCL_COLL_ALL_REDUCE, 65540 / 4, "ring", XCCL_PROTO_SLICES);
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 64 << 20, "oneshot", XCCL_PROTO_SLICES);
+    xccl_planner_fini(&planner);
+    planner_open(&planner, 4, 1, no_setting);
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 32768 / 4, "oneshot", XCCL_PROTO_SLICES);
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 32772 / 4, "ring", XCCL_PROTO_SLICES);
+    expect(&planner, XCCL_COLL_REDUCE_SCATTER, 1024 / 4, "mesh", XCCL_PROTO_SMALL);
+    expect(&planner, XCCL_COLL_REDUCE_SCATTER, 1028 / 4, "ring", XCCL_PROTO_SMALL);
+    xccl_planner_fini(&planner);
+}
+
+XT_TEST(ranks_that_are_more_than_cores_take_few_rounds)
+{
+    struct xccl_planner planner;
+
+    planner_open(&planner, 4, 1, no_setting);
+    planner.is_crowded = 1;
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 8192 / 4, "oneshot", XCCL_PROTO_SMALL);
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 8196 / 4, "twoshot", XCCL_PROTO_SMALL);
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 64 << 20, "twoshot", XCCL_PROTO_SLICES);
+    expect(&planner, XCCL_COLL_REDUCE_SCATTER, 64 << 20, "mesh", XCCL_PROTO_SLICES);
+    xccl_planner_fini(&planner);
+    planner_open(&planner, 3, 1, no_setting);
+    planner.is_crowded = 1;
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 32768 / 4, "oneshot", XCCL_PROTO_SLICES);
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 32772 / 4, "ring", XCCL_PROTO_SLICES);
+    expect(&planner, XCCL_COLL_REDUCE_SCATTER, 1028 / 4, "ring", XCCL_PROTO_SMALL);
+    xccl_planner_fini(&planner);
+    planner_open(&planner, 16, 1, no_setting); /* then bytes count */
+    planner.is_crowded = 1;
+    expect(&planner, XCCL_COLL_ALL_REDUCE, (1 << 20) / 4, "twoshot", XCCL_PROTO_SLICES);
+    expect(&planner, XCCL_COLL_ALL_REDUCE, (1 << 20) / 4 + 1, "ring", XCCL_PROTO_SLICES);
+    expect(&planner, XCCL_COLL_REDUCE_SCATTER, 32768 / 4, "mesh", XCCL_PROTO_SLICES);
+    expect(&planner, XCCL_COLL_REDUCE_SCATTER, 32772 / 4, "ring", XCCL_PROTO_SLICES);
+    xccl_planner_fini(&planner);
+    planner_open(&planner, 33, 1, no_setting);
+    planner.is_crowded = 1;
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 64 << 20, "ring", XCCL_PROTO_SLICES);
+    expect(&planner, XCCL_COLL_REDUCE_SCATTER, 64 << 20, "ring", XCCL_PROTO_SLICES);
     xccl_planner_fini(&planner);
 }
 

@@ -137,12 +137,18 @@ static const xcclTunerPlugin_v1_t calls = {
     .size = sizeof calls, .name = "table", .choose = choose, .finalize = finalize};
 static _Atomic int warned;
 
-static void planner_open(struct xccl_planner *planner, int nranks, int all_local)
+/* cores 0: not known. */
+static void planner_open(struct xccl_planner *planner, int nranks, int all_local, int cores)
 {
-    *planner = (struct xccl_planner){.nranks = nranks, .all_local = all_local};
+    *planner = (struct xccl_planner){.nranks = nranks,
+                                     .all_local = all_local,
+                                     .is_crowded = all_local && cores && nranks > cores};
     planner->tuner = (struct xccl_plan_tuner){&calls, NULL, "table", &warned};
-    about = (xcclTunerComm_v1_t){
-        .size = sizeof about, .nranks = nranks, .nnodes = all_local ? 1 : 2, .allLocal = all_local};
+    about = (xcclTunerComm_v1_t){.size = sizeof about,
+                                 .nranks = nranks,
+                                 .nnodes = all_local ? 1 : 2,
+                                 .allLocal = all_local,
+                                 .minCores = cores};
 }
 
 static struct xccl_choice choice_of(const struct xccl_planner *planner, enum xccl_coll coll,
@@ -174,18 +180,40 @@ static void check_same(struct xccl_planner *planner, enum xccl_coll coll, size_t
 
 XT_TEST(the_table_that_is_shipped_says_what_the_library_would_choose)
 {
-    static const int ranks[] = {2, 3, 4, 5, 8, 9, 16, 17, 64, 65, 200};
+    static const int ranks[] = {2, 3, 4, 5, 8, 9, 16, 17, 32, 33, 64, 65, 200};
     static const size_t edges[] = {1,     224,      1024,     8192,    9000,
                                    32768, 64 << 10, 65 << 10, 1 << 20, 64 << 20};
+    static const int cores[] = {0, 1, 2, 8, 16};
 
     read_text(tune_builtin);
-    for (size_t i = 0; i < 2 * sizeof ranks / sizeof ranks[0]; i++) {
+    for (size_t i = 0; i < 10 * sizeof ranks / sizeof ranks[0]; i++) {
         struct xccl_planner planner;
 
-        planner_open(&planner, ranks[i / 2], (int)(i & 1));
+        planner_open(&planner, ranks[i / 10], (int)(i & 1), cores[i / 2 % 5]);
         for (int coll = 0; coll <= XCCL_COLL_BARRIER; coll++)
             for (size_t j = 0; j < 3 * sizeof edges / sizeof edges[0]; j++)
                 check_same(&planner, (enum xccl_coll)coll, edges[j / 3] + j % 3 - 1);
+    }
+    tune_table_free(&table);
+}
+
+XT_TEST(rows_for_a_crowd_hold_where_ranks_share_memory_and_are_more_than_cores)
+{
+    static const struct {
+        int nranks, all_local, cores;
+        const char *want;
+    } cases[] = {{4, 1, 3, "rd"},   {4, 1, 4, "nhr"}, {4, 1, 0, "nhr"},
+                 {4, 0, 3, "ring"}, {2, 1, 1, "rd"},  {2, 1, 2, "nhr"}};
+
+    read_text(HEAD "all_reduce * * * crowded rd   auto auto auto\n"
+                   "all_reduce * * * local   nhr  auto auto auto\n"
+                   "all_reduce * * * net     ring auto auto auto\n");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct xccl_planner planner;
+
+        planner_open(&planner, cases[i].nranks, cases[i].all_local, cases[i].cores);
+        XT_CHECK_TEXT(choice_of(&planner, XCCL_COLL_ALL_REDUCE, 100).generator->name,
+                      cases[i].want);
     }
     tune_table_free(&table);
 }
@@ -202,7 +230,7 @@ XT_TEST(the_first_row_that_holds_and_can_be_used_is_taken)
                    "all_reduce 100- 4  1  local pat:999999 auto auto auto\n"
                    "all_reduce 100- 4  1  local pat:2   small  8    1001\n"
                    "all_reduce *    4  1  local rd      slices auto 1G\n");
-    planner_open(&planner, 4, 1);
+    planner_open(&planner, 4, 1, 2);
     choice = choice_of(&planner, XCCL_COLL_ALL_REDUCE, 100000);
     XT_CHECK_TEXT(choice.generator->name, "pat");
     XT_CHECK_INT(choice.param, 2);
