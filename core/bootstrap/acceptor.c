@@ -3,7 +3,7 @@
  *
  *   stranger --hello right--> known --CONFIRM right--> on_conn()
  *      |                        |
- *      +---- 5 s, a wrong byte, or pushed out by a newer one ----> closed
+ *      +---- 5 s, 60 s, a wrong byte, or pushed out by a newer one ----> closed
  *
  * Strangers share 256 places among all acceptors of a loop, known ones have 256 an acceptor. Who
  * is pushed out is the oldest of the source that holds the most (crowd.h). The kernel hands over
@@ -32,6 +32,7 @@
 #define PLACES_A_SOURCE  64 /* of strangers, while others are there */
 #define GUEST_NS         (5 * XCCL_NS_PER_S)
 #define KNOWN_NS         XCCL_NS_PER_S /* a known one's time to prove itself undisturbed */
+#define KNOWN_MAX_NS     (60 * XCCL_NS_PER_S) /* it holds the key: slow, starved perhaps */
 #define ACCEPTS_A_TURN   64
 #define PAUSE_NS         (200 * XCCL_NS_PER_MS) /* after an error such as EMFILE */
 #define REFUSAL_EVERY_NS XCCL_NS_PER_S
@@ -221,6 +222,8 @@ static xcclResult_t guest_take_place(struct guest *guest, int known)
     if (rc)
         return rc;
     guest->crowd = crowd;
+    if (xccl_conn_hello_seen(guest->conn))
+        xccl_loop_set_timer(&guest->source, guest->came_ns + KNOWN_MAX_NS);
     if (known && crowd->count >= PLACES_MAX) {
         /* Not one that came just now, most likely a rank. The door is shut meanwhile, so there are
          * never more than the strangers that were inside become known. */
@@ -284,7 +287,8 @@ static void guest_on_timer(struct xccl_source *source, uint64_t now_ns)
         guest_hand_over(guest);
         return;
     }
-    refusal_tell(guest->acceptor, "no proof within 5 s");
+    refusal_tell(guest->acceptor, xccl_conn_hello_seen(guest->conn) ? "no proof within 60 s"
+                                                                    : "no proof within 5 s");
     guest_close(guest);
 }
 

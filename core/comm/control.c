@@ -6,6 +6,7 @@
  *              disagree; that finds ranks which wait on links that the others' calls do not use.
  *   NOTICE     u32 kind, u32 result, i32 origin, text: forwarded by whoever did not know yet
  *   GOODBYE    u64 number of the sender's last call; then FINAL, and the sending side is shut
+ *   BOOT_ERROR the sender could not join after all, when this rank had (bootstrap/message.h)
  *
  * Anything else, or a frame of a wrong size, is an error of the peer.
  *
@@ -18,6 +19,7 @@
  * itself for each control plane. */
 #include "comm/control.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -28,16 +30,20 @@
 #include "base/os.h"
 #include "base/param.h"
 #include "base/wire.h"
+#include "bootstrap/message.h"
 #include "comm/comm_verdict.h"
 
 enum { FRAME_HEARTBEAT = 0x20, FRAME_NOTICE = 0x21, FRAME_GOODBYE = 0x22 };
 
 #define HEARTBEAT_BYTES 40
-#define FRAME_BYTES     (12 + XCCL_NOTICE_TEXT_BYTES)
+#define NOTICE_BYTES    (12 + XCCL_NOTICE_TEXT_BYTES)
+#define FRAME_BYTES     XCCL_BOOT_ERROR_MAX /* the largest */
 #define SILENT_BEATS    4
 #define STARVED_BEATS   30 /* of a process that is seen to run */
 #define LINGER_MS       800
 #define SEE_LOG         "see what that rank wrote"
+
+static_assert(NOTICE_BYTES <= FRAME_BYTES, "it is");
 
 struct neighbour {
     struct xccl_source source;
@@ -107,7 +113,7 @@ static void neighbour_send(struct neighbour *neighbour, uint16_t type, const voi
 
 void xccl_control_tell(struct xccl_control *control, const struct xccl_notice *notice)
 {
-    uint8_t body[FRAME_BYTES];
+    uint8_t body[NOTICE_BYTES];
     struct xccl_wire wire = xccl_wire_over(body, sizeof body);
     size_t text_bytes = strnlen(notice->text, XCCL_NOTICE_TEXT_BYTES - 1);
 
@@ -159,6 +165,20 @@ static int take_heartbeat(struct neighbour *neighbour, struct xccl_wire *wire)
     return 1;
 }
 
+/* The neighbour could not join, and that is everybody's error. */
+static int take_failed_join(struct neighbour *neighbour, const uint8_t *body, size_t bytes)
+{
+    struct xcclComm *comm = neighbour->control->comm;
+    struct xccl_boot_error error;
+    char name[128];
+
+    if (xccl_boot_error_decode(body, bytes, &error) != 0)
+        return 0;
+    xccl_comm_name_rank(comm, neighbour->rank, name, sizeof name);
+    (void)xccl_comm_fail(comm, xcclRemoteError, "%s could not join: %.300s", name, error.text);
+    return 1;
+}
+
 static int take_frame(struct neighbour *neighbour, uint16_t type, uint8_t *body, size_t bytes)
 {
     struct xccl_wire wire = xccl_wire_over(body, bytes);
@@ -168,6 +188,8 @@ static int take_frame(struct neighbour *neighbour, uint16_t type, uint8_t *body,
         return take_heartbeat(neighbour, &wire);
     case FRAME_NOTICE:
         return take_notice(neighbour, &wire);
+    case XCCL_BOOT_ERROR:
+        return take_failed_join(neighbour, body, bytes);
     case FRAME_GOODBYE:
         if (bytes != 8)
             return 0;

@@ -15,10 +15,11 @@
 
 static const struct {
     const char *name, *nccl;
-} protos[XCCL_PROTO_NAMED] = {
+} protos[XCCL_PROTO_COUNT] = {
     [XCCL_PROTO_LINES] = {"lines", "LL"},
     [XCCL_PROTO_SMALL] = {"small", "LL128"},
     [XCCL_PROTO_SLICES] = {"slices", "Simple"},
+    [XCCL_PROTO_TIGHT] = {"tight slices", NULL}, /* not to be asked for */
 };
 
 const char *xccl_proto_name(enum xccl_proto proto)

@@ -22,7 +22,7 @@ xcclResult_t xccl_proto_setting_parse(const char *text, struct xccl_proto_settin
 /* 1: the setting leaves it to be chosen. */
 int xccl_proto_setting_allows(const struct xccl_proto_setting *setting, enum xccl_coll coll,
                               enum xccl_proto proto);
-/* "lines", "small", "slices" */
+/* "lines", "small", "slices"; "tight slices", which only texts know */
 const char *xccl_proto_name(enum xccl_proto proto);
 
 #endif

@@ -365,16 +365,16 @@ static xcclRedOp_t create_op(int type, int rank, xcclComm_t comm)
     return op;
 }
 
-/* Without all of them every two of algorithm, type and operator meet all the same; among threads
- * each type and operator meets some algorithms, since a hop costs all threads a turn. */
+/* Without all of them every two of algorithm, type and operator meet all the same; among threads an
+ * algorithm of a collective meets two, since a hop costs all threads a turn. */
 static int is_wanted(const struct job *job, const struct point *p)
 {
     if (job->is_all)
         return 1;
     if (job->among_threads && reduces(p->coll))
-        return (p->type * OPS + p->op + 5 * job->row) % 13 == 0;
+        return (p->type * OPS + p->op + 5 * job->row) % 37 == 0;
     if (job->among_threads)
-        return (p->type + job->row) % 4 == 0;
+        return (p->type + job->row) % 6 == 0;
     return !reduces(p->coll) || (p->type + p->op + job->row) % 3 == 0;
 }
 

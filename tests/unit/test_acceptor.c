@@ -353,6 +353,30 @@ XT_TEST_DEADLINE(a_stranger_that_says_too_little_is_shown_out_after_5_s, 30)
     door_close(&door);
 }
 
+/* On a crowded machine a rank may get no time for seconds in the midst of its proof. */
+XT_TEST_DEADLINE(a_rank_whose_proof_takes_longer_than_5_s_gets_in, 30)
+{
+    struct xccl_limit limit = xccl_limit_ms(10000, NULL);
+    uint8_t first[XCCL_HELLO_BYTES], reply[XCCL_SHAKE_MAX_BYTES], proof[XCCL_SHAKE_MAX_BYTES];
+    struct xccl_channel channel;
+    struct door door = {0};
+    size_t bytes = 0;
+    int fd;
+
+    door_open_tcp(&door);
+    xccl_channel_connect(&channel, key, &hello, first);
+    fd = stranger_connect(&door);
+    XT_OK(xccl_tcp_send_all(fd, first, sizeof(first), &limit));
+    XT_OK(xccl_tcp_recv_all(fd, reply, xccl_channel_need(&channel), &limit));
+    sleep(6); /* it is about this time */
+    XT_OK(xccl_channel_shake(&channel, reply, proof, &bytes));
+    XT_OK(xccl_tcp_send_all(fd, proof, bytes, &limit));
+    door_wait(&door, 1);
+    xccl_channel_wipe(&channel);
+    xccl_tcp_close(&fd);
+    door_close(&door);
+}
+
 /* A recorded hello gets a reply, which costs nothing, and no further. */
 XT_TEST(a_replayed_hello_is_never_handed_over)
 {

@@ -25,6 +25,16 @@ static const char *allowed(const struct xccl_proto_setting *setting, enum xccl_c
     return at;
 }
 
+XT_TEST(all_protocols_have_names_and_one_cannot_be_asked_for)
+{
+    struct xccl_proto_setting setting;
+
+    for (int proto = 0; proto < XCCL_PROTO_COUNT; proto++)
+        XT_CHECK(strlen(xccl_proto_name((enum xccl_proto)proto)) > 0);
+    XT_CHECK_TEXT(xccl_proto_name(XCCL_PROTO_TIGHT), "tight slices");
+    XT_CHECK_RC(xccl_proto_setting_parse("tight slices", &setting), xcclInvalidUsage);
+}
+
 XT_TEST(names_are_ours_or_nccls_in_any_case_and_a_caret_leaves_out)
 {
     static const struct {
