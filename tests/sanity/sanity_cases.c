@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -97,21 +98,24 @@ XT_TEST(bad_counted_memory)
     pretended_blocks = 3;
 }
 
-static void *volatile lost_block;
+static _Atomic uintptr_t lost_block;
 
 /* The sanitizer takes any word of a stack or a register for a pointer, old ones too: blocks are
  * lost deep below the frames that stand when it looks, and many, so that no left-over word is the
  * last pointer to all of them. */
 __attribute__((noinline)) static void lose_blocks(int depth)
 {
-    volatile char frame[256];
+    char frame[256];
+    void *block;
 
-    frame[0] = (char)depth;
+    snprintf(frame, sizeof(frame), "%d", depth);
     if (depth > 0)
         lose_blocks(depth - 1);
-    lost_block = malloc(100);
-    XT_CHECK(lost_block != NULL && frame[0] == (char)depth);
-    lost_block = NULL;
+    block = malloc(100);
+    /* Relaxed: one thread; written so that it is not left out. */
+    atomic_store_explicit(&lost_block, (uintptr_t)block, memory_order_relaxed);
+    XT_CHECK(block != NULL && atoi(frame) == depth);
+    atomic_store_explicit(&lost_block, 0, memory_order_relaxed);
 }
 
 XT_TEST(bad_malloc)
