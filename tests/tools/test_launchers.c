@@ -116,6 +116,27 @@ XT_TEST_DEADLINE(ranks_of_open_mpis_mpirun_find_each_other, 120)
     check_start("mpirun.openmpi --allow-run-as-root --oversubscribe -n 4");
 }
 
+static void need_mpi(void)
+{
+    need("mpirun.openmpi");
+    need("mpicc.openmpi");
+    if (THREAD_SANITIZED || ADDRESS_SANITIZED)
+        XT_SKIP("libxccl.so is built for a sanitizer, and this program is not");
+}
+
+/* $TMPDIR/program, of one source file. */
+static void build_with_mpi(const char *source)
+{
+    const char *output = NULL;
+    char script[1024];
+
+    snprintf(script, sizeof(script),
+             "mpicc.openmpi -I" XT_SOURCE_DIR "/include -o $TMPDIR/program %s -L" XT_BUILD_DIR
+             "/lib -lxccl -Wl,-rpath," XT_BUILD_DIR "/lib",
+             source);
+    XT_CHECK_INT(run_script(script, &output), 0);
+}
+
 /* MPI and XCCL in one program, in both orders of beginning and end. */
 XT_TEST_DEADLINE(open_mpi_in_the_same_program_shares_pmix, 120)
 {
@@ -144,26 +165,37 @@ XT_TEST_DEADLINE(open_mpi_in_the_same_program_shares_pmix, 120)
         "        ? \"agreed\" : \"differ\");\n"
         "    return 0;\n"
         "}\n";
-    char script[1024];
-    const char *folder = xt_tmpdir(), *output = NULL;
-    FILE *file = NULL;
+    const char *output = NULL;
+    char path[512];
+    FILE *file;
 
-    need("mpirun.openmpi");
-    need("mpicc.openmpi");
-    if (THREAD_SANITIZED || ADDRESS_SANITIZED)
-        XT_SKIP("libxccl.so is built for a sanitizer, and this program is not");
-    snprintf(script, sizeof(script), "%s/both.c", folder);
-    file = fopen(script, "we");
+    need_mpi();
+    snprintf(path, sizeof(path), "%s/both.c", xt_tmpdir());
+    file = fopen(path, "we");
     XT_CHECK(file != NULL);
     fputs(code, file);
     fclose(file);
-    snprintf(script, sizeof(script),
-             "cd %s && mpicc.openmpi -I" XT_SOURCE_DIR "/include -o both both.c -L" XT_BUILD_DIR
-             "/lib -lxccl -Wl,-rpath," XT_BUILD_DIR "/lib && for first in '' xccl; do "
-             "mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 ./both $first || exit; done",
-             folder);
-    XT_CHECK_INT(run_script(script, &output), 0);
+    build_with_mpi(path);
+    XT_CHECK_INT(run_script("cd $TMPDIR && for first in '' xccl; do mpirun.openmpi "
+                            "--allow-run-as-root --oversubscribe -n 2 ./program $first || exit; "
+                            "done",
+                            &output),
+                 0);
     XT_CHECK_INT(count_of(output, "agreed\n"), 4);
+}
+
+/* The shape of NCCL's first examples: a thread with two devices, here two ranks. */
+XT_TEST_DEADLINE(two_processes_of_two_ranks_each_add_on_streams, 120)
+{
+    const char *output = NULL;
+
+    need_mpi();
+    build_with_mpi(XT_SOURCE_DIR "/examples/two_ranks_a_process.c");
+    XT_CHECK_INT(run_script("mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 "
+                            "$TMPDIR/program",
+                            &output),
+                 0);
+    XT_CHECK_INT(count_of(output, " of 2: two ranks, 1048576 sums each, 0 wrong\n"), 2);
 }
 
 XT_TEST_DEADLINE(ranks_of_mpichs_mpirun_find_each_other, 120)
