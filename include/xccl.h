@@ -6,10 +6,16 @@
  * collective calls in the same order. Every call returns xcclSuccess or an error whose text
  * xcclGetLastError() holds: what failed, on which rank and host, and what to do about it.
  *
- * A communicator serves one thread at a time; xcclCommAbort may come from any thread. A thread
- * that owns several ranks of one communicator calls for them inside groups only. After an error
- * every further call on the communicator returns that error; destroy it, or abort it. A child of
- * fork() may join with ids of its parent, but not use its parent's communicators.
+ * A communicator serves one thread at a time, whichever it is; a second one meanwhile gets
+ * xcclInvalidUsage. xcclCommAbort and xcclCommGetAsyncError may come from any thread at any time,
+ * and so may calls without a communicator, where nothing else is said. A thread that owns several
+ * ranks of one communicator calls for them inside groups only.
+ *
+ * What is wrong with a call itself is refused before anything has happened, and the communicator
+ * stays good: xcclInvalidArgument, or xcclInvalidUsage for a call that is not allowed now. Every
+ * other error of an operation is the communicator's: on each rank every further call on it returns
+ * that error; destroy it, or abort it. Outputs mean something on success only. A child of fork()
+ * may join with ids of its parent, but not use its parent's communicators.
  *
  * Each call xcclX has a twin pxcclX of the same meaning, so that a tool may interpose xcclX. */
 #ifndef XCCL_H
@@ -58,16 +64,18 @@ xcclResult_t xcclGetUniqueId(xcclUniqueId *id);
  * XCCL_NRANKS and XCCL_COMM_ID set by hand; torchrun; PMIx, PMI-1 and PMI-2 (Open MPI's and MPICH's
  * mpirun, Slurm); Slurm without them. A process that nothing started is rank 0 of 1. Waits at most
  * XCCL_TIMEOUT_INIT_S. A program that uses MPICH's MPI gets an error: the launcher speaks with one
- * party of a process only; take rank and size from MPI there, and pass an id by MPI_Bcast. */
+ * party of a process only; take rank and size from MPI there, and pass an id by MPI_Bcast. One
+ * thread at a time. */
 xcclResult_t xcclGetLaunch(xcclUniqueId *id, int *nranks, int *rank);
 
-/* The same among the ranks of this host, to choose a device for instance. 0 ranks and rank -1
- * when the launcher does not tell. */
+/* Which rank of how many this process is among those of its host, to choose a device for instance.
+ * 0 ranks and rank -1 when the launcher does not tell. One thread at a time. */
 xcclResult_t xcclGetLaunchLocal(int *local_nranks, int *local_rank);
 
-/* Joins as one of nranks ranks; blocks until all have joined or XCCL_TIMEOUT_INIT_S has passed.
- * Inside a group it takes effect at xcclGroupEnd, which is how one thread joins as several ranks
- * and communicators: side by side, in any order, all of them or none. */
+/* Joins as one of nranks ranks (1 to 65535); blocks until all have joined or XCCL_TIMEOUT_INIT_S
+ * has passed. An error leaves nothing behind, and the other ranks are told why. Inside a group it
+ * takes effect at xcclGroupEnd, which is how one thread joins as several ranks and communicators:
+ * side by side, in any order, all of them or none. Any number of threads may join at a time. */
 xcclResult_t xcclCommInitRank(xcclComm_t *comm, int nranks, xcclUniqueId id, int rank);
 
 /* Settings of a communicator. Begin with XCCL_CONFIG_INITIALIZER: it notes which xccl.h a program
@@ -105,15 +113,19 @@ typedef struct {
 xcclResult_t xcclCommInitRankScalable(xcclComm_t *comm, int nranks, int rank, int nId,
                                       const xcclUniqueId *ids, xcclConfig_t *config);
 
-/* Leaves in order, after what comm was given on streams. The other ranks may still be finishing
- * their last call. NULL is fine. */
+/* Leaves in order, after what comm was given on streams, and frees comm; also one that has failed.
+ * The other ranks may still be finishing their last call. Inside a group it takes effect at
+ * xcclGroupEnd, after the operations, and no call of comm may follow in that group. NULL is fine.
+ */
 xcclResult_t xcclCommDestroy(xcclComm_t comm);
 
-/* Ends the communicator now, from any thread: calls in progress on every rank return an error that
- * names this rank; it waits at most 1 s for this process's. Calls that come too late return the
- * error as well. Not for a communicator that has calls in an open group of this thread. */
+/* Ends the communicator now, from any thread, in place of xcclCommDestroy: calls in progress on
+ * every rank return an error that names this rank; it waits at most 1 s for this process's. Calls
+ * of other threads that come too late return the error as well. Not for a communicator that has
+ * calls in an open group of this thread. NULL is fine. */
 xcclResult_t xcclCommAbort(xcclComm_t comm);
 
+/* How many ranks there are, and which one this is, from 0 on. Both also after xcclCommFinalize. */
 xcclResult_t xcclCommCount(const xcclComm_t comm, int *count);
 xcclResult_t xcclCommUserRank(const xcclComm_t comm, int *rank);
 
@@ -121,8 +133,9 @@ xcclResult_t xcclCommUserRank(const xcclComm_t comm, int *rank);
 xcclResult_t xcclCommInitRankConfig(xcclComm_t *comm, int nranks, xcclUniqueId id, int rank,
                                     xcclConfig_t *config);
 /* This thread joins as all ranks of a new communicator: comm_list gets ndev of them. devlist: a
- * device for each, or NULL; ranks of the host have none, so it does not matter. Calls for several
- * of the ranks need a group, as for every thread that owns several. */
+ * device for each, or NULL; ranks of the host have none, so it does not matter. All ranks
+ * join, or none. Calls for several of the ranks need a group, as for every thread that owns
+ * several. */
 xcclResult_t xcclCommInitAll(xcclComm_t *comm_list, int ndev, const int *devlist);
 
 /* Makes new communicators of the ranks of one: those that give the same color (from 0 on) become
@@ -168,9 +181,10 @@ xcclResult_t xcclCommCuDevice(const xcclComm_t comm, int *device);
  * return xcclInProgress too; xcclCommDestroy waits. Other ranks may be of the other kind. */
 
 /* Memory for buffers: zeroed, whole pages. Any memory will do for a buffer; this kind is read in
- * place by the other ranks of the host, which saves a copy of all that is large (between threads of
- * one process any memory is). A child of fork() shares it with its parent. size 0 gives NULL. From
- * any thread. */
+ * place by the other ranks of the host, which saves a copy of all that is large. Between threads of
+ * one process any memory is, and TCP sends from and receives into any (XCCL_DIRECT=0 turns all of
+ * it off). A child of fork() shares it with its parent. size 0 gives NULL; xcclSystemError: there
+ * is not so much. */
 xcclResult_t xcclMemAlloc(void **ptr, size_t size);
 /* Not while a call uses it. NULL is fine; what xcclMemAlloc did not give is refused. */
 xcclResult_t xcclMemFree(void *ptr);
@@ -178,6 +192,7 @@ xcclResult_t xcclMemFree(void *ptr);
  * deregistered. So far the library only takes note: calls are as fast without. What is left is
  * deregistered with the communicator. */
 xcclResult_t xcclCommRegister(const xcclComm_t comm, void *buff, size_t size, void **handle);
+/* Takes back one of them, once; also after xcclCommFinalize. */
 xcclResult_t xcclCommDeregister(const xcclComm_t comm, void *handle);
 
 /* What xcclCommMemStats tells of this rank's memory in a communicator, in bytes. The first four are
@@ -215,6 +230,7 @@ typedef enum {
  * noted a call with it, as long as no more than 64 are created meanwhile. */
 xcclResult_t xcclRedOpCreatePreMulSum(xcclRedOp_t *op, void *scalar, xcclDataType_t datatype,
                                       xcclScalarResidence_t residence, xcclComm_t comm);
+/* Destroys one of them, once; what is left goes with the communicator. */
 xcclResult_t xcclRedOpDestroy(xcclRedOp_t op, xcclComm_t comm);
 
 /* Streams of the host. An operation that is given a stream is done by a thread of the library while
@@ -235,7 +251,8 @@ xcclResult_t xcclRedOpDestroy(xcclRedOp_t op, xcclComm_t comm);
  * outside of groups too. Streams may be used by any thread, and by several. A child of fork() makes
  * its own. */
 xcclResult_t xcclStreamCreate(xcclStream_t *stream);
-/* Waits for what the stream was given; its errors are lost. Not while another thread uses it. */
+/* Waits for what the stream was given; its errors are lost. Not while another thread uses it, or
+ * the open group of this thread has calls for it. NULL is refused. */
 xcclResult_t xcclStreamDestroy(xcclStream_t stream);
 /* Waits for all that the stream was given until now: its first error, or xcclSuccess. Each
  * operation ends by itself, with an error at the latest after XCCL_TIMEOUT_S. NULL: nothing is
@@ -298,7 +315,7 @@ xcclResult_t xcclGather(const void *sendbuff, void *recvbuff, size_t count, xccl
 xcclResult_t xcclScatter(const void *sendbuff, void *recvbuff, size_t count,
                          xcclDataType_t datatype, int root, xcclComm_t comm, xcclStream_t stream);
 
-/* Returns when all ranks have called it. NCCL has no such call. */
+/* Returns, or on a stream is done, when all ranks have called it. NCCL has no such call. */
 xcclResult_t xcclBarrier(xcclComm_t comm, xcclStream_t stream);
 
 /* A message to one rank, and its receive there. What belongs together is found by order: the k-th
@@ -352,8 +369,11 @@ xcclResult_t pxcclAlltoAllv(const void *sendbuff, const size_t sendcounts[], con
                             void *recvbuff, const size_t recvcounts[], const size_t rdispls[],
                             xcclDataType_t datatype, xcclComm_t comm, xcclStream_t stream);
 
-/* Between the two, calls only take note of what to do; the outermost xcclGroupEnd does it, all
- * communicators side by side, and returns the first error. Groups nest. */
+/* Between the two, this thread's calls that join, leave or move data check their arguments and take
+ * note, no more. The outermost xcclGroupEnd does it all: joins, then operations, all communicators
+ * side by side, then leaves; and returns the first error. Where a call was refused it returns that
+ * one's error, and nothing of the group begins. Groups nest, up to 1,000 deep; one takes up to
+ * 1,048,576 calls. */
 xcclResult_t xcclGroupStart(void);
 xcclResult_t xcclGroupEnd(void);
 
@@ -372,8 +392,8 @@ typedef struct {
 /* Ends a group without doing any of it, and estimates how long this rank's part would take if no
  * rank kept another waiting. It comes from the schedules and a few fixed figures of a common host,
  * not from measurements here: for comparing groups, right within a factor of a few. The other ranks
- * need not call it. Not for groups in which ranks join or leave; of groups inside each other the
- * outermost end says which it is. */
+ * need not call it; what its communicators were given on streams is waited for. Not for groups in
+ * which ranks join or leave; of groups inside each other the outermost end says which it is. */
 xcclResult_t xcclGroupSimulateEnd(xcclSimInfo_t *simInfo);
 
 /* A constant text for a code; never NULL. */

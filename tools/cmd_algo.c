@@ -32,7 +32,7 @@ const struct xccl_command xccl_cmd_algo = {
     .run = algo_main,
     .part_help = part_help,
     .help =
-        "usage: xccl algo list [-n N] [--coll COLL] [--plugin FILE]\n"
+        "usage: xccl algo list [-n N] [--nodes A,B,...] [--coll COLL] [--plugin FILE]\n"
         "       xccl algo show NAME -n N [options]\n"
         "       xccl algo verify NAME|FILE|--all [-n N|A..B] [options]\n"
         "       xccl algo verify --plugin FILE [-n N|A..B] [options]\n"

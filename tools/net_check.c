@@ -30,7 +30,7 @@ const char xccl_net_check_help[] =
     "  --form LIST       only these forms, with commas between\n"
     "  --case PATTERN    only cases whose name matches, as 'close_*'\n"
     "  --list            show the cases with their rules and forms, and end\n"
-    "  --quick           messages up to 1 MiB, fewer rounds: about two seconds\n"
+    "  --quick           messages up to 1 MiB, fewer rounds: a few seconds\n"
     "  --max-bytes N     largest message (K, M, G; default 1G, less where memory is short)\n"
     "  --device N        the plugin's device (default 0)\n"
     "  --seed N          of random sizes and orders (default 1)\n"

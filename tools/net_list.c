@@ -533,9 +533,10 @@ const char xccl_net_list_help[] =
     "\n"
     "Of a device: it reaches `all hosts`, or ranks of its `own host` and network namespace only;\n"
     "speed and latency are what it says of itself; memory is what it reads and writes itself\n"
-    "(host, cuda, dmabuf); receives `by 4` means that up to four are posted\n"
-    "together; sends `by themselves` arrive once the plugin has called them done, others need\n"
-    "later calls by their sender.\n"
+    "(host, cuda, dmabuf), `(any)` also where nobody has registered it, so that large messages\n"
+    "are not copied; receives `by 4` means that up to four are posted together; sends `by\n"
+    "themselves` arrive once the plugin has called them done, others need later calls by their\n"
+    "sender.\n"
     "\n"
     "Exit status: 0; 1 when a plugin that was named cannot be used, or none can; 2 for wrong\n"
     "arguments.\n";

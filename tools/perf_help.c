@@ -91,6 +91,7 @@ static const char latency_help[] =
     "\n" STARTING "  -b, --minbytes B     smallest size (default 8)\n"
     "  -e, --maxbytes B     greatest size (default 8K)\n"
     "  -f, --stepfactor F   each size is F times the one before (default 32)\n"
+    "  -i, --stepbytes B    each size is B more than the one before, instead of -f\n"
     "  -n, --iters N        calls, exactly; without -n as many as take 20 ms\n"
     "  -w, -c, -T, -J       as of a collective: `xccl help perf`\n"
     "\n"

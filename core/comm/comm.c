@@ -175,11 +175,6 @@ void xccl_comm_publish(struct xcclComm *comm, uint64_t magic)
     list_add(comm);
 }
 
-void xccl_comm_withdraw(struct xcclComm *comm)
-{
-    list_remove(comm);
-}
-
 /* The last thing that it has of the others. */
 static void put_thread(struct xcclComm *comm)
 {

@@ -102,7 +102,6 @@ struct xcclComm *xccl_comm_alloc(const struct xccl_job *job, int rank, int nrank
 void xccl_comm_free(struct xcclComm *comm);
 /* magic: what it is from now on */
 void xccl_comm_publish(struct xcclComm *comm, uint64_t magic);
-void xccl_comm_withdraw(struct xcclComm *comm);
 
 /* Joins of the progress thread (comm_join.c). step: each rank once; DONE: all have joined, or the
  * joins have failed, and joins is gone. */

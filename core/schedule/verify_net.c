@@ -12,7 +12,6 @@
 #define TILES_EVENTS ((uint64_t)1 << 29)
 #define SCRBUFS_MAX  1024
 #define NO_RECEIVER  UINT16_MAX
-#define NO_READER    UINT32_MAX
 #define NOT_A_SIGNAL UINT32_MAX
 
 struct end {

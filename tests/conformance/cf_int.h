@@ -233,6 +233,5 @@ struct cf_world *cf_world_take(struct cf *me);
  * host is set, environment, signal handlers, folder and standard streams. Frees before. */
 void cf_world_expect(struct cf *me, struct cf_world *before, int host, const char *when);
 size_t cf_heap_bytes(void); /* allocated now */
-int cf_fd_count(void);
 
 #endif

@@ -267,11 +267,6 @@ void cf_world_expect(struct cf *me, struct cf_world *before, int host, const cha
     free(before);
 }
 
-int cf_fd_count(void)
-{
-    return count_entries("/proc/self/fd");
-}
-
 /* Of the sanitizers, which have an allocator of their own. */
 __attribute__((weak)) size_t __sanitizer_get_current_allocated_bytes(void);
 
