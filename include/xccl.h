@@ -157,6 +157,9 @@ xcclResult_t xcclCommFinalize(xcclComm_t comm);
  * or xcclSuccess; of a non-blocking one also xcclInProgress. xcclGetLastError(comm) has its text.
  * At any time, from any thread. */
 xcclResult_t xcclCommGetAsyncError(xcclComm_t comm, xcclResult_t *asyncError);
+/* The text of that error, never of another one: "" when comm has none, or is no communicator. It
+ * stays until comm is freed. At any time, from any thread. */
+const char *xcclCommGetLastError(const xcclComm_t comm);
 /* Makes the connections now that the first calls would make: of every collective in small and large
  * sizes, for those with a root as root 0 has it, and of sends and receives between all ranks. All
  * ranks call it, in the order of their other calls; in a group it takes part as they do. For n
@@ -399,9 +402,9 @@ xcclResult_t xcclGroupSimulateEnd(xcclSimInfo_t *simInfo);
 /* A constant text for a code; never NULL. */
 const char *xcclGetErrorString(xcclResult_t result);
 
-/* The full text of the last error: of comm, or with NULL of the calling thread. "" when there was
- * none. The text of a thread stays until its next error, that of a communicator until it is freed.
- */
+/* The full text of the last error: of comm where it has one, else of the calling thread. "" when
+ * there was none. The text of a thread stays until its next error, that of a communicator until it
+ * is freed. */
 const char *xcclGetLastError(const xcclComm_t comm);
 
 xcclResult_t pxcclGetVersion(int *version);
@@ -467,6 +470,7 @@ xcclResult_t pxcclGroupStart(void);
 xcclResult_t pxcclGroupEnd(void);
 xcclResult_t pxcclGroupSimulateEnd(xcclSimInfo_t *simInfo);
 const char *pxcclGetErrorString(xcclResult_t result);
+const char *pxcclCommGetLastError(const xcclComm_t comm);
 const char *pxcclGetLastError(const xcclComm_t comm);
 
 #if defined(__GNUC__)

@@ -296,14 +296,21 @@ const char *xcclGetErrorString(xcclResult_t result)
     return xccl_result_text(result);
 }
 
-const char *xcclGetLastError(const xcclComm_t comm)
+const char *xcclCommGetLastError(const xcclComm_t comm)
 {
     if (comm &&
         (xccl_comm_magic(comm) == XCCL_COMM_MAGIC || xccl_comm_magic(comm) == XCCL_COMM_FINAL ||
          xccl_comm_magic(comm) == XCCL_COMM_JOINING) &&
         xccl_comm_error(comm))
         return comm->error_text;
-    return xccl_error_text();
+    return "";
+}
+
+const char *xcclGetLastError(const xcclComm_t comm)
+{
+    const char *text = xcclCommGetLastError(comm);
+
+    return *text ? text : xccl_error_text();
 }
 
 XCCL_TWIN(xcclResult_t, xcclGetVersion, (int *version));
@@ -318,4 +325,5 @@ XCCL_TWIN(xcclResult_t, xcclCommAbort, (xcclComm_t comm));
 XCCL_TWIN(xcclResult_t, xcclCommCount, (const xcclComm_t comm, int *count));
 XCCL_TWIN(xcclResult_t, xcclCommUserRank, (const xcclComm_t comm, int *rank));
 XCCL_TWIN(const char *, xcclGetErrorString, (xcclResult_t result));
+XCCL_TWIN(const char *, xcclCommGetLastError, (const xcclComm_t comm));
 XCCL_TWIN(const char *, xcclGetLastError, (const xcclComm_t comm));

@@ -372,10 +372,25 @@ static void named(int rank, int nranks, void *arg)
     if (rank == 0) {
         XT_CHECK_INT(rc, xcclRemoteError);
         XT_CHECK_HAS(xcclGetLastError(child), "communicator tensor (tp=0,dp=3): rank 1 ");
+        XT_CHECK_TEXT(xcclCommGetLastError(child), xcclGetLastError(child));
         XT_OK(xcclCommDestroy(child));
     }
     use(comm); /* it is none of the parent's affairs */
     XT_CHECK_INT(async_error(comm), xcclSuccess);
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(text_of_a_communicator_is_never_that_of_the_thread)
+{
+    xcclUniqueId id;
+    xcclComm_t comm;
+
+    XT_OK(xcclGetUniqueId(&id));
+    XT_OK(xcclCommInitRank(&comm, 1, id, 0));
+    XT_CHECK_RC(xcclCommCount(comm, NULL), xcclInvalidArgument);
+    XT_CHECK_HAS(xcclGetLastError(comm), "count is NULL");
+    XT_CHECK_TEXT(xcclCommGetLastError(comm), "");
+    XT_CHECK_TEXT(xcclCommGetLastError(NULL), "");
     XT_OK(xcclCommDestroy(comm));
 }
 
@@ -627,10 +642,11 @@ XT_TEST(program_for_nccl_runs_with_its_calls_renamed)
 XT_TEST(every_call_about_communicators_has_a_twin)
 {
     static const char *const names[] = {
-        "xcclCommInitRankConfig", "xcclCommInitAll",       "xcclCommSplit",
-        "xcclCommFinalize",       "xcclCommGetAsyncError", "xcclCommCuDevice",
-        "xcclMemAlloc",           "xcclMemFree",           "xcclCommRegister",
-        "xcclCommDeregister",     "xcclRedOpDestroy",      "xcclRedOpCreatePreMulSum",
+        "xcclCommInitRankConfig",   "xcclCommInitAll",       "xcclCommSplit",
+        "xcclCommFinalize",         "xcclCommGetAsyncError", "xcclCommCuDevice",
+        "xcclCommGetLastError",     "xcclMemAlloc",          "xcclMemFree",
+        "xcclCommRegister",         "xcclCommDeregister",    "xcclRedOpDestroy",
+        "xcclRedOpCreatePreMulSum",
     };
     char twin[40];
 
