@@ -2,11 +2,10 @@
 /* xccl-perf-mpi: MPI's side of `xccl perf --vs-mpi`, which starts it; it is XCCL's own helper.
  *
  *   xccl-perf-mpi look                      says whether MPI's launcher is there
- *   xccl-perf-mpi start NRANKS NAME BYTES   becomes MPI's launcher with so many of
- *   xccl-perf-mpi rank NAME BYTES           which carries out orders that come by the socket NAME
+ *   xccl-perf-mpi start NRANKS NAME BYTES [CORES]  becomes MPI's launcher with so many of
+ *   xccl-perf-mpi rank NAME BYTES [CORES]   which carries out orders that come by the socket NAME
  *
- * A rank measures as `xccl perf` does: warm-up, then batches of calls that grow until one takes
- * 20 ms, the slowest rank's time; and it checks the same data. Between orders it sleeps.
+ * A rank measures as `xccl perf` does (perf_serve.h). CORES, as "0,1": rank i stays on the i-th.
  *
  * Thread: the program's only one. */
 #include "perf_mpi.h"
@@ -14,26 +13,16 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/error.h"
 #include "base/os.h"
-#include "perf_vs_mpi.h"
+#include "perf_serve.h"
 
-#define BATCHES_MAX 16
-#define ARGS_MAX    16
-#define PATH_BYTES  4096
-#define EXIT_ERROR  1
-#define EXIT_USAGE  2
-
-struct rank {
-    struct xccl_perf_options options;
-    struct xccl_perf_job job;
-    struct perf_mpi_call call;
-    int fd;
-};
+#define ARGS_MAX   16
+#define PATH_BYTES 4096
+#define EXIT_ERROR 1
+#define EXIT_USAGE 2
 
 /* ---- the launcher ---- */
 
@@ -98,9 +87,10 @@ static void add_flags(char **argv, int *count, const char *nranks)
     add(argv, count, nranks);
 }
 
-/* Returns only after an error. */
-static int start(const char *nranks, const char *name, const char *bytes)
+/* words: NRANKS NAME BYTES [CORES]. Returns only after an error. */
+static int start(char *const words[])
 {
+    const char *nranks = words[0];
     char launcher[PATH_BYTES], self[PATH_BYTES];
     char *argv[ARGS_MAX + 1] = {NULL};
     ssize_t used = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -113,154 +103,89 @@ static int start(const char *nranks, const char *name, const char *bytes)
     add_flags(argv, &count, nranks);
     add(argv, &count, self);
     add(argv, &count, "rank");
-    add(argv, &count, name);
-    add(argv, &count, bytes);
+    for (int i = 1; words[i]; i++)
+        add(argv, &count, words[i]);
     execv(launcher, argv);
     fprintf(stderr, "xccl perf: --vs-mpi: cannot start %s: %s\n", launcher, strerror(errno));
     return EXIT_ERROR;
 }
 
-/* ---- the socket ---- */
+/* ---- a rank ---- */
 
-static int open_socket(const char *name, const struct rank *rank)
+static int prepare(struct xccl_perf_server *server, int *has_out)
 {
-    struct xccl_perf_mpi_hello hello = {
-        .magic = XCCL_PERF_MPI_MAGIC, .rank = rank->job.rank, .nranks = rank->job.nranks};
-    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-    int length = 0, fd = -1;
-
-    MPI_Get_library_version(version, &length);
-    version[strcspn(version, ",\n")] = '\0';
-    snprintf(hello.library, sizeof(hello.library), "%.*s", (int)sizeof(hello.library) - 1, version);
-    fd = xccl_perf_mpi_connect(name, &hello);
-    if (fd < 0)
-        fprintf(stderr, "xccl-perf-mpi: cannot reach xccl perf: %s\n", strerror(errno));
-    return fd;
+    *has_out = perf_mpi_call_init(server->user, &server->job, &server->shape, server->in_place);
+    return 1;
 }
 
-/* ---- measuring ---- */
-
-/* The time of iters calls on the slowest rank; the ranks meet before. */
-static double time_batch(const struct perf_mpi_call *call, int64_t calls)
+static int run(struct xccl_perf_server *server, int64_t calls)
 {
-    double start_s = 0, own_s = 0, slowest_s = 0, one = 1, ranks = 0;
+    const struct perf_mpi_call *call = server->user;
 
-    MPI_Allreduce(&one, &ranks, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-    start_s = MPI_Wtime();
     for (int64_t i = 0; i < calls; i++)
         perf_mpi_call_run(call);
-    own_s = MPI_Wtime() - start_s;
-    MPI_Allreduce(&own_s, &slowest_s, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    return slowest_s * 1e6;
+    return 1;
 }
 
-static void measure(struct rank *rank, const struct xccl_perf_mpi_order *order,
-                    struct xccl_perf_mpi_answer *answer)
+static int greatest(struct xccl_perf_server *server, double *value_io)
 {
-    int64_t next = order->iters;
-    double us = 0;
+    double own = *value_io;
 
-    for (int64_t i = 0; i < order->warmup_iters; i++)
-        perf_mpi_call_run(&rank->call);
-    for (int batch = 0; batch < BATCHES_MAX && next; batch++) {
-        answer->order.iters = next;
-        us = time_batch(&rank->call, next * order->group_calls);
-        next = order->exact ? 0 : xccl_perf_next_iters(next, us);
-    }
-    answer->time_us = us / (double)(answer->order.iters * order->group_calls);
+    (void)server;
+    MPI_Allreduce(&own, value_io, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return 1;
 }
 
-/* What this rank has received; MPI promises nothing for the rest of a buffer. */
-static void check(struct rank *rank, const struct xccl_perf_mpi_order *order,
-                  const struct xccl_perf_shape *shape, struct xccl_perf_mpi_answer *answer)
+static int sum(struct xccl_perf_server *server, int64_t *value_io)
 {
-    struct xccl_perf_job *job = &rank->job;
-    struct xccl_perf_buffers at = xccl_perf_buffers_of(job, shape, order->in_place);
-    int64_t own = 0;
+    int64_t own = *value_io;
 
-    answer->wrong = -1;
-    if (order->check_runs == 0 || job->coll->empty)
-        return;
-    if (job->coll->reduces && job->coll->send_all && order->in_place)
-        at.recv = job->recv;
-    for (int64_t i = 0; i < order->check_runs; i++) {
-        xccl_perf_check_begin(job, shape, order->in_place);
-        perf_mpi_call_run(&rank->call);
-        own += xccl_perf_check_blocks(job, shape, at.recv);
-    }
-    answer->wrong = 0;
-    MPI_Allreduce(&own, &answer->wrong, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+    (void)server;
+    MPI_Allreduce(&own, value_io, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+    return 1;
 }
 
-static void carry_out(struct rank *rank, const struct xccl_perf_mpi_order *order,
-                      struct xccl_perf_mpi_answer *answer)
+static const struct xccl_perf_server_ops ops = {.program = "xccl-perf-mpi",
+                                                .in_place_first = 1,
+                                                .prepare = prepare,
+                                                .run = run,
+                                                .greatest = greatest,
+                                                .sum = sum};
+
+static int rank_init(struct xccl_perf_server *server, const char *name, const char *bytes)
 {
-    struct xccl_perf_job *job = &rank->job;
-    struct xccl_perf_shape shape;
+    struct perf_mpi_call *call = server->user;
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
 
-    answer->order = *order;
-    job->coll = &xccl_perf_colls[order->coll];
-    job->type = (xcclDataType_t)order->type;
-    job->op = (xcclRedOp_t)order->op;
-    job->root = order->root;
-    shape = xccl_perf_shape_of(job, order->bytes);
-    if (!perf_mpi_call_init(&rank->call, job, &shape, order->in_place))
-        return;
-    xccl_perf_check_begin(job, &shape, order->in_place);
-    measure(rank, order, answer);
-    check(rank, order, &shape, answer);
-}
-
-/* Until xccl perf closes its end. */
-static int serve(struct rank *rank)
-{
-    struct xccl_perf_mpi_order order;
-    ssize_t got = 0;
-
-    while ((got = recv(rank->fd, &order, sizeof(order), 0)) == (ssize_t)sizeof(order)) {
-        struct xccl_perf_mpi_answer answer = {.wrong = -1};
-
-        if (order.magic != XCCL_PERF_MPI_MAGIC)
-            return EXIT_ERROR;
-        carry_out(rank, &order, &answer);
-        if (rank->job.rank == 0 && send(rank->fd, &answer, sizeof(answer), MSG_NOSIGNAL) < 0)
-            return EXIT_ERROR;
-    }
-    return got == 0 ? 0 : EXIT_ERROR;
-}
-
-static int rank_init(struct rank *rank, const char *name, const char *bytes)
-{
-    rank->job.options = &rank->options;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank->job.rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &rank->job.nranks);
-    if (xccl_perf_job_init(&rank->job, strtoull(bytes, NULL, 10)) != xcclSuccess) {
-        fprintf(stderr, "xccl-perf-mpi: %s\n", xccl_error_text());
-        return 0;
-    }
+    MPI_Comm_rank(MPI_COMM_WORLD, &server->job.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &server->job.nranks);
     for (int i = 0; i < XCCL_PERF_BLOCKS; i++) {
-        rank->call.blocks[i] = xccl_calloc((size_t)rank->job.nranks, sizeof(int));
-        if (!rank->call.blocks[i])
+        call->blocks[i] = xccl_calloc((size_t)server->job.nranks, sizeof(int));
+        if (!call->blocks[i])
             return 0;
     }
-    rank->fd = open_socket(name, rank);
-    return rank->fd >= 0;
+    MPI_Get_library_version(version, &length);
+    for (char *at = version; *at; at++)
+        *at = (char)(*at == '\t' ? ' ' : *at);
+    version[strcspn(version, ",\n")] = '\0';
+    return xccl_perf_server_init(server, name, strtoull(bytes, NULL, 10), version);
 }
 
-static int rank_main(const char *name, const char *bytes)
+static int rank_main(const char *name, const char *bytes, const char *cores)
 {
-    static struct rank rank;
+    static struct perf_mpi_call call;
+    static struct xccl_perf_server server = {.ops = &ops, .user = &call, .fd = -1};
     int status = EXIT_ERROR;
 
-    rank.fd = -1;
     MPI_Init(NULL, NULL);
-    if (!rank_init(&rank, name, bytes))
+    if (!rank_init(&server, name, bytes))
         MPI_Abort(MPI_COMM_WORLD, EXIT_ERROR);
-    status = serve(&rank);
+    xccl_perf_server_pin(&server, cores);
+    status = xccl_perf_server_run(&server) ? 0 : EXIT_ERROR;
     for (int i = 0; i < XCCL_PERF_BLOCKS; i++)
-        xccl_free(rank.call.blocks[i]);
-    xccl_perf_job_fini(&rank.job);
-    close(rank.fd);
+        xccl_free(call.blocks[i]);
+    xccl_perf_server_fini(&server);
     MPI_Finalize();
     return status;
 }
@@ -271,10 +196,10 @@ int main(int argc, char **argv)
 
     if (argc == 2 && strcmp(argv[1], "look") == 0)
         return find_launcher(launcher, sizeof(launcher)) ? 0 : EXIT_ERROR;
-    if (argc == 5 && strcmp(argv[1], "start") == 0)
-        return start(argv[2], argv[3], argv[4]);
-    if (argc == 4 && strcmp(argv[1], "rank") == 0)
-        return rank_main(argv[2], argv[3]);
+    if ((argc == 5 || argc == 6) && strcmp(argv[1], "start") == 0)
+        return start(&argv[2]);
+    if ((argc == 4 || argc == 5) && strcmp(argv[1], "rank") == 0)
+        return rank_main(argv[2], argv[3], argv[4]);
     fprintf(stderr, "usage: it is the helper of xccl perf --vs-mpi\n");
     return EXIT_USAGE;
 }

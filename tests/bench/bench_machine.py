@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a page of figures says of the machine: what it is, and how much of it others used."""
+import os
+import platform
+
+
+def value_of(path, key):
+    """Of a line "key : value"; "" when there is none."""
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            if line.startswith(key):
+                return line.split(":", 1)[1].strip()
+    return ""
+
+
+def machine():
+    with open("/proc/sys/net/ipv4/tcp_congestion_control", encoding="ascii") as file:
+        control = file.read().strip()
+    memory = value_of("/proc/meminfo", "MemTotal").split()
+    return {"processor": value_of("/proc/cpuinfo", "model name"),
+            "cores": len(os.sched_getaffinity(0)),
+            "memory": f"{round(int(memory[0]) / (1 << 20))} GiB" if memory else "",
+            "system": platform.system(), "release": platform.release(), "congestion": control}
+
+
+class Load:
+    """Processor time that others have used since it was made, as a part of the machine."""
+
+    def __init__(self):
+        self.begin = self.now()
+
+    @staticmethod
+    def now():
+        with open("/proc/stat", encoding="ascii") as file:
+            ticks = [int(word) for word in file.readline().split()[1:9]]
+        own = sum(os.times()[:4]) * os.sysconf("SC_CLK_TCK")
+        return sum(ticks), ticks[3] + ticks[4], own
+
+    def others(self):
+        total, idle, own = (b - a for a, b in zip(self.begin, self.now()))
+        return max(0.0, (total - idle - own) / max(1, total))
