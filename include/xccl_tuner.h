@@ -72,7 +72,7 @@ typedef struct xcclTunerComm {
     int32_t reserved; /* 0 */
     xcclTunerLogger_t log;
     /* From here on only where size says so. */
-    int32_t minCores; /* that the rank which may use the fewest may use; 0: not known */
+    int32_t cores; /* that the ranks may use together; 0: not known, or several hosts */
     int32_t reserved1; /* 0 */
 } xcclTunerComm_v1_t;
 
@@ -151,7 +151,7 @@ extern XCCL_TUNER_EXPORT const xcclTunerPlugin_v1_t xcclTunerPlugin_v1;
 XCCL_TUNER_FROZEN(offsetof(xcclTunerComm_v1_t, commId) == 8);
 XCCL_TUNER_FROZEN(offsetof(xcclTunerComm_v1_t, allLocal) == 32);
 XCCL_TUNER_FROZEN(offsetof(xcclTunerComm_v1_t, log) == 40);
-XCCL_TUNER_FROZEN(offsetof(xcclTunerComm_v1_t, minCores) == 48);
+XCCL_TUNER_FROZEN(offsetof(xcclTunerComm_v1_t, cores) == 48);
 XCCL_TUNER_FROZEN(offsetof(xcclTunerQuery_v1_t, collective) == 8);
 XCCL_TUNER_FROZEN(offsetof(xcclTunerQuery_v1_t, bytes) == 16);
 XCCL_TUNER_FROZEN(offsetof(xcclTunerQuery_v1_t, root) == 28);

@@ -289,6 +289,26 @@ int xccl_os_cores(void)
     return online > 0 ? (int)online : 1;
 }
 
+void xccl_os_core_set(uint64_t set_out[XCCL_CORE_WORDS])
+{
+    cpu_set_t set;
+    int cores = xccl_os_cores(), known = sched_getaffinity(0, sizeof(set), &set) == 0;
+
+    memset(set_out, 0, XCCL_CORE_WORDS * sizeof(set_out[0]));
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (known ? CPU_ISSET(i, &set) : i < cores)
+            set_out[i / 64 % XCCL_CORE_WORDS] |= 1ull << (i % 64);
+}
+
+int xccl_os_core_count(const uint64_t set[XCCL_CORE_WORDS])
+{
+    int count = 0;
+
+    for (int i = 0; i < XCCL_CORE_WORDS; i++)
+        count += __builtin_popcountll(set[i]);
+    return count;
+}
+
 int xccl_os_process_runs(uint32_t pid)
 {
     char path[32], text[128];

@@ -41,6 +41,10 @@ uint64_t xccl_os_host_hash(void);
  * play no part in it. */
 uint64_t xccl_os_netns_hash(void);
 int xccl_os_cores(void); /* usable by this process: affinity mask */
+/* The same as a set, of which processes make unions; above 256 cores several share a bit. */
+#define XCCL_CORE_WORDS 4
+void xccl_os_core_set(uint64_t set_out[XCCL_CORE_WORDS]);
+int xccl_os_core_count(const uint64_t set[XCCL_CORE_WORDS]);
 int64_t xccl_os_thread_id(void);
 /* 64 random bits that this process alone has; a child of fork() has others. */
 xcclResult_t xccl_os_process_id(uint64_t *id_out);

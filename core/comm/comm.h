@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/loop.h"
+#include "base/os.h"
 #include "bootstrap/bootstrap.h"
 #include "plan/plan.h"
 #include "plugin/net_choose.h"
@@ -39,6 +40,7 @@ struct xccl_peer {
     uint64_t host_hash;
     char host[64];
     uint32_t pid, cores, version;
+    uint64_t core_set[XCCL_CORE_WORDS]; /* those it may use */
     uint32_t algo; /* of XCCL_ALGO, XCCL_PROTO, algorithm plugins; equal everywhere */
     uint32_t shm; /* 1: shared memory is allowed */
     uint64_t buffer_bytes;

@@ -83,8 +83,8 @@ int xccl_comm_may_share(const struct xcclComm *comm, int a, int b);
 /* comm_links.c */
 int xccl_comm_is_local(const struct xcclComm *comm, int rank);
 int xccl_comm_any_remote(const struct xcclComm *comm);
-/* Cores that the least lucky of all ranks may use, at least 1; the same on all of them. */
-int xccl_comm_min_cores(const struct xcclComm *comm);
+/* Cores that the ranks of this host may use together, at least 1; the same on all of them. */
+int xccl_comm_host_cores(const struct xcclComm *comm);
 
 /* comm_init.c: runs phases until one cannot go on. DONE: all are. An error is final. */
 xccl_init_step_fn xccl_init_run;

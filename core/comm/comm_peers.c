@@ -15,7 +15,7 @@
 #include "comm/comm_tune.h"
 #include "transport/arena.h"
 
-#define PEER_WIRE_BYTES 320
+#define PEER_WIRE_BYTES 352
 #define UNIX_NAME_BYTES 107
 #define FETCH_MS        5000
 
@@ -54,6 +54,8 @@ static void encode_peer(const struct xccl_peer *peer, uint8_t *part)
     xccl_wire_put(&wire, peer->host, sizeof peer->host);
     xccl_wire_put_u32(&wire, peer->pid);
     xccl_wire_put_u32(&wire, peer->cores);
+    for (int i = 0; i < XCCL_CORE_WORDS; i++)
+        xccl_wire_put_u64(&wire, peer->core_set[i]);
     xccl_wire_put_u32(&wire, peer->version);
     xccl_wire_put_u32(&wire, peer->algo);
     xccl_wire_put_u32(&wire, peer->shm);
@@ -76,6 +78,8 @@ static int decode_peer(uint8_t *part, struct xccl_peer *peer)
     peer->host[sizeof peer->host - 1] = 0;
     peer->pid = xccl_wire_get_u32(&wire);
     peer->cores = xccl_wire_get_u32(&wire);
+    for (int i = 0; i < XCCL_CORE_WORDS; i++)
+        peer->core_set[i] = xccl_wire_get_u64(&wire);
     peer->version = xccl_wire_get_u32(&wire);
     peer->algo = xccl_wire_get_u32(&wire);
     peer->shm = xccl_wire_get_u32(&wire);
@@ -117,6 +121,7 @@ static xcclResult_t describe_self(struct xccl_init *init, struct xccl_peer *self
     snprintf(self->host, sizeof self->host, "%s", xccl_os_hostname());
     self->pid = (uint32_t)getpid();
     self->cores = (uint32_t)xccl_os_cores();
+    xccl_os_core_set(self->core_set);
     self->version = XCCL_VERSION_CODE;
     self->algo = xccl_comm_algo_hash();
     self->shm = !xccl_param_int(XCCL_P_SHM_DISABLE);
@@ -126,30 +131,35 @@ static xcclResult_t describe_self(struct xccl_init *init, struct xccl_peer *self
     return xcclSuccess;
 }
 
-int xccl_comm_min_cores(const struct xcclComm *comm)
+/* Launchers bind ranks to cores of their own: none has more than one, and yet each has one. */
+int xccl_comm_host_cores(const struct xcclComm *comm)
 {
-    uint32_t cores = comm->peers[0].cores;
+    const struct xccl_peer *self = &comm->peers[comm->rank];
+    uint64_t together[XCCL_CORE_WORDS] = {0};
+    uint32_t most = 1, count;
 
-    for (int i = 1; i < comm->nranks; i++)
-        if (comm->peers[i].cores < cores)
-            cores = comm->peers[i].cores;
-    return cores > INT16_MAX ? INT16_MAX : cores ? (int)cores : 1; /* others may tell anything */
+    for (int i = 0; i < comm->nranks; i++) {
+        const struct xccl_peer *peer = &comm->peers[i];
+
+        if (peer->host_hash != self->host_hash)
+            continue;
+        for (int k = 0; k < XCCL_CORE_WORDS; k++)
+            together[k] |= peer->core_set[k];
+        most = peer->cores > most ? peer->cores : most;
+    }
+    count = (uint32_t)xccl_os_core_count(together);
+    most = count > most ? count : most;
+    return most > INT16_MAX ? INT16_MAX : (int)most; /* others may tell anything */
 }
 
-/* Ranks on this rank's host, and the cores that the least lucky of them may use. */
 static void choose_wait(struct xcclComm *comm)
 {
     const struct xccl_peer *self = &comm->peers[comm->rank];
-    int ranks = 0, cores = (int)self->cores;
+    int ranks = 0;
 
-    for (int i = 0; i < comm->nranks; i++) {
-        if (comm->peers[i].host_hash != self->host_hash)
-            continue;
-        ranks++;
-        if ((int)comm->peers[i].cores < cores)
-            cores = (int)comm->peers[i].cores;
-    }
-    comm->policy = xccl_wait_policy_for(ranks, cores);
+    for (int i = 0; i < comm->nranks; i++)
+        ranks += comm->peers[i].host_hash == self->host_hash;
+    comm->policy = xccl_wait_policy_for(ranks, xccl_comm_host_cores(comm));
 }
 
 /* A root has compared these for the ranks that report to it; those of other roots are met here. */

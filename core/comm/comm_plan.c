@@ -81,7 +81,7 @@ xcclResult_t xccl_init_planner(struct xccl_init *init, enum xccl_init_state *sta
     planner->nranks = comm->nranks;
     planner->rank = comm->rank;
     planner->all_local = !xccl_comm_any_remote(comm);
-    planner->is_crowded = planner->all_local && comm->nranks > xccl_comm_min_cores(comm);
+    planner->is_crowded = planner->all_local && comm->nranks > xccl_comm_host_cores(comm);
     planner->is_tight = planner->all_local && comm->shm && xccl_shm_is_tight(comm->shm);
     planner->multicast = comm->shm ? comm->multicast : NULL;
     planner->nodes = comm->nodes;

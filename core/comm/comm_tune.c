@@ -99,7 +99,7 @@ void xccl_comm_tuner_start(struct xcclComm *comm)
         return;
     memcpy(&about.commId, comm->id, sizeof about.commId);
     count_nodes(comm, &about);
-    about.minCores = xccl_comm_min_cores(comm);
+    about.cores = comm->planner.all_local ? xccl_comm_host_cores(comm) : 0;
     if (!xccl_tuner_start(comm->tuner, &about, &tuner->ctx))
         return;
     tuner->name = comm->tuner->label;

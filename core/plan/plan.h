@@ -63,7 +63,7 @@ struct xccl_planner {
     int nranks, rank;
     int all_local; /* 1: all ranks share memory */
     int is_tight; /* 1: and are so many that links of all with all must be small */
-    int is_crowded; /* 1: and are more than the cores that one of them may use */
+    int is_crowded; /* 1: and are more than the cores that they may use */
     const uint8_t *multicast; /* by rank, as generators take it; the owner's */
     const int *nodes; /* likewise */
     int any_place; /* 1: an element's bits do not depend on its place or the count */

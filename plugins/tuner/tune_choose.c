@@ -14,7 +14,7 @@ static int holds(uint64_t value, const struct tune_range *range)
 /* Ranks share memory, and some have to wait until others leave a core to them. */
 static int is_crowded(const xcclTunerComm_v1_t *comm)
 {
-    return comm->allLocal && comm->minCores > 0 && comm->nranks > comm->minCores;
+    return comm->allLocal && comm->cores > 0 && comm->nranks > comm->cores;
 }
 
 static int links_hold(enum tune_links links, const xcclTunerComm_v1_t *comm)

@@ -23,7 +23,7 @@ static void look_up(const struct tune_table *table, const struct tune_row *row)
                                      .nranks = (int32_t)row->ranks.high,
                                      .nnodes = (int32_t)row->nodes.low,
                                      .allLocal = row->links != TUNE_LINKS_NET,
-                                     .minCores = row->links == TUNE_LINKS_CROWDED};
+                                     .cores = row->links == TUNE_LINKS_CROWDED};
     const xcclTunerQuery_v1_t query = {
         .size = sizeof query, .collective = row->collective, .bytes = row->bytes.high};
     xcclTunerCandidate_v1_t one = {.size = sizeof one,

@@ -148,7 +148,7 @@ static void planner_open(struct xccl_planner *planner, int nranks, int all_local
                                  .nranks = nranks,
                                  .nnodes = all_local ? 1 : 2,
                                  .allLocal = all_local,
-                                 .minCores = cores};
+                                 .cores = cores};
 }
 
 static struct xccl_choice choice_of(const struct xccl_planner *planner, enum xccl_coll coll,
