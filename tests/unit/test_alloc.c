@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Counted allocators, the injection of faults into them, and pools.
+/* Counted allocators, and the injection of faults into them.
  * Refused allocations are logged; the log goes to /dev/null here.
  * Each test runs in a process of its own, one thread unless it says otherwise. */
 #include "base/alloc.h"
 #include "base/inject.h"
-#include "base/pool.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -206,106 +205,4 @@ XT_TEST(counts_are_exact_under_threads)
     xccl_inject_arm(0);
     XT_CHECK_INT(xccl_alloc_live(), 0);
     XT_CHECK_INT(xccl_alloc_live_bytes(), 0);
-}
-
-XT_TEST(pool_gives_each_object_once_and_is_busy_then)
-{
-    struct xccl_pool pool;
-    uint8_t *objects[5];
-
-    start();
-    XT_OK(xccl_pool_init(&pool, 24, 5));
-    for (int i = 0; i < 5; i++) {
-        objects[i] = xccl_pool_take(&pool);
-        XT_CHECK(objects[i] != NULL);
-        XT_CHECK_INT((uintptr_t)objects[i] % 16, 0);
-        XT_CHECK(is_zero(objects[i], 24));
-        memset(objects[i], i + 1, 24);
-    }
-    XT_CHECK(xccl_pool_take(&pool) == NULL);
-    XT_CHECK_INT(pool.taken, 5);
-    for (int i = 0; i < 5; i++) {
-        XT_CHECK_INT(objects[i][0], i + 1);
-        XT_CHECK_INT(objects[i][23], i + 1);
-    }
-    xccl_pool_fini(&pool);
-}
-
-XT_TEST(pool_takes_back_in_any_order_and_leaves_the_bytes_alone)
-{
-    struct xccl_pool pool;
-    uint64_t *objects[8], state = xt_seed();
-
-    start();
-    XT_OK(xccl_pool_init(&pool, 8, 8));
-    for (uint64_t i = 0; i < 8; i++) {
-        objects[i] = xccl_pool_take(&pool);
-        *objects[i] = i;
-    }
-    for (int round = 0; round < 1000; round++) {
-        int left = (int)(xt_random(&state) % 8);
-
-        for (int i = 7; i > left; i--) {
-            uint64_t idx = xt_random(&state) % (uint64_t)(i + 1);
-            uint64_t *object = objects[idx];
-
-            objects[idx] = objects[i];
-            objects[i] = NULL;
-            xccl_pool_give(&pool, object);
-        }
-        XT_CHECK_INT(pool.taken, left + 1);
-        for (int i = left + 1; i < 8; i++)
-            objects[i] = xccl_pool_take(&pool);
-        XT_CHECK(xccl_pool_take(&pool) == NULL);
-    }
-    for (uint64_t seen = 0, i = 0; i < 8; i++) {
-        XT_CHECK(!(seen & 1ull << *objects[i]));
-        seen |= 1ull << *objects[i];
-    }
-    xccl_pool_fini(&pool);
-}
-
-XT_TEST(last_object_given_is_the_next_taken)
-{
-    struct xccl_pool pool;
-    void *first, *second;
-
-    start();
-    XT_OK(xccl_pool_init(&pool, 128, 4));
-    first = xccl_pool_take(&pool);
-    second = xccl_pool_take(&pool);
-    XT_CHECK_INT((char *)second - (char *)first, 128);
-    XT_CHECK_INT((uintptr_t)first % 64, 0);
-    XT_CHECK_INT((uintptr_t)second % 64, 0);
-    xccl_pool_give(&pool, first);
-    XT_CHECK(xccl_pool_take(&pool) == first);
-    xccl_pool_fini(&pool);
-}
-
-XT_TEST(empty_pool_is_always_busy)
-{
-    struct xccl_pool pool;
-
-    start();
-    XT_OK(xccl_pool_init(&pool, 64, 0));
-    XT_CHECK(xccl_pool_take(&pool) == NULL);
-    xccl_pool_fini(&pool);
-    xccl_pool_fini(&pool);
-    XT_CHECK(xccl_pool_take(&pool) == NULL);
-}
-
-XT_TEST(pool_that_cannot_be_made_says_so_and_is_safe_to_end)
-{
-    struct xccl_pool pool;
-
-    start();
-    XT_CHECK_RC(xccl_pool_init(&pool, SIZE_MAX, 1), xcclSystemError);
-    XT_CHECK_HAS(xccl_error_text(), "pool of 1 objects");
-    XT_CHECK_RC(xccl_pool_init(&pool, SIZE_MAX / 16, 1u << 20), xcclSystemError);
-    xccl_inject_arm(1);
-    XT_CHECK_RC(xccl_pool_init(&pool, 64, 4), xcclSystemError);
-    xccl_inject_arm(0);
-    XT_CHECK(xccl_pool_take(&pool) == NULL);
-    xccl_pool_fini(&pool);
-    xccl_log_reset();
 }
