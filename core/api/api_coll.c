@@ -166,20 +166,18 @@ INLINE xcclResult_t check(const struct form *form, const struct xccl_task *task,
 }
 
 /* Checks a task and hands it on, without the buffers that this rank does not use. */
-INLINE xcclResult_t submit(const struct form *form, const struct xccl_task *task,
-                           xcclStream_t stream)
+INLINE xcclResult_t submit(const struct form *form, struct xccl_task *task, xcclStream_t stream)
 {
-    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_CALL, .task = *task, .stream = stream};
     struct extents sizes = {0};
     xcclResult_t rc = check(form, task, stream, &sizes);
 
     if (UNLIKELY(rc != xcclSuccess))
         return xccl_group_reject(rc);
     if (form->sides & SEND_AT_ROOT && !sizes.send)
-        entry.task.send = NULL;
+        task->send = NULL;
     if (form->sides & RECV_AT_ROOT && !sizes.recv)
-        entry.task.recv = NULL;
-    return xccl_group_add(&entry);
+        task->recv = NULL;
+    return xccl_group_add_call(task, stream);
 }
 
 /* ---- calls ---- */

@@ -38,12 +38,10 @@ struct args {
 static xcclResult_t submit(const char *call, const char *buffer, const struct args *args,
                            xcclComm_t comm)
 {
-    struct xccl_group_entry entry = {
-        .kind = XCCL_ENTRY_P2P, .task.comm = comm, .stream = args->stream};
+    struct xccl_p2p_item item = {.peer = args->peer, .sends = args->sends, .at = args->at};
     size_t elem_bytes = xccl_type_bytes(args->type);
     xcclResult_t rc;
 
-    entry.p2p = (struct xccl_p2p_item){.peer = args->peer, .sends = args->sends, .at = args->at};
     if (!elem_bytes)
         rc = xccl_fail(xcclInvalidArgument, 0, NULL, "%s: datatype is %d, not 0..%d", call,
                        (int)args->type, xcclNumTypes - 1);
@@ -51,11 +49,11 @@ static xcclResult_t submit(const char *call, const char *buffer, const struct ar
         rc = xccl_fail(xcclInvalidArgument, 0, "split the call", "%s: count is %zu", call,
                        args->count);
     else {
-        entry.p2p.bytes = args->count * elem_bytes;
+        item.bytes = args->count * elem_bytes;
         rc = args->stream ? xccl_api_check_stream(call, args->stream) : xcclSuccess;
-        rc = rc ? rc : check(call, buffer, &entry.p2p, comm);
+        rc = rc ? rc : check(call, buffer, &item, comm);
     }
-    return rc ? xccl_group_reject(rc) : xccl_group_add(&entry);
+    return rc ? xccl_group_reject(rc) : xccl_group_add_p2p(comm, &item, args->stream);
 }
 
 xcclResult_t xcclSend(const void *sendbuff, size_t count, xcclDataType_t datatype, int peer,

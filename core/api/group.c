@@ -200,6 +200,24 @@ static xcclResult_t reserve_entry(struct group *own)
     return xcclSuccess;
 }
 
+/* What is not the message's keeps its last value; nobody looks at it but at sizes. */
+static xcclResult_t add_message(struct group *own, struct xcclComm *comm,
+                                const struct xccl_p2p_item *item, struct xccl_host_stream *stream)
+{
+    xcclResult_t rc = reserve_entry(own);
+    struct xccl_group_entry *entry;
+
+    if (rc)
+        return rc;
+    entry = &own->entries[own->count++];
+    entry->kind = XCCL_ENTRY_P2P;
+    entry->task.comm = comm;
+    entry->task.call.sizes = NULL;
+    entry->p2p = *item;
+    entry->stream = stream;
+    return xcclSuccess;
+}
+
 static xcclResult_t add_entry(struct group *own, const struct xccl_group_entry *entry)
 {
     xcclResult_t rc = reserve_entry(own);
@@ -212,6 +230,42 @@ static xcclResult_t add_entry(struct group *own, const struct xccl_group_entry *
     return xcclSuccess;
 }
 
+static xcclResult_t fail_left(const struct xcclComm *comm)
+{
+    return xccl_group_reject(xccl_fail(xcclInvalidUsage, 0, "destroy it once, as the last call",
+                                       "rank %d: a call of a communicator that this group "
+                                       "destroys",
+                                       comm->rank));
+}
+
+xcclResult_t xccl_group_add_call(const struct xccl_task *task, struct xccl_host_stream *stream)
+{
+    struct xcclComm *comm = task->comm;
+
+    /* Relaxed: see execute(). */
+    if (__builtin_expect(!own_group()->depth && !stream &&
+                             !atomic_load_explicit(&comm->detour, memory_order_relaxed),
+                         1))
+        return xccl_comm_execute(comm, task);
+    return xccl_group_add(
+        &(struct xccl_group_entry){.kind = XCCL_ENTRY_CALL, .task = *task, .stream = stream});
+}
+
+xcclResult_t xccl_group_add_p2p(struct xcclComm *comm, const struct xccl_p2p_item *item,
+                                struct xccl_host_stream *stream)
+{
+    struct group *own = own_group();
+    xcclResult_t rc;
+
+    if (!own->depth)
+        return execute(&(struct xccl_group_entry){
+            .kind = XCCL_ENTRY_P2P, .task.comm = comm, .p2p = *item, .stream = stream});
+    if (__builtin_expect(own->leaves && leaves_in_group(own, comm), 0))
+        return fail_left(comm);
+    rc = add_message(own, comm, item, stream);
+    return rc ? xccl_group_lack(comm, rc) : xcclSuccess;
+}
+
 xcclResult_t xccl_group_add(const struct xccl_group_entry *entry)
 {
     struct group *own = own_group();
@@ -220,10 +274,7 @@ xcclResult_t xccl_group_add(const struct xccl_group_entry *entry)
     if (__builtin_expect(!own->depth, 1))
         return execute(entry);
     if (entry->task.comm && leaves_in_group(own, entry->task.comm))
-        return xccl_group_reject(xccl_fail(xcclInvalidUsage, 0, "destroy it once, as the last call",
-                                           "rank %d: a call of a communicator that this group "
-                                           "destroys",
-                                           entry->task.comm->rank));
+        return fail_left(entry->task.comm);
     rc = entry->kind == XCCL_ENTRY_INIT ? add_join(entry->join) : add_entry(own, entry);
     if (rc && entry->kind == XCCL_ENTRY_INIT)
         xccl_comm_decline(entry->join, 1, rc);
@@ -460,7 +511,7 @@ static xcclResult_t execute_entries(struct work *work)
     return rc;
 }
 
-static xcclResult_t execute_group(const struct group *own)
+static xcclResult_t execute_any(const struct group *own)
 {
     struct few_work few;
     struct work work = {.own = own};
@@ -474,6 +525,43 @@ static xcclResult_t execute_group(const struct group *own)
         rc = execute_entries(&work);
     work_fini(&work, &few);
     return rc ? rc : joined;
+}
+
+/* A few messages of one communicator and nothing else, to be done at once: whose; else NULL. */
+static struct xcclComm *only_messages(const struct group *own)
+{
+    struct xcclComm *comm = own->count ? own->entries[0].task.comm : NULL;
+
+    if (own->join_count || own->count > FEW)
+        return NULL;
+    for (uint32_t i = 0; i < own->count; i++)
+        if (own->entries[i].kind != XCCL_ENTRY_P2P || own->entries[i].task.comm != comm ||
+            own->entries[i].stream)
+            return NULL;
+    return comm && !comm->is_nonblocking && !xccl_comm_is_async(comm) ? comm : NULL;
+}
+
+static xcclResult_t execute_messages(struct xcclComm *comm, const struct group *own)
+{
+    struct xccl_run *run = &comm->run;
+    struct xccl_p2p_item items[FEW];
+    xcclResult_t rc = xcclSuccess, begun;
+
+    for (uint32_t i = 0; i < own->count; i++)
+        items[i] = own->entries[i].p2p;
+    begun = xccl_comm_begin_p2p(comm, items, own->count);
+    fail_begun(comm, begun, &rc);
+    if (begun)
+        return rc;
+    xccl_exec_wait_one(run, &comm->policy);
+    return xccl_comm_end(comm, run->rc);
+}
+
+static xcclResult_t execute_group(const struct group *own)
+{
+    struct xcclComm *comm = only_messages(own);
+
+    return comm ? execute_messages(comm, own) : execute_any(own);
 }
 
 /* Ids hold secrets. */

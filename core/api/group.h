@@ -22,6 +22,10 @@ struct xccl_group_entry {
 
 /* Notes the entry, or executes it when no group is open. */
 xcclResult_t xccl_group_add(const struct xccl_group_entry *entry);
+/* The same of a call, and of a message. */
+xcclResult_t xccl_group_add_call(const struct xccl_task *task, struct xccl_host_stream *stream);
+xcclResult_t xccl_group_add_p2p(struct xcclComm *comm, const struct xccl_p2p_item *item,
+                                struct xccl_host_stream *stream);
 /* A call inside a group was wrong: the whole group will not be executed. Returns rc. */
 xcclResult_t xccl_group_reject(xcclResult_t rc);
 

@@ -85,6 +85,8 @@ struct xcclComm {
     int needs_fence; /* the system has no membarrier: see xccl_comm_abort() */
     struct xccl_run run;
     struct xccl_call call; /* of the run, also for error texts */
+    uint64_t told_plans; /* planner.plans_made, when the board was told all of it; 0: may not come
+                            again */
     struct xccl_run_args args; /* of the run */
     struct xccl_record *record; /* counters and events; NULL: none are kept */
     size_t scratch_bytes; /* behind args.scratch; as much as any plan has asked for */

@@ -53,19 +53,17 @@ static xcclResult_t find_links(struct xcclComm *comm, const struct xccl_call *ca
     return rc;
 }
 
-/* What there is for a call, unless the communicator has failed. */
+/* What there is for a call. */
 static xcclResult_t find_plan(struct xcclComm *comm, const struct xccl_task *task,
                               struct xccl_found *found_out)
 {
-    xcclResult_t rc = xccl_comm_error(comm);
+    xcclResult_t rc;
 
-    if (__builtin_expect(rc != xcclSuccess, 0))
-        return rc;
-    if (__builtin_expect(task->connects, 0))
+    if (task->connects)
         rc = find_links(comm, &task->call, found_out);
     else
         rc = xccl_plan_get(&comm->planner, &task->call, found_out);
-    if (__builtin_expect(rc == xcclSystemError, 0)) /* only this rank fails: the others must know */
+    if (rc == xcclSystemError) /* only this rank fails: the others must know */
         rc = xccl_comm_fail(comm, rc, "rank %d cannot plan a call: %.300s", comm->rank,
                             xccl_error_text());
     return rc;
@@ -82,37 +80,77 @@ static void start_later(struct xcclComm *comm, const struct xccl_found *found, i
     run->step = xccl_comm_prepare_run;
 }
 
-xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task)
+/* The call is the last one but for its buffers. Plans stay while none is made; those with an
+ * operator of the program are made up again for each call. */
+static inline int is_same(const struct xcclComm *comm, const struct xccl_task *task)
+{
+    const struct xccl_call *call = &task->call, *last = &comm->call;
+
+    return call->count == last->count && call->coll == last->coll && call->type == last->type &&
+           call->op == last->op && call->root == last->root && !call->sizes &&
+           call->op < xcclNumOps && !task->connects && comm->run.plan &&
+           comm->told_plans == comm->planner.plans_made;
+}
+
+static inline void set_args(struct xcclComm *comm, const struct xccl_task *task)
+{
+    comm->args.in = task->send;
+    comm->args.out = task->recv;
+    comm->args.seq = ++comm->seq;
+}
+
+/* Its plan is at hand, and nothing of it has to be told again. */
+static inline void begin_same(struct xcclComm *comm, const struct xccl_task *task)
+{
+    set_args(comm, task);
+    xccl_run_start(&comm->run, comm->run.plan, &comm->args);
+    xccl_board_write_again(comm->board, comm->seq, comm->run.flag_low);
+}
+
+static __attribute__((noinline)) xcclResult_t begin_other(struct xcclComm *comm,
+                                                          const struct xccl_task *task)
 {
     struct xccl_found found = {0};
     struct xccl_board_call call;
+    xcclResult_t rc = find_plan(comm, task, &found);
+
+    if (rc)
+        return rc;
+    set_args(comm, task);
+    comm->call = task->call;
+    /* Sizes are let go of at the end; a plan for them is no other call's. */
+    comm->told_plans = task->call.sizes ? 0 : comm->planner.plans_made;
+    call = xccl_comm_own_call(comm);
+    comm->run.check = xccl_comm_check_call;
+    comm->run.owner = comm;
+    if (found.plan && !task->connects)
+        rc = xccl_comm_start_run(comm, found.plan);
+    else
+        start_later(comm, &found, task->connects);
+    xccl_board_write(comm->board, &call, comm->run.flag_low);
+    if (rc) { /* the others know of the call by now */
+        xccl_run_clear(&comm->run);
+        comm->run.rc = rc;
+    }
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task)
+{
     xcclResult_t rc;
 
     if (__builtin_expect(!xccl_comm_claim(comm), 0))
         return busy(comm);
     if (__builtin_expect(comm->needs_fence, 0)) /* as in xccl_comm_abort() */
         atomic_thread_fence(memory_order_seq_cst);
-    rc = find_plan(comm, task, &found);
+    rc = xccl_comm_error(comm);
+    if (__builtin_expect(!rc && is_same(comm, task), 1))
+        begin_same(comm, task);
+    else if (!rc)
+        rc = begin_other(comm, task);
     if (__builtin_expect(rc != xcclSuccess, 0)) {
         xccl_comm_release(comm);
         return rc;
-    }
-    comm->seq++;
-    comm->call = task->call;
-    comm->args.in = task->send;
-    comm->args.out = task->recv;
-    comm->args.seq = comm->seq;
-    call = xccl_comm_own_call(comm);
-    comm->run.check = xccl_comm_check_call;
-    comm->run.owner = comm;
-    if (__builtin_expect(found.plan && !task->connects, 1))
-        rc = xccl_comm_start_run(comm, found.plan);
-    else
-        start_later(comm, &found, task->connects);
-    xccl_board_write(comm->board, &call, comm->run.flag_low);
-    if (__builtin_expect(rc != xcclSuccess, 0)) { /* the others know of the call by now */
-        xccl_run_clear(&comm->run);
-        comm->run.rc = rc;
     }
     xccl_comm_record_begin(comm);
     return xcclSuccess;
@@ -136,10 +174,9 @@ xcclResult_t xccl_comm_execute(struct xcclComm *comm, const struct xccl_task *ta
 {
     struct xccl_run *run = &comm->run;
     xcclResult_t rc = xccl_comm_begin(comm, task);
-    unsigned which;
 
     if (rc)
         return rc;
-    xccl_exec_wait(&run, 1, &comm->policy, &which);
+    xccl_exec_wait_one(run, &comm->policy);
     return xccl_comm_end(comm, run->rc);
 }

@@ -89,18 +89,23 @@ void xccl_comm_record_plan(struct xcclComm *comm)
     xccl_record_note(comm->record, XCCL_RECORD_PLANNED, comm->run.plan ? comm->run.plan->tiles : 0);
 }
 
-void xccl_comm_record_begin_p2p(struct xcclComm *comm, const struct xccl_p2p_item *items,
-                                uint32_t count)
+void xccl_comm_record_p2p(struct xcclComm *comm, const struct xccl_p2p_item *items, uint32_t count)
 {
     if (!comm->record)
         return;
-    comm->record->plan = NULL;
     xccl_record_p2p_clear(comm->record);
     for (uint32_t i = 0; i < count; i++) {
         int where = items[i].peer == comm->rank ? 0 : is_near(comm, items[i].peer) ? 1 : 2;
 
         xccl_record_p2p_add(comm->record, items[i].sends, where, items[i].bytes);
     }
+}
+
+void xccl_comm_record_begin_p2p(struct xcclComm *comm)
+{
+    if (!comm->record)
+        return;
+    comm->record->plan = NULL;
     xccl_record_p2p_begin(comm->record);
 }
 

@@ -15,8 +15,9 @@ void xccl_comm_record_describe(struct xcclComm *comm);
 void xccl_comm_record_ready(struct xcclComm *comm);
 /* The end of a link was made. */
 void xccl_comm_record_link(struct xcclComm *comm, const struct xccl_schedule_conn *conn);
-void xccl_comm_record_begin_p2p(struct xcclComm *comm, const struct xccl_p2p_item *items,
-                                uint32_t count);
+/* What the next groups of sends and receives consist of; one of them has begun. */
+void xccl_comm_record_p2p(struct xcclComm *comm, const struct xccl_p2p_item *items, uint32_t count);
+void xccl_comm_record_begin_p2p(struct xcclComm *comm);
 /* The call at work is another one than the last. */
 void xccl_comm_record_call(struct xcclComm *comm);
 /* The call at work got a plan that is new. */

@@ -47,39 +47,50 @@ void xccl_run_clear(struct xccl_run *run)
     run->lanes_left = 0;
 }
 
-/* Sets the cursor on the first move of a lane; 0: it has none. */
-static int start_lane(struct xccl_run *run, uint32_t number)
+/* Sets the cursor on the first move of a lane that is decoded on the way; 0: it has none. */
+static __attribute__((noinline)) int start_lane(struct xccl_run *run, struct xccl_run_lane *lane,
+                                                uint32_t number)
 {
     const struct xccl_plan *plan = run->plan;
-    struct xccl_run_lane *lane = &run->lanes[run->nlanes];
 
-    lane->sent = 0;
-    lane->waited = 0;
-    lane->place = xccl_place_first(plan, number);
-    if (plan->moves) {
-        lane->move = plan->moves + plan->lane_moves[number];
-        lane->end = plan->moves + plan->lane_moves[number + 1];
-        return lane->move < lane->end;
-    }
-    lane->end = NULL;
     if (!plan->binding->schedule->lanes[number].nstep)
         return 0;
+    lane->place = xccl_place_first(plan, number);
     xccl_move_make(plan, &lane->place, &lane->now);
     lane->move = &lane->now;
+    lane->end = NULL;
     return 1;
+}
+
+/* The same where the plan has the list. */
+static inline int start_listed(const struct xccl_plan *plan, struct xccl_run_lane *lane,
+                               uint32_t number)
+{
+    lane->move = plan->moves + plan->lane_moves[number];
+    lane->end = plan->moves + plan->lane_moves[number + 1];
+    lane->place.chunk = 0;
+    return lane->move < lane->end;
 }
 
 static void start_lanes(struct xccl_run *run)
 {
-    const struct xccl_binding *binding = run->plan->binding;
+    const struct xccl_plan *plan = run->plan;
+    const struct xccl_binding *binding = plan->binding;
+    uint32_t lanes = plan->tiles ? binding->schedule->nlanes : 0;
 
     run->lanes = binding->lanes;
     run->signals = binding->signals;
     run->nlanes = 0;
     for (uint32_t i = 0; i < binding->nsignals; i++)
         run->signals[i] = 0;
-    for (uint32_t i = 0; i < binding->schedule->nlanes && run->plan->tiles; i++)
-        run->nlanes += (uint32_t)start_lane(run, i);
+    for (uint32_t i = 0; i < lanes; i++) {
+        struct xccl_run_lane *lane = &run->lanes[run->nlanes];
+
+        lane->sent = 0;
+        lane->waited = 0;
+        run->nlanes += (uint32_t)(plan->moves ? start_listed(plan, lane, i)
+                                              : start_lane(run, lane, i));
+    }
     run->lanes_left = run->nlanes;
 }
 
@@ -100,6 +111,22 @@ static void look_at_buffers(struct xccl_run *run)
         run->places[i] = xccl_arena_place(run->buffers[i], layouts[i].total);
 }
 
+/* Network links learn what this call sends. */
+static __attribute__((noinline)) void start_nets(struct xccl_run *run, uint64_t seq)
+{
+    const struct xccl_binding *binding = run->plan->binding;
+
+    for (uint32_t i = 0; i < binding->net_count; i++) {
+        struct xccl_net_op op = {.seq = seq,
+                                 .signature = run->plan->signature,
+                                 .flag_low = run->flag_low,
+                                 .messages = run->plan->net_messages[i]};
+
+        xccl_ahead_for(run, binding->net_conns[i], &op);
+        xccl_net_link_begin(binding->nets[binding->net_conns[i]], &op);
+    }
+}
+
 void xccl_run_start(struct xccl_run *run, const struct xccl_plan *plan,
                     const struct xccl_run_args *args)
 {
@@ -117,16 +144,10 @@ void xccl_run_start(struct xccl_run *run, const struct xccl_plan *plan,
     if (binding->offer_count || binding->ahead_count)
         look_at_buffers(run);
     start_lanes(run);
-    xccl_ahead_start(run);
-    for (uint32_t i = 0; i < binding->net_count; i++) {
-        struct xccl_net_op op = {.seq = args->seq,
-                                 .signature = plan->signature,
-                                 .flag_low = run->flag_low,
-                                 .messages = plan->net_messages[i]};
-
-        xccl_ahead_for(run, binding->net_conns[i], &op);
-        xccl_net_link_begin(binding->nets[binding->net_conns[i]], &op);
-    }
+    if (binding->ahead_count)
+        xccl_ahead_start(run);
+    if (binding->net_count)
+        start_nets(run, args->seq);
 }
 
 static int progress_nets(struct xccl_run *run)
@@ -146,18 +167,7 @@ static int progress_nets(struct xccl_run *run)
     return moved;
 }
 
-static int progress_lanes(struct xccl_run *run,
-                          int (*move)(struct xccl_run *, struct xccl_run_lane *))
-{
-    int moved = 0;
-
-    for (uint32_t i = 0; i < run->nlanes; i++)
-        while (run->lanes[i].move && move(run, &run->lanes[i]))
-            moved = 1;
-    return moved;
-}
-
-int xccl_run_progress(struct xccl_run *run)
+static inline __attribute__((always_inline)) int progress(struct xccl_run *run)
 {
     int moved = 0;
 
@@ -165,16 +175,16 @@ int xccl_run_progress(struct xccl_run *run)
         return run->rc ? 0 : run->step(run);
     switch (run->plan->binding->proto) {
     case XCCL_PROTO_LINES:
-        moved = progress_lanes(run, xccl_interp_lines);
+        moved = xccl_interp_lines(run);
         break;
     case XCCL_PROTO_SMALL:
-        moved = progress_lanes(run, xccl_interp_small);
+        moved = xccl_interp_small(run);
         break;
     case XCCL_PROTO_SLICES:
-        moved = progress_lanes(run, xccl_interp_slices);
+        moved = xccl_interp_slices(run);
         break;
     default:
-        moved = progress_lanes(run, xccl_interp_tight);
+        moved = xccl_interp_tight(run);
         break;
     }
     if (run->plan->binding->net_count)
@@ -182,19 +192,31 @@ int xccl_run_progress(struct xccl_run *run)
     return moved;
 }
 
-int xccl_run_done(struct xccl_run *run)
+int xccl_run_progress(struct xccl_run *run)
 {
-    const struct xccl_binding *binding;
+    return progress(run);
+}
 
-    if (!run->plan)
-        return run->finished;
-    if (run->lanes_left)
-        return 0;
-    binding = run->plan->binding;
+static __attribute__((noinline)) int are_nets_idle(const struct xccl_binding *binding)
+{
     for (uint32_t i = 0; i < binding->net_count; i++)
         if (!xccl_net_link_idle(binding->nets[binding->net_conns[i]]))
             return 0;
+    return 1;
+}
+
+static inline int is_done(struct xccl_run *run)
+{
+    if (!run->plan)
+        return run->finished;
+    if (run->lanes_left || (run->plan->binding->net_count && !are_nets_idle(run->plan->binding)))
+        return 0;
     return !run->offers || xccl_interp_all_read(run);
+}
+
+int xccl_run_done(struct xccl_run *run)
+{
+    return is_done(run);
 }
 
 /* Looks after everything but the data; the wait's slow branch. */
@@ -230,6 +252,30 @@ static void idle_round(struct xccl_run *const *runs, unsigned count,
         sched_yield();
     else
         xccl_os_pause();
+}
+
+static __attribute__((noinline)) void wait_for_one(struct xccl_run *run,
+                                                   const struct xccl_wait_policy *policy)
+{
+    struct idle idle = {0};
+
+    do {
+        int moved = progress(run);
+
+        if (run->rc || is_done(run))
+            return;
+        if (moved)
+            idle = (struct idle){0};
+        else
+            idle_round(&run, 1, policy, &idle);
+    } while (!run->rc);
+}
+
+void xccl_exec_wait_one(struct xccl_run *run, const struct xccl_wait_policy *policy)
+{
+    (void)progress(run);
+    if (!run->rc && !is_done(run))
+        wait_for_one(run, policy);
 }
 
 void xccl_exec_wait(struct xccl_run *const *runs, unsigned count,

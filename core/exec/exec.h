@@ -135,6 +135,8 @@ void xccl_run_start(struct xccl_run *run, const struct xccl_plan *plan,
 int xccl_run_progress(struct xccl_run *run);
 int xccl_run_done(struct xccl_run *run);
 
+/* Until it is done or has failed: its rc tells. */
+void xccl_exec_wait_one(struct xccl_run *run, const struct xccl_wait_policy *policy);
 /* Until one of them is done or has failed (its rc tells): *which_out is its index. */
 void xccl_exec_wait(struct xccl_run *const *runs, unsigned count,
                     const struct xccl_wait_policy *policy, unsigned *which_out);

@@ -42,7 +42,7 @@ struct xccl_stream {
     uint32_t flag_low; /* the low half of the flag words of its next slot */
     /* The owner's: sets of kinds, by bit; the round of a pairwise exchange. */
     uint32_t needs, has, round;
-    int is_listed;
+    int is_listed, is_over;
 };
 
 /* The low half of flag words over networks. */

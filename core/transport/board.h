@@ -58,6 +58,16 @@ static inline void xccl_board_write(struct xccl_board *board, const struct xccl_
     atomic_store_explicit(&board->word, call->seq << 32 | flag_low, memory_order_release);
 }
 
+/* The same of a call that is like the last one: what is behind the version stays true. */
+static inline void xccl_board_write_again(struct xccl_board *board, uint64_t seq, uint32_t flag_low)
+{
+    atomic_store_explicit(&board->seq, seq, memory_order_relaxed);
+    atomic_store_explicit(&board->outside, 0, memory_order_relaxed);
+    atomic_store_explicit(&board->past[seq % XCCL_BOARD_PAST], flag_low, memory_order_relaxed);
+    /* Release: all before it. Pairs with xccl_board_read(). */
+    atomic_store_explicit(&board->word, seq << 32 | flag_low, memory_order_release);
+}
+
 /* 1 with a consistent copy; 0 when the owner was writing all along. */
 static inline int xccl_board_read(const struct xccl_board *board, struct xccl_board_call *call_out)
 {

@@ -609,3 +609,31 @@ XT_TEST(a_plain_call_among_v_calls_is_an_error_that_tells_them_apart)
 {
     xt_mp_run(3, one_is_plain, world_create());
 }
+
+/* Calls with sizes count nothing, and so does an empty plain one: none is taken for another. */
+static void in_turn(int rank, int nranks, void *arg)
+{
+    xcclComm_t comm = world_join(arg, rank, nranks);
+    size_t counts[3] = {2, 2, 2};
+
+    for (int round = 0; round < 6; round++) {
+        int in[6], out[6] = {-1, -1, -1, -1, -1, -1};
+
+        for (int i = 0; i < 6; i++)
+            in[i] = 100 * rank + i;
+        XT_OK(xcclAlltoAll(in, out, 0, xcclInt32, comm, NULL));
+        if (round % 2)
+            XT_OK(xcclAlltoAll(in, out, 0, xcclInt32, comm, NULL));
+        for (int i = 0; i < 6; i++)
+            XT_CHECK_INT(out[i], -1);
+        XT_OK(xcclAlltoAllv(in, counts, NULL, out, counts, NULL, xcclInt32, comm, NULL));
+        for (int i = 0; i < 6; i++)
+            XT_CHECK_INT(out[i], 100 * (i / 2) + 2 * rank + i % 2);
+    }
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(empty_plain_calls_between_those_with_sizes_move_nothing)
+{
+    xt_mp_run(3, in_turn, world_create());
+}

@@ -395,6 +395,68 @@ XT_TEST(messages_of_all_sizes_over_sockets_keep_their_order)
     xt_mp_run(2, send_row, world);
 }
 
+/* Groups like the one before: other buffers each time, and now and then another size, another
+ * order, an empty message, one to itself, or a collective between them. */
+static void groups_repeat(int rank, int nranks, void *arg)
+{
+    enum { CHANGES = 6, WORDS = 3000 };
+    struct world *world = arg;
+    static int sent[2][WORDS], received[2][WORDS];
+    int next = (rank + 1) % nranks, before = (rank + nranks - 1) % nranks;
+    xcclComm_t comm;
+
+    if (world->text)
+        xt_setenv(world->text, "1");
+    comm = world_join(world, rank, nranks);
+    for (int i = 0; i < 120; i++) {
+        int change = i / 10 % CHANGES, a = i % 2, b = !a, own = i;
+        size_t more = change == 1 && i % 10 == 5 ? WORDS : 2, less = change == 2 ? 0 : 3;
+
+        for (int k = 0; k < WORDS; k++) {
+            sent[a][k] = rank * 100000 + i * 100 + k;
+            sent[b][k] = -sent[a][k];
+            received[a][k] = received[b][k] = 0;
+        }
+        XT_OK(xcclGroupStart());
+        if (change == 3)
+            XT_OK(xcclRecv(received[b], less, xcclInt32, before, comm, NULL));
+        XT_OK(xcclSend(sent[b], less, xcclInt32, next, comm, NULL));
+        XT_OK(xcclSend(sent[a], more, xcclInt32, next, comm, NULL));
+        if (change != 3)
+            XT_OK(xcclRecv(received[b], less, xcclInt32, before, comm, NULL));
+        XT_OK(xcclRecv(received[a], more, xcclInt32, before, comm, NULL));
+        if (change == 4) {
+            XT_OK(xcclSend(&own, 1, xcclInt32, rank, comm, NULL));
+            XT_OK(xcclRecv(&sent[a][WORDS - 1], 1, xcclInt32, rank, comm, NULL));
+        }
+        XT_OK(xcclGroupEnd());
+        if (change == 5)
+            XT_OK(xcclBarrier(comm, NULL));
+        for (size_t k = 0; k < more; k++)
+            XT_CHECK_INT(received[a][k], before * 100000 + i * 100 + (int)k);
+        for (size_t k = 0; k < 3; k++)
+            XT_CHECK_INT(received[b][k], k < less ? -(before * 100000 + i * 100 + (int)k) : 0);
+        XT_CHECK_INT(received[a][more < WORDS ? more : 0],
+                     more < WORDS ? 0 : before * 100000 + i * 100);
+        if (change == 4)
+            XT_CHECK_INT(sent[a][WORDS - 1], own);
+    }
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(groups_like_the_one_before_take_their_own_buffers)
+{
+    for (int n = 2; n <= 3; n++)
+        xt_mp_run(n, groups_repeat, world_create());
+}
+XT_TEST(groups_like_the_one_before_over_sockets_do_too)
+{
+    struct world *world = world_create();
+
+    world->text = "XCCL_SHM_DISABLE";
+    xt_mp_run(2, groups_repeat, world);
+}
+
 /* Groups of every size about that up to which a group takes no memory. */
 static void groups_grow(int rank, int nranks, void *arg)
 {

@@ -433,24 +433,35 @@ INLINE int lane_move(struct xccl_run *run, struct xccl_run_lane *lane, enum xccl
     return 1;
 }
 
-int xccl_interp_lines(struct xccl_run *run, struct xccl_run_lane *lane)
+/* Each lane as far as it can. */
+INLINE int move_lanes(struct xccl_run *run, enum xccl_proto proto)
 {
-    return lane_move(run, lane, XCCL_PROTO_LINES);
+    int moved = 0;
+
+    for (uint32_t i = 0; i < run->nlanes; i++)
+        while (run->lanes[i].move && lane_move(run, &run->lanes[i], proto))
+            moved = 1;
+    return moved;
 }
 
-int xccl_interp_small(struct xccl_run *run, struct xccl_run_lane *lane)
+int xccl_interp_lines(struct xccl_run *run)
 {
-    return lane_move(run, lane, XCCL_PROTO_SMALL);
+    return move_lanes(run, XCCL_PROTO_LINES);
 }
 
-int xccl_interp_slices(struct xccl_run *run, struct xccl_run_lane *lane)
+int xccl_interp_small(struct xccl_run *run)
 {
-    return lane_move(run, lane, XCCL_PROTO_SLICES);
+    return move_lanes(run, XCCL_PROTO_SMALL);
 }
 
-int xccl_interp_tight(struct xccl_run *run, struct xccl_run_lane *lane)
+int xccl_interp_slices(struct xccl_run *run)
 {
-    return lane_move(run, lane, XCCL_PROTO_TIGHT);
+    return move_lanes(run, XCCL_PROTO_SLICES);
+}
+
+int xccl_interp_tight(struct xccl_run *run)
+{
+    return move_lanes(run, XCCL_PROTO_TIGHT);
 }
 
 void xccl_interp_see_readers(const struct xccl_run *run)
