@@ -249,6 +249,7 @@ const struct xccl_generator xccl_generator_hier_alltoall = {
     .coll = XCCL_COLL_ALL_TO_ALL,
     .help = "in each node to the rank that has the receiver's place, then between nodes",
     .slots = 1,
+    .links_all = 1,
     .emit = hier_alltoall,
     .plan = xccl_hier_plan,
 };

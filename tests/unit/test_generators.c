@@ -398,6 +398,34 @@ XT_TEST(records_at_512_ranks_are_few)
     }
 }
 
+/* What links every two ranks of a host takes memory by the square of the ranks, and says so, for
+ * then its slots are small. Rank 1 is neither root nor leader. */
+static void check_links(struct crowd *crowd)
+{
+    const struct xccl_schedule *s = crowd->schedules[1];
+    int links = 0;
+
+    for (uint32_t i = 0; i < s->nconns; i++)
+        links += s->conns[i].kind == XCCL_CONN_FIFO && s->conns[i].dir == XCCL_CONN_SEND;
+    if (links > 16 && !crowd->generator->links_all)
+        XT_FAIL("%s of %s: %d links of one rank", crowd->generator->name,
+                xccl_coll_name(crowd->generator->coll), links);
+}
+
+XT_TEST(what_links_all_ranks_of_a_host_says_so)
+{
+    for (const struct xccl_generator *const *at = xccl_generators; *at; at++) {
+        struct xccl_generator_for what = {.nranks = 64};
+        struct crowd crowd;
+
+        if ((*at)->serves && !(*at)->serves(&what))
+            continue;
+        crowd = crowd_make(*at, 64, 0, 0, 1); /* all share memory */
+        check_links(&crowd);
+        crowd_free(&crowd);
+    }
+}
+
 XT_TEST(ring_of_4096_ranks_has_no_more_records)
 {
     struct xccl_generator_for what = {.nranks = 4096, .rank = 4095};
