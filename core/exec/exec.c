@@ -88,6 +88,8 @@ static void start_lanes(struct xccl_run *run)
 
         lane->sent = 0;
         lane->waited = 0;
+        lane->ahead = 0;
+        lane->ahead_ends = 0;
         run->nlanes += (uint32_t)(plan->moves ? start_listed(plan, lane, i)
                                               : start_lane(run, lane, i));
     }

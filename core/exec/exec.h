@@ -73,7 +73,13 @@ struct xccl_run_lane {
     struct xccl_place place; /* with a list: the chunk of an exchange alone */
     uint32_t sent; /* chunks of this occurrence that an exchange has sent */
     uint32_t waited; /* 1: the waits of this step are over */
-    struct xccl_move now;
+    /* Of sends ahead of the move (go_ahead() in interp.c): `next` is so many moves further; 0:
+     * there is none. What only sends and lies between has been sent. */
+    uint32_t ahead;
+    uint32_t ahead_ends; /* 1: next has to wait until it is the move */
+    struct xccl_place next_place;
+    uintptr_t store_first, store_end; /* memory that moves before next have yet to store */
+    struct xccl_move now, next;
 };
 
 struct xccl_run {

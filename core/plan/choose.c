@@ -16,10 +16,10 @@
  */
 static size_t oneshot_limit(const struct xccl_planner *planner)
 {
-    if (!planner->all_local)
-        return NET_ONESHOT_MAX;
     if (planner->nranks <= 2)
         return SIZE_MAX / 2; /* no vector has more */
+    if (!planner->all_local)
+        return NET_ONESHOT_MAX;
     if (planner->nranks == 3 || (planner->nranks == 4 && !planner->is_crowded))
         return 32u << 10;
     return 8u << 10;

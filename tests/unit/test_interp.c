@@ -245,6 +245,43 @@ XT_TEST(a_message_of_another_call_is_an_error_over_slices)
     disagree(XCCL_PROTO_SLICES);
 }
 
+/* What waits to receive sends further tiles meanwhile, as many as there are slots, also in place.
+ */
+static void send_ahead(int in_place)
+{
+    struct world *world = two_ranks(XCCL_PROTO_SLICES);
+    const struct xccl_binding *binding = world->bindings[0];
+    uint64_t seed = xt_seed();
+
+    world->in_place = in_place;
+    world_start(world, 0, 200); /* of nine slices */
+    XT_CHECK(xccl_run_progress(&world->runs[0]));
+    for (int i = 0; i < binding->schedule->nconns; i++)
+        XT_CHECK_INT(binding->links[i]->step,
+                     binding->schedule->conns[i].dir == XCCL_CONN_SEND ? world->nslots : 0);
+    XT_CHECK(!xccl_run_progress(&world->runs[0]));
+    world_start(world, 1, 200);
+    for (int i = 0; i < 200; i++)
+        (void)xccl_run_progress(&world->runs[xt_random(&seed) % 2]);
+    for (int r = 0; r < 2; r++) {
+        XT_CHECK(xccl_run_done(&world->runs[r]));
+        for (size_t i = 0; i < 200; i++)
+            XT_CHECK_INT((uint32_t)world->out[r][i], world_want(world, r, 200, i));
+        world_finish(world, r);
+    }
+    world_close(world);
+    free(world);
+}
+
+XT_TEST(what_waits_to_receive_sends_further_tiles)
+{
+    send_ahead(0);
+}
+XT_TEST(what_waits_to_receive_sends_further_tiles_in_place)
+{
+    send_ahead(1);
+}
+
 static xcclResult_t give_up(struct xccl_run *run, uint64_t waited_ns)
 {
     (void)run;

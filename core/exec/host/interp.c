@@ -363,6 +363,8 @@ static void decode_next(struct xccl_run *run, struct xccl_run_lane *lane)
 INLINE void lane_advance(struct xccl_run *run, struct xccl_run_lane *lane)
 {
     if (!lane->end) {
+        if (lane->ahead && !--lane->ahead)
+            lane->ahead_ends = 0;
         decode_next(run, lane);
         return;
     }
@@ -388,6 +390,95 @@ INLINE const struct xccl_move *next_sent(const struct xccl_run *run,
     place.chunk = lane->sent;
     xccl_move_make(run->plan, &place, room);
     return room;
+}
+
+/* --- sends ahead --- */
+
+/* Moves of further tiles that are looked at beyond the one that waits. */
+#define AHEAD_MAX 64
+
+INLINE int only_sends(const struct xccl_move *move)
+{
+    return (move->op & (XCCL_STEP_SRC | XCCL_STEP_SEND | XCCL_STEP_RECV | XCCL_STEP_DST |
+                        XCCL_STEP_ACC | XCCL_STEP_XCHG)) == (XCCL_STEP_SRC | XCCL_STEP_SEND);
+}
+
+static int only_receives(const struct xccl_move *move)
+{
+    return (move->op & XCCL_STEP_RECV) && !(move->op & (XCCL_STEP_SEND | XCCL_STEP_XCHG));
+}
+
+static void note_store(const struct xccl_run *run, struct xccl_run_lane *lane,
+                       const struct xccl_move *move)
+{
+    uintptr_t at = (uintptr_t)destination_of(run, move);
+
+    if (!at)
+        return;
+    if (at < lane->store_first)
+        lane->store_first = at;
+    if (at + move->bytes > lane->store_end)
+        lane->store_end = at + move->bytes;
+}
+
+static void make_next(const struct xccl_run *run, struct xccl_run_lane *lane)
+{
+    lane->ahead++;
+    if (xccl_place_next(run->plan, &lane->next_place))
+        xccl_move_make(run->plan, &lane->next_place, &lane->next);
+    else
+        lane->ahead_ends = 1;
+}
+
+/* 1: next was sent. */
+static int send_next(struct xccl_run *run, struct xccl_run_lane *lane, enum xccl_proto proto)
+{
+    const struct xccl_move *move = &lane->next;
+    uintptr_t at = (uintptr_t)(run->buffers[move->src_buffer] + move->src);
+    const char *src;
+
+    if (at < lane->store_end && at + move->send_bytes > lane->store_first) {
+        lane->ahead_ends = 1;
+        return 0;
+    }
+    if (!all_send_ready(move))
+        return 0;
+    src = source_of(run, move);
+    send_all(run, move, proto, src, source_stays(run, move, src));
+    return 1;
+}
+
+/* The lane waits to receive: what the moves behind it only send may go, as long as none of those
+ * left out sends, so that each link keeps its order, and none has yet to store it. Else each tile
+ * would wait for the one before to come across. 1: something was sent. */
+static __attribute__((noinline)) int go_ahead(struct xccl_run *run, struct xccl_run_lane *lane,
+                                              enum xccl_proto proto)
+{
+    int moved = 0;
+
+    if (!lane->ahead) {
+        if (!only_receives(lane->move))
+            return 0;
+        lane->store_first = UINTPTR_MAX;
+        lane->store_end = 0;
+        lane->next_place = lane->place;
+        note_store(run, lane, lane->move);
+        make_next(run, lane);
+    }
+    while (!lane->ahead_ends && lane->ahead < AHEAD_MAX) {
+        if (only_receives(&lane->next)) {
+            note_store(run, lane, &lane->next);
+        } else if (!only_sends(&lane->next)) {
+            lane->ahead_ends = 1;
+            break;
+        } else if (!send_next(run, lane, proto)) {
+            break;
+        } else {
+            moved = 1;
+        }
+        make_next(run, lane);
+    }
+    return moved;
 }
 
 /* Sends run ahead of receives within the occurrence, as far as there are slots. */
@@ -423,8 +514,15 @@ INLINE int lane_move(struct xccl_run *run, struct xccl_run_lane *lane, enum xccl
         return 0;
     if (__builtin_expect(move->op & XCCL_STEP_XCHG, 0))
         return exchange(run, lane, proto);
-    if (!all_send_ready(move) || !all_recv_ready(run, move, proto))
-        return 0;
+    if (lane->ahead && only_sends(move)) { /* it has been sent */
+        lane_advance(run, lane);
+        return 1;
+    }
+    if (!all_send_ready(move) || !all_recv_ready(run, move, proto)) {
+        if (lane->end || run->rc || !run->plan->binding->goes_ahead || run->plan->ends_short)
+            return 0;
+        return go_ahead(run, lane, proto);
+    }
     if (move->nrecv)
         receive(run, move, proto);
     else if (!(move->op & XCCL_STEP_RECV))
