@@ -103,7 +103,7 @@ static inline void set_args(struct xcclComm *comm, const struct xccl_task *task)
 static inline void begin_same(struct xcclComm *comm, const struct xccl_task *task)
 {
     set_args(comm, task);
-    xccl_run_start(&comm->run, comm->run.plan, &comm->args);
+    xccl_run_start_again(&comm->run, &comm->args);
     xccl_board_write_again(comm->board, comm->seq, comm->run.flag_low);
 }
 

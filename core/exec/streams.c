@@ -4,6 +4,7 @@
  * all that can move. Thread: the holder of the crank. */
 #include "exec/streams.h"
 
+#include "base/copy.h"
 #include "exec/host/slots.h"
 #include "transport/arena.h"
 
@@ -122,7 +123,7 @@ static int send_slice(struct xccl_run *run, struct xccl_stream *stream)
         return 0;
     if (!reach || bytes < reach->min_bytes ||
         !send_in_place(run, link, reach, xccl_arena_place(from, bytes), from, bytes)) {
-        xccl_fill(slot_to_fill(link, reach), from, bytes);
+        xccl_copy_to_slot(slot_to_fill(link, reach), from, bytes);
         send_done(run, link, bytes);
     }
     go_on(stream, bytes);
@@ -140,7 +141,7 @@ static int recv_slice(struct xccl_run *run, struct xccl_stream *stream)
         return 0;
     from = message_at(link, stream->reach, bytes);
     if (from != to) /* else it was received there */
-        memcpy(to, from, bytes);
+        xccl_copy(to, from, bytes);
     end_reading(link, stream->reach);
     recv_done(link);
     go_on(stream, bytes);

@@ -42,6 +42,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/copy.h"
 #include "base/error.h"
 #include "base/wire.h"
 
@@ -463,7 +464,7 @@ static void take_home(struct xccl_net_link *link, char *payload, uint32_t bytes)
     struct xccl_offer *offer = &link->offers[link->post_slot];
 
     if (offer->at && bytes)
-        memcpy(payload, offer->at, bytes);
+        xccl_copy(payload, offer->at, bytes);
     offer->at = NULL; /* once: the plugin may be busy */
 }
 

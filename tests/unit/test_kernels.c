@@ -89,19 +89,6 @@ XT_TEST(type_sizes_are_known_for_all_types_and_zero_beyond)
     XT_CHECK_INT(xccl_type_bytes((xcclDataType_t)-1), 0);
 }
 
-XT_TEST(fill_copies_every_size_and_not_a_byte_more)
-{
-    uint64_t seed = xt_seed();
-
-    for (size_t bytes = 0; bytes < 9000; bytes += 1 + bytes / 7) {
-        fill(&seed, room[0], COUNT_MAX, 0);
-        memset(room[1], 0x5a, sizeof room[1]);
-        xccl_fill(room[1] + 3, room[0] + 1, bytes);
-        XT_CHECK(memcmp(room[1] + 3, room[0] + 1, bytes) == 0);
-        XT_CHECK(room[1][2] == 0x5a && room[1][3 + bytes] == 0x5a);
-    }
-}
-
 static void is_of_set(const char *word, const char *name)
 {
     struct xccl_kernel_set sets[XCCL_KERNEL_SETS_MAX];

@@ -5,6 +5,7 @@
  * values but never reach beyond a slot. Thread: the holder of the crank. */
 #include "exec/host/interp.h"
 
+#include "base/copy.h"
 #include "exec/host/slots.h"
 #include "schedule/decode.h"
 
@@ -45,7 +46,7 @@ INLINE void send_slice(struct xccl_run *run, const struct xccl_move *move,
         send_in_place(run, *link, reach, stays == STAYS ? 0 : stays, from, bytes))
         return;
     if (bytes)
-        xccl_fill(slot_to_fill(*link, reach), from, bytes);
+        xccl_copy_to_slot(slot_to_fill(*link, reach), from, bytes);
     send_done(run, *link, bytes);
 }
 
@@ -108,7 +109,7 @@ INLINE void send_all(struct xccl_run *run, const struct xccl_move *move, enum xc
             continue;
         }
         if (move->send_bytes)
-            xccl_fill(slot_payload(move->send[i]), from, move->send_bytes);
+            xccl_copy_to_slot(slot_payload(move->send[i]), from, move->send_bytes);
         send_done(run, move->send[i], move->send_bytes);
     }
 }
@@ -206,7 +207,7 @@ INLINE void combine(const struct xccl_run *run, const struct xccl_move *move, ch
         xccl_reduce_many(plan->reduction.reduce, plan->elem_bytes, to, parts, count,
                          move->bytes / plan->elem_bytes);
     else if (move->bytes && to != parts[0])
-        xccl_fill(to, parts[0], move->bytes);
+        xccl_copy(to, parts[0], move->bytes);
     finish(run, move, to);
 }
 
@@ -269,7 +270,7 @@ INLINE void local(struct xccl_run *run, const struct xccl_move *move, enum xccl_
         if (move->op & XCCL_STEP_ACC)
             plan->reduction.reduce(dst, dst, src, move->bytes / plan->elem_bytes);
         else if (dst != src)
-            memcpy(dst, src, move->bytes);
+            xccl_copy(dst, src, move->bytes);
         finish(run, move, dst);
     }
     if (has_finish(run, move) && dst)

@@ -68,17 +68,4 @@ size_t xccl_type_bytes(xcclDataType_t type);
 void xccl_reduce_many(xccl_reduce_fn *reduce, size_t elem_bytes, void *out,
                       const void *const *parts, unsigned count, size_t elem_count);
 
-/* Fills a slot. From 1 KiB the string instruction beats vector stores, which fetch the line first.
- */
-static inline void xccl_fill(void *slot, const void *from, size_t bytes)
-{
-#if defined(__x86_64__) && !defined(XCCL_SANITIZED)
-    if (bytes >= 1024 && bytes < 8192) {
-        __asm__ volatile("rep movsb" : "+D"(slot), "+S"(from), "+c"(bytes)::"memory");
-        return;
-    }
-#endif
-    memcpy(slot, from, bytes);
-}
-
 #endif
