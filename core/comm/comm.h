@@ -15,6 +15,7 @@
 #include "base/loop.h"
 #include "base/os.h"
 #include "bootstrap/bootstrap.h"
+#include "comm/comm_ways.h"
 #include "plan/plan.h"
 #include "plugin/net_choose.h"
 #include "proxy/crank.h"
@@ -50,6 +51,7 @@ struct xccl_peer {
     char tuner_name[32];
     uint32_t direct; /* 1: memory may be read in place */
     uint64_t arena_bytes; /* of the process; 0: there is none to be read in place */
+    uint64_t mark_at, mark_word; /* struct xccl_peer_mark of the process; 0: none */
     uint64_t process; /* equal: says that it is in one process; xccl_os_process_id() */
 };
 
@@ -89,6 +91,7 @@ struct xcclComm {
                             again */
     struct xccl_run_args args; /* of the run */
     struct xccl_record *record; /* counters and events; NULL: none are kept */
+    struct xccl_comm_ways *ways; /* NULL: all large messages go through slots */
     size_t scratch_bytes; /* behind args.scratch; as much as any plan has asked for */
 
     /* Cold. */

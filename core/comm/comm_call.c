@@ -135,6 +135,21 @@ static __attribute__((noinline)) xcclResult_t begin_other(struct xcclComm *comm,
     return xcclSuccess;
 }
 
+/* Reductions gain nothing: they read a slot as they would read their own memory. */
+static inline void choose_way(struct xcclComm *comm)
+{
+    const struct xccl_plan *plan = comm->run.plan;
+    uint64_t bytes;
+
+    comm->run.by_address = 0;
+    if (!comm->ways || !plan || !plan->binding->offer_count || plan->reduction.reduce)
+        return;
+    bytes = plan->traffic.sent[0] + plan->traffic.received[0];
+    if (bytes >= XCCL_WAYS_MIN)
+        comm->run.by_address = xccl_comm_way(comm->ways, comm->call.coll, bytes) ==
+                               XCCL_WAY_ADDRESS;
+}
+
 xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task)
 {
     xcclResult_t rc;
@@ -152,6 +167,7 @@ xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task
         xccl_comm_release(comm);
         return rc;
     }
+    choose_way(comm);
     xccl_comm_record_begin(comm);
     return xcclSuccess;
 }
@@ -163,6 +179,8 @@ xcclResult_t xccl_comm_end(struct xcclComm *comm, xcclResult_t rc)
         xccl_comm_links_revoke(comm);
         xccl_comm_links_let_go(comm->links);
     }
+    if (comm->ways && comm->ways->row && !rc)
+        xccl_comm_way_took(comm->ways);
     xccl_comm_record_end(comm, rc);
     comm->call.sizes = NULL; /* the caller's, who may free them now */
     atomic_store_explicit(&comm->board->outside, 1, memory_order_relaxed);

@@ -205,7 +205,10 @@ struct xccl_reach *xccl_comm_link_reach(struct xccl_comm_link *link)
 
     if (link->net)
         return xccl_param_int(XCCL_P_DIRECT) ? xccl_net_link_reach(link->net) : NULL;
-    return reach->offers || reach->arena || reach->takes_places ? &link->reach : NULL;
+    return reach->offers || reach->arena || reach->takes_places || reach->takes_addresses ||
+                   reach->pid
+               ? &link->reach
+               : NULL;
 }
 
 void xccl_comm_links_revoke(struct xcclComm *comm)

@@ -46,6 +46,7 @@ struct xccl_comm_p2p {
     struct xccl_p2p_offer word; /* its memory */
     uint64_t looked_ns; /* of the wait: when links were looked at that have not been made */
     /* What the group's items were like; 0: a group like this one takes the whole way. */
+    uint64_t exchanged; /* bytes of its messages, if they go both ways */
     uint32_t shape_count;
     struct xccl_p2p_shape shape[XCCL_P2P_SHAPE];
 };

@@ -170,6 +170,16 @@ static void fill_streams(struct xcclComm *comm, const struct xccl_p2p_item *item
     }
 }
 
+/* What is only sent is not exchanged: it shall go into slots, so that the sender need not wait. */
+static uint64_t exchanged_bytes(const struct xccl_p2p_item *items, uint32_t count)
+{
+    uint64_t bytes[2] = {0, 0}; /* received, sent */
+
+    for (uint32_t i = 0; i < count; i++)
+        bytes[items[i].sends != 0] += items[i].bytes;
+    return bytes[0] && bytes[1] ? bytes[0] + bytes[1] : 0;
+}
+
 xcclResult_t xccl_p2p_arrange(struct xcclComm *comm, const struct xccl_p2p_item *items,
                               uint32_t count)
 {
@@ -178,6 +188,7 @@ xcclResult_t xccl_p2p_arrange(struct xcclComm *comm, const struct xccl_p2p_item 
     if (rc)
         return rc;
     comm->p2p->shape_count = 0;
+    comm->p2p->exchanged = exchanged_bytes(items, count);
     unlist_streams(comm->p2p);
     rc = make_room(comm->p2p, count);
     if (!rc)
@@ -223,7 +234,7 @@ int xccl_p2p_repeat(struct xccl_comm_p2p *p2p, const struct xccl_p2p_item *items
 {
     const struct xccl_p2p_shape *shape = p2p->shape;
 
-    if (count != p2p->shape_count)
+    if (!p2p->shape_count || count != p2p->shape_count)
         return 0;
     for (uint32_t i = 0; i < count; i++, shape++) {
         if (items[i].bytes != shape->bytes || items[i].peer != shape->peer ||

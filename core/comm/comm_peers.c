@@ -15,13 +15,14 @@
 #include "comm/comm_tune.h"
 #include "transport/arena.h"
 
-#define PEER_WIRE_BYTES 352
+#define PEER_WIRE_BYTES 368
 #define UNIX_NAME_BYTES 107
 #define FETCH_MS        5000
 
 /* What a rank tells of the others of its host. */
 #define GOT_SEGMENTS 1
 #define GOT_ARENAS   2
+#define READS_PEERS  4
 
 static void put_unix_name(struct xccl_wire *wire, const struct xccl_addr *addr)
 {
@@ -67,6 +68,8 @@ static void encode_peer(const struct xccl_peer *peer, uint8_t *part)
     xccl_wire_put_u64(&wire, peer->process);
     xccl_wire_put_u32(&wire, peer->direct);
     xccl_wire_put_u64(&wire, peer->arena_bytes);
+    xccl_wire_put_u64(&wire, peer->mark_at);
+    xccl_wire_put_u64(&wire, peer->mark_word);
 }
 
 static int decode_peer(uint8_t *part, struct xccl_peer *peer)
@@ -92,6 +95,8 @@ static int decode_peer(uint8_t *part, struct xccl_peer *peer)
     peer->process = xccl_wire_get_u64(&wire);
     peer->direct = xccl_wire_get_u32(&wire);
     peer->arena_bytes = xccl_wire_get_u64(&wire);
+    peer->mark_at = xccl_wire_get_u64(&wire);
+    peer->mark_word = xccl_wire_get_u64(&wire);
     return !wire.bad && peer->shm <= 1;
 }
 
@@ -106,6 +111,18 @@ static void hold_arena(struct xcclComm *comm, struct xccl_peer *self)
         self->arena_bytes = xccl_arena.bytes;
     else
         xccl_log(XCCL_LOG_INFO, "memory is not read in place: %s", xccl_error_text());
+}
+
+/* For others to find out whether they read this process's private memory. */
+static void mark_memory(struct xccl_peer *self)
+{
+    struct xccl_peer_mark mark;
+
+    if (!self->direct || xccl_param_int(XCCL_P_PEER_MEMORY) == 1 /* off */)
+        return;
+    mark = xccl_peer_mark();
+    self->mark_at = mark.at;
+    self->mark_word = mark.word;
 }
 
 static xcclResult_t describe_self(struct xccl_init *init, struct xccl_peer *self)
@@ -128,6 +145,7 @@ static xcclResult_t describe_self(struct xccl_init *init, struct xccl_peer *self
     self->buffer_bytes = (uint64_t)xccl_param_int(XCCL_P_BUFFER_BYTES);
     self->unix_addr = init->unix_addr;
     hold_arena(init->comm, self);
+    mark_memory(self);
     return xcclSuccess;
 }
 
@@ -234,8 +252,8 @@ int xccl_comm_may_share(const struct xcclComm *comm, int a, int b)
            comm->peers[a].host_hash == comm->peers[b].host_hash;
 }
 
-/* What shared memory has to know of the ranks of this host: room for two numbers of each. */
-static void list_processes(const struct xccl_init *init, uint64_t *room_out,
+/* What shared memory has to know of the ranks of this host: room for that of each. */
+static void list_processes(const struct xccl_init *init, struct xccl_shm_process *room_out,
                            struct xccl_shm_args *args)
 {
     const struct xccl_peer *peers = init->comm->peers;
@@ -244,12 +262,13 @@ static void list_processes(const struct xccl_init *init, uint64_t *room_out,
     for (int i = 0; i < init->nlocal; i++) {
         const struct xccl_peer *peer = &peers[init->locals[i]];
 
-        room_out[i] = peer->process;
-        room_out[init->nlocal + i] = peer->arena_bytes;
+        room_out[i] = (struct xccl_shm_process){.id = peer->process,
+                                                .arena_bytes = peer->arena_bytes,
+                                                .mark = {peer->mark_at, peer->mark_word},
+                                                .pid = peer->pid};
         direct &= peer->direct == 1;
     }
     args->processes = direct ? room_out : NULL;
-    args->arena_bytes = direct ? room_out + init->nlocal : NULL;
 }
 
 static xcclResult_t make_segment(struct xccl_init *init)
@@ -264,7 +283,7 @@ static xcclResult_t make_segment(struct xccl_init *init)
                                  .one_process = 1};
     const struct xccl_peer *self = &comm->peers[comm->rank];
     uint64_t budget = self->buffer_bytes;
-    uint64_t *room = xccl_calloc(2 * (size_t)init->nlocal, sizeof *room);
+    struct xccl_shm_process *room = xccl_calloc((size_t)init->nlocal, sizeof *room);
     xcclResult_t rc;
 
     if (!room)
@@ -377,6 +396,8 @@ xcclResult_t xccl_init_fetch(struct xccl_init *init, enum xccl_init_state *state
     *own = (uint8_t)(init->got_all ? GOT_SEGMENTS : 0);
     if (init->got_all && xccl_shm_has_arenas(init->comm->shm))
         *own |= GOT_ARENAS;
+    if (init->got_all && xccl_shm_reads_peers(init->comm->shm))
+        *own |= READS_PEERS;
     *state_out = XCCL_INIT_DONE;
     return xccl_init_gather(init);
 }
@@ -386,7 +407,8 @@ xcclResult_t xccl_init_fetch(struct xccl_init *init, enum xccl_init_state *state
 xcclResult_t xccl_init_agree(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     struct xcclComm *comm = init->comm;
-    int all_got = GOT_SEGMENTS | GOT_ARENAS;
+    int all_got = GOT_SEGMENTS | GOT_ARENAS | (init->alone ? 0 : READS_PEERS);
+    xcclResult_t rc = xcclSuccess;
 
     for (int i = 0; i < init->nlocal && !init->alone; i++)
         all_got &= init->parts[init->locals[i]];
@@ -394,10 +416,10 @@ xcclResult_t xccl_init_agree(struct xccl_init *init, enum xccl_init_state *state
         xccl_shm_destroy(comm->shm);
         comm->shm = NULL;
     }
-    if (comm->shm && (all_got & GOT_ARENAS))
-        xccl_shm_agree(comm->shm);
+    if (comm->shm)
+        rc = xccl_shm_agree(comm->shm, all_got & GOT_ARENAS, all_got & READS_PEERS);
     if (comm->shm)
         xccl_shm_seal(comm->shm);
     *state_out = XCCL_INIT_DONE;
-    return xcclSuccess;
+    return rc;
 }

@@ -73,6 +73,12 @@ xcclResult_t xccl_init_planner(struct xccl_init *init, enum xccl_init_state *sta
     comm->multicast = xccl_calloc(n, sizeof *comm->multicast);
     comm->nodes = xccl_calloc(n, sizeof *comm->nodes);
     comm->bind = xccl_comm_bind_create();
+    if (comm->shm && xccl_shm_takes_addresses(comm->shm)) {
+        comm->ways = xccl_calloc(1, sizeof *comm->ways);
+        if (!comm->ways)
+            return xcclSystemError;
+        comm->ways->always = xccl_param_int(XCCL_P_PEER_MEMORY) == 2; /* on */
+    }
     if (!comm->multicast || !comm->nodes || !comm->bind)
         return xcclSystemError;
     for (int i = 0; i < comm->nranks; i++)
@@ -106,6 +112,8 @@ void xccl_comm_plan_fini(struct xcclComm *comm)
     xccl_free(comm->multicast);
     xccl_free(comm->nodes);
     xccl_free(comm->args.scratch);
+    xccl_free(comm->ways);
+    comm->ways = NULL;
     comm->multicast = NULL;
     comm->nodes = NULL;
     comm->args.scratch = NULL;

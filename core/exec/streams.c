@@ -139,7 +139,7 @@ static int recv_slice(struct xccl_run *run, struct xccl_stream *stream)
 
     if (!recv_ready(run, link, XCCL_PROTO_SLICES, bytes) || !begin_reading(link, stream->reach))
         return 0;
-    from = message_at(link, stream->reach, bytes);
+    from = message_at(run, link, stream->reach, bytes, to);
     if (from != to) /* else it was received there */
         xccl_copy(to, from, bytes);
     end_reading(link, stream->reach);

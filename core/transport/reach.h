@@ -4,8 +4,9 @@
  * gives the slot back, and until then the sender leaves them alone. Two ways:
  *
  *   place    in the arena of the sender's process (arena.h), as a number in the slot's header,
- * which the reader checks against the arena's size; offer    between threads of one process: a
- * pointer, kept outside of shared memory, where no other process can put one.
+ * which the reader checks against the arena's size; address  in the private memory of the sender's
+ * process, which the reader has the kernel read (peer_memory.h); offer    between threads of one
+ * process: a pointer, kept outside of shared memory, where no other process can put one.
  *
  * An end of a network link has offers as well: its slots are private, and what they name is given
  * to the plugin, or has been received there.
@@ -27,6 +28,7 @@ struct xccl_offer {
     _Atomic(const char *) at; /* NULL: the message is in the slot, or at a place */
     _Atomic uint32_t readers; /* at work */
 };
+#define XCCL_PLACE_ADDRESS (1ull << 63) /* beside an address in the place of a slot's header */
 #define XCCL_OFFER_REVOKED ((const char *)1)
 
 struct xccl_reach {
@@ -37,6 +39,9 @@ struct xccl_reach {
     uint32_t last; /* writer: the step after the last message that stayed */
     uint8_t takes_places; /* writer: 1: all readers reach this process's arena */
     uint8_t is_open; /* writer: 1: some may not have been read */
+    uint8_t takes_addresses; /* writer: 1: all readers read this process's private memory */
+    int pid; /* reader: the process of the writer; 0: its private memory is not read */
+    char *room; /* reader: of a slice, for what is read but not stored */
     uint8_t is_net; /* 1: of a network; what stays must not be written until the network has it */
 };
 

@@ -432,7 +432,7 @@ size_t xccl_shm_table_bytes(const struct xccl_shm *shm)
 {
     return xccl_alloc_bytes(shm) + xccl_alloc_bytes(shm->local_ranks) +
            xccl_alloc_bytes(shm->index_of) + xccl_alloc_bytes(shm->segments) +
-           xccl_alloc_bytes(shm->processes) + xccl_alloc_bytes(shm->arena_bytes) +
+           xccl_alloc_bytes(shm->processes) + xccl_alloc_bytes(shm->room) +
            xccl_alloc_bytes(shm->arenas);
 }
 

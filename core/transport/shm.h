@@ -15,6 +15,7 @@
 #include "bootstrap/conn.h"
 #include "transport/board.h"
 #include "transport/link.h"
+#include "transport/peer_memory.h"
 #include "transport/reach.h"
 
 #define XCCL_SHM_IDS 16 /* connections of one pair of ranks, one way */
@@ -27,12 +28,18 @@ struct xccl_shm_sizes {
     int is_tight; /* 1: links between every two ranks have tight slots, to stay in the budget */
 };
 
+/* The process of a rank, as far as others read its memory in place. */
+struct xccl_shm_process {
+    uint64_t id; /* equal: one process */
+    uint64_t arena_bytes; /* 0: it has none; the own one is held */
+    struct xccl_peer_mark mark; /* 0: its private memory is not to be read */
+    uint32_t pid;
+};
+
 struct xccl_shm_args {
     int nlocal, local_index; /* ranks of this host and this rank's place among them */
     const int *local_ranks; /* ascending; copied */
-    /* By local index, copied: which process, and how large its arena is (0: none), whose own is
-     * held. NULL: nothing is read in place. */
-    const uint64_t *processes, *arena_bytes;
+    const struct xccl_shm_process *processes; /* by local index, copied; NULL: all is copied */
     struct xccl_shm_sizes sizes;
     uint8_t comm_id[16];
     uint8_t key[32]; /* proves the connections that hand out segments */
@@ -57,10 +64,12 @@ xcclResult_t xccl_shm_fetch(struct xccl_shm *shm, int index, const struct xccl_a
  */
 xcclResult_t xccl_shm_find(struct xccl_shm *shm, int index, const struct xccl_addr *addr,
                            int *found_out);
-/* 1: this rank has got the arenas of all processes of the host. */
+/* 1: this rank has got the arenas of all processes of the host; it reads the private memory of all.
+ */
 int xccl_shm_has_arenas(const struct xccl_shm *shm);
-/* All ranks of the host have, so that messages may stay in them. Before links are made. */
-void xccl_shm_agree(struct xccl_shm *shm);
+int xccl_shm_reads_peers(struct xccl_shm *shm);
+/* All ranks of the host have, and do, so that messages may stay there. Before links are made. */
+xcclResult_t xccl_shm_agree(struct xccl_shm *shm, int arenas, int peers);
 /* All have fetched: stops listening, closes the descriptor. */
 void xccl_shm_seal(struct xccl_shm *shm);
 void xccl_shm_destroy(struct xccl_shm *shm); /* NULL is fine */
@@ -68,6 +77,7 @@ void xccl_shm_destroy(struct xccl_shm *shm); /* NULL is fine */
 int xccl_shm_nlocal(const struct xccl_shm *shm);
 int xccl_shm_rank_of(const struct xccl_shm *shm, int index);
 int xccl_shm_index_of(const struct xccl_shm *shm, int rank); /* -1: not on this host */
+int xccl_shm_takes_addresses(const struct xccl_shm *shm); /* 1: private memory is read */
 int xccl_shm_is_tight(const struct xccl_shm *shm); /* see struct xccl_shm_sizes */
 size_t xccl_shm_bytes(const struct xccl_shm *shm); /* taken in the own segment */
 size_t xccl_shm_table_bytes(const struct xccl_shm *shm); /* taken besides */

@@ -37,10 +37,12 @@ struct xccl_shm {
     struct xccl_segment **segments; /* by local index */
     int fd; /* of the own segment, for other processes; -1: none */
     /* By local index; NULL: nothing is read in place. */
-    uint64_t *processes, *arena_bytes;
+    struct xccl_shm_process *processes;
     struct xccl_segment **arenas; /* of other processes */
     int has_arenas; /* 1: this rank has got all of them */
     int reaches; /* 1: so have all */
+    int reads_peers; /* 1: all read the private memory of all others */
+    char *room; /* of a slice, then */
     struct xccl_acceptor *acceptor;
     uint8_t comm_id[16], key[32];
 };

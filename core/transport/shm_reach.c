@@ -3,8 +3,10 @@
  * the segment that the link lies in. Arenas of other processes come over the connections that hand
  * out segments, once for all ranks of a process; either all ranks of a host have all of them, or
  * nobody uses any. Thread: see shm.h. */
+#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -28,29 +30,24 @@ static struct xccl_addr arena_name(uint64_t process)
     return name;
 }
 
-static uint64_t *copy_of(const uint64_t *from, int count)
-{
-    uint64_t *to = xccl_calloc((size_t)count, sizeof *to);
-
-    for (int i = 0; to && i < count; i++)
-        to[i] = from[i];
-    return to;
-}
-
 xcclResult_t xccl_shm_note_processes(struct xccl_shm *shm, const struct xccl_shm_args *args)
 {
+    size_t n = (size_t)args->nlocal;
+
     if (!args->processes)
         return xcclSuccess;
-    shm->processes = copy_of(args->processes, args->nlocal);
-    shm->arena_bytes = copy_of(args->arena_bytes, args->nlocal);
-    shm->arenas = xccl_calloc((size_t)args->nlocal, sizeof(void *));
+    shm->processes = xccl_calloc(n, sizeof *shm->processes);
+    shm->arenas = xccl_calloc(n, sizeof(void *));
     shm->has_arenas = 1;
-    return shm->processes && shm->arena_bytes && shm->arenas ? xcclSuccess : xcclSystemError;
+    if (!shm->processes || !shm->arenas)
+        return xcclSystemError;
+    memcpy(shm->processes, args->processes, n * sizeof *shm->processes);
+    return xcclSuccess;
 }
 
 static int is_near(const struct xccl_shm *shm, int index)
 {
-    return shm->processes[index] == shm->processes[shm->local_index];
+    return shm->processes[index].id == shm->processes[shm->local_index].id;
 }
 
 struct fetch {
@@ -81,10 +78,10 @@ void xccl_shm_fetch_arena(struct xccl_shm *shm, int index, const struct xccl_add
     struct xccl_addr name;
     xcclResult_t rc;
 
-    if (!shm->has_arenas || is_near(shm, index) || !shm->arena_bytes[index])
+    if (!shm->has_arenas || is_near(shm, index) || !shm->processes[index].arena_bytes)
         return;
-    fetch.bytes = (size_t)shm->arena_bytes[index];
-    name = arena_name(shm->processes[index]);
+    fetch.bytes = (size_t)shm->processes[index].arena_bytes;
+    name = arena_name(shm->processes[index].id);
     rc = xccl_segment_get(&name, limit, fetch_map, &fetch, &shm->arenas[index]);
     if (!rc && xccl_segment_bytes(shm->arenas[index]) != fetch.bytes)
         rc = xccl_fail_quietly(xcclRemoteError, 0, NULL, "its size is not what was said");
@@ -99,9 +96,38 @@ int xccl_shm_has_arenas(const struct xccl_shm *shm)
     return shm->has_arenas;
 }
 
-void xccl_shm_agree(struct xccl_shm *shm)
+int xccl_shm_reads_peers(struct xccl_shm *shm)
 {
-    shm->reaches = shm->has_arenas;
+    int others = 0;
+
+    for (int i = 0; shm->processes && i < shm->nlocal; i++) {
+        const struct xccl_shm_process *process = &shm->processes[i];
+
+        if (is_near(shm, i))
+            continue;
+        others++;
+        if (xccl_peer_reads((int)process->pid, &process->mark))
+            continue;
+        xccl_log(XCCL_LOG_INFO, "private memory of rank %d is not read: %s", shm->local_ranks[i],
+                 strerror(errno));
+        return 0;
+    }
+    return others > 0;
+}
+
+xcclResult_t xccl_shm_agree(struct xccl_shm *shm, int arenas, int peers)
+{
+    shm->reaches = arenas && shm->has_arenas;
+    if (!peers)
+        return xcclSuccess;
+    shm->room = xccl_calloc_aligned(4096, shm->sizes.slice_bytes);
+    shm->reads_peers = shm->room != NULL;
+    return shm->room ? xcclSuccess : xcclSystemError;
+}
+
+int xccl_shm_takes_addresses(const struct xccl_shm *shm)
+{
+    return shm->reads_peers;
 }
 
 void xccl_shm_drop_arenas(struct xccl_shm *shm)
@@ -109,8 +135,8 @@ void xccl_shm_drop_arenas(struct xccl_shm *shm)
     for (int i = 0; shm->arenas && i < shm->nlocal; i++)
         xccl_segment_put(shm->arenas[i]);
     xccl_free(shm->arenas);
+    xccl_free(shm->room);
     xccl_free(shm->processes);
-    xccl_free(shm->arena_bytes);
 }
 
 /* --- the ends --- */
@@ -130,14 +156,14 @@ static uint64_t fifo_key(const struct xccl_shm *shm, int sender, uint32_t id)
 
 static void send_to_arenas(const struct xccl_shm *shm, struct xccl_reach *reach)
 {
-    reach->takes_places = shm->arena_bytes[shm->local_index] != 0;
+    reach->takes_places = shm->processes[shm->local_index].arena_bytes != 0;
 }
 
 static void read_arena(const struct xccl_shm *shm, int from, struct xccl_reach *reach)
 {
-    if (!shm->arena_bytes[from])
+    if (!shm->processes[from].arena_bytes)
         return;
-    reach->arena_bytes = (size_t)shm->arena_bytes[from];
+    reach->arena_bytes = (size_t)shm->processes[from].arena_bytes;
     if (is_near(shm, from))
         /* Relaxed: this rank has held it since before the links. */
         reach->arena = atomic_load_explicit(&xccl_arena.base, memory_order_relaxed);
@@ -145,10 +171,19 @@ static void read_arena(const struct xccl_shm *shm, int from, struct xccl_reach *
         reach->arena = xccl_segment_base(shm->arenas[from]);
 }
 
+static void read_private(const struct xccl_shm *shm, int from, struct xccl_reach *reach)
+{
+    if (!shm->reads_peers)
+        return;
+    reach->pid = (int)shm->processes[from].pid;
+    reach->room = shm->room;
+}
+
 xcclResult_t xccl_shm_fifo_send_reach(struct xccl_shm *shm, int to_index, uint32_t id,
                                       struct xccl_reach *reach_out)
 {
     *reach_out = (struct xccl_reach){.min_bytes = DIRECT_MIN};
+    reach_out->takes_addresses = shm->reads_peers && !is_near(shm, to_index);
     if (!shm->reaches)
         return xcclSuccess;
     send_to_arenas(shm, reach_out);
@@ -161,6 +196,7 @@ xcclResult_t xccl_shm_fifo_recv_reach(struct xccl_shm *shm, int from_index, uint
                                       struct xccl_reach *reach_out)
 {
     *reach_out = (struct xccl_reach){.min_bytes = DIRECT_MIN};
+    read_private(shm, from_index, reach_out);
     if (!shm->reaches)
         return xcclSuccess;
     read_arena(shm, from_index, reach_out);
@@ -180,6 +216,7 @@ static int are_all_near(const struct xccl_shm *shm)
 xcclResult_t xccl_shm_multicast_send_reach(struct xccl_shm *shm, struct xccl_reach *reach_out)
 {
     *reach_out = (struct xccl_reach){.min_bytes = DIRECT_MIN};
+    reach_out->takes_addresses = (uint8_t)shm->reads_peers;
     if (!shm->reaches)
         return xcclSuccess;
     send_to_arenas(shm, reach_out);
@@ -192,6 +229,7 @@ xcclResult_t xccl_shm_multicast_recv_reach(struct xccl_shm *shm, int from_index,
                                            struct xccl_reach *reach_out)
 {
     *reach_out = (struct xccl_reach){.min_bytes = DIRECT_MIN};
+    read_private(shm, from_index, reach_out);
     if (!shm->reaches)
         return xcclSuccess;
     read_arena(shm, from_index, reach_out);

@@ -273,6 +273,22 @@ XT_TEST(shared_and_private_memory_mix_between_two_threads)
 {
     threads(2, 2);
 }
+/* By the kernel, where it is not left to measurement. */
+XT_TEST(private_memory_is_read_by_address_between_processes)
+{
+    xt_setenv("XCCL_PEER_MEMORY", "off");
+    processes(2, 1);
+    xt_setenv("XCCL_PEER_MEMORY", "on");
+    processes(2, 1);
+    processes(4, 2);
+}
+XT_TEST(private_memory_is_read_by_address_in_rings_and_trees)
+{
+    xt_setenv("XCCL_PEER_MEMORY", "on");
+    xt_setenv("XCCL_ALGO", "ring,pairwise,direct,binomial,chain");
+    xt_setenv("XCCL_PROTO", "slices");
+    processes(3, 1);
+}
 XT_TEST(nothing_is_read_in_place_where_the_setting_says_so)
 {
     xt_setenv("XCCL_DIRECT", "0");
@@ -402,39 +418,59 @@ XT_TEST(two_processes_of_two_threads_read_in_both_ways)
 
 /* --- what is left when somebody goes --- */
 
-/* Rank 1 dies while rank 0 waits for it to read: an error at once, and no fault on either side. */
-static void reader_dies(int rank, int nranks, void *arg)
+/* Rank 1 dies while rank 0 waits for it to read; or, as the root, after it has offered its memory
+ * and before rank 0 reads it. An error at once, and no fault on either side. */
+static void one_dies(int rank, int nranks, void *arg)
 {
     struct world *world = arg;
     xcclComm_t comm = world_join(world, rank, nranks);
     size_t bytes = 32u << 20;
-    void *memory;
+    int root = world->param;
+    void *memory = calloc(1, bytes);
     double begun;
 
-    XT_OK(xcclMemAlloc(&memory, bytes));
-    XT_OK(xcclBroadcast(memory, memory, 1 << 20, xcclUint8, 0, comm, NULL));
+    XT_CHECK(memory != NULL);
+    if (root == 0) {
+        free(memory);
+        XT_OK(xcclMemAlloc(&memory, bytes));
+    }
+    XT_OK(xcclBroadcast(memory, memory, 1 << 20, xcclUint8, root, comm, NULL));
     world_meet(world, 3);
-    if (rank == 1)
+    if (rank == 1 && root == 0)
         pause(); /* until it is killed */
+    if (rank == 0 && root == 1)
+        usleep(300000);
     begun = world_seconds();
-    XT_CHECK(xcclBroadcast(memory, memory, bytes, xcclUint8, 0, comm, NULL) != xcclSuccess);
+    XT_CHECK(xcclBroadcast(memory, memory, bytes, xcclUint8, root, comm, NULL) != xcclSuccess);
     XT_CHECK_HAS(xcclGetLastError(comm), "rank 1");
     XT_CHECK(world_seconds() - begun < 10);
     XT_OK(xcclCommDestroy(comm));
-    XT_OK(xcclMemFree(memory));
+    give(memory);
+}
+
+static void kill_one(int root)
+{
+    struct world *world = world_create();
+    struct xt_mp *mp;
+    int statuses[2];
+
+    world->param = root;
+    mp = xt_mp_start(2, one_dies, world);
+    world_meet(world, 3);
+    usleep(50000); /* the root has sent what there are slots for */
+    xt_mp_kill(mp, 1, SIGKILL);
+    xt_mp_wait(mp, statuses);
+    XT_CHECK_INT(statuses[0], 0);
 }
 
 XT_TEST(a_sender_hears_that_its_reader_has_died)
 {
-    struct world *world = world_create();
-    struct xt_mp *mp = xt_mp_start(2, reader_dies, world);
-    int statuses[2];
-
-    world_meet(world, 3);
-    usleep(50000); /* rank 0 has sent what there are slots for */
-    xt_mp_kill(mp, 1, SIGKILL);
-    xt_mp_wait(mp, statuses);
-    XT_CHECK_INT(statuses[0], 0);
+    kill_one(0);
+}
+XT_TEST(a_reader_hears_that_the_sender_has_died)
+{
+    xt_setenv("XCCL_PEER_MEMORY", "on");
+    kill_one(1);
 }
 
 /* --- what a network still has when a call has failed --- */

@@ -165,9 +165,10 @@ INLINE int has_finish(const struct xccl_run *run, const struct xccl_move *move)
 }
 
 /* The messages, and src, if any, at its place in rank order (or first), as parts to combine. Lines
- * are gathered into room first. Returns how many parts. */
-INLINE unsigned collect(const struct xccl_run *run, const struct xccl_move *move,
-                        enum xccl_proto proto, const char *src, char *room)
+ * are gathered into room first. to: where one message alone is going to be stored, or NULL. Returns
+ * how many parts. */
+INLINE unsigned collect(struct xccl_run *run, const struct xccl_move *move, enum xccl_proto proto,
+                        const char *src, char *room, char *to)
 {
     const struct xccl_binding *binding = run->plan->binding;
     int ordered = (move->flags & XCCL_FLAG_ORDERED) != 0;
@@ -187,7 +188,8 @@ INLINE unsigned collect(const struct xccl_run *run, const struct xccl_move *move
             room += XCCL_LINES_MAX_BYTES;
         } else {
             parts[count++] = proto == XCCL_PROTO_SLICES
-                                 ? message_at(link, reach_of(run, &move->recv[i]), move->bytes)
+                                 ? message_at(run, link, reach_of(run, &move->recv[i]), move->bytes,
+                                              to)
                                  : slot_payload(link);
         }
     }
@@ -233,8 +235,8 @@ INLINE void receive(struct xccl_run *run, const struct xccl_move *move, enum xcc
     _Alignas(64) char gathered[XCCL_LINES_FAN_MAX * XCCL_LINES_MAX_BYTES]; /* lines only */
     _Alignas(64) char line[XCCL_LINES_MAX_BYTES];
     const char *src = move->op & XCCL_STEP_SRC ? source_of(run, move) : NULL;
-    unsigned count = collect(run, move, proto, src, gathered);
     char *dst = destination_of(run, move);
+    unsigned count = collect(run, move, proto, src, gathered, src ? NULL : dst);
     int to_slot = !dst && move->nsend == 1 && proto != XCCL_PROTO_LINES;
 
     if (dst) {
@@ -285,8 +287,9 @@ INLINE void take(struct xccl_run *run, const struct xccl_move *move, enum xccl_p
     _Alignas(64) char gathered[XCCL_LINES_FAN_MAX * XCCL_LINES_MAX_BYTES]; /* lines only */
     _Alignas(64) char line[XCCL_LINES_MAX_BYTES];
     const struct xccl_plan *plan = run->plan;
-    unsigned count = collect(run, move, proto, NULL, gathered);
     char *dst = destination_of(run, move), *sum;
+    unsigned count = collect(run, move, proto, NULL, gathered,
+                             move->op & XCCL_STEP_ACC ? NULL : dst);
 
     if (dst)
         see_readers(run, proto);

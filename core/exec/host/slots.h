@@ -6,7 +6,11 @@
 #ifndef XCCL_EXEC_HOST_SLOTS_H
 #define XCCL_EXEC_HOST_SLOTS_H
 
+#include <errno.h>
+
+#include "base/error.h"
 #include "exec/exec.h"
+#include "transport/peer_memory.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -139,6 +143,8 @@ INLINE void offer(const struct xccl_link *link, const struct xccl_reach *reach, 
         atomic_store_explicit(&reach->offers[link->slot].at, at, memory_order_relaxed);
 }
 
+#define XCCL_ADDRESS_MIN (16u << 10) /* bytes of a message that are worth a system call */
+
 /* Sends bytes that nobody writes before they have been read: place is where they lie in the arena,
  * 0 outside of it. 0: it has to be copied. */
 INLINE int send_in_place(struct xccl_run *run, struct xccl_link *link, struct xccl_reach *reach,
@@ -148,6 +154,8 @@ INLINE int send_in_place(struct xccl_run *run, struct xccl_link *link, struct xc
         from = NULL;
     else if (reach->offers)
         place = 0;
+    else if (reach->takes_addresses && run->by_address && bytes >= XCCL_ADDRESS_MIN)
+        place = XCCL_PLACE_ADDRESS | (uint64_t)(uintptr_t)from;
     else
         return 0;
     offer(link, reach, from);
@@ -195,13 +203,30 @@ INLINE void see_readers_of(const struct xccl_link *link, const struct xccl_reach
         (void)atomic_load_explicit(&reach->offers[i].readers, memory_order_acquire);
 }
 
-/* Where the bytes of the message at hand lie. */
-INLINE const char *message_at(const struct xccl_link *link, const struct xccl_reach *reach,
-                              size_t bytes)
+/* Of the memory of another process; NULL `to`: into the room. Fails the run where that cannot be
+ * read any more. */
+static __attribute__((noinline)) const char *read_peer(struct xccl_run *run,
+                                                       const struct xccl_link *link,
+                                                       const struct xccl_reach *reach,
+                                                       uint64_t place, size_t bytes, char *to)
+{
+    if (!to)
+        to = reach->room;
+    if (!xccl_peer_read(reach->pid, to, place & ~XCCL_PLACE_ADDRESS, bytes)) {
+        run->rc = xccl_fail_quietly(xcclRemoteError, errno, NULL, "its memory cannot be read");
+        run->bad_peer = link->peer;
+    }
+    return to;
+}
+
+/* Where the bytes of the message at hand lie. to: where they are to be, or NULL; some can be put
+ * there at once. */
+INLINE const char *message_at(struct xccl_run *run, const struct xccl_link *link,
+                              const struct xccl_reach *reach, size_t bytes, char *to)
 {
     const struct xccl_slot_header *header = (const void *)slot_header(link);
     const char *offered = NULL;
-    uint64_t offset;
+    uint64_t place, offset;
 
     if (!reach)
         return slot_payload(link);
@@ -211,7 +236,10 @@ INLINE const char *message_at(const struct xccl_link *link, const struct xccl_re
     if (offered)
         return offered;
     /* Relaxed: read once, since it is checked; it came before the flag. */
-    offset = atomic_load_explicit(&header->place, memory_order_relaxed) - 1;
+    place = atomic_load_explicit(&header->place, memory_order_relaxed);
+    if (place & XCCL_PLACE_ADDRESS && reach->pid)
+        return read_peer(run, link, reach, place, bytes, to);
+    offset = place - 1;
     if (!reach->arena || offset >= reach->arena_bytes || bytes > reach->arena_bytes - offset)
         return slot_payload(link);
     return reach->arena + offset;

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Of XCCL_WAYS_PERIOD calls of a kind and size the first few are measured, as many each way; the
+ * first one each way finds the memory of the other way in the caches and does not count. All ranks
+ * of a collective measure the same way in the same call, since they count the same calls. Thread:
+ * see the header. */
+#include "comm/comm_ways.h"
+
+#include "base/clock.h"
+
+static unsigned size_of(uint64_t bytes)
+{
+    unsigned size = 0;
+
+    while (bytes >= 2 * (uint64_t)XCCL_WAYS_MIN && size < XCCL_WAYS_SIZES - 1) {
+        bytes /= 2;
+        size++;
+    }
+    return size;
+}
+
+enum xccl_way xccl_comm_way(struct xccl_comm_ways *ways, enum xccl_coll kind, uint64_t bytes)
+{
+    struct xccl_way_row *row = &ways->rows[kind][size_of(bytes)];
+    uint32_t turn = row->calls++ % XCCL_WAYS_PERIOD;
+
+    ways->row = NULL;
+    if (ways->always)
+        return XCCL_WAY_ADDRESS;
+    if (turn >= 2 * XCCL_WAYS_TRIALS)
+        return row->best;
+    ways->row = row;
+    ways->began_ns = xccl_clock_ns();
+    return turn < XCCL_WAYS_TRIALS ? XCCL_WAY_ADDRESS : XCCL_WAY_SLOTS;
+}
+
+void xccl_comm_way_took(struct xccl_comm_ways *ways)
+{
+    struct xccl_way_row *row = ways->row;
+    uint32_t turn = (row->calls - 1) % XCCL_WAYS_PERIOD, trial = turn % XCCL_WAYS_TRIALS;
+    uint64_t took = xccl_clock_ns() - ways->began_ns;
+    uint64_t *ns = &row->ns[turn < XCCL_WAYS_TRIALS ? XCCL_WAY_ADDRESS : XCCL_WAY_SLOTS];
+
+    ways->row = NULL;
+    if (trial == 1 || (trial > 1 && took < *ns))
+        *ns = took;
+    if (turn == 2 * XCCL_WAYS_TRIALS - 1)
+        row->best = row->ns[XCCL_WAY_ADDRESS] < row->ns[XCCL_WAY_SLOTS] ? XCCL_WAY_ADDRESS
+                                                                        : XCCL_WAY_SLOTS;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Two ways for large messages between processes: each is measured for every kind and size of call,
+ * the quicker is taken, and both again after a while. And the memory of another process: what is
+ * read is that of the process that is meant. */
+#include "comm/comm_ways.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "transport/peer_memory.h"
+#include "xt.h"
+
+#define CALL     (1u << 20)
+#define PERIOD   (int)XCCL_WAYS_PERIOD
+#define MEASURED (2 * (int)XCCL_WAYS_TRIALS)
+
+/* A call of a kind whose slow way takes 2 ms. */
+static enum xccl_way make_call(struct xccl_comm_ways *ways, enum xccl_coll kind, uint64_t bytes,
+                               enum xccl_way slow)
+{
+    enum xccl_way way = xccl_comm_way(ways, kind, bytes);
+
+    if (ways->row && way == slow)
+        usleep(2000);
+    if (ways->row)
+        xccl_comm_way_took(ways);
+    return way;
+}
+
+XT_TEST(the_quicker_way_is_taken_for_each_kind_and_size)
+{
+    struct xccl_comm_ways *ways = calloc(1, sizeof *ways);
+    int taken[XCCL_WAYS] = {0};
+
+    XT_CHECK(ways != NULL);
+    for (int i = 0; i < MEASURED; i++) {
+        taken[make_call(ways, XCCL_COLL_ALL_GATHER, CALL, XCCL_WAY_SLOTS)]++;
+        (void)make_call(ways, XCCL_COLL_ALL_GATHER, 4 * CALL, XCCL_WAY_ADDRESS);
+        (void)make_call(ways, XCCL_COLL_SEND_RECV, CALL, XCCL_WAY_ADDRESS);
+    }
+    XT_CHECK_INT(taken[XCCL_WAY_SLOTS], MEASURED / 2);
+    XT_CHECK_INT(taken[XCCL_WAY_ADDRESS], MEASURED / 2);
+    for (int i = MEASURED; i < PERIOD; i++) {
+        XT_CHECK_INT(xccl_comm_way(ways, XCCL_COLL_ALL_GATHER, CALL + 5), XCCL_WAY_ADDRESS);
+        XT_CHECK_INT(xccl_comm_way(ways, XCCL_COLL_ALL_GATHER, 4 * CALL), XCCL_WAY_SLOTS);
+        XT_CHECK_INT(xccl_comm_way(ways, XCCL_COLL_SEND_RECV, CALL), XCCL_WAY_SLOTS);
+        XT_CHECK(!ways->row);
+    }
+    free(ways);
+}
+
+XT_TEST(a_way_that_became_the_quicker_one_is_found)
+{
+    struct xccl_comm_ways *ways = calloc(1, sizeof *ways);
+
+    XT_CHECK(ways != NULL);
+    for (int i = 0; i < PERIOD; i++)
+        (void)make_call(ways, XCCL_COLL_BROADCAST, CALL, XCCL_WAY_ADDRESS);
+    XT_CHECK_INT(ways->rows[XCCL_COLL_BROADCAST][4].best, XCCL_WAY_SLOTS);
+    for (int i = 0; i < MEASURED; i++)
+        (void)make_call(ways, XCCL_COLL_BROADCAST, CALL, XCCL_WAY_SLOTS);
+    XT_CHECK_INT(xccl_comm_way(ways, XCCL_COLL_BROADCAST, CALL), XCCL_WAY_ADDRESS);
+    free(ways);
+}
+
+XT_TEST(every_size_has_a_row_and_the_setting_may_choose)
+{
+    struct xccl_comm_ways *ways = calloc(1, sizeof *ways);
+
+    XT_CHECK(ways != NULL);
+    for (uint64_t bytes = XCCL_WAYS_MIN; bytes; bytes *= 2)
+        (void)xccl_comm_way(ways, XCCL_COLL_ALL_TO_ALL, bytes);
+    (void)xccl_comm_way(ways, XCCL_COLL_ALL_TO_ALL, UINT64_MAX);
+    ways->always = 1;
+    for (int i = 0; i < 300; i++)
+        XT_CHECK_INT(xccl_comm_way(ways, XCCL_COLL_GATHER, CALL), XCCL_WAY_ADDRESS);
+    XT_CHECK(!ways->row);
+    free(ways);
+}
+
+XT_TEST(only_the_process_that_is_meant_is_read)
+{
+    struct xccl_peer_mark mark = xccl_peer_mark(), wrong = mark, none = {0};
+    uint64_t seen = 0;
+    pid_t child = fork();
+
+    if (child == 0)
+        pause();
+    XT_CHECK(child > 0);
+    wrong.word ^= 1;
+    if (!xccl_peer_reads(child, &mark)) { /* this system does not allow it */
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+        XT_SKIP("processes may not read each other's memory here");
+    }
+    XT_CHECK(!xccl_peer_reads(child, &wrong));
+    XT_CHECK(!xccl_peer_reads(child, &none));
+    XT_CHECK(xccl_peer_read(child, &seen, mark.at, sizeof seen));
+    XT_CHECK(seen == mark.word);
+    XT_CHECK(!xccl_peer_read(child, &seen, 8, sizeof seen)); /* nothing lies there */
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    XT_CHECK(!xccl_peer_reads(child, &mark));
+}
