@@ -61,6 +61,8 @@ static inline void xccl_board_write(struct xccl_board *board, const struct xccl_
 /* The same of a call that is like the last one: what is behind the version stays true. */
 static inline void xccl_board_write_again(struct xccl_board *board, uint64_t seq, uint32_t flag_low)
 {
+    /* Release fence and store to past: see xccl_board_past(). */
+    atomic_thread_fence(memory_order_release);
     atomic_store_explicit(&board->seq, seq, memory_order_relaxed);
     atomic_store_explicit(&board->outside, 0, memory_order_relaxed);
     atomic_store_explicit(&board->past[seq % XCCL_BOARD_PAST], flag_low, memory_order_relaxed);

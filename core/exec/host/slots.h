@@ -213,7 +213,9 @@ static __attribute__((noinline)) const char *read_peer(struct xccl_run *run,
     if (!to)
         to = reach->room;
     if (!xccl_peer_read(reach->pid, to, place & ~XCCL_PLACE_ADDRESS, bytes)) {
-        run->rc = xccl_fail_quietly(xcclRemoteError, errno, NULL, "its memory cannot be read");
+        run->rc = xccl_fail_quietly(xcclRemoteError, errno,
+                                    "if it is no ordinary memory, set XCCL_PEER_MEMORY=off",
+                                    "its memory cannot be read");
         run->bad_peer = link->peer;
     }
     return to;
