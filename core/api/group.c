@@ -205,11 +205,11 @@ static xcclResult_t add_message(struct group *own, struct xcclComm *comm,
                                 const struct xccl_p2p_item *item, struct xccl_host_stream *stream)
 {
     xcclResult_t rc = reserve_entry(own);
-    struct xccl_group_entry *entry;
+    struct xccl_group_entry *entry = own->entries;
 
-    if (rc)
+    if (rc || !entry) /* it is there, which clang's analyzer does not see */
         return rc;
-    entry = &own->entries[own->count++];
+    entry += own->count++;
     entry->kind = XCCL_ENTRY_P2P;
     entry->task.comm = comm;
     entry->task.call.sizes = NULL;
