@@ -511,6 +511,14 @@ xcclResult_t xccl_tcp_recv_some(int fd, void *data, size_t bytes, size_t *moved_
     return xcclSuccess;
 }
 
+int xccl_tcp_has_ended(int fd)
+{
+    char byte;
+    ssize_t got = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 /* Between two pieces of a transfer: waits when nothing moved, else looks whether time is up. */
 static xcclResult_t between_pieces(int fd, short events, size_t moved,
                                    const struct xccl_limit *limit)

@@ -38,6 +38,8 @@ xcclResult_t xccl_tcp_wait(int fd, short events, const struct xccl_limit *limit)
  * xcclRemoteError. recv: end of stream is xcclRemoteError too. No log line for either: quiet. */
 xcclResult_t xccl_tcp_send_some(int fd, const void *data, size_t bytes, size_t *moved_out);
 xcclResult_t xccl_tcp_recv_some(int fd, void *data, size_t bytes, size_t *moved_out);
+/* 1: nothing can come any more, and nothing lies here unread. */
+int xccl_tcp_has_ended(int fd);
 /* All of it, or an error. */
 xcclResult_t xccl_tcp_send_all(int fd, const void *data, size_t bytes,
                                const struct xccl_limit *limit);

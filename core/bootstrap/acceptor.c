@@ -33,6 +33,7 @@
 #define GUEST_NS         (5 * XCCL_NS_PER_S)
 #define KNOWN_NS         XCCL_NS_PER_S /* a known one's time to prove itself undisturbed */
 #define KNOWN_MAX_NS     (60 * XCCL_NS_PER_S) /* it holds the key: slow, starved perhaps */
+#define LATE_NS          (200 * XCCL_NS_PER_MS) /* after what had come by then was read */
 #define ACCEPTS_A_TURN   64
 #define PAUSE_NS         (200 * XCCL_NS_PER_MS) /* after an error such as EMFILE */
 #define REFUSAL_EVERY_NS XCCL_NS_PER_S
@@ -61,6 +62,7 @@ struct guest {
     struct xccl_crowd_member member;
     uint64_t came_ns;
     int proven; /* waits to be handed over */
+    int late; /* its time is over, and it has been read since */
     struct guest *next, *prev; /* acceptor->guests */
 };
 
@@ -222,8 +224,10 @@ static xcclResult_t guest_take_place(struct guest *guest, int known)
     if (rc)
         return rc;
     guest->crowd = crowd;
-    if (xccl_conn_hello_seen(guest->conn))
+    if (xccl_conn_hello_seen(guest->conn)) {
+        guest->late = 0;
         xccl_loop_set_timer(&guest->source, guest->came_ns + KNOWN_MAX_NS);
+    }
     if (known && crowd->count >= PLACES_MAX) {
         /* Not one that came just now, most likely a rank. The door is shut meanwhile, so there are
          * never more than the strangers that were inside become known. */
@@ -282,9 +286,15 @@ static void guest_on_timer(struct xccl_source *source, uint64_t now_ns)
 {
     struct guest *guest = source->owner;
 
-    (void)now_ns;
     if (guest->proven) {
         guest_hand_over(guest);
+        return;
+    }
+    /* A loop that was given no time has not read everybody yet. */
+    if (!guest->late) {
+        guest->late = 1;
+        xccl_loop_set_timer(source, now_ns + LATE_NS);
+        guest_on_events(source, 0);
         return;
     }
     refusal_tell(guest->acceptor, xccl_conn_hello_seen(guest->conn) ? "no proof within 60 s"

@@ -129,6 +129,16 @@ static xcclResult_t conn_fail_verdict(struct xccl_conn *conn, enum xccl_channel_
                              conn->peer_text, xccl_channel_verdict_text(verdict));
 }
 
+/* Whoever connected may try again. */
+static xcclResult_t conn_fail_turned_away(struct xccl_conn *conn)
+{
+    conn->turned_away = 1;
+    conn_break(conn);
+    return xccl_fail_quietly(xcclRemoteError, 0, "look at that process's log",
+                             "%s closed the connection before the proof was complete",
+                             conn->peer_text);
+}
+
 static xcclResult_t conn_fail_shake_closed(struct xccl_conn *conn)
 {
     conn->turned_away = conn->channel.state == XCCL_CHANNEL_REPLY;
@@ -211,6 +221,9 @@ xcclResult_t xccl_conn_shake(struct xccl_conn *conn, int *done_out)
         if (conn->shake_out_at < conn->shake_out_end)
             return xcclSuccess;
         if (conn->channel.state == XCCL_CHANNEL_OPEN) {
+            /* A reply may have lain here for so long that its sender gave up waiting for more. */
+            if (conn->addr.bytes && xccl_tcp_has_ended(conn->fd))
+                return conn_fail_turned_away(conn);
             conn->phase = CONN_OPEN;
             *done_out = 1;
             return xcclSuccess;

@@ -21,6 +21,7 @@
 #define LOOK_MS    1000 /* without a ring: as often as that all the same */
 #define SPLIT_MS   20 /* and for errors of a communicator that is split, which ring no bell */
 #define NAP_MAX_MS 8
+#define NAPPERS    16 /* ranks for which one nap is longer by 1 ms: they may be of one host */
 #define SILENT_NS  (400 * XCCL_NS_PER_MS) /* a decline that takes longer was in vain */
 
 struct xccl_joins {
@@ -208,6 +209,7 @@ static xcclResult_t run_each(struct xccl_joins *joins, enum xccl_init_state *mos
 /* How long to wait for a ring in this state. */
 static struct xccl_limit nap_for(struct xccl_joins *joins, enum xccl_init_state most)
 {
+    uint64_t most_ms = NAP_MAX_MS + (uint64_t)joins->args[0].nranks / NAPPERS;
     struct xccl_limit limit = xccl_limit_ms(joins->splits ? SPLIT_MS : LOOK_MS, NULL);
 
     if (most != XCCL_INIT_POLL) {
@@ -215,7 +217,7 @@ static struct xccl_limit nap_for(struct xccl_joins *joins, enum xccl_init_state 
         return limit;
     }
     limit = xccl_limit_ms(joins->nap_ms, NULL);
-    if (joins->nap_ms < NAP_MAX_MS)
+    if (joins->nap_ms < most_ms)
         joins->nap_ms *= 2;
     return limit;
 }

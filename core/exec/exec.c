@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Starting, moving and waiting for runs. The wait is one loop for any number of runs: poll with one
  * pause between polls; after `spins` of them yield the core each time; after yield_ns of yielding
- * sleep 50 us at a time, or longer in a crowd, whose waking up would keep busy the cores. Clock,
- * errors, deadlines and the other ranks' boards are looked at every 64th poll only, and on every
- * sleep. Thread: the holder of the crank. */
+ * sleep 50 us at a time, or longer in a crowd: its waking up would keep the cores from the thread
+ * that it waits for. There a sleep is a sixteenth of the wait so far. Clock, errors, deadlines and
+ * the other ranks' boards are looked at every 64th poll only, and on every sleep. Thread: the
+ * holder of the crank. */
 #include "exec/exec.h"
 
 #include <sched.h>
@@ -17,19 +18,27 @@
 #define SLOW_EVERY 64u
 #define SLEEP_NS   50000
 #define SLEEPERS   64 /* ranks a core that may wake up so often */
+#define FEW        16 /* ranks a core that may do so for as long as they wait */
+#define LONG_NS    200000 /* for each rank of a core: so 5,000 of them wake up in a second */
 #define SPINS_ALONE                                                                                \
     256u /* a core for each rank: yielding earlier costs up to four times at 8 bytes */
-#define SPINS_CROWD 16u /* more ranks than cores: spinning longer keeps the others from running */
-#define YIELD_NS    (10 * XCCL_NS_PER_MS)
+#define SPINS_CROWD  16u /* more ranks than cores: spinning longer keeps the others from running */
+#define YIELD_NS     (10 * XCCL_NS_PER_MS)
+#define SLEEP_MAX_NS (100 * XCCL_NS_PER_MS) /* errors are to be seen in time */
 
 struct xccl_wait_policy xccl_wait_policy_for(int ranks_on_host, int cores)
 {
     /* Once for more ranks, once more since each has longer to wait. */
-    uint64_t crowd = (uint64_t)ranks_on_host / (SLEEPERS * (uint64_t)cores);
+    uint64_t ranks_a_core = (uint64_t)ranks_on_host / (uint64_t)cores;
+    uint64_t crowd = ranks_a_core / SLEEPERS;
+    struct xccl_wait_policy policy = {.spins = ranks_on_host > cores ? SPINS_CROWD : SPINS_ALONE,
+                                      .yield_ns = YIELD_NS,
+                                      .sleep_ns = SLEEP_NS * (crowd ? crowd * crowd : 1)};
 
-    return (struct xccl_wait_policy){.spins = ranks_on_host > cores ? SPINS_CROWD : SPINS_ALONE,
-                                     .yield_ns = YIELD_NS,
-                                     .sleep_ns = SLEEP_NS * (crowd ? crowd * crowd : 1)};
+    policy.sleep_max_ns = ranks_a_core < FEW ? policy.sleep_ns : LONG_NS * ranks_a_core;
+    if (policy.sleep_max_ns > SLEEP_MAX_NS)
+        policy.sleep_max_ns = SLEEP_MAX_NS;
+    return policy;
 }
 
 void xccl_run_clear(struct xccl_run *run)
@@ -255,52 +264,43 @@ struct idle {
     uint64_t since_ns; /* 0: not known yet */
 };
 
+static void sleep_on(const struct xccl_wait_policy *policy, uint64_t waited_ns)
+{
+    uint64_t ns = waited_ns / 16;
+
+    if (ns > policy->sleep_max_ns)
+        ns = policy->sleep_max_ns;
+    if (ns < policy->sleep_ns)
+        ns = policy->sleep_ns;
+    nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
+}
+
 static void idle_round(struct xccl_run *const *runs, unsigned count,
                        const struct xccl_wait_policy *policy, struct idle *idle)
 {
+    uint64_t waited_ns = 0;
+
     idle->rounds++;
     if (idle->sleepy || idle->rounds % SLOW_EVERY == 0) {
         uint64_t now_ns = xccl_clock_ns();
 
         if (!idle->since_ns)
             idle->since_ns = now_ns;
-        check_runs(runs, count, now_ns - idle->since_ns);
-        idle->sleepy = now_ns - idle->since_ns > policy->yield_ns;
+        waited_ns = now_ns - idle->since_ns;
+        check_runs(runs, count, waited_ns);
+        idle->sleepy = waited_ns > policy->yield_ns;
     }
     if (idle->sleepy)
-        nanosleep(&(struct timespec){.tv_nsec = (long)policy->sleep_ns}, NULL);
+        sleep_on(policy, waited_ns);
     else if (idle->rounds > policy->spins)
         sched_yield();
     else
         xccl_os_pause();
 }
 
-static __attribute__((noinline)) void wait_for_one(struct xccl_run *run,
-                                                   const struct xccl_wait_policy *policy)
-{
-    struct idle idle = {0};
-
-    do {
-        int moved = progress(run);
-
-        if (run->rc || is_done(run))
-            return;
-        if (moved)
-            idle = (struct idle){0};
-        else
-            idle_round(&run, 1, policy, &idle);
-    } while (!run->rc);
-}
-
-void xccl_exec_wait_one(struct xccl_run *run, const struct xccl_wait_policy *policy)
-{
-    (void)progress(run);
-    if (!run->rc && !is_done(run))
-        wait_for_one(run, policy);
-}
-
-void xccl_exec_wait(struct xccl_run *const *runs, unsigned count,
-                    const struct xccl_wait_policy *policy, unsigned *which_out)
+/* Until one of them is done or has failed: its index. */
+static inline __attribute__((always_inline)) unsigned
+wait_for_any(struct xccl_run *const *runs, unsigned count, const struct xccl_wait_policy *policy)
 {
     struct idle idle = {0};
 
@@ -308,21 +308,35 @@ void xccl_exec_wait(struct xccl_run *const *runs, unsigned count,
         int moved = 0;
 
         for (unsigned i = 0; i < count; i++) {
-            moved |= xccl_run_progress(runs[i]);
-            if (!runs[i]->rc && !xccl_run_done(runs[i]))
-                continue;
-            *which_out = i;
-            return;
+            moved |= progress(runs[i]);
+            if (runs[i]->rc || is_done(runs[i]))
+                return i;
         }
         if (moved)
             idle = (struct idle){0};
         else
             idle_round(runs, count, policy, &idle);
-        for (unsigned i = 0; i < count; i++) {
-            if (!runs[i]->rc)
-                continue;
-            *which_out = i;
-            return;
-        }
+        for (unsigned i = 0; i < count; i++)
+            if (runs[i]->rc)
+                return i;
     }
+}
+
+static __attribute__((noinline)) void wait_longer(struct xccl_run *run,
+                                                  const struct xccl_wait_policy *policy)
+{
+    (void)wait_for_any(&run, 1, policy);
+}
+
+void xccl_exec_wait_one(struct xccl_run *run, const struct xccl_wait_policy *policy)
+{
+    (void)progress(run);
+    if (!run->rc && !is_done(run))
+        wait_longer(run, policy);
+}
+
+void xccl_exec_wait(struct xccl_run *const *runs, unsigned count,
+                    const struct xccl_wait_policy *policy, unsigned *which_out)
+{
+    *which_out = wait_for_any(runs, count, policy);
 }

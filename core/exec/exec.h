@@ -117,11 +117,11 @@ struct xccl_run_args {
     uint64_t seq;
 };
 
-/* Spin and yield limits; spins is chosen from ranks per host and usable cores. */
+/* Spin, yield and sleep limits, chosen from ranks per host and usable cores. */
 struct xccl_wait_policy {
     uint32_t spins; /* polls with a pause before the first yield */
     uint64_t yield_ns; /* how long to yield before sleeping between polls */
-    uint64_t sleep_ns; /* how long each time */
+    uint64_t sleep_ns, sleep_max_ns; /* how long each time, at first and in long waits */
 };
 struct xccl_wait_policy xccl_wait_policy_for(int ranks_on_host, int cores);
 

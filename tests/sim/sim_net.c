@@ -635,6 +635,13 @@ xcclResult_t xccl_tcp_recv_some(int fd, void *data, size_t bytes, size_t *moved_
     return xcclSuccess;
 }
 
+int xccl_tcp_has_ended(int fd)
+{
+    const struct sim_socket *it = own_socket(fd);
+
+    return it->err || (!it->arrived && (it->reset || it->fin));
+}
+
 void xccl_tcp_peer_text(int fd, char text_out[XCCL_ADDR_TEXT_BYTES])
 {
     xccl_addr_format(&socket_of(fd)->there, text_out);

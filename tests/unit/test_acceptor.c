@@ -377,6 +377,45 @@ XT_TEST_DEADLINE(a_rank_whose_proof_takes_longer_than_5_s_gets_in, 30)
     door_close(&door);
 }
 
+/* So many that one turn of the loop does not read them all before the timers' turn comes. */
+#define AT_ONCE 150
+
+XT_TEST_DEADLINE(who_spoke_in_time_gets_an_answer_though_the_loop_stood_still, 30)
+{
+    static uint8_t hellos[AT_ONCE][XCCL_HELLO_BYTES];
+    static int fds[AT_ONCE];
+    struct xccl_limit limit = xccl_limit_ms(10000, NULL);
+    struct xccl_channel channel;
+    struct door door = {0};
+    int before;
+
+    door_open_tcp(&door);
+    before = xt_entries("/proc/self/fd");
+    for (int i = 0; i < AT_ONCE; i++) {
+        xccl_channel_connect(&channel, key, &hello, hellos[i]);
+        fds[i] = stranger_connect(&door);
+        XT_OK(xccl_tcp_send_all(fds[i], hellos[i], 4, &limit));
+    }
+    while (xt_entries("/proc/self/fd") < before + 2 * AT_ONCE) {
+        XT_CHECK(!xccl_limit_passed(&limit));
+        usleep(1000); /* bounded poll on the driver's progress */
+    }
+    xccl_loop_lock(door.loop);
+    for (int i = 0; i < AT_ONCE; i++)
+        XT_OK(xccl_tcp_send_all(fds[i], hellos[i] + 4, sizeof(hellos[i]) - 4, &limit));
+    usleep(5200000); /* it is about this time */
+    xccl_loop_unlock(door.loop);
+    limit = xccl_limit_ms(10000, NULL);
+    for (int i = 0; i < AT_ONCE; i++) {
+        uint8_t reply[XCCL_HELLO_BYTES + XCCL_STREAM_HEADER_BYTES];
+
+        XT_OK(xccl_tcp_recv_all(fds[i], reply, sizeof(reply), &limit));
+        xccl_tcp_close(&fds[i]);
+    }
+    xccl_channel_wipe(&channel);
+    door_close(&door);
+}
+
 /* A recorded hello gets a reply, which costs nothing, and no further. */
 XT_TEST(a_replayed_hello_is_never_handed_over)
 {

@@ -321,6 +321,41 @@ XT_TEST(a_server_that_hangs_up_is_believed_the_third_time)
     meet_server(NULL, 3, "key or communicator differs");
 }
 
+/* A proof that nobody waits for any more must not look like one that was heard: what would be sent
+ * behind it were lost. */
+XT_TEST(a_reply_from_one_that_has_gone_is_no_connection)
+{
+    struct xccl_limit limit = limit_s(10);
+    uint8_t in[XCCL_HELLO_BYTES], out[XCCL_SHAKE_MAX_BYTES];
+    struct xccl_addr addr, bound;
+    struct xccl_channel channel;
+    struct xccl_conn *conn;
+    int listen_fd, fd = -1, done = 0;
+    size_t bytes = 0;
+
+    XT_OK(xccl_addr_parse("127.0.0.1:1", 0, &addr));
+    xccl_addr_set_port(&addr, 0);
+    XT_OK(xccl_tcp_listen(&addr, &listen_fd, &bound));
+    XT_OK(xccl_conn_start(&bound, key, &hello, &conn));
+    while (fd < 0) {
+        XT_OK(xccl_conn_shake(conn, &done));
+        XT_OK(xccl_tcp_accept(listen_fd, &fd, NULL));
+        XT_CHECK(!xccl_limit_passed(&limit));
+    }
+    XT_OK(xccl_tcp_recv_all(fd, in, sizeof(in), &limit));
+    xccl_channel_accept(&channel, key, &self, 0);
+    XT_OK(xccl_channel_shake(&channel, in, out, &bytes));
+    XT_OK(xccl_tcp_send_all(fd, out, bytes, &limit));
+    xccl_tcp_close(&fd);
+    XT_OK(xccl_tcp_wait(xccl_conn_fd(conn), POLLRDHUP, &limit));
+    XT_CHECK_RC(xccl_conn_shake(conn, &done), xcclRemoteError);
+    XT_CHECK(!done && xccl_conn_turned_away(conn));
+    XT_CHECK_HAS(xccl_error_text(), "before the proof was complete");
+    xccl_conn_close(conn);
+    xccl_channel_wipe(&channel);
+    xccl_tcp_close(&listen_fd);
+}
+
 XT_TEST(a_server_of_another_kind_is_named)
 {
     meet_server("HTTP/1.1 400 Bad Request", 1, "does not speak xccl's protocol");

@@ -47,6 +47,21 @@ XT_TEST(a_set_has_the_cores_of_the_process)
     XT_CHECK_INT(xccl_os_core_count(set), 256);
 }
 
+/* Whoever waits in a crowd for one thread must leave it the cores. */
+XT_TEST(a_crowd_that_waits_long_seldom_wakes_up)
+{
+    XT_CHECK_INT(xccl_wait_policy_for(2, 2).sleep_max_ns, 50000);
+    XT_CHECK_INT(xccl_wait_policy_for(16, 2).sleep_max_ns, 50000);
+    for (int ranks = 32; ranks <= 4096; ranks *= 2) {
+        struct xccl_wait_policy policy = xccl_wait_policy_for(ranks, 2);
+
+        XT_CHECK(policy.sleep_ns <= policy.sleep_max_ns);
+        XT_CHECK((uint64_t)ranks * XCCL_NS_PER_S / policy.sleep_max_ns <= 41000);
+        XT_CHECK(ranks > 1000 || (uint64_t)ranks * XCCL_NS_PER_S / policy.sleep_max_ns <= 10000);
+        XT_CHECK(policy.sleep_max_ns <= 100 * XCCL_NS_PER_MS); /* errors are seen in time */
+    }
+}
+
 enum binding { TO_ONE_EACH, TO_THE_SAME, TO_ALL };
 
 /* With one core each nobody waits for another's; with one for both a rank leaves it soon. */
