@@ -18,7 +18,7 @@
 #define BATCHES_MAX 16
 
 int xccl_perf_server_init(struct xccl_perf_server *server, const char *name, uint64_t bytes,
-                          const char *library)
+                          const char *software)
 {
     struct xccl_perf_mpi_hello hello = {
         .magic = XCCL_PERF_MPI_MAGIC, .rank = server->job.rank, .nranks = server->job.nranks};
@@ -29,7 +29,8 @@ int xccl_perf_server_init(struct xccl_perf_server *server, const char *name, uin
         fprintf(stderr, "%s: %s\n", server->ops->program, xccl_error_text());
         return 0;
     }
-    snprintf(hello.library, sizeof(hello.library), "%.*s", (int)sizeof(hello.library) - 1, library);
+    snprintf(hello.software, sizeof(hello.software), "%.*s", (int)sizeof(hello.software) - 1,
+             software);
     server->fd = xccl_perf_mpi_connect(name, &hello);
     if (server->fd < 0)
         fprintf(stderr, "%s: cannot reach what has started it: %s\n", server->ops->program,

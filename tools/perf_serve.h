@@ -40,7 +40,7 @@ struct xccl_perf_server {
 /* Takes memory for buffers of so many bytes and says hello at the socket of that name. 0 after a
  * message. */
 int xccl_perf_server_init(struct xccl_perf_server *server, const char *name, uint64_t bytes,
-                          const char *library);
+                          const char *software);
 /* Gives this thread a core of its own: the rank-th of a list as "0,1,5"; NULL or a list too short:
  * as it is. */
 void xccl_perf_server_pin(const struct xccl_perf_server *server, const char *cores);

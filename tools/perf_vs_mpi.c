@@ -44,7 +44,7 @@ struct xccl_perf_mpi {
     struct pollfd *ranks; /* connections of MPI's */
     int *sleepers; /* of XCCL's ranks from 1 on; on these the own one alone, the first */
     int wait_status;
-    char library[96];
+    char software[96];
 };
 
 /* ---- starting ---- */
@@ -172,8 +172,8 @@ static void take_rank(struct xccl_perf_mpi *mpi)
     *place_of(mpi, &hello) = fd;
     mpi->arrived++;
     if (hello.rank == 0)
-        snprintf(mpi->library, sizeof(mpi->library), "%.*s", (int)sizeof(hello.library) - 1,
-                 hello.library);
+        snprintf(mpi->software, sizeof(mpi->software), "%.*s", (int)sizeof(hello.software) - 1,
+                 hello.software);
 }
 
 static xcclResult_t await_ranks(struct xccl_perf_mpi *mpi)
@@ -240,7 +240,7 @@ static xcclResult_t start_launcher(struct xccl_perf_job *job, char *path, char *
     rc = spawn(argv, &job->mpi->pid);
     if (!rc)
         rc = await_ranks(job->mpi);
-    snprintf(job->mpi_library, sizeof(job->mpi_library), "%s", job->mpi->library);
+    snprintf(job->mpi_library, sizeof(job->mpi_library), "%s", job->mpi->software);
     return rc;
 }
 
@@ -313,7 +313,7 @@ void xccl_perf_mpi_stop(struct xccl_perf_mpi *mpi)
 
 const char *xccl_perf_mpi_library(const struct xccl_perf_mpi *mpi)
 {
-    return mpi->library;
+    return mpi->software;
 }
 
 /* ---- orders ---- */

@@ -20,7 +20,7 @@ struct xccl_perf_mpi_hello {
     uint32_t magic;
     int32_t is_xccl; /* 0: of MPI */
     int32_t rank, nranks;
-    char library[96]; /* MPI's name and version; rank 0's counts */
+    char software[96]; /* MPI's name and version; rank 0's counts */
 };
 
 /* One batch of calls of one size. */

@@ -222,7 +222,7 @@ static void put_record(const struct xccl_report_record *record, const struct xcc
     printf(", ");
     put_text("program", view->info.program);
     printf(", ");
-    put_text("xccl_version", view->info.library);
+    put_text("xccl_version", view->info.writer);
     printf(", \"clock\": \"%s\", ", view->info.clock == XCCL_RECORD_TSC ? "tsc" : "monotonic");
     put_number("start", (double)view->info.first.real_ns / 1e9);
     printf(", \"communicators\": [");

@@ -33,9 +33,7 @@ struct xccl_record {
     uint64_t issued; /* number of its first event */
     struct xccl_record_call call; /* at work, or the last one */
     struct xccl_record_row *row; /* of call, if it is a collective */
-    /* Whose plan call is of, so that a repeated one need not be made again: the owner's. */
-    const void *plan;
-    uint64_t plans;
+    uint64_t plans; /* the owner's: of how many it has been told */
     enum xccl_record_clock clock;
     /* Of a group of sends and receives at work: */
     uint64_t sends, recvs;

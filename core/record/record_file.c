@@ -68,7 +68,7 @@ static void fill_head(struct xccl_record_head *head, uint32_t events)
     head->marks[0] = xccl_record_mark_now((enum xccl_record_clock)head->clock);
     snprintf(head->host, sizeof head->host, "%s", xccl_os_hostname());
     snprintf(head->program, sizeof head->program, "%s", program_invocation_short_name);
-    snprintf(head->library, sizeof head->library, "%d.%d.%d", XCCL_MAJOR, XCCL_MINOR, XCCL_PATCH);
+    snprintf(head->writer, sizeof head->writer, "%d.%d.%d", XCCL_MAJOR, XCCL_MINOR, XCCL_PATCH);
 }
 
 /* Everything but the name, which is still `draft`. */

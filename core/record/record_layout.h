@@ -60,7 +60,7 @@ struct xccl_record_head {
     uint32_t reserved;
     struct xccl_record_mark marks[3];
     char host[XCCL_RECORD_NAME_BYTES], program[XCCL_RECORD_NAME_BYTES];
-    char library[16]; /* version of libxccl */
+    char writer[16]; /* version of libxccl */
 };
 static_assert(sizeof(struct xccl_record_head) <= XCCL_RECORD_PAGE, "the head is one page");
 static_assert(offsetof(struct xccl_record_head, marks) == 56, "as README.md says");

@@ -109,7 +109,7 @@ xcclResult_t xccl_record_parse_head(const void *page, size_t bytes,
     };
     copy_text(info_out->host, head.host, sizeof head.host);
     copy_text(info_out->program, head.program, sizeof head.program);
-    copy_text(info_out->library, head.library, sizeof head.library);
+    copy_text(info_out->writer, head.writer, sizeof head.writer);
     info_out->ns_per_tick = head.clock == XCCL_RECORD_MONOTONIC
                                 ? 1
                                 : rate_of(&info_out->first, &info_out->last);

@@ -14,7 +14,7 @@ struct xccl_record_info {
     uint64_t boot_hash;
     struct xccl_record_mark first, last; /* last.tick is first.tick: there is only one */
     double ns_per_tick; /* 0: not known, so that no time can be told */
-    char host[XCCL_RECORD_NAME_BYTES], program[XCCL_RECORD_NAME_BYTES], library[16];
+    char host[XCCL_RECORD_NAME_BYTES], program[XCCL_RECORD_NAME_BYTES], writer[16];
 };
 
 struct xccl_record_counts {

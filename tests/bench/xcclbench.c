@@ -104,15 +104,15 @@ static void *serve_rank(void *arg)
     struct rank *rank = arg;
     struct xccl_perf_server *server = &rank->server;
     struct xccl_perf_job *job = &server->job;
-    char library[64];
+    char software[64];
     int version = 0;
 
     if (!tell(xcclCommInitRank(&job->comm, job->nranks, rank->id, job->rank), NULL))
         return NULL;
     (void)xcclGetVersion(&version);
-    snprintf(library, sizeof(library), "XCCL %d.%d.%d", version / 10000, version / 100 % 100,
+    snprintf(software, sizeof(software), "XCCL %d.%d.%d", version / 10000, version / 100 % 100,
              version % 100);
-    rank->ok = xccl_perf_server_init(server, rank->name, rank->bytes, library);
+    rank->ok = xccl_perf_server_init(server, rank->name, rank->bytes, software);
     if (rank->ok) {
         xccl_perf_server_pin(server, rank->cores);
         rank->ok = xccl_perf_server_run(server);

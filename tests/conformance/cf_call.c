@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The entries of the contract, watched: the runner is told which one a role is in, and one that
- * takes longer than a second waits for something, which rule 1 forbids (init, devices and regMr
- * may take their time; NCCL's closes drain).
+ * takes longer than a second, besides the time to copy the largest message, waits for something,
+ * which rule 1 forbids (init, devices and regMr may take their time; NCCL's closes drain).
  *
  * Thread: the role's. */
 #include "cf_int.h"
@@ -9,6 +9,9 @@
 #include <stdio.h>
 
 #define LONG_MS (1000ull * CF_SLOW)
+
+/* An entry may move the largest message itself: so many bytes a millisecond it does at least. */
+#define BYTES_A_MS (256u << 10)
 
 uint64_t cf_enter(struct cf *me, const char *call)
 {
@@ -28,7 +31,7 @@ void cf_leave(struct cf *me, const char *call, uint64_t begin_ns)
     uint64_t ms = (cf_now() - begin_ns) / CF_MS;
 
     leave(me);
-    if (ms > LONG_MS)
+    if (ms > LONG_MS + me->max_bytes / BYTES_A_MS * CF_SLOW)
         cf_fail(me, "%s took %llu ms; no entry waits for a peer (rule 1)", call,
                 (unsigned long long)ms);
 }
