@@ -132,22 +132,20 @@ static __attribute__((noinline)) xcclResult_t begin_other(struct xcclComm *comm,
         xccl_run_clear(&comm->run);
         comm->run.rc = rc;
     }
+    xccl_comm_record_call(comm);
     return xcclSuccess;
 }
 
-/* Reductions gain nothing: they read a slot as they would read their own memory. */
+/* Reductions gain nothing by address: they read a slot as they would read their own memory. */
 static inline void choose_way(struct xcclComm *comm)
 {
     const struct xccl_plan *plan = comm->run.plan;
-    uint64_t bytes;
 
     comm->run.by_address = 0;
-    if (!comm->ways || !plan || !plan->binding->offer_count || plan->reduction.reduce)
-        return;
-    bytes = plan->traffic.sent[0] + plan->traffic.received[0];
-    if (bytes >= XCCL_WAYS_MIN)
-        comm->run.by_address = xccl_comm_way(comm->ways, comm->call.coll, bytes) ==
-                               XCCL_WAY_ADDRESS;
+    if (plan && plan->binding->offer_count && !plan->reduction.reduce)
+        comm->run.by_address = (uint8_t)xccl_comm_way_is_address(
+            comm->ways, comm->call.coll,
+            (uint64_t)plan->chunk_bytes * plan->binding->schedule->nchunks);
 }
 
 xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task)

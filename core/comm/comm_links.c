@@ -216,5 +216,5 @@ void xccl_comm_links_revoke(struct xcclComm *comm)
     for (int i = 0; i < comm->links->nranks; i++)
         for (struct xccl_comm_link *link = comm->links->by_peer[i]; link; link = link->next)
             if (link->conn.dir == XCCL_CONN_SEND)
-                xccl_reach_revoke(&link->reach);
+                xccl_reach_revoke(&link->reach, &link->shm);
 }

@@ -144,10 +144,8 @@ xcclResult_t xccl_comm_begin_p2p(struct xcclComm *comm, const struct xccl_p2p_it
     comm->run.step = step;
     comm->run.check = xccl_p2p_check;
     comm->run.owner = comm;
-    comm->run.by_address = 0;
-    if (comm->ways && comm->p2p->exchanged >= XCCL_WAYS_MIN)
-        comm->run.by_address = xccl_comm_way(comm->ways, XCCL_COLL_SEND_RECV,
-                                             comm->p2p->exchanged) == XCCL_WAY_ADDRESS;
+    comm->run.by_address = (uint8_t)xccl_comm_way_is_address(comm->ways, XCCL_COLL_SEND_RECV,
+                                                             comm->p2p->exchanged);
     xccl_comm_record_begin_p2p(comm);
     return xcclSuccess;
 }

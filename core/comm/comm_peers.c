@@ -118,7 +118,7 @@ static void mark_memory(struct xccl_peer *self)
 {
     struct xccl_peer_mark mark;
 
-    if (!self->direct || xccl_param_int(XCCL_P_PEER_MEMORY) == 1 /* off */)
+    if (!self->direct || xccl_param_int(XCCL_P_PEER_MEMORY) == XCCL_PEER_MEMORY_OFF)
         return;
     mark = xccl_peer_mark();
     self->mark_at = mark.at;
@@ -374,6 +374,20 @@ static xcclResult_t find_all(struct xccl_init *init, enum xccl_init_state *state
     return xcclSuccess;
 }
 
+static int reads_peers(const struct xccl_init *init)
+{
+    int64_t setting = xccl_param_int(XCCL_P_PEER_MEMORY);
+    int unread;
+
+    if (setting == XCCL_PEER_MEMORY_OFF)
+        return 0;
+    unread = xccl_shm_unread_peer(init->comm->shm);
+    if (unread >= 0)
+        xccl_log(setting == XCCL_PEER_MEMORY_ON ? XCCL_LOG_WARN : XCCL_LOG_INFO,
+                 "private memory of rank %d is not read: %s", unread, xccl_error_text());
+    return unread < 0;
+}
+
 /* One segment of another process a turn; then tells the others whether it has all. */
 xcclResult_t xccl_init_fetch(struct xccl_init *init, enum xccl_init_state *state_out)
 {
@@ -396,7 +410,7 @@ xcclResult_t xccl_init_fetch(struct xccl_init *init, enum xccl_init_state *state
     *own = (uint8_t)(init->got_all ? GOT_SEGMENTS : 0);
     if (init->got_all && xccl_shm_has_arenas(init->comm->shm))
         *own |= GOT_ARENAS;
-    if (init->got_all && xccl_shm_reads_peers(init->comm->shm))
+    if (init->got_all && reads_peers(init))
         *own |= READS_PEERS;
     *state_out = XCCL_INIT_DONE;
     return xccl_init_gather(init);

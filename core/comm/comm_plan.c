@@ -77,7 +77,7 @@ xcclResult_t xccl_init_planner(struct xccl_init *init, enum xccl_init_state *sta
         comm->ways = xccl_calloc(1, sizeof *comm->ways);
         if (!comm->ways)
             return xcclSystemError;
-        comm->ways->always = xccl_param_int(XCCL_P_PEER_MEMORY) == 2; /* on */
+        comm->ways->always = xccl_param_int(XCCL_P_PEER_MEMORY) == XCCL_PEER_MEMORY_ON;
     }
     if (!comm->multicast || !comm->nodes || !comm->bind)
         return xcclSystemError;

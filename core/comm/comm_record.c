@@ -72,11 +72,12 @@ void xccl_comm_record_call(struct xcclComm *comm)
     uint32_t op = call->op < xcclNumOps ? (uint32_t)call->op : xcclNumOps;
     struct xccl_record_call what = {.count = call->count, .bytes = bytes_of(comm)};
 
+    if (!record)
+        return;
     what.word = xccl_record_call_word(0, (uint32_t)call->coll, (uint32_t)call->type, op,
                                       (uint32_t)call->root);
     what.word |= call->sizes ? XCCL_RECORD_SIZED : 0;
     xccl_record_set_call(record, &what);
-    record->plan = comm->run.plan;
     if (record->plans != comm->planner.plans_made && comm->run.plan)
         xccl_comm_record_plan(comm);
 }
@@ -103,10 +104,8 @@ void xccl_comm_record_p2p(struct xcclComm *comm, const struct xccl_p2p_item *ite
 
 void xccl_comm_record_begin_p2p(struct xcclComm *comm)
 {
-    if (!comm->record)
-        return;
-    comm->record->plan = NULL;
-    xccl_record_p2p_begin(comm->record);
+    if (comm->record)
+        xccl_record_p2p_begin(comm->record);
 }
 
 void xccl_comm_record_end_other(struct xcclComm *comm, xcclResult_t rc)

@@ -18,7 +18,7 @@ void xccl_comm_record_link(struct xcclComm *comm, const struct xccl_schedule_con
 /* What the next groups of sends and receives consist of; one of them has begun. */
 void xccl_comm_record_p2p(struct xcclComm *comm, const struct xccl_p2p_item *items, uint32_t count);
 void xccl_comm_record_begin_p2p(struct xcclComm *comm);
-/* The call at work is another one than the last. */
+/* The call at work is another one than the last, or a group has been between them. */
 void xccl_comm_record_call(struct xcclComm *comm);
 /* The call at work got a plan that is new. */
 void xccl_comm_record_plan(struct xcclComm *comm);
@@ -32,10 +32,6 @@ static inline void xccl_comm_record_begin(struct xcclComm *comm)
 
     if (!record)
         return;
-    if (__builtin_expect(!comm->run.plan || record->plan != comm->run.plan ||
-                             record->plans != comm->planner.plans_made,
-                         0))
-        xccl_comm_record_call(comm);
     record->call.word = comm->seq << 32 | (uint32_t)record->call.word;
     xccl_record_begin(record);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Of XCCL_WAYS_PERIOD calls of a kind and size the first few are measured, as many each way; the
- * first one each way finds the memory of the other way in the caches and does not count. All ranks
- * of a collective measure the same way in the same call, since they count the same calls. Thread:
+ * first one each way finds the memory of the other way in the caches and does not count. Thread:
  * see the header. */
 #include "comm/comm_ways.h"
 
@@ -18,19 +17,23 @@ static unsigned size_of(uint64_t bytes)
     return size;
 }
 
-enum xccl_way xccl_comm_way(struct xccl_comm_ways *ways, enum xccl_coll kind, uint64_t bytes)
+int xccl_comm_way_is_address(struct xccl_comm_ways *ways, enum xccl_coll kind, uint64_t bytes)
 {
-    struct xccl_way_row *row = &ways->rows[kind][size_of(bytes)];
-    uint32_t turn = row->calls++ % XCCL_WAYS_PERIOD;
+    struct xccl_way_row *row;
+    uint32_t turn;
 
+    if (!ways || bytes < XCCL_WAYS_MIN)
+        return 0;
     ways->row = NULL;
     if (ways->always)
-        return XCCL_WAY_ADDRESS;
+        return 1;
+    row = &ways->rows[kind][size_of(bytes)];
+    turn = row->calls++ % XCCL_WAYS_PERIOD;
     if (turn >= 2 * XCCL_WAYS_TRIALS)
-        return row->best;
+        return row->best == XCCL_WAY_ADDRESS;
     ways->row = row;
     ways->began_ns = xccl_clock_ns();
-    return turn < XCCL_WAYS_TRIALS ? XCCL_WAY_ADDRESS : XCCL_WAY_SLOTS;
+    return turn < XCCL_WAYS_TRIALS;
 }
 
 void xccl_comm_way_took(struct xccl_comm_ways *ways)

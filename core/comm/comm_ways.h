@@ -3,13 +3,14 @@
  * which is two copies, or from the sender's private memory, which is one, by the kernel. Which is
  * quicker depends on how near the cores are to each other, which nobody tells: so both are measured
  * as calls go, for each collective and size, and again now and then. Each sender chooses for
- * itself; receivers take what comes. Thread: the holder of the crank. */
+ * itself; receivers take what comes. Where no other process is read there are no ways: NULL.
+ * Thread: the holder of the crank. */
 #ifndef XCCL_COMM_COMM_WAYS_H
 #define XCCL_COMM_COMM_WAYS_H
 
 #include "plan/plan.h"
 
-#define XCCL_WAYS_MIN    (64u << 10) /* bytes a call moves; what is smaller goes through slots */
+#define XCCL_WAYS_MIN    (64u << 10) /* bytes of a call; what is smaller goes through slots */
 #define XCCL_WAYS_SIZES  24 /* of a factor of two each */
 #define XCCL_WAYS_PERIOD 128u /* calls, a power of two */
 #define XCCL_WAYS_TRIALS 3u /* of them, each way */
@@ -23,16 +24,19 @@ struct xccl_way_row {
 };
 
 struct xccl_comm_ways {
-    int always; /* 1: not measured, but always by address */
+    int always; /* 1: not measured, but by address */
     /* Of the call at work, if it is measured: */
     struct xccl_way_row *row;
     uint64_t began_ns;
     struct xccl_way_row rows[XCCL_COLL_COUNT][XCCL_WAYS_SIZES];
 };
 
-/* The way of a call that moves so many bytes, at least XCCL_WAYS_MIN; kind: SEND_RECV for a group
- * of them. */
-enum xccl_way xccl_comm_way(struct xccl_comm_ways *ways, enum xccl_coll kind, uint64_t bytes);
+/* XCCL_PEER_MEMORY, in the order of its words. */
+enum xccl_peer_memory { XCCL_PEER_MEMORY_AUTO, XCCL_PEER_MEMORY_OFF, XCCL_PEER_MEMORY_ON };
+
+/* 1: a call of so many bytes is to go by address. kind: SEND_RECV for a group of them; bytes: the
+ * same on all ranks of a collective, so that these measure the same way in the same call. */
+int xccl_comm_way_is_address(struct xccl_comm_ways *ways, enum xccl_coll kind, uint64_t bytes);
 /* It has ended well; ways->row is not NULL. */
 void xccl_comm_way_took(struct xccl_comm_ways *ways);
 

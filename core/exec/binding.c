@@ -127,7 +127,6 @@ static xcclResult_t fill(struct xccl_binding *binding)
     if (rc)
         return rc;
     xccl_ahead_prepare(binding);
-    binding->goes_ahead = !binding->schedule->nwaits; /* no lane asks how far another one is */
     binding->parts = xccl_calloc(binding->fan_max + 1u, sizeof(void *));
     return binding->parts ? xcclSuccess : xcclSystemError;
 }

@@ -37,7 +37,6 @@ struct xccl_binding {
     uint32_t nsignals;
     uint32_t fan_max; /* what a step combines at most, its own source and destination included */
     int keeps_values; /* 1: some values need room before they go on */
-    int goes_ahead; /* 1: lanes may send ahead of what they wait for */
     /* Of the run at work: */
     struct xccl_run_lane *lanes;
     struct xccl_ahead *aheads; /* by lane (ahead.h) */

@@ -140,9 +140,11 @@ static int recv_slice(struct xccl_run *run, struct xccl_stream *stream)
     if (!recv_ready(run, link, XCCL_PROTO_SLICES, bytes) || !begin_reading(link, stream->reach))
         return 0;
     from = message_at(run, link, stream->reach, bytes, to);
-    if (from != to) /* else it was received there */
+    if (from && from != to) /* else it was received there */
         xccl_copy(to, from, bytes);
     end_reading(link, stream->reach);
+    if (!from)
+        return 0;
     recv_done(link);
     go_on(stream, bytes);
     return 1;

@@ -4,6 +4,7 @@
  */
 #include "transport/peer_memory.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sys/uio.h>
 
@@ -34,9 +35,21 @@ int xccl_peer_read(int pid, void *to, uint64_t from, size_t bytes)
     return got >= 0 && (size_t)got == bytes;
 }
 
-int xccl_peer_reads(int pid, const struct xccl_peer_mark *mark)
+xcclResult_t xccl_peer_try(int pid, const struct xccl_peer_mark *mark)
 {
     uint64_t seen = 0;
 
-    return mark->at && xccl_peer_read(pid, &seen, mark->at, sizeof seen) && seen == mark->word;
+    if (!mark->at)
+        return xccl_fail_quietly(xcclSystemError, 0,
+                                 "see XCCL_DIRECT and XCCL_PEER_MEMORY of that process",
+                                 "it does not let itself be read");
+    if (!xccl_peer_read(pid, &seen, mark->at, sizeof seen))
+        return xccl_fail_quietly(xcclSystemError, errno,
+                                 "allow it (kernel.yama.ptrace_scope=0; in a container "
+                                 "--cap-add=SYS_PTRACE and one PID namespace)",
+                                 "process %d cannot be read", pid);
+    if (seen != mark->word)
+        return xccl_fail_quietly(xcclSystemError, 0, "give all containers one PID namespace",
+                                 "process %d is another one here", pid);
+    return xcclSuccess;
 }

@@ -9,15 +9,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "xccl.h"
+
 /* A word of this process with which others find out whether they read its memory. */
 struct xccl_peer_mark {
     uint64_t at, word; /* its address and its value; 0: there is none */
 };
 struct xccl_peer_mark xccl_peer_mark(void);
 
-/* 1: all of it was read. */
+/* 1: all of it was read; 0: errno tells. */
 int xccl_peer_read(int pid, void *to, uint64_t from, size_t bytes);
-/* 1: process pid is the one with the mark, and its memory can be read. */
-int xccl_peer_reads(int pid, const struct xccl_peer_mark *mark);
+/* Success: process pid is the one with the mark, and its memory can be read. */
+xcclResult_t xccl_peer_try(int pid, const struct xccl_peer_mark *mark);
 
 #endif

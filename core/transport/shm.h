@@ -64,10 +64,10 @@ xcclResult_t xccl_shm_fetch(struct xccl_shm *shm, int index, const struct xccl_a
  */
 xcclResult_t xccl_shm_find(struct xccl_shm *shm, int index, const struct xccl_addr *addr,
                            int *found_out);
-/* 1: this rank has got the arenas of all processes of the host; it reads the private memory of all.
- */
+/* 1: this rank has got the arenas of all processes of the host. */
 int xccl_shm_has_arenas(const struct xccl_shm *shm);
-int xccl_shm_reads_peers(struct xccl_shm *shm);
+/* A rank whose process's private memory is not read, as the error text says; -1: there is none. */
+int xccl_shm_unread_peer(const struct xccl_shm *shm);
 /* All ranks of the host have, and do, so that messages may stay there. Before links are made. */
 xcclResult_t xccl_shm_agree(struct xccl_shm *shm, int arenas, int peers);
 /* All have fetched: stops listening, closes the descriptor. */

@@ -3,7 +3,6 @@
  * the segment that the link lies in. Arenas of other processes come over the connections that hand
  * out segments, once for all ranks of a process; either all ranks of a host have all of them, or
  * nobody uses any. Thread: see shm.h. */
-#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "transport/shm_int.h"
 
 #define DIRECT_MIN    4096u
+#define ADDRESS_MIN   (16u << 10) /* bytes of a message that are worth a system call */
 #define MULTICAST_KEY UINT64_MAX /* FIFOs have their place in the pool as a key */
 
 /* Nobody listens there: it names the arena of a process in the table of segments. */
@@ -96,23 +96,20 @@ int xccl_shm_has_arenas(const struct xccl_shm *shm)
     return shm->has_arenas;
 }
 
-int xccl_shm_reads_peers(struct xccl_shm *shm)
+int xccl_shm_unread_peer(const struct xccl_shm *shm)
 {
-    int others = 0;
-
-    for (int i = 0; shm->processes && i < shm->nlocal; i++) {
+    if (!shm->processes) {
+        (void)xccl_fail_quietly(xcclSystemError, 0, NULL,
+                                "XCCL_DIRECT is 0 on a rank of this host");
+        return shm->local_ranks[0];
+    }
+    for (int i = 0; i < shm->nlocal; i++) {
         const struct xccl_shm_process *process = &shm->processes[i];
 
-        if (is_near(shm, i))
-            continue;
-        others++;
-        if (xccl_peer_reads((int)process->pid, &process->mark))
-            continue;
-        xccl_log(XCCL_LOG_INFO, "private memory of rank %d is not read: %s", shm->local_ranks[i],
-                 strerror(errno));
-        return 0;
+        if (!is_near(shm, i) && xccl_peer_try((int)process->pid, &process->mark) != xcclSuccess)
+            return shm->local_ranks[i];
     }
-    return others > 0;
+    return -1;
 }
 
 xcclResult_t xccl_shm_agree(struct xccl_shm *shm, int arenas, int peers)
@@ -182,7 +179,7 @@ static void read_private(const struct xccl_shm *shm, int from, struct xccl_reach
 xcclResult_t xccl_shm_fifo_send_reach(struct xccl_shm *shm, int to_index, uint32_t id,
                                       struct xccl_reach *reach_out)
 {
-    *reach_out = (struct xccl_reach){.min_bytes = DIRECT_MIN};
+    *reach_out = (struct xccl_reach){.min_bytes = DIRECT_MIN, .address_min = ADDRESS_MIN};
     reach_out->takes_addresses = shm->reads_peers && !is_near(shm, to_index);
     if (!shm->reaches)
         return xcclSuccess;
@@ -195,7 +192,7 @@ xcclResult_t xccl_shm_fifo_send_reach(struct xccl_shm *shm, int to_index, uint32
 xcclResult_t xccl_shm_fifo_recv_reach(struct xccl_shm *shm, int from_index, uint32_t id,
                                       struct xccl_reach *reach_out)
 {
-    *reach_out = (struct xccl_reach){.min_bytes = DIRECT_MIN};
+    *reach_out = (struct xccl_reach){.min_bytes = DIRECT_MIN, .address_min = ADDRESS_MIN};
     read_private(shm, from_index, reach_out);
     if (!shm->reaches)
         return xcclSuccess;
@@ -215,7 +212,7 @@ static int are_all_near(const struct xccl_shm *shm)
 
 xcclResult_t xccl_shm_multicast_send_reach(struct xccl_shm *shm, struct xccl_reach *reach_out)
 {
-    *reach_out = (struct xccl_reach){.min_bytes = DIRECT_MIN};
+    *reach_out = (struct xccl_reach){.min_bytes = DIRECT_MIN, .address_min = ADDRESS_MIN};
     reach_out->takes_addresses = (uint8_t)shm->reads_peers;
     if (!shm->reaches)
         return xcclSuccess;
@@ -228,7 +225,7 @@ xcclResult_t xccl_shm_multicast_send_reach(struct xccl_shm *shm, struct xccl_rea
 xcclResult_t xccl_shm_multicast_recv_reach(struct xccl_shm *shm, int from_index,
                                            struct xccl_reach *reach_out)
 {
-    *reach_out = (struct xccl_reach){.min_bytes = DIRECT_MIN};
+    *reach_out = (struct xccl_reach){.min_bytes = DIRECT_MIN, .address_min = ADDRESS_MIN};
     read_private(shm, from_index, reach_out);
     if (!shm->reaches)
         return xcclSuccess;
@@ -238,17 +235,39 @@ xcclResult_t xccl_shm_multicast_recv_reach(struct xccl_shm *shm, int from_index,
     return share_offers(shm, from_index, MULTICAST_KEY, reach_out);
 }
 
-void xccl_reach_revoke(struct xccl_reach *reach)
+static void revoke_offers(struct xccl_offer *offers)
 {
-    struct xccl_offer *offers = reach->offers;
-
-    if (!offers || !reach->is_open)
-        return;
     /* Sequentially consistent: see begin_reading() in exec/host/slots.h. */
     for (uint32_t i = 0; i < XCCL_SHM_SLOTS; i++)
         atomic_store_explicit(&offers[i].at, XCCL_OFFER_REVOKED, memory_order_seq_cst);
     for (uint32_t i = 0; i < XCCL_SHM_SLOTS; i++)
         while (atomic_load_explicit(&offers[i].readers, memory_order_seq_cst))
             sched_yield(); /* they are threads of this process, in the middle of a copy */
+}
+
+static void revoke_addresses(const struct xccl_link *link)
+{
+    for (uint32_t i = 0; i < link->nslots; i++) {
+        struct xccl_slot_header *header = (void *)(link->header + (size_t)i * link->header_stride);
+
+        /* Relaxed: only this rank writes it. */
+        if (atomic_load_explicit(&header->place, memory_order_relaxed) & XCCL_PLACE_ADDRESS)
+            atomic_store_explicit(&header->place, XCCL_PLACE_REVOKED, memory_order_relaxed);
+    }
+    /* Release: before what the program writes there next. Pairs with read_peer() in
+     * exec/host/slots.h. */
+    atomic_thread_fence(memory_order_release);
+}
+
+void xccl_reach_revoke(struct xccl_reach *reach, const struct xccl_link *link)
+{
+    if (!reach->is_open)
+        return;
+    if (reach->offers)
+        revoke_offers(reach->offers);
+    else if (reach->takes_addresses)
+        revoke_addresses(link);
+    else
+        return;
     reach->is_open = 0;
 }

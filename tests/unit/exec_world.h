@@ -5,6 +5,7 @@
 #define TESTS_UNIT_EXEC_WORLD_H
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "exec/exec.h"
@@ -28,7 +29,8 @@ struct world_channel {
 struct world {
     const struct xccl_generator *generator;
     int n, root, param, in_place, keeps_list;
-    enum { WORLD_COPIES, WORLD_OFFERS, WORLD_PLACES } direct; /* how slices may stay in buffers */
+    /* how slices may stay in buffers */
+    enum { WORLD_COPIES, WORLD_OFFERS, WORLD_PLACES, WORLD_ADDRESSES } direct;
     void (*before)(struct world *world); /* each progress; NULL: nothing */
     int stayed; /* calls of a rank in which some have */
     int twists; /* contributions and results are changed on their way, once each */
@@ -48,6 +50,7 @@ struct world {
     int channel_count;
     int32_t *in[WORLD_RANKS], *out[WORLD_RANKS];
     void *blocks[WORLD_RANKS][2];
+    char room[512]; /* of a slice that is read by address and not stored */
 };
 
 static inline uint32_t world_slot_stride(const struct world *world)
@@ -119,6 +122,12 @@ static inline struct xccl_reach world_reach(struct world *world, int rank,
         reach.takes_places = 1;
         reach.arena = xccl_arena.base;
         reach.arena_bytes = xccl_arena.bytes;
+    }
+    if (world->direct == WORLD_ADDRESSES) {
+        reach.takes_addresses = 1;
+        reach.address_min = 1;
+        reach.pid = getpid();
+        reach.room = world->room;
     }
     return reach;
 }
@@ -300,6 +309,7 @@ static inline void world_start(struct world *world, int rank, size_t count)
     args.out = world->out[rank];
     args.scratch = world->scratch[rank];
     xccl_run_start(&world->runs[rank], plan, &args);
+    world->runs[rank].by_address = !xccl_coll_reduces(call.coll);
 }
 
 static inline void world_finish(struct world *world, int rank)

@@ -36,6 +36,8 @@ static void some_calls(struct world *world, uint64_t *seed)
  * sender's part is over makes the sender wait. */
 static int play_direct(const struct xccl_generator *generator, int n, uint64_t *seed)
 {
+    static const int ways[] = {WORLD_PLACES, WORLD_OFFERS,    WORLD_ADDRESSES,
+                               WORLD_OFFERS, WORLD_ADDRESSES, WORLD_OFFERS};
     struct world *world = malloc(sizeof *world);
     uint8_t marks[WORLD_RANKS];
     int nodes[WORLD_RANKS], stayed = 0;
@@ -45,7 +47,7 @@ static int play_direct(const struct xccl_generator *generator, int n, uint64_t *
         marks[i] = 1;
         nodes[i] = i % (1 + n / 3);
     }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         memset(world, 0, sizeof *world);
         world->generator = generator;
         world->n = n;
@@ -55,7 +57,7 @@ static int play_direct(const struct xccl_generator *generator, int n, uint64_t *
         world->multicast = i & 2 ? marks : NULL;
         world->lag = 1;
         world->nslots = (uint32_t)generator->slots + (uint32_t)(i & 1) * 3;
-        world->direct = i ? WORLD_OFFERS : WORLD_PLACES;
+        world->direct = ways[i];
         some_calls(world, seed);
         stayed += world->stayed;
     }
@@ -331,4 +333,82 @@ XT_TEST(every_algorithm_gives_right_results_when_slices_stay_in_buffers)
     xccl_arena_drop();
     /* Recursive doubling sends sums on their way; others do in the few calls that were drawn. */
     XT_CHECK(without < count / 10);
+}
+
+/* Rank 0 has sent to rank 1 by address, which sends on to rank 2. */
+static struct world *three_in_a_chain(void)
+{
+    struct world *world = calloc(1, sizeof *world);
+    int param;
+
+    XT_CHECK(world != NULL);
+    world->generator = xccl_generator_find(XCCL_COLL_BROADCAST, "chain", &param);
+    world->param = param;
+    world->n = 3;
+    world->nslots = 4;
+    world->lag = 1;
+    world->proto = XCCL_PROTO_SLICES;
+    world->direct = WORLD_ADDRESSES;
+    world->seq = 1;
+    world_open(world);
+    for (int r = 0; r < 3; r++)
+        world_start(world, r, 100);
+    XT_CHECK(xccl_run_progress(&world->runs[0]));
+    XT_CHECK(world->runs[0].offers);
+    return world;
+}
+
+static struct xccl_link *link_to(const struct world *world, int from, int to)
+{
+    const struct xccl_binding *binding = world->bindings[from];
+
+    for (int i = 0; i < binding->schedule->nconns; i++)
+        if (binding->schedule->conns[i].dir == XCCL_CONN_SEND &&
+            binding->schedule->conns[i].peer == to)
+            return binding->links[i];
+    XT_FAIL("no link from rank %d to rank %d", from, to);
+}
+
+static void end_chain(struct world *world)
+{
+    XT_CHECK_INT(link_to(world, 1, 2)->step, 0);
+    for (int r = 0; r < 3; r++) {
+        XT_CHECK(!xccl_run_done(&world->runs[r]));
+        world_finish(world, r);
+    }
+    world_close(world);
+    free(world);
+}
+
+XT_TEST(what_a_failed_sender_took_back_is_not_read)
+{
+    struct world *world = three_in_a_chain();
+    struct xccl_binding *binding = world->bindings[0];
+
+    for (uint32_t i = 0; i < binding->offer_count; i++)
+        xccl_reach_revoke(binding->reaches[binding->offer_conns[i]],
+                          binding->links[binding->offer_conns[i]]);
+    memset(world->out[1], 0x11, 400);
+    for (int i = 0; i < 100; i++)
+        for (int r = 1; r < 3; r++)
+            (void)xccl_run_progress(&world->runs[r]);
+    for (int i = 0; i < 100; i++)
+        XT_CHECK_INT(world->out[1][i], 0x11111111);
+    XT_CHECK_INT(world->runs[1].rc, 0); /* why is told by other ways */
+    end_chain(world);
+}
+
+XT_TEST(a_message_that_cannot_be_read_fails_the_call_and_goes_no_further)
+{
+    struct world *world = three_in_a_chain();
+    struct xccl_slot_header *header = (void *)link_to(world, 0, 1)->header;
+
+    atomic_store_explicit(&header->place, XCCL_PLACE_ADDRESS | 8, memory_order_relaxed);
+    XT_CHECK(!xccl_run_progress(&world->runs[1]));
+    XT_CHECK_RC(world->runs[1].rc, xcclRemoteError);
+    XT_CHECK_INT(world->runs[1].bad_peer, 0);
+    XT_CHECK_HAS(xccl_error_text(), "cannot be read");
+    XT_CHECK_HAS(xccl_error_text(), "XCCL_PEER_MEMORY=off");
+    (void)xccl_run_progress(&world->runs[2]);
+    end_chain(world);
 }

@@ -164,9 +164,11 @@ INLINE int has_finish(const struct xccl_run *run, const struct xccl_move *move)
     return run->plan->reduction.post && (move->flags & XCCL_FLAG_POST);
 }
 
+#define NOT_TO_BE_HAD UINT32_MAX
+
 /* The messages, and src, if any, at its place in rank order (or first), as parts to combine. Lines
  * are gathered into room first. to: where one message alone is going to be stored, or NULL. Returns
- * how many parts. */
+ * how many parts, or NOT_TO_BE_HAD, and then nothing has been read. */
 INLINE unsigned collect(struct xccl_run *run, const struct xccl_move *move, enum xccl_proto proto,
                         const char *src, char *room, char *to)
 {
@@ -186,11 +188,17 @@ INLINE unsigned collect(struct xccl_run *run, const struct xccl_move *move, enum
             gather_lines(link, room, move->bytes);
             parts[count++] = room;
             room += XCCL_LINES_MAX_BYTES;
+        } else if (proto == XCCL_PROTO_SLICES) {
+            struct xccl_reach *reach = reach_of(run, &move->recv[i]);
+            const char *at = message_at(run, link, reach, move->bytes, to);
+
+            if (__builtin_expect(!at, 0)) {
+                end_reading_all(run, move, proto);
+                return NOT_TO_BE_HAD;
+            }
+            parts[count++] = at;
         } else {
-            parts[count++] = proto == XCCL_PROTO_SLICES
-                                 ? message_at(run, link, reach_of(run, &move->recv[i]), move->bytes,
-                                              to)
-                                 : slot_payload(link);
+            parts[count++] = slot_payload(link);
         }
     }
     if (src)
@@ -229,8 +237,8 @@ INLINE char *slot_for(const struct xccl_run *run, const struct xccl_move *move,
 
 /* Receive, combine, store, send. A value that is both stored and sent is made in the destination
  * and copied to the slot from there; one that is only sent is made in the slot where there is one
- * receiver. */
-INLINE void receive(struct xccl_run *run, const struct xccl_move *move, enum xccl_proto proto)
+ * receiver. 0: a message is not to be had, and nothing has moved. */
+INLINE int receive(struct xccl_run *run, const struct xccl_move *move, enum xccl_proto proto)
 {
     _Alignas(64) char gathered[XCCL_LINES_FAN_MAX * XCCL_LINES_MAX_BYTES]; /* lines only */
     _Alignas(64) char line[XCCL_LINES_MAX_BYTES];
@@ -239,6 +247,8 @@ INLINE void receive(struct xccl_run *run, const struct xccl_move *move, enum xcc
     unsigned count = collect(run, move, proto, src, gathered, src ? NULL : dst);
     int to_slot = !dst && move->nsend == 1 && proto != XCCL_PROTO_LINES;
 
+    if (proto == XCCL_PROTO_SLICES && count == NOT_TO_BE_HAD)
+        return 0;
     if (dst) {
         see_readers(run, proto);
         combine(run, move, dst, count);
@@ -259,6 +269,7 @@ INLINE void receive(struct xccl_run *run, const struct xccl_move *move, enum xcc
         end_reading_all(run, move, proto);
     }
     recv_all_done(move);
+    return 1;
 }
 
 /* Without receiving: copy, add to memory, send. */
@@ -281,8 +292,8 @@ INLINE void local(struct xccl_run *run, const struct xccl_move *move, enum xccl_
         send_all(run, move, proto, src, source_stays(run, move, src));
 }
 
-/* What an exchange receives: stored, or added to memory. */
-INLINE void take(struct xccl_run *run, const struct xccl_move *move, enum xccl_proto proto)
+/* What an exchange receives: stored, or added to memory. 0: as above. */
+INLINE int take(struct xccl_run *run, const struct xccl_move *move, enum xccl_proto proto)
 {
     _Alignas(64) char gathered[XCCL_LINES_FAN_MAX * XCCL_LINES_MAX_BYTES]; /* lines only */
     _Alignas(64) char line[XCCL_LINES_MAX_BYTES];
@@ -291,6 +302,8 @@ INLINE void take(struct xccl_run *run, const struct xccl_move *move, enum xccl_p
     unsigned count = collect(run, move, proto, NULL, gathered,
                              move->op & XCCL_STEP_ACC ? NULL : dst);
 
+    if (proto == XCCL_PROTO_SLICES && count == NOT_TO_BE_HAD)
+        return 0;
     if (dst)
         see_readers(run, proto);
     if (dst && count && !(move->op & XCCL_STEP_ACC)) {
@@ -309,6 +322,7 @@ INLINE void take(struct xccl_run *run, const struct xccl_move *move, enum xccl_p
     }
     end_reading_all(run, move, proto);
     recv_all_done(move);
+    return 1;
 }
 
 /* --- the way of a lane --- */
@@ -460,6 +474,9 @@ static __attribute__((noinline)) int go_ahead(struct xccl_run *run, struct xccl_
 {
     int moved = 0;
 
+    /* No lane asks how far another one is, and no message says how many come. */
+    if (run->plan->binding->schedule->nwaits || run->plan->ends_short)
+        return 0;
     if (!lane->ahead) {
         if (!only_receives(lane->move))
             return 0;
@@ -505,7 +522,8 @@ INLINE int exchange(struct xccl_run *run, struct xccl_run_lane *lane, enum xccl_
     }
     if (lane->sent == lane->place.chunk || !all_recv_ready(run, lane->move, proto))
         return moved;
-    take(run, lane->move, proto);
+    if (!take(run, lane->move, proto))
+        return moved;
     lane_advance(run, lane);
     return 1;
 }
@@ -523,13 +541,11 @@ INLINE int lane_move(struct xccl_run *run, struct xccl_run_lane *lane, enum xccl
         return 1;
     }
     if (!all_send_ready(move) || !all_recv_ready(run, move, proto)) {
-        if (lane->end || run->rc || !run->plan->binding->goes_ahead || run->plan->ends_short)
-            return 0;
-        return go_ahead(run, lane, proto);
+        return lane->end || run->rc ? 0 : go_ahead(run, lane, proto);
     }
-    if (move->nrecv)
-        receive(run, move, proto);
-    else if (!(move->op & XCCL_STEP_RECV))
+    if (move->nrecv && !receive(run, move, proto))
+        return 0;
+    if (!(move->op & XCCL_STEP_RECV))
         local(run, move, proto);
     lane_advance(run, lane);
     return 1;

@@ -143,8 +143,6 @@ INLINE void offer(const struct xccl_link *link, const struct xccl_reach *reach, 
         atomic_store_explicit(&reach->offers[link->slot].at, at, memory_order_relaxed);
 }
 
-#define XCCL_ADDRESS_MIN (16u << 10) /* bytes of a message that are worth a system call */
-
 /* Sends bytes that nobody writes before they have been read: place is where they lie in the arena,
  * 0 outside of it. 0: it has to be copied. */
 INLINE int send_in_place(struct xccl_run *run, struct xccl_link *link, struct xccl_reach *reach,
@@ -154,7 +152,7 @@ INLINE int send_in_place(struct xccl_run *run, struct xccl_link *link, struct xc
         from = NULL;
     else if (reach->offers)
         place = 0;
-    else if (reach->takes_addresses && run->by_address && bytes >= XCCL_ADDRESS_MIN)
+    else if (reach->takes_addresses && run->by_address && bytes >= reach->address_min)
         place = XCCL_PLACE_ADDRESS | (uint64_t)(uintptr_t)from;
     else
         return 0;
@@ -203,26 +201,37 @@ INLINE void see_readers_of(const struct xccl_link *link, const struct xccl_reach
         (void)atomic_load_explicit(&reach->offers[i].readers, memory_order_acquire);
 }
 
-/* Of the memory of another process; NULL `to`: into the room. Fails the run where that cannot be
- * read any more. */
+/* Of the memory of another process; NULL `to`: into the room. NULL: the sender has taken it back,
+ * and says why by other ways; or, with the run's error, it cannot be read. */
 static __attribute__((noinline)) const char *read_peer(struct xccl_run *run,
                                                        const struct xccl_link *link,
                                                        const struct xccl_reach *reach,
                                                        uint64_t place, size_t bytes, char *to)
 {
+    const struct xccl_slot_header *header = (const void *)slot_header(link);
+    int is_read;
+
     if (!to)
         to = reach->room;
-    if (!xccl_peer_read(reach->pid, to, place & ~XCCL_PLACE_ADDRESS, bytes)) {
-        run->rc = xccl_fail_quietly(xcclRemoteError, errno,
-                                    "if it is no ordinary memory, set XCCL_PEER_MEMORY=off",
-                                    "its memory cannot be read");
-        run->bad_peer = link->peer;
-    }
-    return to;
+    if (place == XCCL_PLACE_REVOKED)
+        return NULL;
+    is_read = xccl_peer_read(reach->pid, to, place & ~XCCL_PLACE_ADDRESS, bytes);
+    /* Acquire: what the program has written there since would come with its revocation. Pairs with
+     * xccl_reach_revoke(). */
+    atomic_thread_fence(memory_order_acquire);
+    if (atomic_load_explicit(&header->place, memory_order_relaxed) == XCCL_PLACE_REVOKED)
+        return NULL;
+    if (is_read)
+        return to;
+    run->rc = xccl_fail_quietly(xcclRemoteError, errno,
+                                "if it is no ordinary memory, set XCCL_PEER_MEMORY=off",
+                                "its memory cannot be read");
+    run->bad_peer = link->peer;
+    return NULL;
 }
 
 /* Where the bytes of the message at hand lie. to: where they are to be, or NULL; some can be put
- * there at once. */
+ * there at once. NULL: it is not to be had. */
 INLINE const char *message_at(struct xccl_run *run, const struct xccl_link *link,
                               const struct xccl_reach *reach, size_t bytes, char *to)
 {
