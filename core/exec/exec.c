@@ -2,9 +2,10 @@
 /* Starting, moving and waiting for runs. The wait is one loop for any number of runs: poll with one
  * pause between polls; after `spins` of them yield the core each time; after yield_ns of yielding
  * sleep 50 us at a time, or longer in a crowd: its waking up would keep the cores from the thread
- * that it waits for. There a sleep is a sixteenth of the wait so far. Clock, errors, deadlines and
- * the other ranks' boards are looked at every 64th poll only, and on every sleep. Thread: the
- * holder of the crank. */
+ * that it waits for. There a sleep is a sixteenth of the wait so far, up to a bound, for along a
+ * chain of ranks each may sleep so long before it goes on. Clock, errors, deadlines and the other
+ * ranks' boards are looked at every 64th poll only, and on every sleep. Thread: the holder of the
+ * crank. */
 #include "exec/exec.h"
 
 #include <sched.h>
@@ -19,7 +20,7 @@
 #define SLEEP_NS   50000
 #define SLEEPERS   64 /* ranks a core that may wake up so often */
 #define FEW        16 /* ranks a core that may do so for as long as they wait */
-#define LONG_NS    200000 /* for each rank of a core: so 5,000 of them wake up in a second */
+#define LONG_NS    25000 /* for each rank of a core: so 40,000 of them wake up in a second */
 #define SPINS_ALONE                                                                                \
     256u /* a core for each rank: yielding earlier costs up to four times at 8 bytes */
 #define SPINS_CROWD  16u /* more ranks than cores: spinning longer keeps the others from running */

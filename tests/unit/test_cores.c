@@ -56,8 +56,7 @@ XT_TEST(a_crowd_that_waits_long_seldom_wakes_up)
         struct xccl_wait_policy policy = xccl_wait_policy_for(ranks, 2);
 
         XT_CHECK(policy.sleep_ns <= policy.sleep_max_ns);
-        XT_CHECK((uint64_t)ranks * XCCL_NS_PER_S / policy.sleep_max_ns <= 41000);
-        XT_CHECK(ranks > 1000 || (uint64_t)ranks * XCCL_NS_PER_S / policy.sleep_max_ns <= 10000);
+        XT_CHECK((uint64_t)ranks * XCCL_NS_PER_S / policy.sleep_max_ns <= 80000); /* of two cores */
         XT_CHECK(policy.sleep_max_ns <= 100 * XCCL_NS_PER_MS); /* errors are seen in time */
     }
 }
