@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The entries of the contract, watched: the runner is told which one a role is in, and one that
- * takes longer than a second, besides the time to copy the largest message, waits for something,
- * which rule 1 forbids (init, devices and regMr may take their time; NCCL's closes drain).
+ * takes longer than a second, besides the time to copy the largest message so far, waits for
+ * something, which rule 1 forbids (init, devices and regMr may take their time; NCCL's closes
+ * drain).
  *
  * Thread: the role's. */
 #include "cf_int.h"
@@ -10,7 +11,7 @@
 
 #define LONG_MS (1000ull * CF_SLOW)
 
-/* An entry may move the largest message itself: so many bytes a millisecond it does at least. */
+/* An entry may copy a message itself, so many bytes a millisecond at least. */
 #define BYTES_A_MS (256u << 10)
 
 uint64_t cf_enter(struct cf *me, const char *call)
@@ -31,7 +32,7 @@ void cf_leave(struct cf *me, const char *call, uint64_t begin_ns)
     uint64_t ms = (cf_now() - begin_ns) / CF_MS;
 
     leave(me);
-    if (ms > LONG_MS + me->max_bytes / BYTES_A_MS * CF_SLOW)
+    if (ms > LONG_MS + me->largest_bytes / BYTES_A_MS * CF_SLOW)
         cf_fail(me, "%s took %llu ms; no entry waits for a peer (rule 1)", call,
                 (unsigned long long)ms);
 }
@@ -122,12 +123,19 @@ xcclResult_t cf_dereg(struct cf *me, void *comm, xcclNetMem_t mem)
     return rc;
 }
 
+static void note_bytes(struct cf *me, size_t bytes)
+{
+    if (bytes > me->largest_bytes)
+        me->largest_bytes = bytes;
+}
+
 xcclResult_t cf_isend(struct cf *me, void *comm, const void *data, size_t bytes, uint32_t tag,
                       xcclNetMem_t mem, xcclNetRequest_t *request)
 {
     uint64_t begin_ns = cf_enter(me, "isend");
     xcclResult_t rc = me->net->calls.isend(comm, data, bytes, tag, mem, request);
 
+    note_bytes(me, bytes);
     cf_leave(me, "isend", begin_ns);
     return rc;
 }
@@ -139,6 +147,8 @@ xcclResult_t cf_irecv(struct cf *me, void *comm, const struct cf_recv *recv,
     xcclResult_t rc = me->net->calls.irecv(comm, recv->count, recv->data, recv->bytes, recv->tags,
                                            recv->mems, request);
 
+    for (int i = 0; i < recv->count; i++)
+        note_bytes(me, recv->bytes[i]);
     cf_leave(me, "irecv", begin_ns);
     return rc;
 }

@@ -93,6 +93,7 @@ struct cf {
     int channel; /* to the other role; -1 */
     uint64_t random;
     uint64_t max_bytes; /* of this plugin and these options */
+    uint64_t largest_bytes; /* of a message of this case so far */
     int quick;
 };
 

@@ -319,6 +319,9 @@ XT_TEST_DEADLINE(labels_are_shown_and_harmless, 60)
 
     need_module("jsonschema");
     mp = xt_mp_start(2, labelled_rank, world);
+    /* Acquire: both have all their communicators. Pairs with world_meet(). */
+    while (atomic_load_explicit(&world->arrived, memory_order_acquire) < 2)
+        sched_yield(); /* bounded by the test's deadline */
     output = await_report("report", parts);
     XT_CHECK(strstr(output, "tensor (") == NULL);
     spoil_labels(xt_mp_pid(mp, 0));
