@@ -129,19 +129,10 @@ static xcclResult_t conn_fail_verdict(struct xccl_conn *conn, enum xccl_channel_
                              conn->peer_text, xccl_channel_verdict_text(verdict));
 }
 
-/* Whoever connected may try again. */
-static xcclResult_t conn_fail_turned_away(struct xccl_conn *conn)
-{
-    conn->turned_away = 1;
-    conn_break(conn);
-    return xccl_fail_quietly(xcclRemoteError, 0, "look at that process's log",
-                             "%s closed the connection before the proof was complete",
-                             conn->peer_text);
-}
-
+/* Whoever connected may try again, also when only its last word was not heard any more. */
 static xcclResult_t conn_fail_shake_closed(struct xccl_conn *conn)
 {
-    conn->turned_away = conn->channel.state == XCCL_CHANNEL_REPLY;
+    conn->turned_away = conn->addr.bytes != 0;
     conn_break(conn);
     return xccl_fail_quietly(xcclRemoteError, 0, "give all ranks the same id and job key",
                              "%s refused the proof: its key or communicator differs, or it ended",
@@ -223,7 +214,7 @@ xcclResult_t xccl_conn_shake(struct xccl_conn *conn, int *done_out)
         if (conn->channel.state == XCCL_CHANNEL_OPEN) {
             /* A reply may have lain here for so long that its sender gave up waiting for more. */
             if (conn->addr.bytes && xccl_tcp_has_ended(conn->fd))
-                return conn_fail_turned_away(conn);
+                return conn_fail_shake_closed(conn);
             conn->phase = CONN_OPEN;
             *done_out = 1;
             return xcclSuccess;

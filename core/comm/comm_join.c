@@ -217,8 +217,9 @@ static struct xccl_limit nap_for(struct xccl_joins *joins, enum xccl_init_state 
         return limit;
     }
     limit = xccl_limit_ms(joins->nap_ms, NULL);
-    if (joins->nap_ms < most_ms)
-        joins->nap_ms *= 2;
+    joins->nap_ms *= 2;
+    if (joins->nap_ms > most_ms)
+        joins->nap_ms = most_ms;
     return limit;
 }
 

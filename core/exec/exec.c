@@ -37,6 +37,8 @@ struct xccl_wait_policy xccl_wait_policy_for(int ranks_on_host, int cores)
                                       .sleep_ns = SLEEP_NS * (crowd ? crowd * crowd : 1)};
 
     policy.sleep_max_ns = ranks_a_core < FEW ? policy.sleep_ns : LONG_NS * ranks_a_core;
+    if (policy.sleep_ns > SLEEP_MAX_NS)
+        policy.sleep_ns = SLEEP_MAX_NS;
     if (policy.sleep_max_ns > SLEEP_MAX_NS)
         policy.sleep_max_ns = SLEEP_MAX_NS;
     return policy;

@@ -32,6 +32,8 @@ int xccl_peer_read(int pid, void *to, uint64_t from, size_t bytes)
     struct iovec own = {to, bytes}, other = {(void *)(uintptr_t)from, bytes};
     ssize_t got = process_vm_readv(pid, &own, 1, &other, 1, 0);
 
+    if (got >= 0 && (size_t)got < bytes)
+        errno = EFAULT; /* memory ends within */
     return got >= 0 && (size_t)got == bytes;
 }
 

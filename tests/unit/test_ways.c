@@ -4,8 +4,10 @@
  * read is that of the process that is meant. */
 #include "comm/comm_ways.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -92,8 +94,14 @@ XT_TEST(every_size_has_a_row_and_the_setting_may_choose)
 XT_TEST(only_the_process_that_is_meant_is_read)
 {
     struct xccl_peer_mark mark = xccl_peer_mark(), wrong = mark, none = {0};
+    static char both[2 * 4096];
+    char *pages = mmap(NULL, sizeof both, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                       0);
     uint64_t seen = 0;
-    pid_t child = fork();
+    pid_t child;
+
+    XT_CHECK(pages != MAP_FAILED && mprotect(pages + 4096, 4096, PROT_NONE) == 0);
+    child = fork();
 
     if (child == 0)
         pause();
@@ -112,6 +120,9 @@ XT_TEST(only_the_process_that_is_meant_is_read)
     XT_CHECK(xccl_peer_read(child, &seen, mark.at, sizeof seen));
     XT_CHECK(seen == mark.word);
     XT_CHECK(!xccl_peer_read(child, &seen, 8, sizeof seen)); /* nothing lies there */
+    errno = 0;
+    XT_CHECK(!xccl_peer_read(child, both, (uint64_t)(uintptr_t)pages, sizeof both));
+    XT_CHECK_INT(errno, EFAULT); /* half of it was read */
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     XT_CHECK_RC(xccl_peer_try(child, &mark), xcclSystemError);

@@ -168,7 +168,7 @@ INLINE int has_finish(const struct xccl_run *run, const struct xccl_move *move)
 
 /* The messages, and src, if any, at its place in rank order (or first), as parts to combine. Lines
  * are gathered into room first. to: where one message alone is going to be stored, or NULL. Returns
- * how many parts, or NOT_TO_BE_HAD, and then nothing has been read. */
+ * how many parts, or NOT_TO_BE_HAD, and then all messages are as they were. */
 INLINE unsigned collect(struct xccl_run *run, const struct xccl_move *move, enum xccl_proto proto,
                         const char *src, char *room, char *to)
 {
