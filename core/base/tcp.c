@@ -269,25 +269,42 @@ xcclResult_t xccl_tcp_accept(int listen_fd, int *fd_out, struct xccl_addr *peer_
 /* ---- connecting ---- */
 
 /* 0 or errno. An interrupted connect goes on by itself, like one that is in progress. */
-static int connect_begin(const struct xccl_addr *addr, int *fd_out)
+static int connect_open(const struct xccl_addr *addr, int *fd_out)
 {
     int fd = socket_open(addr);
-    int err = 0;
 
     if (fd < 0)
         return errno;
     if (!is_unix(addr))
         set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    if (xccl_inject_due())
-        err = ENETDOWN;
-    else if (connect(fd, &addr->sa.any, addr->bytes) != 0)
-        err = errno;
-    if (err && err != EINPROGRESS && err != EINTR) {
-        close(fd);
-        return err;
-    }
     *fd_out = fd;
     return 0;
+}
+
+static int connect_on(int *fd, const struct xccl_addr *addr)
+{
+    int err = 0;
+
+    if (xccl_inject_due())
+        err = ENETDOWN;
+    else if (connect(*fd, &addr->sa.any, addr->bytes) != 0)
+        err = errno;
+    if (!err || err == EINPROGRESS || err == EINTR)
+        return 0;
+    xccl_tcp_close(fd);
+    return err;
+}
+
+static int connect_begin(const struct xccl_addr *addr, int *fd_out)
+{
+    int fd = -1;
+    int err = connect_open(addr, &fd);
+
+    if (!err)
+        err = connect_on(&fd, addr);
+    if (!err)
+        *fd_out = fd;
+    return err;
 }
 
 /* A port of the system's choice on this host can connect to itself while nobody listens there. */
@@ -363,6 +380,24 @@ xcclResult_t xccl_tcp_connect_start(const struct xccl_addr *addr, int *fd_out)
     if (rc)
         return rc;
     err = connect_begin(addr, fd_out);
+    return err ? connect_fail(addr, err) : xcclSuccess;
+}
+
+xcclResult_t xccl_tcp_open(const struct xccl_addr *addr, int *fd_out)
+{
+    xcclResult_t rc = check_addr(addr);
+    int err;
+
+    if (rc)
+        return rc;
+    err = connect_open(addr, fd_out);
+    return err ? connect_fail(addr, err) : xcclSuccess;
+}
+
+xcclResult_t xccl_tcp_connect_on(int *fd, const struct xccl_addr *addr)
+{
+    int err = connect_on(fd, addr);
+
     return err ? connect_fail(addr, err) : xcclSuccess;
 }
 

@@ -123,11 +123,25 @@ xcclResult_t sock_address_listen(const struct sock_device *device, int *fd_out,
     return xccl_tcp_listen(&device->netif.addr, fd_out, addr_out);
 }
 
-xcclResult_t sock_address_connect(const struct xccl_addr *addr, int *fd_out)
+/* To bind to an interface needs no privilege since Linux 5.7. */
+xcclResult_t sock_address_connect(const struct sock_ctx *ctx, const struct xccl_addr *addr,
+                                  const char *interface, int *fd_out)
 {
+    xcclResult_t rc;
+
     if (is_unix(addr))
         return unix_connect(addr, fd_out);
-    return xccl_tcp_connect_start(addr, fd_out);
+    rc = xccl_tcp_open(addr, fd_out);
+    if (rc != xcclSuccess)
+        return rc;
+    if (interface && setsockopt(*fd_out, SOL_SOCKET, SO_BINDTODEVICE, interface,
+                                (socklen_t)strnlen(interface, IFNAMSIZ)) != 0) {
+        rc = xccl_fail_quietly(xcclSystemError, errno, NULL, "cannot bind to %s", interface);
+        xccl_tcp_close(fd_out);
+        return rc;
+    }
+    sock_tune_congestion_early(ctx, *fd_out);
+    return xccl_tcp_connect_on(fd_out, addr);
 }
 
 xcclResult_t sock_address_connected(int fd, const struct xccl_addr *addr, int *done_out)
@@ -136,22 +150,6 @@ xcclResult_t sock_address_connected(int fd, const struct xccl_addr *addr, int *d
         return xccl_tcp_connect_test(fd, addr, done_out);
     *done_out = 1;
     return xcclSuccess;
-}
-
-/* Through the interface whatever the routes say. Needs no privilege since Linux 5.7; where it is
- * refused the caller lets the system choose. */
-int sock_address_connect_by(const struct xccl_addr *addr, const char *interface)
-{
-    int fd = socket(addr->sa.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-
-    if (fd < 0)
-        return -1;
-    if (setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, interface,
-                   (socklen_t)strnlen(interface, IFNAMSIZ)) == 0 &&
-        (connect(fd, &addr->sa.any, addr->bytes) == 0 || errno == EINPROGRESS))
-        return fd;
-    close(fd);
-    return -1;
 }
 
 /* An IP address is as netaddr has it, but for the zone, which means nothing on another host. */

@@ -60,12 +60,10 @@ xcclResult_t sock_connect_start(struct sock_connect *state, int idx)
     line->connected = 0;
     line->since_ns = xccl_clock_ns();
     address_from_here(rail ? rail : state->device, &addr);
-    if (rail)
-        line->fd = sock_address_connect_by(&addr, rail->netif.name);
-    if (line->fd >= 0)
+    if (rail && sock_address_connect(state->ctx, &addr, rail->netif.name, &line->fd) == xcclSuccess)
         return xcclSuccess;
     line->tries += line->tries == 0;
-    return sock_address_connect(&addr, &line->fd);
+    return sock_address_connect(state->ctx, &addr, NULL, &line->fd);
 }
 
 static xcclResult_t connect_begin(struct sock_ctx *ctx, int dev, const xcclNetHandle_t *bytes,

@@ -339,10 +339,10 @@ int sock_merge_shares(const struct sock_ctx *ctx, const struct sock_device *devi
 /* Where the device's peers come to: a port of the system's choice, or a Unix name. */
 xcclResult_t sock_address_listen(const struct sock_device *device, int *fd_out,
                                  struct xccl_addr *addr_out);
-/* *fd_out -1: too many connect there at this moment, ask again. */
-xcclResult_t sock_address_connect(const struct xccl_addr *addr, int *fd_out);
-/* The same through one interface. -1: not possible. */
-int sock_address_connect_by(const struct xccl_addr *addr, const char *interface);
+/* *fd_out -1: too many connect there at this moment, ask again. With an interface: through that one
+ * whatever the routes say, or an error. */
+xcclResult_t sock_address_connect(const struct sock_ctx *ctx, const struct xccl_addr *addr,
+                                  const char *interface, int *fd_out);
 xcclResult_t sock_address_connected(int fd, const struct xccl_addr *addr, int *done_out);
 void sock_address_encode(const struct xccl_addr *addr, uint8_t wire_out[SOCK_ADDRESS_BYTES]);
 xcclResult_t sock_address_decode(const uint8_t wire[SOCK_ADDRESS_BYTES],
@@ -363,6 +363,8 @@ int sock_hello_decode(const uint8_t bytes[SOCK_HELLO_BYTES], const uint8_t token
                       int line_count, struct sock_hello *hello_out);
 
 /* sock_tune.c */
+/* Of a TCP socket that is not connected yet. */
+void sock_tune_congestion_early(const struct sock_ctx *ctx, int fd);
 /* A connection becomes a line of the comm. */
 void sock_tune_line(struct sock_comm *comm, int line, int fd, const struct xccl_addr *peer);
 /* 1: the path of a sender's line has not acknowledged anything for so long, though there was

@@ -13,8 +13,8 @@
  *
  * Headers and messages up to COPY_BYTES are copied next to each other, for one long piece costs the
  * kernel less than many short ones; larger payloads go from where they are. Of a message of several
- * MiB one call writes a part: what comes in the other direction has its turn before the caches and
- * the kernel's buffers are full of this one.
+ * MiB one call writes a part, and of a row of large ones the first: what comes in the other
+ * direction has its turn before the caches and the kernel's buffers are full of this one.
  *
  * Thread: one at a time a comm. Nothing here allocates, locks or logs. */
 #include "sock_int.h"
@@ -30,6 +30,7 @@
 #define GATHER_SENDS 16
 #define PIECES       16 /* of one write */
 #define TURN_BYTES   ((size_t)1 << 20) /* of a message of several MiB in one call of test */
+#define ROW_BYTES    ((size_t)128 << 10) /* of several messages in one call of test, at least */
 
 static_assert(SOCK_OUT_BYTES >= 2 * (COPY_BYTES + SOCK_HEADER_BYTES), "a copied message fits");
 
@@ -39,7 +40,7 @@ struct gather {
     size_t count;
     size_t out_bytes; /* used of the sender's out */
     size_t bytes; /* all of it */
-    int part; /* it ends within a message on purpose */
+    int part; /* it ends before all that is posted, on purpose */
 };
 
 static struct sock_send *send_at(struct sock_sender *sender, uint32_t count)
@@ -113,6 +114,8 @@ static void gather_all(struct sock_sender *sender, struct gather *gather)
             gather->out_bytes + SOCK_HEADER_BYTES + COPY_BYTES > SOCK_OUT_BYTES)
             return;
         gather_send(sender, gather, i);
+        if (gather->bytes >= ROW_BYTES && i + 1 != sender->posted)
+            gather->part = 1;
     }
 }
 

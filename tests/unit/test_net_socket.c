@@ -2,6 +2,8 @@
 /* The socket plugin through the loader: messages of all sizes, groups with tags, requests in any
  * order, closing at any time. What strangers and hostile peers can do is in
  * test_net_socket_peers.c. */
+#include <errno.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
@@ -349,6 +351,72 @@ XT_TEST(a_unix_name_that_is_not_here_is_an_error_that_says_so)
         xcclRemoteError);
     XT_CHECK(state == NULL && pair.send == NULL);
     XT_CHECK_HAS(pair.net->calls.lastError(pair.net->ctx), "share this host");
+    pair_close(&pair);
+}
+
+/* ---- what the kernel is told ---- */
+
+#define QUEUE_FULL 8 /* connections at most that fill a queue of none */
+#define FDS        256
+
+static int is_connecting(int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof(info);
+
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
+           info.tcpi_state == TCP_SYN_SENT;
+}
+
+/* Nobody takes connections there, and the kernel answers no more of them. */
+static int full_listener(struct xccl_addr *addr_out, int fds[QUEUE_FULL])
+{
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+
+    memset(addr_out, 0, sizeof(*addr_out));
+    addr_out->bytes = sizeof(addr_out->sa.in4);
+    addr_out->sa.in4.sin_family = AF_INET;
+    addr_out->sa.in4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    XT_CHECK(bind(listener, &addr_out->sa.any, addr_out->bytes) == 0 && listen(listener, 0) == 0);
+    XT_CHECK(getsockname(listener, &addr_out->sa.any, &addr_out->bytes) == 0);
+    for (int i = 0; i < QUEUE_FULL; i++) {
+        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        XT_CHECK(connect(fds[i], &addr_out->sa.any, addr_out->bytes) == 0 || errno == EINPROGRESS);
+    }
+    return listener;
+}
+
+/* A socket that had BBR first sends by the clock whatever it has later. */
+XT_TEST(a_connection_has_its_congestion_control_from_the_start)
+{
+    struct pair pair;
+    struct xccl_addr addr;
+    xcclNetConnect_t state = NULL;
+    char name[16] = "";
+    socklen_t bytes = sizeof(name);
+    int others[QUEUE_FULL], listener, found = -1;
+
+    xt_setenv("XCCL_SOCKET_CONGESTION", "reno"); /* every kernel has it, none by default */
+    pair_listen(&pair);
+    listener = full_listener(&addr, others);
+    handle_set_addr(&pair.handle, &addr);
+    XT_OK(pair.net->calls.connect(pair.net->ctx, 0, &pair.handle, &state, &pair.send));
+    XT_CHECK(state != NULL && pair.send == NULL);
+    for (int fd = 3; fd < FDS; fd++) {
+        int own = 0;
+
+        for (int i = 0; i < QUEUE_FULL; i++)
+            own |= fd == others[i];
+        if (!own && is_connecting(fd))
+            found = fd;
+    }
+    XT_CHECK(found >= 0);
+    XT_CHECK(getsockopt(found, IPPROTO_TCP, TCP_CONGESTION, name, &bytes) == 0);
+    XT_CHECK_TEXT(name, "reno");
+    XT_OK(pair.net->calls.closeConnect(pair.net->ctx, state));
+    for (int i = 0; i < QUEUE_FULL; i++)
+        close(others[i]);
+    close(listener);
     pair_close(&pair);
 }
 
