@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define UNIX_ROOM_BYTES (1 << 20) /* the default of 208 KiB is less than a chunk */
+#define UNIX_ROOM_BYTES (256 << 10) /* more no longer stays in the caches */
 /* A stream is full when more than that waits to be sent. */
 #define STREAM_BACKLOG_BYTES (128 << 10)
 #define MS_PER_S             1000
