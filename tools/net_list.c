@@ -100,6 +100,7 @@ static void see(void *user, const struct xccl_net_candidate *candidate)
     copy_text(entry->contract, sizeof(entry->contract),
               net->contract[0] ? net->contract : candidate->contracts);
     copy_text(entry->wire_id, sizeof(entry->wire_id), net->wire_id);
+    copy_text(entry->said, sizeof(entry->said), net->said);
     entry->wire_version = net->calls.wireVersion;
     entry->device_count = net->device_count;
     entry->shown_count = net->device_count < XCCL_NET_LIST_DEVICES ? net->device_count
@@ -286,7 +287,10 @@ static void print_taken(const struct xccl_net_list_entry *entry)
     printf("   contract  %s", entry->contract);
     if (strcmp(entry->contracts, entry->contract) != 0)
         printf(" (of %s)", entry->contracts);
-    printf("\n   wire      %s\n\n", entry->wire_id);
+    printf("\n   wire      %s\n", entry->wire_id);
+    if (entry->said[0])
+        printf("   says      %s\n", entry->said);
+    printf("\n");
     print_devices(entry);
     printf("\n");
 }
@@ -423,6 +427,8 @@ static void json_entry(const struct xccl_net_list_entry *entry, int first)
     xccl_json_text(stdout, entry->name);
     printf(", \"wire_id\": ");
     xccl_json_text(stdout, entry->wire_id);
+    printf(", \"says\": ");
+    xccl_json_text_or_null(stdout, entry->said);
     printf(", \"wire_version\": %u,\n     \"device_count\": %d, \"devices\": [",
            entry->wire_version, entry->device_count);
     for (int i = 0; i < entry->shown_count; i++)
@@ -524,7 +530,8 @@ const char xccl_net_list_help[] =
     "\n"
     "Opens plugins as a communicator would and shows what each offers: its file, the contracts\n"
     "that it exports and the one taken, its wire id (two ends can talk when theirs are equal),\n"
-    "and its devices. Without arguments the plugins of XCCL_NET_PLUGIN are shown.\n"
+    "what it says of itself and of its library's settings, and its devices. Without arguments\n"
+    "the plugins of XCCL_NET_PLUGIN are shown.\n"
     "\n"
     "  ITEM     a plugin's name or path, as in XCCL_NET_PLUGIN: socket, fault:socket,\n"
     "           /opt/x/libnccl-net.so, socket@v10\n"

@@ -29,6 +29,7 @@ struct xccl_net_list_entry {
     int taken;
     /* Only when taken. */
     char name[XCCL_NET_TEXT_BYTES], contract[XCCL_NET_TEXT_BYTES], wire_id[XCCL_NET_TEXT_BYTES];
+    char said[512]; /* what it says of itself and of settings that are not ours */
     uint32_t wire_version;
     int device_count; /* as the plugin says */
     int shown_count; /* of devices below */

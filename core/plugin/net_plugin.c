@@ -44,6 +44,9 @@ static void stage(const char *what)
 }
 
 /* What a plugin has to say goes into our log. */
+/* Where a plugin's init in this thread leaves what it says of itself; NULL: none runs. */
+static _Thread_local char *said_at;
+
 static void plugin_log(xcclNetLogLevel_t level, const char *line)
 {
     enum xccl_log_level ours = XCCL_LOG_DEBUG;
@@ -54,6 +57,8 @@ static void plugin_log(xcclNetLogLevel_t level, const char *line)
         ours = XCCL_LOG_WARN;
     else if (level == xcclNetLogInfo)
         ours = XCCL_LOG_INFO;
+    if (said_at && level == xcclNetLogInfo)
+        snprintf(said_at, XCCL_NET_SAID_BYTES, "%s", line ? line : "");
     xccl_log(ours, "%s", line ? line : "");
 }
 
@@ -118,7 +123,9 @@ static int instance_start(struct xccl_net *net, const struct xccl_net_open_args 
 
     stage("init");
     xccl_net_enter(net->watch, net->position, XCCL_NET_INIT);
+    said_at = net->said;
     rc = net->calls.init(&init, &net->ctx);
+    said_at = NULL;
     xccl_net_leave(net->watch);
     if (rc != xcclSuccess) {
         net->ctx = NULL;

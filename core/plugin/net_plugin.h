@@ -24,6 +24,8 @@
 #define XCCL_NET_ITEM_BYTES 256 /* paths are longer than that only by mistake */
 
 /* One opened instance, for one communicator. */
+#define XCCL_NET_SAID_BYTES 512
+
 struct xccl_net {
     xcclNetPlugin_v1_t calls; /* complete: stubs filled in */
     xcclNetContext_t ctx;
@@ -33,6 +35,7 @@ struct xccl_net {
     char item[XCCL_NET_ITEM_BYTES]; /* by which it was asked for */
     char path[512];
     char contract[32]; /* the symbol that was taken */
+    char said[XCCL_NET_SAID_BYTES]; /* the last line for users that its init logged; "" */
     uint64_t build; /* of the file, by its build id; 0: not known */
     int position; /* of the item in its list */
     struct xccl_net_watch *watch; /* the caller's, or its own */

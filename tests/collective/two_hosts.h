@@ -21,6 +21,9 @@ static const char two_hosts_script[] =
     "ip -n $a addr add fd77::1/64 dev va nodad; ip -n $b addr add fd77::2/64 dev vb nodad;"
     "for n in $a $b; do ip -n $n link set lo up; done;"
     "ip -n $a link set va up; ip -n $b link set vb up;"
+    /* The kernel says a little later that a link runs, and some libraries take no other. */
+    "for i in 1 2 3 4 5 6 7 8 9 10; do ip -n $b -o link show vb | grep -q 'state UP' &&"
+    " ip -n $a -o link show va | grep -q 'state UP' && break; sleep 0.05; done;"
     "export XCCL_NRANKS=4 XCCL_COMM_ID=10.77.0.1:4455 XCCL_JOB_KEY=a-key-of-the-test "
     "XCCL_TIMEOUT_INIT_S=20;"
     "on() { XCCL_RANK=$2 exec ip netns exec $1 $3; };";

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,7 +26,10 @@ static const char script[] =
     "ip addr add 10.77.0.1/24 dev xcf0; ip addr add fd77::1/64 dev xcf0 nodad;"
     "ip link set lo up; ip link set xcf0 up;"
     "nsenter -t $2 -n sh -c 'ip addr add 10.77.0.2/24 dev xcf1;"
-    "ip addr add fd77::2/64 dev xcf1 nodad; ip link set lo up; ip link set xcf1 up'";
+    "ip addr add fd77::2/64 dev xcf1 nodad; ip link set lo up; ip link set xcf1 up;"
+    /* The kernel says a little later that a link runs, and UCX takes no other. */
+    "for i in 1 2 3 4 5 6 7 8 9 10; do ip -o link show xcf1 | grep -q \"state UP\" && break;"
+    "sleep 0.05; done'";
 
 static int write_text(const char *path, const char *text)
 {
@@ -214,9 +218,20 @@ void cf_hosts_drop(struct cf_hosts *hosts)
         close(hosts->user_fd);
 }
 
+/* /sys shows the interfaces of the namespace in which it was mounted, and UCX looks for them there.
+ * Where it may not be mounted anew plugins see what they would see in such a container. */
+static void show_own_sysfs(void)
+{
+    if (unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0)
+        (void)mount("sysfs", "/sys", "sysfs", 0, NULL);
+}
+
 int cf_hosts_enter(const struct cf_hosts *hosts, int host)
 {
     if (hosts->user_fd >= 0 && setns(hosts->user_fd, CLONE_NEWUSER) != 0)
         return 0;
-    return setns(hosts->net_fds[host], CLONE_NEWNET) == 0;
+    if (setns(hosts->net_fds[host], CLONE_NEWNET) != 0)
+        return 0;
+    show_own_sysfs();
+    return 1;
 }

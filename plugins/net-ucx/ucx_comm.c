@@ -1,0 +1,552 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What both ends of a connection have: a worker with one endpoint, the side socket, the first
+ * error, which stays and is given to each later call, and the descriptor to sleep on.
+ *
+ * Whether the peer is still there is told by the side socket, whatever UCX knows: its end comes
+ * from the kernel when the peer's process ends, and its keepalive finds hosts that vanish. As it
+ * may overtake bytes that go through UCX, requests get a grace period in which to end well. A
+ * sender that closes says how many of its sends are done, so a receiver knows what to wait for.
+ *
+ * Thread: one at a time a comm. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/tcp.h"
+#include "ucx_int.h"
+
+#define CLOSE_POLLS    256 /* turns that a close gives UCX; none of them waits */
+#define KEEPALIVE_S    10 /* silence before the peer's host is asked */
+#define KEEPALIVE_NEXT 2
+#define KEEPALIVE_LAST 3
+
+/* ---- errors ---- */
+
+void ucx_comm_fail(struct ucx_comm *comm, xcclNetCause_t cause, xcclResult_t rc)
+{
+    comm->cause = cause;
+    comm->rc = rc;
+    strncpy(comm->error_text, xccl_error_text(), sizeof(comm->error_text) - 1);
+}
+
+xcclResult_t ucx_comm_error(const struct ucx_comm *comm)
+{
+    xccl_error_set_text(comm->error_text);
+    return comm->rc;
+}
+
+static xcclNetCause_t cause_of(ucs_status_t status)
+{
+    switch (status) {
+    case UCS_ERR_CONNECTION_RESET:
+    case UCS_ERR_NOT_CONNECTED:
+    case UCS_ERR_REJECTED:
+    case UCS_ERR_CANCELED:
+        return xcclNetCausePeerGone;
+    case UCS_ERR_ENDPOINT_TIMEOUT:
+    case UCS_ERR_TIMED_OUT:
+        return xcclNetCauseTimeout;
+    case UCS_ERR_UNREACHABLE:
+    case UCS_ERR_IO_ERROR:
+        return xcclNetCauseLinkDown;
+    default:
+        return xcclNetCauseLocal;
+    }
+}
+
+static const char *direction(const struct ucx_comm *comm)
+{
+    return comm->is_send ? "to" : "from";
+}
+
+void ucx_comm_fail_status(struct ucx_comm *comm, ucs_status_t status)
+{
+    xcclNetCause_t cause = cause_of(status);
+    int by_peer = cause != xcclNetCauseLocal;
+
+    if (comm->rc != xcclSuccess)
+        return;
+    comm->status = status;
+    ucx_comm_fail(comm, cause,
+                  xccl_fail_quietly(by_peer ? xcclRemoteError : xcclSystemError, 0,
+                                    by_peer ? "look for the first error of that process" : NULL,
+                                    "UCX connection %s %s on %s broke: %s", direction(comm),
+                                    comm->peer_text, comm->device->name,
+                                    ucx.status_string(status)));
+}
+
+static void fail_gone(struct ucx_comm *comm)
+{
+    int err = comm->gone_errno;
+    xcclNetCause_t cause = err == ETIMEDOUT                            ? xcclNetCauseTimeout
+                           : err == EHOSTUNREACH || err == ENETUNREACH ? xcclNetCauseLinkDown
+                                                                       : xcclNetCausePeerGone;
+
+    if (comm->status != UCS_OK && !err) {
+        ucx_comm_fail_status(comm, comm->status);
+        return;
+    }
+    comm->sys_errno = err;
+    ucx_comm_fail(
+        comm, cause,
+        xccl_fail_quietly(xcclRemoteError, err, "look for the first error of that process",
+                          "UCX connection %s %s on %s %s", direction(comm), comm->peer_text,
+                          comm->device->name, err ? "broke" : "ended: the peer closed it or died"));
+}
+
+xcclResult_t ucx_error_detail(void *comm_, xcclNetError_v1 *error)
+{
+    const struct ucx_comm *comm = comm_;
+    xcclNetError_v1 full = {.cause = xcclNetCauseNone, .peer = comm->peer_text, .text = ""};
+
+    if (comm->rc != xcclSuccess) {
+        full.cause = (int32_t)comm->cause;
+        full.sysErrno = comm->sys_errno;
+        full.vendorCode = comm->status;
+        full.text = comm->error_text;
+    }
+    full.size = error->size;
+    memcpy(error, &full, error->size < sizeof(full) ? error->size : sizeof(full));
+    return xcclSuccess;
+}
+
+/* ---- is the peer there? ---- */
+
+static void note_gone(struct ucx_comm *comm, int err)
+{
+    if (!comm->gone)
+        comm->quiet_ns = xccl_clock_ns();
+    comm->gone = 1;
+    if (!comm->gone_errno && err != ECONNRESET && err != EPIPE)
+        comm->gone_errno = err;
+}
+
+static void side_read(struct ucx_comm *comm)
+{
+    uint8_t rest[16], *at = comm->bye + comm->bye_have;
+    size_t room = sizeof(comm->bye) - comm->bye_have;
+    ssize_t got = recv(comm->side_fd, room ? at : rest, room ? room : sizeof(rest), MSG_DONTWAIT);
+
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (got <= 0) {
+        note_gone(comm, got < 0 ? errno : 0);
+        return;
+    }
+    comm->bye_have += room ? (size_t)got : 0;
+    if (comm->bye_have == sizeof(comm->bye) && !comm->bye_known) {
+        comm->bye_known = ucx_bye_decode(comm->bye, &comm->bye_sent);
+        note_gone(comm, 0);
+    }
+}
+
+static uint64_t grace_ns(const struct ucx_comm *comm)
+{
+    if (comm->is_send || !comm->bye_known)
+        return UCX_GRACE_NS;
+    return comm->received >= comm->bye_sent ? 0 : UCX_GRACE_BYE_NS;
+}
+
+void ucx_comm_look(struct ucx_comm *comm, int moved)
+{
+    /* Whoever sleeps comes seldom, and the end of the side socket wakes him again and again. */
+    uint32_t polls = comm->wait_fd >= 0 ? UCX_LOOK_POLLS / 8 : UCX_LOOK_POLLS;
+
+    if (moved) {
+        comm->idle = 0;
+        if (comm->gone)
+            comm->quiet_ns = xccl_clock_ns();
+        return;
+    }
+    if (++comm->idle % polls != 0 && !comm->gone)
+        return;
+    if (!comm->gone || !comm->bye_known)
+        side_read(comm);
+    if (comm->gone && comm->rc == xcclSuccess && xccl_clock_ns() - comm->quiet_ns >= grace_ns(comm))
+        fail_gone(comm);
+}
+
+static void on_ep_error(void *comm_, ucp_ep_h ep, ucs_status_t status)
+{
+    struct ucx_comm *comm = comm_;
+
+    (void)ep;
+    comm->status = status;
+    note_gone(comm, 0);
+}
+
+/* ---- making ---- */
+
+static xcclResult_t requests_create(struct ucx_comm *comm)
+{
+    int parts = comm->is_send ? 1 : UCX_PARTS;
+
+    comm->slot_count = comm->is_send ? UCX_SENDS : UCX_RECVS;
+    /* UCX keeps its request in front of the address that it is given (ucp.h,
+     * UCP_OP_ATTR_FIELD_REQUEST). */
+    comm->stride = (comm->home->request_bytes + 63) / 64 * 64;
+    comm->store = xccl_calloc_aligned(64, (size_t)(comm->slot_count * parts + 1) * comm->stride);
+    comm->requests = xccl_calloc((size_t)comm->slot_count, sizeof(*comm->requests));
+    if (!comm->store || !comm->requests)
+        return xcclSystemError;
+    for (int i = 0; i < comm->slot_count; i++) {
+        comm->requests[i].comm = comm;
+        comm->free_slots[i] = (uint16_t)(comm->slot_count - 1 - i);
+        for (int j = 0; j < UCX_PARTS; j++)
+            comm->requests[i].parts[j].request = &comm->requests[i];
+    }
+    comm->free_count = comm->slot_count;
+    return xcclSuccess;
+}
+
+xcclResult_t ucx_comm_create(struct ucx_ctx *ctx, struct ucx_device *device, enum ucx_mode mode,
+                             const uint8_t token[UCX_TOKEN_BYTES], int is_send,
+                             struct ucx_comm **comm_out)
+{
+    ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                  .thread_mode = UCS_THREAD_MODE_SERIALIZED};
+    struct ucx_comm *comm = xccl_calloc_aligned(64, sizeof(*comm));
+    ucs_status_t status;
+    xcclResult_t rc;
+
+    if (!comm)
+        return xcclSystemError;
+    comm->ctx = ctx;
+    comm->device = device;
+    comm->mode = mode;
+    comm->home = mode == UCX_SHM ? &ctx->shm : &device->net;
+    comm->is_send = is_send;
+    memcpy(comm->token, token, UCX_TOKEN_BYTES);
+    comm->tag = ucx_tag_make(token, 0);
+    comm->side_fd = comm->wait_fd = comm->bell_fd = -1;
+    rc = requests_create(comm);
+    if (rc == xcclSuccess) {
+        status = ucx.worker_create(comm->home->context, &params, &comm->worker);
+        if (status != UCS_OK) {
+            comm->worker = NULL;
+            rc = xccl_fail_quietly(xcclSystemError, 0, "raise ulimit -n, look at /dev/shm",
+                                   "UCX cannot make a worker on %s: %s", device->name,
+                                   ucx.status_string(status));
+        }
+    }
+    if (rc != xcclSuccess) {
+        ucx_close_comm(comm);
+        return rc;
+    }
+    *comm_out = comm;
+    return xcclSuccess;
+}
+
+/* Failing costs only that a dead host is noticed later. */
+void ucx_comm_side(struct ucx_comm *comm, int fd, const struct xccl_addr *peer)
+{
+    const struct {
+        int level, name, value;
+    } options[] = {
+        {IPPROTO_TCP, TCP_NODELAY, 1},
+        {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_S},
+        {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_NEXT},
+        {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_LAST},
+    };
+
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+        (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof(int));
+    comm->side_fd = fd;
+    xccl_addr_format(peer, comm->peer_text);
+}
+
+xcclResult_t ucx_comm_hello(struct ucx_comm *comm, uint8_t bytes_out[UCX_HELLO_MAX],
+                            size_t *bytes_out_count)
+{
+    ucp_address_t *address = NULL;
+    size_t address_bytes = 0;
+    ucs_status_t status = ucx.worker_get_address(comm->worker, &address, &address_bytes);
+
+    if (status != UCS_OK)
+        return xccl_fail_quietly(xcclSystemError, 0, NULL, "UCX gives no address on %s: %s",
+                                 comm->device->name, ucx.status_string(status));
+    *bytes_out_count = address_bytes <= UCX_ADDRESS_MAX
+                           ? ucx_hello_encode(comm->token, comm->mode, address, address_bytes,
+                                              bytes_out)
+                           : 0;
+    ucx.worker_release_address(comm->worker, address);
+    if (*bytes_out_count)
+        return xcclSuccess;
+    return xccl_fail_quietly(xcclSystemError, 0, "name fewer devices in UCX_NET_DEVICES",
+                             "UCX's address on %s has %zu bytes, at most %d are carried",
+                             comm->device->name, address_bytes, UCX_ADDRESS_MAX);
+}
+
+xcclResult_t ucx_comm_join(struct ucx_comm *comm, const uint8_t *address)
+{
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                                            UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+                              .address = (const ucp_address_t *)address,
+                              .err_mode = UCP_ERR_HANDLING_MODE_NONE};
+    ucs_status_t status;
+
+    if (comm->mode == UCX_NET) {
+        params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLER;
+        params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+        params.err_handler = (ucp_err_handler_t){.cb = on_ep_error, .arg = comm};
+    }
+    status = ucx.ep_create(comm->worker, &params, &comm->ep);
+    if (status == UCS_OK)
+        return xcclSuccess;
+    comm->ep = NULL;
+    return xccl_fail_quietly(status == UCS_ERR_UNREACHABLE ? xcclRemoteError : xcclSystemError, 0,
+                             "the two ends need a transport in common: compare UCX_TLS, "
+                             "UCX_NET_DEVICES and `ucx_info -d` on both",
+                             "UCX has no way %s %s on %s over %s: %s", direction(comm),
+                             comm->peer_text, comm->device->name,
+                             comm->mode == UCX_SHM ? "shared memory" : "networks",
+                             ucx.status_string(status));
+}
+
+/* ---- ending ---- */
+
+static void poll_some(struct ucx_comm *comm)
+{
+    for (int i = 0; i < CLOSE_POLLS && ucx.worker_progress(comm->worker); i++)
+        ;
+}
+
+/* An endpoint is forced where requests are under way; else it ends in order. */
+static void ep_close(struct ucx_comm *comm)
+{
+    ucp_request_param_t param = {.op_attr_mask = 0};
+    void *closing;
+
+    if (comm->mode == UCX_NET && (comm->gone || comm->free_count < comm->slot_count)) {
+        param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+        param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    }
+    closing = ucx.ep_close_nbx(comm->ep, &param);
+    if (!UCS_PTR_IS_PTR(closing))
+        return;
+    for (int i = 0; i < CLOSE_POLLS && ucx.request_check_status(closing) == UCS_INPROGRESS; i++)
+        ucx.worker_progress(comm->worker);
+    ucx.request_free(closing);
+}
+
+static void say_bye(struct ucx_comm *comm)
+{
+    uint8_t bytes[UCX_BYE_BYTES];
+
+    ucx_bye_encode(comm->sent, bytes);
+    (void)send(comm->side_fd, bytes, sizeof(bytes), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void comm_free(struct ucx_comm *comm)
+{
+    if (comm->ep)
+        ep_close(comm);
+    if (comm->worker)
+        ucx.worker_destroy(comm->worker);
+    xccl_tcp_close(&comm->side_fd);
+    xccl_tcp_close(&comm->wait_fd);
+    xccl_tcp_close(&comm->bell_fd);
+    xccl_free(comm->requests);
+    xccl_free(comm->store);
+    xccl_free(comm);
+}
+
+static void list_add(struct ucx_comm *comm, struct ucx_comm **list)
+{
+    comm->next = *list;
+    comm->place = list;
+    if (comm->next)
+        comm->next->place = &comm->next;
+    *list = comm;
+}
+
+static void list_remove(struct ucx_comm *comm)
+{
+    if (!comm->place)
+        return;
+    *comm->place = comm->next;
+    if (comm->next)
+        comm->next->place = comm->place;
+    comm->place = NULL;
+}
+
+void ucx_comm_up(struct ucx_comm *comm)
+{
+    pthread_mutex_lock(&comm->ctx->lock);
+    list_add(comm, &comm->ctx->comms);
+    pthread_mutex_unlock(&comm->ctx->lock);
+}
+
+/* A closed comm whose peer has its last sends, or cannot get them, goes. 0: it stays. */
+static int closed_end(struct ucx_comm *comm)
+{
+    int through = comm->gone || ucx_comm_flush(comm);
+
+    if (!through) {
+        poll_some(comm);
+        through = comm->gone || comm->rc != xcclSuccess || ucx_comm_flush(comm);
+    }
+    if (through) {
+        list_remove(comm);
+        comm_free(comm);
+    }
+    return through;
+}
+
+/* The closed comms are nobody else's, so whoever comes first moves them all. force: none stays. 1:
+ * some are left. */
+static int closed_look(struct ucx_ctx *ctx, int force)
+{
+    struct ucx_comm *comm, *next;
+    int left;
+
+    pthread_mutex_lock(&ctx->lock);
+    for (comm = ctx->closed; comm; comm = next) {
+        next = comm->next;
+        if (!closed_end(comm) && force) {
+            list_remove(comm);
+            comm_free(comm);
+        }
+    }
+    left = ctx->closed != NULL;
+    pthread_mutex_unlock(&ctx->lock);
+    return left;
+}
+
+void ucx_closed_sweep(struct ucx_ctx *ctx, uint64_t limit_ns)
+{
+    uint64_t start_ns = xccl_clock_ns();
+    int left = closed_look(ctx, 0);
+
+    while (left && xccl_clock_ns() - start_ns < limit_ns) {
+        usleep(100);
+        left = closed_look(ctx, 0);
+    }
+    if (left && limit_ns)
+        (void)closed_look(ctx, 1);
+}
+
+/* The last sends may lie in UCX: 1: the comm stays for them, without its caller. */
+static int stays(struct ucx_comm *comm)
+{
+    struct ucx_ctx *ctx = comm->ctx;
+
+    if (!comm->is_send || comm->mode != UCX_NET || comm->rc != xcclSuccess || comm->gone ||
+        comm->free_count < comm->slot_count || ucx_comm_flush(comm))
+        return 0;
+    poll_some(comm);
+    if (comm->gone || ucx_comm_flush(comm))
+        return 0;
+    pthread_mutex_lock(&ctx->lock);
+    list_add(comm, &ctx->closed);
+    pthread_mutex_unlock(&ctx->lock);
+    return 1;
+}
+
+xcclResult_t ucx_close_comm(void *comm_)
+{
+    struct ucx_comm *comm = comm_;
+    struct ucx_ctx *ctx = comm->ctx;
+    int kept = 0;
+
+    pthread_mutex_lock(&ctx->lock);
+    list_remove(comm);
+    pthread_mutex_unlock(&ctx->lock);
+    comm->closing = 1;
+    ucx_library_enter(NULL);
+    if (comm->ep) {
+        poll_some(comm);
+        if (comm->is_send && comm->side_fd >= 0)
+            say_bye(comm);
+        xccl_tcp_close(&comm->side_fd);
+        ucx_requests_cancel(comm);
+        kept = stays(comm);
+    }
+    if (!kept)
+        comm_free(comm);
+    /* Who waited for this comm's answer has it now. */
+    ucx_closed_sweep(ctx, 0);
+    ucx_library_leave();
+    return xcclSuccess;
+}
+
+/* ---- sleeping ---- */
+
+static int watch(int epoll_fd, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+
+    return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+xcclResult_t ucx_wait_fd(void *comm_, int *fd_out)
+{
+    struct ucx_comm *comm = comm_;
+    int worker_fd = -1, err;
+
+    if (comm->wait_fd >= 0) {
+        *fd_out = comm->wait_fd;
+        return xcclSuccess;
+    }
+    /* A transport without events: the caller polls. */
+    if (ucx.worker_get_efd(comm->worker, &worker_fd) != UCS_OK) {
+        *fd_out = -1;
+        return xcclSuccess;
+    }
+    comm->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    comm->wait_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (comm->bell_fd >= 0 && comm->wait_fd >= 0 && watch(comm->wait_fd, comm->bell_fd) &&
+        watch(comm->wait_fd, comm->side_fd) && watch(comm->wait_fd, worker_fd)) {
+        ucx_comm_arm(comm);
+        *fd_out = comm->wait_fd;
+        return xcclSuccess;
+    }
+    err = errno;
+    xccl_tcp_close(&comm->bell_fd);
+    xccl_tcp_close(&comm->wait_fd);
+    return xccl_fail_quietly(xcclSystemError, err, "raise ulimit -n",
+                             "cannot make a descriptor to wait on");
+}
+
+void ucx_comm_ring(struct ucx_comm *comm)
+{
+    uint64_t count = 1;
+
+    if (!comm->bell_rung)
+        comm->bell_rung = write(comm->bell_fd, &count, sizeof(count)) == sizeof(count);
+}
+
+/* Arming is a few system calls, and each message to an armed worker in shared memory is one for
+ * its sender. So it is for those who have asked in vain some times; until then, and until UCX has
+ * nothing to do (ucp.h, ucp_worker_arm), the bell tells the caller to ask again. An armed worker
+ * stays armed until something moves; as that may be something that UCX does not count, it is armed
+ * anew once in a while. */
+void ucx_comm_arm(struct ucx_comm *comm)
+{
+    uint64_t count;
+    int busy;
+
+    if (comm->armed && comm->idle % UCX_ARM_POLLS != 0)
+        return;
+    if (comm->idle < UCX_ASK_POLLS) {
+        ucx_comm_ring(comm);
+        return;
+    }
+    ucx_library_enter(NULL);
+    busy = ucx.worker_arm(comm->worker) != UCS_OK;
+    ucx_library_leave();
+    comm->armed = !busy;
+    if (busy == comm->bell_rung)
+        return;
+    if (busy)
+        ucx_comm_ring(comm);
+    else
+        comm->bell_rung = read(comm->bell_fd, &count, sizeof(count)) != sizeof(count);
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How a connection comes up; this is the sender's side. Nothing here waits: connect is asked again
+ * and again.
+ *
+ *   receiver                                     sender
+ *   listen: a port, a random token
+ *      handle {address, token, transports} --->  (travels over XCCL's encrypted connections)
+ *                                                a worker
+ *                                     <--------  connect: hello {token, mode, worker address}
+ *   accept: a worker, an endpoint
+ *      hello {token, mode, worker address} --->  an endpoint, a flush: both workers turn until it
+ *                                                is through, so the way has carried something
+ *                                     <--------  ready
+ *   the comm is up                               the comm is up
+ *
+ * The sender chooses: shared memory where both ends are on one host and have it, else networks.
+ * Thread: one at a time a connect. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/tcp.h"
+#include "base/wire.h"
+#include "ucx_int.h"
+
+static xcclResult_t choose_mode(const struct ucx_connect *state, enum ucx_mode *mode_out)
+{
+    uint32_t both = state->handle.modes & ucx_device_modes(state->ctx, state->device);
+    char text[XCCL_ADDR_TEXT_BYTES];
+
+    if (state->handle.host != state->ctx->host)
+        both &= ~(1u << UCX_SHM);
+    *mode_out = both & 1u << UCX_SHM ? UCX_SHM : UCX_NET;
+    if (both)
+        return xcclSuccess;
+    xccl_addr_format(&state->handle.addr, text);
+    return xccl_fail_quietly(
+        xcclRemoteError, 0, "compare UCX_TLS, XCCL_UCX_TLS and `ucx_info -d` on both",
+        "UCX on %s has no transport in common with %s", state->device->name, text);
+}
+
+static xcclResult_t connect_begin(struct ucx_ctx *ctx, int dev, const xcclNetHandle_t *bytes,
+                                  struct ucx_connect **state_out)
+{
+    struct ucx_device *device = ucx_device_get(ctx, dev);
+    struct ucx_connect *state;
+    enum ucx_mode mode;
+    xcclResult_t rc;
+
+    if (!device)
+        return xcclInvalidArgument;
+    state = xccl_calloc(1, sizeof(*state));
+    if (!state)
+        return xcclSystemError;
+    state->ctx = ctx;
+    state->device = device;
+    state->fd = -1;
+    rc = ucx_handle_decode(bytes, &state->handle);
+    if (rc == xcclSuccess)
+        rc = choose_mode(state, &mode);
+    if (rc == xcclSuccess) {
+        xccl_addr_take_zone(&state->handle.addr, &device->netif.addr);
+        rc = xccl_tcp_connect_start(&state->handle.addr, &state->fd);
+    }
+    if (rc == xcclSuccess)
+        rc = ucx_comm_create(ctx, device, mode, state->handle.token, 1, &state->comm);
+    if (rc == xcclSuccess)
+        rc = ucx_comm_hello(state->comm, state->out, &state->out_bytes);
+    if (rc == xcclSuccess) {
+        *state_out = state;
+        return xcclSuccess;
+    }
+    ucx_close_connect(ctx, state);
+    return rc;
+}
+
+static xcclResult_t send_out(struct ucx_connect *state, int *done_out)
+{
+    size_t moved = 0;
+    xcclResult_t rc = xccl_tcp_send_some(state->fd, state->out + state->out_sent,
+                                         state->out_bytes - state->out_sent, &moved);
+
+    state->out_sent += moved;
+    *done_out = rc == xcclSuccess && state->out_sent == state->out_bytes;
+    return rc;
+}
+
+static xcclResult_t do_connecting(struct ucx_connect *state, int *done_out)
+{
+    return xccl_tcp_connect_test(state->fd, &state->handle.addr, done_out);
+}
+
+static xcclResult_t wrong_answer(const struct ucx_connect *state, const char *what)
+{
+    char text[XCCL_ADDR_TEXT_BYTES];
+
+    xccl_addr_format(&state->handle.addr, text);
+    return xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
+                             "what %s answers is not the ucx plugin's: %s", text, what);
+}
+
+static xcclResult_t refused(const struct ucx_connect *state)
+{
+    char text[XCCL_ADDR_TEXT_BYTES];
+
+    xccl_addr_format(&state->handle.addr, text);
+    return xccl_fail_quietly(xcclRemoteError, 0,
+                             "the two ends need a transport in common: compare UCX_TLS, "
+                             "UCX_NET_DEVICES and `ucx_info -d` on both",
+                             "%s closed a connect over UCX on %s: it has ended, or cannot reach us "
+                             "over %s",
+                             text, state->device->name,
+                             state->comm->mode == UCX_SHM ? "shared memory" : "networks");
+}
+
+/* The receiver's hello is as ours. */
+static xcclResult_t do_answer(struct ucx_connect *state, int *done_out)
+{
+    struct ucx_hello hello = {.address_bytes = 0};
+    size_t want = UCX_HEAD_BYTES, moved = 0;
+    xcclResult_t rc;
+
+    if (state->have >= UCX_HEAD_BYTES) {
+        if (!ucx_hello_decode(state->in, state->handle.token, &hello) ||
+            hello.mode != state->comm->mode)
+            return wrong_answer(state, "a wrong hello");
+        want += hello.address_bytes;
+    }
+    rc = xccl_tcp_recv_some(state->fd, state->in + state->have, want - state->have, &moved);
+    state->have += moved;
+    if (rc == xcclRemoteError)
+        return refused(state);
+    if (rc != xcclSuccess || state->have < want || want == UCX_HEAD_BYTES)
+        return rc;
+    if (!ucx_hello_intact(&hello, state->in + UCX_HEAD_BYTES))
+        return wrong_answer(state, "a damaged worker address");
+    ucx_comm_side(state->comm, state->fd, &state->handle.addr);
+    state->fd = -1;
+    rc = ucx_comm_join(state->comm, state->in + UCX_HEAD_BYTES);
+    state->comm->sent = 1; /* a flush that covers no send */
+    *done_out = rc == xcclSuccess;
+    return rc;
+}
+
+static xcclResult_t do_flush(struct ucx_connect *state, int *done_out)
+{
+    struct ucx_comm *comm = state->comm;
+    int through;
+
+    through = ucx_comm_flush(comm);
+    ucx_comm_look(comm, ucx_comm_poll(comm) > 0);
+    if (comm->rc != xcclSuccess)
+        return ucx_comm_error(comm);
+    if (!through)
+        return xcclSuccess;
+    struct xccl_wire wire = xccl_wire_over(state->out, UCX_READY_BYTES);
+
+    comm->sent = comm->flushed = 0;
+    state->out_bytes = UCX_READY_BYTES;
+    state->out_sent = 0;
+    xccl_wire_put_u32(&wire, UCX_HELLO_MAGIC);
+    state->fd = comm->side_fd;
+    *done_out = 1;
+    return xcclSuccess;
+}
+
+typedef xcclResult_t (*phase_fn)(struct ucx_connect *state, int *done_out);
+
+static const phase_fn phases[] = {[UCX_CONNECTING] = do_connecting,
+                                  [UCX_HELLO] = send_out,
+                                  [UCX_ANSWER] = do_answer,
+                                  [UCX_FLUSH] = do_flush,
+                                  [UCX_READY] = send_out};
+
+/* *done_out 1: the comm is up. */
+static xcclResult_t connect_move(struct ucx_connect *state, int *done_out)
+{
+    for (;;) {
+        int done = 0;
+        xcclResult_t rc = phases[state->phase](state, &done);
+
+        if (rc != xcclSuccess || !done)
+            return rc;
+        if (state->phase == UCX_READY)
+            break;
+        state->phase++;
+    }
+    *done_out = 1;
+    return xcclSuccess;
+}
+
+xcclResult_t ucx_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *handle,
+                         xcclNetConnect_t *state_, xcclNetSendComm_t *comm_out)
+{
+    struct ucx_connect *state = *state_;
+    xcclResult_t rc = xcclSuccess;
+    int done = 0;
+
+    ucx_library_enter(((struct ucx_ctx *)ctx)->log);
+    if (!state)
+        ucx_closed_sweep(ctx, 0);
+    if (!state)
+        rc = connect_begin(ctx, dev, handle, &state);
+    if (rc == xcclSuccess)
+        rc = connect_move(state, &done);
+    ucx_library_leave();
+    if (rc == xcclSuccess && !done) {
+        *state_ = state;
+        *comm_out = NULL;
+        return xcclSuccess;
+    }
+    *state_ = NULL;
+    if (rc == xcclSuccess) {
+        ucx_comm_up(state->comm);
+        *comm_out = state->comm;
+        state->comm = NULL;
+        state->fd = -1; /* the comm's */
+    }
+    if (state)
+        ucx_close_connect(ctx, state);
+    return rc;
+}
+
+xcclResult_t ucx_close_connect(xcclNetContext_t ctx, xcclNetConnect_t state_)
+{
+    struct ucx_connect *state = state_;
+
+    (void)ctx;
+    if (state->comm && state->fd == state->comm->side_fd)
+        state->fd = -1;
+    xccl_tcp_close(&state->fd);
+    if (state->comm)
+        ucx_close_comm(state->comm);
+    xccl_free(state);
+    return xcclSuccess;
+}

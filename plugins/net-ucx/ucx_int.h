@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the files of this plugin share. An instance has a UCX context for networks a device and one
+ * for the memory of this host; a comm has a UCX worker of its own, so threads share nothing but the
+ * contexts, which only regMr and deregMr touch after init.
+ *
+ * An instance's devices never change after init. A comm belongs to one thread at a time. */
+#ifndef UCX_INT_H
+#define UCX_INT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/netaddr.h"
+#include "ucx_library.h"
+#include "ucx_wire.h"
+#include "xccl_net.h"
+
+#define UCX_DEVICES_MAX 16
+#define UCX_RECVS       XCCL_NET_MAX_REQUESTS /* requests in flight of a receiver */
+#define UCX_PARTS       XCCL_NET_MAX_RECVS /* receives of one of them */
+#define UCX_SENDS       (UCX_RECVS * UCX_PARTS) /* in flight of a sender */
+#define UCX_PENDING_MAX 32 /* connections of one listener that have not proved themselves */
+#define UCX_SILENT_NS   (5 * XCCL_NS_PER_S)
+#define UCX_MESSAGE_MAX ((size_t)1 << 40)
+#define UCX_LOOK_POLLS  64 /* idle polls between two looks at the side socket */
+#define UCX_ASK_POLLS   32 /* idle polls after which a worker is armed: who asks on pays nothing */
+#define UCX_ARM_POLLS   16 /* idle polls after which a worker that is armed is armed anew */
+/* The side socket's end may overtake what came before it through UCX. */
+#define UCX_GRACE_NS     (XCCL_NS_PER_S / 5)
+#define UCX_GRACE_BYE_NS (2 * XCCL_NS_PER_S)
+#define UCX_LINGER_NS    XCCL_NS_PER_S /* of closed comms, in finalize */
+
+/* A registration, kept once for all who ask for its range. */
+struct ucx_mem {
+    struct ucx_mem *next;
+    struct ucx_home *home;
+    char *data;
+    size_t bytes;
+    int refs;
+    ucp_mem_h memh; /* NULL: of zero bytes */
+};
+
+/* A UCX context and its registrations. */
+struct ucx_home {
+    ucp_context_h context; /* NULL: UCX has no such transports here */
+    size_t request_bytes; /* of its requests */
+    pthread_mutex_t lock; /* guards mems; never taken on a message's path */
+    struct ucx_mem *mems;
+};
+
+struct ucx_device {
+    char name[UCX_NAME_BYTES];
+    char pci_path[256]; /* "" when there is none */
+    uint32_t speed_mbps;
+    struct xccl_netif netif; /* of side sockets */
+    struct ucx_home net;
+    /* Counted by every comm of the device, read by stats(): relaxed, nothing hangs on them. */
+    _Atomic uint64_t send_bytes, recv_bytes, send_count, recv_count, busy_count;
+};
+
+struct ucx_ctx {
+    xcclNetLogger_t log;
+    uint64_t host;
+    struct ucx_home shm;
+    int device_count;
+    struct ucx_device devices[UCX_DEVICES_MAX];
+    pthread_mutex_t lock; /* guards the lists; progress, which nothing runs beside, needs none */
+    struct ucx_comm *comms; /* that are up */
+    struct ucx_comm *closed; /* whose last sends the peer may not have yet */
+};
+
+enum ucx_state { UCX_FREE, UCX_ACTIVE, UCX_DONE };
+
+/* What UCX's callbacks get. */
+struct ucx_part {
+    struct ucx_request *request;
+    size_t bytes; /* room, then what the message has */
+};
+
+struct ucx_request {
+    struct ucx_comm *comm;
+    enum ucx_state state;
+    int count;
+    int missing; /* parts that are not whole */
+    uint32_t running; /* parts that UCX has, one bit each */
+    struct ucx_part parts[UCX_PARTS];
+};
+
+struct ucx_comm {
+    ucp_worker_h worker;
+    ucp_ep_h ep; /* NULL: none yet */
+    struct ucx_ctx *ctx;
+    struct ucx_device *device;
+    struct ucx_home *home;
+    enum ucx_mode mode;
+    int is_send;
+    uint8_t token[UCX_TOKEN_BYTES];
+    uint64_t tag; /* of tag 0 */
+    xcclResult_t rc; /* once set, it stays */
+    xcclNetCause_t cause;
+    int sys_errno;
+    ucs_status_t status; /* UCX's, of the error or of the endpoint */
+    int closing; /* callbacks come from requests that end */
+    struct ucx_comm *next, **place; /* in the list of the instance; then in that of closed ones */
+    /* Sends that are done, that the peer has for certain, that the flush under way is about. */
+    uint64_t sent, flushed, flush_covers;
+    int flush_runs;
+    uint32_t owing; /* turns of progress since the last send */
+    uint64_t owing_ns; /* since when */
+    uint64_t received; /* messages that have come */
+    int polled; /* by test, since the last turn of progress */
+    /* The side socket: who the peer is, and whether it is still there. */
+    int side_fd;
+    int gone; /* the peer, or the way to it */
+    int gone_errno; /* 0: it closed, or died */
+    uint64_t quiet_ns; /* gone: since when nothing has come */
+    uint32_t idle; /* polls in which nothing moved */
+    uint8_t bye[UCX_BYE_BYTES];
+    size_t bye_have;
+    int bye_known;
+    uint64_t bye_sent; /* sends that the peer has called done */
+    /* To sleep on: the worker's descriptor, the side socket and a bell. -1: nobody has asked. */
+    int wait_fd, bell_fd, bell_rung;
+    int armed; /* the worker's descriptor will tell of what comes next */
+    /* Requests; those of UCX lie in store, stride bytes each, in the same order. */
+    int slot_count, free_count;
+    uint16_t free_slots[UCX_SENDS];
+    size_t stride;
+    char *store;
+    struct ucx_request *requests;
+    char error_text[XCCL_ERROR_TEXT_BYTES];
+    char peer_text[XCCL_ADDR_TEXT_BYTES];
+};
+
+struct ucx_pending {
+    int fd; /* -1: free */
+    uint64_t since_ns;
+    struct xccl_addr peer;
+    size_t have;
+    uint8_t bytes[UCX_HELLO_MAX];
+};
+
+struct ucx_listen {
+    struct ucx_ctx *ctx;
+    struct ucx_device *device;
+    int fd;
+    uint8_t token[UCX_TOKEN_BYTES]; /* what the right sender knows */
+    struct ucx_comm *comm; /* of the sender that has proved itself, else NULL */
+    size_t out_bytes, out_sent, ready_have;
+    uint8_t out[UCX_HELLO_MAX], ready[UCX_READY_BYTES];
+    struct ucx_pending pending[UCX_PENDING_MAX];
+};
+
+/* A connect under way. */
+struct ucx_connect {
+    struct ucx_ctx *ctx;
+    struct ucx_device *device;
+    struct ucx_handle handle;
+    enum { UCX_CONNECTING, UCX_HELLO, UCX_ANSWER, UCX_FLUSH, UCX_READY } phase;
+    int fd; /* the comm's from the start of UCX_HELLO on */
+    struct ucx_comm *comm;
+    size_t out_bytes, out_sent, have;
+    uint8_t out[UCX_HELLO_MAX], in[UCX_HELLO_MAX];
+};
+
+/* ucx_device.c */
+xcclResult_t ucx_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out);
+xcclResult_t ucx_finalize(xcclNetContext_t ctx);
+xcclResult_t ucx_devices(xcclNetContext_t ctx, int *count_out);
+xcclResult_t ucx_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *props);
+xcclResult_t ucx_stats(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats);
+const char *ucx_last_error(xcclNetContext_t ctx);
+/* NULL after an error when there is no such device. */
+struct ucx_device *ucx_device_get(struct ucx_ctx *ctx, int dev);
+/* Transports of a device, one bit a mode. */
+uint32_t ucx_device_modes(const struct ucx_ctx *ctx, const struct ucx_device *device);
+
+/* ucx_context.c */
+struct ucx_survey {
+    char tls[UCX_MODES][512]; /* names, separated by commas */
+    int device_count;
+    char devices[UCX_DEVICES_MAX][UCX_NAME_BYTES]; /* of networks, lo last */
+};
+/* What UCX has here, under the settings. None at all is no error. */
+xcclResult_t ucx_survey_make(struct ucx_survey *survey_out);
+/* tls: names as above; device: NULL for all. */
+xcclResult_t ucx_home_open(struct ucx_home *home, const char *tls, const char *device);
+void ucx_home_close(struct ucx_home *home);
+
+/* ucx_connect.c, ucx_listen.c */
+xcclResult_t ucx_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *handle,
+                         xcclNetConnect_t *state, xcclNetSendComm_t *comm_out);
+xcclResult_t ucx_close_connect(xcclNetContext_t ctx, xcclNetConnect_t state);
+xcclResult_t ucx_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_out,
+                        xcclNetListenComm_t *listen_out);
+xcclResult_t ucx_close_listen(xcclNetListenComm_t listen);
+xcclResult_t ucx_accept(xcclNetListenComm_t listen, xcclNetRecvComm_t *comm_out);
+
+/* ucx_comm.c */
+/* Takes fd, the side socket, on success. */
+xcclResult_t ucx_comm_create(struct ucx_ctx *ctx, struct ucx_device *device, enum ucx_mode mode,
+                             const uint8_t token[UCX_TOKEN_BYTES], int is_send,
+                             struct ucx_comm **comm_out);
+void ucx_comm_side(struct ucx_comm *comm, int fd, const struct xccl_addr *peer);
+/* Our hello, with the address of the comm's worker. */
+xcclResult_t ucx_comm_hello(struct ucx_comm *comm, uint8_t bytes_out[UCX_HELLO_MAX],
+                            size_t *bytes_out_count);
+xcclResult_t ucx_comm_join(struct ucx_comm *comm, const uint8_t *address);
+/* From now on progress looks after it. */
+void ucx_comm_up(struct ucx_comm *comm);
+xcclResult_t ucx_close_comm(void *comm);
+/* Asks after closed comms, up to limit_ns. */
+void ucx_closed_sweep(struct ucx_ctx *ctx, uint64_t limit_ns);
+/* The first error of a comm: the thread's error text becomes its own. */
+void ucx_comm_fail(struct ucx_comm *comm, xcclNetCause_t cause, xcclResult_t rc);
+/* The same for what UCX says. */
+void ucx_comm_fail_status(struct ucx_comm *comm, ucs_status_t status);
+xcclResult_t ucx_comm_error(const struct ucx_comm *comm);
+/* After a poll in which something moved, or nothing: is the peer still there? */
+void ucx_comm_look(struct ucx_comm *comm, int moved);
+xcclResult_t ucx_wait_fd(void *comm, int *fd_out);
+/* Makes the descriptor tell of what comes from now on. */
+void ucx_comm_arm(struct ucx_comm *comm);
+/* Wakes who sleeps on it. */
+void ucx_comm_ring(struct ucx_comm *comm);
+xcclResult_t ucx_error_detail(void *comm, xcclNetError_v1 *error);
+
+/* ucx_memory.c */
+xcclResult_t ucx_reg_mr(void *comm, void *data, size_t bytes, uint32_t type, xcclNetMem_t *mem_out);
+xcclResult_t ucx_dereg_mr(void *comm, xcclNetMem_t mem);
+
+/* ucx_request.c */
+xcclResult_t ucx_isend(xcclNetSendComm_t comm, const void *data, size_t bytes, uint32_t tag,
+                       xcclNetMem_t mem, xcclNetRequest_t *request_out);
+xcclResult_t ucx_irecv(xcclNetRecvComm_t comm, int count, void *const *data, const size_t *bytes,
+                       const uint32_t *tags, const xcclNetMem_t *mems,
+                       xcclNetRequest_t *request_out);
+xcclResult_t ucx_test(xcclNetRequest_t request, int *done_out, size_t *bytes_out);
+xcclResult_t ucx_progress(xcclNetContext_t ctx, int *pending_out);
+/* One turn of the comm's worker; how much has moved. */
+unsigned ucx_comm_poll(struct ucx_comm *comm);
+/* Asks whether the peer has all sends so far. 1: it has. */
+int ucx_comm_flush(struct ucx_comm *comm);
+/* Ends what UCX still has of the comm's requests. */
+void ucx_requests_cancel(struct ucx_comm *comm);
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Bytes between the two ends of a connection: the handle, what goes over the side connection (a TCP
+ * socket of our own beside UCX), and the tags. All little endian. Needs nothing of UCX. Thread:
+ * any.
+ */
+#ifndef UCX_WIRE_H
+#define UCX_WIRE_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#include "base/netaddr.h"
+#include "xccl_net.h"
+
+#define UCX_WIRE_VERSION 1
+#define UCX_HANDLE_MAGIC 0x58435548u /* "HUCX" */
+#define UCX_HELLO_MAGIC  0x5843554cu
+#define UCX_BYE_MAGIC    0x58435542u
+#define UCX_TOKEN_BYTES  32
+#define UCX_ADDRESS_MAX  4096 /* of a UCX worker address; about 200 is usual */
+#define UCX_HEAD_BYTES   (4 + 4 + UCX_TOKEN_BYTES + 4 + 4 + 8)
+#define UCX_HELLO_MAX    (UCX_HEAD_BYTES + UCX_ADDRESS_MAX)
+#define UCX_READY_BYTES  4
+#define UCX_BYE_BYTES    12
+
+/* By which of UCX's transports a connection goes. */
+enum ucx_mode {
+    UCX_NET, /* networks, which tell when a peer is gone */
+    UCX_SHM /* memory of one host */
+};
+#define UCX_MODES 2
+
+struct ucx_handle {
+    struct xccl_addr addr; /* of the receiver's side socket */
+    uint8_t token[UCX_TOKEN_BYTES];
+    uint64_t host; /* equal: memory can be shared */
+    uint32_t modes; /* that the receiver has, one bit each */
+};
+
+void ucx_handle_encode(const struct ucx_handle *handle, xcclNetHandle_t *handle_out);
+/* Error: not of this plugin and version, or damaged. */
+xcclResult_t ucx_handle_decode(const xcclNetHandle_t *bytes, struct ucx_handle *handle_out);
+
+/* A hello, which each end says once, is a head and a worker address. */
+struct ucx_hello {
+    uint32_t mode;
+    uint32_t address_bytes;
+    uint64_t address_hash;
+};
+/* Bytes of the whole; address is at most UCX_ADDRESS_MAX bytes. */
+size_t ucx_hello_encode(const uint8_t token[UCX_TOKEN_BYTES], enum ucx_mode mode,
+                        const void *address, size_t address_bytes,
+                        uint8_t bytes_out[UCX_HELLO_MAX]);
+/* Of a head; 0: a wrong one. */
+int ucx_hello_decode(const uint8_t head[UCX_HEAD_BYTES], const uint8_t token[UCX_TOKEN_BYTES],
+                     struct ucx_hello *hello_out);
+/* 1: the address behind the head is whole. */
+int ucx_hello_intact(const struct ucx_hello *hello, const uint8_t *address);
+
+/* What a sender says last: how many of its sends are done. */
+void ucx_bye_encode(uint64_t sent, uint8_t bytes_out[UCX_BYE_BYTES]);
+int ucx_bye_decode(const uint8_t bytes[UCX_BYE_BYTES], uint64_t *sent_out);
+
+/* UCX's 64-bit tag: who is connected above, the caller's tag below. There is no sequence and no
+ * group index in it: UCX matches sends of equal tags in their order (ucp.h, ucp_tag_send_nbx), and
+ * rule 6 leaves no choice beyond that. */
+uint64_t ucx_tag_make(const uint8_t token[UCX_TOKEN_BYTES], uint32_t tag);
+
+/* A line of ucp_context_print_info: "#  resource 1  :  md 1  dev 1  flags -- tcp/lo". 1: it names
+ * a transport and its device. */
+#define UCX_NAME_BYTES 32
+struct ucx_resource {
+    char transport[UCX_NAME_BYTES], device[UCX_NAME_BYTES];
+};
+int ucx_resource_parse(const char *line, struct ucx_resource *resource_out);
+/* -1: we do not use it: device memory is the core's. */
+int ucx_resource_mode(const struct ucx_resource *resource);
+
+static_assert(4 + 4 + UCX_TOKEN_BYTES + 8 + 4 + XCCL_ADDR_WIRE_BYTES <= XCCL_NET_HANDLE_USED,
+              "a handle that NCCL can carry");
+
+#endif

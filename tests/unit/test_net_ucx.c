@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What of the UCX plugin needs no UCX: handles, hellos, tags, and how it reads what UCX says of its
+ * transports. */
+#include <string.h>
+
+#include "net-ucx/ucx_wire.h"
+#include "xt.h"
+
+static struct ucx_handle example(void)
+{
+    struct ucx_handle handle = {.host = 0x1122334455667788ull, .modes = 3};
+
+    for (int i = 0; i < UCX_TOKEN_BYTES; i++)
+        handle.token[i] = (uint8_t)(7 * i + 1);
+    XT_CHECK(xccl_addr_parse("10.1.2.3:4000", 0, &handle.addr) == xcclSuccess);
+    return handle;
+}
+
+XT_TEST(a_handle_comes_back_and_leaves_nccls_part_zero)
+{
+    struct ucx_handle handle = example(), back;
+    xcclNetHandle_t bytes;
+
+    ucx_handle_encode(&handle, &bytes);
+    XT_CHECK(ucx_handle_decode(&bytes, &back) == xcclSuccess);
+    XT_CHECK(back.host == handle.host && back.modes == 3);
+    XT_CHECK(memcmp(back.token, handle.token, UCX_TOKEN_BYTES) == 0);
+    XT_CHECK(xccl_addr_equal(&back.addr, &handle.addr));
+    for (int i = XCCL_NET_HANDLE_USED; i < XCCL_NET_HANDLE_BYTES; i++)
+        XT_CHECK(bytes.bytes[i] == 0);
+}
+
+XT_TEST(a_foreign_or_damaged_handle_is_refused)
+{
+    struct ucx_handle handle = example(), back;
+    xcclNetHandle_t bytes;
+
+    memset(&bytes, 0, sizeof(bytes));
+    XT_CHECK(ucx_handle_decode(&bytes, &back) == xcclInvalidArgument);
+    memset(&bytes, 0xff, sizeof(bytes));
+    XT_CHECK(ucx_handle_decode(&bytes, &back) == xcclInvalidArgument);
+    handle.modes = 4;
+    ucx_handle_encode(&handle, &bytes);
+    XT_CHECK(ucx_handle_decode(&bytes, &back) == xcclInvalidArgument);
+    handle.modes = 1;
+    ucx_handle_encode(&handle, &bytes);
+    bytes.bytes[4]++; /* the version */
+    XT_CHECK(ucx_handle_decode(&bytes, &back) == xcclInvalidArgument);
+}
+
+XT_TEST(a_hello_is_proved_by_its_token_and_its_address_by_a_hash)
+{
+    static uint8_t bytes[UCX_HELLO_MAX], address[UCX_ADDRESS_MAX + 1];
+    struct ucx_handle handle = example();
+    struct ucx_hello hello;
+    size_t count = ucx_hello_encode(handle.token, UCX_SHM, "worker", 6, bytes);
+
+    XT_CHECK(count == UCX_HEAD_BYTES + 6);
+    XT_CHECK(ucx_hello_decode(bytes, handle.token, &hello));
+    XT_CHECK(hello.mode == UCX_SHM && hello.address_bytes == 6);
+    XT_CHECK(ucx_hello_intact(&hello, bytes + UCX_HEAD_BYTES));
+    bytes[UCX_HEAD_BYTES + 3] ^= 1;
+    XT_CHECK(!ucx_hello_intact(&hello, bytes + UCX_HEAD_BYTES));
+    handle.token[31] ^= 1;
+    XT_CHECK(!ucx_hello_decode(bytes, handle.token, &hello));
+    XT_CHECK(ucx_hello_encode(handle.token, UCX_NET, address, sizeof(address), bytes) == 0);
+}
+
+XT_TEST(a_hello_that_asks_for_too_much_is_wrong)
+{
+    static uint8_t bytes[UCX_HELLO_MAX];
+    struct ucx_handle handle = example();
+    struct ucx_hello hello;
+    const size_t mode_at = 8 + UCX_TOKEN_BYTES, bytes_at = mode_at + 4;
+
+    (void)ucx_hello_encode(handle.token, UCX_NET, "worker", 6, bytes);
+    bytes[bytes_at + 1] = 0x20; /* 8 KiB and 6 bytes */
+    XT_CHECK(!ucx_hello_decode(bytes, handle.token, &hello));
+    bytes[bytes_at + 1] = 0;
+    bytes[bytes_at] = 0;
+    XT_CHECK(!ucx_hello_decode(bytes, handle.token, &hello));
+    bytes[bytes_at] = 6;
+    bytes[mode_at] = UCX_MODES;
+    XT_CHECK(!ucx_hello_decode(bytes, handle.token, &hello));
+    bytes[mode_at] = UCX_NET;
+    XT_CHECK(ucx_hello_decode(bytes, handle.token, &hello));
+}
+
+XT_TEST(a_bye_comes_back)
+{
+    uint8_t bytes[UCX_BYE_BYTES];
+    uint64_t sent = 0;
+
+    ucx_bye_encode(0x123456789abcull, bytes);
+    XT_CHECK(ucx_bye_decode(bytes, &sent) && sent == 0x123456789abcull);
+    bytes[0] ^= 1;
+    XT_CHECK(!ucx_bye_decode(bytes, &sent));
+}
+
+XT_TEST(tags_differ_by_connection_and_by_the_callers_tag)
+{
+    struct ucx_handle handle = example();
+    uint64_t tag = ucx_tag_make(handle.token, 0);
+
+    XT_CHECK((uint32_t)tag == 0);
+    XT_CHECK(ucx_tag_make(handle.token, UINT32_MAX) == (tag | UINT32_MAX));
+    handle.token[0] ^= 1;
+    XT_CHECK(ucx_tag_make(handle.token, 0) >> 32 != tag >> 32);
+}
+
+XT_TEST(what_ucx_says_of_its_transports_is_read)
+{
+    struct ucx_resource resource;
+    static const struct {
+        const char *line, *transport, *device;
+        int mode;
+    } rows[] = {
+        {"#      resource 1  :  md 1  dev 1  flags -- tcp/lo", "tcp", "lo", UCX_NET},
+        {"#      resource 9  :  md 4  dev 3  flags -- rc_mlx5/mlx5_0:1", "rc_mlx5", "mlx5_0:1",
+         UCX_NET},
+        {"#      resource 4  :  md 3  dev 3  flags -- posix/memory", "posix", "memory", UCX_SHM},
+        {"#      resource 5  :  md 4  dev 3  flags -- cma/memory", "cma", "memory", UCX_SHM},
+        {"#      resource 0  :  md 0  dev 0  flags -- self/memory0", "self", "memory0", -1},
+        {"#      resource 7  :  md 7  dev 5  flags -- cuda_copy/cuda", "cuda_copy", "cuda", -1},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        XT_CHECK(ucx_resource_parse(rows[i].line, &resource));
+        XT_CHECK(strcmp(resource.transport, rows[i].transport) == 0);
+        XT_CHECK(strcmp(resource.device, rows[i].device) == 0);
+        XT_CHECK(ucx_resource_mode(&resource) == rows[i].mode);
+    }
+    XT_CHECK(!ucx_resource_parse("#     component 1  :  tcp", &resource));
+    XT_CHECK(!ucx_resource_parse("#            md 1  :  component 1  tcp ", &resource));
+    XT_CHECK(!ucx_resource_parse("#      resource 1  :  md 1  dev 1  flags --", &resource));
+    XT_CHECK(!ucx_resource_parse("", &resource));
+}
