@@ -60,9 +60,26 @@ static void prefer(ucp_config_t *config, const char *name, const char *value)
         (void)ucx.config_modify(config, name, value);
 }
 
+/* Whether UCX chooses itself which messages are answered: then small ones are not. */
+static int chooses_rendezvous(const ucp_config_t *config)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    int found = 0;
+
+    if (!file)
+        return 0;
+    ucx.config_print(config, file, "", UCS_CONFIG_PRINT_CONFIG);
+    if (fclose(file) == 0)
+        found = strstr(text, "UCX_RNDV_THRESH=auto\n") != NULL;
+    free(text);
+    return found;
+}
+
 /* NULL or "": as the settings of UCX have it. */
 static ucs_status_t context_open(const char *tls, const char *device, int cache,
-                                 ucp_context_h *context_out)
+                                 struct ucx_home *home_out)
 {
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES |
                                          UCP_PARAM_FIELD_MT_WORKERS_SHARED |
@@ -84,7 +101,9 @@ static ucs_status_t context_open(const char *tls, const char *device, int cache,
     if (status == UCS_OK)
         prefer(config, "KEEPALIVE_INTERVAL", "inf");
     if (status == UCS_OK)
-        status = ucx.init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, context_out);
+        status = ucx.init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config,
+                                  &home_out->context);
+    home_out->answers_all = !chooses_rendezvous(config);
     ucx.config_release(config);
     return status;
 }
@@ -159,25 +178,25 @@ static xcclResult_t read_resources(ucp_context_h context, struct ucx_survey *sur
 
 xcclResult_t ucx_survey_make(struct ucx_survey *survey_out)
 {
-    ucp_context_h context = NULL;
+    struct ucx_home home = {.context = NULL};
     ucs_status_t status;
     xcclResult_t rc;
 
     memset(survey_out, 0, sizeof(*survey_out));
-    status = context_open(xccl_param_string(XCCL_P_UCX_TLS), NULL, 0, &context);
+    status = context_open(xccl_param_string(XCCL_P_UCX_TLS), NULL, 0, &home);
     if (status == UCS_ERR_NO_DEVICE)
         return xcclSuccess;
     if (status != UCS_OK)
         return ucx_failed(status, "cannot make a context");
-    rc = read_resources(context, survey_out);
-    ucx.cleanup(context);
+    rc = read_resources(home.context, survey_out);
+    ucx.cleanup(home.context);
     return rc;
 }
 
 xcclResult_t ucx_home_open(struct ucx_home *home, const char *tls, const char *device)
 {
     ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_REQUEST_SIZE};
-    ucs_status_t status = context_open(tls, device, pins_pages(tls), &home->context);
+    ucs_status_t status = context_open(tls, device, pins_pages(tls), home);
 
     if (status != UCS_OK) {
         home->context = NULL;

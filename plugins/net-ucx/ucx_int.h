@@ -48,6 +48,7 @@ struct ucx_mem {
 struct ucx_home {
     ucp_context_h context; /* NULL: UCX has no such transports here */
     size_t request_bytes; /* of its requests */
+    int answers_all; /* messages of any size may be answered to their sender */
     pthread_mutex_t lock; /* guards mems; never taken on a message's path */
     struct ucx_mem *mems;
 };
@@ -106,7 +107,8 @@ struct ucx_comm {
     ucs_status_t status; /* UCX's, of the error or of the endpoint */
     int closing; /* callbacks come from requests that end */
     struct ucx_comm *next, **place; /* in the list of the instance; then in that of closed ones */
-    /* Sends that are done, that the peer has for certain, that the flush under way is about. */
+    /* Sends or answers that are done, that the peer has for certain, that the flush under way is
+     * about. */
     uint64_t sent, flushed, flush_covers;
     int flush_runs;
     uint32_t owing; /* turns of progress since the last send */

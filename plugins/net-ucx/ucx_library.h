@@ -16,6 +16,7 @@
     X(get_version)                                                                                 \
     X(config_read)                                                                                 \
     X(config_modify)                                                                               \
+    X(config_print)                                                                                \
     X(config_release)                                                                              \
     X(init_version)                                                                                \
     X(cleanup)                                                                                     \

@@ -16,10 +16,12 @@
 #define TAG_MASK UINT64_MAX
 /* After a comm's last send progress asks for a flush: not sooner, because mostly more sends come,
  * and over tcp each flush is a message and its answer. Then it waits for it no longer than that. */
-#define FLUSH_NS    (XCCL_NS_PER_S / 2000)
-#define OWING_NS    (5 * XCCL_NS_PER_S / 1000)
-#define OWING_TURNS 64 /* of progress from one poll of a sender that owes to the next, at most */
-#define POLLS       8 /* turns of the worker in one test, as long as each moves something */
+#define FLUSH_NS        (XCCL_NS_PER_S / 2000)
+#define OWING_NS        (5 * XCCL_NS_PER_S / 1000)
+#define OWING_FIRST     16 /* turns of progress until a sender that owes is polled, mostly in vain */
+#define OWING_TURNS     64 /* from one poll of it to the next, at most */
+#define NO_ANSWER_BYTES 256 /* UCX answers no message up to that, left to itself */
+#define POLLS           8 /* turns of the worker in one test, as long as each moves something */
 
 static void count(_Atomic uint64_t *counter, uint64_t value)
 {
@@ -104,7 +106,9 @@ static void recv_over(struct ucx_request *request, struct ucx_part *part, ucs_st
     if (status != UCS_OK)
         return;
     part->bytes = bytes;
-    comm->sent = ++comm->received; /* its answer, if it has one */
+    comm->received++;
+    if (bytes > NO_ANSWER_BYTES || comm->home->answers_all)
+        comm->sent++;
     count(&comm->device->recv_bytes, bytes);
     count(&comm->device->recv_count, 1);
     if (--request->missing == 0)
@@ -390,7 +394,11 @@ static int progress_sender(struct ucx_comm *comm)
 
     if (comm->sent == comm->flushed && !comm->flush_runs)
         return 0;
-    if ((turn & (turn - 1)) == 0 || turn % OWING_TURNS == 0 || comm->flush_runs)
+    if (turn > 0 && turn < OWING_FIRST && !comm->flush_runs) {
+        comm->owing++;
+        return 1;
+    }
+    if (comm->flush_runs || (turn > 0 && ((turn & (turn - 1)) == 0 || turn % OWING_TURNS == 0)))
         poll_unasked(comm);
     return comm->rc == xcclSuccess && owes(comm);
 }
