@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What is chosen by rule and not by hardware: which ports XCCL_IB_HCA names, and which entry of a
+ * GID table is the best. Pure functions. Thread: any. */
+#ifndef IB_CHOICE_H
+#define IB_CHOICE_H
+
+#include <stdint.h>
+
+/* Whether the port is chosen by the rule, a comma list of NAME or NAME:PORT, in NCCL's grammar: a
+ * name is a prefix; = in front asks for exact names; ^ in front excludes; "" takes all. */
+int ib_hca_chosen(const char *rule, const char *name, int port);
+
+enum ib_gid_type { IB_GID_IB, IB_GID_ROCE1, IB_GID_ROCE2 };
+
+/* The greater the better; -1: cannot be used. RoCE v2 before v1, which is not routed; then
+ * IPv4-mapped before global IPv6 before link-local. */
+int ib_gid_score(const uint8_t gid[16], enum ib_gid_type type);
+int ib_gid_is_ipv4(const uint8_t gid[16]);
+
+/* Megabits a second out of the codes of a port. 0: a code that is not known. */
+uint32_t ib_speed_mbps(int width_code, int speed_code);
+
+#define IB_GID_TEXT_BYTES 48
+void ib_gid_format(const uint8_t gid[16], char text_out[IB_GID_TEXT_BYTES]);
+
+#endif

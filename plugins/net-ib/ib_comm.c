@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What both ends of a connection have: the first error, which stays and is given to each later
+ * call, the side channel, and the end. Completion errors are told in words, with device, port,
+ * peer, its GID, the vendor's code and a hint.
+ *
+ * A queue pair does not tell that its peer has gone, but after many retries. The TCP connection of
+ * the handshake stays open for that: a closed one says so, and notes say the rest.
+ *
+ * Thread: one at a time a comm. Nothing here logs; only create allocates. */
+#include "ib_int.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/tcp.h"
+
+/* A port that goes down tells so only after it has lost packets. */
+#define FLUSHED_NS (200 * XCCL_NS_PER_MS)
+
+struct ib_comm *ib_comm_create(struct ib_ctx *ctx, struct ib_device *device, int is_send)
+{
+    size_t bytes = is_send ? sizeof(struct ib_sender) : sizeof(struct ib_receiver);
+    struct ib_comm *comm = xccl_calloc_aligned(64, bytes);
+    struct ib_sender *sender = (struct ib_sender *)comm;
+    struct ib_receiver *receiver = (struct ib_receiver *)comm;
+
+    if (!comm)
+        return NULL;
+    comm->ctx = ctx;
+    comm->device = device;
+    comm->is_send = is_send;
+    comm->fd = -1;
+    if (is_send)
+        sender->group = 1;
+    for (int i = 0; is_send && i < IB_SENDS; i++)
+        sender->sends[i].request.comm = comm;
+    for (int i = 0; !is_send && i < IB_RECVS; i++)
+        receiver->recvs[i].request.comm = comm;
+    return comm;
+}
+
+/* The queue pair first: afterwards the device touches no memory of requests. */
+xcclResult_t ib_close_send(xcclNetSendComm_t comm_)
+{
+    struct ib_sender *sender = comm_;
+
+    ib_queue_fini(&sender->comm);
+    if (sender->ring_mr)
+        sender->comm.ctx->verbs->dereg_mr(sender->ring_mr);
+    ib_dereg_all(&sender->comm);
+    xccl_tcp_close(&sender->comm.fd);
+    xccl_free(sender);
+    return xcclSuccess;
+}
+
+/* An acknowledgement may be lost with the queue pair, so the sender is told what has come. */
+xcclResult_t ib_close_recv(xcclNetRecvComm_t comm_)
+{
+    struct ib_receiver *receiver = comm_;
+    struct ib_note note = {.kind = IB_NOTE_END};
+
+    if (receiver->comm.queue.cq && receiver->comm.rc == xcclSuccess)
+        ib_recv_move(receiver);
+    ib_queue_fini(&receiver->comm);
+    if (receiver->lines_mr)
+        receiver->comm.ctx->verbs->dereg_mr(receiver->lines_mr);
+    ib_dereg_all(&receiver->comm);
+    for (int i = 0; i < IB_PAIRS_MAX; i++)
+        note.came[i] = receiver->comm.queue.pairs[i].last_pieces;
+    ib_comm_tell(&receiver->comm, &note);
+    xccl_tcp_close(&receiver->comm.fd);
+    xccl_free(receiver);
+    return xcclSuccess;
+}
+
+void ib_count(_Atomic uint64_t *counter, uint64_t value)
+{
+    atomic_fetch_add_explicit(counter, value, memory_order_relaxed);
+}
+
+/* ---- errors ---- */
+
+void ib_comm_fail(struct ib_comm *comm, xcclNetCause_t cause, xcclResult_t rc)
+{
+    if (comm->rc != xcclSuccess)
+        return;
+    comm->cause = cause;
+    comm->rc = rc;
+    strncpy(comm->error_text, xccl_error_text(), sizeof(comm->error_text) - 1);
+}
+
+xcclResult_t ib_comm_error(const struct ib_comm *comm)
+{
+    xccl_error_set_text(comm->error_text);
+    return comm->rc;
+}
+
+void ib_comm_fail_gone(struct ib_comm *comm)
+{
+    ib_comm_fail(comm, xcclNetCausePeerGone,
+                 xccl_fail_quietly(xcclRemoteError, 0, "look for the first error of that process",
+                                   "the peer %s of %s on %s has gone", comm->peer_text,
+                                   comm->is_send ? "a send connection" : "a receive connection",
+                                   comm->device->name));
+}
+
+static xcclNetCause_t cause_of(enum ibv_wc_status status, const char **hint_out)
+{
+    switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+        *hint_out = "the peer's port does not answer: look at cables, routes, and, for RoCE, the "
+                    "GIDs; XCCL_IB_TIMEOUT and XCCL_IB_RETRY_CNT say how long it is asked";
+        return xcclNetCauseTimeout;
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+        *hint_out = "the peer posts no receives: look for its error";
+        return xcclNetCausePeerGone;
+    case IBV_WC_REM_ACCESS_ERR:
+    case IBV_WC_REM_INV_REQ_ERR:
+    case IBV_WC_REM_OP_ERR:
+        *hint_out = "the peer's memory is not registered any more, or its process has failed";
+        return xcclNetCauseRemoteAccess;
+    case IBV_WC_LOC_LEN_ERR:
+    case IBV_WC_LOC_PROT_ERR:
+    case IBV_WC_LOC_ACCESS_ERR:
+        *hint_out = "memory of a request was freed before it was done";
+        return xcclNetCauseLocal;
+    case IBV_WC_WR_FLUSH_ERR:
+        *hint_out = "the card has given up this connection: look at its interface, the kernel's "
+                    "log and the peer's first error";
+        return xcclNetCauseUnknown;
+    case IBV_WC_LOC_QP_OP_ERR:
+        *hint_out = "see that its interface is up and has a way to the peer, and the kernel's log";
+        return xcclNetCauseLocal;
+    case IBV_WC_FATAL_ERR:
+    case IBV_WC_GENERAL_ERR:
+        *hint_out = "see the kernel's log for the device";
+        return xcclNetCauseLinkDown;
+    default:
+        *hint_out = NULL;
+        return xcclNetCauseUnknown;
+    }
+}
+
+static void fail_status(struct ib_comm *comm, enum ibv_wc_status status, uint32_t vendor_code)
+{
+    char gid[IB_GID_TEXT_BYTES];
+    const char *hint, *down = "";
+    xcclNetCause_t cause = cause_of(status, &hint);
+
+    if (ib_port_is_down(comm)) {
+        cause = xcclNetCauseLinkDown;
+        hint = "look at its cable and interface";
+        down = ", its port is down";
+    }
+    ib_gid_format(comm->peer.gid, gid);
+    comm->vendor_code = vendor_code;
+    ib_comm_fail(comm, cause,
+                 xccl_fail_quietly(cause == xcclNetCauseLocal ? xcclSystemError : xcclRemoteError,
+                                   0, hint,
+                                   "%s %s %s of %s with GID %s failed: %s (vendor code %#x)%s",
+                                   comm->device->name, comm->is_send ? "to" : "from",
+                                   comm->peer.name, comm->peer_text, gid,
+                                   comm->ctx->verbs->wc_status_str(status), vendor_code, down));
+}
+
+void ib_comm_fail_wc(struct ib_comm *comm, const struct ibv_wc *wc)
+{
+    if (wc->status != IBV_WC_WR_FLUSH_ERR)
+        fail_status(comm, wc->status, wc->vendor_err);
+    else if (comm->flushed_ns == 0)
+        comm->flushed_ns = xccl_clock_ns();
+}
+
+void ib_comm_flushed(struct ib_comm *comm)
+{
+    if (comm->flushed_ns && xccl_clock_ns() - comm->flushed_ns > FLUSHED_NS)
+        fail_status(comm, IBV_WC_WR_FLUSH_ERR, 0);
+}
+
+xcclResult_t ib_error_detail(void *comm_, xcclNetError_v1 *error)
+{
+    const struct ib_comm *comm = comm_;
+    xcclNetError_v1 full = {.cause = xcclNetCauseNone, .peer = comm->peer_text, .text = ""};
+
+    if (comm->rc != xcclSuccess) {
+        full.cause = (int32_t)comm->cause;
+        full.sysErrno = comm->sys_errno;
+        full.vendorCode = comm->vendor_code;
+        full.text = comm->error_text;
+    }
+    full.size = error->size;
+    memcpy(error, &full, error->size < sizeof(full) ? error->size : sizeof(full));
+    return xcclSuccess;
+}
+
+/* ---- side channel ---- */
+
+int ib_comm_listen(struct ib_comm *comm, struct ib_note *note_out)
+{
+    size_t moved = 0;
+
+    if (comm->ended || ++comm->idle % IB_IDLE_TURNS)
+        return 0;
+    ib_events_look(comm);
+    if (xccl_tcp_recv_some(comm->fd, comm->note + comm->note_have, IB_NOTE_BYTES - comm->note_have,
+                           &moved) != xcclSuccess)
+        comm->ended = 1;
+    comm->note_have += moved;
+    if (comm->note_have < IB_NOTE_BYTES)
+        return 0;
+    comm->note_have = 0;
+    if (ib_note_decode(comm->note, note_out))
+        return 1;
+    ib_comm_fail(comm, xcclNetCauseProtocol,
+                 xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
+                                   "%s sent what is no note", comm->peer_text));
+    return 0;
+}
+
+void ib_comm_tell(struct ib_comm *comm, const struct ib_note *note)
+{
+    uint8_t bytes[IB_NOTE_BYTES];
+    size_t moved = 0;
+
+    if (comm->fd < 0)
+        return;
+    ib_note_encode(note, bytes);
+    /* The channel is empty but for one or two of these, so it has room for all of it. */
+    (void)xccl_tcp_send_some(comm->fd, bytes, sizeof(bytes), &moved);
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* An instance and its devices: the active ports of all cards that XCCL_IB_HCA chooses, with what
+ * verbs and sysfs say about them, in the order of their PCI paths and names. A card without a PCI
+ * device (soft-RoCE) has no path. A port that becomes active later is not seen by this instance.
+ *
+ * Limits: 32 ports. Thread: any, one call at a time for init and finalize. */
+#include "ib_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/param.h"
+
+/* One line of sysfs, without its end; "" when it cannot be read. */
+static void sysfs_read(const char *path, char *text_out, size_t bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? 0 : read(fd, text_out, bytes - 1);
+
+    if (fd >= 0)
+        close(fd);
+    text_out[got > 0 ? got : 0] = 0;
+    text_out[strcspn(text_out, "\n")] = 0;
+}
+
+/* Virtual cards have no PCI device: soft-RoCE lies below virtual/. */
+static void pci_path_read(struct ib_device *device)
+{
+    char path[160], real[PATH_MAX];
+
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%.63s/device", device->card);
+    if (!realpath(path, real) || strlen(real) >= sizeof(device->pci_path))
+        return;
+    memcpy(device->pci_path, real, strlen(real) + 1);
+}
+
+static void netdev_read(struct ib_device *device)
+{
+    char path[160];
+
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%.63s/ports/%d/gid_attrs/ndevs/0",
+             device->card, device->port);
+    sysfs_read(path, device->netdev, sizeof(device->netdev));
+}
+
+static void device_fill(struct ib_device *device, const char *card, int port,
+                        const struct ibv_device_attr *attr)
+{
+    snprintf(device->card, sizeof(device->card), "%.63s", card);
+    snprintf(device->name, sizeof(device->name), "%.63s:%d", card, port);
+    device->port = port;
+    /* In the order of bytes of the network; it is only ever compared. */
+    device->guid = attr->sys_image_guid ? attr->sys_image_guid : attr->node_guid;
+    device->speed_mbps = ib_speed_mbps(device->attr.active_width, device->attr.active_speed);
+    device->max_qp = attr->max_qp;
+    pci_path_read(device);
+    netdev_read(device);
+}
+
+static int link_is_usable(const struct ibv_port_attr *attr)
+{
+    return attr->state == IBV_PORT_ACTIVE && (attr->link_layer == IBV_LINK_LAYER_INFINIBAND ||
+                                              attr->link_layer == IBV_LINK_LAYER_ETHERNET ||
+                                              attr->link_layer == IBV_LINK_LAYER_UNSPECIFIED);
+}
+
+/* Takes the chosen ports of an open card. *owned_out 1: a device has the context now. */
+static xcclResult_t ports_take(struct ib_ctx *ctx, struct ibv_context *context, const char *card,
+                               int *owned_out)
+{
+    const char *rule = xccl_param_string(XCCL_P_IB_HCA);
+    struct ibv_device_attr attr = {.node_guid = 0};
+
+    *owned_out = 0;
+    if (ctx->verbs->query_device(context, &attr))
+        return xcclSuccess;
+    for (int port = 1; port <= attr.phys_port_cnt && ctx->device_count < IB_DEVICES_MAX; port++) {
+        struct ib_device *device = &ctx->devices[ctx->device_count];
+        xcclResult_t rc;
+
+        memset(&device->attr, 0, sizeof(device->attr));
+        if (!ib_hca_chosen(rule, card, port) ||
+            ctx->verbs->query_port(context, (uint8_t)port, &device->attr) ||
+            !link_is_usable(&device->attr))
+            continue;
+        rc = ib_cache_init(&device->cache);
+        if (rc != xcclSuccess)
+            return rc;
+        device->context = context;
+        device->owns_context = !*owned_out;
+        *owned_out = 1;
+        device_fill(device, card, port, &attr);
+        ctx->device_count++;
+        device->pd = ctx->verbs->alloc_pd(context);
+        if (!device->pd)
+            return xccl_fail_quietly(xcclSystemError, errno, "look at the limits of the driver",
+                                     "no protection domain on %s", device->name);
+    }
+    return xcclSuccess;
+}
+
+static xcclResult_t cards_open(struct ib_ctx *ctx, struct ibv_device **list, int count)
+{
+    for (int i = 0; i < count; i++) {
+        const char *card = ctx->verbs->get_device_name(list[i]);
+        struct ibv_context *context = ctx->verbs->open_device(list[i]);
+        xcclResult_t rc;
+        int owned;
+
+        /* A card that this process may not open is not there for it. */
+        if (!context)
+            continue;
+        owned = 0;
+        rc = ib_events_open(context);
+        if (rc == xcclSuccess)
+            rc = ports_take(ctx, context, card, &owned);
+        if (!owned)
+            ctx->verbs->close_device(context);
+        if (rc != xcclSuccess)
+            return rc;
+    }
+    return xcclSuccess;
+}
+
+static int device_compare(const void *a_, const void *b_)
+{
+    const struct ib_device *a = a_, *b = b_;
+    int order = strcmp(a->pci_path, b->pci_path);
+
+    return order ? order : strcmp(a->name, b->name);
+}
+
+xcclResult_t ib_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
+{
+    const struct ib_verbs *verbs = NULL;
+    struct ibv_device **list;
+    struct ib_ctx *ctx;
+    int count = 0;
+    xcclResult_t rc = ib_verbs_open(&verbs);
+
+    if (rc != xcclSuccess)
+        return rc;
+    ctx = xccl_calloc_aligned(64, sizeof(*ctx));
+    if (!ctx)
+        return xcclSystemError;
+    ctx->verbs = verbs;
+    ctx->log = init->log;
+    ctx->traffic_class = init->trafficClass;
+    /* NULL where the kernel has no RDMA at all: there are no devices then. */
+    list = verbs->get_device_list(&count);
+    if (list) {
+        rc = cards_open(ctx, list, count);
+        verbs->free_device_list(list);
+    }
+    if (rc != xcclSuccess) {
+        ib_finalize(ctx);
+        return rc;
+    }
+    qsort(ctx->devices, (size_t)ctx->device_count, sizeof(ctx->devices[0]), device_compare);
+    *ctx_out = ctx;
+    return xcclSuccess;
+}
+
+xcclResult_t ib_finalize(xcclNetContext_t ctx_)
+{
+    struct ib_ctx *ctx = ctx_;
+
+    for (int i = 0; i < ctx->device_count; i++) {
+        ib_cache_fini(ctx, &ctx->devices[i].cache);
+        if (ctx->devices[i].pd)
+            ctx->verbs->dealloc_pd(ctx->devices[i].pd);
+    }
+    for (int i = 0; i < ctx->device_count; i++) {
+        if (ctx->devices[i].owns_context)
+            ctx->verbs->close_device(ctx->devices[i].context);
+    }
+    xccl_free(ctx);
+    return xcclSuccess;
+}
+
+xcclResult_t ib_devices(xcclNetContext_t ctx, int *count_out)
+{
+    *count_out = ((struct ib_ctx *)ctx)->device_count;
+    return xcclSuccess;
+}
+
+struct ib_device *ib_device_get(struct ib_ctx *ctx, int dev)
+{
+    if (dev >= 0 && dev < ctx->device_count)
+        return &ctx->devices[dev];
+    xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "device %d of %d", dev, ctx->device_count);
+    return NULL;
+}
+
+xcclResult_t ib_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *props)
+{
+    struct ib_device *device = ib_device_get(ctx, dev);
+    xcclNetProperties_v1 all = {.size = props->size};
+    size_t bytes = props->size < sizeof(all) ? props->size : sizeof(all);
+
+    if (!device)
+        return xcclInvalidArgument;
+    all.name = device->name;
+    all.pciPath = device->pci_path[0] ? device->pci_path : NULL;
+    all.guid = device->guid;
+    all.speedMbps = device->speed_mbps;
+    all.port = device->port;
+    all.ptrSupport = XCCL_NET_PTR_HOST;
+    all.maxComms = device->max_qp / (int)xccl_param_int(XCCL_P_IB_QPS_PER_CONNECTION);
+    all.maxRecvs = IB_PARTS;
+    all.maxBytes = IB_MESSAGE_MAX;
+    /* A send is done when the peer's card has acknowledged it. */
+    all.needsProgress = 0;
+    memcpy(props, &all, bytes);
+    return xcclSuccess;
+}
+
+xcclResult_t ib_stats(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats)
+{
+    struct ib_device *device = ib_device_get(ctx, dev);
+    xcclNetStats_v1 all = {.size = stats->size};
+    size_t bytes = stats->size < sizeof(all) ? stats->size : sizeof(all);
+
+    if (!device)
+        return xcclInvalidArgument;
+    all.sendBytes = atomic_load_explicit(&device->send_bytes, memory_order_relaxed);
+    all.recvBytes = atomic_load_explicit(&device->recv_bytes, memory_order_relaxed);
+    all.sendCount = atomic_load_explicit(&device->send_count, memory_order_relaxed);
+    all.recvCount = atomic_load_explicit(&device->recv_count, memory_order_relaxed);
+    all.busyCount = atomic_load_explicit(&device->busy_count, memory_order_relaxed);
+    memcpy(stats, &all, bytes);
+    return xcclSuccess;
+}
+
+const char *ib_last_error(xcclNetContext_t ctx)
+{
+    (void)ctx;
+    return xccl_error_text();
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Asynchronous events: what a card tells of itself, its ports and queues without being asked for a
+ * message. There is no thread for them: a comm to which nothing comes asks for them, at most once
+ * in 10 ms a port, and takes those of all comms on the card.
+ *
+ * A port that goes down may come up again, and the queue pairs then go on. So a comm fails only
+ * after the time in which a packet is sent again and again; a receiver, which may send none, would
+ * otherwise wait for ever.
+ *
+ * Thread: any. An event of a queue is taken and acknowledged in one go, and destroying the queue
+ * waits for that, so its comm is there. */
+#include "ib_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+#include "base/param.h"
+
+#define LOOK_NS    (10 * XCCL_NS_PER_MS)
+#define EVENTS_MAX 64 /* taken in one go */
+
+xcclResult_t ib_events_open(struct ibv_context *context)
+{
+    int flags = fcntl(context->async_fd, F_GETFL);
+
+    if (context->async_fd < 0)
+        return xcclSuccess; /* of a library that has no descriptor for them */
+    if (flags >= 0 && fcntl(context->async_fd, F_SETFL, flags | O_NONBLOCK) == 0)
+        return xcclSuccess;
+    return xccl_fail_quietly(xcclSystemError, errno, NULL, "no events of %s",
+                             context->device->name);
+}
+
+static void of_port(struct ib_ctx *ctx, const struct ib_device *where, int port, uint64_t down_ns)
+{
+    for (int i = 0; i < ctx->device_count; i++) {
+        struct ib_device *device = &ctx->devices[i];
+
+        if (device->context == where->context && device->port == port)
+            atomic_store_explicit(&device->down_ns, down_ns, memory_order_relaxed);
+    }
+}
+
+static void of_card(struct ib_ctx *ctx, const struct ib_device *where)
+{
+    for (int i = 0; i < ctx->device_count; i++) {
+        if (ctx->devices[i].context == where->context)
+            atomic_store_explicit(&ctx->devices[i].has_failed, 1, memory_order_relaxed);
+    }
+}
+
+static void of_comm(struct ib_comm *comm, enum ibv_event_type type)
+{
+    atomic_store_explicit(&comm->event, 1 + (int)type, memory_order_relaxed);
+}
+
+static void take(struct ib_ctx *ctx, const struct ib_device *where,
+                 const struct ibv_async_event *event)
+{
+    switch (event->event_type) {
+    case IBV_EVENT_PORT_ERR:
+        of_port(ctx, where, event->element.port_num, xccl_clock_ns());
+        break;
+    case IBV_EVENT_PORT_ACTIVE:
+        of_port(ctx, where, event->element.port_num, 0);
+        break;
+    case IBV_EVENT_DEVICE_FATAL:
+        of_card(ctx, where);
+        break;
+    case IBV_EVENT_CQ_ERR:
+        of_comm(event->element.cq->cq_context, event->event_type);
+        break;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+        of_comm(event->element.qp->qp_context, event->event_type);
+        break;
+    default: /* the rest changes nothing for what is connected */
+        break;
+    }
+}
+
+void ib_events_take(struct ib_ctx *ctx, const struct ib_device *device)
+{
+    struct ibv_async_event event;
+
+    for (int i = 0; i < EVENTS_MAX && ctx->verbs->get_async_event(device->context, &event) == 0;
+         i++) {
+        take(ctx, device, &event);
+        ctx->verbs->ack_async_event(&event);
+    }
+}
+
+int ib_port_is_down(const struct ib_comm *comm)
+{
+    struct ibv_port_attr attr = {.state = IBV_PORT_ACTIVE};
+
+    ib_events_take(comm->ctx, comm->device);
+    (void)comm->ctx->verbs->query_port(comm->device->context, (uint8_t)comm->device->port, &attr);
+    return ib_down_ms(comm->device) || attr.state != IBV_PORT_ACTIVE;
+}
+
+uint64_t ib_down_ms(const struct ib_device *device)
+{
+    uint64_t since_ns = atomic_load_explicit(&device->down_ns, memory_order_relaxed);
+    uint64_t ms = since_ns ? (xccl_clock_ns() - since_ns) / XCCL_NS_PER_MS : 0;
+
+    return since_ns && ms == 0 ? 1 : ms;
+}
+
+static uint64_t patience_ms(void)
+{
+    uint64_t once_ns = (uint64_t)4096 << xccl_param_int(XCCL_P_IB_TIMEOUT);
+
+    return once_ns * (uint64_t)(1 + xccl_param_int(XCCL_P_IB_RETRY_CNT)) / XCCL_NS_PER_MS;
+}
+
+static void fail(struct ib_comm *comm, xcclNetCause_t cause, const char *todo, const char *what)
+{
+    ib_comm_fail(comm, cause,
+                 xccl_fail_quietly(xcclRemoteError, 0, todo, "%s, the way %s %s of %s: %s",
+                                   comm->device->name, comm->is_send ? "to" : "from",
+                                   comm->peer.name, comm->peer_text, what));
+}
+
+void ib_events_look(struct ib_comm *comm)
+{
+    struct ib_device *device = comm->device;
+    uint64_t now_ns = xccl_clock_ns(), down_ms;
+    uint64_t looked_ns = atomic_load_explicit(&device->looked_ns, memory_order_relaxed);
+    int event;
+
+    /* Relaxed: who wins asks; the others lose nothing. */
+    if (now_ns - looked_ns > LOOK_NS &&
+        atomic_compare_exchange_strong_explicit(&device->looked_ns, &looked_ns, now_ns,
+                                                memory_order_relaxed, memory_order_relaxed))
+        ib_events_take(comm->ctx, device);
+    event = atomic_load_explicit(&comm->event, memory_order_relaxed);
+    down_ms = ib_down_ms(device);
+    if (event)
+        fail(comm, xcclNetCauseLocal, "see the kernel's log, and the peer's first error",
+             comm->ctx->verbs->event_type_str((enum ibv_event_type)(event - 1)));
+    else if (atomic_load_explicit(&device->has_failed, memory_order_relaxed))
+        fail(comm, xcclNetCauseLinkDown, "see the kernel's log", "the card has failed");
+    else if (down_ms && down_ms > patience_ms())
+        fail(comm, xcclNetCauseLinkDown,
+             "look at its cable and interface; XCCL_IB_TIMEOUT and XCCL_IB_RETRY_CNT say how long "
+             "it may be away",
+             "the port is down");
+}

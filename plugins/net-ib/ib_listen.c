@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The receiver's side of coming up: a TCP port, and those who come there. Nothing here waits:
+ * accept is asked again and again.
+ *
+ * Strangers: a wrong block closes at once, a silent connection after 5 s, and of 64 unproven
+ * connections the oldest makes room for a new one. No queue pair is made before the token has been
+ * shown. A sender that goes away again before it is ready leaves the door open.
+ *
+ * Thread: one at a time a listener. */
+#include "ib_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/os.h"
+#include "base/param.h"
+#include "base/tcp.h"
+
+#define ACCEPTS_MAX 64 /* new connections looked at in one call */
+
+struct ib_pending {
+    int fd; /* -1: free */
+    uint64_t since_ns;
+    struct xccl_addr peer;
+    size_t have;
+    uint8_t bytes[IB_BLOCK_BYTES];
+};
+
+struct ib_listener {
+    struct ib_ctx *ctx;
+    struct ib_device *device;
+    int fd;
+    uint8_t token[IB_TOKEN_BYTES];
+    struct ib_receiver *receiver; /* of the sender that has proved itself; NULL: none yet */
+    size_t said; /* bytes of the answer that are on their way */
+    uint8_t answer[IB_BLOCK_BYTES];
+    struct ib_pending pending[IB_PENDING_MAX];
+};
+
+/* The interface below the port if it is among those chosen, else the best of them. */
+static xcclResult_t port_open(struct ib_listener *listener, struct xccl_addr *addr_out)
+{
+    struct xccl_netif ifs[16];
+    int count = 0, chosen = 0;
+    xcclResult_t rc = xccl_netif_choose(ifs, 16, &count);
+
+    if (rc != xcclSuccess)
+        return rc;
+    for (int i = count - 1; i >= 0; i--) {
+        if (strcmp(ifs[i].name, listener->device->netdev) == 0)
+            chosen = i;
+    }
+    return xccl_tcp_listen(&ifs[chosen].addr, &listener->fd, addr_out);
+}
+
+xcclResult_t ib_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_out,
+                       xcclNetListenComm_t *listen_out)
+{
+    struct ib_device *device = ib_device_get(ctx, dev);
+    struct ib_handle handle = {.addr = {.bytes = 0}};
+    struct ib_listener *listener;
+    xcclResult_t rc;
+
+    if (!device)
+        return xcclInvalidArgument;
+    listener = xccl_calloc(1, sizeof(*listener));
+    if (!listener)
+        return xcclSystemError;
+    listener->ctx = ctx;
+    listener->device = device;
+    listener->fd = -1;
+    for (int i = 0; i < IB_PENDING_MAX; i++)
+        listener->pending[i].fd = -1;
+    rc = xccl_os_random(listener->token, sizeof(listener->token));
+    if (rc == xcclSuccess)
+        rc = port_open(listener, &handle.addr);
+    if (rc != xcclSuccess) {
+        ib_close_listen(listener);
+        return rc;
+    }
+    memcpy(handle.token, listener->token, sizeof(handle.token));
+    ib_handle_encode(&handle, handle_out);
+    *listen_out = listener;
+    return xcclSuccess;
+}
+
+xcclResult_t ib_close_listen(xcclNetListenComm_t listen)
+{
+    struct ib_listener *listener = listen;
+
+    for (int i = 0; i < IB_PENDING_MAX; i++)
+        xccl_tcp_close(&listener->pending[i].fd);
+    if (listener->receiver)
+        ib_close_recv(listener->receiver);
+    xccl_tcp_close(&listener->fd);
+    xccl_free(listener);
+    return xcclSuccess;
+}
+
+static void say_dropped(const struct ib_listener *listener, const char *peer, const char *why)
+{
+    char line[256];
+
+    if (!listener->ctx->log)
+        return;
+    snprintf(line, sizeof(line), "dropped a connection of %s on %s: %s", peer,
+             listener->device->name, why);
+    listener->ctx->log(xcclNetLogDebug, line);
+}
+
+static void pending_drop(struct ib_listener *listener, struct ib_pending *pending, const char *why)
+{
+    char peer[XCCL_ADDR_TEXT_BYTES];
+
+    xccl_addr_format(&pending->peer, peer);
+    say_dropped(listener, peer, why);
+    xccl_tcp_close(&pending->fd);
+}
+
+/* A free place, or the oldest one's. */
+static struct ib_pending *pending_place(struct ib_listener *listener)
+{
+    struct ib_pending *oldest = &listener->pending[0];
+
+    for (int i = 0; i < IB_PENDING_MAX; i++) {
+        struct ib_pending *pending = &listener->pending[i];
+
+        if (pending->fd < 0)
+            return pending;
+        if (pending->since_ns < oldest->since_ns)
+            oldest = pending;
+    }
+    pending_drop(listener, oldest, "too many at once have not said who they are");
+    return oldest;
+}
+
+static xcclResult_t pending_fill(struct ib_listener *listener, uint64_t now_ns)
+{
+    for (int i = 0; i < ACCEPTS_MAX; i++) {
+        struct ib_pending *pending;
+        struct xccl_addr peer;
+        int fd = -1;
+        xcclResult_t rc = xccl_tcp_accept(listener->fd, &fd, &peer);
+
+        if (rc != xcclSuccess || fd < 0)
+            return rc;
+        pending = pending_place(listener);
+        *pending = (struct ib_pending){.fd = fd, .since_ns = now_ns, .peer = peer};
+    }
+    return xcclSuccess;
+}
+
+/* The sender has shown the token: a comm for it, and the answer. */
+static xcclResult_t receiver_make(struct ib_listener *listener, struct ib_pending *pending,
+                                  const struct ib_block *block)
+{
+    struct ib_comm *comm = ib_comm_create(listener->ctx, listener->device, 0);
+    struct ib_receiver *receiver = (struct ib_receiver *)comm;
+    uint32_t pairs = (uint32_t)xccl_param_int(XCCL_P_IB_QPS_PER_CONNECTION);
+    struct ib_block here;
+    xcclResult_t rc;
+
+    if (!comm)
+        return xcclSystemError;
+    listener->receiver = receiver;
+    listener->said = 0;
+    comm->fd = pending->fd;
+    pending->fd = -1;
+    comm->peer = *block;
+    xccl_addr_format(&pending->peer, comm->peer_text);
+    rc = ib_queue_init(comm, block->pairs < pairs ? block->pairs : pairs);
+    if (rc == xcclSuccess)
+        rc = ib_pin(comm, receiver->lines, sizeof(receiver->lines), &receiver->lines_mr);
+    if (rc != xcclSuccess)
+        return rc;
+    ib_queue_tell(comm, &here);
+    ib_block_encode(&here, listener->answer);
+    rc = ib_queue_start(comm);
+    if (rc == xcclSuccess)
+        return ib_recv_start(receiver);
+    /* The other end says why, too. */
+    (void)xccl_tcp_send_some(comm->fd, listener->answer, IB_BLOCK_BYTES, &listener->said);
+    return rc;
+}
+
+/* Reads what has come of a block. */
+static xcclResult_t pending_prove(struct ib_listener *listener, struct ib_pending *pending,
+                                  uint64_t now_ns)
+{
+    size_t moved = 0;
+    struct ib_block block;
+    xcclResult_t rc = xccl_tcp_recv_some(pending->fd, pending->bytes + pending->have,
+                                         IB_BLOCK_BYTES - pending->have, &moved);
+
+    pending->have += moved;
+    if (rc != xcclSuccess)
+        pending_drop(listener, pending, "it has gone");
+    else if (pending->have == IB_BLOCK_BYTES &&
+             ib_block_decode(pending->bytes, listener->token, &block) && !listener->receiver)
+        return receiver_make(listener, pending, &block);
+    else if (pending->have == IB_BLOCK_BYTES)
+        pending_drop(listener, pending, "a wrong block");
+    else if (now_ns - pending->since_ns > IB_SILENT_NS)
+        pending_drop(listener, pending, "no complete block in 5 s");
+    return xcclSuccess;
+}
+
+/* Moves the handshake with the right sender on. *done_out 1: it is ready. */
+static void receiver_move(struct ib_listener *listener, int *done_out)
+{
+    struct ib_comm *comm = &listener->receiver->comm;
+    size_t moved = 0;
+    struct ib_note note;
+    xcclResult_t rc = xcclSuccess;
+
+    if (listener->said < IB_BLOCK_BYTES)
+        rc = xccl_tcp_send_some(comm->fd, listener->answer + listener->said,
+                                IB_BLOCK_BYTES - listener->said, &moved);
+    listener->said += moved;
+    moved = 0;
+    if (rc == xcclSuccess && listener->said == IB_BLOCK_BYTES)
+        rc = xccl_tcp_recv_some(comm->fd, comm->note + comm->note_have,
+                                IB_NOTE_BYTES - comm->note_have, &moved);
+    comm->note_have += moved;
+    *done_out = comm->note_have == IB_NOTE_BYTES && ib_note_decode(comm->note, &note) &&
+                note.kind == IB_NOTE_READY;
+    if (*done_out) {
+        comm->note_have = 0;
+        return;
+    }
+    if (rc == xcclSuccess && comm->note_have < IB_NOTE_BYTES)
+        return;
+    say_dropped(listener, comm->peer_text, "it has gone during the handshake");
+    ib_close_recv(listener->receiver);
+    listener->receiver = NULL;
+}
+
+xcclResult_t ib_accept(xcclNetListenComm_t listen, xcclNetRecvComm_t *comm_out)
+{
+    struct ib_listener *listener = listen;
+    uint64_t now_ns = xccl_clock_ns();
+    xcclResult_t rc = pending_fill(listener, now_ns);
+    int done = 0;
+
+    for (int i = 0; i < IB_PENDING_MAX && rc == xcclSuccess; i++) {
+        if (listener->pending[i].fd >= 0)
+            rc = pending_prove(listener, &listener->pending[i], now_ns);
+    }
+    if (rc != xcclSuccess)
+        return rc;
+    if (listener->receiver)
+        receiver_move(listener, &done);
+    *comm_out = done ? listener->receiver : NULL;
+    if (done)
+        listener->receiver = NULL;
+    return xcclSuccess;
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Registration, with a cache a device: memory that lies in registered pages is not registered
+ * again. Regions are found by halving, in the order of their begins; reach says how far the
+ * regions up to one extend, so that a longer one before it is found and the search ends early. A
+ * region without users is given back at once, for nobody tells when its pages get other contents;
+ * therefore what a comm has registered ends with the comm at the latest.
+ *
+ * Limits: host memory. Thread: any; one lock a device, held while the kernel pins pages. */
+#include "ib_int.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+
+#define ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
+
+xcclResult_t ib_cache_init(struct ib_cache *cache)
+{
+    int err = pthread_mutex_init(&cache->lock, NULL);
+
+    return err ? xccl_fail_quietly(xcclSystemError, err, NULL, "no lock for registrations")
+               : xcclSuccess;
+}
+
+static void region_destroy(const struct ib_ctx *ctx, struct ib_region *region)
+{
+    if (region->mr)
+        ctx->verbs->dereg_mr(region->mr);
+    xccl_free(region);
+}
+
+void ib_cache_fini(const struct ib_ctx *ctx, struct ib_cache *cache)
+{
+    for (int i = 0; i < cache->count; i++)
+        region_destroy(ctx, cache->places[i].region);
+    xccl_free(cache->places);
+    pthread_mutex_destroy(&cache->lock);
+}
+
+/* The first region that begins behind begin; count if none does. */
+static int place_behind(const struct ib_cache *cache, uintptr_t begin)
+{
+    int low = 0, high = cache->count;
+
+    while (low < high) {
+        int middle = (low + high) / 2;
+
+        if (cache->places[middle].region->begin <= begin)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static struct ib_region *region_find(const struct ib_cache *cache, uintptr_t begin, uintptr_t end)
+{
+    int i = place_behind(cache, begin) - 1;
+
+    for (; i >= 0 && cache->places[i].reach >= end; i--) {
+        if (cache->places[i].region->end >= end)
+            return cache->places[i].region;
+    }
+    return NULL;
+}
+
+static void reach_renew(struct ib_cache *cache, int from)
+{
+    for (int i = from; i < cache->count; i++) {
+        uintptr_t before = i ? cache->places[i - 1].reach : 0, end = cache->places[i].region->end;
+
+        cache->places[i].reach = before > end ? before : end;
+    }
+}
+
+static int room_make(struct ib_cache *cache)
+{
+    int room = cache->room ? 2 * cache->room : 64;
+    struct ib_place *places;
+
+    if (cache->count < cache->room)
+        return 1;
+    places = xccl_realloc(cache->places, (size_t)room * sizeof(*places));
+    if (!places)
+        return 0;
+    cache->places = places;
+    cache->room = room;
+    return 1;
+}
+
+static void region_insert(struct ib_cache *cache, struct ib_region *region)
+{
+    int at = place_behind(cache, region->begin);
+
+    memmove(cache->places + at + 1, cache->places + at,
+            (size_t)(cache->count - at) * sizeof(cache->places[0]));
+    cache->places[at].region = region;
+    cache->count++;
+    reach_renew(cache, at);
+}
+
+static void region_remove(struct ib_cache *cache, const struct ib_region *region)
+{
+    int at = place_behind(cache, region->begin) - 1;
+
+    while (cache->places[at].region != region)
+        at--;
+    memmove(cache->places + at, cache->places + at + 1,
+            (size_t)(cache->count - at - 1) * sizeof(cache->places[0]));
+    cache->count--;
+    reach_renew(cache, at);
+}
+
+static xcclResult_t pin(const struct ib_ctx *ctx, const struct ib_device *device, void *data,
+                        size_t bytes, struct ibv_mr **mr_out)
+{
+    *mr_out = ctx->verbs->reg_mr(device->pd, data, bytes, ACCESS);
+    if (*mr_out)
+        return xcclSuccess;
+    return xccl_fail_quietly(xcclSystemError, errno,
+                             errno == ENOMEM ? "raise ulimit -l" : "see the kernel's log",
+                             "cannot register %zu bytes at %p on %s", bytes, data, device->name);
+}
+
+xcclResult_t ib_pin(const struct ib_comm *comm, void *data, size_t bytes, struct ibv_mr **mr_out)
+{
+    return pin(comm->ctx, comm->device, data, bytes, mr_out);
+}
+
+static xcclResult_t region_make(struct ib_ctx *ctx, struct ib_device *device, uintptr_t begin,
+                                uintptr_t end, struct ib_region **region_out)
+{
+    struct ib_region *region = xccl_calloc(1, sizeof(*region));
+    xcclResult_t rc = xcclSystemError;
+
+    if (region && room_make(&device->cache))
+        rc = pin(ctx, device, (void *)begin, end - begin, &region->mr);
+    if (rc != xcclSuccess) {
+        xccl_free(region);
+        return rc;
+    }
+    region->begin = begin;
+    region->end = end;
+    region_insert(&device->cache, region);
+    *region_out = region;
+    return xcclSuccess;
+}
+
+/* The comm's registration of a region; NULL: of no bytes, where there is nothing to register. */
+static xcclResult_t memory_add(struct ib_comm *comm, struct ib_region *region,
+                               struct ib_memory **memory_out)
+{
+    struct ib_memory *memory = xccl_calloc(1, sizeof(*memory));
+
+    if (!memory)
+        return xcclSystemError;
+    memory->region = region;
+    memory->mr = region ? region->mr : NULL;
+    memory->next = comm->memories;
+    memory->link = &comm->memories;
+    if (memory->next)
+        memory->next->link = &memory->next;
+    comm->memories = memory;
+    if (region)
+        region->refs++;
+    *memory_out = memory;
+    return xcclSuccess;
+}
+
+/* With the lock. A region without users is given back at once. */
+static void memory_remove(const struct ib_comm *comm, struct ib_memory *memory)
+{
+    struct ib_region *region = memory->region;
+
+    *memory->link = memory->next;
+    if (memory->next)
+        memory->next->link = memory->link;
+    xccl_free(memory);
+    if (!region || --region->refs > 0)
+        return;
+    region_remove(&comm->device->cache, region);
+    region_destroy(comm->ctx, region);
+}
+
+/* Whole pages around data. 0: it does not lie in the address space. */
+static int pages_of(const void *data, size_t bytes, uintptr_t *begin_out, uintptr_t *end_out)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)data, end;
+
+    if (!data || __builtin_add_overflow(begin, bytes, &end) || end > UINTPTR_MAX - page)
+        return 0;
+    *begin_out = begin - begin % page;
+    *end_out = end + (page - end % page) % page;
+    return 1;
+}
+
+xcclResult_t ib_reg_mr(void *comm_, void *data, size_t bytes, uint32_t type, xcclNetMem_t *mem_out)
+{
+    struct ib_comm *comm = comm_;
+    struct ib_cache *cache = &comm->device->cache;
+    uintptr_t begin = 0, end = 0;
+    struct ib_region *region = NULL;
+    struct ib_memory *memory = NULL;
+    xcclResult_t rc = xcclSuccess;
+
+    if (type != XCCL_NET_PTR_HOST)
+        return xccl_fail_quietly(xcclInvalidArgument, 0, "copy to host memory first",
+                                 "%s takes host memory only, not type %#x", comm->device->name,
+                                 type);
+    if (bytes && !pages_of(data, bytes, &begin, &end))
+        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%zu bytes at %p", bytes, data);
+    pthread_mutex_lock(&cache->lock);
+    if (bytes)
+        region = region_find(cache, begin, end);
+    if (bytes && !region)
+        rc = region_make(comm->ctx, comm->device, begin, end, &region);
+    if (rc == xcclSuccess)
+        rc = memory_add(comm, region, &memory);
+    if (rc != xcclSuccess && region && region->refs == 0) {
+        region_remove(cache, region);
+        region_destroy(comm->ctx, region);
+    }
+    pthread_mutex_unlock(&cache->lock);
+    if (rc == xcclSuccess)
+        *mem_out = memory;
+    return rc;
+}
+
+xcclResult_t ib_dereg_mr(void *comm_, xcclNetMem_t mem)
+{
+    struct ib_comm *comm = comm_;
+    struct ib_cache *cache = &comm->device->cache;
+
+    pthread_mutex_lock(&cache->lock);
+    memory_remove(comm, mem);
+    pthread_mutex_unlock(&cache->lock);
+    return xcclSuccess;
+}
+
+void ib_dereg_all(struct ib_comm *comm)
+{
+    struct ib_cache *cache = &comm->device->cache;
+
+    pthread_mutex_lock(&cache->lock);
+    while (comm->memories)
+        memory_remove(comm, comm->memories);
+    pthread_mutex_unlock(&cache->lock);
+}

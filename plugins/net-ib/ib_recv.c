@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The receiver: writes a line for each receive into the sender's ring, and waits for the immediate
+ * value behind the data, one for each piece. Receive r of this comm has the 8 lines from 8 * (r mod
+ * 32) on, which are free again once it is done.
+ *
+ * For each message that may come there is an empty receive in each queue pair, taken by its
+ * immediate value and put back at once, so the sender never finds none.
+ *
+ * Thread: one at a time a comm. Nothing here allocates, locks or logs. */
+#include "ib_int.h"
+
+#include <string.h>
+
+#define POLL_MAX 16
+
+static int put_back(struct ib_comm *comm, uint32_t pair_idx, uint32_t count)
+{
+    struct ibv_recv_wr empty[POLL_MAX], *bad;
+    int err;
+
+    memset(empty, 0, sizeof(empty));
+    for (uint32_t i = 0; i < count; i++) {
+        empty[i].wr_id = ib_wr_id(pair_idx, 0);
+        empty[i].next = i + 1 < count ? &empty[i + 1] : NULL;
+    }
+    err = ibv_post_recv(comm->queue.pairs[pair_idx].qp, empty, &bad);
+    if (!err)
+        return 1;
+    comm->sys_errno = err;
+    ib_comm_fail(comm, xcclNetCauseLocal,
+                 xccl_fail_quietly(xcclSystemError, err, NULL, "%s takes no more receives from %s",
+                                   comm->device->name, comm->peer_text));
+    return 0;
+}
+
+xcclResult_t ib_recv_start(struct ib_receiver *receiver)
+{
+    for (uint32_t i = 0; i < IB_SENDS / POLL_MAX * receiver->comm.queue.count; i++) {
+        if (!put_back(&receiver->comm, i / (IB_SENDS / POLL_MAX), POLL_MAX))
+            return receiver->comm.rc;
+    }
+    return xcclSuccess;
+}
+
+static void fail_protocol(struct ib_receiver *receiver, uint32_t imm)
+{
+    ib_comm_fail(&receiver->comm, xcclNetCauseProtocol,
+                 xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
+                                   "%s sent a message that nobody waits for (%#x)",
+                                   receiver->comm.peer_text, imm));
+}
+
+/* A piece has come whole. */
+static void piece_take(struct ib_receiver *receiver, const struct ibv_wc *wc)
+{
+    uint32_t imm = wc->imm_data, part = ib_imm_part(imm);
+    struct ib_recv *recv = &receiver->recvs[ib_imm_slot(imm)];
+    size_t bytes = ib_imm_chunks(imm) * IB_CHUNK_BYTES + wc->byte_len;
+
+    if (recv->request.state != IB_WAITS || !(recv->left >> part & 1) ||
+        bytes > recv->room[part] - recv->bytes[part]) {
+        fail_protocol(receiver, imm);
+        return;
+    }
+    recv->bytes[part] += bytes;
+    ib_pair_of(&receiver->comm.queue, wc)->last_pieces++;
+    if (++recv->pieces[part] < ib_imm_pieces(imm))
+        return;
+    recv->left &= ~(1u << part);
+    if (recv->left == 0)
+        recv->request.state = IB_DONE;
+    ib_count(&receiver->comm.device->recv_bytes, recv->bytes[part]);
+    ib_count(&receiver->comm.device->recv_count, 1);
+}
+
+/* A send completion is numbered, and completes all before it. */
+static void completion_take(struct ib_receiver *receiver, const struct ibv_wc *wc,
+                            uint32_t taken_out[IB_PAIRS_MAX])
+{
+    if (wc->status != IBV_WC_SUCCESS) {
+        ib_comm_fail_wc(&receiver->comm, wc);
+    } else if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+        taken_out[wc->wr_id >> 32 & (IB_PAIRS_MAX - 1)]++;
+        piece_take(receiver, wc);
+    } else {
+        ib_pair_of(&receiver->comm.queue, wc)->completed = (uint32_t)wc->wr_id;
+    }
+}
+
+/* 1: something has come. */
+static int poll_once(struct ib_receiver *receiver)
+{
+    struct ib_comm *comm = &receiver->comm;
+    struct ibv_wc wcs[POLL_MAX];
+    int count = ibv_poll_cq(comm->queue.cq, POLL_MAX, wcs);
+    uint32_t taken[IB_PAIRS_MAX] = {0};
+
+    for (int i = 0; i < count && comm->rc == xcclSuccess; i++)
+        completion_take(receiver, &wcs[i], taken);
+    for (uint32_t i = 0; i < comm->queue.count && comm->rc == xcclSuccess; i++) {
+        if (taken[i])
+            (void)put_back(comm, i, taken[i]);
+    }
+    if (count < 0)
+        ib_comm_fail(comm, xcclNetCauseLocal,
+                     xccl_fail_quietly(xcclSystemError, 0, "see the kernel's log",
+                                       "completions of %s cannot be read", comm->device->name));
+    if (count == 0)
+        ib_comm_flushed(comm);
+    return count > 0 && comm->rc == xcclSuccess;
+}
+
+static void note_take(struct ib_comm *comm, const struct ib_note *note)
+{
+    switch (note->kind) {
+    case IB_NOTE_TOO_LARGE:
+        ib_comm_fail(comm, xcclNetCauseProtocol,
+                     xccl_fail_quietly(xcclInvalidUsage, 0, "post receives as large as their sends",
+                                       "%s sends %llu bytes into a receive of %llu",
+                                       comm->peer_text, (unsigned long long)note->value,
+                                       (unsigned long long)note->value2));
+        break;
+    case IB_NOTE_NO_TAG:
+        ib_comm_fail(comm, xcclNetCauseProtocol,
+                     xccl_fail_quietly(xcclInvalidUsage, 0, "post receives with the tags of sends",
+                                       "%s sends a message with tag %llu, for which there is no "
+                                       "receive",
+                                       comm->peer_text, (unsigned long long)note->value));
+        break;
+    default:
+        break;
+    }
+}
+
+void ib_recv_move(struct ib_receiver *receiver)
+{
+    struct ib_comm *comm = &receiver->comm;
+    struct ib_note note;
+    int turns = 0, heard;
+
+    while (turns < IB_SENDS / POLL_MAX && poll_once(receiver))
+        turns++;
+    if (turns || comm->rc != xcclSuccess)
+        return;
+    heard = ib_comm_listen(comm, &note);
+    if (!heard && !comm->ended)
+        return;
+    /* What the peer sent before is here by now, and counts. */
+    while (turns++ < IB_SENDS && poll_once(receiver))
+        continue;
+    if (heard)
+        note_take(comm, &note);
+    else
+        ib_comm_fail_gone(comm);
+}
+
+/* Writes the lines of a receive to the sender. */
+static void lines_write(struct ib_receiver *receiver, uint32_t slot, uint32_t count)
+{
+    struct ib_comm *comm = &receiver->comm;
+    struct ib_line *lines = &receiver->lines[slot * IB_PARTS];
+    uint32_t bytes = count * (uint32_t)sizeof(struct ib_line);
+    struct ib_pair *pair = &comm->queue.pairs[0];
+    uint32_t number = pair->posted + 1;
+    struct ibv_sge piece = {
+        .addr = (uintptr_t)lines, .length = bytes, .lkey = receiver->lines_mr->lkey};
+    struct ibv_send_wr work = {
+        .wr_id = ib_wr_id(0, number),
+        .sg_list = &piece,
+        .num_sge = 1,
+        .opcode = IBV_WR_RDMA_WRITE,
+        .wr.rdma = {.remote_addr = comm->peer.ring_addr +
+                                   (uint64_t)slot * IB_PARTS * sizeof(struct ib_line),
+                    .rkey = comm->peer.ring_rkey},
+    };
+
+    if (bytes <= comm->queue.inline_bytes)
+        work.send_flags |= IBV_SEND_INLINE;
+    /* One in 16, so that there is always room again. */
+    if (number - pair->signalled >= IB_QUEUE_DEPTH / 4) {
+        work.send_flags |= IBV_SEND_SIGNALED;
+        pair->signalled = number;
+    }
+    ib_queue_post(comm, 0, &work, 1);
+}
+
+static void line_fill(struct ib_line *line, const struct ib_receiver *receiver, int count,
+                      const struct ib_memory *memory)
+{
+    line->number = receiver->number;
+    line->count = (uint32_t)count;
+    line->rkey = memory && memory->mr ? memory->mr->rkey : 0;
+}
+
+static int recv_arguments(const struct ib_comm *comm, int count, const size_t *bytes)
+{
+    for (int i = 0; i < count && count <= IB_PARTS; i++) {
+        if (bytes[i] <= IB_MESSAGE_MAX)
+            continue;
+        xccl_fail_quietly(xcclInvalidArgument, 0, "split the message",
+                          "a receive of %zu bytes from %s", bytes[i], comm->peer_text);
+        return 0;
+    }
+    if (count >= 1 && count <= IB_PARTS)
+        return 1;
+    xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%d receives at once, at most %d", count,
+                      IB_PARTS);
+    return 0;
+}
+
+xcclResult_t ib_irecv(xcclNetRecvComm_t comm_, int count, void *const *data, const size_t *bytes,
+                      const uint32_t *tags, const xcclNetMem_t *mems, xcclNetRequest_t *request_out)
+{
+    struct ib_receiver *receiver = comm_;
+    struct ib_comm *comm = &receiver->comm;
+    uint32_t slot = (receiver->number + 1) % IB_RECVS;
+    struct ib_recv *recv = &receiver->recvs[slot];
+
+    if (comm->rc != xcclSuccess)
+        return ib_comm_error(comm);
+    if (!recv_arguments(comm, count, bytes))
+        return xcclInvalidArgument;
+    if (recv->request.state != IB_FREE || ib_pair_room(&comm->queue.pairs[0]) == 0) {
+        ib_recv_move(receiver);
+        ib_count(&comm->device->busy_count, 1);
+        *request_out = NULL;
+        return comm->rc == xcclSuccess ? xcclSuccess : ib_comm_error(comm);
+    }
+    receiver->number++;
+    recv->count = count;
+    recv->left = (1u << count) - 1;
+    for (int i = 0; i < count; i++) {
+        struct ib_line *line = &receiver->lines[slot * IB_PARTS + (uint32_t)i];
+
+        memset(line, 0, sizeof(*line));
+        line_fill(line, receiver, count, mems[i]);
+        line->tag = tags[i];
+        line->addr = (uintptr_t)data[i];
+        line->bytes = bytes[i];
+        ib_line_seal(line);
+        recv->room[i] = bytes[i];
+        recv->bytes[i] = 0;
+        recv->pieces[i] = 0;
+    }
+    recv->request.state = IB_WAITS;
+    lines_write(receiver, slot, (uint32_t)count);
+    if (comm->rc != xcclSuccess) {
+        recv->request.state = IB_FREE;
+        return ib_comm_error(comm);
+    }
+    *request_out = &recv->request;
+    return xcclSuccess;
+}

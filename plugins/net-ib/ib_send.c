@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The sender. Sends wait in the order of posting until their receive is in the ring; then they are
+ * written straight into it. A large one is cut into a piece for each queue pair, small ones take
+ * the pairs in turn. A piece goes in chunks of 1 MiB, the last one with the immediate value that
+ * says which receive it was, how many pieces there are, and how many chunks came before.
+ *
+ *   taken (isend)  >  matched with a receive  >  written (all posted)  >  reached (acknowledged)
+ *
+ * Matching: within a group a send goes to the first free part with its tag; the next group is not
+ * looked at before each part of this one has a send. A send that fits none, or is larger than its
+ * receive, ends the comm once those before it have arrived; the receiver is told why.
+ *
+ * Thread: one at a time a comm. Nothing here allocates, locks or logs. */
+#include "ib_int.h"
+
+#include <string.h>
+
+#define POLL_MAX 16
+#define ALIGN    128 /* where pieces meet */
+
+static struct ib_send *send_at(struct ib_sender *sender, uint64_t number)
+{
+    return &sender->sends[number % IB_SENDS];
+}
+
+/* ---- completions ---- */
+
+static void reached_move(struct ib_sender *sender, uint64_t until)
+{
+    for (; sender->reached < until; sender->reached++) {
+        struct ib_send *send = send_at(sender, sender->reached);
+
+        send->request.state = IB_DONE;
+        ib_count(&sender->comm.device->send_bytes, send->bytes);
+        ib_count(&sender->comm.device->send_count, 1);
+    }
+}
+
+/* The card or, at its end, the receiver itself has acknowledged all pieces. */
+static int is_acknowledged(const struct ib_sender *sender, const struct ib_send *send)
+{
+    const struct ib_queue *queue = &sender->comm.queue;
+
+    for (uint32_t i = 0; i < send->pieces; i++) {
+        const struct ib_pair *pair = &queue->pairs[(send->pair + i) % queue->count];
+
+        if ((int32_t)(pair->completed - send->last[i]) < 0 &&
+            (!sender->has_end || (int32_t)(pair->came - send->last_piece[i]) < 0))
+            return 0;
+    }
+    return 1;
+}
+
+/* All sends that are acknowledged, in their order. */
+static void reached_find(struct ib_sender *sender)
+{
+    uint64_t until = sender->reached;
+
+    while (until < sender->written && is_acknowledged(sender, send_at(sender, until)))
+        until++;
+    reached_move(sender, until);
+}
+
+static int poll_once(struct ib_sender *sender)
+{
+    struct ib_comm *comm = &sender->comm;
+    struct ibv_wc wcs[POLL_MAX];
+    int count = ibv_poll_cq(comm->queue.cq, POLL_MAX, wcs);
+
+    for (int i = 0; i < count && comm->rc == xcclSuccess; i++) {
+        if (wcs[i].status != IBV_WC_SUCCESS)
+            ib_comm_fail_wc(comm, &wcs[i]);
+        else
+            ib_pair_of(&comm->queue, &wcs[i])->completed = (uint32_t)wcs[i].wr_id;
+    }
+    if (count < 0)
+        ib_comm_fail(comm, xcclNetCauseLocal,
+                     xccl_fail_quietly(xcclSystemError, 0, "see the kernel's log",
+                                       "completions of %s cannot be read", comm->device->name));
+    if (count > 0)
+        reached_find(sender);
+    if (count == 0)
+        ib_comm_flushed(comm);
+    return count > 0 && comm->rc == xcclSuccess;
+}
+
+/* ---- matching ---- */
+
+/* 1: the group in turn is here, whole. */
+static int group_here(struct ib_sender *sender)
+{
+    uint32_t first = sender->group % IB_RECVS * IB_PARTS, count;
+
+    if (sender->group_left)
+        return 1;
+    if (!ib_line_read(&sender->ring[first], sender->group, &sender->parts[0]))
+        return 0;
+    count = sender->parts[0].count;
+    if (count < 1 || count > IB_PARTS) {
+        ib_comm_fail(
+            &sender->comm, xcclNetCauseProtocol,
+            xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
+                              "%s posts a group of %u receives", sender->comm.peer_text, count));
+        return 0;
+    }
+    for (uint32_t i = 1; i < count; i++) {
+        if (!ib_line_read(&sender->ring[first + i], sender->group, &sender->parts[i]))
+            return 0;
+    }
+    sender->group_count = count;
+    sender->group_left = (1u << count) - 1;
+    return 1;
+}
+
+/* The first free part with the tag; -1: none. */
+static int part_find(const struct ib_sender *sender, uint32_t tag)
+{
+    for (uint32_t i = 0; i < sender->group_count; i++) {
+        if ((sender->group_left >> i & 1) && sender->parts[i].tag == tag)
+            return (int)i;
+    }
+    return -1;
+}
+
+/* Once all before it have arrived: the receiver is told, and this end has the same error. */
+static void mismatch(struct ib_sender *sender, const struct ib_send *send, int part)
+{
+    struct ib_comm *comm = &sender->comm;
+    struct ib_note note = {.kind = IB_NOTE_NO_TAG, .value = send->tag};
+
+    if (sender->reached < sender->matched)
+        return;
+    if (part < 0) {
+        xccl_fail_quietly(xcclInvalidUsage, 0, "post receives with the tags of sends",
+                          "%s has no receive for a message with tag %u", comm->peer_text,
+                          send->tag);
+    } else {
+        note.kind = IB_NOTE_TOO_LARGE;
+        note.value = send->bytes;
+        note.value2 = sender->parts[part].bytes;
+        xccl_fail_quietly(xcclInvalidUsage, 0, "post receives as large as their sends",
+                          "%zu bytes for a receive of %llu at %s", send->bytes,
+                          (unsigned long long)note.value2, comm->peer_text);
+    }
+    ib_comm_tell(comm, &note);
+    ib_comm_fail(comm, xcclNetCauseProtocol, xcclInvalidUsage);
+}
+
+/* Cuts the send in turn into a piece for each queue pair, or fewer where they would be small. */
+static void pieces_make(struct ib_sender *sender, struct ib_send *send)
+{
+    uint32_t count = sender->comm.queue.count;
+    size_t pieces = (send->bytes + IB_PIECE_BYTES - 1) / IB_PIECE_BYTES;
+
+    if (pieces > count)
+        pieces = count;
+    if (pieces < 1)
+        pieces = 1;
+    send->pieces = (uint32_t)pieces;
+    send->pair = sender->pair_turn;
+    sender->pair_turn += send->pieces;
+    if (sender->pair_turn >= count)
+        sender->pair_turn -= count;
+    sender->piece_bytes = (send->bytes / pieces + ALIGN) & ~(size_t)(ALIGN - 1);
+    sender->pieces_left = (1u << send->pieces) - 1;
+    memset(sender->piece_done, 0, sizeof(sender->piece_done));
+}
+
+/* 1: the next send has its receive now. */
+static int match_next(struct ib_sender *sender)
+{
+    struct ib_send *send = send_at(sender, sender->matched);
+    int part;
+
+    if (sender->matched == sender->taken || !group_here(sender))
+        return 0;
+    part = part_find(sender, send->tag);
+    if (part < 0 || send->bytes > sender->parts[part].bytes) {
+        mismatch(sender, send, part);
+        return 0;
+    }
+    send->addr = sender->parts[part].addr;
+    send->rkey = sender->parts[part].rkey;
+    pieces_make(sender, send);
+    send->imm = ib_imm(0, send->pieces, sender->group % IB_RECVS, (uint32_t)part);
+    send->request.state = IB_WRITES;
+    sender->matched++;
+    sender->group_left &= ~(1u << part);
+    if (sender->group_left == 0)
+        sender->group++;
+    return 1;
+}
+
+/* ---- writing ---- */
+
+struct batch {
+    struct ibv_send_wr work[IB_BATCH];
+    struct ibv_sge pieces[IB_BATCH];
+    uint32_t count, pair_idx;
+};
+
+static void batch_post(struct ib_sender *sender, struct batch *batch)
+{
+    if (batch->count)
+        ib_queue_post(&sender->comm, batch->pair_idx, batch->work, batch->count);
+    batch->count = 0;
+}
+
+/* Adds the next write of piece i of a send. */
+static void write_add(struct ib_sender *sender, struct ib_send *send, uint32_t i,
+                      struct batch *batch)
+{
+    struct ib_pair *pair = &sender->comm.queue.pairs[batch->pair_idx];
+    size_t begin = i * sender->piece_bytes, done = sender->piece_done[i];
+    size_t left = (i + 1 < send->pieces ? sender->piece_bytes : send->bytes - begin) - done;
+    size_t bytes = left < IB_CHUNK_BYTES ? left : IB_CHUNK_BYTES;
+    struct ibv_sge *piece = &batch->pieces[batch->count];
+    struct ibv_send_wr *work = &batch->work[batch->count];
+    uint32_t number = pair->posted + batch->count + 1;
+    int last = bytes == left;
+
+    *piece = (struct ibv_sge){.addr = (uintptr_t)send->data + begin + done,
+                              .length = (uint32_t)bytes,
+                              .lkey = send->lkey};
+    memset(work, 0, sizeof(*work));
+    work->wr_id = ib_wr_id(batch->pair_idx, number);
+    work->sg_list = piece;
+    work->num_sge = bytes > 0;
+    work->opcode = last ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
+    work->imm_data = send->imm | ib_imm((uint32_t)(done / IB_CHUNK_BYTES), 1, 0, 0);
+    work->wr.rdma.remote_addr = send->addr + begin + done;
+    work->wr.rdma.rkey = send->rkey;
+    if (last || number - pair->signalled >= IB_QUEUE_DEPTH / 4) {
+        work->send_flags = IBV_SEND_SIGNALED;
+        pair->signalled = number;
+    }
+    if (batch->count)
+        batch->work[batch->count - 1].next = work;
+    batch->count++;
+    sender->piece_done[i] += bytes;
+    if (!last)
+        return;
+    send->last[i] = number;
+    send->last_piece[i] = ++pair->last_pieces;
+    sender->pieces_left &= ~(1u << i);
+}
+
+/* As much of piece i as its queue pair has room for. */
+static void write_piece(struct ib_sender *sender, struct ib_send *send, uint32_t i,
+                        struct batch *batch)
+{
+    struct ib_comm *comm = &sender->comm;
+    uint32_t pair_idx = (send->pair + i) % comm->queue.count;
+
+    if (batch->pair_idx != pair_idx)
+        batch_post(sender, batch);
+    batch->pair_idx = pair_idx;
+    while (comm->rc == xcclSuccess && (sender->pieces_left >> i & 1) &&
+           ib_pair_room(&comm->queue.pairs[pair_idx]) > batch->count) {
+        write_add(sender, send, i, batch);
+        if (batch->count == IB_BATCH)
+            batch_post(sender, batch);
+    }
+}
+
+static void write_all(struct ib_sender *sender)
+{
+    struct ib_comm *comm = &sender->comm;
+    struct batch batch;
+    int whole = 1;
+
+    batch.count = 0;
+    batch.pair_idx = 0;
+    while (whole && comm->rc == xcclSuccess &&
+           (sender->written < sender->matched || match_next(sender))) {
+        struct ib_send *send = send_at(sender, sender->written);
+
+        for (uint32_t i = 0; i < send->pieces && comm->rc == xcclSuccess; i++)
+            write_piece(sender, send, i, &batch);
+        whole = sender->pieces_left == 0;
+        if (whole) {
+            send->request.state = IB_POSTED;
+            sender->written++;
+        }
+    }
+    if (comm->rc == xcclSuccess)
+        batch_post(sender, &batch);
+}
+
+/* ---- the comm ---- */
+
+/* A receiver that closes says what it has. */
+static void side_channel(struct ib_sender *sender)
+{
+    struct ib_comm *comm = &sender->comm;
+    struct ib_note note;
+    int heard = ib_comm_listen(comm, &note);
+
+    if (!heard && !comm->ended)
+        return;
+    for (int i = 0; i < IB_SENDS && poll_once(sender); i++)
+        continue;
+    sender->has_end = heard && note.kind == IB_NOTE_END;
+    for (int i = 0; sender->has_end && i < IB_PAIRS_MAX; i++)
+        comm->queue.pairs[i].came = note.came[i];
+    reached_find(sender);
+    if (heard || comm->ended)
+        ib_comm_fail_gone(comm);
+}
+
+void ib_send_move(struct ib_sender *sender)
+{
+    int moved = poll_once(sender);
+
+    if (sender->comm.rc == xcclSuccess)
+        write_all(sender);
+    if (!moved && sender->comm.rc == xcclSuccess)
+        side_channel(sender);
+}
+
+xcclResult_t ib_isend(xcclNetSendComm_t comm_, const void *data, size_t bytes, uint32_t tag,
+                      xcclNetMem_t mem, xcclNetRequest_t *request_out)
+{
+    struct ib_sender *sender = comm_;
+    const struct ib_memory *memory = mem;
+    struct ib_send *send = send_at(sender, sender->taken);
+
+    if (sender->comm.rc != xcclSuccess)
+        return ib_comm_error(&sender->comm);
+    if (bytes > IB_MESSAGE_MAX)
+        return xccl_fail_quietly(xcclInvalidArgument, 0, "split the message",
+                                 "a send of %zu bytes to %s", bytes, sender->comm.peer_text);
+    if (send->request.state != IB_FREE) {
+        ib_send_move(sender);
+        ib_count(&sender->comm.device->busy_count, 1);
+        *request_out = NULL;
+        return sender->comm.rc == xcclSuccess ? xcclSuccess : ib_comm_error(&sender->comm);
+    }
+    send->data = data;
+    send->bytes = bytes;
+    send->tag = tag;
+    send->lkey = memory && memory->mr ? memory->mr->lkey : 0;
+    send->request.state = IB_WAITS;
+    sender->taken++;
+    /* An error that this finds is told by the request's test: it may be another send's. */
+    write_all(sender);
+    *request_out = &send->request;
+    return xcclSuccess;
+}

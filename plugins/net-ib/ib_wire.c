@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Encodes and decodes what crosses. What comes from the network is compared before it is used.
+ * Thread: any. */
+#include "ib_wire.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/wire.h"
+
+#define TODO_BUILD  "use the same build of XCCL on all ranks"
+#define LINE_WORDS  (sizeof(struct ib_line) / sizeof(uint32_t))
+#define ADDR_OFFSET 40
+
+static_assert(ADDR_OFFSET + XCCL_ADDR_WIRE_BYTES <= XCCL_NET_HANDLE_USED, "NCCL can carry it");
+
+void ib_handle_encode(const struct ib_handle *handle, xcclNetHandle_t *bytes_out)
+{
+    struct xccl_wire wire = xccl_wire_over(bytes_out->bytes, sizeof(bytes_out->bytes));
+
+    memset(bytes_out, 0, sizeof(*bytes_out));
+    xccl_wire_put_u32(&wire, IB_HANDLE_MAGIC);
+    xccl_wire_put_u32(&wire, IB_WIRE_VERSION);
+    xccl_wire_put(&wire, handle->token, IB_TOKEN_BYTES);
+    xccl_addr_encode(&handle->addr, bytes_out->bytes + ADDR_OFFSET);
+}
+
+xcclResult_t ib_handle_decode(const xcclNetHandle_t *bytes, struct ib_handle *handle_out)
+{
+    xcclNetHandle_t copy = *bytes;
+    struct xccl_wire wire = xccl_wire_over(copy.bytes, sizeof(copy.bytes));
+    uint32_t magic = xccl_wire_get_u32(&wire), version = xccl_wire_get_u32(&wire);
+
+    if (magic != IB_HANDLE_MAGIC || version != IB_WIRE_VERSION)
+        return xccl_fail_quietly(xcclInvalidArgument, 0, TODO_BUILD,
+                                 "a connect handle is not of the ib plugin, wire version %d",
+                                 IB_WIRE_VERSION);
+    xccl_wire_get(&wire, handle_out->token, IB_TOKEN_BYTES);
+    return xccl_addr_decode(copy.bytes + ADDR_OFFSET, &handle_out->addr);
+}
+
+void ib_block_encode(const struct ib_block *block, uint8_t bytes_out[IB_BLOCK_BYTES])
+{
+    struct xccl_wire wire = xccl_wire_over(bytes_out, IB_BLOCK_BYTES);
+
+    memset(bytes_out, 0, IB_BLOCK_BYTES);
+    xccl_wire_put_u32(&wire, IB_BLOCK_MAGIC);
+    xccl_wire_put_u32(&wire, IB_WIRE_VERSION);
+    xccl_wire_put(&wire, block->token, IB_TOKEN_BYTES);
+    xccl_wire_put(&wire, block->gid, sizeof(block->gid));
+    xccl_wire_put_u64(&wire, block->ring_addr);
+    xccl_wire_put_u32(&wire, block->ring_rkey);
+    xccl_wire_put_u16(&wire, block->lid);
+    xccl_wire_put_u8(&wire, block->link_layer);
+    xccl_wire_put_u8(&wire, block->mtu);
+    xccl_wire_put_u8(&wire, block->gid_type);
+    xccl_wire_put(&wire, block->name, sizeof(block->name));
+    xccl_wire_put_u32(&wire, block->pairs);
+    for (int i = 0; i < IB_PAIRS_MAX; i++) {
+        xccl_wire_put_u32(&wire, block->qp_num[i]);
+        xccl_wire_put_u32(&wire, block->psn[i]);
+    }
+}
+
+/* Takes the same time whatever differs. */
+static int bytes_equal(const uint8_t *a, const uint8_t *b, size_t bytes)
+{
+    /* tidy: allow volatile because it keeps the compiler from leaving early */
+    volatile uint8_t differ = 0;
+
+    for (size_t i = 0; i < bytes; i++)
+        differ = (uint8_t)(differ | (a[i] ^ b[i]));
+    return differ == 0;
+}
+
+int ib_block_decode(const uint8_t bytes[IB_BLOCK_BYTES], const uint8_t token[IB_TOKEN_BYTES],
+                    struct ib_block *block_out)
+{
+    uint8_t copy[IB_BLOCK_BYTES];
+    struct xccl_wire wire = xccl_wire_over(copy, sizeof(copy));
+    uint32_t magic, version;
+
+    memcpy(copy, bytes, sizeof(copy));
+    magic = xccl_wire_get_u32(&wire);
+    version = xccl_wire_get_u32(&wire);
+    xccl_wire_get(&wire, block_out->token, IB_TOKEN_BYTES);
+    xccl_wire_get(&wire, block_out->gid, sizeof(block_out->gid));
+    block_out->ring_addr = xccl_wire_get_u64(&wire);
+    block_out->ring_rkey = xccl_wire_get_u32(&wire);
+    block_out->lid = xccl_wire_get_u16(&wire);
+    block_out->link_layer = xccl_wire_get_u8(&wire);
+    block_out->mtu = xccl_wire_get_u8(&wire);
+    block_out->gid_type = xccl_wire_get_u8(&wire);
+    xccl_wire_get(&wire, block_out->name, sizeof(block_out->name));
+    block_out->name[sizeof(block_out->name) - 1] = 0;
+    block_out->pairs = xccl_wire_get_u32(&wire);
+    for (int i = 0; i < IB_PAIRS_MAX; i++) {
+        block_out->qp_num[i] = xccl_wire_get_u32(&wire);
+        block_out->psn[i] = xccl_wire_get_u32(&wire);
+    }
+    return bytes_equal(block_out->token, token, IB_TOKEN_BYTES) && magic == IB_BLOCK_MAGIC &&
+           version == IB_WIRE_VERSION && block_out->pairs >= 1 && block_out->pairs <= IB_PAIRS_MAX;
+}
+
+void ib_note_encode(const struct ib_note *note, uint8_t bytes_out[IB_NOTE_BYTES])
+{
+    struct xccl_wire wire = xccl_wire_over(bytes_out, IB_NOTE_BYTES);
+
+    memset(bytes_out, 0, IB_NOTE_BYTES);
+    xccl_wire_put_u32(&wire, IB_NOTE_MAGIC);
+    xccl_wire_put_u32(&wire, note->kind);
+    xccl_wire_put_u64(&wire, note->value);
+    xccl_wire_put_u64(&wire, note->value2);
+    for (int i = 0; i < IB_PAIRS_MAX; i++)
+        xccl_wire_put_u32(&wire, note->came[i]);
+}
+
+int ib_note_decode(const uint8_t bytes[IB_NOTE_BYTES], struct ib_note *note_out)
+{
+    uint8_t copy[IB_NOTE_BYTES];
+    struct xccl_wire wire = xccl_wire_over(copy, sizeof(copy));
+    uint32_t magic;
+
+    memcpy(copy, bytes, sizeof(copy));
+    magic = xccl_wire_get_u32(&wire);
+    note_out->kind = xccl_wire_get_u32(&wire);
+    note_out->value = xccl_wire_get_u64(&wire);
+    note_out->value2 = xccl_wire_get_u64(&wire);
+    for (int i = 0; i < IB_PAIRS_MAX; i++)
+        note_out->came[i] = xccl_wire_get_u32(&wire);
+    return magic == IB_NOTE_MAGIC && note_out->kind >= IB_NOTE_READY &&
+           note_out->kind <= IB_NOTE_NO_TAG;
+}
+
+static uint32_t line_fold(const struct ib_line *line)
+{
+    uint32_t words[LINE_WORDS], fold = IB_NOTE_MAGIC;
+
+    memcpy(words, line, sizeof(words));
+    for (size_t i = 0; i < LINE_WORDS; i++)
+        fold ^= words[i];
+    return fold ^ line->fold;
+}
+
+void ib_line_seal(struct ib_line *line)
+{
+    line->number2 = line->number;
+    line->fold = line_fold(line);
+}
+
+int ib_line_read(const struct ib_line *ring, uint32_t number, struct ib_line *line_out)
+{
+    const _Atomic uint32_t *from = (const _Atomic uint32_t *)(const void *)ring;
+    uint32_t words[LINE_WORDS];
+
+    /* Relaxed, word by word: the writer is the network, which pairs with nothing. A copy that mixes
+     * two lines has a wrong fold, and is read again with the next call. */
+    if (atomic_load_explicit(&from[0], memory_order_relaxed) != number ||
+        atomic_load_explicit(&from[LINE_WORDS - 1], memory_order_relaxed) != number)
+        return 0;
+    for (size_t i = 0; i < LINE_WORDS; i++)
+        words[i] = atomic_load_explicit(&from[i], memory_order_relaxed);
+    memcpy(line_out, words, sizeof(words));
+    return line_out->number == number && line_out->number2 == number &&
+           line_out->fold == line_fold(line_out);
+}
