@@ -18,9 +18,9 @@
  * and over tcp each flush is a message and its answer. Then it waits for it no longer than that. */
 #define FLUSH_NS        (XCCL_NS_PER_S / 2000)
 #define OWING_NS        (5 * XCCL_NS_PER_S / 1000)
-#define OWING_FIRST     16 /* turns of progress until a sender that owes is polled, mostly in vain */
+#define OWING_FIRST     16 /* turns of progress until a sender that owes is polled */
 #define OWING_TURNS     64 /* from one poll of it to the next, at most */
-#define NO_ANSWER_BYTES 256 /* UCX answers no message up to that, left to itself */
+#define NO_ANSWER_BYTES 256 /* UCX answers no message up to that by itself */
 #define POLLS           8 /* turns of the worker in one test, as long as each moves something */
 
 static void count(_Atomic uint64_t *counter, uint64_t value)
