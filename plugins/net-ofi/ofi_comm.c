@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What both ends of a connection have: their life, the first error, which stays and is given to
+ * each later call, and what is still to be done for a comm when nobody waits for it.
+ *
+ * A sender that is closed with nothing in flight lingers: its endpoint stays until the receiver has
+ * counted all messages, has gone, or the instance ends and a second has passed; a provider with
+ * manual progress may keep bytes of a send that it has called complete. With requests in flight the
+ * endpoint closes at once, for their memory must not be touched any more.
+ *
+ * Thread: one at a time a comm; the lists have a lock, but in progress, which runs alone. */
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "base/tcp.h"
+#include "ofi_int.h"
+
+#define SETTLE_POLLS 4
+#define BREAK_POLLS  64
+
+struct ofi_comm *ofi_comm_create(struct ofi_ctx *ctx, struct ofi_device *device, int is_send,
+                                 int fd, const struct xccl_addr *peer)
+{
+    struct ofi_comm *comm = xccl_calloc_aligned(64, sizeof(*comm));
+    xcclResult_t rc;
+
+    if (!comm) {
+        xccl_tcp_close(&fd);
+        return NULL;
+    }
+    comm->ctx = ctx;
+    comm->device = device;
+    comm->is_send = is_send;
+    comm->fd = fd;
+    comm->bytes_max = ofi_device_bytes(device);
+    comm->tells_size = device->info->domain_attr->cq_data_size >= sizeof(uint32_t);
+    comm->fetches = strstr(device->info->fabric_attr->prov_name, "ofi_rxm") != NULL;
+    comm->first.comm = comm;
+    xccl_addr_format(peer, comm->peer_text);
+    for (int i = 0; i < OFI_REQUESTS; i++)
+        comm->requests[i].comm = comm;
+    rc = ofi_endpoint_open(ctx, device, &comm->end);
+    if (rc == xcclSuccess)
+        rc = ofi_reg_mr(comm, &comm->probe, sizeof(comm->probe), XCCL_NET_PTR_HOST,
+                        &comm->probe_mem);
+    if (rc == xcclSuccess)
+        return comm;
+    ofi_comm_destroy(comm);
+    return NULL;
+}
+
+static void unlink_from(struct ofi_comm **list, struct ofi_comm *comm)
+{
+    for (struct ofi_comm **at = list; *at; at = &(*at)->next) {
+        if (*at == comm) {
+            *at = comm->next;
+            return;
+        }
+    }
+}
+
+void ofi_comm_up(struct ofi_comm *comm)
+{
+    comm->fabric_fd = ofi_manners_sockets(comm->end.name, comm->end.peer_name);
+    ofi_control_tune(comm->fd);
+    pthread_mutex_lock(&comm->ctx->lock);
+    comm->next = comm->ctx->comms;
+    comm->ctx->comms = comm;
+    comm->listed = 1;
+    pthread_mutex_unlock(&comm->ctx->lock);
+}
+
+/* Before an endpoint closes in the middle of a message. ofi_rxm crashes when it closes one with a
+ * read of a large message under way (seen in 1.17; libfabric #11828 has it of 2.4): its flush of
+ * the queue below meets a request that is gone. So the connection is cut first, and the errors that
+ * follow are taken the usual way. */
+static void break_off(struct ofi_comm *comm)
+{
+    if (comm->moved == comm->posted || !comm->fetches)
+        return;
+    ofi_manners_cut(comm->end.name, comm->end.peer_name);
+    for (int i = 0; i < BREAK_POLLS; i++) {
+        struct fi_cq_data_entry entries[OFI_POLL_ENTRIES];
+        struct fi_cq_err_entry error = {.err_data_size = 0};
+
+        if (fi_cq_read(comm->end.cq, entries, OFI_POLL_ENTRIES) == -FI_EAVAIL)
+            (void)fi_cq_readerr(comm->end.cq, &error, 0);
+    }
+}
+
+void ofi_comm_destroy(struct ofi_comm *comm)
+{
+    if (!comm)
+        return;
+    if (comm->end.ep)
+        break_off(comm);
+    /* The endpoint before its registration: nothing is received any more then. */
+    if (comm->device->info->domain_attr->mr_mode & FI_MR_ENDPOINT)
+        ofi_dereg_mr(comm, comm->probe_mem);
+    ofi_endpoint_close(&comm->end);
+    if (!(comm->device->info->domain_attr->mr_mode & FI_MR_ENDPOINT))
+        ofi_dereg_mr(comm, comm->probe_mem);
+    xccl_tcp_close(&comm->fd);
+    xccl_free(comm);
+}
+
+/* 1: the receiver has not told of all messages, and can. */
+static int uncounted(const struct ofi_comm *comm)
+{
+    return comm->is_send && comm->fd >= 0 && comm->rc == xcclSuccess &&
+           comm->counted != comm->posted;
+}
+
+/* 1: bytes of a message that the provider has called complete may still be here: since then it has
+ * not been polled some times with room in its socket. One without a socket (efa, shm) has given
+ * them away before it completes. */
+static int owes(const struct ofi_comm *comm)
+{
+    struct pollfd room = {.fd = comm->fabric_fd, .events = POLLOUT};
+
+    if (!uncounted(comm))
+        return 0;
+    if (comm->settled < SETTLE_POLLS)
+        return 1;
+    return comm->fabric_fd >= 0 && poll(&room, 1, 0) == 0;
+}
+
+/* 1: the endpoint must stay. What shm has given away lies in the endpoint's memory until it is
+ * received; what a socket has taken is the kernel's. */
+static int must_linger(const struct ofi_comm *comm)
+{
+    return comm->fabric_fd >= 0 ? owes(comm) : uncounted(comm);
+}
+
+xcclResult_t ofi_close_comm(void *comm_)
+{
+    struct ofi_comm *comm = comm_;
+    struct ofi_ctx *ctx = comm->ctx;
+    int lingers;
+
+    if (comm->is_send)
+        ofi_control_goodbye(comm);
+    lingers = must_linger(comm) && comm->moved == comm->posted;
+    pthread_mutex_lock(&ctx->lock);
+    unlink_from(&ctx->comms, comm);
+    if (lingers) {
+        comm->next = ctx->lingering;
+        ctx->lingering = comm;
+    }
+    pthread_mutex_unlock(&ctx->lock);
+    if (!lingers)
+        ofi_comm_destroy(comm);
+    ofi_comm_sweep(ctx, 0);
+    return xcclSuccess;
+}
+
+/* 1: it is through. */
+static int linger_move(struct ofi_comm *comm)
+{
+    ofi_request_poll(comm);
+    ofi_control_look(comm);
+    comm->settled++;
+    return !must_linger(comm);
+}
+
+static struct ofi_comm *sweep_once(struct ofi_ctx *ctx, int *left_out)
+{
+    struct ofi_comm *gone = NULL, *next;
+
+    pthread_mutex_lock(&ctx->lock);
+    for (struct ofi_comm *comm = ctx->lingering; comm; comm = next) {
+        next = comm->next;
+        if (!linger_move(comm))
+            continue;
+        unlink_from(&ctx->lingering, comm);
+        comm->next = gone;
+        gone = comm;
+    }
+    *left_out = ctx->lingering != NULL;
+    pthread_mutex_unlock(&ctx->lock);
+    return gone;
+}
+
+static void destroy_all(struct ofi_comm *comm)
+{
+    while (comm) {
+        struct ofi_comm *next = comm->next;
+
+        ofi_comm_destroy(comm);
+        comm = next;
+    }
+}
+
+void ofi_comm_sweep(struct ofi_ctx *ctx, int wait_ms)
+{
+    uint64_t end_ns = xccl_clock_ns() + (uint64_t)wait_ms * XCCL_NS_PER_MS;
+    struct timespec pause = {.tv_nsec = 100000};
+    int left = 0;
+
+    do {
+        destroy_all(sweep_once(ctx, &left));
+        if (!left || !wait_ms)
+            return;
+        nanosleep(&pause, NULL);
+    } while (xccl_clock_ns() < end_ns);
+    /* Only finalize waits, and runs alone. */
+    destroy_all(ctx->lingering);
+    ctx->lingering = NULL;
+}
+
+static int comm_progress(struct ofi_comm *comm)
+{
+    if (comm->rc != xcclSuccess)
+        return 0;
+    ofi_request_poll(comm);
+    comm->settled++;
+    return owes(comm);
+}
+
+xcclResult_t ofi_progress(xcclNetContext_t ctx_, int *pending_out)
+{
+    struct ofi_ctx *ctx = ctx_;
+    int pending = 0;
+
+    for (struct ofi_comm *comm = ctx->comms; comm; comm = comm->next)
+        pending |= comm_progress(comm);
+    for (struct ofi_comm *comm = ctx->lingering; comm; comm = comm->next)
+        pending |= comm_progress(comm);
+    *pending_out = pending;
+    return xcclSuccess;
+}
+
+void ofi_comm_fail(struct ofi_comm *comm, xcclNetCause_t cause, xcclResult_t rc)
+{
+    if (comm->rc != xcclSuccess)
+        return;
+    comm->cause = cause;
+    comm->rc = rc;
+    snprintf(comm->error_text, sizeof(comm->error_text), "%s", xccl_error_text());
+}
+
+static xcclNetCause_t cause_of(int err)
+{
+    switch (err) {
+    case FI_ECONNRESET:
+    case FI_ECONNREFUSED:
+    case FI_ECONNABORTED:
+    case FI_ENOTCONN:
+    case FI_ESHUTDOWN:
+    case FI_EIO:
+        return xcclNetCausePeerGone;
+    case FI_ETIMEDOUT:
+        return xcclNetCauseTimeout;
+    case FI_EHOSTUNREACH:
+    case FI_ENETUNREACH:
+    case FI_ENETDOWN:
+        return xcclNetCauseLinkDown;
+    case FI_EACCES:
+    case FI_EKEYREJECTED:
+        return xcclNetCauseRemoteAccess;
+    case FI_ENOMEM:
+    case FI_EINVAL:
+    case FI_EMSGSIZE:
+    case FI_ENOSPC:
+    case FI_ENOSYS:
+    case FI_EOPNOTSUPP:
+        return xcclNetCauseLocal;
+    default: /* what was accepted here and failed on its way */
+        return xcclNetCauseUnknown;
+    }
+}
+
+static const char *todo_of(xcclNetCause_t cause, int err, const char *provider)
+{
+    if (err == FI_EHOSTUNREACH && strncmp(provider, "efa", 3) == 0)
+        return "look at the security group: it must let all traffic in from itself";
+    return cause == xcclNetCauseLocal ? NULL : "look for the first error of that process";
+}
+
+void ofi_comm_fail_fabric(struct ofi_comm *comm, int err, const char *doing, const char *detail)
+{
+    xcclNetCause_t cause = cause_of(err);
+    const char *provider = comm->device->info->fabric_attr->prov_name;
+    xcclResult_t rc = cause == xcclNetCauseLocal ? xcclSystemError : xcclRemoteError;
+
+    if (comm->rc != xcclSuccess)
+        return;
+    ofi_comm_fail(comm, cause,
+                  xccl_fail_quietly(rc, 0, todo_of(cause, err, provider),
+                                    "%s %s on %s (%s): %s%s%s", doing, comm->peer_text,
+                                    comm->device->name, provider, comm->ctx->library.strerror(err),
+                                    *detail ? ", " : "", detail));
+}
+
+xcclResult_t ofi_comm_error(const struct ofi_comm *comm)
+{
+    xccl_error_set_text(comm->error_text);
+    return comm->rc;
+}
+
+xcclResult_t ofi_error_detail(void *comm_, xcclNetError_v1 *error)
+{
+    const struct ofi_comm *comm = comm_;
+    xcclNetError_v1 full = {.cause = xcclNetCauseNone, .peer = comm->peer_text, .text = ""};
+
+    if (comm->rc != xcclSuccess) {
+        full.cause = (int32_t)comm->cause;
+        full.sysErrno = comm->sys_errno;
+        full.vendorCode = comm->vendor;
+        full.text = comm->error_text;
+    }
+    full.size = error->size;
+    memcpy(error, &full, error->size < sizeof(full) ? error->size : sizeof(full));
+    return xcclSuccess;
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How a connection comes up; this is the sender's side. Nothing here waits: connect is asked again
+ * and again.
+ *
+ *   receiver                                   sender
+ *   listen: a TCP port, a random token
+ *      handle {address, token} ------------>   (travels over XCCL's encrypted connections)
+ *                             <-------------   control connection: hello {token, my endpoint}
+ *   accept: the hello is right: an endpoint,
+ *      a receive for message 0
+ *      reply {my endpoint} ---------------->   the address vector takes it
+ *                             <=============   message 0, over the fabric
+ *   it has come: the comm is up                it is on its way: the comm is up
+ *
+ * Message 0 makes the provider connect, and proves the way, before the first isend.
+ * Thread: one at a time a connect. */
+#include "base/alloc.h"
+#include "base/tcp.h"
+#include "ofi_int.h"
+
+static xcclResult_t begin(struct ofi_ctx *ctx, int dev, const xcclNetHandle_t *bytes,
+                          struct ofi_connect **state_out)
+{
+    struct ofi_device *device;
+    struct ofi_connect *state;
+    struct ofi_handle handle;
+    int fd = -1;
+    xcclResult_t rc = ofi_device_get(ctx, dev) ? ofi_handle_decode(bytes, &handle)
+                                               : xcclInvalidArgument;
+
+    if (rc != xcclSuccess)
+        return rc;
+    device = ofi_device_open(ctx, dev);
+    if (!device)
+        return xcclSystemError;
+    ofi_comm_sweep(ctx, 0);
+    xccl_addr_take_zone(&handle.addr, &device->control);
+    state = xccl_calloc(1, sizeof(*state));
+    if (!state)
+        return xcclSystemError;
+    rc = xccl_tcp_connect_start(&handle.addr, &fd);
+    if (rc == xcclSuccess) {
+        state->comm = ofi_comm_create(ctx, device, 1, fd, &handle.addr);
+        rc = state->comm ? xcclSuccess : xcclSystemError;
+    }
+    if (rc != xcclSuccess) {
+        xccl_free(state);
+        return rc;
+    }
+    state->handle = handle;
+    ofi_hello_encode(handle.token, &state->comm->end, state->hello);
+    *state_out = state;
+    return xcclSuccess;
+}
+
+/* The hello out, the reply in. */
+static xcclResult_t introduce(struct ofi_connect *state)
+{
+    struct ofi_comm *comm = state->comm;
+    const uint8_t *name;
+    size_t moved = 0;
+    xcclResult_t rc = xcclSuccess;
+
+    if (!state->connected)
+        rc = xccl_tcp_connect_test(comm->fd, &state->handle.addr, &state->connected);
+    if (rc == xcclSuccess && state->connected && state->sent < OFI_HELLO_BYTES) {
+        rc = xccl_tcp_send_some(comm->fd, state->hello + state->sent, OFI_HELLO_BYTES - state->sent,
+                                &moved);
+        state->sent += (uint32_t)moved;
+    }
+    if (rc != xcclSuccess || state->sent < OFI_HELLO_BYTES)
+        return rc;
+    moved = 0;
+    rc = xccl_tcp_recv_some(comm->fd, state->reply + state->have, OFI_REPLY_BYTES - state->have,
+                            &moved);
+    state->have += (uint32_t)moved;
+    if (rc != xcclSuccess || state->have < OFI_REPLY_BYTES)
+        return rc;
+    name = ofi_reply_decode(state->reply);
+    if (!name)
+        return xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
+                                 "%s answers what is not of the ofi plugin", comm->peer_text);
+    state->introduced = 1;
+    return ofi_endpoint_aim(comm, name);
+}
+
+static xcclResult_t move(struct ofi_connect *state, int *done_out)
+{
+    struct ofi_comm *comm = state->comm;
+    xcclResult_t rc = xcclSuccess;
+
+    if (!state->introduced)
+        rc = introduce(state);
+    if (rc == xcclSuccess && state->introduced && !state->probed)
+        rc = ofi_request_first(comm, &state->probed);
+    if (rc != xcclSuccess)
+        return rc;
+    if (state->introduced)
+        ofi_request_poll(comm);
+    *done_out = comm->moved == 1;
+    return comm->rc == xcclSuccess ? xcclSuccess : ofi_comm_error(comm);
+}
+
+xcclResult_t ofi_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *handle,
+                         xcclNetConnect_t *state_, xcclNetSendComm_t *comm_out)
+{
+    struct ofi_connect *state = *state_;
+    xcclResult_t rc = xcclSuccess;
+    int done = 0;
+
+    if (!state) {
+        rc = begin(ctx, dev, handle, &state);
+        if (rc != xcclSuccess)
+            return rc;
+        *state_ = state;
+    }
+    rc = move(state, &done);
+    if (rc == xcclSuccess && !done) {
+        *comm_out = NULL;
+        return xcclSuccess;
+    }
+    *state_ = NULL;
+    if (rc != xcclSuccess) {
+        ofi_close_connect(ctx, state);
+        return rc;
+    }
+    ofi_comm_up(state->comm);
+    *comm_out = state->comm;
+    xccl_free(state);
+    return xcclSuccess;
+}
+
+xcclResult_t ofi_close_connect(xcclNetContext_t ctx, xcclNetConnect_t state_)
+{
+    struct ofi_connect *state = state_;
+
+    (void)ctx;
+    ofi_comm_destroy(state->comm);
+    xccl_free(state);
+    return xcclSuccess;
+}

@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* An instance and its devices: what libfabric's chosen provider has, one device a network card.
+ * Providers over IP offer each address of each interface; of those the ones are taken that
+ * XCCL_SOCKET_IFNAME and XCCL_SOCKET_FAMILY choose, in that order, so that no interface is there
+ * twice and loopback only when nothing else is.
+ *
+ * Nothing is asked that not every provider has: tagged messages over reliable datagrams. What it
+ * wants in return (registered buffers, an op's context) comes back in its info and is honoured.
+ * Thread: any, one call at a time for init and finalize. */
+#include <fcntl.h>
+#include <limits.h>
+#include <net/if.h>
+#include <rdma/fi_errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/param.h"
+#include "ofi_int.h"
+
+#define RXM_SETTING   "FI_OFI_RXM_BUFFER_SIZE"
+#define FINALIZE_MS   1000 /* for messages of closed comms */
+#define LOOKS         40
+#define LOOK_PAUSE_NS 50000000
+#define NAMES_MAX     64
+#define MESSAGE_MAX   ((size_t)1 << 30)
+#define RXD_BYTES                                                                                  \
+    ((size_t)1 << 16) /* with larger ones udp;ofi_rxd loses its way in retransmissions */
+
+static uint32_t read_speed(const char *name)
+{
+    char path[128], text[32] = "";
+    FILE *file;
+    long speed = 0;
+
+    snprintf(path, sizeof(path), "/sys/class/net/%.15s/speed", name);
+    file = fopen(path, "re");
+    if (!file)
+        return 0;
+    if (fgets(text, sizeof(text), file))
+        speed = strtol(text, NULL, 10);
+    (void)fclose(file);
+    return speed > 0 && speed < INT32_MAX ? (uint32_t)speed : 0;
+}
+
+static void real_path(const char *path, char *path_out)
+{
+    char real[PATH_MAX];
+    char *last;
+
+    if (!realpath(path, real))
+        return;
+    last = strrchr(real, '/');
+    /* A virtio device is one below its card. */
+    if (last && strncmp(last, "/virtio", 7) == 0)
+        *last = 0;
+    if (strlen(real) < OFI_PATH_BYTES)
+        memcpy(path_out, real, strlen(real) + 1);
+}
+
+/* By what the provider knows of the card, else by what the system knows of the interface. */
+static void place_init(struct ofi_device *device, const struct xccl_netif *netif)
+{
+    const struct fid_nic *nic = device->info->nic;
+    char path[128];
+
+    if (nic && nic->bus_attr && nic->bus_attr->bus_type == FI_BUS_PCI) {
+        const struct fi_pci_attr *pci = &nic->bus_attr->attr.pci;
+
+        snprintf(path, sizeof(path), "/sys/bus/pci/devices/%04x:%02x:%02x.%x", pci->domain_id,
+                 pci->bus_id, pci->device_id, pci->function_id);
+        real_path(path, device->pci_path);
+    } else if (netif) {
+        snprintf(path, sizeof(path), "/sys/class/net/%.15s/device", netif->name);
+        real_path(path, device->pci_path);
+    }
+    if (nic && nic->link_attr && nic->link_attr->speed)
+        device->speed_mbps = (uint32_t)(nic->link_attr->speed / 1000000);
+    else if (netif)
+        device->speed_mbps = read_speed(netif->name);
+}
+
+/* netif: the device's own, or NULL; then control connections go by way of near. */
+static xcclResult_t device_add(struct ofi_ctx *ctx, const struct fi_info *info,
+                               const struct xccl_netif *netif, const struct xccl_netif *near)
+{
+    struct ofi_device *device = &ctx->devices[ctx->device_count];
+
+    if (ctx->device_count == OFI_DEVICES_MAX)
+        return xcclSuccess;
+    device->info = ctx->library.dupinfo(info);
+    if (!device->info)
+        return xccl_fail_quietly(xcclSystemError, 0, NULL, "no memory for a device of libfabric");
+    snprintf(device->name, sizeof(device->name), "%s",
+             netif ? netif->name : info->domain_attr->name);
+    device->control = near->addr;
+    device->local_mr = (info->domain_attr->mr_mode & FI_MR_LOCAL) != 0 ||
+                       xccl_param_int(XCCL_P_OFI_REGISTER);
+    pthread_mutex_init(&device->lock, NULL);
+    place_init(device, netif);
+    ctx->device_count++;
+    return xcclSuccess;
+}
+
+static int is_chosen(const struct fi_info *info, const char *provider)
+{
+    return strcmp(info->fabric_attr->prov_name, provider) == 0;
+}
+
+static int is_ip(const struct fi_info *info)
+{
+    return info->src_addr &&
+           (info->addr_format == FI_SOCKADDR_IN || info->addr_format == FI_SOCKADDR_IN6 ||
+            info->addr_format == FI_SOCKADDR);
+}
+
+/* The port does not count. */
+static int is_at(const struct fi_info *info, const struct xccl_netif *netif)
+{
+    struct xccl_addr addr = {.bytes = 0};
+
+    if (!is_ip(info) || info->src_addrlen > sizeof(addr.sa))
+        return 0;
+    memcpy(&addr.sa, info->src_addr, info->src_addrlen);
+    if (addr.sa.any.sa_family != netif->addr.sa.any.sa_family)
+        return 0;
+    if (addr.sa.any.sa_family == AF_INET)
+        return addr.sa.in4.sin_addr.s_addr == netif->addr.sa.in4.sin_addr.s_addr;
+    return memcmp(&addr.sa.in6.sin6_addr, &netif->addr.sa.in6.sin6_addr,
+                  sizeof(addr.sa.in6.sin6_addr)) == 0;
+}
+
+static int have_name(const struct ofi_ctx *ctx, const char *name)
+{
+    for (int i = 0; i < ctx->device_count; i++) {
+        if (strcmp(ctx->devices[i].name, name) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+static xcclResult_t add_by_interface(struct ofi_ctx *ctx, const struct fi_info *infos,
+                                     const char *provider, const struct xccl_netif *netif)
+{
+    for (const struct fi_info *info = infos; info; info = info->next) {
+        if (is_chosen(info, provider) && is_at(info, netif))
+            return device_add(ctx, info, netif, netif);
+    }
+    return xcclSuccess;
+}
+
+static xcclResult_t devices_fill(struct ofi_ctx *ctx, const struct fi_info *infos,
+                                 const char *provider)
+{
+    struct xccl_netif ifs[OFI_DEVICES_MAX];
+    int count = 0;
+    xcclResult_t rc = xccl_netif_choose(ifs, OFI_DEVICES_MAX, &count);
+
+    for (int i = 0; i < count && rc == xcclSuccess; i++)
+        rc = add_by_interface(ctx, infos, provider, &ifs[i]);
+    for (const struct fi_info *info = infos; info && rc == xcclSuccess; info = info->next) {
+        if (is_chosen(info, provider) && !is_ip(info) && !have_name(ctx, info->domain_attr->name))
+            rc = device_add(ctx, info, NULL, &ifs[0]);
+    }
+    return rc;
+}
+
+/* XCCL_OFI_PROVIDER, or libfabric's own variable, which names one or says with ^ which not. */
+static const char *asked_provider(void)
+{
+    const char *asked = xccl_param_string(XCCL_P_OFI_PROVIDER);
+
+    if (!*asked)
+        asked = getenv("FI_PROVIDER");
+    return asked && *asked && *asked != '^' && !strchr(asked, ',') ? asked : NULL;
+}
+
+/* Its receive buffers are packets, of which one message takes many. With fewer than it likes, it
+ * stops for good once messages come before their receives. */
+static int is_rxd(const char *asked)
+{
+    return strcasecmp(asked, "udp") == 0 || strcasestr(asked, "rxd");
+}
+
+static struct fi_info *make_hints(const struct ofi_ctx *ctx, const char *asked)
+{
+    struct fi_info *hints = ctx->library.dupinfo(NULL);
+
+    if (!hints)
+        return NULL;
+    hints->caps = FI_TAGGED;
+    hints->mode = FI_CONTEXT | FI_CONTEXT2;
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->domain_attr->threading = FI_THREAD_SAFE;
+    hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+    hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY |
+                                  FI_MR_ENDPOINT;
+    /* A comm has no more in flight; the default would cost megabytes each. */
+    hints->tx_attr->size = OFI_WINDOW;
+    if (!asked || !is_rxd(asked))
+        hints->rx_attr->size = OFI_WINDOW;
+    if (asked)
+        hints->fabric_attr->prov_name = strdup(asked);
+    return hints;
+}
+
+static void say(const struct ofi_ctx *ctx, xcclNetLogLevel_t level, const char *line)
+{
+    char full[OFI_TEXT_BYTES + 64];
+    uint32_t version = ctx->library.version();
+
+    if (!ctx->log)
+        return;
+    snprintf(full, sizeof(full), "libfabric %u.%u: %s", FI_MAJOR(version), FI_MINOR(version), line);
+    ctx->log(level, full);
+}
+
+static int list_names(const struct fi_info *infos, const char *names_out[NAMES_MAX])
+{
+    int count = 0;
+
+    for (const struct fi_info *info = infos; info && count < NAMES_MAX; info = info->next)
+        names_out[count++] = info->fabric_attr->prov_name;
+    return count;
+}
+
+/* A provider that was asked for and cannot be had is an error. Where none was asked for, this host
+ * just has no device. */
+static xcclResult_t choose(struct ofi_ctx *ctx, const struct fi_info *infos, int try_idx)
+{
+    const char *asked = asked_provider(), *names[NAMES_MAX];
+    uint32_t version = ctx->library.version();
+    struct ofi_choice choice;
+
+    ofi_choose(names, list_names(infos, names), asked, &choice);
+    ctx->has_provider = choice.provider != NULL;
+    if (asked && !choice.provider)
+        return xccl_fail_quietly(xcclInvalidUsage, 0,
+                                 "name one of fi_info -l in XCCL_OFI_PROVIDER, and look at "
+                                 "FI_PROVIDER",
+                                 "libfabric %u.%u: %s", FI_MAJOR(version), FI_MINOR(version),
+                                 choice.line);
+    if (try_idx == 0)
+        say(ctx, choice.provider ? xcclNetLogInfo : xcclNetLogWarn, choice.line);
+    if (try_idx == 0 && choice.provider && strstr(choice.provider, "ofi_rxm") &&
+        !getenv(RXM_SETTING))
+        say(ctx, xcclNetLogInfo,
+            "each connection takes 17 MiB at each end; " RXM_SETTING "=2048 makes it 2 MiB");
+    return choice.provider ? devices_fill(ctx, infos, choice.provider) : xcclSuccess;
+}
+
+static xcclResult_t look(struct ofi_ctx *ctx, int try_idx)
+{
+    struct fi_info *hints = make_hints(ctx, asked_provider()), *infos = NULL;
+    int err;
+    xcclResult_t rc;
+
+    if (!hints)
+        return xccl_fail_quietly(xcclSystemError, 0, NULL, "no memory to ask libfabric");
+    err = ctx->library.getinfo(OFI_API_VERSION, NULL, NULL, 0, hints, &infos);
+    ctx->library.freeinfo(hints);
+    if (err && err != -FI_ENODATA && err != -FI_ENOSYS)
+        return xccl_fail_quietly(xcclSystemError, 0, NULL,
+                                 "libfabric does not say what is here: %s",
+                                 ctx->library.strerror(-err));
+    rc = choose(ctx, err ? NULL : infos, try_idx);
+    if (infos)
+        ctx->library.freeinfo(infos);
+    return rc;
+}
+
+/* 1: an interface that we would take is up, and the kernel does not call it running yet. */
+static int is_coming_up(void)
+{
+    struct xccl_netif ifs[OFI_DEVICES_MAX];
+    int count = 0, coming = 0, fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        return 0;
+    if (xccl_netif_choose(ifs, OFI_DEVICES_MAX, &count) != xcclSuccess)
+        count = 0;
+    for (int i = 0; i < count && !coming; i++) {
+        struct ifreq request;
+
+        memset(&request, 0, sizeof(request));
+        snprintf(request.ifr_name, sizeof(request.ifr_name), "%.15s", ifs[i].name);
+        coming = ioctl(fd, SIOCGIFFLAGS, &request) == 0 && request.ifr_flags & IFF_UP &&
+                 !(request.ifr_flags & IFF_RUNNING);
+    }
+    close(fd);
+    return coming;
+}
+
+/* libfabric takes running interfaces alone, and the kernel says so up to a second after the link
+ * has come up, as in a namespace that is being made. */
+static xcclResult_t look_again(struct ofi_ctx *ctx)
+{
+    struct timespec pause = {.tv_nsec = LOOK_PAUSE_NS};
+    xcclResult_t rc = xcclSuccess;
+
+    for (int i = 0; i < LOOKS; i++) {
+        int coming = is_coming_up();
+
+        rc = look(ctx, i);
+        if (rc != xcclSuccess || !ctx->has_provider || ctx->device_count || !coming)
+            break;
+        nanosleep(&pause, NULL);
+    }
+    return rc;
+}
+
+/* What the provider gives, as much as messages use of it. */
+static void describe(const struct ofi_ctx *ctx)
+{
+    const struct ofi_device *device = &ctx->devices[0];
+    const struct fi_domain_attr *domain;
+    char line[OFI_TEXT_BYTES];
+
+    if (!ctx->device_count)
+        return;
+    domain = device->info->domain_attr;
+    snprintf(line, sizeof(line),
+             "%s and %d more: %s memory, %s progress, at most %zu bytes a message and %zu beside "
+             "it, queues of %zu sends and %zu receives",
+             device->name, ctx->device_count - 1, device->local_mr ? "registered" : "any",
+             domain->data_progress == FI_PROGRESS_MANUAL ? "manual" : "its own",
+             ofi_device_bytes(device), domain->cq_data_size, device->info->tx_attr->size,
+             device->info->rx_attr->size);
+    say(ctx, xcclNetLogInfo, line);
+}
+
+static void check_platform(const struct ofi_ctx *ctx)
+{
+    char name[OFI_NAME_BYTES], line[OFI_TEXT_BYTES];
+    const char *provider = NULL;
+    uint32_t slowest_mbps = UINT32_MAX;
+
+    for (int i = 0; i < ctx->device_count; i++) {
+        provider = ctx->devices[i].info->fabric_attr->prov_name;
+        if (ctx->devices[i].speed_mbps < slowest_mbps)
+            slowest_mbps = ctx->devices[i].speed_mbps;
+    }
+    ofi_platform_name(name);
+    ofi_platform_check(name, provider, ctx->device_count, slowest_mbps, line);
+    if (line[0])
+        say(ctx, xcclNetLogWarn, line);
+}
+
+static void ctx_free(struct ofi_ctx *ctx)
+{
+    for (int i = 0; i < ctx->device_count; i++) {
+        struct ofi_device *device = &ctx->devices[i];
+
+        if (device->domain)
+            fi_close(&device->domain->fid);
+        if (device->fabric)
+            fi_close(&device->fabric->fid);
+        ctx->library.freeinfo(device->info);
+        pthread_mutex_destroy(&device->lock);
+    }
+    pthread_mutex_destroy(&ctx->lock);
+    xccl_free(ctx);
+}
+
+xcclResult_t ofi_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
+{
+    struct ofi_ctx *ctx = xccl_calloc(1, sizeof(*ctx));
+    struct ofi_manners manners;
+    xcclResult_t rc;
+
+    if (!ctx)
+        return xcclSystemError;
+    ctx->log = init->log;
+    pthread_mutex_init(&ctx->lock, NULL);
+    ofi_manners_begin(&manners);
+    rc = ofi_library_open(&ctx->library);
+    if (rc == xcclSuccess)
+        rc = look_again(ctx);
+    if (rc == xcclSuccess) {
+        describe(ctx);
+        check_platform(ctx);
+    }
+    ofi_manners_end(&manners);
+    if (rc != xcclSuccess) {
+        ctx_free(ctx);
+        return rc;
+    }
+    *ctx_out = ctx;
+    return xcclSuccess;
+}
+
+xcclResult_t ofi_finalize(xcclNetContext_t ctx)
+{
+    ofi_comm_sweep(ctx, FINALIZE_MS);
+    ctx_free(ctx);
+    return xcclSuccess;
+}
+
+xcclResult_t ofi_devices(xcclNetContext_t ctx, int *count_out)
+{
+    *count_out = ((struct ofi_ctx *)ctx)->device_count;
+    return xcclSuccess;
+}
+
+struct ofi_device *ofi_device_get(struct ofi_ctx *ctx, int dev)
+{
+    if (dev >= 0 && dev < ctx->device_count)
+        return &ctx->devices[dev];
+    xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "device %d of %d", dev, ctx->device_count);
+    return NULL;
+}
+
+static int open_domain(struct ofi_ctx *ctx, struct ofi_device *device)
+{
+    struct ofi_manners manners;
+    int err = 0;
+
+    ofi_manners_begin(&manners);
+    if (!device->fabric)
+        err = ctx->library.fabric(device->info->fabric_attr, &device->fabric, NULL);
+    if (!err && !device->domain)
+        err = fi_domain(device->fabric, device->info, &device->domain, NULL);
+    ofi_manners_end(&manners);
+    return err;
+}
+
+struct ofi_device *ofi_device_open(struct ofi_ctx *ctx, int dev)
+{
+    struct ofi_device *device = ofi_device_get(ctx, dev);
+    int err;
+
+    if (!device)
+        return NULL;
+    pthread_mutex_lock(&device->lock);
+    err = open_domain(ctx, device);
+    pthread_mutex_unlock(&device->lock);
+    if (!err)
+        return device;
+    xccl_fail_quietly(xcclSystemError, 0, "look at ulimit -n and ulimit -l",
+                      "cannot open %s of libfabric's %s: %s", device->name,
+                      device->info->fabric_attr->prov_name, ctx->library.strerror(-err));
+    return NULL;
+}
+
+size_t ofi_device_bytes(const struct ofi_device *device)
+{
+    const struct fi_info *info = device->info;
+    size_t most = strstr(info->fabric_attr->prov_name, "ofi_rxd") ? RXD_BYTES : MESSAGE_MAX;
+
+    return info->ep_attr->max_msg_size < most ? info->ep_attr->max_msg_size : most;
+}
+
+xcclResult_t ofi_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *props)
+{
+    struct ofi_device *device = ofi_device_get(ctx, dev);
+    xcclNetProperties_v1 all = {.size = props->size};
+    size_t bytes = props->size < sizeof(all) ? props->size : sizeof(all);
+
+    if (!device)
+        return xcclInvalidArgument;
+    all.name = device->name;
+    all.pciPath = device->pci_path[0] ? device->pci_path : NULL;
+    all.speedMbps = device->speed_mbps;
+    all.port = 1;
+    all.ptrSupport = XCCL_NET_PTR_HOST;
+    all.maxRecvs = 1;
+    all.maxBytes = ofi_device_bytes(device);
+    all.regIsGlobal = !(device->info->domain_attr->mr_mode & FI_MR_ENDPOINT);
+    all.needsProgress = device->info->domain_attr->data_progress == FI_PROGRESS_MANUAL;
+    all.provider = device->info->fabric_attr->prov_name;
+    all.anyMemory = !device->local_mr;
+    /* FI_REMOTE_COMM would say so, but a provider may leave out what was not asked for. */
+    all.sameHost = ofi_name_matches("sm2", all.provider);
+    memcpy(props, &all, bytes);
+    return xcclSuccess;
+}
+
+xcclResult_t ofi_stats(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats)
+{
+    struct ofi_device *device = ofi_device_get(ctx, dev);
+    xcclNetStats_v1 all = {.size = stats->size};
+    size_t bytes = stats->size < sizeof(all) ? stats->size : sizeof(all);
+
+    if (!device)
+        return xcclInvalidArgument;
+    all.sendBytes = atomic_load_explicit(&device->send_bytes, memory_order_relaxed);
+    all.recvBytes = atomic_load_explicit(&device->recv_bytes, memory_order_relaxed);
+    all.sendCount = atomic_load_explicit(&device->send_count, memory_order_relaxed);
+    all.recvCount = atomic_load_explicit(&device->recv_count, memory_order_relaxed);
+    all.busyCount = atomic_load_explicit(&device->busy_count, memory_order_relaxed);
+    memcpy(stats, &all, bytes);
+    return xcclSuccess;
+}
+
+const char *ofi_last_error(xcclNetContext_t ctx)
+{
+    (void)ctx;
+    return xccl_error_text();
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* An endpoint with its completion queue and its address vector. The queue is as long as all
+ * requests of a comm twice, so it cannot overrun. Thread: the comm's. */
+#include <string.h>
+
+#include "ofi_int.h"
+
+#define CQ_ENTRIES (2 * (OFI_REQUESTS + 1))
+
+static xcclResult_t failed(const struct ofi_ctx *ctx, const struct ofi_device *device,
+                           const char *what, int err)
+{
+    return xccl_fail_quietly(xcclSystemError, 0, "look at ulimit -n and ulimit -l",
+                             "cannot %s on %s (%s): %s", what, device->name,
+                             device->info->fabric_attr->prov_name, ctx->library.strerror(-err));
+}
+
+static xcclResult_t open_parts(struct ofi_ctx *ctx, struct ofi_device *device,
+                               struct ofi_endpoint *end)
+{
+    struct fi_cq_attr cq = {
+        .size = CQ_ENTRIES, .format = FI_CQ_FORMAT_DATA, .wait_obj = FI_WAIT_NONE};
+    /* FI_AV_MAP is deprecated in libfabric 2. */
+    struct fi_av_attr av = {.type = FI_AV_TABLE, .count = 1};
+    int err = fi_cq_open(device->domain, &cq, &end->cq, NULL);
+
+    if (err)
+        return failed(ctx, device, "make a completion queue", err);
+    err = fi_av_open(device->domain, &av, &end->av, NULL);
+    if (err)
+        return failed(ctx, device, "make an address vector", err);
+    err = fi_endpoint(device->domain, device->info, &end->ep, NULL);
+    if (err)
+        return failed(ctx, device, "make an endpoint", err);
+    err = fi_ep_bind(end->ep, &end->cq->fid, FI_SEND | FI_RECV);
+    if (!err)
+        err = fi_ep_bind(end->ep, &end->av->fid, 0);
+    if (!err)
+        err = fi_enable(end->ep);
+    if (err)
+        return failed(ctx, device, "enable an endpoint", err);
+    end->name_bytes = sizeof(end->name);
+    err = fi_getname(&end->ep->fid, end->name, &end->name_bytes);
+    if (err)
+        return failed(ctx, device, "get the address of an endpoint", err);
+    return xcclSuccess;
+}
+
+xcclResult_t ofi_endpoint_open(struct ofi_ctx *ctx, struct ofi_device *device,
+                               struct ofi_endpoint *end_out)
+{
+    struct ofi_manners manners;
+    xcclResult_t rc;
+
+    ofi_manners_begin(&manners);
+    rc = open_parts(ctx, device, end_out);
+    ofi_manners_end(&manners);
+    if (rc != xcclSuccess)
+        ofi_endpoint_close(end_out);
+    return rc;
+}
+
+void ofi_endpoint_close(struct ofi_endpoint *end)
+{
+    /* The endpoint first: the others are busy before. */
+    if (end->ep)
+        fi_close(&end->ep->fid);
+    if (end->cq)
+        fi_close(&end->cq->fid);
+    if (end->av)
+        fi_close(&end->av->fid);
+    memset(end, 0, sizeof(*end));
+}
+
+xcclResult_t ofi_endpoint_aim(struct ofi_comm *comm, const uint8_t *name)
+{
+    int count = fi_av_insert(comm->end.av, name, 1, &comm->end.peer, 0, NULL);
+
+    memcpy(comm->end.peer_name, name, OFI_ADDRESS_BYTES);
+    if (count == 1)
+        return xcclSuccess;
+    return xccl_fail_quietly(xcclRemoteError, 0, NULL, "%s does not take the address of %s: %s",
+                             comm->device->name, comm->peer_text,
+                             comm->ctx->library.strerror(count < 0 ? -count : FI_EINVAL));
+}

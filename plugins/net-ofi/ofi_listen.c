@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The receiver's side of coming up: a TCP port, and those who come there. Nothing here waits:
+ * accept is asked again and again.
+ *
+ * Strangers: a wrong hello closes at once, a silent connection after 5 s, and when too many have
+ * not proved themselves the oldest makes room. None of them costs an endpoint, reaches the caller
+ * or delays the right sender. Thread: one at a time a listener. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/os.h"
+#include "base/tcp.h"
+#include "ofi_int.h"
+
+#define ACCEPTS_MAX 16 /* new connections looked at in one call */
+
+xcclResult_t ofi_listen(xcclNetContext_t ctx_, int dev, xcclNetHandle_t *handle_out,
+                        xcclNetListenComm_t *listen_out)
+{
+    struct ofi_ctx *ctx = ctx_;
+    struct ofi_device *device = ofi_device_get(ctx, dev);
+    struct ofi_listen *listener;
+    struct ofi_handle handle;
+    xcclResult_t rc;
+
+    if (!device)
+        return xcclInvalidArgument;
+    device = ofi_device_open(ctx, dev);
+    if (!device)
+        return xcclSystemError;
+    ofi_comm_sweep(ctx, 0);
+    listener = xccl_calloc(1, sizeof(*listener));
+    if (!listener)
+        return xcclSystemError;
+    listener->ctx = ctx;
+    listener->device = device;
+    listener->fd = -1;
+    for (int i = 0; i < OFI_PENDING_MAX; i++)
+        listener->pending[i].fd = -1;
+    rc = xccl_os_random(handle.token, sizeof(handle.token));
+    memcpy(listener->token, handle.token, sizeof(handle.token));
+    if (rc == xcclSuccess)
+        rc = xccl_tcp_listen(&device->control, &listener->fd, &handle.addr);
+    if (rc != xcclSuccess) {
+        ofi_close_listen(listener);
+        return rc;
+    }
+    ofi_handle_encode(&handle, handle_out);
+    *listen_out = listener;
+    return xcclSuccess;
+}
+
+xcclResult_t ofi_close_listen(xcclNetListenComm_t listen_)
+{
+    struct ofi_listen *listener = listen_;
+
+    for (int i = 0; i < OFI_PENDING_MAX; i++)
+        xccl_tcp_close(&listener->pending[i].fd);
+    xccl_tcp_close(&listener->fd);
+    ofi_comm_destroy(listener->comm);
+    xccl_free(listener);
+    return xcclSuccess;
+}
+
+static void drop(const struct ofi_listen *listener, struct ofi_pending *pending, const char *why)
+{
+    char peer[XCCL_ADDR_TEXT_BYTES], line[256];
+
+    if (listener->ctx->log) {
+        xccl_addr_format(&pending->peer, peer);
+        snprintf(line, sizeof(line), "dropped a connection of %s on %s: %s", peer,
+                 listener->device->name, why);
+        listener->ctx->log(xcclNetLogDebug, line);
+    }
+    xccl_tcp_close(&pending->fd);
+}
+
+static struct ofi_pending *free_place(struct ofi_listen *listener)
+{
+    struct ofi_pending *oldest = &listener->pending[0];
+
+    for (int i = 0; i < OFI_PENDING_MAX; i++) {
+        struct ofi_pending *pending = &listener->pending[i];
+
+        if (pending->fd < 0)
+            return pending;
+        if (pending->since_ns < oldest->since_ns)
+            oldest = pending;
+    }
+    drop(listener, oldest, "too many at once have not said who they are");
+    return oldest;
+}
+
+static xcclResult_t take_in(struct ofi_listen *listener, uint64_t now_ns)
+{
+    for (int i = 0; i < ACCEPTS_MAX; i++) {
+        struct ofi_pending *pending;
+        struct xccl_addr peer;
+        int fd = -1;
+        xcclResult_t rc = xccl_tcp_accept(listener->fd, &fd, &peer);
+
+        if (rc != xcclSuccess || fd < 0)
+            return rc;
+        pending = free_place(listener);
+        *pending = (struct ofi_pending){.fd = fd, .since_ns = now_ns, .peer = peer};
+    }
+    return xcclSuccess;
+}
+
+/* The endpoint's address of a sender whose hello is complete and right, else NULL. */
+static const uint8_t *prove(const struct ofi_listen *listener, struct ofi_pending *pending,
+                            uint64_t now_ns)
+{
+    const uint8_t *name;
+    size_t moved = 0;
+    xcclResult_t rc = xccl_tcp_recv_some(pending->fd, pending->hello + pending->have,
+                                         OFI_HELLO_BYTES - pending->have, &moved);
+
+    if (rc != xcclSuccess) {
+        drop(listener, pending, "it has gone");
+        return NULL;
+    }
+    pending->have += (uint32_t)moved;
+    if (pending->have < OFI_HELLO_BYTES) {
+        if (now_ns - pending->since_ns > OFI_SILENT_NS)
+            drop(listener, pending, "no complete hello in 5 s");
+        return NULL;
+    }
+    name = ofi_hello_decode(pending->hello, listener->token);
+    if (!name)
+        drop(listener, pending, "a wrong hello");
+    return name;
+}
+
+/* The right one has come: its comm. */
+static xcclResult_t welcome(struct ofi_listen *listener, struct ofi_pending *pending,
+                            const uint8_t *name)
+{
+    struct ofi_comm *comm = ofi_comm_create(listener->ctx, listener->device, 0, pending->fd,
+                                            &pending->peer);
+    xcclResult_t rc;
+
+    pending->fd = -1;
+    if (!comm)
+        return xcclSystemError;
+    rc = ofi_endpoint_aim(comm, name);
+    if (rc != xcclSuccess) {
+        ofi_comm_destroy(comm);
+        return rc;
+    }
+    listener->comm = comm;
+    listener->posted = 0;
+    listener->sent = 0;
+    ofi_reply_encode(&comm->end, listener->reply);
+    return xcclSuccess;
+}
+
+static xcclResult_t look(struct ofi_listen *listener)
+{
+    uint64_t now_ns = xccl_clock_ns();
+    xcclResult_t rc = take_in(listener, now_ns);
+
+    for (int i = 0; i < OFI_PENDING_MAX && rc == xcclSuccess && !listener->comm; i++) {
+        struct ofi_pending *pending = &listener->pending[i];
+        const uint8_t *name = pending->fd < 0 ? NULL : prove(listener, pending, now_ns);
+
+        if (name)
+            rc = welcome(listener, pending, name);
+    }
+    return rc;
+}
+
+/* A receive for message 0, the reply out, message 0 in. A sender that gives up leaves the door open
+ * for another try. */
+static xcclResult_t move(struct ofi_listen *listener, int *done_out)
+{
+    struct ofi_comm *comm = listener->comm;
+    size_t moved = 0;
+    xcclResult_t rc = xcclSuccess;
+
+    if (!listener->posted)
+        rc = ofi_request_first(comm, &listener->posted);
+    if (rc == xcclSuccess && listener->posted && listener->sent < OFI_REPLY_BYTES)
+        rc = xccl_tcp_send_some(comm->fd, listener->reply + listener->sent,
+                                OFI_REPLY_BYTES - listener->sent, &moved);
+    listener->sent += (uint32_t)moved;
+    if (rc == xcclSuccess) {
+        ofi_request_poll(comm);
+        rc = comm->rc;
+    }
+    *done_out = rc == xcclSuccess && listener->sent == OFI_REPLY_BYTES && comm->moved == 1;
+    return rc;
+}
+
+xcclResult_t ofi_accept(xcclNetListenComm_t listen_, xcclNetRecvComm_t *comm_out)
+{
+    struct ofi_listen *listener = listen_;
+    xcclResult_t rc = xcclSuccess;
+    int done = 0;
+
+    if (!listener->comm)
+        rc = look(listener);
+    if (rc != xcclSuccess)
+        return rc;
+    if (listener->comm && move(listener, &done) != xcclSuccess) {
+        ofi_comm_destroy(listener->comm);
+        listener->comm = NULL;
+    }
+    if (!done) {
+        *comm_out = NULL;
+        return xcclSuccess;
+    }
+    ofi_comm_up(listener->comm);
+    *comm_out = listener->comm;
+    listener->comm = NULL;
+    return xcclSuccess;
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Registration. A provider that does not need it (no FI_MR_LOCAL) is told of nothing. Else whole
+ * pages are registered, once: a list sorted by address is searched for one that holds the range,
+ * and each is given back with the last registration of the contract inside; kept longer it might
+ * name pages that the program has unmapped since. A provider that binds registrations to endpoints
+ * (FI_MR_ENDPOINT) gets one for each comm. Keys are numbered by us where the provider does not
+ * choose them, unique in the domain.
+ *
+ * Thread: any, also beside sends of the comm; the device's lock. */
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "ofi_int.h"
+
+/* What a registration is where none is needed: an address that is not NULL and never followed. */
+static char registered;
+
+static struct ofi_region *find(const struct ofi_device *device, const struct fid_ep *ep,
+                               uintptr_t first, uintptr_t end)
+{
+    for (struct ofi_region *at = device->regions; at && at->first <= first; at = at->next) {
+        if (at->end >= end && at->ep == ep)
+            return at;
+    }
+    return NULL;
+}
+
+static void insert(struct ofi_device *device, struct ofi_region *region)
+{
+    struct ofi_region **at = &device->regions;
+
+    while (*at && (*at)->first < region->first)
+        at = &(*at)->next;
+    region->next = *at;
+    *at = region;
+}
+
+static void remove_from(struct ofi_device *device, const struct ofi_region *region)
+{
+    for (struct ofi_region **at = &device->regions; *at; at = &(*at)->next) {
+        if (*at == region) {
+            *at = region->next;
+            return;
+        }
+    }
+}
+
+static int register_region(struct ofi_device *device, struct ofi_region *region)
+{
+    uint64_t mode = (uint64_t)device->info->domain_attr->mr_mode;
+    uint64_t key = mode & FI_MR_PROV_KEY ? 0 : ++device->next_key;
+    int err = fi_mr_reg(device->domain, (void *)region->first, region->end - region->first,
+                        FI_SEND | FI_RECV, 0, key, 0, &region->mr, NULL);
+
+    if (err || !region->ep)
+        return err;
+    err = fi_mr_bind(region->mr, &region->ep->fid, 0);
+    if (!err)
+        err = fi_mr_enable(region->mr);
+    if (err)
+        fi_close(&region->mr->fid);
+    return err;
+}
+
+static xcclResult_t region_create(struct ofi_comm *comm, struct fid_ep *ep, uintptr_t first,
+                                  uintptr_t end, struct ofi_region **region_out)
+{
+    struct ofi_region *region = xccl_calloc(1, sizeof(*region));
+    int err;
+
+    if (!region)
+        return xcclSystemError;
+    region->first = first;
+    region->end = end;
+    region->ep = ep;
+    err = register_region(comm->device, region);
+    if (err) {
+        xccl_free(region);
+        return xccl_fail_quietly(xcclSystemError, 0, "raise ulimit -l",
+                                 "cannot register %zu bytes on %s: %s", (size_t)(end - first),
+                                 comm->device->name, comm->ctx->library.strerror(-err));
+    }
+    insert(comm->device, region);
+    *region_out = region;
+    return xcclSuccess;
+}
+
+xcclResult_t ofi_reg_mr(void *comm_, void *data, size_t bytes, uint32_t type, xcclNetMem_t *mem_out)
+{
+    struct ofi_comm *comm = comm_;
+    struct ofi_device *device = comm->device;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)data, end;
+    struct fid_ep *ep = NULL;
+    struct ofi_region *region;
+    xcclResult_t rc = xcclSuccess;
+
+    if (type != XCCL_NET_PTR_HOST)
+        return xccl_fail_quietly(xcclInvalidArgument, 0, "copy to host memory first",
+                                 "%s takes host memory only, not type %#x", device->name, type);
+    if ((!data && bytes) || __builtin_add_overflow(first, bytes, &end) || end > UINTPTR_MAX - page)
+        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%zu bytes at %p", bytes, data);
+    if (!device->local_mr || bytes == 0) {
+        *mem_out = &registered;
+        return xcclSuccess;
+    }
+    first -= first % page;
+    end += (page - end % page) % page;
+    if (device->info->domain_attr->mr_mode & FI_MR_ENDPOINT)
+        ep = comm->end.ep;
+    pthread_mutex_lock(&device->lock);
+    region = find(device, ep, first, end);
+    if (!region)
+        rc = region_create(comm, ep, first, end, &region);
+    if (rc == xcclSuccess && region) {
+        region->count++;
+        *mem_out = region;
+    }
+    pthread_mutex_unlock(&device->lock);
+    return rc;
+}
+
+xcclResult_t ofi_dereg_mr(void *comm_, xcclNetMem_t mem)
+{
+    struct ofi_comm *comm = comm_;
+    struct ofi_region *region = mem;
+    int err = 0;
+
+    if (!mem || mem == &registered)
+        return xcclSuccess;
+    pthread_mutex_lock(&comm->device->lock);
+    if (--region->count == 0) {
+        remove_from(comm->device, region);
+        err = fi_close(&region->mr->fid);
+        xccl_free(region);
+    }
+    pthread_mutex_unlock(&comm->device->lock);
+    if (!err)
+        return xcclSuccess;
+    return xccl_fail_quietly(xcclSystemError, 0, NULL, "cannot give back a registration on %s: %s",
+                             comm->device->name, comm->ctx->library.strerror(-err));
+}
+
+void *ofi_mem_desc(const struct ofi_comm *comm, xcclNetMem_t mem)
+{
+    if (!comm->device->local_mr || !mem || mem == &registered)
+        return NULL;
+    return fi_mr_desc(((struct ofi_region *)mem)->mr);
+}

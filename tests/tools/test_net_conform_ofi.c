@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The ofi plugin passes the conformance suite over the providers that Debian's libfabric brings up
+ * anywhere, and through NCCL's tables; collectives are right over it; and it says what is missing
+ * where it cannot be used. A provider that is not in the libfabric of this host is skipped.
+ *
+ * Opening libfabric costs each process some 0.2 s of work: so plugins are not tried out in a
+ * process of their own, FI_PROVIDER keeps libfabric from starting providers that are not tested,
+ * and one file that it reads is hidden (fixtures/no_kallsyms.c). */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "xt.h"
+
+#define PLUGIN XT_BUILD_DIR "/lib/xccl/libxccl-net-ofi.so"
+
+/* A sanitizer sees both ends at once where they are threads. */
+#if defined(XCCL_SANITIZED)
+#define FORM "threads"
+#else
+#define FORM "single"
+#endif
+
+static const char program[] = XT_BUILD_DIR "/bin/xccl", file_of_plugin[] = PLUGIN;
+
+static int run(const char *const *argv, const char **output_out)
+{
+    int status = xt_run_program(argv, output_out);
+
+    XT_CHECK(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void need_library(void)
+{
+    void *library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+
+    if (!library)
+        XT_SKIP("libfabric1 is not installed");
+    dlclose(library);
+}
+
+/* Also on a crowded machine. A sanitizer wants to be the first library. */
+static void open_quickly(void)
+{
+    need_library();
+#if !defined(XCCL_SANITIZED)
+    xt_setenv("LD_PRELOAD", XT_BUILD_DIR "/lib/fixtures/no_kallsyms.so");
+#endif
+    xt_setenv("XCCL_PLUGIN_PROBE_S", "0");
+    xt_setenv("FI_PROVIDER", "tcp,ofi_rxm,udp,ofi_rxd,net,shm");
+}
+
+static void need(const char *provider)
+{
+    const char *argv[] = {program, "net", "list", file_of_plugin, NULL}, *output = NULL;
+
+    open_quickly();
+    xt_setenv("XCCL_OFI_PROVIDER", provider);
+    if (run(argv, &output) != 0 && strstr(output, "no provider: not here is "))
+        XT_SKIP("this libfabric has no %s", provider);
+    XT_CHECK_HAS(output, provider);
+}
+
+static void passes(const char *plugin, const char *forms, const char *cases)
+{
+    const char *argv[] = {program, "net",       "check", "--quick", "--jobs", "2",   "--form",
+                          forms,   "--timeout", "120",   plugin,    "--case", cases, NULL};
+    const char *output = NULL;
+
+    if (run(argv, &output) != 0)
+        XT_FAIL("%s, %s, %s: %s", plugin, forms, cases, xt_why(output));
+    XT_CHECK_HAS(output, " passed, 0 failed");
+}
+
+XT_TEST_DEADLINE(the_suite_passes_over_tcp, 600)
+{
+    need("tcp;ofi_rxm");
+    /* An endpoint takes 17 MiB otherwise. The others have it so. */
+    xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
+    passes(PLUGIN, FORM, "*");
+    passes(PLUGIN, "processes", "*_killed*");
+}
+
+XT_TEST_DEADLINE(messages_pass_between_hosts, 300)
+{
+    need("tcp;ofi_rxm");
+    passes(PLUGIN, "namespaces", "every_size_arrives");
+}
+
+XT_TEST_DEADLINE(the_suite_passes_over_net, 300)
+{
+    need("net");
+    passes(PLUGIN, "threads", "*");
+}
+
+/* Sends without receives are what it once stopped at, for good. */
+XT_TEST_DEADLINE(messages_pass_over_udp, 300)
+{
+    need("udp;ofi_rxd");
+    passes(PLUGIN, "threads", "*_sends_*");
+    passes(PLUGIN, "threads", "messages_keep_their_order");
+    passes(PLUGIN, "processes", "receiver_is_killed");
+}
+
+XT_TEST_DEADLINE(registered_memory_passes, 300)
+{
+    need("tcp;ofi_rxm");
+    xt_setenv("XCCL_OFI_REGISTER", "1");
+    passes(PLUGIN, "single", "*regist*");
+}
+
+XT_TEST_DEADLINE(nccl_is_served_from_its_oldest_to_its_newest_table, 300)
+{
+    need("tcp;ofi_rxm");
+    passes(PLUGIN "@v8", "threads", "every_size_arrives");
+    passes(PLUGIN "@v12", "threads", "every_size_arrives");
+}
+
+/* fixtures/fabric_strict.c: EFA's rules, -FI_EAGAIN at random, no order. That it is there shows in
+ * what the device is said to take. */
+XT_TEST_DEADLINE(a_network_as_strict_as_efa_is_enough, 600)
+{
+    const char *argv[] = {program, "net", "list", file_of_plugin, NULL}, *output = NULL;
+    char seed[24];
+
+    need("tcp;ofi_rxm");
+    snprintf(seed, sizeof(seed), "%llu", (unsigned long long)xt_seed());
+    if (access(XT_BUILD_DIR "/lib/fixtures/fabric-strict/libfabric.so.1", R_OK) != 0)
+        XT_SKIP("libfabric was not found when this was built");
+    xt_setenv("LD_LIBRARY_PATH", XT_BUILD_DIR "/lib/fixtures/fabric-strict");
+    xt_setenv("FX_FABRIC_SEED", seed);
+    xt_setenv("XCCL_DEBUG", "info");
+    XT_CHECK_INT(run(argv, &output), 0);
+    XT_CHECK_HAS(output, ": registered memory, manual progress, ");
+    XT_CHECK_HAS(output, " bytes a message and 4 beside it, ");
+    xt_setenv("XCCL_DEBUG", NULL);
+    xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
+    passes(PLUGIN, "threads", "*");
+    passes(PLUGIN, "single", "*_in_flight");
+    passes(PLUGIN, "single", "*regist*");
+    passes(PLUGIN, "processes", "*_killed*");
+}
+
+/* --- a host that vanishes --- */
+
+/* $1: the program, $2: the plugin. The cable is cut once both connections are there, in the middle
+ * of messages. */
+static const char vanish[] =
+    "PATH=$PATH:/usr/sbin:/sbin; a=xofi-a-$$ b=xofi-b-$$; umask 077;"
+    "ip netns add $a 2>/dev/null || exit 77; trap 'ip netns del $a; ip netns del $b' EXIT;"
+    "ip netns add $b; ip link add va netns $a type veth peer name vb netns $b || exit 77;"
+    "ip -n $a addr add 10.78.0.1/24 dev va; ip -n $a link set lo up; ip -n $a link set va up;"
+    "ip -n $b addr add 10.78.0.2/24 dev vb; ip -n $b link set lo up; ip -n $b link set vb up;"
+    "$1 net perf $2 --hosts=$a,$b -b 64K -e 64K --seconds 30 -T 60 2>&1 & pid=$!;"
+    "for i in $(seq 200); do"
+    "  n=$(ip netns exec $a awk '$4 == \"01\"' /proc/net/tcp | wc -l);"
+    "  [ $n -ge 2 ] && break; sleep 0.1; done;"
+    "sleep 0.5; ip -n $b link set vb down; wait $pid";
+
+XT_TEST_DEADLINE(a_host_that_vanishes_is_an_error_in_time, 120)
+{
+    const char *argv[] = {"/bin/sh", "-c", vanish, "sh", program, file_of_plugin, NULL};
+    const char *output = NULL;
+    int status;
+
+    need("tcp;ofi_rxm");
+    xt_setenv("XCCL_SOCKET_SILENCE_S", "2");
+    xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
+    status = run(argv, &output);
+    if (status == 77)
+        XT_SKIP("needs root and the ip program");
+    XT_CHECK_INT(status, 1);
+    XT_CHECK_HAS(output, "its host does not answer any more");
+}
+
+/* --- collectives over it --- */
+
+static void computes(const char *call, const char *plugins)
+{
+    const char *argv[] = {program, "perf", call, "--ranks", "2", "-b", "4K", "-e",
+                          "16M",   "-f",   "64", "-n",      "2", "-w", "1",  NULL};
+    const char *output = NULL;
+
+    xt_setenv("XCCL_NET_PLUGIN", plugins);
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    if (run(argv, &output) != 0)
+        XT_FAIL("%s: %s", call, xt_why(output));
+    XT_CHECK_HAS(output, "    16777216 ");
+    XT_CHECK_HAS(output, "# Out of bounds values : 0 OK");
+}
+
+XT_TEST_DEADLINE(collectives_are_right_over_tcp, 300)
+{
+    need("tcp;ofi_rxm");
+    computes("all_reduce", "ofi");
+    computes("sendrecv", "ofi");
+}
+
+/* --- where it cannot be used --- */
+
+/* `xccl net list` fails and says why. */
+static const char *refusal(void)
+{
+    const char *argv[] = {program, "net", "list", file_of_plugin, NULL}, *output = NULL;
+
+    XT_CHECK_INT(run(argv, &output), 1);
+    return output;
+}
+
+XT_TEST_DEADLINE(a_provider_that_is_not_there_is_named_and_the_next_plugin_is_used, 120)
+{
+    const char *output;
+
+    open_quickly();
+    xt_setenv("XCCL_OFI_PROVIDER", "nonesuch");
+    output = refusal();
+    XT_CHECK_HAS(output, "no provider: not here is nonesuch");
+    XT_CHECK_HAS(output, "name one of fi_info -l in XCCL_OFI_PROVIDER");
+    computes("all_reduce", "ofi,socket");
+}
+
+XT_TEST_DEADLINE(shared_memory_of_libfabric_is_refused, 120)
+{
+    open_quickly();
+    xt_setenv("XCCL_OFI_PROVIDER", "shm");
+    XT_CHECK_HAS(refusal(), "no provider: shm loses messages and crashes");
+}
+
+/* One that must be asked for is not taken, and the warning names it. */
+XT_TEST_DEADLINE(without_a_fast_network_it_says_what_may_be_asked_for, 120)
+{
+    const char *output;
+
+    need("tcp;ofi_rxm");
+    xt_setenv("XCCL_OFI_PROVIDER", NULL);
+    output = refusal();
+    XT_CHECK_HAS(output, "efa-direct, efa, cxi, verbs;ofi_rxm are not here");
+    XT_CHECK_HAS(output, "only when asked for (XCCL_OFI_PROVIDER): ");
+    XT_CHECK_HAS(output, "tcp;ofi_rxm");
+    XT_CHECK_HAS(output, "it finds no device on this machine");
+}
+
+/* A file that is no library stands in the way of the one that is installed. */
+XT_TEST_DEADLINE(without_libfabric_it_says_so_and_the_next_plugin_is_used, 120)
+{
+    const char *dir = xt_tmpdir(), *output;
+    char path[512];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/libfabric.so.1", dir);
+    file = fopen(path, "we");
+    XT_CHECK(file != NULL);
+    XT_CHECK_INT(fclose(file), 0);
+    xt_setenv("LD_LIBRARY_PATH", dir);
+    output = refusal();
+    XT_CHECK_HAS(output, "cannot open libfabric.so.1");
+    XT_CHECK_HAS(output, "install libfabric 1.17 or later");
+    computes("all_reduce", "ofi,socket");
+}
+
+XT_TEST_DEADLINE(a_libfabric_that_is_too_old_is_refused, 120)
+{
+    const char *output;
+
+    xt_setenv("LD_LIBRARY_PATH", XT_BUILD_DIR "/lib/fixtures/fabric-old");
+    output = refusal();
+    XT_CHECK_HAS(output, "libfabric.so.1 is libfabric 1.16, which is too old");
+    XT_CHECK_HAS(output, "install libfabric 1.17 or later");
+    xt_setenv("LD_LIBRARY_PATH", XT_BUILD_DIR "/lib/fixtures/fabric-bare");
+    XT_CHECK_HAS(refusal(), "libfabric.so.1 lacks a function that every libfabric has");
+}
