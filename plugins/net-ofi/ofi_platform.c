@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the machines of EC2 have that are made for this: how many EFA cards, and how fast each is.
- * The table is of AWS's documentation. From it comes the line that names a machine that was not
- * set up with all of them. Pure but for reading the machine's name. Thread: any. */
+ * From it comes the line that names a machine that was not set up with all of them. p4d, p5, p5e
+ * and g6e are as AWS's public pages have them; the other rows have not been compared with a source,
+ * and no row with a machine. Pure but for reading the machine's name. Thread: any. */
 #include <stdio.h>
 #include <string.h>
 
