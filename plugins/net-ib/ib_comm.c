@@ -73,11 +73,6 @@ xcclResult_t ib_close_recv(xcclNetRecvComm_t comm_)
     return xcclSuccess;
 }
 
-void ib_count(_Atomic uint64_t *counter, uint64_t value)
-{
-    atomic_fetch_add_explicit(counter, value, memory_order_relaxed);
-}
-
 /* ---- errors ---- */
 
 void ib_comm_fail(struct ib_comm *comm, xcclNetCause_t cause, xcclResult_t rc)

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/net_counters.h"
 #include "ib_choice.h"
 #include "ib_verbs.h"
 #include "ib_wire.h"
@@ -22,8 +23,6 @@
 #define IB_PIECE_BYTES ((size_t)128 << 10) /* messages are not cut into less */
 #define IB_QUEUE_DEPTH 64 /* work requests under way on one queue pair */
 #define IB_BATCH       16 /* of them in one call */
-#define IB_PENDING_MAX 64 /* connections of one listener that have not proved themselves */
-#define IB_SILENT_NS   (5 * XCCL_NS_PER_S)
 #define IB_MESSAGE_MAX (IB_CHUNK_BYTES * IB_IMM_CHUNKS_MAX)
 #define IB_IDLE_TURNS  64 /* turns without news before the side channel is looked at */
 
@@ -76,8 +75,7 @@ struct ib_device {
     _Atomic uint64_t looked_ns; /* when they were last asked for */
     _Atomic uint64_t down_ns; /* since when the port is down; 0: it is up */
     _Atomic int has_failed; /* the whole card */
-    /* Counted by every comm of the port, read by stats(): relaxed, nothing hangs on them. */
-    _Atomic uint64_t send_bytes, recv_bytes, send_count, recv_count, busy_count;
+    struct xccl_net_counters counters;
 };
 
 struct ib_ctx {
@@ -261,7 +259,6 @@ int ib_comm_listen(struct ib_comm *comm, struct ib_note *note_out);
 /* Tells the peer without waiting; a note that does not fit the socket is lost. */
 void ib_comm_tell(struct ib_comm *comm, const struct ib_note *note);
 void ib_comm_fail_gone(struct ib_comm *comm);
-void ib_count(_Atomic uint64_t *counter, uint64_t value);
 
 /* ---- ib_event.c ---- */
 xcclResult_t ib_events_open(struct ibv_context *context); /* so that asking never waits */

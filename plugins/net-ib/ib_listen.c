@@ -13,19 +13,10 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/doorstep.h"
 #include "base/os.h"
 #include "base/param.h"
 #include "base/tcp.h"
-
-#define ACCEPTS_MAX 64 /* new connections looked at in one call */
-
-struct ib_pending {
-    int fd; /* -1: free */
-    uint64_t since_ns;
-    struct xccl_addr peer;
-    size_t have;
-    uint8_t bytes[IB_BLOCK_BYTES];
-};
 
 struct ib_listener {
     struct ib_ctx *ctx;
@@ -35,7 +26,7 @@ struct ib_listener {
     struct ib_receiver *receiver; /* of the sender that has proved itself; NULL: none yet */
     size_t said; /* bytes of the answer that are on their way */
     uint8_t answer[IB_BLOCK_BYTES];
-    struct ib_pending pending[IB_PENDING_MAX];
+    struct xccl_doorstep step;
 };
 
 /* The interface below the port if it is among those chosen, else the best of them. */
@@ -70,9 +61,11 @@ xcclResult_t ib_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_ou
     listener->ctx = ctx;
     listener->device = device;
     listener->fd = -1;
-    for (int i = 0; i < IB_PENDING_MAX; i++)
-        listener->pending[i].fd = -1;
-    rc = xccl_os_random(listener->token, sizeof(listener->token));
+    listener->step.log = ((struct ib_ctx *)ctx)->log;
+    listener->step.device = device->name;
+    rc = xccl_doorstep_init(&listener->step, IB_BLOCK_BYTES);
+    if (rc == xcclSuccess)
+        rc = xccl_os_random(listener->token, sizeof(listener->token));
     if (rc == xcclSuccess)
         rc = port_open(listener, &handle.addr);
     if (rc != xcclSuccess) {
@@ -89,8 +82,7 @@ xcclResult_t ib_close_listen(xcclNetListenComm_t listen)
 {
     struct ib_listener *listener = listen;
 
-    for (int i = 0; i < IB_PENDING_MAX; i++)
-        xccl_tcp_close(&listener->pending[i].fd);
+    xccl_doorstep_fini(&listener->step);
     if (listener->receiver)
         ib_close_recv(listener->receiver);
     xccl_tcp_close(&listener->fd);
@@ -109,50 +101,8 @@ static void say_dropped(const struct ib_listener *listener, const char *peer, co
     listener->ctx->log(xcclNetLogDebug, line);
 }
 
-static void pending_drop(struct ib_listener *listener, struct ib_pending *pending, const char *why)
-{
-    char peer[XCCL_ADDR_TEXT_BYTES];
-
-    xccl_addr_format(&pending->peer, peer);
-    say_dropped(listener, peer, why);
-    xccl_tcp_close(&pending->fd);
-}
-
-/* A free place, or the oldest one's. */
-static struct ib_pending *pending_place(struct ib_listener *listener)
-{
-    struct ib_pending *oldest = &listener->pending[0];
-
-    for (int i = 0; i < IB_PENDING_MAX; i++) {
-        struct ib_pending *pending = &listener->pending[i];
-
-        if (pending->fd < 0)
-            return pending;
-        if (pending->since_ns < oldest->since_ns)
-            oldest = pending;
-    }
-    pending_drop(listener, oldest, "too many at once have not said who they are");
-    return oldest;
-}
-
-static xcclResult_t pending_fill(struct ib_listener *listener, uint64_t now_ns)
-{
-    for (int i = 0; i < ACCEPTS_MAX; i++) {
-        struct ib_pending *pending;
-        struct xccl_addr peer;
-        int fd = -1;
-        xcclResult_t rc = xccl_tcp_accept(listener->fd, &fd, &peer);
-
-        if (rc != xcclSuccess || fd < 0)
-            return rc;
-        pending = pending_place(listener);
-        *pending = (struct ib_pending){.fd = fd, .since_ns = now_ns, .peer = peer};
-    }
-    return xcclSuccess;
-}
-
 /* The sender has shown the token: a comm for it, and the answer. */
-static xcclResult_t receiver_make(struct ib_listener *listener, struct ib_pending *pending,
+static xcclResult_t receiver_make(struct ib_listener *listener, struct xccl_stranger *stranger,
                                   const struct ib_block *block)
 {
     struct ib_comm *comm = ib_comm_create(listener->ctx, listener->device, 0);
@@ -165,10 +115,10 @@ static xcclResult_t receiver_make(struct ib_listener *listener, struct ib_pendin
         return xcclSystemError;
     listener->receiver = receiver;
     listener->said = 0;
-    comm->fd = pending->fd;
-    pending->fd = -1;
+    comm->fd = stranger->fd;
+    stranger->fd = -1;
     comm->peer = *block;
-    xccl_addr_format(&pending->peer, comm->peer_text);
+    xccl_addr_format(&stranger->peer, comm->peer_text);
     rc = ib_queue_init(comm, block->pairs < pairs ? block->pairs : pairs);
     if (rc == xcclSuccess)
         rc = ib_pin(comm, receiver->lines, sizeof(receiver->lines), &receiver->lines_mr);
@@ -185,24 +135,16 @@ static xcclResult_t receiver_make(struct ib_listener *listener, struct ib_pendin
 }
 
 /* Reads what has come of a block. */
-static xcclResult_t pending_prove(struct ib_listener *listener, struct ib_pending *pending,
-                                  uint64_t now_ns)
+static xcclResult_t prove(struct ib_listener *listener, struct xccl_stranger *stranger,
+                          uint64_t now_ns)
 {
-    size_t moved = 0;
     struct ib_block block;
-    xcclResult_t rc = xccl_tcp_recv_some(pending->fd, pending->bytes + pending->have,
-                                         IB_BLOCK_BYTES - pending->have, &moved);
 
-    pending->have += moved;
-    if (rc != xcclSuccess)
-        pending_drop(listener, pending, "it has gone");
-    else if (pending->have == IB_BLOCK_BYTES &&
-             ib_block_decode(pending->bytes, listener->token, &block) && !listener->receiver)
-        return receiver_make(listener, pending, &block);
-    else if (pending->have == IB_BLOCK_BYTES)
-        pending_drop(listener, pending, "a wrong block");
-    else if (now_ns - pending->since_ns > IB_SILENT_NS)
-        pending_drop(listener, pending, "no complete block in 5 s");
+    if (!xccl_doorstep_read(&listener->step, stranger, IB_BLOCK_BYTES, now_ns))
+        return xcclSuccess;
+    if (ib_block_decode(stranger->hello, listener->token, &block) && !listener->receiver)
+        return receiver_make(listener, stranger, &block);
+    xccl_doorstep_drop(&listener->step, stranger, "a wrong block");
     return xcclSuccess;
 }
 
@@ -240,12 +182,12 @@ xcclResult_t ib_accept(xcclNetListenComm_t listen, xcclNetRecvComm_t *comm_out)
 {
     struct ib_listener *listener = listen;
     uint64_t now_ns = xccl_clock_ns();
-    xcclResult_t rc = pending_fill(listener, now_ns);
+    xcclResult_t rc = xccl_doorstep_fill(&listener->step, listener->fd, now_ns);
     int done = 0;
 
-    for (int i = 0; i < IB_PENDING_MAX && rc == xcclSuccess; i++) {
-        if (listener->pending[i].fd >= 0)
-            rc = pending_prove(listener, &listener->pending[i], now_ns);
+    for (int i = 0; i < XCCL_DOORSTEP_PLACES && rc == xcclSuccess; i++) {
+        if (listener->step.places[i].fd >= 0)
+            rc = prove(listener, &listener->step.places[i], now_ns);
     }
     if (rc != xcclSuccess)
         return rc;

@@ -69,8 +69,7 @@ static void piece_take(struct ib_receiver *receiver, const struct ibv_wc *wc)
     recv->left &= ~(1u << part);
     if (recv->left == 0)
         recv->request.state = IB_DONE;
-    ib_count(&receiver->comm.device->recv_bytes, recv->bytes[part]);
-    ib_count(&receiver->comm.device->recv_count, 1);
+    xccl_net_count_message(&receiver->comm.device->counters, 0, recv->bytes[part]);
 }
 
 /* A send completion is numbered, and completes all before it. */
@@ -222,7 +221,7 @@ xcclResult_t ib_irecv(xcclNetRecvComm_t comm_, int count, void *const *data, con
         return xcclInvalidArgument;
     if (recv->request.state != IB_FREE || ib_pair_room(&comm->queue.pairs[0]) == 0) {
         ib_recv_move(receiver);
-        ib_count(&comm->device->busy_count, 1);
+        xccl_net_count_busy(&comm->device->counters);
         *request_out = NULL;
         return comm->rc == xcclSuccess ? xcclSuccess : ib_comm_error(comm);
     }

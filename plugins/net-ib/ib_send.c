@@ -31,8 +31,7 @@ static void reached_move(struct ib_sender *sender, uint64_t until)
         struct ib_send *send = send_at(sender, sender->reached);
 
         send->request.state = IB_DONE;
-        ib_count(&sender->comm.device->send_bytes, send->bytes);
-        ib_count(&sender->comm.device->send_count, 1);
+        xccl_net_count_message(&sender->comm.device->counters, 1, send->bytes);
     }
 }
 
@@ -332,7 +331,7 @@ xcclResult_t ib_isend(xcclNetSendComm_t comm_, const void *data, size_t bytes, u
                                  "a send of %zu bytes to %s", bytes, sender->comm.peer_text);
     if (send->request.state != IB_FREE) {
         ib_send_move(sender);
-        ib_count(&sender->comm.device->busy_count, 1);
+        xccl_net_count_busy(&sender->comm.device->counters);
         *request_out = NULL;
         return sender->comm.rc == xcclSuccess ? xcclSuccess : ib_comm_error(&sender->comm);
     }

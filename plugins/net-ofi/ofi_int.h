@@ -25,7 +25,9 @@
 #include <stdint.h>
 
 #include "base/clock.h"
+#include "base/doorstep.h"
 #include "base/error.h"
+#include "base/net_counters.h"
 #include "base/netaddr.h"
 #include "base/wire.h"
 #include "xccl_net.h"
@@ -41,8 +43,6 @@
 #define OFI_REQUESTS      XCCL_NET_MAX_REQUESTS
 #define OFI_WINDOW        (2u * OFI_REQUESTS)
 #define OFI_CREDIT_STEP   (OFI_WINDOW / 4)
-#define OFI_PENDING_MAX   16
-#define OFI_SILENT_NS     (5 * XCCL_NS_PER_S)
 #define OFI_TEXT_BYTES    512
 #define OFI_NAME_BYTES    64
 #define OFI_PATH_BYTES    256
@@ -83,7 +83,7 @@ struct ofi_device {
     struct fid_domain *domain;
     struct ofi_region *regions;
     uint64_t next_key;
-    _Atomic uint64_t send_bytes, recv_bytes, send_count, recv_count, busy_count;
+    struct xccl_net_counters counters;
 };
 
 struct ofi_comm;
@@ -168,20 +168,12 @@ struct ofi_connect {
     uint8_t reply[OFI_REPLY_BYTES];
 };
 
-struct ofi_pending {
-    int fd;
-    uint32_t have;
-    uint64_t since_ns;
-    struct xccl_addr peer;
-    uint8_t hello[OFI_HELLO_BYTES];
-};
-
 struct ofi_listen {
     struct ofi_ctx *ctx;
     struct ofi_device *device;
     int fd;
     uint8_t token[OFI_TOKEN_BYTES];
-    struct ofi_pending pending[OFI_PENDING_MAX];
+    struct xccl_doorstep step;
     struct ofi_comm *comm; /* of the right sender, until its first message has come */
     int posted; /* the receive for it */
     uint32_t sent;

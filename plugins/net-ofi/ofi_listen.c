@@ -13,8 +13,6 @@
 #include "base/tcp.h"
 #include "ofi_int.h"
 
-#define ACCEPTS_MAX 16 /* new connections looked at in one call */
-
 xcclResult_t ofi_listen(xcclNetContext_t ctx_, int dev, xcclNetHandle_t *handle_out,
                         xcclNetListenComm_t *listen_out)
 {
@@ -36,9 +34,11 @@ xcclResult_t ofi_listen(xcclNetContext_t ctx_, int dev, xcclNetHandle_t *handle_
     listener->ctx = ctx;
     listener->device = device;
     listener->fd = -1;
-    for (int i = 0; i < OFI_PENDING_MAX; i++)
-        listener->pending[i].fd = -1;
-    rc = xccl_os_random(handle.token, sizeof(handle.token));
+    listener->step.log = ctx->log;
+    listener->step.device = device->name;
+    rc = xccl_doorstep_init(&listener->step, OFI_HELLO_BYTES);
+    if (rc == xcclSuccess)
+        rc = xccl_os_random(handle.token, sizeof(handle.token));
     memcpy(listener->token, handle.token, sizeof(handle.token));
     if (rc == xcclSuccess)
         rc = xccl_tcp_listen(&device->control, &listener->fd, &handle.addr);
@@ -55,93 +55,36 @@ xcclResult_t ofi_close_listen(xcclNetListenComm_t listen_)
 {
     struct ofi_listen *listener = listen_;
 
-    for (int i = 0; i < OFI_PENDING_MAX; i++)
-        xccl_tcp_close(&listener->pending[i].fd);
+    xccl_doorstep_fini(&listener->step);
     xccl_tcp_close(&listener->fd);
     ofi_comm_destroy(listener->comm);
     xccl_free(listener);
     return xcclSuccess;
 }
 
-static void drop(const struct ofi_listen *listener, struct ofi_pending *pending, const char *why)
-{
-    char peer[XCCL_ADDR_TEXT_BYTES], line[256];
-
-    if (listener->ctx->log) {
-        xccl_addr_format(&pending->peer, peer);
-        snprintf(line, sizeof(line), "dropped a connection of %s on %s: %s", peer,
-                 listener->device->name, why);
-        listener->ctx->log(xcclNetLogDebug, line);
-    }
-    xccl_tcp_close(&pending->fd);
-}
-
-static struct ofi_pending *free_place(struct ofi_listen *listener)
-{
-    struct ofi_pending *oldest = &listener->pending[0];
-
-    for (int i = 0; i < OFI_PENDING_MAX; i++) {
-        struct ofi_pending *pending = &listener->pending[i];
-
-        if (pending->fd < 0)
-            return pending;
-        if (pending->since_ns < oldest->since_ns)
-            oldest = pending;
-    }
-    drop(listener, oldest, "too many at once have not said who they are");
-    return oldest;
-}
-
-static xcclResult_t take_in(struct ofi_listen *listener, uint64_t now_ns)
-{
-    for (int i = 0; i < ACCEPTS_MAX; i++) {
-        struct ofi_pending *pending;
-        struct xccl_addr peer;
-        int fd = -1;
-        xcclResult_t rc = xccl_tcp_accept(listener->fd, &fd, &peer);
-
-        if (rc != xcclSuccess || fd < 0)
-            return rc;
-        pending = free_place(listener);
-        *pending = (struct ofi_pending){.fd = fd, .since_ns = now_ns, .peer = peer};
-    }
-    return xcclSuccess;
-}
-
 /* The endpoint's address of a sender whose hello is complete and right, else NULL. */
-static const uint8_t *prove(const struct ofi_listen *listener, struct ofi_pending *pending,
+static const uint8_t *prove(struct ofi_listen *listener, struct xccl_stranger *stranger,
                             uint64_t now_ns)
 {
     const uint8_t *name;
-    size_t moved = 0;
-    xcclResult_t rc = xccl_tcp_recv_some(pending->fd, pending->hello + pending->have,
-                                         OFI_HELLO_BYTES - pending->have, &moved);
 
-    if (rc != xcclSuccess) {
-        drop(listener, pending, "it has gone");
+    if (!xccl_doorstep_read(&listener->step, stranger, OFI_HELLO_BYTES, now_ns))
         return NULL;
-    }
-    pending->have += (uint32_t)moved;
-    if (pending->have < OFI_HELLO_BYTES) {
-        if (now_ns - pending->since_ns > OFI_SILENT_NS)
-            drop(listener, pending, "no complete hello in 5 s");
-        return NULL;
-    }
-    name = ofi_hello_decode(pending->hello, listener->token);
+    name = ofi_hello_decode(stranger->hello, listener->token);
     if (!name)
-        drop(listener, pending, "a wrong hello");
+        xccl_doorstep_drop(&listener->step, stranger, "a wrong hello");
     return name;
 }
 
 /* The right one has come: its comm. */
-static xcclResult_t welcome(struct ofi_listen *listener, struct ofi_pending *pending,
+static xcclResult_t welcome(struct ofi_listen *listener, struct xccl_stranger *stranger,
                             const uint8_t *name)
 {
-    struct ofi_comm *comm = ofi_comm_create(listener->ctx, listener->device, 0, pending->fd,
-                                            &pending->peer);
+    struct ofi_comm *comm = ofi_comm_create(listener->ctx, listener->device, 0, stranger->fd,
+                                            &stranger->peer);
     xcclResult_t rc;
 
-    pending->fd = -1;
+    stranger->fd = -1;
     if (!comm)
         return xcclSystemError;
     rc = ofi_endpoint_aim(comm, name);
@@ -159,14 +102,14 @@ static xcclResult_t welcome(struct ofi_listen *listener, struct ofi_pending *pen
 static xcclResult_t look(struct ofi_listen *listener)
 {
     uint64_t now_ns = xccl_clock_ns();
-    xcclResult_t rc = take_in(listener, now_ns);
+    xcclResult_t rc = xccl_doorstep_fill(&listener->step, listener->fd, now_ns);
 
-    for (int i = 0; i < OFI_PENDING_MAX && rc == xcclSuccess && !listener->comm; i++) {
-        struct ofi_pending *pending = &listener->pending[i];
-        const uint8_t *name = pending->fd < 0 ? NULL : prove(listener, pending, now_ns);
+    for (int i = 0; i < XCCL_DOORSTEP_PLACES && rc == xcclSuccess && !listener->comm; i++) {
+        struct xccl_stranger *stranger = &listener->step.places[i];
+        const uint8_t *name = stranger->fd < 0 ? NULL : prove(listener, stranger, now_ns);
 
         if (name)
-            rc = welcome(listener, pending, name);
+            rc = welcome(listener, stranger, name);
     }
     return rc;
 }

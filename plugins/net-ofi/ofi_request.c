@@ -20,12 +20,6 @@
 #define PROVIDER_MAX 256 /* bytes of a provider's text */
 #define FETCH_BYTES  1024 /* no provider fetches a message that is not larger */
 
-static void count(_Atomic uint64_t *counter, uint64_t value)
-{
-    /* Relaxed: a counter, which nothing else is told by. */
-    atomic_fetch_add_explicit(counter, value, memory_order_relaxed);
-}
-
 static void truncated(struct ofi_comm *comm, size_t over)
 {
     ofi_comm_fail(comm, xcclNetCauseProtocol,
@@ -54,8 +48,7 @@ static void completed(struct ofi_comm *comm, const struct fi_cq_data_entry *entr
         comm->left_ns = xccl_clock_ns();
     if (request == &comm->first)
         return;
-    count(comm->is_send ? &device->send_bytes : &device->recv_bytes, request->bytes);
-    count(comm->is_send ? &device->send_count : &device->recv_count, 1);
+    xccl_net_count_message(&device->counters, comm->is_send, request->bytes);
 }
 
 static void poll_error(struct ofi_comm *comm)
@@ -220,7 +213,7 @@ static xcclResult_t start(struct ofi_comm *comm, const void *data, size_t bytes,
         ofi_request_poll(comm);
     if (comm->rc != xcclSuccess)
         return ofi_comm_error(comm);
-    count(&comm->device->busy_count, 1);
+    xccl_net_count_busy(&comm->device->counters);
     *request_out = NULL;
     return xcclSuccess;
 }

@@ -105,11 +105,6 @@ xcclResult_t sock_comm_up(struct sock_comm *comm)
     return rc;
 }
 
-void sock_count(_Atomic uint64_t *counter, uint64_t value)
-{
-    atomic_fetch_add_explicit(counter, value, memory_order_relaxed);
-}
-
 void sock_comm_fail(struct sock_comm *comm, xcclNetCause_t cause, xcclResult_t rc)
 {
     comm->cause = cause;

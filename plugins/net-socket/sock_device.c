@@ -206,17 +206,10 @@ xcclResult_t sock_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1
 xcclResult_t sock_stats(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats)
 {
     struct sock_device *device = sock_device_get(ctx, dev);
-    xcclNetStats_v1 all = {.size = stats->size};
-    size_t bytes = stats->size < sizeof(all) ? stats->size : sizeof(all);
 
     if (!device)
         return xcclInvalidArgument;
-    all.sendBytes = atomic_load_explicit(&device->send_bytes, memory_order_relaxed);
-    all.recvBytes = atomic_load_explicit(&device->recv_bytes, memory_order_relaxed);
-    all.sendCount = atomic_load_explicit(&device->send_count, memory_order_relaxed);
-    all.recvCount = atomic_load_explicit(&device->recv_count, memory_order_relaxed);
-    all.busyCount = atomic_load_explicit(&device->busy_count, memory_order_relaxed);
-    memcpy(stats, &all, bytes);
+    xccl_net_counters_tell(&device->counters, stats);
     return xcclSuccess;
 }
 

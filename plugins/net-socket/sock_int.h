@@ -11,7 +11,9 @@
 #include <sys/types.h>
 
 #include "base/clock.h"
+#include "base/doorstep.h"
 #include "base/error.h"
+#include "base/net_counters.h"
 #include "base/netaddr.h"
 #include "sock_wire.h"
 #include "xccl_net.h"
@@ -19,8 +21,6 @@
 #define SOCK_DEVICES_MAX 17 /* interfaces, and that of Unix sockets at the end */
 #define SOCK_MERGED_MAX  8 /* devices made of others */
 #define SOCK_RAILS_MAX   4 /* others that one is made of */
-#define SOCK_PENDING_MAX 64 /* connections of one listener that have not proved themselves */
-#define SOCK_SILENT_NS   (5 * XCCL_NS_PER_S)
 #define SOCK_RECVS       XCCL_NET_MAX_REQUESTS /* requests in flight of a receiver */
 #define SOCK_PARTS       XCCL_NET_MAX_RECVS /* receives of one of them */
 #define SOCK_SENDS       (SOCK_RECVS * SOCK_PARTS) /* in flight of a sender */
@@ -55,8 +55,7 @@ struct sock_device {
     int rails[SOCK_RAILS_MAX]; /* their numbers */
     struct xccl_addr masks[SOCK_RAILS_MAX]; /* of their subnets; bytes 0: not known */
     struct sock_pool *pool; /* its helper threads; NULL: the caller moves each comm */
-    /* Counted by every comm of the device, read by stats(): relaxed, nothing hangs on them. */
-    _Atomic uint64_t send_bytes, recv_bytes, send_count, recv_count, busy_count;
+    struct xccl_net_counters counters;
 };
 
 struct sock_ctx {
@@ -83,14 +82,6 @@ struct sock_hello {
     uint32_t turn; /* how often the line has come before */
 };
 
-struct sock_pending {
-    int fd; /* -1: free */
-    uint64_t since_ns;
-    struct xccl_addr peer;
-    uint8_t hello[SOCK_HELLO_BYTES];
-    size_t have;
-};
-
 struct sock_listen {
     struct sock_ctx *ctx;
     struct sock_device *device;
@@ -102,7 +93,7 @@ struct sock_listen {
     int lines[SOCK_LINES_MAX]; /* its connections that have come, else -1 */
     uint32_t turns[SOCK_LINES_MAX]; /* the ones that are right, or earlier ones than those */
     struct xccl_addr peer;
-    struct sock_pending pending[SOCK_PENDING_MAX];
+    struct xccl_doorstep step;
 };
 
 /* A connect under way. */
@@ -404,7 +395,6 @@ struct sock_comm *sock_comm_create(struct sock_ctx *ctx, struct sock_device *dev
 /* All lines are there: the comm begins to work, or is gone after an error. */
 xcclResult_t sock_comm_up(struct sock_comm *comm);
 xcclResult_t sock_close_comm(void *comm);
-void sock_count(_Atomic uint64_t *counter, uint64_t value);
 /* Keeps the thread's error text for all later calls. */
 void sock_comm_fail(struct sock_comm *comm, xcclNetCause_t cause, xcclResult_t rc);
 void sock_comm_fail_errno(struct sock_comm *comm, int err); /* the stream broke */

@@ -23,8 +23,6 @@
 #include "base/os.h"
 #include "base/tcp.h"
 
-#define ACCEPTS_MAX 64 /* new connections looked at in one call */
-
 static xcclResult_t open_ports(struct sock_listen *listener, struct sock_handle *handle)
 {
     const struct sock_device *device = listener->device;
@@ -49,6 +47,20 @@ static xcclResult_t open_ports(struct sock_listen *listener, struct sock_handle 
     return xcclSuccess;
 }
 
+/* Failing only costs a wake-up. */
+static void watch(const struct sock_listen *listener, int fd, int on)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+
+    if (listener->wait_fd >= 0 && fd >= 0)
+        (void)epoll_ctl(listener->wait_fd, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, fd, &event);
+}
+
+static void watch_new(void *listener, int fd)
+{
+    watch(listener, fd, 1);
+}
+
 static struct sock_listen *listener_create(struct sock_ctx *ctx, struct sock_device *device)
 {
     struct sock_listen *listener = xccl_calloc(1, sizeof(*listener));
@@ -61,11 +73,16 @@ static struct sock_listen *listener_create(struct sock_ctx *ctx, struct sock_dev
     listener->wait_fd = -1;
     for (int i = 0; i < SOCK_RAILS_MAX; i++)
         listener->fds[i] = -1;
-    for (int i = 0; i < SOCK_PENDING_MAX; i++)
-        listener->pending[i].fd = -1;
     for (int i = 0; i < SOCK_LINES_MAX; i++)
         listener->lines[i] = -1;
-    return listener;
+    listener->step.log = ctx->log;
+    listener->step.device = device->name;
+    listener->step.came = watch_new;
+    listener->step.user = listener;
+    if (xccl_doorstep_init(&listener->step, SOCK_HELLO_BYTES) == xcclSuccess)
+        return listener;
+    sock_close_listen(listener);
+    return NULL;
 }
 
 xcclResult_t sock_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_out,
@@ -98,23 +115,13 @@ xcclResult_t sock_close_listen(xcclNetListenComm_t listen_)
 {
     struct sock_listen *listener = listen_;
 
-    for (int i = 0; i < SOCK_PENDING_MAX; i++)
-        xccl_tcp_close(&listener->pending[i].fd);
+    xccl_doorstep_fini(&listener->step);
     for (int i = 0; i < SOCK_LINES_MAX; i++)
         xccl_tcp_close(&listener->lines[i]);
     for (int i = 0; i < SOCK_RAILS_MAX; i++)
         xccl_tcp_close(&listener->fds[i]);
     xccl_free(listener);
     return xcclSuccess;
-}
-
-/* Failing only costs a wake-up. */
-static void watch(const struct sock_listen *listener, int fd, int on)
-{
-    struct epoll_event event = {.events = EPOLLIN};
-
-    if (listener->wait_fd >= 0 && fd >= 0)
-        (void)epoll_ctl(listener->wait_fd, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, fd, &event);
 }
 
 void sock_listen_watch(struct sock_listen *listener, int wait_fd)
@@ -124,58 +131,8 @@ void sock_listen_watch(struct sock_listen *listener, int wait_fd)
     listener->wait_fd = wait_fd;
     for (int i = 0; i < SOCK_RAILS_MAX; i++)
         watch(listener, listener->fds[i], 1);
-    for (int i = 0; i < SOCK_PENDING_MAX; i++)
-        watch(listener, listener->pending[i].fd, 1);
-}
-
-static void pending_drop(struct sock_listen *listener, struct sock_pending *pending,
-                         const char *why)
-{
-    char peer[XCCL_ADDR_TEXT_BYTES], line[256];
-
-    /* A door is looked at in test, which does not log. */
-    if (listener->ctx->log && !listener->is_door) {
-        xccl_addr_format(&pending->peer, peer);
-        snprintf(line, sizeof(line), "dropped a connection of %s on %s: %s", peer,
-                 listener->device->name, why);
-        listener->ctx->log(xcclNetLogDebug, line);
-    }
-    xccl_tcp_close(&pending->fd);
-}
-
-/* A free place, or the oldest one's. */
-static struct sock_pending *pending_place(struct sock_listen *listener)
-{
-    struct sock_pending *oldest = &listener->pending[0];
-
-    for (int i = 0; i < SOCK_PENDING_MAX; i++) {
-        struct sock_pending *pending = &listener->pending[i];
-
-        if (pending->fd < 0)
-            return pending;
-        if (pending->since_ns < oldest->since_ns)
-            oldest = pending;
-    }
-    pending_drop(listener, oldest, "too many at once have not said who they are");
-    return oldest;
-}
-
-/* Takes in those who wait at the port. */
-static xcclResult_t pending_fill(struct sock_listen *listener, int listen_fd, uint64_t now_ns)
-{
-    for (int i = 0; i < ACCEPTS_MAX; i++) {
-        struct sock_pending *pending;
-        struct xccl_addr peer;
-        int fd = -1;
-        xcclResult_t rc = xccl_tcp_accept(listen_fd, &fd, &peer);
-
-        if (rc != xcclSuccess || fd < 0)
-            return rc;
-        pending = pending_place(listener);
-        *pending = (struct sock_pending){.fd = fd, .since_ns = now_ns, .peer = peer};
-        watch(listener, fd, 1);
-    }
-    return xcclSuccess;
+    for (int i = 0; i < XCCL_DOORSTEP_PLACES; i++)
+        watch(listener, listener->step.places[i].fd, 1);
 }
 
 /* A line comes once; later, for a comm that is up, only in a turn that has not been. */
@@ -190,35 +147,23 @@ static int is_due(const struct sock_listen *listener, const struct sock_hello *h
 
 /* Reads what has come of a hello. 1: it is complete and right, and its connection a line of the
  * comm now. A wrong one is gone afterwards. */
-static int pending_prove(struct sock_listen *listener, struct sock_pending *pending,
-                         uint64_t now_ns)
+static int prove(struct sock_listen *listener, struct xccl_stranger *stranger, uint64_t now_ns)
 {
-    size_t moved = 0;
     struct sock_hello hello;
-    xcclResult_t rc = xccl_tcp_recv_some(pending->fd, pending->hello + pending->have,
-                                         SOCK_HELLO_BYTES - pending->have, &moved);
 
-    if (rc != xcclSuccess) {
-        pending_drop(listener, pending, "it has gone");
+    if (!xccl_doorstep_read(&listener->step, stranger, SOCK_HELLO_BYTES, now_ns))
         return 0;
-    }
-    pending->have += moved;
-    if (pending->have < SOCK_HELLO_BYTES) {
-        if (now_ns - pending->since_ns > SOCK_SILENT_NS)
-            pending_drop(listener, pending, "no complete hello in 5 s");
-        return 0;
-    }
-    if (!sock_hello_decode(pending->hello, listener->token, listener->line_count, &hello) ||
+    if (!sock_hello_decode(stranger->hello, listener->token, listener->line_count, &hello) ||
         !is_due(listener, &hello)) {
-        pending_drop(listener, pending, "a wrong hello");
+        xccl_doorstep_drop(&listener->step, stranger, "a wrong hello");
         return 0;
     }
-    watch(listener, pending->fd, 0);
-    listener->lines[hello.line] = pending->fd;
+    watch(listener, stranger->fd, 0);
+    listener->lines[hello.line] = stranger->fd;
     listener->turns[hello.line] = hello.turn;
     if (hello.line == 0)
-        listener->peer = pending->peer;
-    pending->fd = -1;
+        listener->peer = stranger->peer;
+    stranger->fd = -1;
     return 1;
 }
 
@@ -237,13 +182,13 @@ xcclResult_t sock_listen_poll(struct sock_listen *listener, int *came_out)
     xcclResult_t rc = xcclSuccess;
 
     for (int i = 0; i < listener->device->rail_count && rc == xcclSuccess; i++)
-        rc = pending_fill(listener, listener->fds[i], now_ns);
+        rc = xccl_doorstep_fill(&listener->step, listener->fds[i], now_ns);
     if (rc != xcclSuccess)
         return rc;
     *came_out = 0;
-    for (int i = 0; i < SOCK_PENDING_MAX; i++) {
-        if (listener->pending[i].fd >= 0)
-            *came_out |= pending_prove(listener, &listener->pending[i], now_ns);
+    for (int i = 0; i < XCCL_DOORSTEP_PLACES; i++) {
+        if (listener->step.places[i].fd >= 0)
+            *came_out |= prove(listener, &listener->step.places[i], now_ns);
     }
     return xcclSuccess;
 }
@@ -255,6 +200,7 @@ struct sock_listen *sock_listen_copy(const struct sock_listen *listener)
     if (!copy)
         return NULL;
     copy->is_door = 1;
+    copy->step.log = NULL; /* a door is looked at in test, which does not log */
     memcpy(copy->token, listener->token, sizeof(copy->token));
     for (int i = 0; i < listener->device->rail_count; i++) {
         copy->fds[i] = fcntl(listener->fds[i], F_DUPFD_CLOEXEC, 0);

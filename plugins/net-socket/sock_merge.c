@@ -128,7 +128,7 @@ xcclResult_t sock_merge(xcclNetContext_t ctx_, const int *devs, int count, int *
         return xcclSuccess;
     }
     (void)getifaddrs(&list); /* without it the system's routes choose */
-    memcpy(merged, &ctx->devices[devs[0]], offsetof(struct sock_device, send_bytes));
+    memcpy(merged, &ctx->devices[devs[0]], offsetof(struct sock_device, counters));
     merged->rail_count = count;
     merged->speed_mbps = 0;
     for (int i = 0; i < count; i++) {

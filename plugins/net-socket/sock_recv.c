@@ -127,8 +127,7 @@ void sock_recv_done(struct sock_receiver *receiver, struct sock_recv *recv, size
 {
     struct sock_device *device = receiver->comm.device;
 
-    sock_count(&device->recv_bytes, bytes);
-    sock_count(&device->recv_count, 1);
+    xccl_net_count_message(&device->counters, 0, bytes);
     recv->missing--;
     if (recv->missing == 0)
         recv->request.state = SOCK_DONE;
@@ -364,7 +363,7 @@ xcclResult_t sock_irecv(xcclNetRecvComm_t comm, int count, void *const *data, co
                                  "%d receives in one irecv: the socket plugin takes 1 to %d", count,
                                  SOCK_PARTS);
     if (recv->request.state != SOCK_FREE) {
-        sock_count(&receiver->comm.device->busy_count, 1);
+        xccl_net_count_busy(&receiver->comm.device->counters);
         *request_out = NULL;
         return xcclSuccess;
     }

@@ -13,7 +13,9 @@
 #include <stdint.h>
 
 #include "base/clock.h"
+#include "base/doorstep.h"
 #include "base/error.h"
+#include "base/net_counters.h"
 #include "base/netaddr.h"
 #include "ucx_library.h"
 #include "ucx_wire.h"
@@ -23,8 +25,6 @@
 #define UCX_RECVS       XCCL_NET_MAX_REQUESTS /* requests in flight of a receiver */
 #define UCX_PARTS       XCCL_NET_MAX_RECVS /* receives of one of them */
 #define UCX_SENDS       (UCX_RECVS * UCX_PARTS) /* in flight of a sender */
-#define UCX_PENDING_MAX 32 /* connections of one listener that have not proved themselves */
-#define UCX_SILENT_NS   (5 * XCCL_NS_PER_S)
 #define UCX_MESSAGE_MAX ((size_t)1 << 40)
 #define UCX_LOOK_POLLS  64 /* idle polls between two looks at the side socket */
 #define UCX_ASK_POLLS   32 /* idle polls after which a worker is armed: who asks on pays nothing */
@@ -59,8 +59,7 @@ struct ucx_device {
     uint32_t speed_mbps;
     struct xccl_netif netif; /* of side sockets */
     struct ucx_home net;
-    /* Counted by every comm of the device, read by stats(): relaxed, nothing hangs on them. */
-    _Atomic uint64_t send_bytes, recv_bytes, send_count, recv_count, busy_count;
+    struct xccl_net_counters counters;
 };
 
 struct ucx_ctx {
@@ -138,14 +137,6 @@ struct ucx_comm {
     char peer_text[XCCL_ADDR_TEXT_BYTES];
 };
 
-struct ucx_pending {
-    int fd; /* -1: free */
-    uint64_t since_ns;
-    struct xccl_addr peer;
-    size_t have;
-    uint8_t bytes[UCX_HELLO_MAX];
-};
-
 struct ucx_listen {
     struct ucx_ctx *ctx;
     struct ucx_device *device;
@@ -154,7 +145,7 @@ struct ucx_listen {
     struct ucx_comm *comm; /* of the sender that has proved itself, else NULL */
     size_t out_bytes, out_sent, ready_have;
     uint8_t out[UCX_HELLO_MAX], ready[UCX_READY_BYTES];
-    struct ucx_pending pending[UCX_PENDING_MAX];
+    struct xccl_doorstep step;
 };
 
 /* A connect under way. */

@@ -2,7 +2,7 @@
 /* The receiver's side of coming up: a port, and those who come there. Nothing here waits: accept is
  * asked again and again.
  *
- * Strangers: a wrong hello closes at once, a silent connection after 5 s, and of 32 unproven
+ * Strangers: a wrong hello closes at once, a silent connection after 5 s, and of 64 unproven
  * connections the oldest makes room for a new one. The token is compared in constant time, and
  * before it is right nothing of a hello reaches UCX. A sender that proves itself and then goes
  * leaves the place free again.
@@ -15,8 +15,6 @@
 #include "base/os.h"
 #include "base/tcp.h"
 #include "ucx_int.h"
-
-#define ACCEPTS_MAX 64 /* new connections looked at in one call */
 
 xcclResult_t ucx_listen(xcclNetContext_t ctx_, int dev, xcclNetHandle_t *handle_out,
                         xcclNetListenComm_t *listen_out)
@@ -35,9 +33,11 @@ xcclResult_t ucx_listen(xcclNetContext_t ctx_, int dev, xcclNetHandle_t *handle_
     listener->ctx = ctx;
     listener->device = device;
     listener->fd = -1;
-    for (int i = 0; i < UCX_PENDING_MAX; i++)
-        listener->pending[i].fd = -1;
-    rc = xccl_os_random(listener->token, sizeof(listener->token));
+    listener->step.log = ctx->log;
+    listener->step.device = device->name;
+    rc = xccl_doorstep_init(&listener->step, UCX_HELLO_MAX);
+    if (rc == xcclSuccess)
+        rc = xccl_os_random(listener->token, sizeof(listener->token));
     if (rc == xcclSuccess)
         rc = xccl_tcp_listen(&device->netif.addr, &listener->fd, &handle.addr);
     if (rc != xcclSuccess) {
@@ -55,8 +55,7 @@ xcclResult_t ucx_close_listen(xcclNetListenComm_t listen_)
 {
     struct ucx_listen *listener = listen_;
 
-    for (int i = 0; i < UCX_PENDING_MAX; i++)
-        xccl_tcp_close(&listener->pending[i].fd);
+    xccl_doorstep_fini(&listener->step);
     xccl_tcp_close(&listener->fd);
     if (listener->comm)
         ucx_close_comm(listener->comm);
@@ -64,83 +63,32 @@ xcclResult_t ucx_close_listen(xcclNetListenComm_t listen_)
     return xcclSuccess;
 }
 
-static void pending_drop(struct ucx_listen *listener, struct ucx_pending *pending, const char *why)
+/* 1: all has come and is right. 0: not yet, or he is dropped. */
+static int hello_read(struct ucx_listen *listener, struct xccl_stranger *stranger,
+                      struct ucx_hello *hello, uint64_t now_ns)
 {
-    char peer[XCCL_ADDR_TEXT_BYTES], line[400];
+    const uint8_t *address = stranger->hello + UCX_HEAD_BYTES;
+    const char *why = NULL;
 
-    if (listener->ctx->log) {
-        xccl_addr_format(&pending->peer, peer);
-        snprintf(line, sizeof(line), "dropped a connection of %s on %.31s: %.250s", peer,
-                 listener->device->name, why);
-        listener->ctx->log(xcclNetLogDebug, line);
-    }
-    xccl_tcp_close(&pending->fd);
-}
-
-/* A free place, or the oldest one's. */
-static struct ucx_pending *pending_place(struct ucx_listen *listener)
-{
-    struct ucx_pending *oldest = &listener->pending[0];
-
-    for (int i = 0; i < UCX_PENDING_MAX; i++) {
-        struct ucx_pending *pending = &listener->pending[i];
-
-        if (pending->fd < 0)
-            return pending;
-        if (pending->since_ns < oldest->since_ns)
-            oldest = pending;
-    }
-    pending_drop(listener, oldest, "too many at once have not said who they are");
-    return oldest;
-}
-
-static xcclResult_t pending_fill(struct ucx_listen *listener, uint64_t now_ns)
-{
-    for (int i = 0; i < ACCEPTS_MAX; i++) {
-        struct ucx_pending *pending;
-        struct xccl_addr peer;
-        int fd = -1;
-        xcclResult_t rc = xccl_tcp_accept(listener->fd, &fd, &peer);
-
-        if (rc != xcclSuccess || fd < 0)
-            return rc;
-        pending = pending_place(listener);
-        pending->fd = fd;
-        pending->since_ns = now_ns;
-        pending->peer = peer;
-        pending->have = 0;
-    }
-    return xcclSuccess;
-}
-
-/* NULL: not all has come; else what to say of it, "" when it is right. */
-static const char *hello_read(struct ucx_listen *listener, struct ucx_pending *pending,
-                              struct ucx_hello *hello)
-{
-    for (int i = 0; i < 2; i++) {
-        size_t want = UCX_HEAD_BYTES, moved = 0;
-
-        if (pending->have >= UCX_HEAD_BYTES) {
-            if (!ucx_hello_decode(pending->bytes, listener->token, hello))
-                return "a wrong hello";
-            want += hello->address_bytes;
-        }
-        if (xccl_tcp_recv_some(pending->fd, pending->bytes + pending->have, want - pending->have,
-                               &moved) != xcclSuccess)
-            return "it has gone";
-        pending->have += moved;
-        if (pending->have < want)
-            return NULL;
-    }
-    if (!(ucx_device_modes(listener->ctx, listener->device) & 1u << hello->mode))
-        return "it asks for transports that are not here";
-    return ucx_hello_intact(hello, pending->bytes + UCX_HEAD_BYTES) ? ""
-                                                                    : "a damaged worker address";
+    if (!xccl_doorstep_read(&listener->step, stranger, UCX_HEAD_BYTES, now_ns))
+        return 0;
+    if (!ucx_hello_decode(stranger->hello, listener->token, hello))
+        why = "a wrong hello";
+    else if (!xccl_doorstep_read(&listener->step, stranger, UCX_HEAD_BYTES + hello->address_bytes,
+                                 now_ns))
+        return 0;
+    else if (!(ucx_device_modes(listener->ctx, listener->device) & 1u << hello->mode))
+        why = "it asks for transports that are not here";
+    else if (!ucx_hello_intact(hello, address))
+        why = "a damaged worker address";
+    if (why)
+        xccl_doorstep_drop(&listener->step, stranger, why);
+    return !why;
 }
 
 /* The one with the token has come. One that UCX cannot reach is gone, or finds out by the end of
  * its side socket: as with strangers, the caller has the deadline. */
-static xcclResult_t comm_begin(struct ucx_listen *listener, struct ucx_pending *pending,
+static xcclResult_t comm_begin(struct ucx_listen *listener, struct xccl_stranger *stranger,
                                const struct ucx_hello *hello)
 {
     struct ucx_comm *comm = NULL;
@@ -149,10 +97,10 @@ static xcclResult_t comm_begin(struct ucx_listen *listener, struct ucx_pending *
 
     if (rc != xcclSuccess)
         return rc;
-    xccl_addr_format(&pending->peer, comm->peer_text);
+    xccl_addr_format(&stranger->peer, comm->peer_text);
     rc = ucx_comm_hello(comm, listener->out, &listener->out_bytes);
-    if (rc == xcclSuccess && ucx_comm_join(comm, pending->bytes + UCX_HEAD_BYTES) != xcclSuccess) {
-        pending_drop(listener, pending, xccl_error_text());
+    if (rc == xcclSuccess && ucx_comm_join(comm, stranger->hello + UCX_HEAD_BYTES) != xcclSuccess) {
+        xccl_doorstep_drop(&listener->step, stranger, xccl_error_text());
         ucx_close_comm(comm);
         return xcclSuccess;
     }
@@ -160,31 +108,23 @@ static xcclResult_t comm_begin(struct ucx_listen *listener, struct ucx_pending *
         ucx_close_comm(comm);
         return rc;
     }
-    ucx_comm_side(comm, pending->fd, &pending->peer);
-    pending->fd = -1;
+    ucx_comm_side(comm, stranger->fd, &stranger->peer);
+    stranger->fd = -1;
     listener->out_sent = listener->ready_have = 0;
     listener->comm = comm;
     return xcclSuccess;
 }
 
-static xcclResult_t pending_prove(struct ucx_listen *listener, uint64_t now_ns)
+static xcclResult_t prove(struct ucx_listen *listener, uint64_t now_ns)
 {
     xcclResult_t rc = xcclSuccess;
 
-    for (int i = 0; i < UCX_PENDING_MAX && !listener->comm && rc == xcclSuccess; i++) {
-        struct ucx_pending *pending = &listener->pending[i];
+    for (int i = 0; i < XCCL_DOORSTEP_PLACES && !listener->comm && rc == xcclSuccess; i++) {
+        struct xccl_stranger *stranger = &listener->step.places[i];
         struct ucx_hello hello;
-        const char *why;
 
-        if (pending->fd < 0)
-            continue;
-        why = hello_read(listener, pending, &hello);
-        if (why && !why[0])
-            rc = comm_begin(listener, pending, &hello);
-        else if (why)
-            pending_drop(listener, pending, why);
-        else if (now_ns - pending->since_ns > UCX_SILENT_NS)
-            pending_drop(listener, pending, "no complete hello in 5 s");
+        if (stranger->fd >= 0 && hello_read(listener, stranger, &hello, now_ns))
+            rc = comm_begin(listener, stranger, &hello);
     }
     return rc;
 }
@@ -217,9 +157,9 @@ xcclResult_t ucx_accept(xcclNetListenComm_t listen_, xcclNetRecvComm_t *comm_out
     xcclResult_t rc;
 
     ucx_library_enter(listener->ctx->log);
-    rc = pending_fill(listener, now_ns);
+    rc = xccl_doorstep_fill(&listener->step, listener->fd, now_ns);
     if (rc == xcclSuccess)
-        rc = pending_prove(listener, now_ns);
+        rc = prove(listener, now_ns);
     /* Who proves himself and goes is no error: the caller has the deadline. */
     if (rc == xcclSuccess && listener->comm && comm_move(listener, &done) != xcclSuccess) {
         ucx_close_comm(listener->comm);

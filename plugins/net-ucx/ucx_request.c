@@ -23,18 +23,12 @@
 #define NO_ANSWER_BYTES 256 /* UCX answers no message up to that by itself */
 #define POLLS           8 /* turns of the worker in one test, as long as each moves something */
 
-static void count(_Atomic uint64_t *counter, uint64_t value)
-{
-    /* Relaxed: numbers for people. */
-    atomic_fetch_add_explicit(counter, value, memory_order_relaxed);
-}
-
 static struct ucx_request *slot_take(struct ucx_comm *comm)
 {
     struct ucx_request *request;
 
     if (comm->free_count == 0) {
-        count(&comm->device->busy_count, 1);
+        xccl_net_count_busy(&comm->device->counters);
         return NULL;
     }
     request = &comm->requests[comm->free_slots[--comm->free_count]];
@@ -78,8 +72,7 @@ static void send_over(struct ucx_request *request, ucs_status_t status)
     comm->sent++;
     comm->owing = 0;
     request->state = UCX_DONE;
-    count(&comm->device->send_bytes, request->parts[0].bytes);
-    count(&comm->device->send_count, 1);
+    xccl_net_count_message(&comm->device->counters, 1, request->parts[0].bytes);
 }
 
 static void fail_truncated(struct ucx_comm *comm, size_t room)
@@ -109,8 +102,7 @@ static void recv_over(struct ucx_request *request, struct ucx_part *part, ucs_st
     comm->received++;
     if (bytes > NO_ANSWER_BYTES || comm->home->answers_all)
         comm->sent++;
-    count(&comm->device->recv_bytes, bytes);
-    count(&comm->device->recv_count, 1);
+    xccl_net_count_message(&comm->device->counters, 0, bytes);
     if (--request->missing == 0)
         request->state = UCX_DONE;
 }
