@@ -52,9 +52,9 @@ void ucx_library_leave(void)
     inside = 0;
 }
 
-static ucs_log_func_rc_t take_line(const char *file, unsigned line, const char *function,
-                                   ucs_log_level_t level, const ucs_log_component_config_t *config,
-                                   const char *format, va_list values)
+__attribute__((format(printf, 6, 0))) static ucs_log_func_rc_t
+take_line(const char *file, unsigned line, const char *function, ucs_log_level_t level,
+          const ucs_log_component_config_t *config, const char *format, va_list values)
 {
     char text[400];
     int used;
