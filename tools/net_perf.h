@@ -49,7 +49,7 @@ struct xccl_netperf_about {
     char path[512], contract[64], wire_id[64], device[64], provider[64];
     uint64_t max_bytes;
     uint32_t speed_mbps;
-    int32_t needs_progress, can_sleep;
+    int32_t needs_progress, can_sleep; /* can_sleep -1: not asked, without --wait */
     int32_t pid;
 };
 

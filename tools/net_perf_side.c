@@ -228,7 +228,7 @@ static int register_all(struct netperf_side *side)
 
 static int do_connect(struct netperf_side *side, struct xccl_netperf_message *message)
 {
-    int sleeps = 1;
+    int sleeps = side->args->options->wait ? 1 : -1;
 
     if (!make_memory(side, message) || !connect_all(side, message->handles))
         return 0;
@@ -241,11 +241,14 @@ static int do_connect(struct netperf_side *side, struct xccl_netperf_message *me
     }
     if (!register_all(side))
         return 0;
-    for (int i = 0; i < 2; i++) {
+    /* Only who sleeps asks: a plugin that was asked may have to keep the descriptor ready. */
+    for (int i = 0; i < 2 && sleeps >= 0; i++) {
         int fd = -1;
 
-        if (side->net->calls.waitFd(side->flows[0].ends[i].comm, &fd) != xcclSuccess || fd < 0)
+        if (side->net->calls.waitFd(side->flows[0].ends[i].comm, &fd) != xcclSuccess || fd < 0) {
             sleeps = 0;
+            break;
+        }
     }
     message->about.can_sleep = sleeps;
     return 1;

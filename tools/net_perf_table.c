@@ -216,7 +216,9 @@ static void json_side(FILE *file, const char *name, const char *item,
     xccl_json_text_or_null(file, about->provider);
     fprintf(file, ", \"speed_mbps\": %u, \"needs_progress\": %s, \"can_sleep\": %s}",
             about->speed_mbps, about->needs_progress ? "true" : "false",
-            about->can_sleep ? "true" : "false");
+            about->can_sleep < 0 ? "null"
+            : about->can_sleep   ? "true"
+                                 : "false");
 }
 
 static void json_spread(FILE *file, const char *name, struct xccl_netperf_spread spread)
