@@ -47,6 +47,16 @@ void xccl_doorstep_drop(struct xccl_doorstep *step, struct xccl_stranger *strang
     xccl_tcp_close(&stranger->fd);
 }
 
+int xccl_token_equal(const uint8_t *a, const uint8_t *b, size_t bytes)
+{
+    /* tidy: allow volatile because it keeps the compiler from leaving early */
+    volatile uint8_t differ = 0;
+
+    for (size_t i = 0; i < bytes; i++)
+        differ = (uint8_t)(differ | (a[i] ^ b[i]));
+    return differ == 0;
+}
+
 /* A free place, or the oldest one's. */
 static struct xccl_stranger *place_get(struct xccl_doorstep *step)
 {

@@ -42,6 +42,8 @@ xcclResult_t xccl_doorstep_fill(struct xccl_doorstep *step, int listen_fd, uint6
  * for too long. */
 int xccl_doorstep_read(struct xccl_doorstep *step, struct xccl_stranger *stranger, size_t want,
                        uint64_t now_ns);
+/* Takes the same time whatever differs: a stranger learns nothing about the token by trying. */
+int xccl_token_equal(const uint8_t *a, const uint8_t *b, size_t bytes);
 void xccl_doorstep_drop(struct xccl_doorstep *step, struct xccl_stranger *stranger,
                         const char *why);
 

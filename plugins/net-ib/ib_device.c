@@ -192,17 +192,13 @@ xcclResult_t ib_devices(xcclNetContext_t ctx, int *count_out)
 
 struct ib_device *ib_device_get(struct ib_ctx *ctx, int dev)
 {
-    if (dev >= 0 && dev < ctx->device_count)
-        return &ctx->devices[dev];
-    xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "device %d of %d", dev, ctx->device_count);
-    return NULL;
+    return xccl_net_has_device(dev, ctx->device_count) ? &ctx->devices[dev] : NULL;
 }
 
 xcclResult_t ib_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *props)
 {
     struct ib_device *device = ib_device_get(ctx, dev);
-    xcclNetProperties_v1 all = {.size = props->size};
-    size_t bytes = props->size < sizeof(all) ? props->size : sizeof(all);
+    xcclNetProperties_v1 all = {.size = sizeof(all)};
 
     if (!device)
         return xcclInvalidArgument;
@@ -217,7 +213,7 @@ xcclResult_t ib_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *
     all.maxBytes = IB_MESSAGE_MAX;
     /* A send is done when the peer's card has acknowledged it. */
     all.needsProgress = 0;
-    memcpy(props, &all, bytes);
+    xccl_net_tell_properties(&all, props);
     return xcclSuccess;
 }
 
@@ -227,12 +223,6 @@ xcclResult_t ib_stats(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats)
 
     if (!device)
         return xcclInvalidArgument;
-    xccl_net_counters_tell(&device->counters, stats);
+    xccl_net_tell_stats(&device->counters, stats);
     return xcclSuccess;
-}
-
-const char *ib_last_error(xcclNetContext_t ctx)
-{
-    (void)ctx;
-    return xccl_error_text();
 }

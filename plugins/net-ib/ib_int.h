@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/net_counters.h"
+#include "base/net_entry.h"
 #include "ib_choice.h"
 #include "ib_verbs.h"
 #include "ib_wire.h"
@@ -201,7 +201,6 @@ xcclResult_t ib_finalize(xcclNetContext_t ctx);
 xcclResult_t ib_devices(xcclNetContext_t ctx, int *count_out);
 xcclResult_t ib_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *props);
 xcclResult_t ib_stats(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats);
-const char *ib_last_error(xcclNetContext_t ctx);
 struct ib_device *ib_device_get(struct ib_ctx *ctx, int dev);
 
 /* ---- ib_gid.c ---- */

@@ -24,7 +24,7 @@ XCCL_NET_EXPORT const xcclNetPlugin_v1_t xcclNetPlugin_v1 = {
     .closeSend = ib_close_send,
     .closeRecv = ib_close_recv,
     .closeListen = ib_close_listen,
-    .lastError = ib_last_error,
+    .lastError = xccl_net_last_error,
     .stats = ib_stats,
     .errorDetail = ib_error_detail,
 };

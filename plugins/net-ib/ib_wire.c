@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/doorstep.h"
 #include "base/error.h"
 #include "base/wire.h"
 
@@ -63,17 +64,6 @@ void ib_block_encode(const struct ib_block *block, uint8_t bytes_out[IB_BLOCK_BY
     }
 }
 
-/* Takes the same time whatever differs. */
-static int bytes_equal(const uint8_t *a, const uint8_t *b, size_t bytes)
-{
-    /* tidy: allow volatile because it keeps the compiler from leaving early */
-    volatile uint8_t differ = 0;
-
-    for (size_t i = 0; i < bytes; i++)
-        differ = (uint8_t)(differ | (a[i] ^ b[i]));
-    return differ == 0;
-}
-
 int ib_block_decode(const uint8_t bytes[IB_BLOCK_BYTES], const uint8_t token[IB_TOKEN_BYTES],
                     struct ib_block *block_out)
 {
@@ -99,7 +89,7 @@ int ib_block_decode(const uint8_t bytes[IB_BLOCK_BYTES], const uint8_t token[IB_
         block_out->qp_num[i] = xccl_wire_get_u32(&wire);
         block_out->psn[i] = xccl_wire_get_u32(&wire);
     }
-    return bytes_equal(block_out->token, token, IB_TOKEN_BYTES) && magic == IB_BLOCK_MAGIC &&
+    return xccl_token_equal(block_out->token, token, IB_TOKEN_BYTES) && magic == IB_BLOCK_MAGIC &&
            version == IB_WIRE_VERSION && block_out->pairs >= 1 && block_out->pairs <= IB_PAIRS_MAX;
 }
 

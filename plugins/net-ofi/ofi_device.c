@@ -408,10 +408,7 @@ xcclResult_t ofi_devices(xcclNetContext_t ctx, int *count_out)
 
 struct ofi_device *ofi_device_get(struct ofi_ctx *ctx, int dev)
 {
-    if (dev >= 0 && dev < ctx->device_count)
-        return &ctx->devices[dev];
-    xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "device %d of %d", dev, ctx->device_count);
-    return NULL;
+    return xccl_net_has_device(dev, ctx->device_count) ? &ctx->devices[dev] : NULL;
 }
 
 static int open_domain(struct ofi_ctx *ctx, struct ofi_device *device)
@@ -457,8 +454,7 @@ size_t ofi_device_bytes(const struct ofi_device *device)
 xcclResult_t ofi_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *props)
 {
     struct ofi_device *device = ofi_device_get(ctx, dev);
-    xcclNetProperties_v1 all = {.size = props->size};
-    size_t bytes = props->size < sizeof(all) ? props->size : sizeof(all);
+    xcclNetProperties_v1 all = {.size = sizeof(all)};
 
     if (!device)
         return xcclInvalidArgument;
@@ -475,7 +471,7 @@ xcclResult_t ofi_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 
     all.anyMemory = !device->local_mr;
     /* FI_REMOTE_COMM would say so, but a provider may leave out what was not asked for. */
     all.sameHost = ofi_name_matches("sm2", all.provider);
-    memcpy(props, &all, bytes);
+    xccl_net_tell_properties(&all, props);
     return xcclSuccess;
 }
 
@@ -485,12 +481,6 @@ xcclResult_t ofi_stats(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats)
 
     if (!device)
         return xcclInvalidArgument;
-    xccl_net_counters_tell(&device->counters, stats);
+    xccl_net_tell_stats(&device->counters, stats);
     return xcclSuccess;
-}
-
-const char *ofi_last_error(xcclNetContext_t ctx)
-{
-    (void)ctx;
-    return xccl_error_text();
 }

@@ -50,16 +50,6 @@ void ofi_hello_encode(const uint8_t token[OFI_TOKEN_BYTES], const struct ofi_end
     xccl_wire_put(&wire, end->name, OFI_ADDRESS_BYTES);
 }
 
-/* In constant time: a stranger learns nothing about the token by trying. */
-static int tokens_equal(const uint8_t *a, const uint8_t *b)
-{
-    uint8_t differ = 0;
-
-    for (int i = 0; i < OFI_TOKEN_BYTES; i++)
-        differ |= (uint8_t)(a[i] ^ b[i]);
-    return differ == 0;
-}
-
 static int starts_right(const uint8_t *bytes)
 {
     uint8_t head[8];
@@ -73,7 +63,7 @@ static int starts_right(const uint8_t *bytes)
 const uint8_t *ofi_hello_decode(const uint8_t bytes[OFI_HELLO_BYTES],
                                 const uint8_t token[OFI_TOKEN_BYTES])
 {
-    if (!tokens_equal(bytes + 8, token) || !starts_right(bytes))
+    if (!xccl_token_equal(bytes + 8, token, OFI_TOKEN_BYTES) || !starts_right(bytes))
         return NULL;
     return bytes + 8 + OFI_TOKEN_BYTES;
 }

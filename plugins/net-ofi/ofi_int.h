@@ -27,7 +27,7 @@
 #include "base/clock.h"
 #include "base/doorstep.h"
 #include "base/error.h"
-#include "base/net_counters.h"
+#include "base/net_entry.h"
 #include "base/netaddr.h"
 #include "base/wire.h"
 #include "xccl_net.h"
@@ -222,7 +222,6 @@ xcclResult_t ofi_finalize(xcclNetContext_t ctx);
 xcclResult_t ofi_devices(xcclNetContext_t ctx, int *count_out);
 xcclResult_t ofi_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *props);
 xcclResult_t ofi_stats(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats);
-const char *ofi_last_error(xcclNetContext_t ctx);
 /* NULL after an error when there is no such device, or it does not open. */
 struct ofi_device *ofi_device_get(struct ofi_ctx *ctx, int dev);
 struct ofi_device *ofi_device_open(struct ofi_ctx *ctx, int dev);

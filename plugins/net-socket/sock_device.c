@@ -171,17 +171,13 @@ xcclResult_t sock_devices(xcclNetContext_t ctx, int *count_out)
 
 struct sock_device *sock_device_get(struct sock_ctx *ctx, int dev)
 {
-    if (dev >= 0 && dev < ctx->device_count)
-        return &ctx->devices[dev];
-    xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "device %d of %d", dev, ctx->device_count);
-    return NULL;
+    return xccl_net_has_device(dev, ctx->device_count) ? &ctx->devices[dev] : NULL;
 }
 
 xcclResult_t sock_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *props)
 {
     struct sock_device *device = sock_device_get(ctx, dev);
-    xcclNetProperties_v1 all = {.size = props->size};
-    size_t bytes = props->size < sizeof(all) ? props->size : sizeof(all);
+    xcclNetProperties_v1 all = {.size = sizeof(all)};
 
     if (!device)
         return xcclInvalidArgument;
@@ -199,7 +195,7 @@ xcclResult_t sock_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1
     all.sameHost = device->netif.addr.sa.any.sa_family == AF_UNIX;
     for (int i = 0; i < device->rail_count && device->rail_count > 1; i++)
         all.members[all.memberCount++] = device->rails[i];
-    memcpy(props, &all, bytes);
+    xccl_net_tell_properties(&all, props);
     return xcclSuccess;
 }
 
@@ -209,12 +205,6 @@ xcclResult_t sock_stats(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats)
 
     if (!device)
         return xcclInvalidArgument;
-    xccl_net_counters_tell(&device->counters, stats);
+    xccl_net_tell_stats(&device->counters, stats);
     return xcclSuccess;
-}
-
-const char *sock_last_error(xcclNetContext_t ctx)
-{
-    (void)ctx;
-    return xccl_error_text();
 }

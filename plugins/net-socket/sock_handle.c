@@ -83,17 +83,6 @@ void sock_hello_encode(const uint8_t token[SOCK_TOKEN_BYTES], const struct sock_
     xccl_wire_put_u32(&wire, hello->turn);
 }
 
-/* Takes the same time whatever differs. */
-static int bytes_equal(const uint8_t *a, const uint8_t *b, size_t bytes)
-{
-    /* tidy: allow volatile because it keeps the compiler from leaving early */
-    volatile uint8_t differ = 0;
-
-    for (size_t i = 0; i < bytes; i++)
-        differ = (uint8_t)(differ | (a[i] ^ b[i]));
-    return differ == 0;
-}
-
 int sock_hello_decode(const uint8_t bytes[SOCK_HELLO_BYTES], const uint8_t token[SOCK_TOKEN_BYTES],
                       int line_count, struct sock_hello *hello_out)
 {
@@ -105,7 +94,7 @@ int sock_hello_decode(const uint8_t bytes[SOCK_HELLO_BYTES], const uint8_t token
     hello_out->line_count = xccl_wire_get_u32(&wire);
     hello_out->turn = xccl_wire_get_u32(&wire);
     sock_hello_encode(token, hello_out, want);
-    return bytes_equal(bytes, want, SOCK_HELLO_BYTES) &&
+    return xccl_token_equal(bytes, want, SOCK_HELLO_BYTES) &&
            hello_out->line_count == (uint32_t)line_count &&
            hello_out->line < hello_out->line_count && hello_out->turn < SOCK_TURNS;
 }

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/doorstep.h"
 #include "base/error.h"
-#include "base/net_counters.h"
+#include "base/net_entry.h"
 #include "base/netaddr.h"
 #include "sock_wire.h"
 #include "xccl_net.h"
@@ -310,7 +310,6 @@ xcclResult_t sock_finalize(xcclNetContext_t ctx);
 xcclResult_t sock_devices(xcclNetContext_t ctx, int *count_out);
 xcclResult_t sock_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *props);
 xcclResult_t sock_stats(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats);
-const char *sock_last_error(xcclNetContext_t ctx);
 /* NULL after an error when there is no such device. */
 struct sock_device *sock_device_get(struct sock_ctx *ctx, int dev);
 int sock_streams_for(uint32_t speed_mbps);

@@ -248,10 +248,7 @@ xcclResult_t ucx_devices(xcclNetContext_t ctx, int *count_out)
 
 struct ucx_device *ucx_device_get(struct ucx_ctx *ctx, int dev)
 {
-    if (dev >= 0 && dev < ctx->device_count)
-        return &ctx->devices[dev];
-    xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "device %d of %d", dev, ctx->device_count);
-    return NULL;
+    return xccl_net_has_device(dev, ctx->device_count) ? &ctx->devices[dev] : NULL;
 }
 
 uint32_t ucx_device_modes(const struct ucx_ctx *ctx, const struct ucx_device *device)
@@ -262,8 +259,7 @@ uint32_t ucx_device_modes(const struct ucx_ctx *ctx, const struct ucx_device *de
 xcclResult_t ucx_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *props)
 {
     struct ucx_device *device = ucx_device_get(ctx, dev);
-    xcclNetProperties_v1 all = {.size = props->size};
-    size_t bytes = props->size < sizeof(all) ? props->size : sizeof(all);
+    xcclNetProperties_v1 all = {.size = sizeof(all)};
 
     if (!device)
         return xcclInvalidArgument;
@@ -278,7 +274,7 @@ xcclResult_t ucx_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 
     all.needsProgress = device->net.context != NULL; /* a copy of it may wait in UCX */
     all.anyMemory = 1;
     all.sameHost = !device->net.context;
-    memcpy(props, &all, bytes);
+    xccl_net_tell_properties(&all, props);
     return xcclSuccess;
 }
 
@@ -288,12 +284,6 @@ xcclResult_t ucx_stats(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats)
 
     if (!device)
         return xcclInvalidArgument;
-    xccl_net_counters_tell(&device->counters, stats);
+    xccl_net_tell_stats(&device->counters, stats);
     return xcclSuccess;
-}
-
-const char *ucx_last_error(xcclNetContext_t ctx)
-{
-    (void)ctx;
-    return xccl_error_text();
 }

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/doorstep.h"
 #include "base/error.h"
-#include "base/net_counters.h"
+#include "base/net_entry.h"
 #include "base/netaddr.h"
 #include "ucx_library.h"
 #include "ucx_wire.h"
@@ -166,7 +166,6 @@ xcclResult_t ucx_finalize(xcclNetContext_t ctx);
 xcclResult_t ucx_devices(xcclNetContext_t ctx, int *count_out);
 xcclResult_t ucx_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *props);
 xcclResult_t ucx_stats(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats);
-const char *ucx_last_error(xcclNetContext_t ctx);
 /* NULL after an error when there is no such device. */
 struct ucx_device *ucx_device_get(struct ucx_ctx *ctx, int dev);
 /* Transports of a device, one bit a mode. */

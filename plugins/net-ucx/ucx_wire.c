@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/doorstep.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/wire.h"
@@ -66,17 +67,6 @@ size_t ucx_hello_encode(const uint8_t token[UCX_TOKEN_BYTES], enum ucx_mode mode
     return wire.bad ? 0 : UCX_HEAD_BYTES + address_bytes;
 }
 
-/* Takes the same time whatever differs. */
-static int bytes_equal(const uint8_t *a, const uint8_t *b, size_t bytes)
-{
-    /* tidy: allow volatile because it keeps the compiler from leaving early */
-    volatile uint8_t differ = 0;
-
-    for (size_t i = 0; i < bytes; i++)
-        differ = (uint8_t)(differ | (a[i] ^ b[i]));
-    return differ == 0;
-}
-
 int ucx_hello_decode(const uint8_t head[UCX_HEAD_BYTES], const uint8_t token[UCX_TOKEN_BYTES],
                      struct ucx_hello *hello_out)
 {
@@ -91,7 +81,7 @@ int ucx_hello_decode(const uint8_t head[UCX_HEAD_BYTES], const uint8_t token[UCX
     hello_out->mode = xccl_wire_get_u32(&wire);
     hello_out->address_bytes = xccl_wire_get_u32(&wire);
     hello_out->address_hash = xccl_wire_get_u64(&wire);
-    return bytes_equal(theirs, token, UCX_TOKEN_BYTES) && magic == UCX_HELLO_MAGIC &&
+    return xccl_token_equal(theirs, token, UCX_TOKEN_BYTES) && magic == UCX_HELLO_MAGIC &&
            version == UCX_WIRE_VERSION && hello_out->mode < UCX_MODES &&
            hello_out->address_bytes > 0 && hello_out->address_bytes <= UCX_ADDRESS_MAX;
 }

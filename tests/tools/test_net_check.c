@@ -4,6 +4,7 @@
  * by programs. The plugin with defects is fixtures/net_broken.c.
  *
  * Thread: one a test. */
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -174,6 +175,17 @@ XT_TEST(a_changed_signal_handler_is_found)
 XT_TEST(a_changed_folder_is_found)
 {
     finds("folder", "host_program_is_untouched", "single", "the working directory is /");
+}
+
+XT_TEST(a_file_left_behind_is_found)
+{
+    glob_t left;
+
+    finds("file", "host_program_is_untouched", "single", "the file /dev/shm/fx-broken-");
+    XT_CHECK_INT(glob("/dev/shm/fx-broken-*", 0, NULL, &left), 0);
+    for (size_t i = 0; i < left.gl_pathc; i++)
+        (void)unlink(left.gl_pathv[i]);
+    globfree(&left);
 }
 
 XT_TEST(a_descriptor_for_every_program_is_found)

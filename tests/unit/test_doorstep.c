@@ -154,3 +154,17 @@ XT_TEST(the_oldest_makes_room)
         close(fds[i]);
     door_close();
 }
+
+XT_TEST(tokens_are_equal_in_all_bytes)
+{
+    uint8_t a[32], b[32];
+
+    for (int i = 0; i < 32; i++)
+        a[i] = b[i] = (uint8_t)(i * 7);
+    XT_CHECK_INT(xccl_token_equal(a, b, sizeof(a)), 1);
+    for (int i = 0; i < 32; i++) {
+        b[i] ^= 0x80;
+        XT_CHECK_INT(xccl_token_equal(a, b, sizeof(a)), 0);
+        b[i] ^= 0x80;
+    }
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Answers that every network plugin gives alike; the header says what they are. Nothing is kept
+ * here, and an entry that uses these stays good for callers of older and newer headers.
+ *
+ * Thread: any. */
+#include "base/net_entry.h"
+
+#include <string.h>
+
+#include "base/error.h"
+
+int xccl_net_has_device(int dev, int count)
+{
+    if (dev >= 0 && dev < count)
+        return 1;
+    xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "device %d of %d", dev, count);
+    return 0;
+}
+
+static void tell(const void *all, size_t bytes, void *out, size_t room)
+{
+    memcpy(out, all, room < bytes ? room : bytes);
+}
+
+void xccl_net_tell_properties(const xcclNetProperties_v1 *all, xcclNetProperties_v1 *props)
+{
+    xcclNetProperties_v1 full = *all;
+
+    full.size = props->size;
+    tell(&full, sizeof(full), props, props->size);
+}
+
+void xccl_net_tell_stats(const struct xccl_net_counters *counters, xcclNetStats_v1 *stats)
+{
+    const xcclNetStats_v1 full = {
+        .size = stats->size,
+        .sendBytes = atomic_load_explicit(&counters->send_bytes, memory_order_relaxed),
+        .recvBytes = atomic_load_explicit(&counters->recv_bytes, memory_order_relaxed),
+        .sendCount = atomic_load_explicit(&counters->send_count, memory_order_relaxed),
+        .recvCount = atomic_load_explicit(&counters->recv_count, memory_order_relaxed),
+        .busyCount = atomic_load_explicit(&counters->busy_count, memory_order_relaxed)};
+
+    tell(&full, sizeof(full), stats, stats->size);
+}
+
+const char *xccl_net_last_error(xcclNetContext_t ctx)
+{
+    (void)ctx;
+    return xccl_error_text();
+}
