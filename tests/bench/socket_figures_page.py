@@ -136,14 +136,14 @@ def latency_part(figures):
 
 def flows_part(figures):
     lines = ["## Several flows", "",
-             "Connections driven by one thread a side; GB/s of all of them. `to one flow` is our "
-             "total over that of one flow, `least`", "what the slowest flow had when the quickest "
-             "ended, as part of an equal share.", ""]
+             "Connections driven by one thread a side that asks; GB/s of all of them. `to one "
+             "flow` is our total over that of one flow,", "`least` what the slowest flow had when "
+             "the quickest ended, as part of an equal share.", ""]
     for path in figures.paths("flows"):
         rows = []
         points = sorted(figures.of("flows", path).items(), key=lambda item: item[0][2:])
         for (_, _, size, flows), values in points:
-            ours, raw = values["xccl"], values[best_raw(values)]
+            ours, raw = values["xccl"], values["raw, asking"]
             one = figures.points["flows", path, size, 1]["xccl"]
             ratio = Ratio(ours["gb_per_s"], raw["gb_per_s"])
             share = median(ours["least_flow_gb_per_s"]) * flows / median(ours["gb_per_s"])
@@ -284,10 +284,12 @@ def head_part(found, name):
     return ["# net-socket beside bare sockets", "",
             f"Made by `tests/bench/socket_figures{flags}` on {found['date']} from the release "
             "build; the same command repeats it.",
-            "`xccl net perf` and `raw_sockets` run in turn, a round each; a ratio is ours over "
-            "the raw program's of the same round, median", "(lowest to highest). Every message of "
-            "both lies in memory of its own and is compared with what was sent: all bytes before",
-            "the timed part or the last message behind it.", "", "| | |", "| --- | --- |",
+            "Bandwidth: one pair of processes has net-socket and bare sockets (`bare_net.c`: "
+            "nothing but payload) as plugins and moves the", "same memory through both, "
+            f"{found['pairs']} rounds each in turns; a few such pairs. Else `xccl net perf` and "
+            "`raw_sockets` run in turn, a round each. A", "ratio is ours over theirs of the same "
+            "round, median (lowest to highest). All bytes are compared before the timed part or in "
+            "the", "last message behind it.", "", "| | |", "| --- | --- |",
             f"| machine | {machine['cores']} cores, {machine['processor']} |",
             f"| system | Linux {machine['release']}, its congestion control is "
             f"{machine['congestion']} |",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The program that bench/socket_figures sets the socket plugin beside: each mode moves its messages
- * intact and says what it has measured. Figures are not judged.
+/* What bench/socket_figures sets the socket plugin beside: each mode of raw_sockets, and the plugin
+ * of bare sockets, moves its messages intact; what is measured is said, and not judged.
  *
  * Thread: one a test. */
 #include <stdio.h>
@@ -11,6 +11,8 @@
 #include "xt.h"
 
 #define RAW      XT_BUILD_DIR "/tests/raw_sockets"
+#define BARE     XT_BUILD_DIR "/lib/fixtures/libxccl-net-bare.so"
+#define XCCL     XT_BUILD_DIR "/bin/xccl"
 #define ARGS_MAX 24
 
 static int run_raw(const char *args, const char **output_out)
@@ -77,6 +79,36 @@ XT_TEST_DEADLINE(messages_are_split_over_connections_and_threads, 120)
     check_run("split --bytes 1000000 --streams 4 --threads 4");
     check_run("split --bytes 300000 --streams 4 --threads 1 --poll");
     check_run("split --bytes 100 --streams 16 --threads 2 --window 5");
+}
+
+/* `xccl net perf` compares every byte of a first pass. */
+XT_TEST_DEADLINE(bare_sockets_are_a_plugin_that_moves_messages_intact, 120)
+{
+    static const char *const kinds[] = {"unix", "tcp4", "tcp6"};
+
+    for (int i = 0; i < 3; i++) {
+        const char *const argv[] = {
+            XCCL,  "net",      "perf", BARE,   "-b",     "1000",
+            "-e",  "1000000",  "-f",   "1000", "--both", "--flows",
+            "1,3", "--rounds", "2",    "-n",   "40",     i == 1 ? "--wait" : "--pin",
+            NULL};
+        const char *output = NULL;
+
+        xt_setenv("BARE_NET", kinds[i]);
+        if (xt_run_program(argv, &output) != 0)
+            XT_FAIL("%s: %s", kinds[i], xt_why(output));
+        XT_CHECK_HAS(output, "1000000");
+    }
+}
+
+XT_TEST_DEADLINE(a_kind_of_bare_sockets_that_is_none_says_which_are, 120)
+{
+    static const char *const argv[] = {XCCL, "net", "perf", BARE, "-n", "1", NULL};
+    const char *output = NULL;
+
+    xt_setenv("BARE_NET", "udp");
+    XT_CHECK(xt_run_program(argv, &output) != 0);
+    XT_CHECK_HAS(output, "set BARE_NET to unix, tcp4 or tcp6");
 }
 
 XT_TEST_DEADLINE(wrong_arguments_and_failures_end_with_a_reason, 120)
