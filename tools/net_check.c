@@ -12,10 +12,12 @@
 #include "conformance.h"
 #include "option.h"
 
-#define NAME "net check"
+#define NAME      "net check"
+#define TOKEN_MAX 32
 
 const char xccl_net_check_help[] =
     "usage: xccl net check [options] PLUGIN\n"
+    "       xccl net check --serve HOST:PORT --token T [--device N] PLUGIN\n"
     "\n"
     "Checks a network plugin against every rule of its contract (xccl_net.h), with no GPU and no\n"
     "second machine. PLUGIN is named as in XCCL_NET_PLUGIN: socket, ./libxccl-net-my.so,\n"
@@ -26,6 +28,7 @@ const char xccl_net_check_help[] =
     "  threads      a thread for each end, on one instance\n"
     "  processes    a process for each end\n"
     "  namespaces   a process for each end, in two network namespaces (root or user namespaces)\n"
+    "  remote       one end here, the other on a host that serves; only with --remote\n"
     "\n"
     "  --form LIST       only these forms, with commas between\n"
     "  --case PATTERN    only cases whose name matches, as 'close_*'\n"
@@ -41,6 +44,12 @@ const char xccl_net_check_help[] =
     "  --timeout S       deadline of a case in seconds (default 30)\n"
     "  --skip FILE       cases to leave out, lines 'PATTERN: reason'; default: the list that is\n"
     "                    installed for the plugin in share/xccl/conformance\n"
+    "  --remote HOST:PORT  two hosts: the other end of each case is where --serve runs. Sends "
+    "from\n"
+    "                    here to there, with --reverse from there to here\n"
+    "  --serve HOST:PORT  that other end, for one run; HOST is an address of this host\n"
+    "  --token T         what both are told, 1 to 32 characters, so that nobody else is served;\n"
+    "                    it is not encrypted on the way\n"
     "  -J FILE           the results as JSON as well; - is standard output\n"
     "\n"
     "Exit status: 0 all passed or skipped, 1 a case failed or the plugin does not open, 2 wrong\n"
@@ -57,7 +66,11 @@ enum {
     OPTION_REPEAT,
     OPTION_JOBS,
     OPTION_TIMEOUT,
-    OPTION_SKIP
+    OPTION_SKIP,
+    OPTION_REMOTE,
+    OPTION_REVERSE,
+    OPTION_SERVE,
+    OPTION_TOKEN
 };
 
 static const struct option options_known[] = {
@@ -72,6 +85,10 @@ static const struct option options_known[] = {
     {"jobs", required_argument, NULL, OPTION_JOBS},
     {"timeout", required_argument, NULL, OPTION_TIMEOUT},
     {"skip", required_argument, NULL, OPTION_SKIP},
+    {"remote", required_argument, NULL, OPTION_REMOTE},
+    {"reverse", no_argument, NULL, OPTION_REVERSE},
+    {"serve", required_argument, NULL, OPTION_SERVE},
+    {"token", required_argument, NULL, OPTION_TOKEN},
     {"json", required_argument, NULL, 'J'},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
@@ -88,10 +105,11 @@ static int read_forms(const char *text, unsigned *forms_out)
 
         snprintf(name, sizeof(name), "%.*s", (int)(bytes < 31 ? bytes : 31), text);
         form = xccl_conformance_form(name);
-        if (!form) {
+        if (!form || form == XCCL_CONFORMANCE_REMOTE) {
             xccl_option_usage(NAME,
-                              "--form takes single, threads, processes and namespaces, not "
-                              "%s",
+                              form ? "the form %s is asked for by --remote"
+                                   : "--form takes single, threads, processes and namespaces, not "
+                                     "%s",
                               name);
             return 0;
         }
@@ -126,9 +144,22 @@ static int read_number(int code, const char *text, struct xccl_conformance_optio
 }
 
 /* One option. 0: go on; else the exit status plus one. */
-static int read_option(int code, struct xccl_conformance_options *options)
+static int read_option(int code, struct xccl_conformance_options *options, const char **serve_out)
 {
     switch (code) {
+    case OPTION_REMOTE:
+        options->remote = optarg;
+        options->forms = XCCL_CONFORMANCE_REMOTE;
+        return 0;
+    case OPTION_REVERSE:
+        options->reverse = 1;
+        return 0;
+    case OPTION_SERVE:
+        *serve_out = optarg;
+        return 0;
+    case OPTION_TOKEN:
+        options->token = optarg;
+        return 0;
     case OPTION_FORM:
         return read_forms(optarg, &options->forms) ? 0 : XCCL_EXIT_USAGE + 1;
     case OPTION_CASE:
@@ -154,6 +185,26 @@ static int read_option(int code, struct xccl_conformance_options *options)
     }
 }
 
+/* What --remote and --serve need. 0: it is missing, which has been told. */
+static int is_consistent(const struct xccl_conformance_options *options, const char *serve)
+{
+    if (options->remote && serve)
+        xccl_option_usage(NAME, "--serve is for one host, --remote for the other");
+    else if ((options->remote || serve) &&
+             (!options->token || !options->token[0] || strlen(options->token) > TOKEN_MAX))
+        xccl_option_usage(NAME, "--remote and --serve need the same --token, 1 to %d characters",
+                          TOKEN_MAX);
+    else if (options->remote && options->jobs > 1)
+        xccl_option_usage(NAME, "--remote runs one case at a time: --jobs 1");
+    else if (options->remote && options->forms != XCCL_CONFORMANCE_REMOTE)
+        xccl_option_usage(NAME, "--remote has a form of its own: no --form with it");
+    else if (options->reverse && !options->remote)
+        xccl_option_usage(NAME, "--reverse goes with --remote");
+    else
+        return 1;
+    return 0;
+}
+
 int xccl_net_check_main(int argc, char **argv)
 {
     struct xccl_conformance_options options = {
@@ -163,6 +214,7 @@ int xccl_net_check_main(int argc, char **argv)
         .repeat = 1,
         .jobs = 1,
     };
+    const char *serve = NULL;
     int code;
 
     optind = 1;
@@ -172,12 +224,14 @@ int xccl_net_check_main(int argc, char **argv)
 
         if (code == '?' || code == ':')
             return xccl_option_unknown(NAME, code, argc, argv, options_known);
-        status = read_option(code, &options);
+        status = read_option(code, &options, &serve);
         if (status)
             return status - 1;
     }
     if (optind + 1 != argc)
         return xccl_option_usage(NAME, "give one plugin, as `xccl net check socket`");
     options.item = argv[optind];
-    return xccl_conformance_run(&options);
+    if (!is_consistent(&options, serve))
+        return XCCL_EXIT_USAGE;
+    return serve ? xccl_conformance_serve(&options, serve) : xccl_conformance_run(&options);
 }

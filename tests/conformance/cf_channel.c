@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Between the two roles of a case, outside the plugin: a socket pair, whatever the form. While a
- * role listens here, it moves what its instance owes to the wire, as XCCL does.
+/* Between the two roles of a case, outside the plugin: a socket pair, or a TCP connection where the
+ * other role is on another host. While a role listens here, it moves what its instance owes to the
+ * wire, as XCCL does.
  *
  * Thread: the role's. */
 #include "cf_int.h"
@@ -19,7 +20,7 @@ static _Noreturn void other_has_gone(struct cf *me)
         _exit(0);
     if (!atomic_load_explicit(&me->shared->may_die[other], memory_order_relaxed))
         cf_sleep_ms(100); /* its own words come first */
-    cf_fail(me, "the other role has ended early");
+    cf_fail(me, CF_ENDED_EARLY);
 }
 
 void cf_tell(struct cf *me, const void *data, size_t bytes)

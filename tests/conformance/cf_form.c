@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The child process of one case: the roles of the case as one thread, two threads on one instance,
- * two processes, or two processes in two network namespaces.
+ * two processes, two processes in two network namespaces, or one whose peer is on another host.
  *
  *   runner --fork--> case --fork--> sender, receiver        (processes, namespaces)
  *                        --thread-> sender, receiver        (threads)
@@ -9,7 +9,7 @@
  * are one process group, which the runner ends.
  *
  * Thread: the process has one until it opens the plugin or starts the roles. */
-#include "cf_run.h"
+#include "cf_remote.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -25,13 +25,19 @@
 
 const char *cf_form_name(unsigned form)
 {
-    static const char *const names[] = {"single", "threads", "processes", "namespaces"};
+    static const char *const names[] = {"single", "threads", "processes", "namespaces", "remote"};
 
-    for (unsigned i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (form == 1u << i)
             return names[i];
     }
     return "";
+}
+
+/* Two namespaces are two hosts, so what can be there can be on two. */
+int cf_has_form(const struct cf_case *test, unsigned form)
+{
+    return (test->forms & (form == CF_REMOTE ? CF_NAMESPACES : form)) != 0;
 }
 
 void cf_tell_end(const struct cf_shared *shared, int status, int role, char *text, size_t bytes)
@@ -42,7 +48,7 @@ void cf_tell_end(const struct cf_shared *shared, int status, int role, char *tex
     char how[64];
 
     if (WIFSIGNALED(status))
-        snprintf(how, sizeof(how), "was killed by SIG%s", sigabbrev_np(WTERMSIG(status)));
+        snprintf(how, sizeof(how), CF_KILLED_BY "%s", sigabbrev_np(WTERMSIG(status)));
     else
         snprintf(how, sizeof(how), "ended itself with status %d", WEXITSTATUS(status));
     if (call)
@@ -218,6 +224,24 @@ static void run_processes(struct cf roles[CF_ROLES], const struct cf_hosts *host
         kill(pids[i], SIGKILL);
 }
 
+/* ---- one here, one on another host ---- */
+
+static void run_remote(struct cf *me, const struct cf_task *task)
+{
+    int end_fd = -1, status = 0;
+    pid_t pid;
+
+    if (me->channel < 0 && !cf_remote_call(me->options, task, &me->channel, &end_fd))
+        cf_fail(me, "the host that serves: %s", xccl_error_text());
+    pid = role_start(me, NULL, -1);
+    close(me->channel);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    role_ended(me->shared, status, (int)me->role);
+    if (end_fd >= 0)
+        cf_remote_hear_end(me->shared, end_fd);
+}
+
 /* ---- the process of a case ---- */
 
 void cf_form_run(const struct xccl_conformance_options *options, const struct cf_hosts *hosts,
@@ -226,9 +250,14 @@ void cf_form_run(const struct xccl_conformance_options *options, const struct cf
     int ends[2] = {-1, -1};
     struct cf roles[CF_ROLES];
 
+    cf_patience_set(options->timeout_ms);
+    if (task->form == CF_REMOTE) {
+        roles[0] = role_make(options, task, task->role, task->channel);
+        run_remote(&roles[0], task);
+        _exit(atomic_load_explicit(&task->shared->verdict, memory_order_acquire) == CF_FAILED);
+    }
     if (task->form != CF_SINGLE && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
         _exit(4);
-    cf_patience_set(options->timeout_ms);
     for (int i = 0; i < CF_ROLES; i++)
         roles[i] = role_make(options, task, i, ends[i]);
     if (task->form == CF_SINGLE)

@@ -18,6 +18,7 @@
 #define CF_THREADS    XCCL_CONFORMANCE_THREADS
 #define CF_PROCESSES  XCCL_CONFORMANCE_PROCESSES
 #define CF_NAMESPACES XCCL_CONFORMANCE_NAMESPACES
+#define CF_REMOTE     XCCL_CONFORMANCE_REMOTE /* what has CF_NAMESPACES has this too */
 #define CF_PAIRED     (CF_THREADS | CF_PROCESSES | CF_NAMESPACES)
 
 /* Sanitized programs are slower. */
@@ -37,6 +38,8 @@
 #define CF_TEXT_BYTES 1500
 #define CF_GUARD      64 /* bytes before and after a receive buffer */
 #define CF_ROLES      2
+/* In the text of a role that saw no more than that the other one was gone. */
+#define CF_ENDED_EARLY "the other role has ended early"
 
 enum cf_role { CF_SENDER = 0, CF_RECEIVER = 1 };
 

@@ -10,13 +10,16 @@
 #include "cf_hosts.h"
 #include "cf_int.h"
 
-#define CF_CASE_MS (30000ull * CF_SLOW)
+#define CF_CASE_MS  (30000ull * CF_SLOW)
+#define CF_FORM_END (XCCL_CONFORMANCE_REMOTE << 1) /* forms are the bits below */
 
 /* One case in one form with one seed. */
 struct cf_task {
     const struct cf_case *test;
     unsigned form;
     uint64_t seed;
+    int role,
+        channel; /* form remote: of this host; to the other one, -1 where it is called first */
     pid_t pid; /* 0: not running */
     int pidfd, output_fd;
     uint64_t begin_ns, end_ns; /* end: the deadline */
@@ -33,8 +36,27 @@ _Noreturn void cf_form_run(const struct xccl_conformance_options *options,
 _Noreturn void cf_form_look(const struct xccl_conformance_options *options,
                             struct cf_shared *shared);
 const char *cf_form_name(unsigned form);
+int cf_has_form(const struct cf_case *test, unsigned form);
 /* Says how a process ended that should not have: "was killed by SIGSEGV in isend". */
+#define CF_KILLED_BY "was killed by SIG"
 void cf_tell_end(const struct cf_shared *shared, int status, int role, char *text, size_t bytes);
+
+/* ---- cf_task.c ---- */
+
+/* Starts the process of a case; look: that of the first look. plugin: what that found. 0: the
+ * machine has no room for another process. */
+int cf_task_start(const struct xccl_conformance_options *options, const struct cf_hosts *hosts,
+                  const struct cf_shared *plugin, struct cf_task *task, int look);
+/* Its process has ended or, late, is ended now: task has its verdict. */
+void cf_task_end(struct cf_task *task, int late);
+/* Sleeps until one of the running tasks ends or is late, or a beat is due; ends those. Returns how
+ * many ended. */
+int cf_tasks_wait(struct cf_task *tasks, int count);
+void cf_task_drop(struct cf_task *task); /* its memory */
+/* Opens the plugin once, in a process of its own. 0: it does not open, which has been told. */
+int cf_look(const struct xccl_conformance_options *options, struct cf_shared *plugin_out);
+
+/* ---- cf_report.c ---- */
 
 /* Which cases are skipped, from a file. */
 struct cf_skips {

@@ -15,9 +15,10 @@ enum xccl_conformance_form {
     XCCL_CONFORMANCE_SINGLE = 1, /* one thread drives both ends */
     XCCL_CONFORMANCE_THREADS = 2, /* a thread each, one instance */
     XCCL_CONFORMANCE_PROCESSES = 4, /* a process each */
-    XCCL_CONFORMANCE_NAMESPACES = 8 /* a process each, in two network namespaces: two hosts */
+    XCCL_CONFORMANCE_NAMESPACES = 8, /* a process each, in two network namespaces: two hosts */
+    XCCL_CONFORMANCE_REMOTE = 16 /* a process each, the other on a host that serves: see remote */
 };
-#define XCCL_CONFORMANCE_FORMS 15
+#define XCCL_CONFORMANCE_FORMS 15 /* of one host */
 
 struct xccl_conformance_options {
     const char *item; /* as xccl_net_open_item takes it */
@@ -32,10 +33,18 @@ struct xccl_conformance_options {
     int64_t device;
     uint64_t timeout_ms; /* of a case; 0: each case's own */
     int quick;
+    /* Two hosts: the address at which the other one serves; NULL: form remote is not run. token is
+     * what both were told, 1 to 32 characters. reverse: here is the receiver, not the sender. */
+    const char *remote, *token;
+    int reverse;
 };
 
 /* 0 all passed or skipped, 1 something failed or the plugin cannot be opened, 2 wrong options. */
 int xccl_conformance_run(const struct xccl_conformance_options *options);
+/* The other side of form remote: runs the other role of each case of one run, whose runner connects
+ * to address ("10.0.0.2:7000"), and ends with it. 0 then; 1: the plugin cannot be opened, or nobody
+ * can connect; 2 wrong options. */
+int xccl_conformance_serve(const struct xccl_conformance_options *options, const char *address);
 /* Prints each case with its rule and the forms it has. */
 void xccl_conformance_list(void);
 /* The form's bit, or 0. */

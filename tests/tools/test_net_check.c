@@ -222,7 +222,7 @@ XT_TEST(each_case_is_listed_with_its_rule)
 
     XT_CHECK_INT(CHECK(&output, "--list"), 0);
     XT_CHECK_HAS(output, "tags_choose_the_part               rule 6: ");
-    XT_CHECK_HAS(output, "(threads processes namespaces)");
+    XT_CHECK_HAS(output, "(threads processes namespaces remote)");
 }
 
 XT_TEST(help_shows_the_options)

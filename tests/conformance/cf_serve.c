@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Form remote, the side that serves: one run, one case at a time, each in a process of its own as
+ * the runner's. Strangers stay at the door: who does not know the token gets no answer.
+ *
+ *   waits --session--> idle --case, channel--> running --its process ends--> idle
+ *                                              running --the runner gives it up--> idle
+ *                      --the session ends--> over
+ *
+ * Thread: one, the only one of its process: cases are forks of it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/doorstep.h"
+#include "base/error.h"
+#include "base/tcp.h"
+#include "cf_remote.h"
+#include "pulse.h"
+
+#define SEND_MS  5000u
+#define EARLY_NS (5 * XCCL_NS_PER_S)
+
+struct serve {
+    struct xccl_conformance_options options;
+    struct cf_shared plugin; /* what the first look found */
+    struct xccl_doorstep step;
+    int listen_fd, session_fd;
+    struct cf_word word; /* of the present case */
+    int case_fd; /* its connection; -1: there is none */
+    struct cf_task task; /* pid 0: it has no channel yet */
+    uint64_t count; /* cases that have ended */
+};
+
+static const struct cf_case *case_of(const char *name)
+{
+    const struct cf_case *test;
+
+    for (int i = 0; (test = cf_case_at(i)); i++) {
+        if (strcmp(test->name, name) == 0)
+            return cf_has_form(test, CF_REMOTE) ? test : NULL;
+    }
+    return NULL;
+}
+
+/* ---- the present case ---- */
+
+static void case_drop(struct serve *serve)
+{
+    if (serve->task.pid > 0)
+        cf_task_end(&serve->task, 1);
+    cf_task_drop(&serve->task);
+    xccl_tcp_close(&serve->case_fd);
+}
+
+static void case_say(struct serve *serve, int verdict, const char *text)
+{
+    struct xccl_limit limit = xccl_limit_ms(SEND_MS, NULL);
+    uint8_t bytes[CF_END_BYTES];
+
+    cf_end_encode(verdict, text, bytes);
+    /* A runner that has gone shows by its session. */
+    (void)xccl_tcp_send_all(serve->case_fd, bytes, sizeof(bytes), &limit);
+    case_drop(serve);
+}
+
+static void case_begin(struct serve *serve, int fd, const struct cf_word *word)
+{
+    case_drop(serve);
+    serve->case_fd = fd;
+    serve->word = *word;
+    serve->task = (struct cf_task){.test = case_of(word->name),
+                                   .form = CF_REMOTE,
+                                   .seed = word->seed,
+                                   .role = (int)word->role,
+                                   .channel = -1,
+                                   .pidfd = -1,
+                                   .output_fd = -1};
+    if (!serve->task.test)
+        case_say(serve, CF_FAILED, "the host that serves has no such case: is it as new?");
+}
+
+static void case_start(struct serve *serve, int channel)
+{
+    struct xccl_conformance_options options = serve->options;
+
+    options.seed = serve->word.seed;
+    options.quick = (int)serve->word.quick;
+    options.timeout_ms = serve->word.timeout_ms;
+    options.max_bytes = serve->word.max_bytes;
+    serve->task.channel = channel;
+    fcntl(channel, F_SETFL, fcntl(channel, F_GETFL) & ~O_NONBLOCK);
+    if (!cf_task_start(&options, NULL, &serve->plugin, &serve->task, 0))
+        case_say(serve, CF_SKIPPED, "the host that serves has no room for a process");
+    close(channel);
+}
+
+/* Ends what has ended, late or given up. */
+static void case_look(struct serve *serve)
+{
+    if (serve->task.pid > 0 && cf_tasks_wait(&serve->task, 1) > 0) {
+        serve->count++;
+        case_say(serve, serve->task.verdict, serve->task.text);
+    } else if (serve->case_fd >= 0 && xccl_tcp_has_ended(serve->case_fd)) {
+        case_drop(serve);
+    }
+}
+
+/* ---- who comes ---- */
+
+static void session_begin(struct serve *serve, int fd)
+{
+    struct xccl_limit limit = xccl_limit_ms(SEND_MS, NULL);
+    struct cf_answer answer = {.good = serve->session_fd < 0,
+                               .max_bytes = serve->options.max_bytes};
+    uint8_t bytes[CF_ANSWER_BYTES];
+    uint64_t most = serve->plugin.props.maxBytes;
+
+    if (most && most < answer.max_bytes)
+        answer.max_bytes = most;
+    snprintf(answer.plugin, sizeof(answer.plugin), "%s", serve->plugin.name);
+    snprintf(answer.contract, sizeof(answer.contract), "%s", serve->plugin.contract);
+    if (!answer.good)
+        snprintf(answer.why, sizeof(answer.why), "another run is under way there");
+    cf_answer_encode(&answer, bytes);
+    if (xccl_tcp_send_all(fd, bytes, sizeof(bytes), &limit) != xcclSuccess || !answer.good)
+        xccl_tcp_close(&fd);
+    else
+        serve->session_fd = fd;
+}
+
+/* Takes the connection from him, unless it is a channel whose case has not come yet. */
+static void welcome(struct serve *serve, struct xccl_stranger *stranger, const struct cf_word *word,
+                    uint64_t now_ns)
+{
+    int fd = stranger->fd;
+
+    if (word->kind == CF_WORD_CHANNEL && (serve->case_fd < 0 || word->id != serve->word.id)) {
+        if (now_ns - stranger->since_ns > EARLY_NS)
+            xccl_doorstep_drop(&serve->step, stranger, "a channel without a case");
+        return;
+    }
+    stranger->fd = -1;
+    if (word->kind == CF_WORD_SESSION)
+        session_begin(serve, fd);
+    else if (serve->session_fd >= 0 && word->kind == CF_WORD_CASE)
+        case_begin(serve, fd, word);
+    else if (word->kind == CF_WORD_CHANNEL && serve->task.pid <= 0)
+        case_start(serve, fd);
+    else
+        xccl_tcp_close(&fd);
+}
+
+static xcclResult_t doors_look(struct serve *serve)
+{
+    uint64_t now_ns = xccl_clock_ns();
+    xcclResult_t rc = xccl_doorstep_fill(&serve->step, serve->listen_fd, now_ns);
+
+    for (int i = 0; i < XCCL_DOORSTEP_PLACES; i++) {
+        struct xccl_stranger *stranger = &serve->step.places[i];
+        struct cf_word word;
+
+        if (stranger->fd < 0 || !xccl_doorstep_read(&serve->step, stranger, CF_WORD_BYTES, now_ns))
+            continue;
+        if (cf_word_decode(stranger->hello, serve->options.token, &word))
+            welcome(serve, stranger, &word, now_ns);
+        else
+            xccl_doorstep_drop(&serve->step, stranger, "a wrong word");
+    }
+    return rc;
+}
+
+/* ---- the run ---- */
+
+/* Until something may have happened, or a beat is due. */
+static void rest(struct serve *serve)
+{
+    struct pollfd fds[XCCL_DOORSTEP_PLACES + 4];
+    nfds_t count = 0;
+
+    fds[count++] = (struct pollfd){.fd = serve->listen_fd, .events = POLLIN};
+    fds[count++] = (struct pollfd){.fd = serve->session_fd, .events = POLLIN};
+    fds[count++] = (struct pollfd){.fd = serve->case_fd, .events = POLLIN};
+    fds[count++] = (struct pollfd){.fd = serve->task.pid > 0 ? serve->task.pidfd : -1,
+                                   .events = POLLIN};
+    for (int i = 0; i < XCCL_DOORSTEP_PLACES; i++)
+        fds[count++] = (struct pollfd){.fd = serve->step.places[i].fd, .events = POLLIN};
+    if (poll(fds, count, PULSE_BEAT_MS) < 0 && errno != EINTR)
+        cf_sleep_ms(1);
+    cf_beat();
+}
+
+static int serve_run(struct serve *serve)
+{
+    int over = 0;
+
+    while (!over) {
+        if (doors_look(serve) != xcclSuccess) {
+            fprintf(stderr, "xccl net check: cannot take a connection: %s\n", xccl_error_text());
+            return 1;
+        }
+        case_look(serve);
+        over = serve->session_fd >= 0 && xccl_tcp_has_ended(serve->session_fd);
+        if (!over)
+            rest(serve);
+    }
+    case_drop(serve);
+    printf("# the run has ended: %llu cases came to their end\n", (unsigned long long)serve->count);
+    return 0;
+}
+
+static int serve_listen(struct serve *serve, const char *address)
+{
+    struct xccl_addr addr, bound;
+    char text[XCCL_ADDR_TEXT_BYTES];
+    xcclResult_t rc = xccl_addr_parse(address, 1, &addr);
+
+    if (rc == xcclSuccess)
+        rc = xccl_doorstep_init(&serve->step, CF_WORD_BYTES);
+    if (rc == xcclSuccess)
+        rc = xccl_tcp_listen(&addr, &serve->listen_fd, &bound);
+    if (rc != xcclSuccess) {
+        fprintf(stderr, "xccl net check: cannot serve at %s: %s\n", address, xccl_error_text());
+        return 0;
+    }
+    xccl_addr_format(&bound, text);
+    printf("# serves %s, contract %s, device %d (%s), at %s, for one run\n", serve->plugin.name,
+           serve->plugin.contract, (int)serve->options.device, serve->plugin.device, text);
+    fflush(stdout);
+    return 1;
+}
+
+int xccl_conformance_serve(const struct xccl_conformance_options *options, const char *address)
+{
+    static struct serve serve;
+    int status = 1;
+
+    serve = (struct serve){.options = *options, .listen_fd = -1, .session_fd = -1, .case_fd = -1};
+    cf_beat();
+    if (cf_look(options, &serve.plugin) && serve_listen(&serve, address))
+        status = serve_run(&serve);
+    xccl_doorstep_fini(&serve.step);
+    xccl_tcp_close(&serve.session_fd);
+    xccl_tcp_close(&serve.listen_fd);
+    return status;
+}
