@@ -20,6 +20,23 @@
 #define SETTLE_POLLS 4
 #define BREAK_POLLS  64
 
+static void request_init(struct ofi_comm *comm, struct ofi_request *request)
+{
+    request->comm = comm;
+    request->op.request = request;
+}
+
+/* Its own registrations, and what they are of. */
+static void give_memory_back(struct ofi_comm *comm)
+{
+    ofi_dereg_mr(comm, comm->probe_mem);
+    comm->probe_mem = NULL;
+    if (!comm->rma)
+        return;
+    ofi_dereg_mr(comm, comm->rma->mem);
+    comm->rma->mem = NULL;
+}
+
 struct ofi_comm *ofi_comm_create(struct ofi_ctx *ctx, struct ofi_device *device, int is_send,
                                  int fd, const struct xccl_addr *peer)
 {
@@ -34,17 +51,19 @@ struct ofi_comm *ofi_comm_create(struct ofi_ctx *ctx, struct ofi_device *device,
     comm->device = device;
     comm->is_send = is_send;
     comm->fd = fd;
-    comm->bytes_max = ofi_device_bytes(device);
+    comm->bytes_max = ofi_device_send_bytes(device);
     comm->tells_size = device->info->domain_attr->cq_data_size >= sizeof(uint32_t);
     comm->fetches = strstr(device->info->fabric_attr->prov_name, "ofi_rxm") != NULL;
-    comm->first.comm = comm;
+    request_init(comm, &comm->first);
     xccl_addr_format(peer, comm->peer_text);
     for (int i = 0; i < OFI_REQUESTS; i++)
-        comm->requests[i].comm = comm;
+        request_init(comm, &comm->requests[i]);
     rc = ofi_endpoint_open(ctx, device, &comm->end);
     if (rc == xcclSuccess)
         rc = ofi_reg_mr(comm, &comm->probe, sizeof(comm->probe), XCCL_NET_PTR_HOST,
                         &comm->probe_mem);
+    if (rc == xcclSuccess)
+        rc = ofi_write_create(comm);
     if (rc == xcclSuccess)
         return comm;
     ofi_comm_destroy(comm);
@@ -98,11 +117,11 @@ void ofi_comm_destroy(struct ofi_comm *comm)
         break_off(comm);
     /* The endpoint before its registration: nothing is received any more then. */
     if (comm->device->info->domain_attr->mr_mode & FI_MR_ENDPOINT)
-        ofi_dereg_mr(comm, comm->probe_mem);
+        give_memory_back(comm);
     ofi_endpoint_close(&comm->end);
-    if (!(comm->device->info->domain_attr->mr_mode & FI_MR_ENDPOINT))
-        ofi_dereg_mr(comm, comm->probe_mem);
+    give_memory_back(comm);
     xccl_tcp_close(&comm->fd);
+    xccl_free(comm->rma);
     xccl_free(comm);
 }
 

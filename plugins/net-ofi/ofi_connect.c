@@ -5,10 +5,10 @@
  *   receiver                                   sender
  *   listen: a TCP port, a random token
  *      handle {address, token} ------------>   (travels over XCCL's encrypted connections)
- *                             <-------------   control connection: hello {token, my endpoint}
+ *                             <-------------   control connection: hello {token, my endpoint, path}
  *   accept: the hello is right: an endpoint,
  *      a receive for message 0
- *      reply {my endpoint} ---------------->   the address vector takes it
+ *      reply {my endpoint, path} ---------->   the address vector takes it
  *                             <=============   message 0, over the fabric
  *   it has come: the comm is up                it is on its way: the comm is up
  *
@@ -48,7 +48,7 @@ static xcclResult_t begin(struct ofi_ctx *ctx, int dev, const xcclNetHandle_t *b
         return rc;
     }
     state->handle = handle;
-    ofi_hello_encode(handle.token, &state->comm->end, state->hello);
+    ofi_hello_encode(handle.token, &state->comm->end, device->piece_bytes, state->hello);
     *state_out = state;
     return xcclSuccess;
 }
@@ -58,6 +58,7 @@ static xcclResult_t introduce(struct ofi_connect *state)
 {
     struct ofi_comm *comm = state->comm;
     const uint8_t *name;
+    uint64_t piece_bytes = 0;
     size_t moved = 0;
     xcclResult_t rc = xcclSuccess;
 
@@ -76,10 +77,15 @@ static xcclResult_t introduce(struct ofi_connect *state)
     state->have += (uint32_t)moved;
     if (rc != xcclSuccess || state->have < OFI_REPLY_BYTES)
         return rc;
-    name = ofi_reply_decode(state->reply);
+    name = ofi_reply_decode(state->reply, &piece_bytes);
     if (!name)
         return xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
                                  "%s answers what is not of the ofi plugin", comm->peer_text);
+    ofi_write_agree(comm, piece_bytes);
+    if (!comm->writes && comm->bytes_max < ofi_device_bytes(comm->device))
+        return xccl_fail_quietly(xcclRemoteError, 0, "set XCCL_OFI_PATH alike on all ranks",
+                                 "%s does not take writes as this end's %s sends them",
+                                 comm->peer_text, comm->device->name);
     state->introduced = 1;
     return ofi_endpoint_aim(comm, name);
 }

@@ -4,8 +4,10 @@
  * XCCL_SOCKET_IFNAME and XCCL_SOCKET_FAMILY choose, in that order, so that no interface is there
  * twice and loopback only when nothing else is.
  *
- * Nothing is asked that not every provider has: tagged messages over reliable datagrams. What it
- * wants in return (registered buffers, an op's context) comes back in its info and is honoured.
+ * Nothing is asked first that not every provider has: tagged messages over reliable datagrams. For
+ * the write path the provider that was chosen is asked a second time, for remote writes too, and
+ * keeps its first answer where it has none. What it wants in return (registered buffers, an op's
+ * context) comes back in its info and is honoured.
  * Thread: any, one call at a time for init and finalize. */
 #include <fcntl.h>
 #include <limits.h>
@@ -23,6 +25,7 @@
 #include "ofi_int.h"
 
 #define RXM_SETTING   "FI_OFI_RXM_BUFFER_SIZE"
+#define NET_SETTING   "FI_NET_MAX_SAVED"
 #define FINALIZE_MS   1000 /* for messages of closed comms */
 #define LOOKS         40
 #define LOOK_PAUSE_NS 50000000
@@ -208,6 +211,24 @@ static struct fi_info *make_hints(const struct ofi_ctx *ctx, const char *asked)
     return hints;
 }
 
+static xcclResult_t ask(const struct ofi_ctx *ctx, struct fi_info *hints, struct fi_info **infos)
+{
+    int err;
+
+    *infos = NULL;
+    if (!hints)
+        return xccl_fail_quietly(xcclSystemError, 0, NULL, "no memory to ask libfabric");
+    err = ctx->library.getinfo(OFI_API_VERSION, NULL, NULL, 0, hints, infos);
+    ctx->library.freeinfo(hints);
+    if (!err)
+        return xcclSuccess;
+    *infos = NULL;
+    if (err == -FI_ENODATA || err == -FI_ENOSYS)
+        return xcclSuccess;
+    return xccl_fail_quietly(xcclSystemError, 0, NULL, "libfabric does not say what is here: %s",
+                             ctx->library.strerror(-err));
+}
+
 static void say(const struct ofi_ctx *ctx, xcclNetLogLevel_t level, const char *line)
 {
     char full[OFI_TEXT_BYTES + 64];
@@ -255,19 +276,11 @@ static xcclResult_t choose(struct ofi_ctx *ctx, const struct fi_info *infos, int
 
 static xcclResult_t look(struct ofi_ctx *ctx, int try_idx)
 {
-    struct fi_info *hints = make_hints(ctx, asked_provider()), *infos = NULL;
-    int err;
-    xcclResult_t rc;
+    struct fi_info *infos;
+    xcclResult_t rc = ask(ctx, make_hints(ctx, asked_provider()), &infos);
 
-    if (!hints)
-        return xccl_fail_quietly(xcclSystemError, 0, NULL, "no memory to ask libfabric");
-    err = ctx->library.getinfo(OFI_API_VERSION, NULL, NULL, 0, hints, &infos);
-    ctx->library.freeinfo(hints);
-    if (err && err != -FI_ENODATA && err != -FI_ENOSYS)
-        return xccl_fail_quietly(xcclSystemError, 0, NULL,
-                                 "libfabric does not say what is here: %s",
-                                 ctx->library.strerror(-err));
-    rc = choose(ctx, err ? NULL : infos, try_idx);
+    if (rc == xcclSuccess)
+        rc = choose(ctx, infos, try_idx);
     if (infos)
         ctx->library.freeinfo(infos);
     return rc;
@@ -313,6 +326,97 @@ static xcclResult_t look_again(struct ofi_ctx *ctx)
     return rc;
 }
 
+/* --- the write path --- */
+
+static int is_same_device(const struct fi_info *a, const struct fi_info *b)
+{
+    if (!is_chosen(a, b->fabric_attr->prov_name) ||
+        strcmp(a->domain_attr->name, b->domain_attr->name) != 0)
+        return 0;
+    /* An interface has several addresses. */
+    return a->src_addrlen == b->src_addrlen &&
+           (!a->src_addr || !b->src_addr || memcmp(a->src_addr, b->src_addr, a->src_addrlen) == 0);
+}
+
+/* Writes need the message's number beside them. Buffers are registered from then on: a receive is
+ * only written to by its key. */
+static xcclResult_t device_widen(struct ofi_ctx *ctx, struct ofi_device *device,
+                                 const struct fi_info *infos)
+{
+    for (const struct fi_info *info = infos; info; info = info->next) {
+        struct fi_info *wide;
+
+        if (!is_same_device(info, device->info) ||
+            info->domain_attr->cq_data_size < sizeof(uint32_t))
+            continue;
+        wide = ctx->library.dupinfo(info);
+        if (!wide)
+            return xccl_fail_quietly(xcclSystemError, 0, NULL, "no memory for a device");
+        ctx->library.freeinfo(device->info);
+        device->info = wide;
+        device->local_mr = 1;
+        device->piece_bytes = ofi_device_send_bytes(device);
+        return xcclSuccess;
+    }
+    return xcclSuccess;
+}
+
+enum path { AUTO, MESSAGE, WRITE }; /* XCCL_OFI_PATH */
+
+static int wants_writes(const struct ofi_ctx *ctx)
+{
+    enum path path = (enum path)xccl_param_int(XCCL_P_OFI_PATH);
+    char name[OFI_NAME_BYTES];
+
+    if (!ctx->device_count || path != AUTO)
+        return ctx->device_count && path == WRITE;
+    ofi_platform_name(name);
+    return ofi_platform_writes(name) &&
+           strncmp(ctx->devices[0].info->fabric_attr->prov_name, "efa", 3) == 0;
+}
+
+/* net stops reading a connection once so many messages have come before their receives, and with
+ * it the writes behind them, for which a receiver may wait before it posts the next receive. */
+static int stops_early(const char *provider)
+{
+    const char *kept = getenv(NET_SETTING);
+
+    return strcmp(provider, "net") == 0 && (!kept || strtol(kept, NULL, 10) < OFI_WINDOW);
+}
+
+static xcclResult_t widen(struct ofi_ctx *ctx)
+{
+    const char *provider;
+    struct fi_info *infos, *hints;
+    xcclResult_t rc;
+
+    if (!wants_writes(ctx))
+        return xcclSuccess;
+    provider = ctx->devices[0].info->fabric_attr->prov_name;
+    if (stops_early(provider))
+        return xccl_fail_quietly(xcclInvalidUsage, 0,
+                                 "set " NET_SETTING "=64, or leave XCCL_OFI_PATH out",
+                                 "XCCL_OFI_PATH is write, and libfabric's net keeps too few "
+                                 "messages that come before their receives");
+    hints = make_hints(ctx, provider);
+    if (hints)
+        hints->caps |= FI_RMA | FI_SEND | FI_RECV | FI_WRITE | FI_REMOTE_WRITE;
+    rc = ask(ctx, hints, &infos);
+    for (int i = 0; i < ctx->device_count && rc == xcclSuccess; i++) {
+        rc = device_widen(ctx, &ctx->devices[i], infos);
+        if (rc == xcclSuccess && !ctx->devices[i].piece_bytes &&
+            xccl_param_int(XCCL_P_OFI_PATH) == WRITE)
+            rc = xccl_fail_quietly(xcclInvalidUsage, 0, "leave XCCL_OFI_PATH out",
+                                   "XCCL_OFI_PATH is write, and %s of libfabric's %s has no writes "
+                                   "with a number beside them",
+                                   ctx->devices[i].name,
+                                   ctx->devices[i].info->fabric_attr->prov_name);
+    }
+    if (infos)
+        ctx->library.freeinfo(infos);
+    return rc;
+}
+
 /* What the provider gives, as much as messages use of it. */
 static void describe(const struct ofi_ctx *ctx)
 {
@@ -325,11 +429,11 @@ static void describe(const struct ofi_ctx *ctx)
     domain = device->info->domain_attr;
     snprintf(line, sizeof(line),
              "%s and %d more: %s memory, %s progress, at most %zu bytes a message and %zu beside "
-             "it, queues of %zu sends and %zu receives",
+             "it, queues of %zu sends and %zu receives, large ones are %s",
              device->name, ctx->device_count - 1, device->local_mr ? "registered" : "any",
              domain->data_progress == FI_PROGRESS_MANUAL ? "manual" : "its own",
              ofi_device_bytes(device), domain->cq_data_size, device->info->tx_attr->size,
-             device->info->rx_attr->size);
+             device->info->rx_attr->size, device->piece_bytes ? "written" : "sent");
     say(ctx, xcclNetLogInfo, line);
 }
 
@@ -380,6 +484,8 @@ xcclResult_t ofi_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
     rc = ofi_library_open(&ctx->library);
     if (rc == xcclSuccess)
         rc = look_again(ctx);
+    if (rc == xcclSuccess)
+        rc = widen(ctx);
     if (rc == xcclSuccess) {
         describe(ctx);
         check_platform(ctx);
@@ -443,12 +549,22 @@ struct ofi_device *ofi_device_open(struct ofi_ctx *ctx, int dev)
     return NULL;
 }
 
-size_t ofi_device_bytes(const struct ofi_device *device)
+size_t ofi_device_send_bytes(const struct ofi_device *device)
 {
     const struct fi_info *info = device->info;
     size_t most = strstr(info->fabric_attr->prov_name, "ofi_rxd") ? RXD_BYTES : MESSAGE_MAX;
 
     return info->ep_attr->max_msg_size < most ? info->ep_attr->max_msg_size : most;
+}
+
+/* RXD_BYTES are what such a provider bears at a time, however it is cut. */
+size_t ofi_device_bytes(const struct ofi_device *device)
+{
+    size_t one = ofi_device_send_bytes(device);
+
+    if (!device->piece_bytes || is_rxd(device->info->fabric_attr->prov_name))
+        return one;
+    return one < MESSAGE_MAX / OFI_PIECES_MAX ? one * OFI_PIECES_MAX : MESSAGE_MAX;
 }
 
 xcclResult_t ofi_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *props)

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* An endpoint with its completion queue and its address vector. The queue is as long as all
- * requests of a comm twice, so it cannot overrun. Thread: the comm's. */
+/* An endpoint with its completion queue and its address vector. The queue is twice as long as all
+ * that may be under way in a comm, so it cannot overrun: a message or receive each for all requests
+ * and message 0, and what the write path adds (ofi_write.c). Thread: the comm's. */
 #include <string.h>
 
 #include "ofi_int.h"
-
-#define CQ_ENTRIES (2 * (OFI_REQUESTS + 1))
 
 static xcclResult_t failed(const struct ofi_ctx *ctx, const struct ofi_device *device,
                            const char *what, int err)
@@ -18,8 +17,9 @@ static xcclResult_t failed(const struct ofi_ctx *ctx, const struct ofi_device *d
 static xcclResult_t open_parts(struct ofi_ctx *ctx, struct ofi_device *device,
                                struct ofi_endpoint *end)
 {
-    struct fi_cq_attr cq = {
-        .size = CQ_ENTRIES, .format = FI_CQ_FORMAT_DATA, .wait_obj = FI_WAIT_NONE};
+    struct fi_cq_attr cq = {.size = 2 * (OFI_REQUESTS + 1 + ofi_write_cq_entries(device)),
+                            .format = FI_CQ_FORMAT_DATA,
+                            .wait_obj = FI_WAIT_NONE};
     /* FI_AV_MAP is deprecated in libfabric 2. */
     struct fi_av_attr av = {.type = FI_AV_TABLE, .count = 1};
     int err = fi_cq_open(device->domain, &cq, &end->cq, NULL);

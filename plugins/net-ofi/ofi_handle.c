@@ -40,7 +40,7 @@ xcclResult_t ofi_handle_decode(const xcclNetHandle_t *bytes, struct ofi_handle *
 }
 
 void ofi_hello_encode(const uint8_t token[OFI_TOKEN_BYTES], const struct ofi_endpoint *end,
-                      uint8_t bytes_out[OFI_HELLO_BYTES])
+                      uint64_t piece_bytes, uint8_t bytes_out[OFI_HELLO_BYTES])
 {
     struct xccl_wire wire = xccl_wire_over(bytes_out, OFI_HELLO_BYTES);
 
@@ -48,6 +48,7 @@ void ofi_hello_encode(const uint8_t token[OFI_TOKEN_BYTES], const struct ofi_end
     xccl_wire_put_u32(&wire, OFI_WIRE_VERSION);
     xccl_wire_put(&wire, token, OFI_TOKEN_BYTES);
     xccl_wire_put(&wire, end->name, OFI_ADDRESS_BYTES);
+    xccl_wire_put_u64(&wire, piece_bytes);
 }
 
 static int starts_right(const uint8_t *bytes)
@@ -60,24 +61,69 @@ static int starts_right(const uint8_t *bytes)
            xccl_wire_get_u32(&wire) == OFI_WIRE_VERSION;
 }
 
-const uint8_t *ofi_hello_decode(const uint8_t bytes[OFI_HELLO_BYTES],
-                                const uint8_t token[OFI_TOKEN_BYTES])
+/* The last field of a hello and of a reply. */
+static uint64_t pieces_of(const uint8_t *after)
 {
-    if (!xccl_token_equal(bytes + 8, token, OFI_TOKEN_BYTES) || !starts_right(bytes))
-        return NULL;
-    return bytes + 8 + OFI_TOKEN_BYTES;
+    uint8_t tail[8];
+    struct xccl_wire wire = xccl_wire_over(tail, sizeof(tail));
+
+    memcpy(tail, after, sizeof(tail));
+    return xccl_wire_get_u64(&wire);
 }
 
-void ofi_reply_encode(const struct ofi_endpoint *end, uint8_t bytes_out[OFI_REPLY_BYTES])
+const uint8_t *ofi_hello_decode(const uint8_t bytes[OFI_HELLO_BYTES],
+                                const uint8_t token[OFI_TOKEN_BYTES], uint64_t *piece_bytes_out)
+{
+    const uint8_t *name = bytes + 8 + OFI_TOKEN_BYTES;
+
+    if (!xccl_token_equal(bytes + 8, token, OFI_TOKEN_BYTES) || !starts_right(bytes))
+        return NULL;
+    *piece_bytes_out = pieces_of(name + OFI_ADDRESS_BYTES);
+    return name;
+}
+
+void ofi_reply_encode(const struct ofi_endpoint *end, uint64_t piece_bytes,
+                      uint8_t bytes_out[OFI_REPLY_BYTES])
 {
     struct xccl_wire wire = xccl_wire_over(bytes_out, OFI_REPLY_BYTES);
 
     xccl_wire_put_u32(&wire, OFI_HANDLE_MAGIC);
     xccl_wire_put_u32(&wire, OFI_WIRE_VERSION);
     xccl_wire_put(&wire, end->name, OFI_ADDRESS_BYTES);
+    xccl_wire_put_u64(&wire, piece_bytes);
 }
 
-const uint8_t *ofi_reply_decode(const uint8_t bytes[OFI_REPLY_BYTES])
+const uint8_t *ofi_reply_decode(const uint8_t bytes[OFI_REPLY_BYTES], uint64_t *piece_bytes_out)
 {
-    return starts_right(bytes) ? bytes + 8 : NULL;
+    if (!starts_right(bytes))
+        return NULL;
+    *piece_bytes_out = pieces_of(bytes + 8 + OFI_ADDRESS_BYTES);
+    return bytes + 8;
+}
+
+void ofi_note_encode(const struct ofi_note *note, uint8_t bytes_out[OFI_NOTE_BYTES])
+{
+    struct xccl_wire wire = xccl_wire_over(bytes_out, OFI_NOTE_BYTES);
+
+    xccl_wire_put_u32(&wire, OFI_HANDLE_MAGIC);
+    xccl_wire_put_u32(&wire, note->number);
+    xccl_wire_put_u64(&wire, note->addr);
+    xccl_wire_put_u64(&wire, note->key);
+    xccl_wire_put_u64(&wire, note->room);
+}
+
+int ofi_note_decode(const uint8_t bytes[OFI_NOTE_BYTES], struct ofi_note *note_out)
+{
+    uint8_t copy[OFI_NOTE_BYTES];
+    struct xccl_wire wire = xccl_wire_over(copy, sizeof(copy));
+
+    memcpy(copy, bytes, sizeof(copy));
+    if (xccl_wire_get_u32(&wire) != OFI_HANDLE_MAGIC)
+        return 0;
+    note_out->number = xccl_wire_get_u32(&wire);
+    note_out->addr = xccl_wire_get_u64(&wire);
+    note_out->key = xccl_wire_get_u64(&wire);
+    note_out->room = xccl_wire_get_u64(&wire);
+    note_out->valid = 1;
+    return 1;
 }

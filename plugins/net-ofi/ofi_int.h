@@ -8,7 +8,9 @@
  *
  * A message is one tagged send whose tag is the message's number; a receive asks for its number, so
  * no order is asked of the provider. At most OFI_WINDOW messages are on their way that the receiver
- * has not counted yet. */
+ * has not counted yet. Where both ends have the write path (ofi_write.c), that send carries
+ * messages of up to OFI_EAGER_BYTES; of a larger one it says the size alone, and the bytes are
+ * written into the memory that the receiver has announced. */
 #ifndef XCCL_OFI_INT_H
 #define XCCL_OFI_INT_H
 
@@ -19,6 +21,7 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -32,12 +35,12 @@
 #include "base/wire.h"
 #include "xccl_net.h"
 
-#define OFI_WIRE_VERSION  1
+#define OFI_WIRE_VERSION  2
 #define OFI_HANDLE_MAGIC  0x6f666931u /* "ofi1" */
 #define OFI_TOKEN_BYTES   32
 #define OFI_ADDRESS_BYTES 256 /* an endpoint's address; names of shm are the longest */
-#define OFI_HELLO_BYTES   (8 + OFI_TOKEN_BYTES + OFI_ADDRESS_BYTES)
-#define OFI_REPLY_BYTES   (8 + OFI_ADDRESS_BYTES)
+#define OFI_HELLO_BYTES   (16 + OFI_TOKEN_BYTES + OFI_ADDRESS_BYTES)
+#define OFI_REPLY_BYTES   (16 + OFI_ADDRESS_BYTES)
 #define OFI_FRAME_BYTES   8 /* on the control connection once it is up */
 #define OFI_DEVICES_MAX   32
 #define OFI_REQUESTS      XCCL_NET_MAX_REQUESTS
@@ -48,8 +51,15 @@
 #define OFI_PATH_BYTES    256
 #define OFI_POLL_ENTRIES  16
 #define OFI_API_VERSION   FI_VERSION(1, 17) /* what we ask for; an older library is refused */
+/* Larger messages are written, where both ends can; over ofi_rxm one send is quicker up to here. */
+#define OFI_EAGER_BYTES     8192
+#define OFI_RXM_EAGER_BYTES 16384
+#define OFI_PIECES_MAX      16u /* of a message; the provider says how large one may be */
+#define OFI_WRITES          32u /* under way in a comm */
+#define OFI_NOTE_BYTES      32
 
 static_assert(OFI_WINDOW > OFI_REQUESTS + OFI_CREDIT_STEP, "credits come before they are missed");
+static_assert(OFI_REQUESTS == 32 && OFI_WRITES == 32, "places are bits of 32");
 
 /* What is taken out of libfabric.so.1; all else is inline calls through the objects it gives. */
 struct ofi_library {
@@ -78,6 +88,7 @@ struct ofi_device {
     struct xccl_addr control; /* where control connections come to, port 0 */
     struct fi_info *info;
     int local_mr; /* buffers must be registered */
+    uint64_t piece_bytes; /* the most that one write carries; 0: no write path */
     pthread_mutex_t lock; /* of what follows: opened with the first comm, and the regions */
     struct fid_fabric *fabric;
     struct fid_domain *domain;
@@ -100,12 +111,48 @@ struct ofi_ctx {
 
 enum ofi_state { OFI_FREE = 0, OFI_ACTIVE, OFI_DONE };
 
+enum ofi_kind { OFI_MESSAGE = 0, OFI_NOTE, OFI_WRITE };
+
+/* What the provider knows an operation by, until its completion. */
+struct ofi_op {
+    struct fi_context2 context; /* the provider's; first, see fi_endpoint(3) */
+    enum ofi_kind kind;
+    uint32_t place; /* among the comm's of its kind */
+    struct ofi_request *request; /* NULL: a receive for notes */
+};
+
 struct ofi_request {
-    /* The provider's, as long as it is ACTIVE; first, see fi_endpoint(3). */
-    struct fi_context2 context;
+    struct ofi_op op;
     struct ofi_comm *comm;
     enum ofi_state state;
+    uint32_t left; /* completions of our operations that are to come yet */
     size_t bytes;
+    /* The write path. */
+    uint32_t number;
+    uint32_t wanted, seen; /* receiver: the pieces, a bit each */
+    uint32_t pieces, next; /* sender: all, and those that were given to the provider */
+    int announced; /* receiver: it may be written to; 2: and the note was given to the provider */
+    const uint8_t *data;
+    xcclNetMem_t mem;
+};
+
+/* A posted receive, as its receiver announces it. */
+struct ofi_note {
+    uint32_t number;
+    int valid;
+    uint64_t addr, key, room;
+};
+
+/* The write path's part of a comm. */
+struct ofi_rma {
+    uint32_t waiting; /* requests of which something is to be given to the provider yet */
+    uint32_t idle_notes; /* sender: places without a receive posted, a bit each */
+    uint32_t idle_writes; /* the same of writes that may be begun */
+    struct ofi_note notes[OFI_WINDOW]; /* sender: by number */
+    struct ofi_op note_ops[OFI_REQUESTS];
+    struct ofi_op write_ops[OFI_WRITES];
+    uint8_t note_bytes[OFI_REQUESTS][OFI_NOTE_BYTES];
+    xcclNetMem_t mem; /* of note_bytes */
 };
 
 /* The fabric's part of a comm. */
@@ -123,8 +170,11 @@ struct ofi_comm {
     struct ofi_device *device;
     int is_send, listed;
     size_t bytes_max; /* of a message */
+    size_t eager_max; /* of one that is not written */
     int tells_size; /* a send carries its size beside the data */
     int fetches; /* the provider is ofi_rxm */
+    int writes; /* both ends have the write path */
+    struct ofi_rma *rma; /* NULL: this end has not */
     struct ofi_endpoint end;
     int fd; /* the control connection */
     int peer_left; /* it is closed: by a peer that has said goodbye (1), or without (2) */
@@ -211,6 +261,8 @@ int ofi_name_matches(const char *asked, const char *provider);
 
 /* ofi_platform.c */
 void ofi_platform_name(char name_out[OFI_NAME_BYTES]); /* "" where nobody says */
+/* 1: the cards of such a machine write to remote memory by themselves. */
+int ofi_platform_writes(const char *name);
 /* What is wrong with a machine of that name, or "". provider: the chosen one, NULL: none;
  * slowest_mbps: of its cards, 0: unknown. */
 void ofi_platform_check(const char *name, const char *provider, int cards, uint32_t slowest_mbps,
@@ -227,6 +279,7 @@ struct ofi_device *ofi_device_get(struct ofi_ctx *ctx, int dev);
 struct ofi_device *ofi_device_open(struct ofi_ctx *ctx, int dev);
 
 size_t ofi_device_bytes(const struct ofi_device *device); /* of a message, at most */
+size_t ofi_device_send_bytes(const struct ofi_device *device); /* of one send of the provider */
 
 /* ofi_endpoint.c */
 xcclResult_t ofi_endpoint_open(struct ofi_ctx *ctx, struct ofi_device *device,
@@ -238,13 +291,19 @@ xcclResult_t ofi_endpoint_aim(struct ofi_comm *comm, const uint8_t *name);
 /* ofi_handle.c */
 void ofi_handle_encode(const struct ofi_handle *handle, xcclNetHandle_t *handle_out);
 xcclResult_t ofi_handle_decode(const xcclNetHandle_t *bytes, struct ofi_handle *handle_out);
+/* piece_bytes: what a write of this end carries at most; in a reply 0 says that nothing is written
+ * over this connection. */
 void ofi_hello_encode(const uint8_t token[OFI_TOKEN_BYTES], const struct ofi_endpoint *end,
-                      uint8_t bytes_out[OFI_HELLO_BYTES]);
+                      uint64_t piece_bytes, uint8_t bytes_out[OFI_HELLO_BYTES]);
 /* The sender's address, or NULL when the hello is wrong. */
 const uint8_t *ofi_hello_decode(const uint8_t bytes[OFI_HELLO_BYTES],
-                                const uint8_t token[OFI_TOKEN_BYTES]);
-void ofi_reply_encode(const struct ofi_endpoint *end, uint8_t bytes_out[OFI_REPLY_BYTES]);
-const uint8_t *ofi_reply_decode(const uint8_t bytes[OFI_REPLY_BYTES]);
+                                const uint8_t token[OFI_TOKEN_BYTES], uint64_t *piece_bytes_out);
+void ofi_reply_encode(const struct ofi_endpoint *end, uint64_t piece_bytes,
+                      uint8_t bytes_out[OFI_REPLY_BYTES]);
+const uint8_t *ofi_reply_decode(const uint8_t bytes[OFI_REPLY_BYTES], uint64_t *piece_bytes_out);
+void ofi_note_encode(const struct ofi_note *note, uint8_t bytes_out[OFI_NOTE_BYTES]);
+/* 0: it is not ours. */
+int ofi_note_decode(const uint8_t bytes[OFI_NOTE_BYTES], struct ofi_note *note_out);
 
 /* ofi_listen.c, ofi_connect.c */
 xcclResult_t ofi_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle,
@@ -281,6 +340,9 @@ void ofi_control_goodbye(struct ofi_comm *comm);
 xcclResult_t ofi_reg_mr(void *comm, void *data, size_t bytes, uint32_t type, xcclNetMem_t *mem_out);
 xcclResult_t ofi_dereg_mr(void *comm, xcclNetMem_t mem);
 void *ofi_mem_desc(const struct ofi_comm *comm, xcclNetMem_t mem);
+/* Where a peer finds data, inside mem. 0: it is not registered. */
+int ofi_mem_remote(const struct ofi_comm *comm, xcclNetMem_t mem, const void *data,
+                   struct ofi_note *note_out);
 
 /* ofi_request.c */
 xcclResult_t ofi_isend(xcclNetSendComm_t comm, const void *data, size_t bytes, uint32_t tag,
@@ -295,5 +357,26 @@ xcclResult_t ofi_request_first(struct ofi_comm *comm, int *posted_out);
 uint32_t ofi_request_left(const struct ofi_comm *comm);
 /* Takes completions; errors are kept in the comm. */
 void ofi_request_poll(struct ofi_comm *comm);
+/* Ends a request of which everything has come. */
+void ofi_request_settle(struct ofi_request *request);
+/* The error of a message that exceeds its receive. */
+void ofi_request_truncated(struct ofi_comm *comm, size_t over);
+
+/* ofi_write.c */
+#define OFI_WRITTEN                                                                                \
+    0x80000000u /* beside a message: its bytes are written, the rest is their size */
+xcclResult_t ofi_write_create(struct ofi_comm *comm);
+/* Both ends have told: the connection's. */
+void ofi_write_agree(struct ofi_comm *comm, uint64_t piece_bytes);
+size_t ofi_write_cq_entries(const struct ofi_device *device);
+/* A request that begins. */
+void ofi_write_begin(struct ofi_comm *comm, struct ofi_request *request, const void *data,
+                     size_t bytes, xcclNetMem_t mem);
+/* Gives the provider what waits for it; what it does not take goes with the next call. */
+void ofi_write_push(struct ofi_comm *comm);
+/* 1: the completion was one of this path. */
+int ofi_write_completed(struct ofi_comm *comm, const struct fi_cq_data_entry *entry);
+/* The message that says a size alone has come. 0: the comm has failed. */
+int ofi_write_headed(struct ofi_request *request, size_t bytes);
 
 #endif

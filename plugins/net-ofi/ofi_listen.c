@@ -64,13 +64,13 @@ xcclResult_t ofi_close_listen(xcclNetListenComm_t listen_)
 
 /* The endpoint's address of a sender whose hello is complete and right, else NULL. */
 static const uint8_t *prove(struct ofi_listen *listener, struct xccl_stranger *stranger,
-                            uint64_t now_ns)
+                            uint64_t now_ns, uint64_t *piece_bytes_out)
 {
     const uint8_t *name;
 
     if (!xccl_doorstep_read(&listener->step, stranger, OFI_HELLO_BYTES, now_ns))
         return NULL;
-    name = ofi_hello_decode(stranger->hello, listener->token);
+    name = ofi_hello_decode(stranger->hello, listener->token, piece_bytes_out);
     if (!name)
         xccl_doorstep_drop(&listener->step, stranger, "a wrong hello");
     return name;
@@ -78,7 +78,7 @@ static const uint8_t *prove(struct ofi_listen *listener, struct xccl_stranger *s
 
 /* The right one has come: its comm. */
 static xcclResult_t welcome(struct ofi_listen *listener, struct xccl_stranger *stranger,
-                            const uint8_t *name)
+                            const uint8_t *name, uint64_t piece_bytes)
 {
     struct ofi_comm *comm = ofi_comm_create(listener->ctx, listener->device, 0, stranger->fd,
                                             &stranger->peer);
@@ -92,10 +92,11 @@ static xcclResult_t welcome(struct ofi_listen *listener, struct xccl_stranger *s
         ofi_comm_destroy(comm);
         return rc;
     }
+    ofi_write_agree(comm, piece_bytes);
     listener->comm = comm;
     listener->posted = 0;
     listener->sent = 0;
-    ofi_reply_encode(&comm->end, listener->reply);
+    ofi_reply_encode(&comm->end, comm->writes ? piece_bytes : 0, listener->reply);
     return xcclSuccess;
 }
 
@@ -106,10 +107,12 @@ static xcclResult_t look(struct ofi_listen *listener)
 
     for (int i = 0; i < XCCL_DOORSTEP_PLACES && rc == xcclSuccess && !listener->comm; i++) {
         struct xccl_stranger *stranger = &listener->step.places[i];
-        const uint8_t *name = stranger->fd < 0 ? NULL : prove(listener, stranger, now_ns);
+        uint64_t piece_bytes = 0;
+        const uint8_t *name = stranger->fd < 0 ? NULL
+                                               : prove(listener, stranger, now_ns, &piece_bytes);
 
         if (name)
-            rc = welcome(listener, stranger, name);
+            rc = welcome(listener, stranger, name, piece_bytes);
     }
     return rc;
 }

@@ -4,12 +4,13 @@
  * and each is given back with the last registration of the contract inside; kept longer it might
  * name pages that the program has unmapped since. A provider that binds registrations to endpoints
  * (FI_MR_ENDPOINT) gets one for each comm. Keys are numbered by us where the provider does not
- * choose them, unique in the domain.
+ * choose them, unique in the domain, random where memory may be written to.
  *
  * Thread: any, also beside sends of the comm; the device's lock. */
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/os.h"
 #include "ofi_int.h"
 
 /* What a registration is where none is needed: an address that is not NULL and never followed. */
@@ -45,13 +46,30 @@ static void remove_from(struct ofi_device *device, const struct ofi_region *regi
     }
 }
 
+/* 0: the provider chooses. Who has the key of memory that may be written to can write there, if the
+ * provider lets him connect: so it is random where it is long enough to be a secret. */
+static int choose_key(struct ofi_device *device, uint64_t *key_out)
+{
+    const struct fi_domain_attr *domain = device->info->domain_attr;
+
+    *key_out = 0;
+    if (domain->mr_mode & FI_MR_PROV_KEY)
+        return 0;
+    if (device->piece_bytes && domain->mr_key_size >= sizeof(*key_out))
+        return xccl_os_random(key_out, sizeof(*key_out)) == xcclSuccess ? 0 : -FI_EIO;
+    *key_out = ++device->next_key;
+    return 0;
+}
+
 static int register_region(struct ofi_device *device, struct ofi_region *region)
 {
-    uint64_t mode = (uint64_t)device->info->domain_attr->mr_mode;
-    uint64_t key = mode & FI_MR_PROV_KEY ? 0 : ++device->next_key;
-    int err = fi_mr_reg(device->domain, (void *)region->first, region->end - region->first,
-                        FI_SEND | FI_RECV, 0, key, 0, &region->mr, NULL);
+    uint64_t access = FI_SEND | FI_RECV | (device->piece_bytes ? FI_WRITE | FI_REMOTE_WRITE : 0);
+    uint64_t key;
+    int err = choose_key(device, &key);
 
+    if (!err)
+        err = fi_mr_reg(device->domain, (void *)region->first, region->end - region->first, access,
+                        0, key, 0, &region->mr, NULL);
     if (err || !region->ep)
         return err;
     err = fi_mr_bind(region->mr, &region->ep->fid, 0);
@@ -145,4 +163,19 @@ void *ofi_mem_desc(const struct ofi_comm *comm, xcclNetMem_t mem)
     if (!comm->device->local_mr || !mem || mem == &registered)
         return NULL;
     return fi_mr_desc(((struct ofi_region *)mem)->mr);
+}
+
+int ofi_mem_remote(const struct ofi_comm *comm, xcclNetMem_t mem, const void *data,
+                   struct ofi_note *note_out)
+{
+    const struct ofi_device *device = comm->device;
+    const struct ofi_region *region = mem;
+
+    if (!mem || mem == &registered)
+        return 0;
+    note_out->addr = (uintptr_t)data;
+    if (!(device->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR))
+        note_out->addr -= region->first;
+    note_out->key = fi_mr_key(region->mr);
+    return 1;
 }

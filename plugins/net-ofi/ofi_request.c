@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Messages: a send or a receive is one call of the provider, whose tag is the message's number, so
- * messages and completions may come in any order. -FI_EAGAIN is "busy", after a look at the
- * completion queue, which is what moves a provider with manual progress.
+ * messages and completions may come in any order; what a written one takes besides is in
+ * ofi_write.c. -FI_EAGAIN is "busy", after a look at the completion queue, which is what moves a
+ * provider with manual progress.
  *
  *   FREE --isend, irecv--> ACTIVE --completion--> DONE --test--> FREE
  *
@@ -20,7 +21,7 @@
 #define PROVIDER_MAX 256 /* bytes of a provider's text */
 #define FETCH_BYTES  1024 /* no provider fetches a message that is not larger */
 
-static void truncated(struct ofi_comm *comm, size_t over)
+void ofi_request_truncated(struct ofi_comm *comm, size_t over)
 {
     ofi_comm_fail(comm, xcclNetCauseProtocol,
                   xccl_fail_quietly(xcclInvalidUsage, 0, "make the sizes of both ends equal",
@@ -28,18 +29,12 @@ static void truncated(struct ofi_comm *comm, size_t over)
                                     comm->peer_text, over));
 }
 
-/* The size comes beside the data, too, for ofi_rxd cuts a message that is too large in silence. */
-static void completed(struct ofi_comm *comm, const struct fi_cq_data_entry *entry)
+void ofi_request_settle(struct ofi_request *request)
 {
-    struct ofi_request *request = entry->op_context;
-    struct ofi_device *device = comm->device;
+    struct ofi_comm *comm = request->comm;
 
-    if (!comm->is_send && entry->flags & FI_REMOTE_CQ_DATA && entry->data > request->bytes) {
-        truncated(comm, entry->data - request->bytes);
+    if (request->left || request->seen != request->wanted)
         return;
-    }
-    if (!comm->is_send)
-        request->bytes = entry->len;
     request->state = OFI_DONE;
     comm->moved++;
     comm->idle = 0;
@@ -48,7 +43,35 @@ static void completed(struct ofi_comm *comm, const struct fi_cq_data_entry *entr
         comm->left_ns = xccl_clock_ns();
     if (request == &comm->first)
         return;
-    xccl_net_count_message(&device->counters, comm->is_send, request->bytes);
+    xccl_net_count_message(&comm->device->counters, comm->is_send, request->bytes);
+}
+
+/* The size comes beside the data, too, for ofi_rxd cuts a message that is too large in silence.
+ * 0: the comm has failed. */
+static int received(struct ofi_request *request, const struct fi_cq_data_entry *entry)
+{
+    if (!(entry->flags & FI_REMOTE_CQ_DATA) || entry->data <= request->bytes) {
+        request->bytes = entry->len;
+        return 1;
+    }
+    if (request->comm->writes && entry->data & OFI_WRITTEN)
+        return ofi_write_headed(request, entry->data & ~(uint64_t)OFI_WRITTEN);
+    ofi_request_truncated(request->comm, entry->data - request->bytes);
+    return 0;
+}
+
+static void completed(struct ofi_comm *comm, const struct fi_cq_data_entry *entry)
+{
+    struct ofi_request *request;
+
+    if (comm->writes && ofi_write_completed(comm, entry))
+        return;
+    request = ((struct ofi_op *)entry->op_context)->request;
+    /* One that has failed is never done. */
+    if (!comm->is_send && !received(request, entry))
+        return;
+    request->left--;
+    ofi_request_settle(request);
 }
 
 static void poll_error(struct ofi_comm *comm)
@@ -68,7 +91,7 @@ static void poll_error(struct ofi_comm *comm)
         return;
     }
     if (entry.err == FI_ETRUNC) {
-        truncated(comm, entry.olen);
+        ofi_request_truncated(comm, entry.olen);
         return;
     }
     fi_cq_strerror(comm->end.cq, entry.prov_errno, entry.err_data, text, sizeof(text));
@@ -132,19 +155,24 @@ void ofi_request_poll(struct ofi_comm *comm)
 static ssize_t post(struct ofi_comm *comm, struct ofi_request *request, const void *data,
                     size_t bytes, xcclNetMem_t mem)
 {
-    void *desc = ofi_mem_desc(comm, bytes ? mem : comm->probe_mem);
     /* The lower half alone: providers need not have more than 32 bits. */
-    uint64_t tag = comm->posted;
+    uint64_t tag = comm->posted, beside = bytes;
+    void *desc;
 
+    if (comm->writes && bytes > comm->eager_max) {
+        beside = OFI_WRITTEN | bytes;
+        bytes = comm->is_send ? 0 : comm->eager_max;
+    }
+    desc = ofi_mem_desc(comm, bytes ? mem : comm->probe_mem);
     if (bytes == 0)
         data = &comm->probe;
     if (comm->is_send && comm->tells_size)
-        return fi_tsenddata(comm->end.ep, data, bytes, desc, bytes, comm->end.peer, tag,
-                            &request->context);
+        return fi_tsenddata(comm->end.ep, data, bytes, desc, beside, comm->end.peer, tag,
+                            &request->op);
     if (comm->is_send)
-        return fi_tsend(comm->end.ep, data, bytes, desc, comm->end.peer, tag, &request->context);
+        return fi_tsend(comm->end.ep, data, bytes, desc, comm->end.peer, tag, &request->op);
     return fi_trecv(comm->end.ep, (void *)(uintptr_t)data, bytes, desc, FI_ADDR_UNSPEC, tag, 0,
-                    &request->context);
+                    &request->op);
 }
 
 /* 0: started; -FI_EAGAIN: not now. */
@@ -153,15 +181,18 @@ static ssize_t try_start(struct ofi_comm *comm, struct ofi_request *request, con
 {
     ssize_t err;
 
-    request->comm = comm;
     request->bytes = bytes;
-    request->state = OFI_ACTIVE;
     err = post(comm, request, data, bytes, mem);
     if (err)
-        request->state = OFI_FREE;
-    else
-        comm->posted++;
-    return err;
+        return err;
+    request->state = OFI_ACTIVE;
+    request->number = comm->posted++;
+    request->left = 1;
+    if (comm->writes) {
+        ofi_write_begin(comm, request, data, bytes, mem);
+        ofi_write_push(comm);
+    }
+    return 0;
 }
 
 static int has_room(struct ofi_comm *comm)
@@ -177,6 +208,8 @@ static int has_room(struct ofi_comm *comm)
  * not posted once the peer has left without that message having left it: then there is none. */
 static int is_too_late(struct ofi_comm *comm, size_t bytes)
 {
+    if (comm->writes && bytes > comm->eager_max)
+        bytes = comm->eager_max;
     if (comm->is_send || !comm->fetches || bytes <= FETCH_BYTES)
         return 0;
     ofi_control_look(comm);
@@ -195,6 +228,12 @@ uint32_t ofi_request_left(const struct ofi_comm *comm)
     return comm->posted;
 }
 
+static void move(struct ofi_comm *comm)
+{
+    ofi_request_poll(comm);
+    ofi_write_push(comm);
+}
+
 static xcclResult_t start(struct ofi_comm *comm, const void *data, size_t bytes, xcclNetMem_t mem,
                           xcclNetRequest_t *request_out)
 {
@@ -210,7 +249,7 @@ static xcclResult_t start(struct ofi_comm *comm, const void *data, size_t bytes,
     if (err != -FI_EAGAIN)
         ofi_comm_fail_fabric(comm, (int)-err, comm->is_send ? "sending to" : "receiving from", "");
     else if (comm->rc == xcclSuccess)
-        ofi_request_poll(comm);
+        move(comm);
     if (comm->rc != xcclSuccess)
         return ofi_comm_error(comm);
     xccl_net_count_busy(&comm->device->counters);
@@ -243,6 +282,7 @@ xcclResult_t ofi_irecv(xcclNetRecvComm_t comm_, int count_, void *const *data, c
                        xcclNetRequest_t *request_out)
 {
     struct ofi_comm *comm = comm_;
+    struct ofi_note note;
     size_t most;
 
     (void)tags;
@@ -253,6 +293,10 @@ xcclResult_t ofi_irecv(xcclNetRecvComm_t comm_, int count_, void *const *data, c
                                  "%d receives in one request, at most 1", count_);
     /* A receive may be larger than any message. */
     most = bytes[0] < comm->bytes_max ? bytes[0] : comm->bytes_max;
+    if (comm->writes && most > comm->eager_max &&
+        !ofi_mem_remote(comm, mems ? mems[0] : NULL, data[0], &note))
+        return xccl_fail_quietly(xcclInvalidArgument, 0, "register it",
+                                 "%zu bytes to receive into that are not registered", most);
     return start(comm, data[0], most, mems ? mems[0] : NULL, request_out);
 }
 
@@ -276,7 +320,7 @@ xcclResult_t ofi_test(xcclNetRequest_t request_, int *done_out, size_t *bytes_ou
         return xccl_fail_quietly(xcclInvalidUsage, 0, "forget a request once it is done",
                                  "a request is tested again after it was done");
     if (request->state == OFI_ACTIVE && comm->rc == xcclSuccess)
-        ofi_request_poll(comm);
+        move(comm);
     /* What was complete before the comm failed is still complete. */
     if (request->state == OFI_ACTIVE && comm->rc != xcclSuccess)
         return ofi_comm_error(comm);

@@ -95,6 +95,54 @@ XT_TEST_DEADLINE(the_suite_passes_over_net, 300)
     passes(PLUGIN, "threads", "*");
 }
 
+/* --- the write path: messages above 8 KiB are written --- */
+
+/* That it is taken shows in what the device is said to do. */
+static void need_writes(const char *provider)
+{
+    const char *argv[] = {program, "net", "list", file_of_plugin, NULL}, *output = NULL;
+
+    xt_setenv("XCCL_OFI_PATH", "write");
+    xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
+    need(provider);
+    xt_setenv("XCCL_DEBUG", "info");
+    XT_CHECK_INT(run(argv, &output), 0);
+    XT_CHECK_HAS(output, ": registered memory, ");
+    XT_CHECK_HAS(output, ", large ones are written");
+    xt_setenv("XCCL_DEBUG", NULL);
+}
+
+XT_TEST_DEADLINE(the_suite_passes_over_tcp_with_writes, 600)
+{
+    need_writes("tcp;ofi_rxm");
+    passes(PLUGIN, FORM, "*");
+    passes(PLUGIN, "processes", "*_killed*");
+    passes(PLUGIN, "namespaces", "every_size_arrives");
+    passes(PLUGIN "@v12", "threads", "every_size_arrives");
+}
+
+/* net keeps four messages that come early, and then stops the writes behind them too. */
+XT_TEST_DEADLINE(writes_over_net_need_room_for_early_messages, 300)
+{
+    const char *argv[] = {program, "net", "list", file_of_plugin, NULL}, *output = NULL;
+
+    need("net");
+    xt_setenv("XCCL_OFI_PATH", "write");
+    XT_CHECK_INT(run(argv, &output), 1);
+    XT_CHECK_HAS(output, "set FI_NET_MAX_SAVED=64, or leave XCCL_OFI_PATH out");
+    xt_setenv("FI_NET_MAX_SAVED", "64");
+    need_writes("net");
+    passes(PLUGIN, "threads", "*");
+}
+
+XT_TEST_DEADLINE(writes_pass_over_udp, 300)
+{
+    need_writes("udp;ofi_rxd");
+    passes(PLUGIN, "threads", "*_sends_*");
+    passes(PLUGIN, "threads", "*_size*");
+    passes(PLUGIN, "processes", "receiver_is_killed");
+}
+
 /* Sends without receives are what it once stopped at, for good. */
 XT_TEST_DEADLINE(messages_pass_over_udp, 300)
 {
@@ -120,17 +168,23 @@ XT_TEST_DEADLINE(nccl_is_served_from_its_oldest_to_its_newest_table, 300)
 
 /* fixtures/fabric_strict.c: EFA's rules, -FI_EAGAIN at random, no order. That it is there shows in
  * what the device is said to take. */
-XT_TEST_DEADLINE(a_network_as_strict_as_efa_is_enough, 600)
+static void make_strict(void)
 {
-    const char *argv[] = {program, "net", "list", file_of_plugin, NULL}, *output = NULL;
     char seed[24];
 
-    need("tcp;ofi_rxm");
     snprintf(seed, sizeof(seed), "%llu", (unsigned long long)xt_seed());
     if (access(XT_BUILD_DIR "/lib/fixtures/fabric-strict/libfabric.so.1", R_OK) != 0)
         XT_SKIP("libfabric was not found when this was built");
     xt_setenv("LD_LIBRARY_PATH", XT_BUILD_DIR "/lib/fixtures/fabric-strict");
     xt_setenv("FX_FABRIC_SEED", seed);
+}
+
+XT_TEST_DEADLINE(a_network_as_strict_as_efa_is_enough, 600)
+{
+    const char *argv[] = {program, "net", "list", file_of_plugin, NULL}, *output = NULL;
+
+    need("tcp;ofi_rxm");
+    make_strict();
     xt_setenv("XCCL_DEBUG", "info");
     XT_CHECK_INT(run(argv, &output), 0);
     XT_CHECK_HAS(output, ": registered memory, manual progress, ");
@@ -141,6 +195,30 @@ XT_TEST_DEADLINE(a_network_as_strict_as_efa_is_enough, 600)
     passes(PLUGIN, "single", "*_in_flight");
     passes(PLUGIN, "single", "*regist*");
     passes(PLUGIN, "processes", "*_killed*");
+}
+
+/* A message of 1,200,000 bytes has 15 pieces there, and 32 receives of it stand open: the longest
+ * that a completion queue gets. */
+XT_TEST_DEADLINE(a_network_as_strict_as_efa_is_enough_for_writes, 600)
+{
+    const char *argv[] = {program,    "net",     "perf", file_of_plugin, "-b",        "1200000",
+                          "-e",       "1200000", "-w",   "32",           "-n",        "64",
+                          "--rounds", "2",       "-T",   "60",           "--threads", NULL};
+    const char *output = NULL;
+
+    need("tcp;ofi_rxm");
+    make_strict();
+    need_writes("tcp;ofi_rxm");
+    passes(PLUGIN, "threads", "*");
+    passes(PLUGIN, "single", "*_in_flight");
+    passes(PLUGIN, "single", "*regist*");
+    passes(PLUGIN, "processes", "*_killed*");
+    if (run(argv, &output) != 0)
+        XT_FAIL("%s", xt_why(output));
+    xt_setenv("FX_FABRIC_ENDPOINT", "1");
+    passes(PLUGIN, "threads", "every_*");
+    passes(PLUGIN, "single", "*_in_flight");
+    passes(PLUGIN, "single", "*regist*");
 }
 
 /* --- a host that vanishes --- */
@@ -196,6 +274,29 @@ XT_TEST_DEADLINE(collectives_are_right_over_tcp, 300)
     need("tcp;ofi_rxm");
     computes("all_reduce", "ofi");
     computes("sendrecv", "ofi");
+    xt_setenv("XCCL_OFI_PATH", "write");
+    computes("all_reduce", "ofi");
+}
+
+/* Rank 0 writes, rank 1 does not: so both send. Where a device takes larger messages by pieces than
+ * it can send, that is an error, which the sender tells. */
+XT_TEST_DEADLINE(ends_with_different_paths_send_where_that_is_possible, 120)
+{
+    const char *script = "[ $XCCL_RANK = 0 ] && export XCCL_OFI_PATH=write;"
+                         "exec $0 perf all_reduce -b 4K -e 1M -f 16 -n 2 -w 1";
+    const char *argv[] = {program, "run", "-n", "2", "sh", "-c", script, program, NULL};
+    const char *output = NULL;
+
+    need("tcp;ofi_rxm");
+    xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
+    xt_setenv("XCCL_NET_PLUGIN", "ofi");
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    if (run(argv, &output) != 0)
+        XT_FAIL("%s", xt_why(output));
+    XT_CHECK_HAS(output, "# Out of bounds values : 0 OK");
+    make_strict();
+    XT_CHECK(run(argv, &output) != 0);
+    XT_CHECK_HAS(output, "set XCCL_OFI_PATH alike on all ranks");
 }
 
 /* --- where it cannot be used --- */

@@ -94,21 +94,47 @@ XT_TEST(a_hello_is_known_by_each_byte_of_its_token)
     struct ofi_handle handle = some_handle();
     struct ofi_endpoint end = {.name = "an address", .name_bytes = 11};
     uint8_t hello[OFI_HELLO_BYTES], reply[OFI_REPLY_BYTES];
+    uint64_t piece_bytes = 0;
     const uint8_t *name;
 
-    ofi_hello_encode(handle.token, &end, hello);
-    name = ofi_hello_decode(hello, handle.token);
+    ofi_hello_encode(handle.token, &end, 0x123456789aull, hello);
+    name = ofi_hello_decode(hello, handle.token, &piece_bytes);
     XT_CHECK(name != NULL);
     XT_CHECK(memcmp(name, end.name, OFI_ADDRESS_BYTES) == 0);
+    XT_CHECK(piece_bytes == 0x123456789aull);
     for (int i = 0; i < 8 + OFI_TOKEN_BYTES; i++) {
         hello[i] ^= 0x40;
-        XT_CHECK(ofi_hello_decode(hello, handle.token) == NULL);
+        XT_CHECK(ofi_hello_decode(hello, handle.token, &piece_bytes) == NULL);
         hello[i] ^= 0x40;
     }
-    ofi_reply_encode(&end, reply);
-    XT_CHECK(memcmp(ofi_reply_decode(reply), end.name, OFI_ADDRESS_BYTES) == 0);
+    ofi_reply_encode(&end, 77, reply);
+    XT_CHECK(memcmp(ofi_reply_decode(reply, &piece_bytes), end.name, OFI_ADDRESS_BYTES) == 0);
+    XT_CHECK(piece_bytes == 77);
     reply[0] ^= 1;
-    XT_CHECK(ofi_reply_decode(reply) == NULL);
+    XT_CHECK(ofi_reply_decode(reply, &piece_bytes) == NULL);
+}
+
+XT_TEST(a_note_comes_back_and_one_of_another_kind_is_refused)
+{
+    struct ofi_note note = {
+        .number = 0xfffffff0u, .addr = 1ull << 47, .key = ~0ull, .room = 1u << 30};
+    struct ofi_note back = {.number = 0};
+    uint8_t bytes[OFI_NOTE_BYTES];
+
+    ofi_note_encode(&note, bytes);
+    XT_CHECK(ofi_note_decode(bytes, &back));
+    XT_CHECK(back.valid && back.number == note.number && back.addr == note.addr);
+    XT_CHECK(back.key == note.key && back.room == note.room);
+    bytes[3] ^= 1;
+    XT_CHECK(!ofi_note_decode(bytes, &back));
+}
+
+XT_TEST(machines_whose_cards_write_are_known)
+{
+    XT_CHECK(ofi_platform_writes("p5en.48xlarge"));
+    XT_CHECK(ofi_platform_writes("p6-b200.48xlarge"));
+    XT_CHECK(!ofi_platform_writes("p4d.24xlarge"));
+    XT_CHECK(!ofi_platform_writes(""));
 }
 
 /* --- the machines that are known --- */

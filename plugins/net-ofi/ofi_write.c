@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The write path: messages above OFI_EAGER_BYTES (of ofi_rxm: what it sends at once itself) are
+ * written into the memory of their receive.
+ *
+ *   receiver                                      sender
+ *   irecv n: a receive for message n
+ *      note {n, address, key, room} ---------->   kept until message n is sent
+ *                               <--------------   isend n: message n, empty, its size beside it
+ *                               <==============   writes there; beside each: n and which piece it
+ * is message n and all pieces of its size have     the message and all writes are complete: done
+ *   come: done
+ *
+ * A smaller message is message n itself, and its note, if there was one, is forgotten. All of these
+ * may overtake each other: notes and writes name the message, the message says how many pieces
+ * there are, and a piece that comes twice, or of no receive that is in flight, is an error. A
+ * message that is larger than its receive is found by its size, and nothing is written.
+ *
+ * The completion queue holds, besides a message for each request: at the receiver a note and all
+ * pieces of each request, for none is written that was not announced; at the sender OFI_REQUESTS
+ * receives for notes and OFI_WRITES writes. A sender that is late with its receives for notes
+ * leaves them to the provider, as all messages that come early.
+ *
+ * Notes and writes are posted in isend, irecv and test, never in progress: between a deregMr with
+ * requests in flight and the close that must follow, their memory is not named any more.
+ * Thread: the comm's. Nothing here allocates, locks or logs, but for create. */
+#include "base/alloc.h"
+#include "ofi_int.h"
+
+#define NUMBER_MASK 0xffffffu /* of a message's number beside a write */
+#define PIECE_BITS  8
+
+static uint32_t pieces_of(const struct ofi_device *device, size_t bytes)
+{
+    return (uint32_t)((bytes + device->piece_bytes - 1) / device->piece_bytes);
+}
+
+xcclResult_t ofi_write_create(struct ofi_comm *comm)
+{
+    struct ofi_rma *rma;
+
+    if (!comm->device->piece_bytes)
+        return xcclSuccess;
+    rma = xccl_calloc_aligned(64, sizeof(*rma));
+    if (!rma)
+        return xcclSystemError;
+    comm->rma = rma;
+    rma->idle_notes = comm->is_send ? UINT32_MAX : 0;
+    rma->idle_writes = UINT32_MAX;
+    for (uint32_t i = 0; i < OFI_REQUESTS; i++) {
+        rma->note_ops[i].kind = OFI_NOTE;
+        rma->note_ops[i].place = i;
+        rma->write_ops[i].kind = OFI_WRITE;
+        rma->write_ops[i].place = i;
+    }
+    return ofi_reg_mr(comm, rma->note_bytes, sizeof(rma->note_bytes), XCCL_NET_PTR_HOST, &rma->mem);
+}
+
+/* Pieces and what is sent at once follow from one number and the provider, so both ends cut alike.
+ */
+void ofi_write_agree(struct ofi_comm *comm, uint64_t piece_bytes)
+{
+    size_t eager = comm->fetches ? OFI_RXM_EAGER_BYTES : OFI_EAGER_BYTES;
+
+    comm->writes = piece_bytes && piece_bytes == comm->device->piece_bytes;
+    if (!comm->writes)
+        return;
+    comm->bytes_max = ofi_device_bytes(comm->device);
+    comm->eager_max = piece_bytes < eager ? piece_bytes : eager;
+}
+
+size_t ofi_write_cq_entries(const struct ofi_device *device)
+{
+    size_t pieces;
+
+    if (!device->piece_bytes)
+        return 0;
+    pieces = (size_t)OFI_REQUESTS * pieces_of(device, ofi_device_bytes(device));
+    return OFI_REQUESTS + (pieces > OFI_WRITES ? pieces : OFI_WRITES);
+}
+
+/* A note that is not kept for longer than its message cannot be taken for one of 2^32 messages
+ * later. */
+static void forget_note(struct ofi_comm *comm, uint32_t number)
+{
+    struct ofi_note *note = &comm->rma->notes[number % OFI_WINDOW];
+
+    if (note->number == number)
+        note->valid = 0;
+}
+
+void ofi_write_begin(struct ofi_comm *comm, struct ofi_request *request, const void *data,
+                     size_t bytes, xcclNetMem_t mem)
+{
+    request->wanted = request->seen = 0;
+    request->pieces = request->next = 0;
+    request->announced = 0;
+    if (bytes <= comm->eager_max) {
+        if (comm->is_send)
+            forget_note(comm, request->number);
+        return;
+    }
+    request->data = data;
+    request->mem = mem;
+    if (comm->is_send) {
+        request->pieces = pieces_of(comm->device, bytes);
+        request->left += request->pieces;
+    } else {
+        request->announced = 1;
+        request->left++;
+    }
+    comm->rma->waiting++;
+}
+
+/* --- the provider's calls; all give -FI_EAGAIN for "not now" --- */
+
+/* Sender: receives for notes, which are all alike. */
+static ssize_t post_places(struct ofi_comm *comm)
+{
+    struct ofi_rma *rma = comm->rma;
+
+    while (rma->idle_notes) {
+        uint32_t place = (uint32_t)__builtin_ctz(rma->idle_notes);
+        ssize_t err = fi_trecv(comm->end.ep, rma->note_bytes[place], OFI_NOTE_BYTES,
+                               ofi_mem_desc(comm, rma->mem), FI_ADDR_UNSPEC, 0, 0,
+                               &rma->note_ops[place]);
+
+        if (err)
+            return err;
+        rma->idle_notes &= ~(1u << place);
+    }
+    return 0;
+}
+
+static ssize_t post_note(struct ofi_comm *comm, struct ofi_request *request)
+{
+    struct ofi_rma *rma = comm->rma;
+    uint32_t place = (uint32_t)(request - comm->requests);
+    struct ofi_note note = {.number = request->number, .room = request->bytes};
+    ssize_t err;
+
+    if (request->announced != 1)
+        return 0;
+    /* irecv has looked: it is registered. */
+    (void)ofi_mem_remote(comm, request->mem, request->data, &note);
+    ofi_note_encode(&note, rma->note_bytes[place]);
+    rma->note_ops[place].request = request;
+    err = fi_tsend(comm->end.ep, rma->note_bytes[place], OFI_NOTE_BYTES,
+                   ofi_mem_desc(comm, rma->mem), comm->end.peer, 0, &rma->note_ops[place]);
+    if (err)
+        return err;
+    request->announced = 2;
+    rma->waiting--;
+    return 0;
+}
+
+static ssize_t post_piece(struct ofi_comm *comm, struct ofi_request *request,
+                          const struct ofi_note *note)
+{
+    struct ofi_rma *rma = comm->rma;
+    uint32_t place = (uint32_t)__builtin_ctz(rma->idle_writes);
+    size_t piece_bytes = comm->device->piece_bytes, from = request->next * piece_bytes;
+    size_t bytes = request->bytes - from < piece_bytes ? request->bytes - from : piece_bytes;
+    uint64_t beside = (uint64_t)(request->number & NUMBER_MASK) << PIECE_BITS | request->next;
+    ssize_t err;
+
+    rma->write_ops[place].request = request;
+    err = fi_writedata(comm->end.ep, request->data + from, bytes, ofi_mem_desc(comm, request->mem),
+                       beside, comm->end.peer, note->addr + from, note->key,
+                       &rma->write_ops[place]);
+    if (err)
+        return err;
+    rma->idle_writes &= ~(1u << place);
+    request->next++;
+    return 0;
+}
+
+static ssize_t post_pieces(struct ofi_comm *comm, struct ofi_request *request)
+{
+    const struct ofi_note *note = &comm->rma->notes[request->number % OFI_WINDOW];
+    ssize_t err = 0;
+
+    if (request->next == request->pieces || !note->valid || note->number != request->number)
+        return 0;
+    if (note->room < request->bytes) {
+        /* The receiver finds it by the size that it was told. */
+        request->left -= request->pieces - request->next;
+        request->next = request->pieces;
+    }
+    while (!err && request->next < request->pieces && comm->rma->idle_writes)
+        err = post_piece(comm, request, note);
+    if (request->next == request->pieces) {
+        comm->rma->waiting--;
+        forget_note(comm, request->number);
+        ofi_request_settle(request);
+    }
+    return err;
+}
+
+void ofi_write_push(struct ofi_comm *comm)
+{
+    ssize_t err = 0;
+
+    if (!comm->writes || comm->rc != xcclSuccess)
+        return;
+    if (comm->is_send)
+        err = post_places(comm);
+    for (uint32_t back = OFI_REQUESTS; back && comm->rma->waiting && !err; back--) {
+        struct ofi_request *request = &comm->requests[(comm->posted - back) % OFI_REQUESTS];
+
+        if (request->state == OFI_ACTIVE)
+            err = comm->is_send ? post_pieces(comm, request) : post_note(comm, request);
+    }
+    if (err && err != -FI_EAGAIN)
+        ofi_comm_fail_fabric(comm, (int)-err, comm->is_send ? "writing to" : "announcing to", "");
+}
+
+/* --- completions --- */
+
+static void damaged(struct ofi_comm *comm, const char *what)
+{
+    ofi_comm_fail(comm, xcclNetCauseProtocol,
+                  xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
+                                    "%s sends %s", comm->peer_text, what));
+}
+
+/* 1: the message was sent, and its note serves no more. */
+static int is_late(const struct ofi_comm *comm, uint32_t number)
+{
+    const struct ofi_request *request = &comm->requests[number % OFI_REQUESTS];
+
+    return (int32_t)(number - comm->posted) < 0 &&
+           (request->state != OFI_ACTIVE || request->number != number ||
+            request->next == request->pieces);
+}
+
+static void noted(struct ofi_comm *comm, const struct ofi_op *op, size_t bytes)
+{
+    struct ofi_rma *rma = comm->rma;
+    struct ofi_note note;
+
+    rma->idle_notes |= 1u << op->place;
+    if (bytes != OFI_NOTE_BYTES || !ofi_note_decode(rma->note_bytes[op->place], &note)) {
+        damaged(comm, "what is no note of a receive");
+        return;
+    }
+    if ((int32_t)(note.number - comm->posted) >= OFI_REQUESTS) {
+        damaged(comm, "a note of a receive that cannot be in flight");
+        return;
+    }
+    if (!is_late(comm, note.number))
+        rma->notes[note.number % OFI_WINDOW] = note;
+}
+
+static void piece_came(struct ofi_comm *comm, uint64_t beside)
+{
+    uint32_t number = (uint32_t)beside >> PIECE_BITS, piece = beside & ((1u << PIECE_BITS) - 1);
+    struct ofi_request *request = &comm->requests[number % OFI_REQUESTS];
+
+    if (request->state != OFI_ACTIVE || !request->announced || piece >= OFI_PIECES_MAX ||
+        (request->number & NUMBER_MASK) != number || request->seen & 1u << piece ||
+        (request->wanted && !(request->wanted & 1u << piece))) {
+        damaged(comm, "a write that no receive in flight awaits");
+        return;
+    }
+    request->seen |= 1u << piece;
+    ofi_request_settle(request);
+}
+
+int ofi_write_completed(struct ofi_comm *comm, const struct fi_cq_data_entry *entry)
+{
+    struct ofi_op *op = entry->op_context;
+
+    if (!comm->is_send && entry->flags & FI_REMOTE_WRITE) {
+        piece_came(comm, entry->data);
+        return 1;
+    }
+    if (op->kind == OFI_MESSAGE)
+        return 0;
+    if (op->kind == OFI_NOTE && comm->is_send) {
+        noted(comm, op, entry->len);
+        return 1;
+    }
+    if (op->kind == OFI_WRITE)
+        comm->rma->idle_writes |= 1u << op->place;
+    op->request->left--;
+    ofi_request_settle(op->request);
+    return 1;
+}
+
+int ofi_write_headed(struct ofi_request *request, size_t bytes)
+{
+    struct ofi_comm *comm = request->comm;
+
+    if (bytes > request->bytes) {
+        ofi_request_truncated(comm, bytes - request->bytes);
+        return 0;
+    }
+    if (request->announced)
+        request->wanted = (1u << pieces_of(comm->device, bytes)) - 1;
+    if (!request->wanted || request->seen & ~request->wanted) {
+        damaged(comm, "a size that its writes do not have");
+        return 0;
+    }
+    request->bytes = bytes;
+    return 1;
+}
