@@ -192,6 +192,9 @@ typedef struct xcclNetStats {
     uint64_t sendBytes, recvBytes; /* payload */
     uint64_t sendCount, recvCount; /* messages completed */
     uint64_t busyCount; /* isend or irecv that had to be asked again */
+    /* Ways of a connection that failed while others went on with its messages, and such ways that
+     * came back. */
+    uint64_t failoverCount, recoveryCount;
 } xcclNetStats_v1;
 
 /* Why a comm failed. */

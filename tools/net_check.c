@@ -10,6 +10,7 @@
 
 #include "command.h"
 #include "conformance.h"
+#include "xccl_net.h"
 #include "option.h"
 
 #define NAME      "net check"
@@ -36,6 +37,7 @@ const char xccl_net_check_help[] =
     "  --quick           messages up to 1 MiB, fewer rounds: a few seconds\n"
     "  --max-bytes N     largest message (K, M, G; default 1G, less where memory is short)\n"
     "  --device N        the plugin's device (default 0)\n"
+    "  --rails N         N devices from that one on, merged into one (default 1)\n"
     "  --seed N          of random sizes and orders (default 1)\n"
     "  --repeat N        run all N times, with seeds that follow, and show what fails; with the\n"
     "                    hook fault the seed is that of its faults too, unless XCCL_NET_FAULT\n"
@@ -62,6 +64,7 @@ enum {
     OPTION_QUICK,
     OPTION_MAX_BYTES,
     OPTION_DEVICE,
+    OPTION_RAILS,
     OPTION_SEED,
     OPTION_REPEAT,
     OPTION_JOBS,
@@ -80,6 +83,7 @@ static const struct option options_known[] = {
     {"quick", no_argument, NULL, OPTION_QUICK},
     {"max-bytes", required_argument, NULL, OPTION_MAX_BYTES},
     {"device", required_argument, NULL, OPTION_DEVICE},
+    {"rails", required_argument, NULL, OPTION_RAILS},
     {"seed", required_argument, NULL, OPTION_SEED},
     {"repeat", required_argument, NULL, OPTION_REPEAT},
     {"jobs", required_argument, NULL, OPTION_JOBS},
@@ -129,6 +133,8 @@ static int read_number(int code, const char *text, struct xccl_conformance_optio
         return xccl_option_bytes(NAME, "--max-bytes", text, &options->max_bytes);
     case OPTION_DEVICE:
         return xccl_option_int(NAME, "--device", text, 0, 1 << 20, &options->device);
+    case OPTION_RAILS:
+        return xccl_option_int(NAME, "--rails", text, 1, XCCL_NET_MAX_MEMBERS, &options->rails);
     case OPTION_REPEAT:
         return xccl_option_int(NAME, "--repeat", text, 1, 1000000, &options->repeat);
     case OPTION_JOBS:

@@ -38,7 +38,9 @@ void xccl_net_tell_stats(const struct xccl_net_counters *counters, xcclNetStats_
         .recvBytes = atomic_load_explicit(&counters->recv_bytes, memory_order_relaxed),
         .sendCount = atomic_load_explicit(&counters->send_count, memory_order_relaxed),
         .recvCount = atomic_load_explicit(&counters->recv_count, memory_order_relaxed),
-        .busyCount = atomic_load_explicit(&counters->busy_count, memory_order_relaxed)};
+        .busyCount = atomic_load_explicit(&counters->busy_count, memory_order_relaxed),
+        .failoverCount = atomic_load_explicit(&counters->failover_count, memory_order_relaxed),
+        .recoveryCount = atomic_load_explicit(&counters->recovery_count, memory_order_relaxed)};
 
     tell(&full, sizeof(full), stats, stats->size);
 }

@@ -15,6 +15,7 @@
  * numbers but people. */
 struct xccl_net_counters {
     _Atomic uint64_t send_bytes, recv_bytes, send_count, recv_count, busy_count;
+    _Atomic uint64_t failover_count, recovery_count;
 };
 
 /* A message that is done. */
@@ -30,6 +31,16 @@ static inline void xccl_net_count_message(struct xccl_net_counters *counters, in
 static inline void xccl_net_count_busy(struct xccl_net_counters *counters)
 {
     atomic_fetch_add_explicit(&counters->busy_count, 1, memory_order_relaxed);
+}
+
+static inline void xccl_net_count_failover(struct xccl_net_counters *counters)
+{
+    atomic_fetch_add_explicit(&counters->failover_count, 1, memory_order_relaxed);
+}
+
+static inline void xccl_net_count_recovery(struct xccl_net_counters *counters)
+{
+    atomic_fetch_add_explicit(&counters->recovery_count, 1, memory_order_relaxed);
 }
 
 /* 1: there is such a device. 0: an error that says so. */

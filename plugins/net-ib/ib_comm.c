@@ -9,6 +9,7 @@
  * Thread: one at a time a comm. Nothing here logs; only create allocates. */
 #include "ib_int.h"
 
+#include <sched.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -44,9 +45,9 @@ xcclResult_t ib_close_send(xcclNetSendComm_t comm_)
 {
     struct ib_sender *sender = comm_;
 
+    ib_service_remove(&sender->comm);
     ib_queue_fini(&sender->comm);
-    if (sender->ring_mr)
-        sender->comm.ctx->verbs->dereg_mr(sender->ring_mr);
+    ib_unpin(&sender->comm, sender->ring_mrs);
     ib_dereg_all(&sender->comm);
     xccl_tcp_close(&sender->comm.fd);
     xccl_free(sender);
@@ -59,11 +60,11 @@ xcclResult_t ib_close_recv(xcclNetRecvComm_t comm_)
     struct ib_receiver *receiver = comm_;
     struct ib_note note = {.kind = IB_NOTE_END};
 
-    if (receiver->comm.queue.cq && receiver->comm.rc == xcclSuccess)
+    ib_service_remove(&receiver->comm);
+    if (receiver->comm.queue.up_count && receiver->comm.rc == xcclSuccess)
         ib_recv_move(receiver);
     ib_queue_fini(&receiver->comm);
-    if (receiver->lines_mr)
-        receiver->comm.ctx->verbs->dereg_mr(receiver->lines_mr);
+    ib_unpin(&receiver->comm, receiver->lines_mrs);
     ib_dereg_all(&receiver->comm);
     for (int i = 0; i < IB_PAIRS_MAX; i++)
         note.came[i] = receiver->comm.queue.pairs[i].last_pieces;
@@ -136,32 +137,55 @@ static xcclNetCause_t cause_of(enum ibv_wc_status status, const char **hint_out)
     }
 }
 
-static void fail_status(struct ib_comm *comm, enum ibv_wc_status status, uint32_t vendor_code)
+static void fail_status(struct ib_comm *comm, const struct ib_pair *pair, enum ibv_wc_status status,
+                        uint32_t vendor_code)
 {
+    struct ib_device *device = comm->queue.ports[pair->port].device;
+    const struct ib_port_info *peer = &comm->peer.port[pair->peer_port];
     char gid[IB_GID_TEXT_BYTES];
     const char *hint, *down = "";
     xcclNetCause_t cause = cause_of(status, &hint);
 
-    if (ib_port_is_down(comm)) {
+    if (ib_port_is_down(comm->ctx, device)) {
         cause = xcclNetCauseLinkDown;
         hint = "look at its cable and interface";
         down = ", its port is down";
     }
-    ib_gid_format(comm->peer.gid, gid);
+    ib_gid_format(peer->gid, gid);
     comm->vendor_code = vendor_code;
-    ib_comm_fail(comm, cause,
-                 xccl_fail_quietly(cause == xcclNetCauseLocal ? xcclSystemError : xcclRemoteError,
-                                   0, hint,
-                                   "%s %s %s of %s with GID %s failed: %s (vendor code %#x)%s",
-                                   comm->device->name, comm->is_send ? "to" : "from",
-                                   comm->peer.name, comm->peer_text, gid,
-                                   comm->ctx->verbs->wc_status_str(status), vendor_code, down));
+    ib_comm_fail(
+        comm, cause,
+        xccl_fail_quietly(cause == xcclNetCauseLocal ? xcclSystemError : xcclRemoteError, 0, hint,
+                          "%s %s %s of %s with GID %s failed: %s (vendor code %#x)%s", device->name,
+                          comm->is_send ? "to" : "from", peer->name, comm->peer_text, gid,
+                          comm->ctx->verbs->wc_status_str(status), vendor_code, down));
 }
 
-void ib_comm_fail_wc(struct ib_comm *comm, const struct ibv_wc *wc)
+/* What the way has done, and not the memory that was named. */
+static int is_of_the_way(enum ibv_wc_status status)
 {
+    switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+    case IBV_WC_WR_FLUSH_ERR:
+    case IBV_WC_LOC_QP_OP_ERR:
+    case IBV_WC_RESP_TIMEOUT_ERR:
+    case IBV_WC_FATAL_ERR:
+    case IBV_WC_GENERAL_ERR:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+void ib_comm_fail_wc(struct ib_comm *comm, struct ib_pair *pair, const struct ibv_wc *wc)
+{
+    if (pair->state != IB_PAIR_UP && pair->state != IB_PAIR_ANSWERED)
+        return; /* it has ended already */
+    if (is_of_the_way(wc->status) && ib_pair_break(comm, pair))
+        return;
     if (wc->status != IBV_WC_WR_FLUSH_ERR)
-        fail_status(comm, wc->status, wc->vendor_err);
+        fail_status(comm, pair, wc->status, wc->vendor_err);
     else if (comm->flushed_ns == 0)
         comm->flushed_ns = xccl_clock_ns();
 }
@@ -169,20 +193,24 @@ void ib_comm_fail_wc(struct ib_comm *comm, const struct ibv_wc *wc)
 void ib_comm_flushed(struct ib_comm *comm)
 {
     if (comm->flushed_ns && xccl_clock_ns() - comm->flushed_ns > FLUSHED_NS)
-        fail_status(comm, IBV_WC_WR_FLUSH_ERR, 0);
+        fail_status(comm, &comm->queue.pairs[0], IBV_WC_WR_FLUSH_ERR, 0);
 }
 
 xcclResult_t ib_error_detail(void *comm_, xcclNetError_v1 *error)
 {
-    const struct ib_comm *comm = comm_;
+    struct ib_comm *comm = comm_;
     xcclNetError_v1 full = {.cause = xcclNetCauseNone, .peer = comm->peer_text, .text = ""};
 
+    /* The other one has it for a moment only. */
+    while (!ib_comm_claim(comm))
+        sched_yield();
     if (comm->rc != xcclSuccess) {
         full.cause = (int32_t)comm->cause;
         full.sysErrno = comm->sys_errno;
         full.vendorCode = comm->vendor_code;
         full.text = comm->error_text;
     }
+    ib_comm_release(comm);
     full.size = error->size;
     memcpy(error, &full, error->size < sizeof(full) ? error->size : sizeof(full));
     return xcclSuccess;
@@ -197,6 +225,9 @@ int ib_comm_listen(struct ib_comm *comm, struct ib_note *note_out)
     if (comm->ended || ++comm->idle % IB_IDLE_TURNS)
         return 0;
     ib_events_look(comm);
+    ib_comm_flush_notes(comm);
+    if (comm->unsettled)
+        ib_failover_move(comm);
     if (xccl_tcp_recv_some(comm->fd, comm->note + comm->note_have, IB_NOTE_BYTES - comm->note_have,
                            &moved) != xcclSuccess)
         comm->ended = 1;
@@ -212,14 +243,28 @@ int ib_comm_listen(struct ib_comm *comm, struct ib_note *note_out)
     return 0;
 }
 
-void ib_comm_tell(struct ib_comm *comm, const struct ib_note *note)
+void ib_comm_flush_notes(struct ib_comm *comm)
 {
-    uint8_t bytes[IB_NOTE_BYTES];
     size_t moved = 0;
 
-    if (comm->fd < 0)
+    if (comm->out_bytes == 0 || comm->fd < 0)
         return;
-    ib_note_encode(note, bytes);
-    /* The channel is empty but for one or two of these, so it has room for all of it. */
-    (void)xccl_tcp_send_some(comm->fd, bytes, sizeof(bytes), &moved);
+    /* An error is the end of the channel, which is seen where it is read. */
+    (void)xccl_tcp_send_some(comm->fd, comm->out, comm->out_bytes, &moved);
+    comm->out_bytes -= (uint32_t)moved;
+    memmove(comm->out, comm->out + moved, comm->out_bytes);
+}
+
+void ib_comm_tell(struct ib_comm *comm, const struct ib_note *note)
+{
+    /* A queue pair has one of these under way at a time, and each is answered. */
+    if (comm->out_bytes + IB_NOTE_BYTES > sizeof(comm->out)) {
+        ib_comm_fail(comm, xcclNetCauseTimeout,
+                     xccl_fail_quietly(xcclRemoteError, 0, "look at that host, and the way to it",
+                                       "%s takes no notes", comm->peer_text));
+        return;
+    }
+    ib_note_encode(note, comm->out + comm->out_bytes);
+    comm->out_bytes += IB_NOTE_BYTES;
+    ib_comm_flush_notes(comm);
 }

@@ -5,13 +5,14 @@
  *   receiver                                   sender
  *   listen: a port, a random token
  *      handle {address, token} ------------->  (travels over XCCL's encrypted connections)
- *                                 <----------  connect: TCP, a block {token, queue pair, ring}
- *   accept: the block with the token; a queue
- *   pair of its own, started
- *      block {queue pair} ------------------>  starts its own
- *                                 <----------  note "ready": the comm is up
- *   the comm is up
+ *                                 <----------  connect: TCP, a block {token, ports}
+ *   accept: the block with the token; which
+ *   ports talk to which, queue pairs for that
+ *      block {ports, queue pairs} ---------->  queue pairs of its own, started
+ *                                 <----------  block {token, queue pairs, ring}: the comm is up
+ *   starts its own: the comm is up
  *
+ * Nothing is sent before a line has come, and no line before the receiver has started.
  * Thread: one at a time a connect. */
 #include "ib_int.h"
 
@@ -21,7 +22,7 @@
 #include "base/param.h"
 #include "base/tcp.h"
 
-enum connect_state { CONNECT_REACH, CONNECT_SAY, CONNECT_HEAR, CONNECT_READY, CONNECT_DONE };
+enum connect_state { CONNECT_REACH, CONNECT_SAY, CONNECT_HEAR, CONNECT_TELL, CONNECT_DONE };
 
 struct ib_connect_way {
     struct ib_sender *sender;
@@ -31,22 +32,55 @@ struct ib_connect_way {
     uint8_t bytes[IB_BLOCK_BYTES];
 };
 
+static void block_prepare(struct ib_connect_way *way, struct ib_block *block)
+{
+    memcpy(block->token, way->handle.token, sizeof(block->token));
+    ib_block_encode(block, way->bytes);
+    way->moved = 0;
+}
+
 static xcclResult_t say_prepare(struct ib_connect_way *way)
 {
-    struct ib_sender *sender = way->sender;
     struct ib_block block;
-    xcclResult_t rc = ib_queue_init(&sender->comm,
-                                    (uint32_t)xccl_param_int(XCCL_P_IB_QPS_PER_CONNECTION));
+    xcclResult_t rc = ib_queue_init(&way->sender->comm);
 
-    if (rc == xcclSuccess)
-        rc = ib_pin(&sender->comm, sender->ring, sizeof(sender->ring), &sender->ring_mr);
     if (rc != xcclSuccess)
         return rc;
-    ib_queue_tell(&sender->comm, &block);
-    memcpy(block.token, way->handle.token, sizeof(block.token));
+    ib_queue_tell(&way->sender->comm, &block);
+    block_prepare(way, &block);
+    return xcclSuccess;
+}
+
+/* The peer's block is there: queue pairs as it says. */
+static xcclResult_t tell_prepare(struct ib_connect_way *way)
+{
+    struct ib_sender *sender = way->sender;
+    struct ib_comm *comm = &sender->comm;
+    struct ib_block block;
+    xcclResult_t rc;
+
+    ib_queue_tell(comm, &block);
+    if (comm->peer.pairs == 0)
+        return ib_reach_refuse(&block, &comm->peer);
+    for (uint32_t i = 0; i < comm->peer.pairs; i++) {
+        const struct ib_link *link = &comm->peer.link[i];
+
+        if (link->sender >= comm->queue.port_count || link->receiver >= comm->peer.ports)
+            return xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
+                                     "%s answers with ports that there are not", comm->peer_text);
+    }
+    rc = ib_queue_make(comm, comm->peer.link, comm->peer.pairs);
+    if (rc == xcclSuccess)
+        rc = ib_pin(comm, sender->ring, sizeof(sender->ring), sender->ring_mrs);
+    if (rc == xcclSuccess)
+        rc = ib_queue_start(comm);
+    if (rc != xcclSuccess)
+        return rc;
+    ib_queue_tell(comm, &block);
     block.ring_addr = (uintptr_t)sender->ring;
-    block.ring_rkey = sender->ring_mr->rkey;
-    ib_block_encode(&block, way->bytes);
+    for (uint32_t i = 0; i < comm->queue.port_count; i++)
+        block.ring_rkey[i] = sender->ring_mrs[i]->rkey;
+    block_prepare(way, &block);
     return xcclSuccess;
 }
 
@@ -62,28 +96,22 @@ static xcclResult_t do_reach(struct ib_connect_way *way, int *next_out)
     return rc;
 }
 
-static xcclResult_t send_bytes(struct ib_connect_way *way, size_t bytes, int *next_out)
+static xcclResult_t do_say(struct ib_connect_way *way, int *next_out)
 {
     size_t moved = 0;
     xcclResult_t rc = xccl_tcp_send_some(way->sender->comm.fd, way->bytes + way->moved,
-                                         bytes - way->moved, &moved);
+                                         IB_BLOCK_BYTES - way->moved, &moved);
 
     way->moved += moved;
-    *next_out = way->moved == bytes;
+    *next_out = way->moved == IB_BLOCK_BYTES;
     if (*next_out)
         way->moved = 0;
     return rc;
 }
 
-static xcclResult_t do_say(struct ib_connect_way *way, int *next_out)
-{
-    return send_bytes(way, IB_BLOCK_BYTES, next_out);
-}
-
 static xcclResult_t do_hear(struct ib_connect_way *way, int *next_out)
 {
     static const uint8_t no_token[IB_TOKEN_BYTES];
-    struct ib_note note = {.kind = IB_NOTE_READY};
     struct ib_comm *comm = &way->sender->comm;
     size_t moved = 0;
     xcclResult_t rc = xccl_tcp_recv_some(comm->fd, way->bytes + way->moved,
@@ -99,28 +127,16 @@ static xcclResult_t do_hear(struct ib_connect_way *way, int *next_out)
     if (!ib_block_decode(way->bytes, no_token, &comm->peer))
         return xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
                                  "%s does not answer as the ib plugin does", comm->peer_text);
-    if (comm->peer.pairs > comm->queue.count)
-        return xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
-                                 "%s answers with %u queue pairs to %u", comm->peer_text,
-                                 comm->peer.pairs, comm->queue.count);
-    ib_queue_cut(comm, comm->peer.pairs);
-    rc = ib_queue_start(comm);
-    ib_note_encode(&note, way->bytes);
-    way->moved = 0;
+    rc = tell_prepare(way);
     *next_out = rc == xcclSuccess;
     return rc;
-}
-
-static xcclResult_t do_ready(struct ib_connect_way *way, int *next_out)
-{
-    return send_bytes(way, IB_NOTE_BYTES, next_out);
 }
 
 static xcclResult_t (*const states[CONNECT_DONE])(struct ib_connect_way *, int *) = {
     [CONNECT_REACH] = do_reach,
     [CONNECT_SAY] = do_say,
     [CONNECT_HEAR] = do_hear,
-    [CONNECT_READY] = do_ready,
+    [CONNECT_TELL] = do_say,
 };
 
 static xcclResult_t way_begin(struct ib_ctx *ctx, int dev, const xcclNetHandle_t *handle,
@@ -173,6 +189,8 @@ xcclResult_t ib_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *ha
         rc = states[way->state](way, &next);
         way->state += next;
     }
+    if (rc == xcclSuccess && way->state == CONNECT_DONE)
+        rc = ib_service_add(&way->sender->comm);
     if (rc == xcclSuccess && way->state != CONNECT_DONE) {
         *comm_out = NULL;
         return xcclSuccess;

@@ -3,7 +3,10 @@
  * verbs and sysfs say about them, in the order of their PCI paths and names. A card without a PCI
  * device (soft-RoCE) has no path. A port that becomes active later is not seen by this instance.
  *
- * Limits: 32 ports. Thread: any, one call at a time for init and finalize. */
+ * Several ports become one device by mergeDevices: a connection of it has queue pairs on all.
+ *
+ * Limits: 32 ports; 8 devices of 2 to 4 ports. Thread: any, one call at a time for init, finalize
+ * and mergeDevices, which comes before the first connection. */
 #include "ib_int.h"
 
 #include <errno.h>
@@ -149,6 +152,11 @@ xcclResult_t ib_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
     ctx = xccl_calloc_aligned(64, sizeof(*ctx));
     if (!ctx)
         return xcclSystemError;
+    rc = ib_service_init(&ctx->service);
+    if (rc != xcclSuccess) {
+        xccl_free(ctx);
+        return rc;
+    }
     ctx->verbs = verbs;
     ctx->log = init->log;
     ctx->traffic_class = init->trafficClass;
@@ -163,6 +171,10 @@ xcclResult_t ib_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
         return rc;
     }
     qsort(ctx->devices, (size_t)ctx->device_count, sizeof(ctx->devices[0]), device_compare);
+    for (int i = 0; i < ctx->device_count; i++) {
+        ctx->devices[i].ports[0] = &ctx->devices[i];
+        ctx->devices[i].port_count = 1;
+    }
     *ctx_out = ctx;
     return xcclSuccess;
 }
@@ -171,7 +183,10 @@ xcclResult_t ib_finalize(xcclNetContext_t ctx_)
 {
     struct ib_ctx *ctx = ctx_;
 
+    ib_service_fini(&ctx->service);
     for (int i = 0; i < ctx->device_count; i++) {
+        if (ctx->devices[i].port_count > 1)
+            continue;
         ib_cache_fini(ctx, &ctx->devices[i].cache);
         if (ctx->devices[i].pd)
             ctx->verbs->dealloc_pd(ctx->devices[i].pd);
@@ -209,11 +224,86 @@ xcclResult_t ib_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *
     all.port = device->port;
     all.ptrSupport = XCCL_NET_PTR_HOST;
     all.maxComms = device->max_qp / (int)xccl_param_int(XCCL_P_IB_QPS_PER_CONNECTION);
+    for (uint32_t i = 0; i < device->port_count && device->port_count > 1; i++)
+        all.members[all.memberCount++] = (int32_t)(device->ports[i] -
+                                                   ((struct ib_ctx *)ctx)->devices);
     all.maxRecvs = IB_PARTS;
     all.maxBytes = IB_MESSAGE_MAX;
     /* A send is done when the peer's card has acknowledged it. */
     all.needsProgress = 0;
     xccl_net_tell_properties(&all, props);
+    return xcclSuccess;
+}
+
+static xcclResult_t merge_check(const struct ib_ctx *ctx, const int *devs, int count)
+{
+    if (count < 1 || count > IB_PORTS_MAX)
+        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL,
+                                 "%d devices to be merged, the ib plugin takes 1 to %d", count,
+                                 IB_PORTS_MAX);
+    for (int i = 0; i < count; i++) {
+        if (!xccl_net_has_device(devs[i], ctx->device_count))
+            return xcclInvalidArgument;
+        if (ctx->devices[devs[i]].port_count > 1)
+            return xccl_fail_quietly(xcclInvalidUsage, 0, "merge devices of one port each",
+                                     "device %s cannot be merged", ctx->devices[devs[i]].name);
+        for (int k = 0; k < i; k++)
+            if (devs[k] == devs[i])
+                return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "device %d is named twice",
+                                         devs[i]);
+    }
+    return xcclSuccess;
+}
+
+/* The device that was made of these before; -1: none. */
+static int merge_find(const struct ib_ctx *ctx, const int *devs, int count)
+{
+    for (int dev = 0; dev < ctx->device_count; dev++) {
+        const struct ib_device *device = &ctx->devices[dev];
+        int same = (int)device->port_count == count;
+
+        for (int i = 0; i < count && same; i++)
+            same = device->ports[i] == &ctx->devices[devs[i]];
+        if (same)
+            return dev;
+    }
+    return -1;
+}
+
+xcclResult_t ib_merge(xcclNetContext_t ctx_, const int *devs, int count, int *dev_out)
+{
+    struct ib_ctx *ctx = ctx_;
+    struct ib_device *merged = &ctx->devices[ctx->device_count];
+    xcclResult_t rc = merge_check(ctx, devs, count);
+    char name[sizeof(merged->name)];
+    size_t used = 0;
+
+    if (rc != xcclSuccess)
+        return rc;
+    if (merge_find(ctx, devs, count) >= 0) {
+        *dev_out = merge_find(ctx, devs, count);
+        return xcclSuccess;
+    }
+    if (ctx->device_count == IB_DEVICES_MAX + IB_MERGED_MAX)
+        return xccl_fail_quietly(xcclInvalidUsage, 0, NULL, "there are %d devices, no more fit",
+                                 ctx->device_count);
+    memcpy(merged->pci_path, ctx->devices[devs[0]].pci_path, sizeof(merged->pci_path));
+    memcpy(merged->netdev, ctx->devices[devs[0]].netdev, sizeof(merged->netdev));
+    merged->guid = ctx->devices[devs[0]].guid;
+    merged->port = ctx->devices[devs[0]].port;
+    merged->max_qp = ctx->devices[devs[0]].max_qp;
+    for (int i = 0; i < count; i++) {
+        struct ib_device *port = &ctx->devices[devs[i]];
+
+        merged->ports[merged->port_count++] = port;
+        merged->speed_mbps += port->speed_mbps;
+        if (port->max_qp < merged->max_qp)
+            merged->max_qp = port->max_qp;
+        used += (size_t)snprintf(name + used, sizeof(name) - used, "%s%.75s", i ? "+" : "",
+                                 port->name);
+    }
+    memcpy(merged->name, name, sizeof(name));
+    *dev_out = ctx->device_count++;
     return xcclSuccess;
 }
 

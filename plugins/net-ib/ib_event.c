@@ -3,9 +3,9 @@
  * message. There is no thread for them: a comm to which nothing comes asks for them, at most once
  * in 10 ms a port, and takes those of all comms on the card.
  *
- * A port that goes down may come up again, and the queue pairs then go on. So a comm fails only
- * after the time in which a packet is sent again and again; a receiver, which may send none, would
- * otherwise wait for ever.
+ * A port that goes down may come up again, and the queue pairs then go on. So a comm of one port
+ * fails only after the time in which a packet is sent again and again; a receiver, which may send
+ * none, would otherwise wait for ever. One of several goes on with the others at once.
  *
  * Thread: any. An event of a queue is taken and acknowledged in one go, and destroying the queue
  * waits for that, so its comm is there. */
@@ -49,9 +49,9 @@ static void of_card(struct ib_ctx *ctx, const struct ib_device *where)
     }
 }
 
-static void of_comm(struct ib_comm *comm, enum ibv_event_type type)
+static void of_queue(_Atomic int *event_out, enum ibv_event_type type)
 {
-    atomic_store_explicit(&comm->event, 1 + (int)type, memory_order_relaxed);
+    atomic_store_explicit(event_out, 1 + (int)type, memory_order_relaxed);
 }
 
 static void take(struct ib_ctx *ctx, const struct ib_device *where,
@@ -68,12 +68,12 @@ static void take(struct ib_ctx *ctx, const struct ib_device *where,
         of_card(ctx, where);
         break;
     case IBV_EVENT_CQ_ERR:
-        of_comm(event->element.cq->cq_context, event->event_type);
+        of_queue(&((struct ib_comm *)event->element.cq->cq_context)->event, event->event_type);
         break;
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
-        of_comm(event->element.qp->qp_context, event->event_type);
+        of_queue(&((struct ib_pair *)event->element.qp->qp_context)->event, event->event_type);
         break;
     default: /* the rest changes nothing for what is connected */
         break;
@@ -91,13 +91,13 @@ void ib_events_take(struct ib_ctx *ctx, const struct ib_device *device)
     }
 }
 
-int ib_port_is_down(const struct ib_comm *comm)
+int ib_port_is_down(struct ib_ctx *ctx, struct ib_device *device)
 {
     struct ibv_port_attr attr = {.state = IBV_PORT_ACTIVE};
 
-    ib_events_take(comm->ctx, comm->device);
-    (void)comm->ctx->verbs->query_port(comm->device->context, (uint8_t)comm->device->port, &attr);
-    return ib_down_ms(comm->device) || attr.state != IBV_PORT_ACTIVE;
+    ib_events_take(ctx, device);
+    (void)ctx->verbs->query_port(device->context, (uint8_t)device->port, &attr);
+    return ib_down_ms(device) || attr.state != IBV_PORT_ACTIVE;
 }
 
 uint64_t ib_down_ms(const struct ib_device *device)
@@ -108,43 +108,75 @@ uint64_t ib_down_ms(const struct ib_device *device)
     return since_ns && ms == 0 ? 1 : ms;
 }
 
-static uint64_t patience_ms(void)
+uint64_t ib_patience_ms(void)
 {
     uint64_t once_ns = (uint64_t)4096 << xccl_param_int(XCCL_P_IB_TIMEOUT);
 
     return once_ns * (uint64_t)(1 + xccl_param_int(XCCL_P_IB_RETRY_CNT)) / XCCL_NS_PER_MS;
 }
 
-static void fail(struct ib_comm *comm, xcclNetCause_t cause, const char *todo, const char *what)
+static void fail(struct ib_comm *comm, const struct ib_pair *pair, xcclNetCause_t cause,
+                 const char *todo, const char *what)
 {
     ib_comm_fail(comm, cause,
                  xccl_fail_quietly(xcclRemoteError, 0, todo, "%s, the way %s %s of %s: %s",
-                                   comm->device->name, comm->is_send ? "to" : "from",
-                                   comm->peer.name, comm->peer_text, what));
+                                   comm->queue.ports[pair->port].device->name,
+                                   comm->is_send ? "to" : "from",
+                                   comm->peer.port[pair->peer_port].name, comm->peer_text, what));
 }
 
-void ib_events_look(struct ib_comm *comm)
+/* Asks for events, unless somebody did within 10 ms. */
+static void ask(struct ib_ctx *ctx, struct ib_device *device)
 {
-    struct ib_device *device = comm->device;
-    uint64_t now_ns = xccl_clock_ns(), down_ms;
+    uint64_t now_ns = xccl_clock_ns();
     uint64_t looked_ns = atomic_load_explicit(&device->looked_ns, memory_order_relaxed);
-    int event;
 
     /* Relaxed: who wins asks; the others lose nothing. */
     if (now_ns - looked_ns > LOOK_NS &&
         atomic_compare_exchange_strong_explicit(&device->looked_ns, &looked_ns, now_ns,
                                                 memory_order_relaxed, memory_order_relaxed))
-        ib_events_take(comm->ctx, device);
-    event = atomic_load_explicit(&comm->event, memory_order_relaxed);
-    down_ms = ib_down_ms(device);
+        ib_events_take(ctx, device);
+}
+
+/* Where others are left, the pair alone ends, and a port that is down is not waited for. */
+static void look_at_pair(struct ib_comm *comm, struct ib_pair *pair)
+{
+    struct ib_device *device = comm->queue.ports[pair->port].device;
+    int event = atomic_load_explicit(&pair->event, memory_order_relaxed);
+    int failed = atomic_load_explicit(&device->has_failed, memory_order_relaxed);
+    uint64_t down_ms = ib_down_ms(device);
+
+    if ((pair->state != IB_PAIR_UP && pair->state != IB_PAIR_ANSWERED) ||
+        ((event || failed || down_ms) && ib_pair_break(comm, pair)))
+        return;
     if (event)
-        fail(comm, xcclNetCauseLocal, "see the kernel's log, and the peer's first error",
+        fail(comm, pair, xcclNetCauseLocal, "see the kernel's log, and the peer's first error",
              comm->ctx->verbs->event_type_str((enum ibv_event_type)(event - 1)));
-    else if (atomic_load_explicit(&device->has_failed, memory_order_relaxed))
-        fail(comm, xcclNetCauseLinkDown, "see the kernel's log", "the card has failed");
-    else if (down_ms && down_ms > patience_ms())
-        fail(comm, xcclNetCauseLinkDown,
+    else if (failed)
+        fail(comm, pair, xcclNetCauseLinkDown, "see the kernel's log", "the card has failed");
+    else if (down_ms && down_ms > ib_patience_ms())
+        fail(comm, pair, xcclNetCauseLinkDown,
              "look at its cable and interface; XCCL_IB_TIMEOUT and XCCL_IB_RETRY_CNT say how long "
              "it may be away",
              "the port is down");
+}
+
+void ib_events_look(struct ib_comm *comm)
+{
+    int event = atomic_load_explicit(&comm->event, memory_order_relaxed);
+
+    for (uint32_t i = 0; i < comm->queue.port_count; i++)
+        ask(comm->ctx, comm->queue.ports[i].device);
+    if (event)
+        fail(comm, &comm->queue.pairs[0], xcclNetCauseLocal,
+             "see the kernel's log, and the peer's first error",
+             comm->ctx->verbs->event_type_str((enum ibv_event_type)(event - 1)));
+    for (uint32_t i = 0; i < comm->queue.count && comm->rc == xcclSuccess; i++)
+        look_at_pair(comm, &comm->queue.pairs[i]);
+    if (comm->dark_ns && comm->rc == xcclSuccess &&
+        (xccl_clock_ns() - comm->dark_ns) / XCCL_NS_PER_MS > ib_patience_ms())
+        fail(comm, &comm->queue.pairs[0], xcclNetCauseLinkDown,
+             "look at the cables and interfaces of both ends; XCCL_IB_TIMEOUT and "
+             "XCCL_IB_RETRY_CNT say how long they may be away",
+             "no port is left, of all that there were");
 }

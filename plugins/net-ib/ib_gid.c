@@ -4,6 +4,8 @@
 #include "ib_int.h"
 
 #include <errno.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,34 +32,34 @@ static enum ib_gid_type type_read(const struct ib_device *device, int idx)
 }
 
 static void entry_take(const struct ib_device *device, int idx, const union ibv_gid *gid,
-                       struct ib_queue *queue)
+                       struct ib_port *port)
 {
-    queue->gid_idx = idx;
-    queue->gid = *gid;
-    queue->gid_type = device->attr.link_layer == IBV_LINK_LAYER_ETHERNET ? type_read(device, idx)
-                                                                         : IB_GID_IB;
+    port->gid_idx = idx;
+    port->gid = *gid;
+    port->gid_type = device->attr.link_layer == IBV_LINK_LAYER_ETHERNET ? type_read(device, idx)
+                                                                        : IB_GID_IB;
 }
 
 static xcclResult_t take_named(const struct ib_ctx *ctx, const struct ib_device *device, int idx,
-                               struct ib_queue *queue)
+                               struct ib_port *port)
 {
     union ibv_gid gid;
 
     if (ctx->verbs->query_gid(device->context, (uint8_t)device->port, idx, &gid))
         return xccl_fail_quietly(xcclInvalidArgument, 0, "see XCCL_IB_GID_INDEX and ibv_devinfo -v",
                                  "%s has no GID %d", device->name, idx);
-    entry_take(device, idx, &gid, queue);
+    entry_take(device, idx, &gid, port);
     return xcclSuccess;
 }
 
-xcclResult_t ib_gid_choose(const struct ib_ctx *ctx, const struct ib_device *device,
-                           struct ib_queue *queue)
+xcclResult_t ib_gid_choose(const struct ib_ctx *ctx, struct ib_port *port)
 {
+    const struct ib_device *device = port->device;
     int named = (int)xccl_param_int(XCCL_P_IB_GID_INDEX), best = -1;
     int count = device->attr.gid_tbl_len < TABLE_MAX ? device->attr.gid_tbl_len : TABLE_MAX;
 
     if (named >= 0 || device->attr.link_layer != IBV_LINK_LAYER_ETHERNET)
-        return take_named(ctx, device, named >= 0 ? named : 0, queue);
+        return take_named(ctx, device, named >= 0 ? named : 0, port);
     for (int i = 0; i < count; i++) {
         union ibv_gid gid;
         int score;
@@ -69,7 +71,7 @@ xcclResult_t ib_gid_choose(const struct ib_ctx *ctx, const struct ib_device *dev
         if (score <= best)
             continue;
         best = score;
-        entry_take(device, i, &gid, queue);
+        entry_take(device, i, &gid, port);
     }
     if (best >= 0)
         return xcclSuccess;
@@ -77,29 +79,62 @@ xcclResult_t ib_gid_choose(const struct ib_ctx *ctx, const struct ib_device *dev
                              "%s has no GID that can be used", device->name);
 }
 
-static xcclResult_t reach_refuse(const struct ib_block *here, const struct ib_block *there,
-                                 const char *why)
+/* How many bits of the port's address name its subnet, as its interface says; 0: it does not. */
+static int prefix_of(const struct ib_port *port)
 {
+    struct ifaddrs *list = NULL;
+    int is_ipv4 = ib_gid_is_ipv4(port->gid.raw), bits = 0;
+
+    if (port->gid_type == IB_GID_IB)
+        return 64;
+    if (getifaddrs(&list))
+        return 0;
+    for (const struct ifaddrs *at = list; at && !bits; at = at->ifa_next) {
+        const uint8_t *addr, *mask;
+        int bytes = is_ipv4 ? 4 : 16;
+
+        if (!at->ifa_addr || !at->ifa_netmask ||
+            at->ifa_addr->sa_family != (is_ipv4 ? AF_INET : AF_INET6))
+            continue;
+        addr = is_ipv4 ? (const uint8_t *)&((struct sockaddr_in *)at->ifa_addr)->sin_addr
+                       : ((struct sockaddr_in6 *)at->ifa_addr)->sin6_addr.s6_addr;
+        mask = is_ipv4 ? (const uint8_t *)&((struct sockaddr_in *)at->ifa_netmask)->sin_addr
+                       : ((struct sockaddr_in6 *)at->ifa_netmask)->sin6_addr.s6_addr;
+        if (memcmp(addr, port->gid.raw + 16 - bytes, (size_t)bytes) != 0)
+            continue;
+        for (int i = 0; i < bytes; i++)
+            bits += __builtin_popcount(mask[i]);
+        bits += 8 * (16 - bytes);
+    }
+    freeifaddrs(list);
+    return bits;
+}
+
+void ib_gid_tell(const struct ib_port *port, struct ib_port_info *info_out)
+{
+    const struct ib_device *device = port->device;
+
+    memcpy(info_out->gid, port->gid.raw, sizeof(info_out->gid));
+    info_out->lid = device->attr.lid;
+    info_out->link_layer = device->attr.link_layer;
+    info_out->mtu = (uint8_t)device->attr.active_mtu;
+    info_out->gid_type = (uint8_t)port->gid_type;
+    info_out->prefix = (uint8_t)prefix_of(port);
+    snprintf(info_out->name, sizeof(info_out->name), "%.23s", device->name);
+}
+
+xcclResult_t ib_reach_refuse(const struct ib_block *here, const struct ib_block *there)
+{
+    const struct ib_port_info *port = &here->port[0], *peer = &there->port[0];
+    const char *why = ib_reach_obstacle(port, peer);
     char gid[IB_GID_TEXT_BYTES], peer_gid[IB_GID_TEXT_BYTES];
 
-    ib_gid_format(here->gid, gid);
-    ib_gid_format(there->gid, peer_gid);
+    ib_gid_format(port->gid, gid);
+    ib_gid_format(peer->gid, peer_gid);
     return xccl_fail_quietly(xcclInvalidUsage, 0,
                              "choose ports and GIDs that fit by XCCL_IB_HCA and "
                              "XCCL_IB_GID_INDEX",
                              "%s with GID %s cannot talk to %s of the peer with GID %s: %s",
-                             here->name, gid, there->name, peer_gid, why);
-}
-
-xcclResult_t ib_reach_check(const struct ib_block *here, const struct ib_block *there)
-{
-    if (here->link_layer != there->link_layer)
-        return reach_refuse(here, there, "one is InfiniBand, the other is Ethernet");
-    if (here->gid_type != there->gid_type)
-        return reach_refuse(here, there, "one is RoCE v1, the other is RoCE v2");
-    if (here->gid_type != IB_GID_IB && ib_gid_is_ipv4(here->gid) != ib_gid_is_ipv4(there->gid))
-        return reach_refuse(here, there, "one is an IPv4 address, the other is an IPv6 address");
-    if (there->mtu < IBV_MTU_256 || there->mtu > IBV_MTU_4096)
-        return reach_refuse(here, there, "the peer's MTU is not known");
-    return xcclSuccess;
+                             port->name, gid, peer->name, peer_gid,
+                             why ? why : "the peer finds no way");
 }

@@ -16,6 +16,7 @@
 #include "ib_wire.h"
 
 #define IB_DEVICES_MAX 32
+#define IB_MERGED_MAX  8
 #define IB_RECVS       XCCL_NET_MAX_REQUESTS /* requests in flight of a receiver */
 #define IB_PARTS       XCCL_NET_MAX_RECVS /* receives of one of them */
 #define IB_SENDS       (IB_RECVS * IB_PARTS) /* in flight of a sender */
@@ -25,6 +26,7 @@
 #define IB_BATCH       16 /* of them in one call */
 #define IB_MESSAGE_MAX (IB_CHUNK_BYTES * IB_IMM_CHUNKS_MAX)
 #define IB_IDLE_TURNS  64 /* turns without news before the side channel is looked at */
+#define IB_NO_PAIR     0xff
 
 static_assert((IB_RECVS & (IB_RECVS - 1)) == 0, "counters of receives wrap");
 static_assert((IB_SENDS & (IB_SENDS - 1)) == 0, "counters of sends wrap");
@@ -37,10 +39,11 @@ struct ib_region {
     int refs; /* memories that lie in it */
 };
 
-/* What a comm has registered. All but mr: under the lock of the device's cache. */
+/* What a comm has registered, at each of its ports. The list: under the lock of the first one's
+ * cache; the regions: each under that of its own. */
 struct ib_memory {
-    struct ib_region *region; /* NULL: of no bytes */
-    struct ibv_mr *mr; /* the region's */
+    struct ib_region *regions[IB_PORTS_MAX]; /* NULL: of no bytes */
+    uint32_t lkeys[IB_PORTS_MAX], rkeys[IB_PORTS_MAX];
     struct ib_memory *next, **link;
 };
 
@@ -56,14 +59,17 @@ struct ib_cache {
     int count, room;
 };
 
-/* One active port. */
+/* One active port, or several that act as one: that has no context, and what it says of hardware
+ * is its first port's. */
 struct ib_device {
+    struct ib_device *ports[IB_PORTS_MAX];
+    uint32_t port_count;
     struct ibv_context *context;
     struct ibv_pd *pd;
     int owns_context; /* the first port of a card does */
     int port;
     struct ibv_port_attr attr;
-    char name[80]; /* "mlx5_0:1" */
+    char name[320]; /* "mlx5_0:1", or "mlx5_0:1+mlx5_1:1" */
     char card[64]; /* "mlx5_0" */
     char netdev[16]; /* "" when there is none */
     char pci_path[256]; /* "" when there is none */
@@ -78,39 +84,71 @@ struct ib_device {
     struct xccl_net_counters counters;
 };
 
+/* The thread that looks after comms of several ports; ib_service.c. */
+struct ib_service {
+    pthread_mutex_t lock; /* of comms and stop; the rest is constant while runs */
+    pthread_t thread;
+    int runs, stop;
+    int epoll_fd, wake_fd;
+    struct ib_comm *comms;
+};
+
 struct ib_ctx {
     const struct ib_verbs *verbs;
     xcclNetLogger_t log;
     int traffic_class; /* -1: the setting's */
     int device_count;
-    struct ib_device devices[IB_DEVICES_MAX];
+    struct ib_device devices[IB_DEVICES_MAX + IB_MERGED_MAX];
+    struct ib_service service;
 };
 
-struct ib_pair {
-    struct ibv_qp *qp;
-    uint32_t psn;
-    /* Work requests of the send queue, counted round. A signalled one completes all before it. */
-    uint32_t posted, completed, signalled;
-    uint32_t last_pieces; /* of the sender: posted; of the receiver: that have come */
-    uint32_t came; /* of the sender, once has_end: last pieces that the receiver has */
-};
-
-/* The queue pairs of a comm, with one completion queue. A wr_id is the pair's index in its upper
- * half, the work request's number in the lower. */
-struct ib_queue {
+/* A port as a comm uses it. */
+struct ib_port {
+    struct ib_device *device;
     struct ibv_cq *cq;
-    struct ib_pair pairs[IB_PAIRS_MAX];
-    uint32_t count;
-    uint32_t inline_bytes;
     int gid_idx;
     union ibv_gid gid;
     enum ib_gid_type gid_type;
 };
 
-static inline struct ib_pair *ib_pair_of(struct ib_queue *queue, const struct ibv_wc *wc)
-{
-    return &queue->pairs[wc->wr_id >> 32 & (IB_PAIRS_MAX - 1)];
-}
+/* The life of a queue pair; only one with others beside it leaves UP, see ib_failover.c. */
+enum ib_pair_state {
+    IB_PAIR_NONE, /* before the comm is up */
+    IB_PAIR_UP,
+    IB_PAIR_ENDS, /* in error; what came is still taken */
+    IB_PAIR_ENDED, /* destroyed here, and the peer is told */
+    IB_PAIR_GONE, /* at both ends, and nothing hangs on it any more */
+    IB_PAIR_OFFERED, /* the sender has made a new one */
+    IB_PAIR_ANSWERED /* the receiver, too: it takes messages, but may not send yet */
+};
+
+struct ib_pair {
+    struct ib_comm *comm;
+    struct ibv_qp *qp;
+    enum ib_pair_state state;
+    uint32_t port, peer_port; /* index at this end and at the other */
+    uint32_t psn;
+    uint32_t generation; /* how many were in its place before */
+    int peer_ended; /* the peer's end is destroyed */
+    uint64_t since_ns, pause_ns; /* ENDS: when it began; GONE: from when on, and how long */
+    /* Work requests of the send queue, counted round. A signalled one completes all before it. */
+    uint32_t posted, completed, signalled;
+    uint32_t receives; /* of the receiver: posted and not complete */
+    uint32_t last_pieces; /* of the sender: posted; of the receiver: that have come */
+    uint32_t came; /* of the sender, once has_end or peer_ended: last pieces the receiver has */
+    _Atomic int event; /* 1 and the number of an event that ends it; relaxed */
+};
+
+/* The queue pairs of a comm, with one completion queue a port. A wr_id is made by ib_wr_id. */
+struct ib_queue {
+    struct ib_port ports[IB_PORTS_MAX];
+    struct ib_pair pairs[IB_PAIRS_MAX];
+    uint32_t port_count, count;
+    uint32_t inline_bytes;
+    uint32_t turn; /* of the ports, to be asked for completions */
+    uint8_t up[IB_PAIRS_MAX]; /* the pairs that are */
+    uint32_t up_count;
+};
 
 enum ib_state { IB_FREE, IB_WAITS, IB_WRITES, IB_POSTED, IB_DONE };
 
@@ -134,7 +172,16 @@ struct ib_comm {
     size_t note_have;
     struct ib_queue queue;
     uint64_t flushed_ns; /* when a work request was found that others took with them; 0: none */
-    _Atomic int event; /* of its queues: 1 and the number of an event that ends it; relaxed */
+    _Atomic int event; /* of its completion queues, as that of a pair */
+    /* Failover. */
+    int has_spare; /* 1: a queue pair may end, others go on; constant once the comm is up */
+    _Atomic int claimed; /* somebody moves it */
+    int served; /* 1: the service watches its side channel; with the claim, or before it is up */
+    struct ib_comm *next, **link; /* among those of the service, under its lock */
+    uint32_t unsettled; /* queue pairs that are not up */
+    uint64_t dark_ns; /* since when none is; 0: one is */
+    uint32_t out_bytes; /* notes that wait for the side channel */
+    uint8_t out[2 * IB_PAIRS_MAX * IB_NOTE_BYTES];
     struct ib_block peer;
     char peer_text[XCCL_ADDR_TEXT_BYTES];
     /* The first error, which stays. */
@@ -149,28 +196,35 @@ struct ib_send {
     struct ib_request request;
     const uint8_t *data;
     size_t bytes;
-    uint32_t tag, lkey;
-    uint32_t imm; /* all but the chunks */
-    /* Piece i is on pair (pair + i) mod their count; the number of its last work request, and how
-     * many such last ones the pair has had with it. */
-    uint32_t pair, pieces;
-    uint32_t last[IB_PAIRS_MAX], last_piece[IB_PAIRS_MAX];
+    uint32_t tag;
+    uint32_t imm; /* all but what differs between the pieces */
+    const struct ib_memory *memory;
+    uint8_t pieces;
+    /* One bit a piece: not wholly posted; has arrived, as the receiver says. */
+    uint8_t todo, got;
+    uint8_t pair[IB_PIECES_MAX]; /* by which it goes; IB_NO_PAIR: not known yet */
+    /* The number of its last work request there, and how many such last ones the pair has had with
+     * it. */
+    uint32_t last[IB_PIECES_MAX], last_piece[IB_PIECES_MAX];
     uint64_t addr;
-    uint32_t rkey;
+    uint32_t rkeys[IB_PORTS_MAX];
 };
 
 struct ib_sender {
     struct ib_comm comm;
     struct ib_line ring[IB_LINES]; /* written by the receiver */
-    struct ibv_mr *ring_mr;
+    struct ibv_mr *ring_mrs[IB_PORTS_MAX];
     struct ib_send sends[IB_SENDS]; /* in the order of posting, counted round */
     /* taken >= matched >= written >= reached: sends posted by the caller, that have their receive,
      * that are wholly posted, that have arrived. */
     uint64_t taken, matched, written, reached;
-    /* The send in turn: how much of each piece is posted, and which ones are not whole. */
-    size_t piece_bytes, piece_done[IB_PAIRS_MAX];
-    uint32_t pieces_left;
+    size_t piece_done[IB_PIECES_MAX]; /* of the send in turn: how much of each is posted */
     uint32_t pair_turn; /* where the next one begins */
+    /* Pieces of sends before it that must be posted once more, and how much of one of them is. */
+    uint32_t again;
+    uint64_t again_number;
+    uint32_t again_piece;
+    size_t again_done;
     int has_end; /* the receiver has closed, and has said what came */
     /* The receive in turn. */
     uint32_t group; /* its number, from 1 */
@@ -184,15 +238,17 @@ struct ib_recv {
     int count;
     uint32_t left; /* parts that have not come, one bit each */
     size_t room[IB_PARTS], bytes[IB_PARTS];
-    uint8_t pieces[IB_PARTS]; /* that have come */
+    uint8_t pieces[IB_PARTS]; /* that have come, one bit each */
 };
 
 struct ib_receiver {
     struct ib_comm comm;
     struct ib_line lines[IB_LINES]; /* as they are written to the sender */
-    struct ibv_mr *lines_mr;
+    struct ibv_mr *lines_mrs[IB_PORTS_MAX];
     struct ib_recv recvs[IB_RECVS];
     uint32_t number; /* of the last receive posted */
+    uint32_t line_pair; /* lines go by this one until it is gone at both ends */
+    uint32_t lines_due; /* slots whose lines must be written once more, one bit each */
 };
 
 /* ---- ib_device.c ---- */
@@ -202,13 +258,14 @@ xcclResult_t ib_devices(xcclNetContext_t ctx, int *count_out);
 xcclResult_t ib_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *props);
 xcclResult_t ib_stats(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats);
 struct ib_device *ib_device_get(struct ib_ctx *ctx, int dev);
+xcclResult_t ib_merge(xcclNetContext_t ctx, const int *devs, int count, int *dev_out);
 
 /* ---- ib_gid.c ---- */
 /* The entry that XCCL_IB_GID_INDEX names, or the best of the table as it is now. */
-xcclResult_t ib_gid_choose(const struct ib_ctx *ctx, const struct ib_device *device,
-                           struct ib_queue *queue);
-/* Whether two ends can talk; otherwise says why not, with both GIDs. */
-xcclResult_t ib_reach_check(const struct ib_block *here, const struct ib_block *there);
+xcclResult_t ib_gid_choose(const struct ib_ctx *ctx, struct ib_port *port);
+void ib_gid_tell(const struct ib_port *port, struct ib_port_info *info_out);
+/* Says why the two ends cannot talk, with the GIDs of their first ports. */
+xcclResult_t ib_reach_refuse(const struct ib_block *here, const struct ib_block *there);
 
 /* ---- ib_memory.c ---- */
 xcclResult_t ib_cache_init(struct ib_cache *cache);
@@ -216,25 +273,48 @@ void ib_cache_fini(const struct ib_ctx *ctx, struct ib_cache *cache);
 xcclResult_t ib_reg_mr(void *comm, void *data, size_t bytes, uint32_t type, xcclNetMem_t *mem_out);
 xcclResult_t ib_dereg_mr(void *comm, xcclNetMem_t mem);
 void ib_dereg_all(struct ib_comm *comm); /* what is left; its queue pair is gone */
-/* Registers memory of a comm's own, outside of the cache. */
-xcclResult_t ib_pin(const struct ib_comm *comm, void *data, size_t bytes, struct ibv_mr **mr_out);
+/* Registers memory of a comm's own at each of its ports, outside of the cache. */
+xcclResult_t ib_pin(const struct ib_comm *comm, void *data, size_t bytes,
+                    struct ibv_mr *mrs_out[IB_PORTS_MAX]);
+void ib_unpin(const struct ib_comm *comm, struct ibv_mr *mrs[IB_PORTS_MAX]);
 
 /* ---- ib_queue.c ---- */
-xcclResult_t ib_queue_init(struct ib_comm *comm, uint32_t pairs);
-/* The peer wants fewer pairs. */
-void ib_queue_cut(struct ib_comm *comm, uint32_t pairs);
+/* Finds the GIDs of the comm's ports. */
+xcclResult_t ib_queue_init(struct ib_comm *comm);
+/* Makes a queue pair for each link, and what completes their work. */
+xcclResult_t ib_queue_make(struct ib_comm *comm, const struct ib_link *links, uint32_t count);
 /* Towards the peer, whose block the comm has. May ask the kernel for the way to its address. */
 xcclResult_t ib_queue_start(struct ib_comm *comm);
 void ib_queue_fini(struct ib_comm *comm); /* one that is zeroed or half made is fine */
 void ib_queue_tell(const struct ib_comm *comm, struct ib_block *block_out);
+void ib_queue_count_up(struct ib_comm *comm); /* after a state has changed */
+xcclResult_t ib_pair_make(struct ib_comm *comm, struct ib_pair *pair);
+xcclResult_t ib_pair_start(struct ib_comm *comm, struct ib_pair *pair);
+void ib_pair_destroy(struct ib_comm *comm, struct ib_pair *pair);
+/* Completions of the ports in turns; count_out: as poll_cq's. The port is the last one asked. */
+int ib_queue_poll(struct ib_comm *comm, int max, struct ibv_wc *wcs);
+/* The pair of a completion; NULL: of one that was in its place before. */
+static inline struct ib_pair *ib_pair_of(struct ib_queue *queue, const struct ibv_wc *wc)
+{
+    struct ib_pair *pair = &queue->pairs[wc->wr_id >> 32 & (IB_PAIRS_MAX - 1)];
+
+    return (uint32_t)(wc->wr_id >> 41) == (pair->generation & 0x7fffff) ? pair : NULL;
+}
+static inline int ib_is_receive(const struct ibv_wc *wc)
+{
+    return wc->wr_id >> 40 & 1;
+}
+/* 23 bits generation, 1 bit for a receive, 8 bits index of the pair, 32 bits number. */
+static inline uint64_t ib_wr_id(const struct ib_pair *pair, uint32_t pair_idx, int is_receive,
+                                uint32_t number)
+{
+    return (uint64_t)pair->generation << 41 | (uint64_t)is_receive << 40 |
+           (uint64_t)pair_idx << 32 | number;
+}
 /* Work requests that may be posted now. */
 static inline uint32_t ib_pair_room(const struct ib_pair *pair)
 {
-    return IB_QUEUE_DEPTH - (pair->posted - pair->completed);
-}
-static inline uint64_t ib_wr_id(uint32_t pair_idx, uint32_t number)
-{
-    return (uint64_t)pair_idx << 32 | number;
+    return pair->state == IB_PAIR_UP ? IB_QUEUE_DEPTH - (pair->posted - pair->completed) : 0;
 }
 /* Posts a chain of count, whose numbers begin behind posted; the caller has looked for room. An
  * error is the comm's. */
@@ -250,13 +330,14 @@ xcclResult_t ib_error_detail(void *comm, xcclNetError_v1 *error);
 void ib_comm_fail(struct ib_comm *comm, xcclNetCause_t cause, xcclResult_t rc);
 /* One completion that failed. What was flushed tells nothing of the cause, which may be behind it:
  * then the comm fails with the cause, or 0.2 s later (ib_comm_flushed, while nothing comes). */
-void ib_comm_fail_wc(struct ib_comm *comm, const struct ibv_wc *wc);
+void ib_comm_fail_wc(struct ib_comm *comm, struct ib_pair *pair, const struct ibv_wc *wc);
 void ib_comm_flushed(struct ib_comm *comm);
 xcclResult_t ib_comm_error(const struct ib_comm *comm);
 /* Now and then: what the peer has to say, or that it has gone. 1: note_out has come. */
 int ib_comm_listen(struct ib_comm *comm, struct ib_note *note_out);
-/* Tells the peer without waiting; a note that does not fit the socket is lost. */
+/* Tells the peer without waiting; what does not fit the socket goes with a later turn. */
 void ib_comm_tell(struct ib_comm *comm, const struct ib_note *note);
+void ib_comm_flush_notes(struct ib_comm *comm);
 void ib_comm_fail_gone(struct ib_comm *comm);
 
 /* ---- ib_event.c ---- */
@@ -266,10 +347,42 @@ void ib_events_take(struct ib_ctx *ctx, const struct ib_device *device);
 /* Now and then, while nothing comes: fails the comm if its queues, its card or its port have, the
  * port for as long as packets are sent again. */
 void ib_events_look(struct ib_comm *comm);
-/* For messages: asks the port itself, too. */
-int ib_port_is_down(const struct ib_comm *comm);
+/* Asks the port itself, too. */
+int ib_port_is_down(struct ib_ctx *ctx, struct ib_device *device);
+/* For how long a port may be away. */
+uint64_t ib_patience_ms(void);
 /* For how long the port has been down, in ms; 0: it is up. */
 uint64_t ib_down_ms(const struct ib_device *device);
+
+/* ---- ib_failover.c ---- */
+/* Ends a queue pair that has failed, if the comm has others; 0: it has none. */
+int ib_pair_break(struct ib_comm *comm, struct ib_pair *pair);
+/* Moves on what is not settled. */
+void ib_failover_move(struct ib_comm *comm);
+/* 1: the note was about a queue pair, and is dealt with. */
+int ib_failover_hear(struct ib_comm *comm, const struct ib_note *note);
+
+/* ---- ib_service.c ---- */
+xcclResult_t ib_service_init(struct ib_service *service);
+void ib_service_fini(struct ib_service *service);
+/* Of a comm that has come up; one of a single port is left alone. Starts the thread with the first.
+ */
+xcclResult_t ib_service_add(struct ib_comm *comm);
+void ib_service_remove(struct ib_comm *comm);
+/* Something is not settled: the thread looks at it until it is. */
+void ib_service_wake(struct ib_service *service);
+
+/* 1: the comm is the caller's until release. Acquire pairs with release's store: what the one
+ * before has done is seen. */
+static inline int ib_comm_claim(struct ib_comm *comm)
+{
+    return !comm->has_spare || !atomic_exchange_explicit(&comm->claimed, 1, memory_order_acquire);
+}
+static inline void ib_comm_release(struct ib_comm *comm)
+{
+    if (comm->has_spare)
+        atomic_store_explicit(&comm->claimed, 0, memory_order_release);
+}
 
 /* ---- ib_connect.c, ib_listen.c ---- */
 xcclResult_t ib_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *handle,
@@ -284,11 +397,16 @@ xcclResult_t ib_close_listen(xcclNetListenComm_t listen);
 xcclResult_t ib_isend(xcclNetSendComm_t comm, const void *data, size_t bytes, uint32_t tag,
                       xcclNetMem_t mem, xcclNetRequest_t *request_out);
 void ib_send_move(struct ib_sender *sender);
-xcclResult_t ib_recv_start(struct ib_receiver *receiver); /* before the sender may write */
+/* A pair is gone at both ends: what has not come by it goes by others. */
+void ib_send_move_pieces(struct ib_sender *sender, uint32_t pair_idx);
+/* Posts the empty receives of a pair, before the sender may write. */
+xcclResult_t ib_recv_start(struct ib_receiver *receiver, uint32_t pair_idx);
+void ib_recv_move_lines(struct ib_receiver *receiver, uint32_t pair_idx);
 xcclResult_t ib_irecv(xcclNetRecvComm_t comm, int count, void *const *data, const size_t *bytes,
                       const uint32_t *tags, const xcclNetMem_t *mems,
                       xcclNetRequest_t *request_out);
 void ib_recv_move(struct ib_receiver *receiver);
+void ib_comm_move(struct ib_comm *comm);
 xcclResult_t ib_test(xcclNetRequest_t request, int *done_out, size_t *bytes_out);
 
 #endif

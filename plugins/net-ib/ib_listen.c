@@ -26,6 +26,8 @@ struct ib_listener {
     struct ib_receiver *receiver; /* of the sender that has proved itself; NULL: none yet */
     size_t said; /* bytes of the answer that are on their way */
     uint8_t answer[IB_BLOCK_BYTES];
+    size_t have; /* bytes of the sender's last block */
+    uint8_t last[IB_BLOCK_BYTES];
     struct xccl_doorstep step;
 };
 
@@ -96,7 +98,7 @@ static void say_dropped(const struct ib_listener *listener, const char *peer, co
 
     if (!listener->ctx->log)
         return;
-    snprintf(line, sizeof(line), "dropped a connection of %s on %s: %s", peer,
+    snprintf(line, sizeof(line), "dropped a connection of %s on %.80s: %s", peer,
              listener->device->name, why);
     listener->ctx->log(xcclNetLogDebug, line);
 }
@@ -107,31 +109,39 @@ static xcclResult_t receiver_make(struct ib_listener *listener, struct xccl_stra
 {
     struct ib_comm *comm = ib_comm_create(listener->ctx, listener->device, 0);
     struct ib_receiver *receiver = (struct ib_receiver *)comm;
-    uint32_t pairs = (uint32_t)xccl_param_int(XCCL_P_IB_QPS_PER_CONNECTION);
+    struct ib_link links[IB_PAIRS_MAX];
     struct ib_block here;
+    uint32_t count = 0;
     xcclResult_t rc;
 
     if (!comm)
         return xcclSystemError;
     listener->receiver = receiver;
     listener->said = 0;
+    listener->have = 0;
     comm->fd = stranger->fd;
     stranger->fd = -1;
     comm->peer = *block;
     xccl_addr_format(&stranger->peer, comm->peer_text);
-    rc = ib_queue_init(comm, block->pairs < pairs ? block->pairs : pairs);
-    if (rc == xcclSuccess)
-        rc = ib_pin(comm, receiver->lines, sizeof(receiver->lines), &receiver->lines_mr);
+    rc = ib_queue_init(comm);
     if (rc != xcclSuccess)
         return rc;
     ib_queue_tell(comm, &here);
-    ib_block_encode(&here, listener->answer);
-    rc = ib_queue_start(comm);
+    count = ib_links_choose(&here, block, links);
+    if (count)
+        rc = ib_queue_make(comm, links, count);
     if (rc == xcclSuccess)
-        return ib_recv_start(receiver);
+        rc = ib_pin(comm, receiver->lines, sizeof(receiver->lines), receiver->lines_mrs);
+    if (rc != xcclSuccess)
+        return rc;
+    if (count)
+        ib_queue_tell(comm, &here);
+    ib_block_encode(&here, listener->answer);
+    if (count)
+        return xcclSuccess;
     /* The other end says why, too. */
     (void)xccl_tcp_send_some(comm->fd, listener->answer, IB_BLOCK_BYTES, &listener->said);
-    return rc;
+    return ib_reach_refuse(&here, block);
 }
 
 /* Reads what has come of a block. */
@@ -148,12 +158,30 @@ static xcclResult_t prove(struct ib_listener *listener, struct xccl_stranger *st
     return xcclSuccess;
 }
 
+/* The sender's last block: its queue pairs and its ring. */
+static xcclResult_t receiver_start(struct ib_listener *listener, const struct ib_block *block)
+{
+    struct ib_receiver *receiver = listener->receiver;
+    struct ib_comm *comm = &receiver->comm;
+    xcclResult_t rc = xcclSuccess;
+
+    memcpy(comm->peer.qp_num, block->qp_num, sizeof(block->qp_num));
+    memcpy(comm->peer.psn, block->psn, sizeof(block->psn));
+    memcpy(comm->peer.ring_rkey, block->ring_rkey, sizeof(block->ring_rkey));
+    comm->peer.ring_addr = block->ring_addr;
+    for (uint32_t i = 0; i < comm->queue.count && rc == xcclSuccess; i++)
+        rc = ib_recv_start(receiver, i);
+    if (rc == xcclSuccess)
+        rc = ib_queue_start(comm);
+    return rc == xcclSuccess ? ib_service_add(comm) : rc;
+}
+
 /* Moves the handshake with the right sender on. *done_out 1: it is ready. */
-static void receiver_move(struct ib_listener *listener, int *done_out)
+static xcclResult_t receiver_move(struct ib_listener *listener, int *done_out)
 {
     struct ib_comm *comm = &listener->receiver->comm;
     size_t moved = 0;
-    struct ib_note note;
+    struct ib_block block;
     xcclResult_t rc = xcclSuccess;
 
     if (listener->said < IB_BLOCK_BYTES)
@@ -162,20 +190,21 @@ static void receiver_move(struct ib_listener *listener, int *done_out)
     listener->said += moved;
     moved = 0;
     if (rc == xcclSuccess && listener->said == IB_BLOCK_BYTES)
-        rc = xccl_tcp_recv_some(comm->fd, comm->note + comm->note_have,
-                                IB_NOTE_BYTES - comm->note_have, &moved);
-    comm->note_have += moved;
-    *done_out = comm->note_have == IB_NOTE_BYTES && ib_note_decode(comm->note, &note) &&
-                note.kind == IB_NOTE_READY;
-    if (*done_out) {
-        comm->note_have = 0;
-        return;
+        rc = xccl_tcp_recv_some(comm->fd, listener->last + listener->have,
+                                IB_BLOCK_BYTES - listener->have, &moved);
+    listener->have += moved;
+    if (rc == xcclSuccess && listener->have < IB_BLOCK_BYTES)
+        return xcclSuccess;
+    if (listener->have == IB_BLOCK_BYTES &&
+        ib_block_decode(listener->last, listener->token, &block) &&
+        block.pairs == comm->queue.count) {
+        *done_out = 1;
+        return receiver_start(listener, &block);
     }
-    if (rc == xcclSuccess && comm->note_have < IB_NOTE_BYTES)
-        return;
     say_dropped(listener, comm->peer_text, "it has gone during the handshake");
     ib_close_recv(listener->receiver);
     listener->receiver = NULL;
+    return xcclSuccess;
 }
 
 xcclResult_t ib_accept(xcclNetListenComm_t listen, xcclNetRecvComm_t *comm_out)
@@ -192,7 +221,9 @@ xcclResult_t ib_accept(xcclNetListenComm_t listen, xcclNetRecvComm_t *comm_out)
     if (rc != xcclSuccess)
         return rc;
     if (listener->receiver)
-        receiver_move(listener, &done);
+        rc = receiver_move(listener, &done);
+    if (rc != xcclSuccess)
+        return rc;
     *comm_out = done ? listener->receiver : NULL;
     if (done)
         listener->receiver = NULL;

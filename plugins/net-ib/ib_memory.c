@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Registration, with a cache a device: memory that lies in registered pages is not registered
+/* Registration, with a cache a port: memory that lies in registered pages is not registered
  * again. Regions are found by halving, in the order of their begins; reach says how far the
  * regions up to one extend, so that a longer one before it is found and the search ends early. A
  * region without users is given back at once, for nobody tells when its pages get other contents;
  * therefore what a comm has registered ends with the comm at the latest.
  *
- * Limits: host memory. Thread: any; one lock a device, held while the kernel pins pages. */
+ * Limits: host memory. Thread: any; one lock a port, held while the kernel pins pages. */
 #include "ib_int.h"
 
 #include <errno.h>
@@ -124,9 +124,25 @@ static xcclResult_t pin(const struct ib_ctx *ctx, const struct ib_device *device
                              "cannot register %zu bytes at %p on %s", bytes, data, device->name);
 }
 
-xcclResult_t ib_pin(const struct ib_comm *comm, void *data, size_t bytes, struct ibv_mr **mr_out)
+void ib_unpin(const struct ib_comm *comm, struct ibv_mr *mrs[IB_PORTS_MAX])
 {
-    return pin(comm->ctx, comm->device, data, bytes, mr_out);
+    for (int i = 0; i < IB_PORTS_MAX; i++) {
+        if (mrs[i])
+            comm->ctx->verbs->dereg_mr(mrs[i]);
+        mrs[i] = NULL;
+    }
+}
+
+xcclResult_t ib_pin(const struct ib_comm *comm, void *data, size_t bytes,
+                    struct ibv_mr *mrs_out[IB_PORTS_MAX])
+{
+    xcclResult_t rc = xcclSuccess;
+
+    for (uint32_t i = 0; i < comm->device->port_count && rc == xcclSuccess; i++)
+        rc = pin(comm->ctx, comm->device->ports[i], data, bytes, &mrs_out[i]);
+    if (rc != xcclSuccess)
+        ib_unpin(comm, mrs_out);
+    return rc;
 }
 
 static xcclResult_t region_make(struct ib_ctx *ctx, struct ib_device *device, uintptr_t begin,
@@ -148,40 +164,72 @@ static xcclResult_t region_make(struct ib_ctx *ctx, struct ib_device *device, ui
     return xcclSuccess;
 }
 
-/* The comm's registration of a region; NULL: of no bytes, where there is nothing to register. */
-static xcclResult_t memory_add(struct ib_comm *comm, struct ib_region *region,
-                               struct ib_memory **memory_out)
+/* A region around these pages for one more user; NULL: of no bytes. */
+static xcclResult_t region_get(struct ib_ctx *ctx, struct ib_device *device, uintptr_t begin,
+                               uintptr_t end, struct ib_region **region_out)
 {
-    struct ib_memory *memory = xccl_calloc(1, sizeof(*memory));
+    struct ib_cache *cache = &device->cache;
+    struct ib_region *region;
+    xcclResult_t rc = xcclSuccess;
 
-    if (!memory)
-        return xcclSystemError;
-    memory->region = region;
-    memory->mr = region ? region->mr : NULL;
+    if (begin == end)
+        return xcclSuccess;
+    pthread_mutex_lock(&cache->lock);
+    region = region_find(cache, begin, end);
+    if (!region)
+        rc = region_make(ctx, device, begin, end, &region);
+    if (rc == xcclSuccess)
+        region->refs++;
+    pthread_mutex_unlock(&cache->lock);
+    if (rc == xcclSuccess)
+        *region_out = region;
+    return rc;
+}
+
+/* A region without users is given back at once. */
+static void region_put(const struct ib_ctx *ctx, struct ib_device *device, struct ib_region *region)
+{
+    if (!region)
+        return;
+    pthread_mutex_lock(&device->cache.lock);
+    if (--region->refs == 0) {
+        region_remove(&device->cache, region);
+        region_destroy(ctx, region);
+    }
+    pthread_mutex_unlock(&device->cache.lock);
+}
+
+static void memory_destroy(const struct ib_comm *comm, struct ib_memory *memory)
+{
+    for (uint32_t i = 0; i < comm->device->port_count; i++)
+        region_put(comm->ctx, comm->device->ports[i], memory->regions[i]);
+    xccl_free(memory);
+}
+
+static pthread_mutex_t *list_lock(const struct ib_comm *comm)
+{
+    return &comm->device->ports[0]->cache.lock;
+}
+
+static void memory_insert(struct ib_comm *comm, struct ib_memory *memory)
+{
+    pthread_mutex_lock(list_lock(comm));
     memory->next = comm->memories;
     memory->link = &comm->memories;
     if (memory->next)
         memory->next->link = &memory->next;
     comm->memories = memory;
-    if (region)
-        region->refs++;
-    *memory_out = memory;
-    return xcclSuccess;
+    pthread_mutex_unlock(list_lock(comm));
 }
 
-/* With the lock. A region without users is given back at once. */
-static void memory_remove(const struct ib_comm *comm, struct ib_memory *memory)
+static void memory_remove(struct ib_comm *comm, struct ib_memory *memory)
 {
-    struct ib_region *region = memory->region;
-
+    pthread_mutex_lock(list_lock(comm));
     *memory->link = memory->next;
     if (memory->next)
         memory->next->link = memory->link;
-    xccl_free(memory);
-    if (!region || --region->refs > 0)
-        return;
-    region_remove(&comm->device->cache, region);
-    region_destroy(comm->ctx, region);
+    pthread_mutex_unlock(list_lock(comm));
+    memory_destroy(comm, memory);
 }
 
 /* Whole pages around data. 0: it does not lie in the address space. */
@@ -199,10 +247,8 @@ static int pages_of(const void *data, size_t bytes, uintptr_t *begin_out, uintpt
 xcclResult_t ib_reg_mr(void *comm_, void *data, size_t bytes, uint32_t type, xcclNetMem_t *mem_out)
 {
     struct ib_comm *comm = comm_;
-    struct ib_cache *cache = &comm->device->cache;
     uintptr_t begin = 0, end = 0;
-    struct ib_region *region = NULL;
-    struct ib_memory *memory = NULL;
+    struct ib_memory *memory;
     xcclResult_t rc = xcclSuccess;
 
     if (type != XCCL_NET_PTR_HOST)
@@ -211,40 +257,31 @@ xcclResult_t ib_reg_mr(void *comm_, void *data, size_t bytes, uint32_t type, xcc
                                  type);
     if (bytes && !pages_of(data, bytes, &begin, &end))
         return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%zu bytes at %p", bytes, data);
-    pthread_mutex_lock(&cache->lock);
-    if (bytes)
-        region = region_find(cache, begin, end);
-    if (bytes && !region)
-        rc = region_make(comm->ctx, comm->device, begin, end, &region);
-    if (rc == xcclSuccess)
-        rc = memory_add(comm, region, &memory);
-    if (rc != xcclSuccess && region && region->refs == 0) {
-        region_remove(cache, region);
-        region_destroy(comm->ctx, region);
+    memory = xccl_calloc(1, sizeof(*memory));
+    if (!memory)
+        return xcclSystemError;
+    for (uint32_t i = 0; i < comm->device->port_count && rc == xcclSuccess; i++) {
+        rc = region_get(comm->ctx, comm->device->ports[i], begin, end, &memory->regions[i]);
+        memory->lkeys[i] = memory->regions[i] ? memory->regions[i]->mr->lkey : 0;
+        memory->rkeys[i] = memory->regions[i] ? memory->regions[i]->mr->rkey : 0;
     }
-    pthread_mutex_unlock(&cache->lock);
-    if (rc == xcclSuccess)
-        *mem_out = memory;
-    return rc;
+    if (rc != xcclSuccess) {
+        memory_destroy(comm, memory);
+        return rc;
+    }
+    memory_insert(comm, memory);
+    *mem_out = memory;
+    return xcclSuccess;
 }
 
-xcclResult_t ib_dereg_mr(void *comm_, xcclNetMem_t mem)
+xcclResult_t ib_dereg_mr(void *comm, xcclNetMem_t mem)
 {
-    struct ib_comm *comm = comm_;
-    struct ib_cache *cache = &comm->device->cache;
-
-    pthread_mutex_lock(&cache->lock);
     memory_remove(comm, mem);
-    pthread_mutex_unlock(&cache->lock);
     return xcclSuccess;
 }
 
 void ib_dereg_all(struct ib_comm *comm)
 {
-    struct ib_cache *cache = &comm->device->cache;
-
-    pthread_mutex_lock(&cache->lock);
     while (comm->memories)
         memory_remove(comm, comm->memories);
-    pthread_mutex_unlock(&cache->lock);
 }

@@ -27,4 +27,5 @@ XCCL_NET_EXPORT const xcclNetPlugin_v1_t xcclNetPlugin_v1 = {
     .lastError = xccl_net_last_error,
     .stats = ib_stats,
     .errorDetail = ib_error_detail,
+    .mergeDevices = ib_merge,
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A comm's queue pairs: reliable connections with one completion queue for all. Made in the
- * handshake, started once the peer's block is there.
+/* A comm's queue pairs: reliable connections, some for each two ports that talk, with a completion
+ * queue a port. Made in the handshake once it is known which ports those are, started once the
+ * peer's block is there.
  *
  * Thread: the comm's. Posting neither allocates nor locks by itself. */
 #include "ib_int.h"
@@ -19,13 +20,13 @@
 #define INLINE_WANTED (IB_PARTS * sizeof(struct ib_line))
 
 /* How much a device takes inline is found out by asking for less and less. */
-static struct ibv_qp *qp_make(struct ib_comm *comm)
+static struct ibv_qp *qp_make(struct ib_comm *comm, struct ib_pair *pair, struct ib_port *port)
 {
     for (uint32_t bytes = INLINE_WANTED;; bytes /= 2) {
         struct ibv_qp_init_attr attr = {
-            .qp_context = comm, /* for its events */
-            .send_cq = comm->queue.cq,
-            .recv_cq = comm->queue.cq,
+            .qp_context = pair, /* for its events */
+            .send_cq = port->cq,
+            .recv_cq = port->cq,
             .qp_type = IBV_QPT_RC,
             .cap = {.max_send_wr = IB_QUEUE_DEPTH,
                     .max_recv_wr = comm->is_send ? 1 : RECEIVES,
@@ -33,9 +34,11 @@ static struct ibv_qp *qp_make(struct ib_comm *comm)
                     .max_recv_sge = 1,
                     .max_inline_data = bytes},
         };
-        struct ibv_qp *qp = comm->ctx->verbs->create_qp(comm->device->pd, &attr);
+        struct ibv_qp *qp = comm->ctx->verbs->create_qp(port->device->pd, &attr);
 
-        comm->queue.inline_bytes = qp ? bytes : 0;
+        /* What all of them take. */
+        if (qp && bytes < comm->queue.inline_bytes)
+            comm->queue.inline_bytes = bytes;
         if (qp || bytes == 0)
             return qp;
         if (bytes < sizeof(struct ib_line))
@@ -45,68 +48,105 @@ static struct ibv_qp *qp_make(struct ib_comm *comm)
 
 static xcclResult_t to_init(struct ib_comm *comm, const struct ib_pair *pair)
 {
+    const struct ib_device *device = comm->queue.ports[pair->port].device;
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
                                .pkey_index = (uint16_t)xccl_param_int(XCCL_P_IB_PKEY),
-                               .port_num = (uint8_t)comm->device->port,
+                               .port_num = (uint8_t)device->port,
                                .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
     int err = comm->ctx->verbs->modify_qp(
         pair->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 
     return err ? xccl_fail_quietly(xcclSystemError, err, "see XCCL_IB_PKEY",
-                                   "cannot set up a queue pair on %s", comm->device->name)
+                                   "cannot set up a queue pair on %s", device->name)
                : xcclSuccess;
 }
 
-static xcclResult_t pair_init(struct ib_comm *comm, struct ib_pair *pair)
+xcclResult_t ib_pair_make(struct ib_comm *comm, struct ib_pair *pair)
 {
+    struct ib_port *port = &comm->queue.ports[pair->port];
     xcclResult_t rc = xccl_os_random((uint8_t *)&pair->psn, sizeof(pair->psn));
 
     if (rc != xcclSuccess)
         return rc;
     pair->psn &= PSN_MASK;
-    pair->qp = qp_make(comm);
+    pair->qp = qp_make(comm, pair, port);
     if (!pair->qp)
         return xccl_fail_quietly(xcclSystemError, errno,
                                  "use fewer connections, or raise ulimit -l", "no queue pair on %s",
-                                 comm->device->name);
+                                 port->device->name);
     return to_init(comm, pair);
 }
 
-xcclResult_t ib_queue_init(struct ib_comm *comm, uint32_t pairs)
+void ib_pair_destroy(struct ib_comm *comm, struct ib_pair *pair)
+{
+    if (pair->qp)
+        comm->ctx->verbs->destroy_qp(pair->qp);
+    pair->qp = NULL;
+}
+
+xcclResult_t ib_queue_init(struct ib_comm *comm)
 {
     struct ib_queue *queue = &comm->queue;
-    int entries = (int)pairs * (IB_QUEUE_DEPTH + (comm->is_send ? 1 : RECEIVES));
-    xcclResult_t rc = ib_gid_choose(comm->ctx, comm->device, queue);
+    xcclResult_t rc = xcclSuccess;
 
-    if (rc != xcclSuccess)
-        return rc;
-    queue->count = pairs;
-    queue->cq = comm->ctx->verbs->create_cq(comm->device->context, entries, comm, NULL, 0);
-    if (!queue->cq)
-        return xccl_fail_quietly(xcclSystemError, errno,
-                                 "use fewer connections, or raise ulimit -l",
-                                 "no completion queue on %s", comm->device->name);
-    for (uint32_t i = 0; i < pairs && rc == xcclSuccess; i++)
-        rc = pair_init(comm, &queue->pairs[i]);
+    queue->port_count = comm->device->port_count;
+    for (uint32_t i = 0; i < queue->port_count && rc == xcclSuccess; i++) {
+        queue->ports[i].device = comm->device->ports[i];
+        rc = ib_gid_choose(comm->ctx, &queue->ports[i]);
+    }
     return rc;
 }
 
-void ib_queue_cut(struct ib_comm *comm, uint32_t pairs)
+/* With several ports there is room for what a pair and the one in its place leave behind. */
+static xcclResult_t cq_make(struct ib_comm *comm, uint32_t port_idx)
 {
-    for (uint32_t i = pairs; i < comm->queue.count; i++) {
-        if (comm->queue.pairs[i].qp)
-            comm->ctx->verbs->destroy_qp(comm->queue.pairs[i].qp);
-        comm->queue.pairs[i].qp = NULL;
+    struct ib_port *port = &comm->queue.ports[port_idx];
+    int entries = 0, each = IB_QUEUE_DEPTH + (comm->is_send ? 1 : RECEIVES);
+
+    for (uint32_t i = 0; i < comm->queue.count; i++)
+        entries += comm->queue.pairs[i].port == port_idx ? each * (1 + comm->has_spare) : 0;
+    port->cq = entries ? comm->ctx->verbs->create_cq(port->device->context, entries, comm, NULL, 0)
+                       : NULL;
+    if (port->cq || !entries)
+        return xcclSuccess;
+    return xccl_fail_quietly(xcclSystemError, errno, "use fewer connections, or raise ulimit -l",
+                             "no completion queue on %s", port->device->name);
+}
+
+xcclResult_t ib_queue_make(struct ib_comm *comm, const struct ib_link *links, uint32_t count)
+{
+    struct ib_queue *queue = &comm->queue;
+    xcclResult_t rc = xcclSuccess;
+
+    queue->count = count;
+    queue->inline_bytes = INLINE_WANTED;
+    for (uint32_t i = 0; i < count; i++) {
+        struct ib_pair *pair = &queue->pairs[i];
+
+        pair->comm = comm;
+        pair->port = comm->is_send ? links[i].sender : links[i].receiver;
+        pair->peer_port = comm->is_send ? links[i].receiver : links[i].sender;
+        comm->has_spare |= pair->port != queue->pairs[0].port ||
+                           pair->peer_port != queue->pairs[0].peer_port;
     }
-    comm->queue.count = pairs;
+    for (uint32_t i = 0; i < queue->port_count && rc == xcclSuccess; i++)
+        rc = cq_make(comm, i);
+    for (uint32_t i = 0; i < count && rc == xcclSuccess; i++)
+        rc = ib_pair_make(comm, &queue->pairs[i]);
+    return rc;
 }
 
 void ib_queue_fini(struct ib_comm *comm)
 {
-    ib_queue_cut(comm, 0);
-    if (comm->queue.cq)
-        comm->ctx->verbs->destroy_cq(comm->queue.cq);
-    comm->queue.cq = NULL;
+    struct ib_queue *queue = &comm->queue;
+
+    for (uint32_t i = 0; i < queue->count; i++)
+        ib_pair_destroy(comm, &queue->pairs[i]);
+    for (uint32_t i = 0; i < queue->port_count; i++) {
+        if (queue->ports[i].cq)
+            comm->ctx->verbs->destroy_cq(queue->ports[i].cq);
+        queue->ports[i].cq = NULL;
+    }
 }
 
 void ib_queue_tell(const struct ib_comm *comm, struct ib_block *block_out)
@@ -114,99 +154,142 @@ void ib_queue_tell(const struct ib_comm *comm, struct ib_block *block_out)
     const struct ib_queue *queue = &comm->queue;
 
     memset(block_out, 0, sizeof(*block_out));
-    memcpy(block_out->gid, queue->gid.raw, sizeof(block_out->gid));
+    block_out->per_link = (uint32_t)xccl_param_int(XCCL_P_IB_QPS_PER_CONNECTION);
+    block_out->ports = queue->port_count;
+    for (uint32_t i = 0; i < queue->port_count; i++)
+        ib_gid_tell(&queue->ports[i], &block_out->port[i]);
     block_out->pairs = queue->count;
     for (uint32_t i = 0; i < queue->count; i++) {
-        block_out->qp_num[i] = queue->pairs[i].qp->qp_num;
-        block_out->psn[i] = queue->pairs[i].psn;
+        const struct ib_pair *pair = &queue->pairs[i];
+
+        block_out->qp_num[i] = pair->qp->qp_num;
+        block_out->psn[i] = pair->psn;
+        block_out->link[i].receiver = (uint8_t)(comm->is_send ? pair->peer_port : pair->port);
+        block_out->link[i].sender = (uint8_t)(comm->is_send ? pair->port : pair->peer_port);
     }
-    block_out->lid = comm->device->attr.lid;
-    block_out->link_layer = comm->device->attr.link_layer;
-    block_out->mtu = (uint8_t)comm->device->attr.active_mtu;
-    block_out->gid_type = (uint8_t)queue->gid_type;
-    snprintf(block_out->name, sizeof(block_out->name), "%.23s", comm->device->name);
+}
+
+void ib_queue_count_up(struct ib_comm *comm)
+{
+    struct ib_queue *queue = &comm->queue;
+
+    queue->up_count = 0;
+    for (uint32_t i = 0; i < queue->count; i++) {
+        if (queue->pairs[i].state == IB_PAIR_UP)
+            queue->up[queue->up_count++] = (uint8_t)i;
+    }
+    comm->unsettled = queue->count - queue->up_count;
+    if (queue->up_count)
+        comm->dark_ns = 0;
+    else if (!comm->dark_ns)
+        comm->dark_ns = xccl_clock_ns();
+}
+
+int ib_queue_poll(struct ib_comm *comm, int max, struct ibv_wc *wcs)
+{
+    struct ib_queue *queue = &comm->queue;
+    int count = 0;
+
+    for (uint32_t i = 0; i < queue->port_count && count == 0; i++) {
+        queue->turn = queue->turn + 1 < queue->port_count ? queue->turn + 1 : 0;
+        if (queue->ports[queue->turn].cq)
+            count = ibv_poll_cq(queue->ports[queue->turn].cq, max, wcs);
+    }
+    if (count < 0)
+        ib_comm_fail(comm, xcclNetCauseLocal,
+                     xccl_fail_quietly(xcclSystemError, 0, "see the kernel's log",
+                                       "completions of %s cannot be read",
+                                       queue->ports[queue->turn].device->name));
+    return count;
 }
 
 /* RoCE always has a global header; InfiniBand where the subnets differ. */
-static struct ibv_ah_attr way_to_peer(const struct ib_comm *comm)
+static struct ibv_ah_attr way_to_peer(const struct ib_comm *comm, const struct ib_pair *pair)
 {
-    const struct ib_block *peer = &comm->peer;
+    const struct ib_port_info *peer = &comm->peer.port[pair->peer_port];
+    const struct ib_port *port = &comm->queue.ports[pair->port];
     int traffic_class = comm->ctx->traffic_class >= 0 ? comm->ctx->traffic_class
                                                       : (int)xccl_param_int(XCCL_P_IB_TC);
     struct ibv_ah_attr way = {.dlid = peer->lid,
                               .sl = (uint8_t)xccl_param_int(XCCL_P_IB_SL),
-                              .port_num = (uint8_t)comm->device->port};
+                              .port_num = (uint8_t)port->device->port};
 
     way.is_global = peer->link_layer == IBV_LINK_LAYER_ETHERNET ||
-                    memcmp(peer->gid, comm->queue.gid.raw, 8) != 0;
+                    memcmp(peer->gid, port->gid.raw, 8) != 0;
     if (!way.is_global)
         return way;
     memcpy(way.grh.dgid.raw, peer->gid, sizeof(peer->gid));
-    way.grh.sgid_index = (uint8_t)comm->queue.gid_idx;
+    way.grh.sgid_index = (uint8_t)port->gid_idx;
     way.grh.hop_limit = HOP_LIMIT;
     way.grh.traffic_class = (uint8_t)traffic_class;
     return way;
 }
 
-static int to_receive(struct ib_comm *comm, uint32_t idx)
+static int to_receive(struct ib_comm *comm, const struct ib_pair *pair)
 {
-    uint8_t mtu = comm->peer.mtu;
+    uint32_t idx = (uint32_t)(pair - comm->queue.pairs);
+    uint8_t mtu = comm->peer.port[pair->peer_port].mtu;
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
-                               .path_mtu = comm->device->attr.active_mtu,
+                               .path_mtu = comm->queue.ports[pair->port].device->attr.active_mtu,
                                .dest_qp_num = comm->peer.qp_num[idx],
                                .rq_psn = comm->peer.psn[idx],
                                .max_dest_rd_atomic = 1,
                                .min_rnr_timer = RNR_TIMER,
-                               .ah_attr = way_to_peer(comm)};
+                               .ah_attr = way_to_peer(comm, pair)};
 
     if (mtu < attr.path_mtu)
         attr.path_mtu = mtu;
-    return comm->ctx->verbs->modify_qp(comm->queue.pairs[idx].qp, &attr,
+    return comm->ctx->verbs->modify_qp(pair->qp, &attr,
                                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
                                            IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
 
-static int to_send(struct ib_comm *comm, uint32_t idx)
+static int to_send(struct ib_comm *comm, const struct ib_pair *pair)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS,
                                .timeout = (uint8_t)xccl_param_int(XCCL_P_IB_TIMEOUT),
                                .retry_cnt = (uint8_t)xccl_param_int(XCCL_P_IB_RETRY_CNT),
                                .rnr_retry = 7,
-                               .sq_psn = comm->queue.pairs[idx].psn,
+                               .sq_psn = pair->psn,
                                .max_rd_atomic = 1};
 
-    return comm->ctx->verbs->modify_qp(comm->queue.pairs[idx].qp, &attr,
+    return comm->ctx->verbs->modify_qp(pair->qp, &attr,
                                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
                                            IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
                                            IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-xcclResult_t ib_queue_start(struct ib_comm *comm)
+xcclResult_t ib_pair_start(struct ib_comm *comm, struct ib_pair *pair)
 {
+    const struct ib_port *port = &comm->queue.ports[pair->port];
+    const struct ib_port_info *peer = &comm->peer.port[pair->peer_port];
     char gid[IB_GID_TEXT_BYTES], peer_gid[IB_GID_TEXT_BYTES];
-    struct ib_block here;
-    xcclResult_t rc;
-    int err = 0;
+    int err = to_receive(comm, pair);
 
-    ib_queue_tell(comm, &here);
-    rc = ib_reach_check(&here, &comm->peer);
-    if (rc != xcclSuccess)
-        return rc;
-    for (uint32_t i = 0; i < comm->queue.count && !err; i++) {
-        err = to_receive(comm, i);
-        if (!err)
-            err = to_send(comm, i);
-    }
     if (!err)
+        err = to_send(comm, pair);
+    if (!err) {
+        pair->state = IB_PAIR_UP;
         return xcclSuccess;
-    ib_gid_format(here.gid, gid);
-    ib_gid_format(comm->peer.gid, peer_gid);
+    }
+    ib_gid_format(port->gid.raw, gid);
+    ib_gid_format(peer->gid, peer_gid);
     return xccl_fail_quietly(xcclSystemError, err,
                              "see that there is a route between these addresses, or choose others "
                              "by XCCL_IB_GID_INDEX",
                              "%s with GID %s cannot be connected to %s of %s with GID %s",
-                             comm->device->name, gid, comm->peer.name, comm->peer_text, peer_gid);
+                             port->device->name, gid, peer->name, comm->peer_text, peer_gid);
+}
+
+xcclResult_t ib_queue_start(struct ib_comm *comm)
+{
+    xcclResult_t rc = xcclSuccess;
+
+    for (uint32_t i = 0; i < comm->queue.count && rc == xcclSuccess; i++)
+        rc = ib_pair_start(comm, &comm->queue.pairs[i]);
+    ib_queue_count_up(comm);
+    return rc;
 }
 
 void ib_queue_post(struct ib_comm *comm, uint32_t pair_idx, struct ibv_send_wr *first,
@@ -217,10 +300,10 @@ void ib_queue_post(struct ib_comm *comm, uint32_t pair_idx, struct ibv_send_wr *
     int err = ibv_post_send(pair->qp, first, &bad);
 
     pair->posted += count;
-    if (!err)
+    if (!err || ib_pair_break(comm, pair))
         return;
     comm->sys_errno = err;
     ib_comm_fail(comm, xcclNetCauseLocal,
                  xccl_fail_quietly(xcclSystemError, err, NULL, "%s takes no more work towards %s",
-                                   comm->device->name, comm->peer_text));
+                                   comm->queue.ports[pair->port].device->name, comm->peer_text));
 }

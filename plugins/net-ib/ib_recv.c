@@ -15,28 +15,32 @@
 
 static int put_back(struct ib_comm *comm, uint32_t pair_idx, uint32_t count)
 {
+    struct ib_pair *pair = &comm->queue.pairs[pair_idx];
     struct ibv_recv_wr empty[POLL_MAX], *bad;
     int err;
 
     memset(empty, 0, sizeof(empty));
     for (uint32_t i = 0; i < count; i++) {
-        empty[i].wr_id = ib_wr_id(pair_idx, 0);
+        empty[i].wr_id = ib_wr_id(pair, pair_idx, 1, 0);
         empty[i].next = i + 1 < count ? &empty[i + 1] : NULL;
     }
-    err = ibv_post_recv(comm->queue.pairs[pair_idx].qp, empty, &bad);
+    err = ibv_post_recv(pair->qp, empty, &bad);
     if (!err)
+        pair->receives += count;
+    if (!err || (pair->state == IB_PAIR_UP && ib_pair_break(comm, pair)))
         return 1;
     comm->sys_errno = err;
     ib_comm_fail(comm, xcclNetCauseLocal,
                  xccl_fail_quietly(xcclSystemError, err, NULL, "%s takes no more receives from %s",
-                                   comm->device->name, comm->peer_text));
+                                   comm->queue.ports[pair->port].device->name, comm->peer_text));
     return 0;
 }
 
-xcclResult_t ib_recv_start(struct ib_receiver *receiver)
+xcclResult_t ib_recv_start(struct ib_receiver *receiver, uint32_t pair_idx)
 {
-    for (uint32_t i = 0; i < IB_SENDS / POLL_MAX * receiver->comm.queue.count; i++) {
-        if (!put_back(&receiver->comm, i / (IB_SENDS / POLL_MAX), POLL_MAX))
+    receiver->comm.queue.pairs[pair_idx].receives = 0;
+    for (uint32_t i = 0; i < IB_SENDS / POLL_MAX; i++) {
+        if (!put_back(&receiver->comm, pair_idx, POLL_MAX))
             return receiver->comm.rc;
     }
     return xcclSuccess;
@@ -51,20 +55,22 @@ static void fail_protocol(struct ib_receiver *receiver, uint32_t imm)
 }
 
 /* A piece has come whole. */
-static void piece_take(struct ib_receiver *receiver, const struct ibv_wc *wc)
+static void piece_take(struct ib_receiver *receiver, struct ib_pair *pair, const struct ibv_wc *wc)
 {
-    uint32_t imm = wc->imm_data, part = ib_imm_part(imm);
+    uint32_t imm = wc->imm_data, part = ib_imm_part(imm), which = ib_imm_which(imm);
     struct ib_recv *recv = &receiver->recvs[ib_imm_slot(imm)];
     size_t bytes = ib_imm_chunks(imm) * IB_CHUNK_BYTES + wc->byte_len;
 
+    /* A piece that is posted once more has not come before, so none comes twice. */
     if (recv->request.state != IB_WAITS || !(recv->left >> part & 1) ||
-        bytes > recv->room[part] - recv->bytes[part]) {
+        (recv->pieces[part] >> which & 1) || bytes > recv->room[part] - recv->bytes[part]) {
         fail_protocol(receiver, imm);
         return;
     }
     recv->bytes[part] += bytes;
-    ib_pair_of(&receiver->comm.queue, wc)->last_pieces++;
-    if (++recv->pieces[part] < ib_imm_pieces(imm))
+    recv->pieces[part] |= (uint8_t)(1u << which);
+    pair->last_pieces++;
+    if ((uint32_t)__builtin_popcount(recv->pieces[part]) < ib_imm_pieces(imm))
         return;
     recv->left &= ~(1u << part);
     if (recv->left == 0)
@@ -76,14 +82,25 @@ static void piece_take(struct ib_receiver *receiver, const struct ibv_wc *wc)
 static void completion_take(struct ib_receiver *receiver, const struct ibv_wc *wc,
                             uint32_t taken_out[IB_PAIRS_MAX])
 {
+    struct ib_pair *pair = ib_pair_of(&receiver->comm.queue, wc);
+
+    if (!pair)
+        return;
+    if (ib_is_receive(wc))
+        pair->receives--;
     if (wc->status != IBV_WC_SUCCESS) {
-        ib_comm_fail_wc(&receiver->comm, wc);
-    } else if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+        ib_comm_fail_wc(&receiver->comm, pair, wc);
+    } else if (ib_is_receive(wc) && pair->qp) {
         taken_out[wc->wr_id >> 32 & (IB_PAIRS_MAX - 1)]++;
-        piece_take(receiver, wc);
-    } else {
-        ib_pair_of(&receiver->comm.queue, wc)->completed = (uint32_t)wc->wr_id;
+        piece_take(receiver, pair, wc);
+    } else if (!ib_is_receive(wc)) {
+        pair->completed = (uint32_t)wc->wr_id;
     }
+}
+
+static int takes_receives(const struct ib_pair *pair)
+{
+    return pair->state == IB_PAIR_UP || pair->state == IB_PAIR_ANSWERED;
 }
 
 /* 1: something has come. */
@@ -91,19 +108,15 @@ static int poll_once(struct ib_receiver *receiver)
 {
     struct ib_comm *comm = &receiver->comm;
     struct ibv_wc wcs[POLL_MAX];
-    int count = ibv_poll_cq(comm->queue.cq, POLL_MAX, wcs);
+    int count = ib_queue_poll(comm, POLL_MAX, wcs);
     uint32_t taken[IB_PAIRS_MAX] = {0};
 
     for (int i = 0; i < count && comm->rc == xcclSuccess; i++)
         completion_take(receiver, &wcs[i], taken);
-    for (uint32_t i = 0; i < comm->queue.count && comm->rc == xcclSuccess; i++) {
-        if (taken[i])
+    for (uint32_t i = 0; i < comm->queue.count && count > 0 && comm->rc == xcclSuccess; i++) {
+        if (taken[i] && takes_receives(&comm->queue.pairs[i]))
             (void)put_back(comm, i, taken[i]);
     }
-    if (count < 0)
-        ib_comm_fail(comm, xcclNetCauseLocal,
-                     xccl_fail_quietly(xcclSystemError, 0, "see the kernel's log",
-                                       "completions of %s cannot be read", comm->device->name));
     if (count == 0)
         ib_comm_flushed(comm);
     return count > 0 && comm->rc == xcclSuccess;
@@ -131,6 +144,63 @@ static void note_take(struct ib_comm *comm, const struct ib_note *note)
     }
 }
 
+/* Writes the lines of a receive to the sender. */
+static void lines_write(struct ib_receiver *receiver, uint32_t slot)
+{
+    struct ib_comm *comm = &receiver->comm;
+    struct ib_line *lines = &receiver->lines[slot * IB_PARTS];
+    uint32_t bytes = (uint32_t)receiver->recvs[slot].count * (uint32_t)sizeof(struct ib_line);
+    uint32_t pair_idx = receiver->line_pair;
+    struct ib_pair *pair = &comm->queue.pairs[pair_idx];
+    uint32_t number = pair->posted + 1;
+    struct ibv_sge piece = {
+        .addr = (uintptr_t)lines, .length = bytes, .lkey = receiver->lines_mrs[pair->port]->lkey};
+    struct ibv_send_wr work = {
+        .wr_id = ib_wr_id(pair, pair_idx, 0, number),
+        .sg_list = &piece,
+        .num_sge = 1,
+        .opcode = IBV_WR_RDMA_WRITE,
+        .wr.rdma = {.remote_addr = comm->peer.ring_addr +
+                                   (uint64_t)slot * IB_PARTS * sizeof(struct ib_line),
+                    .rkey = comm->peer.ring_rkey[pair->peer_port]},
+    };
+
+    if (bytes <= comm->queue.inline_bytes)
+        work.send_flags |= IBV_SEND_INLINE;
+    /* One in 16, so that there is always room again. */
+    if (number - pair->signalled >= IB_QUEUE_DEPTH / 4) {
+        work.send_flags |= IBV_SEND_SIGNALED;
+        pair->signalled = number;
+    }
+    ib_queue_post(comm, pair_idx, &work, 1);
+}
+
+/* What may not have come by a pair that is gone, by another one; until all of it is posted there
+ * are no new ones. */
+static void lines_write_again(struct ib_receiver *receiver)
+{
+    struct ib_queue *queue = &receiver->comm.queue;
+
+    /* Whatever the last one had under way cannot come any more: only then another one follows. */
+    if (queue->pairs[receiver->line_pair].state >= IB_PAIR_GONE && queue->up_count)
+        receiver->line_pair = queue->up[0];
+    while (receiver->lines_due && receiver->comm.rc == xcclSuccess &&
+           ib_pair_room(&queue->pairs[receiver->line_pair])) {
+        uint32_t slot = (uint32_t)__builtin_ctz(receiver->lines_due);
+
+        receiver->lines_due &= receiver->lines_due - 1;
+        if (receiver->recvs[slot].request.state == IB_WAITS)
+            lines_write(receiver, slot);
+    }
+}
+
+void ib_recv_move_lines(struct ib_receiver *receiver, uint32_t pair_idx)
+{
+    if (receiver->line_pair == pair_idx)
+        receiver->lines_due = UINT32_MAX;
+    lines_write_again(receiver);
+}
+
 void ib_recv_move(struct ib_receiver *receiver)
 {
     struct ib_comm *comm = &receiver->comm;
@@ -139,10 +209,12 @@ void ib_recv_move(struct ib_receiver *receiver)
 
     while (turns < IB_SENDS / POLL_MAX && poll_once(receiver))
         turns++;
-    if (turns || comm->rc != xcclSuccess)
+    if (receiver->lines_due)
+        lines_write_again(receiver);
+    if ((turns && !comm->unsettled) || comm->rc != xcclSuccess)
         return;
     heard = ib_comm_listen(comm, &note);
-    if (!heard && !comm->ended)
+    if ((!heard && !comm->ended) || (heard && ib_failover_hear(comm, &note)))
         return;
     /* What the peer sent before is here by now, and counts. */
     while (turns++ < IB_SENDS && poll_once(receiver))
@@ -153,42 +225,13 @@ void ib_recv_move(struct ib_receiver *receiver)
         ib_comm_fail_gone(comm);
 }
 
-/* Writes the lines of a receive to the sender. */
-static void lines_write(struct ib_receiver *receiver, uint32_t slot, uint32_t count)
-{
-    struct ib_comm *comm = &receiver->comm;
-    struct ib_line *lines = &receiver->lines[slot * IB_PARTS];
-    uint32_t bytes = count * (uint32_t)sizeof(struct ib_line);
-    struct ib_pair *pair = &comm->queue.pairs[0];
-    uint32_t number = pair->posted + 1;
-    struct ibv_sge piece = {
-        .addr = (uintptr_t)lines, .length = bytes, .lkey = receiver->lines_mr->lkey};
-    struct ibv_send_wr work = {
-        .wr_id = ib_wr_id(0, number),
-        .sg_list = &piece,
-        .num_sge = 1,
-        .opcode = IBV_WR_RDMA_WRITE,
-        .wr.rdma = {.remote_addr = comm->peer.ring_addr +
-                                   (uint64_t)slot * IB_PARTS * sizeof(struct ib_line),
-                    .rkey = comm->peer.ring_rkey},
-    };
-
-    if (bytes <= comm->queue.inline_bytes)
-        work.send_flags |= IBV_SEND_INLINE;
-    /* One in 16, so that there is always room again. */
-    if (number - pair->signalled >= IB_QUEUE_DEPTH / 4) {
-        work.send_flags |= IBV_SEND_SIGNALED;
-        pair->signalled = number;
-    }
-    ib_queue_post(comm, 0, &work, 1);
-}
-
 static void line_fill(struct ib_line *line, const struct ib_receiver *receiver, int count,
                       const struct ib_memory *memory)
 {
     line->number = receiver->number;
     line->count = (uint32_t)count;
-    line->rkey = memory && memory->mr ? memory->mr->rkey : 0;
+    if (memory)
+        memcpy(line->rkey, memory->rkeys, sizeof(line->rkey));
 }
 
 static int recv_arguments(const struct ib_comm *comm, int count, const size_t *bytes)
@@ -207,10 +250,10 @@ static int recv_arguments(const struct ib_comm *comm, int count, const size_t *b
     return 0;
 }
 
-xcclResult_t ib_irecv(xcclNetRecvComm_t comm_, int count, void *const *data, const size_t *bytes,
-                      const uint32_t *tags, const xcclNetMem_t *mems, xcclNetRequest_t *request_out)
+static xcclResult_t post(struct ib_receiver *receiver, int count, void *const *data,
+                         const size_t *bytes, const uint32_t *tags, const xcclNetMem_t *mems,
+                         xcclNetRequest_t *request_out)
 {
-    struct ib_receiver *receiver = comm_;
     struct ib_comm *comm = &receiver->comm;
     uint32_t slot = (receiver->number + 1) % IB_RECVS;
     struct ib_recv *recv = &receiver->recvs[slot];
@@ -219,7 +262,8 @@ xcclResult_t ib_irecv(xcclNetRecvComm_t comm_, int count, void *const *data, con
         return ib_comm_error(comm);
     if (!recv_arguments(comm, count, bytes))
         return xcclInvalidArgument;
-    if (recv->request.state != IB_FREE || ib_pair_room(&comm->queue.pairs[0]) == 0) {
+    if (recv->request.state != IB_FREE || receiver->lines_due ||
+        ib_pair_room(&comm->queue.pairs[receiver->line_pair]) == 0) {
         ib_recv_move(receiver);
         xccl_net_count_busy(&comm->device->counters);
         *request_out = NULL;
@@ -242,11 +286,26 @@ xcclResult_t ib_irecv(xcclNetRecvComm_t comm_, int count, void *const *data, con
         recv->pieces[i] = 0;
     }
     recv->request.state = IB_WAITS;
-    lines_write(receiver, slot, (uint32_t)count);
+    lines_write(receiver, slot);
     if (comm->rc != xcclSuccess) {
         recv->request.state = IB_FREE;
         return ib_comm_error(comm);
     }
     *request_out = &recv->request;
     return xcclSuccess;
+}
+
+xcclResult_t ib_irecv(xcclNetRecvComm_t comm, int count, void *const *data, const size_t *bytes,
+                      const uint32_t *tags, const xcclNetMem_t *mems, xcclNetRequest_t *request_out)
+{
+    struct ib_receiver *receiver = comm;
+    xcclResult_t rc;
+
+    if (!ib_comm_claim(&receiver->comm)) {
+        *request_out = NULL;
+        return xcclSuccess;
+    }
+    rc = post(receiver, count, data, bytes, tags, mems, request_out);
+    ib_comm_release(&receiver->comm);
+    return rc;
 }

@@ -16,7 +16,7 @@ static void reap(struct ib_request *request, size_t *bytes_out)
     request->state = IB_FREE;
 }
 
-static void move(struct ib_comm *comm)
+void ib_comm_move(struct ib_comm *comm)
 {
     if (comm->is_send)
         ib_send_move((struct ib_sender *)comm);
@@ -24,16 +24,15 @@ static void move(struct ib_comm *comm)
         ib_recv_move((struct ib_receiver *)comm);
 }
 
-xcclResult_t ib_test(xcclNetRequest_t request_, int *done_out, size_t *bytes_out)
+static xcclResult_t test(struct ib_request *request, int *done_out, size_t *bytes_out)
 {
-    struct ib_request *request = request_;
     struct ib_comm *comm = request->comm;
 
     if (request->state == IB_FREE)
         return xccl_fail_quietly(xcclInvalidUsage, 0, "forget a request once it is done",
                                  "a request is tested again after it was done");
     if (request->state != IB_DONE && comm->rc == xcclSuccess)
-        move(comm);
+        ib_comm_move(comm);
     /* What was complete before the comm failed is still complete. */
     if (request->state != IB_DONE && comm->rc != xcclSuccess)
         return ib_comm_error(comm);
@@ -41,4 +40,19 @@ xcclResult_t ib_test(xcclNetRequest_t request_, int *done_out, size_t *bytes_out
     if (*done_out)
         reap(request, bytes_out);
     return xcclSuccess;
+}
+
+xcclResult_t ib_test(xcclNetRequest_t request_, int *done_out, size_t *bytes_out)
+{
+    struct ib_request *request = request_;
+    struct ib_comm *comm = request->comm;
+    xcclResult_t rc;
+
+    if (!ib_comm_claim(comm)) {
+        *done_out = 0;
+        return xcclSuccess;
+    }
+    rc = test(request, done_out, bytes_out);
+    ib_comm_release(comm);
+    return rc;
 }

@@ -2,7 +2,8 @@
 /* The sender. Sends wait in the order of posting until their receive is in the ring; then they are
  * written straight into it. A large one is cut into a piece for each queue pair, small ones take
  * the pairs in turn. A piece goes in chunks of 1 MiB, the last one with the immediate value that
- * says which receive it was, how many pieces there are, and how many chunks came before.
+ * says which receive it was, how many pieces there are, which one it is, and how many chunks came
+ * before. What has not come by a queue pair that failed is posted once more, by another one.
  *
  *   taken (isend)  >  matched with a receive  >  written (all posted)  >  reached (acknowledged)
  *
@@ -35,16 +36,23 @@ static void reached_move(struct ib_sender *sender, uint64_t until)
     }
 }
 
-/* The card or, at its end, the receiver itself has acknowledged all pieces. */
+/* The card or, at the pair's or its own end, the receiver itself has acknowledged a piece. */
+static int piece_is_acknowledged(const struct ib_sender *sender, const struct ib_send *send,
+                                 uint32_t i)
+{
+    const struct ib_pair *pair;
+
+    if ((send->got | send->todo) >> i & 1)
+        return send->got >> i & 1;
+    pair = &sender->comm.queue.pairs[send->pair[i]];
+    return (int32_t)(pair->completed - send->last[i]) >= 0 ||
+           (sender->has_end && (int32_t)(pair->came - send->last_piece[i]) >= 0);
+}
+
 static int is_acknowledged(const struct ib_sender *sender, const struct ib_send *send)
 {
-    const struct ib_queue *queue = &sender->comm.queue;
-
     for (uint32_t i = 0; i < send->pieces; i++) {
-        const struct ib_pair *pair = &queue->pairs[(send->pair + i) % queue->count];
-
-        if ((int32_t)(pair->completed - send->last[i]) < 0 &&
-            (!sender->has_end || (int32_t)(pair->came - send->last_piece[i]) < 0))
+        if (!piece_is_acknowledged(sender, send, i))
             return 0;
     }
     return 1;
@@ -64,18 +72,18 @@ static int poll_once(struct ib_sender *sender)
 {
     struct ib_comm *comm = &sender->comm;
     struct ibv_wc wcs[POLL_MAX];
-    int count = ibv_poll_cq(comm->queue.cq, POLL_MAX, wcs);
+    int count = ib_queue_poll(comm, POLL_MAX, wcs);
 
     for (int i = 0; i < count && comm->rc == xcclSuccess; i++) {
+        struct ib_pair *pair = ib_pair_of(&comm->queue, &wcs[i]);
+
+        if (!pair)
+            continue;
         if (wcs[i].status != IBV_WC_SUCCESS)
-            ib_comm_fail_wc(comm, &wcs[i]);
+            ib_comm_fail_wc(comm, pair, &wcs[i]);
         else
-            ib_pair_of(&comm->queue, &wcs[i])->completed = (uint32_t)wcs[i].wr_id;
+            pair->completed = (uint32_t)wcs[i].wr_id;
     }
-    if (count < 0)
-        ib_comm_fail(comm, xcclNetCauseLocal,
-                     xccl_fail_quietly(xcclSystemError, 0, "see the kernel's log",
-                                       "completions of %s cannot be read", comm->device->name));
     if (count > 0)
         reached_find(sender);
     if (count == 0)
@@ -145,24 +153,40 @@ static void mismatch(struct ib_sender *sender, const struct ib_send *send, int p
     ib_comm_fail(comm, xcclNetCauseProtocol, xcclInvalidUsage);
 }
 
+/* The next pair in turn. There is one. */
+static uint8_t pair_next(struct ib_sender *sender)
+{
+    const struct ib_queue *queue = &sender->comm.queue;
+
+    sender->pair_turn = sender->pair_turn + 1 < queue->up_count ? sender->pair_turn + 1 : 0;
+    return queue->up[sender->pair_turn];
+}
+
 /* Cuts the send in turn into a piece for each queue pair, or fewer where they would be small. */
 static void pieces_make(struct ib_sender *sender, struct ib_send *send)
 {
-    uint32_t count = sender->comm.queue.count;
+    uint32_t most = sender->comm.queue.up_count;
     size_t pieces = (send->bytes + IB_PIECE_BYTES - 1) / IB_PIECE_BYTES;
 
-    if (pieces > count)
-        pieces = count;
+    if (most > IB_PIECES_MAX)
+        most = IB_PIECES_MAX;
+    if (pieces > most)
+        pieces = most;
     if (pieces < 1)
         pieces = 1;
-    send->pieces = (uint32_t)pieces;
-    send->pair = sender->pair_turn;
-    sender->pair_turn += send->pieces;
-    if (sender->pair_turn >= count)
-        sender->pair_turn -= count;
-    sender->piece_bytes = (send->bytes / pieces + ALIGN) & ~(size_t)(ALIGN - 1);
-    sender->pieces_left = (1u << send->pieces) - 1;
-    memset(sender->piece_done, 0, sizeof(sender->piece_done));
+    send->pieces = (uint8_t)pieces;
+    send->todo = (uint8_t)((1u << pieces) - 1);
+    send->got = 0;
+    for (size_t i = 0; i < pieces; i++) {
+        send->pair[i] = pair_next(sender);
+        sender->piece_done[i] = 0;
+    }
+}
+
+/* All pieces but the last are so long. */
+static size_t piece_length(const struct ib_send *send)
+{
+    return (send->bytes / send->pieces + ALIGN) & ~(size_t)(ALIGN - 1);
 }
 
 /* 1: the next send has its receive now. */
@@ -171,7 +195,7 @@ static int match_next(struct ib_sender *sender)
     struct ib_send *send = send_at(sender, sender->matched);
     int part;
 
-    if (sender->matched == sender->taken || !group_here(sender))
+    if (sender->matched == sender->taken || sender->comm.queue.up_count == 0 || !group_here(sender))
         return 0;
     part = part_find(sender, send->tag);
     if (part < 0 || send->bytes > sender->parts[part].bytes) {
@@ -179,9 +203,9 @@ static int match_next(struct ib_sender *sender)
         return 0;
     }
     send->addr = sender->parts[part].addr;
-    send->rkey = sender->parts[part].rkey;
+    memcpy(send->rkeys, sender->parts[part].rkey, sizeof(send->rkeys));
     pieces_make(sender, send);
-    send->imm = ib_imm(0, send->pieces, sender->group % IB_RECVS, (uint32_t)part);
+    send->imm = ib_imm(send->pieces, sender->group % IB_RECVS, (uint32_t)part);
     send->request.state = IB_WRITES;
     sender->matched++;
     sender->group_left &= ~(1u << part);
@@ -205,30 +229,30 @@ static void batch_post(struct ib_sender *sender, struct batch *batch)
     batch->count = 0;
 }
 
-/* Adds the next write of piece i of a send. */
-static void write_add(struct ib_sender *sender, struct ib_send *send, uint32_t i,
+/* Adds the next write of piece i of a send, of which *done bytes are posted. */
+static void write_add(struct ib_sender *sender, struct ib_send *send, uint32_t i, size_t *done,
                       struct batch *batch)
 {
     struct ib_pair *pair = &sender->comm.queue.pairs[batch->pair_idx];
-    size_t begin = i * sender->piece_bytes, done = sender->piece_done[i];
-    size_t left = (i + 1 < send->pieces ? sender->piece_bytes : send->bytes - begin) - done;
+    size_t begin = i * piece_length(send);
+    size_t left = (i + 1u < send->pieces ? piece_length(send) : send->bytes - begin) - *done;
     size_t bytes = left < IB_CHUNK_BYTES ? left : IB_CHUNK_BYTES;
     struct ibv_sge *piece = &batch->pieces[batch->count];
     struct ibv_send_wr *work = &batch->work[batch->count];
     uint32_t number = pair->posted + batch->count + 1;
     int last = bytes == left;
 
-    *piece = (struct ibv_sge){.addr = (uintptr_t)send->data + begin + done,
+    *piece = (struct ibv_sge){.addr = (uintptr_t)send->data + begin + *done,
                               .length = (uint32_t)bytes,
-                              .lkey = send->lkey};
+                              .lkey = send->memory ? send->memory->lkeys[pair->port] : 0};
     memset(work, 0, sizeof(*work));
-    work->wr_id = ib_wr_id(batch->pair_idx, number);
+    work->wr_id = ib_wr_id(pair, batch->pair_idx, 0, number);
     work->sg_list = piece;
     work->num_sge = bytes > 0;
     work->opcode = last ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
-    work->imm_data = send->imm | ib_imm((uint32_t)(done / IB_CHUNK_BYTES), 1, 0, 0);
-    work->wr.rdma.remote_addr = send->addr + begin + done;
-    work->wr.rdma.rkey = send->rkey;
+    work->imm_data = send->imm | ib_imm_piece((uint32_t)(*done / IB_CHUNK_BYTES), i);
+    work->wr.rdma.remote_addr = send->addr + begin + *done;
+    work->wr.rdma.rkey = send->rkeys[pair->peer_port];
     if (last || number - pair->signalled >= IB_QUEUE_DEPTH / 4) {
         work->send_flags = IBV_SEND_SIGNALED;
         pair->signalled = number;
@@ -236,29 +260,66 @@ static void write_add(struct ib_sender *sender, struct ib_send *send, uint32_t i
     if (batch->count)
         batch->work[batch->count - 1].next = work;
     batch->count++;
-    sender->piece_done[i] += bytes;
+    *done += bytes;
     if (!last)
         return;
     send->last[i] = number;
     send->last_piece[i] = ++pair->last_pieces;
-    sender->pieces_left &= ~(1u << i);
+    send->todo &= (uint8_t) ~(1u << i);
 }
 
-/* As much of piece i as its queue pair has room for. */
-static void write_piece(struct ib_sender *sender, struct ib_send *send, uint32_t i,
-                        struct batch *batch)
+/* As much of piece i as its queue pair has room for. 1: that was all of it. */
+static int write_piece(struct ib_sender *sender, struct ib_send *send, uint32_t i, size_t *done,
+                       struct batch *batch)
 {
-    struct ib_comm *comm = &sender->comm;
-    uint32_t pair_idx = (send->pair + i) % comm->queue.count;
+    struct ib_queue *queue = &sender->comm.queue;
+    uint32_t pair_idx;
 
+    if (send->pair[i] == IB_NO_PAIR && queue->up_count)
+        send->pair[i] = pair_next(sender);
+    pair_idx = send->pair[i];
+    if (pair_idx == IB_NO_PAIR)
+        return 0;
     if (batch->pair_idx != pair_idx)
         batch_post(sender, batch);
     batch->pair_idx = pair_idx;
-    while (comm->rc == xcclSuccess && (sender->pieces_left >> i & 1) &&
-           ib_pair_room(&comm->queue.pairs[pair_idx]) > batch->count) {
-        write_add(sender, send, i, batch);
+    while (sender->comm.rc == xcclSuccess && (send->todo >> i & 1) &&
+           ib_pair_room(&queue->pairs[pair_idx]) > batch->count) {
+        write_add(sender, send, i, done, batch);
         if (batch->count == IB_BATCH)
             batch_post(sender, batch);
+    }
+    return !(send->todo >> i & 1);
+}
+
+/* Piece i of a send that was wholly posted before. */
+static int write_piece_again(struct ib_sender *sender, uint64_t number, uint32_t i,
+                             struct batch *batch)
+{
+    if (sender->again_number != number || sender->again_piece != i) {
+        sender->again_number = number;
+        sender->again_piece = i;
+        sender->again_done = 0;
+    }
+    if (!write_piece(sender, send_at(sender, number), i, &sender->again_done, batch))
+        return 0;
+    sender->again_number = UINT64_MAX;
+    sender->again--;
+    return 1;
+}
+
+/* In order, each wholly before the next. */
+static void write_again(struct ib_sender *sender, struct batch *batch)
+{
+    int whole = 1;
+
+    for (uint64_t n = sender->reached; n < sender->written && sender->again && whole; n++) {
+        struct ib_send *send = send_at(sender, n);
+
+        for (uint32_t i = 0; i < send->pieces && whole; i++) {
+            if (send->todo >> i & 1)
+                whole = write_piece_again(sender, n, i, batch);
+        }
     }
 }
 
@@ -270,13 +331,17 @@ static void write_all(struct ib_sender *sender)
 
     batch.count = 0;
     batch.pair_idx = 0;
+    if (sender->again)
+        write_again(sender, &batch);
     while (whole && comm->rc == xcclSuccess &&
            (sender->written < sender->matched || match_next(sender))) {
         struct ib_send *send = send_at(sender, sender->written);
 
-        for (uint32_t i = 0; i < send->pieces && comm->rc == xcclSuccess; i++)
-            write_piece(sender, send, i, &batch);
-        whole = sender->pieces_left == 0;
+        for (uint32_t i = 0; i < send->pieces && comm->rc == xcclSuccess; i++) {
+            if (send->todo >> i & 1)
+                (void)write_piece(sender, send, i, &sender->piece_done[i], &batch);
+        }
+        whole = send->todo == 0;
         if (whole) {
             send->request.state = IB_POSTED;
             sender->written++;
@@ -284,6 +349,46 @@ static void write_all(struct ib_sender *sender)
     }
     if (comm->rc == xcclSuccess)
         batch_post(sender, &batch);
+}
+
+/* ---- failover ---- */
+
+/* A piece of send number n, by a pair that is gone. */
+static void move_piece(struct ib_sender *sender, uint64_t n, uint32_t i, const struct ib_pair *pair)
+{
+    struct ib_send *send = send_at(sender, n);
+    uint8_t bit = (uint8_t)(1u << i);
+    int posted = !(send->todo & bit);
+
+    if (send->got & bit)
+        return;
+    if (posted && (int32_t)(pair->came - send->last_piece[i]) >= 0) {
+        send->got |= bit;
+        return;
+    }
+    send->pair[i] = IB_NO_PAIR;
+    send->todo |= bit;
+    if (n == sender->written)
+        sender->piece_done[i] = 0;
+    else
+        sender->again += (uint32_t)posted;
+    if (n < sender->written && sender->again_number == n && sender->again_piece == i)
+        sender->again_number = UINT64_MAX;
+}
+
+void ib_send_move_pieces(struct ib_sender *sender, uint32_t pair_idx)
+{
+    const struct ib_pair *pair = &sender->comm.queue.pairs[pair_idx];
+
+    for (uint64_t n = sender->reached; n < sender->matched; n++) {
+        const struct ib_send *send = send_at(sender, n);
+
+        for (uint32_t i = 0; i < send->pieces; i++) {
+            if (send->pair[i] == pair_idx)
+                move_piece(sender, n, i, pair);
+        }
+    }
+    reached_find(sender);
 }
 
 /* ---- the comm ---- */
@@ -295,7 +400,7 @@ static void side_channel(struct ib_sender *sender)
     struct ib_note note;
     int heard = ib_comm_listen(comm, &note);
 
-    if (!heard && !comm->ended)
+    if ((!heard && !comm->ended) || (heard && ib_failover_hear(comm, &note)))
         return;
     for (int i = 0; i < IB_SENDS && poll_once(sender); i++)
         continue;
@@ -313,14 +418,13 @@ void ib_send_move(struct ib_sender *sender)
 
     if (sender->comm.rc == xcclSuccess)
         write_all(sender);
-    if (!moved && sender->comm.rc == xcclSuccess)
+    if ((!moved || sender->comm.unsettled) && sender->comm.rc == xcclSuccess)
         side_channel(sender);
 }
 
-xcclResult_t ib_isend(xcclNetSendComm_t comm_, const void *data, size_t bytes, uint32_t tag,
-                      xcclNetMem_t mem, xcclNetRequest_t *request_out)
+static xcclResult_t take(struct ib_sender *sender, const void *data, size_t bytes, uint32_t tag,
+                         xcclNetMem_t mem, xcclNetRequest_t *request_out)
 {
-    struct ib_sender *sender = comm_;
     const struct ib_memory *memory = mem;
     struct ib_send *send = send_at(sender, sender->taken);
 
@@ -338,11 +442,26 @@ xcclResult_t ib_isend(xcclNetSendComm_t comm_, const void *data, size_t bytes, u
     send->data = data;
     send->bytes = bytes;
     send->tag = tag;
-    send->lkey = memory && memory->mr ? memory->mr->lkey : 0;
+    send->memory = memory;
     send->request.state = IB_WAITS;
     sender->taken++;
     /* An error that this finds is told by the request's test: it may be another send's. */
     write_all(sender);
     *request_out = &send->request;
     return xcclSuccess;
+}
+
+xcclResult_t ib_isend(xcclNetSendComm_t comm, const void *data, size_t bytes, uint32_t tag,
+                      xcclNetMem_t mem, xcclNetRequest_t *request_out)
+{
+    struct ib_sender *sender = comm;
+    xcclResult_t rc;
+
+    if (!ib_comm_claim(&sender->comm)) {
+        *request_out = NULL;
+        return xcclSuccess;
+    }
+    rc = take(sender, data, bytes, tag, mem, request_out);
+    ib_comm_release(&sender->comm);
+    return rc;
 }

@@ -41,6 +41,29 @@ xcclResult_t ib_handle_decode(const xcclNetHandle_t *bytes, struct ib_handle *ha
     return xccl_addr_decode(copy.bytes + ADDR_OFFSET, &handle_out->addr);
 }
 
+static void port_encode(struct xccl_wire *wire, const struct ib_port_info *port)
+{
+    xccl_wire_put(wire, port->gid, sizeof(port->gid));
+    xccl_wire_put_u16(wire, port->lid);
+    xccl_wire_put_u8(wire, port->link_layer);
+    xccl_wire_put_u8(wire, port->mtu);
+    xccl_wire_put_u8(wire, port->gid_type);
+    xccl_wire_put_u8(wire, port->prefix);
+    xccl_wire_put(wire, port->name, sizeof(port->name));
+}
+
+static void port_decode(struct xccl_wire *wire, struct ib_port_info *port_out)
+{
+    xccl_wire_get(wire, port_out->gid, sizeof(port_out->gid));
+    port_out->lid = xccl_wire_get_u16(wire);
+    port_out->link_layer = xccl_wire_get_u8(wire);
+    port_out->mtu = xccl_wire_get_u8(wire);
+    port_out->gid_type = xccl_wire_get_u8(wire);
+    port_out->prefix = xccl_wire_get_u8(wire);
+    xccl_wire_get(wire, port_out->name, sizeof(port_out->name));
+    port_out->name[sizeof(port_out->name) - 1] = 0;
+}
+
 void ib_block_encode(const struct ib_block *block, uint8_t bytes_out[IB_BLOCK_BYTES])
 {
     struct xccl_wire wire = xccl_wire_over(bytes_out, IB_BLOCK_BYTES);
@@ -49,18 +72,19 @@ void ib_block_encode(const struct ib_block *block, uint8_t bytes_out[IB_BLOCK_BY
     xccl_wire_put_u32(&wire, IB_BLOCK_MAGIC);
     xccl_wire_put_u32(&wire, IB_WIRE_VERSION);
     xccl_wire_put(&wire, block->token, IB_TOKEN_BYTES);
-    xccl_wire_put(&wire, block->gid, sizeof(block->gid));
     xccl_wire_put_u64(&wire, block->ring_addr);
-    xccl_wire_put_u32(&wire, block->ring_rkey);
-    xccl_wire_put_u16(&wire, block->lid);
-    xccl_wire_put_u8(&wire, block->link_layer);
-    xccl_wire_put_u8(&wire, block->mtu);
-    xccl_wire_put_u8(&wire, block->gid_type);
-    xccl_wire_put(&wire, block->name, sizeof(block->name));
+    xccl_wire_put_u32(&wire, block->per_link);
+    xccl_wire_put_u32(&wire, block->ports);
     xccl_wire_put_u32(&wire, block->pairs);
+    for (int i = 0; i < IB_PORTS_MAX; i++) {
+        xccl_wire_put_u32(&wire, block->ring_rkey[i]);
+        port_encode(&wire, &block->port[i]);
+    }
     for (int i = 0; i < IB_PAIRS_MAX; i++) {
         xccl_wire_put_u32(&wire, block->qp_num[i]);
         xccl_wire_put_u32(&wire, block->psn[i]);
+        xccl_wire_put_u8(&wire, block->link[i].receiver);
+        xccl_wire_put_u8(&wire, block->link[i].sender);
     }
 }
 
@@ -75,22 +99,24 @@ int ib_block_decode(const uint8_t bytes[IB_BLOCK_BYTES], const uint8_t token[IB_
     magic = xccl_wire_get_u32(&wire);
     version = xccl_wire_get_u32(&wire);
     xccl_wire_get(&wire, block_out->token, IB_TOKEN_BYTES);
-    xccl_wire_get(&wire, block_out->gid, sizeof(block_out->gid));
     block_out->ring_addr = xccl_wire_get_u64(&wire);
-    block_out->ring_rkey = xccl_wire_get_u32(&wire);
-    block_out->lid = xccl_wire_get_u16(&wire);
-    block_out->link_layer = xccl_wire_get_u8(&wire);
-    block_out->mtu = xccl_wire_get_u8(&wire);
-    block_out->gid_type = xccl_wire_get_u8(&wire);
-    xccl_wire_get(&wire, block_out->name, sizeof(block_out->name));
-    block_out->name[sizeof(block_out->name) - 1] = 0;
+    block_out->per_link = xccl_wire_get_u32(&wire);
+    block_out->ports = xccl_wire_get_u32(&wire);
     block_out->pairs = xccl_wire_get_u32(&wire);
+    for (int i = 0; i < IB_PORTS_MAX; i++) {
+        block_out->ring_rkey[i] = xccl_wire_get_u32(&wire);
+        port_decode(&wire, &block_out->port[i]);
+    }
     for (int i = 0; i < IB_PAIRS_MAX; i++) {
         block_out->qp_num[i] = xccl_wire_get_u32(&wire);
         block_out->psn[i] = xccl_wire_get_u32(&wire);
+        block_out->link[i].receiver = xccl_wire_get_u8(&wire);
+        block_out->link[i].sender = xccl_wire_get_u8(&wire);
     }
     return xccl_token_equal(block_out->token, token, IB_TOKEN_BYTES) && magic == IB_BLOCK_MAGIC &&
-           version == IB_WIRE_VERSION && block_out->pairs >= 1 && block_out->pairs <= IB_PAIRS_MAX;
+           version == IB_WIRE_VERSION && block_out->ports >= 1 &&
+           block_out->ports <= IB_PORTS_MAX && block_out->pairs <= IB_PAIRS_MAX &&
+           block_out->per_link >= 1 && block_out->per_link <= IB_PAIRS_MAX;
 }
 
 void ib_note_encode(const struct ib_note *note, uint8_t bytes_out[IB_NOTE_BYTES])
@@ -104,6 +130,11 @@ void ib_note_encode(const struct ib_note *note, uint8_t bytes_out[IB_NOTE_BYTES]
     xccl_wire_put_u64(&wire, note->value2);
     for (int i = 0; i < IB_PAIRS_MAX; i++)
         xccl_wire_put_u32(&wire, note->came[i]);
+    xccl_wire_put_u32(&wire, note->pair);
+    xccl_wire_put_u32(&wire, note->generation);
+    xccl_wire_put_u32(&wire, note->qp_num);
+    xccl_wire_put_u32(&wire, note->psn);
+    xccl_wire_put(&wire, note->gid, sizeof(note->gid));
 }
 
 int ib_note_decode(const uint8_t bytes[IB_NOTE_BYTES], struct ib_note *note_out)
@@ -119,8 +150,13 @@ int ib_note_decode(const uint8_t bytes[IB_NOTE_BYTES], struct ib_note *note_out)
     note_out->value2 = xccl_wire_get_u64(&wire);
     for (int i = 0; i < IB_PAIRS_MAX; i++)
         note_out->came[i] = xccl_wire_get_u32(&wire);
-    return magic == IB_NOTE_MAGIC && note_out->kind >= IB_NOTE_READY &&
-           note_out->kind <= IB_NOTE_NO_TAG;
+    note_out->pair = xccl_wire_get_u32(&wire);
+    note_out->generation = xccl_wire_get_u32(&wire);
+    note_out->qp_num = xccl_wire_get_u32(&wire);
+    note_out->psn = xccl_wire_get_u32(&wire);
+    xccl_wire_get(&wire, note_out->gid, sizeof(note_out->gid));
+    return magic == IB_NOTE_MAGIC && note_out->kind >= IB_NOTE_END &&
+           note_out->kind <= IB_NOTE_READY && note_out->pair < IB_PAIRS_MAX;
 }
 
 static uint32_t line_fold(const struct ib_line *line)

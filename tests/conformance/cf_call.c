@@ -37,6 +37,31 @@ void cf_leave(struct cf *me, const char *call, uint64_t begin_ns)
                 (unsigned long long)ms);
 }
 
+/* Every instance has the same devices, and the merged one behind them. */
+static xcclResult_t merge(struct cf *me, struct xccl_net *net)
+{
+    static int known = -1; /* of this process; a plugin of NCCL's contract merges once in it */
+    int devs[XCCL_NET_MAX_MEMBERS], merged = -1;
+    xcclResult_t rc;
+
+    if (known >= 0 && !me->own_contract) {
+        me->dev = known;
+        return xcclSuccess;
+    }
+    for (int i = 0; i < (int)me->options->rails; i++)
+        devs[i] = (int)me->options->device + i;
+    cf_enter(me, "mergeDevices");
+    rc = net->calls.mergeDevices(net->ctx, devs, (int)me->options->rails, &merged);
+    leave(me);
+    if (rc != xcclSuccess)
+        return rc;
+    if (merged != net->device_count)
+        cf_fail(me, "the merged device is number %d, the plugin has %d", merged, net->device_count);
+    net->device_count++;
+    me->dev = known = merged;
+    return xcclSuccess;
+}
+
 xcclResult_t cf_init(struct cf *me, struct xccl_net **net_out)
 {
     const struct xccl_net_open_args args = {
@@ -51,6 +76,8 @@ xcclResult_t cf_init(struct cf *me, struct xccl_net **net_out)
     cf_enter(me, "init");
     rc = xccl_net_open_item(me->options->item, &args, net_out);
     leave(me);
+    if (rc == xcclSuccess && me->options->rails > 1)
+        rc = merge(me, *net_out);
     return rc;
 }
 

@@ -96,7 +96,7 @@ static struct cf role_make(const struct xccl_conformance_options *options,
         .options = options,
         .shared = task->shared,
         .props = task->shared->props,
-        .dev = (int)options->device,
+        .dev = task->shared->dev,
         .role = role == CF_SENDER ? CF_SENDER : CF_RECEIVER,
         .form = task->form,
         .channel = channel,
@@ -279,6 +279,7 @@ void cf_form_look(const struct xccl_conformance_options *options, struct cf_shar
     role_open(&me);
     if (me.dev >= me.net->device_count)
         cf_fail(&me, "there is no device %d, the plugin has %d", me.dev, me.net->device_count);
+    shared->dev = me.dev;
     shared->props.size = sizeof(shared->props);
     cf_ok(&me, cf_properties(&me, me.dev, &shared->props), "properties");
     snprintf(shared->name, sizeof(shared->name), "%s", me.net->calls.name);

@@ -81,6 +81,7 @@ struct cf_shared {
     /* What the first look at the plugin found. */
     char name[64], contract[32], path[512], device[64];
     xcclNetProperties_v1 props; /* without what its pointers point to */
+    int dev; /* what all cases use */
 };
 
 struct cf {

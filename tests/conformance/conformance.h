@@ -31,6 +31,7 @@ struct xccl_conformance_options {
     int64_t repeat; /* runs, with successive seeds */
     int64_t jobs; /* cases at the same time */
     int64_t device;
+    int64_t rails; /* above 1: of so many devices, the first of which is that one, merged */
     uint64_t timeout_ms; /* of a case; 0: each case's own */
     int quick;
     /* Two hosts: the address at which the other one serves; NULL: form remote is not run. token is

@@ -27,10 +27,10 @@ static int run(const char *const *argv, const char **output_out)
     return WEXITSTATUS(status);
 }
 
-static void suite_passes(const char *plugin)
+static void suite_passes_merged(const char *plugin, const char *rails)
 {
-    const char *argv[] = {xccl,   "net", "check", "--quick", "--form", "single,threads",
-                          plugin, NULL};
+    const char *argv[] = {xccl,      "net", "check", "--quick", "--form", "single,threads",
+                          "--rails", rails, plugin,  NULL};
     const char *output = NULL;
 
     need_plugin();
@@ -38,6 +38,30 @@ static void suite_passes(const char *plugin)
     if (run(argv, &output) != 0)
         XT_FAIL("xccl net check %s: %s", plugin, xt_why(output));
     XT_CHECK_HAS(output, " passed, 0 failed");
+}
+
+static void suite_passes(const char *plugin)
+{
+    suite_passes_merged(plugin, "1");
+}
+
+XT_TEST_DEADLINE(ib_passes_with_ports_merged, 120)
+{
+    xt_setenv("VERBS_FIXTURE_CARDS", "2");
+    suite_passes_merged("ib", "2");
+}
+
+XT_TEST_DEADLINE(ib_passes_with_four_ports_and_several_queue_pairs, 120)
+{
+    xt_setenv("VERBS_FIXTURE_CARDS", "4");
+    xt_setenv("XCCL_IB_QPS_PER_CONNECTION", "3");
+    suite_passes_merged("ib", "4");
+}
+
+XT_TEST_DEADLINE(ib_passes_merged_by_a_table_for_nccl, 120)
+{
+    xt_setenv("VERBS_FIXTURE_CARDS", "2");
+    suite_passes_merged("ib@v11", "2");
 }
 
 XT_TEST_DEADLINE(ib_passes_the_suite_in_one_process, 120)

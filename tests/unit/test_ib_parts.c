@@ -70,19 +70,25 @@ XT_TEST(handle_survives_and_a_strange_one_is_refused)
 XT_TEST(block_needs_the_token_and_the_version)
 {
     struct ib_block block = {.pairs = 2,
+                             .ports = 4,
+                             .per_link = 1,
                              .qp_num = {17, 18},
                              .ring_addr = 0x123456789abcu,
-                             .mtu = 5},
+                             .ring_rkey = {[3] = 9},
+                             .link = {[15] = {3, 1}}},
                     back;
     uint8_t bytes[IB_BLOCK_BYTES], token[IB_TOKEN_BYTES] = {1, 2, 3};
 
     memcpy(block.token, token, sizeof(token));
-    memset(block.name, 'x', sizeof(block.name));
+    block.port[3].mtu = 5;
+    memset(block.port[3].name, 'x', sizeof(block.port[3].name));
     ib_block_encode(&block, bytes);
     XT_CHECK(ib_block_decode(bytes, token, &back));
     XT_CHECK(back.pairs == 2 && back.qp_num[1] == 18 && back.ring_addr == block.ring_addr &&
-             back.mtu == 5);
-    XT_CHECK(strlen(back.name) == sizeof(back.name) - 1); /* ends within itself */
+             back.ring_rkey[3] == 9 && back.port[3].mtu == 5);
+    XT_CHECK(back.link[15].receiver == 3 && back.link[15].sender == 1);
+    /* ends within itself */
+    XT_CHECK(strlen(back.port[3].name) == sizeof(back.port[3].name) - 1);
     token[31] ^= 0x80;
     XT_CHECK(!ib_block_decode(bytes, token, &back));
     token[31] ^= 0x80;
@@ -91,16 +97,117 @@ XT_TEST(block_needs_the_token_and_the_version)
     block.pairs = IB_PAIRS_MAX + 1;
     ib_block_encode(&block, bytes);
     XT_CHECK(!ib_block_decode(bytes, token, &back));
+    block.pairs = 2;
+    block.ports = IB_PORTS_MAX + 1;
+    ib_block_encode(&block, bytes);
+    XT_CHECK(!ib_block_decode(bytes, token, &back));
+}
+
+XT_TEST(note_survives_and_a_strange_one_is_refused)
+{
+    struct ib_note note = {.kind = IB_NOTE_OFFER,
+                           .pair = 15,
+                           .generation = 7,
+                           .qp_num = 99,
+                           .psn = 0xabcdef,
+                           .came = {[15] = 5},
+                           .gid = {[15] = 1}},
+                   back;
+    uint8_t bytes[IB_NOTE_BYTES];
+
+    ib_note_encode(&note, bytes);
+    XT_CHECK(ib_note_decode(bytes, &back));
+    XT_CHECK(back.kind == note.kind && back.pair == 15 && back.generation == 7 &&
+             back.qp_num == 99 && back.psn == note.psn && back.came[15] == 5 && back.gid[15] == 1);
+    note.pair = IB_PAIRS_MAX;
+    ib_note_encode(&note, bytes);
+    XT_CHECK(!ib_note_decode(bytes, &back));
+    note.pair = 0;
+    note.kind = IB_NOTE_READY + 1;
+    ib_note_encode(&note, bytes);
+    XT_CHECK(!ib_note_decode(bytes, &back));
+}
+
+/* Ports in the subnets 10.0.N.0/24. */
+static struct ib_block end_of(uint32_t ports, uint8_t first_subnet, uint8_t host)
+{
+    struct ib_block block = {.ports = ports, .per_link = 1};
+
+    for (uint32_t i = 0; i < ports; i++) {
+        const uint8_t gid[16] = {[10] = 0xff, 0xff, 10, 0, (uint8_t)(first_subnet + i), host};
+
+        memcpy(block.port[i].gid, gid, sizeof(gid));
+        block.port[i].prefix = 120;
+        block.port[i].mtu = 5;
+        block.port[i].link_layer = 2;
+        block.port[i].gid_type = IB_GID_ROCE2;
+    }
+    return block;
+}
+
+static void links_are(const struct ib_block *receiver, const struct ib_block *sender,
+                      const char *want)
+{
+    struct ib_link links[IB_PAIRS_MAX];
+    uint32_t count = ib_links_choose(receiver, sender, links);
+    char text[4 * IB_PAIRS_MAX + 1] = "";
+
+    for (uint32_t i = 0; i < count; i++) {
+        text[3 * i] = (char)('0' + links[i].receiver);
+        text[3 * i + 1] = (char)('0' + links[i].sender);
+        text[3 * i + 2] = i + 1 < count ? ' ' : 0;
+    }
+    XT_CHECK_TEXT(text, want);
+}
+
+XT_TEST(ports_of_a_subnet_talk_to_each_other)
+{
+    struct ib_block one = end_of(1, 1, 1), two = end_of(2, 1, 1), four = end_of(4, 1, 1);
+    struct ib_block peer = end_of(2, 1, 2), shifted = end_of(2, 2, 2);
+
+    links_are(&two, &peer, "00 11");
+    links_are(&two, &shifted, "10 01"); /* 2 and 2; what is left of both, by a router */
+    links_are(&one, &peer, "00"); /* the other rail is out of reach */
+    links_are(&peer, &one, "00");
+    links_are(&four, &peer, "00 11");
+    two.per_link = 3;
+    links_are(&two, &peer, "00 11"); /* the smaller number */
+    peer.per_link = 2;
+    links_are(&two, &peer, "00 11 00 11");
+    two.per_link = peer.per_link = IB_PAIRS_MAX;
+    links_are(&two, &peer, "00 11 00 11 00 11 00 11 00 11 00 11 00 11 00 11");
+}
+
+/* One subnet for all, none that is known, none in common. */
+XT_TEST(ports_without_rails_are_all_used)
+{
+    struct ib_block one = end_of(1, 1, 1), two = end_of(2, 1, 1), four = end_of(4, 1, 2);
+    struct ib_block far = end_of(2, 9, 2);
+
+    links_are(&one, &far, "00 01");
+    links_are(&two, &far, "00 11");
+    links_are(&far, &one, "00 10");
+    for (int i = 0; i < 4; i++)
+        four.port[i].prefix = 0;
+    links_are(&one, &four, "00 01 02 03");
+    links_are(&four, &two, "00 11 20 31");
+    four.port[2].link_layer = 1;
+    links_are(&four, &two, "00 11 30");
+    for (int i = 0; i < 4; i++)
+        four.port[i].gid_type = IB_GID_ROCE1;
+    links_are(&four, &two, "");
 }
 
 XT_TEST(immediate_value_keeps_its_fields_apart)
 {
-    uint32_t imm = ib_imm(0, IB_PAIRS_MAX, 31, 7) | ib_imm(IB_IMM_CHUNKS_MAX, 1, 0, 0);
+    uint32_t imm = ib_imm(IB_PIECES_MAX, 31, 7) |
+                   ib_imm_piece(IB_IMM_CHUNKS_MAX, IB_PIECES_MAX - 1);
 
     XT_CHECK(imm == UINT32_MAX);
-    imm = ib_imm(0, 3, 17, 5) | ib_imm(1234567, 1, 0, 0);
+    imm = ib_imm(3, 17, 5) | ib_imm_piece(234567, 2);
     XT_CHECK(ib_imm_part(imm) == 5 && ib_imm_slot(imm) == 17);
-    XT_CHECK(ib_imm_pieces(imm) == 3 && ib_imm_chunks(imm) == 1234567);
+    XT_CHECK(ib_imm_pieces(imm) == 3 && ib_imm_chunks(imm) == 234567);
+    XT_CHECK(ib_imm_which(imm) == 2);
 }
 
 /* Whatever single word is not there yet, the line does not count. */
