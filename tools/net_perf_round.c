@@ -247,11 +247,16 @@ static int end_reap(struct netperf_side *side, int flow, int way)
     return reaped;
 }
 
+/* After a question or an answer has come the next receive waits for a turn without one, so that
+ * the answer, or the next question, goes first. The tools of the libraries do so, too. */
 static int end_step(struct netperf_side *side, int flow, int way)
 {
+    int first = side->round.what == XCCL_NETPERF_LATENCY && way == NETPERF_IN;
     int reaped = end_reap(side, flow, way);
-    int posted = reaped < 0 ? -1 : end_post(side, flow, way);
+    int posted = reaped < 0 ? -1 : 0;
 
+    if (reaped == 0 || (reaped > 0 && !first))
+        posted = end_post(side, flow, way);
     return posted < 0 ? -1 : reaped + posted;
 }
 

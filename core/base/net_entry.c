@@ -45,6 +45,23 @@ void xccl_net_tell_stats(const struct xccl_net_counters *counters, xcclNetStats_
     tell(&full, sizeof(full), stats, stats->size);
 }
 
+static void add(_Atomic uint64_t *sum, const _Atomic uint64_t *part)
+{
+    /* Relaxed: as in the header. */
+    xccl_net_count_own(sum, atomic_load_explicit(part, memory_order_relaxed));
+}
+
+void xccl_net_counters_add(struct xccl_net_counters *sum, const struct xccl_net_counters *part)
+{
+    add(&sum->send_bytes, &part->send_bytes);
+    add(&sum->recv_bytes, &part->recv_bytes);
+    add(&sum->send_count, &part->send_count);
+    add(&sum->recv_count, &part->recv_count);
+    add(&sum->busy_count, &part->busy_count);
+    add(&sum->failover_count, &part->failover_count);
+    add(&sum->recovery_count, &part->recovery_count);
+}
+
 const char *xccl_net_last_error(xcclNetContext_t ctx)
 {
     (void)ctx;

@@ -43,6 +43,24 @@ static inline void xccl_net_count_recovery(struct xccl_net_counters *counters)
     atomic_fetch_add_explicit(&counters->recovery_count, 1, memory_order_relaxed);
 }
 
+/* The same where one thread at a time writes the counters, as those of a comm: no locked
+ * instruction. Relaxed: as above. */
+static inline void xccl_net_count_own(_Atomic uint64_t *counter, uint64_t more)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more,
+                          memory_order_relaxed);
+}
+
+static inline void xccl_net_count_own_message(struct xccl_net_counters *counters, int is_send,
+                                              uint64_t bytes)
+{
+    xccl_net_count_own(is_send ? &counters->send_bytes : &counters->recv_bytes, bytes);
+    xccl_net_count_own(is_send ? &counters->send_count : &counters->recv_count, 1);
+}
+
+/* Adds part to sum, which nobody else writes meanwhile. */
+void xccl_net_counters_add(struct xccl_net_counters *sum, const struct xccl_net_counters *part);
+
 /* 1: there is such a device. 0: an error that says so. */
 int xccl_net_has_device(int dev, int count);
 /* As much as the caller's struct has room for; its size stays what the caller said. */

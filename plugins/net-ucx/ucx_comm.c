@@ -153,19 +153,12 @@ static uint64_t grace_ns(const struct ucx_comm *comm)
     return comm->received >= comm->bye_sent ? 0 : UCX_GRACE_BYE_NS;
 }
 
-void ucx_comm_look(struct ucx_comm *comm, int moved)
+void ucx_comm_look_now(struct ucx_comm *comm, int moved)
 {
-    /* Whoever sleeps comes seldom, and the end of the side socket wakes him again and again. */
-    uint32_t polls = comm->wait_fd >= 0 ? UCX_LOOK_POLLS / 8 : UCX_LOOK_POLLS;
-
     if (moved) {
-        comm->idle = 0;
-        if (comm->gone)
-            comm->quiet_ns = xccl_clock_ns();
+        comm->quiet_ns = xccl_clock_ns();
         return;
     }
-    if (++comm->idle % polls != 0 && !comm->gone)
-        return;
     if (!comm->gone || !comm->bye_known)
         side_read(comm);
     if (comm->gone && comm->rc == xcclSuccess && xccl_clock_ns() - comm->quiet_ns >= grace_ns(comm))
@@ -292,9 +285,10 @@ xcclResult_t ucx_comm_join(struct ucx_comm *comm, const uint8_t *address)
                               .err_mode = UCP_ERR_HANDLING_MODE_NONE};
     ucs_status_t status;
 
+    if (comm->home->by_hardware)
+        params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
     if (comm->mode == UCX_NET) {
         params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLER;
-        params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
         params.err_handler = (ucp_err_handler_t){.cb = on_ep_error, .arg = comm};
     }
     status = ucx.ep_create(comm->worker, &params, &comm->ep);
@@ -318,13 +312,14 @@ static void poll_some(struct ucx_comm *comm)
         ;
 }
 
-/* An endpoint is forced where requests are under way; else it ends in order. */
+/* An endpoint is forced where requests are under way and a card may have their memory; else it ends
+ * in order, or with its worker. */
 static void ep_close(struct ucx_comm *comm)
 {
     ucp_request_param_t param = {.op_attr_mask = 0};
     void *closing;
 
-    if (comm->mode == UCX_NET && (comm->gone || comm->free_count < comm->slot_count)) {
+    if (comm->home->by_hardware && (comm->gone || comm->free_count < comm->slot_count)) {
         param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
         param.flags = UCP_EP_CLOSE_FLAG_FORCE;
     }
@@ -458,6 +453,7 @@ xcclResult_t ucx_close_comm(void *comm_)
 
     pthread_mutex_lock(&ctx->lock);
     list_remove(comm);
+    xccl_net_counters_add(&comm->device->counters, &comm->counters);
     pthread_mutex_unlock(&ctx->lock);
     comm->closing = 1;
     ucx_library_enter(NULL);

@@ -196,7 +196,10 @@ xcclResult_t ucx_survey_make(struct ucx_survey *survey_out)
 xcclResult_t ucx_home_open(struct ucx_home *home, const char *tls, const char *device)
 {
     ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_REQUEST_SIZE};
-    ucs_status_t status = context_open(tls, device, pins_pages(tls), home);
+    ucs_status_t status;
+
+    home->by_hardware = pins_pages(tls);
+    status = context_open(tls, device, home->by_hardware, home);
 
     if (status != UCS_OK) {
         home->context = NULL;

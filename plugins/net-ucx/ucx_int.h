@@ -26,7 +26,7 @@
 #define UCX_PARTS       XCCL_NET_MAX_RECVS /* receives of one of them */
 #define UCX_SENDS       (UCX_RECVS * UCX_PARTS) /* in flight of a sender */
 #define UCX_MESSAGE_MAX ((size_t)1 << 40)
-#define UCX_LOOK_POLLS  64 /* idle polls between two looks at the side socket */
+#define UCX_LOOK_POLLS  64u /* idle polls between two looks at the side socket; a power of two */
 #define UCX_ASK_POLLS   32 /* idle polls after which a worker is armed: who asks on pays nothing */
 #define UCX_ARM_POLLS   16 /* idle polls after which a worker that is armed is armed anew */
 /* The side socket's end may overtake what came before it through UCX. */
@@ -49,6 +49,7 @@ struct ucx_home {
     ucp_context_h context; /* NULL: UCX has no such transports here */
     size_t request_bytes; /* of its requests */
     int answers_all; /* messages of any size may be answered to their sender */
+    int by_hardware; /* networks that move memory by themselves, so its use must be revoked */
     pthread_mutex_t lock; /* guards mems; never taken on a message's path */
     struct ucx_mem *mems;
 };
@@ -59,7 +60,7 @@ struct ucx_device {
     uint32_t speed_mbps;
     struct xccl_netif netif; /* of side sockets */
     struct ucx_home net;
-    struct xccl_net_counters counters;
+    struct xccl_net_counters counters; /* of comms that are closed */
 };
 
 struct ucx_ctx {
@@ -68,7 +69,9 @@ struct ucx_ctx {
     struct ucx_home shm;
     int device_count;
     struct ucx_device devices[UCX_DEVICES_MAX];
-    pthread_mutex_t lock; /* guards the lists; progress, which nothing runs beside, needs none */
+    /* Guards the lists and the counters of devices; progress, which nothing runs beside but
+     * readers, needs none. */
+    pthread_mutex_t lock;
     struct ucx_comm *comms; /* that are up */
     struct ucx_comm *closed; /* whose last sends the peer may not have yet */
 };
@@ -114,6 +117,8 @@ struct ucx_comm {
     uint64_t owing_ns; /* since when */
     uint64_t received; /* messages that have come */
     int polled; /* by test, since the last turn of progress */
+    /* Written by the comm's thread alone, so without locked instructions; stats adds them up. */
+    struct xccl_net_counters counters;
     /* The side socket: who the peer is, and whether it is still there. */
     int side_fd;
     int gone; /* the peer, or the way to it */
@@ -212,8 +217,8 @@ void ucx_comm_fail(struct ucx_comm *comm, xcclNetCause_t cause, xcclResult_t rc)
 /* The same for what UCX says. */
 void ucx_comm_fail_status(struct ucx_comm *comm, ucs_status_t status);
 xcclResult_t ucx_comm_error(const struct ucx_comm *comm);
-/* After a poll in which something moved, or nothing: is the peer still there? */
-void ucx_comm_look(struct ucx_comm *comm, int moved);
+/* Is the peer still there? */
+void ucx_comm_look_now(struct ucx_comm *comm, int moved);
 xcclResult_t ucx_wait_fd(void *comm, int *fd_out);
 /* Makes the descriptor tell of what comes from now on. */
 void ucx_comm_arm(struct ucx_comm *comm);
@@ -239,5 +244,19 @@ unsigned ucx_comm_poll(struct ucx_comm *comm);
 int ucx_comm_flush(struct ucx_comm *comm);
 /* Ends what UCX still has of the comm's requests. */
 void ucx_requests_cancel(struct ucx_comm *comm);
+
+/* After a poll in which something moved, or nothing. Whoever sleeps comes seldom, and the end of
+ * the side socket wakes him again and again. */
+static inline void ucx_comm_look(struct ucx_comm *comm, int moved)
+{
+    uint32_t polls = comm->wait_fd >= 0 ? UCX_LOOK_POLLS / 8 : UCX_LOOK_POLLS;
+
+    if (moved)
+        comm->idle = 0;
+    else
+        comm->idle++;
+    if (comm->gone || (!moved && (comm->idle & (polls - 1)) == 0))
+        ucx_comm_look_now(comm, moved);
+}
 
 #endif

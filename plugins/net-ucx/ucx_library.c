@@ -30,26 +30,12 @@
 struct ucx_library ucx;
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static int is_open; /* guarded by open_lock */
-/* Initial-exec: these are looked at twice a message, and the few bytes fit what the loader keeps
- * free. */
-#define TLS_NEAR __attribute__((tls_model("initial-exec")))
-static _Thread_local TLS_NEAR int inside;
-static _Thread_local TLS_NEAR xcclNetLogger_t inside_log;
+_Thread_local UCX_TLS_NEAR int ucx_inside;
+_Thread_local UCX_TLS_NEAR xcclNetLogger_t ucx_inside_log;
 
 int ucx_version_serves(unsigned major, unsigned minor)
 {
     return major == UCX_NEED_MAJOR && minor >= UCX_NEED_MINOR;
-}
-
-void ucx_library_enter(xcclNetLogger_t log)
-{
-    inside = 1;
-    inside_log = log;
-}
-
-void ucx_library_leave(void)
-{
-    inside = 0;
 }
 
 __attribute__((format(printf, 6, 0))) static ucs_log_func_rc_t
@@ -60,14 +46,14 @@ take_line(const char *file, unsigned line, const char *function, ucs_log_level_t
     int used;
 
     (void)line, (void)function, (void)config;
-    if (!inside)
+    if (!ucx_inside)
         return UCS_LOG_FUNC_RC_CONTINUE;
-    if (!inside_log || level > UCS_LOG_LEVEL_WARN)
+    if (!ucx_inside_log || level > UCS_LOG_LEVEL_WARN)
         return UCS_LOG_FUNC_RC_STOP;
     used = snprintf(text, sizeof(text),
                     "ucx, %s: ", strrchr(file, '/') ? strrchr(file, '/') + 1 : file);
     vsnprintf(text + used, sizeof(text) - (size_t)used, format, values);
-    inside_log(xcclNetLogDebug, text);
+    ucx_inside_log(xcclNetLogDebug, text);
     return UCS_LOG_FUNC_RC_STOP;
 }
 

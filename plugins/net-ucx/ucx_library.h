@@ -51,10 +51,25 @@ extern struct ucx_library ucx;
 
 /* Opens the libraries, once a process; they stay. Error: they are missing or too old, quietly. */
 xcclResult_t ucx_library_open(void);
+/* Initial-exec: these are looked at twice a message, and the few bytes fit what the loader keeps
+ * free. Only for the two functions below. */
+#define UCX_TLS_NEAR __attribute__((tls_model("initial-exec"), visibility("hidden")))
+extern _Thread_local UCX_TLS_NEAR int ucx_inside;
+extern _Thread_local UCX_TLS_NEAR xcclNetLogger_t ucx_inside_log;
+
 /* From enter to leave what UCX would print in this thread goes to log instead (NULL: nowhere). UCX
  * prints to standard output, which is the program's. Calls do not nest. */
-void ucx_library_enter(xcclNetLogger_t log);
-void ucx_library_leave(void);
+static inline void ucx_library_enter(xcclNetLogger_t log)
+{
+    ucx_inside = 1;
+    ucx_inside_log = log;
+}
+
+static inline void ucx_library_leave(void)
+{
+    ucx_inside = 0;
+}
+
 /* A version such as 1.13 is enough. */
 int ucx_version_serves(unsigned major, unsigned minor);
 

@@ -28,7 +28,7 @@ static struct ucx_request *slot_take(struct ucx_comm *comm)
     struct ucx_request *request;
 
     if (comm->free_count == 0) {
-        xccl_net_count_busy(&comm->device->counters);
+        xccl_net_count_busy(&comm->counters);
         return NULL;
     }
     request = &comm->requests[comm->free_slots[--comm->free_count]];
@@ -72,7 +72,7 @@ static void send_over(struct ucx_request *request, ucs_status_t status)
     comm->sent++;
     comm->owing = 0;
     request->state = UCX_DONE;
-    xccl_net_count_message(&comm->device->counters, 1, request->parts[0].bytes);
+    xccl_net_count_own_message(&comm->counters, 1, request->parts[0].bytes);
 }
 
 static void fail_truncated(struct ucx_comm *comm, size_t room)
@@ -102,7 +102,7 @@ static void recv_over(struct ucx_request *request, struct ucx_part *part, ucs_st
     comm->received++;
     if (bytes > NO_ANSWER_BYTES || comm->home->answers_all)
         comm->sent++;
-    xccl_net_count_message(&comm->device->counters, 0, bytes);
+    xccl_net_count_own_message(&comm->counters, 0, bytes);
     if (--request->missing == 0)
         request->state = UCX_DONE;
 }
@@ -359,8 +359,9 @@ xcclResult_t ucx_test(xcclNetRequest_t request_, int *done_out, size_t *bytes_ou
 
 /* 1: some send may not be with the peer. A flush that nobody answers within some milliseconds says
  * only that the peer does not turn its worker now, so it holds nobody up: what UCX may still have
- * goes with the polls of later calls. */
-static int owes(struct ucx_comm *comm)
+ * goes with the polls of later calls. may_ask 0: test polls for further sends, among which a flush
+ * would lie. */
+static int owes(struct ucx_comm *comm, int may_ask)
 {
     uint64_t now_ns = xccl_clock_ns();
 
@@ -368,7 +369,7 @@ static int owes(struct ucx_comm *comm)
         comm->owing_ns = now_ns;
     if (now_ns - comm->owing_ns < FLUSH_NS)
         return 1;
-    return !ucx_comm_flush(comm) && now_ns - comm->owing_ns < OWING_NS;
+    return !(may_ask && ucx_comm_flush(comm)) && now_ns - comm->owing_ns < OWING_NS;
 }
 
 /* Whoever sleeps on the comm does not know that something of it may be done now. */
@@ -386,13 +387,17 @@ static int progress_sender(struct ucx_comm *comm)
 
     if (comm->sent == comm->flushed && !comm->flush_runs)
         return 0;
+    if (comm->polled && comm->free_count < comm->slot_count) {
+        comm->polled = 0;
+        return owes(comm, 0);
+    }
     if (turn > 0 && turn < OWING_FIRST && !comm->flush_runs) {
         comm->owing++;
         return 1;
     }
     if (comm->flush_runs || (turn > 0 && ((turn & (turn - 1)) == 0 || turn % OWING_TURNS == 0)))
         poll_unasked(comm);
-    return comm->rc == xcclSuccess && owes(comm);
+    return comm->rc == xcclSuccess && owes(comm, 1);
 }
 
 /* Receivers answer the flushes of their peers; one that test has polled since has done so. */

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the UCX plugin does when the other end of a side socket says a worker address that is
  * damaged or not whole: the connection is closed, with words where somebody asks, and the right
- * peer still gets in. Nothing here waits for longer than END_NS. */
+ * peer still gets in. And what it does when UCX's own connections break, of which side sockets know
+ * nothing; and what stats says. Nothing here waits for longer than END_NS. */
 #include <dlfcn.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -95,23 +98,37 @@ static void expect_dropped(struct plugin *plugin, int fd)
     close(fd);
 }
 
-static void expect_connection(struct plugin *plugin)
+struct pair {
+    xcclNetSendComm_t send;
+    xcclNetRecvComm_t recv;
+};
+
+static struct pair pair_open(struct plugin *plugin)
 {
     const xcclNetPlugin_v1_t *calls = plugin->calls;
     uint64_t end_ns = xccl_clock_ns() + END_NS;
     xcclNetConnect_t state = NULL;
-    xcclNetSendComm_t send_comm = NULL;
-    xcclNetRecvComm_t recv_comm = NULL;
+    struct pair pair = {NULL, NULL};
 
-    while ((!send_comm || !recv_comm) && xccl_clock_ns() < end_ns) {
-        if (!send_comm)
-            XT_OK(calls->connect(plugin->ctx, 0, &plugin->handle, &state, &send_comm));
-        if (!recv_comm)
-            XT_OK(calls->accept(plugin->listener, &recv_comm));
+    while ((!pair.send || !pair.recv) && xccl_clock_ns() < end_ns) {
+        if (!pair.send)
+            XT_OK(calls->connect(plugin->ctx, 0, &plugin->handle, &state, &pair.send));
+        if (!pair.recv)
+            XT_OK(calls->accept(plugin->listener, &pair.recv));
     }
-    XT_CHECK(send_comm && recv_comm);
-    XT_OK(calls->closeSend(send_comm));
-    XT_OK(calls->closeRecv(recv_comm));
+    XT_CHECK(pair.send && pair.recv);
+    return pair;
+}
+
+static void pair_close(struct plugin *plugin, struct pair pair)
+{
+    XT_OK(plugin->calls->closeSend(pair.send));
+    XT_OK(plugin->calls->closeRecv(pair.recv));
+}
+
+static void expect_connection(struct plugin *plugin)
+{
+    pair_close(plugin, pair_open(plugin));
 }
 
 XT_TEST_DEADLINE(a_sender_with_a_damaged_address_is_dropped, 90)
@@ -203,4 +220,150 @@ XT_TEST_DEADLINE(a_receiver_with_half_an_address_is_an_error_at_once, 90)
 XT_TEST_DEADLINE(a_receiver_that_says_nothing_and_goes_is_an_error_at_once, 90)
 {
     connect_fails(UCX_HEAD_BYTES + GARBAGE, "closed a connect over UCX");
+}
+
+/* ---- messages ---- */
+
+/* A message that is under way. */
+struct message {
+    char *from, *to;
+    xcclNetRequest_t send, recv;
+    int sent, received;
+    xcclResult_t send_rc, recv_rc;
+};
+
+static struct message message_post(struct plugin *plugin, struct pair pair, size_t bytes)
+{
+    struct message message = {.from = calloc(1, bytes), .to = calloc(1, bytes)};
+    void *to = message.to;
+    uint32_t tag = 7;
+
+    XT_CHECK(message.from && message.to);
+    XT_OK(plugin->calls->irecv(pair.recv, 1, &to, &bytes, &tag, NULL, &message.recv));
+    message.send_rc = plugin->calls->isend(pair.send, message.from, bytes, tag, NULL,
+                                           &message.send);
+    XT_CHECK(message.recv && (message.send || message.send_rc != xcclSuccess));
+    return message;
+}
+
+/* Until both ends know. */
+static void message_end(struct plugin *plugin, struct message *message)
+{
+    uint64_t end_ns = xccl_clock_ns() + END_NS;
+    int pending = 0;
+
+    while (xccl_clock_ns() < end_ns) {
+        if (!message->sent && message->send_rc == xcclSuccess)
+            message->send_rc = plugin->calls->test(message->send, &message->sent, NULL);
+        if (!message->received && message->recv_rc == xcclSuccess)
+            message->recv_rc = plugin->calls->test(message->recv, &message->received, NULL);
+        if ((message->sent || message->send_rc != xcclSuccess) &&
+            (message->received || message->recv_rc != xcclSuccess))
+            return;
+        XT_OK(plugin->calls->progress(plugin->ctx, &pending));
+    }
+    XT_FAIL("a message has no end");
+}
+
+static void message_free(struct message *message)
+{
+    free(message->from);
+    free(message->to);
+}
+
+static in_port_t port_of(int fd, int of_peer)
+{
+    struct sockaddr_storage addr = {.ss_family = AF_UNSPEC};
+    socklen_t bytes = sizeof(addr);
+    int rc = of_peer ? getpeername(fd, (struct sockaddr *)&addr, &bytes)
+                     : getsockname(fd, (struct sockaddr *)&addr, &bytes);
+
+    if (rc != 0 || (addr.ss_family != AF_INET && addr.ss_family != AF_INET6))
+        return 0;
+    /* Ports lie at the same place in both. */
+    return ntohs(((struct sockaddr_in *)&addr)->sin_port);
+}
+
+/* Breaks every TCP connection of this process but side sockets. How many. */
+static int cut_data_connections(const struct plugin *plugin)
+{
+    in_port_t side = (in_port_t)xccl_addr_port(&plugin->parts.addr);
+    int count = 0;
+
+    for (int fd = 3; fd < 512; fd++) {
+        in_port_t peer = port_of(fd, 1), own = port_of(fd, 0);
+
+        if (!peer || peer == side || own == side)
+            continue;
+        XT_CHECK(shutdown(fd, SHUT_RDWR) == 0 || errno == ENOTCONN);
+        count++;
+    }
+    return count;
+}
+
+/* The side socket stays: only UCX can know. */
+static void breaks_with(size_t bytes)
+{
+    struct plugin plugin;
+    struct message message;
+    struct pair pair;
+
+    plugin_open(&plugin);
+    pair = pair_open(&plugin);
+    message = message_post(&plugin, pair, 1024);
+    message_end(&plugin, &message);
+    XT_CHECK(message.sent && message.received);
+    message_free(&message);
+    XT_CHECK(cut_data_connections(&plugin) > 0);
+    message = message_post(&plugin, pair, bytes);
+    message_end(&plugin, &message);
+    XT_CHECK(!message.received && message.recv_rc == xcclRemoteError);
+    XT_CHECK_HAS(plugin.calls->lastError(plugin.ctx), "UCX connection");
+    XT_CHECK(message.send_rc == xcclSuccess || message.send_rc == xcclRemoteError);
+    pair_close(&plugin, pair);
+    message_free(&message);
+    expect_connection(&plugin);
+    plugin_close(&plugin);
+}
+
+XT_TEST_DEADLINE(a_small_message_over_a_broken_connection_is_an_error, 90)
+{
+    breaks_with(64);
+}
+
+XT_TEST_DEADLINE(a_large_message_over_a_broken_connection_is_an_error, 90)
+{
+    breaks_with((size_t)4 << 20);
+}
+
+static xcclNetStats_v1 stats_of(struct plugin *plugin)
+{
+    xcclNetStats_v1 stats = {.size = sizeof(stats)};
+
+    XT_OK(plugin->calls->stats(plugin->ctx, 0, &stats));
+    return stats;
+}
+
+XT_TEST_DEADLINE(stats_count_comms_that_are_up_and_that_are_closed, 90)
+{
+    struct plugin plugin;
+    struct message message;
+    struct pair pair;
+    xcclNetStats_v1 stats;
+
+    plugin_open(&plugin);
+    for (uint64_t round = 1; round <= 2; round++) {
+        pair = pair_open(&plugin);
+        message = message_post(&plugin, pair, 1000);
+        message_end(&plugin, &message);
+        message_free(&message);
+        for (int closed = 0; closed < 2; closed++) {
+            stats = stats_of(&plugin);
+            XT_CHECK(stats.sendCount == round && stats.recvCount == round);
+            XT_CHECK(stats.sendBytes == 1000 * round && stats.recvBytes == 1000 * round);
+            if (!closed)
+                pair_close(&plugin, pair);
+        }
+    }
+    plugin_close(&plugin);
 }
