@@ -7,6 +7,7 @@
  * Thread: the role's. */
 #include "cf_int.h"
 
+#include <pthread.h>
 #include <stdio.h>
 
 #define LONG_MS (1000ull * CF_SLOW)
@@ -37,10 +38,14 @@ void cf_leave(struct cf *me, const char *call, uint64_t begin_ns)
                 (unsigned long long)ms);
 }
 
-/* Every instance has the same devices, and the merged one behind them. */
+/* A plugin of NCCL's contract merges once in a process, so an instance is opened either before or
+ * after that, and not by another thread in the middle. */
+static pthread_mutex_t merging = PTHREAD_MUTEX_INITIALIZER;
+
+/* Every instance has the same devices, and the merged one behind them. With the lock. */
 static xcclResult_t merge(struct cf *me, struct xccl_net *net)
 {
-    static int known = -1; /* of this process; a plugin of NCCL's contract merges once in it */
+    static int known = -1; /* the number in this process */
     int devs[XCCL_NET_MAX_MEMBERS], merged = -1;
     xcclResult_t rc;
 
@@ -74,10 +79,14 @@ xcclResult_t cf_init(struct cf *me, struct xccl_net **net_out)
     xcclResult_t rc;
 
     cf_enter(me, "init");
+    if (me->options->rails > 1)
+        pthread_mutex_lock(&merging);
     rc = xccl_net_open_item(me->options->item, &args, net_out);
     leave(me);
-    if (rc == xcclSuccess && me->options->rails > 1)
-        rc = merge(me, *net_out);
+    if (me->options->rails > 1) {
+        rc = rc == xcclSuccess ? merge(me, *net_out) : rc;
+        pthread_mutex_unlock(&merging);
+    }
     return rc;
 }
 
