@@ -178,6 +178,7 @@ struct ib_comm {
     _Atomic int claimed; /* somebody moves it */
     int served; /* 1: the service watches its side channel; with the claim, or before it is up */
     struct ib_comm *next, **link; /* among those of the service, under its lock */
+    int is_listed; /* there; written by who opens and closes the comm */
     uint32_t unsettled; /* queue pairs that are not up */
     uint64_t dark_ns; /* since when none is; 0: one is */
     uint32_t out_bytes; /* notes that wait for the side channel */

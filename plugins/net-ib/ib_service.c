@@ -185,6 +185,7 @@ xcclResult_t ib_service_add(struct ib_comm *comm)
         if (comm->next)
             comm->next->link = &comm->next;
         service->comms = comm;
+        comm->is_listed = 1;
         comm->served = 1;
     }
     pthread_mutex_unlock(&service->lock);
@@ -198,13 +199,13 @@ void ib_service_remove(struct ib_comm *comm)
 {
     struct ib_service *service = &comm->ctx->service;
 
-    if (!comm->link)
+    if (!comm->is_listed)
         return;
     pthread_mutex_lock(&service->lock);
     *comm->link = comm->next;
     if (comm->next)
         comm->next->link = comm->link;
-    comm->link = NULL;
+    comm->is_listed = 0;
     if (comm->served)
         (void)epoll_ctl(service->epoll_fd, EPOLL_CTL_DEL, comm->fd, NULL);
     pthread_mutex_unlock(&service->lock);
