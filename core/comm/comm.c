@@ -53,9 +53,9 @@ static void watch_forks(void)
     (void)pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
-static int is_sibling(const struct xcclComm *comm, const struct xcclComm *of, int64_t thread_id)
+static int is_sibling(const struct xcclComm *comm, const uint8_t *id, int64_t thread_id)
 {
-    return comm->thread_id == thread_id && memcmp(comm->id, of->id, sizeof of->id) == 0;
+    return comm->thread_id == thread_id && memcmp(comm->id, id, sizeof comm->id) == 0;
 }
 
 static void set_detour(struct xcclComm *comm, uint32_t detour, int on)
@@ -69,13 +69,13 @@ static void set_detour(struct xcclComm *comm, uint32_t detour, int on)
 /* Of all ranks of a communicator in one thread, after one has come or gone; the lock is held.
  * Relaxed: a call that sees the old value began before the change. Once through the list: there may
  * be a thousand of them. */
-static void mark_siblings(const struct xcclComm *changed, int64_t thread_id)
+static void mark_siblings(const uint8_t *id, int64_t thread_id)
 {
     struct xcclComm *first = NULL;
     int count = 0;
 
     for (struct xcclComm *comm = list; comm; comm = comm->next) {
-        if (!is_sibling(comm, changed, thread_id))
+        if (!is_sibling(comm, id, thread_id))
             continue;
         if (++count == 1)
             first = comm;
@@ -90,7 +90,7 @@ static void list_add(struct xcclComm *comm)
     pthread_mutex_lock(&list_lock);
     comm->next = list;
     list = comm;
-    mark_siblings(comm, comm->thread_id);
+    mark_siblings(comm->id, comm->thread_id);
     pthread_mutex_unlock(&list_lock);
 }
 
@@ -103,7 +103,7 @@ static void list_remove(struct xcclComm *comm)
         *at = comm->next;
         break;
     }
-    mark_siblings(comm, comm->thread_id);
+    mark_siblings(comm->id, comm->thread_id);
     pthread_mutex_unlock(&list_lock);
 }
 
@@ -115,12 +115,24 @@ int xccl_comm_shares_thread(struct xcclComm *comm)
     pthread_mutex_lock(&list_lock);
     before = comm->thread_id;
     comm->thread_id = xccl_os_thread_id();
-    mark_siblings(comm, comm->thread_id);
+    mark_siblings(comm->id, comm->thread_id);
     if (before != comm->thread_id)
-        mark_siblings(comm, before);
+        mark_siblings(comm->id, before);
     shares = (atomic_load_explicit(&comm->detour, memory_order_relaxed) & XCCL_DETOUR_GROUP) != 0;
     pthread_mutex_unlock(&list_lock);
     return shares;
+}
+
+void xccl_comm_set_id(struct xcclComm *comm, const uint8_t *id)
+{
+    uint8_t before[sizeof comm->id];
+
+    pthread_mutex_lock(&list_lock);
+    memcpy(before, comm->id, sizeof before);
+    memcpy(comm->id, id, sizeof comm->id);
+    mark_siblings(before, comm->thread_id);
+    mark_siblings(comm->id, comm->thread_id);
+    pthread_mutex_unlock(&list_lock);
 }
 
 void xccl_comm_free(struct xcclComm *comm)

@@ -102,6 +102,8 @@ struct xcclComm *xccl_comm_alloc(const struct xccl_job *job, int rank, int nrank
 void xccl_comm_free(struct xcclComm *comm);
 /* magic: what it is from now on */
 void xccl_comm_publish(struct xcclComm *comm, uint64_t magic);
+/* A communicator that others may see already: a split knows its id only once it is under way. */
+void xccl_comm_set_id(struct xcclComm *comm, const uint8_t *id);
 
 /* Joins of the progress thread (comm_join.c). step: each rank once; DONE: all have joined, or the
  * joins have failed, and joins is gone. */

@@ -89,7 +89,7 @@ static void adopt(struct xccl_init *init)
         return;
     comm->rank = xccl_bootstrap_rank(comm->boot);
     comm->nranks = xccl_bootstrap_nranks(comm->boot);
-    memcpy(comm->id, xccl_bootstrap_comm_id(comm->boot), sizeof comm->id);
+    xccl_comm_set_id(comm, xccl_bootstrap_comm_id(comm->boot));
     memcpy(init->job.comm_id, comm->id, sizeof init->job.comm_id);
     xccl_comm_record_describe(comm);
 }
