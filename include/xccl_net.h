@@ -339,9 +339,10 @@ typedef struct xcclNetPlugin {
      * until return only. NULL: xcclInvalidUsage, and the bit XCCL_NET_PTR_DMABUF is not set. */
     xcclResult_t (*regMrDmaBuf)(void *comm, void *data, size_t bytes, uint32_t type,
                                 uint64_t offset, int fd, xcclNetMem_t *mem);
-    /* Makes one device out of several: *dev is its number, at the end of the list, until finalize.
-     * The caller merges before its first listen or connect. The two ends of a connection may have
-     * merged different numbers of devices. NULL: xcclInvalidUsage. */
+    /* Makes one device out of several: *dev is its number, at the end of the list, until finalize;
+     * the same devices in the same order again are the same device. The caller merges before its
+     * first listen or connect. The two ends of a connection may have merged different numbers of
+     * devices. NULL: xcclInvalidUsage. */
     xcclResult_t (*mergeDevices)(xcclNetContext_t ctx, const int *devs, int count, int *dev);
     /* One-sided: the key by which the sender of this connection may write into mem, a registration
      * of a receive comm. All of exportMr, iput and iputSignal, or none. NULL: xcclInvalidUsage. */

@@ -133,20 +133,25 @@ static struct export_instance *instance_create(uint64_t comm_id, int traffic_cla
 static xcclResult_t instance_merge(const struct export_instance *instance,
                                    const struct merge *merge, int *dev_out)
 {
-    if (!HAS(mergeDevices))
-        return xcclInvalidUsage;
     return PLUGIN->mergeDevices(instance->ctx, merge->devs, merge->count, dev_out);
 }
 
-/* With the lock held. A merge that fails here shows where its device is used. */
+/* With the lock held: the device must get the number that NCCL knows. If it does not, this shows
+ * where the device is used. */
+static void instance_follow(struct export_instance *instance, const struct merge *merge)
+{
+    int dev = 0;
+
+    if (!instance->is_behind &&
+        (instance_merge(instance, merge, &dev) != xcclSuccess || dev != merge->dev))
+        instance->is_behind = 1;
+}
+
+/* With the lock held. */
 static void instance_add(struct export_instance *instance)
 {
-    for (int i = 0; i < merge_count; i++) {
-        int dev = 0;
-
-        if (instance_merge(instance, &merges[i], &dev) != xcclSuccess || dev != merges[i].dev)
-            break;
-    }
+    for (int i = 0; i < merge_count; i++)
+        instance_follow(instance, &merges[i]);
     instance->next = instances;
     instances = instance;
     if (!owner)
@@ -468,30 +473,56 @@ int export_properties_v12(int dev, void *props_)
 }
 
 #ifdef XCCL_EXPORT_MERGE
-/* Merges in every living instance; the number must be the same in all of them. */
+/* With the lock held: merges in the first living instance, and then in all. NCCL merges the same
+ * devices for each communicator; they are one device. *why_out: no error of the plugin's. */
+static xcclResult_t merge_all(struct merge *merge, const char **why_out)
+{
+    struct export_instance *first = instances;
+    xcclResult_t rc;
+
+    for (int i = 0; i < merge_count; i++) {
+        if (merges[i].count == merge->count &&
+            memcmp(merges[i].devs, merge->devs, sizeof(merge->devs)) == 0) {
+            merge->dev = merges[i].dev;
+            return xcclSuccess;
+        }
+    }
+    while (first && first->is_behind)
+        first = first->next;
+    if (!first || merge_count == MERGES_MAX) {
+        *why_out = first ? "this process has merged more devices than the plugin keeps"
+                         : "no instance that merges devices: init comes first";
+        return xcclInvalidUsage;
+    }
+    if (!HAS(mergeDevices)) {
+        *why_out = "this plugin merges no devices";
+        return xcclInvalidUsage;
+    }
+    rc = instance_merge(first, merge, &merge->dev);
+    if (rc != xcclSuccess)
+        return rc;
+    merges[merge_count++] = *merge;
+    for (struct export_instance *at = instances; at; at = at->next) {
+        if (at != first)
+            instance_follow(at, merge);
+    }
+    return xcclSuccess;
+}
+
 static int make_vdevice(int *dev, const int *devs, int count)
 {
     struct merge merge = {.count = count};
-    xcclResult_t rc = xcclInvalidUsage;
+    const char *why = NULL;
+    xcclResult_t rc;
 
     if (count < 1 || count > XCCL_NET_MAX_MEMBERS)
         return export_refused(xcclInvalidArgument, "a merged device of no or too many members");
     memcpy(merge.devs, devs, (size_t)count * sizeof(devs[0]));
     pthread_mutex_lock(&export_lock);
-    for (struct export_instance *at = merge_count < MERGES_MAX ? instances : NULL; at;
-         at = at->next) {
-        int number = 0;
-
-        rc = instance_merge(at, &merge, &number);
-        if (rc == xcclSuccess && at != instances && number != merge.dev)
-            rc = xcclInternalError;
-        if (rc != xcclSuccess)
-            break;
-        merge.dev = number;
-    }
-    if (rc == xcclSuccess)
-        merges[merge_count++] = merge;
+    rc = merge_all(&merge, &why);
     pthread_mutex_unlock(&export_lock);
+    if (why)
+        return export_refused(rc, why);
     if (rc == xcclSuccess)
         *dev = merge.dev;
     return export_result(rc);

@@ -27,6 +27,7 @@ struct export_instance {
     struct export_instance *next;
     xcclNetContext_t ctx;
     int is_shared, traffic_class;
+    int is_behind; /* it could not repeat a merge, and has not those after it either */
     struct connecting *connects;
 };
 

@@ -17,6 +17,26 @@ int xccl_net_has_device(int dev, int count)
     return 0;
 }
 
+int xccl_net_may_merge(const int *devs, int count, int most, int device_count)
+{
+    if (count < 1 || count > most) {
+        xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%d devices to be merged, 1 to %d can be",
+                          count, most);
+        return 0;
+    }
+    for (int i = 0; i < count; i++) {
+        if (!xccl_net_has_device(devs[i], device_count))
+            return 0;
+        for (int k = 0; k < i; k++) {
+            if (devs[k] != devs[i])
+                continue;
+            xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "device %d is named twice", devs[i]);
+            return 0;
+        }
+    }
+    return 1;
+}
+
 static void tell(const void *all, size_t bytes, void *out, size_t room)
 {
     memcpy(out, all, room < bytes ? room : bytes);

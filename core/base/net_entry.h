@@ -63,6 +63,8 @@ void xccl_net_counters_add(struct xccl_net_counters *sum, const struct xccl_net_
 
 /* 1: there is such a device. 0: an error that says so. */
 int xccl_net_has_device(int dev, int count);
+/* 1: these are 1 to `most` of device_count devices, none named twice. 0: an error that says so. */
+int xccl_net_may_merge(const int *devs, int count, int most, int device_count);
 /* As much as the caller's struct has room for; its size stays what the caller said. */
 void xccl_net_tell_properties(const xcclNetProperties_v1 *all, xcclNetProperties_v1 *props);
 void xccl_net_tell_stats(const struct xccl_net_counters *counters, xcclNetStats_v1 *stats);

@@ -237,20 +237,12 @@ xcclResult_t ib_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *
 
 static xcclResult_t merge_check(const struct ib_ctx *ctx, const int *devs, int count)
 {
-    if (count < 1 || count > IB_PORTS_MAX)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL,
-                                 "%d devices to be merged, the ib plugin takes 1 to %d", count,
-                                 IB_PORTS_MAX);
+    if (!xccl_net_may_merge(devs, count, IB_PORTS_MAX, ctx->device_count))
+        return xcclInvalidArgument;
     for (int i = 0; i < count; i++) {
-        if (!xccl_net_has_device(devs[i], ctx->device_count))
-            return xcclInvalidArgument;
         if (ctx->devices[devs[i]].port_count > 1)
             return xccl_fail_quietly(xcclInvalidUsage, 0, "merge devices of one port each",
                                      "device %s cannot be merged", ctx->devices[devs[i]].name);
-        for (int k = 0; k < i; k++)
-            if (devs[k] == devs[i])
-                return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "device %d is named twice",
-                                         devs[i]);
     }
     return xcclSuccess;
 }

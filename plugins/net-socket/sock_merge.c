@@ -89,27 +89,28 @@ int sock_merge_shares(const struct sock_ctx *ctx, const struct sock_device *devi
 
 static xcclResult_t check(const struct sock_ctx *ctx, const int *devs, int count)
 {
-    if (count < 1 || count > SOCK_RAILS_MAX)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL,
-                                 "%d devices to be merged, the socket plugin takes 1 to %d", count,
-                                 SOCK_RAILS_MAX);
-    if (ctx->device_count == SOCK_DEVICES_MAX + SOCK_MERGED_MAX)
-        return xccl_fail_quietly(xcclInvalidUsage, 0, NULL, "there are %d devices, no more fit",
-                                 ctx->device_count);
+    if (!xccl_net_may_merge(devs, count, SOCK_RAILS_MAX, ctx->device_count))
+        return xcclInvalidArgument;
     for (int i = 0; i < count; i++) {
-        if (devs[i] < 0 || devs[i] >= ctx->device_count)
-            return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "device %d of %d", devs[i],
-                                     ctx->device_count);
         if (ctx->devices[devs[i]].rail_count > 1 ||
             ctx->devices[devs[i]].netif.addr.sa.any.sa_family == AF_UNIX)
             return xccl_fail_quietly(xcclInvalidUsage, 0, "merge devices of one interface each",
                                      "device %s cannot be merged", ctx->devices[devs[i]].name);
-        for (int k = 0; k < i; k++)
-            if (devs[k] == devs[i])
-                return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "device %d is named twice",
-                                         devs[i]);
     }
     return xcclSuccess;
+}
+
+/* The device that was made of these before; -1: none. */
+static int find(const struct sock_ctx *ctx, const int *devs, int count)
+{
+    for (int dev = 0; dev < ctx->device_count; dev++) {
+        const struct sock_device *device = &ctx->devices[dev];
+
+        if (device->rail_count == count &&
+            memcmp(device->rails, devs, (size_t)count * sizeof(*devs)) == 0)
+            return dev;
+    }
+    return -1;
 }
 
 xcclResult_t sock_merge(xcclNetContext_t ctx_, const int *devs, int count, int *dev_out)
@@ -123,10 +124,12 @@ xcclResult_t sock_merge(xcclNetContext_t ctx_, const int *devs, int count, int *
 
     if (rc != xcclSuccess)
         return rc;
-    if (count == 1) {
-        *dev_out = devs[0];
+    *dev_out = count == 1 ? devs[0] : find(ctx, devs, count);
+    if (*dev_out >= 0)
         return xcclSuccess;
-    }
+    if (ctx->device_count == SOCK_DEVICES_MAX + SOCK_MERGED_MAX)
+        return xccl_fail_quietly(xcclInvalidUsage, 0, NULL, "there are %d devices, no more fit",
+                                 ctx->device_count);
     (void)getifaddrs(&list); /* without it the system's routes choose */
     memcpy(merged, &ctx->devices[devs[0]], offsetof(struct sock_device, counters));
     merged->rail_count = count;

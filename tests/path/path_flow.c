@@ -123,12 +123,14 @@ int path_net_device(const struct xccl_net *net, int rail)
 int path_net_merge(const struct xccl_net *net)
 {
     const int devs[2] = {path_net_device(net, 0), path_net_device(net, 1)};
-    int dev = -1;
+    int dev = -1, again = -1;
     xcclResult_t rc = net->calls.mergeDevices(net->ctx, devs, 2, &dev);
 
     if (rc == xcclInvalidUsage)
         XT_SKIP("this plugin does not merge devices");
     XT_OK(rc);
+    XT_OK(net->calls.mergeDevices(net->ctx, devs, 2, &again));
+    XT_CHECK_INT(again, dev);
     return dev;
 }
 

@@ -26,6 +26,7 @@ static uint32_t seen_tags[8];
 static size_t seen_bytes[8], told_bytes[8], max_bytes = (size_t)1 << 40;
 static int seen_count, told_count, long_handle;
 static xcclResult_t next_rc;
+static int merge_fails_in; /* so many merges from now; 0: never */
 static xcclNetLogger_t plugin_log;
 static char one_comm;
 
@@ -204,6 +205,8 @@ static xcclResult_t fake_merge(xcclNetContext_t ctx, const int *devs, int count,
 {
     struct fake *fake = ctx;
 
+    if (merge_fails_in > 0 && --merge_fails_in == 0)
+        return xcclSystemError;
     fake->member_count = count;
     memcpy(fake->members, devs, (size_t)count * sizeof(*devs));
     *dev = DEVICES + fake->merged++;
@@ -423,6 +426,64 @@ XT_TEST(merged_devices_are_there_in_later_instances_too)
     members.ndevs = 9;
     XT_CHECK_RC(ncclNetPlugin_v12.make_vdevice(&dev, &members), xcclInvalidArgument);
     XT_OK(ncclNetPlugin_v12.finalize(later));
+}
+
+/* As NCCL does, which merges for each communicator. */
+XT_TEST(the_same_devices_are_merged_once)
+{
+    struct nccl_net_vprops_v12 members = {.ndevs = 2, .devs = {0, 1}};
+    void *ctx = init_v12(-1), *later;
+    int dev = -1, count = 0;
+
+    for (int i = 0; i < 100; i++) {
+        XT_OK(ncclNetPlugin_v12.make_vdevice(&dev, &members));
+        XT_CHECK_INT(dev, DEVICES);
+    }
+    later = init_v12(-1);
+    XT_OK(ncclNetPlugin_v12.finalize(ctx));
+    XT_OK(ncclNetPlugin_v12.devices(&count));
+    XT_CHECK_INT(count, DEVICES + 1);
+    members.devs[1] = 2;
+    XT_OK(ncclNetPlugin_v12.make_vdevice(&dev, &members));
+    XT_CHECK_INT(dev, DEVICES + 1);
+    XT_OK(ncclNetPlugin_v12.finalize(later));
+}
+
+/* What the plugin could not do in a second instance is its error there, not one of later merges. */
+XT_TEST(a_merge_that_one_instance_cannot_repeat)
+{
+    struct nccl_net_vprops_v12 members = {.ndevs = 2, .devs = {0, 1}};
+    void *behind = init_v12(-1), *first = init_v12(-1); /* the list's first is the newest */
+    int dev = -1;
+
+    merge_fails_in = 2;
+    XT_OK(ncclNetPlugin_v12.make_vdevice(&dev, &members));
+    members.devs[1] = 2;
+    XT_OK(ncclNetPlugin_v12.make_vdevice(&dev, &members));
+    XT_CHECK_INT(dev, DEVICES + 1);
+    XT_OK(ncclNetPlugin_v12.finalize(first));
+    members.devs[1] = 3;
+    XT_CHECK_RC(ncclNetPlugin_v12.make_vdevice(&dev, &members), xcclInvalidUsage);
+    XT_CHECK_TEXT(line, "no instance that merges devices: init comes first");
+    XT_OK(ncclNetPlugin_v12.finalize(behind));
+}
+
+XT_TEST(merges_that_no_longer_fit_say_so)
+{
+    struct nccl_net_vprops_v12 members = {.ndevs = 3};
+    void *ctx = init_v12(-1);
+    int dev, rc = xcclSuccess, made = 0;
+
+    for (; made < 1000 && rc == xcclSuccess; made++) {
+        members.devs[0] = made % 10;
+        members.devs[1] = made / 10 % 10;
+        members.devs[2] = made / 100;
+        rc = ncclNetPlugin_v12.make_vdevice(&dev, &members);
+    }
+    XT_CHECK_RC(rc, xcclInvalidUsage);
+    XT_CHECK_INT(made, 65);
+    XT_CHECK_TEXT(line, "this process has merged more devices than the plugin keeps");
+    XT_OK(ncclNetPlugin_v12.finalize(ctx));
 }
 
 XT_TEST(a_dmabuf_is_registered_as_it_was_given)

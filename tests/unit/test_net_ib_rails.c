@@ -410,7 +410,7 @@ XT_TEST(merged_device_says_what_it_is_made_of)
     xcclNetProperties_v1 props = {.size = sizeof(props)};
     static const int twice[] = {1, 1}, beyond[] = {0, 9}, five[] = {0, 1, 2, 3, 0};
     struct pair pair = {.devs = {0}};
-    int dev = -1, again[] = {0, 4};
+    int dev = -1, again[] = {0, 4}, same[] = {0, 1, 2};
 
     need_plugin();
     end_open(&pair, 0, 3);
@@ -425,6 +425,8 @@ XT_TEST(merged_device_says_what_it_is_made_of)
     XT_CHECK(pair.nets[0]->calls.mergeDevices(pair.nets[0]->ctx, five, 5, &dev) != xcclSuccess);
     XT_CHECK(pair.nets[0]->calls.mergeDevices(pair.nets[0]->ctx, again, 2, &dev) != xcclSuccess);
     XT_CHECK_INT(dev, -1);
+    XT_OK(pair.nets[0]->calls.mergeDevices(pair.nets[0]->ctx, same, 3, &dev));
+    XT_CHECK_INT(dev, 4);
     xccl_net_close(pair.nets[0]);
 }
 
