@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Answers that every network plugin gives alike; the header says what they are. Nothing is kept
- * here, and an entry that uses these stays good for callers of older and newer headers.
+/* Answers that every network plugin gives alike; the header says what they are. An entry that uses
+ * these stays good for callers of older and newer headers.
  *
  * Thread: any. */
 #include "base/net_entry.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "base/error.h"
+
+/* Guards the lists of all tallies: comms come and go seldom. */
+static pthread_mutex_t tally_lock = PTHREAD_MUTEX_INITIALIZER;
 
 int xccl_net_has_device(int dev, int count)
 {
@@ -50,36 +54,64 @@ void xccl_net_tell_properties(const xcclNetProperties_v1 *all, xcclNetProperties
     tell(&full, sizeof(full), props, props->size);
 }
 
-void xccl_net_tell_stats(const struct xccl_net_counters *counters, xcclNetStats_v1 *stats)
+static uint64_t counted(const _Atomic uint64_t *counter)
 {
-    const xcclNetStats_v1 full = {
-        .size = stats->size,
-        .sendBytes = atomic_load_explicit(&counters->send_bytes, memory_order_relaxed),
-        .recvBytes = atomic_load_explicit(&counters->recv_bytes, memory_order_relaxed),
-        .sendCount = atomic_load_explicit(&counters->send_count, memory_order_relaxed),
-        .recvCount = atomic_load_explicit(&counters->recv_count, memory_order_relaxed),
-        .busyCount = atomic_load_explicit(&counters->busy_count, memory_order_relaxed),
-        .failoverCount = atomic_load_explicit(&counters->failover_count, memory_order_relaxed),
-        .recoveryCount = atomic_load_explicit(&counters->recovery_count, memory_order_relaxed)};
+    return atomic_load_explicit(counter, memory_order_relaxed); /* as in the header */
+}
 
+static void add(struct xccl_net_counters *sum, const struct xccl_net_counters *part)
+{
+    xccl_net_count(&sum->send_bytes, counted(&part->send_bytes));
+    xccl_net_count(&sum->recv_bytes, counted(&part->recv_bytes));
+    xccl_net_count(&sum->send_count, counted(&part->send_count));
+    xccl_net_count(&sum->recv_count, counted(&part->recv_count));
+    xccl_net_count(&sum->busy_count, counted(&part->busy_count));
+    xccl_net_count(&sum->failover_count, counted(&part->failover_count));
+    xccl_net_count(&sum->recovery_count, counted(&part->recovery_count));
+}
+
+void xccl_net_tally_join(struct xccl_net_tally *tally, struct xccl_net_counters *counters)
+{
+    pthread_mutex_lock(&tally_lock);
+    counters->next = tally->open;
+    counters->place = &tally->open;
+    if (tally->open)
+        tally->open->place = &counters->next;
+    tally->open = counters;
+    pthread_mutex_unlock(&tally_lock);
+}
+
+void xccl_net_tally_leave(struct xccl_net_tally *tally, struct xccl_net_counters *counters)
+{
+    if (!counters->place)
+        return;
+    pthread_mutex_lock(&tally_lock);
+    *counters->place = counters->next;
+    if (counters->next)
+        counters->next->place = counters->place;
+    counters->place = NULL;
+    add(&tally->left, counters);
+    pthread_mutex_unlock(&tally_lock);
+}
+
+void xccl_net_tell_stats(const struct xccl_net_tally *tally, xcclNetStats_v1 *stats)
+{
+    struct xccl_net_counters sum = {0};
+    xcclNetStats_v1 full = {.size = stats->size};
+
+    pthread_mutex_lock(&tally_lock);
+    add(&sum, &tally->left);
+    for (const struct xccl_net_counters *at = tally->open; at; at = at->next)
+        add(&sum, at);
+    pthread_mutex_unlock(&tally_lock);
+    full.sendBytes = counted(&sum.send_bytes);
+    full.recvBytes = counted(&sum.recv_bytes);
+    full.sendCount = counted(&sum.send_count);
+    full.recvCount = counted(&sum.recv_count);
+    full.busyCount = counted(&sum.busy_count);
+    full.failoverCount = counted(&sum.failover_count);
+    full.recoveryCount = counted(&sum.recovery_count);
     tell(&full, sizeof(full), stats, stats->size);
-}
-
-static void add(_Atomic uint64_t *sum, const _Atomic uint64_t *part)
-{
-    /* Relaxed: as in the header. */
-    xccl_net_count_own(sum, atomic_load_explicit(part, memory_order_relaxed));
-}
-
-void xccl_net_counters_add(struct xccl_net_counters *sum, const struct xccl_net_counters *part)
-{
-    add(&sum->send_bytes, &part->send_bytes);
-    add(&sum->recv_bytes, &part->recv_bytes);
-    add(&sum->send_count, &part->send_count);
-    add(&sum->recv_count, &part->recv_count);
-    add(&sum->busy_count, &part->busy_count);
-    add(&sum->failover_count, &part->failover_count);
-    add(&sum->recovery_count, &part->recovery_count);
 }
 
 const char *xccl_net_last_error(xcclNetContext_t ctx)

@@ -37,6 +37,7 @@ struct ib_comm *ib_comm_create(struct ib_ctx *ctx, struct ib_device *device, int
         sender->sends[i].request.comm = comm;
     for (int i = 0; !is_send && i < IB_RECVS; i++)
         receiver->recvs[i].request.comm = comm;
+    xccl_net_tally_join(&device->tally, &comm->counters);
     return comm;
 }
 
@@ -50,6 +51,7 @@ xcclResult_t ib_close_send(xcclNetSendComm_t comm_)
     ib_unpin(&sender->comm, sender->ring_mrs);
     ib_dereg_all(&sender->comm);
     xccl_tcp_close(&sender->comm.fd);
+    xccl_net_tally_leave(&sender->comm.device->tally, &sender->comm.counters);
     xccl_free(sender);
     return xcclSuccess;
 }
@@ -70,6 +72,7 @@ xcclResult_t ib_close_recv(xcclNetRecvComm_t comm_)
         note.came[i] = receiver->comm.queue.pairs[i].last_pieces;
     ib_comm_tell(&receiver->comm, &note);
     xccl_tcp_close(&receiver->comm.fd);
+    xccl_net_tally_leave(&receiver->comm.device->tally, &receiver->comm.counters);
     xccl_free(receiver);
     return xcclSuccess;
 }

@@ -305,6 +305,6 @@ xcclResult_t ib_stats(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats)
 
     if (!device)
         return xcclInvalidArgument;
-    xccl_net_tell_stats(&device->counters, stats);
+    xccl_net_tell_stats(&device->tally, stats);
     return xcclSuccess;
 }

@@ -73,7 +73,7 @@ int ib_pair_break(struct ib_comm *comm, struct ib_pair *pair)
     if (!comm->has_spare)
         return 0;
     if (pair->state == IB_PAIR_UP)
-        xccl_net_count_failover(&comm->device->counters);
+        xccl_net_count(&comm->counters.failover_count, 1);
     if (pair->state == IB_PAIR_UP && pair->pause_ns && up_ns < CALM_NS)
         pair->pause_ns = pair->pause_ns < PAUSE_MAX_NS / 2 ? 2 * pair->pause_ns : PAUSE_MAX_NS;
     else
@@ -231,7 +231,7 @@ static void hear_offer(struct ib_comm *comm, struct ib_pair *pair, const struct 
 static void is_up(struct ib_comm *comm, struct ib_pair *pair)
 {
     set_state(comm, pair, IB_PAIR_UP);
-    xccl_net_count_recovery(&comm->device->counters);
+    xccl_net_count(&comm->counters.recovery_count, 1);
 }
 
 static void hear_answer(struct ib_comm *comm, struct ib_pair *pair, const struct ib_note *note)

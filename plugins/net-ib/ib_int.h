@@ -81,7 +81,7 @@ struct ib_device {
     _Atomic uint64_t looked_ns; /* when they were last asked for */
     _Atomic uint64_t down_ns; /* since when the port is down; 0: it is up */
     _Atomic int has_failed; /* the whole card */
-    struct xccl_net_counters counters;
+    struct xccl_net_tally tally;
 };
 
 /* The thread that looks after comms of several ports; ib_service.c. */
@@ -163,6 +163,7 @@ struct ib_request {
 struct ib_comm {
     struct ib_ctx *ctx;
     struct ib_device *device;
+    struct xccl_net_counters counters; /* with the claim */
     int is_send;
     struct ib_memory *memories;
     int fd; /* the side channel: tells that the peer has gone, and why */

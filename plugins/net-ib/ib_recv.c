@@ -75,7 +75,7 @@ static void piece_take(struct ib_receiver *receiver, struct ib_pair *pair, const
     recv->left &= ~(1u << part);
     if (recv->left == 0)
         recv->request.state = IB_DONE;
-    xccl_net_count_message(&receiver->comm.device->counters, 0, recv->bytes[part]);
+    xccl_net_count_message(&receiver->comm.counters, 0, recv->bytes[part]);
 }
 
 /* A send completion is numbered, and completes all before it. */
@@ -265,7 +265,7 @@ static xcclResult_t post(struct ib_receiver *receiver, int count, void *const *d
     if (recv->request.state != IB_FREE || receiver->lines_due ||
         ib_pair_room(&comm->queue.pairs[receiver->line_pair]) == 0) {
         ib_recv_move(receiver);
-        xccl_net_count_busy(&comm->device->counters);
+        xccl_net_count(&comm->counters.busy_count, 1);
         *request_out = NULL;
         return comm->rc == xcclSuccess ? xcclSuccess : ib_comm_error(comm);
     }

@@ -32,7 +32,7 @@ static void reached_move(struct ib_sender *sender, uint64_t until)
         struct ib_send *send = send_at(sender, sender->reached);
 
         send->request.state = IB_DONE;
-        xccl_net_count_message(&sender->comm.device->counters, 1, send->bytes);
+        xccl_net_count_message(&sender->comm.counters, 1, send->bytes);
     }
 }
 
@@ -435,7 +435,7 @@ static xcclResult_t take(struct ib_sender *sender, const void *data, size_t byte
                                  "a send of %zu bytes to %s", bytes, sender->comm.peer_text);
     if (send->request.state != IB_FREE) {
         ib_send_move(sender);
-        xccl_net_count_busy(&sender->comm.device->counters);
+        xccl_net_count(&sender->comm.counters.busy_count, 1);
         *request_out = NULL;
         return sender->comm.rc == xcclSuccess ? xcclSuccess : ib_comm_error(&sender->comm);
     }

@@ -58,6 +58,7 @@ struct ofi_comm *ofi_comm_create(struct ofi_ctx *ctx, struct ofi_device *device,
     xccl_addr_format(peer, comm->peer_text);
     for (int i = 0; i < OFI_REQUESTS; i++)
         request_init(comm, &comm->requests[i]);
+    xccl_net_tally_join(&device->tally, &comm->counters);
     rc = ofi_endpoint_open(ctx, device, &comm->end);
     if (rc == xcclSuccess)
         rc = ofi_reg_mr(comm, &comm->probe, sizeof(comm->probe), XCCL_NET_PTR_HOST,
@@ -122,6 +123,7 @@ void ofi_comm_destroy(struct ofi_comm *comm)
     give_memory_back(comm);
     xccl_tcp_close(&comm->fd);
     xccl_free(comm->rma);
+    xccl_net_tally_leave(&comm->device->tally, &comm->counters);
     xccl_free(comm);
 }
 

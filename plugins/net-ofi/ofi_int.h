@@ -94,7 +94,7 @@ struct ofi_device {
     struct fid_domain *domain;
     struct ofi_region *regions;
     uint64_t next_key;
-    struct xccl_net_counters counters;
+    struct xccl_net_tally tally;
 };
 
 struct ofi_comm;
@@ -168,6 +168,7 @@ struct ofi_endpoint {
 struct ofi_comm {
     struct ofi_ctx *ctx;
     struct ofi_device *device;
+    struct xccl_net_counters counters;
     int is_send, listed;
     size_t bytes_max; /* of a message */
     size_t eager_max; /* of one that is not written */

@@ -43,7 +43,7 @@ void ofi_request_settle(struct ofi_request *request)
         comm->left_ns = xccl_clock_ns();
     if (request == &comm->first)
         return;
-    xccl_net_count_message(&comm->device->counters, comm->is_send, request->bytes);
+    xccl_net_count_message(&comm->counters, comm->is_send, request->bytes);
 }
 
 /* The size comes beside the data, too, for ofi_rxd cuts a message that is too large in silence.
@@ -252,7 +252,7 @@ static xcclResult_t start(struct ofi_comm *comm, const void *data, size_t bytes,
         move(comm);
     if (comm->rc != xcclSuccess)
         return ofi_comm_error(comm);
-    xccl_net_count_busy(&comm->device->counters);
+    xccl_net_count(&comm->counters.busy_count, 1);
     *request_out = NULL;
     return xcclSuccess;
 }

@@ -63,11 +63,13 @@ struct sock_comm *sock_comm_create(struct sock_ctx *ctx, struct sock_device *dev
     comm->ctx = ctx;
     comm->device = device;
     comm->is_send = is_send;
-    if (is_send ? sender_init((struct sock_sender *)comm)
-                : receiver_init((struct sock_receiver *)comm))
-        return comm;
-    xccl_free(comm);
-    return NULL;
+    if (!(is_send ? sender_init((struct sock_sender *)comm)
+                  : receiver_init((struct sock_receiver *)comm))) {
+        xccl_free(comm);
+        return NULL;
+    }
+    xccl_net_tally_join(&device->tally, &comm->counters);
+    return comm;
 }
 
 xcclResult_t sock_close_comm(void *comm_)
@@ -91,6 +93,7 @@ xcclResult_t sock_close_comm(void *comm_)
         sender_free((struct sock_sender *)comm);
     else
         receiver_free((struct sock_receiver *)comm);
+    xccl_net_tally_leave(&comm->device->tally, &comm->counters);
     xccl_free(comm);
     return xcclSuccess;
 }

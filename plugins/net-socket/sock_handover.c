@@ -96,7 +96,7 @@ xcclResult_t sock_hand_isend(struct sock_comm *comm, const void *data, size_t by
         return xccl_fail_quietly(xcclInvalidArgument, 0, "split the message",
                                  "a message of %zu bytes, at most %zu", bytes, SOCK_MESSAGE_MAX);
     if (send->request.state != SOCK_FREE) {
-        xccl_net_count_busy(&comm->device->counters);
+        xccl_net_count(&comm->counters.busy_count, 1);
         *request_out = NULL;
         return xcclSuccess;
     }
@@ -126,7 +126,7 @@ xcclResult_t sock_hand_irecv(struct sock_comm *comm, int count, void *const *dat
                                  "%d receives in one irecv: the socket plugin takes 1 to %d", count,
                                  SOCK_PARTS);
     if (recv->request.state != SOCK_FREE) {
-        xccl_net_count_busy(&comm->device->counters);
+        xccl_net_count(&comm->counters.busy_count, 1);
         *request_out = NULL;
         return xcclSuccess;
     }

@@ -55,7 +55,7 @@ struct sock_device {
     int rails[SOCK_RAILS_MAX]; /* their numbers */
     struct xccl_addr masks[SOCK_RAILS_MAX]; /* of their subnets; bytes 0: not known */
     struct sock_pool *pool; /* its helper threads; NULL: the caller moves each comm */
-    struct xccl_net_counters counters;
+    struct xccl_net_tally tally;
 };
 
 struct sock_ctx {
@@ -175,6 +175,7 @@ struct sock_comm {
     struct sock_ctx *ctx;
     struct sock_device *device;
     struct sock_hand *hand; /* a helper thread moves the comm; NULL: the caller does */
+    struct xccl_net_counters counters; /* busy_count: by the caller, all else by who moves it */
     xcclResult_t rc; /* once set, it stays */
     xcclNetCause_t cause;
     int sys_errno; /* of the error, 0: none */
@@ -401,6 +402,12 @@ void sock_comm_fail_errno(struct sock_comm *comm, int err); /* the stream broke 
 xcclResult_t sock_comm_error(const struct sock_comm *comm);
 /* Notes whether a sender's line is full, and makes the wait descriptor follow. */
 void sock_comm_full(struct sock_comm *comm, int line, int full);
+/* A request did not fit. A helper asks again, and its caller has been told nothing. */
+static inline void sock_comm_busy(struct sock_comm *comm)
+{
+    if (!comm->hand)
+        xccl_net_count(&comm->counters.busy_count, 1);
+}
 /* A connection becomes a line of a comm that is up. */
 void sock_comm_line(struct sock_comm *comm, int line, int fd, const struct xccl_addr *peer);
 xcclResult_t sock_wait_fd(void *comm, int *fd_out);

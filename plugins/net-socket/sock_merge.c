@@ -131,7 +131,7 @@ xcclResult_t sock_merge(xcclNetContext_t ctx_, const int *devs, int count, int *
         return xccl_fail_quietly(xcclInvalidUsage, 0, NULL, "there are %d devices, no more fit",
                                  ctx->device_count);
     (void)getifaddrs(&list); /* without it the system's routes choose */
-    memcpy(merged, &ctx->devices[devs[0]], offsetof(struct sock_device, counters));
+    memcpy(merged, &ctx->devices[devs[0]], offsetof(struct sock_device, tally));
     merged->rail_count = count;
     merged->speed_mbps = 0;
     for (int i = 0; i < count; i++) {

@@ -125,9 +125,7 @@ static int header_take(struct sock_receiver *receiver, struct sock_recv *recv)
 
 void sock_recv_done(struct sock_receiver *receiver, struct sock_recv *recv, size_t bytes)
 {
-    struct sock_device *device = receiver->comm.device;
-
-    xccl_net_count_message(&device->counters, 0, bytes);
+    xccl_net_count_message(&receiver->comm.counters, 0, bytes);
     recv->missing--;
     if (recv->missing == 0)
         recv->request.state = SOCK_DONE;
@@ -363,7 +361,7 @@ xcclResult_t sock_irecv(xcclNetRecvComm_t comm, int count, void *const *data, co
                                  "%d receives in one irecv: the socket plugin takes 1 to %d", count,
                                  SOCK_PARTS);
     if (recv->request.state != SOCK_FREE) {
-        xccl_net_count_busy(&receiver->comm.device->counters);
+        sock_comm_busy(&receiver->comm);
         *request_out = NULL;
         return xcclSuccess;
     }

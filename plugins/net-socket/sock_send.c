@@ -122,7 +122,7 @@ static void gather_all(struct sock_sender *sender, struct gather *gather)
 void sock_send_done(struct sock_sender *sender, struct sock_send *send)
 {
     send->request.state = SOCK_DONE;
-    xccl_net_count_message(&sender->comm.device->counters, 1, send->bytes);
+    xccl_net_count_message(&sender->comm.counters, 1, send->bytes);
 }
 
 static void account(struct sock_sender *sender, size_t sent)
@@ -225,7 +225,7 @@ xcclResult_t sock_isend(xcclNetSendComm_t comm, const void *data, size_t bytes, 
         return xccl_fail_quietly(xcclInvalidArgument, 0, "split the message",
                                  "a message of %zu bytes, at most %zu", bytes, SOCK_MESSAGE_MAX);
     if (send->request.state != SOCK_FREE || !queue(sender, send, data, bytes, tag)) {
-        xccl_net_count_busy(&sender->comm.device->counters);
+        sock_comm_busy(&sender->comm);
         *request_out = NULL;
         return xcclSuccess;
     }

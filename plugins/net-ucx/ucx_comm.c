@@ -218,6 +218,7 @@ xcclResult_t ucx_comm_create(struct ucx_ctx *ctx, struct ucx_device *device, enu
     memcpy(comm->token, token, UCX_TOKEN_BYTES);
     comm->tag = ucx_tag_make(token, 0);
     comm->side_fd = comm->wait_fd = comm->bell_fd = -1;
+    xccl_net_tally_join(&device->tally, &comm->counters);
     rc = requests_create(comm);
     if (rc == xcclSuccess) {
         status = ucx.worker_create(comm->home->context, &params, &comm->worker);
@@ -350,6 +351,7 @@ static void comm_free(struct ucx_comm *comm)
     xccl_tcp_close(&comm->bell_fd);
     xccl_free(comm->requests);
     xccl_free(comm->store);
+    xccl_net_tally_leave(&comm->device->tally, &comm->counters);
     xccl_free(comm);
 }
 
@@ -453,7 +455,6 @@ xcclResult_t ucx_close_comm(void *comm_)
 
     pthread_mutex_lock(&ctx->lock);
     list_remove(comm);
-    xccl_net_counters_add(&comm->device->counters, &comm->counters);
     pthread_mutex_unlock(&ctx->lock);
     comm->closing = 1;
     ucx_library_enter(NULL);

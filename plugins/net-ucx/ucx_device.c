@@ -280,19 +280,10 @@ xcclResult_t ucx_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 
 
 xcclResult_t ucx_stats(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats)
 {
-    struct ucx_ctx *own = ctx;
     struct ucx_device *device = ucx_device_get(ctx, dev);
-    struct xccl_net_counters sum = {0};
 
     if (!device)
         return xcclInvalidArgument;
-    pthread_mutex_lock(&own->lock);
-    xccl_net_counters_add(&sum, &device->counters);
-    for (const struct ucx_comm *comm = own->comms; comm; comm = comm->next) {
-        if (comm->device == device)
-            xccl_net_counters_add(&sum, &comm->counters);
-    }
-    pthread_mutex_unlock(&own->lock);
-    xccl_net_tell_stats(&sum, stats);
+    xccl_net_tell_stats(&device->tally, stats);
     return xcclSuccess;
 }

@@ -60,7 +60,7 @@ struct ucx_device {
     uint32_t speed_mbps;
     struct xccl_netif netif; /* of side sockets */
     struct ucx_home net;
-    struct xccl_net_counters counters; /* of comms that are closed */
+    struct xccl_net_tally tally;
 };
 
 struct ucx_ctx {
@@ -69,8 +69,7 @@ struct ucx_ctx {
     struct ucx_home shm;
     int device_count;
     struct ucx_device devices[UCX_DEVICES_MAX];
-    /* Guards the lists and the counters of devices; progress, which nothing runs beside but
-     * readers, needs none. */
+    /* Guards the lists; progress, which nothing runs beside but readers, needs none. */
     pthread_mutex_t lock;
     struct ucx_comm *comms; /* that are up */
     struct ucx_comm *closed; /* whose last sends the peer may not have yet */
@@ -117,7 +116,6 @@ struct ucx_comm {
     uint64_t owing_ns; /* since when */
     uint64_t received; /* messages that have come */
     int polled; /* by test, since the last turn of progress */
-    /* Written by the comm's thread alone, so without locked instructions; stats adds them up. */
     struct xccl_net_counters counters;
     /* The side socket: who the peer is, and whether it is still there. */
     int side_fd;

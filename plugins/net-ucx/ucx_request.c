@@ -28,7 +28,7 @@ static struct ucx_request *slot_take(struct ucx_comm *comm)
     struct ucx_request *request;
 
     if (comm->free_count == 0) {
-        xccl_net_count_busy(&comm->counters);
+        xccl_net_count(&comm->counters.busy_count, 1);
         return NULL;
     }
     request = &comm->requests[comm->free_slots[--comm->free_count]];
@@ -72,7 +72,7 @@ static void send_over(struct ucx_request *request, ucs_status_t status)
     comm->sent++;
     comm->owing = 0;
     request->state = UCX_DONE;
-    xccl_net_count_own_message(&comm->counters, 1, request->parts[0].bytes);
+    xccl_net_count_message(&comm->counters, 1, request->parts[0].bytes);
 }
 
 static void fail_truncated(struct ucx_comm *comm, size_t room)
@@ -102,7 +102,7 @@ static void recv_over(struct ucx_request *request, struct ucx_part *part, ucs_st
     comm->received++;
     if (bytes > NO_ANSWER_BYTES || comm->home->answers_all)
         comm->sent++;
-    xccl_net_count_own_message(&comm->counters, 0, bytes);
+    xccl_net_count_message(&comm->counters, 0, bytes);
     if (--request->missing == 0)
         request->state = UCX_DONE;
 }
