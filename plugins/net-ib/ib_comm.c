@@ -9,7 +9,6 @@
  * Thread: one at a time a comm. Nothing here logs; only create allocates. */
 #include "ib_int.h"
 
-#include <sched.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -79,13 +78,23 @@ xcclResult_t ib_close_recv(xcclNetRecvComm_t comm_)
 
 /* ---- errors ---- */
 
-void ib_comm_fail(struct ib_comm *comm, xcclNetCause_t cause, xcclResult_t rc)
+void ib_comm_fail_code(struct ib_comm *comm, xcclNetCause_t cause, int64_t vendor_code,
+                       int sys_errno, xcclResult_t rc)
 {
     if (comm->rc != xcclSuccess)
         return;
     comm->cause = cause;
+    comm->vendor_code = vendor_code;
+    comm->sys_errno = sys_errno;
     comm->rc = rc;
     strncpy(comm->error_text, xccl_error_text(), sizeof(comm->error_text) - 1);
+    /* Release: pairs with ib_error_detail. Nothing of it changes any more. */
+    atomic_store_explicit(&comm->has_failed, 1, memory_order_release);
+}
+
+void ib_comm_fail(struct ib_comm *comm, xcclNetCause_t cause, xcclResult_t rc)
+{
+    ib_comm_fail_code(comm, cause, 0, 0, rc);
 }
 
 xcclResult_t ib_comm_error(const struct ib_comm *comm)
@@ -155,9 +164,8 @@ static void fail_status(struct ib_comm *comm, const struct ib_pair *pair, enum i
         down = ", its port is down";
     }
     ib_gid_format(peer->gid, gid);
-    comm->vendor_code = vendor_code;
-    ib_comm_fail(
-        comm, cause,
+    ib_comm_fail_code(
+        comm, cause, vendor_code, 0,
         xccl_fail_quietly(cause == xcclNetCauseLocal ? xcclSystemError : xcclRemoteError, 0, hint,
                           "%s %s %s of %s with GID %s failed: %s (vendor code %#x)%s", device->name,
                           comm->is_send ? "to" : "from", peer->name, comm->peer_text, gid,
@@ -204,16 +212,14 @@ xcclResult_t ib_error_detail(void *comm_, xcclNetError_v1 *error)
     struct ib_comm *comm = comm_;
     xcclNetError_v1 full = {.cause = xcclNetCauseNone, .peer = comm->peer_text, .text = ""};
 
-    /* The other one has it for a moment only. */
-    while (!ib_comm_claim(comm))
-        sched_yield();
-    if (comm->rc != xcclSuccess) {
+    /* Acquire: pairs with ib_comm_fail_code. The service may have the comm, for long; the error
+     * needs no claim, for it is written once. */
+    if (atomic_load_explicit(&comm->has_failed, memory_order_acquire)) {
         full.cause = (int32_t)comm->cause;
         full.sysErrno = comm->sys_errno;
         full.vendorCode = comm->vendor_code;
         full.text = comm->error_text;
     }
-    ib_comm_release(comm);
     full.size = error->size;
     memcpy(error, &full, error->size < sizeof(full) ? error->size : sizeof(full));
     return xcclSuccess;

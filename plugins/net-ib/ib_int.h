@@ -186,7 +186,8 @@ struct ib_comm {
     uint8_t out[2 * IB_PAIRS_MAX * IB_NOTE_BYTES];
     struct ib_block peer;
     char peer_text[XCCL_ADDR_TEXT_BYTES];
-    /* The first error, which stays. */
+    /* The first error, which stays; has_failed is written last: ib_error_detail has no claim. */
+    _Atomic int has_failed;
     xcclResult_t rc;
     xcclNetCause_t cause;
     int64_t vendor_code;
@@ -330,6 +331,9 @@ xcclResult_t ib_close_recv(xcclNetRecvComm_t comm);
 xcclResult_t ib_error_detail(void *comm, xcclNetError_v1 *error);
 /* Keeps the thread's error text as the comm's first error. */
 void ib_comm_fail(struct ib_comm *comm, xcclNetCause_t cause, xcclResult_t rc);
+/* With what the card or the system says; 0: nothing. */
+void ib_comm_fail_code(struct ib_comm *comm, xcclNetCause_t cause, int64_t vendor_code,
+                       int sys_errno, xcclResult_t rc);
 /* One completion that failed. What was flushed tells nothing of the cause, which may be behind it:
  * then the comm fails with the cause, or 0.2 s later (ib_comm_flushed, while nothing comes). */
 void ib_comm_fail_wc(struct ib_comm *comm, struct ib_pair *pair, const struct ibv_wc *wc);

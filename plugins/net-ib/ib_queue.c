@@ -302,8 +302,8 @@ void ib_queue_post(struct ib_comm *comm, uint32_t pair_idx, struct ibv_send_wr *
     pair->posted += count;
     if (!err || ib_pair_break(comm, pair))
         return;
-    comm->sys_errno = err;
-    ib_comm_fail(comm, xcclNetCauseLocal,
-                 xccl_fail_quietly(xcclSystemError, err, NULL, "%s takes no more work towards %s",
-                                   comm->queue.ports[pair->port].device->name, comm->peer_text));
+    ib_comm_fail_code(
+        comm, xcclNetCauseLocal, 0, err,
+        xccl_fail_quietly(xcclSystemError, err, NULL, "%s takes no more work towards %s",
+                          comm->queue.ports[pair->port].device->name, comm->peer_text));
 }

@@ -29,10 +29,10 @@ static int put_back(struct ib_comm *comm, uint32_t pair_idx, uint32_t count)
         pair->receives += count;
     if (!err || (pair->state == IB_PAIR_UP && ib_pair_break(comm, pair)))
         return 1;
-    comm->sys_errno = err;
-    ib_comm_fail(comm, xcclNetCauseLocal,
-                 xccl_fail_quietly(xcclSystemError, err, NULL, "%s takes no more receives from %s",
-                                   comm->queue.ports[pair->port].device->name, comm->peer_text));
+    ib_comm_fail_code(
+        comm, xcclNetCauseLocal, 0, err,
+        xccl_fail_quietly(xcclSystemError, err, NULL, "%s takes no more receives from %s",
+                          comm->queue.ports[pair->port].device->name, comm->peer_text));
     return 0;
 }
 

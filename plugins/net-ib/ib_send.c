@@ -149,8 +149,9 @@ static void mismatch(struct ib_sender *sender, const struct ib_send *send, int p
                           "%zu bytes for a receive of %llu at %s", send->bytes,
                           (unsigned long long)note.value2, comm->peer_text);
     }
-    ib_comm_tell(comm, &note);
+    /* First the error: telling may put another one in the place of the thread's text. */
     ib_comm_fail(comm, xcclNetCauseProtocol, xcclInvalidUsage);
+    ib_comm_tell(comm, &note);
 }
 
 /* The next pair in turn. There is one. */
