@@ -91,3 +91,25 @@ void ib_gid_format(const uint8_t gid[16], char text_out[IB_GID_TEXT_BYTES])
     if (!inet_ntop(AF_INET6, gid, text_out, IB_GID_TEXT_BYTES))
         snprintf(text_out, IB_GID_TEXT_BYTES, "?");
 }
+
+static int is_one_of(const char *name, const char *const *names, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (strcmp(name, names[i]) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+int ib_interface_choose(const char *const *names, int count, const char *const *own, int own_count)
+{
+    for (int i = 0; i < count && own_count > 1; i++) {
+        if (!is_one_of(names[i], own, own_count))
+            return i;
+    }
+    for (int i = 0; i < count; i++) {
+        if (strcmp(names[i], own[0]) == 0)
+            return i;
+    }
+    return 0;
+}

@@ -20,6 +20,12 @@ int ib_gid_is_ipv4(const uint8_t gid[16]);
 /* Megabits a second out of the codes of a port. 0: a code that is not known. */
 uint32_t ib_speed_mbps(int width_code, int speed_code);
 
+/* Which of count interfaces, best first and at least one, the side channel of a device takes, whose
+ * ports have the interfaces own. Of one port: its own, if it is among them. Of several: one that is
+ * none of theirs, for what a failover needs must not go by the way that has failed; if all are,
+ * that of the first port. Else the best. */
+int ib_interface_choose(const char *const *names, int count, const char *const *own, int own_count);
+
 #define IB_GID_TEXT_BYTES 48
 void ib_gid_format(const uint8_t gid[16], char text_out[IB_GID_TEXT_BYTES]);
 

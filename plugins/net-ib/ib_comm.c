@@ -9,7 +9,9 @@
  * Thread: one at a time a comm. Nothing here logs; only create allocates. */
 #include "ib_int.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/alloc.h"
 #include "base/tcp.h"
@@ -103,8 +105,39 @@ xcclResult_t ib_comm_error(const struct ib_comm *comm)
     return comm->rc;
 }
 
+int ib_comm_keep_err(struct ib_comm *comm)
+{
+    if (errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ENOMEM)
+        return 0;
+    if (comm->fd_err == 0)
+        comm->fd_err = errno;
+    return 1;
+}
+
+/* 1: the network of the side channel has failed, which tells nothing of the peer. */
+static int has_no_way(int err)
+{
+    return err == ETIMEDOUT || err == EHOSTUNREACH || err == ENETUNREACH || err == ENETDOWN;
+}
+
+static void fail_channel(struct ib_comm *comm)
+{
+    xcclNetCause_t cause = has_no_way(comm->fd_err) ? xcclNetCauseTimeout : xcclNetCauseLocal;
+
+    ib_comm_fail_code(
+        comm, cause, 0, comm->fd_err,
+        xccl_fail_quietly(xcclRemoteError, comm->fd_err, IB_CHANNEL_TODO,
+                          "the side channel to the peer %s of %s on %s has failed", comm->peer_text,
+                          comm->is_send ? "a send connection" : "a receive connection",
+                          comm->device->name));
+}
+
 void ib_comm_fail_gone(struct ib_comm *comm)
 {
+    if (comm->fd_err && comm->fd_err != ECONNRESET && comm->fd_err != EPIPE) {
+        fail_channel(comm);
+        return;
+    }
     ib_comm_fail(comm, xcclNetCausePeerGone,
                  xccl_fail_quietly(xcclRemoteError, 0, "look for the first error of that process",
                                    "the peer %s of %s on %s has gone", comm->peer_text,
@@ -229,7 +262,7 @@ xcclResult_t ib_error_detail(void *comm_, xcclNetError_v1 *error)
 
 int ib_comm_listen(struct ib_comm *comm, struct ib_note *note_out)
 {
-    size_t moved = 0;
+    ssize_t moved;
 
     if (comm->ended || ++comm->idle % IB_IDLE_TURNS)
         return 0;
@@ -237,10 +270,12 @@ int ib_comm_listen(struct ib_comm *comm, struct ib_note *note_out)
     ib_comm_flush_notes(comm);
     if (comm->unsettled)
         ib_failover_move(comm);
-    if (xccl_tcp_recv_some(comm->fd, comm->note + comm->note_have, IB_NOTE_BYTES - comm->note_have,
-                           &moved) != xcclSuccess)
+    moved = recv(comm->fd, comm->note + comm->note_have, IB_NOTE_BYTES - comm->note_have,
+                 MSG_DONTWAIT);
+    if (moved > 0)
+        comm->note_have += (size_t)moved;
+    else if (moved == 0 || ib_comm_keep_err(comm))
         comm->ended = 1;
-    comm->note_have += moved;
     if (comm->note_have < IB_NOTE_BYTES)
         return 0;
     comm->note_have = 0;
@@ -254,12 +289,16 @@ int ib_comm_listen(struct ib_comm *comm, struct ib_note *note_out)
 
 void ib_comm_flush_notes(struct ib_comm *comm)
 {
-    size_t moved = 0;
+    ssize_t moved;
 
     if (comm->out_bytes == 0 || comm->fd < 0)
         return;
     /* An error is the end of the channel, which is seen where it is read. */
-    (void)xccl_tcp_send_some(comm->fd, comm->out, comm->out_bytes, &moved);
+    moved = send(comm->fd, comm->out, comm->out_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (moved < 0) {
+        (void)ib_comm_keep_err(comm);
+        return;
+    }
     comm->out_bytes -= (uint32_t)moved;
     memmove(comm->out, comm->out + moved, comm->out_bytes);
 }

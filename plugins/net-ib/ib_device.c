@@ -280,7 +280,6 @@ xcclResult_t ib_merge(xcclNetContext_t ctx_, const int *devs, int count, int *de
         return xccl_fail_quietly(xcclInvalidUsage, 0, NULL, "there are %d devices, no more fit",
                                  ctx->device_count);
     memcpy(merged->pci_path, ctx->devices[devs[0]].pci_path, sizeof(merged->pci_path));
-    memcpy(merged->netdev, ctx->devices[devs[0]].netdev, sizeof(merged->netdev));
     merged->guid = ctx->devices[devs[0]].guid;
     merged->port = ctx->devices[devs[0]].port;
     merged->max_qp = ctx->devices[devs[0]].max_qp;

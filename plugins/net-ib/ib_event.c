@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Asynchronous events: what a card tells of itself, its ports and queues without being asked for a
- * message. There is no thread for them: a comm to which nothing comes asks for them, at most once
- * in 10 ms a port, and takes those of all comms on the card.
+ * message. A comm to which nothing comes asks for them, at most once in 10 ms a port, and takes
+ * those of all comms on the card; so does the thread of ib_service.c, where there is one.
  *
  * A port that goes down may come up again, and the queue pairs then go on. So a comm of one port
  * fails only after the time in which a packet is sent again and again; a receiver, which may send
@@ -18,6 +18,7 @@
 
 #define LOOK_NS    (10 * XCCL_NS_PER_MS)
 #define EVENTS_MAX 64 /* taken in one go */
+#define END_MIN_MS 2000 /* for an answer, at least: the receiver drains for up to 0.5 s */
 
 xcclResult_t ib_events_open(struct ibv_context *context)
 {
@@ -138,6 +139,19 @@ static void ask(struct ib_ctx *ctx, struct ib_device *device)
         ib_events_take(ctx, device);
 }
 
+/* While the peer has not said that its end is no more, nothing that hangs on it may go by another
+ * way. It says so by the side channel, which may be dead while that is up. */
+static void look_at_end(struct ib_comm *comm, const struct ib_pair *pair)
+{
+    uint64_t limit_ms = ib_patience_ms();
+
+    if (limit_ms < END_MIN_MS)
+        limit_ms = END_MIN_MS;
+    if ((xccl_clock_ns() - pair->since_ns) / XCCL_NS_PER_MS > limit_ms)
+        fail(comm, pair, xcclNetCauseTimeout, IB_CHANNEL_TODO,
+             "it has ended, and the peer does not answer that over the side channel");
+}
+
 /* Where others are left, the pair alone ends, and a port that is down is not waited for. */
 static void look_at_pair(struct ib_comm *comm, struct ib_pair *pair)
 {
@@ -146,6 +160,8 @@ static void look_at_pair(struct ib_comm *comm, struct ib_pair *pair)
     int failed = atomic_load_explicit(&device->has_failed, memory_order_relaxed);
     uint64_t down_ms = ib_down_ms(device);
 
+    if (pair->state == IB_PAIR_ENDED)
+        look_at_end(comm, pair);
     if ((pair->state != IB_PAIR_UP && pair->state != IB_PAIR_ANSWERED) ||
         ((event || failed || down_ms) && ib_pair_break(comm, pair)))
         return;

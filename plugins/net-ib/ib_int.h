@@ -27,6 +27,8 @@
 #define IB_MESSAGE_MAX (IB_CHUNK_BYTES * IB_IMM_CHUNKS_MAX)
 #define IB_IDLE_TURNS  64 /* turns without news before the side channel is looked at */
 #define IB_NO_PAIR     0xff
+/* What to do about a side channel on which nothing comes. */
+#define IB_CHANNEL_TODO "see that XCCL_SOCKET_IFNAME names a network that is up"
 
 static_assert((IB_RECVS & (IB_RECVS - 1)) == 0, "counters of receives wrap");
 static_assert((IB_SENDS & (IB_SENDS - 1)) == 0, "counters of sends wrap");
@@ -71,7 +73,7 @@ struct ib_device {
     struct ibv_port_attr attr;
     char name[320]; /* "mlx5_0:1", or "mlx5_0:1+mlx5_1:1" */
     char card[64]; /* "mlx5_0" */
-    char netdev[16]; /* "" when there is none */
+    char netdev[16]; /* "" when there is none, and of several ports */
     char pci_path[256]; /* "" when there is none */
     uint64_t guid;
     uint32_t speed_mbps;
@@ -168,6 +170,7 @@ struct ib_comm {
     struct ib_memory *memories;
     int fd; /* the side channel: tells that the peer has gone, and why */
     int ended; /* nothing comes on it any more */
+    int fd_err; /* the first that it has had; the kernel tells each once, to whoever asks */
     uint32_t idle; /* turns without news */
     uint8_t note[IB_NOTE_BYTES]; /* as far as it has come */
     size_t note_have;
@@ -344,6 +347,9 @@ int ib_comm_listen(struct ib_comm *comm, struct ib_note *note_out);
 /* Tells the peer without waiting; what does not fit the socket goes with a later turn. */
 void ib_comm_tell(struct ib_comm *comm, const struct ib_note *note);
 void ib_comm_flush_notes(struct ib_comm *comm);
+/* errno is of the side channel. 1: it is an error, and the first one is kept; 0: "not now". */
+int ib_comm_keep_err(struct ib_comm *comm);
+/* The side channel has ended. */
 void ib_comm_fail_gone(struct ib_comm *comm);
 
 /* ---- ib_event.c ---- */

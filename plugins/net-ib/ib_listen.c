@@ -18,6 +18,8 @@
 #include "base/param.h"
 #include "base/tcp.h"
 
+#define INTERFACES_MAX 16
+
 struct ib_listener {
     struct ib_ctx *ctx;
     struct ib_device *device;
@@ -31,19 +33,21 @@ struct ib_listener {
     struct xccl_doorstep step;
 };
 
-/* The interface below the port if it is among those chosen, else the best of them. */
 static xcclResult_t port_open(struct ib_listener *listener, struct xccl_addr *addr_out)
 {
-    struct xccl_netif ifs[16];
-    int count = 0, chosen = 0;
-    xcclResult_t rc = xccl_netif_choose(ifs, 16, &count);
+    struct ib_device *device = listener->device;
+    struct xccl_netif ifs[INTERFACES_MAX];
+    const char *names[INTERFACES_MAX], *own[IB_PORTS_MAX];
+    int count = 0, chosen;
+    xcclResult_t rc = xccl_netif_choose(ifs, INTERFACES_MAX, &count);
 
     if (rc != xcclSuccess)
         return rc;
-    for (int i = count - 1; i >= 0; i--) {
-        if (strcmp(ifs[i].name, listener->device->netdev) == 0)
-            chosen = i;
-    }
+    for (int i = 0; i < count; i++)
+        names[i] = ifs[i].name;
+    for (uint32_t i = 0; i < device->port_count; i++)
+        own[i] = device->ports[i]->netdev;
+    chosen = ib_interface_choose(names, count, own, (int)device->port_count);
     return xccl_tcp_listen(&ifs[chosen].addr, &listener->fd, addr_out);
 }
 

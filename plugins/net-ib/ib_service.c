@@ -28,7 +28,7 @@
 
 /* Whether the next note is about a queue pair, or there is none. Whatever else comes, the comm's
  * own thread finds out when it asks: what it waits for must not fail before. */
-static int is_for_service(const struct ib_comm *comm)
+static int is_for_service(struct ib_comm *comm)
 {
     uint8_t bytes[IB_NOTE_BYTES];
     struct ib_note note;
@@ -39,7 +39,7 @@ static int is_for_service(const struct ib_comm *comm)
     got = recv(comm->fd, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
     if (got == sizeof(bytes))
         return ib_note_decode(bytes, &note) && note.kind >= IB_NOTE_ENDED;
-    return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
+    return got > 0 || (got < 0 && !ib_comm_keep_err(comm));
 }
 
 /* Moves a comm on. Gives when it should be looked at again, in ms; -1: when something comes. */

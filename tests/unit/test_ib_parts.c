@@ -40,6 +40,22 @@ XT_TEST(routed_ipv4_gid_is_the_best)
     XT_CHECK_TEXT(text, "::ffff:192.168.50.1");
 }
 
+/* Of one port its own interface; of several one that is none of theirs, if there is one. */
+XT_TEST(side_channel_keeps_off_merged_ports)
+{
+    static const char *const names[] = {"rail0", "eth0", "rail1", "eth1"};
+    static const char *const rails[] = {"rail0", "rail1"}, *const other[] = {"", "rail1"};
+    static const char *const swapped[] = {"rail1", "rail0"}, *const strange[] = {"ib0"};
+
+    XT_CHECK_INT(ib_interface_choose(names, 4, rails, 2), 1);
+    XT_CHECK_INT(ib_interface_choose(names, 4, other, 2), 0); /* one port has none */
+    XT_CHECK_INT(ib_interface_choose(names + 1, 3, rails, 2), 0);
+    XT_CHECK_INT(ib_interface_choose(names, 1, rails, 2), 0);
+    XT_CHECK_INT(ib_interface_choose((const char *const[]){"rail0", "rail1"}, 2, swapped, 2), 1);
+    XT_CHECK_INT(ib_interface_choose(names, 4, rails + 1, 1), 2);
+    XT_CHECK_INT(ib_interface_choose(names, 4, strange, 1), 0);
+}
+
 XT_TEST(speed_is_lanes_times_width)
 {
     XT_CHECK(ib_speed_mbps(1, 1) == 2500);

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What merged ports of the ib plugin do when their side channel fails and not the ports alone: no
+ * wait for a peer that says nothing lasts for ever, and the error names the channel. The channel
+ * goes through a relay in this process, which falls silent when told to. Over the verbs library of
+ * one process (fixtures/verbs_fixture.c). */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include "base/netaddr.h"
+#include "base/tcp.h"
+#include "ib_rails.h"
+
+#define ADDR_OFFSET 40 /* in the handle */
+#define TURN_MS     10
+
+struct relay {
+    pthread_t thread;
+    int listener;
+    struct xccl_addr here, there;
+    _Atomic int silent, stop; /* relaxed: nothing hangs on them but when it ends */
+};
+
+static int is_set(const _Atomic int *flag)
+{
+    return atomic_load_explicit(flag, memory_order_relaxed);
+}
+
+/* What lies at one end goes to the other one. */
+static void relay_some(int from, int to)
+{
+    struct xccl_limit limit = xccl_limit_ms(patience_ms, NULL);
+    char bytes[4096];
+    ssize_t got = recv(from, bytes, sizeof(bytes), MSG_DONTWAIT);
+
+    if (got > 0)
+        (void)xccl_tcp_send_all(to, bytes, (size_t)got, &limit);
+    if (got == 0)
+        shutdown(to, SHUT_WR);
+}
+
+static void *relay_run(void *relay_)
+{
+    struct relay *relay = relay_;
+    struct xccl_limit limit = xccl_limit_ms(patience_ms, NULL);
+    struct pollfd wait = {.fd = relay->listener, .events = POLLIN};
+    int ends[2] = {-1, -1};
+
+    while (ends[0] < 0 && !is_set(&relay->stop)) {
+        (void)poll(&wait, 1, TURN_MS);
+        XT_OK(xccl_tcp_accept(relay->listener, &ends[0], NULL));
+    }
+    XT_OK(xccl_tcp_connect(&relay->there, &limit, &ends[1]));
+    while (!is_set(&relay->stop)) {
+        struct pollfd waits[2] = {{.fd = ends[0], .events = POLLIN},
+                                  {.fd = ends[1], .events = POLLIN}};
+
+        (void)poll(waits, is_set(&relay->silent) ? 0 : 2, TURN_MS);
+        for (int i = 0; i < 2 && !is_set(&relay->silent); i++) {
+            if (waits[i].revents)
+                relay_some(ends[i], ends[1 - i]);
+        }
+    }
+    xccl_tcp_close(&ends[0]);
+    xccl_tcp_close(&ends[1]);
+    return NULL;
+}
+
+/* Between the two ends of a connection that is to be. */
+static void relay_start(struct relay *relay, struct pair *pair)
+{
+    struct xccl_addr any;
+
+    memset(relay, 0, sizeof(*relay));
+    XT_OK(xccl_addr_decode((const uint8_t *)&pair->handle + ADDR_OFFSET, &relay->there));
+    any = relay->there;
+    xccl_addr_set_port(&any, 0);
+    XT_OK(xccl_tcp_listen(&any, &relay->listener, &relay->here));
+    xccl_addr_encode(&relay->here, (uint8_t *)&pair->handle + ADDR_OFFSET);
+    XT_CHECK_INT(pthread_create(&relay->thread, NULL, relay_run, relay), 0);
+}
+
+static void relay_end(struct relay *relay)
+{
+    atomic_store_explicit(&relay->stop, 1, memory_order_relaxed);
+    pthread_join(relay->thread, NULL);
+    xccl_tcp_close(&relay->listener);
+}
+
+/* Until one of the two fails. */
+static xcclResult_t step_until_error(struct pair *pair, struct traffic *traffic)
+{
+    struct xccl_limit limit = xccl_limit_ms(patience_ms, NULL);
+    xcclResult_t rc = xcclSuccess;
+
+    while (rc == xcclSuccess && !is_through(traffic)) {
+        rc = traffic_step(pair, traffic, 8);
+        XT_CHECK(!xccl_limit_passed(&limit));
+    }
+    return rc;
+}
+
+static xcclNetError_v1 sender_error(struct pair *pair)
+{
+    xcclNetError_v1 error = {.size = sizeof(error)};
+
+    XT_OK(pair->nets[0]->calls.errorDetail(pair->send, &error));
+    return error;
+}
+
+/* One port fails and the other one is well, but the peer is not heard of that. */
+XT_TEST_DEADLINE(peer_that_does_not_answer_an_end_is_an_error, 60)
+{
+    struct traffic traffic;
+    struct relay relay;
+    struct pair pair;
+
+    need_plugin();
+    xt_setenv("XCCL_IB_TIMEOUT", "10"); /* 8 times 4 ms; an end may take 2 s at least */
+    pair_listen(&pair, 2, 2);
+    relay_start(&relay, &pair);
+    pair_connect(&pair);
+    traffic_begin(&traffic, MIX_STRIPED, 1);
+    for (int i = 0; i < 5; i++)
+        step(&pair, &traffic);
+    atomic_store_explicit(&relay.silent, 1, memory_order_relaxed);
+    set_port(0, PORT_LOSES);
+    XT_CHECK_INT(step_until_error(&pair, &traffic), xcclRemoteError);
+    XT_CHECK_HAS(pair.nets[0]->calls.lastError(pair.nets[0]->ctx), "over the side channel");
+    XT_CHECK_HAS(pair.nets[0]->calls.lastError(pair.nets[0]->ctx), "XCCL_SOCKET_IFNAME");
+    XT_CHECK_INT(sender_error(&pair).cause, xcclNetCauseTimeout);
+    set_port(0, PORT_UP);
+    pair_close(&pair);
+    relay_end(&relay);
+}
+
+/* The sender's end: its peer is the relay. */
+static int channel_find(const struct relay *relay)
+{
+    for (int fd = 0; fd < 1024; fd++) {
+        struct xccl_addr addr = {.bytes = sizeof(addr.sa)};
+
+        if (getpeername(fd, &addr.sa.any, &addr.bytes) == 0 &&
+            addr.sa.any.sa_family == relay->here.sa.any.sa_family &&
+            xccl_addr_port(&addr) == xccl_addr_port(&relay->here))
+            return fd;
+    }
+    XT_FAIL("there is no side channel");
+}
+
+/* A network that fails is not a peer that has gone. */
+XT_TEST(error_of_the_side_channel_is_told)
+{
+    struct traffic traffic;
+    struct relay relay;
+    struct pair pair;
+    int fd;
+
+    need_plugin();
+    pair_listen(&pair, 2, 2);
+    relay_start(&relay, &pair);
+    pair_connect(&pair);
+    /* No socket any more: the one error that is to be had at once. */
+    fd = eventfd(0, EFD_CLOEXEC);
+    XT_CHECK(fd >= 0 && dup2(fd, channel_find(&relay)) >= 0);
+    close(fd);
+    traffic_begin(&traffic, MIX_STRIPED, 1);
+    traffic.posted_groups = traffic.group_count; /* nothing is received, so the sender waits */
+    for (int i = 0; i < traffic.group_count; i++)
+        traffic.groups[i].came = 1;
+    XT_CHECK_INT(step_until_error(&pair, &traffic), xcclRemoteError);
+    XT_CHECK_HAS(pair.nets[0]->calls.lastError(pair.nets[0]->ctx), "side channel");
+    XT_CHECK_HAS(pair.nets[0]->calls.lastError(pair.nets[0]->ctx), strerror(ENOTSOCK));
+    XT_CHECK_INT(sender_error(&pair).sysErrno, ENOTSOCK);
+    pair_close(&pair);
+    relay_end(&relay);
+}
