@@ -6,7 +6,8 @@
  * A queue pair does not tell that its peer has gone, but after many retries. The TCP connection of
  * the handshake stays open for that: a closed one says so, and notes say the rest.
  *
- * Thread: one at a time a comm. Nothing here logs; only create allocates. */
+ * Thread: one at a time a comm, but for ib_error_detail. Nothing here logs; only create allocates.
+ */
 #include "ib_int.h"
 
 #include <errno.h>
@@ -260,27 +261,41 @@ xcclResult_t ib_error_detail(void *comm_, xcclNetError_v1 *error)
 
 /* ---- side channel ---- */
 
-int ib_comm_listen(struct ib_comm *comm, struct ib_note *note_out)
+/* More of a note. 1: it is whole. */
+static int note_read(struct ib_comm *comm)
 {
     ssize_t moved;
 
-    if (comm->ended || ++comm->idle % IB_IDLE_TURNS)
-        return 0;
-    ib_events_look(comm);
-    ib_comm_flush_notes(comm);
-    if (comm->unsettled)
-        ib_failover_move(comm);
+    if (comm->note_have == IB_NOTE_BYTES)
+        return 1; /* it waits for the service */
     moved = recv(comm->fd, comm->note + comm->note_have, IB_NOTE_BYTES - comm->note_have,
                  MSG_DONTWAIT);
     if (moved > 0)
         comm->note_have += (size_t)moved;
     else if (moved == 0 || ib_comm_keep_err(comm))
         comm->ended = 1;
-    if (comm->note_have < IB_NOTE_BYTES)
+    if (comm->note_have == IB_NOTE_BYTES && comm->served && !comm->is_serviced)
+        ib_service_wake(&comm->ctx->service);
+    return comm->note_have == IB_NOTE_BYTES;
+}
+
+int ib_comm_listen(struct ib_comm *comm, struct ib_note *note_out)
+{
+    if (comm->ended || ++comm->idle % IB_IDLE_TURNS)
         return 0;
-    comm->note_have = 0;
-    if (ib_note_decode(comm->note, note_out))
+    ib_events_look(comm);
+    ib_comm_flush_notes(comm);
+    if (comm->unsettled)
+        ib_failover_move(comm);
+    if (!note_read(comm))
+        return 0;
+    if (ib_note_decode(comm->note, note_out)) {
+        if (ib_failover_leaves(comm, note_out))
+            return 0; /* it stays where it is */
+        comm->note_have = 0;
         return 1;
+    }
+    comm->note_have = 0;
     ib_comm_fail(comm, xcclNetCauseProtocol,
                  xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
                                    "%s sent what is no note", comm->peer_text));

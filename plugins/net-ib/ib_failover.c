@@ -20,7 +20,7 @@
  * Notes go over the side channel in order, so each end knows in which state the other one is. A
  * comm without a queue pair that is up waits as long as one of a single port would.
  *
- * Thread: the comm's. */
+ * Thread: whoever has the comm's claim; queue pairs are made and started by the service alone. */
 #include "ib_int.h"
 
 #include <string.h>
@@ -130,6 +130,12 @@ static void end(struct ib_comm *comm, struct ib_pair *pair)
 
 /* ---- a new one in its place ---- */
 
+/* The kernel may take a second for the way to the peer, and the user's thread has other comms. */
+static int is_for_service(const struct ib_comm *comm)
+{
+    return comm->served && !comm->is_serviced;
+}
+
 static void begin_again(struct ib_pair *pair)
 {
     pair->peer_ended = 0;
@@ -189,7 +195,7 @@ void ib_failover_move(struct ib_comm *comm)
 
         if (pair->state == IB_PAIR_ENDS)
             end(comm, pair);
-        else if (pair->state == IB_PAIR_GONE && comm->is_send)
+        else if (pair->state == IB_PAIR_GONE && comm->is_send && !is_for_service(comm))
             offer(comm, pair);
     }
 }
@@ -243,6 +249,11 @@ static void hear_answer(struct ib_comm *comm, struct ib_pair *pair, const struct
     }
     is_up(comm, pair);
     tell(comm, pair, IB_NOTE_READY);
+}
+
+int ib_failover_leaves(const struct ib_comm *comm, const struct ib_note *note)
+{
+    return (note->kind == IB_NOTE_OFFER || note->kind == IB_NOTE_ANSWER) && is_for_service(comm);
 }
 
 int ib_failover_hear(struct ib_comm *comm, const struct ib_note *note)

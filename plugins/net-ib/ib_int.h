@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the files of this plugin share: the instance, its ports, registrations, the two comms and
- * their requests. An instance's devices never change after init, but for their registrations and
- * counters. A comm belongs to one thread at a time. */
+ * their requests. An instance's devices never change after init and merges, but for their
+ * registrations and counters. A comm belongs to one thread at a time: its user's, or, where it has
+ * several ports, that of ib_service.c; its claim says to which. */
 #ifndef IB_INT_H
 #define IB_INT_H
 
@@ -88,11 +89,14 @@ struct ib_device {
 
 /* The thread that looks after comms of several ports; ib_service.c. */
 struct ib_service {
-    pthread_mutex_t lock; /* of comms and stop; the rest is constant while runs */
+    pthread_mutex_t lock; /* of all but what is constant while runs; not held while a comm moves */
+    pthread_cond_t idle; /* busy is NULL again */
     pthread_t thread;
     int runs, stop;
     int epoll_fd, wake_fd;
     struct ib_comm *comms;
+    struct ib_comm *turn; /* the next one to be looked at */
+    struct ib_comm *busy; /* the one that the thread moves */
 };
 
 struct ib_ctx {
@@ -181,6 +185,7 @@ struct ib_comm {
     int has_spare; /* 1: a queue pair may end, others go on; constant once the comm is up */
     _Atomic int claimed; /* somebody moves it */
     int served; /* 1: the service watches its side channel; with the claim, or before it is up */
+    int is_serviced; /* with the claim: the service has it, and may take its time */
     struct ib_comm *next, **link; /* among those of the service, under its lock */
     int is_listed; /* there; written by who opens and closes the comm */
     uint32_t unsettled; /* queue pairs that are not up */
@@ -371,6 +376,8 @@ uint64_t ib_down_ms(const struct ib_device *device);
 int ib_pair_break(struct ib_comm *comm, struct ib_pair *pair);
 /* Moves on what is not settled. */
 void ib_failover_move(struct ib_comm *comm);
+/* 1: the note asks for a queue pair to be made or started, which is left to the service. */
+int ib_failover_leaves(const struct ib_comm *comm, const struct ib_note *note);
 /* 1: the note was about a queue pair, and is dealt with. */
 int ib_failover_hear(struct ib_comm *comm, const struct ib_note *note);
 

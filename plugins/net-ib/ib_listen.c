@@ -199,13 +199,13 @@ static xcclResult_t receiver_move(struct ib_listener *listener, int *done_out)
     listener->have += moved;
     if (rc == xcclSuccess && listener->have < IB_BLOCK_BYTES)
         return xcclSuccess;
-    if (listener->have == IB_BLOCK_BYTES &&
-        ib_block_decode(listener->last, listener->token, &block) &&
+    if (rc == xcclSuccess && ib_block_decode(listener->last, listener->token, &block) &&
         block.pairs == comm->queue.count) {
         *done_out = 1;
         return receiver_start(listener, &block);
     }
-    say_dropped(listener, comm->peer_text, "it has gone during the handshake");
+    say_dropped(listener, comm->peer_text,
+                rc == xcclSuccess ? "a wrong last block" : "it has gone during the handshake");
     ib_close_recv(listener->receiver);
     listener->receiver = NULL;
     return xcclSuccess;

@@ -6,7 +6,8 @@
  * For each message that may come there is an empty receive in each queue pair, taken by its
  * immediate value and put back at once, so the sender never finds none.
  *
- * Thread: one at a time a comm. Nothing here allocates, locks or logs. */
+ * Thread: one at a time a comm. Nothing here allocates, locks or logs, but for the end of a queue
+ * pair that has failed (ib_failover.c), which the library gives back. */
 #include "ib_int.h"
 
 #include <string.h>
@@ -140,6 +141,10 @@ static void note_take(struct ib_comm *comm, const struct ib_note *note)
                                        comm->peer_text, (unsigned long long)note->value));
         break;
     default:
+        ib_comm_fail(comm, xcclNetCauseProtocol,
+                     xccl_fail_quietly(xcclRemoteError, 0,
+                                       "use the same build of XCCL on all ranks",
+                                       "%s sends a note of kind %u", comm->peer_text, note->kind));
         break;
     }
 }

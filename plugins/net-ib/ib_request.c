@@ -2,7 +2,8 @@
 /* The contract's test: moves the request's comm on and says whether the request is through. What
  * happens to a request before is in ib_send.c and ib_recv.c.
  *
- * Thread: one at a time a comm. Nothing here allocates, locks or logs. */
+ * Thread: one at a time a comm. Nothing here allocates, locks or logs, but for the end of a queue
+ * pair that has failed (ib_failover.c), which the library gives back. */
 #include "ib_int.h"
 
 static void reap(struct ib_request *request, size_t *bytes_out)

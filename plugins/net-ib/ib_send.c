@@ -11,7 +11,8 @@
  * looked at before each part of this one has a send. A send that fits none, or is larger than its
  * receive, ends the comm once those before it have arrived; the receiver is told why.
  *
- * Thread: one at a time a comm. Nothing here allocates, locks or logs. */
+ * Thread: one at a time a comm. Nothing here allocates, locks or logs, but for the end of a queue
+ * pair that has failed (ib_failover.c), which the library gives back. */
 #include "ib_int.h"
 
 #include <string.h>

@@ -7,8 +7,9 @@
  *
  * A comm is moved by whoever holds its claim, a flag: its own thread, or this one. Neither waits:
  * an entry that does not get it says "busy" or "not done", the thread tries again in a millisecond.
- * Comms are in a list under a lock, which the thread holds while it looks at them; a close takes
- * its comm out first.
+ * Queue pairs are made and started by the thread alone, for the kernel may take a second for the
+ * way to the peer. Comms are in a list under a lock, which the thread gives back while it moves
+ * one: others come and go meanwhile. A close takes its comm out first, and waits if it is that one.
  *
  * Thread: add and remove any, stop the one that finalizes. */
 #include "ib_int.h"
@@ -42,15 +43,13 @@ static int is_for_service(struct ib_comm *comm)
     return got > 0 || (got < 0 && !ib_comm_keep_err(comm));
 }
 
-/* Moves a comm on. Gives when it should be looked at again, in ms; -1: when something comes. */
-static int serve(struct ib_service *service, struct ib_comm *comm)
+/* Moves a comm on, with its claim. Gives when it should be looked at again, in ms; -1: when
+ * something comes. */
+static int move(const struct ib_service *service, struct ib_comm *comm)
 {
     int wait_ms = -1;
 
-    if (!comm->served)
-        return -1;
-    if (!ib_comm_claim(comm))
-        return RETRY_MS;
+    comm->is_serviced = 1;
     for (int i = 0; i < TURNS && comm->served; i++) {
         comm->served = comm->rc == xcclSuccess && !comm->ended && is_for_service(comm);
         comm->idle = IB_IDLE_TURNS - 1; /* the side channel, now */
@@ -66,17 +65,41 @@ static int serve(struct ib_service *service, struct ib_comm *comm)
         if (comm->queue.pairs[i].state == IB_PAIR_ENDS)
             wait_ms = RETRY_MS;
     }
-    ib_comm_release(comm);
+    comm->is_serviced = 0;
     return wait_ms;
 }
 
+/* With the lock, which is not held while the comm moves. As move. */
+static int serve(struct ib_service *service, struct ib_comm *comm)
+{
+    int wait_ms;
+
+    if (!comm->served)
+        return -1;
+    if (!ib_comm_claim(comm))
+        return RETRY_MS;
+    service->busy = comm;
+    pthread_mutex_unlock(&service->lock);
+    wait_ms = move(service, comm);
+    ib_comm_release(comm);
+    pthread_mutex_lock(&service->lock);
+    service->busy = NULL;
+    pthread_cond_broadcast(&service->idle);
+    return wait_ms;
+}
+
+/* With the lock. */
 static int serve_all(struct ib_service *service)
 {
     int wait_ms = -1;
 
-    for (struct ib_comm *comm = service->comms; comm; comm = comm->next) {
-        int ms = serve(service, comm);
+    service->turn = service->comms;
+    while (service->turn && !service->stop) {
+        struct ib_comm *comm = service->turn;
+        int ms;
 
+        service->turn = comm->next;
+        ms = serve(service, comm);
         if (ms >= 0 && (wait_ms < 0 || ms < wait_ms))
             wait_ms = ms;
     }
@@ -97,11 +120,11 @@ static void *service_run(void *ctx_)
             usleep(RETRY_MS * 1000);
         (void)epoll_wait(service->epoll_fd, events, EVENTS_MAX, wait_ms);
         (void)!read(service->wake_fd, &woken, sizeof(woken));
-        pthread_mutex_lock(&service->lock);
         for (int i = 0; i < ctx->device_count; i++) {
             if (ctx->devices[i].owns_context)
                 ib_events_take(ctx, &ctx->devices[i]);
         }
+        pthread_mutex_lock(&service->lock);
         wait_ms = serve_all(service);
         stop = service->stop;
         pthread_mutex_unlock(&service->lock);
@@ -164,6 +187,8 @@ xcclResult_t ib_service_init(struct ib_service *service)
 {
     int err = pthread_mutex_init(&service->lock, NULL);
 
+    if (!err && (err = pthread_cond_init(&service->idle, NULL)) != 0)
+        pthread_mutex_destroy(&service->lock);
     service->epoll_fd = service->wake_fd = -1;
     return err ? xccl_fail_quietly(xcclSystemError, err, NULL, "no lock for connections")
                : xcclSuccess;
@@ -205,7 +230,12 @@ void ib_service_remove(struct ib_comm *comm)
     *comm->link = comm->next;
     if (comm->next)
         comm->next->link = comm->link;
+    if (service->turn == comm)
+        service->turn = comm->next;
     comm->is_listed = 0;
+    /* No longer than the kernel takes to set up its queue pairs. */
+    while (service->busy == comm)
+        pthread_cond_wait(&service->idle, &service->lock);
     if (comm->served)
         (void)epoll_ctl(service->epoll_fd, EPOLL_CTL_DEL, comm->fd, NULL);
     pthread_mutex_unlock(&service->lock);
@@ -229,5 +259,6 @@ void ib_service_fini(struct ib_service *service)
         pthread_join(service->thread, NULL);
     }
     fds_close(service);
+    pthread_cond_destroy(&service->idle);
     pthread_mutex_destroy(&service->lock);
 }

@@ -28,6 +28,9 @@ enum { PORT_UP, PORT_DOWN, PORT_LOSES, PORT_DEAF, PORT_LATE, PORT_BREAKS, PORT_K
 static void (*set_port)(int card, int kind);
 static int (*late_come)(void);
 static long (*posts_of)(int card);
+static int (*fail_call)(const char *name);
+static int (*hold_start)(int on);
+static void (*slow_down)(int ms);
 
 enum mix { MIX_SMALL, MIX_STRIPED, MIX_GROUPED, MIX_ALL, MIX_COUNT };
 
@@ -114,7 +117,10 @@ static inline void need_plugin(void)
     *(void **)&set_port = dlsym(library, "verbs_fixture_port");
     *(void **)&late_come = dlsym(library, "verbs_fixture_late");
     *(void **)&posts_of = dlsym(library, "verbs_fixture_posts");
-    XT_CHECK(set_port && late_come && posts_of);
+    *(void **)&fail_call = dlsym(library, "verbs_fixture_fail");
+    *(void **)&hold_start = dlsym(library, "verbs_fixture_hold");
+    *(void **)&slow_down = dlsym(library, "verbs_fixture_slow");
+    XT_CHECK(set_port && late_come && posts_of && fail_call && hold_start && slow_down);
     xt_setenv("XCCL_IB_LIBRARY", LIBRARY);
     xt_setenv("VERBS_FIXTURE_CARDS", "4");
     prepare();

@@ -240,6 +240,53 @@ XT_TEST_DEADLINE(port_that_returns_has_work_again, 60)
     pair_close(&pair);
 }
 
+/* One port goes down, traffic goes on by the other one, and this is what the first returns to. */
+static void fail_first_port(struct pair *pair)
+{
+    struct traffic traffic;
+
+    pair_open(pair, 2, 2);
+    traffic_begin(&traffic, MIX_SMALL, 1);
+    for (int i = 0; i < 5; i++)
+        step(pair, &traffic);
+    set_port(0, PORT_DOWN);
+    traffic_end(pair, &traffic);
+}
+
+/* The kernel may take long to set up a queue pair again: other comms of both instances come and go
+ * meanwhile, and a call for this one comes back. */
+XT_TEST(queue_pair_that_starts_slowly_holds_up_no_other_comm)
+{
+    struct xccl_limit limit = xccl_limit_ms(patience_ms, NULL);
+    struct traffic traffic;
+    struct pair pair, other;
+
+    need_plugin();
+    fail_first_port(&pair);
+    (void)hold_start(1);
+    set_port(0, PORT_UP);
+    traffic_begin(&traffic, MIX_SMALL, 2);
+    while (!hold_start(1)) {
+        if (!is_through(&traffic))
+            step(&pair, &traffic);
+        XT_CHECK(!xccl_limit_passed(&limit));
+    }
+    other = pair;
+    other.send = other.recv = NULL;
+    XT_OK(other.nets[1]->calls.listen(other.nets[1]->ctx, other.devs[1], &other.handle,
+                                      &other.listener));
+    pair_connect(&other);
+    XT_OK(other.nets[0]->calls.closeSend(other.send));
+    XT_OK(other.nets[1]->calls.closeRecv(other.recv));
+    XT_OK(other.nets[1]->calls.closeListen(other.listener));
+    for (int i = 0; i < 100 && !is_through(&traffic); i++)
+        step(&pair, &traffic);
+    XT_CHECK(hold_start(0)); /* all the while */
+    traffic_end(&pair, &traffic);
+    wait_for_recovery(&pair);
+    pair_close(&pair);
+}
+
 /* 8 times 4 ms is for how long a packet would be sent again. */
 XT_TEST_DEADLINE(without_any_port_the_error_says_so, 60)
 {
