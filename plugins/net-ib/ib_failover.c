@@ -6,7 +6,7 @@
  *   └──── OFFERED (sender), ANSWERED (receiver) <──────── the port is up again ───────┘
  *
  * ENDS     in error: nothing goes or comes. The receiver takes what has come, until all its empty
- *          receives are back, or 0.5 s.
+ *          receives are back, or 0.5 s; then what lies there.
  * ENDED    destroyed: the device has given it up. The note "ended" says so; the receiver's has how
  *          many last pieces have come by it, which is exact, for they come in order.
  * GONE     destroyed at both ends. Only now the sender posts by other pairs what has not come, and
@@ -63,6 +63,11 @@ static void fail_protocol(struct ib_comm *comm, const char *what)
                                    "%s %s", comm->peer_text, what));
 }
 
+static void pause_grow(struct ib_pair *pair)
+{
+    pair->pause_ns = pair->pause_ns < PAUSE_MAX_NS / 2 ? 2 * pair->pause_ns : PAUSE_MAX_NS;
+}
+
 /* ---- the end of one ---- */
 
 int ib_pair_break(struct ib_comm *comm, struct ib_pair *pair)
@@ -74,10 +79,10 @@ int ib_pair_break(struct ib_comm *comm, struct ib_pair *pair)
         return 0;
     if (pair->state == IB_PAIR_UP)
         xccl_net_count(&comm->counters.failover_count, 1);
-    if (pair->state == IB_PAIR_UP && pair->pause_ns && up_ns < CALM_NS)
-        pair->pause_ns = pair->pause_ns < PAUSE_MAX_NS / 2 ? 2 * pair->pause_ns : PAUSE_MAX_NS;
-    else
+    if (pair->pause_ns == 0 || (pair->state == IB_PAIR_UP && up_ns >= CALM_NS))
         pair->pause_ns = PAUSE_MIN_NS;
+    else
+        pause_grow(pair);
     /* If that fails it ends when it is destroyed. */
     (void)comm->ctx->verbs->modify_qp(pair->qp, &attr, IBV_QP_STATE);
     set_state(comm, pair, IB_PAIR_ENDS);
@@ -120,6 +125,11 @@ static void end(struct ib_comm *comm, struct ib_pair *pair)
     int drained = comm->is_send || pair->receives == 0;
 
     if (!drained && xccl_clock_ns() - pair->since_ns < DRAIN_NS)
+        return;
+    /* It may be this process that has been away so long: what has come lies here, and counts. */
+    if (!drained)
+        ib_recv_drain((struct ib_receiver *)comm);
+    if (comm->rc != xcclSuccess)
         return;
     ib_pair_destroy(comm, pair);
     set_state(comm, pair, IB_PAIR_ENDED);
@@ -165,7 +175,7 @@ static xcclResult_t make(struct ib_comm *comm, struct ib_pair *pair)
 static void put_off(struct ib_comm *comm, struct ib_pair *pair)
 {
     ib_pair_destroy(comm, pair);
-    pair->pause_ns = pair->pause_ns < PAUSE_MAX_NS / 2 ? 2 * pair->pause_ns : PAUSE_MAX_NS;
+    pause_grow(pair);
     set_state(comm, pair, IB_PAIR_GONE);
 }
 
@@ -269,7 +279,8 @@ int ib_failover_hear(struct ib_comm *comm, const struct ib_note *note)
         fail_protocol(comm, "tells of a queue pair that there is not");
     else if (note->kind == IB_NOTE_ENDED && state != IB_PAIR_GONE && !pair->peer_ended)
         hear_ended(comm, pair, note);
-    else if (note->kind == IB_NOTE_OFFER && state == IB_PAIR_GONE && !comm->is_send)
+    else if (note->kind == IB_NOTE_OFFER && state == IB_PAIR_GONE && !comm->is_send &&
+             (int32_t)(note->generation - pair->generation) > 0)
         hear_offer(comm, pair, note);
     else if (note->kind == IB_NOTE_ANSWER && state == IB_PAIR_OFFERED)
         hear_answer(comm, pair, note);

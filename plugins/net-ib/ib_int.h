@@ -24,6 +24,7 @@
 #define IB_LINES       IB_SENDS /* of the clear-to-send ring */
 #define IB_PIECE_BYTES ((size_t)128 << 10) /* messages are not cut into less */
 #define IB_QUEUE_DEPTH 64 /* work requests under way on one queue pair */
+#define IB_CQ_MAX      (2 * IB_PAIRS_MAX * (IB_QUEUE_DEPTH + IB_SENDS)) /* see ib_queue.c */
 #define IB_BATCH       16 /* of them in one call */
 #define IB_MESSAGE_MAX (IB_CHUNK_BYTES * IB_IMM_CHUNKS_MAX)
 #define IB_IDLE_TURNS  64 /* turns without news before the side channel is looked at */
@@ -420,6 +421,8 @@ void ib_send_move(struct ib_sender *sender);
 void ib_send_move_pieces(struct ib_sender *sender, uint32_t pair_idx);
 /* Posts the empty receives of a pair, before the sender may write. */
 xcclResult_t ib_recv_start(struct ib_receiver *receiver, uint32_t pair_idx);
+/* All completions that are here now; each port is asked in turn, so none hides another's. */
+void ib_recv_drain(struct ib_receiver *receiver);
 void ib_recv_move_lines(struct ib_receiver *receiver, uint32_t pair_idx);
 xcclResult_t ib_irecv(xcclNetRecvComm_t comm, int count, void *const *data, const size_t *bytes,
                       const uint32_t *tags, const xcclNetMem_t *mems,

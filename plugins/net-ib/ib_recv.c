@@ -14,7 +14,8 @@
 
 #define POLL_MAX 16
 
-static int put_back(struct ib_comm *comm, uint32_t pair_idx, uint32_t count)
+/* Gives errno. */
+static int post_empty(struct ib_comm *comm, uint32_t pair_idx, uint32_t count)
 {
     struct ib_pair *pair = &comm->queue.pairs[pair_idx];
     struct ibv_recv_wr empty[POLL_MAX], *bad;
@@ -28,23 +29,25 @@ static int put_back(struct ib_comm *comm, uint32_t pair_idx, uint32_t count)
     err = ibv_post_recv(pair->qp, empty, &bad);
     if (!err)
         pair->receives += count;
-    if (!err || (pair->state == IB_PAIR_UP && ib_pair_break(comm, pair)))
-        return 1;
-    ib_comm_fail_code(
-        comm, xcclNetCauseLocal, 0, err,
-        xccl_fail_quietly(xcclSystemError, err, NULL, "%s takes no more receives from %s",
-                          comm->queue.ports[pair->port].device->name, comm->peer_text));
-    return 0;
+    return err;
+}
+
+static xcclResult_t tell_no_receives(const struct ib_comm *comm, const struct ib_pair *pair,
+                                     int err)
+{
+    return xccl_fail_quietly(xcclSystemError, err, NULL, "%s takes no more receives from %s",
+                             comm->queue.ports[pair->port].device->name, comm->peer_text);
 }
 
 xcclResult_t ib_recv_start(struct ib_receiver *receiver, uint32_t pair_idx)
 {
-    receiver->comm.queue.pairs[pair_idx].receives = 0;
-    for (uint32_t i = 0; i < IB_SENDS / POLL_MAX; i++) {
-        if (!put_back(&receiver->comm, pair_idx, POLL_MAX))
-            return receiver->comm.rc;
-    }
-    return xcclSuccess;
+    struct ib_pair *pair = &receiver->comm.queue.pairs[pair_idx];
+    int err = 0;
+
+    pair->receives = 0;
+    for (uint32_t i = 0; i < IB_SENDS / POLL_MAX && !err; i++)
+        err = post_empty(&receiver->comm, pair_idx, POLL_MAX);
+    return err ? tell_no_receives(&receiver->comm, pair, err) : xcclSuccess;
 }
 
 static void fail_protocol(struct ib_receiver *receiver, uint32_t imm)
@@ -99,9 +102,17 @@ static void completion_take(struct ib_receiver *receiver, const struct ibv_wc *w
     }
 }
 
-static int takes_receives(const struct ib_pair *pair)
+/* For those that were taken, of a pair that still takes messages. */
+static void put_back(struct ib_comm *comm, uint32_t pair_idx, uint32_t count)
 {
-    return pair->state == IB_PAIR_UP || pair->state == IB_PAIR_ANSWERED;
+    struct ib_pair *pair = &comm->queue.pairs[pair_idx];
+    int err;
+
+    if (pair->state != IB_PAIR_UP && pair->state != IB_PAIR_ANSWERED)
+        return;
+    err = post_empty(comm, pair_idx, count);
+    if (err && !ib_pair_break(comm, pair))
+        ib_comm_fail_code(comm, xcclNetCauseLocal, 0, err, tell_no_receives(comm, pair, err));
 }
 
 /* 1: something has come. */
@@ -115,8 +126,8 @@ static int poll_once(struct ib_receiver *receiver)
     for (int i = 0; i < count && comm->rc == xcclSuccess; i++)
         completion_take(receiver, &wcs[i], taken);
     for (uint32_t i = 0; i < comm->queue.count && count > 0 && comm->rc == xcclSuccess; i++) {
-        if (taken[i] && takes_receives(&comm->queue.pairs[i]))
-            (void)put_back(comm, i, taken[i]);
+        if (taken[i])
+            put_back(comm, i, taken[i]);
     }
     if (count == 0)
         ib_comm_flushed(comm);
@@ -204,6 +215,14 @@ void ib_recv_move_lines(struct ib_receiver *receiver, uint32_t pair_idx)
     if (receiver->line_pair == pair_idx)
         receiver->lines_due = UINT32_MAX;
     lines_write_again(receiver);
+}
+
+void ib_recv_drain(struct ib_receiver *receiver)
+{
+    int most = (int)receiver->comm.queue.port_count * (IB_CQ_MAX / POLL_MAX + 1);
+
+    while (most-- > 0 && poll_once(receiver))
+        continue;
 }
 
 void ib_recv_move(struct ib_receiver *receiver)

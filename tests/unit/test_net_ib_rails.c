@@ -253,6 +253,92 @@ static void fail_first_port(struct pair *pair)
     traffic_end(pair, &traffic);
 }
 
+/* A receiver that cannot take its end of a new queue pair refuses it, and is asked again later. */
+XT_TEST(queue_pair_that_gets_no_receives_is_refused)
+{
+    struct xccl_limit limit = xccl_limit_ms(patience_ms, NULL);
+    struct pair pair;
+
+    need_plugin();
+    fail_first_port(&pair);
+    (void)fail_call("post_recv");
+    set_port(0, PORT_UP);
+    while (fail_call("post_recv") == 0) {
+        usleep(1000); /* the services talk */
+        XT_CHECK(!xccl_limit_passed(&limit));
+    }
+    (void)fail_call(NULL);
+    wait_for_recovery(&pair);
+    XT_CHECK_INT(stats_of(&pair, 1).failoverCount, 1); /* the other way was up all the while */
+    pair_close(&pair);
+}
+
+/* The third time comes 100, 200 and 400 ms after the port is back, and the fourth 800 ms later. */
+XT_TEST(start_that_fails_is_tried_less_and_less_often)
+{
+    struct xccl_limit limit = xccl_limit_ms(patience_ms, NULL);
+    struct pair pair;
+    uint64_t first_ns = 0;
+    int fails = 0;
+
+    need_plugin();
+    fail_first_port(&pair);
+    (void)fail_call("start_of_sender");
+    set_port(0, PORT_UP);
+    while (fails < 4) {
+        fails += fail_call("start_of_sender");
+        if (fails && !first_ns)
+            first_ns = xccl_clock_ns();
+        usleep(1000);
+        XT_CHECK(!xccl_limit_passed(&limit));
+    }
+    XT_CHECK(xccl_clock_ns() - first_ns > 1000 * XCCL_NS_PER_MS);
+    (void)fail_call(NULL);
+    wait_for_recovery(&pair);
+    pair_close(&pair);
+}
+
+/* A process that is slow, or was stopped, finds what came before its queue pair failed only after
+ * the time that a drain may take. It counts: the sender's card was told that it came. */
+XT_TEST(what_came_before_a_failure_counts_however_late_it_is_read)
+{
+    struct xccl_limit limit = xccl_limit_ms(patience_ms, NULL);
+    struct traffic traffic;
+    struct pair pair;
+
+    need_plugin();
+    pair_open(&pair, 2, 2);
+    traffic_begin(&traffic, MIX_GROUPED, 1);
+    for (int i = 0; i + 1 < traffic.group_count; i++, traffic.posted_groups++)
+        group_post(&pair, &traffic, &traffic.groups[i]);
+    traffic.posted_sends = 0;
+    for (int done = 0; done < MESSAGES - PARTS;) {
+        struct message *message = &traffic.messages[traffic.posted_sends];
+
+        if (traffic.posted_sends < MESSAGES - PARTS) {
+            XT_OK(pair.nets[0]->calls.isend(pair.send, out + (size_t)traffic.posted_sends * ROOM,
+                                            message->bytes, message->tag, pair.send_mem,
+                                            &message->request));
+            traffic.posted_sends += message->request != NULL;
+        }
+        XT_OK(test_sends(&pair, &traffic));
+        done = 0;
+        for (int i = 0; i < traffic.posted_sends; i++)
+            done += traffic.messages[i].sent;
+        XT_CHECK(!xccl_limit_passed(&limit));
+    }
+    /* All of it lies unread. The first line that is written now ends its queue pair. */
+    slow_down(25);
+    (void)fail_call("post_send");
+    group_post(&pair, &traffic, &traffic.groups[traffic.posted_groups]);
+    XT_CHECK_INT(fail_call(NULL), 1);
+    traffic.posted_groups += traffic.groups[traffic.posted_groups].request != NULL;
+    traffic_end(&pair, &traffic);
+    slow_down(0);
+    wait_for_recovery(&pair);
+    pair_close(&pair);
+}
+
 /* The kernel may take long to set up a queue pair again: other comms of both instances come and go
  * meanwhile, and a call for this one comes back. */
 XT_TEST(queue_pair_that_starts_slowly_holds_up_no_other_comm)
