@@ -76,10 +76,10 @@ static inline int is_real(void)
 
 static inline void set_real_port(int card, int kind)
 {
-    char command[64];
+    const char *const argv[] = {"ip", "link", "set", card ? "rail1" : "rail0", kind ? "down" : "up",
+                                NULL};
 
-    snprintf(command, sizeof(command), "ip link set rail%d %s", card, kind ? "down" : "up");
-    XT_CHECK_INT(system(command), 0);
+    XT_CHECK_INT(xt_run_program(argv, NULL), 0);
 }
 
 static inline int nothing_late(void)
@@ -170,13 +170,19 @@ static inline void pair_open(struct pair *pair, int send_ports, int recv_ports)
     pair_connect(pair);
 }
 
+/* Both connections are closed. */
+static inline void pair_end(struct pair *pair)
+{
+    XT_OK(pair->nets[1]->calls.closeListen(pair->listener));
+    xccl_net_close(pair->nets[0]);
+    xccl_net_close(pair->nets[1]);
+}
+
 static inline void pair_close(struct pair *pair)
 {
     XT_OK(pair->nets[0]->calls.closeSend(pair->send));
     XT_OK(pair->nets[1]->calls.closeRecv(pair->recv));
-    XT_OK(pair->nets[1]->calls.closeListen(pair->listener));
-    xccl_net_close(pair->nets[0]);
-    xccl_net_close(pair->nets[1]);
+    pair_end(pair);
 }
 
 static inline xcclNetStats_v1 stats_of(const struct pair *pair, int which)
