@@ -117,15 +117,25 @@ void ib_gid_tell(const struct ib_port *port, struct ib_port_info *info_out)
     memcpy(info_out->gid, port->gid.raw, sizeof(info_out->gid));
     info_out->lid = device->attr.lid;
     info_out->link_layer = device->attr.link_layer;
-    info_out->mtu = (uint8_t)device->attr.active_mtu;
+    info_out->mtu = port->is_left_out ? IB_MTU_NONE : (uint8_t)device->attr.active_mtu;
     info_out->gid_type = (uint8_t)port->gid_type;
     info_out->prefix = (uint8_t)prefix_of(port);
     snprintf(info_out->name, sizeof(info_out->name), "%.23s", device->name);
 }
 
+/* The first one that is there. */
+static const struct ib_port_info *port_of(const struct ib_block *block)
+{
+    for (uint32_t i = 0; i < block->ports; i++) {
+        if (block->port[i].mtu != IB_MTU_NONE)
+            return &block->port[i];
+    }
+    return &block->port[0];
+}
+
 xcclResult_t ib_reach_refuse(const struct ib_block *here, const struct ib_block *there)
 {
-    const struct ib_port_info *port = &here->port[0], *peer = &there->port[0];
+    const struct ib_port_info *port = port_of(here), *peer = port_of(there);
     const char *why = ib_reach_obstacle(port, peer);
     char gid[IB_GID_TEXT_BYTES], peer_gid[IB_GID_TEXT_BYTES];
 

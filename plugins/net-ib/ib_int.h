@@ -113,6 +113,7 @@ struct ib_ctx {
 struct ib_port {
     struct ib_device *device;
     struct ibv_cq *cq;
+    int is_left_out; /* it is down or has no GID, and others are well: no queue pair goes there */
     int gid_idx;
     union ibv_gid gid;
     enum ib_gid_type gid_type;
@@ -291,7 +292,7 @@ xcclResult_t ib_pin(const struct ib_comm *comm, void *data, size_t bytes,
 void ib_unpin(const struct ib_comm *comm, struct ibv_mr *mrs[IB_PORTS_MAX]);
 
 /* ---- ib_queue.c ---- */
-/* Finds the GIDs of the comm's ports. */
+/* Finds the GIDs of the comm's ports; of several, those that are down are left out. */
 xcclResult_t ib_queue_init(struct ib_comm *comm);
 /* Makes a queue pair for each link, and what completes their work. */
 xcclResult_t ib_queue_make(struct ib_comm *comm, const struct ib_link *links, uint32_t count);

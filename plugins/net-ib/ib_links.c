@@ -15,6 +15,8 @@ const char *ib_reach_obstacle(const struct ib_port_info *a, const struct ib_port
         return "one is RoCE v1, the other is RoCE v2";
     if (a->gid_type != IB_GID_IB && ib_gid_is_ipv4(a->gid) != ib_gid_is_ipv4(b->gid))
         return "one is an IPv4 address, the other is an IPv6 address";
+    if (a->mtu == IB_MTU_NONE || b->mtu == IB_MTU_NONE)
+        return "one is left out";
     if (a->mtu < MTU_MIN || a->mtu > MTU_MAX || b->mtu < MTU_MIN || b->mtu > MTU_MAX)
         return "an MTU is not known";
     return NULL;

@@ -87,14 +87,27 @@ void ib_pair_destroy(struct ib_comm *comm, struct ib_pair *pair)
 xcclResult_t ib_queue_init(struct ib_comm *comm)
 {
     struct ib_queue *queue = &comm->queue;
-    xcclResult_t rc = xcclSuccess;
+    xcclResult_t failed_rc = xcclSuccess;
+    uint32_t well = 0;
 
     queue->port_count = comm->device->port_count;
-    for (uint32_t i = 0; i < queue->port_count && rc == xcclSuccess; i++) {
-        queue->ports[i].device = comm->device->ports[i];
-        rc = ib_gid_choose(comm->ctx, &queue->ports[i]);
+    for (uint32_t i = 0; i < queue->port_count; i++) {
+        struct ib_port *port = &queue->ports[i];
+        xcclResult_t rc;
+
+        port->device = comm->device->ports[i];
+        rc = ib_gid_choose(comm->ctx, port);
+        if (rc != xcclSuccess)
+            failed_rc = rc;
+        port->is_left_out = rc != xcclSuccess || ib_port_is_down(comm->ctx, port->device);
+        well += !port->is_left_out;
     }
-    return rc;
+    if (well)
+        return xcclSuccess;
+    /* One that is down may come up again while packets are sent to it. */
+    for (uint32_t i = 0; i < queue->port_count; i++)
+        queue->ports[i].is_left_out = 0;
+    return failed_rc;
 }
 
 /* With several ports there is room for what a pair and the one in its place leave behind. */

@@ -29,6 +29,8 @@ struct ib_handle {
     uint8_t token[IB_TOKEN_BYTES];
 };
 
+#define IB_MTU_NONE 0 /* of a port that is left out, whose index stays */
+
 /* What one end says of a port. */
 struct ib_port_info {
     uint8_t gid[16];

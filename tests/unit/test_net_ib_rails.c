@@ -219,6 +219,33 @@ XT_TEST_DEADLINE(lines_that_are_lost_are_written_again, 60)
     }
 }
 
+/* A connection that is made while a port is down does without; one that is made later has it. */
+XT_TEST(port_that_is_down_is_left_out_of_a_new_connection)
+{
+    struct traffic traffic;
+    struct pair pair;
+
+    need_plugin();
+    for (int card = 0; card < 2; card++) {
+        long before = posts_of(card);
+
+        pair_listen(&pair, 2, 2);
+        set_port(card, card ? PORT_LOSES : PORT_DOWN); /* without a GID, and with one */
+        pair_connect(&pair);
+        traffic_begin(&traffic, MIX_STRIPED, 1);
+        traffic_end(&pair, &traffic);
+        XT_CHECK_INT(stats_of(&pair, 0).failoverCount, 0);
+        XT_CHECK_INT(posts_of(card), before);
+        pair_close(&pair);
+        set_port(card, PORT_UP);
+        pair_open(&pair, 2, 2);
+        traffic_begin(&traffic, MIX_STRIPED, 1);
+        traffic_end(&pair, &traffic);
+        XT_CHECK(posts_of(card) >= before + MESSAGES);
+        pair_close(&pair);
+    }
+}
+
 /* Where one end has one port only, its other end's may fail. */
 XT_TEST_DEADLINE(one_of_two_ports_at_one_end_fails, 60)
 {
