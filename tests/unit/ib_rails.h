@@ -232,7 +232,8 @@ static inline void traffic_begin(struct traffic *traffic, enum mix mix, uint64_t
     }
 }
 
-static inline void group_post(struct pair *pair, const struct traffic *traffic, struct group *group)
+static inline xcclResult_t group_post(struct pair *pair, const struct traffic *traffic,
+                                      struct group *group)
 {
     void *data[PARTS];
     size_t bytes[PARTS];
@@ -245,8 +246,19 @@ static inline void group_post(struct pair *pair, const struct traffic *traffic, 
         tags[k] = traffic->messages[group->first + k].tag;
         mems[k] = pair->recv_mem;
     }
-    XT_OK(pair->nets[1]->calls.irecv(pair->recv, group->count, data, bytes, tags, mems,
-                                     &group->request));
+    return pair->nets[1]->calls.irecv(pair->recv, group->count, data, bytes, tags, mems,
+                                      &group->request);
+}
+
+static inline xcclResult_t send_post(struct pair *pair, struct traffic *traffic)
+{
+    struct message *message = &traffic->messages[traffic->posted_sends];
+    xcclResult_t rc = pair->nets[0]->calls.isend(
+        pair->send, out + (size_t)traffic->posted_sends * ROOM, message->bytes, message->tag,
+        pair->send_mem, &message->request);
+
+    traffic->posted_sends += rc == xcclSuccess && message->request != NULL;
+    return rc;
 }
 
 /* What came is right, and is the owner's from now on. */
@@ -313,16 +325,15 @@ static inline xcclResult_t traffic_step(struct pair *pair, struct traffic *traff
         traffic->posted_groups - traffic->came < window) {
         struct group *group = &traffic->groups[traffic->posted_groups];
 
-        group_post(pair, traffic, group);
+        rc = group_post(pair, traffic, group);
+        if (rc != xcclSuccess)
+            return rc;
         traffic->posted_groups += group->request != NULL;
     }
     if (traffic->posted_sends < MESSAGES) {
-        struct message *message = &traffic->messages[traffic->posted_sends];
-
-        XT_OK(pair->nets[0]->calls.isend(pair->send, out + (size_t)traffic->posted_sends * ROOM,
-                                         message->bytes, message->tag, pair->send_mem,
-                                         &message->request));
-        traffic->posted_sends += message->request != NULL;
+        rc = send_post(pair, traffic);
+        if (rc != xcclSuccess)
+            return rc;
     }
     rc = test_sends(pair, traffic);
     return rc == xcclSuccess ? test_recvs(pair, traffic) : rc;

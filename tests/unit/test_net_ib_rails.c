@@ -94,7 +94,7 @@ static int step_with_late(struct pair *pair, struct traffic *traffic)
 }
 
 /* A port fails in the middle of a mix, in every way, at several moments, and comes back. */
-static void port_fails(int kind)
+static void port_fails_of(int ports, int kind)
 {
     struct traffic traffic;
     struct pair pair;
@@ -102,9 +102,9 @@ static void port_fails(int kind)
     int late = 0;
 
     need_plugin();
-    pair_open(&pair, 2, 2);
+    pair_open(&pair, ports, ports);
     for (int round = 0; round < 2 * MIX_COUNT; round++) {
-        int card = round % 2, turns = 3 + 17 * (round / MIX_COUNT);
+        int card = round % ports, turns = 3 + 17 * (round / MIX_COUNT);
 
         traffic_begin(&traffic, (enum mix)(round % MIX_COUNT),
                       100 * (uint64_t)kind + (uint64_t)round);
@@ -121,6 +121,11 @@ static void port_fails(int kind)
     }
     XT_CHECK(kind != PORT_LATE || late > 0);
     pair_close(&pair);
+}
+
+static void port_fails(int kind)
+{
+    port_fails_of(2, kind);
 }
 
 XT_TEST_DEADLINE(queue_pairs_of_a_port_that_is_down_are_in_error, 120)
@@ -146,6 +151,29 @@ XT_TEST_DEADLINE(late_writes_land_nowhere, 120)
 XT_TEST_DEADLINE(work_of_a_port_that_is_up_fails, 120)
 {
     port_fails(PORT_BREAKS);
+}
+
+XT_TEST_DEADLINE(all_queue_pairs_of_a_port_fail, 120)
+{
+    xt_setenv("XCCL_IB_QPS_PER_CONNECTION", "2");
+    port_fails_of(2, PORT_DOWN);
+}
+
+XT_TEST_DEADLINE(all_queue_pairs_of_a_port_lose_acknowledgements, 120)
+{
+    xt_setenv("XCCL_IB_QPS_PER_CONNECTION", "2");
+    port_fails_of(2, PORT_DEAF);
+}
+
+XT_TEST_DEADLINE(one_of_four_ports_fails, 120)
+{
+    port_fails_of(4, PORT_DOWN);
+}
+
+XT_TEST_DEADLINE(one_of_four_ports_delivers_late, 120)
+{
+    xt_setenv("XCCL_IB_QPS_PER_CONNECTION", "2");
+    port_fails_of(4, PORT_LATE);
 }
 
 /* Where one may come back: not for long, for its port may be the one that has failed. */
@@ -207,7 +235,7 @@ XT_TEST_DEADLINE(lines_that_are_lost_are_written_again, 60)
         for (int i = 0; i < 12; i++) {
             if (i == 6)
                 set_port(0, kind);
-            group_post(&pair, &traffic, &traffic.groups[i]);
+            XT_OK(group_post(&pair, &traffic, &traffic.groups[i]));
             if (!traffic.groups[i].request)
                 break;
             traffic.posted_groups++;
@@ -364,17 +392,11 @@ XT_TEST(what_came_before_a_failure_counts_however_late_it_is_read)
     pair_open(&pair, 2, 2);
     traffic_begin(&traffic, MIX_GROUPED, 1);
     for (int i = 0; i + 1 < traffic.group_count; i++, traffic.posted_groups++)
-        group_post(&pair, &traffic, &traffic.groups[i]);
+        XT_OK(group_post(&pair, &traffic, &traffic.groups[i]));
     traffic.posted_sends = 0;
     for (int done = 0; done < MESSAGES - PARTS;) {
-        struct message *message = &traffic.messages[traffic.posted_sends];
-
-        if (traffic.posted_sends < MESSAGES - PARTS) {
-            XT_OK(pair.nets[0]->calls.isend(pair.send, out + (size_t)traffic.posted_sends * ROOM,
-                                            message->bytes, message->tag, pair.send_mem,
-                                            &message->request));
-            traffic.posted_sends += message->request != NULL;
-        }
+        if (traffic.posted_sends < MESSAGES - PARTS)
+            XT_OK(send_post(&pair, &traffic));
         XT_OK(test_sends(&pair, &traffic));
         done = 0;
         for (int i = 0; i < traffic.posted_sends; i++)
@@ -384,7 +406,7 @@ XT_TEST(what_came_before_a_failure_counts_however_late_it_is_read)
     /* All of it lies unread. The first line that is written now ends its queue pair. */
     slow_down(25);
     (void)fail_call("post_send");
-    group_post(&pair, &traffic, &traffic.groups[traffic.posted_groups]);
+    XT_OK(group_post(&pair, &traffic, &traffic.groups[traffic.posted_groups]));
     XT_CHECK_INT(fail_call(NULL), 1);
     traffic.posted_groups += traffic.groups[traffic.posted_groups].request != NULL;
     traffic_end(&pair, &traffic);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What merged ports of the ib plugin do when their side channel fails and not the ports alone: no
  * wait for a peer that says nothing lasts for ever, and the error names the channel. The channel
- * goes through a relay in this process, which falls silent when told to. Over the verbs library of
+ * goes through a relay in this process, which falls silent when told to, or says what no end has
+ * said: that ends in an error at most. Over the verbs library of
  * one process (fixtures/verbs_fixture.c). */
 #include <errno.h>
 #include <poll.h>
@@ -16,12 +17,17 @@
 
 #define ADDR_OFFSET 40 /* in the handle */
 #define TURN_MS     10
+#define NOTE_BYTES  128
 
 struct relay {
     pthread_t thread;
     int listener;
     struct xccl_addr here, there;
     _Atomic int silent, stop; /* relaxed: nothing hangs on them but when it ends */
+    /* A note for end heckled - 1, read by the thread: release pairs with acquire; 0 again: it has
+     * gone out. */
+    _Atomic int heckled;
+    uint8_t note[NOTE_BYTES];
 };
 
 static int is_set(const _Atomic int *flag)
@@ -40,6 +46,18 @@ static void relay_some(int from, int to)
         (void)xccl_tcp_send_all(to, bytes, (size_t)got, &limit);
     if (got == 0)
         shutdown(to, SHUT_WR);
+}
+
+/* Between two notes, for each goes out in one. */
+static void heckle(struct relay *relay, const int *ends)
+{
+    struct xccl_limit limit = xccl_limit_ms(patience_ms, NULL);
+    int end = atomic_load_explicit(&relay->heckled, memory_order_acquire);
+
+    if (end == 0)
+        return;
+    (void)xccl_tcp_send_all(ends[end - 1], relay->note, NOTE_BYTES, &limit);
+    atomic_store_explicit(&relay->heckled, 0, memory_order_release);
 }
 
 static void *relay_run(void *relay_)
@@ -63,6 +81,7 @@ static void *relay_run(void *relay_)
             if (waits[i].revents)
                 relay_some(ends[i], ends[1 - i]);
         }
+        heckle(relay, ends);
     }
     xccl_tcp_close(&ends[0]);
     xccl_tcp_close(&ends[1]);
@@ -177,4 +196,62 @@ XT_TEST(error_of_the_side_channel_is_told)
     XT_CHECK_INT(sender_error(&pair).sysErrno, ENOTSOCK);
     pair_close(&pair);
     relay_end(&relay);
+}
+
+static void put(uint8_t *to, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        to[i] = (uint8_t)(value >> (8 * i));
+}
+
+/* A note that could be one, mostly. */
+static void note_draw(uint8_t note[NOTE_BYTES], uint64_t *random)
+{
+    memset(note, 0, NOTE_BYTES);
+    put(note, 0x4e494358);
+    put(note + 4, 1 + (uint32_t)(xt_random(random) % 8));
+    for (int i = 0; i < 4; i++)
+        put(note + 24 + 4 * i, (uint32_t)(xt_random(random) % 8 ? xt_random(random) % 40 : ~0u));
+    put(note + 88, (uint32_t)(xt_random(random) % 8 ? xt_random(random) % 2 : 2));
+    put(note + 92, (uint32_t)(xt_random(random) % 3));
+    put(note + 96, (uint32_t)(xt_random(random) % 5000));
+    put(note + 100, (uint32_t)xt_random(random));
+    if (xt_random(random) % 32 == 0)
+        note[xt_random(random) % 24] ^= 0x55;
+}
+
+/* The peer is whoever was told the token, and may still be out of its mind. */
+XT_TEST_DEADLINE(notes_that_nobody_sent_are_an_error_at_most, 120)
+{
+    uint64_t random = xt_seed();
+
+    need_plugin();
+    xt_setenv("XCCL_IB_TIMEOUT", "10");
+    for (int round = 0; round < 60; round++) {
+        struct traffic traffic;
+        struct relay relay;
+        struct pair pair;
+        xcclResult_t rc = xcclSuccess;
+
+        pair_listen(&pair, 2, 2);
+        relay_start(&relay, &pair);
+        pair_connect(&pair);
+        traffic_begin(&traffic, MIX_ALL, (uint64_t)round);
+        if (round % 3)
+            set_port(round % 2, 1 + round % (PORT_KINDS - 1));
+        for (int turn = 0; turn < 400 && rc == xcclSuccess; turn++) {
+            if (turn % 40 == 5 && atomic_load_explicit(&relay.heckled, memory_order_acquire) == 0) {
+                note_draw(relay.note, &random);
+                atomic_store_explicit(&relay.heckled, 1 + (int)(xt_random(&random) % 2),
+                                      memory_order_release);
+            }
+            rc = traffic_step(&pair, &traffic, 8);
+            if (turn == 200)
+                set_port(round % 2, PORT_UP);
+        }
+        (void)late_come();
+        pair_close(&pair);
+        relay_end(&relay);
+        set_port(round % 2, PORT_UP);
+    }
 }
