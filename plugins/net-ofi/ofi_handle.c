@@ -62,7 +62,7 @@ static int starts_right(const uint8_t *bytes)
 }
 
 /* The last field of a hello and of a reply. */
-static uint64_t pieces_of(const uint8_t *after)
+static uint64_t piece_bytes_get(const uint8_t *after)
 {
     uint8_t tail[8];
     struct xccl_wire wire = xccl_wire_over(tail, sizeof(tail));
@@ -78,7 +78,7 @@ const uint8_t *ofi_hello_decode(const uint8_t bytes[OFI_HELLO_BYTES],
 
     if (!xccl_token_equal(bytes + 8, token, OFI_TOKEN_BYTES) || !starts_right(bytes))
         return NULL;
-    *piece_bytes_out = pieces_of(name + OFI_ADDRESS_BYTES);
+    *piece_bytes_out = piece_bytes_get(name + OFI_ADDRESS_BYTES);
     return name;
 }
 
@@ -97,7 +97,7 @@ const uint8_t *ofi_reply_decode(const uint8_t bytes[OFI_REPLY_BYTES], uint64_t *
 {
     if (!starts_right(bytes))
         return NULL;
-    *piece_bytes_out = pieces_of(bytes + 8 + OFI_ADDRESS_BYTES);
+    *piece_bytes_out = piece_bytes_get(bytes + 8 + OFI_ADDRESS_BYTES);
     return bytes + 8;
 }
 
