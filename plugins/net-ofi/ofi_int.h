@@ -113,6 +113,14 @@ enum ofi_state { OFI_FREE = 0, OFI_ACTIVE, OFI_DONE };
 
 enum ofi_kind { OFI_MESSAGE = 0, OFI_NOTE, OFI_WRITE };
 
+/* Of a receive that may be written to: what has become of its note. */
+enum ofi_notice {
+    OFI_NOTICE_NONE = 0, /* it is too small for one */
+    OFI_NOTICE_DUE,
+    OFI_NOTICE_GIVEN, /* to the provider */
+    OFI_NOTICE_NEEDLESS /* the message was small, or its sender has left */
+};
+
 /* What the provider knows an operation by, until its completion. */
 struct ofi_op {
     struct fi_context2 context; /* the provider's; first, see fi_endpoint(3) */
@@ -131,7 +139,9 @@ struct ofi_request {
     uint32_t number;
     uint32_t wanted, seen; /* receiver: the pieces, a bit each */
     uint32_t pieces, next; /* sender: all, and those that were given to the provider */
-    int announced; /* receiver: it may be written to; 2: and the note was given to the provider */
+    enum ofi_notice notice; /* receiver */
+    int plain; /* receiver: the message itself has come, so nothing is written */
+    uint64_t lost_ns; /* receiver: when the note was found not to have left; 0: it was not */
     const uint8_t *data;
     xcclNetMem_t mem;
 };
@@ -148,6 +158,8 @@ struct ofi_rma {
     uint32_t waiting; /* requests of which something is to be given to the provider yet */
     uint32_t idle_notes; /* sender: places without a receive posted, a bit each */
     uint32_t idle_writes; /* the same of writes that may be begun */
+    uint32_t notes_out; /* receiver: those that requests wait for, a bit each */
+    int lost; /* receiver: the provider's error of the last note that did not leave; 0: none */
     struct ofi_note notes[OFI_WINDOW]; /* sender: by number */
     struct ofi_op note_ops[OFI_REQUESTS];
     struct ofi_op write_ops[OFI_WRITES];
@@ -362,6 +374,8 @@ void ofi_request_poll(struct ofi_comm *comm);
 void ofi_request_settle(struct ofi_request *request);
 /* The error of a message that exceeds its receive. */
 void ofi_request_truncated(struct ofi_comm *comm, size_t over);
+/* That of a peer that keeps to no rule. */
+void ofi_request_damaged(struct ofi_comm *comm, const char *what);
 
 /* ofi_write.c */
 #define OFI_WRITTEN                                                                                \
@@ -377,7 +391,15 @@ void ofi_write_begin(struct ofi_comm *comm, struct ofi_request *request, const v
 void ofi_write_push(struct ofi_comm *comm);
 /* 1: the completion was one of this path. */
 int ofi_write_completed(struct ofi_comm *comm, const struct fi_cq_data_entry *entry);
+/* The same of one that has failed. */
+int ofi_write_failed(struct ofi_comm *comm, const struct fi_cq_err_entry *entry);
+/* Receiver: a write of the peer, and what came beside it. */
+void ofi_write_came(struct ofi_comm *comm, uint64_t beside);
 /* The message that says a size alone has come. 0: the comm has failed. */
 int ofi_write_headed(struct ofi_request *request, size_t bytes);
+/* The same for a message that has come whole. */
+int ofi_write_plain(struct ofi_request *request);
+/* A message that waits for writes of which nobody knows, for its note was lost, fails in time. */
+void ofi_write_look(struct ofi_comm *comm);
 
 #endif

@@ -29,6 +29,13 @@ void ofi_request_truncated(struct ofi_comm *comm, size_t over)
                                     comm->peer_text, over));
 }
 
+void ofi_request_damaged(struct ofi_comm *comm, const char *what)
+{
+    ofi_comm_fail(comm, xcclNetCauseProtocol,
+                  xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
+                                    "%s sends %s", comm->peer_text, what));
+}
+
 void ofi_request_settle(struct ofi_request *request)
 {
     struct ofi_comm *comm = request->comm;
@@ -50,20 +57,35 @@ void ofi_request_settle(struct ofi_request *request)
  * 0: the comm has failed. */
 static int received(struct ofi_request *request, const struct fi_cq_data_entry *entry)
 {
-    if (!(entry->flags & FI_REMOTE_CQ_DATA) || entry->data <= request->bytes) {
-        request->bytes = entry->len;
-        return 1;
+    struct ofi_comm *comm = request->comm;
+    int is_told = (entry->flags & FI_REMOTE_CQ_DATA) != 0;
+
+    if (comm->writes && !is_told) {
+        ofi_request_damaged(comm, "a message without its size");
+        return 0;
     }
-    if (request->comm->writes && entry->data & OFI_WRITTEN)
+    if (comm->writes && entry->data & OFI_WRITTEN)
         return ofi_write_headed(request, entry->data & ~(uint64_t)OFI_WRITTEN);
-    ofi_request_truncated(request->comm, entry->data - request->bytes);
-    return 0;
+    if (is_told && entry->data > request->bytes) {
+        ofi_request_truncated(comm, entry->data - request->bytes);
+        return 0;
+    }
+    request->bytes = entry->len;
+    return !comm->writes || ofi_write_plain(request);
 }
 
 static void completed(struct ofi_comm *comm, const struct fi_cq_data_entry *entry)
 {
     struct ofi_request *request;
 
+    /* It has no context of ours. */
+    if (entry->flags & FI_REMOTE_WRITE) {
+        if (comm->writes && !comm->is_send)
+            ofi_write_came(comm, entry->data);
+        else
+            ofi_request_damaged(comm, "a write that nobody awaits");
+        return;
+    }
     if (comm->writes && ofi_write_completed(comm, entry))
         return;
     request = ((struct ofi_op *)entry->op_context)->request;
@@ -90,6 +112,8 @@ static void poll_error(struct ofi_comm *comm)
         ofi_comm_fail_fabric(comm, (int)-got, "reading an error", "");
         return;
     }
+    if (ofi_write_failed(comm, &entry))
+        return;
     if (entry.err == FI_ETRUNC) {
         ofi_request_truncated(comm, entry.olen);
         return;
@@ -149,6 +173,7 @@ void ofi_request_poll(struct ofi_comm *comm)
     if (++comm->idle % LOOK_POLLS == 0 && comm->rc == xcclSuccess) {
         ofi_control_look(comm);
         look_left(comm);
+        ofi_write_look(comm);
     }
 }
 

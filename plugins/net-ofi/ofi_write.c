@@ -15,6 +15,10 @@
  * there are, and a piece that comes twice, or of no receive that is in flight, is an error. A
  * message that is larger than its receive is found by its size, and nothing is written.
  *
+ * A sender of small messages may have closed before their receives are posted. So a note that finds
+ * nobody is no error: once the peer has left (ofi_control.c) no request waits for its note, and
+ * only a message that was to be written fails with a note that was lost.
+ *
  * The completion queue holds, besides a message for each request: at the receiver a note and all
  * pieces of each request, for none is written that was not announced; at the sender OFI_REQUESTS
  * receives for notes and OFI_WRITES writes. A sender that is late with its receives for notes
@@ -28,6 +32,10 @@
 
 #define NUMBER_MASK 0xffffffu /* of a message's number beside a write */
 #define PIECE_BITS  8
+#define NO_NOTE     "what is no note of a receive"
+/* A message whose note was lost waits for its writes so long: the note may have come all the same.
+ */
+#define LOST_NS (5 * XCCL_NS_PER_S)
 
 static uint32_t pieces_of(const struct ofi_device *device, size_t bytes)
 {
@@ -93,7 +101,9 @@ void ofi_write_begin(struct ofi_comm *comm, struct ofi_request *request, const v
 {
     request->wanted = request->seen = 0;
     request->pieces = request->next = 0;
-    request->announced = 0;
+    request->notice = OFI_NOTICE_NONE;
+    request->plain = 0;
+    request->lost_ns = 0;
     if (bytes <= comm->eager_max) {
         if (comm->is_send)
             forget_note(comm, request->number);
@@ -105,7 +115,7 @@ void ofi_write_begin(struct ofi_comm *comm, struct ofi_request *request, const v
         request->pieces = pieces_of(comm->device, bytes);
         request->left += request->pieces;
     } else {
-        request->announced = 1;
+        request->notice = OFI_NOTICE_DUE;
         request->left++;
     }
     comm->rma->waiting++;
@@ -131,6 +141,44 @@ static ssize_t post_places(struct ofi_comm *comm)
     return 0;
 }
 
+/* Receiver: the request waits for its note no longer. */
+static void withdraw(struct ofi_request *request)
+{
+    struct ofi_comm *comm = request->comm;
+    struct ofi_rma *rma = comm->rma;
+    uint32_t bit = 1u << (uint32_t)(request - comm->requests);
+
+    if (request->notice == OFI_NOTICE_DUE) {
+        request->notice = OFI_NOTICE_NEEDLESS;
+        rma->waiting--;
+    } else if (request->notice == OFI_NOTICE_GIVEN && rma->notes_out & bit) {
+        rma->notes_out &= ~bit; /* its writes may be on their way yet */
+    } else {
+        return;
+    }
+    request->left--;
+    ofi_request_settle(request);
+}
+
+/* No more notes are given, so the bytes of one that the provider still has stay as they are. */
+static void withdraw_all(struct ofi_comm *comm)
+{
+    for (int i = 0; i < OFI_REQUESTS && (comm->rma->waiting || comm->rma->notes_out); i++) {
+        if (comm->requests[i].state == OFI_ACTIVE)
+            withdraw(&comm->requests[i]);
+    }
+    ofi_control_count(comm);
+}
+
+/* Its sender may have closed, after a message that needed none; that is told elsewhere. */
+static void note_lost(struct ofi_request *request, int err)
+{
+    request->comm->rma->lost = err;
+    request->lost_ns = xccl_clock_ns();
+    withdraw(request);
+    ofi_control_count(request->comm);
+}
+
 static ssize_t post_note(struct ofi_comm *comm, struct ofi_request *request)
 {
     struct ofi_rma *rma = comm->rma;
@@ -138,7 +186,7 @@ static ssize_t post_note(struct ofi_comm *comm, struct ofi_request *request)
     struct ofi_note note = {.number = request->number, .room = request->bytes};
     ssize_t err;
 
-    if (request->announced != 1)
+    if (request->notice != OFI_NOTICE_DUE)
         return 0;
     /* irecv has looked: it is registered. */
     (void)ofi_mem_remote(comm, request->mem, request->data, &note);
@@ -146,9 +194,14 @@ static ssize_t post_note(struct ofi_comm *comm, struct ofi_request *request)
     rma->note_ops[place].request = request;
     err = fi_tsend(comm->end.ep, rma->note_bytes[place], OFI_NOTE_BYTES,
                    ofi_mem_desc(comm, rma->mem), comm->end.peer, 0, &rma->note_ops[place]);
-    if (err)
+    if (err == -FI_EAGAIN)
         return err;
-    request->announced = 2;
+    if (err) {
+        note_lost(request, (int)-err);
+        return 0;
+    }
+    request->notice = OFI_NOTICE_GIVEN;
+    rma->notes_out |= 1u << place;
     rma->waiting--;
     return 0;
 }
@@ -202,6 +255,10 @@ void ofi_write_push(struct ofi_comm *comm)
 
     if (!comm->writes || comm->rc != xcclSuccess)
         return;
+    if (!comm->is_send && comm->peer_left) {
+        withdraw_all(comm);
+        return;
+    }
     if (comm->is_send)
         err = post_places(comm);
     for (uint32_t back = OFI_REQUESTS; back && comm->rma->waiting && !err; back--) {
@@ -211,17 +268,10 @@ void ofi_write_push(struct ofi_comm *comm)
             err = comm->is_send ? post_pieces(comm, request) : post_note(comm, request);
     }
     if (err && err != -FI_EAGAIN)
-        ofi_comm_fail_fabric(comm, (int)-err, comm->is_send ? "writing to" : "announcing to", "");
+        ofi_comm_fail_fabric(comm, (int)-err, "writing to", "");
 }
 
 /* --- completions --- */
-
-static void damaged(struct ofi_comm *comm, const char *what)
-{
-    ofi_comm_fail(comm, xcclNetCauseProtocol,
-                  xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
-                                    "%s sends %s", comm->peer_text, what));
-}
 
 /* 1: the message was sent, and its note serves no more. */
 static int is_late(const struct ofi_comm *comm, uint32_t number)
@@ -240,26 +290,26 @@ static void noted(struct ofi_comm *comm, const struct ofi_op *op, size_t bytes)
 
     rma->idle_notes |= 1u << op->place;
     if (bytes != OFI_NOTE_BYTES || !ofi_note_decode(rma->note_bytes[op->place], &note)) {
-        damaged(comm, "what is no note of a receive");
+        ofi_request_damaged(comm, NO_NOTE);
         return;
     }
     if ((int32_t)(note.number - comm->posted) >= OFI_REQUESTS) {
-        damaged(comm, "a note of a receive that cannot be in flight");
+        ofi_request_damaged(comm, "a note of a receive that cannot be in flight");
         return;
     }
     if (!is_late(comm, note.number))
         rma->notes[note.number % OFI_WINDOW] = note;
 }
 
-static void piece_came(struct ofi_comm *comm, uint64_t beside)
+void ofi_write_came(struct ofi_comm *comm, uint64_t beside)
 {
     uint32_t number = (uint32_t)beside >> PIECE_BITS, piece = beside & ((1u << PIECE_BITS) - 1);
     struct ofi_request *request = &comm->requests[number % OFI_REQUESTS];
 
-    if (request->state != OFI_ACTIVE || !request->announced || piece >= OFI_PIECES_MAX ||
-        (request->number & NUMBER_MASK) != number || request->seen & 1u << piece ||
-        (request->wanted && !(request->wanted & 1u << piece))) {
-        damaged(comm, "a write that no receive in flight awaits");
+    if (request->state != OFI_ACTIVE || request->notice != OFI_NOTICE_GIVEN || request->plain ||
+        piece >= OFI_PIECES_MAX || (request->number & NUMBER_MASK) != number ||
+        request->seen & 1u << piece || (request->wanted && !(request->wanted & 1u << piece))) {
+        ofi_request_damaged(comm, "a write that no receive in flight awaits");
         return;
     }
     request->seen |= 1u << piece;
@@ -270,20 +320,33 @@ int ofi_write_completed(struct ofi_comm *comm, const struct fi_cq_data_entry *en
 {
     struct ofi_op *op = entry->op_context;
 
-    if (!comm->is_send && entry->flags & FI_REMOTE_WRITE) {
-        piece_came(comm, entry->data);
-        return 1;
-    }
     if (op->kind == OFI_MESSAGE)
         return 0;
     if (op->kind == OFI_NOTE && comm->is_send) {
         noted(comm, op, entry->len);
-        return 1;
-    }
-    if (op->kind == OFI_WRITE)
+    } else if (op->kind == OFI_NOTE) {
+        if (comm->rma->notes_out & 1u << op->place)
+            withdraw(op->request);
+    } else {
         comm->rma->idle_writes |= 1u << op->place;
-    op->request->left--;
-    ofi_request_settle(op->request);
+        op->request->left--;
+        ofi_request_settle(op->request);
+    }
+    return 1;
+}
+
+int ofi_write_failed(struct ofi_comm *comm, const struct fi_cq_err_entry *entry)
+{
+    const struct ofi_op *op = entry->op_context;
+
+    if (!comm->writes || entry->flags & FI_REMOTE_WRITE || !op || op->kind != OFI_NOTE)
+        return 0;
+    if (comm->is_send && entry->err != FI_ETRUNC)
+        return 0;
+    if (comm->is_send)
+        ofi_request_damaged(comm, NO_NOTE);
+    else if (comm->rma->notes_out & 1u << op->place)
+        note_lost(op->request, entry->err);
     return 1;
 }
 
@@ -295,12 +358,40 @@ int ofi_write_headed(struct ofi_request *request, size_t bytes)
         ofi_request_truncated(comm, bytes - request->bytes);
         return 0;
     }
-    if (request->announced)
+    if (request->notice != OFI_NOTICE_NONE)
         request->wanted = (1u << pieces_of(comm->device, bytes)) - 1;
     if (!request->wanted || request->seen & ~request->wanted) {
-        damaged(comm, "a size that its writes do not have");
+        ofi_request_damaged(comm, "a size that its writes do not have");
         return 0;
     }
     request->bytes = bytes;
     return 1;
+}
+
+int ofi_write_plain(struct ofi_request *request)
+{
+    if (request->seen) {
+        ofi_request_damaged(request->comm, "writes of a message that is not written");
+        return 0;
+    }
+    request->plain = 1;
+    if (request->notice == OFI_NOTICE_DUE)
+        withdraw(request);
+    return 1;
+}
+
+void ofi_write_look(struct ofi_comm *comm)
+{
+    uint64_t now_ns;
+
+    if (!comm->writes || !comm->rma->lost)
+        return;
+    now_ns = xccl_clock_ns();
+    for (int i = 0; i < OFI_REQUESTS; i++) {
+        const struct ofi_request *request = &comm->requests[i];
+
+        if (request->state == OFI_ACTIVE && request->lost_ns && request->wanted &&
+            now_ns - request->lost_ns >= LOST_NS)
+            ofi_comm_fail_fabric(comm, comm->rma->lost, "announcing to", "");
+    }
 }
