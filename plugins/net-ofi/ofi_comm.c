@@ -54,6 +54,7 @@ struct ofi_comm *ofi_comm_create(struct ofi_ctx *ctx, struct ofi_device *device,
     comm->bytes_max = ofi_device_send_bytes(device);
     comm->tells_size = device->info->domain_attr->cq_data_size >= sizeof(uint32_t);
     comm->fetches = strstr(device->info->fabric_attr->prov_name, "ofi_rxm") != NULL;
+    comm->drops = strcmp(device->info->fabric_attr->prov_name, "net") == 0;
     request_init(comm, &comm->first);
     xccl_addr_format(peer, comm->peer_text);
     for (int i = 0; i < OFI_REQUESTS; i++)
@@ -149,10 +150,11 @@ static int owes(const struct ofi_comm *comm)
 }
 
 /* 1: the endpoint must stay. What shm has given away lies in the endpoint's memory until it is
- * received; what a socket has taken is the kernel's. */
+ * received; what a socket has taken is the kernel's, but net (1.17) drops at the end of a
+ * connection what has come before its receive. */
 static int must_linger(const struct ofi_comm *comm)
 {
-    return comm->fabric_fd >= 0 ? owes(comm) : uncounted(comm);
+    return comm->fabric_fd >= 0 && !comm->drops ? owes(comm) : uncounted(comm);
 }
 
 xcclResult_t ofi_close_comm(void *comm_)

@@ -186,6 +186,7 @@ struct ofi_comm {
     size_t eager_max; /* of one that is not written */
     int tells_size; /* a send carries its size beside the data */
     int fetches; /* the provider is ofi_rxm */
+    int drops; /* it is net */
     int writes; /* both ends have the write path */
     struct ofi_rma *rma; /* NULL: this end has not */
     struct ofi_endpoint end;

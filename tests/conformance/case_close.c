@@ -41,6 +41,60 @@ static void done_recv(struct cf *me)
     cf_close(me, comm);
 }
 
+/* ---- what was done before any receive was posted ---- */
+
+#define EARLY       4
+#define EARLY_BYTES 100
+#define ALONE_MS    1000ull /* for a send whose receive is not posted */
+
+/* 1: the send is done although nobody receives yet. */
+static int done_alone(struct cf *me, void *comm, const struct cf_buffer *from)
+{
+    uint64_t end_ns = cf_now() + ALONE_MS * CF_SLOW * CF_MS;
+    xcclNetRequest_t request = NULL;
+    int done = 0;
+
+    while (!done && cf_now() < end_ns) {
+        if (request)
+            cf_ok(me, cf_test(me, request, &done, NULL), "test of a send");
+        else
+            cf_ok(me, cf_isend(me, comm, from->data, EARLY_BYTES, 7, from->mem, &request), "isend");
+    }
+    return done;
+}
+
+static void early_send(struct cf *me)
+{
+    void *comm = cf_open(me);
+    struct cf_buffer from[EARLY];
+    uint32_t done = 0;
+
+    for (uint32_t i = 0; i < EARLY; i++) {
+        cf_buffer_make(me, comm, EARLY_BYTES, 0, &from[i]);
+        cf_fill(from[i].data, EARLY_BYTES, i);
+    }
+    while (done < EARLY && done_alone(me, comm, &from[done]))
+        done++;
+    if (done < EARLY)
+        cf_skip(me, "the plugin calls no send done before its receive is posted");
+    cf_close(me, comm);
+    cf_barrier(me);
+}
+
+/* The receives are as large as slots are: a plugin may want an answer to such a one. */
+static void early_recv(struct cf *me)
+{
+    void *comm = cf_open(me);
+    struct cf_buffer buffer;
+
+    cf_buffer_make(me, comm, cf_at_most(me, (size_t)1 << 20), 0, &buffer);
+    cf_barrier(me);
+    for (uint32_t i = 0; i < EARLY; i++)
+        cf_recv(me, comm, &buffer, EARLY_BYTES, i);
+    cf_buffer_free(me, &buffer);
+    cf_close(me, comm);
+}
+
 /* ---- with work in flight ---- */
 
 #define FLYING_BYTES ((size_t)1 << 20)
@@ -279,6 +333,12 @@ const struct cf_case cf_cases_close[] = {
      .send = done_send,
      .recv = done_recv,
      .text = "what test called done before a close still arrives"},
+    {.name = "early_sends_arrive_after_close",
+     .rule = 10,
+     .forms = CF_PAIRED,
+     .send = early_send,
+     .recv = early_recv,
+     .text = "also into large receives that are posted after the close"},
     {.name = "close_with_sends_in_flight",
      .rule = 10,
      .forms = CF_SINGLE,
