@@ -62,8 +62,7 @@ struct ofi_comm *ofi_comm_create(struct ofi_ctx *ctx, struct ofi_device *device,
     xccl_net_tally_join(&device->tally, &comm->counters);
     rc = ofi_endpoint_open(ctx, device, &comm->end);
     if (rc == xcclSuccess)
-        rc = ofi_reg_mr(comm, &comm->probe, sizeof(comm->probe), XCCL_NET_PTR_HOST,
-                        &comm->probe_mem);
+        rc = ofi_mem_register(comm, &comm->probe, sizeof(comm->probe), 0, &comm->probe_mem);
     if (rc == xcclSuccess)
         rc = ofi_write_create(comm);
     if (rc == xcclSuccess)

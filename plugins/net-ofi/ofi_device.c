@@ -581,7 +581,9 @@ xcclResult_t ofi_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 
     all.ptrSupport = XCCL_NET_PTR_HOST;
     all.maxRecvs = 1;
     all.maxBytes = ofi_device_bytes(device);
-    all.regIsGlobal = !(device->info->domain_attr->mr_mode & FI_MR_ENDPOINT);
+    /* Where messages are written, the two ends' memory is registered for different things. */
+    all.regIsGlobal = !(device->info->domain_attr->mr_mode & FI_MR_ENDPOINT) &&
+                      !device->piece_bytes;
     all.needsProgress = device->info->domain_attr->data_progress == FI_PROGRESS_MANUAL;
     all.provider = device->info->fabric_attr->prov_name;
     all.anyMemory = !device->local_mr;

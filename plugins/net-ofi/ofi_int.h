@@ -75,6 +75,7 @@ struct ofi_library {
 /* A registration with the provider, shared by those of the contract that it holds. */
 struct ofi_region {
     uintptr_t first, end; /* whole pages */
+    uint64_t access; /* libfabric's bits */
     uint32_t count; /* registrations of the contract inside */
     struct fid_mr *mr;
     struct fid_ep *ep; /* FI_MR_ENDPOINT: good for this one only, else NULL */
@@ -352,9 +353,12 @@ void ofi_control_goodbye(struct ofi_comm *comm);
 
 /* ofi_memory.c */
 xcclResult_t ofi_reg_mr(void *comm, void *data, size_t bytes, uint32_t type, xcclNetMem_t *mem_out);
+/* The same for host memory of our own; access: besides sending from there and receiving there. */
+xcclResult_t ofi_mem_register(struct ofi_comm *comm, void *data, size_t bytes, uint64_t access,
+                              xcclNetMem_t *mem_out);
 xcclResult_t ofi_dereg_mr(void *comm, xcclNetMem_t mem);
 void *ofi_mem_desc(const struct ofi_comm *comm, xcclNetMem_t mem);
-/* Where a peer finds data, inside mem. 0: it is not registered. */
+/* Where a peer finds data, inside mem. 0: it is not registered, or not for that. */
 int ofi_mem_remote(const struct ofi_comm *comm, xcclNetMem_t mem, const void *data,
                    struct ofi_note *note_out);
 

@@ -3,8 +3,10 @@
  * pages are registered, once: a list sorted by address is searched for one that holds the range,
  * and each is given back with the last registration of the contract inside; kept longer it might
  * name pages that the program has unmapped since. A provider that binds registrations to endpoints
- * (FI_MR_ENDPOINT) gets one for each comm. Keys are numbered by us where the provider does not
- * choose them, unique in the domain, random where memory may be written to.
+ * (FI_MR_ENDPOINT) gets one for each comm. With the write path a sender's memory may be read by its
+ * writes, a receiver's be written to by the peer, and what is ours neither. Keys are numbered by us
+ * where the provider does not choose them, unique in the domain, random where memory may be written
+ * to.
  *
  * Thread: any, also beside sends of the comm; the device's lock. */
 #include <unistd.h>
@@ -16,11 +18,12 @@
 /* What a registration is where none is needed: an address that is not NULL and never followed. */
 static char registered;
 
-static struct ofi_region *find(const struct ofi_device *device, const struct fid_ep *ep,
-                               uintptr_t first, uintptr_t end)
+/* One that holds the range, for the same endpoint, with at least that access. */
+static struct ofi_region *find(const struct ofi_device *device, const struct ofi_region *wanted)
 {
-    for (struct ofi_region *at = device->regions; at && at->first <= first; at = at->next) {
-        if (at->end >= end && at->ep == ep)
+    for (struct ofi_region *at = device->regions; at && at->first <= wanted->first; at = at->next) {
+        if (at->end >= wanted->end && at->ep == wanted->ep &&
+            (at->access & wanted->access) == wanted->access)
             return at;
     }
     return NULL;
@@ -48,28 +51,24 @@ static void remove_from(struct ofi_device *device, const struct ofi_region *regi
 
 /* 0: the provider chooses. Who has the key of memory that may be written to can write there, if the
  * provider lets him connect: so it is random where it is long enough to be a secret. */
-static int choose_key(struct ofi_device *device, uint64_t *key_out)
+static xcclResult_t choose_key(struct ofi_device *device, uint64_t access, uint64_t *key_out)
 {
     const struct fi_domain_attr *domain = device->info->domain_attr;
 
     *key_out = 0;
     if (domain->mr_mode & FI_MR_PROV_KEY)
-        return 0;
-    if (device->piece_bytes && domain->mr_key_size >= sizeof(*key_out))
-        return xccl_os_random(key_out, sizeof(*key_out)) == xcclSuccess ? 0 : -FI_EIO;
+        return xcclSuccess;
+    if (access & FI_REMOTE_WRITE && domain->mr_key_size >= sizeof(*key_out))
+        return xccl_os_random(key_out, sizeof(*key_out));
     *key_out = ++device->next_key;
-    return 0;
+    return xcclSuccess;
 }
 
-static int register_region(struct ofi_device *device, struct ofi_region *region)
+static int register_region(struct ofi_device *device, struct ofi_region *region, uint64_t key)
 {
-    uint64_t access = FI_SEND | FI_RECV | (device->piece_bytes ? FI_WRITE | FI_REMOTE_WRITE : 0);
-    uint64_t key;
-    int err = choose_key(device, &key);
+    int err = fi_mr_reg(device->domain, (void *)region->first, region->end - region->first,
+                        region->access, 0, key, 0, &region->mr, NULL);
 
-    if (!err)
-        err = fi_mr_reg(device->domain, (void *)region->first, region->end - region->first, access,
-                        0, key, 0, &region->mr, NULL);
     if (err || !region->ep)
         return err;
     err = fi_mr_bind(region->mr, &region->ep->fid, 0);
@@ -80,61 +79,79 @@ static int register_region(struct ofi_device *device, struct ofi_region *region)
     return err;
 }
 
-static xcclResult_t region_create(struct ofi_comm *comm, struct fid_ep *ep, uintptr_t first,
-                                  uintptr_t end, struct ofi_region **region_out)
+/* wanted: its range, endpoint and access. */
+static xcclResult_t region_create(struct ofi_comm *comm, const struct ofi_region *wanted,
+                                  struct ofi_region **region_out)
 {
     struct ofi_region *region = xccl_calloc(1, sizeof(*region));
+    uint64_t key;
+    xcclResult_t rc;
     int err;
 
     if (!region)
         return xcclSystemError;
-    region->first = first;
-    region->end = end;
-    region->ep = ep;
-    err = register_region(comm->device, region);
+    *region = *wanted;
+    rc = choose_key(comm->device, region->access, &key);
+    if (rc != xcclSuccess) {
+        xccl_free(region);
+        return rc;
+    }
+    err = register_region(comm->device, region, key);
     if (err) {
         xccl_free(region);
         return xccl_fail_quietly(xcclSystemError, 0, "raise ulimit -l",
-                                 "cannot register %zu bytes on %s: %s", (size_t)(end - first),
-                                 comm->device->name, comm->ctx->library.strerror(-err));
+                                 "cannot register %zu bytes on %s: %s",
+                                 (size_t)(wanted->end - wanted->first), comm->device->name,
+                                 comm->ctx->library.strerror(-err));
     }
     insert(comm->device, region);
     *region_out = region;
     return xcclSuccess;
 }
 
-xcclResult_t ofi_reg_mr(void *comm_, void *data, size_t bytes, uint32_t type, xcclNetMem_t *mem_out)
+xcclResult_t ofi_mem_register(struct ofi_comm *comm, void *data, size_t bytes, uint64_t access,
+                              xcclNetMem_t *mem_out)
 {
-    struct ofi_comm *comm = comm_;
     struct ofi_device *device = comm->device;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)data, end;
-    struct fid_ep *ep = NULL;
+    struct ofi_region wanted = {.access = FI_SEND | FI_RECV | access};
     struct ofi_region *region;
     xcclResult_t rc = xcclSuccess;
 
-    if (type != XCCL_NET_PTR_HOST)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, "copy to host memory first",
-                                 "%s takes host memory only, not type %#x", device->name, type);
     if ((!data && bytes) || __builtin_add_overflow(first, bytes, &end) || end > UINTPTR_MAX - page)
         return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%zu bytes at %p", bytes, data);
     if (!device->local_mr || bytes == 0) {
         *mem_out = &registered;
         return xcclSuccess;
     }
-    first -= first % page;
-    end += (page - end % page) % page;
+    wanted.first = first - first % page;
+    wanted.end = end + (page - end % page) % page;
     if (device->info->domain_attr->mr_mode & FI_MR_ENDPOINT)
-        ep = comm->end.ep;
+        wanted.ep = comm->end.ep;
     pthread_mutex_lock(&device->lock);
-    region = find(device, ep, first, end);
+    region = find(device, &wanted);
     if (!region)
-        rc = region_create(comm, ep, first, end, &region);
+        rc = region_create(comm, &wanted, &region);
     if (rc == xcclSuccess && region) {
         region->count++;
         *mem_out = region;
     }
     pthread_mutex_unlock(&device->lock);
     return rc;
+}
+
+xcclResult_t ofi_reg_mr(void *comm_, void *data, size_t bytes, uint32_t type, xcclNetMem_t *mem_out)
+{
+    struct ofi_comm *comm = comm_;
+    uint64_t access = 0;
+
+    if (type != XCCL_NET_PTR_HOST)
+        return xccl_fail_quietly(xcclInvalidArgument, 0, "copy to host memory first",
+                                 "%s takes host memory only, not type %#x", comm->device->name,
+                                 type);
+    if (comm->device->piece_bytes)
+        access = comm->is_send ? FI_WRITE : FI_REMOTE_WRITE;
+    return ofi_mem_register(comm, data, bytes, access, mem_out);
 }
 
 xcclResult_t ofi_dereg_mr(void *comm_, xcclNetMem_t mem)
@@ -171,7 +188,7 @@ int ofi_mem_remote(const struct ofi_comm *comm, xcclNetMem_t mem, const void *da
     const struct ofi_device *device = comm->device;
     const struct ofi_region *region = mem;
 
-    if (!mem || mem == &registered)
+    if (!mem || mem == &registered || !(region->access & FI_REMOTE_WRITE))
         return 0;
     note_out->addr = (uintptr_t)data;
     if (!(device->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR))

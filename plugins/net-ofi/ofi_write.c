@@ -60,7 +60,7 @@ xcclResult_t ofi_write_create(struct ofi_comm *comm)
         rma->write_ops[i].kind = OFI_WRITE;
         rma->write_ops[i].place = i;
     }
-    return ofi_reg_mr(comm, rma->note_bytes, sizeof(rma->note_bytes), XCCL_NET_PTR_HOST, &rma->mem);
+    return ofi_mem_register(comm, rma->note_bytes, sizeof(rma->note_bytes), 0, &rma->mem);
 }
 
 /* Pieces and what is sent at once follow from one number and the provider, so both ends cut alike.
