@@ -32,24 +32,6 @@ static xcclResult_t ucx_failed(ucs_status_t status, const char *what)
                              ucx.status_string(status));
 }
 
-/* tcp and shared memory copy, or let the kernel copy, what is registered nowhere. */
-static int pins_pages(const char *tls)
-{
-    static const char *const copies[] = {"tcp", "posix", "sysv", "cma", "xpmem"};
-    char list[512], *rest = NULL;
-
-    snprintf(list, sizeof(list), "%s", tls);
-    for (char *name = strtok_r(list, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
-        int known = 0;
-
-        for (size_t i = 0; i < sizeof(copies) / sizeof(copies[0]); i++)
-            known |= strcmp(name, copies[i]) == 0;
-        if (!known)
-            return 1;
-    }
-    return 0;
-}
-
 /* Where the user has not set it himself. A UCX without the setting has nothing to turn off. */
 static void prefer(ucp_config_t *config, const char *name, const char *value)
 {
@@ -193,12 +175,13 @@ xcclResult_t ucx_survey_make(struct ucx_survey *survey_out)
     return rc;
 }
 
-xcclResult_t ucx_home_open(struct ucx_home *home, const char *tls, const char *device)
+xcclResult_t ucx_home_open(struct ucx_home *home, enum ucx_mode mode, const char *tls,
+                           const char *device)
 {
     ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_REQUEST_SIZE};
     ucs_status_t status;
 
-    home->by_hardware = pins_pages(tls);
+    home->by_hardware = ucx_by_hardware(mode, tls);
     status = context_open(tls, device, home->by_hardware, home);
 
     if (status != UCS_OK) {

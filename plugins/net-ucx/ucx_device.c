@@ -99,7 +99,7 @@ static xcclResult_t device_add(struct ucx_ctx *ctx, const struct ucx_survey *sur
     snprintf(device->name, sizeof(device->name), "%s", name);
     if (survey->device_count > 0) {
         read_sysfs(name, device);
-        rc = ucx_home_open(&device->net, survey->tls[UCX_NET], only);
+        rc = ucx_home_open(&device->net, UCX_NET, survey->tls[UCX_NET], only);
     }
     ctx->device_count += rc == xcclSuccess;
     return rc;
@@ -200,7 +200,7 @@ static xcclResult_t ctx_open(struct ucx_ctx *ctx)
     xcclResult_t rc = ucx_survey_make(&survey);
 
     if (rc == xcclSuccess && survey.tls[UCX_SHM][0])
-        rc = ucx_home_open(&ctx->shm, survey.tls[UCX_SHM], NULL);
+        rc = ucx_home_open(&ctx->shm, UCX_SHM, survey.tls[UCX_SHM], NULL);
     if (rc == xcclSuccess)
         rc = devices_make(ctx, &survey);
     if (rc == xcclSuccess)

@@ -182,8 +182,9 @@ struct ucx_survey {
 };
 /* What UCX has here, under the settings. None at all is no error. */
 xcclResult_t ucx_survey_make(struct ucx_survey *survey_out);
-/* tls: names as above; device: NULL for all. */
-xcclResult_t ucx_home_open(struct ucx_home *home, const char *tls, const char *device);
+/* tls: names as above, of that mode; device: NULL for all. */
+xcclResult_t ucx_home_open(struct ucx_home *home, enum ucx_mode mode, const char *tls,
+                           const char *device);
 void ucx_home_close(struct ucx_home *home);
 
 /* ucx_connect.c, ucx_listen.c */

@@ -147,3 +147,17 @@ int ucx_resource_mode(const struct ucx_resource *resource)
     }
     return UCX_NET;
 }
+
+int ucx_by_hardware(enum ucx_mode mode, const char *tls)
+{
+    char list[512], *rest = NULL;
+
+    if (mode != UCX_NET)
+        return 0;
+    snprintf(list, sizeof(list), "%s", tls);
+    for (char *name = strtok_r(list, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
+        if (strcmp(name, "tcp") != 0)
+            return 1;
+    }
+    return 0;
+}

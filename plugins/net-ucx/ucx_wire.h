@@ -75,6 +75,11 @@ struct ucx_resource {
 int ucx_resource_parse(const char *line, struct ucx_resource *resource_out);
 /* -1: we do not use it: device memory is the core's. */
 int ucx_resource_mode(const struct ucx_resource *resource);
+/* 1: some of these transports, names separated by commas, are networks that move memory by
+ * themselves. Their endpoints must be told of a peer's end, and their pages are pinned. Never so of
+ * shared memory, whose endpoints UCX 1.13 does not give then (ucx_context.c), whatever pins pages
+ * there: knem. */
+int ucx_by_hardware(enum ucx_mode mode, const char *tls);
 
 static_assert(4 + 4 + UCX_TOKEN_BYTES + 8 + 4 + XCCL_ADDR_WIRE_BYTES <= XCCL_NET_HANDLE_USED,
               "a handle that NCCL can carry");

@@ -135,3 +135,21 @@ XT_TEST(what_ucx_says_of_its_transports_is_read)
     XT_CHECK(!ucx_resource_parse("#      resource 1  :  md 1  dev 1  flags --", &resource));
     XT_CHECK(!ucx_resource_parse("", &resource));
 }
+
+/* Memory of one host never: UCX 1.13 gives an endpoint that tells of its peer's end no posix. */
+XT_TEST(networks_beyond_tcp_move_memory_by_themselves)
+{
+    static const struct {
+        enum ucx_mode mode;
+        const char *tls;
+        int by_hardware;
+    } rows[] = {
+        {UCX_SHM, "posix,sysv,cma", 0}, {UCX_SHM, "posix,sysv,cma,knem", 0},
+        {UCX_SHM, "xpmem,knem", 0},     {UCX_NET, "tcp", 0},
+        {UCX_NET, "tcp,rc_mlx5", 1},    {UCX_NET, "rc_verbs,ud_verbs,tcp", 1},
+        {UCX_NET, "tcpx", 1},           {UCX_NET, "", 0},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        XT_CHECK_INT(ucx_by_hardware(rows[i].mode, rows[i].tls), rows[i].by_hardware);
+}
