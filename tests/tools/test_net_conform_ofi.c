@@ -93,6 +93,7 @@ XT_TEST_DEADLINE(the_suite_passes_over_net, 300)
 {
     need("net");
     passes(PLUGIN, "threads", "*");
+    passes(PLUGIN, "processes", "early_*");
 }
 
 /* --- the write path: messages above 8 KiB are written --- */
@@ -116,6 +117,8 @@ XT_TEST_DEADLINE(the_suite_passes_over_tcp_with_writes, 600)
 {
     need_writes("tcp;ofi_rxm");
     passes(PLUGIN, FORM, "*");
+    passes(PLUGIN, "threads", "early_*");
+    passes(PLUGIN, "processes", "early_*");
     passes(PLUGIN, "processes", "*_killed*");
     passes(PLUGIN, "namespaces", "every_size_arrives");
     passes(PLUGIN "@v12", "threads", "every_size_arrives");
@@ -140,6 +143,7 @@ XT_TEST_DEADLINE(writes_pass_over_udp, 300)
     need_writes("udp;ofi_rxd");
     passes(PLUGIN, "threads", "*_sends_*");
     passes(PLUGIN, "threads", "*_size*");
+    passes(PLUGIN, "processes", "early_*");
     passes(PLUGIN, "processes", "receiver_is_killed");
 }
 
@@ -213,12 +217,40 @@ XT_TEST_DEADLINE(a_network_as_strict_as_efa_is_enough_for_writes, 600)
     passes(PLUGIN, "single", "*_in_flight");
     passes(PLUGIN, "single", "*regist*");
     passes(PLUGIN, "processes", "*_killed*");
+    passes(PLUGIN, "processes", "early_*");
     if (run(argv, &output) != 0)
         XT_FAIL("%s", xt_why(output));
     xt_setenv("FX_FABRIC_ENDPOINT", "1");
     passes(PLUGIN, "threads", "every_*");
     passes(PLUGIN, "single", "*_in_flight");
     passes(PLUGIN, "single", "*regist*");
+}
+
+/* Orders that only a test can make are in unit/test_ofi_messages.c. */
+XT_TEST_DEADLINE(a_peer_that_keeps_to_no_rule_is_an_error_with_words, 120)
+{
+    static const struct {
+        const char *damage, *text;
+    } rows[] = {
+        {"note", " sends what is no note of a receive"},
+        {"large", " sends what is no note of a receive"},
+        {"number", " sends a note of a receive that cannot be in flight"},
+        {"twice", " sends a write that no receive in flight awaits"},
+    };
+    const char *argv[] = {program,   "net",       "check", "--quick", "--form",
+                          "threads", "--timeout", "60",    "--case",  "every_size_arrives",
+                          PLUGIN,    NULL};
+    const char *output = NULL;
+
+    need("tcp;ofi_rxm");
+    make_strict();
+    need_writes("tcp;ofi_rxm");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        xt_setenv("FX_FABRIC_DAMAGE", rows[i].damage);
+        XT_CHECK_INT(run(argv, &output), 1);
+        XT_CHECK_HAS(output, rows[i].text);
+        XT_CHECK_HAS(output, "another rank or the network failed");
+    }
 }
 
 /* --- a host that vanishes --- */
