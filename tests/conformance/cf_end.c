@@ -127,7 +127,7 @@ struct cf cf_share(struct cf *me, uint64_t salt)
 {
     struct cf other = *me;
 
-    other.random = me->options->seed * 31 + salt;
+    other.random = me->seed * 31 + salt;
     return other;
 }
 

@@ -95,7 +95,7 @@ struct cf {
     unsigned form;
     int own_contract; /* 0: one of NCCL's */
     int channel; /* to the other role; -1 */
-    uint64_t random;
+    uint64_t seed, random; /* random: where the drawing stands */
     uint64_t max_bytes; /* of this plugin and these options */
     uint64_t largest_bytes; /* of a message of this case so far */
     int quick;

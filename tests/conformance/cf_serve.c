@@ -88,7 +88,6 @@ static void case_start(struct serve *serve, int channel)
 {
     struct xccl_conformance_options options = serve->options;
 
-    options.seed = serve->word.seed;
     options.quick = (int)serve->word.quick;
     options.timeout_ms = serve->word.timeout_ms;
     options.max_bytes = serve->word.max_bytes;

@@ -135,6 +135,18 @@ XT_TEST_DEADLINE(the_socket_plugin_passes_between_two_programs, 120)
     server_end(&server);
 }
 
+/* The second run has another seed, from which both ends draw. */
+XT_TEST_DEADLINE(both_ends_draw_the_same_in_each_run, 60)
+{
+    struct server server = server_start("socket", NULL);
+    const char *output = NULL;
+
+    if (RUN(&server, TOKEN, &output, "--repeat", "2", "--case", "any_address*", "socket") != 0)
+        XT_FAIL("does not pass: %s", xt_why(output));
+    XT_CHECK_HAS(output, "2 passed, 0 failed, ");
+    server_end(&server);
+}
+
 XT_TEST_DEADLINE(the_two_may_change_roles, 120)
 {
     struct server server = server_start(BROKEN, NULL);
