@@ -7,12 +7,40 @@
 
 xccl=build/release/bin/xccl
 full=0
+port=7000
 
 fail() {
     echo "${0##*/}: FAILED: $*"
     exit 1
 }
 
+# Until xccl perf has written the head of its table into FILE: its ranks are connected then. 1: it
+# does not come within a minute.
+wait_for_head() {
+    local turn
+    for ((turn = 0; turn < 120; turn++)); do
+        ! grep -q '(GB/s)' "$1" || return 0
+        sleep 0.5
+    done
+    return 1
+}
+
+# Packets that rail $1 has sent.
+sent_by() {
+    cat "/sys/class/infiniband/rxe$1/ports/1/hw_counters/sent_pkts"
+}
+# Until rail $1 has sent $2 packets in all. 1: not within 20 s.
+wait_for_sent() {
+    local turn
+    for ((turn = 0; turn < 200; turn++)); do
+        [[ $(sent_by "$1") -lt $2 ]] || return 0
+        sleep 0.1
+    done
+    return 1
+}
+
+# Each part in a shell of its own, so what it sets or exports ends with it. port: the first of 100
+# that are the part's own, the same in both guests.
 parts_inside() {
     local part
     full=$1
@@ -21,7 +49,8 @@ parts_inside() {
     export XCCL_NET_PLUGIN=ib XCCL_SHM_DISABLE=1
     for part in "$@"; do
         echo "== $part"
-        "part_$part"
+        port=$((port + 100))
+        ("part_$part")
     done
     exit 0
 }
