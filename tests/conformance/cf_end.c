@@ -158,5 +158,5 @@ void cf_turn(struct cf *me, struct cf_patience *patience)
     if (++patience->turns % 8 == 0)
         sched_yield();
     if (patience->turns % 64 == 0 && cf_now() > patience->end_ns)
-        cf_fail(me, "%s did not happen within %.1f s", patience->what, (double)wait_ms / 1000);
+        cf_fail(me, "%s " CF_WAITED " %.1f s", patience->what, (double)wait_ms / 1000);
 }

@@ -40,6 +40,9 @@
 #define CF_ROLES      2
 /* In the text of a role that saw no more than that the other one was gone. */
 #define CF_ENDED_EARLY "the other role has ended early"
+/* In that of one that waited for something in vain, and of one that was ended by its deadline. */
+#define CF_WAITED "did not happen within"
+#define CF_LATE   "did not return in"
 
 enum cf_role { CF_SENDER = 0, CF_RECEIVER = 1 };
 

@@ -5,9 +5,12 @@
  * Thread: one. */
 #include "cf_remote.h"
 
+#include <assert.h>
 #include <fcntl.h>
-#include <poll.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -17,10 +20,17 @@
 #include "base/wire.h"
 
 #define MAGIC      UINT32_C(0x52434358) /* "XCCR" */
-#define VERSION    1u
+#define VERSION    2u
 #define ARRIVAL_MS 10000u /* for the one who serves to be there */
 #define ANSWER_MS  10000u
 #define EXPLAIN_MS 1000u /* for the other host to say more about a failure of here */
+
+static_assert(CF_WORD_BYTES == 4 * 5 + 8 * 4 + CF_TOKEN_BYTES + sizeof(((struct cf_word *)0)->name),
+              "all fields of a word, and nothing else");
+static_assert(CF_ANSWER_BYTES == 4 * 2 + 8 + sizeof(((struct cf_answer *)0)->plugin) +
+                                     sizeof(((struct cf_answer *)0)->contract) +
+                                     sizeof(((struct cf_answer *)0)->why),
+              "all fields of an answer, and nothing else");
 
 /* ---- bytes ---- */
 
@@ -30,11 +40,15 @@ static void token_bytes(const char *token, uint8_t out[CF_TOKEN_BYTES])
     memcpy(out, token, strnlen(token, CF_TOKEN_BYTES));
 }
 
-/* Texts lie in fields that end with a zero. */
+/* Texts lie in fields with at least one zero at the end, and nothing behind the first one. */
 static int text_get(struct xccl_wire *wire, char *text, size_t bytes)
 {
+    int rest = 0;
+
     xccl_wire_get(wire, text, bytes);
-    return text[bytes - 1] == 0;
+    for (size_t i = strnlen(text, bytes); i < bytes; i++)
+        rest |= text[i];
+    return text[bytes - 1] == 0 && rest == 0;
 }
 
 void cf_word_encode(const struct cf_word *word, const char *token, uint8_t out[CF_WORD_BYTES])
@@ -57,6 +71,15 @@ void cf_word_encode(const struct cf_word *word, const char *token, uint8_t out[C
     xccl_wire_put(&wire, word->name, sizeof(word->name));
 }
 
+static int is_one(const struct cf_word *word)
+{
+    if (word->kind == CF_WORD_SESSION)
+        return !word->role && !word->id && !word->seed && !word->max_bytes && !word->timeout_ms &&
+               !word->quick && !word->name[0];
+    return (word->kind == CF_WORD_CASE || word->kind == CF_WORD_CHANNEL) && word->role < CF_ROLES &&
+           word->quick <= 1 && word->timeout_ms <= CF_DEADLINE_MS;
+}
+
 int cf_word_decode(uint8_t bytes[CF_WORD_BYTES], const char *token, struct cf_word *word)
 {
     struct xccl_wire wire = xccl_wire_over(bytes, CF_WORD_BYTES);
@@ -74,8 +97,7 @@ int cf_word_decode(uint8_t bytes[CF_WORD_BYTES], const char *token, struct cf_wo
     word->quick = xccl_wire_get_u32(&wire);
     return text_get(&wire, word->name, sizeof(word->name)) &&
            xccl_token_equal(told, secret, sizeof(secret)) && magic == MAGIC && version == VERSION &&
-           word->kind >= CF_WORD_SESSION && word->kind <= CF_WORD_CHANNEL &&
-           word->role < CF_ROLES && word->quick <= 1 && word->timeout_ms <= UINT32_MAX;
+           !wire.bad && is_one(word);
 }
 
 void cf_answer_encode(const struct cf_answer *answer, uint8_t out[CF_ANSWER_BYTES])
@@ -101,7 +123,7 @@ int cf_answer_decode(uint8_t bytes[CF_ANSWER_BYTES], struct cf_answer *answer)
     good &= text_get(&wire, answer->plugin, sizeof(answer->plugin));
     good &= text_get(&wire, answer->contract, sizeof(answer->contract));
     good &= text_get(&wire, answer->why, sizeof(answer->why));
-    return good && answer->good <= 1;
+    return good && answer->good <= 1 && !wire.bad;
 }
 
 void cf_end_encode(int verdict, const char *text, uint8_t out[CF_END_BYTES])
@@ -119,12 +141,48 @@ int cf_end_decode(uint8_t bytes[CF_END_BYTES], char text[CF_TEXT_BYTES])
     struct xccl_wire wire = xccl_wire_over(bytes, CF_END_BYTES);
     uint32_t magic = xccl_wire_get_u32(&wire), verdict = xccl_wire_get_u32(&wire);
 
-    if (!text_get(&wire, text, CF_TEXT_BYTES) || magic != MAGIC || verdict > CF_SKIPPED)
+    if (!text_get(&wire, text, CF_TEXT_BYTES) || magic != MAGIC || verdict > CF_SKIPPED || wire.bad)
         return CF_NONE;
     return (int)verdict;
 }
 
+void cf_remote_keep(int fd)
+{
+    static const struct {
+        int option, value;
+    } list[] = {{TCP_KEEPIDLE, 15}, {TCP_KEEPINTVL, 5}, {TCP_KEEPCNT, 6}};
+    int on = 1;
+
+    /* Without them a vanished host is noticed late, and nothing else is wrong. */
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
+        setsockopt(fd, IPPROTO_TCP, list[i].option, &list[i].value, sizeof(list[i].value));
+}
+
 /* ---- the runner's side ---- */
+
+int cf_address_read(const char *option, const char *text, struct xccl_addr *addr_out)
+{
+    xcclResult_t rc;
+
+    xccl_error_hush(1);
+    rc = xccl_addr_parse(text, 1, addr_out);
+    xccl_error_hush(0);
+    if (rc != xcclSuccess)
+        fprintf(stderr, "xccl net check: %s: %s\n", option, xccl_error_text());
+    return rc == xcclSuccess;
+}
+
+int cf_remote_find(struct cf_remote *remote, struct xccl_conformance_options *options)
+{
+    struct xccl_addr addr;
+
+    if (!cf_address_read("--remote", options->remote, &addr))
+        return 0;
+    xccl_addr_format(&addr, remote->address);
+    options->remote = remote->address;
+    return 1;
+}
 
 /* A connection that has said its word. */
 static xcclResult_t call(const struct xccl_conformance_options *options, const struct cf_word *word,
@@ -170,7 +228,11 @@ int cf_remote_open(struct cf_remote *remote, struct xccl_conformance_options *op
     else if (strcmp(answer.plugin, plugin->name) != 0)
         fprintf(stderr, "xccl net check: %s has the plugin %s, this host %s: name the same\n",
                 options->remote, answer.plugin, plugin->name);
+    else if (strcmp(answer.contract, plugin->contract) != 0)
+        fprintf(stderr, "xccl net check: %s has contract %s, this host %s: name the same\n",
+                options->remote, answer.contract, plugin->contract);
     else {
+        cf_remote_keep(remote->fd);
         if (answer.max_bytes < options->max_bytes)
             options->max_bytes = answer.max_bytes;
         return 1;
@@ -184,6 +246,15 @@ void cf_remote_close(struct cf_remote *remote)
     xccl_tcp_close(&remote->fd);
 }
 
+/* What is left of a case's time. */
+static uint64_t left_ms(const struct cf_task *task)
+{
+    uint64_t now_ns = cf_now(), left = task->end_ns > now_ns ? (task->end_ns - now_ns) / CF_MS : 0;
+
+    left = left ? left : 1;
+    return left < CF_DEADLINE_MS ? left : CF_DEADLINE_MS;
+}
+
 int cf_remote_call(const struct xccl_conformance_options *options, const struct cf_task *task,
                    int *channel_out, int *end_fd_out)
 {
@@ -192,7 +263,7 @@ int cf_remote_call(const struct xccl_conformance_options *options, const struct 
                            .id = task->begin_ns ^ (uint64_t)getpid() << 40,
                            .seed = task->seed,
                            .max_bytes = options->max_bytes,
-                           .timeout_ms = options->timeout_ms,
+                           .timeout_ms = left_ms(task),
                            .quick = options->quick != 0};
 
     snprintf(word.name, sizeof(word.name), "%s", task->test->name);
@@ -213,27 +284,55 @@ static int is_better(const char *there, const char *here)
     return strstr(here, CF_ENDED_EARLY) && !strstr(there, CF_ENDED_EARLY);
 }
 
+/* Puts text in the place of what is known here, or before it. */
+static void explain(struct cf_shared *shared, int verdict, const char *text, int keep)
+{
+    char both[2 * CF_TEXT_BYTES + 16];
+
+    snprintf(both, sizeof(both), "%s%s%s", text, keep ? "; here: " : "", keep ? shared->text : "");
+    atomic_store_explicit(&shared->verdict, CF_NONE, memory_order_release);
+    cf_settle(shared, verdict, both);
+}
+
+/* There is a verdict of here already: what that of there adds to it. The call in which the other
+ * role stays may be the reason why something did not come. */
+static void weigh(struct cf_shared *shared, int there, const char *text)
+{
+    if (there == CF_NONE || there == CF_PASSED)
+        return;
+    if (is_better(text, shared->text))
+        explain(shared, there, text, 0);
+    else if (strstr(text, CF_LATE) && strstr(shared->text, CF_WAITED))
+        explain(shared, there, text, 1);
+}
+
 void cf_remote_hear_end(struct cf_shared *shared, int end_fd)
 {
     int here = atomic_load_explicit(&shared->verdict, memory_order_acquire), there;
-    /* The runner's deadline ends a wait for a role that goes on there. */
+    /* The deadline of there ends a wait for a role that goes on, and that of here comes later. */
     struct xccl_limit limit = {.deadline_ns = XCCL_NEVER_NS};
     uint8_t bytes[CF_END_BYTES];
     char text[CF_TEXT_BYTES];
+    xcclResult_t rc;
 
     if (here == CF_SKIPPED)
         return;
-    if (here == CF_FAILED)
+    if (here == CF_FAILED) {
         limit = xccl_limit_ms(EXPLAIN_MS, NULL);
-    if (xccl_tcp_recv_all(end_fd, bytes, sizeof(bytes), &limit) != xcclSuccess) {
-        cf_settle(shared, CF_FAILED, "the host that serves has gone");
+        shutdown(end_fd, SHUT_WR);
+    }
+    rc = xccl_tcp_recv_all(end_fd, bytes, sizeof(bytes), &limit);
+    if (rc == xcclTimeout)
+        return;
+    if (rc != xcclSuccess) {
+        explain(shared, CF_FAILED, CF_HOST_GONE, here == CF_FAILED);
         return;
     }
     there = cf_end_decode(bytes, text);
-    if (there == CF_PASSED)
-        return;
-    if (here == CF_FAILED && there != CF_NONE && is_better(text, shared->text))
-        atomic_store_explicit(&shared->verdict, CF_NONE, memory_order_release);
-    cf_settle(shared, there == CF_NONE ? CF_FAILED : there,
-              there == CF_NONE ? "the host that serves ends a case with what is no verdict" : text);
+    if (here == CF_FAILED)
+        weigh(shared, there, text);
+    else if (there == CF_NONE)
+        cf_settle(shared, CF_FAILED, "the host that serves ends a case with what is no verdict");
+    else if (there != CF_PASSED)
+        cf_settle(shared, there, text);
 }

@@ -6,6 +6,8 @@
 #include "cf_remote.h"
 #include "cf_run.h"
 
+#include "base/tcp.h"
+
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +74,9 @@ static int task_decide(struct runner *runner, struct cf_task *task)
         snprintf(task->text, sizeof(task->text), "the device reaches its own host only");
     } else if (task->form == CF_NAMESPACES && !cf_hosts_make(&runner->hosts)) {
         snprintf(task->text, sizeof(task->text), "%s", runner->hosts.reason);
+    } else if (task->form == CF_REMOTE && xccl_tcp_has_ended(runner->remote.fd)) {
+        task->verdict = CF_FAILED;
+        snprintf(task->text, sizeof(task->text), CF_HOST_GONE);
     } else {
         task->verdict = CF_NONE;
         return 0;
@@ -144,6 +149,8 @@ static int run_all(struct runner *runner)
     const struct xccl_conformance_options *options = &runner->options;
     uint64_t begin_ns;
 
+    if (options->remote && !cf_remote_find(&runner->remote, &runner->options))
+        return 2;
     cf_beat();
     begin_ns = cf_now();
     if (!cf_look(options, &runner->plugin))

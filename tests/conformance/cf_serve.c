@@ -3,6 +3,7 @@
  * the runner's. Strangers stay at the door: who does not know the token gets no answer.
  *
  *   waits --session--> idle --case, channel--> running --its process ends--> idle
+ *                                              running --its deadline--> idle
  *                                              running --the runner gives it up--> idle
  *                      --the session ends--> over
  *
@@ -10,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -24,6 +24,8 @@
 
 #define SEND_MS  5000u
 #define EARLY_NS (5 * XCCL_NS_PER_S)
+#define GRACE_MS 300u /* for a role to say why it fails, once the other one has */
+#define AHEAD_MS 2000u /* of the runner's deadline, at most */
 
 struct serve {
     struct xccl_conformance_options options;
@@ -32,6 +34,7 @@ struct serve {
     int listen_fd, session_fd;
     struct cf_word word; /* of the present case */
     int case_fd; /* its connection; -1: there is none */
+    int given_up; /* by the runner */
     struct cf_task task; /* pid 0: it has no channel yet */
     uint64_t count; /* cases that have ended */
 };
@@ -47,6 +50,14 @@ static const struct cf_case *case_of(const char *name)
     return NULL;
 }
 
+/* The runner says no more on a session, and on that of a case: whatever comes is its end. */
+static int has_moved(int fd)
+{
+    char byte;
+
+    return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0 || xccl_tcp_has_ended(fd);
+}
+
 /* ---- the present case ---- */
 
 static void case_drop(struct serve *serve)
@@ -55,6 +66,7 @@ static void case_drop(struct serve *serve)
         cf_task_end(&serve->task, 1);
     cf_task_drop(&serve->task);
     xccl_tcp_close(&serve->case_fd);
+    serve->given_up = 0;
 }
 
 static void case_say(struct serve *serve, int verdict, const char *text)
@@ -87,25 +99,47 @@ static void case_begin(struct serve *serve, int fd, const struct cf_word *word)
 static void case_start(struct serve *serve, int channel)
 {
     struct xccl_conformance_options options = serve->options;
+    struct cf_task *task = &serve->task;
+    uint64_t ahead_ms = serve->word.timeout_ms / 8;
 
     options.quick = (int)serve->word.quick;
     options.timeout_ms = serve->word.timeout_ms;
-    options.max_bytes = serve->word.max_bytes;
-    serve->task.channel = channel;
+    if (serve->word.max_bytes < options.max_bytes)
+        options.max_bytes = serve->word.max_bytes ? serve->word.max_bytes : 1;
+    task->channel = channel;
     fcntl(channel, F_SETFL, fcntl(channel, F_GETFL) & ~O_NONBLOCK);
-    if (!cf_task_start(&options, NULL, &serve->plugin, &serve->task, 0))
+    if (cf_task_start(&options, NULL, &serve->plugin, task, 0)) {
+        /* The runner still listens when the call is named that has no end here. */
+        task->end_ns -= (ahead_ms < AHEAD_MS ? ahead_ms : AHEAD_MS) * CF_MS;
+        printf("# case %s, %s\n", task->test->name,
+               task->role == CF_SENDER ? "sender" : "receiver");
+        fflush(stdout);
+    } else {
         case_say(serve, CF_SKIPPED, "the host that serves has no room for a process");
+    }
     close(channel);
+}
+
+/* The runner needs no more than the reason why it has failed. */
+static void case_give_up(struct serve *serve)
+{
+    uint64_t end_ns = cf_now() + GRACE_MS * CF_MS;
+
+    serve->given_up = 1;
+    if (serve->task.pid <= 0)
+        case_drop(serve);
+    else if (end_ns < serve->task.end_ns)
+        serve->task.end_ns = end_ns;
 }
 
 /* Ends what has ended, late or given up. */
 static void case_look(struct serve *serve)
 {
+    if (serve->case_fd >= 0 && !serve->given_up && has_moved(serve->case_fd))
+        case_give_up(serve);
     if (serve->task.pid > 0 && cf_tasks_wait(&serve->task, 1) > 0) {
         serve->count++;
         case_say(serve, serve->task.verdict, serve->task.text);
-    } else if (serve->case_fd >= 0 && xccl_tcp_has_ended(serve->case_fd)) {
-        case_drop(serve);
     }
 }
 
@@ -129,7 +163,7 @@ static void session_begin(struct serve *serve, int fd)
     if (xccl_tcp_send_all(fd, bytes, sizeof(bytes), &limit) != xcclSuccess || !answer.good)
         xccl_tcp_close(&fd);
     else
-        serve->session_fd = fd;
+        cf_remote_keep(serve->session_fd = fd);
 }
 
 /* Takes the connection from him, unless it is a channel whose case has not come yet. */
@@ -139,7 +173,7 @@ static void welcome(struct serve *serve, struct xccl_stranger *stranger, const s
     int fd = stranger->fd;
 
     if (word->kind == CF_WORD_CHANNEL && (serve->case_fd < 0 || word->id != serve->word.id)) {
-        if (now_ns - stranger->since_ns > EARLY_NS)
+        if (now_ns - stranger->since_ns > EARLY_NS || xccl_tcp_has_ended(fd))
             xccl_doorstep_drop(&serve->step, stranger, "a channel without a case");
         return;
     }
@@ -183,11 +217,16 @@ static void rest(struct serve *serve)
 
     fds[count++] = (struct pollfd){.fd = serve->listen_fd, .events = POLLIN};
     fds[count++] = (struct pollfd){.fd = serve->session_fd, .events = POLLIN};
-    fds[count++] = (struct pollfd){.fd = serve->case_fd, .events = POLLIN};
+    fds[count++] = (struct pollfd){.fd = serve->given_up ? -1 : serve->case_fd, .events = POLLIN};
     fds[count++] = (struct pollfd){.fd = serve->task.pid > 0 ? serve->task.pidfd : -1,
                                    .events = POLLIN};
-    for (int i = 0; i < XCCL_DOORSTEP_PLACES; i++)
-        fds[count++] = (struct pollfd){.fd = serve->step.places[i].fd, .events = POLLIN};
+    for (int i = 0; i < XCCL_DOORSTEP_PLACES; i++) {
+        const struct xccl_stranger *stranger = &serve->step.places[i];
+
+        /* A channel whose case has not come is looked at with each beat. */
+        fds[count++] = (struct pollfd){.fd = stranger->have < CF_WORD_BYTES ? stranger->fd : -1,
+                                       .events = POLLIN};
+    }
     if (poll(fds, count, PULSE_BEAT_MS) < 0 && errno != EINTR)
         cf_sleep_ms(1);
     cf_beat();
@@ -203,7 +242,7 @@ static int serve_run(struct serve *serve)
             return 1;
         }
         case_look(serve);
-        over = serve->session_fd >= 0 && xccl_tcp_has_ended(serve->session_fd);
+        over = serve->session_fd >= 0 && has_moved(serve->session_fd);
         if (!over)
             rest(serve);
     }
@@ -212,18 +251,32 @@ static int serve_run(struct serve *serve)
     return 0;
 }
 
-static int serve_listen(struct serve *serve, const char *address)
+/* HOST:PORT; port 0 is any. */
+static int address_read(const char *address, struct xccl_addr *addr_out)
 {
-    struct xccl_addr addr, bound;
+    size_t bytes = strlen(address);
+    int any = bytes > 2 && strcmp(address + bytes - 2, ":0") == 0;
+    char text[512];
+
+    snprintf(text, sizeof(text), "%.*s%s", (int)(any ? bytes - 1 : bytes), address, any ? "1" : "");
+    if (!cf_address_read("--serve", text, addr_out))
+        return 0;
+    if (any)
+        xccl_addr_set_port(addr_out, 0);
+    return 1;
+}
+
+static int serve_listen(struct serve *serve, const struct xccl_addr *addr)
+{
+    struct xccl_addr bound;
     char text[XCCL_ADDR_TEXT_BYTES];
-    xcclResult_t rc = xccl_addr_parse(address, 1, &addr);
+    xcclResult_t rc = xccl_doorstep_init(&serve->step, CF_WORD_BYTES);
 
     if (rc == xcclSuccess)
-        rc = xccl_doorstep_init(&serve->step, CF_WORD_BYTES);
-    if (rc == xcclSuccess)
-        rc = xccl_tcp_listen(&addr, &serve->listen_fd, &bound);
+        rc = xccl_tcp_listen(addr, &serve->listen_fd, &bound);
     if (rc != xcclSuccess) {
-        fprintf(stderr, "xccl net check: cannot serve at %s: %s\n", address, xccl_error_text());
+        xccl_addr_format(addr, text);
+        fprintf(stderr, "xccl net check: cannot serve at %s: %s\n", text, xccl_error_text());
         return 0;
     }
     xccl_addr_format(&bound, text);
@@ -236,11 +289,14 @@ static int serve_listen(struct serve *serve, const char *address)
 int xccl_conformance_serve(const struct xccl_conformance_options *options, const char *address)
 {
     static struct serve serve;
+    struct xccl_addr addr;
     int status = 1;
 
+    if (!address_read(address, &addr))
+        return 2;
     serve = (struct serve){.options = *options, .listen_fd = -1, .session_fd = -1, .case_fd = -1};
     cf_beat();
-    if (cf_look(options, &serve.plugin) && serve_listen(&serve, address))
+    if (cf_look(options, &serve.plugin) && serve_listen(&serve, &addr))
         status = serve_run(&serve);
     xccl_doorstep_fini(&serve.step);
     xccl_tcp_close(&serve.session_fd);

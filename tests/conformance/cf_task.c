@@ -78,8 +78,13 @@ int cf_task_start(const struct xccl_conformance_options *options, const struct c
     task->end_ns = task->begin_ns + (ms ? ms : CF_CASE_MS) * CF_MS;
     fflush(NULL);
     task->pid = fork();
-    if (task->pid < 0)
+    if (task->pid < 0) {
+        task->pid = 0;
+        if (task->output_fd >= 0)
+            close(task->output_fd);
+        task->output_fd = -1;
         return 0;
+    }
     if (task->pid == 0) {
         become_case(task);
         pass_seed(options->item, task->seed);
@@ -119,11 +124,15 @@ static void tell_late(struct cf_task *task)
     double s = (double)(task->end_ns - task->begin_ns) / 1e9;
 
     if (task->form == CF_SINGLE)
-        snprintf(task->text, sizeof(task->text), "did not return in %.1f s, last call: %s", s,
+        snprintf(task->text, sizeof(task->text), CF_LATE " %.1f s, last call: %s", s,
                  last_call(task->shared, CF_SENDER));
+    else if (task->form == CF_REMOTE)
+        snprintf(task->text, sizeof(task->text), CF_LATE " %.1f s, last call: %s (%s)", s,
+                 last_call(task->shared, task->role),
+                 task->role == CF_SENDER ? "sender" : "receiver");
     else
         snprintf(task->text, sizeof(task->text),
-                 "did not return in %.1f s, last call: %s (sender), %s (receiver)", s,
+                 CF_LATE " %.1f s, last call: %s (sender), %s (receiver)", s,
                  last_call(task->shared, CF_SENDER), last_call(task->shared, CF_RECEIVER));
 }
 

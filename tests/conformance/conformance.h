@@ -43,8 +43,8 @@ struct xccl_conformance_options {
 /* 0 all passed or skipped, 1 something failed or the plugin cannot be opened, 2 wrong options. */
 int xccl_conformance_run(const struct xccl_conformance_options *options);
 /* The other side of form remote: runs the other role of each case of one run, whose runner connects
- * to address ("10.0.0.2:7000"), and ends with it. 0 then; 1: the plugin cannot be opened, or nobody
- * can connect; 2 wrong options. */
+ * to address ("10.0.0.2:7000"; port 0: any), and ends with it. 0 then; 1: the plugin cannot be
+ * opened, or nobody can connect; 2 wrong options. */
 int xccl_conformance_serve(const struct xccl_conformance_options *options, const char *address);
 /* Prints each case with its rule and the forms it has. */
 void xccl_conformance_list(void);
