@@ -18,7 +18,8 @@
 
 const char xccl_net_check_help[] =
     "usage: xccl net check [options] PLUGIN\n"
-    "       xccl net check --serve HOST:PORT --token T [--device N] PLUGIN\n"
+    "       xccl net check --serve HOST:PORT --token T [--device N] [--rails N] [--max-bytes N] "
+    "PLUGIN\n"
     "\n"
     "Checks a network plugin against every rule of its contract (xccl_net.h), with no GPU and no\n"
     "second machine. PLUGIN is named as in XCCL_NET_PLUGIN: socket, ./libxccl-net-my.so,\n"
@@ -49,7 +50,8 @@ const char xccl_net_check_help[] =
     "  --remote HOST:PORT  two hosts: the other end of each case is where --serve runs. Sends "
     "from\n"
     "                    here to there, with --reverse from there to here\n"
-    "  --serve HOST:PORT  that other end, for one run; HOST is an address of this host\n"
+    "  --serve HOST:PORT  that other end, for one run; HOST is an address of this host, port 0\n"
+    "                    any, which it prints\n"
     "  --token T         what both are told, 1 to 32 characters, so that nobody else is served;\n"
     "                    it is not encrypted on the way\n"
     "  -J FILE           the results as JSON as well; - is standard output\n"
@@ -97,6 +99,18 @@ static const struct option options_known[] = {
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
+
+/* What the command line says. */
+struct said {
+    struct xccl_conformance_options options;
+    const char *serve;
+    uint32_t seen; /* a bit for each option */
+};
+
+static uint32_t bit_of(int code)
+{
+    return code >= OPTION_FORM ? UINT32_C(1) << (code - OPTION_FORM) : UINT32_C(1) << 31;
+}
 
 /* Names with commas between. 0: one is unknown, which has been told. */
 static int read_forms(const char *text, unsigned *forms_out)
@@ -150,18 +164,20 @@ static int read_number(int code, const char *text, struct xccl_conformance_optio
 }
 
 /* One option. 0: go on; else the exit status plus one. */
-static int read_option(int code, struct xccl_conformance_options *options, const char **serve_out)
+static int read_option(int code, struct said *said)
 {
+    struct xccl_conformance_options *options = &said->options;
+
+    said->seen |= bit_of(code);
     switch (code) {
     case OPTION_REMOTE:
         options->remote = optarg;
-        options->forms = XCCL_CONFORMANCE_REMOTE;
         return 0;
     case OPTION_REVERSE:
         options->reverse = 1;
         return 0;
     case OPTION_SERVE:
-        *serve_out = optarg;
+        said->serve = optarg;
         return 0;
     case OPTION_TOKEN:
         options->token = optarg;
@@ -191,9 +207,25 @@ static int read_option(int code, struct xccl_conformance_options *options, const
     }
 }
 
-/* What --remote and --serve need. 0: it is missing, which has been told. */
-static int is_consistent(const struct xccl_conformance_options *options, const char *serve)
+/* An option that the host that runs decides, not the one that serves; NULL: none was said. */
+static const char *runners_option(uint32_t seen)
 {
+    const uint32_t own = bit_of(OPTION_SERVE) | bit_of(OPTION_TOKEN) | bit_of(OPTION_DEVICE) |
+                         bit_of(OPTION_RAILS) | bit_of(OPTION_MAX_BYTES);
+
+    for (const struct option *known = options_known; known->name; known++) {
+        if (known->val != 'h' && seen & ~own & bit_of(known->val))
+            return known->name;
+    }
+    return NULL;
+}
+
+/* What --remote and --serve need, and take. 0: it does not fit, which has been told. */
+static int is_consistent(const struct said *said)
+{
+    const struct xccl_conformance_options *options = &said->options;
+    const char *serve = said->serve;
+
     if (options->remote && serve)
         xccl_option_usage(NAME, "--serve is for one host, --remote for the other");
     else if ((options->remote || serve) &&
@@ -202,10 +234,15 @@ static int is_consistent(const struct xccl_conformance_options *options, const c
                           TOKEN_MAX);
     else if (options->remote && options->jobs > 1)
         xccl_option_usage(NAME, "--remote runs one case at a time: --jobs 1");
-    else if (options->remote && options->forms != XCCL_CONFORMANCE_REMOTE)
+    else if (options->remote && said->seen & bit_of(OPTION_FORM))
         xccl_option_usage(NAME, "--remote has a form of its own: no --form with it");
     else if (options->reverse && !options->remote)
         xccl_option_usage(NAME, "--reverse goes with --remote");
+    else if (options->token && !options->remote && !serve)
+        xccl_option_usage(NAME, "--token goes with --remote or --serve");
+    else if (serve && runners_option(said->seen))
+        xccl_option_usage(NAME, "--%s is for the host that runs, not with --serve",
+                          runners_option(said->seen));
     else
         return 1;
     return 0;
@@ -213,14 +250,13 @@ static int is_consistent(const struct xccl_conformance_options *options, const c
 
 int xccl_net_check_main(int argc, char **argv)
 {
-    struct xccl_conformance_options options = {
-        .forms = XCCL_CONFORMANCE_FORMS,
-        .max_bytes = 1ull << 30,
-        .seed = 1,
-        .repeat = 1,
-        .jobs = 1,
-    };
-    const char *serve = NULL;
+    struct said said = {.options = {
+                            .forms = XCCL_CONFORMANCE_FORMS,
+                            .max_bytes = 1ull << 30,
+                            .seed = 1,
+                            .repeat = 1,
+                            .jobs = 1,
+                        }};
     int code;
 
     optind = 1;
@@ -230,14 +266,17 @@ int xccl_net_check_main(int argc, char **argv)
 
         if (code == '?' || code == ':')
             return xccl_option_unknown(NAME, code, argc, argv, options_known);
-        status = read_option(code, &options, &serve);
+        status = read_option(code, &said);
         if (status)
             return status - 1;
     }
     if (optind + 1 != argc)
         return xccl_option_usage(NAME, "give one plugin, as `xccl net check socket`");
-    options.item = argv[optind];
-    if (!is_consistent(&options, serve))
+    said.options.item = argv[optind];
+    if (!is_consistent(&said))
         return XCCL_EXIT_USAGE;
-    return serve ? xccl_conformance_serve(&options, serve) : xccl_conformance_run(&options);
+    if (said.options.remote)
+        said.options.forms = XCCL_CONFORMANCE_REMOTE;
+    return said.serve ? xccl_conformance_serve(&said.options, said.serve)
+                      : xccl_conformance_run(&said.options);
 }

@@ -410,6 +410,12 @@ XT_TEST(options_that_do_not_fit_are_refused)
         {{"--remote", "127.0.0.1:7", "--token", "a", "--jobs", "2"}, "one case at a time"},
         {{"--reverse"}, "goes with --remote"},
         {{"--form", "remote"}, "asked for by --remote"},
+        {{"--form", "single", "--remote", "127.0.0.1:7", "--token", "a"}, "no --form with it"},
+        {{"--token", "a"}, "--token goes with"},
+        {{"--serve", "127.0.0.1:0", "--token", "a", "--case", "life_*"}, "--case is for the host"},
+        {{"--serve", "127.0.0.1:0", "--token", "a", "-J", "-"}, "--json is for the host"},
+        {{"--serve", "127.0.0.1:0", "--token", "a", "--quick"}, "--quick is for the host"},
+        {{"--serve", "127.0.0.1:0", "--token", "a", "--repeat", "1"}, "--repeat is for the host"},
         {{"--serve", "127.0.0.1", "--token", "a"}, "--serve: \"127.0.0.1\" is no address"},
         {{"--remote", "127.0.0.1:x", "--token", "a"}, "--remote: \"127.0.0.1:x\" is no address"},
     };
