@@ -110,7 +110,7 @@ static xcclResult_t bn_properties(xcclNetContext_t ctx, int dev, xcclNetProperti
     (void)ctx, (void)dev;
     memset(props, 0, size);
     props->size = size;
-    props->name = "unix";
+    props->name = "unix"; /* as the figures ask both plugins for it: `--device unix` */
     props->ptrSupport = XCCL_NET_PTR_HOST;
     props->maxRecvs = 1;
     props->maxBytes = BYTES_MAX;
@@ -173,13 +173,15 @@ static xcclResult_t bn_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *ha
         return failed("listen");
     }
     *fd = socket(way.addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    tune(*fd); /* those that come have it from the beginning */
+    if (*fd >= 0)
+        tune(*fd); /* those that come have it from the beginning */
     if (*fd < 0 || bind(*fd, (struct sockaddr *)&way.addr, way.len) != 0 ||
         listen(*fd, SOMAXCONN) != 0 ||
         (family() != AF_UNIX && getsockname(*fd, (struct sockaddr *)&way.addr, &way.len) != 0)) {
         xcclResult_t rc = failed("listen");
 
-        close(*fd);
+        if (*fd >= 0)
+            close(*fd);
         free(fd);
         return rc;
     }
@@ -222,7 +224,8 @@ static xcclResult_t bn_connect(xcclNetContext_t ctx, int dev, const xcclNetHandl
         !(*comm_out = comm_new(fd, 1))) {
         xcclResult_t rc = failed("connect");
 
-        close(fd);
+        if (fd >= 0)
+            close(fd);
         return rc;
     }
     return xcclSuccess;
@@ -294,8 +297,13 @@ static void move(struct comm *comm)
 
     if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
         return;
-    if (moved < 0 || (moved == 0 && left > 0)) {
-        comm->rc = moved < 0 ? failed("the connection") : xcclRemoteError;
+    if (moved < 0) {
+        comm->rc = failed("the connection");
+        return;
+    }
+    if (moved == 0 && left > 0) {
+        snprintf(error, sizeof(error), "the connection: the peer has closed it");
+        comm->rc = xcclRemoteError;
         return;
     }
     request->moved += (size_t)moved;
@@ -356,9 +364,16 @@ static xcclResult_t bn_wait_fd(void *comm_, int *fd_out)
     if (comm->wait_fd < 0) {
         struct epoll_event event = {.events = comm->sends ? EPOLLOUT : EPOLLIN};
 
-        comm->wait_fd = epoll_create1(EPOLL_CLOEXEC);
-        if (comm->wait_fd < 0 || epoll_ctl(comm->wait_fd, EPOLL_CTL_ADD, comm->fd, &event) != 0)
-            return failed("epoll");
+        int fd = epoll_create1(EPOLL_CLOEXEC);
+
+        if (fd < 0 || epoll_ctl(fd, EPOLL_CTL_ADD, comm->fd, &event) != 0) {
+            xcclResult_t rc = failed("epoll");
+
+            if (fd >= 0)
+                close(fd);
+            return rc;
+        }
+        comm->wait_fd = fd;
     }
     *fd_out = comm->wait_fd;
     return xcclSuccess;
