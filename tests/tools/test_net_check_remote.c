@@ -196,13 +196,18 @@ XT_TEST_DEADLINE(another_token_is_not_served_and_does_no_harm, 60)
     server_end(&server);
 }
 
+static uint16_t port_of(const struct server *server)
+{
+    return (uint16_t)atoi(strchr(server->address, ':') + 1);
+}
+
 /* A connection that says these bytes. */
 static int stranger(const struct server *server, const uint8_t bytes[CF_WORD_BYTES])
 {
     struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    addr.sin_port = htons((uint16_t)atoi(strchr(server->address, ':') + 1));
+    addr.sin_port = htons(port_of(server));
     XT_CHECK(fd >= 0 && connect(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0);
     XT_CHECK(write(fd, bytes, CF_WORD_BYTES) == CF_WORD_BYTES);
     return fd;
@@ -284,7 +289,7 @@ XT_TEST_DEADLINE(words_out_of_turn_end_their_connection_only, 60)
 /* The kernel's table names the timer of a connection: 2 is that of keepalive. */
 XT_TEST_DEADLINE(a_session_is_kept_alive_by_the_kernel, 60)
 {
-    struct sockaddr_in own;
+    struct sockaddr_in own = {.sin_port = 0};
     socklen_t bytes = sizeof(own);
     struct server server;
     char line[512];
@@ -304,7 +309,7 @@ XT_TEST_DEADLINE(a_session_is_kept_alive_by_the_kernel, 60)
             unsigned found;
 
             if (sscanf(line, " %*u: %*x:%x %*x:%x %*x %*x:%*x %x:", &from, &to, &found) == 3 &&
-                to == ntohs(own.sin_port))
+                to == ntohs(own.sin_port) && from == port_of(&server))
                 timer = found;
         }
         fclose(table);
