@@ -16,7 +16,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -145,13 +144,13 @@ static void run_threads(struct cf roles[CF_ROLES])
 
 static pid_t role_start(struct cf *me, const struct cf_hosts *hosts, int others_channel)
 {
-    pid_t pid = fork();
+    pid_t parent = getpid(), pid = fork();
 
     if (pid < 0)
         cf_skip(me, "this machine has no room for a process");
     if (pid > 0)
         return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    cf_die_with(parent);
     close(others_channel);
     if (me->form == CF_NAMESPACES) {
         /* They name interfaces of the host outside. */

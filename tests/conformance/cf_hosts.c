@@ -5,6 +5,7 @@
  *
  * Thread: one, the only one of its process. */
 #include "cf_hosts.h"
+#include "cf_run.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -60,13 +60,13 @@ static pid_t start_second(void)
 {
     int ready[2];
     char word = 0;
-    pid_t pid;
+    pid_t pid, parent = getpid();
 
     if (pipe2(ready, O_CLOEXEC) != 0)
         return -1;
     pid = fork();
     if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        cf_die_with(parent);
         word = unshare(CLONE_NEWNET) == 0;
         if (write(ready[1], &word, 1) != 1 || !word)
             _exit(1);
@@ -104,7 +104,7 @@ static int run_script(pid_t second)
 }
 
 /* Tells the runner over the pipe: a text (why not), or "" and the second process's number. */
-static _Noreturn void keep(int fd)
+static _Noreturn void keep(int fd, pid_t parent)
 {
     struct {
         char reason[160];
@@ -113,7 +113,7 @@ static _Noreturn void keep(int fd)
     } word;
 
     memset(&word, 0, sizeof(word));
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    cf_die_with(parent);
     if (geteuid() != 0) {
         word.user = 1;
         if (!cf_hosts_become_root())
@@ -155,6 +155,7 @@ int cf_hosts_make(struct cf_hosts *hosts)
         pid_t second;
         int user;
     } word;
+    pid_t parent = getpid();
     int ends[2];
 
     if (hosts->tried)
@@ -167,7 +168,7 @@ int cf_hosts_make(struct cf_hosts *hosts)
     hosts->keeper = fork();
     if (hosts->keeper == 0) {
         close(ends[0]);
-        keep(ends[1]);
+        keep(ends[1], parent);
     }
     close(ends[1]);
     if (hosts->keeper > 0 && read(ends[0], &word, sizeof(word)) == (ssize_t)sizeof(word))

@@ -294,15 +294,23 @@ static void explain(struct cf_shared *shared, int verdict, const char *text, int
     cf_settle(shared, verdict, both);
 }
 
-/* There is a verdict of here already: what that of there adds to it. The call in which the other
- * role stays may be the reason why something did not come. */
+/* Both ends have failed, and nobody knows which of them first. The call in which the other role
+ * stays may be the reason why something did not come; else it stays because this one has gone. */
+static int says_more(const char *there, const char *here)
+{
+    if (strstr(there, CF_LATE))
+        return strstr(here, CF_WAITED) != NULL;
+    return !strstr(there, CF_ENDED_EARLY) && !strstr(there, CF_KILLED_BY);
+}
+
+/* There is a verdict of here already: what that of there adds to it. */
 static void weigh(struct cf_shared *shared, int there, const char *text)
 {
     if (there == CF_NONE || there == CF_PASSED)
         return;
     if (is_better(text, shared->text))
         explain(shared, there, text, 0);
-    else if (strstr(text, CF_LATE) && strstr(shared->text, CF_WAITED))
+    else if (there == CF_FAILED && says_more(text, shared->text))
         explain(shared, there, text, 1);
 }
 

@@ -43,6 +43,8 @@ void cf_tell_end(const struct cf_shared *shared, int status, int role, char *tex
 
 /* ---- cf_task.c ---- */
 
+/* In a child: it is killed when its parent dies, or has ended already. */
+void cf_die_with(pid_t parent);
 /* Starts the process of a case; look: that of the first look. plugin: what that found. 0: the
  * machine has no room for another process. */
 int cf_task_start(const struct xccl_conformance_options *options, const struct cf_hosts *hosts,

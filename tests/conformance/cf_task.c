@@ -47,13 +47,20 @@ static int task_memory(struct cf_task *task)
     return task->shared != NULL;
 }
 
+void cf_die_with(pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1); /* it died before that was asked for */
+}
+
 /* Becomes the process of a case: a group of its own, output into the task's file. */
-static void become_case(const struct cf_task *task)
+static void become_case(const struct cf_task *task, pid_t parent)
 {
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
     setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    cf_die_with(parent);
     if (fd >= 0) {
         dup2(fd, 0);
         close(fd);
@@ -69,6 +76,7 @@ int cf_task_start(const struct xccl_conformance_options *options, const struct c
                   const struct cf_shared *plugin, struct cf_task *task, int look)
 {
     uint64_t ms = options->timeout_ms;
+    pid_t parent = getpid();
 
     if (!task_memory(task))
         return 0;
@@ -86,7 +94,7 @@ int cf_task_start(const struct xccl_conformance_options *options, const struct c
         return 0;
     }
     if (task->pid == 0) {
-        become_case(task);
+        become_case(task, parent);
         pass_seed(options->item, task->seed);
         if (look)
             cf_form_look(options, task->shared);
