@@ -54,6 +54,14 @@ void xccl_net_tell_properties(const xcclNetProperties_v1 *all, xcclNetProperties
     tell(&full, sizeof(full), props, props->size);
 }
 
+void xccl_net_tell_error(const xcclNetError_v1 *all, xcclNetError_v1 *error)
+{
+    xcclNetError_v1 full = *all;
+
+    full.size = error->size;
+    tell(&full, sizeof(full), error, error->size);
+}
+
 static uint64_t counted(const _Atomic uint64_t *counter)
 {
     return atomic_load_explicit(counter, memory_order_relaxed); /* as in the header */

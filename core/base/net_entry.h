@@ -50,6 +50,7 @@ int xccl_net_has_device(int dev, int count);
 int xccl_net_may_merge(const int *devs, int count, int most, int device_count);
 /* As much as the caller's struct has room for; its size stays what the caller said. */
 void xccl_net_tell_properties(const xcclNetProperties_v1 *all, xcclNetProperties_v1 *props);
+void xccl_net_tell_error(const xcclNetError_v1 *all, xcclNetError_v1 *error);
 void xccl_net_tell_stats(const struct xccl_net_tally *tally, xcclNetStats_v1 *stats);
 /* For the table: the text of the thread's last error. */
 const char *xccl_net_last_error(xcclNetContext_t ctx);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/net_entry.h"
 
 #define TERA_BYTES ((size_t)1 << 40)
 
@@ -294,12 +295,10 @@ xcclResult_t nccl_devices(xcclNetContext_t ctx, int *count_out)
 xcclResult_t nccl_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *props)
 {
     struct nccl_device device;
-    size_t bytes = props->size < sizeof(*props) ? props->size : sizeof(*props);
 
     if (!nccl_device_get(ctx, "properties", dev, &device))
         return xcclInvalidArgument;
-    device.props.size = props->size;
-    memcpy(props, &device.props, bytes);
+    xccl_net_tell_properties(&device.props, props);
     return xcclSuccess;
 }
 

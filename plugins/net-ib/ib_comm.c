@@ -254,8 +254,7 @@ xcclResult_t ib_error_detail(void *comm_, xcclNetError_v1 *error)
         full.vendorCode = comm->vendor_code;
         full.text = comm->error_text;
     }
-    full.size = error->size;
-    memcpy(error, &full, error->size < sizeof(full) ? error->size : sizeof(full));
+    xccl_net_tell_error(&full, error);
     return xcclSuccess;
 }
 

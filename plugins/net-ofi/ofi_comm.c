@@ -333,7 +333,6 @@ xcclResult_t ofi_error_detail(void *comm_, xcclNetError_v1 *error)
         full.vendorCode = comm->vendor;
         full.text = comm->error_text;
     }
-    full.size = error->size;
-    memcpy(error, &full, error->size < sizeof(full) ? error->size : sizeof(full));
+    xccl_net_tell_error(&full, error);
     return xcclSuccess;
 }

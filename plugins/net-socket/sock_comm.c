@@ -249,7 +249,6 @@ xcclResult_t sock_error_detail(void *comm_, xcclNetError_v1 *error)
         full.sysErrno = comm->sys_errno;
         full.text = comm->error_text;
     }
-    full.size = error->size;
-    memcpy(error, &full, error->size < sizeof(full) ? error->size : sizeof(full));
+    xccl_net_tell_error(&full, error);
     return xcclSuccess;
 }

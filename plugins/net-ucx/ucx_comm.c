@@ -111,8 +111,7 @@ xcclResult_t ucx_error_detail(void *comm_, xcclNetError_v1 *error)
         full.vendorCode = comm->status;
         full.text = comm->error_text;
     }
-    full.size = error->size;
-    memcpy(error, &full, error->size < sizeof(full) ? error->size : sizeof(full));
+    xccl_net_tell_error(&full, error);
     return xcclSuccess;
 }
 
