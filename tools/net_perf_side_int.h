@@ -46,6 +46,7 @@ struct netperf_side {
     uint64_t idle_since_ns; /* 0: not looked yet */
     uint64_t least_bytes, first_end_ns; /* as in a result; 0: no flow has ended yet */
     int sleepless; /* something waits that no descriptor tells of */
+    int asks; /* one message is under way, and who waits for it has nothing else to do */
     int told;
     int follows; /* the error says that the peer or the network failed */
     char error[XCCL_NETPERF_TEXT_BYTES];
