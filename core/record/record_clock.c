@@ -4,11 +4,9 @@
  * the process has been forbidden to read it (prctl PR_SET_TSC). Thread: any. */
 #include "record/record_clock.h"
 
-#include <fcntl.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
-#include <unistd.h>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -16,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/sysfs.h"
 
 #define MARK_TRIES 8
 
@@ -32,18 +31,6 @@ uint64_t xccl_record_monotonic(void)
     return clock_read(CLOCK_MONOTONIC);
 }
 
-/* A small file of the kernel, without its line end; "" when it cannot be read. */
-static void read_line(const char *path, char *text_out, size_t bytes)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? -1 : read(fd, text_out, bytes - 1);
-
-    text_out[got > 0 ? got : 0] = '\0';
-    text_out[strcspn(text_out, "\n")] = '\0';
-    if (fd >= 0)
-        close(fd);
-}
-
 #if defined(__x86_64__)
 #define POWER_LEAF    0x80000007u
 #define INVARIANT_BIT (1u << 8)
@@ -54,8 +41,8 @@ static int is_distrusted(void)
     static const char *const others[] = {"hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"};
     char name[32];
 
-    read_line("/sys/devices/system/clocksource/clocksource0/current_clocksource", name,
-              sizeof name);
+    xccl_sysfs_line("/sys/devices/system/clocksource/clocksource0/current_clocksource", name,
+                    sizeof name);
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (strcmp(name, others[i]) == 0)
             return 1;
@@ -104,6 +91,6 @@ uint64_t xccl_record_boot_hash(void)
 {
     char id[64];
 
-    read_line("/proc/sys/kernel/random/boot_id", id, sizeof id);
+    xccl_sysfs_line("/proc/sys/kernel/random/boot_id", id, sizeof id);
     return id[0] ? xccl_hash_bytes(XCCL_HASH_START, id, strlen(id)) : 0;
 }

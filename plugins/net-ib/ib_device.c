@@ -10,37 +10,21 @@
 #include "ib_int.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/param.h"
-
-/* One line of sysfs, without its end; "" when it cannot be read. */
-static void sysfs_read(const char *path, char *text_out, size_t bytes)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? 0 : read(fd, text_out, bytes - 1);
-
-    if (fd >= 0)
-        close(fd);
-    text_out[got > 0 ? got : 0] = 0;
-    text_out[strcspn(text_out, "\n")] = 0;
-}
+#include "base/sysfs.h"
 
 /* Virtual cards have no PCI device: soft-RoCE lies below virtual/. */
 static void pci_path_read(struct ib_device *device)
 {
-    char path[160], real[PATH_MAX];
+    char path[160];
 
     snprintf(path, sizeof(path), "/sys/class/infiniband/%.63s/device", device->card);
-    if (!realpath(path, real) || strlen(real) >= sizeof(device->pci_path))
-        return;
-    memcpy(device->pci_path, real, strlen(real) + 1);
+    xccl_sysfs_card(path, device->pci_path, sizeof(device->pci_path));
 }
 
 static void netdev_read(struct ib_device *device)
@@ -49,7 +33,7 @@ static void netdev_read(struct ib_device *device)
 
     snprintf(path, sizeof(path), "/sys/class/infiniband/%.63s/ports/%d/gid_attrs/ndevs/0",
              device->card, device->port);
-    sysfs_read(path, device->netdev, sizeof(device->netdev));
+    xccl_sysfs_line(path, device->netdev, sizeof(device->netdev));
 }
 
 static void device_fill(struct ib_device *device, const char *card, int port,

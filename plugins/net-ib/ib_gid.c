@@ -10,24 +10,18 @@
 #include <string.h>
 
 #include "base/param.h"
+#include "base/sysfs.h"
 
 #define TABLE_MAX 256 /* entries looked at */
 
 /* Kernels without the attribute know no RoCE v2. */
 static enum ib_gid_type type_read(const struct ib_device *device, int idx)
 {
-    char path[160], text[32] = "";
-    FILE *file;
+    char path[160], text[32];
 
     snprintf(path, sizeof(path), "/sys/class/infiniband/%.63s/ports/%d/gid_attrs/types/%d",
              device->card, device->port, idx);
-    file = fopen(path, "re");
-    if (file) {
-        /* In containers reading may fail though opening did not. */
-        if (!fgets(text, sizeof(text), file))
-            text[0] = 0;
-        fclose(file);
-    }
+    xccl_sysfs_line(path, text, sizeof(text));
     return strncmp(text, "RoCE v2", 7) == 0 ? IB_GID_ROCE2 : IB_GID_ROCE1;
 }
 

@@ -9,8 +9,6 @@
  * keeps its first answer where it has none. What it wants in return (registered buffers, an op's
  * context) comes back in its info and is honoured.
  * Thread: any, one call at a time for init and finalize. */
-#include <fcntl.h>
-#include <limits.h>
 #include <net/if.h>
 #include <rdma/fi_errno.h>
 #include <stdio.h>
@@ -22,6 +20,7 @@
 
 #include "base/alloc.h"
 #include "base/param.h"
+#include "base/sysfs.h"
 #include "ofi_int.h"
 
 #define RXM_SETTING   "FI_OFI_RXM_BUFFER_SIZE"
@@ -34,37 +33,6 @@
 #define RXD_BYTES                                                                                  \
     ((size_t)1 << 16) /* with larger ones udp;ofi_rxd loses its way in retransmissions */
 
-static uint32_t read_speed(const char *name)
-{
-    char path[128], text[32] = "";
-    FILE *file;
-    long speed = 0;
-
-    snprintf(path, sizeof(path), "/sys/class/net/%.15s/speed", name);
-    file = fopen(path, "re");
-    if (!file)
-        return 0;
-    if (fgets(text, sizeof(text), file))
-        speed = strtol(text, NULL, 10);
-    (void)fclose(file);
-    return speed > 0 && speed < INT32_MAX ? (uint32_t)speed : 0;
-}
-
-static void real_path(const char *path, char *path_out)
-{
-    char real[PATH_MAX];
-    char *last;
-
-    if (!realpath(path, real))
-        return;
-    last = strrchr(real, '/');
-    /* A virtio device is one below its card. */
-    if (last && strncmp(last, "/virtio", 7) == 0)
-        *last = 0;
-    if (strlen(real) < OFI_PATH_BYTES)
-        memcpy(path_out, real, strlen(real) + 1);
-}
-
 /* By what the provider knows of the card, else by what the system knows of the interface. */
 static void place_init(struct ofi_device *device, const struct xccl_netif *netif)
 {
@@ -76,15 +44,15 @@ static void place_init(struct ofi_device *device, const struct xccl_netif *netif
 
         snprintf(path, sizeof(path), "/sys/bus/pci/devices/%04x:%02x:%02x.%x", pci->domain_id,
                  pci->bus_id, pci->device_id, pci->function_id);
-        real_path(path, device->pci_path);
+        xccl_sysfs_card(path, device->pci_path, sizeof(device->pci_path));
     } else if (netif) {
         snprintf(path, sizeof(path), "/sys/class/net/%.15s/device", netif->name);
-        real_path(path, device->pci_path);
+        xccl_sysfs_card(path, device->pci_path, sizeof(device->pci_path));
     }
     if (nic && nic->link_attr && nic->link_attr->speed)
         device->speed_mbps = (uint32_t)(nic->link_attr->speed / 1000000);
     else if (netif)
-        device->speed_mbps = read_speed(netif->name);
+        device->speed_mbps = xccl_sysfs_speed(netif->name);
 }
 
 /* netif: the device's own, or NULL; then control connections go by way of near. */

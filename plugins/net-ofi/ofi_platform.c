@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/sysfs.h"
 #include "ofi_int.h"
 
 #define GBPS 1000u
@@ -27,14 +28,7 @@ static const struct platform platforms[] = {
 
 void ofi_platform_name(char name_out[OFI_NAME_BYTES])
 {
-    FILE *file = fopen("/sys/devices/virtual/dmi/id/product_name", "re");
-
-    name_out[0] = 0;
-    if (!file)
-        return;
-    if (fgets(name_out, OFI_NAME_BYTES, file))
-        name_out[strcspn(name_out, "\n")] = 0;
-    (void)fclose(file);
+    xccl_sysfs_line("/sys/devices/virtual/dmi/id/product_name", name_out, OFI_NAME_BYTES);
 }
 
 /* p5 and p6 have cards that write by themselves; on earlier ones libfabric makes messages of a

@@ -5,57 +5,16 @@
  * speed 0. Thread: any, one call at a time for init and finalize. */
 #include "sock_int.h"
 
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/os.h"
 #include "base/param.h"
+#include "base/sysfs.h"
 #include "sock_helper_int.h"
 
 #define FINALIZE_MS 1000 /* for bytes of closed comms */
-
-/* In Mbit/s; 0 when the driver does not know (-1, or an error on reading). */
-static uint32_t read_speed(const char *name)
-{
-    char path[128], text[32];
-    long speed;
-    ssize_t got;
-    int fd;
-
-    snprintf(path, sizeof(path), "/sys/class/net/%.15s/speed", name);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    got = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (got <= 0)
-        return 0;
-    text[got] = 0;
-    speed = strtol(text, NULL, 10);
-    return speed > 0 && speed < INT32_MAX ? (uint32_t)speed : 0;
-}
-
-/* The card's folder in sysfs; a virtio device is one below its card. */
-static void read_pci_path(const char *name, char *path_out, size_t bytes)
-{
-    char path[128], real[PATH_MAX];
-    char *last;
-
-    path_out[0] = 0;
-    snprintf(path, sizeof(path), "/sys/class/net/%.15s/device", name);
-    if (!realpath(path, real))
-        return;
-    last = strrchr(real, '/');
-    if (last && strncmp(last, "/virtio", 7) == 0)
-        *last = 0;
-    if (strlen(real) < bytes)
-        memcpy(path_out, real, strlen(real) + 1);
-}
 
 /* More than none where one core, or one path, would not fill the device. */
 int sock_streams_for(uint32_t speed_mbps)
@@ -73,8 +32,11 @@ static void device_init(struct sock_device *device, const struct xccl_netif *net
     device->rail_count = 1;
     snprintf(device->name, sizeof(device->name), "%.15s", netif->name);
     if (netif->addr.sa.any.sa_family != AF_UNIX) {
-        device->speed_mbps = read_speed(netif->name);
-        read_pci_path(netif->name, device->pci_path, sizeof(device->pci_path));
+        char link[64];
+
+        snprintf(link, sizeof(link), "/sys/class/net/%.15s/device", netif->name);
+        xccl_sysfs_card(link, device->pci_path, sizeof(device->pci_path));
+        device->speed_mbps = xccl_sysfs_speed(netif->name);
     }
     device->stream_count = sock_streams_for(device->speed_mbps);
 }

@@ -4,70 +4,36 @@
  * network there is one for peers on this host. A device without a card (lo, veth) has no PCI path.
  *
  * Thread: any, one call at a time for init and finalize. */
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/os.h"
 #include "base/param.h"
+#include "base/sysfs.h"
 #include "ucx_int.h"
 
 #define NETIFS_MAX 16
-
-/* A file of one number in sysfs; 0: not known. */
-static uint32_t read_number(const char *path)
-{
-    char text[32];
-    long value;
-    ssize_t got;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0)
-        return 0;
-    got = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (got <= 0)
-        return 0;
-    text[got] = 0;
-    value = strtol(text, NULL, 10);
-    return value > 0 && value < INT32_MAX / 1000 ? (uint32_t)value : 0;
-}
-
-static void read_card(const char *folder, struct ucx_device *device)
-{
-    char path[160], real[PATH_MAX];
-    char *last;
-
-    snprintf(path, sizeof(path), "%s/device", folder);
-    if (!realpath(path, real))
-        return;
-    last = strrchr(real, '/');
-    if (last && strncmp(last, "/virtio", 7) == 0)
-        *last = 0;
-    if (strlen(real) < sizeof(device->pci_path))
-        memcpy(device->pci_path, real, strlen(real) + 1);
-}
 
 /* "eth0", or an InfiniBand device and its port, "mlx5_0:1". */
 static void read_sysfs(const char *name, struct ucx_device *device)
 {
     char folder[128], path[160];
     const char *colon = strchr(name, ':');
+    uint32_t rate;
 
     if (!colon) {
         snprintf(folder, sizeof(folder), "/sys/class/net/%.31s", name);
-        snprintf(path, sizeof(path), "%s/speed", folder);
-        device->speed_mbps = read_number(path);
+        device->speed_mbps = xccl_sysfs_speed(name);
     } else {
         snprintf(folder, sizeof(folder), "/sys/class/infiniband/%.*s", (int)(colon - name), name);
         snprintf(path, sizeof(path), "%.100s/ports/%.8s/rate", folder, colon + 1);
-        device->speed_mbps = read_number(path) * 1000; /* it says "100 Gb/sec (4X EDR)" */
+        rate = xccl_sysfs_number(path); /* "100 Gb/sec (4X EDR)" */
+        device->speed_mbps = rate < INT32_MAX / 1000 ? rate * 1000 : 0;
     }
-    read_card(folder, device);
+    snprintf(path, sizeof(path), "%s/device", folder);
+    xccl_sysfs_card(path, device->pci_path, sizeof(device->pci_path));
 }
 
 /* Side sockets go by the device's own interface where it is one that may be used. */

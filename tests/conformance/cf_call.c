@@ -7,11 +7,11 @@
  * Thread: the role's. */
 #include "cf_int.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
+
+#include "base/sysfs.h"
 
 #define LONG_MS (1000ull * CF_SLOW)
 
@@ -22,17 +22,9 @@
  * not tell. The second number of the file. */
 static uint64_t starved_ns(void)
 {
-    int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
     char text[64], *end;
-    ssize_t got;
 
-    if (fd < 0)
-        return 0;
-    got = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (got <= 0)
-        return 0;
-    text[got] = 0;
+    xccl_sysfs_line("/proc/thread-self/schedstat", text, sizeof(text));
     (void)strtoull(text, &end, 10);
     return strtoull(end, NULL, 10);
 }

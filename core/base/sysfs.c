@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Small files of the kernel; the header says what each function gives. Nothing is kept: a file is
+ * read once, in one call, as the kernel writes it anew for each.
+ *
+ * Thread: any. */
+#include "base/sysfs.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void xccl_sysfs_line(const char *path, char *text_out, size_t bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? 0 : read(fd, text_out, bytes - 1);
+
+    if (fd >= 0)
+        close(fd);
+    text_out[got > 0 ? got : 0] = 0;
+    text_out[strcspn(text_out, "\n")] = 0;
+}
+
+uint32_t xccl_sysfs_number(const char *path)
+{
+    char text[64];
+    long value;
+
+    xccl_sysfs_line(path, text, sizeof(text));
+    value = strtol(text, NULL, 10);
+    return value > 0 && value < INT32_MAX ? (uint32_t)value : 0;
+}
+
+uint32_t xccl_sysfs_speed(const char *interface)
+{
+    char path[128];
+
+    snprintf(path, sizeof(path), "/sys/class/net/%.63s/speed", interface);
+    return xccl_sysfs_number(path);
+}
+
+void xccl_sysfs_card(const char *link, char *path_out, size_t bytes)
+{
+    char real[PATH_MAX];
+    char *last;
+
+    path_out[0] = 0;
+    if (!realpath(link, real))
+        return;
+    last = strrchr(real, '/');
+    if (last && strncmp(last, "/virtio", 7) == 0)
+        *last = 0;
+    if (strlen(real) < bytes)
+        memcpy(path_out, real, strlen(real) + 1);
+}
