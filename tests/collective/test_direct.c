@@ -551,6 +551,7 @@ static void sender_stops(int rank, int nranks, void *arg)
                                  stopped.comm, NULL);
         XT_CHECK(rc != xcclSuccess);
         leave(&stopped, rank);
+        free(stopped.memory);
         return;
     }
     if (stopped.how == BY_ABORT)
