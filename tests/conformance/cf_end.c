@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "pulse.h"
 
+#define TEXT_MS     1000
 #define EXIT_FAILED 3 /* any number but 0: the verdict is in the shared memory */
 
 void cf_settle(struct cf_shared *shared, int verdict, const char *text)
@@ -26,8 +27,16 @@ void cf_settle(struct cf_shared *shared, int verdict, const char *text)
     /* Only the winner writes the text; release pairs with the acquire of the runner's look at
      * text_ready. */
     if (!atomic_compare_exchange_strong_explicit(&shared->verdict, &none, verdict,
-                                                 memory_order_acq_rel, memory_order_acquire))
+                                                 memory_order_acq_rel, memory_order_acquire)) {
+        /* The caller ends the process, in which the winner may be writing: it is waited for, unless
+         * it has died. Acquire: pairs with the release below. */
+        for (int i = 0; i < TEXT_MS; i++) {
+            if (atomic_load_explicit(&shared->text_ready, memory_order_acquire))
+                return;
+            cf_sleep_ms(1);
+        }
         return;
+    }
     snprintf(shared->text, sizeof(shared->text), "%s", text);
     atomic_store_explicit(&shared->text_ready, 1, memory_order_release);
 }
