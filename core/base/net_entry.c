@@ -10,7 +10,8 @@
 
 #include "base/error.h"
 
-/* Guards the lists of all tallies: comms come and go seldom. */
+/* Guards the lists of all tallies, and the places of all counters in them, which those beside a
+ * counter write: comms come and go seldom. */
 static pthread_mutex_t tally_lock = PTHREAD_MUTEX_INITIALIZER;
 
 int xccl_net_has_device(int dev, int count)
@@ -91,14 +92,14 @@ void xccl_net_tally_join(struct xccl_net_tally *tally, struct xccl_net_counters 
 
 void xccl_net_tally_leave(struct xccl_net_tally *tally, struct xccl_net_counters *counters)
 {
-    if (!counters->place)
-        return;
     pthread_mutex_lock(&tally_lock);
-    *counters->place = counters->next;
-    if (counters->next)
-        counters->next->place = counters->place;
-    counters->place = NULL;
-    add(&tally->left, counters);
+    if (counters->place) {
+        *counters->place = counters->next;
+        if (counters->next)
+            counters->next->place = counters->place;
+        counters->place = NULL;
+        add(&tally->left, counters);
+    }
     pthread_mutex_unlock(&tally_lock);
 }
 

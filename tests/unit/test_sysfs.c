@@ -18,10 +18,12 @@ static char folder[] = "/tmp/xt-sysfs-XXXXXX";
 static const char *file_of(const char *text)
 {
     static char path[64];
+    static int is_made; /* what is made may have an X in its name */
     int fd;
 
-    if (strchr(folder, 'X'))
+    if (!is_made)
         XT_CHECK(mkdtemp(folder) != NULL);
+    is_made = 1;
     snprintf(path, sizeof(path), "%s/file", folder);
     fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     XT_CHECK(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
