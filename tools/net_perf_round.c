@@ -28,7 +28,7 @@
 #define SPINS_CROWDED 20
 #define SLEEP_MS      100
 /* In a row, of a receive whose message is all that a side waits for. */
-#define ASKS 32
+#define ASKS 8
 
 /* ---- waiting ---- */
 
@@ -224,13 +224,15 @@ static int asks_of(const struct netperf_side *side, const struct netperf_end *en
                : 1;
 }
 
-/* Takes back what is through, oldest first. How many; -1 after an error. */
+/* Takes back what is through, oldest first, of questions and answers one. How many; -1 after an
+ * error. */
 static int end_reap(struct netperf_side *side, int flow, int way)
 {
     struct netperf_end *end = &side->flows[flow].ends[way];
     int asks = asks_of(side, side->flows[flow].ends, way), reaped = 0;
+    uint64_t most = side->round.what == XCCL_NETPERF_LATENCY ? 1 : UINT64_MAX;
 
-    while (end->done < end->posted) {
+    while (end->done < end->posted && (uint64_t)reaped < most) {
         xcclNetRequest_t request = end->requests[end->done % XCCL_NET_MAX_REQUESTS];
         size_t bytes[XCCL_NET_MAX_RECVS] = {0};
         xcclResult_t rc = xcclSuccess;

@@ -26,9 +26,12 @@
 #define UCX_PARTS       XCCL_NET_MAX_RECVS /* receives of one of them */
 #define UCX_SENDS       (UCX_RECVS * UCX_PARTS) /* in flight of a sender */
 #define UCX_MESSAGE_MAX ((size_t)1 << 40)
-#define UCX_LOOK_POLLS  64u /* idle polls between two looks at the side socket; a power of two */
-#define UCX_ASK_POLLS   32 /* idle polls after which a worker is armed: who asks on pays nothing */
-#define UCX_ARM_POLLS   16 /* idle polls after which a worker that is armed is armed anew */
+/* Idle polls between two looks at the side socket, a system call each: powers of two. A caller that
+ * only polls meets some sixty in the time of a small message. */
+#define UCX_LOOK_POLLS 1024u
+#define UCX_LOOK_WAITS 8u /* of a caller that sleeps */
+#define UCX_ASK_POLLS  32 /* idle polls after which a worker is armed: who asks on pays nothing */
+#define UCX_ARM_POLLS  16 /* idle polls after which a worker that is armed is armed anew */
 /* The side socket's end may overtake what came before it through UCX. */
 #define UCX_GRACE_NS     (XCCL_NS_PER_S / 5)
 #define UCX_GRACE_BYE_NS (2 * XCCL_NS_PER_S)
@@ -248,7 +251,7 @@ void ucx_requests_cancel(struct ucx_comm *comm);
  * the side socket wakes him again and again. */
 static inline void ucx_comm_look(struct ucx_comm *comm, int moved)
 {
-    uint32_t polls = comm->wait_fd >= 0 ? UCX_LOOK_POLLS / 8 : UCX_LOOK_POLLS;
+    uint32_t polls = comm->wait_fd >= 0 ? UCX_LOOK_WAITS : UCX_LOOK_POLLS;
 
     if (moved)
         comm->idle = 0;
