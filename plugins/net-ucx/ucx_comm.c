@@ -102,15 +102,17 @@ static void fail_gone(struct ucx_comm *comm)
 
 xcclResult_t ucx_error_detail(void *comm_, xcclNetError_v1 *error)
 {
-    const struct ucx_comm *comm = comm_;
+    struct ucx_comm *comm = comm_;
     xcclNetError_v1 full = {.cause = xcclNetCauseNone, .peer = comm->peer_text, .text = ""};
 
+    ucx_link_claim_wait(comm->link);
     if (comm->rc != xcclSuccess) {
         full.cause = (int32_t)comm->cause;
         full.sysErrno = comm->sys_errno;
         full.vendorCode = comm->status;
         full.text = comm->error_text;
     }
+    ucx_link_give(comm->link);
     xccl_net_tell_error(&full, error);
     return xcclSuccess;
 }
@@ -120,7 +122,7 @@ xcclResult_t ucx_error_detail(void *comm_, xcclNetError_v1 *error)
 static void note_gone(struct ucx_comm *comm, int err)
 {
     if (!comm->gone)
-        comm->quiet_ns = xccl_clock_ns();
+        comm->quiet_ns = comm->gone_ns = xccl_clock_ns();
     comm->gone = 1;
     if (!comm->gone_errno && err != ECONNRESET && err != EPIPE)
         comm->gone_errno = err;
@@ -152,23 +154,23 @@ static uint64_t grace_ns(const struct ucx_comm *comm)
     return comm->received >= comm->bye_sent ? 0 : UCX_GRACE_BYE_NS;
 }
 
+/* What moves may be the other comm of the link, so it holds up the end only for a while. */
 void ucx_comm_look_now(struct ucx_comm *comm, int moved)
 {
     if (moved) {
-        comm->quiet_ns = xccl_clock_ns();
-        return;
-    }
-    if (!comm->gone || !comm->bye_known)
+        uint64_t now_ns = xccl_clock_ns();
+
+        if (!comm->link->comms[!comm->is_send] || now_ns - comm->gone_ns < UCX_GRACE_BYE_NS)
+            comm->quiet_ns = now_ns;
+    } else if (!comm->gone || !comm->bye_known) {
         side_read(comm);
+    }
     if (comm->gone && comm->rc == xcclSuccess && xccl_clock_ns() - comm->quiet_ns >= grace_ns(comm))
         fail_gone(comm);
 }
 
-static void on_ep_error(void *comm_, ucp_ep_h ep, ucs_status_t status)
+void ucx_comm_cut(struct ucx_comm *comm, ucs_status_t status)
 {
-    struct ucx_comm *comm = comm_;
-
-    (void)ep;
     comm->status = status;
     note_gone(comm, 0);
 }
@@ -201,10 +203,7 @@ xcclResult_t ucx_comm_create(struct ucx_ctx *ctx, struct ucx_device *device, enu
                              const uint8_t token[UCX_TOKEN_BYTES], int is_send,
                              struct ucx_comm **comm_out)
 {
-    ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-                                  .thread_mode = UCS_THREAD_MODE_SERIALIZED};
     struct ucx_comm *comm = xccl_calloc_aligned(64, sizeof(*comm));
-    ucs_status_t status;
     xcclResult_t rc;
 
     if (!comm)
@@ -219,17 +218,9 @@ xcclResult_t ucx_comm_create(struct ucx_ctx *ctx, struct ucx_device *device, enu
     comm->side_fd = comm->wait_fd = comm->bell_fd = -1;
     xccl_net_tally_join(&device->tally, &comm->counters);
     rc = requests_create(comm);
-    if (rc == xcclSuccess) {
-        status = ucx.worker_create(comm->home->context, &params, &comm->worker);
-        if (status != UCS_OK) {
-            comm->worker = NULL;
-            rc = xccl_fail_quietly(xcclSystemError, 0, "raise ulimit -n, look at /dev/shm",
-                                   "UCX cannot make a worker on %s: %s", device->name,
-                                   ucx.status_string(status));
-        }
-    }
     if (rc != xcclSuccess) {
-        ucx_close_comm(comm);
+        ucx_comm_strip(comm);
+        xccl_free(comm);
         return rc;
     }
     *comm_out = comm;
@@ -255,80 +246,16 @@ void ucx_comm_side(struct ucx_comm *comm, int fd, const struct xccl_addr *peer)
     xccl_addr_format(peer, comm->peer_text);
 }
 
-xcclResult_t ucx_comm_hello(struct ucx_comm *comm, uint8_t bytes_out[UCX_HELLO_MAX],
-                            size_t *bytes_out_count)
-{
-    ucp_address_t *address = NULL;
-    size_t address_bytes = 0;
-    ucs_status_t status = ucx.worker_get_address(comm->worker, &address, &address_bytes);
-
-    if (status != UCS_OK)
-        return xccl_fail_quietly(xcclSystemError, 0, NULL, "UCX gives no address on %s: %s",
-                                 comm->device->name, ucx.status_string(status));
-    *bytes_out_count = address_bytes <= UCX_ADDRESS_MAX
-                           ? ucx_hello_encode(comm->token, comm->mode, address, address_bytes,
-                                              bytes_out)
-                           : 0;
-    ucx.worker_release_address(comm->worker, address);
-    if (*bytes_out_count)
-        return xcclSuccess;
-    return xccl_fail_quietly(xcclSystemError, 0, "name fewer devices in UCX_NET_DEVICES",
-                             "UCX's address on %s has %zu bytes, at most %d are carried",
-                             comm->device->name, address_bytes, UCX_ADDRESS_MAX);
-}
-
-xcclResult_t ucx_comm_join(struct ucx_comm *comm, const uint8_t *address)
-{
-    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
-                                            UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
-                              .address = (const ucp_address_t *)address,
-                              .err_mode = UCP_ERR_HANDLING_MODE_NONE};
-    ucs_status_t status;
-
-    if (comm->home->by_hardware)
-        params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-    if (comm->mode == UCX_NET) {
-        params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLER;
-        params.err_handler = (ucp_err_handler_t){.cb = on_ep_error, .arg = comm};
-    }
-    status = ucx.ep_create(comm->worker, &params, &comm->ep);
-    if (status == UCS_OK)
-        return xcclSuccess;
-    comm->ep = NULL;
-    return xccl_fail_quietly(status == UCS_ERR_UNREACHABLE ? xcclRemoteError : xcclSystemError, 0,
-                             "the two ends need a transport in common: compare UCX_TLS, "
-                             "UCX_NET_DEVICES and `ucx_info -d` on both",
-                             "UCX has no way %s %s on %s over %s: %s", direction(comm),
-                             comm->peer_text, comm->device->name,
-                             comm->mode == UCX_SHM ? "shared memory" : "networks",
-                             ucx.status_string(status));
-}
-
 /* ---- ending ---- */
 
 static void poll_some(struct ucx_comm *comm)
 {
-    for (int i = 0; i < CLOSE_POLLS && ucx.worker_progress(comm->worker); i++)
-        ;
-}
+    int turns = 0;
 
-/* An endpoint is forced where requests are under way and a card may have their memory; else it ends
- * in order, or with its worker. */
-static void ep_close(struct ucx_comm *comm)
-{
-    ucp_request_param_t param = {.op_attr_mask = 0};
-    void *closing;
-
-    if (comm->home->by_hardware && (comm->gone || comm->free_count < comm->slot_count)) {
-        param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-        param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    }
-    closing = ucx.ep_close_nbx(comm->ep, &param);
-    if (!UCS_PTR_IS_PTR(closing))
-        return;
-    for (int i = 0; i < CLOSE_POLLS && ucx.request_check_status(closing) == UCS_INPROGRESS; i++)
-        ucx.worker_progress(comm->worker);
-    ucx.request_free(closing);
+    while (turns < CLOSE_POLLS && ucx_link_turn(comm->link))
+        turns++;
+    if (turns > 0)
+        ucx_link_moved(comm);
 }
 
 static void say_bye(struct ucx_comm *comm)
@@ -339,19 +266,16 @@ static void say_bye(struct ucx_comm *comm)
     (void)send(comm->side_fd, bytes, sizeof(bytes), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-static void comm_free(struct ucx_comm *comm)
+void ucx_comm_strip(struct ucx_comm *comm)
 {
-    if (comm->ep)
-        ep_close(comm);
-    if (comm->worker)
-        ucx.worker_destroy(comm->worker);
     xccl_tcp_close(&comm->side_fd);
     xccl_tcp_close(&comm->wait_fd);
     xccl_tcp_close(&comm->bell_fd);
     xccl_free(comm->requests);
     xccl_free(comm->store);
+    comm->requests = NULL;
+    comm->store = NULL;
     xccl_net_tally_leave(&comm->device->tally, &comm->counters);
-    xccl_free(comm);
 }
 
 static void list_add(struct ucx_comm *comm, struct ucx_comm **list)
@@ -383,21 +307,26 @@ void ucx_comm_up(struct ucx_comm *comm)
 /* A closed comm whose peer has its last sends, or cannot get them, goes. 0: it stays. */
 static int closed_end(struct ucx_comm *comm)
 {
-    int through = comm->gone || ucx_comm_flush(comm);
+    int through;
 
+    if (!ucx_link_claim(comm->link))
+        return 0;
+    through = comm->gone || ucx_comm_flush(comm);
     if (!through) {
         poll_some(comm);
         through = comm->gone || comm->rc != xcclSuccess || ucx_comm_flush(comm);
     }
-    if (through) {
-        list_remove(comm);
-        comm_free(comm);
+    if (!through) {
+        ucx_link_give(comm->link);
+        return 0;
     }
-    return through;
+    list_remove(comm);
+    ucx_link_leave(comm);
+    return 1;
 }
 
-/* The closed comms are nobody else's, so whoever comes first moves them all. force: none stays. 1:
- * some are left. */
+/* The closed comms are nobody else's, so whoever comes first moves them all. force: none stays, and
+ * nobody else is there to have a claim. 1: some are left. */
 static int closed_look(struct ucx_ctx *ctx, int force)
 {
     struct ucx_comm *comm, *next;
@@ -407,8 +336,9 @@ static int closed_look(struct ucx_ctx *ctx, int force)
     for (comm = ctx->closed; comm; comm = next) {
         next = comm->next;
         if (!closed_end(comm) && force) {
+            ucx_link_claim_wait(comm->link);
             list_remove(comm);
-            comm_free(comm);
+            ucx_link_leave(comm);
         }
     }
     left = ctx->closed != NULL;
@@ -446,17 +376,13 @@ static int stays(struct ucx_comm *comm)
     return 1;
 }
 
-xcclResult_t ucx_close_comm(void *comm_)
+/* With the claim, which is gone then. */
+static void close_claimed(struct ucx_comm *comm)
 {
-    struct ucx_comm *comm = comm_;
-    struct ucx_ctx *ctx = comm->ctx;
     int kept = 0;
 
-    pthread_mutex_lock(&ctx->lock);
-    list_remove(comm);
-    pthread_mutex_unlock(&ctx->lock);
     comm->closing = 1;
-    ucx_library_enter(NULL);
+    ucx_link_shut(comm->link);
     if (comm->ep) {
         poll_some(comm);
         if (comm->is_send && comm->side_fd >= 0)
@@ -465,8 +391,28 @@ xcclResult_t ucx_close_comm(void *comm_)
         ucx_requests_cancel(comm);
         kept = stays(comm);
     }
-    if (!kept)
-        comm_free(comm);
+    if (kept)
+        ucx_link_give(comm->link);
+    else
+        ucx_link_leave(comm);
+}
+
+xcclResult_t ucx_close_comm(void *comm_)
+{
+    struct ucx_comm *comm = comm_;
+    struct ucx_ctx *ctx = comm->ctx;
+
+    pthread_mutex_lock(&ctx->lock);
+    list_remove(comm);
+    pthread_mutex_unlock(&ctx->lock);
+    ucx_library_enter(NULL);
+    if (comm->link) {
+        ucx_link_claim_wait(comm->link);
+        close_claimed(comm);
+    } else {
+        ucx_comm_strip(comm);
+        xccl_free(comm);
+    }
     /* Who waited for this comm's answer has it now. */
     ucx_closed_sweep(ctx, 0);
     ucx_library_leave();
@@ -482,26 +428,15 @@ static int watch(int epoll_fd, int fd)
     return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-xcclResult_t ucx_wait_fd(void *comm_, int *fd_out)
+static xcclResult_t wait_fd_make(struct ucx_comm *comm, int worker_fd)
 {
-    struct ucx_comm *comm = comm_;
-    int worker_fd = -1, err;
+    int err;
 
-    if (comm->wait_fd >= 0) {
-        *fd_out = comm->wait_fd;
-        return xcclSuccess;
-    }
-    /* A transport without events: the caller polls. */
-    if (ucx.worker_get_efd(comm->worker, &worker_fd) != UCS_OK) {
-        *fd_out = -1;
-        return xcclSuccess;
-    }
     comm->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     comm->wait_fd = epoll_create1(EPOLL_CLOEXEC);
     if (comm->bell_fd >= 0 && comm->wait_fd >= 0 && watch(comm->wait_fd, comm->bell_fd) &&
         watch(comm->wait_fd, comm->side_fd) && watch(comm->wait_fd, worker_fd)) {
         ucx_comm_arm(comm);
-        *fd_out = comm->wait_fd;
         return xcclSuccess;
     }
     err = errno;
@@ -509,6 +444,23 @@ xcclResult_t ucx_wait_fd(void *comm_, int *fd_out)
     xccl_tcp_close(&comm->wait_fd);
     return xccl_fail_quietly(xcclSystemError, err, "raise ulimit -n",
                              "cannot make a descriptor to wait on");
+}
+
+xcclResult_t ucx_wait_fd(void *comm_, int *fd_out)
+{
+    struct ucx_comm *comm = comm_;
+    xcclResult_t rc = xcclSuccess;
+    int worker_fd = -1;
+
+    ucx_link_claim_wait(comm->link);
+    if (comm->rc != xcclSuccess && comm->wait_fd < 0)
+        rc = ucx_comm_error(comm);
+    /* A transport without events: the caller polls. */
+    else if (comm->wait_fd < 0 && ucx.worker_get_efd(comm->link->worker, &worker_fd) == UCS_OK)
+        rc = wait_fd_make(comm, worker_fd);
+    *fd_out = comm->wait_fd;
+    ucx_link_give(comm->link);
+    return rc;
 }
 
 void ucx_comm_ring(struct ucx_comm *comm)
@@ -529,16 +481,16 @@ void ucx_comm_arm(struct ucx_comm *comm)
     uint64_t count;
     int busy;
 
-    if (comm->armed && comm->idle % UCX_ARM_POLLS != 0)
+    if (comm->link->armed && comm->idle % UCX_ARM_POLLS != 0)
         return;
     if (comm->idle < UCX_ASK_POLLS) {
         ucx_comm_ring(comm);
         return;
     }
     ucx_library_enter(NULL);
-    busy = ucx.worker_arm(comm->worker) != UCS_OK;
+    busy = ucx.worker_arm(comm->link->worker) != UCS_OK;
     ucx_library_leave();
-    comm->armed = !busy;
+    comm->link->armed = !busy;
     if (busy == comm->bell_rung)
         return;
     if (busy)

@@ -64,7 +64,12 @@ static xcclResult_t connect_begin(struct ucx_ctx *ctx, int dev, const xcclNetHan
     if (rc == xcclSuccess)
         rc = ucx_comm_create(ctx, device, mode, state->handle.token, 1, &state->comm);
     if (rc == xcclSuccess)
-        rc = ucx_comm_hello(state->comm, state->out, &state->out_bytes);
+        rc = ucx_link_take(state->comm, state->handle.instance, NULL);
+    if (rc == xcclSuccess) {
+        ucx_link_claim_wait(state->comm->link);
+        rc = ucx_link_hello(state->comm, state->out, &state->out_bytes);
+        ucx_link_give(state->comm->link);
+    }
     if (rc == xcclSuccess) {
         *state_out = state;
         return xcclSuccess;
@@ -135,7 +140,7 @@ static xcclResult_t do_answer(struct ucx_connect *state, int *done_out)
         return wrong_answer(state, "a damaged worker address");
     ucx_comm_side(state->comm, state->fd, &state->handle.addr);
     state->fd = -1;
-    rc = ucx_comm_join(state->comm, state->in + UCX_HEAD_BYTES);
+    rc = ucx_link_join(state->comm, &hello, state->in + UCX_HEAD_BYTES);
     state->comm->sent = 1; /* a flush that covers no send */
     *done_out = rc == xcclSuccess;
     return rc;
@@ -171,7 +176,7 @@ static const phase_fn phases[] = {[UCX_CONNECTING] = do_connecting,
                                   [UCX_FLUSH] = do_flush,
                                   [UCX_READY] = send_out};
 
-/* *done_out 1: the comm is up. */
+/* With the claim. *done_out 1: the comm is up. */
 static xcclResult_t connect_move(struct ucx_connect *state, int *done_out)
 {
     for (;;) {
@@ -200,8 +205,11 @@ xcclResult_t ucx_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *h
         ucx_closed_sweep(ctx, 0);
     if (!state)
         rc = connect_begin(ctx, dev, handle, &state);
-    if (rc == xcclSuccess)
+    if (rc == xcclSuccess) {
+        ucx_link_claim_wait(state->comm->link);
         rc = connect_move(state, &done);
+        ucx_link_give(state->comm->link);
+    }
     ucx_library_leave();
     if (rc == xcclSuccess && !done) {
         *state_ = state;

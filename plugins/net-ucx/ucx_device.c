@@ -156,6 +156,7 @@ static void ctx_free(struct ucx_ctx *ctx)
     for (int i = 0; i < UCX_DEVICES_MAX; i++)
         ucx_home_close(&ctx->devices[i].net);
     ucx_home_close(&ctx->shm);
+    pthread_mutex_destroy(&ctx->links_lock);
     pthread_mutex_destroy(&ctx->lock);
     xccl_free(ctx);
 }
@@ -185,10 +186,13 @@ xcclResult_t ucx_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
     if (!ctx)
         return xcclSystemError;
     pthread_mutex_init(&ctx->lock, NULL);
+    pthread_mutex_init(&ctx->links_lock, NULL);
     ctx->log = init->log;
     ctx->host = xccl_os_host_hash();
     ucx_library_enter(ctx->log);
-    rc = ctx_open(ctx);
+    rc = xccl_os_random(&ctx->instance, sizeof(ctx->instance));
+    if (rc == xcclSuccess)
+        rc = ctx_open(ctx);
     if (rc != xcclSuccess)
         ctx_free(ctx);
     ucx_library_leave();

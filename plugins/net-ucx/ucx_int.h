@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the files of this plugin share. An instance has a UCX context for networks a device and one
- * for the memory of this host; a comm has a UCX worker of its own, so threads share nothing but the
- * contexts, which only regMr and deregMr touch after init.
+ * for the memory of this host. A comm has a link, which is a UCX worker and its endpoint. Over
+ * networks two comms that go opposite ways between the same two instances share one, so whoever
+ * touches a link that is shared claims it; it has all that is said below to be with the claim, of
+ * both comms. Else threads share nothing but the contexts, which only regMr and deregMr touch after
+ * init.
  *
- * An instance's devices never change after init. A comm belongs to one thread at a time. */
+ * Order: a claim before the locks; who has a lock only tries to claim. An instance's devices never
+ * change after init. A comm belongs to one thread at a time. */
 #ifndef UCX_INT_H
 #define UCX_INT_H
 
@@ -76,6 +80,28 @@ struct ucx_ctx {
     pthread_mutex_t lock;
     struct ucx_comm *comms; /* that are up */
     struct ucx_comm *closed; /* whose last sends the peer may not have yet */
+    uint64_t instance; /* random, so that peers know whose two connections are */
+    pthread_mutex_t links_lock; /* guards what links say; taken inside lock, never the other way */
+    struct ucx_link *links; /* that have place for a second comm */
+};
+
+/* A worker, its endpoint, and the one or two comms that use them; by is_send. */
+struct ucx_link {
+    struct ucx_ctx *ctx;
+    struct ucx_home *home;
+    int may_share; /* else the claim is not needed, and costs nothing */
+    _Atomic int claimed;
+    /* With the claim. */
+    ucp_worker_h worker; /* NULL: it has ended before its comms */
+    ucp_ep_h ep; /* NULL: none yet */
+    struct ucx_comm *comms[2];
+    struct ucx_comm *parked; /* closed; UCX may still call back about them */
+    int armed; /* the worker's descriptor will tell of what comes next */
+    int turned; /* by test, since the last turn of progress */
+    /* With links_lock. */
+    uint64_t id, peer_id, peer_instance; /* peer_id 0: not known yet */
+    int refs, places; /* places: that have been taken, one bit each; they never come free */
+    struct ucx_link *next, **place; /* in the list of the instance */
 };
 
 enum ucx_state { UCX_FREE, UCX_ACTIVE, UCX_DONE };
@@ -96,8 +122,8 @@ struct ucx_request {
 };
 
 struct ucx_comm {
-    ucp_worker_h worker;
-    ucp_ep_h ep; /* NULL: none yet */
+    struct ucx_link *link;
+    ucp_ep_h ep; /* the link's, or one of its own; NULL: none yet */
     struct ucx_ctx *ctx;
     struct ucx_device *device;
     struct ucx_home *home;
@@ -124,6 +150,7 @@ struct ucx_comm {
     int side_fd;
     int gone; /* the peer, or the way to it */
     int gone_errno; /* 0: it closed, or died */
+    uint64_t gone_ns; /* since when */
     uint64_t quiet_ns; /* gone: since when nothing has come */
     uint32_t idle; /* polls in which nothing moved */
     uint8_t bye[UCX_BYE_BYTES];
@@ -132,7 +159,6 @@ struct ucx_comm {
     uint64_t bye_sent; /* sends that the peer has called done */
     /* To sleep on: the worker's descriptor, the side socket and a bell. -1: nobody has asked. */
     int wait_fd, bell_fd, bell_rung;
-    int armed; /* the worker's descriptor will tell of what comes next */
     /* Requests; those of UCX lie in store, stride bytes each, in the same order. */
     int slot_count, free_count;
     uint16_t free_slots[UCX_SENDS];
@@ -199,16 +225,56 @@ xcclResult_t ucx_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_o
 xcclResult_t ucx_close_listen(xcclNetListenComm_t listen);
 xcclResult_t ucx_accept(xcclNetListenComm_t listen, xcclNetRecvComm_t *comm_out);
 
+/* ucx_link.c */
+/* Gives the comm a link: one that waits for a second comm to the same instance, or a new one.
+ * hello: the sender's, at the receiver; NULL at the sender, where instance is the receiver's. The
+ * caller has no claim. */
+xcclResult_t ucx_link_take(struct ucx_comm *comm, uint64_t instance, const struct ucx_hello *hello);
+/* All of these need the claim. */
+xcclResult_t ucx_link_hello(struct ucx_comm *comm, uint8_t bytes_out[UCX_HELLO_MAX],
+                            size_t *bytes_out_count);
+/* An endpoint for what the other end's hello says. */
+xcclResult_t ucx_link_join(struct ucx_comm *comm, const struct ucx_hello *hello,
+                           const uint8_t *address);
+/* Nobody shall come to it any more: one of its comms is about to close. */
+void ucx_link_shut(struct ucx_link *link);
+/* Gives the comm's memory back, at once or when UCX has forgotten it; the claim is gone then. A
+ * transfer in the middle ends the link, and so the other comm: UCX cannot take back memory
+ * otherwise. */
+void ucx_link_leave(struct ucx_comm *comm);
+/* One turn of the worker; what has moved. */
+static inline unsigned ucx_link_turn(const struct ucx_link *link)
+{
+    return link->worker ? ucx.worker_progress(link->worker) : 0;
+}
+/* Something has moved: whoever sleeps on the other comm shall look. */
+void ucx_link_moved(struct ucx_comm *by);
+
+/* Acquire: what who had it before us has done. 0: somebody has it. */
+static inline int ucx_link_claim(struct ucx_link *link)
+{
+    return !link->may_share || !atomic_exchange_explicit(&link->claimed, 1, memory_order_acquire);
+}
+/* The same, for those who need not wait long: who has it never waits for anything. */
+void ucx_link_claim_wait(struct ucx_link *link);
+/* Release: pairs with the next claim. */
+static inline void ucx_link_give(struct ucx_link *link)
+{
+    if (link->may_share)
+        atomic_store_explicit(&link->claimed, 0, memory_order_release);
+}
+
 /* ucx_comm.c */
-/* Takes fd, the side socket, on success. */
+/* Without a link, for ucx_link_take. */
 xcclResult_t ucx_comm_create(struct ucx_ctx *ctx, struct ucx_device *device, enum ucx_mode mode,
                              const uint8_t token[UCX_TOKEN_BYTES], int is_send,
                              struct ucx_comm **comm_out);
+/* Takes fd, the side socket. */
 void ucx_comm_side(struct ucx_comm *comm, int fd, const struct xccl_addr *peer);
-/* Our hello, with the address of the comm's worker. */
-xcclResult_t ucx_comm_hello(struct ucx_comm *comm, uint8_t bytes_out[UCX_HELLO_MAX],
-                            size_t *bytes_out_count);
-xcclResult_t ucx_comm_join(struct ucx_comm *comm, const uint8_t *address);
+/* Gives back all but the comm itself. */
+void ucx_comm_strip(struct ucx_comm *comm);
+/* UCX says that the way to the peer has broken. */
+void ucx_comm_cut(struct ucx_comm *comm, ucs_status_t status);
 /* From now on progress looks after it. */
 void ucx_comm_up(struct ucx_comm *comm);
 xcclResult_t ucx_close_comm(void *comm);

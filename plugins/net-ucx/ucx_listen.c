@@ -21,7 +21,7 @@ xcclResult_t ucx_listen(xcclNetContext_t ctx_, int dev, xcclNetHandle_t *handle_
 {
     struct ucx_ctx *ctx = ctx_;
     struct ucx_device *device = ucx_device_get(ctx, dev);
-    struct ucx_handle handle = {.host = ctx->host};
+    struct ucx_handle handle = {.host = ctx->host, .instance = ctx->instance};
     struct ucx_listen *listener;
     xcclResult_t rc;
 
@@ -86,25 +86,38 @@ static int hello_read(struct ucx_listen *listener, struct xccl_stranger *strange
     return !why;
 }
 
+/* Our hello, and an endpoint to where the sender's says. *can_out 0: UCX has no way there. */
+static xcclResult_t comm_join(struct ucx_listen *listener, struct ucx_comm *comm,
+                              const struct ucx_hello *hello, const uint8_t *address, int *can_out)
+{
+    xcclResult_t rc;
+
+    ucx_link_claim_wait(comm->link);
+    rc = ucx_link_hello(comm, listener->out, &listener->out_bytes);
+    *can_out = rc == xcclSuccess && ucx_link_join(comm, hello, address) == xcclSuccess;
+    ucx_link_give(comm->link);
+    return rc;
+}
+
 /* The one with the token has come. One that UCX cannot reach is gone, or finds out by the end of
  * its side socket: as with strangers, the caller has the deadline. */
 static xcclResult_t comm_begin(struct ucx_listen *listener, struct xccl_stranger *stranger,
                                const struct ucx_hello *hello)
 {
     struct ucx_comm *comm = NULL;
+    int can = 0;
     xcclResult_t rc = ucx_comm_create(listener->ctx, listener->device, hello->mode, listener->token,
                                       0, &comm);
 
     if (rc != xcclSuccess)
         return rc;
     xccl_addr_format(&stranger->peer, comm->peer_text);
-    rc = ucx_comm_hello(comm, listener->out, &listener->out_bytes);
-    if (rc == xcclSuccess && ucx_comm_join(comm, stranger->hello + UCX_HEAD_BYTES) != xcclSuccess) {
-        xccl_doorstep_drop(&listener->step, stranger, xccl_error_text());
-        ucx_close_comm(comm);
-        return xcclSuccess;
-    }
-    if (rc != xcclSuccess) {
+    rc = ucx_link_take(comm, hello->instance, hello);
+    if (rc == xcclSuccess)
+        rc = comm_join(listener, comm, hello, stranger->hello + UCX_HEAD_BYTES, &can);
+    if (!can) {
+        if (rc == xcclSuccess)
+            xccl_doorstep_drop(&listener->step, stranger, xccl_error_text());
         ucx_close_comm(comm);
         return rc;
     }
@@ -129,8 +142,8 @@ static xcclResult_t prove(struct ucx_listen *listener, uint64_t now_ns)
     return rc;
 }
 
-/* Answer, turn the worker, wait for the word. *done_out 1: it has come. */
-static xcclResult_t comm_move(struct ucx_listen *listener, int *done_out)
+/* Answer, turn the worker, wait for the word; with the claim. *done_out 1: it has come. */
+static xcclResult_t comm_turn(struct ucx_listen *listener, int *done_out)
 {
     struct ucx_comm *comm = listener->comm;
     size_t sent = 0, have = 0;
@@ -146,6 +159,16 @@ static xcclResult_t comm_move(struct ucx_listen *listener, int *done_out)
                                 UCX_READY_BYTES - listener->ready_have, &have);
     listener->ready_have += have;
     *done_out = rc == xcclSuccess && listener->ready_have == UCX_READY_BYTES;
+    return rc;
+}
+
+static xcclResult_t comm_move(struct ucx_listen *listener, int *done_out)
+{
+    xcclResult_t rc;
+
+    ucx_link_claim_wait(listener->comm->link);
+    rc = comm_turn(listener, done_out);
+    ucx_link_give(listener->comm->link);
     return rc;
 }
 

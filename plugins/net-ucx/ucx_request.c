@@ -8,9 +8,11 @@
  * sends: hence needsProgress. A flush says what the peer has: over tcp it is a message that the
  * peer's worker must answer, so it is for the end of a row of sends, not for each of them.
  *
- * Thread: one at a time a comm. Nothing here locks or logs. */
+ * Thread: one at a time a comm; with the link's claim, which the entries take. Nothing here locks
+ * or logs. */
 #include <string.h>
 
+#include "base/os.h"
 #include "ucx_int.h"
 
 #define TAG_MASK UINT64_MAX
@@ -21,6 +23,7 @@
 #define OWING_FIRST     16 /* turns of progress until a sender that owes is polled */
 #define OWING_TURNS     64 /* from one poll of it to the next, at most */
 #define NO_ANSWER_BYTES 256 /* UCX answers no message up to that by itself */
+#define CLAIM_TRIES     64
 #define POLLS           8 /* turns of the worker in one test, as long as each moves something */
 
 static struct ucx_request *slot_take(struct ucx_comm *comm)
@@ -34,7 +37,7 @@ static struct ucx_request *slot_take(struct ucx_comm *comm)
     request = &comm->requests[comm->free_slots[--comm->free_count]];
     request->state = UCX_ACTIVE;
     request->running = 0;
-    comm->armed = 0; /* what is posted may want other events */
+    comm->link->armed = 0; /* what is posted may want other events */
     return request;
 }
 
@@ -139,13 +142,13 @@ unsigned ucx_comm_poll(struct ucx_comm *comm)
     unsigned moved = 0, now;
 
     for (int i = 0; i < POLLS; i++) {
-        now = ucx.worker_progress(comm->worker);
+        now = ucx_link_turn(comm->link);
         moved += now;
         if (now == 0)
             break;
     }
     if (moved)
-        comm->armed = 0;
+        ucx_link_moved(comm);
     return moved;
 }
 
@@ -157,12 +160,12 @@ int ucx_comm_flush(struct ucx_comm *comm)
                                  .user_data = comm};
     void *flush;
 
-    if (comm->flushed == comm->sent && !comm->flush_runs)
+    if ((comm->flushed == comm->sent && !comm->flush_runs) || !comm->ep)
         return 1;
     if (comm->flush_runs)
         return 0;
     comm->flush_covers = comm->sent;
-    comm->armed = 0;
+    comm->link->armed = 0;
     flush = ucx.ep_flush_nbx(comm->ep, &param);
     if (UCS_PTR_IS_ERR(flush)) {
         ucx_comm_fail_status(comm, UCS_PTR_STATUS(flush));
@@ -182,13 +185,13 @@ static void move(struct ucx_request *request)
 
     ucx_library_enter(NULL);
     for (int i = 0; i < POLLS && now && request->state != UCX_DONE; i++) {
-        now = ucx.worker_progress(comm->worker);
+        now = ucx_link_turn(comm->link);
         moved += now;
     }
     ucx_library_leave();
-    comm->polled = 1;
+    comm->polled = comm->link->turned = 1;
     if (moved)
-        comm->armed = 0;
+        ucx_link_moved(comm);
     ucx_comm_look(comm, moved > 0);
 }
 
@@ -209,10 +212,9 @@ static void use_mem(ucp_request_param_t *param, const struct ucx_comm *comm,
     param->memh = mem->memh;
 }
 
-xcclResult_t ucx_isend(xcclNetSendComm_t comm_, const void *data, size_t bytes, uint32_t tag,
-                       xcclNetMem_t mem, xcclNetRequest_t *request_out)
+static xcclResult_t send_post(struct ucx_comm *comm, const void *data, size_t bytes, uint32_t tag,
+                              xcclNetMem_t mem, xcclNetRequest_t *request_out)
 {
-    struct ucx_comm *comm = comm_;
     struct ucx_request *request;
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK |
@@ -250,6 +252,33 @@ xcclResult_t ucx_isend(xcclNetSendComm_t comm_, const void *data, size_t bytes, 
     return xcclSuccess;
 }
 
+/* Where somebody else has the link the caller asks again, as when all requests are in flight. */
+static int may_post(struct ucx_comm *comm)
+{
+    for (int i = 0; i < CLAIM_TRIES; i++) {
+        if (ucx_link_claim(comm->link))
+            return 1;
+        xccl_os_pause();
+    }
+    xccl_net_count(&comm->counters.busy_count, 1);
+    return 0;
+}
+
+xcclResult_t ucx_isend(xcclNetSendComm_t comm_, const void *data, size_t bytes, uint32_t tag,
+                       xcclNetMem_t mem, xcclNetRequest_t *request_out)
+{
+    struct ucx_comm *comm = comm_;
+    xcclResult_t rc;
+
+    if (!may_post(comm)) {
+        *request_out = NULL;
+        return xcclSuccess;
+    }
+    rc = send_post(comm, data, bytes, tag, mem, request_out);
+    ucx_link_give(comm->link);
+    return rc;
+}
+
 /* UCX 1.13 leaves recv_info as it was when a receive is over at once, so it shall always call back.
  */
 static void recv_post(struct ucx_request *request, int idx, void *data, uint32_t tag,
@@ -269,7 +298,8 @@ static void recv_post(struct ucx_request *request, int idx, void *data, uint32_t
     param.request = store_of(request, idx);
     use_mem(&param, comm, mem, data, part->bytes);
     request->running |= 1u << idx;
-    running = ucx.tag_recv_nbx(comm->worker, data, part->bytes, comm->tag | tag, TAG_MASK, &param);
+    running = ucx.tag_recv_nbx(comm->link->worker, data, part->bytes, comm->tag | tag, TAG_MASK,
+                               &param);
     if (UCS_PTR_IS_ERR(running))
         recv_over(request, part, UCS_PTR_STATUS(running), 0);
 }
@@ -279,27 +309,33 @@ xcclResult_t ucx_irecv(xcclNetRecvComm_t comm_, int part_count, void *const *dat
                        xcclNetRequest_t *request_out)
 {
     struct ucx_comm *comm = comm_;
-    struct ucx_request *request;
+    struct ucx_request *request = NULL;
+    xcclResult_t rc = xcclSuccess;
 
-    if (comm->rc != xcclSuccess)
-        return ucx_comm_error(comm);
     if (part_count < 1 || part_count > UCX_PARTS)
         return xccl_fail_quietly(xcclInvalidArgument, 0, NULL,
                                  "%d receives in one, 1 to %d are possible", part_count, UCX_PARTS);
-    request = slot_take(comm);
-    if (!request) {
+    if (!may_post(comm)) {
         *request_out = NULL;
         return xcclSuccess;
     }
-    request->count = request->missing = part_count;
-    ucx_library_enter(NULL);
-    for (int i = 0; i < part_count; i++) {
-        request->parts[i].bytes = bytes[i];
-        recv_post(request, i, data[i], tags[i], mems ? mems[i] : NULL);
+    if (comm->rc != xcclSuccess)
+        rc = ucx_comm_error(comm);
+    else
+        request = slot_take(comm);
+    if (request) {
+        request->count = request->missing = part_count;
+        ucx_library_enter(NULL);
+        for (int i = 0; i < part_count; i++) {
+            request->parts[i].bytes = bytes[i];
+            recv_post(request, i, data[i], tags[i], mems ? mems[i] : NULL);
+        }
+        ucx_library_leave();
     }
-    ucx_library_leave();
-    *request_out = request;
-    return xcclSuccess;
+    ucx_link_give(comm->link);
+    if (rc == xcclSuccess)
+        *request_out = request;
+    return rc;
 }
 
 static void reap(struct ucx_request *request, size_t *bytes_out)
@@ -336,9 +372,8 @@ static int is_through(struct ucx_request *request)
     return out || comm->rc != xcclSuccess;
 }
 
-xcclResult_t ucx_test(xcclNetRequest_t request_, int *done_out, size_t *bytes_out)
+static xcclResult_t test_claimed(struct ucx_request *request, int *done_out, size_t *bytes_out)
 {
-    struct ucx_request *request = request_;
     struct ucx_comm *comm = request->comm;
 
     if (request->state == UCX_FREE)
@@ -355,6 +390,26 @@ xcclResult_t ucx_test(xcclNetRequest_t request_, int *done_out, size_t *bytes_ou
     else if (comm->wait_fd >= 0)
         ucx_comm_arm(comm);
     return xcclSuccess;
+}
+
+/* Who has the link moves both of its comms, so others need not; but whoever is about to sleep must
+ * know that the link is armed. */
+xcclResult_t ucx_test(xcclNetRequest_t request_, int *done_out, size_t *bytes_out)
+{
+    struct ucx_request *request = request_;
+    struct ucx_link *link = request->comm->link;
+    xcclResult_t rc;
+
+    if (!ucx_link_claim(link)) {
+        if (request->comm->wait_fd < 0) {
+            *done_out = 0;
+            return xcclSuccess;
+        }
+        ucx_link_claim_wait(link);
+    }
+    rc = test_claimed(request, done_out, bytes_out);
+    ucx_link_give(link);
+    return rc;
 }
 
 /* 1: some send may not be with the peer. A flush that nobody answers within some milliseconds says
@@ -400,12 +455,23 @@ static int progress_sender(struct ucx_comm *comm)
     return comm->rc == xcclSuccess && owes(comm, 1);
 }
 
-/* Receivers answer the flushes of their peers; one that test has polled since has done so. */
+/* Receivers answer the flushes of their peers; where test has polled since they have done so. */
 static void progress_receiver(struct ucx_comm *comm)
 {
-    if (!comm->polled)
+    if (!comm->link->turned)
         poll_unasked(comm);
-    comm->polled = 0;
+    comm->link->turned = 0;
+}
+
+static int progress_claimed(struct ucx_comm *comm)
+{
+    int pending = 0;
+
+    if (comm->rc == xcclSuccess && comm->is_send)
+        pending = progress_sender(comm);
+    else if (comm->rc == xcclSuccess)
+        progress_receiver(comm);
+    return pending;
 }
 
 /* Shared memory is delivered when it is written. */
@@ -415,12 +481,10 @@ xcclResult_t ucx_progress(xcclNetContext_t ctx, int *pending_out)
 
     ucx_library_enter(NULL);
     for (struct ucx_comm *comm = ((struct ucx_ctx *)ctx)->comms; comm; comm = comm->next) {
-        if (comm->mode != UCX_NET || comm->rc != xcclSuccess)
-            continue;
-        if (comm->is_send)
-            pending |= progress_sender(comm);
-        else
-            progress_receiver(comm);
+        if (comm->mode != UCX_NET || !ucx_link_claim(comm->link))
+            continue; /* who has the link moves it */
+        pending |= progress_claimed(comm);
+        ucx_link_give(comm->link);
     }
     ucx_library_leave();
     *pending_out = pending;
@@ -434,7 +498,7 @@ void ucx_requests_cancel(struct ucx_comm *comm)
 
         for (int j = 0; request->state == UCX_ACTIVE && j < UCX_PARTS; j++) {
             if (request->running & 1u << j)
-                ucx.request_cancel(comm->worker, store_of(request, j));
+                ucx.request_cancel(comm->link->worker, store_of(request, j));
         }
     }
 }

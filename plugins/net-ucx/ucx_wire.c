@@ -26,6 +26,7 @@ void ucx_handle_encode(const struct ucx_handle *handle, xcclNetHandle_t *handle_
     xccl_wire_put_u32(&wire, UCX_WIRE_VERSION);
     xccl_wire_put(&wire, handle->token, UCX_TOKEN_BYTES);
     xccl_wire_put_u64(&wire, handle->host);
+    xccl_wire_put_u64(&wire, handle->instance);
     xccl_wire_put_u32(&wire, handle->modes);
     xccl_wire_put(&wire, addr, sizeof(addr));
 }
@@ -43,6 +44,7 @@ xcclResult_t ucx_handle_decode(const xcclNetHandle_t *bytes, struct ucx_handle *
                                  UCX_WIRE_VERSION);
     xccl_wire_get(&wire, handle_out->token, UCX_TOKEN_BYTES);
     handle_out->host = xccl_wire_get_u64(&wire);
+    handle_out->instance = xccl_wire_get_u64(&wire);
     handle_out->modes = xccl_wire_get_u32(&wire);
     xccl_wire_get(&wire, addr, sizeof(addr));
     if (handle_out->modes == 0 || handle_out->modes >= 1u << UCX_MODES)
@@ -52,19 +54,22 @@ xcclResult_t ucx_handle_decode(const xcclNetHandle_t *bytes, struct ucx_handle *
     return xccl_addr_decode(addr, &handle_out->addr);
 }
 
-size_t ucx_hello_encode(const uint8_t token[UCX_TOKEN_BYTES], enum ucx_mode mode,
-                        const void *address, size_t address_bytes, uint8_t bytes_out[UCX_HELLO_MAX])
+size_t ucx_hello_encode(const uint8_t token[UCX_TOKEN_BYTES], const struct ucx_hello *hello,
+                        const void *address, uint8_t bytes_out[UCX_HELLO_MAX])
 {
     struct xccl_wire wire = xccl_wire_over(bytes_out, UCX_HELLO_MAX);
 
     xccl_wire_put_u32(&wire, UCX_HELLO_MAGIC);
     xccl_wire_put_u32(&wire, UCX_WIRE_VERSION);
     xccl_wire_put(&wire, token, UCX_TOKEN_BYTES);
-    xccl_wire_put_u32(&wire, (uint32_t)mode);
-    xccl_wire_put_u32(&wire, (uint32_t)address_bytes);
-    xccl_wire_put_u64(&wire, xccl_hash_bytes(XCCL_HASH_START, address, address_bytes));
-    xccl_wire_put(&wire, address, address_bytes);
-    return wire.bad ? 0 : UCX_HEAD_BYTES + address_bytes;
+    xccl_wire_put_u32(&wire, hello->mode);
+    xccl_wire_put_u32(&wire, hello->address_bytes);
+    xccl_wire_put_u64(&wire, xccl_hash_bytes(XCCL_HASH_START, address, hello->address_bytes));
+    xccl_wire_put_u64(&wire, hello->instance);
+    xccl_wire_put_u64(&wire, hello->link);
+    xccl_wire_put_u64(&wire, hello->wanted);
+    xccl_wire_put(&wire, address, hello->address_bytes);
+    return wire.bad ? 0 : UCX_HEAD_BYTES + hello->address_bytes;
 }
 
 int ucx_hello_decode(const uint8_t head[UCX_HEAD_BYTES], const uint8_t token[UCX_TOKEN_BYTES],
@@ -81,8 +86,11 @@ int ucx_hello_decode(const uint8_t head[UCX_HEAD_BYTES], const uint8_t token[UCX
     hello_out->mode = xccl_wire_get_u32(&wire);
     hello_out->address_bytes = xccl_wire_get_u32(&wire);
     hello_out->address_hash = xccl_wire_get_u64(&wire);
+    hello_out->instance = xccl_wire_get_u64(&wire);
+    hello_out->link = xccl_wire_get_u64(&wire);
+    hello_out->wanted = xccl_wire_get_u64(&wire);
     return xccl_token_equal(theirs, token, UCX_TOKEN_BYTES) && magic == UCX_HELLO_MAGIC &&
-           version == UCX_WIRE_VERSION && hello_out->mode < UCX_MODES &&
+           version == UCX_WIRE_VERSION && hello_out->mode < UCX_MODES && hello_out->link != 0 &&
            hello_out->address_bytes > 0 && hello_out->address_bytes <= UCX_ADDRESS_MAX;
 }
 

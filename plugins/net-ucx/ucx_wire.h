@@ -12,13 +12,13 @@
 #include "base/netaddr.h"
 #include "xccl_net.h"
 
-#define UCX_WIRE_VERSION 1
+#define UCX_WIRE_VERSION 2
 #define UCX_HANDLE_MAGIC 0x58435548u /* "HUCX" */
 #define UCX_HELLO_MAGIC  0x5843554cu
 #define UCX_BYE_MAGIC    0x58435542u
 #define UCX_TOKEN_BYTES  32
 #define UCX_ADDRESS_MAX  4096 /* of a UCX worker address; about 200 is usual */
-#define UCX_HEAD_BYTES   (4 + 4 + UCX_TOKEN_BYTES + 4 + 4 + 8)
+#define UCX_HEAD_BYTES   (4 + 4 + UCX_TOKEN_BYTES + 4 + 4 + 8 + 3 * 8)
 #define UCX_HELLO_MAX    (UCX_HEAD_BYTES + UCX_ADDRESS_MAX)
 #define UCX_READY_BYTES  4
 #define UCX_BYE_BYTES    12
@@ -34,6 +34,7 @@ struct ucx_handle {
     struct xccl_addr addr; /* of the receiver's side socket */
     uint8_t token[UCX_TOKEN_BYTES];
     uint64_t host; /* equal: memory can be shared */
+    uint64_t instance; /* the receiver's, random */
     uint32_t modes; /* that the receiver has, one bit each */
 };
 
@@ -46,11 +47,14 @@ struct ucx_hello {
     uint32_t mode;
     uint32_t address_bytes;
     uint64_t address_hash;
+    uint64_t instance; /* of who says it */
+    uint64_t link; /* his, random, never 0 */
+    uint64_t wanted; /* the other end's that it would go with; 0: any that fits */
 };
-/* Bytes of the whole; address is at most UCX_ADDRESS_MAX bytes. */
-size_t ucx_hello_encode(const uint8_t token[UCX_TOKEN_BYTES], enum ucx_mode mode,
-                        const void *address, size_t address_bytes,
-                        uint8_t bytes_out[UCX_HELLO_MAX]);
+/* Bytes of the whole, 0 if they do not fit; address is at most UCX_ADDRESS_MAX bytes. Of hello all
+ * but address_hash counts. */
+size_t ucx_hello_encode(const uint8_t token[UCX_TOKEN_BYTES], const struct ucx_hello *hello,
+                        const void *address, uint8_t bytes_out[UCX_HELLO_MAX]);
 /* Of a head; 0: a wrong one. */
 int ucx_hello_decode(const uint8_t head[UCX_HEAD_BYTES], const uint8_t token[UCX_TOKEN_BYTES],
                      struct ucx_hello *hello_out);
@@ -81,7 +85,7 @@ int ucx_resource_mode(const struct ucx_resource *resource);
  * there: knem. */
 int ucx_by_hardware(enum ucx_mode mode, const char *tls);
 
-static_assert(4 + 4 + UCX_TOKEN_BYTES + 8 + 4 + XCCL_ADDR_WIRE_BYTES <= XCCL_NET_HANDLE_USED,
+static_assert(4 + 4 + UCX_TOKEN_BYTES + 8 + 8 + 4 + XCCL_ADDR_WIRE_BYTES <= XCCL_NET_HANDLE_USED,
               "a handle that NCCL can carry");
 
 #endif

@@ -8,7 +8,7 @@
 
 static struct ucx_handle example(void)
 {
-    struct ucx_handle handle = {.host = 0x1122334455667788ull, .modes = 3};
+    struct ucx_handle handle = {.host = 0x1122334455667788ull, .instance = 77, .modes = 3};
 
     for (int i = 0; i < UCX_TOKEN_BYTES; i++)
         handle.token[i] = (uint8_t)(7 * i + 1);
@@ -52,18 +52,21 @@ XT_TEST(a_hello_is_proved_by_its_token_and_its_address_by_a_hash)
 {
     static uint8_t bytes[UCX_HELLO_MAX], address[UCX_ADDRESS_MAX + 1];
     struct ucx_handle handle = example();
+    const struct ucx_hello says = {UCX_SHM, 6, 0, 1, 2, 3},
+                           long_one = {UCX_NET, sizeof(address), 0, 1, 2, 3};
     struct ucx_hello hello;
-    size_t count = ucx_hello_encode(handle.token, UCX_SHM, "worker", 6, bytes);
+    size_t count = ucx_hello_encode(handle.token, &says, "worker", bytes);
 
     XT_CHECK(count == UCX_HEAD_BYTES + 6);
     XT_CHECK(ucx_hello_decode(bytes, handle.token, &hello));
     XT_CHECK(hello.mode == UCX_SHM && hello.address_bytes == 6);
+    XT_CHECK(hello.instance == 1 && hello.link == 2 && hello.wanted == 3);
     XT_CHECK(ucx_hello_intact(&hello, bytes + UCX_HEAD_BYTES));
     bytes[UCX_HEAD_BYTES + 3] ^= 1;
     XT_CHECK(!ucx_hello_intact(&hello, bytes + UCX_HEAD_BYTES));
     handle.token[31] ^= 1;
     XT_CHECK(!ucx_hello_decode(bytes, handle.token, &hello));
-    XT_CHECK(ucx_hello_encode(handle.token, UCX_NET, address, sizeof(address), bytes) == 0);
+    XT_CHECK(ucx_hello_encode(handle.token, &long_one, address, bytes) == 0);
 }
 
 XT_TEST(a_hello_that_asks_for_too_much_is_wrong)
@@ -71,9 +74,10 @@ XT_TEST(a_hello_that_asks_for_too_much_is_wrong)
     static uint8_t bytes[UCX_HELLO_MAX];
     struct ucx_handle handle = example();
     struct ucx_hello hello;
+    const struct ucx_hello says = {UCX_NET, 6, 0, 1, 2, 3};
     const size_t mode_at = 8 + UCX_TOKEN_BYTES, bytes_at = mode_at + 4;
 
-    (void)ucx_hello_encode(handle.token, UCX_NET, "worker", 6, bytes);
+    (void)ucx_hello_encode(handle.token, &says, "worker", bytes);
     bytes[bytes_at + 1] = 0x20; /* 8 KiB and 6 bytes */
     XT_CHECK(!ucx_hello_decode(bytes, handle.token, &hello));
     bytes[bytes_at + 1] = 0;

@@ -3,7 +3,6 @@
  * damaged or not whole: the connection is closed, with words where somebody asks, and the right
  * peer still gets in. And what it does when UCX's own connections break, of which side sockets know
  * nothing; and what stats says. Nothing here waits for longer than END_NS. */
-#include <dlfcn.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -13,56 +12,21 @@
 
 #include "base/clock.h"
 #include "base/tcp.h"
-#include "net-ucx/ucx_wire.h"
-#include "xccl_net.h"
-#include "xt.h"
+#include "ucx_ends.h"
 
-#define PLUGIN  XT_BUILD_DIR "/lib/xccl/libxccl-net-ucx.so"
-#define END_NS  (30 * XCCL_NS_PER_S)
 #define GARBAGE 100
-
-struct plugin {
-    const xcclNetPlugin_v1_t *calls;
-    xcclNetContext_t ctx;
-    xcclNetHandle_t handle;
-    xcclNetListenComm_t listener;
-    struct ucx_handle parts; /* what handle says */
-};
-
-static void plugin_open(struct plugin *plugin)
-{
-    xcclNetInit_v1 init = {.size = sizeof(init), .rank = -1, .commName = "", .trafficClass = -1};
-    void *library;
-
-    if (access(PLUGIN, R_OK) != 0)
-        XT_SKIP("the ucx plugin is not built: libucx-dev is missing");
-    xt_setenv("UCX_TLS", "tcp,self");
-    library = dlopen(PLUGIN, RTLD_NOW | RTLD_LOCAL);
-    XT_CHECK(library != NULL);
-    plugin->calls = dlsym(library, "xcclNetPlugin_v1");
-    XT_CHECK(plugin->calls != NULL);
-    if (plugin->calls->init(&init, &plugin->ctx) != xcclSuccess)
-        XT_FAIL("init: %s", plugin->calls->lastError(NULL));
-    XT_OK(plugin->calls->listen(plugin->ctx, 0, &plugin->handle, &plugin->listener));
-    XT_OK(ucx_handle_decode(&plugin->handle, &plugin->parts));
-}
-
-static void plugin_close(struct plugin *plugin)
-{
-    XT_OK(plugin->calls->closeListen(plugin->listener));
-    XT_OK(plugin->calls->finalize(plugin->ctx));
-}
 
 /* A hello with the token that is right, whose address is noise; its hash is of other noise. */
 static size_t damaged_hello(const struct plugin *plugin, uint8_t bytes_out[UCX_HELLO_MAX])
 {
+    const struct ucx_hello hello = {UCX_NET, GARBAGE, 0, 1, 2, 0};
     uint64_t random = xt_seed();
     uint8_t noise[GARBAGE];
     size_t bytes;
 
     for (size_t i = 0; i < sizeof(noise); i++)
         noise[i] = (uint8_t)xt_random(&random);
-    bytes = ucx_hello_encode(plugin->parts.token, UCX_NET, noise, sizeof(noise), bytes_out);
+    bytes = ucx_hello_encode(plugin->parts.token, &hello, noise, bytes_out);
     bytes_out[bytes - 1] ^= 1;
     return bytes;
 }
@@ -98,37 +62,9 @@ static void expect_dropped(struct plugin *plugin, int fd)
     close(fd);
 }
 
-struct pair {
-    xcclNetSendComm_t send;
-    xcclNetRecvComm_t recv;
-};
-
-static struct pair pair_open(struct plugin *plugin)
-{
-    const xcclNetPlugin_v1_t *calls = plugin->calls;
-    uint64_t end_ns = xccl_clock_ns() + END_NS;
-    xcclNetConnect_t state = NULL;
-    struct pair pair = {NULL, NULL};
-
-    while ((!pair.send || !pair.recv) && xccl_clock_ns() < end_ns) {
-        if (!pair.send)
-            XT_OK(calls->connect(plugin->ctx, 0, &plugin->handle, &state, &pair.send));
-        if (!pair.recv)
-            XT_OK(calls->accept(plugin->listener, &pair.recv));
-    }
-    XT_CHECK(pair.send && pair.recv);
-    return pair;
-}
-
-static void pair_close(struct plugin *plugin, struct pair pair)
-{
-    XT_OK(plugin->calls->closeSend(pair.send));
-    XT_OK(plugin->calls->closeRecv(pair.recv));
-}
-
 static void expect_connection(struct plugin *plugin)
 {
-    pair_close(plugin, pair_open(plugin));
+    pair_close(pair_open(plugin));
 }
 
 XT_TEST_DEADLINE(a_sender_with_a_damaged_address_is_dropped, 90)
@@ -224,66 +160,6 @@ XT_TEST_DEADLINE(a_receiver_that_says_nothing_and_goes_is_an_error_at_once, 90)
 
 /* ---- messages ---- */
 
-/* A message that is under way. */
-struct message {
-    char *from, *to;
-    xcclNetRequest_t send, recv;
-    int sent, received;
-    xcclResult_t send_rc, recv_rc;
-};
-
-static struct message message_post(struct plugin *plugin, struct pair pair, size_t bytes)
-{
-    struct message message = {.from = calloc(1, bytes), .to = calloc(1, bytes)};
-    void *to = message.to;
-    uint32_t tag = 7;
-
-    XT_CHECK(message.from && message.to);
-    XT_OK(plugin->calls->irecv(pair.recv, 1, &to, &bytes, &tag, NULL, &message.recv));
-    message.send_rc = plugin->calls->isend(pair.send, message.from, bytes, tag, NULL,
-                                           &message.send);
-    XT_CHECK(message.recv && (message.send || message.send_rc != xcclSuccess));
-    return message;
-}
-
-/* Until both ends know. */
-static void message_end(struct plugin *plugin, struct message *message)
-{
-    uint64_t end_ns = xccl_clock_ns() + END_NS;
-    int pending = 0;
-
-    while (xccl_clock_ns() < end_ns) {
-        if (!message->sent && message->send_rc == xcclSuccess)
-            message->send_rc = plugin->calls->test(message->send, &message->sent, NULL);
-        if (!message->received && message->recv_rc == xcclSuccess)
-            message->recv_rc = plugin->calls->test(message->recv, &message->received, NULL);
-        if ((message->sent || message->send_rc != xcclSuccess) &&
-            (message->received || message->recv_rc != xcclSuccess))
-            return;
-        XT_OK(plugin->calls->progress(plugin->ctx, &pending));
-    }
-    XT_FAIL("a message has no end");
-}
-
-static void message_free(struct message *message)
-{
-    free(message->from);
-    free(message->to);
-}
-
-static in_port_t port_of(int fd, int of_peer)
-{
-    struct sockaddr_storage addr = {.ss_family = AF_UNSPEC};
-    socklen_t bytes = sizeof(addr);
-    int rc = of_peer ? getpeername(fd, (struct sockaddr *)&addr, &bytes)
-                     : getsockname(fd, (struct sockaddr *)&addr, &bytes);
-
-    if (rc != 0 || (addr.ss_family != AF_INET && addr.ss_family != AF_INET6))
-        return 0;
-    /* Ports lie at the same place in both. */
-    return ntohs(((struct sockaddr_in *)&addr)->sin_port);
-}
-
 /* Breaks every TCP connection of this process but side sockets. How many. */
 static int cut_data_connections(const struct plugin *plugin)
 {
@@ -310,17 +186,17 @@ static void breaks_with(size_t bytes)
 
     plugin_open(&plugin);
     pair = pair_open(&plugin);
-    message = message_post(&plugin, pair, 1024);
-    message_end(&plugin, &message);
+    message = message_post(pair, 1024);
+    message_end(&message);
     XT_CHECK(message.sent && message.received);
     message_free(&message);
     XT_CHECK(cut_data_connections(&plugin) > 0);
-    message = message_post(&plugin, pair, bytes);
-    message_end(&plugin, &message);
+    message = message_post(pair, bytes);
+    message_end(&message);
     XT_CHECK(!message.received && message.recv_rc == xcclRemoteError);
     XT_CHECK_HAS(plugin.calls->lastError(plugin.ctx), "UCX connection");
     XT_CHECK(message.send_rc == xcclSuccess || message.send_rc == xcclRemoteError);
-    pair_close(&plugin, pair);
+    pair_close(pair);
     message_free(&message);
     expect_connection(&plugin);
     plugin_close(&plugin);
@@ -354,15 +230,15 @@ XT_TEST_DEADLINE(stats_count_comms_that_are_up_and_that_are_closed, 90)
     plugin_open(&plugin);
     for (uint64_t round = 1; round <= 2; round++) {
         pair = pair_open(&plugin);
-        message = message_post(&plugin, pair, 1000);
-        message_end(&plugin, &message);
+        message = message_post(pair, 1000);
+        message_end(&message);
         message_free(&message);
         for (int closed = 0; closed < 2; closed++) {
             stats = stats_of(&plugin);
             XT_CHECK(stats.sendCount == round && stats.recvCount == round);
             XT_CHECK(stats.sendBytes == 1000 * round && stats.recvBytes == 1000 * round);
             if (!closed)
-                pair_close(&plugin, pair);
+                pair_close(pair);
         }
     }
     plugin_close(&plugin);
