@@ -145,6 +145,7 @@ XT_TEST(a_receive_that_is_done_too_early_is_found)
 XT_TEST(a_send_that_is_done_and_never_leaves_is_found)
 {
     finds("lazy-done", "done_sends_arrive", "processes", "failed");
+    finds("lazy-done", "early_sends_arrive_after_close", "processes", "closed the connection");
 }
 
 XT_TEST(tags_that_are_not_looked_at_are_found)
