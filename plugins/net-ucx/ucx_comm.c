@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What both ends of a connection have: a worker with one endpoint, the side socket, the first
+/* What both ends of a connection have: a link, the side socket, the first
  * error, which stays and is given to each later call, and the descriptor to sleep on.
  *
  * Whether the peer is still there is told by the side socket, whatever UCX knows: its end comes
@@ -7,7 +7,7 @@
  * may overtake bytes that go through UCX, requests get a grace period in which to end well. A
  * sender that closes says how many of its sends are done, so a receiver knows what to wait for.
  *
- * Thread: one at a time a comm. */
+ * Thread: one at a time a comm, and whoever has the claim of its link. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -30,6 +30,7 @@
 
 void ucx_comm_fail(struct ucx_comm *comm, xcclNetCause_t cause, xcclResult_t rc)
 {
+    ucx_link_shut(comm->link); /* for nobody else */
     comm->cause = cause;
     comm->rc = rc;
     strncpy(comm->error_text, xccl_error_text(), sizeof(comm->error_text) - 1);
@@ -154,23 +155,37 @@ static uint64_t grace_ns(const struct ucx_comm *comm)
     return comm->received >= comm->bye_sent ? 0 : UCX_GRACE_BYE_NS;
 }
 
-/* What moves may be the other comm of the link, so it holds up the end only for a while. */
+/* What moves may be the other comm of the link, so it holds up the end only for a while; what has
+ * come holds it up always. */
+static int holds_up(struct ucx_comm *comm, int moved, uint64_t now_ns)
+{
+    uint64_t most_ns = comm->bye_known ? UCX_GRACE_MOST_NS : UCX_GRACE_BYE_NS;
+    int came = comm->received != comm->received_then;
+
+    comm->received_then = comm->received;
+    if (came || !comm->link->comms[!comm->is_send])
+        return came || moved;
+    return moved && now_ns - comm->gone_ns < most_ns;
+}
+
 void ucx_comm_look_now(struct ucx_comm *comm, int moved)
 {
-    if (moved) {
-        uint64_t now_ns = xccl_clock_ns();
+    uint64_t now_ns;
 
-        if (!comm->link->comms[!comm->is_send] || now_ns - comm->gone_ns < UCX_GRACE_BYE_NS)
-            comm->quiet_ns = now_ns;
-    } else if (!comm->gone || !comm->bye_known) {
+    if (!comm->gone || !comm->bye_known)
         side_read(comm);
-    }
-    if (comm->gone && comm->rc == xcclSuccess && xccl_clock_ns() - comm->quiet_ns >= grace_ns(comm))
+    if (!comm->gone)
+        return;
+    now_ns = xccl_clock_ns();
+    if (holds_up(comm, moved, now_ns))
+        comm->quiet_ns = now_ns;
+    if (comm->rc == xcclSuccess && now_ns - comm->quiet_ns >= grace_ns(comm))
         fail_gone(comm);
 }
 
 void ucx_comm_cut(struct ucx_comm *comm, ucs_status_t status)
 {
+    ucx_link_shut(comm->link);
     comm->status = status;
     note_gone(comm, 0);
 }
@@ -359,19 +374,21 @@ void ucx_closed_sweep(struct ucx_ctx *ctx, uint64_t limit_ns)
         (void)closed_look(ctx, 1);
 }
 
-/* The last sends may lie in UCX: 1: the comm stays for them, without its caller. */
+/* The last sends may lie in UCX: 1: the comm stays for them, without its caller, who has neither
+ * comm nor claim then. */
 static int stays(struct ucx_comm *comm)
 {
     struct ucx_ctx *ctx = comm->ctx;
 
     if (!comm->is_send || comm->mode != UCX_NET || comm->rc != xcclSuccess || comm->gone ||
-        comm->free_count < comm->slot_count || ucx_comm_flush(comm))
+        ucx_requests_run(comm) || ucx_comm_flush(comm))
         return 0;
     poll_some(comm);
     if (comm->gone || ucx_comm_flush(comm))
         return 0;
     pthread_mutex_lock(&ctx->lock);
     list_add(comm, &ctx->closed);
+    ucx_link_give(comm->link); /* before somebody else may end it */
     pthread_mutex_unlock(&ctx->lock);
     return 1;
 }
@@ -391,9 +408,7 @@ static void close_claimed(struct ucx_comm *comm)
         ucx_requests_cancel(comm);
         kept = stays(comm);
     }
-    if (kept)
-        ucx_link_give(comm->link);
-    else
+    if (!kept)
         ucx_link_leave(comm);
 }
 
@@ -458,7 +473,8 @@ xcclResult_t ucx_wait_fd(void *comm_, int *fd_out)
     /* A transport without events: the caller polls. */
     else if (comm->wait_fd < 0 && ucx.worker_get_efd(comm->link->worker, &worker_fd) == UCS_OK)
         rc = wait_fd_make(comm, worker_fd);
-    *fd_out = comm->wait_fd;
+    if (rc == xcclSuccess)
+        *fd_out = comm->wait_fd;
     ucx_link_give(comm->link);
     return rc;
 }
@@ -491,6 +507,8 @@ void ucx_comm_arm(struct ucx_comm *comm)
     busy = ucx.worker_arm(comm->link->worker) != UCS_OK;
     ucx_library_leave();
     comm->link->armed = !busy;
+    if (busy)
+        ucx_link_moved(comm); /* what has come may be the other's, and nothing tells of it now */
     if (busy == comm->bell_rung)
         return;
     if (busy)

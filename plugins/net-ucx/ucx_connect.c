@@ -5,10 +5,10 @@
  *   receiver                                     sender
  *   listen: a port, a random token
  *      handle {address, token, transports} --->  (travels over XCCL's encrypted connections)
- *                                                a worker
- *                                     <--------  connect: hello {token, mode, worker address}
- *   accept: a worker, an endpoint
- *      hello {token, mode, worker address} --->  an endpoint, a flush: both workers turn until it
+ *                                                a link (ucx_link.c)
+ *                                     <--------  connect: hello {token, mode, whose link, address}
+ *   accept: a link, an endpoint
+ *      hello {the same of ours}      --------->  an endpoint, a flush: both workers turn until it
  *                                                is through, so the way has carried something
  *                                     <--------  ready
  *   the comm is up                               the comm is up

@@ -189,6 +189,8 @@ xcclResult_t ucx_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
     pthread_mutex_init(&ctx->links_lock, NULL);
     ctx->log = init->log;
     ctx->host = xccl_os_host_hash();
+    /* NCCL's contracts before v11 have one instance for all communicators. */
+    ctx->may_share = init->commId != 0 && xccl_param_int(XCCL_P_UCX_PAIR);
     ucx_library_enter(ctx->log);
     rc = xccl_os_random(&ctx->instance, sizeof(ctx->instance));
     if (rc == xcclSuccess)

@@ -30,16 +30,19 @@
 #define UCX_PARTS       XCCL_NET_MAX_RECVS /* receives of one of them */
 #define UCX_SENDS       (UCX_RECVS * UCX_PARTS) /* in flight of a sender */
 #define UCX_MESSAGE_MAX ((size_t)1 << 40)
-/* Idle polls between two looks at the side socket, a system call each: powers of two. A caller that
- * only polls meets some sixty in the time of a small message. */
+/* Polls between two looks at the side socket, a system call each: powers of two. A caller that only
+ * polls meets some sixty in the time of a small message. */
 #define UCX_LOOK_POLLS 1024u
-#define UCX_LOOK_WAITS 8u /* of a caller that sleeps */
+#define UCX_LOOK_WAITS 8u /* in vain, of a caller that sleeps */
+#define UCX_LOOK_SENDS 256u /* sends that are done at once, for which nobody polls */
 #define UCX_ASK_POLLS  32 /* idle polls after which a worker is armed: who asks on pays nothing */
 #define UCX_ARM_POLLS  16 /* idle polls after which a worker that is armed is armed anew */
 /* The side socket's end may overtake what came before it through UCX. */
-#define UCX_GRACE_NS     (XCCL_NS_PER_S / 5)
-#define UCX_GRACE_BYE_NS (2 * XCCL_NS_PER_S)
-#define UCX_LINGER_NS    XCCL_NS_PER_S /* of closed comms, in finalize */
+#define UCX_GRACE_NS      (XCCL_NS_PER_S / 5)
+#define UCX_GRACE_BYE_NS  (2 * XCCL_NS_PER_S)
+#define UCX_GRACE_MOST_NS (30 * XCCL_NS_PER_S) /* while what has been promised may be on its way   \
+                                                */
+#define UCX_LINGER_NS XCCL_NS_PER_S /* of closed comms, in finalize */
 
 /* A registration, kept once for all who ask for its range. */
 struct ucx_mem {
@@ -81,6 +84,7 @@ struct ucx_ctx {
     struct ucx_comm *comms; /* that are up */
     struct ucx_comm *closed; /* whose last sends the peer may not have yet */
     uint64_t instance; /* random, so that peers know whose two connections are */
+    int may_share; /* its links */
     pthread_mutex_t links_lock; /* guards what links say; taken inside lock, never the other way */
     struct ucx_link *links; /* that have place for a second comm */
 };
@@ -89,7 +93,7 @@ struct ucx_ctx {
 struct ucx_link {
     struct ucx_ctx *ctx;
     struct ucx_home *home;
-    int may_share; /* else the claim is not needed, and costs nothing */
+    int may_share; /* else it is one comm's, and the claim is not needed and costs nothing */
     _Atomic int claimed;
     /* With the claim. */
     ucp_worker_h worker; /* NULL: it has ended before its comms */
@@ -152,7 +156,8 @@ struct ucx_comm {
     int gone_errno; /* 0: it closed, or died */
     uint64_t gone_ns; /* since when */
     uint64_t quiet_ns; /* gone: since when nothing has come */
-    uint32_t idle; /* polls in which nothing moved */
+    uint64_t received_then; /* when that was looked at last */
+    uint32_t polls, idle; /* all, and those in which nothing moved */
     uint8_t bye[UCX_BYE_BYTES];
     size_t bye_have;
     int bye_known;
@@ -310,20 +315,23 @@ xcclResult_t ucx_progress(xcclNetContext_t ctx, int *pending_out);
 unsigned ucx_comm_poll(struct ucx_comm *comm);
 /* Asks whether the peer has all sends so far. 1: it has. */
 int ucx_comm_flush(struct ucx_comm *comm);
-/* Ends what UCX still has of the comm's requests. */
+/* Ends what UCX still has of the comm's requests, but for transfers under way. */
 void ucx_requests_cancel(struct ucx_comm *comm);
+/* 1: UCX has requests of the comm, so memory of the user. */
+int ucx_requests_run(const struct ucx_comm *comm);
 
 /* After a poll in which something moved, or nothing. Whoever sleeps comes seldom, and the end of
- * the side socket wakes him again and again. */
+ * the side socket wakes him again and again. The other comm of the link may move without an end, so
+ * the side socket is looked at whatever moves. */
 static inline void ucx_comm_look(struct ucx_comm *comm, int moved)
 {
-    uint32_t polls = comm->wait_fd >= 0 ? UCX_LOOK_WAITS : UCX_LOOK_POLLS;
-
+    comm->polls++;
     if (moved)
         comm->idle = 0;
     else
         comm->idle++;
-    if (comm->gone || (!moved && (comm->idle & (polls - 1)) == 0))
+    if (comm->gone || comm->polls % UCX_LOOK_POLLS == 0 ||
+        (comm->wait_fd >= 0 && comm->idle % UCX_LOOK_WAITS == UCX_LOOK_WAITS - 1))
         ucx_comm_look_now(comm, moved);
 }
 

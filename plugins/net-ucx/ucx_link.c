@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A worker, its endpoint, and who uses them. Over networks two comms that go opposite ways between
- * the same two instances share a link, when both are made while both are up: over tcp that is one
- * connection of UCX's instead of two, whose acknowledgements ride on the answers, and half of the
- * workers.
+ * the same two instances share a link, where the second is made while the first is whole: over tcp
+ * that is one connection of UCX's instead of two, whose acknowledgements ride on the answers, and
+ * half of the workers. As they share an end, too, they must be of one communicator.
  *
  * How two find each other: each end of a link has a random number, and each hello says whose it is.
  * A sender goes by a link whose other end is known, and says which one it wants; a receiver gives
@@ -19,12 +19,13 @@
 
 #include "base/alloc.h"
 #include "base/os.h"
-#include "base/param.h"
 #include "ucx_int.h"
 
 #define CLOSE_POLLS 256 /* turns that the close of an endpoint gives UCX; none of them waits */
-#define CLAIM_SPINS 100 /* then the core is offered to who has it */
-#define BOTH        3u /* places */
+/* A close in a transfer gives it what the other comm had sent before that was closed, too. */
+#define LAST_FLUSH_NS (20 * XCCL_NS_PER_S / 1000)
+#define CLAIM_SPINS   100 /* then the core is offered to who has it */
+#define BOTH          3u /* places */
 
 void ucx_link_claim_wait(struct ucx_link *link)
 {
@@ -126,7 +127,7 @@ static xcclResult_t make(const struct ucx_comm *comm, uint64_t instance, struct 
     link->id |= 1; /* never 0 */
     link->ctx = comm->ctx;
     link->home = comm->home;
-    link->may_share = comm->mode == UCX_NET && xccl_param_int(XCCL_P_UCX_PAIR);
+    link->may_share = comm->mode == UCX_NET && comm->ctx->may_share;
     link->peer_instance = instance;
     link->refs = 1;
     link->places = 1u << comm->is_send;
@@ -134,27 +135,68 @@ static xcclResult_t make(const struct ucx_comm *comm, uint64_t instance, struct 
     return xcclSuccess;
 }
 
+/* The last one gives it back, with those who were parked there. */
+static void drop(struct ucx_link *link, int last)
+{
+    struct ucx_comm *next;
+
+    if (!last) {
+        ucx_link_give(link);
+        return;
+    }
+    for (struct ucx_comm *comm = link->parked; comm; comm = next) {
+        next = comm->next;
+        xccl_free(comm);
+    }
+    xccl_free(link);
+}
+
+/* 1: that was the last one. Nobody else shall come. */
+static int unhold(struct ucx_link *link)
+{
+    int last;
+
+    pthread_mutex_lock(&link->ctx->links_lock);
+    list_remove(link);
+    last = --link->refs == 0;
+    pthread_mutex_unlock(&link->ctx->links_lock);
+    return last;
+}
+
+/* One whose worker has ended meanwhile is none. */
+static struct ucx_link *share(struct ucx_comm *comm, uint64_t instance,
+                              const struct ucx_hello *hello)
+{
+    struct ucx_link *link = find_and_hold(comm, instance, hello);
+
+    if (!link)
+        return NULL;
+    ucx_link_claim_wait(link);
+    if (!link->worker) {
+        drop(link, unhold(link));
+        return NULL;
+    }
+    link->comms[comm->is_send] = comm;
+    ucx_link_give(link);
+    return link;
+}
+
 xcclResult_t ucx_link_take(struct ucx_comm *comm, uint64_t instance, const struct ucx_hello *hello)
 {
     struct ucx_ctx *ctx = comm->ctx;
-    struct ucx_link *link = find_and_hold(comm, instance, hello);
+    xcclResult_t rc;
 
-    if (link) {
-        ucx_link_claim_wait(link);
-        link->comms[comm->is_send] = comm;
-        ucx_link_give(link);
-    } else {
-        xcclResult_t rc = make(comm, instance, &link);
-
-        if (rc != xcclSuccess)
-            return rc;
-        link->comms[comm->is_send] = comm;
-        pthread_mutex_lock(&ctx->links_lock);
-        if (link->may_share)
-            list_add(link);
-        pthread_mutex_unlock(&ctx->links_lock);
-    }
-    comm->link = link;
+    comm->link = share(comm, instance, hello);
+    if (comm->link)
+        return xcclSuccess;
+    rc = make(comm, instance, &comm->link);
+    if (rc != xcclSuccess)
+        return rc;
+    comm->link->comms[comm->is_send] = comm;
+    pthread_mutex_lock(&ctx->links_lock);
+    if (comm->link->may_share)
+        list_add(comm->link);
+    pthread_mutex_unlock(&ctx->links_lock);
     return xcclSuccess;
 }
 
@@ -319,10 +361,15 @@ static void worker_end(struct ucx_link *link, int force)
     link->ep = NULL;
 }
 
-/* The one that is left has no worker any more. */
-static void tell_other(struct ucx_comm *other)
+/* The other comm is about to lose the worker. What it has sent before it was closed goes first, as
+ * far as that is quick. */
+static void warn_other(struct ucx_comm *other)
 {
-    other->ep = NULL;
+    uint64_t end_ns = xccl_clock_ns() + LAST_FLUSH_NS;
+
+    while (other->closing && !ucx_comm_flush(other) && other->rc == xcclSuccess &&
+           xccl_clock_ns() < end_ns)
+        (void)ucx_link_turn(other->link);
     if (other->rc == xcclSuccess)
         ucx_comm_fail(other, xcclNetCauseLocal,
                       xccl_fail_quietly(
@@ -331,47 +378,28 @@ static void tell_other(struct ucx_comm *other)
                           "the other way, which was closed in the middle of a "
                           "transfer",
                           other->is_send ? "to" : "from", other->peer_text, other->device->name));
-    if (other->wait_fd >= 0)
-        ucx_comm_ring(other);
-}
-
-static int is_in_flight(const struct ucx_comm *comm)
-{
-    for (int i = 0; i < comm->slot_count; i++) {
-        if (comm->requests[i].state == UCX_ACTIVE && comm->requests[i].running)
-            return 1;
-    }
-    return 0;
-}
-
-static void free_all(struct ucx_link *link)
-{
-    struct ucx_comm *next;
-
-    for (struct ucx_comm *comm = link->parked; comm; comm = next) {
-        next = comm->next;
-        xccl_free(comm);
-    }
-    xccl_free(link);
 }
 
 void ucx_link_leave(struct ucx_comm *comm)
 {
     struct ucx_link *link = comm->link;
     struct ucx_comm *other = link->comms[!comm->is_send];
-    int in_flight = is_in_flight(comm), last;
+    int in_flight = ucx_requests_run(comm), last = unhold(link);
 
-    pthread_mutex_lock(&link->ctx->links_lock);
-    list_remove(link);
-    last = --link->refs == 0;
-    pthread_mutex_unlock(&link->ctx->links_lock);
-    if (comm->ep && comm->ep != link->ep && link->worker)
+    if (comm->ep && comm->ep != link->ep && link->worker) {
         ep_close(link, comm->ep, comm->gone || in_flight);
+        ucx_link_moved(comm);
+    }
+    if (other && in_flight)
+        warn_other(other);
     if (last || in_flight)
         worker_end(link, comm->gone || in_flight);
     link->comms[comm->is_send] = NULL;
-    if (!link->worker && other)
-        tell_other(other);
+    if (other && !link->worker) {
+        other->ep = NULL;
+        if (other->wait_fd >= 0)
+            ucx_comm_ring(other);
+    }
     ucx_comm_strip(comm);
     if (link->worker && comm->flush_runs) { /* whose end UCX will tell */
         comm->next = link->parked;
@@ -379,8 +407,5 @@ void ucx_link_leave(struct ucx_comm *comm)
     } else {
         xccl_free(comm);
     }
-    if (last)
-        free_all(link);
-    else
-        ucx_link_give(link);
+    drop(link, last);
 }

@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/os.h"
 #include "base/tcp.h"
+#include "base/wire.h"
 #include "ucx_int.h"
 
 xcclResult_t ucx_listen(xcclNetContext_t ctx_, int dev, xcclNetHandle_t *handle_out,
@@ -158,7 +159,14 @@ static xcclResult_t comm_turn(struct ucx_listen *listener, int *done_out)
         rc = xccl_tcp_recv_some(comm->side_fd, listener->ready + listener->ready_have,
                                 UCX_READY_BYTES - listener->ready_have, &have);
     listener->ready_have += have;
-    *done_out = rc == xcclSuccess && listener->ready_have == UCX_READY_BYTES;
+    if (rc == xcclSuccess && comm->rc != xcclSuccess)
+        rc = ucx_comm_error(comm);
+    if (rc == xcclSuccess && listener->ready_have == UCX_READY_BYTES) {
+        struct xccl_wire wire = xccl_wire_over(listener->ready, UCX_READY_BYTES);
+
+        *done_out = xccl_wire_get_u32(&wire) == UCX_HELLO_MAGIC;
+        rc = *done_out ? xcclSuccess : xcclRemoteError; /* it has given up */
+    }
     return rc;
 }
 

@@ -384,6 +384,10 @@ static xcclResult_t test_claimed(struct ucx_request *request, int *done_out, siz
     /* What was complete before the comm failed is still complete. */
     if (request->state != UCX_DONE && comm->rc != xcclSuccess)
         return ucx_comm_error(comm);
+    /* Nobody polls for sends that are done at once, and their receiver may have closed. */
+    if (request->state == UCX_DONE && comm->is_send &&
+        (comm->gone || comm->sent % UCX_LOOK_SENDS == 0))
+        ucx_comm_look_now(comm, 0);
     *done_out = is_through(request);
     if (*done_out)
         reap(request, bytes_out);
@@ -450,8 +454,10 @@ static int progress_sender(struct ucx_comm *comm)
         comm->owing++;
         return 1;
     }
-    if (comm->flush_runs || (turn > 0 && ((turn & (turn - 1)) == 0 || turn % OWING_TURNS == 0)))
+    if (comm->flush_runs || (turn > 0 && ((turn & (turn - 1)) == 0 || turn % OWING_TURNS == 0))) {
         poll_unasked(comm);
+        ucx_comm_look(comm, 0);
+    }
     return comm->rc == xcclSuccess && owes(comm, 1);
 }
 
@@ -481,8 +487,12 @@ xcclResult_t ucx_progress(xcclNetContext_t ctx, int *pending_out)
 
     ucx_library_enter(NULL);
     for (struct ucx_comm *comm = ((struct ucx_ctx *)ctx)->comms; comm; comm = comm->next) {
-        if (comm->mode != UCX_NET || !ucx_link_claim(comm->link))
-            continue; /* who has the link moves it */
+        if (comm->mode != UCX_NET)
+            continue;
+        if (!ucx_link_claim(comm->link)) {
+            pending = 1; /* who has the link moves it */
+            continue;
+        }
         pending |= progress_claimed(comm);
         ucx_link_give(comm->link);
     }
@@ -501,4 +511,13 @@ void ucx_requests_cancel(struct ucx_comm *comm)
                 ucx.request_cancel(comm->link->worker, store_of(request, j));
         }
     }
+}
+
+int ucx_requests_run(const struct ucx_comm *comm)
+{
+    for (int i = 0; i < comm->slot_count; i++) {
+        if (comm->requests[i].state == UCX_ACTIVE && comm->requests[i].running)
+            return 1;
+    }
+    return 0;
 }

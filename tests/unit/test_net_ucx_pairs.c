@@ -323,6 +323,68 @@ XT_TEST_DEADLINE(one_that_closes_in_order_leaves_the_other, 90)
     }
 }
 
+/* ---- an end that closes while the other way is busy ---- */
+
+/* Small sends are over at once, so nothing of UCX tells. */
+XT_TEST_DEADLINE(a_sender_hears_of_its_receiver_while_the_other_way_is_busy, 90)
+{
+    struct two two;
+    struct pair there, back;
+    uint64_t end_ns = xccl_clock_ns() + END_NS;
+    xcclResult_t rc = xcclSuccess;
+
+    two_open(&two);
+    there = pair_between(&two.a, &two.b);
+    back = pair_between(&two.b, &two.a);
+    XT_OK(two.b.calls->closeRecv(there.recv));
+    while (rc == xcclSuccess && xccl_clock_ns() < end_ns) {
+        xcclNetRequest_t request = NULL;
+        char byte = 1;
+        int done = 0;
+
+        rc = two.a.calls->isend(there.send, &byte, 1, 7, NULL, &request);
+        while (rc == xcclSuccess && request && !done && xccl_clock_ns() < end_ns)
+            rc = two.a.calls->test(request, &done, NULL);
+        expect_message(back, 8);
+    }
+    XT_CHECK_RC(rc, xcclRemoteError);
+    XT_CHECK_HAS(two.a.calls->lastError(NULL), "ended: the peer closed it or died");
+    expect_messages(back);
+    XT_OK(two.a.calls->closeSend(there.send));
+    expect_messages(back);
+    pair_close(back);
+    two_close(&two);
+}
+
+XT_TEST_DEADLINE(a_receiver_hears_of_its_sender_while_the_other_way_is_busy, 90)
+{
+    struct two two;
+    struct pair there, back;
+    uint64_t end_ns = xccl_clock_ns() + END_NS;
+    xcclNetRequest_t request = NULL;
+    char memory[8];
+    void *data = memory;
+    size_t bytes = sizeof(memory);
+    uint32_t tag = 7;
+    xcclResult_t rc = xcclSuccess;
+    int done = 0;
+
+    two_open(&two);
+    there = pair_between(&two.a, &two.b);
+    back = pair_between(&two.b, &two.a);
+    XT_OK(two.b.calls->irecv(there.recv, 1, &data, &bytes, &tag, NULL, &request));
+    XT_OK(two.a.calls->closeSend(there.send));
+    while (rc == xcclSuccess && !done && xccl_clock_ns() < end_ns) {
+        rc = two.b.calls->test(request, &done, NULL);
+        expect_message(back, 8);
+    }
+    XT_CHECK_RC(rc, xcclRemoteError);
+    XT_OK(two.b.calls->closeRecv(there.recv));
+    expect_messages(back);
+    pair_close(back);
+    two_close(&two);
+}
+
 /* Receives that were posted and got nothing are no transfer. */
 XT_TEST_DEADLINE(a_receive_that_waits_is_taken_back, 90)
 {

@@ -29,7 +29,8 @@ struct plugin {
 /* An instance that listens. */
 static inline void plugin_open(struct plugin *plugin)
 {
-    xcclNetInit_v1 init = {.size = sizeof(init), .rank = -1, .commName = "", .trafficClass = -1};
+    xcclNetInit_v1 init = {
+        .size = sizeof(init), .commId = 1, .rank = -1, .commName = "", .trafficClass = -1};
     void *library;
 
     if (access(PLUGIN, R_OK) != 0)
