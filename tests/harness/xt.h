@@ -4,8 +4,9 @@
  * descriptors, threads, child processes, or files in the places where the library may leave some.
  * Exit codes: 0 pass, 77 skip, else fail. Arguments of a test program: `--list`, `--repeat N`,
  * `--jobs N`, names or parts of names. Environment: XT_SEED, XT_RESULTS (a file that gets a line
- * per test), XT_DEADLINE_FACTOR (longer deadlines for long runs). XT_BUILD_DIR and XT_SOURCE_DIR
- * are defined as texts: where bin/ and lib/ were built, and the repository. */
+ * per test: program, name, ms, verdict, reason, ms of processor time), XT_DEADLINE_FACTOR (longer
+ * deadlines for long runs). XT_BUILD_DIR and XT_SOURCE_DIR are defined as texts: where bin/ and
+ * lib/ were built, and the repository. */
 #ifndef XT_H
 #define XT_H
 

@@ -29,6 +29,7 @@ struct slot {
     int output_fd;
     bool hung;
     int64_t start_ms, deadline_ms;
+    int64_t cpu_ms; /* of the ended test and those it has waited for */
     struct xt_report *report;
 };
 
@@ -214,6 +215,7 @@ static void judge(struct slot *slot, int status, char *reason, size_t bytes)
         snprintf(reason, bytes, "%s after the test returned (a sanitizer's finding)", text);
 }
 
+/* Program, test, milliseconds, verdict, reason, milliseconds of processor time. */
 static void append_result(const struct runner *run, const struct slot *slot, int64_t ms,
                           const char *verdict, const char *reason)
 {
@@ -230,7 +232,7 @@ static void append_result(const struct runner *run, const struct slot *slot, int
     fputs(line, file);
     for (; *reason; reason++)
         fputc(*reason == '\n' || *reason == '\t' ? ' ' : *reason, file);
-    fputc('\n', file);
+    fprintf(file, "\t%lld\n", (long long)slot->cpu_ms);
     fclose(file);
 }
 
@@ -281,6 +283,11 @@ static void finish(struct runner *run, struct slot *slot, int status)
     slot->test = NULL;
 }
 
+static int64_t milliseconds(struct timeval time)
+{
+    return (int64_t)time.tv_sec * 1000 + time.tv_usec / 1000;
+}
+
 /* Looks at every running test once. Returns how many run. */
 static int poll_slots(struct runner *run)
 {
@@ -288,6 +295,7 @@ static int poll_slots(struct runner *run)
 
     for (int i = 0; i < run->jobs; i++) {
         struct slot *slot = &run->slots[i];
+        struct rusage usage;
         int status = 0;
 
         if (!slot->test)
@@ -298,10 +306,12 @@ static int poll_slots(struct runner *run)
             kill(-slot->pid, SIGKILL);
             kill(slot->pid, SIGKILL);
         }
-        if (waitpid(slot->pid, &status, slot->hung ? 0 : WNOHANG) == slot->pid)
+        if (wait4(slot->pid, &status, slot->hung ? 0 : WNOHANG, &usage) == slot->pid) {
+            slot->cpu_ms = milliseconds(usage.ru_utime) + milliseconds(usage.ru_stime);
             finish(run, slot, status);
-        else
+        } else {
             running++;
+        }
     }
     return running;
 }

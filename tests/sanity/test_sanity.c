@@ -272,7 +272,7 @@ XT_TEST(tests_side_by_side_are_judged_alone)
 
 XT_TEST(results_are_written_for_programs)
 {
-    char path[512], line[512] = "";
+    char path[512], line[512] = "", *end = NULL;
     FILE *file;
 
     snprintf(path, sizeof(path), "%s/results", xt_tmpdir());
@@ -284,6 +284,7 @@ XT_TEST(results_are_written_for_programs)
     fclose(file);
     XT_CHECK_HAS(line, "sanity_cases\tbad_check\t");
     XT_CHECK_HAS(line, "\tfail\tsanity_cases.c:");
+    XT_CHECK(strtol(strrchr(line, '\t') + 1, &end, 10) >= 0 && *end == '\n');
 }
 
 XT_TEST(same_seed_gives_same_numbers)
