@@ -114,6 +114,7 @@ void ofi_comm_destroy(struct ofi_comm *comm)
 {
     if (!comm)
         return;
+    ofi_wait_close(comm);
     if (comm->end.ep)
         break_off(comm);
     /* The endpoint before its registration: nothing is received any more then. */
@@ -238,6 +239,7 @@ static int comm_progress(struct ofi_comm *comm)
         return 0;
     ofi_request_poll(comm);
     comm->settled++;
+    ofi_wait_arm(comm);
     return owes(comm);
 }
 

@@ -14,15 +14,30 @@ static xcclResult_t failed(const struct ofi_ctx *ctx, const struct ofi_device *d
                              device->info->fabric_attr->prov_name, ctx->library.strerror(-err));
 }
 
+/* With a descriptor to sleep on where one is wanted and the provider has such queues. */
+static int open_queue(struct ofi_device *device, struct fi_cq_attr *attr, struct ofi_endpoint *end)
+{
+    if (ofi_wait_wanted(device)) {
+        attr->wait_obj = FI_WAIT_FD;
+        end->can_wait = fi_cq_open(device->domain, attr, &end->cq, NULL) == 0;
+        if (end->can_wait && fi_control(&end->cq->fid, FI_GETWAIT, &end->cq_fd) == 0)
+            return 0;
+        if (end->can_wait)
+            fi_close(&end->cq->fid);
+        end->can_wait = 0;
+    }
+    attr->wait_obj = FI_WAIT_NONE;
+    return fi_cq_open(device->domain, attr, &end->cq, NULL);
+}
+
 static xcclResult_t open_parts(struct ofi_ctx *ctx, struct ofi_device *device,
                                struct ofi_endpoint *end)
 {
     struct fi_cq_attr cq = {.size = 2 * (OFI_REQUESTS + 1 + ofi_write_cq_entries(device)),
-                            .format = FI_CQ_FORMAT_DATA,
-                            .wait_obj = FI_WAIT_NONE};
+                            .format = FI_CQ_FORMAT_DATA};
     /* FI_AV_MAP is deprecated in libfabric 2. */
     struct fi_av_attr av = {.type = FI_AV_TABLE, .count = 1};
-    int err = fi_cq_open(device->domain, &cq, &end->cq, NULL);
+    int err = open_queue(device, &cq, end);
 
     if (err)
         return failed(ctx, device, "make a completion queue", err);

@@ -160,6 +160,7 @@ struct ofi_rma {
     uint32_t idle_notes; /* sender: places without a receive posted, a bit each */
     uint32_t idle_writes; /* the same of writes that may be begun */
     uint32_t notes_out; /* receiver: those that requests wait for, a bit each */
+    int refused; /* the provider did not take all that could be given to it */
     int lost; /* receiver: the provider's error of the last note that did not leave; 0: none */
     struct ofi_note notes[OFI_WINDOW]; /* sender: by number */
     struct ofi_op note_ops[OFI_REQUESTS];
@@ -173,9 +174,16 @@ struct ofi_endpoint {
     struct fid_ep *ep;
     struct fid_cq *cq;
     struct fid_av *av;
+    int can_wait, cq_fd; /* the queue has a descriptor, which is the provider's */
     fi_addr_t peer;
     size_t name_bytes;
     uint8_t name[OFI_ADDRESS_BYTES], peer_name[OFI_ADDRESS_BYTES];
+};
+
+/* Of a comm whose caller sleeps. */
+struct ofi_sleep {
+    int on; /* 0: nobody has asked for the descriptor */
+    int wait_fd, bell_fd, rung;
 };
 
 struct ofi_comm {
@@ -191,6 +199,8 @@ struct ofi_comm {
     int writes; /* both ends have the write path */
     struct ofi_rma *rma; /* NULL: this end has not */
     struct ofi_endpoint end;
+    struct ofi_sleep sleep;
+    uint32_t ready; /* requests that are done, and the caller does not know yet */
     int fd; /* the control connection */
     int peer_left; /* it is closed: by a peer that has said goodbye (1), or without (2) */
     uint64_t left_ns; /* when that was seen, or when something came last after it */
@@ -381,6 +391,16 @@ void ofi_request_settle(struct ofi_request *request);
 void ofi_request_truncated(struct ofi_comm *comm, size_t over);
 /* That of a peer that keeps to no rule. */
 void ofi_request_damaged(struct ofi_comm *comm, const char *what);
+
+/* ofi_wait.c */
+/* 1: endpoints of this device are to have a queue with a descriptor. */
+int ofi_wait_wanted(const struct ofi_device *device);
+/* 1: the caller has not asked in vain for long. */
+int ofi_wait_asks(const struct ofi_comm *comm);
+/* After each poll of the queue: whoever sleeps is woken when something can be done. */
+void ofi_wait_arm(struct ofi_comm *comm);
+xcclResult_t ofi_wait_fd(void *comm, int *fd_out);
+void ofi_wait_close(struct ofi_comm *comm);
 
 /* ofi_write.c */
 #define OFI_WRITTEN                                                                                \

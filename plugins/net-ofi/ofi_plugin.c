@@ -26,6 +26,7 @@ XCCL_NET_EXPORT const xcclNetPlugin_v1_t xcclNetPlugin_v1 = {
     .closeListen = ofi_close_listen,
     .lastError = xccl_net_last_error,
     .stats = ofi_stats,
+    .waitFd = ofi_wait_fd,
     .progress = ofi_progress,
     .errorDetail = ofi_error_detail,
 };

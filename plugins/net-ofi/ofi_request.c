@@ -50,6 +50,7 @@ void ofi_request_settle(struct ofi_request *request)
         comm->left_ns = xccl_clock_ns();
     if (request == &comm->first)
         return;
+    comm->ready++;
     xccl_net_count_message(&comm->counters, comm->is_send, request->bytes);
 }
 
@@ -170,7 +171,10 @@ void ofi_request_poll(struct ofi_comm *comm)
         poll_error(comm);
     else if (got < 0 && got != -FI_EAGAIN)
         ofi_comm_fail_fabric(comm, (int)-got, "waiting for", "");
-    if (++comm->idle % LOOK_POLLS == 0 && comm->rc == xcclSuccess) {
+    comm->idle++;
+    /* Who sleeps asks seldom, and may have been woken by the control connection. */
+    if ((comm->idle % LOOK_POLLS == 0 || (comm->sleep.on && !ofi_wait_asks(comm))) &&
+        comm->rc == xcclSuccess) {
         ofi_control_look(comm);
         look_left(comm);
         ofi_write_look(comm);
@@ -257,6 +261,7 @@ static void move(struct ofi_comm *comm)
 {
     ofi_request_poll(comm);
     ofi_write_push(comm);
+    ofi_wait_arm(comm);
 }
 
 static xcclResult_t start(struct ofi_comm *comm, const void *data, size_t bytes, xcclNetMem_t mem,
@@ -353,6 +358,7 @@ xcclResult_t ofi_test(xcclNetRequest_t request_, int *done_out, size_t *bytes_ou
     if (!*done_out)
         return xcclSuccess;
     request->state = OFI_FREE;
+    comm->ready--;
     if (bytes_out)
         bytes_out[0] = request->bytes;
     return xcclSuccess;

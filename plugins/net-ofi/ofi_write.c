@@ -267,6 +267,7 @@ void ofi_write_push(struct ofi_comm *comm)
         if (request->state == OFI_ACTIVE)
             err = comm->is_send ? post_pieces(comm, request) : post_note(comm, request);
     }
+    comm->rma->refused = err != 0;
     if (err && err != -FI_EAGAIN)
         ofi_comm_fail_fabric(comm, (int)-err, "writing to", "");
 }

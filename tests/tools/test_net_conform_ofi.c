@@ -253,6 +253,58 @@ XT_TEST_DEADLINE(a_peer_that_keeps_to_no_rule_is_an_error_with_words, 120)
     }
 }
 
+/* --- sleeping callers --- */
+
+/* 1: waitFd gives a descriptor. */
+static int sleeps(const char *form)
+{
+    const char *argv[] = {program, "net",    "check",       "--quick", "--form",
+                          form,    "--case", "*sleeps_on*", PLUGIN,    NULL};
+    const char *output = NULL;
+
+    if (run(argv, &output) != 0)
+        XT_FAIL("%s: %s", form, xt_why(output));
+    if (strstr(output, "2 passed, 0 failed, 0 skipped"))
+        return 1;
+    XT_CHECK_HAS(output, "waitFd gives -1: there is nothing to wait on");
+    XT_CHECK_HAS(output, "0 passed, 0 failed, 2 skipped");
+    return 0;
+}
+
+XT_TEST_DEADLINE(callers_sleep_where_that_is_asked_for, 300)
+{
+    need("tcp;ofi_rxm");
+    xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
+    XT_CHECK_INT(sleeps("threads"), 0);
+    xt_setenv("XCCL_OFI_WAIT", "1");
+    XT_CHECK_INT(sleeps("threads"), 1);
+    XT_CHECK_INT(sleeps("processes"), 1);
+    passes(PLUGIN, "single", "*_exec*");
+    passes(PLUGIN, "threads", "*_size*");
+    xt_setenv("XCCL_OFI_PATH", "write");
+    XT_CHECK_INT(sleeps("threads"), 1);
+    XT_CHECK_INT(sleeps("processes"), 1);
+}
+
+XT_TEST_DEADLINE(nobody_sleeps_over_a_network_whose_descriptor_does_not_tell, 120)
+{
+    need("udp;ofi_rxd");
+    xt_setenv("XCCL_OFI_WAIT", "1");
+    XT_CHECK_INT(sleeps("threads"), 0);
+    need("net");
+    XT_CHECK_INT(sleeps("threads"), 0);
+}
+
+/* As EFA has it. */
+XT_TEST_DEADLINE(nobody_sleeps_over_a_network_without_a_descriptor, 120)
+{
+    xt_setenv("XCCL_OFI_WAIT", "1");
+    need("tcp;ofi_rxm");
+    make_strict();
+    xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
+    XT_CHECK_INT(sleeps("threads"), 0);
+}
+
 /* --- a host that vanishes --- */
 
 /* $1: the program, $2: the plugin. The cable is cut once both connections are there, in the middle

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Messages of the ofi plugin over a fabric of this file: it takes what it is given, and completes
  * what a test says, so that the rare orders come every time. What a peer does wrong is an error
- * with words; a receiver whose sender has left loses no message that was whole; and only memory
- * that is received into may be written to. */
+ * with words; a receiver whose sender has left loses no message that was whole; only memory that is
+ * received into may be written to; and who sleeps is woken. */
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -25,6 +27,8 @@ static struct {
     struct fi_ops_cq cq_ops;
     struct fi_ops_mr mr_ops;
     struct fi_ops mr_fid_ops;
+    struct fi_ops_fabric fabric_ops;
+    struct fid_fabric fabric;
     struct fid_ep ep;
     struct fid_cq cq;
     struct fid_domain domain;
@@ -40,6 +44,8 @@ static struct {
     struct ofi_comm *comm;
     int control; /* the peer's end of the control connection */
     ssize_t send_says; /* of the next sends, 0: taken */
+    int queue_fd; /* the queue's descriptor, in tests that sleep */
+    int look_says; /* of the next looks before a sleep, 0: nothing is there */
     void *received, *sent, *place; /* contexts of the last receive, send and receive for a note */
     struct fi_cq_data_entry entries[ENTRIES];
     int first, end; /* of entries */
@@ -129,6 +135,13 @@ static int fx_mr_reg(struct fid *fid, const void *data, size_t bytes, uint64_t a
     return 0;
 }
 
+static int fx_trywait(struct fid_fabric *fabric, struct fid **fids, int count)
+{
+    (void)fabric;
+    XT_CHECK(count == 1 && fids[0] == &fx.cq.fid);
+    return fx.look_says;
+}
+
 /* A comm that is up, with message 0 behind it, and data registered. */
 static void up(int is_send)
 {
@@ -138,6 +151,8 @@ static void up(int is_send)
     fx.tagged = (struct fi_ops_tagged){.recv = fx_recv, .send = fx_send, .senddata = fx_senddata};
     fx.cq_ops = (struct fi_ops_cq){
         .read = fx_read, .readerr = fx_readerr, .strerror = fx_cq_strerror};
+    fx.fabric_ops.trywait = fx_trywait;
+    fx.fabric.ops = &fx.fabric_ops;
     fx.mr_ops.reg = fx_mr_reg;
     fx.mr_fid_ops.close = fx_mr_close;
     fx.ep.tagged = &fx.tagged;
@@ -153,6 +168,7 @@ static void up(int is_send)
     fx.device.info = &fx.info;
     fx.device.local_mr = 1;
     fx.device.piece_bytes = PIECE;
+    fx.device.fabric = &fx.fabric;
     fx.device.domain = &fx.domain;
     snprintf(fx.device.name, sizeof(fx.device.name), "fx0");
     pthread_mutex_init(&fx.device.lock, NULL);
@@ -183,6 +199,7 @@ static void down(void)
     XT_OK(ofi_dereg_mr(fx.comm, fx.mem));
     XT_OK(ofi_dereg_mr(fx.comm, fx.comm->rma->mem));
     XT_CHECK(fx.device.regions == NULL);
+    ofi_wait_close(fx.comm);
     if (fx.comm->fd >= 0)
         close(fx.comm->fd);
     close(fx.control);
@@ -512,6 +529,140 @@ XT_TEST(a_note_that_is_none_is_an_error)
     note_comes(2 + OFI_REQUESTS);
     is_damaged(request, "a note of a receive that cannot be in flight");
     down();
+}
+
+/* --- sleeping --- */
+
+/* A receiver, and the descriptor that its caller sleeps on. */
+static int up_asleep(void)
+{
+    int fd = -1, again = -1;
+
+    up(0);
+    XT_OK(ofi_wait_fd(fx.comm, &fd));
+    XT_CHECK_INT(fd, -1);
+    fx.queue_fd = eventfd(0, EFD_CLOEXEC);
+    XT_CHECK(fx.queue_fd >= 0);
+    fx.comm->end.can_wait = 1;
+    fx.comm->end.cq_fd = fx.queue_fd;
+    fx.comm->writes = 0;
+    XT_OK(ofi_wait_fd(fx.comm, &fd));
+    XT_OK(ofi_wait_fd(fx.comm, &again));
+    XT_CHECK(fd >= 0 && again == fd);
+    return fd;
+}
+
+static void down_asleep(void)
+{
+    down();
+    close(fx.queue_fd);
+}
+
+static int is_awake(int fd)
+{
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+
+    return poll(&wait, 1, 0) == 1;
+}
+
+/* The poll for a request takes the completion of another one, of which nobody tells again. */
+XT_TEST(who_sleeps_is_woken_by_what_the_test_of_another_request_has_found)
+{
+    xcclNetRequest_t first, second, third;
+    int fd = up_asleep(), done = 1;
+
+    first = receive();
+    message_comes(100);
+    second = receive();
+    message_comes(200);
+    fx.end = 0;
+    is_under_way(first);
+    is_under_way(second);
+    XT_CHECK_INT(is_awake(fd), 0);
+    fx.end = 2;
+    XT_OK(ofi_test(second, &done, NULL));
+    XT_CHECK_INT(done, 0);
+    XT_CHECK_INT(is_awake(fd), 1);
+    XT_OK(ofi_test(second, &done, NULL));
+    XT_CHECK_INT(done, 1);
+    third = receive();
+    is_under_way(third);
+    XT_CHECK_INT(is_awake(fd), 1); /* the first one is not known yet */
+    is_done(first, 100);
+    is_under_way(third);
+    XT_CHECK_INT(is_awake(fd), 0);
+    down_asleep();
+}
+
+XT_TEST(who_sleeps_is_woken_by_what_progress_has_found)
+{
+    xcclNetRequest_t request;
+    int fd = up_asleep(), pending = 0;
+
+    request = receive();
+    is_under_way(request);
+    fx.ctx.comms = fx.comm;
+    XT_OK(ofi_progress(&fx.ctx, &pending));
+    XT_CHECK_INT(is_awake(fd), 0);
+    message_comes(100);
+    XT_OK(ofi_progress(&fx.ctx, &pending));
+    XT_CHECK_INT(is_awake(fd), 1);
+    is_done(request, 100);
+    down_asleep();
+}
+
+XT_TEST(nobody_sleeps_while_the_provider_has_something_to_do)
+{
+    xcclNetRequest_t request;
+    int fd = up_asleep();
+
+    request = receive();
+    fx.look_says = -FI_EAGAIN;
+    is_under_way(request);
+    XT_CHECK_INT(is_awake(fd), 1);
+    fx.look_says = 0;
+    is_under_way(request);
+    XT_CHECK_INT(is_awake(fd), 0);
+    /* Its own descriptor wakes, too. */
+    XT_CHECK_INT(eventfd_write(fx.queue_fd, 1), 0);
+    XT_CHECK_INT(is_awake(fd), 1);
+    down_asleep();
+}
+
+/* A note that the provider refuses is given by a later call; nothing from outside tells when. */
+XT_TEST(nobody_sleeps_while_a_note_is_refused)
+{
+    xcclNetRequest_t request;
+    int fd = up_asleep();
+
+    fx.comm->writes = 1;
+    fx.send_says = -FI_EAGAIN;
+    request = receive();
+    is_under_way(request);
+    XT_CHECK_INT(is_awake(fd), 1);
+    fx.send_says = 0;
+    is_under_way(request);
+    XT_CHECK_INT(is_awake(fd), 0);
+    down_asleep();
+}
+
+/* From then on time passes until it is an error, of which nothing tells. */
+XT_TEST(who_sleeps_is_woken_by_the_end_of_the_peer)
+{
+    xcclNetRequest_t request;
+    int fd = up_asleep(), done = 0;
+    xcclResult_t rc = xcclSuccess;
+
+    request = receive();
+    is_under_way(request);
+    XT_CHECK_INT(is_awake(fd), 0);
+    shutdown(fx.control, SHUT_RDWR);
+    while (rc == xcclSuccess) {
+        XT_CHECK_INT(is_awake(fd), 1);
+        rc = ofi_test(request, &done, NULL);
+    }
+    XT_CHECK_HAS(xccl_error_text(), "the peer has closed it or is gone");
+    down_asleep();
 }
 
 /* --- what may be written to --- */
