@@ -67,6 +67,8 @@ void path_cycles(const char *item, const char *device, const char *what)
         if (i == 2 * AN_INSTANCE)
             before = usage_now();
         path_ends_connect(&ends);
+        if (i % 4 < 2)
+            path_ends_wait_fds(&ends);
         path_ends_transfer(&ends, (uint64_t)i);
         path_ends_close(&ends, i % 2);
     }

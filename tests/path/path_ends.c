@@ -64,6 +64,14 @@ void path_ends_connect(struct path_ends *ends)
     XT_OK(calls->regMr(ends->recv, in, sizeof(in), XCCL_NET_PTR_HOST, &ends->recv_mem));
 }
 
+void path_ends_wait_fds(struct path_ends *ends)
+{
+    int fd;
+
+    XT_OK(ends->net->calls.waitFd(ends->send, &fd));
+    XT_OK(ends->net->calls.waitFd(ends->recv, &fd));
+}
+
 void path_ends_transfer(struct path_ends *ends, uint64_t number)
 {
     struct xccl_limit limit = xccl_limit_ms(20000, NULL);
@@ -101,6 +109,8 @@ void path_ends_close(struct path_ends *ends, int sender_first)
 {
     const xcclNetPlugin_v1_t *calls = &ends->net->calls;
 
+    XT_OK(calls->deregMr(ends->send, ends->send_mem));
+    XT_OK(calls->deregMr(ends->recv, ends->recv_mem));
     if (sender_first)
         XT_OK(calls->closeSend(ends->send));
     XT_OK(calls->closeRecv(ends->recv));

@@ -22,6 +22,8 @@ struct path_ends {
 void path_ends_open(struct path_ends *ends, const char *item, const char *device);
 /* net and dev are set. */
 void path_ends_connect(struct path_ends *ends);
+/* Makes the descriptors to sleep on, where the plugin has them. */
+void path_ends_wait_fds(struct path_ends *ends);
 /* Three messages that carry the number, up to 256 KiB. */
 void path_ends_transfer(struct path_ends *ends, uint64_t number);
 void path_ends_close(struct path_ends *ends, int sender_first);
