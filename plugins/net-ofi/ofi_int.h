@@ -260,7 +260,7 @@ xcclResult_t ofi_library_open(struct ofi_library *library_out);
 
 /* ofi_manners.c: around calls by which libfabric changes the process. */
 #define OFI_SIGNALS 7
-#define OFI_FDS_MAX 4096
+#define OFI_FDS_MAX 65536
 struct ofi_manners {
     struct sigaction signals[OFI_SIGNALS];
     uint64_t fds[OFI_FDS_MAX / 64];

@@ -77,7 +77,7 @@ static void passes(const char *plugin, const char *forms, const char *cases)
 XT_TEST_DEADLINE(the_suite_passes_over_tcp, 600)
 {
     need("tcp;ofi_rxm");
-    /* An endpoint takes 17 MiB otherwise. The others have it so. */
+    /* An endpoint takes 80 MiB otherwise. The others have it so. */
     xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
     passes(PLUGIN, FORM, "*");
     passes(PLUGIN, "processes", "*_killed*");
