@@ -17,6 +17,7 @@ static int sender_init(struct sock_sender *sender)
 {
     for (int i = 0; i < SOCK_SENDS; i++)
         sender->sends[i].request.comm = &sender->comm;
+    sender->stream_end = SOCK_HELLO_BYTES;
     if (sender->comm.line_count > 1)
         sender->scatter = xccl_calloc(1, sizeof(*sender->scatter));
     if (sender->scatter)

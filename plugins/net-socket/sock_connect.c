@@ -13,6 +13,9 @@
  * a line that is not connected after 2 s is tried on the way of the system's choice, and then
  * towards the receiver's other addresses.
  *
+ * When the only line is connected the sender sees whether its way leaves the host, and its hello
+ * tells the receiver: if not, large messages will be padded (sock_send.c).
+ *
  * Thread: one at a time a connect. */
 #include "sock_int.h"
 
@@ -87,11 +90,8 @@ static xcclResult_t connect_begin(struct sock_ctx *ctx, int dev, const xcclNetHa
     state->device = device;
     state->handle = handle;
     for (int i = 0; i < SOCK_LINES_MAX; i++) {
-        struct sock_hello hello = {.line = (uint32_t)i, .line_count = (uint32_t)handle.line_count};
-
         state->lines[i].fd = -1;
         state->lines[i].ways = handle.addr_count;
-        sock_hello_encode(handle.token, &hello, state->lines[i].hello);
     }
     state->comm = sock_comm_create(ctx, device, 1, handle.line_count, handle.addr_count);
     if (!state->comm) {
@@ -123,6 +123,21 @@ static xcclResult_t line_connected(struct sock_connect *state, int idx)
     return sock_connect_start(state, idx);
 }
 
+/* Only a connection of one line has payloads to pad; there is a comm then. */
+static void hello_write(struct sock_connect *state, int idx)
+{
+    struct sock_connect_line *line = &state->lines[idx];
+    struct sock_hello hello = {.line = (uint32_t)idx,
+                               .line_count = (uint32_t)state->handle.line_count,
+                               .turn = line->turn};
+
+    if (hello.line_count == 1) {
+        state->comm->pads = sock_address_local(line->fd, sock_connect_addr(state, idx));
+        hello.pads = (uint32_t)state->comm->pads;
+    }
+    sock_hello_encode(state->handle.token, &hello, line->hello);
+}
+
 /* *done_out 1: the hello is on its way. */
 xcclResult_t sock_connect_line(struct sock_connect *state, int idx, int *done_out)
 {
@@ -137,6 +152,8 @@ xcclResult_t sock_connect_line(struct sock_connect *state, int idx, int *done_ou
         rc = line_connected(state, idx);
     if (rc != xcclSuccess || !line->connected)
         return rc;
+    if (line->sent == 0)
+        hello_write(state, idx);
     if (line->sent < SOCK_HELLO_BYTES)
         rc = xccl_tcp_send_some(line->fd, line->hello + line->sent, SOCK_HELLO_BYTES - line->sent,
                                 &moved);

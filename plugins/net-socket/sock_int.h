@@ -39,6 +39,8 @@ static_assert((SOCK_RECVS & (SOCK_RECVS - 1)) == 0, "counters of receives wrap")
 static_assert((SOCK_SENDS & (SOCK_SENDS - 1)) == 0, "counters of sends wrap");
 static_assert(SOCK_STAGE_BYTES >= SOCK_HEADER_BYTES, "a header fits the stage");
 static_assert(SOCK_STAGE_BYTES >= SOCK_WINDOW_BYTES, "what is under way fits the stage");
+static_assert(SOCK_STAGE_BYTES >= SOCK_HEADER_BYTES + SOCK_PAGE_BYTES, "a pad and a header, too");
+static_assert(SOCK_MESSAGE_MAX < (uint64_t)1 << SOCK_PAD_SHIFT, "a pad is apart from the bytes");
 static_assert((SOCK_RING_BYTES & (SOCK_RING_BYTES - 1)) == 0, "offsets wrap");
 
 struct sock_pool;
@@ -80,6 +82,7 @@ struct sock_handle {
 struct sock_hello {
     uint32_t line, line_count;
     uint32_t turn; /* how often the line has come before */
+    uint32_t pads; /* 1: large messages are padded, which a connection of one line may be */
 };
 
 struct sock_listen {
@@ -89,6 +92,7 @@ struct sock_listen {
     int line_count;
     int is_door; /* of a comm that is up */
     int wait_fd; /* the comm's, which those at the door wake; -1: nobody sleeps */
+    int pads; /* what the hello of line 0 said */
     uint8_t token[SOCK_TOKEN_BYTES]; /* what the right sender knows */
     int lines[SOCK_LINES_MAX]; /* its connections that have come, else -1 */
     uint32_t turns[SOCK_LINES_MAX]; /* the ones that are right, or earlier ones than those */
@@ -127,7 +131,8 @@ struct sock_send {
     int spread; /* its payload is in chunks */
     const char *data;
     size_t bytes;
-    size_t moved; /* one line only: of header and payload together */
+    size_t pad; /* zeroes between header and payload */
+    size_t moved; /* one line only: of header, pad and payload together */
     uint64_t control_end; /* several lines: where it ends in what line 0 carries */
     size_t given; /* to streams, in chunks */
     uint32_t again; /* of the given chunks, to be given once more */
@@ -172,6 +177,7 @@ struct sock_comm {
     int line_count;
     int rail_count;
     int is_send;
+    int pads; /* both ends are on this host, and know it: large messages are padded */
     struct sock_ctx *ctx;
     struct sock_device *device;
     struct sock_hand *hand; /* a helper thread moves the comm; NULL: the caller does */
@@ -283,6 +289,7 @@ struct sock_sender {
     uint32_t posted, current;
     uint32_t reaped; /* sends that test has called done */
     size_t queued_bytes; /* one line only: of posted sends, with headers, not with the kernel yet */
+    uint64_t stream_end; /* one line only: of all that was posted, from the hello on */
     struct sock_scatter *scatter; /* NULL: one line */
     struct sock_send sends[SOCK_SENDS];
     uint8_t out[SOCK_OUT_BYTES]; /* headers and small messages on their way to the kernel */
@@ -295,6 +302,7 @@ struct sock_receiver {
     struct sock_part *part; /* of the message whose header has been read, else NULL */
     size_t own_bytes; /* of its payload, behind the header: all, or none when it is spread */
     size_t moved; /* of those */
+    size_t pad; /* zeroes before them that have not come */
     int spread;
     size_t last_bytes; /* size of the message before */
     struct sock_collect *collect; /* NULL: one line */
@@ -340,6 +348,8 @@ xcclResult_t sock_address_decode(const uint8_t wire[SOCK_ADDRESS_BYTES],
                                  struct xccl_addr *addr_out);
 /* The other end: of a Unix socket the process. */
 void sock_address_peer(int fd, const struct xccl_addr *addr, char text_out[XCCL_ADDR_TEXT_BYTES]);
+/* 1: a connection to the address goes no further than this host. */
+int sock_address_local(int fd, const struct xccl_addr *addr);
 /* The device for peers on this host. */
 void sock_address_unix(struct xccl_netif *netif_out);
 

@@ -7,8 +7,9 @@
  * the `current` receive that has its tag. The next receive is not looked at before the current one
  * is full. Bytes are read ahead into a stage behind the payload that is coming, so that one read
  * brings many small messages; behind a large one only the next header is, and its payload is not
- * copied twice. Of a message whose payload comes over the streams only the header is here
- * (sock_collect.c), so receives may be done in another order than they were posted.
+ * copied twice. Zeroes before a payload (sock_send.c) are read to where nobody looks. Of a message
+ * whose payload comes over the streams only the header is here (sock_collect.c), so receives may be
+ * done in another order than they were posted.
  *
  * TCP acknowledges as soon as a small message is taken, which costs the caller as much as half the
  * way of its answer. So where nothing is expected but headers, bytes are only looked at (MSG_PEEK);
@@ -75,6 +76,21 @@ static void fail_size(struct sock_receiver *receiver, uint64_t bytes, size_t roo
                                      receiver->comm.peer_text, (unsigned long long)bytes, room));
 }
 
+/* 1: so many zeroes may come before so many bytes. */
+static int pad_is_right(struct sock_receiver *receiver, size_t pad, uint64_t bytes)
+{
+    if (receiver->comm.pads && pad > 0 && pad < SOCK_PAGE_BYTES && bytes >= SOCK_PADDED_MIN)
+        return 1;
+    sock_comm_fail(&receiver->comm, xcclNetCauseProtocol,
+                   xccl_fail_quietly(
+                       xcclRemoteError, 0, "use the same build of XCCL on all ranks",
+                       "message %u from %s has %zu bytes of padding before its %llu bytes: %s",
+                       receiver->message, receiver->comm.peer_text, pad, (unsigned long long)bytes,
+                       receiver->comm.pads ? "1 to 4095 are right, before 131072 or more"
+                                           : "none was agreed on"));
+    return 0;
+}
+
 /* The first free part with the tag, or NULL. It is free no more. */
 static struct sock_part *part_take(struct sock_recv *recv, uint32_t tag)
 {
@@ -93,11 +109,18 @@ static int header_take(struct sock_receiver *receiver, struct sock_recv *recv)
     struct xccl_wire wire = xccl_wire_over(receiver->stage + receiver->stage_first,
                                            SOCK_HEADER_BYTES);
     uint64_t bytes = xccl_wire_get_u64(&wire);
-    uint32_t tag = xccl_wire_get_u32(&wire), check = xccl_wire_get_u32(&wire);
-    int spread = receiver->collect && check == (SOCK_SPREAD_CHECK ^ receiver->message);
+    uint32_t tag = xccl_wire_get_u32(&wire);
+    uint32_t check = xccl_wire_get_u32(&wire) ^ receiver->message;
+    int spread = receiver->collect && check == SOCK_SPREAD_CHECK;
+    size_t pad = 0;
     struct sock_part *part;
 
-    if (!spread && check != (SOCK_HEADER_CHECK ^ receiver->message)) {
+    if (check == SOCK_PADDED_CHECK) {
+        pad = (size_t)(bytes >> SOCK_PAD_SHIFT);
+        bytes &= ((uint64_t)1 << SOCK_PAD_SHIFT) - 1;
+        if (!pad_is_right(receiver, pad, bytes))
+            return 0;
+    } else if (!spread && check != SOCK_HEADER_CHECK) {
         sock_recv_damaged(receiver, "the bytes", receiver->message);
         return 0;
     }
@@ -116,6 +139,7 @@ static int header_take(struct sock_receiver *receiver, struct sock_recv *recv)
         return 0;
     receiver->part = part;
     receiver->own_bytes = spread ? 0 : part->bytes;
+    receiver->pad = pad;
     receiver->moved = 0;
     receiver->spread = spread;
     return 1;
@@ -146,6 +170,17 @@ static void message_end(struct sock_receiver *receiver, struct sock_recv *recv)
     sock_recv_done(receiver, recv, receiver->own_bytes);
 }
 
+/* What the stage has of the pad. */
+static void stage_skip_pad(struct sock_receiver *receiver)
+{
+    size_t bytes = sock_recv_staged(receiver);
+
+    if (bytes > receiver->pad)
+        bytes = receiver->pad;
+    receiver->pad -= bytes;
+    receiver->stage_first += (uint32_t)bytes;
+}
+
 /* Serves posted receives from the stage until one needs bytes that are not there. Returns 1 when a
  * receive was finished. */
 static int stage_serve(struct sock_receiver *receiver)
@@ -160,6 +195,7 @@ static int stage_serve(struct sock_receiver *receiver)
             if (sock_recv_staged(receiver) < SOCK_HEADER_BYTES || !header_take(receiver, recv))
                 break;
         }
+        stage_skip_pad(receiver);
         bytes = receiver->own_bytes - receiver->moved;
         if (bytes > sock_recv_staged(receiver))
             bytes = sock_recv_staged(receiver);
@@ -205,8 +241,9 @@ int sock_recv_feed(struct sock_receiver *receiver, const char *data, size_t byte
     return 1;
 }
 
-/* The rest of the payload that is coming, then the stage behind what it has. Returns the bytes that
- * are wanted of the payload. */
+/* The rest of the pad and of the payload that are coming, then the stage behind what it has. A pad
+ * that is coming has emptied the stage, whose end takes it: a header is all that may come behind
+ * its payload. Returns the bytes that are wanted of the payload. */
 static size_t read_prepare(struct sock_receiver *receiver, struct iovec *iov, size_t *count_out)
 {
     size_t payload = receiver->part ? receiver->own_bytes - receiver->moved : 0;
@@ -217,6 +254,9 @@ static size_t read_prepare(struct sock_receiver *receiver, struct iovec *iov, si
     if (before >= LARGE_BYTES && have < SOCK_HEADER_BYTES)
         ahead = SOCK_HEADER_BYTES - have;
     *count_out = 0;
+    if (receiver->pad > 0)
+        iov[(*count_out)++] = (struct iovec){receiver->stage + SOCK_STAGE_BYTES - receiver->pad,
+                                             receiver->pad};
     if (payload > 0)
         iov[(*count_out)++] = (struct iovec){receiver->part->data + receiver->moved, payload};
     iov[(*count_out)++] = (struct iovec){receiver->stage + have, ahead};
@@ -271,10 +311,10 @@ static ssize_t read_line(struct sock_receiver *receiver, struct msghdr *message)
 /* One read. Returns 1 when there may be more. */
 static int read_some(struct sock_receiver *receiver, size_t *got_out)
 {
-    struct iovec iov[2];
+    struct iovec iov[3];
     struct msghdr message = {.msg_iov = iov};
-    size_t payload = read_prepare(receiver, iov, &message.msg_iovlen);
-    size_t want = payload + iov[message.msg_iovlen - 1].iov_len;
+    size_t payload = read_prepare(receiver, iov, &message.msg_iovlen), pad = receiver->pad;
+    size_t want = pad + payload + iov[message.msg_iovlen - 1].iov_len;
     int err = sock_recv_settle(receiver);
     ssize_t got;
 
@@ -292,12 +332,17 @@ static int read_some(struct sock_receiver *receiver, size_t *got_out)
     *got_out += (size_t)got;
     if (receiver->collect)
         receiver->collect->control_read += (size_t)got;
-    if ((size_t)got < payload) {
-        receiver->moved += (size_t)got;
+    if ((size_t)got < pad) {
+        receiver->pad -= (size_t)got;
+        return 0;
+    }
+    receiver->pad = 0;
+    if ((size_t)got < pad + payload) {
+        receiver->moved += (size_t)got - pad;
         return 0;
     }
     receiver->moved += payload;
-    receiver->stage_end += (uint32_t)((size_t)got - payload);
+    receiver->stage_end += (uint32_t)((size_t)got - pad - payload);
     return (size_t)got == want;
 }
 

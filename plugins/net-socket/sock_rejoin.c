@@ -26,16 +26,12 @@ static void begin(struct sock_sender *sender, int idx, uint64_t now_ns)
 {
     struct sock_connect *state = sender->scatter->connect;
     struct sock_connect_line *line = &state->lines[idx];
-    struct sock_hello hello = {.line = (uint32_t)idx,
-                               .line_count = (uint32_t)state->handle.line_count};
 
     if (now_ns - line->since_ns < PAUSE_NS)
         return;
     /* One that no hello has named is taken once more: the receiver knows the next half of them. */
     if (line->sent > 0)
         line->turn = (line->turn + 1) % SOCK_TURNS;
-    hello.turn = line->turn;
-    sock_hello_encode(state->handle.token, &hello, line->hello);
     line->sent = 0;
     line->tries = 0;
     line->ways = 1;

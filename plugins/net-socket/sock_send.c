@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Sends of a comm. Each message is a 16-byte header and its payload on line 0, in the order of
  * posting. Where there are streams, line 0 has headers and small payloads only, through a ring that
- * keeps them (sock_control.c), and larger payloads are on the streams (sock_scatter.c).
+ * keeps them (sock_control.c), and larger payloads are on the streams (sock_scatter.c). Where there
+ * are none, and the way does not leave this host, zeroes are put between header and payload of a
+ * large message, so that it has the place within a page that it has in memory.
  *
  *   FREE --isend--> ACTIVE --all bytes with the kernel--> DONE --test--> FREE
  *                          --spread: the receiver has acknowledged it--^
@@ -34,6 +36,8 @@
 
 static_assert(SOCK_OUT_BYTES >= 2 * (COPY_BYTES + SOCK_HEADER_BYTES), "a copied message fits");
 
+static const char zeroes[SOCK_PAGE_BYTES]; /* of pads */
+
 /* The pieces of one write. */
 struct gather {
     struct iovec iov[PIECES];
@@ -53,10 +57,13 @@ void sock_header_encode(const struct sock_send *send, uint32_t number,
                         uint8_t bytes_out[SOCK_HEADER_BYTES])
 {
     struct xccl_wire wire = xccl_wire_over(bytes_out, SOCK_HEADER_BYTES);
+    uint32_t check = send->spread ? SOCK_SPREAD_CHECK
+                     : send->pad  ? SOCK_PADDED_CHECK
+                                  : SOCK_HEADER_CHECK;
 
-    xccl_wire_put_u64(&wire, send->bytes);
+    xccl_wire_put_u64(&wire, (uint64_t)send->pad << SOCK_PAD_SHIFT | send->bytes);
     xccl_wire_put_u32(&wire, send->tag);
-    xccl_wire_put_u32(&wire, (send->spread ? SOCK_SPREAD_CHECK : SOCK_HEADER_CHECK) ^ number);
+    xccl_wire_put_u32(&wire, check ^ number);
 }
 
 static void gather_add(struct gather *gather, const void *data, size_t bytes)
@@ -80,18 +87,26 @@ static void gather_copy(struct sock_sender *sender, struct gather *gather, const
     gather_add(gather, to, bytes);
 }
 
+/* Of header and pad. */
+static size_t head_bytes(const struct sock_send *send)
+{
+    return SOCK_HEADER_BYTES + send->pad;
+}
+
 /* What is left of one message. */
 static void gather_send(struct sock_sender *sender, struct gather *gather, uint32_t number)
 {
     const struct sock_send *send = send_at(sender, number);
     uint8_t header[SOCK_HEADER_BYTES];
-    size_t paid = 0;
+    size_t head = head_bytes(send), paid = send->moved > head ? send->moved - head : 0;
 
     if (send->moved < SOCK_HEADER_BYTES) {
         sock_header_encode(send, number, header);
         gather_copy(sender, gather, header + send->moved, SOCK_HEADER_BYTES - send->moved);
-    } else {
-        paid = send->moved - SOCK_HEADER_BYTES;
+        if (send->pad)
+            gather_add(gather, zeroes, send->pad);
+    } else if (send->moved < head) {
+        gather_add(gather, zeroes, head - send->moved);
     }
     if (send->bytes == paid)
         return;
@@ -110,7 +125,7 @@ static void gather_all(struct sock_sender *sender, struct gather *gather)
     gather->bytes = 0;
     gather->part = 0;
     for (uint32_t i = sender->current; i != sender->posted && !gather->part; i++) {
-        if (gather->count + 2 > PIECES ||
+        if (gather->count + 3 > PIECES ||
             gather->out_bytes + SOCK_HEADER_BYTES + COPY_BYTES > SOCK_OUT_BYTES)
             return;
         gather_send(sender, gather, i);
@@ -130,7 +145,7 @@ static void account(struct sock_sender *sender, size_t sent)
     sender->queued_bytes -= sent;
     while (sender->current != sender->posted) {
         struct sock_send *send = send_at(sender, sender->current);
-        size_t left = SOCK_HEADER_BYTES + send->bytes - send->moved;
+        size_t left = head_bytes(send) + send->bytes - send->moved;
 
         if (sent < left) {
             send->moved += sent;
@@ -186,6 +201,15 @@ void sock_send_progress(struct sock_sender *sender)
         sock_line_look(sender);
 }
 
+/* The kernel begins its pages where the stream does, and copies at full speed only between equal
+ * places within a page; the README has figures. */
+static size_t pad_for(const struct sock_sender *sender, const void *data, size_t bytes)
+{
+    if (!sender->comm.pads || bytes < SOCK_PADDED_MIN)
+        return 0;
+    return (size_t)((uintptr_t)data - sender->stream_end - SOCK_HEADER_BYTES) % SOCK_PAGE_BYTES;
+}
+
 /* 0: there is no room now. */
 static int queue(struct sock_sender *sender, struct sock_send *send, const void *data, size_t bytes,
                  uint32_t tag)
@@ -194,9 +218,12 @@ static int queue(struct sock_sender *sender, struct sock_send *send, const void 
     send->bytes = bytes;
     send->tag = tag;
     send->moved = 0;
+    send->pad = 0;
     send->spread = sender->scatter && bytes > SOCK_OWN_MAX;
     if (!sender->scatter) {
-        sender->queued_bytes += SOCK_HEADER_BYTES + send->bytes;
+        send->pad = pad_for(sender, data, bytes);
+        sender->queued_bytes += head_bytes(send) + bytes;
+        sender->stream_end += head_bytes(send) + bytes;
         return 1;
     }
     if (!sock_control_room(sender->scatter, SOCK_HEADER_BYTES + (send->spread ? 0 : send->bytes)))

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The send path of the socket plugin where a connection has several lines: a receiver that is not
- * one answers what it likes on any line, reads or does not read, and ends lines. Input: how many
- * streams, then steps: a line, what to do (bytes as they are, an acknowledgement with these
- * numbers, reading, an end, a further send), and its numbers. Nothing is read outside the posted
- * data, which has blocks of its own, and an error stays. Thread: one. */
+/* The send path of the socket plugin where a connection has several lines, or one and pads: a
+ * receiver that is not one answers what it likes on any line, reads or does not read, and ends
+ * lines. Input: how many streams, then steps: a line, what to do (bytes as they are, an
+ * acknowledgement with these numbers, reading, an end, a further send), and its numbers. Nothing is
+ * read outside the posted data, which has blocks of its own, and an error stays. Thread: one. */
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -32,9 +32,10 @@ static void open_lines(struct peer *peer, int count)
 {
     static const int room = LINE_ROOM;
 
-    peer->comm = sock_comm_create(&ctx, &device, 1, count, 2);
+    peer->comm = sock_comm_create(&ctx, &device, 1, count, count == 1 ? 1 : 2);
     if (!peer->comm)
         abort();
+    peer->comm->pads = count == 1;
     for (int i = 0; i < count; i++) {
         int fds[2];
 
@@ -120,7 +121,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (size < 1)
         return 0;
-    count = 3 + data[0] % 3;
+    count = data[0] & 0x80 ? 1 : 3 + data[0] % 3;
     open_lines(&peer, count);
     for (size_t at = 1; at + 4 <= size;) {
         const uint8_t *step = data + at;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The receive path of the socket plugin: a peer that has proved itself sends what it likes on the
- * lines of its connection. Input: how many lines, then steps: a line, what to send on it (bytes as
- * they are, a message's header, an announcement, a frame's header, many zeroes, or its end), and
- * its numbers. Nothing is ever placed outside the posted rooms, no size is above its room, and an
- * error stays. Thread: one. */
+ * lines of its connection. Input: how many lines, and whether a single one may have pads, then
+ * steps: a line, what to send on it (bytes as they are, a message's header, with a pad or without,
+ * an announcement, a frame's header, many zeroes, or its end), and its numbers. Nothing is ever
+ * placed outside the posted rooms, no size is above its room, and an error stays. Thread: one. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -149,12 +149,17 @@ static void say_frame(struct peer *peer, int line, const uint8_t step[4], size_t
     say(peer, line, header, sizeof(header));
 }
 
-/* A header of a message (way 1), an announcement (2) or a frame's (3). Sizes come in units that
- * make whole chunks likely; extra moves them off. */
+/* A header of a message (way 1, with a pad 6), an announcement (2) or a frame's (3). Sizes come in
+ * units that make whole chunks likely; extra moves them off. */
 static void say_header(struct peer *peer, int line, int way, const uint8_t step[4])
 {
     static const size_t units[4] = {1, 100, 64 << 10, SPREAD / 16};
     size_t bytes = (step[2] & 63) * units[step[2] >> 6] + (step[3] >> 4);
+    /* Right ones, and wrong ones above a page. */
+    uint64_t pad = way == 6 ? (step[0] & 15u) | (uint64_t)(step[1] >> 4) << 9 : 0;
+    uint32_t check = way == 2   ? SOCK_SPREAD_CHECK
+                     : way == 6 ? SOCK_PADDED_CHECK
+                                : SOCK_HEADER_CHECK;
     uint8_t header[SOCK_HEADER_BYTES];
     struct xccl_wire wire = xccl_wire_over(header, sizeof(header));
 
@@ -162,9 +167,10 @@ static void say_header(struct peer *peer, int line, int way, const uint8_t step[
         say_frame(peer, line, step, bytes);
         return;
     }
-    xccl_wire_put_u64(&wire, way == 2 && step[3] & 8 ? LARGE_BYTES : bytes);
+    xccl_wire_put_u64(&wire,
+                      pad << SOCK_PAD_SHIFT | (way == 2 && step[3] & 8 ? LARGE_BYTES : bytes));
     xccl_wire_put_u32(&wire, step[3] & 3u);
-    xccl_wire_put_u32(&wire, (way == 2 ? SOCK_SPREAD_CHECK : SOCK_HEADER_CHECK) ^ (step[1] & 15u));
+    xccl_wire_put_u32(&wire, check ^ (step[1] & 15u));
     say(peer, line, header, SOCK_HEADER_BYTES);
 }
 
@@ -178,6 +184,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     count = 1 + data[0] % 4;
     open_lines(&peer, count);
+    peer.comm->pads = count == 1 && data[0] & 0x80;
     post(&peer);
     for (size_t at = 1; at + 4 <= size;) {
         const uint8_t *step = data + at;
@@ -187,7 +194,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         at += 4;
         if (raw > size - at)
             raw = size - at;
-        if (way >= 1 && way <= 3) {
+        if ((way >= 1 && way <= 3) || way == 6) {
             say_header(&peer, line, way, step);
         } else if (way == 4) {
             say(&peer, line, zeroes, (size_t)(step[1] + 1) << 8);
