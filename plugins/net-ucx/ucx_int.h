@@ -40,9 +40,8 @@
 /* The side socket's end may overtake what came before it through UCX. */
 #define UCX_GRACE_NS      (XCCL_NS_PER_S / 5)
 #define UCX_GRACE_BYE_NS  (2 * XCCL_NS_PER_S)
-#define UCX_GRACE_MOST_NS (30 * XCCL_NS_PER_S) /* while what has been promised may be on its way   \
-                                                */
-#define UCX_LINGER_NS XCCL_NS_PER_S /* of closed comms, in finalize */
+#define UCX_GRACE_MOST_NS (30 * XCCL_NS_PER_S) /* while what has been promised may come */
+#define UCX_LINGER_NS     XCCL_NS_PER_S /* of closed comms, in finalize */
 
 /* A registration, kept once for all who ask for its range. */
 struct ucx_mem {
