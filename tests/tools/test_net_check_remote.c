@@ -58,7 +58,7 @@ static _Noreturn void server_become(const int ends[2], const char *plugin, const
     if (defect)
         setenv("FX_BROKEN", defect, 1);
     execl(XCCL, "xccl", "net", "check", "--serve", "127.0.0.1:0", "--token", TOKEN, "--max-bytes",
-          "4M", plugin, (char *)NULL);
+          "16M", plugin, (char *)NULL);
     _exit(127);
 }
 
@@ -261,7 +261,7 @@ XT_TEST_DEADLINE(damaged_words_are_not_answered, 60)
     answer = hear_answer(fd);
     XT_CHECK_INT(answer.good, 1);
     XT_CHECK_TEXT(answer.plugin, "socket");
-    XT_CHECK_INT(answer.max_bytes, 4 << 20); /* the server's, where that is the smaller one */
+    XT_CHECK_INT(answer.max_bytes, 16 << 20); /* the server's, where that is the smaller one */
     close(fd);
     server_end(&server);
 }
