@@ -3,7 +3,8 @@
  * receiver that is not one answers what it likes on any line, reads or does not read, and ends
  * lines. Input: how many streams, then steps: a line, what to do (bytes as they are, an
  * acknowledgement with these numbers, reading, an end, a further send), and its numbers. Nothing is
- * read outside the posted data, which has blocks of its own, and an error stays. Thread: one. */
+ * read behind the posted data, which has blocks of its own, and an error stays. Thread: one. */
+#include <sanitizer/asan_interface.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,20 +12,22 @@
 #include "base/wire.h"
 #include "net-socket/sock_int.h"
 
-#define SENDS     12
-#define LINE_ROOM (64 << 10)
+#define SENDS       12
+#define LINE_ROOM   (64 << 10)
+#define BLOCK_BYTES ((size_t)800 << 10) /* more than the longest send */
+#define BEHIND      4096 /* bytes behind a send's data that nobody may read */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct sock_device device = {.rail_count = 2};
 static struct sock_ctx ctx = {.failover = 1, .silence_ms = 1000};
+static _Alignas(8) char blocks[SENDS][BLOCK_BYTES]; /* of the sends; asking for them took longest */
 
 struct peer {
     struct sock_comm *comm;
     int fds[SOCK_LINES_MAX]; /* its ends */
     int posted;
     xcclNetRequest_t requests[SENDS]; /* NULL: done, or not posted */
-    char *blocks[SENDS];
     xcclResult_t rc; /* the first error */
 };
 
@@ -52,14 +55,14 @@ static void post(struct peer *peer, const uint8_t step[4])
     static const size_t units[4] = {1, 300, 4 << 10, 24 << 10};
     size_t bytes = (step[1] & 31) * units[step[1] >> 6] + (step[2] & 7);
     xcclResult_t rc;
+    char *block;
 
     if (peer->posted == SENDS)
         return;
-    peer->blocks[peer->posted] = calloc(1, bytes ? bytes : 1);
-    if (!peer->blocks[peer->posted])
-        abort();
-    rc = sock_isend(peer->comm, peer->blocks[peer->posted], bytes, step[3], NULL,
-                    &peer->requests[peer->posted]);
+    block = blocks[peer->posted];
+    ASAN_POISON_MEMORY_REGION(block, bytes / 8 * 8 + BEHIND);
+    ASAN_UNPOISON_MEMORY_REGION(block, bytes);
+    rc = sock_isend(peer->comm, block, bytes, step[3], NULL, &peer->requests[peer->posted]);
     if (rc != xcclSuccess && peer->rc != xcclSuccess && rc != peer->rc)
         abort();
     if (rc != xcclSuccess)
@@ -149,7 +152,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         close(peer.fds[i]);
     sock_close_comm(peer.comm);
     sock_linger_sweep(&ctx, 1);
-    for (int i = 0; i < peer.posted; i++)
-        free(peer.blocks[i]);
     return 0;
 }
