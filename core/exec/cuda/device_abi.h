@@ -86,7 +86,7 @@ static_assert(sizeof(struct xccl_dev_event) == 64, "layout is shared with device
 /* A lane; each of its channels is a block. */
 struct xccl_dev_lane {
     uint32_t event0, nevents;
-    uint32_t conn0, nconns; /* connections; its links are links[conn * channels + channel] */
+    uint32_t conn0, nconns; /* connections; links are links[conn * link_channels + channel] */
     uint8_t order, part, nparts, reserved; /* as of struct xccl_schedule_lane */
     uint32_t unused;
 };
