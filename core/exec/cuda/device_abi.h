@@ -112,14 +112,15 @@ struct xccl_dev_plan {
     uint32_t nlanes, channels; /* blocks: their product; block b is lane b / channels */
     uint32_t slice_bytes, tiles, elem_bytes;
     uint32_t nscratch, scrbufs;
-    uint32_t
-        scratch_stride; /* most parts of a lane times channels: chunk c of SCRATCH, tile t and
-                           part p is slice ((t % scrbufs * nscratch + c) * scratch_stride + p) */
+    /* Most parts of a lane times channels: chunk c of SCRATCH, tile t and part p is slice (t %
+     * scrbufs * nscratch + c) * scratch_stride + p. */
+    uint32_t scratch_stride;
     uint32_t proto; /* enum xccl_dev_proto */
     uint32_t fn; /* enum xccl_dev_fn */
     uint32_t flags;
-    uint32_t
-        room_at; /* in slices of SCRATCH: behind the chunks; two slices of room for each block */
+    uint32_t link_channels; /* that the links have: as many as channels, or more */
+    uint32_t room_at; /* in slices of SCRATCH: two for each block, behind the chunks */
+    uint32_t reserved;
 };
 
 /* Why a kernel has given up. */
