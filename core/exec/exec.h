@@ -11,12 +11,39 @@
 #include "exec/binding.h"
 #include "exec/host/kernels.h"
 
+#define XCCL_PART_ALIGN 64u
+
 /* Where the chunks of a buffer lie, and how long they are: all alike, the last ones cut off by the
  * buffer's end, or as tables say. */
 struct xccl_layout {
     size_t stride, total; /* bytes; total: where the last one ends */
     const size_t *offsets, *sizes; /* by chunk; NULL: alike */
 };
+
+static inline size_t xccl_layout_offset(const struct xccl_layout *layout, uint32_t chunk)
+{
+    return layout->offsets ? layout->offsets[chunk] : chunk * layout->stride;
+}
+
+static inline size_t xccl_layout_size(const struct xccl_layout *layout, uint32_t chunk)
+{
+    size_t first = chunk * layout->stride;
+
+    if (layout->sizes)
+        return layout->sizes[chunk];
+    if (first >= layout->total)
+        return 0;
+    return layout->total - first < layout->stride ? layout->total - first : layout->stride;
+}
+
+/* Of a chunk of this size: each of its parts, in whole cache lines, the last ones shorter or empty.
+ */
+static inline size_t xccl_part_bytes(size_t chunk_bytes, uint32_t nparts)
+{
+    return nparts == 1 ? chunk_bytes
+                       : ((chunk_bytes + nparts - 1) / nparts + XCCL_PART_ALIGN - 1) &
+                             ~(size_t)(XCCL_PART_ALIGN - 1);
+}
 
 /* One slice of one chunk, ready to go: what a step means at one place of its loops. */
 struct xccl_move {

@@ -8,7 +8,6 @@
 #include "schedule/decode.h"
 
 #define MOVES_KEPT_MAX 64 /* a list of them is 4 KiB: beyond it decoding costs less than misses */
-#define PART_ALIGN     64u
 
 /* What a lane works on of each chunk, in the tile at hand: from first on, up to `bytes`. */
 struct window {
@@ -19,33 +18,15 @@ struct window {
 static struct window window_of(const struct xccl_plan *plan, const struct xccl_place *place)
 {
     const struct xccl_schedule_lane *lane = &plan->binding->schedule->lanes[place->lane];
-    size_t part = plan->chunk_bytes, first = (size_t)place->tile * plan->slice_bytes;
+    size_t part = xccl_part_bytes(plan->chunk_bytes, lane->nparts);
+    size_t first = (size_t)place->tile * plan->slice_bytes;
     struct window window = {0, 0};
 
-    if (lane->nparts > 1)
-        part = ((part + lane->nparts - 1) / lane->nparts + PART_ALIGN - 1) &
-               ~(size_t)(PART_ALIGN - 1);
     if (first >= part)
         return window;
     window.first = lane->part * part + first;
     window.bytes = part - first < plan->slice_bytes ? part - first : plan->slice_bytes;
     return window;
-}
-
-static size_t chunk_offset(const struct xccl_layout *layout, uint32_t chunk)
-{
-    return layout->offsets ? layout->offsets[chunk] : chunk * layout->stride;
-}
-
-static size_t chunk_size(const struct xccl_layout *layout, uint32_t chunk)
-{
-    size_t first = chunk * layout->stride;
-
-    if (layout->sizes)
-        return layout->sizes[chunk];
-    if (first >= layout->total)
-        return 0;
-    return layout->total - first < layout->stride ? layout->total - first : layout->stride;
 }
 
 /* The bytes of a chunk of `size` that lie in the window. */
@@ -69,9 +50,9 @@ static struct side side_in(const struct xccl_plan *plan, const struct xccl_place
                            const struct xccl_layout *layout, uint32_t chunk)
 {
     struct window window = window_of(plan, place);
-    size_t size = chunk_size(layout, chunk);
+    size_t size = xccl_layout_size(layout, chunk);
 
-    return (struct side){.offset = chunk_offset(layout, chunk) + window.first,
+    return (struct side){.offset = xccl_layout_offset(layout, chunk) + window.first,
                          .bytes = clip(size, &window),
                          .sized = 1,
                          .ends = plan->ends_short && size / plan->slice_bytes == place->tile};
@@ -399,8 +380,8 @@ static void count_each(const struct tally *tally, struct xccl_place place)
 
             xccl_event_decode(plan->binding->schedule, place.lane, step, place.occurrence,
                               place.chunk, &event);
-            src_size = src_layout ? chunk_size(src_layout, event.src) : 0;
-            dst_size = dst_layout ? chunk_size(dst_layout, event.dst) : 0;
+            src_size = src_layout ? xccl_layout_size(src_layout, event.src) : 0;
+            dst_size = dst_layout ? xccl_layout_size(dst_layout, event.dst) : 0;
             if (src_size != src || dst_size != dst)
                 sum = sum_of(plan, &place);
             src = src_size;
