@@ -34,8 +34,10 @@ static struct read read_image(const struct xccl_plan *plan, uint32_t channels)
     XT_CHECK_INT(read.plan->signals, 8192);
     XT_CHECK_INT(read.plan->id, 77);
     XT_CHECK_INT(read.plan->signature, plan->signature);
-    XT_CHECK_INT(read.plan->channels, channels);
-    XT_CHECK_INT(read.image->blocks, read.plan->nlanes * channels);
+    XT_CHECK_INT(read.plan->channels, plan->ends_short ? 1 : channels);
+    XT_CHECK_INT(read.plan->link_channels, channels);
+    XT_CHECK_INT(read.image->channels, read.plan->channels);
+    XT_CHECK_INT(read.image->blocks, read.plan->nlanes * read.plan->channels);
     XT_CHECK((const char *)(read.events + 0) <= (const char *)read.image->bytes + read.image->size);
     return read;
 }
@@ -212,7 +214,8 @@ static void compare_ties(const struct xccl_plan *plan, const struct read *read, 
 
 static void compare_plan(const struct xccl_plan *plan)
 {
-    struct read read = read_image(plan, 1);
+    /* What ends short has one channel of several. */
+    struct read read = read_image(plan, plan->ends_short ? 3 : 1);
 
     XT_CHECK_INT(read.plan->tiles, plan->tiles);
     XT_CHECK_INT(read.plan->slice_bytes, plan->slice_bytes);
@@ -386,17 +389,18 @@ XT_TEST(waits_and_signals_are_tied_as_the_binding_says)
 
 /* --- limits --- */
 
-static xcclResult_t image_of(struct xccl_schedule *schedule, uint32_t ends_short, uint32_t channels)
+static xcclResult_t image_of(struct xccl_schedule *schedule, uint32_t channels,
+                             uint32_t link_channels)
 {
     struct xccl_binding *binding;
     struct xccl_plan plan = {.slice_bytes = 64, .tiles = 1, .chunk_bytes = 64};
-    struct xccl_plan_image_args args = {.plan = &plan, .channels = channels};
+    struct xccl_plan_image_args args = {
+        .plan = &plan, .channels = channels, .link_channels = link_channels};
     struct xccl_plan_image *image;
     xcclResult_t rc;
 
     XT_OK(xccl_binding_create(schedule, XCCL_PROTO_SLICES, &binding));
     plan.binding = binding;
-    plan.ends_short = ends_short;
     plan.layouts[0] = plan.layouts[1] = (struct xccl_layout){64, 64, NULL, NULL};
     rc = xccl_plan_image_create(&args, &image);
     if (!rc)
@@ -420,9 +424,9 @@ static struct xccl_schedule *made_for(enum xccl_coll coll, const char *name, int
 
 XT_TEST(more_connections_in_a_step_than_devices_take_are_an_error)
 {
-    XT_OK(image_of(made_for(XCCL_COLL_ALL_REDUCE, "oneshot", XCCL_DEV_FAN_MAX + 1, NULL), 0, 4));
+    XT_OK(image_of(made_for(XCCL_COLL_ALL_REDUCE, "oneshot", XCCL_DEV_FAN_MAX + 1, NULL), 4, 4));
     XT_CHECK_RC(
-        image_of(made_for(XCCL_COLL_ALL_REDUCE, "oneshot", XCCL_DEV_FAN_MAX + 2, NULL), 0, 4),
+        image_of(made_for(XCCL_COLL_ALL_REDUCE, "oneshot", XCCL_DEV_FAN_MAX + 2, NULL), 4, 4),
         xcclInvalidUsage);
     XT_CHECK_HAS(xccl_error_text(), "a step has too many connections, 65 of at most 64");
     XT_CHECK_HAS(xccl_error_text(), "choose another algorithm");
@@ -432,15 +436,15 @@ XT_TEST(multicast_is_beyond_devices)
 {
     static const uint8_t marks[4] = {1, 1, 1, 1};
 
-    XT_CHECK_RC(image_of(made_for(XCCL_COLL_ALL_REDUCE, "oneshot", 4, marks), 0, 1),
+    XT_CHECK_RC(image_of(made_for(XCCL_COLL_ALL_REDUCE, "oneshot", 4, marks), 1, 1),
                 xcclInvalidUsage);
     XT_CHECK_HAS(xccl_error_text(), "connections to many at once");
 }
 
-XT_TEST(chunks_that_end_short_are_not_shared_out)
+XT_TEST(a_plan_has_no_more_channels_than_its_links_and_at_least_one)
 {
-    XT_OK(image_of(made_for(XCCL_COLL_ALL_REDUCE, "ring", 3, NULL), 1, 1));
-    XT_CHECK_RC(image_of(made_for(XCCL_COLL_ALL_REDUCE, "ring", 3, NULL), 1, 2), xcclInternalError);
+    XT_OK(image_of(made_for(XCCL_COLL_ALL_REDUCE, "ring", 3, NULL), 2, 4));
+    XT_CHECK_RC(image_of(made_for(XCCL_COLL_ALL_REDUCE, "ring", 3, NULL), 4, 3), xcclInternalError);
     XT_CHECK_RC(image_of(made_for(XCCL_COLL_ALL_REDUCE, "ring", 3, NULL), 0, 0), xcclInternalError);
 }
 

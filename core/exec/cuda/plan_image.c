@@ -78,9 +78,9 @@ static xcclResult_t check(const struct xccl_plan_image_args *args, uint32_t *nev
         nmulticasts += schedule->conns[i].kind == XCCL_CONN_MULTICAST;
     if (nmulticasts)
         return refuse(schedule, "connections to many at once", nmulticasts, 0);
-    if (!args->channels || (args->plan->ends_short && args->channels > 1))
-        return xccl_fail(xcclInternalError, 0, NULL, "%u channels for a plan of %s that has %s",
-                         args->channels, schedule->name, args->channels ? "one" : "some");
+    if (!args->channels || (args->link_channels && args->link_channels < args->channels))
+        return xccl_fail(xcclInternalError, 0, NULL, "%u channels for a plan of %s over %u",
+                         args->channels, schedule->name, args->link_channels);
     for (uint32_t i = 0; i < schedule->nlanes && !rc; i++)
         rc = check_lane(schedule, i, &nevents);
     if (!rc && nevents > XCCL_IMAGE_EVENTS_MAX)
@@ -283,13 +283,16 @@ static struct xccl_plan_image *allocate(const struct xccl_schedule *schedule, ui
 static void fill_head(const struct xccl_plan_image_args *args, struct draft *draft)
 {
     const struct xccl_schedule *schedule = draft->schedule;
+    /* Ranks that know no sizes but their own would not cut alike. */
+    uint32_t channels = args->plan->ends_short ? 1 : args->channels;
 
     *draft->head = (struct xccl_dev_plan){
         .chunk_bytes = args->plan->chunk_bytes,
         .signature = args->plan->signature,
         .id = args->id,
         .nlanes = lane_count(schedule),
-        .channels = args->channels,
+        .channels = channels,
+        .link_channels = args->link_channels ? args->link_channels : args->channels,
         .elem_bytes = args->plan->elem_bytes,
         .nscratch = schedule->nscratch,
         .scrbufs = schedule->scrbufs ? schedule->scrbufs : 1,
@@ -297,8 +300,9 @@ static void fill_head(const struct xccl_plan_image_args *args, struct draft *dra
         .fn = args->fn,
         .flags = args->flags | (args->plan->ends_short ? XCCL_DEV_ENDS_SHORT : 0),
     };
-    draft->image->blocks = draft->head->nlanes * args->channels;
-    draft->image->signal_bytes = sizeof(uint64_t) * args->plan->binding->nsignals * args->channels;
+    draft->image->channels = channels;
+    draft->image->blocks = draft->head->nlanes * channels;
+    draft->image->signal_bytes = sizeof(uint64_t) * args->plan->binding->nsignals * channels;
 }
 
 static xcclResult_t fill(const struct xccl_plan_image_args *args, struct xccl_plan_image *image)

@@ -17,7 +17,8 @@
 
 struct xccl_plan_image_args {
     const struct xccl_plan *plan;
-    uint32_t channels; /* at least 1; a call whose plan says ends_short has one */
+    uint32_t channels; /* at least 1; of a plan that says ends_short only one is used */
+    uint32_t link_channels; /* that each connection has; 0: as many as channels */
     enum xccl_dev_proto proto;
     uint32_t fn, flags; /* of struct xccl_device_fn */
     uint64_t id;
@@ -27,7 +28,7 @@ struct xccl_plan_image {
     void *bytes; /* struct xccl_dev_plan first */
     size_t size;
     size_t lanes_at, events_at; /* in bytes */
-    uint32_t blocks; /* that the plan is run by */
+    uint32_t channels, blocks; /* that the plan is run by */
     uint32_t tiles, slice_bytes;
     size_t scratch_bytes; /* room included; 64-byte aligned */
     size_t signal_bytes; /* zero before the first run */
@@ -39,7 +40,7 @@ xcclResult_t xccl_plan_image_create(const struct xccl_plan_image_args *args,
 void xccl_plan_image_destroy(struct xccl_plan_image *image); /* NULL is fine */
 
 /* Fills in device addresses: of the image, of its links (struct xccl_dev_link, by connection of the
- * schedule and channel: conn * channels + channel) and of its signals. Any number of times. */
+ * schedule and channel: conn * link_channels + channel) and of its signals. Any number of times. */
 void xccl_plan_image_relocate(struct xccl_plan_image *image, uint64_t device_base,
                               uint64_t links_base, uint64_t signals_base);
 
