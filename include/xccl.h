@@ -95,14 +95,21 @@ typedef struct {
      * 127 bytes in all. They stand beside the name in log lines, error texts and `xccl report`.
      * Ranks may have different ones. NULL: none, or in a split those of its parent; "": none. */
     const char *commLabels;
+    /* The CUDA device that the rank's buffers are on, counted from 0, or XCCL_DEVICE_HOST. Unset:
+     * XCCL_DEVICE says, and by default it is the device of the calling thread's current CUDA context
+     * where there is one, else the host. All ranks are of the host, or all of CUDA devices. Several
+     * ranks may share a device. */
+    int device;
 } xcclConfig_t;
+
+#define XCCL_DEVICE_HOST (-1)
 
 #define XCCL_CONFIG_MAGIC     0x7863636cu /* "xccl" */
 #define XCCL_CONFIG_UNDEF_INT (-2147483647 - 1) /* leaves a field at its default */
 #define XCCL_CONFIG_INITIALIZER                                                                    \
     {                                                                                              \
         sizeof(xcclConfig_t), XCCL_CONFIG_MAGIC, XCCL_VERSION_CODE, NULL, NULL,                    \
-            XCCL_CONFIG_UNDEF_INT, XCCL_CONFIG_UNDEF_INT, NULL                                     \
+            XCCL_CONFIG_UNDEF_INT, XCCL_CONFIG_UNDEF_INT, NULL, XCCL_CONFIG_UNDEF_INT              \
     }
 
 /* As xcclCommInitRank, for many ranks: they meet at nId meeting points in place of one, nId from 1
@@ -133,8 +140,8 @@ xcclResult_t xcclCommUserRank(const xcclComm_t comm, int *rank);
 xcclResult_t xcclCommInitRankConfig(xcclComm_t *comm, int nranks, xcclUniqueId id, int rank,
                                     xcclConfig_t *config);
 /* This thread joins as all ranks of a new communicator: comm_list gets ndev of them. devlist: a
- * device for each, or NULL; ranks of the host have none, so it does not matter. All ranks
- * join, or none. Calls for several of the ranks need a group, as for every thread that owns
+ * CUDA device for each; NULL: devices from 0 on where the thread has a CUDA context or XCCL_DEVICE
+ * is cuda, else the host. XCCL_DEVICE=host ignores it. All ranks join, or none. Calls for several of the ranks need a group, as for every thread that owns
  * several. */
 xcclResult_t xcclCommInitAll(xcclComm_t *comm_list, int ndev, const int *devlist);
 
@@ -165,8 +172,7 @@ const char *xcclCommGetLastError(const xcclComm_t comm);
  * ranks call it, in the order of their other calls; in a group it takes part as they do. For n
  * ranks it costs each about 6 n links and their memory. */
 xcclResult_t xcclCommConnectAll(xcclComm_t comm);
-/* The CUDA device of a communicator: XCCL_DEVICE_HOST, since all are of the host so far. */
-#define XCCL_DEVICE_HOST (-1)
+/* The CUDA device of a communicator, or XCCL_DEVICE_HOST. */
 xcclResult_t xcclCommCuDevice(const xcclComm_t comm, int *device);
 
 /* Non-blocking communicators. With blocking 0 in its config a communicator never keeps its caller
@@ -223,7 +229,7 @@ typedef enum {
 xcclResult_t xcclCommMemStats(const xcclComm_t comm, xcclCommMemStat_t stat, uint64_t *value);
 
 typedef enum {
-    xcclScalarDevice = 0, /* in memory of a device; the host's communicators refuse it */
+    xcclScalarDevice = 0, /* in memory of the device; the host's communicators refuse it */
     xcclScalarHostImmediate = 1 /* read before the call returns */
 } xcclScalarResidence_t;
 

@@ -9,6 +9,7 @@
 
 #include "api/api_int.h"
 #include "api/group.h"
+#include "comm/comm_cuda.h"
 #include "base/os.h"
 #include "base/param.h"
 
@@ -157,6 +158,13 @@ xcclResult_t xccl_api_take_config(const char *call, const xcclConfig_t *config,
         args->is_nonblocking = !full.blocking;
     if (!rc && full.commName)
         rc = take_text(call, "commName", full.commName, args->name, sizeof args->name);
+    if (!rc && full.device != XCCL_CONFIG_UNDEF_INT) {
+        args->device = full.device;
+        args->has_device = 1;
+        if (full.device < XCCL_DEVICE_HOST)
+            rc = xccl_fail(xcclInvalidArgument, 0, "count devices from 0, or pass XCCL_DEVICE_HOST",
+                           "%s: device is %d", call, full.device);
+    }
     return rc || !full.commLabels ? rc : take_labels(call, full.commLabels, args);
 }
 
@@ -170,6 +178,8 @@ xcclResult_t xccl_api_join(const char *call, const struct xccl_join_args *args,
     if (rc)
         return xccl_group_reject(rc);
     rc = xccl_api_take_config(call, config, &join);
+    if (!rc && !join.has_device)
+        rc = xccl_cuda_default_device(&join.device);
     if (!rc)
         return xccl_group_add(&entry);
     xccl_comm_decline(args, 1, rc); /* nobody shall wait for this rank */

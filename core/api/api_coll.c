@@ -138,7 +138,7 @@ INLINE xcclResult_t check(const struct form *form, const struct xccl_task *task,
         if (rc || !task->comm) /* NULL is an error, which clang's analyzer does not see */
             return rc;
     }
-    if (UNLIKELY(stream != NULL)) {
+    if (UNLIKELY(stream != NULL) && !task->comm->cuda) {
         xcclResult_t rc = xccl_api_check_stream(form->call, stream);
 
         if (rc)

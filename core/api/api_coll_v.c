@@ -45,7 +45,7 @@ static xcclResult_t check_plain(const struct vcall *v, xcclStream_t stream)
 {
     xcclResult_t rc = xccl_api_check_comm(v->name, v->comm);
 
-    if (!rc && stream)
+    if (!rc && stream && !v->comm->cuda)
         rc = xccl_api_check_stream(v->name, stream);
     if (rc)
         return rc;

@@ -7,6 +7,7 @@
 
 #include "api/api_int.h"
 #include "api/group.h"
+#include "comm/comm_cuda.h"
 
 /* --- joining --- */
 
@@ -41,7 +42,10 @@ xcclResult_t xcclCommInitAll(xcclComm_t *comm_list, int ndev, const int *devlist
 {
     xcclUniqueId id;
     xcclResult_t rc = check_init_all(comm_list, ndev, devlist), ended;
+    int device = XCCL_DEVICE_HOST;
 
+    if (!rc)
+        rc = xccl_cuda_default_device(&device);
     if (!rc)
         rc = xccl_unique_id_create_here(&id);
     if (!rc)
@@ -49,9 +53,16 @@ xcclResult_t xcclCommInitAll(xcclComm_t *comm_list, int ndev, const int *devlist
     if (rc)
         return xccl_group_reject(rc);
     for (int i = 0; i < ndev; i++) {
-        struct xccl_join_args args = {
-            .comm_out = &comm_list[i], .nranks = ndev, .rank = i, .ids = &id, .id_count = 1};
+        struct xccl_join_args args = {.comm_out = &comm_list[i],
+                                      .nranks = ndev,
+                                      .rank = i,
+                                      .ids = &id,
+                                      .id_count = 1,
+                                      .has_device = 1,
+                                      .device = XCCL_DEVICE_HOST};
 
+        if (device != XCCL_DEVICE_HOST)
+            args.device = devlist ? devlist[i] : i;
         rc = rc ? rc : xccl_api_join("xcclCommInitAll", &args, NULL);
     }
     ended = xcclGroupEnd();
@@ -83,10 +94,16 @@ xcclResult_t xcclCommSplit(xcclComm_t comm, int color, int key, xcclComm_t *newc
     struct xccl_group_entry entry = {.kind = XCCL_ENTRY_INIT, .task.comm = comm, .join = &args};
     xcclResult_t rc = check_split(comm, color, newcomm);
 
-    if (!rc)
+    if (!rc) {
         args.is_nonblocking = comm->is_nonblocking;
+        args.device = comm->device;
+    }
     if (!rc)
         rc = xccl_api_take_config("xcclCommSplit", config, &args);
+    if (!rc && args.device != comm->device)
+        rc = xccl_fail(xcclInvalidUsage, 0, "leave the device of the config unset",
+                       "xcclCommSplit: device is %d, and the communicator is of %d", args.device,
+                       comm->device);
     if (rc || !newcomm) /* it is there on success, which clang's analyzer does not see */
         return xccl_group_reject(rc);
     *newcomm = NULL;
@@ -141,7 +158,7 @@ xcclResult_t xcclCommCuDevice(const xcclComm_t comm, int *device)
         return rc;
     if (!device)
         return xccl_fail(xcclInvalidArgument, 0, NULL, "xcclCommCuDevice: device is NULL");
-    *device = XCCL_DEVICE_HOST;
+    *device = comm->device;
     return xcclSuccess;
 }
 

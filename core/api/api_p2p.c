@@ -50,8 +50,9 @@ static xcclResult_t submit(const char *call, const char *buffer, const struct ar
                        args->count);
     else {
         item.bytes = args->count * elem_bytes;
-        rc = args->stream ? xccl_api_check_stream(call, args->stream) : xcclSuccess;
-        rc = rc ? rc : check(call, buffer, &item, comm);
+        rc = check(call, buffer, &item, comm);
+        if (!rc && args->stream && !comm->cuda)
+            rc = xccl_api_check_stream(call, args->stream);
     }
     return rc ? xccl_group_reject(rc) : xccl_group_add_p2p(comm, &item, args->stream);
 }

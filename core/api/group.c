@@ -9,6 +9,7 @@
 
 #include "api/api_int.h"
 #include "api/group_async.h"
+#include "api/group_cuda.h"
 #include "base/alloc.h"
 
 #define DEPTH_MAX   1000
@@ -20,6 +21,7 @@ struct group {
     xcclResult_t rc; /* why it will not be executed */
     struct xccl_group_entry *entries; /* calls and leaves, in their order: few, or more memory */
     uint32_t count, room, leaves;
+    int skips_cuda; /* 1: CUDA communicators have had their turn */
     struct xccl_join_args *joins; /* come first, whenever they were noted */
     uint32_t join_count, join_room;
     struct xccl_group_entry few[FEW];
@@ -117,6 +119,8 @@ static xcclResult_t execute(const struct xccl_group_entry *entry)
         xccl_comm_destroy(comm);
         return xcclSuccess;
     }
+    if (comm->cuda)
+        return xccl_group_launch(entry, 1);
     /* Relaxed: set by this thread, or by a call that must come before this one. */
     detour = atomic_load_explicit(&comm->detour, memory_order_relaxed);
     if (__builtin_expect(entry->stream || detour, 0)) {
@@ -323,7 +327,7 @@ xcclResult_t xcclGroupStart(void)
 /* The communicators of a group at work: runs[i] belongs to comms[i], whose next entry is next[i].
  */
 struct work {
-    const struct group *own;
+    struct group *own;
     struct xccl_run **runs;
     struct xcclComm **comms;
     uint32_t *next;
@@ -404,7 +408,8 @@ static void begin_all(struct work *work, xcclResult_t *rc)
         struct xcclComm *comm = own->entries[i].task.comm;
         int begun;
 
-        if (own->entries[i].kind > XCCL_ENTRY_P2P || already_seen(work, comm))
+        if (own->entries[i].kind > XCCL_ENTRY_P2P || own->skips_cuda & (comm->cuda != NULL) ||
+            already_seen(work, comm))
             continue;
         work->seen[work->seen_count++] = comm;
         begun = begin_p2p(work, work->count, comm, rc);
@@ -491,15 +496,27 @@ static void give_up(xcclResult_t rc)
         fail_all(rc);
 }
 
+/* Operations of CUDA communicators are launched before the host's are waited for. */
+static xcclResult_t launch_cuda(struct group *own)
+{
+    int any = 0;
+
+    for (uint32_t i = 0; i < own->count && !any; i++)
+        any = xccl_group_is_cuda(&own->entries[i]);
+    own->skips_cuda = any;
+    return any ? xccl_group_launch(own->entries, own->count) : xcclSuccess;
+}
+
 static xcclResult_t execute_entries(struct work *work)
 {
-    const struct group *own = work->own;
-    xcclResult_t rc = xcclSuccess;
+    struct group *own = work->own;
+    xcclResult_t rc = launch_cuda(own), async;
 
     if (xccl_group_is_async(own->entries, own->count)) {
-        rc = xccl_group_submit(own->entries, own->count);
-        if (rc == xcclSystemError)
-            fail_all(rc);
+        async = xccl_group_submit(own->entries, own->count);
+        if (async == xcclSystemError)
+            fail_all(async);
+        rc = rc ? rc : async;
     } else {
         if (work->seen)
             begin_all(work, &rc);
@@ -511,7 +528,7 @@ static xcclResult_t execute_entries(struct work *work)
     return rc;
 }
 
-static xcclResult_t execute_any(const struct group *own)
+static xcclResult_t execute_any(struct group *own)
 {
     struct few_work few;
     struct work work = {.own = own};
@@ -527,6 +544,21 @@ static xcclResult_t execute_any(const struct group *own)
     return rc ? rc : joined;
 }
 
+xcclResult_t xccl_group_run(const struct xccl_group_entry *entries, uint32_t count)
+{
+    /* Entries are only read. */
+    struct group own = {.entries = (struct xccl_group_entry *)(uintptr_t)entries, .count = count};
+    struct few_work few;
+    struct work work = {.own = &own};
+    xcclResult_t rc = work_init(&work, &few);
+
+    if (!rc && work.seen)
+        begin_all(&work, &rc);
+    run_all(&work, &rc);
+    work_fini(&work, &few);
+    return rc;
+}
+
 /* A few messages of one communicator and nothing else, to be done at once: whose; else NULL. */
 static struct xcclComm *only_messages(const struct group *own)
 {
@@ -536,7 +568,7 @@ static struct xcclComm *only_messages(const struct group *own)
         return NULL;
     for (uint32_t i = 0; i < own->count; i++)
         if (own->entries[i].kind != XCCL_ENTRY_P2P || own->entries[i].task.comm != comm ||
-            own->entries[i].stream)
+            own->entries[i].stream || comm->cuda)
             return NULL;
     return comm && !comm->is_nonblocking && !xccl_comm_is_async(comm) ? comm : NULL;
 }
@@ -557,7 +589,7 @@ static xcclResult_t execute_messages(struct xcclComm *comm, const struct group *
     return xccl_comm_end(comm, run->rc);
 }
 
-static xcclResult_t execute_group(const struct group *own)
+static xcclResult_t execute_group(struct group *own)
 {
     struct xcclComm *comm = only_messages(own);
 
@@ -582,6 +614,7 @@ static void drop_entries(struct group *own)
     own->join_count = own->join_room = 0;
     own->entries = NULL;
     own->count = own->room = own->leaves = 0;
+    own->skips_cuda = 0;
     own->rc = xcclSuccess;
 }
 

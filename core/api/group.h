@@ -26,6 +26,8 @@ xcclResult_t xccl_group_add(const struct xccl_group_entry *entry);
 xcclResult_t xccl_group_add_call(const struct xccl_task *task, struct xccl_host_stream *stream);
 xcclResult_t xccl_group_add_p2p(struct xcclComm *comm, const struct xccl_p2p_item *item,
                                 struct xccl_host_stream *stream);
+/* Runs operations of the host side by side, now. */
+xcclResult_t xccl_group_run(const struct xccl_group_entry *entries, uint32_t count);
 /* A call inside a group was wrong: the whole group will not be executed. Returns rc. */
 xcclResult_t xccl_group_reject(xcclResult_t rc);
 

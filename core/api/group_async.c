@@ -17,7 +17,8 @@ struct messages {
 
 static int is_operation(const struct xccl_group_entry *entry)
 {
-    return entry->kind == XCCL_ENTRY_CALL || entry->kind == XCCL_ENTRY_P2P;
+    return (entry->kind == XCCL_ENTRY_CALL || entry->kind == XCCL_ENTRY_P2P) &&
+           !entry->task.comm->cuda;
 }
 
 int xccl_group_is_async(const struct xccl_group_entry *entries, uint32_t count)

@@ -53,6 +53,9 @@ struct xccl_peer {
     uint64_t arena_bytes; /* of the process; 0: there is none to be read in place */
     uint64_t mark_at, mark_word; /* struct xccl_peer_mark of the process; 0: none */
     uint64_t process; /* equal: says that it is in one process; xccl_os_process_id() */
+    uint32_t cuda; /* 1: it is of a CUDA device: */
+    uint32_t ordinal; /* its number in the process */
+    uint8_t uuid[16]; /* equal: one device */
 };
 
 struct xccl_comm_bind; /* comm_bind.c */
@@ -64,11 +67,13 @@ struct xccl_tuner_library; /* plugin/tuner_library.h */
 struct xccl_control; /* control.h */
 struct xccl_record; /* record/record.h */
 struct xccl_comm_async; /* comm_async.h */
+struct xccl_comm_cuda; /* comm_cuda.h */
 
 /* Why a call does not take the short way. */
 enum xccl_detour {
     XCCL_DETOUR_GROUP = 1, /* its thread owns another rank of the communicator too */
     XCCL_DETOUR_ASYNC = 2, /* it has been given asynchronous work: there may be some */
+    XCCL_DETOUR_CUDA = 4, /* kernels do it */
 };
 
 struct xcclComm {
@@ -123,6 +128,8 @@ struct xcclComm {
     struct xccl_comm_p2p *p2p; /* NULL: nothing was sent or received yet */
     uint32_t slice_bytes; /* of large all-reduces */
     int holds_arena;
+    int device; /* of CUDA, or XCCL_DEVICE_HOST */
+    struct xccl_comm_cuda *cuda; /* NULL: of the host */
     int bind_talks; /* 1: an out-of-band operation for it is at work */
     int connects; /* 1: the call at work ends when it has its links and plan */
     uint32_t left_out; /* by collective: a line told that it cannot be connected */
@@ -168,6 +175,8 @@ struct xccl_join_args {
     char labels[XCCL_COMM_LABELS_BYTES];
     int has_labels; /* 0: a split has its parent's */
     int is_nonblocking;
+    int device; /* of CUDA, or XCCL_DEVICE_HOST */
+    int has_device; /* 0: nobody has said which */
     struct xcclComm **comm_out; /* set on success only; NULL to ranks without a color */
 };
 

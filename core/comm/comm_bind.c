@@ -16,13 +16,15 @@
 
 #include "base/alloc.h"
 #include "base/wire.h"
+#include "comm/comm_cuda.h"
 #include "comm/comm_links.h"
 #include "comm/comm_verdict.h"
 #include "exec/ahead.h"
 
 #define TEXT_BYTES         320
 #define CALL_BYTES         (8 + 8 + 4 * 4)
-#define TOLD_BYTES         (8 + 4 + TEXT_BYTES + 4 + 4 + CALL_BYTES)
+#define TOLD_BYTES         (8 + 4 + TEXT_BYTES + 4 + 4 + CALL_BYTES + XCCL_CUDA_OFFER_BYTES)
+#define CUDA_AT            (TOLD_BYTES - XCCL_CUDA_OFFER_BYTES)
 #define OFFER_BYTES        (4 + XCCL_NET_HANDLE_BYTES)
 #define CONNECT_VERDICT_MS 300
 #define CONNECT_SPARE_NS   (500 * XCCL_NS_PER_MS)
@@ -166,14 +168,18 @@ static xcclResult_t tell(struct xcclComm *comm)
     struct xccl_comm_bind *bind = comm->bind;
     uint32_t more = count_missing(comm, bind->binding);
     uint32_t slot_bytes = more ? xccl_comm_net_slot_bytes(comm, more) : LOCAL_COPY_MAX;
-    xcclResult_t failed = make_local(comm, bind->binding);
+    uint32_t device_bytes = LOCAL_COPY_MAX;
+    xcclResult_t failed = comm->cuda ? xcclSuccess : make_local(comm, bind->binding);
     struct xccl_board_call call = xccl_comm_own_call(comm);
     char text[TEXT_BYTES] = "";
-    uint8_t own[TOLD_BYTES];
+    uint8_t own[TOLD_BYTES] = {0};
     struct xccl_wire wire = xccl_wire_over(own, sizeof own);
 
+    if (comm->cuda)
+        failed = xccl_comm_cuda_offer(comm, bind->binding, own + CUDA_AT, &device_bytes);
     if (!failed)
         failed = listen_all(comm, slot_bytes);
+    slot_bytes = device_bytes < slot_bytes ? device_bytes : slot_bytes;
     if (failed)
         memcpy(text, xccl_error_text(), strnlen(xccl_error_text(), sizeof text - 1));
     xccl_wire_put_u64(&wire, bind->mark);
@@ -276,6 +282,12 @@ static xcclResult_t take_told(struct xcclComm *comm, int *offers_out)
     }
     bind->binding->slot_bytes = least;
     *offers_out = most != 0;
+    if (comm->cuda) {
+        xcclResult_t rc = xccl_comm_cuda_take_offers(comm, bind->parts + CUDA_AT, bind->part_bytes);
+
+        if (rc)
+            return rc;
+    }
     if (most > XCCL_BOOT_PART_MAX / OFFER_BYTES)
         return xccl_fail(xcclRemoteError, 0, "use another algorithm",
                          "a rank wants %u connections at once", most);
@@ -420,6 +432,8 @@ static xcclResult_t hand_over(struct xcclComm *comm)
         struct xccl_comm_link *link = xccl_comm_link_find(comm, &schedule->conns[i],
                                                           binding->proto);
 
+        if (!link) /* of a device */
+            continue;
         binding->links[i] = xccl_comm_link_view(link);
         if (xccl_link_slots(binding->links[i]) < schedule->minslots)
             return xccl_fail(xcclInternalError, 0, "use another algorithm",
@@ -429,11 +443,17 @@ static xcclResult_t hand_over(struct xcclComm *comm)
         binding->nets[i] = link->net;
         if (link->net)
             binding->net_conns[binding->net_count++] = i;
-        binding->reaches[i] = xccl_comm_link_reach(link);
+        binding->reaches[i] = comm->cuda ? NULL : xccl_comm_link_reach(link);
         if (binding->reaches[i] && schedule->conns[i].dir == XCCL_CONN_SEND)
             binding->offer_conns[binding->offer_count++] = i;
         if (xccl_ahead_is_for(binding, i))
             binding->ahead_count++;
+    }
+    if (comm->cuda) {
+        xcclResult_t rc = xccl_comm_cuda_bound(comm, binding);
+
+        if (rc)
+            return rc;
     }
     binding->ready = 1;
     reset(comm->bind);
@@ -507,5 +527,6 @@ xcclResult_t xccl_comm_bind(struct xcclComm *comm, struct xccl_binding *binding,
     if (rc)
         return rc;
     comm->bind->binding = binding; /* the same until it is ready */
-    return comm->planner.all_local ? bind_alone(comm, binding) : step(comm, state_out);
+    return comm->planner.all_local && !comm->cuda ? bind_alone(comm, binding)
+                                                  : step(comm, state_out);
 }

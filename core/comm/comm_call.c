@@ -127,7 +127,8 @@ static __attribute__((noinline)) xcclResult_t begin_other(struct xcclComm *comm,
         rc = xccl_comm_start_run(comm, found.plan);
     else
         start_later(comm, &found, task->connects);
-    xccl_board_write(comm->board, &call, comm->run.flag_low);
+    if (!comm->cuda) /* there its thread writes what the device is at */
+        xccl_board_write(comm->board, &call, comm->run.flag_low);
     if (rc) { /* the others know of the call by now */
         xccl_run_clear(&comm->run);
         comm->run.rc = rc;

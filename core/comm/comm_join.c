@@ -104,6 +104,7 @@ static xcclResult_t make_init(struct xccl_joins *joins, const struct xccl_join_a
         return xcclSystemError;
     }
     init->job = *job;
+    init->comm->device = join->device;
     snprintf(init->comm->net_list, sizeof init->comm->net_list, "%s",
              join->net_list[0] ? join->net_list
              : join->parent    ? join->parent->net_list

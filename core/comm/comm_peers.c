@@ -10,12 +10,12 @@
 #include "base/os.h"
 #include "base/param.h"
 #include "base/wire.h"
-#include "comm/comm_int.h"
+#include "comm/comm_cuda.h"
 #include "comm/comm_plan.h"
 #include "comm/comm_tune.h"
 #include "transport/arena.h"
 
-#define PEER_WIRE_BYTES 368
+#define PEER_WIRE_BYTES 392
 #define UNIX_NAME_BYTES 107
 #define FETCH_MS        5000
 
@@ -70,6 +70,9 @@ static void encode_peer(const struct xccl_peer *peer, uint8_t *part)
     xccl_wire_put_u64(&wire, peer->arena_bytes);
     xccl_wire_put_u64(&wire, peer->mark_at);
     xccl_wire_put_u64(&wire, peer->mark_word);
+    xccl_wire_put_u32(&wire, peer->cuda);
+    xccl_wire_put_u32(&wire, peer->ordinal);
+    xccl_wire_put(&wire, peer->uuid, sizeof peer->uuid);
 }
 
 static int decode_peer(uint8_t *part, struct xccl_peer *peer)
@@ -97,6 +100,9 @@ static int decode_peer(uint8_t *part, struct xccl_peer *peer)
     peer->arena_bytes = xccl_wire_get_u64(&wire);
     peer->mark_at = xccl_wire_get_u64(&wire);
     peer->mark_word = xccl_wire_get_u64(&wire);
+    peer->cuda = xccl_wire_get_u32(&wire);
+    peer->ordinal = xccl_wire_get_u32(&wire);
+    xccl_wire_get(&wire, peer->uuid, sizeof peer->uuid);
     return !wire.bad && peer->shm <= 1;
 }
 
@@ -144,6 +150,7 @@ static xcclResult_t describe_self(struct xccl_init *init, struct xccl_peer *self
     self->shm = !xccl_param_int(XCCL_P_SHM_DISABLE);
     self->buffer_bytes = (uint64_t)xccl_param_int(XCCL_P_BUFFER_BYTES);
     self->unix_addr = init->unix_addr;
+    xccl_comm_cuda_describe(init->comm, self);
     hold_arena(init->comm, self);
     mark_memory(self);
     return xcclSuccess;
@@ -300,6 +307,7 @@ static xcclResult_t make_segment(struct xccl_init *init)
     }
     init->alone = args.one_process && init->nlocal == comm->nranks;
     args.sizes = xccl_shm_sizes(init->nlocal, budget);
+    args.sizes.extra_bytes = self->cuda ? (size_t)budget : 0; /* address space, until it is used */
     memcpy(args.comm_id, init->job.comm_id, sizeof args.comm_id);
     xccl_bootstrap_derive_key(comm->boot, "shm", args.key);
     rc = xccl_shm_create(&args, &comm->shm);

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "comm/comm_bind.h"
+#include "comm/comm_cuda.h"
 #include "comm/comm_links.h"
 #include "comm/comm_record.h"
 #include "comm/comm_tune.h"
@@ -73,7 +74,7 @@ xcclResult_t xccl_init_planner(struct xccl_init *init, enum xccl_init_state *sta
     comm->multicast = xccl_calloc(n, sizeof *comm->multicast);
     comm->nodes = xccl_calloc(n, sizeof *comm->nodes);
     comm->bind = xccl_comm_bind_create();
-    if (comm->shm && xccl_shm_takes_addresses(comm->shm)) {
+    if (comm->shm && !comm->cuda && xccl_shm_takes_addresses(comm->shm)) {
         comm->ways = xccl_calloc(1, sizeof *comm->ways);
         if (!comm->ways)
             return xcclSystemError;
@@ -87,9 +88,10 @@ xcclResult_t xccl_init_planner(struct xccl_init *init, enum xccl_init_state *sta
     planner->nranks = comm->nranks;
     planner->rank = comm->rank;
     planner->all_local = !xccl_comm_any_remote(comm);
-    planner->is_crowded = planner->all_local && comm->nranks > xccl_comm_host_cores(comm);
-    planner->is_tight = planner->all_local && comm->shm && xccl_shm_is_tight(comm->shm);
-    planner->multicast = comm->shm ? comm->multicast : NULL;
+    planner->is_device = comm->cuda != NULL;
+    planner->is_crowded = planner->all_local && !comm->cuda && comm->nranks > xccl_comm_host_cores(comm);
+    planner->is_tight = planner->all_local && comm->shm && !comm->cuda && xccl_shm_is_tight(comm->shm);
+    planner->multicast = comm->shm && !comm->cuda ? comm->multicast : NULL;
     planner->nodes = comm->nodes;
     planner->any_place = xccl_param_int(XCCL_P_DETERMINISM) == 3;
     *state_out = XCCL_INIT_DONE;
@@ -107,6 +109,7 @@ void xccl_comm_plan_fini(struct xcclComm *comm)
 {
     xccl_planner_fini(&comm->planner);
     xccl_comm_tuner_stop(comm);
+    xccl_comm_cuda_unpin(comm);
     xccl_comm_links_destroy(comm->links);
     comm->links = NULL;
     xccl_free(comm->multicast);
@@ -218,6 +221,7 @@ static xcclResult_t prepare_step(struct xcclComm *comm, int *moved_out)
     int ended = 1, left_out = 0;
     xcclResult_t rc = xcclSuccess;
 
+    xccl_comm_cuda_turn(comm);
     if (comm->bind_talks)
         rc = xccl_bootstrap_test(comm->boot, &ended);
     if (rc || !ended)

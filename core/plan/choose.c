@@ -10,6 +10,10 @@
 
 #define NET_ONESHOT_MAX 8192u
 #define NET_SMALL_MAX   8192u
+#define DEVICE_ONESHOT_MAX (64u << 10)
+#define DEVICE_TWOSHOT_MAX (1u << 20)
+#define DEVICE_LINES_MAX   (16u << 10) /* of a chunk: lines with flags beat payload and header */
+#define DEVICE_SMALL_MAX   (256u << 10)
 #define BLOCK_SMALL_MAX 1024u /* blocks up to which few messages beat few bytes */
 
 /* Up to where sending all to all beats two rounds (tests/bench/results/algorithms-2026-11-22.md).
@@ -20,6 +24,8 @@ static size_t oneshot_limit(const struct xccl_planner *planner)
         return SIZE_MAX / 2; /* no vector has more */
     if (!planner->all_local)
         return NET_ONESHOT_MAX;
+    if (planner->is_device)
+        return DEVICE_ONESHOT_MAX;
     if (planner->nranks == 3 || (planner->nranks == 4 && !planner->is_crowded))
         return 32u << 10;
     return 8u << 10;
@@ -84,6 +90,8 @@ static const char *name_all_reduce(const struct xccl_planner *planner, size_t by
     if (is_mesh(planner) && bytes <= oneshot_limit(planner))
         return "oneshot";
     if (is_for_crowd(planner, XCCL_COLL_ALL_REDUCE, bytes))
+        return "twoshot";
+    if (planner->is_device && is_mesh(planner) && bytes <= DEVICE_TWOSHOT_MAX)
         return "twoshot";
     return !is_mesh(planner) && bytes <= NET_SMALL_MAX ? "rd" : "ring";
 }
@@ -260,6 +268,10 @@ static enum xccl_proto usual_proto(const struct xccl_planner *planner, const str
 {
     if (has_one_proto(planner, call))
         return XCCL_PROTO_SLICES;
+    if (planner->is_device)
+        return chunk_bytes <= DEVICE_LINES_MAX   ? XCCL_PROTO_LINES
+               : chunk_bytes <= DEVICE_SMALL_MAX ? XCCL_PROTO_SMALL
+                                                 : XCCL_PROTO_SLICES;
     if (chunk_bytes <= XCCL_LINES_MAX_BYTES && planner->nranks <= XCCL_LINES_FAN_MAX)
         return XCCL_PROTO_LINES;
     return chunk_bytes <= XCCL_SMALL_MAX_BYTES ? XCCL_PROTO_SMALL : XCCL_PROTO_SLICES;

@@ -217,6 +217,22 @@ xcclResult_t xccl_plan_binding(struct xccl_planner *planner, const struct xccl_c
     return make_binding(planner, choice, root, binding_out);
 }
 
+xcclResult_t xccl_plan_schedule_of(const struct xccl_planner *planner,
+                                   const struct xccl_binding *binding, int rank,
+                                   struct xccl_schedule **schedule_out)
+{
+    for (uint32_t i = 0; i < planner->binding_count; i++) {
+        const struct xccl_kept_binding *kept = &planner->bindings[i];
+        struct xccl_generator_for what = xccl_plan_what(planner, kept->choice.param, kept->root);
+
+        if (kept->binding != binding)
+            continue;
+        what.rank = rank;
+        return make_schedule(kept->choice.generator, &what, schedule_out);
+    }
+    return xccl_fail(xcclInternalError, 0, "report this as a bug", "a binding that is not kept");
+}
+
 /* Is the binding one for this very call, too? */
 static xcclResult_t check_binding(const struct xccl_planner *planner, const struct xccl_call *call,
                                   const struct xccl_binding *binding)

@@ -57,6 +57,7 @@ struct xccl_user_op {
     int used;
     xcclDataType_t type;
     struct xccl_operator how;
+    const void *device_scalar; /* in device memory; NULL: it is in how */
 };
 
 struct xccl_planner {
@@ -64,6 +65,7 @@ struct xccl_planner {
     int all_local; /* 1: all ranks share memory */
     int is_tight; /* 1: and are so many that links of all with all must be small */
     int is_crowded; /* 1: and are more than the cores that they may use */
+    int is_device; /* 1: kernels of a device do the calls */
     const uint8_t *multicast; /* by rank, as generators take it; the owner's */
     const int *nodes; /* likewise */
     int any_place; /* 1: an element's bits do not depend on its place or the count */
@@ -127,6 +129,10 @@ xcclResult_t xccl_plan_choose(const struct xccl_planner *planner, const struct x
 /* The binding of a choice, made when it is new. */
 xcclResult_t xccl_plan_binding(struct xccl_planner *planner, const struct xccl_choice *choice,
                                int root, struct xccl_binding **binding_out);
+/* What another rank runs for that binding. The caller frees it. */
+xcclResult_t xccl_plan_schedule_of(const struct xccl_planner *planner,
+                                   const struct xccl_binding *binding, int rank,
+                                   struct xccl_schedule **schedule_out);
 /* The choice of a call with its binding: where that of the tuner cannot be used, the built-in one.
  */
 xcclResult_t xccl_plan_bind(struct xccl_planner *planner, const struct xccl_call *call,

@@ -30,8 +30,8 @@
  * using it up: there a message of another operation fits too and can be told from a match.
  *
  * Memory of a link, one block, registered once:
- *   page 0: nslots headers of 64 bytes .. bare preamble .. 64 bytes of room, then slot 0's payload
- * on page 1; each payload has 64 bytes of room before it, whose last 16 take the preamble.
+ *   page 0: nslots headers of 64 bytes .. bare preamble .. the head .. 64 bytes of room, then slot
+ * 0's payload on page 1; each payload has 64 bytes of room before it, whose last 16 take the preamble.
  *
  * Thread: the holder of the communicator's crank, but for connect (init). Nothing here allocates or
  * logs once the link is up. */
@@ -49,9 +49,12 @@
 #define PAGE_BYTES     4096u
 #define ROOM_BYTES     64u /* before each payload */
 #define BARE_OFFSET    (XCCL_NET_SLOTS * XCCL_LINE_BYTES)
+#define HEAD_OFFSET    2048u
 #define SLOT_BYTES_MAX (1u << 30)
 
-static_assert(BARE_OFFSET + XCCL_LINE_BYTES + ROOM_BYTES <= PAGE_BYTES, "page 0 holds all of it");
+static_assert(BARE_OFFSET + XCCL_LINE_BYTES <= HEAD_OFFSET &&
+                  HEAD_OFFSET + XCCL_HEAD_STRIDE + ROOM_BYTES <= PAGE_BYTES,
+              "page 0 holds all of it");
 static_assert(XCCL_NET_PREAMBLE_BYTES <= ROOM_BYTES, "the preamble lies in the room");
 static_assert(XCCL_NET_SLOTS <= XCCL_NET_MAX_REQUESTS, "every plugin offers that many requests");
 
@@ -92,7 +95,7 @@ struct xccl_net_link {
     xcclNetHandle_t handle; /* send end */
     xcclNetConnect_t connecting; /* send end */
     xcclNetListenComm_t listener; /* receive end, until accepted */
-    _Alignas(XCCL_HEAD_STRIDE) _Atomic uint32_t head;
+    _Atomic uint32_t *head; /* in memory */
 };
 
 /* What the plugin knows of its comm's error. */
@@ -177,7 +180,7 @@ static void view_init(struct xccl_net_link *link, uint32_t slot_bytes, uint32_t 
         .nslots = XCCL_NET_SLOTS,
         .lag = 1,
         .limit = link->sends ? XCCL_NET_SLOTS : 0,
-        .heads = &link->head,
+        .heads = link->head,
         .nheads = 1,
         .own_head = UINT16_MAX,
         .peer = (uint16_t)link->peer,
@@ -212,6 +215,7 @@ static xcclResult_t link_create(struct xccl_net *net, int dev, int peer, uint32_
     link->any_memory = any_memory;
     link->reach = (struct xccl_reach){
         .offers = link->offers, .min_bytes = XCCL_NET_DIRECT_MIN, .is_net = 1};
+    link->head = (void *)(link->memory + HEAD_OFFSET);
     view_init(link, slot_bytes, stride);
     *link_out = link;
     return xcclSuccess;
@@ -381,6 +385,12 @@ int xccl_net_link_peer(const struct xccl_net_link *link)
     return link->peer;
 }
 
+char *xccl_net_link_memory(const struct xccl_net_link *link, size_t *bytes_out)
+{
+    *bytes_out = link->memory_bytes;
+    return link->memory;
+}
+
 xcclNetCause_t xccl_net_link_cause(const struct xccl_net_link *link)
 {
     return link->cause;
@@ -538,10 +548,10 @@ static xcclResult_t send_reap(struct xccl_net_link *link, int *moved_out)
         if (!done)
             return xcclSuccess;
         if (link->op.messages) {
-            uint32_t head = atomic_load_explicit(&link->head, memory_order_relaxed);
+            uint32_t head = atomic_load_explicit(link->head, memory_order_relaxed);
 
             /* Release: the plugin has read the slot. Pairs with the executor's look at heads. */
-            atomic_store_explicit(&link->head, head + 1, memory_order_release);
+            atomic_store_explicit(link->head, head + 1, memory_order_release);
         }
         finished_one(link);
         *moved_out = 1;
@@ -554,7 +564,7 @@ static xcclResult_t send_reap(struct xccl_net_link *link, int *moved_out)
 static uint32_t recv_slots_free(const struct xccl_net_link *link)
 {
     /* Acquire: the executor has read the slot. Pairs with its release store of the head. */
-    uint32_t head = atomic_load_explicit(&link->head, memory_order_acquire);
+    uint32_t head = atomic_load_explicit(link->head, memory_order_acquire);
 
     return XCCL_NET_SLOTS - (link->post_step - head);
 }

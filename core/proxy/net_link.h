@@ -60,6 +60,8 @@ void xccl_net_link_destroy(struct xccl_net_link *link);
 /* The executor's view; lives as long as the net link. */
 struct xccl_link *xccl_net_link_view(struct xccl_net_link *link);
 int xccl_net_link_peer(const struct xccl_net_link *link);
+/* Slots, their headers and the head: whole pages that hold nothing else. */
+char *xccl_net_link_memory(const struct xccl_net_link *link, size_t *bytes_out);
 /* Why it failed, as its plugin says; xcclNetCauseNone when the plugin has not failed. */
 xcclNetCause_t xccl_net_link_cause(const struct xccl_net_link *link);
 

@@ -13,6 +13,7 @@
 #include <assert.h>
 #include <stdint.h>
 
+#include "schedule/step_codes.h"
 #include "xccl_types.h"
 
 enum xccl_coll {
@@ -29,17 +30,6 @@ enum xccl_coll {
     XCCL_COLL_COUNT
 };
 
-/* xccl_step.op: a set of these; twelve combinations are legal (xccl_step_legal). */
-#define XCCL_STEP_SRC  1
-#define XCCL_STEP_DST  2
-#define XCCL_STEP_RECV 4
-#define XCCL_STEP_SEND 8
-#define XCCL_STEP_ACC  16
-#define XCCL_STEP_XCHG 32
-
-/* ZERO: no memory. As a source a message without data, as a destination it is dropped. */
-enum xccl_step_buffer { XCCL_BUFFER_IN, XCCL_BUFFER_OUT, XCCL_BUFFER_SCRATCH, XCCL_BUFFER_ZERO };
-
 /* xccl_step.bufs: source in bits 0-1, destination in bits 2-3. LIST: src or dst is not a chunk but
  * the first of cnt entries of the index table; such a step has one occurrence. */
 #define XCCL_STEP_BUFS(src, dst) ((uint8_t)((src) | (dst) << 2))
@@ -49,18 +39,6 @@ enum xccl_step_buffer { XCCL_BUFFER_IN, XCCL_BUFFER_OUT, XCCL_BUFFER_SCRATCH, XC
 /* xccl_step.fan: receives in bits 0-3, sends in bits 4-7; 15: all that follow in the same group. */
 #define XCCL_FAN_ALL        15
 #define XCCL_STEP_FAN(r, s) ((uint8_t)((r) | (s) << 4))
-
-/* xccl_step.flags. PRE: what is read from the source is this rank's contribution, as the user gave
- * it. POST: the value is final. ORDERED: combine in rank order, this rank's source at its own
- * place. SIGNAL: its end is what waits of other lanes ask for. DIRECT: set by the proof; user
- * memory may be sent from, or received into, without a slot. */
-#define XCCL_FLAG_PRE         1
-#define XCCL_FLAG_POST        2
-#define XCCL_FLAG_ORDERED     4
-#define XCCL_FLAG_SIGNAL      8
-#define XCCL_FLAG_WAITS(n)    ((uint8_t)((n) << 4)) /* 0 to 3 entries of the wait table */
-#define XCCL_FLAG_DIRECT_SEND 64
-#define XCCL_FLAG_DIRECT_RECV 128
 
 struct xccl_step {
     uint8_t op, bufs, fan, flags;
@@ -102,9 +80,6 @@ struct xccl_schedule_lane {
     uint8_t order, block, part, nparts;
 };
 static_assert(sizeof(struct xccl_schedule_lane) == 16, "layout is shared with devices");
-
-/* xccl_schedule_lane.order: tiles outside the steps, or each step through all tiles. */
-enum xccl_lane_order { XCCL_TILE_MAJOR, XCCL_STEP_MAJOR };
 
 /* xccl_schedule.flags. EQUAL: chunks of different sizes (v-collectives) are beyond it. */
 #define XCCL_SCHEDULE_EQUAL 1

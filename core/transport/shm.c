@@ -130,6 +130,7 @@ static struct layout layout_of(int nlocal, const struct xccl_shm_sizes *sizes)
         put_places(&at, 1, &layout.multicast[proto]);
         put_places(&at, (size_t)nlocal * XCCL_SHM_IDS, &layout.fifo[proto]);
     }
+    layout.extra = reserve(&at, PAGE, sizes->extra_bytes);
     layout.bytes = reserve(&at, PAGE, 0);
     return layout;
 }
@@ -449,6 +450,12 @@ static char *segment_at(struct xccl_shm *shm, int index, size_t offset)
 struct xccl_board *xccl_shm_board(struct xccl_shm *shm, int index)
 {
     return (void *)segment_at(shm, index, shm->layout.board);
+}
+
+char *xccl_shm_extra(struct xccl_shm *shm, int index, size_t *bytes_out)
+{
+    *bytes_out = shm->sizes.extra_bytes & ~(size_t)(PAGE - 1);
+    return xccl_segment_base(shm->segments[index]) + shm->layout.extra;
 }
 
 /* A link on one of the places of a pool in owner's segment, whatever memory there is. */

@@ -26,6 +26,7 @@ struct xccl_shm;
 struct xccl_shm_sizes {
     uint32_t slice_bytes, tight_bytes;
     int is_tight; /* 1: links between every two ranks have tight slots, to stay in the budget */
+    size_t extra_bytes; /* room in each segment for its owner's purposes; zeroed */
 };
 
 /* The process of a rank, as far as others read its memory in place. */
@@ -84,6 +85,8 @@ size_t xccl_shm_table_bytes(const struct xccl_shm *shm); /* taken besides */
 /* Address space of all segments; ranks of one process share it. */
 uint64_t xccl_shm_mapped_bytes(const struct xccl_shm *shm);
 struct xccl_board *xccl_shm_board(struct xccl_shm *shm, int index);
+/* The extra room of a segment, whole pages. */
+char *xccl_shm_extra(struct xccl_shm *shm, int index, size_t *bytes_out);
 
 /* Makes an end of a link; the segments concerned have been fetched. Multicast: one writer, and all
  * other ranks of the host read. FIFO: id below XCCL_SHM_IDS tells several of one pair apart. */

@@ -23,6 +23,7 @@ struct pool {
 /* Offsets in a segment. A FIFO's place is found by its id, then by the index of the sender. */
 struct layout {
     size_t board;
+    size_t extra;
     struct pool multicast[XCCL_PROTO_COUNT], fifo[XCCL_PROTO_COUNT];
     size_t bytes;
 };

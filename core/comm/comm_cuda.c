@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* CUDA communicators: which device, what all ranks of it share, and the end. Ranks say which device
+ * they have; each finds out by itself whether the others of its host reach its memory, and how many
+ * share its device, among whom the device's blocks are divided: all blocks of an operation have to
+ * be at work at the same time.
+ *
+ * Thread: see the header. */
+#include "comm/comm_cuda.h"
+
+#include <dlfcn.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "comm/comm_cuda_int.h"
+
+#define CHANNELS_MAX 16u /* by default: beyond it a device's memory has no more to give */
+#define DRAIN_MS     1000
+#define DRAIN_NAP_NS 100000
+
+/* --- which device --- */
+
+/* The device of the thread's current context; XCCL_DEVICE_HOST: the program does not use CUDA, or
+ * this thread has not begun to. Loads nothing. */
+static int current_device(void)
+{
+    void *loaded = dlopen(xccl_param_string(XCCL_P_CUDA_LIBRARY), RTLD_NOW | RTLD_NOLOAD);
+    const struct xccl_cuda_driver *driver = loaded ? xccl_cuda_driver() : NULL;
+    xccl_cu_ctx ctx = NULL;
+    xccl_cu_device device;
+
+    if (loaded)
+        dlclose(loaded);
+    if (!driver || driver->ctx_get(&ctx) || !ctx || driver->ctx_device(&device))
+        return XCCL_DEVICE_HOST;
+    return device; /* the driver's numbers are ordinals */
+}
+
+xcclResult_t xccl_cuda_default_device(int *device_out)
+{
+    int device = XCCL_DEVICE_HOST;
+
+    if (xccl_param_int(XCCL_P_DEVICE) != XCCL_DEVICE_SETTING_HOST)
+        device = current_device();
+    if (device == XCCL_DEVICE_HOST && xccl_param_int(XCCL_P_DEVICE) == XCCL_DEVICE_SETTING_CUDA)
+        device = 0;
+    *device_out = device;
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_cuda_count_devices(int *count_out)
+{
+    const struct xccl_cuda_driver *driver = xccl_cuda_driver();
+
+    if (!driver)
+        return xccl_fail(xcclInvalidUsage, 0,
+                         "install the driver, or use communicators of the host (XCCL_DEVICE=host)",
+                         "no CUDA device can be used: %s", xccl_cuda_why_not());
+    *count_out = driver->devices;
+    return xcclSuccess;
+}
+
+/* --- memory --- */
+
+xcclResult_t xccl_comm_cuda_alloc(struct xccl_comm_cuda *cuda, size_t bytes, xccl_cu_ptr *at_out)
+{
+    xcclResult_t rc = xccl_cuda_alloc(cuda->device, bytes, at_out);
+
+    if (!rc)
+        cuda->device_bytes += bytes;
+    return rc;
+}
+
+void xccl_comm_cuda_free(struct xccl_comm_cuda *cuda, xccl_cu_ptr at, size_t bytes)
+{
+    if (!at)
+        return;
+    xccl_cuda_free(cuda->device, at);
+    cuda->device_bytes -= bytes;
+}
+
+void xccl_comm_cuda_usage(const struct xcclComm *comm, uint64_t *total_out, uint64_t *joined_out)
+{
+    *total_out = comm->cuda ? comm->cuda->device_bytes : 0;
+    *joined_out = comm->cuda ? comm->cuda->joined_bytes : 0;
+}
+
+/* --- joining --- */
+
+xcclResult_t xccl_init_cuda(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    struct xcclComm *comm = init->comm;
+    struct xccl_comm_cuda *cuda;
+    int count = 0;
+    xcclResult_t rc;
+
+    *state_out = XCCL_INIT_DONE;
+    if (comm->device == XCCL_DEVICE_HOST)
+        return xcclSuccess;
+    rc = xccl_cuda_count_devices(&count);
+    if (rc)
+        return rc;
+    if (comm->device >= count)
+        return xccl_fail(xcclInvalidArgument, 0, "count devices from 0",
+                         "rank %d is to use CUDA device %d, and there are %d", comm->rank,
+                         comm->device, count);
+    cuda = xccl_calloc(1, sizeof *cuda);
+    if (!cuda)
+        return xcclSystemError;
+    pthread_mutex_init(&cuda->lock, NULL);
+    cuda->comm = comm;
+    comm->cuda = cuda;
+    rc = xccl_cuda_device_get(comm->device, &cuda->device);
+    if (!rc)
+        cuda->driver = cuda->device->driver;
+    return rc;
+}
+
+void xccl_comm_cuda_describe(const struct xcclComm *comm, struct xccl_peer *self)
+{
+    if (!comm->cuda)
+        return;
+    self->cuda = 1;
+    self->ordinal = (uint32_t)comm->device;
+    memcpy(self->uuid, comm->cuda->device->uuid.bytes, sizeof self->uuid);
+}
+
+static int is_same_device(const struct xccl_peer *a, const struct xccl_peer *b)
+{
+    return a->host_hash == b->host_hash && memcmp(a->uuid, b->uuid, sizeof a->uuid) == 0;
+}
+
+/* May code on that peer's device read and write this device's memory? */
+static int reaches(const struct xccl_comm_cuda *cuda, const struct xccl_peer *peer)
+{
+    const struct xccl_cuda_driver *driver = cuda->driver;
+    struct xccl_cu_uuid uuid;
+    xccl_cu_device device;
+    int can = 0;
+
+    if (!xccl_param_int(XCCL_P_CUDA_P2P))
+        return 0;
+    if (is_same_device(peer, &cuda->comm->peers[cuda->comm->rank]))
+        return 1;
+    for (int i = 0; i < driver->devices; i++)
+        if (!driver->device_get(&device, i) && !driver->device_uuid(&uuid, device) &&
+            memcmp(uuid.bytes, peer->uuid, sizeof uuid.bytes) == 0)
+            return !driver->device_can_access(&can, device, cuda->device->device) && can;
+    return 0; /* it is hidden from this process */
+}
+
+static xcclResult_t check_kinds(const struct xcclComm *comm)
+{
+    const struct xccl_peer *self = &comm->peers[comm->rank];
+    static const char *const kinds[] = {"the host", "a CUDA device"};
+
+    for (int i = 0; i < comm->nranks; i++)
+        if (comm->peers[i].cuda != self->cuda)
+            return xccl_fail(xcclInvalidUsage, 0,
+                             "set XCCL_DEVICE, or the device of the config, alike on all ranks",
+                             "rank %d on host %s is of %s, rank %d of %s", i, comm->peers[i].host,
+                             kinds[comm->peers[i].cuda & 1], comm->rank, kinds[self->cuda & 1]);
+    return xcclSuccess;
+}
+
+static void divide(struct xccl_comm_cuda *cuda)
+{
+    const struct xcclComm *comm = cuda->comm;
+    uint32_t blocks = (uint32_t)cuda->device->multiprocessors, want;
+
+    cuda->is_reached = 1;
+    for (int i = 0; i < comm->nranks; i++) {
+        const struct xccl_peer *peer = &comm->peers[i];
+
+        if (peer->host_hash != comm->peers[comm->rank].host_hash)
+            continue;
+        cuda->sharers += is_same_device(peer, &comm->peers[comm->rank]);
+        cuda->is_reached &= reaches(cuda, peer);
+    }
+    cuda->blocks = blocks / cuda->sharers ? blocks / cuda->sharers : 1;
+    want = (uint32_t)xccl_param_int(XCCL_P_CUDA_CHANNELS);
+    if (!want)
+        want = cuda->blocks / 2 < CHANNELS_MAX ? cuda->blocks / 2 : CHANNELS_MAX;
+    cuda->channels = want < cuda->blocks ? want : cuda->blocks;
+    cuda->channels += !cuda->channels;
+}
+
+/* What the device and the host tell each other by. */
+static xcclResult_t make_status(struct xccl_comm_cuda *cuda)
+{
+    struct xccl_dev_comm dev = {.rank = (uint32_t)cuda->comm->rank};
+    void *status = NULL;
+    xcclResult_t rc = xccl_cuda_host_alloc(cuda->device, sizeof *cuda->status, &status,
+                                           &cuda->status_at);
+
+    if (rc)
+        return rc;
+    cuda->status = status;
+    memset(cuda->status, 0, sizeof *cuda->status);
+    dev.status = cuda->status_at;
+    rc = xccl_comm_cuda_alloc(cuda, sizeof dev, &cuda->comm_at);
+    return rc ? rc : xccl_cuda_upload(cuda->device, cuda->comm_at, &dev, sizeof dev);
+}
+
+static xcclResult_t make_event(struct xccl_comm_cuda *cuda)
+{
+    xcclResult_t rc = xccl_cuda_enter(cuda->device);
+
+    if (rc)
+        return rc;
+    rc = xccl_cuda_result(cuda->driver->event_create(&cuda->event, XCCL_CU_EVENT_DISABLE_TIMING),
+                          "an event");
+    xccl_cuda_leave(cuda->device);
+    return rc;
+}
+
+/* All ranks are known, and so is shared memory. Ends with a round in which they tell where messages
+ * of pairs go. */
+xcclResult_t xccl_init_cuda_peers(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    struct xcclComm *comm = init->comm;
+    struct xccl_cuda_offer offer = {0};
+    uint8_t *own;
+    xcclResult_t rc = check_kinds(comm);
+
+    *state_out = XCCL_INIT_DONE;
+    if (rc || !comm->cuda)
+        return rc;
+    divide(comm->cuda);
+    rc = make_status(comm->cuda);
+    if (!rc)
+        rc = make_event(comm->cuda);
+    if (!rc)
+        rc = xccl_cuda_p2p_offer(comm, &offer);
+    if (rc)
+        return rc;
+    xccl_log(XCCL_LOG_INFO,
+             "CUDA device %d (%s): %u of its ranks are of this communicator, %u blocks each, links "
+             "of this host in %s memory",
+             comm->device, comm->cuda->device->name, comm->cuda->sharers, comm->cuda->blocks,
+             comm->cuda->is_reached ? "device" : "pinned host");
+    own = xccl_init_parts(init, XCCL_CUDA_OFFER_BYTES);
+    if (!own)
+        return xcclSystemError;
+    xccl_comm_cuda_put_offer(&offer, own);
+    return xccl_init_gather(init);
+}
+
+xcclResult_t xccl_init_cuda_links(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    struct xcclComm *comm = init->comm;
+
+    *state_out = XCCL_INIT_DONE;
+    return comm->cuda ? xccl_cuda_p2p_take(comm, init->parts, XCCL_CUDA_OFFER_BYTES) : xcclSuccess;
+}
+
+xcclResult_t xccl_comm_cuda_ready(struct xcclComm *comm)
+{
+    if (!comm->cuda)
+        return xcclSuccess;
+    comm->cuda->joined_bytes = comm->cuda->device_bytes;
+    atomic_fetch_or_explicit(&comm->detour, XCCL_DETOUR_CUDA, memory_order_relaxed);
+    return xccl_cuda_watch_start(comm);
+}
+
+/* --- leaving --- */
+
+/* Kernels that still run use all of it. 0: they do not end. */
+static int drain(struct xccl_comm_cuda *cuda)
+{
+    struct xccl_limit limit = xccl_limit_ms(DRAIN_MS, NULL);
+    int failed = xccl_comm_error(cuda->comm) != xcclSuccess;
+
+    if (!cuda->has_launched || xccl_cuda_enter(cuda->device))
+        return 1;
+    while (cuda->driver->event_query(cuda->event) == XCCL_CU_NOT_READY) {
+        if (!failed)
+            failed = xccl_comm_error(cuda->comm) != xcclSuccess;
+        if (failed) {
+            if (xccl_limit_passed(&limit))
+                break;
+        } else {
+            limit = xccl_limit_ms(DRAIN_MS, NULL);
+        }
+        nanosleep(&(struct timespec){.tv_nsec = DRAIN_NAP_NS}, NULL);
+    }
+    failed = cuda->driver->event_query(cuda->event) == XCCL_CU_NOT_READY;
+    xccl_cuda_leave(cuda->device);
+    return !failed;
+}
+
+void xccl_comm_cuda_stop(struct xcclComm *comm)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+
+    if (!cuda || !cuda->watch)
+        return;
+    if (!drain(cuda)) {
+        xccl_log(XCCL_LOG_WARN,
+                 "rank %d: a kernel does not end %d ms after its communicator has; its memory is "
+                 "kept",
+                 comm->rank, DRAIN_MS);
+        xccl_cuda_watch_stop(comm);
+        comm->cuda = NULL;
+        return;
+    }
+    xccl_cuda_watch_stop(comm);
+}
+
+void xccl_comm_cuda_unpin(struct xcclComm *comm)
+{
+    if (comm->cuda)
+        xccl_comm_cuda_drop_pins(comm->cuda);
+}
+
+void xccl_comm_cuda_unlink(struct xcclComm *comm)
+{
+    if (!comm->cuda || !comm->cuda->device)
+        return;
+    xccl_cuda_p2p_free(comm->cuda);
+    xccl_comm_cuda_drop_links(comm->cuda);
+}
+
+static void free_images(struct xccl_comm_cuda *cuda)
+{
+    for (uint32_t i = 0; i < cuda->image_count; i++) {
+        if (!cuda->images[i])
+            continue;
+        xccl_cuda_free(cuda->device, cuda->images[i]->at);
+        xccl_free(cuda->images[i]->net_messages);
+        xccl_free(cuda->images[i]);
+    }
+    xccl_free(cuda->images);
+}
+
+void xccl_comm_cuda_close(struct xcclComm *comm)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_scratch *old;
+
+    if (!cuda)
+        return;
+    comm->cuda = NULL;
+    if (cuda->device) {
+        free_images(cuda);
+        while ((old = cuda->old_scratch)) {
+            cuda->old_scratch = old->next;
+            xccl_cuda_free(cuda->device, old->at);
+            xccl_free(old);
+        }
+        if (cuda->scratch)
+            xccl_cuda_free(cuda->device, cuda->scratch);
+        if (cuda->comm_at)
+            xccl_cuda_free(cuda->device, cuda->comm_at);
+        if (cuda->status)
+            xccl_cuda_host_free(cuda->device, cuda->status);
+        if (cuda->event && !xccl_cuda_enter(cuda->device)) {
+            (void)cuda->driver->event_destroy(cuda->event);
+            xccl_cuda_leave(cuda->device);
+        }
+        xccl_cuda_device_put(cuda->device);
+    }
+    pthread_mutex_destroy(&cuda->lock);
+    xccl_free(cuda);
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Communicators of CUDA devices. What the host's do in their calls, kernels do on the user's stream:
+ * a call here finds its plan, launches, and returns. A plan's image lies in device memory, links
+ * between ranks of one host in device memory or pinned memory, and those over networks in pinned
+ * slots that a thread of the communicator moves (comm_cuda_watch.c). The same thread looks after
+ * what nobody waits for: other calls, ranks that do not come, errors.
+ *
+ * Thread: the user's, one at a time a communicator, where nothing else is said. */
+#ifndef XCCL_COMM_COMM_CUDA_H
+#define XCCL_COMM_COMM_CUDA_H
+
+#include "comm/comm_int.h"
+#include "comm/comm_p2p.h"
+
+struct xccl_comm_cuda;
+
+/* The device that a communicator is for, when neither its config nor a list names one: XCCL_DEVICE,
+ * else the device of the thread's current CUDA context, else XCCL_DEVICE_HOST. */
+xcclResult_t xccl_cuda_default_device(int *device_out);
+/* How many there are; xcclInvalidUsage says why none. */
+xcclResult_t xccl_cuda_count_devices(int *count_out);
+
+/* --- joining --- */
+
+/* Phases: opens the device; and when all ranks are known, what they share. */
+xccl_init_step_fn xccl_init_cuda, xccl_init_cuda_peers, xccl_init_cuda_links;
+void xccl_comm_cuda_unlink(struct xcclComm *comm); /* while shared memory is there */
+void xccl_comm_cuda_close(struct xcclComm *comm); /* the rest */
+/* What the others are told of this rank's device. */
+void xccl_comm_cuda_describe(const struct xcclComm *comm, struct xccl_peer *self);
+/* Calls may begin: starts the thread. */
+xcclResult_t xccl_comm_cuda_ready(struct xcclComm *comm);
+/* Ends the thread and, where it failed, its kernels. Before anything else is closed. */
+void xccl_comm_cuda_stop(struct xcclComm *comm);
+
+/* --- links (comm_cuda_links.c) --- */
+
+#define XCCL_CUDA_OFFER_BYTES 136
+
+/* Memory for what comes to this rank over a binding's links of its host; the others learn of it.
+ * offer_out: XCCL_CUDA_OFFER_BYTES. *slot_bytes_out: payload of its slots. */
+xcclResult_t xccl_comm_cuda_offer(struct xcclComm *comm, struct xccl_binding *binding,
+                                  uint8_t *offer_out, uint32_t *slot_bytes_out);
+/* All have offered: offers[rank * stride]. Network links are up later. */
+xcclResult_t xccl_comm_cuda_take_offers(struct xcclComm *comm, const uint8_t *offers,
+                                        size_t stride);
+/* Network links are up: makes the table of links that kernels use. */
+xcclResult_t xccl_comm_cuda_bound(struct xcclComm *comm, struct xccl_binding *binding);
+
+/* --- calls (comm_cuda_call.c) --- */
+
+/* One operation of a group. */
+struct xccl_cuda_op {
+    struct xccl_task task; /* its comm; a call, unless is_p2p */
+    int is_p2p;
+    struct xccl_p2p_item p2p;
+    void *stream; /* CUDA's */
+};
+
+/* 1: its links and plan have to be made first, by a task with connects set. Marks the operator as
+ * known. An error is of the arguments. */
+xcclResult_t xccl_cuda_needs_links(const struct xccl_cuda_op *op, int *needs_out);
+/* Launches all of them, messages of each communicator first. Links are there. */
+xcclResult_t xccl_cuda_submit(const struct xccl_cuda_op *ops, uint32_t count);
+
+/* Before the slots of network links go. */
+void xccl_comm_cuda_unpin(struct xcclComm *comm);
+/* The crank's holder, in the wait of a call that makes links: moves network operations on. */
+void xccl_comm_cuda_turn(struct xcclComm *comm);
+/* The user's thread makes links, and has the communicator meanwhile. */
+void xccl_comm_cuda_pause(struct xcclComm *comm, int pauses);
+
+/* Device memory of the communicator, and of that what was there when it had joined. */
+void xccl_comm_cuda_usage(const struct xcclComm *comm, uint64_t *total_out, uint64_t *joined_out);
+
+#endif

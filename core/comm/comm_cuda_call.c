@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A call of a CUDA communicator: its plan, the plan's image in device memory, made once, and a
+ * launch. All blocks of an operation must be at work at the same time, and so must those of all
+ * ranks; ranks of one thread may be given the same stream. So calls of several communicators for
+ * one stream go in one launch, as far as they run the same kernel: the first call of each, then the
+ * second of each, and so on.
+ *
+ * While a stream is captured nothing is asked of it, and memory is got in relaxed mode; what a
+ * graph may replay stays until the end of the communicator.
+ *
+ * Thread: the user's, one at a time a communicator. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "comm/comm_cuda_int.h"
+#include "exec/cuda/device_fn.h"
+
+#define SIZED_KEPT 32u /* images of v-collectives that stay; there are too many sizes */
+#define FEW        16
+
+/* Bytes of a chunk that are worth a block more. */
+static const uint32_t grains[] = {[XCCL_DEV_LL] = 4u << 10,
+                                  [XCCL_DEV_LL128] = 16u << 10,
+                                  [XCCL_DEV_SIMPLE] = 128u << 10};
+
+static uint32_t channels_of(const struct xccl_plan *plan, const struct xccl_cuda_binding *made)
+{
+    size_t want = plan->chunk_bytes / grains[made->proto];
+
+    if (plan->ends_short) /* ranks know no sizes but their own */
+        return 1;
+    return want < 1 ? 1 : want < made->channels ? (uint32_t)want : made->channels;
+}
+
+/* --- images --- */
+
+static xcclResult_t fill_image(struct xccl_comm_cuda *cuda, const struct xccl_call *call,
+                               const struct xccl_plan *plan, struct xccl_cuda_image *image)
+{
+    struct xccl_cuda_binding *made = image->cuda;
+    struct xccl_device_fn fn = xccl_device_fn_of(plan, call->op);
+    struct xccl_plan_image_args args = {.plan = plan,
+                                        .channels = channels_of(plan, made),
+                                        .link_channels = made->channels,
+                                        .proto = made->proto,
+                                        .fn = fn.fn,
+                                        .flags = fn.flags,
+                                        .id = image->number};
+    struct xccl_plan_image *host;
+    xcclResult_t rc = xccl_plan_image_create(&args, &host);
+
+    if (rc)
+        return rc;
+    image->blocks = host->blocks;
+    image->scratch_bytes = host->scratch_bytes;
+    image->function = xccl_cuda_device_function(cuda->device,
+                                                xccl_device_kernel(call->type, fn.flags));
+    image->bytes = host->size;
+    rc = xccl_comm_cuda_alloc(cuda, host->size, &image->at);
+    if (!rc) {
+        xccl_plan_image_relocate(host, image->at, made->table, made->signals);
+        rc = xccl_cuda_upload(cuda->device, image->at, host->bytes, host->size);
+    }
+    xccl_plan_image_destroy(host);
+    return rc;
+}
+
+static void image_free(struct xccl_comm_cuda *cuda, struct xccl_cuda_image *image)
+{
+    xccl_comm_cuda_free(cuda, image->at, image->bytes);
+    xccl_free(image->net_messages);
+    xccl_free(image);
+}
+
+static xcclResult_t keep_messages(const struct xccl_plan *plan, struct xccl_cuda_image *image)
+{
+    size_t count = plan->binding->net_count;
+
+    if (!count)
+        return xcclSuccess;
+    image->net_messages = xccl_calloc(count, sizeof *image->net_messages);
+    if (!image->net_messages)
+        return xcclSystemError;
+    memcpy(image->net_messages, plan->net_messages, count * sizeof *image->net_messages);
+    return xcclSuccess;
+}
+
+/* All launches have ended: the images of sizes that do not come again may go. */
+static void drop_sized(struct xccl_comm_cuda *cuda)
+{
+    uint32_t sized = 0;
+
+    for (uint32_t i = 0; i < cuda->image_count; i++)
+        sized += cuda->images[i] && cuda->images[i]->is_sized && !cuda->images[i]->is_captured;
+    if (sized < SIZED_KEPT || cuda->driver->event_query(cuda->event))
+        return;
+    pthread_mutex_lock(&cuda->lock);
+    for (uint32_t i = 0; i < cuda->image_count; i++) {
+        struct xccl_cuda_image *image = cuda->images[i];
+
+        if (!image || !image->is_sized || image->is_captured || image == cuda->last ||
+            image->seq > cuda->retired)
+            continue;
+        cuda->images[i] = NULL;
+        image_free(cuda, image);
+    }
+    pthread_mutex_unlock(&cuda->lock);
+}
+
+/* A place in the table: an empty one, else a new one at its end. */
+static xcclResult_t number_image(struct xccl_comm_cuda *cuda, struct xccl_cuda_image *image)
+{
+    uint32_t room = cuda->image_room ? 2 * cuda->image_room : 64;
+    struct xccl_cuda_image **grown;
+
+    for (image->number = 0; image->number < cuda->image_count; image->number++)
+        if (!cuda->images[image->number])
+            return xcclSuccess;
+    if (cuda->image_count < cuda->image_room)
+        return xcclSuccess;
+    grown = xccl_calloc(room, sizeof(void *));
+    if (!grown)
+        return xcclSystemError;
+    if (cuda->image_count)
+        memcpy(grown, cuda->images, cuda->image_count * sizeof(void *));
+    pthread_mutex_lock(&cuda->lock);
+    xccl_free(cuda->images);
+    cuda->images = grown;
+    cuda->image_room = room;
+    pthread_mutex_unlock(&cuda->lock);
+    return xcclSuccess;
+}
+
+static xcclResult_t make_image(struct xccl_comm_cuda *cuda, const struct xccl_call *call,
+                               const struct xccl_plan *plan, struct xccl_cuda_image **image_out)
+{
+    struct xccl_cuda_image *image;
+    xcclResult_t rc;
+
+    if (call->sizes)
+        drop_sized(cuda);
+    image = xccl_calloc(1, sizeof *image);
+    if (!image)
+        return xcclSystemError;
+    image->binding = plan->binding;
+    image->cuda = xccl_comm_cuda_find(cuda, plan->binding);
+    image->key[0] = plan->key[0];
+    image->key[1] = plan->key[1];
+    image->signature = plan->signature;
+    image->traffic = plan->traffic;
+    image->call = *call;
+    image->call.sizes = NULL;
+    image->is_sized = call->sizes != NULL;
+    rc = number_image(cuda, image);
+    if (!rc)
+        rc = keep_messages(plan, image);
+    if (!rc)
+        rc = fill_image(cuda, call, plan, image);
+    if (rc) {
+        image_free(cuda, image);
+        return rc;
+    }
+    pthread_mutex_lock(&cuda->lock);
+    cuda->images[image->number] = image;
+    if (image->number == cuda->image_count)
+        cuda->image_count++;
+    pthread_mutex_unlock(&cuda->lock);
+    *image_out = image;
+    return xcclSuccess;
+}
+
+static xcclResult_t find_image(struct xccl_comm_cuda *cuda, const struct xccl_call *call,
+                               const struct xccl_plan *plan, struct xccl_cuda_image **image_out)
+{
+    struct xccl_cuda_image *image = cuda->last;
+
+    if (image && image->key[0] == plan->key[0] && image->key[1] == plan->key[1] &&
+        image->signature == plan->signature) {
+        *image_out = image;
+        return xcclSuccess;
+    }
+    for (uint32_t i = 0; i < cuda->image_count; i++) {
+        image = cuda->images[i];
+        if (!image || image->key[0] != plan->key[0] || image->key[1] != plan->key[1] ||
+            image->signature != plan->signature)
+            continue;
+        *image_out = image;
+        return xcclSuccess;
+    }
+    return make_image(cuda, call, plan, image_out);
+}
+
+/* --- one call --- */
+
+/* A call, ready to go. */
+struct prepared {
+    struct xccl_comm_cuda *cuda;
+    struct xccl_cuda_image *image;
+    xccl_cu_stream stream;
+    struct xccl_dev_work work;
+    int launched;
+};
+
+/* Graphs and launches at work may use the old memory. */
+static xcclResult_t grow_scratch(struct xccl_comm_cuda *cuda, size_t bytes)
+{
+    struct xccl_cuda_scratch *old;
+    xccl_cu_ptr at;
+    xcclResult_t rc;
+
+    if (bytes <= cuda->scratch_bytes)
+        return xcclSuccess;
+    old = xccl_calloc(1, sizeof *old);
+    if (!old)
+        return xcclSystemError;
+    rc = xccl_comm_cuda_alloc(cuda, bytes, &at);
+    if (rc || !cuda->scratch) {
+        xccl_free(old);
+    } else {
+        *old = (struct xccl_cuda_scratch){cuda->scratch, cuda->old_scratch};
+        cuda->old_scratch = old;
+    }
+    if (rc)
+        return rc;
+    cuda->scratch = at;
+    cuda->scratch_bytes = bytes;
+    return xcclSuccess;
+}
+
+static void set_scalar(const struct xccl_comm_cuda *cuda, const struct xccl_call *call,
+                       const struct xccl_plan *plan, struct xccl_dev_work *work)
+{
+    const struct xccl_user_op *op = xccl_planner_op(&cuda->comm->planner, call->op);
+
+    work->scalar = xccl_device_fn_of(plan, call->op).scalar;
+    if (op)
+        work->scalar_at = (uint64_t)(uintptr_t)op->device_scalar;
+}
+
+static xcclResult_t prepare(const struct xccl_cuda_op *op, struct prepared *prepared)
+{
+    struct xcclComm *comm = op->task.comm;
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_found found;
+    xcclResult_t rc = xccl_comm_error(comm);
+
+    if (!rc)
+        rc = xccl_plan_get(&comm->planner, &op->task.call, &found);
+    if (!rc && !found.plan)
+        rc = xccl_fail(xcclInternalError, 0, "report this as a bug",
+                       "rank %d: the links of a call are not there", comm->rank);
+    if (!rc)
+        rc = find_image(cuda, &op->task.call, found.plan, &prepared->image);
+    if (!rc)
+        rc = grow_scratch(cuda, prepared->image->scratch_bytes);
+    if (rc)
+        return rc;
+    cuda->last = prepared->image;
+    prepared->cuda = cuda;
+    prepared->stream = op->stream;
+    prepared->launched = 0;
+    prepared->work = (struct xccl_dev_work){
+        .comm = cuda->comm_at,
+        .plan = prepared->image->at,
+        .in = (uint64_t)(uintptr_t)op->task.send,
+        .out = (uint64_t)(uintptr_t)op->task.recv,
+        .scratch = cuda->scratch,
+        .nblocks = prepared->image->blocks,
+    };
+    set_scalar(cuda, &op->task.call, found.plan, &prepared->work);
+    return xcclSuccess;
+}
+
+/* --- launches --- */
+
+xcclResult_t xccl_comm_cuda_order(struct xccl_comm_cuda *cuda, xccl_cu_stream stream,
+                                  int is_capturing)
+{
+    if (!cuda->has_launched || cuda->stream == stream || cuda->was_captured != is_capturing)
+        return xcclSuccess;
+    return xccl_cuda_result(cuda->driver->stream_wait(stream, cuda->event, 0),
+                            "waiting for the communicator's last stream");
+}
+
+xcclResult_t xccl_comm_cuda_launched(struct xccl_comm_cuda *cuda, xccl_cu_stream stream,
+                                     int is_capturing)
+{
+    cuda->stream = stream;
+    cuda->has_launched = 1;
+    cuda->was_captured = is_capturing;
+    if (is_capturing) /* relaxed: a look from time to time is enough */
+        atomic_store_explicit(&cuda->captured, 1, memory_order_relaxed);
+    return xccl_cuda_result(cuda->driver->event_record(cuda->event, stream), "recording an event");
+}
+
+/* What goes together: a stream, a device and a kernel. */
+static int goes_with(const struct prepared *a, const struct prepared *b)
+{
+    return !b->launched && a->stream == b->stream && a->cuda->device == b->cuda->device &&
+           a->image->function == b->image->function;
+}
+
+static xcclResult_t launch(struct prepared *all, uint32_t count, uint32_t first)
+{
+    struct xccl_dev_launch launch = {0};
+    struct xccl_comm_cuda *cuda = all[first].cuda;
+    void *parameters[] = {&launch};
+    xccl_cu_stream stream = all[first].stream;
+    uint32_t blocks = 0;
+    int capturing = 0;
+    xcclResult_t rc = xccl_cuda_enter(cuda->device);
+
+    if (rc)
+        return rc;
+    rc = xccl_cuda_result(cuda->driver->stream_capturing(stream, &capturing), "the stream");
+    capturing = capturing == XCCL_CU_CAPTURE_ACTIVE;
+    for (uint32_t i = first; i < count && !rc && launch.nworks < XCCL_DEV_WORKS_MAX; i++) {
+        if (!goes_with(&all[first], &all[i]))
+            continue;
+        rc = xccl_comm_cuda_order(all[i].cuda, stream, capturing);
+        all[i].work.block0 = blocks;
+        blocks += all[i].work.nblocks;
+        launch.works[launch.nworks++] = all[i].work;
+        all[i].launched = 2;
+    }
+    if (!rc && blocks > (uint32_t)cuda->device->multiprocessors)
+        rc = xccl_fail(xcclInvalidUsage, 0, "give them streams of their own, or set "
+                                            "XCCL_CUDA_CHANNELS lower",
+                       "a group has %u blocks for one stream of device %d, which has room for %d "
+                       "at a time",
+                       blocks, cuda->device->ordinal, cuda->device->multiprocessors);
+    if (!rc)
+        rc = xccl_cuda_result(cuda->driver->launch(all[first].image->function, blocks, 1, 1,
+                                                   cuda->device->threads, 1, 1, 0, stream,
+                                                   parameters, NULL),
+                              "launching a kernel");
+    for (uint32_t i = first; i < count; i++) {
+        if (all[i].launched != 2)
+            continue;
+        all[i].launched = 1;
+        all[i].image->is_captured |= capturing;
+        if (rc)
+            continue;
+        rc = xccl_comm_cuda_launched(all[i].cuda, stream, capturing);
+        if (!capturing)
+            all[i].image->seq = atomic_fetch_add(&all[i].cuda->issued, 1) + 1;
+    }
+    xccl_cuda_leave(cuda->device);
+    return rc;
+}
+
+/* A communicator that could not do what the others may do has failed. */
+static xcclResult_t fail_comm(struct xcclComm *comm, xcclResult_t rc)
+{
+    if (!rc || xccl_comm_error(comm))
+        return rc;
+    return xccl_comm_fail(comm, rc, "rank %d cannot launch a call: %.400s", comm->rank,
+                          xccl_error_text());
+}
+
+/* Of the calls from `from` on, the next one of each communicator. */
+static xcclResult_t launch_round(const struct xccl_cuda_op *ops, uint32_t count, uint8_t *done,
+                                 struct prepared *prepared, uint32_t *left)
+{
+    uint32_t ready = 0;
+    xcclResult_t rc = xcclSuccess, first = xcclSuccess;
+
+    for (uint32_t i = 0; i < count; i++) {
+        int is_first = !done[i];
+
+        for (uint32_t k = 0; k < ready && is_first; k++)
+            is_first = prepared[k].cuda != ops[i].task.comm->cuda;
+        if (!is_first)
+            continue;
+        done[i] = 1;
+        --*left;
+        rc = fail_comm(ops[i].task.comm, prepare(&ops[i], &prepared[ready]));
+        if (rc)
+            first = first ? first : rc;
+        else
+            ready++;
+    }
+    for (uint32_t i = 0; i < ready; i++) {
+        if (prepared[i].launched)
+            continue;
+        rc = fail_comm(prepared[i].cuda->comm, launch(prepared, ready, i));
+        first = first ? first : rc;
+    }
+    return first;
+}
+
+xcclResult_t xccl_cuda_submit(const struct xccl_cuda_op *ops, uint32_t count)
+{
+    struct prepared few[FEW], *prepared = few;
+    uint8_t few_done[FEW] = {0}, *done = few_done;
+    uint32_t left = count;
+    xcclResult_t rc, more;
+
+    if (count > FEW) {
+        prepared = xccl_calloc(count, sizeof *prepared);
+        done = xccl_calloc(count, 1);
+    }
+    rc = prepared && done ? xcclSuccess : xcclSystemError;
+    for (uint32_t i = 0; i < count && !rc; i++) {
+        done[i] = (uint8_t)ops[i].is_p2p;
+        left -= (uint32_t)ops[i].is_p2p;
+    }
+    if (!rc && left < count)
+        rc = xccl_cuda_p2p_launch(ops, count);
+    while (left && prepared && done) {
+        more = launch_round(ops, count, done, prepared, &left);
+        rc = rc ? rc : more;
+    }
+    if (count > FEW) {
+        xccl_free(prepared);
+        xccl_free(done);
+    }
+    return rc;
+}
+
+xcclResult_t xccl_cuda_needs_links(const struct xccl_cuda_op *op, int *needs_out)
+{
+    struct xccl_found found;
+    xcclResult_t rc = xccl_comm_error(op->task.comm);
+
+    *needs_out = 0;
+    if (!rc && op->is_p2p)
+        *needs_out = xccl_cuda_p2p_needs_link(op->task.comm, op->p2p.peer, op->p2p.sends);
+    if (rc || op->is_p2p)
+        return rc;
+    rc = xccl_plan_get(&op->task.comm->planner, &op->task.call, &found);
+    *needs_out = !rc && !found.plan;
+    return rc;
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the files of CUDA communicators share. Stays in this folder.
+ *
+ *   comm_cuda.c        joining and leaving: device, status, reach of the other ranks
+ *   comm_cuda_links.c  memory of links, and the tables that kernels find them in
+ *   comm_cuda_call.c   a call: plan, image, launch
+ *   comm_cuda_p2p.c    sends and receives
+ *   comm_cuda_watch.c  the thread: network links, what takes too long, errors
+ *
+ * Thread: what the lock guards is said beside it; the rest is the caller's. */
+#ifndef XCCL_COMM_COMM_CUDA_INT_H
+#define XCCL_COMM_COMM_CUDA_INT_H
+
+#include "base/cuda_driver.h"
+#include "comm/comm_cuda.h"
+#include "exec/cuda/device.h"
+#include "exec/cuda/device_abi.h"
+#include "exec/cuda/plan_image.h"
+
+/* Words of XCCL_DEVICE. */
+#define XCCL_DEVICE_SETTING_HOST 1
+#define XCCL_DEVICE_SETTING_CUDA 2
+
+/* Memory of links that one rank offers to those of its host. */
+enum xccl_cuda_memory {
+    XCCL_CUDA_MEMORY_NONE, /* nobody of its host sends to it, or takes from it */
+    XCCL_CUDA_MEMORY_DEVICE, /* of its device: peers have the address, or open a handle */
+    XCCL_CUDA_MEMORY_HOST /* pinned, in its shared segment: its device cannot be reached */
+};
+
+/* As it travels, XCCL_CUDA_OFFER_BYTES. */
+struct xccl_cuda_offer {
+    uint32_t memory, channels, slot_bytes, nslots;
+    uint64_t base; /* DEVICE: the address in its process; HOST: from the segment's extra room */
+    uint64_t places, place_bytes; /* of slots: from base; of each channel's */
+    uint64_t heads; /* of send ends: from base */
+    uint64_t bytes;
+    struct xccl_cu_ipc ipc;
+};
+
+/* Memory of another process, opened. */
+struct xccl_cuda_opened {
+    struct xccl_cu_ipc ipc;
+    xccl_cu_ptr at;
+    struct xccl_cuda_opened *next;
+};
+
+/* What this rank knows of a binding besides the host's part. */
+struct xccl_cuda_binding {
+    struct xccl_binding *binding;
+    enum xccl_dev_proto proto;
+    uint32_t channels; /* most that a call may use: the least of all ranks' */
+    struct xccl_cuda_offer own;
+    xccl_cu_ptr own_at; /* its memory, as this device sees it */
+    struct xccl_dev_link *links; /* while they are made: [conn * channels + channel] */
+    xccl_cu_ptr table, signals; /* in device memory */
+    struct xccl_cuda_binding *next;
+};
+
+/* A plan in device memory. */
+struct xccl_cuda_image {
+    uint64_t key[2], signature;
+    const struct xccl_binding *binding;
+    struct xccl_cuda_binding *cuda;
+    struct xccl_call call; /* for texts; its sizes are not held */
+    xccl_cu_ptr at;
+    xccl_cu_function function;
+    uint32_t number; /* its id: place in the table */
+    uint32_t blocks;
+    size_t bytes, scratch_bytes;
+    uint64_t seq; /* of the last launch, as issued counts */
+    uint32_t *net_messages; /* as of the plan; owned */
+    struct xccl_plan_traffic traffic;
+    int is_sized; /* of a v-collective: given up when many others have come */
+    int is_captured; /* a graph may replay it */
+};
+
+struct xccl_cuda_scratch {
+    xccl_cu_ptr at;
+    struct xccl_cuda_scratch *next;
+};
+
+struct xccl_cuda_pin; /* comm_cuda_links.c */
+struct xccl_cuda_p2p; /* comm_cuda_p2p.c */
+struct xccl_cuda_watch; /* comm_cuda_watch.c */
+
+struct xccl_comm_cuda {
+    struct xcclComm *comm;
+    struct xccl_cuda_device *device;
+    const struct xccl_cuda_driver *driver;
+    uint32_t sharers; /* ranks of the communicator on this device, this one included */
+    uint32_t blocks; /* that it may have at work at a time */
+    uint32_t channels; /* of a lane, at most */
+    int is_reached; /* 1: all ranks of the host reach this device's memory */
+    struct xccl_dev_status *status; /* pinned */
+    xccl_cu_ptr status_at, comm_at; /* as the device sees it; struct xccl_dev_comm */
+
+    struct xccl_cuda_binding *bindings;
+    struct xccl_cuda_binding *binding_now; /* that is getting its links */
+    struct xccl_cuda_opened *opened;
+    struct xccl_cuda_pin *pins; /* host memory that was pinned for it */
+    size_t extra_used; /* of the own segment's extra room */
+
+    /* Images, by number; the lock guards the table, which only grows. */
+    struct xccl_cuda_image **images;
+    uint32_t image_count, image_room;
+    struct xccl_cuda_image *last; /* of the last call */
+    uint64_t last_plans; /* planner.plans_made then */
+    uint32_t sized_next;
+
+    xccl_cu_ptr scratch;
+    size_t scratch_bytes;
+    struct xccl_cuda_scratch *old_scratch; /* graphs may still use it */
+
+    xccl_cu_event event; /* behind the last launch */
+    xccl_cu_stream stream; /* of the last launch */
+    int has_launched, was_captured;
+    _Atomic uint64_t issued; /* launches of calls; not of graphs */
+    uint64_t talks; /* calls that made links, which count by themselves */
+    uint64_t retired; /* the last operation that has ended, as the thread has seen */
+    _Atomic uint32_t captured; /* 1: a launch was ever captured: replays count too */
+
+    uint64_t device_bytes, joined_bytes;
+    struct xccl_cuda_p2p *p2p;
+    struct xccl_cuda_watch *watch;
+    pthread_mutex_t lock; /* of the tables above, and of network operations */
+};
+
+/* Device memory that counts as the communicator's. */
+xcclResult_t xccl_comm_cuda_alloc(struct xccl_comm_cuda *cuda, size_t bytes, xccl_cu_ptr *at_out);
+void xccl_comm_cuda_free(struct xccl_comm_cuda *cuda, xccl_cu_ptr at, size_t bytes);
+void xccl_comm_cuda_drop_links(struct xccl_comm_cuda *cuda);
+struct xccl_cuda_binding *xccl_comm_cuda_find(const struct xccl_comm_cuda *cuda,
+                                              const struct xccl_binding *binding);
+/* Pins host memory, whole pages of its own, until the links are dropped. */
+xcclResult_t xccl_comm_cuda_pin(struct xccl_comm_cuda *cuda, void *at, size_t bytes,
+                                xccl_cu_ptr *at_out);
+void xccl_comm_cuda_drop_pins(struct xccl_comm_cuda *cuda);
+/* A network link as kernels see it. */
+xcclResult_t xccl_comm_cuda_net_view(struct xccl_comm_cuda *cuda, struct xccl_net_link *net,
+                                     struct xccl_dev_link *link);
+/* Where a peer's memory lies for this process. */
+xcclResult_t xccl_comm_cuda_map(struct xcclComm *comm, int peer,
+                                const struct xccl_cuda_offer *offer, xccl_cu_ptr *base_out);
+/* Memory of links of so many bytes, which the ranks of the host will reach by what is put into
+ * offer (memory, base, bytes, ipc). */
+xcclResult_t xccl_comm_cuda_offer_memory(struct xcclComm *comm, size_t bytes,
+                                         struct xccl_cuda_offer *offer, xccl_cu_ptr *at_out);
+void xccl_comm_cuda_put_offer(const struct xccl_cuda_offer *offer, uint8_t *bytes);
+void xccl_comm_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offer);
+
+/* Around launches of a communicator: what it launched before comes before. */
+xcclResult_t xccl_comm_cuda_order(struct xccl_comm_cuda *cuda, xccl_cu_stream stream,
+                                  int is_capturing);
+xcclResult_t xccl_comm_cuda_launched(struct xccl_comm_cuda *cuda, xccl_cu_stream stream,
+                                     int is_capturing);
+
+/* --- comm_cuda_p2p.c --- */
+xcclResult_t xccl_cuda_p2p_offer(struct xcclComm *comm, struct xccl_cuda_offer *offer);
+xcclResult_t xccl_cuda_p2p_take(struct xcclComm *comm, const uint8_t *offers, size_t stride);
+void xccl_cuda_p2p_free(struct xccl_comm_cuda *cuda);
+int xccl_cuda_p2p_needs_link(const struct xcclComm *comm, int peer, int sends);
+xcclResult_t xccl_cuda_p2p_launch(const struct xccl_cuda_op *ops, uint32_t count);
+
+/* --- comm_cuda_watch.c --- */
+xcclResult_t xccl_cuda_watch_start(struct xcclComm *comm);
+void xccl_cuda_watch_stop(struct xcclComm *comm);
+/* A launch will move so many messages over a link to another host. */
+xcclResult_t xccl_cuda_watch_messages(struct xccl_comm_cuda *cuda, struct xccl_net_link *net,
+                                      uint32_t slots);
+
+#endif

@@ -1,0 +1,628 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory of a binding's links between ranks of one host, and the table that kernels find them in.
+ *
+ * A rank offers one block of memory for a binding: a place for each connection that it receives on
+ * and each channel, where its slots lie, then a head for each that it sends on, which the receiver
+ * writes, so that a sender polls its own memory. Which place is whose follows from the schedules of
+ * both ranks, which either can make; so the offers are all that is told, in the round in which
+ * bindings agree on slices.
+ *
+ *   block:  place of receive end 0, channel 0 | channel 1 | ... | place of end 1 ... | heads
+ *   place:  SIMPLE: headers of all slots, then payloads; LL, LL128: slots
+ *
+ * Links over networks have their slots in pinned memory of this process, one channel each.
+ *
+ * Thread: the joining one, then the crank's holder. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/param.h"
+#include "base/wire.h"
+#include "comm/comm_cuda_int.h"
+#include "comm/comm_links.h"
+
+#define SLOTS          8u
+#define HEADERS_BYTES  (SLOTS * XCCL_LINE_BYTES)
+#define BUDGET_SHARE   2 /* of XCCL_BUFFER_BYTES, that one binding may take at most */
+#define PAGE           4096u
+#define LL128_STEP     480u /* whole lines, and whole XCCL_TILE_ALIGN */
+
+/* --- offers on their way --- */
+
+void xccl_comm_cuda_put_offer(const struct xccl_cuda_offer *offer, uint8_t *bytes)
+{
+    struct xccl_wire wire = xccl_wire_over(bytes, XCCL_CUDA_OFFER_BYTES);
+
+    xccl_wire_put_u32(&wire, offer->memory);
+    xccl_wire_put_u32(&wire, offer->channels);
+    xccl_wire_put_u32(&wire, offer->slot_bytes);
+    xccl_wire_put_u32(&wire, offer->nslots);
+    xccl_wire_put_u64(&wire, offer->base);
+    xccl_wire_put_u64(&wire, offer->places);
+    xccl_wire_put_u64(&wire, offer->place_bytes);
+    xccl_wire_put_u64(&wire, offer->heads);
+    xccl_wire_put_u64(&wire, offer->bytes);
+    xccl_wire_put(&wire, &offer->ipc, sizeof offer->ipc);
+}
+
+void xccl_comm_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offer)
+{
+    /* The reader takes bytes that it may change, and does not. */
+    struct xccl_wire wire = xccl_wire_over((uint8_t *)(uintptr_t)bytes, XCCL_CUDA_OFFER_BYTES);
+
+    offer->memory = xccl_wire_get_u32(&wire);
+    offer->channels = xccl_wire_get_u32(&wire);
+    offer->slot_bytes = xccl_wire_get_u32(&wire);
+    offer->nslots = xccl_wire_get_u32(&wire);
+    offer->base = xccl_wire_get_u64(&wire);
+    offer->places = xccl_wire_get_u64(&wire);
+    offer->place_bytes = xccl_wire_get_u64(&wire);
+    offer->heads = xccl_wire_get_u64(&wire);
+    offer->bytes = xccl_wire_get_u64(&wire);
+    xccl_wire_get(&wire, &offer->ipc, sizeof offer->ipc);
+}
+
+/* --- memory that peers reach --- */
+
+/* Pinned ranges of shared segments: one entry for all ranks of the process. */
+struct pinned {
+    char *at;
+    size_t bytes;
+    int refs;
+    struct pinned *next;
+};
+
+static pthread_mutex_t pinned_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct pinned *pinned_list;
+
+/* What a communicator has pinned, to be given back. */
+struct xccl_cuda_pin {
+    char *at;
+    struct xccl_cuda_pin *next;
+};
+
+static xcclResult_t pin_once(struct xccl_comm_cuda *cuda, char *at, size_t bytes)
+{
+    struct pinned *pinned = pinned_list;
+    xcclResult_t rc;
+
+    while (pinned && pinned->at != at)
+        pinned = pinned->next;
+    if (pinned) {
+        pinned->refs++;
+        return xcclSuccess;
+    }
+    pinned = xccl_calloc(1, sizeof *pinned);
+    if (!pinned)
+        return xcclSystemError;
+    rc = xccl_cuda_enter(cuda->device);
+    if (!rc) {
+        rc = xccl_cuda_result(
+            cuda->driver->host_register(at, bytes, XCCL_CU_HOST_PORTABLE | XCCL_CU_HOST_MAPPED),
+            "pinning shared memory");
+        xccl_cuda_leave(cuda->device);
+    }
+    if (rc) {
+        xccl_free(pinned);
+        return rc;
+    }
+    *pinned = (struct pinned){at, bytes, 1, pinned_list};
+    pinned_list = pinned;
+    return xcclSuccess;
+}
+
+static void unpin(struct xccl_comm_cuda *cuda, const char *at)
+{
+    pthread_mutex_lock(&pinned_lock);
+    for (struct pinned **link = &pinned_list; *link; link = &(*link)->next) {
+        struct pinned *pinned = *link;
+
+        if (pinned->at != at)
+            continue;
+        if (--pinned->refs == 0) {
+            *link = pinned->next;
+            if (!xccl_cuda_enter(cuda->device)) {
+                (void)cuda->driver->host_unregister(pinned->at);
+                xccl_cuda_leave(cuda->device);
+            }
+            xccl_free(pinned);
+        }
+        break;
+    }
+    pthread_mutex_unlock(&pinned_lock);
+}
+
+xcclResult_t xccl_comm_cuda_pin(struct xccl_comm_cuda *cuda, void *at, size_t bytes,
+                                xccl_cu_ptr *at_out)
+{
+    struct xccl_cuda_pin *pin = xccl_calloc(1, sizeof *pin);
+    xcclResult_t rc;
+
+    if (!pin)
+        return xcclSystemError;
+    pthread_mutex_lock(&pinned_lock);
+    rc = pin_once(cuda, at, bytes);
+    pthread_mutex_unlock(&pinned_lock);
+    if (rc) {
+        xccl_free(pin);
+        return rc;
+    }
+    pin->at = at;
+    pin->next = cuda->pins;
+    cuda->pins = pin;
+    rc = xccl_cuda_enter(cuda->device);
+    if (rc)
+        return rc;
+    rc = xccl_cuda_result(cuda->driver->host_device_ptr(at_out, at, 0), "pinned memory");
+    xccl_cuda_leave(cuda->device);
+    return rc;
+}
+
+void xccl_comm_cuda_drop_pins(struct xccl_comm_cuda *cuda)
+{
+    while (cuda->pins) {
+        struct xccl_cuda_pin *pin = cuda->pins;
+
+        cuda->pins = pin->next;
+        unpin(cuda, pin->at);
+        xccl_free(pin);
+    }
+}
+
+static int has_other_process(const struct xcclComm *comm)
+{
+    for (int i = 0; i < comm->nranks; i++)
+        if (xccl_comm_is_local(comm, i) && comm->peers[i].process != comm->peers[comm->rank].process)
+            return 1;
+    return 0;
+}
+
+static xcclResult_t offer_device(struct xcclComm *comm, size_t bytes,
+                                 struct xccl_cuda_offer *offer, xccl_cu_ptr *at_out)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    xcclResult_t rc = xccl_comm_cuda_alloc(cuda, bytes, at_out);
+
+    offer->memory = XCCL_CUDA_MEMORY_DEVICE;
+    if (!rc)
+        offer->base = *at_out;
+    if (!rc)
+        rc = xccl_cuda_clear(cuda->device, *at_out, bytes);
+    if (rc || !has_other_process(comm))
+        return rc;
+    rc = xccl_cuda_enter(cuda->device);
+    if (rc)
+        return rc;
+    rc = xccl_cuda_result(cuda->driver->ipc_get(&offer->ipc, *at_out),
+                          "a handle of device memory for other processes; XCCL_CUDA_P2P=0 does "
+                          "without");
+    xccl_cuda_leave(cuda->device);
+    return rc;
+}
+
+static xcclResult_t offer_host(struct xcclComm *comm, size_t bytes, struct xccl_cuda_offer *offer,
+                               xccl_cu_ptr *at_out)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    size_t room, at = cuda->extra_used;
+    char *extra = xccl_shm_extra(comm->shm, xccl_shm_index_of(comm->shm, comm->rank), &room);
+
+    if (bytes > room - at)
+        return xccl_fail(xcclSystemError, 0, "raise XCCL_BUFFER_BYTES",
+                         "rank %d: links between devices that do not reach each other need %zu "
+                         "bytes of shared memory, and %zu of %zu are left",
+                         comm->rank, bytes, room - at, room);
+    cuda->extra_used += bytes;
+    offer->memory = XCCL_CUDA_MEMORY_HOST;
+    offer->base = at;
+    memset(extra + at, 0, bytes);
+    return xccl_comm_cuda_pin(cuda, extra + at, bytes, at_out);
+}
+
+xcclResult_t xccl_comm_cuda_offer_memory(struct xcclComm *comm, size_t bytes,
+                                         struct xccl_cuda_offer *offer, xccl_cu_ptr *at_out)
+{
+    bytes = (bytes + PAGE - 1) & ~(size_t)(PAGE - 1);
+    offer->bytes = bytes;
+    return comm->cuda->is_reached ? offer_device(comm, bytes, offer, at_out)
+                                  : offer_host(comm, bytes, offer, at_out);
+}
+
+static xcclResult_t open_ipc(struct xccl_comm_cuda *cuda, const struct xccl_cu_ipc *ipc,
+                             xccl_cu_ptr *at_out)
+{
+    struct xccl_cuda_opened *opened = cuda->opened;
+    xcclResult_t rc;
+
+    while (opened && memcmp(&opened->ipc, ipc, sizeof *ipc) != 0)
+        opened = opened->next;
+    if (opened) {
+        *at_out = opened->at;
+        return xcclSuccess;
+    }
+    opened = xccl_calloc(1, sizeof *opened);
+    if (!opened)
+        return xcclSystemError;
+    rc = xccl_cuda_enter(cuda->device);
+    if (!rc) {
+        rc = xccl_cuda_result(
+            cuda->driver->ipc_open(&opened->at, *ipc, XCCL_CU_IPC_LAZY_PEER_ACCESS),
+            "device memory of another process; XCCL_CUDA_P2P=0 does without");
+        xccl_cuda_leave(cuda->device);
+    }
+    if (rc) {
+        xccl_free(opened);
+        return rc;
+    }
+    opened->ipc = *ipc;
+    opened->next = cuda->opened;
+    cuda->opened = opened;
+    *at_out = opened->at;
+    return xcclSuccess;
+}
+
+/* Another device of this process. */
+static xcclResult_t enable_peer(struct xccl_comm_cuda *cuda, int ordinal)
+{
+    struct xccl_cuda_device *peer;
+    xccl_cu_result result;
+    xcclResult_t rc;
+
+    if (ordinal == cuda->device->ordinal)
+        return xcclSuccess;
+    rc = xccl_cuda_device_get(ordinal, &peer);
+    if (rc)
+        return rc;
+    rc = xccl_cuda_enter(cuda->device);
+    if (!rc) {
+        result = cuda->driver->ctx_enable_peer(peer->ctx, 0);
+        rc = result == XCCL_CU_PEER_ENABLED ? xcclSuccess
+                                            : xccl_cuda_result(result, "access between devices");
+        xccl_cuda_leave(cuda->device);
+    }
+    xccl_cuda_device_put(peer); /* its own rank holds it */
+    return rc;
+}
+
+xcclResult_t xccl_comm_cuda_map(struct xcclComm *comm, int peer,
+                                const struct xccl_cuda_offer *offer, xccl_cu_ptr *base_out)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    int is_same_process = comm->peers[peer].process == comm->peers[comm->rank].process;
+    size_t room;
+    char *extra;
+
+    if (offer->memory == XCCL_CUDA_MEMORY_DEVICE && !is_same_process)
+        return open_ipc(cuda, &offer->ipc, base_out);
+    if (offer->memory == XCCL_CUDA_MEMORY_DEVICE) {
+        *base_out = offer->base;
+        return enable_peer(cuda, (int)comm->peers[peer].ordinal);
+    }
+    if (offer->memory != XCCL_CUDA_MEMORY_HOST)
+        return xccl_fail(xcclInternalError, 0, "report this as a bug",
+                         "rank %d offers no memory to rank %d", peer, comm->rank);
+    extra = xccl_shm_extra(comm->shm, xccl_shm_index_of(comm->shm, peer), &room);
+    if (offer->base > room || offer->bytes > room - offer->base || offer->base % PAGE)
+        return xccl_fail(xcclRemoteError, 0, NULL, "rank %d offers memory that it does not have",
+                         peer);
+    return xccl_comm_cuda_pin(cuda, extra + offer->base, offer->bytes, base_out);
+}
+
+/* --- the shape of a block --- */
+
+static enum xccl_dev_proto proto_of(enum xccl_proto proto)
+{
+    static const enum xccl_dev_proto protos[] = {[XCCL_PROTO_LINES] = XCCL_DEV_LL,
+                                                 [XCCL_PROTO_SMALL] = XCCL_DEV_LL128,
+                                                 [XCCL_PROTO_SLICES] = XCCL_DEV_SIMPLE,
+                                                 [XCCL_PROTO_TIGHT] = XCCL_DEV_SIMPLE};
+
+    return protos[proto];
+}
+
+static const struct {
+    uint32_t most, least;
+} payloads[] = {[XCCL_DEV_LL] = {16u << 10, 2u << 10},
+                [XCCL_DEV_LL128] = {64 * LL128_STEP, 8 * LL128_STEP},
+                [XCCL_DEV_SIMPLE] = {256u << 10, 16u << 10}};
+
+/* Memory of one slot, its header apart. */
+static uint32_t slot_stride(enum xccl_dev_proto proto, uint32_t payload)
+{
+    if (proto == XCCL_DEV_LL)
+        return (16 + 2 * payload + 127) & ~127u;
+    if (proto == XCCL_DEV_LL128)
+        return XCCL_DEV_LL128_LINE * (1 + payload / XCCL_DEV_LL128_DATA);
+    return payload;
+}
+
+static uint64_t place_bytes(enum xccl_dev_proto proto, uint32_t payload)
+{
+    return (proto == XCCL_DEV_SIMPLE ? HEADERS_BYTES : 0) +
+           (uint64_t)SLOTS * slot_stride(proto, payload);
+}
+
+/* Ends of one direction to ranks of this host. */
+static uint32_t count_ends(const struct xcclComm *comm, const struct xccl_schedule *schedule,
+                           enum xccl_conn_dir dir)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < schedule->nconns; i++)
+        count += schedule->conns[i].dir == dir && xccl_comm_is_local(comm, schedule->conns[i].peer);
+    return count;
+}
+
+static uint32_t count_far(const struct xcclComm *comm, const struct xccl_schedule *schedule)
+{
+    return schedule->nconns - count_ends(comm, schedule, XCCL_CONN_SEND) -
+           count_ends(comm, schedule, XCCL_CONN_RECV);
+}
+
+/* The least of what the device can have at work, the budget, and networks, which have one. */
+static void shape(const struct xcclComm *comm, struct xccl_cuda_binding *cuda_binding,
+                  uint32_t receives)
+{
+    const struct xccl_comm_cuda *cuda = comm->cuda;
+    const struct xccl_schedule *schedule = cuda_binding->binding->schedule;
+    struct xccl_cuda_offer *own = &cuda_binding->own;
+    uint64_t budget = (uint64_t)xccl_param_int(XCCL_P_BUFFER_BYTES) / BUDGET_SHARE;
+    uint32_t lanes = schedule->nlanes ? schedule->nlanes : 1;
+
+    own->nslots = SLOTS;
+    own->slot_bytes = payloads[cuda_binding->proto].most;
+    own->channels = cuda->blocks / lanes < cuda->channels ? cuda->blocks / lanes : cuda->channels;
+    if (count_far(comm, schedule))
+        own->channels = 1;
+    while (receives * own->channels * place_bytes(cuda_binding->proto, own->slot_bytes) > budget) {
+        if (own->slot_bytes / 2 >= payloads[cuda_binding->proto].least)
+            own->slot_bytes /= 2;
+        else if (own->channels > 1)
+            own->channels /= 2;
+        else
+            break;
+    }
+    own->place_bytes = place_bytes(cuda_binding->proto, own->slot_bytes);
+}
+
+struct xccl_cuda_binding *xccl_comm_cuda_find(const struct xccl_comm_cuda *cuda,
+                                              const struct xccl_binding *binding)
+{
+    struct xccl_cuda_binding *at = cuda->bindings;
+
+    while (at && at->binding != binding)
+        at = at->next;
+    return at;
+}
+
+xcclResult_t xccl_comm_cuda_offer(struct xcclComm *comm, struct xccl_binding *binding,
+                                  uint8_t *offer_out, uint32_t *slot_bytes_out)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_binding *made = xccl_calloc(1, sizeof *made);
+    uint32_t receives = count_ends(comm, binding->schedule, XCCL_CONN_RECV);
+    uint32_t sends = count_ends(comm, binding->schedule, XCCL_CONN_SEND);
+    xcclResult_t rc = xcclSuccess;
+
+    if (!made)
+        return xcclSystemError;
+    made->next = cuda->bindings;
+    cuda->bindings = cuda->binding_now = made;
+    made->binding = binding;
+    made->proto = proto_of(binding->proto);
+    shape(comm, made, receives);
+    if (!made->own.channels)
+        rc = xccl_fail(xcclInvalidUsage, 0,
+                       "use another algorithm, or fewer ranks on the device",
+                       "%s of %s has %u lanes, which must be at work at the same time, and rank %d "
+                       "may use %u blocks of its device",
+                       binding->schedule->name,
+                       xccl_coll_name((enum xccl_coll)binding->schedule->coll),
+                       binding->schedule->nlanes, comm->rank, cuda->blocks);
+    if (!rc && receives + sends) {
+        made->own.heads = receives * made->own.channels * made->own.place_bytes;
+        rc = xccl_comm_cuda_offer_memory(
+            comm,
+            made->own.heads + (uint64_t)sends * made->own.channels * XCCL_DEV_HEAD_BYTES,
+            &made->own, &made->own_at);
+    }
+    *slot_bytes_out = made->own.slot_bytes;
+    xccl_comm_cuda_put_offer(&made->own, offer_out);
+    return rc;
+}
+
+/* --- links --- */
+
+/* Which of the ends of rank's schedule belongs to connection id with peer, among those of its host;
+ * UINT32_MAX: none. */
+static uint32_t end_of(const struct xcclComm *comm, const struct xccl_schedule *schedule,
+                       enum xccl_conn_dir dir, int peer, uint16_t id)
+{
+    uint32_t end = 0;
+
+    for (uint32_t i = 0; i < schedule->nconns; i++) {
+        const struct xccl_schedule_conn *conn = &schedule->conns[i];
+
+        if (conn->dir != dir || !xccl_comm_is_local(comm, conn->peer))
+            continue;
+        if (conn->peer == peer && conn->id == id)
+            return end;
+        end++;
+    }
+    return UINT32_MAX;
+}
+
+/* One end of a link of this host, in all channels. own_end and peer_end: their numbers. */
+struct ends {
+    const struct xccl_schedule_conn *conn;
+    uint32_t own, peer;
+    const struct xccl_cuda_offer *offer; /* the peer's */
+    xccl_cu_ptr peer_base;
+};
+
+static void fill_link(const struct xccl_cuda_binding *made, const struct ends *ends,
+                      uint32_t channel, struct xccl_dev_link *link)
+{
+    int sends = ends->conn->dir == XCCL_CONN_SEND;
+    /* The receiver has the slots, the sender has the head. */
+    const struct xccl_cuda_offer *slots = sends ? ends->offer : &made->own;
+    const struct xccl_cuda_offer *heads = sends ? &made->own : ends->offer;
+    uint64_t place = (sends ? ends->peer_base : made->own_at) +
+                     ((uint64_t)(sends ? ends->peer : ends->own) * slots->channels + channel) *
+                         slots->place_bytes;
+
+    *link = (struct xccl_dev_link){
+        .header = place,
+        .payload = place + (made->proto == XCCL_DEV_SIMPLE ? HEADERS_BYTES : 0),
+        .head = (sends ? made->own_at : ends->peer_base) + heads->heads +
+                ((uint64_t)(sends ? ends->own : ends->peer) * heads->channels + channel) *
+                    XCCL_DEV_HEAD_BYTES,
+        .header_stride = XCCL_LINE_BYTES,
+        .payload_stride = slot_stride(made->proto, slots->slot_bytes),
+        .nslots = slots->nslots,
+        .slot_bytes = slots->slot_bytes,
+        .limit = sends ? slots->nslots : 0,
+        .peer = ends->conn->peer,
+    };
+}
+
+static xcclResult_t no_end(const struct xcclComm *comm, const struct xccl_schedule_conn *conn)
+{
+    return xccl_fail(xcclInternalError, 0, "report this as a bug of the algorithm",
+                     "rank %d does not have the other end of connection %u of rank %d", conn->peer,
+                     conn->id, comm->rank);
+}
+
+static xcclResult_t link_conn(struct xcclComm *comm, struct xccl_cuda_binding *made, uint32_t conn,
+                              const struct xccl_cuda_offer *offer)
+{
+    const struct xccl_schedule *schedule = made->binding->schedule;
+    struct ends ends = {.conn = &schedule->conns[conn], .offer = offer};
+    enum xccl_conn_dir dir = (enum xccl_conn_dir)ends.conn->dir;
+    struct xccl_schedule *theirs = NULL;
+    xcclResult_t rc = xccl_plan_schedule_of(&comm->planner, made->binding, ends.conn->peer,
+                                            &theirs);
+
+    if (rc)
+        return rc;
+    ends.own = end_of(comm, schedule, dir, ends.conn->peer, ends.conn->id);
+    ends.peer = end_of(comm, theirs, dir == XCCL_CONN_SEND ? XCCL_CONN_RECV : XCCL_CONN_SEND,
+                       comm->rank, ends.conn->id);
+    xccl_schedule_destroy(theirs);
+    if (ends.own == UINT32_MAX || ends.peer == UINT32_MAX || offer->nslots != SLOTS)
+        return no_end(comm, ends.conn);
+    rc = xccl_comm_cuda_map(comm, ends.conn->peer, offer, &ends.peer_base);
+    for (uint32_t i = 0; i < made->channels && !rc; i++)
+        fill_link(made, &ends, i, &made->links[conn * made->channels + i]);
+    return rc;
+}
+
+xcclResult_t xccl_comm_cuda_take_offers(struct xcclComm *comm, const uint8_t *offers, size_t stride)
+{
+    struct xccl_cuda_binding *made = comm->cuda->binding_now;
+    const struct xccl_schedule *schedule = made->binding->schedule;
+    struct xccl_cuda_offer offer;
+    xcclResult_t rc = xcclSuccess;
+
+    made->channels = made->own.channels;
+    for (int i = 0; i < comm->nranks; i++) {
+        xccl_comm_cuda_get_offer(offers + (size_t)i * stride, &offer);
+        if (offer.channels < made->channels)
+            made->channels = offer.channels;
+    }
+    if (!made->channels)
+        return xccl_fail(xcclInternalError, 0, "report this as a bug", "a rank has no channels");
+    made->links = xccl_calloc_aligned(64, (schedule->nconns * made->channels + 1u) *
+                                              sizeof *made->links);
+    if (!made->links)
+        return xcclSystemError;
+    for (uint32_t i = 0; i < schedule->nconns && !rc; i++) {
+        int peer = schedule->conns[i].peer;
+
+        if (!xccl_comm_is_local(comm, peer))
+            continue;
+        xccl_comm_cuda_get_offer(offers + (size_t)peer * stride, &offer);
+        rc = link_conn(comm, made, i, &offer);
+    }
+    return rc;
+}
+
+/* Its slots are the executor's, here the kernel's. */
+xcclResult_t xccl_comm_cuda_net_view(struct xccl_comm_cuda *cuda, struct xccl_net_link *net,
+                                     struct xccl_dev_link *link)
+{
+    const struct xccl_link *view = xccl_net_link_view(net);
+    size_t bytes;
+    char *memory = xccl_net_link_memory(net, &bytes);
+    xccl_cu_ptr at = 0;
+    xcclResult_t rc = xccl_comm_cuda_pin(cuda, memory, bytes, &at);
+
+    *link = (struct xccl_dev_link){
+        .header = at + (uint64_t)(view->header - memory),
+        .payload = at + (uint64_t)(view->payload - memory),
+        .head = at + (uint64_t)((char *)view->heads - memory),
+        .header_stride = view->header_stride,
+        .payload_stride = view->payload_stride,
+        .nslots = view->nslots,
+        .slot_bytes = view->slot_bytes,
+        .step = view->step,
+        .slot = view->slot,
+        .limit = view->limit,
+        .peer = view->peer,
+    };
+    return rc;
+}
+
+xcclResult_t xccl_comm_cuda_bound(struct xcclComm *comm, struct xccl_binding *binding)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_binding *made = xccl_comm_cuda_find(cuda, binding);
+    size_t count = (size_t)binding->schedule->nconns * made->channels, bytes;
+    xcclResult_t rc = xcclSuccess;
+
+    for (uint32_t i = 0; i < binding->net_count && !rc; i++)
+        rc = xccl_comm_cuda_net_view(cuda, binding->nets[binding->net_conns[i]],
+                      &made->links[binding->net_conns[i] * made->channels]);
+    bytes = (count + 1) * sizeof *made->links;
+    if (!rc)
+        rc = xccl_comm_cuda_alloc(cuda, bytes, &made->table);
+    if (!rc)
+        rc = xccl_cuda_upload(cuda->device, made->table, made->links, bytes);
+    bytes = (size_t)(binding->nsignals + 1) * made->channels * sizeof(uint64_t);
+    if (!rc)
+        rc = xccl_comm_cuda_alloc(cuda, bytes, &made->signals);
+    if (!rc)
+        rc = xccl_cuda_clear(cuda->device, made->signals, bytes);
+    xccl_free(made->links);
+    made->links = NULL;
+    cuda->binding_now = NULL;
+    return rc;
+}
+
+void xccl_comm_cuda_drop_links(struct xccl_comm_cuda *cuda)
+{
+    while (cuda->bindings) {
+        struct xccl_cuda_binding *made = cuda->bindings;
+
+        cuda->bindings = made->next;
+        if (made->own.memory == XCCL_CUDA_MEMORY_DEVICE && made->own_at)
+            xccl_cuda_free(cuda->device, made->own_at);
+        if (made->table)
+            xccl_cuda_free(cuda->device, made->table);
+        if (made->signals)
+            xccl_cuda_free(cuda->device, made->signals);
+        xccl_free(made->links);
+        xccl_free(made);
+    }
+    while (cuda->opened) {
+        struct xccl_cuda_opened *opened = cuda->opened;
+
+        cuda->opened = opened->next;
+        if (!xccl_cuda_enter(cuda->device)) {
+            (void)cuda->driver->ipc_close(opened->at);
+            xccl_cuda_leave(cuda->device);
+        }
+        xccl_free(opened);
+    }
+    xccl_comm_cuda_drop_pins(cuda);
+}

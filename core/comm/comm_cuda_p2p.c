@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Sends and receives of a CUDA communicator. Ranks of a host have links for every pair from the
+ * beginning: each offers one block with a place for what every other one sends, and heads, as a
+ * binding does. Links to other hosts are made by the host's sends and receives (comm_p2p.c), before
+ * the first message, and have their slots in pinned memory.
+ *
+ * The messages of a group are one work: pairs of a send and a receive go side by side, ordered by
+ * distance, so that ranks with many peers meet. Those to other hosts follow in a launch of their
+ * own. What a rank sends to itself is copied.
+ *
+ * Thread: the user's, one at a time a communicator. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/param.h"
+#include "comm/comm_cuda_int.h"
+#include "comm/comm_p2p_int.h"
+#include "exec/streams.h"
+
+#define SLOTS       8u
+#define SLOT_MOST   (256u << 10)
+#define SLOT_LEAST  (8u << 10)
+#define SHARE       4 /* of XCCL_BUFFER_BYTES */
+#define CHANNELS    8u
+#define HEADERS     (SLOTS * XCCL_LINE_BYTES)
+#define FEW         32
+
+struct xccl_cuda_p2p {
+    struct xccl_cuda_offer own;
+    xccl_cu_ptr own_at;
+    uint32_t channels; /* of links between ranks of this host, the same on all of them */
+    xccl_cu_ptr table; /* struct xccl_dev_link[2 * peer of the host + sends][channels] */
+    size_t table_bytes;
+    xccl_cu_ptr *far; /* by 2 * rank + sends: the one link to another host; 0: not made yet */
+};
+
+/* --- links --- */
+
+static uint64_t place_of(uint32_t slot_bytes)
+{
+    return HEADERS + (uint64_t)SLOTS * slot_bytes;
+}
+
+xcclResult_t xccl_cuda_p2p_offer(struct xcclComm *comm, struct xccl_cuda_offer *offer)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    uint32_t peers = comm->shm ? (uint32_t)xccl_shm_nlocal(comm->shm) : 1;
+    uint64_t budget = (uint64_t)xccl_param_int(XCCL_P_BUFFER_BYTES) / SHARE;
+    struct xccl_cuda_p2p *p2p = xccl_calloc(1, sizeof *p2p);
+    xcclResult_t rc = xcclSuccess;
+
+    if (!p2p)
+        return xcclSystemError;
+    cuda->p2p = p2p;
+    p2p->far = xccl_calloc(2 * (size_t)comm->nranks, sizeof *p2p->far);
+    if (!p2p->far)
+        return xcclSystemError;
+    offer->nslots = SLOTS;
+    offer->slot_bytes = SLOT_MOST;
+    offer->channels = cuda->channels < CHANNELS ? cuda->channels : CHANNELS;
+    while (offer->slot_bytes > SLOT_LEAST &&
+           peers * offer->channels * place_of(offer->slot_bytes) > budget)
+        offer->slot_bytes /= 2;
+    while (offer->channels > 1 && peers * offer->channels * place_of(offer->slot_bytes) > budget)
+        offer->channels /= 2;
+    offer->place_bytes = place_of(offer->slot_bytes);
+    offer->heads = peers * offer->channels * offer->place_bytes;
+    if (peers > 1)
+        rc = xccl_comm_cuda_offer_memory(
+            comm, offer->heads + (uint64_t)peers * offer->channels * XCCL_DEV_HEAD_BYTES, offer,
+            &p2p->own_at);
+    p2p->own = *offer;
+    return rc;
+}
+
+/* index: of the peer among the ranks of this host; own_index: this rank's. */
+static void fill_link(const struct xccl_cuda_p2p *p2p, const struct xccl_cuda_offer *peer,
+                      xccl_cu_ptr peer_base, const uint32_t index[2], int sends, uint32_t channel,
+                      struct xccl_dev_link *link)
+{
+    const struct xccl_cuda_offer *slots = sends ? peer : &p2p->own;
+    const struct xccl_cuda_offer *heads = sends ? &p2p->own : peer;
+    /* In its owner's block a place has the number of the other one. */
+    uint64_t place = (sends ? peer_base : p2p->own_at) +
+                     ((uint64_t)index[!sends] * slots->channels + channel) * slots->place_bytes;
+
+    *link = (struct xccl_dev_link){
+        .header = place,
+        .payload = place + HEADERS,
+        .head = (sends ? p2p->own_at : peer_base) + heads->heads +
+                ((uint64_t)index[sends] * heads->channels + channel) * XCCL_DEV_HEAD_BYTES,
+        .header_stride = XCCL_LINE_BYTES,
+        .payload_stride = slots->slot_bytes,
+        .nslots = SLOTS,
+        .slot_bytes = slots->slot_bytes,
+        .limit = sends ? SLOTS : 0,
+    };
+}
+
+static xcclResult_t fill_peer(struct xcclComm *comm, const struct xccl_cuda_offer *offer,
+                              uint32_t peer_index, struct xccl_dev_link *links)
+{
+    struct xccl_cuda_p2p *p2p = comm->cuda->p2p;
+    const uint32_t index[2] = {(uint32_t)xccl_shm_index_of(comm->shm, comm->rank), peer_index};
+    int peer = xccl_shm_rank_of(comm->shm, (int)peer_index);
+    xccl_cu_ptr base;
+    xcclResult_t rc = xccl_comm_cuda_map(comm, peer, offer, &base);
+
+    for (uint32_t i = 0; i < 2 * p2p->channels && !rc; i++) {
+        int sends = i >= p2p->channels;
+
+        fill_link(p2p, offer, base, index, sends, i % p2p->channels, &links[i]);
+        links[i].peer = (uint16_t)peer;
+    }
+    return rc;
+}
+
+xcclResult_t xccl_cuda_p2p_take(struct xcclComm *comm, const uint8_t *offers, size_t stride)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_p2p *p2p = cuda->p2p;
+    uint32_t peers = comm->shm ? (uint32_t)xccl_shm_nlocal(comm->shm) : 1;
+    struct xccl_cuda_offer offer;
+    struct xccl_dev_link *links;
+    xcclResult_t rc = xcclSuccess;
+
+    if (peers == 1)
+        return xcclSuccess;
+    p2p->channels = p2p->own.channels;
+    for (uint32_t i = 0; i < peers; i++) {
+        xccl_comm_cuda_get_offer(offers + (size_t)xccl_shm_rank_of(comm->shm, (int)i) * stride,
+                                 &offer);
+        if (offer.channels < p2p->channels)
+            p2p->channels = offer.channels;
+    }
+    p2p->table_bytes = 2 * (size_t)peers * p2p->channels * sizeof *links;
+    links = xccl_calloc_aligned(64, p2p->table_bytes + sizeof *links);
+    if (!links)
+        return xcclSystemError;
+    for (uint32_t i = 0; i < peers && !rc; i++) {
+        int peer = xccl_shm_rank_of(comm->shm, (int)i);
+
+        xccl_comm_cuda_get_offer(offers + (size_t)peer * stride, &offer);
+        if (peer != comm->rank)
+            rc = fill_peer(comm, &offer, i, links + 2 * i * p2p->channels);
+    }
+    if (!rc)
+        rc = xccl_comm_cuda_alloc(cuda, p2p->table_bytes, &p2p->table);
+    if (!rc)
+        rc = xccl_cuda_upload(cuda->device, p2p->table, links, p2p->table_bytes);
+    xccl_free(links);
+    return rc;
+}
+
+void xccl_cuda_p2p_free(struct xccl_comm_cuda *cuda)
+{
+    struct xccl_cuda_p2p *p2p = cuda->p2p;
+
+    if (!p2p)
+        return;
+    cuda->p2p = NULL;
+    if (p2p->own.memory == XCCL_CUDA_MEMORY_DEVICE)
+        xccl_cuda_free(cuda->device, p2p->own_at);
+    if (p2p->table)
+        xccl_cuda_free(cuda->device, p2p->table);
+    for (int i = 0; p2p->far && i < 2 * cuda->comm->nranks; i++)
+        if (p2p->far[i])
+            xccl_cuda_free(cuda->device, p2p->far[i]);
+    xccl_free(p2p->far);
+    xccl_free(p2p);
+}
+
+static struct xccl_stream *stream_of(const struct xcclComm *comm, int peer, int sends)
+{
+    return comm->p2p ? comm->p2p->stream_of[2 * peer + sends] : NULL;
+}
+
+int xccl_cuda_p2p_needs_link(const struct xcclComm *comm, int peer, int sends)
+{
+    const struct xccl_stream *stream;
+
+    if (peer == comm->rank || xccl_comm_is_local(comm, peer))
+        return 0;
+    stream = stream_of(comm, peer, sends);
+    return !stream || !stream->net;
+}
+
+/* The link to another host as the kernel sees it. */
+static xcclResult_t far_link(struct xcclComm *comm, int peer, int sends, xccl_cu_ptr *at_out)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    xccl_cu_ptr *at = &cuda->p2p->far[2 * peer + sends];
+    struct xccl_dev_link link;
+    xcclResult_t rc = xcclSuccess;
+
+    if (!*at) {
+        rc = xccl_comm_cuda_net_view(cuda, stream_of(comm, peer, sends)->net, &link);
+        if (!rc)
+            rc = xccl_comm_cuda_alloc(cuda, sizeof link, at);
+        if (!rc)
+            rc = xccl_cuda_upload(cuda->device, *at, &link, sizeof link);
+    }
+    *at_out = *at;
+    return rc;
+}
+
+/* --- a group's messages --- */
+
+/* The messages of one communicator, on their way to a launch. */
+struct group {
+    struct xcclComm *comm;
+    const struct xccl_cuda_op **ops; /* sends, then receives; of each by distance */
+    uint32_t nsends, nreceives;
+    xccl_cu_stream stream; /* of the first one */
+    int launched;
+    struct xccl_dev_messages work;
+};
+
+static uint32_t distance(const struct xcclComm *comm, const struct xccl_cuda_op *op)
+{
+    uint32_t n = (uint32_t)comm->nranks, peer = (uint32_t)op->p2p.peer, rank = (uint32_t)comm->rank;
+
+    return (op->p2p.sends ? peer + n - rank : rank + n - peer) % n;
+}
+
+/* In the order of distance; those of one peer stay as they are. */
+static void add_sorted(struct group *group, const struct xccl_cuda_op *op, uint32_t first,
+                       uint32_t *count)
+{
+    uint32_t at = first + *count;
+
+    while (at > first && distance(group->comm, group->ops[at - 1]) > distance(group->comm, op)) {
+        group->ops[at] = group->ops[at - 1];
+        at--;
+    }
+    group->ops[at] = op;
+    ++*count;
+}
+
+static int is_of(const struct xccl_cuda_op *op, const struct xcclComm *comm, int far)
+{
+    return op->is_p2p && op->task.comm == comm && op->p2p.peer != comm->rank &&
+           xccl_comm_is_local(comm, op->p2p.peer) == !far;
+}
+
+/* Low halves of flag words: over a network as the host's, else of the size. */
+static uint32_t flag_low_of(uint64_t bytes, int far)
+{
+    uint64_t mixed = (bytes + 1) * 0x9e3779b97f4a7c15ull;
+
+    return far ? XCCL_STREAM_FLAG : (uint32_t)(mixed ^ mixed >> 32);
+}
+
+static xcclResult_t item_of(const struct xccl_cuda_op *op, int far, struct xccl_dev_item *item)
+{
+    struct xcclComm *comm = op->task.comm;
+    const struct xccl_cuda_p2p *p2p = comm->cuda->p2p;
+    xcclResult_t rc = xcclSuccess;
+    xccl_cu_ptr link;
+
+    if (far)
+        rc = far_link(comm, op->p2p.peer, op->p2p.sends, &link);
+    else
+        link = p2p->table + (2 * (uint64_t)xccl_shm_index_of(comm->shm, op->p2p.peer) +
+                             (uint64_t)op->p2p.sends) *
+                                p2p->channels * sizeof(struct xccl_dev_link);
+    *item = (struct xccl_dev_item){.at = (uint64_t)(uintptr_t)op->p2p.at,
+                                   .bytes = op->p2p.bytes,
+                                   .link = link,
+                                   .sends = (uint32_t)op->p2p.sends,
+                                   .flag_low = flag_low_of(op->p2p.bytes, far)};
+    return rc;
+}
+
+/* Sends to oneself, in their order: the k-th goes to the k-th receive. */
+static xcclResult_t copy_own(const struct xccl_cuda_op *ops, uint32_t count,
+                             const struct xccl_cuda_op *send, uint32_t number)
+{
+    struct xccl_comm_cuda *cuda = send->task.comm->cuda;
+    xcclResult_t rc;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (!ops[i].is_p2p || ops[i].task.comm != cuda->comm || ops[i].p2p.sends ||
+            ops[i].p2p.peer != cuda->comm->rank || number-- > 0)
+            continue;
+        if (!send->p2p.bytes || send->p2p.at == ops[i].p2p.at)
+            return xcclSuccess;
+        rc = xccl_cuda_enter(cuda->device);
+        if (rc)
+            return rc;
+        rc = xccl_cuda_result(
+            cuda->driver->copy_on_device((xccl_cu_ptr)(uintptr_t)ops[i].p2p.at,
+                                         (xccl_cu_ptr)(uintptr_t)send->p2p.at, send->p2p.bytes,
+                                         ops[i].stream),
+            "copying what a rank sends to itself");
+        xccl_cuda_leave(cuda->device);
+        return rc;
+    }
+    return xcclSuccess; /* it has been checked that there is one */
+}
+
+static xcclResult_t copy_all_own(const struct xccl_cuda_op *ops, uint32_t count,
+                                 const struct xcclComm *comm)
+{
+    uint32_t number = 0;
+    xcclResult_t rc = xcclSuccess;
+
+    for (uint32_t i = 0; i < count && !rc; i++)
+        if (ops[i].is_p2p && ops[i].task.comm == comm && ops[i].p2p.sends &&
+            ops[i].p2p.peer == comm->rank)
+            rc = copy_own(ops, count, &ops[i], number++);
+    return rc;
+}
+
+/* Streams of a group's messages besides the first one wait for each other. */
+static xcclResult_t join_streams(const struct group *group, int after)
+{
+    struct xccl_comm_cuda *cuda = group->comm->cuda;
+    uint32_t count = group->nsends + group->nreceives;
+    xcclResult_t rc = xcclSuccess;
+
+    for (uint32_t i = 0; i < count && !rc; i++) {
+        xccl_cu_stream stream = group->ops[i]->stream;
+
+        if (stream == group->stream || (i && stream == group->ops[i - 1]->stream))
+            continue;
+        if (!after)
+            rc = xccl_cuda_result(cuda->driver->event_record(cuda->event, stream), "an event");
+        if (!rc)
+            rc = xccl_cuda_result(
+                cuda->driver->stream_wait(after ? stream : group->stream, cuda->event, 0),
+                "streams of one group");
+    }
+    return rc;
+}
+
+/* Items that do not fit into a launch lie in device memory. */
+static xcclResult_t place_items(struct group *group, const struct xccl_dev_item *items,
+                                struct xccl_dev_messages_launch *launch, uint32_t *used)
+{
+    struct xccl_comm_cuda *cuda = group->comm->cuda;
+    uint32_t count = group->nsends + group->nreceives;
+    struct xccl_cuda_scratch *old;
+    xcclResult_t rc;
+
+    if (*used + count <= XCCL_DEV_ITEMS_MAX) {
+        memcpy(&launch->items[*used], items, count * sizeof *items);
+        group->work.first_item = *used;
+        *used += count;
+        return xcclSuccess;
+    }
+    old = xccl_calloc(1, sizeof *old);
+    if (!old)
+        return xcclSystemError;
+    rc = xccl_comm_cuda_alloc(cuda, count * sizeof *items, &old->at);
+    if (!rc)
+        rc = xccl_cuda_upload(cuda->device, old->at, items, count * sizeof *items);
+    if (rc) {
+        xccl_free(old);
+        return rc;
+    }
+    old->next = cuda->old_scratch;
+    cuda->old_scratch = old;
+    group->work.sends = old->at;
+    group->work.receives = old->at + group->nsends * sizeof *items;
+    return xcclSuccess;
+}
+
+/* What the group's messages look like to the kernel. */
+static xcclResult_t prepare(struct group *group, int far, struct xccl_dev_messages_launch *launch,
+                            uint32_t *used)
+{
+    struct xccl_comm_cuda *cuda = group->comm->cuda;
+    uint32_t count = group->nsends + group->nreceives;
+    struct xccl_dev_item few[FEW], *items = few;
+    uint32_t most = group->nsends > group->nreceives ? group->nsends : group->nreceives;
+    xcclResult_t rc = xcclSuccess;
+
+    if (count > FEW)
+        items = xccl_calloc(count, sizeof *items);
+    if (!items)
+        return xcclSystemError;
+    for (uint32_t i = 0; i < count && !rc; i++)
+        rc = item_of(group->ops[i], far, &items[i]);
+    group->work.channels = far ? 1 : cuda->p2p->channels;
+    group->work.pairs = cuda->blocks / group->work.channels;
+    if (!group->work.pairs)
+        group->work.pairs = 1;
+    if (group->work.pairs > most)
+        group->work.pairs = most;
+    group->work.comm = cuda->comm_at;
+    group->work.nsends = group->nsends;
+    group->work.nreceives = group->nreceives;
+    group->work.nblocks = group->work.pairs * group->work.channels;
+    if (!rc)
+        rc = place_items(group, items, launch, used);
+    if (items != few)
+        xccl_free(items);
+    return rc;
+}
+
+/* Network links learn what will go over them, before the kernel asks. */
+static xcclResult_t begin_far(struct group *group)
+{
+    struct xcclComm *comm = group->comm;
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    uint32_t count = group->nsends + group->nreceives;
+    xcclResult_t rc = xcclSuccess;
+
+    for (uint32_t i = 0; i < count && !rc; i++) {
+        const struct xccl_p2p_item *item = &group->ops[i]->p2p;
+        struct xccl_net_link *net = stream_of(comm, item->peer, item->sends)->net;
+        uint32_t slot_bytes = xccl_net_link_view(net)->slot_bytes;
+        uint32_t slots = item->bytes ? (uint32_t)((item->bytes + slot_bytes - 1) / slot_bytes) : 1;
+
+        rc = xccl_cuda_watch_messages(cuda, net, slots);
+    }
+    return rc;
+}
+
+static xcclResult_t launch_with(struct group *groups, uint32_t count, uint32_t first, int far)
+{
+    struct xccl_dev_messages_launch launch = {0};
+    struct xccl_comm_cuda *cuda = groups[first].comm->cuda;
+    xccl_cu_stream stream = groups[first].stream;
+    void *parameters[] = {&launch};
+    uint32_t blocks = 0, used = 0;
+    int capturing = 0;
+    xcclResult_t rc = xccl_cuda_enter(cuda->device);
+
+    if (rc)
+        return rc;
+    rc = xccl_cuda_result(cuda->driver->stream_capturing(stream, &capturing), "the stream");
+    capturing = capturing == XCCL_CU_CAPTURE_ACTIVE;
+    if (capturing && far && !rc)
+        rc = xccl_fail(xcclInvalidUsage, 0, "send to other hosts outside of graphs",
+                       "rank %d: messages to other hosts cannot be captured in a graph",
+                       cuda->comm->rank);
+    for (uint32_t i = first; i < count && !rc && launch.nworks < XCCL_DEV_WORKS_MAX; i++) {
+        struct group *group = &groups[i];
+
+        if (group->launched || group->stream != stream || group->comm->cuda->device != cuda->device)
+            continue;
+        rc = prepare(group, far, &launch, &used);
+        if (!rc)
+            rc = xccl_comm_cuda_order(group->comm->cuda, stream, capturing);
+        if (!rc)
+            rc = join_streams(group, 0);
+        if (!rc && far)
+            rc = begin_far(group);
+        group->work.block0 = blocks;
+        blocks += group->work.nblocks;
+        launch.works[launch.nworks++] = group->work;
+        group->launched = 2;
+    }
+    if (!rc)
+        rc = xccl_cuda_result(
+            cuda->driver->launch(xccl_cuda_device_function(cuda->device, "xccl_messages"), blocks,
+                                 1, 1, cuda->device->threads, 1, 1, 0, stream, parameters, NULL),
+            "launching a kernel");
+    for (uint32_t i = first; i < count; i++) {
+        if (groups[i].launched != 2)
+            continue;
+        groups[i].launched = 1;
+        if (!rc)
+            rc = xccl_comm_cuda_launched(groups[i].comm->cuda, stream, capturing);
+        if (!rc)
+            rc = join_streams(&groups[i], 1);
+    }
+    xccl_cuda_leave(cuda->device);
+    return rc;
+}
+
+/* The group of the communicator of ops[at], if this is its first message of that kind. */
+static int collect(const struct xccl_cuda_op *ops, uint32_t count, uint32_t at, int far,
+                   struct group *group)
+{
+    struct xcclComm *comm = ops[at].task.comm;
+
+    for (uint32_t i = 0; i < at; i++)
+        if (is_of(&ops[i], comm, far))
+            return 0;
+    group->comm = comm;
+    group->stream = ops[at].stream;
+    for (uint32_t i = at; i < count; i++)
+        if (is_of(&ops[i], comm, far) && ops[i].p2p.sends)
+            add_sorted(group, &ops[i], 0, &group->nsends);
+    for (uint32_t i = at; i < count; i++)
+        if (is_of(&ops[i], comm, far) && !ops[i].p2p.sends)
+            add_sorted(group, &ops[i], group->nsends, &group->nreceives);
+    return 1;
+}
+
+static xcclResult_t launch_kind(const struct xccl_cuda_op *ops, uint32_t count, int far,
+                                struct group *groups, const struct xccl_cuda_op **room)
+{
+    uint32_t found = 0, used = 0;
+    xcclResult_t rc = xcclSuccess;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (!ops[i].is_p2p || !is_of(&ops[i], ops[i].task.comm, far))
+            continue;
+        groups[found] = (struct group){.ops = room + used};
+        if (!collect(ops, count, i, far, &groups[found]))
+            continue;
+        used += groups[found].nsends + groups[found].nreceives;
+        found++;
+    }
+    for (uint32_t i = 0; i < found; i++) {
+        xcclResult_t more;
+
+        if (groups[i].launched)
+            continue;
+        more = launch_with(groups, found, i, far);
+        if (more && !xccl_comm_error(groups[i].comm))
+            more = xccl_comm_fail(groups[i].comm, more, "rank %d cannot launch messages: %.400s",
+                                  groups[i].comm->rank, xccl_error_text());
+        rc = rc ? rc : more;
+    }
+    return rc;
+}
+
+static xcclResult_t copy_own_of_all(const struct xccl_cuda_op *ops, uint32_t count)
+{
+    xcclResult_t rc = xcclSuccess;
+
+    for (uint32_t i = 0; i < count && !rc; i++) {
+        uint32_t first = 0;
+
+        while (!ops[first].is_p2p || ops[first].task.comm != ops[i].task.comm)
+            if (++first >= i)
+                break;
+        if (ops[i].is_p2p && first >= i)
+            rc = copy_all_own(ops, count, ops[i].task.comm);
+    }
+    return rc;
+}
+
+xcclResult_t xccl_cuda_p2p_launch(const struct xccl_cuda_op *ops, uint32_t count)
+{
+    struct group *groups = xccl_calloc(count, sizeof *groups);
+    const struct xccl_cuda_op **room = xccl_calloc(count, sizeof(void *));
+    xcclResult_t rc = groups && room ? copy_own_of_all(ops, count) : xcclSystemError;
+
+    for (int far = 0; far < 2 && !rc; far++)
+        rc = launch_kind(ops, count, far, groups, room);
+    xccl_free(groups);
+    xccl_free(room);
+    return rc;
+}

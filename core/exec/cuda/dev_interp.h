@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The interpreter: a block goes through the events of its lane, for every tile. What an event means
+ * at a tile is computed by all threads alike, from the event and the plan; empty chunks are skipped
+ * as on the host (exec/moves.c). Two barriers an event: behind what the owners of links have waited
+ * for, and behind the data. */
+#ifndef XCCL_EXEC_CUDA_DEV_INTERP_H
+#define XCCL_EXEC_CUDA_DEV_INTERP_H
+
+#include "exec/cuda/dev_lines.h"
+
+/* What an event moves at a tile. */
+struct move {
+    u64 src, dst; /* addresses; 0: none */
+    u32 bytes, send_bytes; /* of the value, or of what comes; of what goes in an exchange */
+    u32 nrecv, nsend;
+};
+
+/* One side of an event. */
+struct side {
+    u64 at;
+    u32 bytes;
+    int sized, ends;
+};
+
+#define PART_ALIGN 64u
+
+/* Of a chunk, what a block works on in a tile: from first on. */
+struct window {
+    u64 first, bytes;
+};
+
+XD_FN struct window window_of(const struct block *block, u32 tile)
+{
+    const struct xccl_dev_plan *plan = &block->plan;
+    u64 parts = (u64)block->lane.nparts * plan->channels, part = plan->chunk_bytes;
+    u64 number = (u64)block->lane.part * plan->channels + block->channel;
+    u64 first = (u64)tile * plan->slice_bytes;
+    struct window window = {0, 0};
+
+    if (parts > 1)
+        part = ((part + parts - 1) / parts + PART_ALIGN - 1) & ~(u64)(PART_ALIGN - 1);
+    if (first >= part)
+        return window;
+    window.first = number * part + first;
+    window.bytes = part - first < plan->slice_bytes ? part - first : plan->slice_bytes;
+    return window;
+}
+
+XD_FN u32 clip(u64 size, const struct window *window)
+{
+    if (window->first >= size)
+        return 0;
+    return (u32)(size - window->first < window->bytes ? size - window->first : window->bytes);
+}
+
+XD_FN struct side side_of(const struct block *block, const struct window *window, u32 tile,
+                          u32 buffer, u64 chunk, u64 size)
+{
+    const struct xccl_dev_plan *plan = &block->plan;
+    struct side side = {0, clip(size, window), 1, 0};
+    u64 slice;
+
+    if (buffer <= XCCL_BUFFER_OUT) {
+        side.at = (buffer == XCCL_BUFFER_IN ? block->work.in : block->work.out) + chunk +
+                  window->first;
+        side.ends = (plan->flags & XCCL_DEV_ENDS_SHORT) && size / plan->slice_bytes == tile;
+        return side;
+    }
+    if (buffer != XCCL_BUFFER_SCRATCH) { /* a message without data */
+        side.bytes = 0;
+        return side;
+    }
+    slice = ((u64)(tile % plan->scrbufs) * plan->nscratch + chunk) * plan->scratch_stride +
+            (u64)block->lane.part * plan->channels + block->channel;
+    side.at = block->work.scratch + slice * plan->slice_bytes;
+    side.bytes = clip(plan->chunk_bytes, window);
+    side.sized = 0;
+    return side;
+}
+
+/* Is there something to move? Empty chunks are skipped at both ends; what goes from or to no memory
+ * is a message without data, and never skipped. */
+XD_FN int is_there(u32 bytes, u32 op, u32 bit, u32 buffer)
+{
+    return bytes || ((op & bit) && buffer == XCCL_BUFFER_ZERO);
+}
+
+XD_FN_COLD struct move make_move(const struct block *block, const struct xccl_dev_event *event, u32 tile)
+{
+    struct window window = window_of(block, tile);
+    struct side src = {0, clip(block->plan.chunk_bytes, &window), 0, 0}, dst = src;
+    struct move move = {0, 0, 0, 0, event->nrecv, event->nsend};
+    u32 op = event->op;
+    int has_src, has_dst;
+
+    if (op & XCCL_STEP_SRC)
+        src = side_of(block, &window, tile, event->src_buffer, event->src, event->src_size);
+    if (op & XCCL_STEP_DST)
+        dst = side_of(block, &window, tile, event->dst_buffer, event->dst, event->dst_size);
+    has_src = is_there(src.bytes, op, XCCL_STEP_SRC, event->src_buffer);
+    has_dst = is_there(dst.bytes, op, XCCL_STEP_DST, event->dst_buffer);
+    move.src = src.at;
+    move.dst = dst.at;
+    if (op & XCCL_STEP_XCHG) {
+        move.bytes = dst.bytes;
+        move.send_bytes = src.bytes;
+        if (!src.ends && !has_src)
+            move.nsend = 0;
+        if (!dst.ends && !has_dst)
+            move.nrecv = 0;
+        return move;
+    }
+    /* Of scratch memory, and of relays, which name no memory, the other side knows more. */
+    move.bytes = (op & XCCL_STEP_SRC) && (src.sized || !dst.sized) ? src.bytes : dst.bytes;
+    move.send_bytes = move.bytes;
+    if (!is_there(move.bytes, op, XCCL_STEP_SRC, event->src_buffer) &&
+        !is_there(move.bytes, op, XCCL_STEP_DST, event->dst_buffer))
+        move.nrecv = move.nsend = 0;
+    return move;
+}
+
+/* --- one move --- */
+
+/* The fans of a move: the owners wait, and everybody's list of sources and destinations is made.
+ * has_src, has_dst: memory takes part. */
+XD_FN_COLD void gather(struct block *block, const struct xccl_dev_event *event, const struct move *move,
+                  int has_src, int has_dst, u32 nrecv, u32 nsend, u32 proto)
+{
+    u32 src_at = event->flags & XCCL_FLAG_ORDERED ? event->src_at : 0;
+
+    if (xd_thread() == 0) {
+        if (has_src)
+            block->in[src_at] = pointer_to<char>(move->src);
+        if (has_dst)
+            block->out[0] = pointer_to<char>(move->dst);
+    }
+    for (u32 k = 0; k < nsend; k++) {
+        struct xccl_dev_link *link = link_at(block, event->send + k);
+        u32 place = k + (u32)has_dst;
+
+        if (!is_mine(event->send + k))
+            continue;
+        wait_credit(block, link);
+        block->out[place] = slot_payload(link);
+        if (proto != XCCL_DEV_SIMPLE) {
+            begin_lines(block, link, proto);
+            block->out[place] += proto == XCCL_DEV_LL ? LL_FIRST : LL128_FIRST;
+            block->out_flag[place] = link->step + 1;
+            block->out_fill[place] = fill_of(link);
+        }
+    }
+    for (u32 k = 0; k < nrecv; k++) {
+        struct xccl_dev_link *link = link_at(block, event->recv + k);
+        u32 place = k + (u32)(has_src && k >= src_at);
+
+        if (!is_mine(event->recv + k))
+            continue;
+        block->in[place] = slot_payload(link);
+        if (proto == XCCL_DEV_SIMPLE) {
+            wait_simple(block, link, block->flag_low, move->bytes);
+        } else {
+            check_lines(block, link, proto);
+            block->in[place] += proto == XCCL_DEV_LL ? LL_FIRST : LL128_FIRST;
+            block->in_flag[place] = link->step + 1;
+        }
+    }
+}
+
+/* Behind the data and a barrier. */
+XD_FN_COLD void publish(struct block *block, const struct xccl_dev_event *event, u32 nrecv, u32 nsend,
+                   u32 bytes, u32 proto)
+{
+    for (u32 k = 0; k < nsend; k++) {
+        struct xccl_dev_link *link = link_at(block, event->send + k);
+
+        if (!is_mine(event->send + k))
+            continue;
+        if (proto == XCCL_DEV_SIMPLE)
+            post_simple(link, block->flag_low, bytes);
+        else
+            link_advance(link);
+    }
+    for (u32 k = 0; k < nrecv; k++)
+        if (is_mine(event->recv + k))
+            give_back(link_at(block, event->recv + k));
+}
+
+XD_FN_COLD void set_effect(struct block *block, const struct xccl_dev_event *event, int has_src,
+                           int has_dst, u32 nrecv, u32 nsend, int finishes)
+{
+    struct effect *effect = &block->effect;
+
+    effect->nin = nrecv + (u32)has_src;
+    effect->nout = nsend + (u32)has_dst;
+    effect->local = !has_src                            ? effect->nin
+                    : event->flags & XCCL_FLAG_ORDERED ? event->src_at
+                                                       : 0;
+    effect->has_dst = (u32)has_dst;
+    effect->pre = has_src && (event->flags & XCCL_FLAG_PRE) && (block->plan.flags & XCCL_DEV_PRE)
+                      ? effect->local
+                      : effect->nin;
+    effect->post = finishes && (event->flags & XCCL_FLAG_POST) &&
+                   (block->plan.flags & XCCL_DEV_POST);
+    effect->acc = has_dst && (event->op & XCCL_STEP_ACC);
+    effect->scalar = block->work.scalar;
+}
+
+/* Takes the sources to the destinations; finishes: POST counts. 0: the block has failed. */
+template <class N, u32 FN>
+XD_FN int transfer(struct block *block, const struct xccl_dev_event *event, const struct move *move,
+                   int has_src, int has_dst, u32 nrecv, u32 nsend, u32 bytes, int finishes)
+{
+    const u32 proto = block->plan.proto;
+
+    if (xd_thread() == 0)
+        set_effect(block, event, has_src, has_dst, nrecv, nsend, finishes);
+    gather(block, event, move, has_src, has_dst, nrecv, nsend, proto);
+    xd_sync();
+    if (has_failed(block))
+        return 0;
+    if (bytes && (nrecv || has_src)) {
+        if (proto == XCCL_DEV_SIMPLE)
+            move_slice<N, FN>(block, bytes);
+        else if (proto == XCCL_DEV_LL)
+            move_ll<N, FN>(block, bytes);
+        else
+            move_ll128<N, FN>(block, bytes);
+    }
+    xd_sync();
+    if (has_failed(block))
+        return 0;
+    publish(block, event, nrecv, nsend, bytes, proto);
+    return 1;
+}
+
+/* 0: the block has failed. An exchange sends first, then receives; there is one copy of all that
+ * moves data in a kernel. */
+template <class N, u32 FN>
+XD_FN int run_event(struct block *block, const struct xccl_dev_event *event, u32 tile)
+{
+    struct move move = make_move(block, event, tile);
+    int has_src = (event->op & XCCL_STEP_SRC) && event->src_buffer != XCCL_BUFFER_ZERO;
+    int has_dst = (event->op & XCCL_STEP_DST) && event->dst_buffer != XCCL_BUFFER_ZERO;
+    int exchanges = event->op & XCCL_STEP_XCHG;
+
+    for (int receives = !exchanges; receives < 2; receives++) {
+        int takes = !exchanges || receives, gives = !exchanges || !receives;
+        u32 nrecv = takes ? move.nrecv : 0, nsend = gives ? move.nsend : 0;
+        u32 bytes = takes ? move.bytes : move.send_bytes;
+
+        if (exchanges ? !nrecv && !nsend : !bytes && !nrecv && !nsend)
+            continue;
+        if (!transfer<N, FN>(block, event, &move, has_src && gives, has_dst && takes, nrecv, nsend,
+                             bytes, takes))
+            return 0;
+    }
+    return 1;
+}
+
+/* --- waits and signals of steps --- */
+
+XD_FN u64 *signal_at(const struct block *block, u32 signal)
+{
+    return pointer_to<u64>(block->plan.signals) + (u64)signal * block->plan.channels +
+           block->channel;
+}
+
+/* All threads; 0: the block has failed. */
+XD_FN_COLD int wait_signals(struct block *block, const struct xccl_dev_event *event, u32 tile)
+{
+    if (xd_thread() == 0) {
+        for (u32 i = 0; i < event->nwaits; i++) {
+            u32 dist = event->wait[i].dist, rounds = 0;
+            u64 want;
+
+            if (tile < dist)
+                continue;
+            want = block->seq << 32 | (tile - dist + 1);
+            /* Acquire: what the other lane did before it. Pairs with give_signal(). */
+            while ((int64_t)(xd_load_acquire_u64(signal_at(block, event->wait[i].signal)) - want) <
+                   0)
+                if (wait_round(block, &rounds))
+                    break;
+        }
+    }
+    xd_sync();
+    return !has_failed(block);
+}
+
+XD_FN_COLD void give_signal(struct block *block, const struct xccl_dev_event *event, u32 tile)
+{
+    xd_sync();
+    /* Release: all of this lane's stores and loads so far, for a barrier lies before it. */
+    if (xd_thread() == 0)
+        xd_store_release_u64(signal_at(block, event->signal), block->seq << 32 | (tile + 1));
+}
+
+/* --- the way of a lane --- */
+
+template <class T> XD_FN void copy_words(T *to, const T *from, u32 count)
+{
+    const u64 *in = (const u64 *)from;
+    u64 *out = (u64 *)to;
+
+    for (u32 i = xd_thread(); i < count * (u32)(sizeof(T) / 8); i += xd_threads())
+        out[i] = in[i];
+}
+
+/* The events [first, end) of the lane for one tile; 0: the block has failed. near: which are in
+ * shared memory, from this one on. */
+template <class N, u32 FN>
+XD_FN int run_events(struct block *block, u32 first, u32 end, u32 tile, u32 *near)
+{
+    const struct xccl_dev_event *events = pointer_to<struct xccl_dev_event>(block->plan.events) +
+                                          block->lane.event0;
+
+    for (u32 at = first; at < end; at++) {
+        const struct xccl_dev_event *event;
+        u32 batch = at / EVENTS_NEAR * EVENTS_NEAR, rest = block->lane.nevents - batch;
+
+        if (batch != *near) {
+            xd_sync();
+            copy_words(block->events, events + batch, rest < EVENTS_NEAR ? rest : EVENTS_NEAR);
+            xd_sync();
+            *near = batch;
+        }
+        event = &block->events[at - batch];
+        if (event->nwaits && !wait_signals(block, event, tile))
+            return 0;
+        if (!run_event<N, FN>(block, event, tile))
+            return 0;
+        if (event->step_end && event->signal != XCCL_DEV_NO_SIGNAL)
+            give_signal(block, event, tile);
+    }
+    return 1;
+}
+
+XD_FN u32 step_end(const struct block *block, u32 at)
+{
+    const struct xccl_dev_event *events = pointer_to<struct xccl_dev_event>(block->plan.events) +
+                                          block->lane.event0;
+
+    while (!events[at].step_end)
+        at++;
+    return at + 1;
+}
+
+template <class N, u32 FN> XD_FN int run_lane(struct block *block)
+{
+    u32 near = 0xffffffffu, end;
+
+    for (u32 at = 0; at < block->lane.nevents; at = end) {
+        end = block->lane.order == XCCL_TILE_MAJOR ? block->lane.nevents : step_end(block, at);
+        for (u32 tile = 0; tile < block->plan.tiles; tile++)
+            if (!run_events<N, FN>(block, at, end, tile, &near))
+                return 0;
+    }
+    return 1;
+}
+
+/* --- the whole --- */
+
+XD_FN_COLD void tell_start(const struct block *block)
+{
+    struct xccl_dev_start *start = &block->status->starts[block->seq % XCCL_DEV_STARTS];
+
+    xd_store_volatile_u64(&start->plan, block->plan.id);
+    xd_store_volatile_u64(&start->signature, block->plan.signature);
+    /* Release: the rest before the number. Pairs with the host's look. */
+    xd_store_release_u64(&start->seq, block->seq);
+}
+
+/* Thread 0, when the block is done: the last block says that the operation is. */
+XD_FN_COLD void tell_end(struct block *block)
+{
+    struct xccl_dev_comm *comm = pointer_to<struct xccl_dev_comm>(block->work.comm);
+
+    /* Acquire and release: all blocks' work before the last one's word. */
+    if (xd_add_u32(&comm->blocks_done, 1) + 1 != block->work.nblocks)
+        return;
+    xd_store_volatile_u32(&comm->blocks_done, 0);
+    xd_store_volatile_u64(&comm->seq, block->seq);
+    xd_store_release_u64(&block->status->done, block->seq);
+}
+
+XD_FN u64 mixed_low(u64 signature, u64 seq)
+{
+    u64 mixed = signature ^ seq * 0x9e3779b97f4a7c15ull;
+
+    return (u32)(mixed ^ mixed >> 32);
+}
+
+/* Thread 0: what it is all about. */
+template <class N> XD_FN void open_block(struct block *block, const struct xccl_dev_launch *launch)
+{
+    const struct xccl_dev_comm *comm;
+    u32 at = 0, number;
+
+    while (at + 1 < launch->nworks && xd_block() >= launch->works[at + 1].block0)
+        at++;
+    block->work = launch->works[at];
+    block->plan = *pointer_to<struct xccl_dev_plan>(block->work.plan);
+    number = xd_block() - block->work.block0;
+    block->channel = number % block->plan.channels;
+    block->lane = pointer_to<struct xccl_dev_lane>(block->plan.lanes)[number / block->plan.channels];
+    comm = pointer_to<struct xccl_dev_comm>(block->work.comm);
+    block->status = pointer_to<struct xccl_dev_status>(comm->status);
+    block->seq = xd_load_volatile_u64(&comm->seq) + 1;
+    block->flag_low = (u32)mixed_low(block->plan.signature, block->seq);
+    block->failed = 0;
+    if (block->work.scalar_at)
+        block->work.scalar = N::element_scalar(
+            *pointer_to<typename N::code>(block->work.scalar_at));
+    if (number == 0)
+        tell_start(block);
+}
+
+/* The lane's links of this channel, near if there are few; back: to where they were. */
+XD_FN void fetch_links(struct block *block, int back)
+{
+    struct xccl_dev_link *links = pointer_to<struct xccl_dev_link>(block->plan.links) +
+                                  (u64)block->lane.conn0 * block->plan.link_channels +
+                                  block->channel;
+    u32 count = block->lane.nconns, step = block->plan.link_channels;
+    const u32 words = sizeof(struct xccl_dev_link) / 8;
+
+    if (count > LINKS_NEAR) {
+        if (xd_thread() == 0) {
+            block->table = links;
+            block->table_step = step;
+        }
+        return;
+    }
+    for (u32 i = xd_thread(); i < count * words; i += xd_threads()) {
+        u64 *near = (u64 *)&block->links[i / words] + i % words;
+        u64 *far = (u64 *)&links[(u64)(i / words) * step] + i % words;
+
+        if (back)
+            *far = *near;
+        else
+            *near = *far;
+    }
+    if (xd_thread() == 0) {
+        block->table = block->links;
+        block->table_step = 1;
+    }
+}
+
+template <class N> XD_FN void run_block(struct block *block, const struct xccl_dev_launch *launch)
+{
+    int is_done;
+
+    if (xd_thread() == 0)
+        open_block<N>(block, launch);
+    xd_sync();
+    fetch_links(block, 0);
+    xd_sync();
+    switch (block->plan.fn) {
+#if !defined(XCCL_DEV_COPIES)
+    case XCCL_DEV_PROD:
+        is_done = run_lane<N, XCCL_DEV_PROD>(block);
+        break;
+    case XCCL_DEV_MAX:
+        is_done = run_lane<N, XCCL_DEV_MAX>(block);
+        break;
+    case XCCL_DEV_MIN:
+        is_done = run_lane<N, XCCL_DEV_MIN>(block);
+        break;
+#endif
+    default:
+        is_done = run_lane<N, XCCL_DEV_SUM>(block);
+        break;
+    }
+    xd_sync();
+    if (!is_done)
+        return;
+    fetch_links(block, 1);
+    xd_sync();
+    if (xd_thread() == 0)
+        tell_end(block);
+}
+
+#endif
