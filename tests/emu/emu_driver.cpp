@@ -1,0 +1,632 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* A stand-in for the CUDA driver: the functions of core/base/cuda_driver.h under the driver's own
+ * names, over host memory and kernels that are host code in this library. XCCL_EMU_DEVICES says how
+ * many devices there are (8). What a real driver forbids is an error here, too: calls without a
+ * context, memory that is allocated while a capture forbids it, waits for what is captured.
+ *
+ * Thread: any. */
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "emu_device.h"
+#include "emu_fibers.h"
+#include "emu_memory.h"
+#include "exec/cuda/device_abi.h"
+
+extern "C" {
+#include "base/cuda_driver.h"
+}
+
+#define EMU_API extern "C" __attribute__((visibility("default"))) xccl_cu_result
+
+enum {
+    OK = 0,
+    INVALID_VALUE = 1,
+    NOT_INITIALIZED = 3,
+    INVALID_DEVICE = 101,
+    INVALID_CONTEXT = 201,
+    INVALID_HANDLE = 400,
+    NOT_FOUND = 500,
+    NOT_READY = 600,
+    NOT_IN_CAPTURE = 900
+};
+
+#define DEVICES_MAX 64
+
+struct xccl_cu_ctx_st {
+    int device;
+    unsigned long long peers; /* that access was enabled to, by device */
+};
+struct xccl_cu_stream_st : emu_stream {
+};
+struct xccl_cu_event_st : emu_event {
+};
+struct xccl_cu_module_st {
+    int unused;
+};
+struct xccl_cu_function_st {
+    void *code;
+    size_t parameter_bytes;
+};
+struct xccl_cu_graph_st : emu_graph {
+};
+struct xccl_cu_graph_exec_st : emu_graph {
+};
+
+static int is_initialized;
+static struct xccl_cu_ctx_st contexts[DEVICES_MAX];
+static struct xccl_cu_stream_st &default_stream = *new xccl_cu_stream_st;
+static thread_local std::vector<xccl_cu_ctx> current;
+static thread_local int capture_mode;
+
+static int device_number()
+{
+    const char *text = getenv("XCCL_EMU_DEVICES");
+    int number = text ? atoi(text) : 8;
+
+    return number < 0 ? 0 : number > DEVICES_MAX ? DEVICES_MAX : number;
+}
+
+static int has_context()
+{
+    return !current.empty() && current.back();
+}
+
+static emu_stream *stream_of(xccl_cu_stream stream)
+{
+    return stream ? stream : &default_stream;
+}
+
+/* What may not be done while somebody captures, and is done. */
+static int is_unsafe()
+{
+    return capture_mode != XCCL_CU_CAPTURE_MODE_RELAXED && emu_is_capturing_for_all();
+}
+
+/* ---- the driver and its devices ---- */
+
+EMU_API cuInit(unsigned flags)
+{
+    if (flags)
+        return INVALID_VALUE;
+    for (int i = 0; i < DEVICES_MAX; i++)
+        contexts[i].device = i;
+    is_initialized = 1;
+    return device_number() ? OK : (int)XCCL_CU_NO_DEVICE;
+}
+
+EMU_API cuDriverGetVersion(int *version)
+{
+    *version = 12040;
+    return OK;
+}
+
+static const struct {
+    xccl_cu_result rc;
+    const char *name, *text;
+} errors[] = {
+    {OK, "CUDA_SUCCESS", "no error"},
+    {INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+    {XCCL_CU_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {XCCL_CU_PEER_ENABLED, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
+     "peer access is already enabled"},
+    {XCCL_CU_ALREADY_REGISTERED, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
+     "part or all of the requested memory range is already mapped"},
+    {713, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED",
+     "pointer does not correspond to a registered "
+     "memory region"},
+    {NOT_IN_CAPTURE, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+     "operation not permitted when stream is capturing"},
+    {905, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
+     "dependency created on uncaptured work in another "
+     "stream"},
+};
+
+EMU_API cuGetErrorName(xccl_cu_result rc, const char **text)
+{
+    for (auto &one : errors)
+        if (one.rc == rc) {
+            *text = one.name;
+            return OK;
+        }
+    return INVALID_VALUE;
+}
+
+EMU_API cuGetErrorString(xccl_cu_result rc, const char **text)
+{
+    for (auto &one : errors)
+        if (one.rc == rc) {
+            *text = one.text;
+            return OK;
+        }
+    return INVALID_VALUE;
+}
+
+EMU_API cuDeviceGetCount(int *count)
+{
+    *count = device_number();
+    return is_initialized ? OK : NOT_INITIALIZED;
+}
+
+EMU_API cuDeviceGet(xccl_cu_device *device, int ordinal)
+{
+    *device = ordinal;
+    return ordinal >= 0 && ordinal < device_number() ? OK : INVALID_DEVICE;
+}
+
+EMU_API cuDeviceGetName(char *name, int bytes, xccl_cu_device device)
+{
+    snprintf(name, (size_t)bytes, "stand-in device %d", device);
+    return OK;
+}
+
+EMU_API cuDeviceGetAttribute(int *value, int which, xccl_cu_device device)
+{
+    (void)device;
+    switch (which) {
+    case XCCL_CU_ATTR_MULTIPROCESSORS:
+        *value = 132;
+        return OK;
+    case XCCL_CU_ATTR_MAJOR:
+        *value = 9;
+        return OK;
+    case XCCL_CU_ATTR_UNIFIED_ADDRESSING:
+    case XCCL_CU_ATTR_COOPERATIVE:
+        *value = 1;
+        return OK;
+    default:
+        *value = 0;
+        return OK;
+    }
+}
+
+EMU_API cuDeviceGetUuid_v2(struct xccl_cu_uuid *uuid, xccl_cu_device device)
+{
+    memset(uuid, 0xe3, sizeof *uuid);
+    uuid->bytes[15] = (char)device;
+    return OK;
+}
+
+EMU_API cuDeviceGetPCIBusId(char *text, int bytes, xccl_cu_device device)
+{
+    snprintf(text, (size_t)bytes, "ffff:%02x:00.0", device);
+    return OK;
+}
+
+EMU_API cuDeviceCanAccessPeer(int *can, xccl_cu_device device, xccl_cu_device peer)
+{
+    *can = device != peer;
+    return OK;
+}
+
+/* ---- contexts ---- */
+
+EMU_API cuDevicePrimaryCtxRetain(xccl_cu_ctx *ctx, xccl_cu_device device)
+{
+    if (device < 0 || device >= device_number())
+        return INVALID_DEVICE;
+    *ctx = &contexts[device];
+    return OK;
+}
+
+EMU_API cuDevicePrimaryCtxRelease_v2(xccl_cu_device device)
+{
+    return device >= 0 && device < device_number() ? OK : INVALID_DEVICE;
+}
+
+EMU_API cuCtxGetCurrent(xccl_cu_ctx *ctx)
+{
+    *ctx = has_context() ? current.back() : nullptr;
+    return OK;
+}
+
+EMU_API cuCtxSetCurrent(xccl_cu_ctx ctx)
+{
+    if (current.empty())
+        current.push_back(ctx);
+    else
+        current.back() = ctx;
+    return OK;
+}
+
+EMU_API cuCtxPushCurrent_v2(xccl_cu_ctx ctx)
+{
+    current.push_back(ctx);
+    return OK;
+}
+
+EMU_API cuCtxPopCurrent_v2(xccl_cu_ctx *ctx)
+{
+    if (current.empty())
+        return INVALID_CONTEXT;
+    *ctx = current.back();
+    current.pop_back();
+    return OK;
+}
+
+EMU_API cuCtxGetDevice(xccl_cu_device *device)
+{
+    if (!has_context())
+        return INVALID_CONTEXT;
+    *device = current.back()->device;
+    return OK;
+}
+
+EMU_API cuCtxEnablePeerAccess(xccl_cu_ctx ctx, unsigned flags)
+{
+    unsigned long long bit = 1ull << ctx->device;
+
+    if (!has_context() || flags)
+        return INVALID_CONTEXT;
+    if (current.back()->peers & bit)
+        return XCCL_CU_PEER_ENABLED;
+    current.back()->peers |= bit;
+    return OK;
+}
+
+/* ---- memory ---- */
+
+EMU_API cuMemAlloc_v2(xccl_cu_ptr *at, size_t bytes)
+{
+    if (!has_context())
+        return INVALID_CONTEXT;
+    return is_unsafe() ? NOT_IN_CAPTURE : emu_memory_alloc(at, bytes, current.back()->device);
+}
+
+EMU_API cuMemFree_v2(xccl_cu_ptr at)
+{
+    return is_unsafe() ? NOT_IN_CAPTURE : emu_memory_free(at);
+}
+
+EMU_API cuMemHostAlloc(void **at, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    if (!has_context())
+        return INVALID_CONTEXT;
+    return is_unsafe() ? NOT_IN_CAPTURE : emu_host_alloc(at, bytes);
+}
+
+EMU_API cuMemFreeHost(void *at)
+{
+    return is_unsafe() ? NOT_IN_CAPTURE : emu_host_free(at);
+}
+
+EMU_API cuMemHostRegister_v2(void *at, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    return has_context() ? emu_host_register(at, bytes) : INVALID_CONTEXT;
+}
+
+EMU_API cuMemHostUnregister(void *at)
+{
+    return emu_host_unregister(at);
+}
+
+EMU_API cuMemHostGetDevicePointer_v2(xccl_cu_ptr *device_at, void *at, unsigned flags)
+{
+    int device;
+
+    (void)flags;
+    *device_at = (uintptr_t)at;
+    return emu_memory_kind((uintptr_t)at, &device) == XCCL_CU_MEMORY_HOST ? OK : INVALID_VALUE;
+}
+
+EMU_API cuPointerGetAttribute(void *value, int which, xccl_cu_ptr at)
+{
+    int device = 0, kind = emu_memory_kind(at, &device);
+
+    if (!kind)
+        return INVALID_VALUE;
+    if (which == XCCL_CU_POINTER_MEMORY_TYPE)
+        *(unsigned *)value = (unsigned)kind;
+    else if (which == XCCL_CU_POINTER_DEVICE)
+        *(int *)value = device;
+    else
+        return INVALID_VALUE;
+    return OK;
+}
+
+EMU_API cuIpcGetMemHandle(struct xccl_cu_ipc *handle, xccl_cu_ptr at)
+{
+    return emu_ipc_get(handle->bytes, at);
+}
+
+EMU_API cuIpcOpenMemHandle_v2(xccl_cu_ptr *at, struct xccl_cu_ipc handle, unsigned flags)
+{
+    if (flags != XCCL_CU_IPC_LAZY_PEER_ACCESS)
+        return INVALID_VALUE;
+    return has_context() ? emu_ipc_open(at, handle.bytes, current.back()->device) : INVALID_CONTEXT;
+}
+
+EMU_API cuIpcCloseMemHandle(xccl_cu_ptr at)
+{
+    return emu_ipc_close(at);
+}
+
+/* ---- copies ---- */
+
+static int copy(uint64_t to, const void *from, size_t bytes, int keeps, xccl_cu_stream stream)
+{
+    auto op = std::make_shared<emu_op>();
+
+    op->kind = EMU_COPY;
+    op->to = (char *)(uintptr_t)to;
+    op->from = (const char *)from;
+    op->bytes = bytes;
+    if (keeps)
+        op->kept.assign(op->from, op->from + bytes);
+    return emu_enqueue(stream_of(stream), op);
+}
+
+EMU_API cuMemcpyHtoDAsync_v2(xccl_cu_ptr to, const void *from, size_t bytes, xccl_cu_stream stream)
+{
+    int device;
+
+    if (emu_memory_kind(to, &device) != XCCL_CU_MEMORY_DEVICE && bytes)
+        return INVALID_VALUE;
+    return copy(to, from, bytes, !emu_memory_kind((uintptr_t)from, &device), stream);
+}
+
+EMU_API cuMemcpyDtoHAsync_v2(void *to, xccl_cu_ptr from, size_t bytes, xccl_cu_stream stream)
+{
+    int device;
+
+    if (emu_memory_kind(from, &device) != XCCL_CU_MEMORY_DEVICE && bytes)
+        return INVALID_VALUE;
+    return copy((uintptr_t)to, (const void *)(uintptr_t)from, bytes, 0, stream);
+}
+
+EMU_API cuMemcpyDtoDAsync_v2(xccl_cu_ptr to, xccl_cu_ptr from, size_t bytes, xccl_cu_stream stream)
+{
+    return copy(to, (const void *)(uintptr_t)from, bytes, 0, stream);
+}
+
+EMU_API cuMemsetD8Async(xccl_cu_ptr to, unsigned char value, size_t bytes, xccl_cu_stream stream)
+{
+    auto op = std::make_shared<emu_op>();
+
+    op->kind = EMU_SET;
+    op->to = (char *)(uintptr_t)to;
+    op->value = value;
+    op->bytes = bytes;
+    return emu_enqueue(stream_of(stream), op);
+}
+
+/* ---- streams and events ---- */
+
+EMU_API cuStreamCreate(xccl_cu_stream *stream, unsigned flags)
+{
+    (void)flags;
+    if (!has_context())
+        return INVALID_CONTEXT;
+    *stream = new xccl_cu_stream_st;
+    return OK;
+}
+
+EMU_API cuStreamDestroy_v2(xccl_cu_stream stream)
+{
+    if (!stream)
+        return INVALID_HANDLE;
+    delete stream; /* its operations go on */
+    return OK;
+}
+
+EMU_API cuStreamSynchronize(xccl_cu_stream stream)
+{
+    return stream_of(stream)->graph ? NOT_IN_CAPTURE : emu_op_sync(stream_of(stream)->last);
+}
+
+EMU_API cuStreamQuery(xccl_cu_stream stream)
+{
+    return stream_of(stream)->graph ? NOT_IN_CAPTURE : emu_op_query(stream_of(stream)->last);
+}
+
+EMU_API cuStreamWaitEvent(xccl_cu_stream stream, xccl_cu_event event, unsigned flags)
+{
+    (void)flags;
+    return event ? emu_stream_wait(stream_of(stream), event) : INVALID_HANDLE;
+}
+
+EMU_API cuStreamIsCapturing(xccl_cu_stream stream, int *status)
+{
+    *status = stream_of(stream)->graph ? XCCL_CU_CAPTURE_ACTIVE : XCCL_CU_CAPTURE_NONE;
+    return OK;
+}
+
+EMU_API cuStreamBeginCapture_v2(xccl_cu_stream stream, int mode)
+{
+    return stream ? emu_capture_begin(stream, mode) : NOT_IN_CAPTURE;
+}
+
+EMU_API cuStreamEndCapture(xccl_cu_stream stream, xccl_cu_graph *graph)
+{
+    emu_graph *made;
+    int rc = stream ? emu_capture_end(stream, &made) : NOT_IN_CAPTURE;
+
+    if (rc)
+        return rc;
+    *graph = static_cast<xccl_cu_graph_st *>(made);
+    return OK;
+}
+
+EMU_API cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    int before = capture_mode;
+
+    capture_mode = *mode;
+    *mode = before;
+    return OK;
+}
+
+EMU_API cuGraphInstantiateWithFlags(xccl_cu_graph_exec *exec, xccl_cu_graph graph,
+                                    unsigned long long flags)
+{
+    (void)flags;
+    *exec = new xccl_cu_graph_exec_st;
+    (*exec)->ops = graph->ops;
+    return OK;
+}
+
+EMU_API cuGraphLaunch(xccl_cu_graph_exec exec, xccl_cu_stream stream)
+{
+    return emu_graph_launch(exec, stream_of(stream));
+}
+
+EMU_API cuGraphExecDestroy(xccl_cu_graph_exec exec)
+{
+    delete exec;
+    return OK;
+}
+
+EMU_API cuGraphDestroy(xccl_cu_graph graph)
+{
+    delete static_cast<emu_graph *>(graph);
+    return OK;
+}
+
+EMU_API cuEventCreate(xccl_cu_event *event, unsigned flags)
+{
+    (void)flags;
+    if (!has_context())
+        return INVALID_CONTEXT;
+    *event = new xccl_cu_event_st;
+    return OK;
+}
+
+EMU_API cuEventDestroy_v2(xccl_cu_event event)
+{
+    delete event;
+    return OK;
+}
+
+EMU_API cuEventRecord(xccl_cu_event event, xccl_cu_stream stream)
+{
+    return emu_event_record(event, stream_of(stream));
+}
+
+EMU_API cuEventSynchronize(xccl_cu_event event)
+{
+    return emu_op_sync(event->op);
+}
+
+EMU_API cuEventQuery(xccl_cu_event event)
+{
+    return emu_op_query(event->op);
+}
+
+EMU_API cuEventElapsedTime(float *ms, xccl_cu_event from, xccl_cu_event to)
+{
+    if (emu_op_query(from->op) || emu_op_query(to->op))
+        return NOT_READY;
+    *ms = from->op && to->op ? (float)(to->op->done_at - from->op->done_at) : 0;
+    return OK;
+}
+
+/* ---- kernels ---- */
+
+EMU_API cuModuleLoadData(xccl_cu_module *module, const void *image)
+{
+    if (!has_context() || !image)
+        return has_context() ? INVALID_VALUE : INVALID_CONTEXT;
+    if (is_unsafe())
+        return NOT_IN_CAPTURE;
+    *module = new xccl_cu_module_st;
+    return OK;
+}
+
+EMU_API cuModuleUnload(xccl_cu_module module)
+{
+    delete module;
+    return OK;
+}
+
+/* Functions live as long as the library. */
+EMU_API cuModuleGetFunction(xccl_cu_function *function, xccl_cu_module module, const char *name)
+{
+    Dl_info info;
+    void *self, *code;
+
+    (void)module;
+    if (!dladdr((void *)cuInit, &info))
+        return NOT_FOUND;
+    self = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    code = self ? dlsym(self, name) : nullptr;
+    if (self)
+        dlclose(self);
+    if (!code || strncmp(name, "xccl_", 5) != 0)
+        return NOT_FOUND;
+    static std::vector<xccl_cu_function> &known = *new std::vector<xccl_cu_function>;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    size_t bytes = strcmp(name, "xccl_messages") == 0 ? sizeof(struct xccl_dev_messages_launch)
+                                                      : sizeof(struct xccl_dev_launch);
+    pthread_mutex_lock(&lock);
+    *function = nullptr;
+    for (auto *one : known)
+        if (one->code == code)
+            *function = one;
+    if (!*function) {
+        *function = new xccl_cu_function_st{code, bytes};
+        known.push_back(*function);
+    }
+    pthread_mutex_unlock(&lock);
+    return OK;
+}
+
+EMU_API cuFuncGetAttribute(int *value, int which, xccl_cu_function function)
+{
+    if (!function)
+        return INVALID_HANDLE;
+    switch (which) {
+    case 0: /* threads of a block at most */
+        *value = EMU_THREADS;
+        return OK;
+    case XCCL_CU_FUNC_REGISTERS:
+        *value = 64;
+        return OK;
+    case XCCL_CU_FUNC_BINARY_VERSION:
+        *value = 90;
+        return OK;
+    default:
+        *value = 0;
+        return OK;
+    }
+}
+
+EMU_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, xccl_cu_function function,
+                                                    int threads, size_t shared_bytes)
+{
+    (void)shared_bytes;
+    *blocks = threads <= (int)EMU_THREADS;
+    return function ? OK : INVALID_HANDLE;
+}
+
+EMU_API cuLaunchKernel(xccl_cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                       xccl_cu_stream stream, void **parameters, void **extra)
+{
+    auto op = std::make_shared<emu_op>();
+
+    if (!function || !parameters || extra || shared_bytes)
+        return function ? INVALID_VALUE : INVALID_HANDLE;
+    if (!grid_x || grid_y != 1 || grid_z != 1 || block_x != EMU_THREADS || block_y != 1 ||
+        block_z != 1)
+        return INVALID_VALUE;
+    op->kind = EMU_KERNEL;
+    op->kernel = function->code;
+    op->parameter.assign((const char *)parameters[0],
+                         (const char *)parameters[0] + function->parameter_bytes);
+    op->blocks = grid_x;
+    return emu_enqueue(stream_of(stream), op);
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* Fibers: a stack each, and a switch that saves what a call saves. Stacks are kept for the next
+ * launch. A fiber that waits at a barrier is passed over until the barrier opens.
+ *
+ * Thread: the device thread. */
+#include "emu_fibers.h"
+
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "exec/cuda/device_abi.h"
+
+#define STACK_BYTES 65536u
+
+struct emu_fiber *emu_now;
+
+struct emu_launch {
+    void *kernel;
+    std::vector<char> parameter;
+    std::vector<struct emu_block> blocks;
+    uint32_t running; /* blocks */
+};
+
+static void *scheduler; /* its stack pointer, while a fiber runs */
+/* That nobody uses; they outlive the process' destructors, since the device thread may. */
+static std::vector<char *> &stacks = *new std::vector<char *>;
+static std::vector<char *> &shareds = *new std::vector<char *>;
+static int has_moved; /* in this round */
+
+/* ---- switching ---- */
+
+#if defined(__x86_64__)
+/* Callee-saved registers of the ABI; the mode of floating point is the same for all. */
+extern "C" void emu_switch(void **save, void *load);
+__asm__(".text\n.globl emu_switch\n.hidden emu_switch\n.type emu_switch,@function\nemu_switch:\n"
+        "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
+        "movq %rsp, (%rdi)\nmovq %rsi, %rsp\n"
+        "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n"
+        ".size emu_switch, .-emu_switch\n");
+
+/* So that the first switch to it returns into `entry`, aligned as after a call. */
+static void *first_frame(char *stack_end, void (*entry)())
+{
+    void **at = (void **)stack_end;
+
+    *--at = nullptr; /* entry returns nowhere */
+    *--at = (void *)entry;
+    for (int i = 0; i < 6; i++)
+        *--at = nullptr;
+    return at;
+}
+#else
+#error "the stand-in's fibers know x86-64 alone"
+#endif
+
+static void to_scheduler()
+{
+    emu_switch(&emu_now->stack_pointer, scheduler);
+}
+
+static void wait_for(const uint32_t *generation)
+{
+    emu_now->waits_for = generation;
+    emu_now->seen = *generation;
+    to_scheduler();
+}
+
+void emu_poll()
+{
+    to_scheduler();
+}
+
+void emu_sync_block()
+{
+    struct emu_block *block = emu_now->block;
+
+    has_moved = 1;
+    if (++block->arrived < EMU_THREADS) {
+        wait_for(&block->generation);
+        return;
+    }
+    block->arrived = 0;
+    block->generation++;
+}
+
+int emu_vote_warp(int truth)
+{
+    struct emu_warp *warp = &emu_now->block->warps[emu_now->thread / EMU_WARP];
+
+    warp->votes |= truth != 0;
+    if (++warp->arrived < EMU_WARP) {
+        wait_for(&warp->generation);
+        return warp->result;
+    }
+    warp->result = warp->votes;
+    warp->votes = 0;
+    warp->arrived = 0;
+    warp->generation++;
+    return warp->result;
+}
+
+void emu_misaligned(const void *at, size_t bytes)
+{
+    fprintf(stderr, "error: a kernel accesses %zu bytes at %p, block %u, thread %u\n", bytes, at,
+            emu_now->block->number, emu_now->thread);
+    abort();
+}
+
+/* ---- fibers ---- */
+
+/* By value, as kernels take them. */
+static void call_kernel(const struct emu_launch *launch)
+{
+    if (launch->parameter.size() == sizeof(struct xccl_dev_messages_launch)) {
+        auto *kernel = (void (*)(const struct xccl_dev_messages_launch))launch->kernel;
+
+        kernel(*(const struct xccl_dev_messages_launch *)launch->parameter.data());
+    } else {
+        auto *kernel = (void (*)(const struct xccl_dev_launch))launch->kernel;
+
+        kernel(*(const struct xccl_dev_launch *)launch->parameter.data());
+    }
+}
+
+static void run_fiber()
+{
+    call_kernel(emu_now->block->launch);
+    emu_now->is_over = 1;
+    has_moved = 1;
+    to_scheduler();
+    abort(); /* nobody comes back */
+}
+
+static char *take(std::vector<char *> &pool, size_t bytes)
+{
+    char *memory;
+
+    if (!pool.empty()) {
+        memory = pool.back();
+        pool.pop_back();
+        return memory;
+    }
+    memory = (char *)mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        abort();
+    return memory;
+}
+
+static void start_block(struct emu_launch *launch, struct emu_block *block, uint32_t number)
+{
+    *block = {};
+    block->launch = launch;
+    block->number = number;
+    block->running = EMU_THREADS;
+    block->fibers = new struct emu_fiber[EMU_THREADS];
+    block->shared = take(shareds, EMU_SHARED_BYTES);
+    memset(block->shared, 0xc3, EMU_SHARED_BYTES); /* nobody may rely on zeroes */
+    for (uint32_t i = 0; i < EMU_THREADS; i++) {
+        struct emu_fiber *fiber = &block->fibers[i];
+
+        *fiber = {};
+        fiber->block = block;
+        fiber->thread = i;
+        fiber->stack = take(stacks, STACK_BYTES);
+        fiber->stack_pointer = first_frame(fiber->stack + STACK_BYTES, run_fiber);
+    }
+}
+
+static void end_block(struct emu_block *block)
+{
+    for (uint32_t i = 0; block->fibers && i < EMU_THREADS; i++)
+        stacks.push_back(block->fibers[i].stack);
+    if (block->fibers)
+        shareds.push_back(block->shared);
+    delete[] block->fibers;
+    block->fibers = nullptr;
+}
+
+/* Each fiber that does not wait, as long as it does not poll. */
+static void run_block(struct emu_block *block)
+{
+    for (uint32_t i = 0; i < EMU_THREADS; i++) {
+        struct emu_fiber *fiber = &block->fibers[i];
+
+        if (fiber->is_over || (fiber->waits_for && *fiber->waits_for == fiber->seen))
+            continue;
+        fiber->waits_for = nullptr;
+        emu_now = fiber;
+        emu_switch(&scheduler, fiber->stack_pointer);
+        block->running -= (uint32_t)fiber->is_over;
+    }
+}
+
+/* ---- launches ---- */
+
+struct emu_launch *emu_launch_create(void *kernel, const void *parameter, size_t bytes,
+                                     uint32_t blocks)
+{
+    auto *launch = new struct emu_launch;
+
+    launch->kernel = kernel;
+    launch->parameter.assign((const char *)parameter, (const char *)parameter + bytes);
+    launch->blocks.resize(blocks);
+    launch->running = blocks;
+    for (uint32_t i = 0; i < blocks; i++)
+        start_block(launch, &launch->blocks[i], i);
+    return launch;
+}
+
+void emu_launch_destroy(struct emu_launch *launch)
+{
+    for (auto &block : launch->blocks)
+        end_block(&block);
+    delete launch;
+}
+
+int emu_launch_round(struct emu_launch *launch)
+{
+    has_moved = 0;
+    for (auto &block : launch->blocks) {
+        if (!block.fibers)
+            continue;
+        run_block(&block);
+        if (block.running)
+            continue;
+        end_block(&block);
+        launch->running--;
+    }
+    return has_moved;
+}
+
+int emu_launch_is_over(const struct emu_launch *launch)
+{
+    return launch->running == 0;
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* A table of all ranges. A handle for other processes names a file descriptor of this one, which
+ * they open through /proc. As with a real driver, a handle stands for a whole allocation, opening
+ * it again gives the same address, and the process that made it cannot open it. Thread: any; a
+ * lock. */
+#include "emu_memory.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#define PAGE 4096u
+
+enum {
+    OK,
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    INVALID_CONTEXT = 201,
+    REGISTERED = 712,
+    NOT_REGISTERED = 713
+};
+
+enum kind { DEVICE, OPENED, HOST, PINNED };
+
+struct range {
+    enum kind kind;
+    size_t bytes;
+    int file, device, opened;
+    char handle[64];
+};
+
+struct handle {
+    char magic[8];
+    int pid, file;
+    uint64_t bytes, number;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static std::map<uint64_t, struct range> &ranges = *new std::map<uint64_t, struct range>;
+static uint64_t allocations;
+
+/* With the lock. */
+static std::map<uint64_t, struct range>::iterator find(uint64_t at)
+{
+    auto found = ranges.upper_bound(at);
+
+    if (found == ranges.begin())
+        return ranges.end();
+    --found;
+    return at - found->first < found->second.bytes ? found : ranges.end();
+}
+
+static void *map_file(int file, size_t bytes)
+{
+    return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+}
+
+static size_t whole_pages(size_t bytes)
+{
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+int emu_memory_alloc(uint64_t *at, size_t bytes, int device)
+{
+    int file = memfd_create("emu-device-memory", MFD_CLOEXEC);
+    void *memory = MAP_FAILED;
+    struct range range = {};
+
+    bytes = whole_pages(bytes);
+    if (!bytes)
+        return INVALID_VALUE;
+    if (file >= 0 && ftruncate(file, (off_t)bytes) == 0)
+        memory = map_file(file, bytes);
+    if (memory == MAP_FAILED) {
+        if (file >= 0)
+            close(file);
+        return OUT_OF_MEMORY;
+    }
+    range.kind = DEVICE;
+    range.bytes = bytes;
+    range.file = file;
+    range.device = device;
+    pthread_mutex_lock(&lock);
+    auto *handle = (struct handle *)range.handle;
+    *handle = {{'e', 'm', 'u'}, (int)getpid(), file, bytes, ++allocations};
+    ranges[(uintptr_t)memory] = range;
+    pthread_mutex_unlock(&lock);
+    *at = (uintptr_t)memory;
+    return OK;
+}
+
+/* A range of this kind that begins there leaves the table. */
+static int take_out(uint64_t at, enum kind kind, struct range *range_out)
+{
+    int rc = INVALID_VALUE;
+
+    pthread_mutex_lock(&lock);
+    auto found = ranges.find(at);
+    if (found != ranges.end() && found->second.kind == kind) {
+        *range_out = found->second;
+        ranges.erase(found);
+        rc = OK;
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+int emu_memory_free(uint64_t at)
+{
+    struct range range;
+    int rc = take_out(at, DEVICE, &range);
+
+    if (rc || !at)
+        return at ? rc : OK;
+    munmap((void *)(uintptr_t)at, range.bytes);
+    close(range.file);
+    return OK;
+}
+
+/* ---- the host's ---- */
+
+static int add_host(void *at, size_t bytes, enum kind kind)
+{
+    int rc = REGISTERED;
+    struct range range = {};
+
+    range.kind = kind;
+    range.bytes = bytes;
+    pthread_mutex_lock(&lock);
+    if (find((uintptr_t)at) == ranges.end()) {
+        ranges[(uintptr_t)at] = range;
+        rc = OK;
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+int emu_host_alloc(void **at, size_t bytes)
+{
+    void *memory = aligned_alloc(PAGE, whole_pages(bytes));
+
+    if (!memory)
+        return OUT_OF_MEMORY;
+    memset(memory, 0x5e, whole_pages(bytes)); /* nobody may rely on zeroes */
+    *at = memory;
+    return add_host(memory, whole_pages(bytes), HOST);
+}
+
+int emu_host_free(void *at)
+{
+    struct range range;
+    int rc = take_out((uintptr_t)at, HOST, &range);
+
+    if (!rc)
+        free(at);
+    return rc;
+}
+
+int emu_host_register(void *at, size_t bytes)
+{
+    return at && bytes ? add_host(at, bytes, PINNED) : INVALID_VALUE;
+}
+
+int emu_host_unregister(void *at)
+{
+    struct range range;
+
+    return take_out((uintptr_t)at, PINNED, &range) ? NOT_REGISTERED : OK;
+}
+
+int emu_memory_kind(uint64_t at, int *device_out)
+{
+    int kind = 0;
+
+    pthread_mutex_lock(&lock);
+    auto found = find(at);
+    if (found != ranges.end()) {
+        kind = found->second.kind <= OPENED ? 2 : 1;
+        *device_out = found->second.device;
+    }
+    pthread_mutex_unlock(&lock);
+    return kind;
+}
+
+/* ---- between processes ---- */
+
+int emu_ipc_get(char *handle, uint64_t at)
+{
+    int rc = INVALID_VALUE;
+
+    pthread_mutex_lock(&lock);
+    auto found = find(at);
+    if (found != ranges.end() && found->second.kind == DEVICE) {
+        memcpy(handle, found->second.handle, sizeof found->second.handle);
+        rc = OK;
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+/* With the lock. */
+static int open_again(const char *handle, uint64_t *at)
+{
+    for (auto &one : ranges)
+        if (one.second.kind == OPENED &&
+            memcmp(one.second.handle, handle, sizeof one.second.handle) == 0) {
+            one.second.opened++;
+            *at = one.first;
+            return 1;
+        }
+    return 0;
+}
+
+static void *open_file(const struct handle *handle)
+{
+    char path[64];
+    void *memory;
+    int file;
+
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", handle->pid, handle->file);
+    file = open(path, O_RDWR | O_CLOEXEC);
+    if (file < 0)
+        return MAP_FAILED;
+    memory = map_file(file, handle->bytes);
+    close(file);
+    return memory;
+}
+
+int emu_ipc_open(uint64_t *at, const char *handle, int device)
+{
+    struct handle named;
+    struct range range = {};
+    void *memory;
+
+    memcpy(&named, handle, sizeof named);
+    if (memcmp(named.magic, "emu", 4) != 0)
+        return INVALID_VALUE;
+    if (named.pid == (int)getpid())
+        return INVALID_CONTEXT;
+    pthread_mutex_lock(&lock);
+    if (open_again(handle, at)) {
+        pthread_mutex_unlock(&lock);
+        return OK;
+    }
+    memory = open_file(&named);
+    if (memory != MAP_FAILED) {
+        range.kind = OPENED;
+        range.bytes = named.bytes;
+        range.device = device;
+        range.opened = 1;
+        memcpy(range.handle, handle, sizeof range.handle);
+        ranges[(uintptr_t)memory] = range;
+        *at = (uintptr_t)memory;
+    }
+    pthread_mutex_unlock(&lock);
+    return memory == MAP_FAILED ? INVALID_VALUE : OK;
+}
+
+int emu_ipc_close(uint64_t at)
+{
+    int rc = INVALID_VALUE;
+
+    pthread_mutex_lock(&lock);
+    auto found = ranges.find(at);
+    if (found != ranges.end() && found->second.kind == OPENED) {
+        rc = OK;
+        if (--found->second.opened == 0) {
+            munmap((void *)(uintptr_t)at, found->second.bytes);
+            ranges.erase(found);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
+}

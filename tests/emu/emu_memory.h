@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory of the stand-in's devices: anonymous files, so that other processes can map it, and ranges
+ * of the host's that are pinned. Results are those of the driver API. Thread: any; a lock. */
+#ifndef TESTS_EMU_EMU_MEMORY_H
+#define TESTS_EMU_EMU_MEMORY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+int emu_memory_alloc(uint64_t *at, size_t bytes, int device);
+int emu_memory_free(uint64_t at);
+int emu_host_alloc(void **at, size_t bytes);
+int emu_host_free(void *at);
+int emu_host_register(void *at, size_t bytes);
+int emu_host_unregister(void *at);
+/* What the address lies in: 0 nothing, 1 pinned host memory, 2 a device's. */
+int emu_memory_kind(uint64_t at, int *device_out);
+
+int emu_ipc_get(char *handle, uint64_t at); /* 64 bytes */
+int emu_ipc_open(uint64_t *at, const char *handle, int device);
+int emu_ipc_close(uint64_t at);
+
+#endif
