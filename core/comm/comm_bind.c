@@ -351,7 +351,7 @@ static xcclResult_t connect_one(const struct xcclComm *comm, struct xccl_comm_li
     char name[128], why[XCCL_ERROR_TEXT_BYTES];
     xcclResult_t rc;
 
-    if (!link->net || link->is_up)
+    if (!link || !link->net || link->is_up) /* of a device, or of this host */
         return xcclSuccess;
     rc = xccl_net_link_connect_step(link->net, &link->is_up);
     if (!link->is_up && rest->count++ == 0)
