@@ -96,9 +96,9 @@ typedef struct {
      * Ranks may have different ones. NULL: none, or in a split those of its parent; "": none. */
     const char *commLabels;
     /* The CUDA device that the rank's buffers are on, counted from 0, or XCCL_DEVICE_HOST. Unset:
-     * XCCL_DEVICE says, and by default it is the device of the calling thread's current CUDA context
-     * where there is one, else the host. All ranks are of the host, or all of CUDA devices. Several
-     * ranks may share a device. */
+     * XCCL_DEVICE says, and by default it is the device of the calling thread's current CUDA
+     * context where there is one, else the host. All ranks are of the host, or all of CUDA devices.
+     * Several ranks may share a device. */
     int device;
 } xcclConfig_t;
 
@@ -141,8 +141,8 @@ xcclResult_t xcclCommInitRankConfig(xcclComm_t *comm, int nranks, xcclUniqueId i
                                     xcclConfig_t *config);
 /* This thread joins as all ranks of a new communicator: comm_list gets ndev of them. devlist: a
  * CUDA device for each; NULL: devices from 0 on where the thread has a CUDA context or XCCL_DEVICE
- * is cuda, else the host. XCCL_DEVICE=host ignores it. All ranks join, or none. Calls for several of the ranks need a group, as for every thread that owns
- * several. */
+ * is cuda, else the host. XCCL_DEVICE=host ignores it. All ranks join, or none. Calls for several
+ * of the ranks need a group, as for every thread that owns several. */
 xcclResult_t xcclCommInitAll(xcclComm_t *comm_list, int ndev, const int *devlist);
 
 /* Makes new communicators of the ranks of one: those that give the same color (from 0 on) become

@@ -49,8 +49,8 @@ static void add_connect(struct launch *launch, const struct xccl_group_entry *en
 static xcclResult_t add(struct launch *launch, const struct xccl_group_entry *entry, int alone)
 {
     struct xccl_cuda_op op = op_of(entry);
-    int needs, connects = entry->kind == XCCL_ENTRY_CALL ? entry->task.connects
-                                                         : entry->p2p.connects;
+    int needs,
+        connects = entry->kind == XCCL_ENTRY_CALL ? entry->task.connects : entry->p2p.connects;
     xcclResult_t rc = xccl_cuda_needs_links(&op, &needs);
 
     if (rc)

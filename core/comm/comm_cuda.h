@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Communicators of CUDA devices. What the host's do in their calls, kernels do on the user's stream:
- * a call here finds its plan, launches, and returns. A plan's image lies in device memory, links
- * between ranks of one host in device memory or pinned memory, and those over networks in pinned
- * slots that a thread of the communicator moves (comm_cuda_watch.c). The same thread looks after
- * what nobody waits for: other calls, ranks that do not come, errors.
+/* Communicators of CUDA devices. What the host's do in their calls, kernels do on the user's
+ * stream: a call here finds its plan, launches, and returns. A plan's image lies in device memory,
+ * links between ranks of one host in device memory or pinned memory, and those over networks in
+ * pinned slots that a thread of the communicator moves (comm_cuda_watch.c). The same thread looks
+ * after what nobody waits for: other calls, ranks that do not come, errors.
  *
  * Thread: the user's, one at a time a communicator, where nothing else is said. */
 #ifndef XCCL_COMM_COMM_CUDA_H

@@ -20,9 +20,8 @@
 #define FEW        16
 
 /* Bytes of a chunk that are worth a block more. */
-static const uint32_t grains[] = {[XCCL_DEV_LL] = 4u << 10,
-                                  [XCCL_DEV_LL128] = 16u << 10,
-                                  [XCCL_DEV_SIMPLE] = 128u << 10};
+static const uint32_t grains[] = {
+    [XCCL_DEV_LL] = 4u << 10, [XCCL_DEV_LL128] = 16u << 10, [XCCL_DEV_SIMPLE] = 128u << 10};
 
 static uint32_t channels_of(const struct xccl_plan *plan, const struct xccl_cuda_binding *made)
 {
@@ -325,8 +324,9 @@ static xcclResult_t launch(struct prepared *all, uint32_t count, uint32_t first)
         all[i].launched = 2;
     }
     if (!rc && blocks > (uint32_t)cuda->device->multiprocessors)
-        rc = xccl_fail(xcclInvalidUsage, 0, "give them streams of their own, or set "
-                                            "XCCL_CUDA_CHANNELS lower",
+        rc = xccl_fail(xcclInvalidUsage, 0,
+                       "give them streams of their own, or set "
+                       "XCCL_CUDA_CHANNELS lower",
                        "a group has %u blocks for one stream of device %d, which has room for %d "
                        "at a time",
                        blocks, cuda->device->ordinal, cuda->device->multiprocessors);
@@ -344,7 +344,7 @@ static xcclResult_t launch(struct prepared *all, uint32_t count, uint32_t first)
             continue;
         rc = xccl_comm_cuda_launched(all[i].cuda, stream, capturing);
         if (!capturing)
-            all[i].image->seq = atomic_fetch_add(&all[i].cuda->issued, 1) + 1;
+            all[i].image->seq = ++all[i].cuda->issued;
     }
     xccl_cuda_leave(cuda->device);
     return rc;

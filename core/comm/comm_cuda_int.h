@@ -115,7 +115,7 @@ struct xccl_comm_cuda {
     xccl_cu_event event; /* behind the last launch */
     xccl_cu_stream stream; /* of the last launch */
     int has_launched, was_captured;
-    _Atomic uint64_t issued; /* launches of calls; not of graphs */
+    uint64_t issued; /* launches of calls; not of graphs */
     uint64_t talks; /* calls that made links, which count by themselves */
     uint64_t retired; /* the last operation that has ended, as the thread has seen */
     _Atomic uint32_t captured; /* 1: a launch was ever captured: replays count too */

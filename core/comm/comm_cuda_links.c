@@ -21,11 +21,11 @@
 #include "comm/comm_cuda_int.h"
 #include "comm/comm_links.h"
 
-#define SLOTS          8u
-#define HEADERS_BYTES  (SLOTS * XCCL_LINE_BYTES)
-#define BUDGET_SHARE   2 /* of XCCL_BUFFER_BYTES, that one binding may take at most */
-#define PAGE           4096u
-#define LL128_STEP     480u /* whole lines, and whole XCCL_TILE_ALIGN */
+#define SLOTS         8u
+#define HEADERS_BYTES (SLOTS * XCCL_LINE_BYTES)
+#define BUDGET_SHARE  2 /* of XCCL_BUFFER_BYTES, that one binding may take at most */
+#define PAGE          4096u
+#define LL128_STEP    480u /* whole lines, and whole XCCL_TILE_ALIGN */
 
 /* --- offers on their way --- */
 
@@ -172,13 +172,14 @@ void xccl_comm_cuda_drop_pins(struct xccl_comm_cuda *cuda)
 static int has_other_process(const struct xcclComm *comm)
 {
     for (int i = 0; i < comm->nranks; i++)
-        if (xccl_comm_is_local(comm, i) && comm->peers[i].process != comm->peers[comm->rank].process)
+        if (xccl_comm_is_local(comm, i) &&
+            comm->peers[i].process != comm->peers[comm->rank].process)
             return 1;
     return 0;
 }
 
-static xcclResult_t offer_device(struct xcclComm *comm, size_t bytes,
-                                 struct xccl_cuda_offer *offer, xccl_cu_ptr *at_out)
+static xcclResult_t offer_device(struct xcclComm *comm, size_t bytes, struct xccl_cuda_offer *offer,
+                                 xccl_cu_ptr *at_out)
 {
     struct xccl_comm_cuda *cuda = comm->cuda;
     xcclResult_t rc = xccl_comm_cuda_alloc(cuda, bytes, at_out);
@@ -412,8 +413,7 @@ xcclResult_t xccl_comm_cuda_offer(struct xcclComm *comm, struct xccl_binding *bi
     made->proto = proto_of(binding->proto);
     shape(comm, made, receives);
     if (!made->own.channels)
-        rc = xccl_fail(xcclInvalidUsage, 0,
-                       "use another algorithm, or fewer ranks on the device",
+        rc = xccl_fail(xcclInvalidUsage, 0, "use another algorithm, or fewer ranks on the device",
                        "%s of %s has %u lanes, which must be at work at the same time, and rank %d "
                        "may use %u blocks of its device",
                        binding->schedule->name,
@@ -422,8 +422,7 @@ xcclResult_t xccl_comm_cuda_offer(struct xcclComm *comm, struct xccl_binding *bi
     if (!rc && receives + sends) {
         made->own.heads = receives * made->own.channels * made->own.place_bytes;
         rc = xccl_comm_cuda_offer_memory(
-            comm,
-            made->own.heads + (uint64_t)sends * made->own.channels * XCCL_DEV_HEAD_BYTES,
+            comm, made->own.heads + (uint64_t)sends * made->own.channels * XCCL_DEV_HEAD_BYTES,
             &made->own, &made->own_at);
     }
     *slot_bytes_out = made->own.slot_bytes;
@@ -582,7 +581,7 @@ xcclResult_t xccl_comm_cuda_bound(struct xcclComm *comm, struct xccl_binding *bi
 
     for (uint32_t i = 0; i < binding->net_count && !rc; i++)
         rc = xccl_comm_cuda_net_view(cuda, binding->nets[binding->net_conns[i]],
-                      &made->links[binding->net_conns[i] * made->channels]);
+                                     &made->links[binding->net_conns[i] * made->channels]);
     bytes = (count + 1) * sizeof *made->links;
     if (!rc)
         rc = xccl_comm_cuda_alloc(cuda, bytes, &made->table);

@@ -17,13 +17,13 @@
 #include "comm/comm_p2p_int.h"
 #include "exec/streams.h"
 
-#define SLOTS       8u
-#define SLOT_MOST   (256u << 10)
-#define SLOT_LEAST  (8u << 10)
-#define SHARE       4 /* of XCCL_BUFFER_BYTES */
-#define CHANNELS    8u
-#define HEADERS     (SLOTS * XCCL_LINE_BYTES)
-#define FEW         32
+#define SLOTS      8u
+#define SLOT_MOST  (256u << 10)
+#define SLOT_LEAST (8u << 10)
+#define SHARE      4 /* of XCCL_BUFFER_BYTES */
+#define CHANNELS   8u
+#define HEADERS    (SLOTS * XCCL_LINE_BYTES)
+#define FEW        32
 
 struct xccl_cuda_p2p {
     struct xccl_cuda_offer own;
@@ -288,11 +288,10 @@ static xcclResult_t copy_own(const struct xccl_cuda_op *ops, uint32_t count,
         rc = xccl_cuda_enter(cuda->device);
         if (rc)
             return rc;
-        rc = xccl_cuda_result(
-            cuda->driver->copy_on_device((xccl_cu_ptr)(uintptr_t)ops[i].p2p.at,
-                                         (xccl_cu_ptr)(uintptr_t)send->p2p.at, send->p2p.bytes,
-                                         ops[i].stream),
-            "copying what a rank sends to itself");
+        rc = xccl_cuda_result(cuda->driver->copy_on_device((xccl_cu_ptr)(uintptr_t)ops[i].p2p.at,
+                                                           (xccl_cu_ptr)(uintptr_t)send->p2p.at,
+                                                           send->p2p.bytes, ops[i].stream),
+                              "copying what a rank sends to itself");
         xccl_cuda_leave(cuda->device);
         return rc;
     }

@@ -12,8 +12,8 @@
  * It polls: without network links every few milliseconds, with them all the time while something is
  * at work. While the user's thread makes links it has the communicator, and does the moving.
  *
- * Thread: its own; the lock keeps the user's out of the tables, and `connecting` keeps it out of the
- * communicator. */
+ * Thread: its own; the lock keeps the user's out of the tables, and `connecting` keeps it out of
+ * the communicator. */
 #include <sched.h>
 
 #include "base/alloc.h"
@@ -25,12 +25,12 @@
 #include "comm/comm_verdict.h"
 #include "exec/streams.h"
 
-#define IDLE_NS      (5 * XCCL_NS_PER_MS)
-#define WAIT_NS      (1 * XCCL_NS_PER_MS) /* something is at work, and needs nothing of this thread */
-#define NET_IDLE_NS  50000
-#define NET_SPINS    2000 /* looks without news before it sleeps between them */
-#define LOOK_NS      (100 * XCCL_NS_PER_MS)
-#define LEAVE_MS     1000
+#define IDLE_NS     (5 * XCCL_NS_PER_MS)
+#define WAIT_NS     (1 * XCCL_NS_PER_MS) /* something is at work without this thread */
+#define NET_IDLE_NS 50000
+#define NET_SPINS   2000 /* looks without news before it sleeps between them */
+#define LOOK_NS     (100 * XCCL_NS_PER_MS)
+#define LEAVE_MS    1000
 
 /* Messages that a launch will move over a link to another host. */
 struct far_op {

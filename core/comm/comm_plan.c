@@ -89,8 +89,10 @@ xcclResult_t xccl_init_planner(struct xccl_init *init, enum xccl_init_state *sta
     planner->rank = comm->rank;
     planner->all_local = !xccl_comm_any_remote(comm);
     planner->is_device = comm->cuda != NULL;
-    planner->is_crowded = planner->all_local && !comm->cuda && comm->nranks > xccl_comm_host_cores(comm);
-    planner->is_tight = planner->all_local && comm->shm && !comm->cuda && xccl_shm_is_tight(comm->shm);
+    planner->is_crowded = planner->all_local && !comm->cuda &&
+                          comm->nranks > xccl_comm_host_cores(comm);
+    planner->is_tight = planner->all_local && comm->shm && !comm->cuda &&
+                        xccl_shm_is_tight(comm->shm);
     planner->multicast = comm->shm && !comm->cuda ? comm->multicast : NULL;
     planner->nodes = comm->nodes;
     planner->any_place = xccl_param_int(XCCL_P_DETERMINISM) == 3;

@@ -8,13 +8,13 @@
 #include "plan/plan_int.h"
 #include "schedule/algo_plugin.h"
 
-#define NET_ONESHOT_MAX 8192u
-#define NET_SMALL_MAX   8192u
+#define NET_ONESHOT_MAX    8192u
+#define NET_SMALL_MAX      8192u
 #define DEVICE_ONESHOT_MAX (64u << 10)
 #define DEVICE_TWOSHOT_MAX (1u << 20)
 #define DEVICE_LINES_MAX   (16u << 10) /* of a chunk: lines with flags beat payload and header */
 #define DEVICE_SMALL_MAX   (256u << 10)
-#define BLOCK_SMALL_MAX 1024u /* blocks up to which few messages beat few bytes */
+#define BLOCK_SMALL_MAX    1024u /* blocks up to which few messages beat few bytes */
 
 /* Up to where sending all to all beats two rounds (tests/bench/results/algorithms-2026-11-22.md).
  */

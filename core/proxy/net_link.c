@@ -31,7 +31,8 @@
  *
  * Memory of a link, one block, registered once:
  *   page 0: nslots headers of 64 bytes .. bare preamble .. the head .. 64 bytes of room, then slot
- * 0's payload on page 1; each payload has 64 bytes of room before it, whose last 16 take the preamble.
+ * 0's payload on page 1; each payload has 64 bytes of room before it, whose last 16 take the
+ * preamble.
  *
  * Thread: the holder of the communicator's crank, but for connect (init). Nothing here allocates or
  * logs once the link is up. */

@@ -9,11 +9,11 @@
 #include "exec/cuda/dev_number.h"
 #include "schedule/step_codes.h"
 
-#define LINKS_NEAR   96 /* of a lane, that are kept in shared memory */
-#define EVENTS_NEAR  16
-#define FAN          XCCL_DEV_FAN_MAX
-#define LOOK_EVERY   64u /* rounds of a wait between looks at the host's word, across PCIe */
-#define CLEAN_EVERY  (1u << 30)
+#define LINKS_NEAR  96 /* of a lane, that are kept in shared memory */
+#define EVENTS_NEAR 16
+#define FAN         XCCL_DEV_FAN_MAX
+#define LOOK_EVERY  64u /* rounds of a wait between looks at the host's word, across PCIe */
+#define CLEAN_EVERY (1u << 30)
 
 /* What a move does with elements besides combining them. */
 struct effect {
@@ -32,7 +32,8 @@ struct block {
     struct xccl_dev_lane lane;
     struct xccl_dev_link links[LINKS_NEAR];
     struct xccl_dev_event events[EVENTS_NEAR];
-    struct xccl_dev_link *table; /* the lane's links of this channel: near, or in the plan's table */
+    struct xccl_dev_link
+        *table; /* the lane's links of this channel: near, or in the plan's table */
     u32 table_step; /* from link to link, in entries */
     u32 channel, flag_low;
     u64 seq;

@@ -85,7 +85,8 @@ XD_FN int is_there(u32 bytes, u32 op, u32 bit, u32 buffer)
     return bytes || ((op & bit) && buffer == XCCL_BUFFER_ZERO);
 }
 
-XD_FN_COLD struct move make_move(const struct block *block, const struct xccl_dev_event *event, u32 tile)
+XD_FN_COLD struct move make_move(const struct block *block, const struct xccl_dev_event *event,
+                                 u32 tile)
 {
     struct window window = window_of(block, tile);
     struct side src = {0, clip(block->plan.chunk_bytes, &window), 0, 0}, dst = src;
@@ -121,11 +122,19 @@ XD_FN_COLD struct move make_move(const struct block *block, const struct xccl_de
 
 /* --- one move --- */
 
-/* The fans of a move: the owners wait, and everybody's list of sources and destinations is made.
- * has_src, has_dst: memory takes part. */
-XD_FN_COLD void gather(struct block *block, const struct xccl_dev_event *event, const struct move *move,
-                  int has_src, int has_dst, u32 nrecv, u32 nsend, u32 proto)
+/* What of a move is done at a time: all of it, or a half of an exchange. */
+struct half {
+    int has_src, has_dst; /* memory takes part */
+    u32 nrecv, nsend, bytes;
+    int finishes; /* POST counts */
+};
+
+/* The fans of a move: the owners wait, and everybody's list of sources and destinations is made. */
+XD_FN_COLD void gather(struct block *block, const struct xccl_dev_event *event,
+                       const struct move *move, const struct half *half)
 {
+    const u32 proto = block->plan.proto;
+    const int has_src = half->has_src, has_dst = half->has_dst;
     u32 src_at = event->flags & XCCL_FLAG_ORDERED ? event->src_at : 0;
 
     if (xd_thread() == 0) {
@@ -134,7 +143,7 @@ XD_FN_COLD void gather(struct block *block, const struct xccl_dev_event *event, 
         if (has_dst)
             block->out[0] = pointer_to<char>(move->dst);
     }
-    for (u32 k = 0; k < nsend; k++) {
+    for (u32 k = 0; k < half->nsend; k++) {
         struct xccl_dev_link *link = link_at(block, event->send + k);
         u32 place = k + (u32)has_dst;
 
@@ -149,7 +158,7 @@ XD_FN_COLD void gather(struct block *block, const struct xccl_dev_event *event, 
             block->out_fill[place] = fill_of(link);
         }
     }
-    for (u32 k = 0; k < nrecv; k++) {
+    for (u32 k = 0; k < half->nrecv; k++) {
         struct xccl_dev_link *link = link_at(block, event->recv + k);
         u32 place = k + (u32)(has_src && k >= src_at);
 
@@ -167,69 +176,72 @@ XD_FN_COLD void gather(struct block *block, const struct xccl_dev_event *event, 
 }
 
 /* Behind the data and a barrier. */
-XD_FN_COLD void publish(struct block *block, const struct xccl_dev_event *event, u32 nrecv, u32 nsend,
-                   u32 bytes, u32 proto)
+XD_FN_COLD void publish(struct block *block, const struct xccl_dev_event *event,
+                        const struct half *half)
 {
-    for (u32 k = 0; k < nsend; k++) {
+    const u32 proto = block->plan.proto;
+
+    for (u32 k = 0; k < half->nsend; k++) {
         struct xccl_dev_link *link = link_at(block, event->send + k);
 
         if (!is_mine(event->send + k))
             continue;
         if (proto == XCCL_DEV_SIMPLE)
-            post_simple(link, block->flag_low, bytes);
+            post_simple(link, block->flag_low, half->bytes);
         else
             link_advance(link);
     }
-    for (u32 k = 0; k < nrecv; k++)
+    for (u32 k = 0; k < half->nrecv; k++)
         if (is_mine(event->recv + k))
             give_back(link_at(block, event->recv + k));
 }
 
-XD_FN_COLD void set_effect(struct block *block, const struct xccl_dev_event *event, int has_src,
-                           int has_dst, u32 nrecv, u32 nsend, int finishes)
+XD_FN_COLD void set_effect(struct block *block, const struct xccl_dev_event *event,
+                           const struct half *half)
 {
     struct effect *effect = &block->effect;
 
-    effect->nin = nrecv + (u32)has_src;
-    effect->nout = nsend + (u32)has_dst;
-    effect->local = !has_src                            ? effect->nin
+    effect->nin = half->nrecv + (u32)half->has_src;
+    effect->nout = half->nsend + (u32)half->has_dst;
+    effect->local = !half->has_src                     ? effect->nin
                     : event->flags & XCCL_FLAG_ORDERED ? event->src_at
                                                        : 0;
-    effect->has_dst = (u32)has_dst;
-    effect->pre = has_src && (event->flags & XCCL_FLAG_PRE) && (block->plan.flags & XCCL_DEV_PRE)
+    effect->has_dst = (u32)half->has_dst;
+    effect->pre = half->has_src && (event->flags & XCCL_FLAG_PRE) &&
+                          (block->plan.flags & XCCL_DEV_PRE)
                       ? effect->local
                       : effect->nin;
-    effect->post = finishes && (event->flags & XCCL_FLAG_POST) &&
+    effect->post = half->finishes && (event->flags & XCCL_FLAG_POST) &&
                    (block->plan.flags & XCCL_DEV_POST);
-    effect->acc = has_dst && (event->op & XCCL_STEP_ACC);
+    effect->acc = half->has_dst && (event->op & XCCL_STEP_ACC);
     effect->scalar = block->work.scalar;
 }
 
-/* Takes the sources to the destinations; finishes: POST counts. 0: the block has failed. */
+/* Takes the sources to the destinations. 0: the block has failed. */
 template <class N, u32 FN>
 XD_FN int transfer(struct block *block, const struct xccl_dev_event *event, const struct move *move,
-                   int has_src, int has_dst, u32 nrecv, u32 nsend, u32 bytes, int finishes)
+                   const struct half *half)
 {
     const u32 proto = block->plan.proto;
 
     if (xd_thread() == 0)
-        set_effect(block, event, has_src, has_dst, nrecv, nsend, finishes);
-    gather(block, event, move, has_src, has_dst, nrecv, nsend, proto);
+        set_effect(block, event, half);
+    gather(block, event, move, half);
     xd_sync();
     if (has_failed(block))
         return 0;
-    if (bytes && (nrecv || has_src)) {
+    if (half->bytes && (half->nrecv || half->has_src)) {
         if (proto == XCCL_DEV_SIMPLE)
-            move_slice<N, FN>(block, bytes);
+            move_slice<N, FN>(block, half->bytes);
         else if (proto == XCCL_DEV_LL)
-            move_ll<N, FN>(block, bytes);
+            move_ll<N, FN>(block, half->bytes);
         else
-            move_ll128<N, FN>(block, bytes);
+            move_ll128<N, FN>(block, half->bytes);
     }
     xd_sync();
     if (has_failed(block))
         return 0;
-    publish(block, event, nrecv, nsend, bytes, proto);
+    publish(block, event, half);
     return 1;
 }
 
@@ -245,13 +257,16 @@ XD_FN int run_event(struct block *block, const struct xccl_dev_event *event, u32
 
     for (int receives = !exchanges; receives < 2; receives++) {
         int takes = !exchanges || receives, gives = !exchanges || !receives;
-        u32 nrecv = takes ? move.nrecv : 0, nsend = gives ? move.nsend : 0;
-        u32 bytes = takes ? move.bytes : move.send_bytes;
+        struct half half = {has_src && gives,
+                            has_dst && takes,
+                            takes ? move.nrecv : 0,
+                            gives ? move.nsend : 0,
+                            takes ? move.bytes : move.send_bytes,
+                            takes};
 
-        if (exchanges ? !nrecv && !nsend : !bytes && !nrecv && !nsend)
+        if (!half.nrecv && !half.nsend && (exchanges || !half.bytes))
             continue;
-        if (!transfer<N, FN>(block, event, &move, has_src && gives, has_dst && takes, nrecv, nsend,
-                             bytes, takes))
+        if (!transfer<N, FN>(block, event, &move, &half))
             return 0;
     }
     return 1;
@@ -402,7 +417,8 @@ template <class N> XD_FN void open_block(struct block *block, const struct xccl_
     block->plan = *pointer_to<struct xccl_dev_plan>(block->work.plan);
     number = xd_block() - block->work.block0;
     block->channel = number % block->plan.channels;
-    block->lane = pointer_to<struct xccl_dev_lane>(block->plan.lanes)[number / block->plan.channels];
+    block->lane = pointer_to<struct xccl_dev_lane>(
+        block->plan.lanes)[number / block->plan.channels];
     comm = pointer_to<struct xccl_dev_comm>(block->work.comm);
     block->status = pointer_to<struct xccl_dev_status>(comm->status);
     block->seq = xd_load_volatile_u64(&comm->seq) + 1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lines that carry their own flags: LL, eight bytes with four of data, and LL128, 128 bytes with 120
- * of data. Data are used as soon as their flag is there, without fences: an LL line is one store of
- * eight bytes, which no machine tears; the threads of a warp store and load an LL128 line together,
- * which stays whole on devices that links of this kind are chosen for.
+/* Lines that carry their own flags: LL, eight bytes with four of data, and LL128, 128 bytes with
+ * 120 of data. Data are used as soon as their flag is there, without fences: an LL line is one
+ * store of eight bytes, which no machine tears; the threads of a warp store and load an LL128 line
+ * together, which stays whole on devices that links of this kind are chosen for.
  *
  * The first message of an operation on a link is looked at before anybody reads data: the owner of
  * the link waits for the slot's first line, which says whose call it is (check_lines). Later ones
@@ -43,18 +43,17 @@ XD_FN void store_line(char *at, u64 data, u32 flag)
 }
 
 /* Source i at word w, of so many bytes. */
-template <class N>
-XD_FN u64 ll_source(struct block *block, u32 i, u32 w, u32 bytes)
+template <class N> XD_FN u64 ll_source(struct block *block, u32 i, u32 w, u32 bytes)
 {
     const struct effect *effect = &block->effect;
-    u64 value = i == effect->local ? load_bytes(block->in[i] + 8 * (u64)w, bytes)
-                                   : poll_line(block, block->in[i] + 16 * (u64)w, block->in_flag[i]);
+    u64 value = i == effect->local
+                    ? load_bytes(block->in[i] + 8 * (u64)w, bytes)
+                    : poll_line(block, block->in[i] + 16 * (u64)w, block->in_flag[i]);
 
     return i == effect->pre ? scale_word<N>(value, effect->scalar) : value;
 }
 
-template <class N, u32 FN>
-XD_FN_COLD void move_ll(struct block *block, u32 bytes)
+template <class N, u32 FN> XD_FN_COLD void move_ll(struct block *block, u32 bytes)
 {
     const struct effect *effect = &block->effect;
     u32 words = (bytes + 7) / 8;
@@ -80,7 +79,8 @@ XD_FN_COLD void move_ll(struct block *block, u32 bytes)
 
 /* --- LL128 --- */
 
-/* Both words of this thread's place in a line; the warp goes together. active: the group has one. */
+/* Both words of this thread's place in a line; the warp goes together. active: the group has one.
+ */
 XD_FN void poll_line128(struct block *block, const char *at, u64 flag, int active, u64 *a, u64 *b)
 {
     int is_last = xd_thread() % GROUP == GROUP - 1;
@@ -121,8 +121,7 @@ XD_FN void load_two(const char *at, u32 w, u32 bytes, int is_last, u64 *a, u64 *
 {
     u32 offset = 8 * w;
 
-    *a = offset < bytes ? load_bytes(at + offset, bytes - offset < 8 ? bytes - offset : 8)
-                        : 0;
+    *a = offset < bytes ? load_bytes(at + offset, bytes - offset < 8 ? bytes - offset : 8) : 0;
     offset += 8;
     *b = !is_last && offset < bytes
              ? load_bytes(at + offset, bytes - offset < 8 ? bytes - offset : 8)
@@ -140,8 +139,7 @@ XD_FN void store_two(char *at, u32 w, u32 bytes, int is_last, u64 a, u64 b)
         store_bytes(at + offset, b, bytes - offset < 8 ? bytes - offset : 8);
 }
 
-template <class N, u32 FN>
-XD_FN_COLD void move_ll128(struct block *block, u32 bytes)
+template <class N, u32 FN> XD_FN_COLD void move_ll128(struct block *block, u32 bytes)
 {
     const struct effect *effect = &block->effect;
     const u32 in_line = xd_thread() % GROUP, groups = xd_threads() / GROUP;
@@ -149,8 +147,7 @@ XD_FN_COLD void move_ll128(struct block *block, u32 bytes)
     u32 lines = (bytes + XCCL_DEV_LL128_DATA - 1) / XCCL_DEV_LL128_DATA;
 
     /* The lines of a warp's groups are neighbours, and its rounds are the same for all of them. */
-    for (u32 first = xd_thread() / (GROUP * GROUPS) * GROUPS; first < lines;
-         first += groups) {
+    for (u32 first = xd_thread() / (GROUP * GROUPS) * GROUPS; first < lines; first += groups) {
         u32 line = first + xd_thread() / GROUP % GROUPS, w = line * LL128_WORDS + 2 * in_line;
         u64 place = (u64)line * XCCL_DEV_LL128_LINE + 16 * in_line;
         int active = line < lines;
@@ -196,7 +193,8 @@ XD_FN_COLD void move_ll128(struct block *block, u32 bytes)
 
 /* --- the owner's part, of both --- */
 
-/* Until the first line of an operation's first message is there, and says that it is of this call. */
+/* Until the first line of an operation's first message is there, and says that it is of this call.
+ */
 XD_FN void check_lines(struct block *block, struct xccl_dev_link *link, u32 proto)
 {
     const char *slot = slot_payload(link);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Sends and receives: a block is a pair's channel, and has a list of sends and one of receives,
  * which never wait for each other. Whichever can move next does: one thread looks at both, and all
- * move a slot's worth of bytes. An item without a link keeps a place and is passed over; messages of
- * one link are on one list. */
+ * move a slot's worth of bytes. An item without a link keeps a place and is passed over; messages
+ * of one link are on one list. */
 #ifndef XCCL_EXEC_CUDA_DEV_MESSAGES_H
 #define XCCL_EXEC_CUDA_DEV_MESSAGES_H
 

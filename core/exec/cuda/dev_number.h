@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Elements and what is done with two of them: for every type the bits that the host's kernels give
- * (exec/host/kernels.h). Small floats are widened to float32, combined, and rounded to nearest even;
- * maximum and minimum choose by the order of codes. A kernel has one type; the function is a
+ * (exec/host/kernels.h). Small floats are widened to float32, combined, and rounded to nearest
+ * even; maximum and minimum choose by the order of codes. A kernel has one type; the function is a
  * parameter of templates, so that inner loops have no choice to make. */
 #ifndef XCCL_EXEC_CUDA_DEV_NUMBER_H
 #define XCCL_EXEC_CUDA_DEV_NUMBER_H
@@ -61,8 +61,14 @@ XD_FN double double_of(u64 bits)
 #endif
 }
 
-template <class T> XD_FN T least_of(T a, T b) { return a < b ? a : b; }
-template <class T> XD_FN T most_of(T a, T b) { return a > b ? a : b; }
+template <class T> XD_FN T least_of(T a, T b)
+{
+    return a < b ? a : b;
+}
+template <class T> XD_FN T most_of(T a, T b)
+{
+    return a > b ? a : b;
+}
 
 /* --- integers: codes are unsigned, Signed says how they are ordered --- */
 
@@ -80,8 +86,14 @@ template <class Code, class Ordered> struct integer {
             return (Code)most_of((Ordered)x, (Ordered)y);
         return (Code)least_of((Ordered)x, (Ordered)y);
     }
-    XD_FN Code scale(Code x, Code by) { return (Code)((u64)x * (u64)by); }
-    XD_FN Code element_scalar(Code element) { return element; }
+    XD_FN Code scale(Code x, Code by)
+    {
+        return (Code)((u64)x * (u64)by);
+    }
+    XD_FN Code element_scalar(Code element)
+    {
+        return element;
+    }
     /* Toward zero. A divisor that the type cannot hold leaves nothing. */
     XD_FN Code divide(Code x, u32 by)
     {
@@ -117,9 +129,18 @@ struct float32 {
         best = FN == XCCL_DEV_MAX ? (x > y ? x : y) : (x < y ? x : y);
         return bits_of(best);
     }
-    XD_FN u32 scale(u32 x, u32 by) { return bits_of(float_of(x) * float_of(by)); }
-    XD_FN u32 element_scalar(u32 element) { return element; }
-    XD_FN u32 divide(u32 x, u32) { return x; }
+    XD_FN u32 scale(u32 x, u32 by)
+    {
+        return bits_of(float_of(x) * float_of(by));
+    }
+    XD_FN u32 element_scalar(u32 element)
+    {
+        return element;
+    }
+    XD_FN u32 divide(u32 x, u32)
+    {
+        return x;
+    }
 };
 
 struct float64 {
@@ -143,9 +164,18 @@ struct float64 {
         best = FN == XCCL_DEV_MAX ? (x > y ? x : y) : (x < y ? x : y);
         return bits_of(best);
     }
-    XD_FN u64 scale(u64 x, u64 by) { return bits_of(double_of(x) * double_of(by)); }
-    XD_FN u64 element_scalar(u64 element) { return element; }
-    XD_FN u64 divide(u64 x, u32) { return x; }
+    XD_FN u64 scale(u64 x, u64 by)
+    {
+        return bits_of(double_of(x) * double_of(by));
+    }
+    XD_FN u64 element_scalar(u64 element)
+    {
+        return element;
+    }
+    XD_FN u64 divide(u64 x, u32)
+    {
+        return x;
+    }
 };
 
 /* --- small floats --- */
@@ -210,9 +240,18 @@ template <class Code, class Small> struct small_float {
             return (Code)Small::narrow(Small::widen(a) * Small::widen(b));
         return (Code)Small::template choose<FN>(a, b);
     }
-    XD_FN Code scale(Code x, u32 by) { return (Code)Small::narrow(Small::widen(x) * float_of(by)); }
-    XD_FN u32 element_scalar(Code element) { return bits_of(Small::widen(element)); }
-    XD_FN Code divide(Code x, u32) { return x; }
+    XD_FN Code scale(Code x, u32 by)
+    {
+        return (Code)Small::narrow(Small::widen(x) * float_of(by));
+    }
+    XD_FN u32 element_scalar(Code element)
+    {
+        return bits_of(Small::widen(element));
+    }
+    XD_FN Code divide(Code x, u32)
+    {
+        return x;
+    }
 };
 
 struct half_bits : small<16, 10, 113, 0x7c00, 0x47800000u, 0x7c00> {
@@ -235,7 +274,10 @@ struct half_bits : small<16, 10, 113, 0x7c00, 0x47800000u, 0x7c00> {
 };
 
 struct brain_bits : small<16, 7, 1, 0x7f80, 0, 0x7f80> {
-    XD_FN float widen(u32 code) { return float_of(code << 16); }
+    XD_FN float widen(u32 code)
+    {
+        return float_of(code << 16);
+    }
     XD_FN u32 narrow(float value)
     {
         u32 word = bits_of(value);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Moving the bytes of one slice between memories: all sources are read, combined and stored to all
  * destinations, each thread at places of its own, which it reads before it writes; so a destination
- * may be one of the sources. Sixteen bytes at a time where all addresses allow it, else eight, four,
- * or an element. The first copies of the loop for few sources and destinations are what collectives
- * spend their time in. */
+ * may be one of the sources. Sixteen bytes at a time where all addresses allow it, else eight,
+ * four, or an element. The first copies of the loop for few sources and destinations are what
+ * collectives spend their time in. */
 #ifndef XCCL_EXEC_CUDA_DEV_SIMPLE_H
 #define XCCL_EXEC_CUDA_DEV_SIMPLE_H
 
@@ -16,8 +16,7 @@ template <class N, u32 FN> XD_FN u64 finish_word(const struct effect *effect, u6
     return effect->post ? divide_word<N>(value, (u32)effect->scalar) : value;
 }
 
-template <class N, u32 FN>
-XD_FN struct xd_vec combine_vec(struct xd_vec x, struct xd_vec y)
+template <class N, u32 FN> XD_FN struct xd_vec combine_vec(struct xd_vec x, struct xd_vec y)
 {
     x.a = combine_word<N, FN>(x.a, y.a);
     x.b = combine_word<N, FN>(x.b, y.b);
@@ -115,8 +114,7 @@ XD_FN void store_bytes(char *at, u64 word, u32 bytes)
 }
 
 /* The value at a place, of so many bytes. */
-template <class N, u32 FN>
-XD_FN u64 value_at(const struct block *block, u64 offset, u32 bytes)
+template <class N, u32 FN> XD_FN u64 value_at(const struct block *block, u64 offset, u32 bytes)
 {
     const struct effect *effect = &block->effect;
     u64 value = load_bytes(block->in[0] + offset, bytes);

@@ -58,19 +58,18 @@ static xcclResult_t load_kernel(struct xccl_cuda_device *device,
 
     if (!rc)
         rc = xccl_cuda_result(
-            driver->module_function(&kernel->function, kernel->module, file->kernel),
-            file->kernel);
+            driver->module_function(&kernel->function, kernel->module, file->kernel), file->kernel);
     if (!rc) /* asking for an attribute loads it, where loading is lazy */
-        rc = xccl_cuda_result(driver->function_attribute(&threads, XCCL_CU_FUNC_THREADS_MAX,
-                                                         kernel->function),
-                              file->kernel);
+        rc = xccl_cuda_result(
+            driver->function_attribute(&threads, XCCL_CU_FUNC_THREADS_MAX, kernel->function),
+            file->kernel);
     if (rc)
         return rc;
     kernel->name = file->kernel;
     if ((unsigned)threads < device->threads)
         device->threads = (unsigned)threads;
-    rc = xccl_cuda_result(
-        driver->occupancy(&blocks, kernel->function, (int)device->threads, 0), file->kernel);
+    rc = xccl_cuda_result(driver->occupancy(&blocks, kernel->function, (int)device->threads, 0),
+                          file->kernel);
     if (!rc && blocks < 1)
         rc = xccl_fail(xcclInternalError, 0, "report this as a bug",
                        "a block of kernel %s does not fit on device %d", file->kernel,

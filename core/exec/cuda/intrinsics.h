@@ -27,14 +27,37 @@ struct xd_vec {
 #define XD_SHARED(type, name) __shared__ type name
 #define XD_WHOLE_LINES        1 /* 128 bytes that a warp loads or stores together stay together */
 
-XD_FN u32 xd_thread() { return threadIdx.x; }
-XD_FN u32 xd_threads() { return blockDim.x; }
-XD_FN u32 xd_block() { return blockIdx.x; }
-XD_FN void xd_sync() { __syncthreads(); }
-XD_FN void xd_sync_warp() { __syncwarp(); }
-XD_FN int xd_any_warp(int truth) { return __any_sync(0xffffffffu, truth); }
-XD_FN void xd_poll() {}
-XD_FN void xd_nanosleep(u32 ns) { __nanosleep(ns); }
+XD_FN u32 xd_thread()
+{
+    return threadIdx.x;
+}
+XD_FN u32 xd_threads()
+{
+    return blockDim.x;
+}
+XD_FN u32 xd_block()
+{
+    return blockIdx.x;
+}
+XD_FN void xd_sync()
+{
+    __syncthreads();
+}
+XD_FN void xd_sync_warp()
+{
+    __syncwarp();
+}
+XD_FN int xd_any_warp(int truth)
+{
+    return __any_sync(0xffffffffu, truth);
+}
+XD_FN void xd_poll()
+{
+}
+XD_FN void xd_nanosleep(u32 ns)
+{
+    __nanosleep(ns);
+}
 
 XD_FN u32 xd_load_acquire_u32(const void *at)
 {
@@ -148,7 +171,10 @@ XD_FN u32 xd_add_u32(u32 *at, u32 value)
     return before;
 }
 
-XD_FN void xd_fence_system() { __threadfence_system(); }
+XD_FN void xd_fence_system()
+{
+    __threadfence_system();
+}
 
 #endif
 #endif
