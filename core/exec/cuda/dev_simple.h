@@ -9,6 +9,7 @@
 
 #include "exec/cuda/dev_block.h"
 
+#define SHAPE(nin, nout) ((nin) << 8 | (nout)) /* fans are narrower */
 #define AT_ONCE 4u /* vectors of a thread on their way: what hides the memory's latency */
 
 template <class N, u32 FN> XD_FN u64 finish_word(const struct effect *effect, u64 value)
@@ -165,7 +166,7 @@ XD_FN u32 common_unit(const struct block *block)
 template <class N, u32 FN> XD_FN void move_slice(const struct block *block, u32 bytes)
 {
     const struct effect *effect = &block->effect;
-    u32 unit = common_unit(block), count = bytes / 16, few = effect->nin * 4 + effect->nout;
+    u32 unit = common_unit(block), count = bytes / 16, few = SHAPE(effect->nin, effect->nout);
 
     if (unit < 16) {
         if (unit < sizeof(typename N::code))
@@ -175,15 +176,15 @@ template <class N, u32 FN> XD_FN void move_slice(const struct block *block, u32 
     }
     if (effect->pre < effect->nin || effect->acc || effect->post)
         move_vectors<N, FN, 0, 0, 0>(block, count);
-    else if (few == 4 + 1)
+    else if (few == SHAPE(1, 1))
         move_vectors<N, FN, 1, 1, 1>(block, count);
-    else if (few == 4 + 2)
+    else if (few == SHAPE(1, 2))
         move_vectors<N, FN, 1, 2, 1>(block, count);
-    else if (few == 8 + 1)
+    else if (few == SHAPE(2, 1))
         move_vectors<N, FN, 2, 1, 1>(block, count);
-    else if (few == 8 + 2)
+    else if (few == SHAPE(2, 2))
         move_vectors<N, FN, 2, 2, 1>(block, count);
-    else if (few == 12 + 1)
+    else if (few == SHAPE(3, 1))
         move_vectors<N, FN, 3, 1, 1>(block, count);
     else
         move_vectors<N, FN, 0, 0, 1>(block, count);
