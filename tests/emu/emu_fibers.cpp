@@ -78,7 +78,7 @@ void emu_sync_block()
     struct emu_block *block = emu_now->block;
 
     has_moved = 1;
-    if (++block->arrived < EMU_THREADS) {
+    if (++block->arrived < block->running) {
         wait_for(&block->generation);
         return;
     }
@@ -125,11 +125,18 @@ static void call_kernel(const struct emu_launch *launch)
     }
 }
 
+/* Barriers are for threads that have not ended, as on devices. */
 static void run_fiber()
 {
-    call_kernel(emu_now->block->launch);
+    struct emu_block *block = emu_now->block;
+
+    call_kernel(block->launch);
     emu_now->is_over = 1;
     has_moved = 1;
+    if (--block->running && block->arrived == block->running) {
+        block->arrived = 0;
+        block->generation++;
+    }
     to_scheduler();
     abort(); /* nobody comes back */
 }
@@ -191,7 +198,6 @@ static void run_block(struct emu_block *block)
         fiber->waits_for = nullptr;
         emu_now = fiber;
         emu_switch(&scheduler, fiber->stack_pointer);
-        block->running -= (uint32_t)fiber->is_over;
     }
 }
 
