@@ -348,7 +348,7 @@ static xcclResult_t check_tables(struct vcall *v)
 
 static xcclResult_t submit(struct vcall *v, xcclStream_t stream)
 {
-    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_CALL};
+    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_CALL, .stream = stream};
     xcclResult_t rc = check_plain(v, stream);
 
     if (!rc)

@@ -26,7 +26,7 @@ xcclResult_t xccl_api_check_op(const char *call, const struct xccl_task *task)
 }
 
 static xcclResult_t check_create(const xcclRedOp_t *op, const void *scalar, xcclDataType_t datatype,
-                                 xcclScalarResidence_t residence)
+                                 xcclScalarResidence_t residence, int is_device)
 {
     const char *call = "xcclRedOpCreatePreMulSum";
 
@@ -36,11 +36,11 @@ static xcclResult_t check_create(const xcclRedOp_t *op, const void *scalar, xccl
     if ((unsigned)datatype >= xcclNumTypes)
         return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: datatype is %d, not 0..%d", call,
                          (int)datatype, xcclNumTypes - 1);
-    if (residence == xcclScalarDevice)
+    if (residence == xcclScalarDevice && !is_device)
         return xccl_fail(xcclInvalidArgument, 0, "pass xcclScalarHostImmediate",
                          "%s: residence is xcclScalarDevice, but the communicator is of the host",
                          call);
-    if (residence != xcclScalarHostImmediate)
+    if (residence != xcclScalarHostImmediate && residence != xcclScalarDevice)
         return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: residence is %d, not 0..1", call,
                          (int)residence);
     return xcclSuccess;
@@ -49,15 +49,19 @@ static xcclResult_t check_create(const xcclRedOp_t *op, const void *scalar, xccl
 xcclResult_t xcclRedOpCreatePreMulSum(xcclRedOp_t *op, void *scalar, xcclDataType_t datatype,
                                       xcclScalarResidence_t residence, xcclComm_t comm)
 {
+    static const char none[8]; /* of any type */
     xcclResult_t rc = xccl_api_check_comm("xcclRedOpCreatePreMulSum", comm);
 
     if (!rc)
-        rc = check_create(op, scalar, datatype, residence);
+        rc = check_create(op, scalar, datatype, residence, comm->cuda != NULL);
     if (!rc)
         rc = xccl_comm_enter_aside(comm);
     if (rc)
         return rc;
-    rc = xccl_planner_add_op(&comm->planner, datatype, scalar, op);
+    if (residence == xcclScalarDevice)
+        rc = xccl_planner_add_op(&comm->planner, datatype, none, scalar, op);
+    else
+        rc = xccl_planner_add_op(&comm->planner, datatype, scalar, NULL, op);
     xccl_comm_leave_aside(comm);
     return rc;
 }

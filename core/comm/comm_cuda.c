@@ -200,6 +200,13 @@ static xcclResult_t make_status(struct xccl_comm_cuda *cuda)
     cuda->status = status;
     memset(cuda->status, 0, sizeof *cuda->status);
     dev.status = cuda->status_at;
+    if (xccl_comm_any_remote(cuda->comm)) {
+        rc = xccl_comm_cuda_alloc(cuda, XCCL_CUDA_HOMES * sizeof(struct xccl_dev_home),
+                                  &cuda->homes_at);
+        if (rc)
+            return rc;
+    }
+    dev.homes = cuda->homes_at;
     rc = xccl_comm_cuda_alloc(cuda, sizeof dev, &cuda->comm_at);
     return rc ? rc : xccl_cuda_upload(cuda->device, cuda->comm_at, &dev, sizeof dev);
 }
@@ -350,10 +357,9 @@ void xccl_comm_cuda_close(struct xcclComm *comm)
             xccl_cuda_free(cuda->device, old->at);
             xccl_free(old);
         }
-        if (cuda->scratch)
-            xccl_cuda_free(cuda->device, cuda->scratch);
-        if (cuda->comm_at)
-            xccl_cuda_free(cuda->device, cuda->comm_at);
+        xccl_cuda_free(cuda->device, cuda->scratch);
+        xccl_cuda_free(cuda->device, cuda->homes_at);
+        xccl_cuda_free(cuda->device, cuda->comm_at);
         if (cuda->status)
             xccl_cuda_host_free(cuda->device, cuda->status);
         if (cuda->event && !xccl_cuda_enter(cuda->device)) {

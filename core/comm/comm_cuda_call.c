@@ -151,6 +151,8 @@ static xcclResult_t make_image(struct xccl_comm_cuda *cuda, const struct xccl_ca
     image->call = *call;
     image->call.sizes = NULL;
     image->is_sized = call->sizes != NULL;
+    image->plan = plan;
+    image->plans = cuda->comm->planner.plans_made;
     rc = number_image(cuda, image);
     if (!rc)
         rc = keep_messages(plan, image);
@@ -169,20 +171,29 @@ static xcclResult_t make_image(struct xccl_comm_cuda *cuda, const struct xccl_ca
     return xcclSuccess;
 }
 
+/* Is it the image of this plan? Keys of v-collectives do not say all. */
+static int is_image_of(const struct xccl_comm_cuda *cuda, const struct xccl_cuda_image *image,
+                       const struct xccl_plan *plan)
+{
+    if (!image || image->key[0] != plan->key[0] || image->key[1] != plan->key[1] ||
+        image->signature != plan->signature)
+        return 0;
+    return !image->is_sized ||
+           (image->plan == plan && image->plans == cuda->comm->planner.plans_made);
+}
+
 static xcclResult_t find_image(struct xccl_comm_cuda *cuda, const struct xccl_call *call,
                                const struct xccl_plan *plan, struct xccl_cuda_image **image_out)
 {
     struct xccl_cuda_image *image = cuda->last;
 
-    if (image && image->key[0] == plan->key[0] && image->key[1] == plan->key[1] &&
-        image->signature == plan->signature) {
+    if (is_image_of(cuda, image, plan)) {
         *image_out = image;
         return xcclSuccess;
     }
     for (uint32_t i = 0; i < cuda->image_count; i++) {
         image = cuda->images[i];
-        if (!image || image->key[0] != plan->key[0] || image->key[1] != plan->key[1] ||
-            image->signature != plan->signature)
+        if (!is_image_of(cuda, image, plan))
             continue;
         *image_out = image;
         return xcclSuccess;

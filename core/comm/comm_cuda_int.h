@@ -21,6 +21,8 @@
 #define XCCL_DEVICE_SETTING_HOST 1
 #define XCCL_DEVICE_SETTING_CUDA 2
 
+#define XCCL_CUDA_HOMES 4096u
+
 /* Memory of links that one rank offers to those of its host. */
 enum xccl_cuda_memory {
     XCCL_CUDA_MEMORY_NONE, /* nobody of its host sends to it, or takes from it */
@@ -71,7 +73,9 @@ struct xccl_cuda_image {
     uint64_t seq; /* of the last launch, as issued counts */
     uint32_t *net_messages; /* as of the plan; owned */
     struct xccl_plan_traffic traffic;
-    int is_sized; /* of a v-collective: given up when many others have come */
+    int is_sized; /* of a v-collective: given up when many others have come, and good for */
+    const struct xccl_plan *plan; /* this very plan, */
+    uint64_t plans; /* made when there were so many */
     int is_captured; /* a graph may replay it */
 };
 
@@ -81,6 +85,7 @@ struct xccl_cuda_scratch {
 };
 
 struct xccl_cuda_pin; /* comm_cuda_links.c */
+struct xccl_cuda_home; /* likewise */
 struct xccl_cuda_p2p; /* comm_cuda_p2p.c */
 struct xccl_cuda_watch; /* comm_cuda_watch.c */
 
@@ -100,6 +105,8 @@ struct xccl_comm_cuda {
     struct xccl_cuda_opened *opened;
     struct xccl_cuda_pin *pins; /* host memory that was pinned for it */
     size_t extra_used; /* of the own segment's extra room */
+    struct xccl_cuda_home *homes; /* network links that bindings share */
+    xccl_cu_ptr homes_at; /* struct xccl_dev_home[XCCL_CUDA_HOMES], NULL: there are none */
 
     /* Images, by number; the lock guards the table, which only grows. */
     struct xccl_cuda_image **images;
@@ -136,7 +143,7 @@ struct xccl_cuda_binding *xccl_comm_cuda_find(const struct xccl_comm_cuda *cuda,
 xcclResult_t xccl_comm_cuda_pin(struct xccl_comm_cuda *cuda, void *at, size_t bytes,
                                 xccl_cu_ptr *at_out);
 void xccl_comm_cuda_drop_pins(struct xccl_comm_cuda *cuda);
-/* A network link as kernels see it. */
+/* A network link as kernels see it, by itself. */
 xcclResult_t xccl_comm_cuda_net_view(struct xccl_comm_cuda *cuda, struct xccl_net_link *net,
                                      struct xccl_dev_link *link);
 /* Where a peer's memory lies for this process. */

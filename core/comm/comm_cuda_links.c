@@ -24,6 +24,7 @@
 #define SLOTS         8u
 #define HEADERS_BYTES (SLOTS * XCCL_LINE_BYTES)
 #define BUDGET_SHARE  2 /* of XCCL_BUFFER_BYTES, that one binding may take at most */
+#define PINNED_SHARE  16 /* likewise, of pinned memory */
 #define PAGE          4096u
 #define LL128_STEP    480u /* whole lines, and whole XCCL_TILE_ALIGN */
 
@@ -367,7 +368,8 @@ static void shape(const struct xcclComm *comm, struct xccl_cuda_binding *cuda_bi
     const struct xccl_comm_cuda *cuda = comm->cuda;
     const struct xccl_schedule *schedule = cuda_binding->binding->schedule;
     struct xccl_cuda_offer *own = &cuda_binding->own;
-    uint64_t budget = (uint64_t)xccl_param_int(XCCL_P_BUFFER_BYTES) / BUDGET_SHARE;
+    uint64_t budget = (uint64_t)xccl_param_int(XCCL_P_BUFFER_BYTES) /
+                      (cuda->is_reached ? BUDGET_SHARE : PINNED_SHARE);
     uint32_t lanes = schedule->nlanes ? schedule->nlanes : 1;
 
     own->nslots = SLOTS;
@@ -572,6 +574,42 @@ xcclResult_t xccl_comm_cuda_net_view(struct xccl_comm_cuda *cuda, struct xccl_ne
     return rc;
 }
 
+/* A network link whose state all bindings share. */
+struct xccl_cuda_home {
+    const struct xccl_net_link *net;
+    uint32_t number;
+    struct xccl_cuda_home *next;
+};
+
+/* Gives the link a home when it is new. */
+static xcclResult_t house(struct xccl_comm_cuda *cuda, const struct xccl_net_link *net,
+                          struct xccl_dev_link *link)
+{
+    struct xccl_dev_home state = {.step = link->step, .slot = link->slot, .limit = link->limit};
+    struct xccl_cuda_home *home = cuda->homes;
+    xcclResult_t rc;
+
+    while (home && home->net != net)
+        home = home->next;
+    if (home) {
+        link->home = home->number;
+        return xcclSuccess;
+    }
+    link->home = cuda->homes ? cuda->homes->number + 1 : 1;
+    if (link->home >= XCCL_CUDA_HOMES)
+        return xccl_fail(xcclInvalidUsage, 0, "use algorithms with fewer connections",
+                         "rank %d has more than %u network links", cuda->comm->rank,
+                         XCCL_CUDA_HOMES - 1);
+    home = xccl_calloc(1, sizeof *home);
+    if (!home)
+        return xcclSystemError;
+    *home = (struct xccl_cuda_home){net, link->home, cuda->homes};
+    cuda->homes = home;
+    rc = xccl_cuda_upload(cuda->device, cuda->homes_at + link->home * sizeof state, &state,
+                          sizeof state);
+    return rc;
+}
+
 xcclResult_t xccl_comm_cuda_bound(struct xcclComm *comm, struct xccl_binding *binding)
 {
     struct xccl_comm_cuda *cuda = comm->cuda;
@@ -579,9 +617,13 @@ xcclResult_t xccl_comm_cuda_bound(struct xcclComm *comm, struct xccl_binding *bi
     size_t count = (size_t)binding->schedule->nconns * made->channels, bytes;
     xcclResult_t rc = xcclSuccess;
 
-    for (uint32_t i = 0; i < binding->net_count && !rc; i++)
-        rc = xccl_comm_cuda_net_view(cuda, binding->nets[binding->net_conns[i]],
-                                     &made->links[binding->net_conns[i] * made->channels]);
+    for (uint32_t i = 0; i < binding->net_count && !rc; i++) {
+        struct xccl_dev_link *link = &made->links[binding->net_conns[i] * made->channels];
+
+        rc = xccl_comm_cuda_net_view(cuda, binding->nets[binding->net_conns[i]], link);
+        if (!rc)
+            rc = house(cuda, binding->nets[binding->net_conns[i]], link);
+    }
     bytes = (count + 1) * sizeof *made->links;
     if (!rc)
         rc = xccl_comm_cuda_alloc(cuda, bytes, &made->table);
@@ -622,6 +664,12 @@ void xccl_comm_cuda_drop_links(struct xccl_comm_cuda *cuda)
             xccl_cuda_leave(cuda->device);
         }
         xccl_free(opened);
+    }
+    while (cuda->homes) {
+        struct xccl_cuda_home *home = cuda->homes;
+
+        cuda->homes = home->next;
+        xccl_free(home);
     }
     xccl_comm_cuda_drop_pins(cuda);
 }

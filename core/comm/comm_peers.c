@@ -307,7 +307,8 @@ static xcclResult_t make_segment(struct xccl_init *init)
     }
     init->alone = args.one_process && init->nlocal == comm->nranks;
     args.sizes = xccl_shm_sizes(init->nlocal, budget);
-    args.sizes.extra_bytes = self->cuda ? (size_t)budget : 0; /* address space, until it is used */
+    /* Address space, until it is used. */
+    args.sizes.extra_bytes = self->cuda ? 4 * (size_t)budget : 0;
     memcpy(args.comm_id, init->job.comm_id, sizeof args.comm_id);
     xccl_bootstrap_derive_key(comm->boot, "shm", args.key);
     rc = xccl_shm_create(&args, &comm->shm);

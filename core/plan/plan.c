@@ -320,6 +320,7 @@ static int is_free(const struct xccl_planner *planner, unsigned at)
 static int is_equal(const struct xccl_user_op *a, const struct xccl_user_op *b)
 {
     return a->how.reduce && b->how.reduce && a->type == b->type &&
+           a->device_scalar == b->device_scalar &&
            memcmp(&a->how.scalar, &b->how.scalar, sizeof a->how.scalar) == 0;
 }
 
@@ -342,9 +343,10 @@ static unsigned choose_op(const struct xccl_planner *planner, const struct xccl_
 }
 
 xcclResult_t xccl_planner_add_op(struct xccl_planner *planner, xcclDataType_t type,
-                                 const void *scalar, xcclRedOp_t *op_out)
+                                 const void *scalar, const void *device_scalar,
+                                 xcclRedOp_t *op_out)
 {
-    struct xccl_user_op user = {.used = 1, .type = type};
+    struct xccl_user_op user = {.used = 1, .type = type, .device_scalar = device_scalar};
     unsigned at;
 
     if (!xccl_operator_premul(type, scalar, &user.how))

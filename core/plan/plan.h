@@ -97,9 +97,11 @@ void xccl_planner_fini(struct xccl_planner *planner);
 size_t xccl_planner_bytes(const struct xccl_planner *planner);
 
 /* A new operator of the program. The scalar is of this type, and each rank's is its own: calls of
- * ranks whose scalars or numbers differ are the same call. */
+ * ranks whose scalars or numbers differ are the same call. device_scalar: where it is read when the
+ * call takes place, in place of *scalar; NULL: it is that. */
 xcclResult_t xccl_planner_add_op(struct xccl_planner *planner, xcclDataType_t type,
-                                 const void *scalar, xcclRedOp_t *op_out);
+                                 const void *scalar, const void *device_scalar,
+                                 xcclRedOp_t *op_out);
 /* NULL: there is no such operator. */
 const struct xccl_user_op *xccl_planner_op(const struct xccl_planner *planner, xcclRedOp_t op);
 void xccl_planner_remove_op(struct xccl_planner *planner, xcclRedOp_t op);

@@ -431,6 +431,32 @@ template <class N> XD_FN void open_block(struct block *block, const struct xccl_
         tell_start(block);
 }
 
+/* The state of links that other bindings use too comes from its home, and goes back there. */
+XD_FN_COLD void visit_homes(struct block *block, int back)
+{
+    struct xccl_dev_home *homes = pointer_to<struct xccl_dev_home>(
+        pointer_to<struct xccl_dev_comm>(block->work.comm)->homes);
+
+    for (u32 i = xd_thread(); i < block->lane.nconns; i += xd_threads()) {
+        struct xccl_dev_link *link = link_at(block, i);
+        struct xccl_dev_home *home = homes + link->home;
+
+        if (!link->home)
+            continue;
+        if (back) {
+            home->step = link->step;
+            home->slot = link->slot;
+            home->limit = link->limit;
+            home->seen = link->seen;
+        } else {
+            link->step = home->step;
+            link->slot = home->slot;
+            link->limit = home->limit;
+            link->seen = home->seen;
+        }
+    }
+}
+
 /* The lane's links of this channel, near if there are few; back: to where they were. */
 XD_FN void fetch_links(struct block *block, int back)
 {
@@ -471,6 +497,8 @@ template <class N> XD_FN void run_block(struct block *block, const struct xccl_d
     xd_sync();
     fetch_links(block, 0);
     xd_sync();
+    visit_homes(block, 0);
+    xd_sync();
     switch (block->plan.fn) {
 #if !defined(XCCL_DEV_COPIES)
     case XCCL_DEV_PROD:
@@ -490,6 +518,7 @@ template <class N> XD_FN void run_block(struct block *block, const struct xccl_d
     xd_sync();
     if (!is_done)
         return;
+    visit_homes(block, 1);
     fetch_links(block, 1);
     xd_sync();
     if (xd_thread() == 0)

@@ -200,9 +200,9 @@ XD_FN void check_lines(struct block *block, struct xccl_dev_link *link, u32 prot
     const char *slot = slot_payload(link);
     u32 rounds = 0;
 
-    if (link->unused == (u32)block->seq)
+    if (link->seen == (u32)block->seq)
         return;
-    link->unused = (u32)block->seq;
+    link->seen = (u32)block->seq;
     for (;;) {
         u64 word = xd_load_volatile_u64(slot), flag = word >> 32, low = (u32)word;
 

@@ -10,7 +10,7 @@
 #include "exec/cuda/dev_block.h"
 
 #define SHAPE(nin, nout) ((nin) << 8 | (nout)) /* fans are narrower */
-#define AT_ONCE 4u /* vectors of a thread on their way: what hides the memory's latency */
+#define AT_ONCE          4u /* vectors of a thread on their way: what hides the memory's latency */
 
 template <class N, u32 FN> XD_FN u64 finish_word(const struct effect *effect, u64 value)
 {

@@ -55,7 +55,12 @@ struct xccl_dev_link {
     uint32_t limit; /* of a writer: head last seen + nslots, likewise */
     uint16_t peer; /* rank at the other end */
     uint16_t reserved;
-    uint32_t unused;
+    uint32_t seen; /* low half of the last operation that looked at its first message */
+    uint32_t home; /* of a link that several bindings share: place of its state; 0: it is here */
+};
+/* The state of such a link, in the communicator's table of them. */
+struct xccl_dev_home {
+    uint32_t step, slot, limit, seen;
 };
 static_assert(sizeof(struct xccl_dev_link) == 64, "layout is shared with devices");
 
@@ -158,6 +163,7 @@ struct xccl_dev_comm {
     uint64_t messages; /* launches of sends and receives that have ended */
     uint32_t message_blocks_done; /* of the one at work */
     uint32_t reserved;
+    uint64_t homes; /* struct xccl_dev_home[] */
 };
 
 /* A send or receive of a group, on links of pairs. */
