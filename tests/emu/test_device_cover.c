@@ -66,6 +66,14 @@ static void set_type(struct dev_world *world, struct dev_call *call, const struc
         call->op = 0;
 }
 
+/* Slots of LL128 are whole lines. */
+static uint32_t slot_bytes_of(const struct dev_point *point)
+{
+    uint32_t bytes = slot_kinds[point->at[DEV_SLOTS]][1];
+
+    return point->at[DEV_PROTO] == XCCL_DEV_LL128 ? (bytes + 479) / 480 * 480 : bytes;
+}
+
 static struct dev_setup setup_of(const struct dev_point *point, uint64_t *seed)
 {
     struct dev_algo algos[DEV_ALGOS_MAX];
@@ -81,7 +89,7 @@ static struct dev_setup setup_of(const struct dev_point *point, uint64_t *seed)
         .proto = (enum xccl_dev_proto)point->at[DEV_PROTO],
         .link_channels = point->at[DEV_CHANNELS_LESS_1] + 1u + (uint32_t)(xt_random(seed) % 2),
         .nslots = (uint32_t)algo->generator->slots + slot_kinds[point->at[DEV_SLOTS]][0],
-        .slot_bytes = slot_kinds[point->at[DEV_SLOTS]][1],
+        .slot_bytes = slot_bytes_of(point),
         .first_step = first_steps[point->at[DEV_START]],
         .first_seq = first_seqs[point->at[DEV_START]],
     };
@@ -186,25 +194,18 @@ XT_TEST_DEADLINE(points_drawn_at_random_give_right_results, 300)
 
 /* ---- what goes wrong ---- */
 
-/* All ranks in launches of their own, with two that fit on a processor each; after a while all are
- * told to end, and do. */
-static void end_all(struct dev_world *world, int expect_end)
+/* All are told to end, and do. */
+static void end_all(struct dev_world *world)
 {
-    double began;
-
-    if (expect_end)
-        XT_CHECK(dev_wait(world->machine, world->setup.n, 10));
     dev_abort(world->machine, world->setup.n);
-    began = xt_seconds();
     XT_CHECK(dev_wait(world->machine, world->setup.n, 1));
-    XT_CHECK(xt_seconds() - began < 1);
 }
 
 static void disagree(struct dev_machine *machine, enum xccl_dev_proto proto, const char *algo,
                      int odd, void (*change)(struct dev_call *call))
 {
     struct dev_setup setup = {
-        .n = 4, .proto = proto, .link_channels = 2, .nslots = 4, .slot_bytes = 128};
+        .n = 4, .proto = proto, .link_channels = 2, .nslots = 4, .slot_bytes = 480};
     struct dev_world world;
     struct dev_call calls[DEV_RANKS];
     double end = xt_seconds() + 10;
@@ -223,7 +224,7 @@ static void disagree(struct dev_machine *machine, enum xccl_dev_proto proto, con
         for (int r = 0; r < setup.n; r++)
             found += __atomic_load_n(&machine->status[r].error, __ATOMIC_ACQUIRE) != 0;
     XT_CHECK(found);
-    end_all(&world, 0);
+    end_all(&world);
     for (int r = 0; r < setup.n; r++) {
         const struct xccl_dev_status *status = &machine->status[r];
 
@@ -276,7 +277,7 @@ static void leave_out(struct dev_machine *machine, enum xccl_dev_proto proto, co
                       int absent)
 {
     struct dev_setup setup = {
-        .n = 4, .proto = proto, .link_channels = 3, .nslots = 6, .slot_bytes = 128};
+        .n = 4, .proto = proto, .link_channels = 3, .nslots = 6, .slot_bytes = 480};
     struct dev_world world;
     struct dev_call calls[DEV_RANKS];
 
@@ -290,7 +291,7 @@ static void leave_out(struct dev_machine *machine, enum xccl_dev_proto proto, co
         if (r != absent)
             dev_world_launch(&world, r, r + 1, r);
     XT_CHECK(!dev_wait(machine, setup.n, 0.1)); /* they wait for it */
-    end_all(&world, 0);
+    end_all(&world);
     for (int r = 0; r < setup.n; r++) {
         XT_CHECK_INT(machine->status[r].done, 0);
         XT_CHECK(machine->status[r].error == XCCL_DEV_OK ||
