@@ -101,6 +101,8 @@ void dev_world_close(struct dev_world *world)
 {
     for (int r = 0; r < world->setup.n; r++)
         xccl_binding_destroy(world->ranks[r].binding);
+    if (world->reference)
+        dev_reference_close(world->reference);
     free(world->channels);
 }
 
@@ -264,7 +266,7 @@ static char *wanted_at(const struct dev_rank *own, const char *at)
     return NULL;
 }
 
-static void want(struct dev_world *world, struct dev_reference *reference)
+static void want(struct dev_world *world)
 {
     struct xccl_call call = call_of(world, &world->ranks[0].call);
     struct dev_reference_rank ranks[DEV_RANKS];
@@ -278,7 +280,7 @@ static void want(struct dev_world *world, struct dev_reference *reference)
                                                .out = wanted_at(own, own->out),
                                                .reduction = own->plan.reduction};
     }
-    dev_reference_call(reference, &call, ranks);
+    dev_reference_call(world->reference, &call, ranks);
 }
 
 /* ---- calls ---- */
@@ -454,9 +456,11 @@ static void launch_and_wait(struct dev_world *world)
 void dev_world_call(struct dev_world *world, const struct dev_call *call, uint64_t seed, int times)
 {
     const struct dev_setup *setup = &world->setup;
-    struct dev_reference *reference = dev_reference_open(setup->generator, setup->n, setup->root,
-                                                         setup->param, nodes_of(setup));
     struct dev_call calls[DEV_RANKS];
+
+    if (!world->reference)
+        world->reference = dev_reference_open(setup->generator, setup->n, setup->root, setup->param,
+                                              nodes_of(setup));
 
     for (int r = 0; r < setup->n; r++) {
         calls[r] = *call;
@@ -464,10 +468,9 @@ void dev_world_call(struct dev_world *world, const struct dev_call *call, uint64
     }
     dev_world_prepare(world, calls, seed);
     for (int i = 0; i < times; i++) {
-        want(world, reference); /* in place, what came out goes in again */
+        want(world); /* in place, what came out goes in again */
         launch_and_wait(world);
         dev_world_check(world);
     }
     dev_world_forget(world);
-    dev_reference_close(reference);
 }

@@ -77,6 +77,7 @@ struct dev_world {
     struct dev_setup setup;
     struct dev_rank ranks[DEV_RANKS];
     struct dev_channel *channels;
+    struct dev_reference *reference; /* from the first call on */
     uint32_t channel_count;
     size_t links_end, buffers_at; /* of the memory */
     uint64_t seq, id;

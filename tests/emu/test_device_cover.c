@@ -5,12 +5,13 @@
  * twice. Then what goes wrong: another call on one rank, and a rank that never begins.
  *
  * Over the driver of XT_CUDA_LIBRARY: a real device, or the stand-in on which kernels are host
- * code. XT_DEVICE_PRODUCT="PART/PARTS": that part of the whole product instead, until
- * XT_PRODUCT_SECONDS are over; where it stopped is printed, and XT_PRODUCT_FIRST goes on there. */
+ * code. The last test goes through the product of algorithm, protocol, ranks, type, operator,
+ * place, channels and count, with the rest drawn; some of it, or with XT_PRODUCT="PART/PARTS" all
+ * of that part, from world XT_PRODUCT_FIRST on for XT_PRODUCT_SECONDS. XT_FIGURES: a file that is
+ * told how far it came. */
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/error.h"
 #include "dev_points.h"
 #include "dev_world.h"
 #include "xt.h"
@@ -189,6 +190,110 @@ XT_TEST_DEADLINE(points_drawn_at_random_give_right_results, 300)
 
         run_point(&machine, &point, seed);
     }
+    dev_machine_close(&machine);
+}
+
+/* ---- the product ---- */
+
+struct product {
+    long part, parts, first;
+    double end; /* xt_seconds() */
+    int is_all;
+    uint64_t calls;
+};
+
+/* One algorithm, protocol and number of ranks, with all that fits on its links. */
+static void run_world(struct dev_machine *machine, struct product *product, struct dev_point point,
+                      uint64_t seed)
+{
+    const enum dev_dimension inner[] = {DEV_TYPE, DEV_OP, DEV_IN_PLACE, DEV_CHANNELS_LESS_1,
+                                        DEV_COUNT};
+    const unsigned sizes[] = {xcclNumTypes, DEV_OPS, 2, 4, DEV_COUNTS};
+    struct dev_setup setup = setup_of(&point, &seed);
+    struct dev_world world;
+
+    dev_world_open(&world, machine, &setup);
+    for (unsigned i = 0; i < xcclNumTypes * DEV_OPS * 2 * 4 * DEV_COUNTS; i++) {
+        struct dev_point here = point, normal;
+        struct dev_call call = {.in_place = 0};
+
+        for (unsigned k = 0, rest = i; k < 5; rest /= sizes[k++])
+            here.at[inner[k]] = (uint8_t)(rest % sizes[k]);
+        normal = here;
+        if (!dev_point_normal(&normal) || memcmp(&here, &normal, sizeof here) != 0 ||
+            (!product->is_all && xt_random(&seed) % 64))
+            continue;
+        set_type(&world, &call, &here);
+        call.in_place = here.at[DEV_IN_PLACE];
+        call.channels = channels_for(&world, here.at[DEV_CHANNELS_LESS_1] + 1u);
+        call.offsets[0] = (uint32_t)(xt_random(&seed) % 16);
+        call.offsets[1] = (uint32_t)(xt_random(&seed) % 16);
+        call.count = draw_count(&world, &call, (enum dev_count)here.at[DEV_COUNT], &seed);
+        dev_world_call(&world, &call, xt_random(&seed), 1);
+        product->calls++;
+    }
+    dev_world_close(&world);
+}
+
+static double number_of(const char *name, double fallback)
+{
+    const char *text = getenv(name);
+
+    return text ? strtod(text, NULL) : fallback;
+}
+
+static void tell_product(const struct product *product, long worlds, long at)
+{
+    const char *name = getenv("XT_FIGURES");
+    FILE *file = name ? fopen(name, "a") : NULL;
+
+    if (!file)
+        return;
+    fprintf(file, "part %ld of %ld: worlds %ld to %ld of %ld, %llu calls, XT_SEED=%#llx\n",
+            product->part, product->parts, product->first, at, worlds,
+            (unsigned long long)product->calls, (unsigned long long)xt_seed());
+    fclose(file);
+}
+
+static void run_product(struct dev_machine *machine, struct product *product)
+{
+    struct dev_algo algos[DEV_ALGOS_MAX];
+    long per_algo = XCCL_DEV_PROTOS * DEV_POINT_RANKS, worlds = dev_algos(algos) * per_algo;
+    long at = product->first;
+
+    for (; at < worlds && xt_seconds() < product->end; at++) {
+        uint64_t seed = xt_seed() + (uint64_t)at;
+        struct dev_point point = {.at = {(uint8_t)(at / per_algo)}}, normal;
+
+        point.at[DEV_PROTO] = (uint8_t)(at / DEV_POINT_RANKS % XCCL_DEV_PROTOS);
+        point.at[DEV_RANKS_LESS_1] = (uint8_t)(at % DEV_POINT_RANKS);
+        point.at[DEV_CHANNELS_LESS_1] = 3;
+        point.at[DEV_SLOTS] = (uint8_t)(xt_random(&seed) % 3);
+        point.at[DEV_START] = (uint8_t)(xt_random(&seed) % 3);
+        normal = point;
+        if (at % product->parts == product->part % product->parts && dev_point_normal(&normal))
+            run_world(machine, product, point, seed);
+    }
+    tell_product(product, worlds, at);
+}
+
+XT_TEST_DEADLINE(the_product_of_shapes_and_elements, 120)
+{
+    const char *text = getenv("XT_PRODUCT");
+    struct product product = {.parts = 40,
+                              .end = xt_seconds() + number_of("XT_PRODUCT_SECONDS", 60)};
+    struct dev_machine machine;
+    uint64_t seed = xt_seed();
+
+    product.part = (long)(xt_random(&seed) % 40);
+    if (text) {
+        XT_CHECK_INT(sscanf(text, "%ld/%ld", &product.part, &product.parts), 2);
+        XT_CHECK(product.parts > 0);
+        product.is_all = 1;
+    }
+    product.first = (long)number_of("XT_PRODUCT_FIRST", 0);
+    dev_machine_open(&machine);
+    run_product(&machine, &product);
     dev_machine_close(&machine);
 }
 
