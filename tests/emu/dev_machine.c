@@ -11,6 +11,7 @@
 
 #define MEMORY_BYTES (64u << 20)
 #define TAKE_ALIGN   256u
+#define LINES_AGAIN  (1u << 30) /* steps after which lines are written to the end of a slot */
 
 static void check(xccl_cu_result rc, const char *what)
 {
@@ -154,6 +155,24 @@ static uint32_t stride_of(enum xccl_dev_proto proto, uint32_t slot_bytes)
     }
 }
 
+/* Old lines, as such a link would have them, of numbers that come again: behind the next steps in
+ * which slots are filled to their ends. Whoever does not fill them takes the old ones for new. */
+static void leave_lines(char *slots, enum xccl_dev_proto proto, uint32_t nslots,
+                        uint32_t slot_bytes, uint32_t first_step)
+{
+    uint32_t stride = stride_of(proto, slot_bytes), line = proto == XCCL_DEV_LL ? 8 : 128;
+    uint32_t fills = (first_step + LINES_AGAIN - 1) & ~(LINES_AGAIN - 1);
+
+    for (uint32_t step = fills + nslots; step != fills + 2 * nslots; step++) {
+        char *slot = slots +
+                     (size_t)((first_step % nslots + (step - first_step)) % nslots) * stride;
+        const uint64_t word = proto == XCCL_DEV_LL ? (uint64_t)(step + 1) << 32 | 0x5d5d : step + 1;
+
+        for (uint32_t at = line - 8; at < stride; at += line)
+            memcpy(slot + at, &word, sizeof word);
+    }
+}
+
 struct dev_slots dev_slots_take(struct dev_machine *machine, enum xccl_dev_proto proto,
                                 uint32_t nslots, uint32_t slot_bytes, uint32_t first_step)
 {
@@ -162,7 +181,9 @@ struct dev_slots dev_slots_take(struct dev_machine *machine, enum xccl_dev_proto
                               .head = dev_take(machine, XCCL_DEV_HEAD_BYTES)};
 
     if (first_step)
-        memset(slots.slots, 0x5d, bytes); /* as full of old lines as such a link would be */
+        memset(slots.slots, 0x5d, bytes);
+    if (first_step && proto != XCCL_DEV_SIMPLE)
+        leave_lines(slots.slots, proto, nslots, slot_bytes, first_step);
     memcpy(slots.head, &first_step, sizeof first_step);
     return slots;
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ranks on a device, and what they must have done. See dev_world.h. Thread: one. */
+/* Ranks on a device: bindings over links in device memory, plans and their images, buffers of noise
+ * with guards around them, launches, and what must have come of them; in place, what came out of
+ * one launch goes into the next. See dev_world.h. Thread: one. */
 #include "dev_world.h"
 
 #include <stdio.h>

@@ -14,6 +14,7 @@
 #include "exec/cuda/device_abi.h"
 
 #define STACK_BYTES 65536u
+#define STACK_COLOR 448u /* times EMU_THREADS: less than half a stack */
 
 struct emu_fiber *emu_now;
 
@@ -173,7 +174,8 @@ static void start_block(struct emu_launch *launch, struct emu_block *block, uint
         fiber->block = block;
         fiber->thread = i;
         fiber->stack = take(stacks, STACK_BYTES);
-        fiber->stack_pointer = first_frame(fiber->stack + STACK_BYTES, run_fiber);
+        /* Tops that are whole pages apart would all want the same cache lines. */
+        fiber->stack_pointer = first_frame(fiber->stack + STACK_BYTES - i * STACK_COLOR, run_fiber);
     }
 }
 
