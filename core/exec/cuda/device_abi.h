@@ -100,8 +100,8 @@ static_assert(sizeof(struct xccl_dev_lane) == 24, "layout is shared with devices
 /* What is done with elements; of which type is said by the kernel's name. */
 enum xccl_dev_fn { XCCL_DEV_SUM, XCCL_DEV_PROD, XCCL_DEV_MAX, XCCL_DEV_MIN, XCCL_DEV_FNS };
 
-/* xccl_dev_plan.flags. */
-#define XCCL_DEV_PRE        1u /* contributions (XCCL_FLAG_PRE) are multiplied by the scalar first */
+/* xccl_dev_plan.flags */
+#define XCCL_DEV_PRE        1u /* contributions (XCCL_FLAG_PRE) are multiplied by the scalar */
 #define XCCL_DEV_POST       2u /* final values (XCCL_FLAG_POST) are divided by it: integers */
 #define XCCL_DEV_ENDS_SHORT 4u /* as of struct xccl_plan */
 #define XCCL_DEV_REDUCES    8u
