@@ -51,7 +51,8 @@ def main():
             process.kill()
             outputs.append(process.communicate()[0] + "\ntimed out")
     print("\n".join(outputs))
-    loaded = [line for line in outputs[0].splitlines() if "lugin" in line or "Using network" in line]
+    loaded = [line for line in outputs[0].splitlines()
+              if "lugin" in line or "Using network" in line]
     bad = [process.returncode for process in ranks if process.returncode]
     print("\n".join("# " + line for line in loaded[:8]))
     print("failed" if bad else "sums right, %s" % next(

@@ -142,6 +142,7 @@ enum {
        xccl_cu_stream stream, void **parameters, void **extra))
 
 struct xccl_cuda_driver {
+/* A name cannot be enclosed: NOLINTNEXTLINE(bugprone-macro-parentheses) */
 #define XCCL_CUDA_MEMBER(name, symbol, args) xccl_cu_result(*name) args;
     XCCL_CUDA_FUNCTIONS(XCCL_CUDA_MEMBER)
 #undef XCCL_CUDA_MEMBER

@@ -260,8 +260,9 @@ static xcclResult_t prepare(const struct xccl_cuda_op *op, struct prepared *prep
     if (!rc && !found.plan)
         rc = xccl_fail(xcclInternalError, 0, "report this as a bug",
                        "rank %d: the links of a call are not there", comm->rank);
-    if (!rc)
-        rc = find_image(cuda, &op->task.call, found.plan, &prepared->image);
+    if (rc || !found.plan) /* it is there on success, which clang's analyzer does not see */
+        return rc;
+    rc = find_image(cuda, &op->task.call, found.plan, &prepared->image);
     if (!rc)
         rc = grow_scratch(cuda, prepared->image->scratch_bytes);
     if (rc)
@@ -386,6 +387,7 @@ static xcclResult_t launch_round(const struct xccl_cuda_op *ops, uint32_t count,
             continue;
         done[i] = 1;
         --*left;
+        prepared[ready] = (struct prepared){0};
         rc = fail_comm(ops[i].task.comm, prepare(&ops[i], &prepared[ready]));
         if (rc)
             first = first ? first : rc;
@@ -401,32 +403,39 @@ static xcclResult_t launch_round(const struct xccl_cuda_op *ops, uint32_t count,
     return first;
 }
 
-xcclResult_t xccl_cuda_submit(const struct xccl_cuda_op *ops, uint32_t count)
+/* Messages first, then round after round; what fails does not keep the others from theirs. */
+static xcclResult_t launch_all(const struct xccl_cuda_op *ops, uint32_t count, uint8_t *done,
+                               struct prepared *prepared)
 {
-    struct prepared few[FEW], *prepared = few;
-    uint8_t few_done[FEW] = {0}, *done = few_done;
     uint32_t left = count;
-    xcclResult_t rc, more;
+    xcclResult_t rc = xcclSuccess, more;
 
-    if (count > FEW) {
-        prepared = xccl_calloc(count, sizeof *prepared);
-        done = xccl_calloc(count, 1);
-    }
-    rc = prepared && done ? xcclSuccess : xcclSystemError;
-    for (uint32_t i = 0; i < count && !rc; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         done[i] = (uint8_t)ops[i].is_p2p;
         left -= (uint32_t)ops[i].is_p2p;
     }
-    if (!rc && left < count)
+    if (left < count)
         rc = xccl_cuda_p2p_launch(ops, count);
-    while (left && prepared && done) {
+    while (left) {
         more = launch_round(ops, count, done, prepared, &left);
         rc = rc ? rc : more;
     }
-    if (count > FEW) {
-        xccl_free(prepared);
-        xccl_free(done);
-    }
+    return rc;
+}
+
+xcclResult_t xccl_cuda_submit(const struct xccl_cuda_op *ops, uint32_t count)
+{
+    struct prepared few[FEW], *prepared = few;
+    uint8_t few_done[FEW], *done = few_done;
+    xcclResult_t rc;
+
+    if (count <= FEW)
+        return launch_all(ops, count, done, prepared);
+    prepared = xccl_calloc(count, sizeof *prepared);
+    done = xccl_calloc(count, 1);
+    rc = prepared && done ? launch_all(ops, count, done, prepared) : xcclSystemError;
+    xccl_free(prepared);
+    xccl_free(done);
     return rc;
 }
 

@@ -106,12 +106,13 @@ static xcclResult_t fill_peer(struct xcclComm *comm, const struct xccl_cuda_offe
     xccl_cu_ptr base;
     xcclResult_t rc = xccl_comm_cuda_map(comm, peer, offer, &base);
 
-    for (uint32_t i = 0; i < 2 * p2p->channels && !rc; i++) {
-        int sends = i >= p2p->channels;
+    for (uint32_t sends = 0; sends < 2; sends++)
+        for (uint32_t i = 0; i < p2p->channels && !rc; i++) {
+            struct xccl_dev_link *link = &links[sends * p2p->channels + i];
 
-        fill_link(p2p, offer, base, index, sends, i % p2p->channels, &links[i]);
-        links[i].peer = (uint16_t)peer;
-    }
+            fill_link(p2p, offer, base, index, (int)sends, i, link);
+            link->peer = (uint16_t)peer;
+        }
     return rc;
 }
 

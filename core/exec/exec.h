@@ -40,7 +40,7 @@ static inline size_t xccl_layout_size(const struct xccl_layout *layout, uint32_t
  */
 static inline size_t xccl_part_bytes(size_t chunk_bytes, uint32_t nparts)
 {
-    return nparts == 1 ? chunk_bytes
+    return nparts <= 1 ? chunk_bytes
                        : ((chunk_bytes + nparts - 1) / nparts + XCCL_PART_ALIGN - 1) &
                              ~(size_t)(XCCL_PART_ALIGN - 1);
 }
