@@ -395,7 +395,7 @@ static xcclResult_t launch_round(const struct xccl_cuda_op *ops, uint32_t count,
             ready++;
     }
     for (uint32_t i = 0; i < ready; i++) {
-        if (prepared[i].launched)
+        if (prepared[i].launched || !prepared[i].cuda)
             continue;
         rc = fail_comm(prepared[i].cuda->comm, launch(prepared, ready, i));
         first = first ? first : rc;
