@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* A stand-in for the CUDA driver: the functions of core/base/cuda_driver.h under the driver's own
  * names, over host memory and kernels that are host code in this library. XCCL_EMU_DEVICES says how
- * many devices there are (8). What a real driver forbids is an error here, too: calls without a
- * context, memory that is allocated while a capture forbids it, waits for what is captured.
+ * many devices there are (8), XCCL_EMU_SMS how many multiprocessors each has (132),
+ * XCCL_EMU_NO_PEER=1 that they cannot access each other, XCCL_EMU_DRIVER_VERSION what the driver's
+ * version is (12040), XCCL_EMU_FAIL="cuMemAlloc_v2:3" that the third call of this function has no
+ * memory ("cuInit": finds no device; without a number the first). What a real driver forbids is an
+ * error here, too: calls without a context, memory that is allocated while a capture forbids it,
+ * waits for what is captured.
  *
  * Thread: any. */
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -27,9 +32,11 @@ extern "C" {
 enum {
     OK = 0,
     INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
     NOT_INITIALIZED = 3,
     INVALID_DEVICE = 101,
     INVALID_CONTEXT = 201,
+    PEER_UNSUPPORTED = 217,
     INVALID_HANDLE = 400,
     NOT_FOUND = 500,
     NOT_READY = 600,
@@ -64,10 +71,28 @@ static struct xccl_cu_stream_st &default_stream = *new xccl_cu_stream_st;
 static thread_local std::vector<xccl_cu_ctx> current;
 static thread_local int capture_mode;
 
+static int setting(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+
+    return text ? atoi(text) : otherwise;
+}
+
+/* Is it this call of the function that XCCL_EMU_FAIL names? */
+static int fails(const char *symbol)
+{
+    static std::atomic<int> calls;
+    const char *text = getenv("XCCL_EMU_FAIL");
+    size_t length = strlen(symbol);
+
+    if (!text || strncmp(text, symbol, length) != 0 || (text[length] && text[length] != ':'))
+        return 0;
+    return ++calls == (text[length] ? atoi(text + length + 1) : 1);
+}
+
 static int device_number()
 {
-    const char *text = getenv("XCCL_EMU_DEVICES");
-    int number = text ? atoi(text) : 8;
+    int number = setting("XCCL_EMU_DEVICES", 8);
 
     return number < 0 ? 0 : number > DEVICES_MAX ? DEVICES_MAX : number;
 }
@@ -94,6 +119,8 @@ EMU_API cuInit(unsigned flags)
 {
     if (flags)
         return INVALID_VALUE;
+    if (fails(__func__))
+        return XCCL_CU_NO_DEVICE;
     for (int i = 0; i < DEVICES_MAX; i++)
         contexts[i].device = i;
     is_initialized = 1;
@@ -102,7 +129,7 @@ EMU_API cuInit(unsigned flags)
 
 EMU_API cuDriverGetVersion(int *version)
 {
-    *version = 12040;
+    *version = setting("XCCL_EMU_DRIVER_VERSION", 12040);
     return OK;
 }
 
@@ -112,11 +139,13 @@ static const struct {
 } errors[] = {
     {OK, "CUDA_SUCCESS", "no error"},
     {INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
-    {2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
     {NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
     {XCCL_CU_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
     {INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
     {INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {PEER_UNSUPPORTED, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
+     "peer access is not supported between these two devices"},
     {INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
     {NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
     {NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
@@ -177,7 +206,7 @@ EMU_API cuDeviceGetAttribute(int *value, int which, xccl_cu_device device)
     (void)device;
     switch (which) {
     case XCCL_CU_ATTR_MULTIPROCESSORS:
-        *value = 132;
+        *value = setting("XCCL_EMU_SMS", 132);
         return OK;
     case XCCL_CU_ATTR_MAJOR:
         *value = 9;
@@ -207,7 +236,7 @@ EMU_API cuDeviceGetPCIBusId(char *text, int bytes, xccl_cu_device device)
 
 EMU_API cuDeviceCanAccessPeer(int *can, xccl_cu_device device, xccl_cu_device peer)
 {
-    *can = device != peer;
+    *can = device != peer && !setting("XCCL_EMU_NO_PEER", 0);
     return OK;
 }
 
@@ -270,6 +299,8 @@ EMU_API cuCtxEnablePeerAccess(xccl_cu_ctx ctx, unsigned flags)
 
     if (!has_context() || flags)
         return INVALID_CONTEXT;
+    if (setting("XCCL_EMU_NO_PEER", 0))
+        return PEER_UNSUPPORTED;
     if (current.back()->peers & bit)
         return XCCL_CU_PEER_ENABLED;
     current.back()->peers |= bit;
@@ -280,6 +311,8 @@ EMU_API cuCtxEnablePeerAccess(xccl_cu_ctx ctx, unsigned flags)
 
 EMU_API cuMemAlloc_v2(xccl_cu_ptr *at, size_t bytes)
 {
+    if (fails(__func__))
+        return OUT_OF_MEMORY;
     if (!has_context())
         return INVALID_CONTEXT;
     return is_unsafe() ? NOT_IN_CAPTURE : emu_memory_alloc(at, bytes, current.back()->device);
@@ -292,6 +325,8 @@ EMU_API cuMemFree_v2(xccl_cu_ptr at)
 
 EMU_API cuMemHostAlloc(void **at, size_t bytes, unsigned flags)
 {
+    if (fails(__func__))
+        return OUT_OF_MEMORY;
     (void)flags;
     if (!has_context())
         return INVALID_CONTEXT;
@@ -305,6 +340,8 @@ EMU_API cuMemFreeHost(void *at)
 
 EMU_API cuMemHostRegister_v2(void *at, size_t bytes, unsigned flags)
 {
+    if (fails(__func__))
+        return OUT_OF_MEMORY;
     (void)flags;
     return has_context() ? emu_host_register(at, bytes) : INVALID_CONTEXT;
 }
@@ -345,6 +382,8 @@ EMU_API cuIpcGetMemHandle(struct xccl_cu_ipc *handle, xccl_cu_ptr at)
 
 EMU_API cuIpcOpenMemHandle_v2(xccl_cu_ptr *at, struct xccl_cu_ipc handle, unsigned flags)
 {
+    if (fails(__func__))
+        return OUT_OF_MEMORY;
     if (flags != XCCL_CU_IPC_LAZY_PEER_ACCESS)
         return INVALID_VALUE;
     return has_context() ? emu_ipc_open(at, handle.bytes, current.back()->device) : INVALID_CONTEXT;
@@ -408,6 +447,8 @@ EMU_API cuMemsetD8Async(xccl_cu_ptr to, unsigned char value, size_t bytes, xccl_
 
 EMU_API cuStreamCreate(xccl_cu_stream *stream, unsigned flags)
 {
+    if (fails(__func__))
+        return OUT_OF_MEMORY;
     (void)flags;
     if (!has_context())
         return INVALID_CONTEXT;
@@ -473,6 +514,8 @@ EMU_API cuThreadExchangeStreamCaptureMode(int *mode)
 EMU_API cuGraphInstantiateWithFlags(xccl_cu_graph_exec *exec, xccl_cu_graph graph,
                                     unsigned long long flags)
 {
+    if (fails(__func__))
+        return OUT_OF_MEMORY;
     (void)flags;
     *exec = new xccl_cu_graph_exec_st;
     (*exec)->ops = graph->ops;
@@ -498,6 +541,8 @@ EMU_API cuGraphDestroy(xccl_cu_graph graph)
 
 EMU_API cuEventCreate(xccl_cu_event *event, unsigned flags)
 {
+    if (fails(__func__))
+        return OUT_OF_MEMORY;
     (void)flags;
     if (!has_context())
         return INVALID_CONTEXT;
@@ -538,6 +583,8 @@ EMU_API cuEventElapsedTime(float *ms, xccl_cu_event from, xccl_cu_event to)
 
 EMU_API cuModuleLoadData(xccl_cu_module *module, const void *image)
 {
+    if (fails(__func__))
+        return OUT_OF_MEMORY;
     if (!has_context() || !image)
         return has_context() ? INVALID_VALUE : INVALID_CONTEXT;
     if (is_unsafe())
@@ -618,6 +665,8 @@ EMU_API cuLaunchKernel(xccl_cu_function function, unsigned grid_x, unsigned grid
 {
     auto op = std::make_shared<emu_op>();
 
+    if (fails(__func__))
+        return OUT_OF_MEMORY;
     if (!function || !parameters || extra || shared_bytes)
         return function ? INVALID_VALUE : INVALID_HANDLE;
     if (!grid_x || grid_y != 1 || grid_z != 1 || block_x != EMU_THREADS || block_y != 1 ||

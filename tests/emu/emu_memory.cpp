@@ -15,7 +15,8 @@
 #include <cstring>
 #include <map>
 
-#define PAGE 4096u
+#define PAGE       4096u
+#define FILLED_MAX (4u << 20) /* larger memory stays untouched until it is used */
 
 enum {
     OK,
@@ -82,6 +83,8 @@ int emu_memory_alloc(uint64_t *at, size_t bytes, int device)
             close(file);
         return OUT_OF_MEMORY;
     }
+    if (bytes <= FILLED_MAX)
+        memset(memory, 0xa5, bytes); /* nobody may rely on zeroes */
     range.kind = DEVICE;
     range.bytes = bytes;
     range.file = file;
