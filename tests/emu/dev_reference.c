@@ -10,7 +10,7 @@ struct dev_reference {
 };
 
 struct dev_reference *dev_reference_open(const struct xccl_generator *generator, int n, int root,
-                                         int param, const int *nodes)
+                                         int param, const int *nodes, struct xccl_schedule **given)
 {
     struct dev_reference *reference = calloc(1, sizeof *reference);
 
@@ -21,8 +21,9 @@ struct dev_reference *dev_reference_open(const struct xccl_generator *generator,
         .root = root,
         .param = param,
         .nodes = nodes,
+        .given = given,
         .lag = 1,
-        .nslots = (uint32_t)generator->slots,
+        .nslots = (uint32_t)generator->slots + 2,
         .proto = XCCL_PROTO_SLICES,
     };
     world_open(&reference->world);

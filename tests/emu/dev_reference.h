@@ -17,8 +17,9 @@ struct dev_reference_rank {
 
 struct dev_reference;
 
+/* given: schedules of all ranks, which it takes over; NULL: the generator's. */
 struct dev_reference *dev_reference_open(const struct xccl_generator *generator, int n, int root,
-                                         int param, const int *nodes);
+                                         int param, const int *nodes, struct xccl_schedule **given);
 void dev_reference_close(struct dev_reference *reference);
 void dev_reference_call(struct dev_reference *reference, const struct xccl_call *call,
                         const struct dev_reference_rank *ranks);

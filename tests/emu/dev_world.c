@@ -50,7 +50,7 @@ static const struct dev_slots *slots_of(struct dev_world *world, int writer, int
     return &channel->slots;
 }
 
-static void bind(struct dev_world *world, int rank)
+static void bind(struct dev_world *world, int rank, struct xccl_schedule *schedule)
 {
     const struct dev_setup *setup = &world->setup;
     struct xccl_generator_for what = {.nranks = setup->n,
@@ -59,9 +59,9 @@ static void bind(struct dev_world *world, int rank)
                                       .param = setup->param,
                                       .nodes = nodes_of(setup)};
     struct dev_rank *own = &world->ranks[rank];
-    struct xccl_schedule *schedule;
 
-    XT_OK(xccl_generator_make(setup->generator, &what, &schedule));
+    if (!schedule)
+        XT_OK(xccl_generator_make(setup->generator, &what, &schedule));
     XT_OK(xccl_binding_create(schedule, XCCL_PROTO_SLICES, &own->binding));
     XT_CHECK(setup->nslots >= schedule->minslots);
     own->binding->slot_bytes = setup->slot_bytes;
@@ -81,6 +81,10 @@ static void bind(struct dev_world *world, int rank)
 void dev_world_open(struct dev_world *world, struct dev_machine *machine,
                     const struct dev_setup *setup)
 {
+    struct xccl_schedule *schedules[DEV_RANKS] = {NULL};
+
+    if (setup->given)
+        setup->given(schedules);
     machine->memory.used = 0;
     memset(machine->status, 0, DEV_RANKS * sizeof *machine->status);
     *world = (struct dev_world){.machine = machine, .setup = *setup, .seq = setup->first_seq};
@@ -93,7 +97,7 @@ void dev_world_open(struct dev_world *world, struct dev_machine *machine,
         comm->rank = (uint32_t)r;
         comm->status = machine->status_there + (uint64_t)r * sizeof *machine->status;
         world->ranks[r].comm = comm;
-        bind(world, r);
+        bind(world, r, schedules[r]);
     }
     world->links_end = machine->memory.used;
     dev_push(machine, 0);
@@ -455,14 +459,25 @@ static void launch_and_wait(struct dev_world *world)
             dev_wait(world->machine, 1, 5) ? "ends when told to" : "goes on when told to end");
 }
 
+static void open_reference(struct dev_world *world)
+{
+    const struct dev_setup *setup = &world->setup;
+    struct xccl_schedule *schedules[DEV_RANKS] = {NULL};
+
+    if (world->reference)
+        return;
+    if (setup->given)
+        setup->given(schedules);
+    world->reference = dev_reference_open(setup->generator, setup->n, setup->root, setup->param,
+                                          nodes_of(setup), setup->given ? schedules : NULL);
+}
+
 void dev_world_call(struct dev_world *world, const struct dev_call *call, uint64_t seed, int times)
 {
     const struct dev_setup *setup = &world->setup;
     struct dev_call calls[DEV_RANKS];
 
-    if (!world->reference)
-        world->reference = dev_reference_open(setup->generator, setup->n, setup->root, setup->param,
-                                              nodes_of(setup));
+    open_reference(world);
 
     for (int r = 0; r < setup->n; r++) {
         calls[r] = *call;

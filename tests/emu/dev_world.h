@@ -43,6 +43,8 @@ struct dev_setup {
     uint32_t link_channels, nslots, slot_bytes;
     uint32_t first_step; /* messages that links have seen before */
     uint64_t first_seq; /* operations that ranks have */
+    /* Schedules of all ranks that are not the generator's; NULL: they are. */
+    void (*given)(struct xccl_schedule **schedules_out);
 };
 
 /* One operation. */

@@ -14,6 +14,7 @@
 
 #include "dev_points.h"
 #include "dev_world.h"
+#include "schedule_ranks.h"
 #include "xt.h"
 
 #define SHARDS 6
@@ -294,6 +295,52 @@ XT_TEST_DEADLINE(the_product_of_shapes_and_elements, 120)
     product.first = (long)number_of("XT_PRODUCT_FIRST", 0);
     dev_machine_open(&machine);
     run_product(&machine, &product);
+    dev_machine_close(&machine);
+}
+
+/* ---- waits and signals ---- */
+
+static int staged_scrbufs, staged_dist;
+
+static void make_staged(struct xccl_schedule **schedules_out)
+{
+    struct ranks ranks = staged(staged_scrbufs, staged_dist);
+
+    memcpy(schedules_out, ranks.schedules, (size_t)ranks.n * sizeof *schedules_out);
+}
+
+/* Two lanes that hand scratch memory over by signals, with one to three buffers of it. */
+XT_TEST_DEADLINE(lanes_that_wait_for_one_another_share_scratch_memory, 120)
+{
+    struct dev_machine machine;
+    uint64_t seed = xt_seed();
+
+    dev_machine_open(&machine);
+    for (int i = 0; i < 3 * 3 * XCCL_DEV_PROTOS; i++) {
+        struct dev_setup setup = {.n = 2,
+                                  .proto = (enum xccl_dev_proto)(i % XCCL_DEV_PROTOS),
+                                  .link_channels = 3,
+                                  .nslots = 1 + (uint32_t)(xt_random(&seed) % 4),
+                                  .slot_bytes = 480,
+                                  .first_seq = i % 2 ? UINT32_MAX - 3 : 0,
+                                  .given = make_staged};
+        struct dev_world world;
+
+        /* As many buffers as tiles may be on their way. */
+        staged_scrbufs = staged_dist = 1 + i / XCCL_DEV_PROTOS % 3;
+        setup.generator = xccl_generator_find(XCCL_COLL_ALL_REDUCE, "ring", &setup.param);
+        dev_world_open(&world, &machine, &setup);
+        for (int k = 0; k < 6; k++) {
+            struct dev_call call = {.type = (xcclDataType_t)(xt_random(&seed) % xcclNumTypes),
+                                    .op = (int)(xt_random(&seed) % DEV_OPS),
+                                    .count = xt_random(&seed) % 3000,
+                                    .channels = 1 + (uint32_t)k % 3,
+                                    .tile_bytes = 64};
+
+            dev_world_call(&world, &call, xt_random(&seed), 2);
+        }
+        dev_world_close(&world);
+    }
     dev_machine_close(&machine);
 }
 

@@ -280,20 +280,24 @@ XD_FN u64 *signal_at(const struct block *block, u32 signal)
            block->channel;
 }
 
+/* In so many tiles of this operation. Numbers of operations are equal or not, never before or
+ * after: those of a new plan begin anywhere, with signals that are 0. */
+XD_FN int is_given(u64 signal, u64 seq, u32 tiles)
+{
+    return signal >> 32 == (u32)seq && (u32)signal >= tiles;
+}
+
 /* All threads; 0: the block has failed. */
 XD_FN_COLD int wait_signals(struct block *block, const struct xccl_dev_event *event, u32 tile)
 {
     if (xd_thread() == 0) {
         for (u32 i = 0; i < event->nwaits; i++) {
             u32 dist = event->wait[i].dist, rounds = 0;
-            u64 want;
-
             if (tile < dist)
                 continue;
-            want = block->seq << 32 | (tile - dist + 1);
             /* Acquire: what the other lane did before it. Pairs with give_signal(). */
-            while ((int64_t)(xd_load_acquire_u64(signal_at(block, event->wait[i].signal)) - want) <
-                   0)
+            while (!is_given(xd_load_acquire_u64(signal_at(block, event->wait[i].signal)), block->seq,
+                             tile - dist + 1))
                 if (wait_round(block, &rounds))
                     break;
         }
