@@ -9,6 +9,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 #include "exec/cuda/device_abi.h"
@@ -23,6 +24,8 @@ struct emu_launch {
     std::vector<char> parameter;
     std::vector<struct emu_block> blocks;
     uint32_t running; /* blocks */
+    uint32_t rounds; /* so far */
+    uint32_t odd; /* the block that is favoured, or starved */
 };
 
 static void *scheduler; /* its stack pointer, while a fiber runs */
@@ -30,6 +33,48 @@ static void *scheduler; /* its stack pointer, while a fiber runs */
 static std::vector<char *> &stacks = *new std::vector<char *>;
 static std::vector<char *> &shareds = *new std::vector<char *>;
 static int has_moved; /* in this round */
+
+/* ---- the order of things ---- */
+
+#define FAVOUR       16u /* rounds of the favoured block, in one of the others */
+#define STARVE       64u /* rounds of the others, in one of the starved block */
+#define TURN_LOST_IN 32u /* accesses */
+
+enum schedule { FAIR, FAVOUR_ONE, STARVE_ONE, RANDOM };
+
+int emu_is_random;
+static enum schedule schedule;
+static uint64_t chance; /* the generator's state, never 0 */
+
+static uint32_t draw(uint32_t below)
+{
+    chance ^= chance << 13;
+    chance ^= chance >> 7;
+    chance ^= chance << 17;
+    return (uint32_t)((chance >> 32) * below >> 32);
+}
+
+/* Once, by the first launch. */
+static void read_schedule()
+{
+    const char *name = getenv("XCCL_EMU_SCHEDULE"), *seed = getenv("XCCL_EMU_SEED");
+    static const char *const names[] = {"fair", "favour", "starve", "random"};
+    int found = name == nullptr;
+
+    if (chance)
+        return;
+    chance = ((seed ? strtoull(seed, nullptr, 0) : 1) + 1) * 0x9e3779b97f4a7c15ull | 1;
+    for (int i = 0; name && i < 4; i++)
+        if (strcmp(name, names[i]) == 0) {
+            schedule = (enum schedule)i;
+            found = 1;
+        }
+    if (!found) {
+        fprintf(stderr, "error: XCCL_EMU_SCHEDULE is %s\n", name);
+        abort();
+    }
+    emu_is_random = schedule == RANDOM;
+}
 
 /* ---- switching ---- */
 
@@ -71,6 +116,14 @@ static void wait_for(const uint32_t *generation)
 
 void emu_poll()
 {
+    to_scheduler();
+}
+
+void emu_lose_turn()
+{
+    if (draw(TURN_LOST_IN))
+        return;
+    has_moved = 1;
     to_scheduler();
 }
 
@@ -192,8 +245,10 @@ static void end_block(struct emu_block *block)
 /* Each fiber that does not wait, as long as it does not poll. */
 static void run_block(struct emu_block *block)
 {
+    uint32_t first = emu_is_random ? draw(EMU_THREADS) : 0;
+
     for (uint32_t i = 0; i < EMU_THREADS; i++) {
-        struct emu_fiber *fiber = &block->fibers[i];
+        struct emu_fiber *fiber = &block->fibers[(first + i) % EMU_THREADS];
 
         if (fiber->is_over || (fiber->waits_for && *fiber->waits_for == fiber->seen))
             continue;
@@ -214,6 +269,9 @@ struct emu_launch *emu_launch_create(void *kernel, const void *parameter, size_t
     launch->parameter.assign((const char *)parameter, (const char *)parameter + bytes);
     launch->blocks.resize(blocks);
     launch->running = blocks;
+    read_schedule();
+    launch->rounds = 0;
+    launch->odd = draw(blocks);
     for (uint32_t i = 0; i < blocks; i++)
         start_block(launch, &launch->blocks[i], i);
     return launch;
@@ -226,16 +284,31 @@ void emu_launch_destroy(struct emu_launch *launch)
     delete launch;
 }
 
+/* How often this block runs in this round. */
+static uint32_t turns_of(const struct emu_launch *launch, const struct emu_block *block)
+{
+    if (schedule == RANDOM)
+        return draw(4) ? 1 : 0;
+    if (schedule == FAIR || block->number != launch->odd)
+        return 1;
+    return schedule == FAVOUR_ONE ? FAVOUR : launch->rounds % STARVE == 0;
+}
+
 int emu_launch_round(struct emu_launch *launch)
 {
+    uint32_t count = (uint32_t)launch->blocks.size(), first = emu_is_random ? draw(count) : 0;
+
     has_moved = 0;
-    for (auto &block : launch->blocks) {
-        if (!block.fibers)
+    launch->rounds++;
+    for (uint32_t i = 0; i < count; i++) {
+        struct emu_block *block = &launch->blocks[(first + i) % count];
+        uint32_t turns = block->fibers ? turns_of(launch, block) : 0;
+
+        while (turns-- && block->running)
+            run_block(block);
+        if (block->running || !block->fibers)
             continue;
-        run_block(&block);
-        if (block.running)
-            continue;
-        end_block(&block);
+        end_block(block);
         launch->running--;
     }
     return has_moved;

@@ -3,6 +3,10 @@
  * and shared memory. All of them run on the one device thread of the process, a round at a time, so
  * blocks of several launches go on side by side however many there are.
  *
+ * XCCL_EMU_SCHEDULE says in which order: "fair" (also when unset), "favour" one block of a launch,
+ * "starve" one, or "random", where threads also lose their turn at accesses that others may see.
+ * XCCL_EMU_SEED draws the block, and the order.
+ *
  * Thread: the device thread. */
 #ifndef TESTS_EMU_EMU_FIBERS_H
 #define TESTS_EMU_EMU_FIBERS_H
@@ -43,6 +47,8 @@ extern struct emu_fiber *emu_now; /* the one that runs */
 void emu_sync_block(void);
 int emu_vote_warp(int truth); /* is it true for any of the warp? */
 void emu_poll(void);
+void emu_lose_turn(void); /* perhaps, by chance */
+extern int emu_is_random;
 void emu_misaligned(const void *at, size_t bytes); /* ends the process */
 
 struct emu_launch;

@@ -50,36 +50,50 @@ XD_FN void xd_nanosleep(u32 ns)
     emu_poll();
 }
 
+XD_FN void seen_by_others()
+{
+    if (__builtin_expect(emu_is_random, 0))
+        emu_lose_turn();
+}
+
 XD_FN u32 xd_load_acquire_u32(const void *at)
 {
+    seen_by_others();
     return __atomic_load_n((const u32 *)at, __ATOMIC_ACQUIRE);
 }
 XD_FN u64 xd_load_acquire_u64(const void *at)
 {
+    seen_by_others();
     return __atomic_load_n((const u64 *)at, __ATOMIC_ACQUIRE);
 }
 XD_FN void xd_store_release_u32(void *at, u32 value)
 {
+    seen_by_others();
     __atomic_store_n((u32 *)at, value, __ATOMIC_RELEASE);
 }
 XD_FN void xd_store_release_u64(void *at, u64 value)
 {
+    seen_by_others();
     __atomic_store_n((u64 *)at, value, __ATOMIC_RELEASE);
 }
 XD_FN u32 xd_load_volatile_u32(const void *at)
 {
+    seen_by_others();
     return __atomic_load_n((const u32 *)at, __ATOMIC_RELAXED);
 }
 XD_FN u64 xd_load_volatile_u64(const void *at)
 {
+    seen_by_others();
     return __atomic_load_n((const u64 *)at, __ATOMIC_RELAXED);
 }
 XD_FN void xd_store_volatile_u32(void *at, u32 value)
 {
+    seen_by_others();
     __atomic_store_n((u32 *)at, value, __ATOMIC_RELAXED);
 }
 XD_FN void xd_store_volatile_u64(void *at, u64 value)
 {
+    seen_by_others();
     __atomic_store_n((u64 *)at, value, __ATOMIC_RELAXED);
 }
 
