@@ -343,8 +343,7 @@ static unsigned choose_op(const struct xccl_planner *planner, const struct xccl_
 }
 
 xcclResult_t xccl_planner_add_op(struct xccl_planner *planner, xcclDataType_t type,
-                                 const void *scalar, const void *device_scalar,
-                                 xcclRedOp_t *op_out)
+                                 const void *scalar, const void *device_scalar, xcclRedOp_t *op_out)
 {
     struct xccl_user_op user = {.used = 1, .type = type, .device_scalar = device_scalar};
     unsigned at;

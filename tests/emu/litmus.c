@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* States in depth, each once. See litmus.h. Thread: one a model. */
+/* Walks through all states of a model in depth, each of them once: what every thread may do next is
+ * tried, in every order that litmus.h allows, until all of them have ended or one has read what it
+ * must not. Thread: one a model. */
 #include "litmus.h"
 
 #include <stdbool.h>
