@@ -130,10 +130,11 @@ static const struct xccl_cuda_image *find_start(struct xccl_cuda_watch *watch)
 {
     struct xccl_comm_cuda *cuda = watch->cuda;
     struct xccl_dev_start *start = start_of(cuda, watch->next);
+    uint64_t seq = load(&start->seq), plan = load(&start->plan);
 
-    if (load(&start->seq) != watch->next || start->plan >= cuda->image_count)
+    if (seq != watch->next || (uint32_t)plan != (uint32_t)seq || plan >> 32 >= cuda->image_count)
         return NULL;
-    return cuda->images[start->plan];
+    return cuda->images[plan >> 32];
 }
 
 static int are_nets_idle(const struct xccl_binding *binding)

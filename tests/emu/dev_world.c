@@ -430,9 +430,10 @@ static void check_status(const struct dev_world *world, int rank)
         XT_FAIL("%s: error %u, peer %u", text, status->error, status->peer);
     if (status->done != world->seq)
         XT_FAIL("%s: %llu is done", text, (unsigned long long)status->done);
-    if (start->seq != world->seq || start->plan != head->id || start->signature != head->signature)
+    if (start->seq != world->seq || start->plan >> 32 != head->id ||
+        start->signature != head->signature)
         XT_FAIL("%s: %llu has started, plan %llu", text, (unsigned long long)start->seq,
-                (unsigned long long)start->plan);
+                (unsigned long long)(start->plan >> 32));
 }
 
 void dev_world_check(struct dev_world *world)

@@ -13,6 +13,7 @@
 #define XD_PARAMETER          const
 #define XD_FN                 static inline
 #define XD_FN_COLD            static __attribute__((noinline))
+#define XD_MEMBER             inline
 #define XD_SHARED(type, name) type &name = *(type *)emu_now->block->shared
 #define XD_WHOLE_LINES        0 /* lanes store one after another */
 

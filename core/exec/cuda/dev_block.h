@@ -38,6 +38,7 @@ struct block {
     u32 channel, flag_low;
     u64 seq;
     struct xccl_dev_status *status;
+    struct xccl_dev_home *homes; /* of the communicator; NULL: no link has one */
     /* Of the move at hand: messages and slots, by place in the fan. */
     const char *in[FAN + 2];
     char *out[FAN + 2];
@@ -129,12 +130,16 @@ XD_FN void wait_credit(struct block *block, struct xccl_dev_link *link)
     }
 }
 
-/* After a barrier behind the last load from the slot. */
-XD_FN void give_back(struct xccl_dev_link *link)
+/* After a barrier behind the last load from the slot. lines: what was loaded from them had been
+ * used before the barrier, so the loads are done, and a plain order of issue will do. */
+XD_FN void give_back(struct xccl_dev_link *link, int lines)
 {
     link_advance(link);
-    /* Release: the block's loads before it. Pairs with wait_credit(). */
-    xd_store_release_u32(pointer_to<void>(link->head), link->step);
+    if (lines)
+        xd_store_volatile_u32(pointer_to<void>(link->head), link->step);
+    else
+        /* Release: the block's loads before it. Pairs with wait_credit(). */
+        xd_store_release_u32(pointer_to<void>(link->head), link->step);
 }
 
 #endif

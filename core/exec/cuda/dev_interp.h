@@ -193,7 +193,7 @@ XD_FN_COLD void publish(struct block *block, const struct xccl_dev_event *event,
     }
     for (u32 k = 0; k < half->nrecv; k++)
         if (is_mine(event->recv + k))
-            give_back(link_at(block, event->recv + k));
+            give_back(link_at(block, event->recv + k), proto != XCCL_DEV_SIMPLE);
 }
 
 XD_FN_COLD void set_effect(struct block *block, const struct xccl_dev_event *event,
@@ -296,8 +296,8 @@ XD_FN_COLD int wait_signals(struct block *block, const struct xccl_dev_event *ev
             if (tile < dist)
                 continue;
             /* Acquire: what the other lane did before it. Pairs with give_signal(). */
-            while (!is_given(xd_load_acquire_u64(signal_at(block, event->wait[i].signal)), block->seq,
-                             tile - dist + 1))
+            while (!is_given(xd_load_acquire_u64(signal_at(block, event->wait[i].signal)),
+                             block->seq, tile - dist + 1))
                 if (wait_round(block, &rounds))
                     break;
         }
@@ -366,7 +366,7 @@ XD_FN u32 step_end(const struct block *block, u32 at)
 
 template <class N, u32 FN> XD_FN int run_lane(struct block *block)
 {
-    u32 near = 0xffffffffu, end;
+    u32 near = 0, end; /* the first events are there */
 
     for (u32 at = 0; at < block->lane.nevents; at = end) {
         end = block->lane.order == XCCL_TILE_MAJOR ? block->lane.nevents : step_end(block, at);
@@ -379,27 +379,30 @@ template <class N, u32 FN> XD_FN int run_lane(struct block *block)
 
 /* --- the whole --- */
 
-XD_FN_COLD void tell_start(const struct block *block)
+/* Two stores of 16 bytes that are valid by themselves: no order is asked for, which would take
+ * longer than a small operation. */
+XD_FN void tell_start(const struct block *block)
 {
     struct xccl_dev_start *start = &block->status->starts[block->seq % XCCL_DEV_STARTS];
 
-    xd_store_volatile_u64(&start->plan, block->plan.id);
-    xd_store_volatile_u64(&start->signature, block->plan.signature);
-    /* Release: the rest before the number. Pairs with the host's look. */
-    xd_store_release_u64(&start->seq, block->seq);
+    xd_store_volatile_2x64(&start->signature, block->plan.signature, block->seq);
+    xd_store_volatile_2x64(&start->seq, block->seq, block->plan.id << 32 | (u32)block->seq);
 }
 
-/* Thread 0, when the block is done: the last block says that the operation is. */
-XD_FN_COLD void tell_end(struct block *block)
+/* Thread 0, when the block is done: the last block says that the operation is. Nobody takes that
+ * for more: buffers are the program's when its stream says so, and what follows in streams comes
+ * after the end of the kernel. */
+XD_FN void tell_end(struct block *block)
 {
     struct xccl_dev_comm *comm = pointer_to<struct xccl_dev_comm>(block->work.comm);
 
-    /* Acquire and release: all blocks' work before the last one's word. */
-    if (xd_add_u32(&comm->blocks_done, 1) + 1 != block->work.nblocks)
-        return;
-    xd_store_volatile_u32(&comm->blocks_done, 0);
+    if (block->work.nblocks > 1) {
+        if (xd_add_u32(&comm->blocks_done, 1) + 1 != block->work.nblocks)
+            return;
+        xd_store_volatile_u32(&comm->blocks_done, 0);
+    }
     xd_store_volatile_u64(&comm->seq, block->seq);
-    xd_store_release_u64(&block->status->done, block->seq);
+    xd_store_volatile_u64(&block->status->done, block->seq);
 }
 
 XD_FN u64 mixed_low(u64 signature, u64 seq)
@@ -409,41 +412,12 @@ XD_FN u64 mixed_low(u64 signature, u64 seq)
     return (u32)(mixed ^ mixed >> 32);
 }
 
-/* Thread 0: what it is all about. */
-template <class N> XD_FN void open_block(struct block *block, const struct xccl_dev_launch *launch)
-{
-    const struct xccl_dev_comm *comm;
-    u32 at = 0, number;
-
-    while (at + 1 < launch->nworks && xd_block() >= launch->works[at + 1].block0)
-        at++;
-    block->work = launch->works[at];
-    block->plan = *pointer_to<struct xccl_dev_plan>(block->work.plan);
-    number = xd_block() - block->work.block0;
-    block->channel = number % block->plan.channels;
-    block->lane = pointer_to<struct xccl_dev_lane>(
-        block->plan.lanes)[number / block->plan.channels];
-    comm = pointer_to<struct xccl_dev_comm>(block->work.comm);
-    block->status = pointer_to<struct xccl_dev_status>(comm->status);
-    block->seq = xd_load_volatile_u64(&comm->seq) + 1;
-    block->flag_low = (u32)mixed_low(block->plan.signature, block->seq);
-    block->failed = 0;
-    if (block->work.scalar_at)
-        block->work.scalar = N::element_scalar(
-            *pointer_to<typename N::code>(block->work.scalar_at));
-    if (number == 0)
-        tell_start(block);
-}
-
 /* The state of links that other bindings use too comes from its home, and goes back there. */
 XD_FN_COLD void visit_homes(struct block *block, int back)
 {
-    struct xccl_dev_home *homes = pointer_to<struct xccl_dev_home>(
-        pointer_to<struct xccl_dev_comm>(block->work.comm)->homes);
-
     for (u32 i = xd_thread(); i < block->lane.nconns; i += xd_threads()) {
         struct xccl_dev_link *link = link_at(block, i);
-        struct xccl_dev_home *home = homes + link->home;
+        struct xccl_dev_home *home = block->homes + link->home;
 
         if (!link->home)
             continue;
@@ -461,48 +435,97 @@ XD_FN_COLD void visit_homes(struct block *block, int back)
     }
 }
 
-/* The lane's links of this channel, near if there are few; back: to where they were. */
-XD_FN void fetch_links(struct block *block, int back)
+XD_FN struct xccl_dev_link *far_links(const struct block *block, const struct xccl_dev_lane *lane,
+                                      u32 channel)
 {
-    struct xccl_dev_link *links = pointer_to<struct xccl_dev_link>(block->plan.links) +
-                                  (u64)block->lane.conn0 * block->plan.link_channels +
-                                  block->channel;
-    u32 count = block->lane.nconns, step = block->plan.link_channels;
-    const u32 words = sizeof(struct xccl_dev_link) / 8;
+    return pointer_to<struct xccl_dev_link>(block->plan.links) +
+           (u64)lane->conn0 * block->plan.link_channels + channel;
+}
 
-    if (count > LINKS_NEAR) {
-        if (xd_thread() == 0) {
-            block->table = links;
-            block->table_step = step;
-        }
-        return;
+#define LINK_WORDS (u32)(sizeof(struct xccl_dev_link) / 8)
+
+/* The lane's links of this channel: copied if there are few, else used where they are. */
+XD_FN void fetch_links(struct block *block, const struct xccl_dev_lane *lane, u32 channel)
+{
+    const u64 *far = (const u64 *)far_links(block, lane, channel);
+    u32 step = block->plan.link_channels;
+    int is_near = lane->nconns <= LINKS_NEAR;
+
+    for (u32 i = xd_thread(); is_near && i < lane->nconns * LINK_WORDS; i += xd_threads())
+        ((u64 *)block->links)[i] = far[(u64)(i / LINK_WORDS) * step * LINK_WORDS + i % LINK_WORDS];
+    if (xd_thread() == 0) {
+        block->table = is_near ? block->links : far_links(block, lane, channel);
+        block->table_step = is_near ? 1 : step;
     }
-    for (u32 i = xd_thread(); i < count * words; i += xd_threads()) {
-        u64 *near = (u64 *)&block->links[i / words] + i % words;
-        u64 *far = (u64 *)&links[(u64)(i / words) * step] + i % words;
+}
 
-        if (back)
-            *far = *near;
-        else
-            *near = *far;
+/* To where they were. */
+XD_FN void return_links(struct block *block)
+{
+    u64 *far = (u64 *)far_links(block, &block->lane, block->channel);
+    u32 step = block->plan.link_channels;
+    int is_near = block->lane.nconns <= LINKS_NEAR;
+
+    for (u32 i = xd_thread(); is_near && i < block->lane.nconns * LINK_WORDS; i += xd_threads())
+        far[(u64)(i / LINK_WORDS) * step * LINK_WORDS + i % LINK_WORDS] = ((u64 *)block->links)[i];
+}
+
+/* What it is all about: the plan, the communicator's words and the work are fetched side by side.
+ * Returns the block's number in its work. */
+template <class N> XD_FN u32 open_block(struct block *block, const struct xccl_dev_launch *launch)
+{
+    const struct xccl_dev_work *work = launch->works;
+
+    while (work + 1 < launch->works + launch->nworks && xd_block() >= work[1].block0)
+        work++;
+    copy_words(&block->plan, pointer_to<struct xccl_dev_plan>(work->plan), 1);
+    if (xd_thread() == 32) {
+        const struct xccl_dev_comm *comm = pointer_to<struct xccl_dev_comm>(work->comm);
+
+        block->status = pointer_to<struct xccl_dev_status>(comm->status);
+        block->homes = pointer_to<struct xccl_dev_home>(comm->homes);
+        block->seq = xd_load_volatile_u64(&comm->seq) + 1;
     }
     if (xd_thread() == 0) {
-        block->table = block->links;
-        block->table_step = 1;
+        block->work = *work;
+        block->failed = 0;
+        if (work->scalar_at)
+            block->work.scalar = N::element_scalar(*pointer_to<typename N::code>(work->scalar_at));
     }
+    return xd_block() - work->block0;
+}
+
+/* Behind a barrier: the lane, its links and its first events. */
+XD_FN void open_lane(struct block *block, u32 number)
+{
+    const struct xccl_dev_lane lane = pointer_to<struct xccl_dev_lane>(
+        block->plan.lanes)[number / block->plan.channels];
+    u32 channel = number % block->plan.channels;
+
+    fetch_links(block, &lane, channel);
+    copy_words(block->events, pointer_to<struct xccl_dev_event>(block->plan.events) + lane.event0,
+               lane.nevents < EVENTS_NEAR ? lane.nevents : EVENTS_NEAR);
+    if (xd_thread() == 0) {
+        block->lane = lane;
+        block->channel = channel;
+        block->flag_low = (u32)mixed_low(block->plan.signature, block->seq);
+    }
+    if (xd_thread() == 32 && number == 0)
+        tell_start(block);
 }
 
 template <class N> XD_FN void run_block(struct block *block, const struct xccl_dev_launch *launch)
 {
+    u32 number = open_block<N>(block, launch);
     int is_done;
 
-    if (xd_thread() == 0)
-        open_block<N>(block, launch);
     xd_sync();
-    fetch_links(block, 0);
+    open_lane(block, number);
     xd_sync();
-    visit_homes(block, 0);
-    xd_sync();
+    if (block->homes) {
+        visit_homes(block, 0);
+        xd_sync();
+    }
     switch (block->plan.fn) {
 #if !defined(XCCL_DEV_COPIES)
     case XCCL_DEV_PROD:
@@ -522,9 +545,9 @@ template <class N> XD_FN void run_block(struct block *block, const struct xccl_d
     xd_sync();
     if (!is_done)
         return;
-    visit_homes(block, 1);
-    fetch_links(block, 1);
-    xd_sync();
+    if (block->homes)
+        visit_homes(block, 1);
+    return_links(block);
     if (xd_thread() == 0)
         tell_end(block);
 }

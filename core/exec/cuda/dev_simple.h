@@ -31,57 +31,86 @@ template <class N> XD_FN struct xd_vec scale_vec(struct xd_vec x, u64 by)
     return x;
 }
 
-/* NIN, NOUT: how many; 0: as many as the effect says. PLAIN: nothing is scaled, divided, added to.
- */
+/* Where vectors come from and go to: kept in registers where their number is known. */
+template <u32 NIN, u32 NOUT> struct ends {
+    const char *in[NIN ? NIN : 1];
+    char *out[NOUT ? NOUT : 1];
+
+    XD_MEMBER explicit ends(const struct block *block)
+    {
+#pragma unroll
+        for (u32 i = 0; i < NIN; i++)
+            in[i] = block->in[i];
+#pragma unroll
+        for (u32 i = 0; i < NOUT; i++)
+            out[i] = block->out[i];
+    }
+    XD_MEMBER struct xd_vec load(const struct block *block, u32 i, u32 at) const
+    {
+        return xd_load_vec((NIN ? in[NIN ? i : 0] : block->in[i]) + (u64)16 * at);
+    }
+    XD_MEMBER void store(const struct block *block, u32 i, u32 at, struct xd_vec value) const
+    {
+        xd_store_vec((NOUT ? out[NOUT ? i : 0] : block->out[i]) + (u64)16 * at, value);
+    }
+};
+
+/* AT vectors of this thread, `threads` apart from `first` on. NIN, NOUT: how many; 0: as many as
+ * the effect says. PLAIN: nothing is scaled, divided, added to. */
+template <class N, u32 FN, u32 NIN, u32 NOUT, int PLAIN, u32 AT>
+XD_FN void move_some(const struct block *block, const struct ends<NIN, NOUT> *ends, u32 first)
+{
+    const struct effect *effect = &block->effect;
+    const u32 nin = NIN ? NIN : effect->nin, nout = NOUT ? NOUT : effect->nout;
+    const u32 threads = xd_threads();
+    struct xd_vec value[AT], more[AT];
+
+#pragma unroll
+    for (u32 k = 0; k < AT; k++)
+        value[k] = ends->load(block, 0, first + k * threads);
+    if (!PLAIN && effect->pre == 0)
+#pragma unroll
+        for (u32 k = 0; k < AT; k++)
+            value[k] = scale_vec<N>(value[k], effect->scalar);
+#pragma unroll(NIN ? NIN : 1)
+    for (u32 i = 1; i < nin; i++) {
+#pragma unroll
+        for (u32 k = 0; k < AT; k++)
+            more[k] = ends->load(block, i, first + k * threads);
+#pragma unroll
+        for (u32 k = 0; k < AT; k++) {
+            if (!PLAIN && effect->pre == i)
+                more[k] = scale_vec<N>(more[k], effect->scalar);
+            value[k] = combine_vec<N, FN>(value[k], more[k]);
+        }
+    }
+#pragma unroll
+    for (u32 k = 0; k < AT; k++) {
+        if (!PLAIN && effect->acc)
+            value[k] = combine_vec<N, FN>(
+                xd_load_vec(block->out[0] + (u64)16 * (first + k * threads)), value[k]);
+        if (!PLAIN) {
+            value[k].a = finish_word<N, FN>(effect, value[k].a);
+            value[k].b = finish_word<N, FN>(effect, value[k].b);
+        }
+#pragma unroll(NOUT ? NOUT : 1)
+        for (u32 i = 0; i < nout; i++)
+            ends->store(block, i, first + k * threads, value[k]);
+    }
+}
+
 template <class N, u32 FN, u32 NIN, u32 NOUT, int PLAIN>
 XD_FN_COLD void move_vectors(const struct block *block, u32 count)
 {
-    const struct effect *effect = &block->effect;
     const u32 AT = PLAIN ? AT_ONCE : 1;
-    const u32 nin = NIN ? NIN : effect->nin, nout = NOUT ? NOUT : effect->nout;
+    const struct ends<NIN, NOUT> ends(block);
     const u32 threads = xd_threads();
+    u32 first = xd_thread();
 
-    for (u32 first = xd_thread(); first < count; first += AT * threads) {
-        struct xd_vec value[AT], more[AT];
-
-#pragma unroll
-        for (u32 k = 0; k < AT; k++)
-            if (first + k * threads < count)
-                value[k] = xd_load_vec(block->in[0] + (u64)16 * (first + k * threads));
-        if (!PLAIN && effect->pre == 0)
-#pragma unroll
-            for (u32 k = 0; k < AT; k++)
-                value[k] = scale_vec<N>(value[k], effect->scalar);
-#pragma unroll(NIN ? NIN : 1)
-        for (u32 i = 1; i < nin; i++) {
-#pragma unroll
-            for (u32 k = 0; k < AT; k++)
-                if (first + k * threads < count)
-                    more[k] = xd_load_vec(block->in[i] + (u64)16 * (first + k * threads));
-            if (!PLAIN && effect->pre == i)
-#pragma unroll
-                for (u32 k = 0; k < AT; k++)
-                    more[k] = scale_vec<N>(more[k], effect->scalar);
-#pragma unroll
-            for (u32 k = 0; k < AT; k++)
-                value[k] = combine_vec<N, FN>(value[k], more[k]);
-        }
-#pragma unroll
-        for (u32 k = 0; k < AT; k++) {
-            if (first + k * threads >= count)
-                break;
-            if (!PLAIN && effect->acc)
-                value[k] = combine_vec<N, FN>(
-                    xd_load_vec(block->out[0] + (u64)16 * (first + k * threads)), value[k]);
-            if (!PLAIN) {
-                value[k].a = finish_word<N, FN>(effect, value[k].a);
-                value[k].b = finish_word<N, FN>(effect, value[k].b);
-            }
-#pragma unroll(NOUT ? NOUT : 1)
-            for (u32 i = 0; i < nout; i++)
-                xd_store_vec(block->out[i] + (u64)16 * (first + k * threads), value[k]);
-        }
-    }
+    for (; first + (AT - 1) * threads < count; first += AT * threads)
+        move_some<N, FN, NIN, NOUT, PLAIN, AT>(block, &ends, first);
+    for (; first < count; first += threads)
+        move_some<N, FN, NIN, NOUT, PLAIN, 1>(block, &ends, first);
 }
 
 /* --- what is not whole vectors --- */

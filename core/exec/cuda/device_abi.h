@@ -136,17 +136,19 @@ enum xccl_dev_error {
     XCCL_DEV_OTHER_SIZE /* one of this call, but not as large as expected */
 };
 
-/* What has begun, for whoever moves network links and looks after time. Written by the device:
- * plan and signature first, then seq with release. */
+/* What has begun, for whoever moves network links and looks after time. Written by the device in
+ * two stores; the low half of plan is that of seq, so that a torn one shows. */
 struct xccl_dev_start {
-    uint64_t seq, plan, signature, reserved;
+    uint64_t seq;
+    uint64_t plan; /* the plan's id << 32 | low half of seq */
+    uint64_t signature, again; /* again: seq */
 };
 
 /* In pinned host memory, of one rank of a communicator. */
 struct xccl_dev_status {
     uint32_t abort; /* written by the host: all kernels of the communicator are to end */
     uint32_t unused0[31];
-    uint64_t done; /* by the device, release: the number of the last operation that has ended */
+    uint64_t done; /* by the device: the number of the last operation that has ended */
     uint32_t error; /* enum xccl_dev_error, then of the first error; by the device, release */
     uint32_t peer; /* before error is */
     uint64_t messages_begun, messages_done; /* launches of sends and receives; done: release */

@@ -24,6 +24,7 @@ struct xd_vec {
 #define XD_PARAMETER          const __grid_constant__
 #define XD_FN                 static __device__ __forceinline__
 #define XD_FN_COLD            static __device__ __noinline__
+#define XD_MEMBER             __device__ __forceinline__
 #define XD_SHARED(type, name) __shared__ type name
 #define XD_WHOLE_LINES        1 /* 128 bytes that a warp loads or stores together stay together */
 
@@ -123,15 +124,14 @@ XD_FN void xd_store_volatile_2x64(void *at, u64 a, u64 b)
 
 XD_FN struct xd_vec xd_load_vec(const void *at)
 {
-    struct xd_vec value;
+    ulonglong2 value = *(const ulonglong2 *)at;
 
-    asm volatile("ld.v2.u64 {%0, %1}, [%2];" : "=l"(value.a), "=l"(value.b) : "l"(at));
-    return value;
+    return {value.x, value.y};
 }
 
 XD_FN void xd_store_vec(void *at, struct xd_vec value)
 {
-    asm volatile("st.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(value.a), "l"(value.b) : "memory");
+    *(ulonglong2 *)at = make_ulonglong2(value.a, value.b);
 }
 
 XD_FN u64 xd_load_plain_u64(const void *at)
@@ -164,7 +164,7 @@ XD_FN u32 xd_add_u32(u32 *at, u32 value)
 {
     u32 before;
 
-    asm volatile("atom.acq_rel.gpu.add.u32 %0, [%1], %2;"
+    asm volatile("atom.relaxed.gpu.add.u32 %0, [%1], %2;"
                  : "=r"(before)
                  : "l"(at), "r"(value)
                  : "memory");
