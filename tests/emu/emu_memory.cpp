@@ -33,7 +33,7 @@ struct range {
     enum kind kind;
     size_t bytes;
     int file, device, opened;
-    char handle[64];
+    alignas(8) char handle[64];
 };
 
 struct handle {
