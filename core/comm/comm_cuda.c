@@ -19,6 +19,7 @@
 #define CHANNELS_MAX 16u /* by default: beyond it a device's memory has no more to give */
 #define DRAIN_MS     1000
 #define DRAIN_NAP_NS 100000
+#define READ_MS      5000
 
 /* --- which device --- */
 
@@ -298,6 +299,28 @@ static int drain(struct xccl_comm_cuda *cuda)
     return !failed;
 }
 
+/* Kernels of other ranks of the host give slots back until they end, in memory of this rank. Until
+ * all that it sent has been read; after an error until they have had time to see it. */
+static void await_readers(struct xcclComm *comm)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_limit limit = xccl_limit_ms(READ_MS, NULL);
+
+    if (!cuda->has_launched && !atomic_load_explicit(&cuda->captured, memory_order_relaxed))
+        return;
+    while (!xccl_comm_error(comm) && !xccl_limit_passed(&limit) &&
+           !(xccl_comm_cuda_links_read(comm) && xccl_cuda_p2p_is_read(comm)))
+        nanosleep(&(struct timespec){.tv_nsec = DRAIN_NAP_NS}, NULL);
+    while (comm->shm && xccl_comm_error(comm) && !xccl_limit_passed(&limit)) {
+        /* Relaxed: a time, and nothing with it. */
+        uint64_t failed_ns = atomic_load_explicit(&cuda->failed_ns, memory_order_relaxed);
+
+        if (failed_ns && xccl_clock_ns() > failed_ns + DRAIN_MS * XCCL_NS_PER_MS)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 10 * DRAIN_NAP_NS}, NULL);
+    }
+}
+
 void xccl_comm_cuda_stop(struct xcclComm *comm)
 {
     struct xccl_comm_cuda *cuda = comm->cuda;
@@ -313,6 +336,7 @@ void xccl_comm_cuda_stop(struct xcclComm *comm)
         comm->cuda = NULL;
         return;
     }
+    await_readers(comm);
     xccl_cuda_watch_stop(comm);
 }
 

@@ -59,6 +59,15 @@ struct xccl_cuda_binding {
     struct xccl_cuda_binding *next;
 };
 
+/* Send links whose receivers write heads to one place. */
+struct xccl_cuda_reading {
+    xccl_cu_ptr table; /* struct xccl_dev_link[] */
+    uint32_t links; /* in it */
+    xccl_cu_ptr heads;
+    uint32_t head_count;
+    const uint32_t *link_of; /* by head; UINT32_MAX: it is not used */
+};
+
 /* A plan in device memory. */
 struct xccl_cuda_image {
     uint64_t key[2], signature;
@@ -128,6 +137,7 @@ struct xccl_comm_cuda {
     _Atomic uint32_t captured; /* 1: a launch was ever captured: replays count too */
 
     uint64_t device_bytes, joined_bytes;
+    _Atomic uint64_t failed_ns; /* when kernels were told to end; 0: they were not */
     struct xccl_cuda_p2p *p2p;
     struct xccl_cuda_watch *watch;
     pthread_mutex_t lock; /* of the tables above, and of network operations */
@@ -146,6 +156,12 @@ void xccl_comm_cuda_drop_pins(struct xccl_comm_cuda *cuda);
 /* A network link as kernels see it, by itself. */
 xcclResult_t xccl_comm_cuda_net_view(struct xccl_comm_cuda *cuda, struct xccl_net_link *net,
                                      struct xccl_dev_link *link);
+/* 1: the links' table in device memory says no more than what heads at `heads` say: all messages of
+ * `ends` send links in so many channels have been read. first: by end and channel, the place of its
+ * link in the table. Also 1 where nobody can tell. */
+int xccl_comm_cuda_is_read(const struct xccl_comm_cuda *cuda, const struct xccl_cuda_reading *what);
+/* The same of all links of bindings. */
+int xccl_comm_cuda_links_read(const struct xcclComm *comm);
 /* Where a peer's memory lies for this process. */
 xcclResult_t xccl_comm_cuda_map(struct xcclComm *comm, int peer,
                                 const struct xccl_cuda_offer *offer, xccl_cu_ptr *base_out);
@@ -167,6 +183,7 @@ xcclResult_t xccl_cuda_p2p_offer(struct xcclComm *comm, struct xccl_cuda_offer *
 xcclResult_t xccl_cuda_p2p_take(struct xcclComm *comm, const uint8_t *offers, size_t stride);
 void xccl_cuda_p2p_free(struct xccl_comm_cuda *cuda);
 int xccl_cuda_p2p_needs_link(const struct xcclComm *comm, int peer, int sends);
+int xccl_cuda_p2p_is_read(const struct xcclComm *comm);
 xcclResult_t xccl_cuda_p2p_launch(const struct xccl_cuda_op *ops, uint32_t count);
 
 /* --- comm_cuda_watch.c --- */

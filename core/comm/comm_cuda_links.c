@@ -640,6 +640,67 @@ xcclResult_t xccl_comm_cuda_bound(struct xcclComm *comm, struct xccl_binding *bi
     return rc;
 }
 
+/* --- the end --- */
+
+int xccl_comm_cuda_is_read(const struct xccl_comm_cuda *cuda, const struct xccl_cuda_reading *what)
+{
+    size_t table_bytes = what->links * sizeof(struct xccl_dev_link);
+    size_t heads_bytes = (size_t)what->head_count * XCCL_DEV_HEAD_BYTES;
+    struct xccl_dev_link *links = xccl_calloc_aligned(64, table_bytes + 64);
+    char *heads = xccl_calloc(1, heads_bytes + 1);
+    int all = 1;
+
+    if (links && heads && !xccl_cuda_download(cuda->device, links, what->table, table_bytes) &&
+        !xccl_cuda_download(cuda->device, heads, what->heads, heads_bytes))
+        for (uint32_t i = 0; i < what->head_count && all; i++) {
+            uint32_t head;
+
+            memcpy(&head, heads + (size_t)i * XCCL_DEV_HEAD_BYTES, sizeof head);
+            all = what->link_of[i] == UINT32_MAX || links[what->link_of[i]].step == head;
+        }
+    xccl_free(links);
+    xccl_free(heads);
+    return all;
+}
+
+static int is_binding_read(const struct xcclComm *comm, const struct xccl_cuda_binding *made)
+{
+    const struct xccl_schedule *schedule = made->binding->schedule;
+    uint32_t count = count_ends(comm, schedule, XCCL_CONN_SEND) * made->own.channels, end = 0;
+    uint32_t *link_of = xccl_calloc(count + 1, sizeof *link_of);
+    struct xccl_cuda_reading what = {.table = made->table,
+                                     .links = schedule->nconns * made->channels,
+                                     .heads = made->own_at + made->own.heads,
+                                     .head_count = count,
+                                     .link_of = link_of};
+    int all = 1;
+
+    if (!link_of || !count || !made->table) {
+        xccl_free(link_of);
+        return 1;
+    }
+    for (uint32_t i = 0; i < schedule->nconns; i++) {
+        if (schedule->conns[i].dir != XCCL_CONN_SEND ||
+            !xccl_comm_is_local(comm, schedule->conns[i].peer))
+            continue;
+        for (uint32_t c = 0; c < made->own.channels; c++)
+            link_of[end * made->own.channels + c] = c < made->channels ? i * made->channels + c
+                                                                       : UINT32_MAX;
+        end++;
+    }
+    all = xccl_comm_cuda_is_read(comm->cuda, &what);
+    xccl_free(link_of);
+    return all;
+}
+
+int xccl_comm_cuda_links_read(const struct xcclComm *comm)
+{
+    for (const struct xccl_cuda_binding *at = comm->cuda->bindings; at; at = at->next)
+        if (!is_binding_read(comm, at))
+            return 0;
+    return 1;
+}
+
 void xccl_comm_cuda_drop_links(struct xccl_comm_cuda *cuda)
 {
     while (cuda->bindings) {

@@ -153,6 +153,33 @@ xcclResult_t xccl_cuda_p2p_take(struct xcclComm *comm, const uint8_t *offers, si
     return rc;
 }
 
+int xccl_cuda_p2p_is_read(const struct xcclComm *comm)
+{
+    const struct xccl_cuda_p2p *p2p = comm->cuda->p2p;
+    uint32_t peers = comm->shm ? (uint32_t)xccl_shm_nlocal(comm->shm) : 1;
+    uint32_t own = comm->shm ? (uint32_t)xccl_shm_index_of(comm->shm, comm->rank) : 0;
+    uint32_t channels = p2p->own.channels;
+    uint32_t *link_of;
+    int all = 1;
+
+    if (!p2p->table)
+        return 1;
+    link_of = xccl_calloc((size_t)peers * channels + 1, sizeof *link_of);
+    for (uint32_t i = 0; link_of && i < peers * channels; i++)
+        link_of[i] = i / channels == own || i % channels >= p2p->channels
+                         ? UINT32_MAX
+                         : (2 * (i / channels) + 1) * p2p->channels + i % channels;
+    if (link_of)
+        all = xccl_comm_cuda_is_read(
+            comm->cuda, &(struct xccl_cuda_reading){.table = p2p->table,
+                                                    .links = 2 * peers * p2p->channels,
+                                                    .heads = p2p->own_at + p2p->own.heads,
+                                                    .head_count = peers * channels,
+                                                    .link_of = link_of});
+    xccl_free(link_of);
+    return all;
+}
+
 void xccl_cuda_p2p_free(struct xccl_comm_cuda *cuda)
 {
     struct xccl_cuda_p2p *p2p = cuda->p2p;

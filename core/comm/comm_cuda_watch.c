@@ -240,6 +240,9 @@ static int move_far(struct xccl_cuda_watch *watch)
 
 static void set_abort(struct xccl_comm_cuda *cuda)
 {
+    /* Relaxed: only this thread writes it. */
+    if (!atomic_load_explicit(&cuda->failed_ns, memory_order_relaxed))
+        atomic_store_explicit(&cuda->failed_ns, xccl_clock_ns(), memory_order_relaxed);
     /* Relaxed: it says all that there is to say. */
     __atomic_store_n(&cuda->status->abort, 1, __ATOMIC_RELAXED);
 }
