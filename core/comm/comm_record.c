@@ -78,7 +78,8 @@ void xccl_comm_record_call(struct xcclComm *comm)
                                       (uint32_t)call->root);
     what.word |= call->sizes ? XCCL_RECORD_SIZED : 0;
     xccl_record_set_call(record, &what);
-    if (record->plans != comm->planner.plans_made && comm->run.plan)
+    /* In this order: for a device's call no plan is set, and the planner is another thread's. */
+    if (comm->run.plan && record->plans != comm->planner.plans_made)
         xccl_comm_record_plan(comm);
 }
 
