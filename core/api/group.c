@@ -11,6 +11,7 @@
 #include "api/group_async.h"
 #include "api/group_cuda.h"
 #include "base/alloc.h"
+#include "comm/comm_cuda.h"
 
 #define DEPTH_MAX   1000
 #define ENTRIES_MAX (1u << 20)
@@ -434,6 +435,8 @@ static void run_all(struct work *work, xcclResult_t *rc)
             keep_first(rc, ended, xccl_error_text());
         if (!ended && begin_next(work, at, comm, work->next[at], rc))
             continue;
+        if (comm->cuda) /* its operations do not wait for the rest of the group */
+            xccl_comm_cuda_resume(comm);
         work->count--;
         work->runs[at] = work->runs[work->count];
         work->comms[at] = work->comms[work->count];

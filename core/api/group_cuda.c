@@ -86,7 +86,7 @@ static xcclResult_t check_messages(struct launch *launch)
     return rc;
 }
 
-static void pause_watches(const struct launch *launch, int pauses)
+static void pause_watches(const struct launch *launch)
 {
     for (uint32_t i = 0; i < launch->connect_count; i++) {
         struct xcclComm *comm = launch->connects[i].task.comm;
@@ -95,7 +95,7 @@ static void pause_watches(const struct launch *launch, int pauses)
         while (launch->connects[first].task.comm != comm)
             first++;
         if (first == i)
-            xccl_comm_cuda_pause(comm, pauses);
+            xccl_comm_cuda_pause(comm);
     }
 }
 
@@ -105,9 +105,11 @@ static xcclResult_t connect_all(const struct launch *launch)
 
     if (!launch->connect_count)
         return xcclSuccess;
-    pause_watches(launch, 1);
+    pause_watches(launch);
     rc = xccl_group_run(launch->connects, launch->connect_count);
-    pause_watches(launch, 0);
+    /* Those that came to their end have been; one that could not begin has not. */
+    for (uint32_t i = 0; i < launch->connect_count; i++)
+        xccl_comm_cuda_resume(launch->connects[i].task.comm);
     return rc;
 }
 

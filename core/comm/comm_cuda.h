@@ -65,10 +65,12 @@ xcclResult_t xccl_cuda_submit(const struct xccl_cuda_op *ops, uint32_t count);
 
 /* Before the slots of network links go. */
 void xccl_comm_cuda_unpin(struct xcclComm *comm);
-/* The crank's holder, in the wait of a call that makes links: moves network operations on. */
-void xccl_comm_cuda_turn(struct xcclComm *comm);
-/* The user's thread makes links, and has the communicator meanwhile. */
-void xccl_comm_cuda_pause(struct xcclComm *comm, int pauses);
+/* The user's thread makes links, and has the communicator from pause to resume, which may be called
+ * again. Meanwhile it gives each communicator its turns, whose operations move by that. 1: one did;
+ * 0 also for communicators of the host. */
+void xccl_comm_cuda_pause(struct xcclComm *comm);
+int xccl_comm_cuda_turn(struct xcclComm *comm);
+void xccl_comm_cuda_resume(struct xcclComm *comm);
 
 /* Device memory of the communicator, and of that what was there when it had joined. */
 void xccl_comm_cuda_usage(const struct xcclComm *comm, uint64_t *total_out, uint64_t *joined_out);

@@ -9,8 +9,9 @@
  *            host's calls do while they wait: other calls, ranks that left or do not come
  *   abort    an error of the communicator, whoever found it, ends its kernels
  *
- * It polls: without network links every few milliseconds, with them all the time while something is
- * at work. While the user's thread makes links it has the communicator, and does the moving.
+ * It polls: without network links every few milliseconds, with them all the time while something
+ * is at work. While the user's thread makes links it has the communicator, and itself starts and
+ * moves operations, for another rank may have to see them end before it comes to make links.
  *
  * Thread: its own; the lock keeps the user's out of the tables, and `connecting` keeps it out of
  * the communicator. */
@@ -45,8 +46,7 @@ struct xccl_cuda_watch {
     pthread_t thread;
     struct xccl_bell bell;
     _Atomic uint32_t ends; /* 1: stop when nothing is at work */
-    int connecting; /* by the lock: the user's thread has the communicator */
-    uint64_t paused_seq; /* the communicator's meanwhile */
+    int connecting; /* by the lock: the user's thread has the communicator and the rest of this */
     /* The thread's: */
     uint64_t next; /* number of the operation that begins next */
     const struct xccl_cuda_image *image; /* of the operation at work; NULL: none */
@@ -83,32 +83,52 @@ static void begin_nets(struct xccl_cuda_watch *watch, uint64_t seq, uint32_t fla
     }
 }
 
-static void begin(struct xccl_cuda_watch *watch, const struct xccl_cuda_image *image, uint64_t seq)
+/* The operation that began last is the communicator's call. */
+static void be_call(struct xccl_cuda_watch *watch)
 {
     struct xcclComm *comm = watch->cuda->comm;
+
+    comm->seq = watch->next - 1;
+    comm->connects = 0;
+    xccl_run_clear(&comm->run);
+    comm->run.owner = comm;
+    if (!watch->image)
+        return;
+    comm->call = watch->image->call;
+    comm->run.flag_low = xccl_flag_low(watch->image->signature, comm->seq);
+}
+
+/* The next operation has begun, of this image. */
+static void begin(struct xccl_cuda_watch *watch, const struct xccl_cuda_image *image)
+{
+    struct xcclComm *comm = watch->cuda->comm;
+    uint64_t seq = watch->next++;
     uint32_t flag_low = xccl_flag_low(image->signature, seq);
-    struct xccl_board_call call;
+    struct xccl_board_call call = xccl_comm_board_call(&image->call, seq);
 
     watch->image = image;
     watch->since_ns = 0;
-    comm->call = image->call;
-    comm->seq = seq;
-    call = xccl_comm_own_call(comm);
     xccl_board_write(comm->board, &call, flag_low);
-    xccl_run_clear(&comm->run);
-    comm->run.flag_low = flag_low;
-    comm->run.owner = comm;
-    xccl_comm_record_call(comm);
-    xccl_comm_record_begin(comm);
+    if (watch->connecting) {
+        xccl_comm_record_begin_apart(comm, &image->call);
+    } else {
+        be_call(watch);
+        xccl_comm_record_call(comm);
+        xccl_comm_record_begin(comm);
+    }
     begin_nets(watch, seq, flag_low);
 }
 
 static void end(struct xccl_cuda_watch *watch)
 {
+    const struct xccl_cuda_image *image = watch->image;
     struct xcclComm *comm = watch->cuda->comm;
 
-    if (comm->record)
-        xccl_record_end(comm->record, watch->image->traffic.sent, watch->image->traffic.received);
+    if (watch->connecting)
+        xccl_comm_record_end_apart(comm, &image->call, image->traffic.sent,
+                                   image->traffic.received);
+    else if (comm->record)
+        xccl_record_end(comm->record, image->traffic.sent, image->traffic.received);
     atomic_store_explicit(&comm->board->outside, 1, memory_order_relaxed);
     watch->cuda->retired = watch->next - 1;
     watch->image = NULL;
@@ -259,7 +279,7 @@ static void take_device_error(struct xccl_cuda_watch *watch)
         return;
     image = watch->image ? watch->image : find_start(watch);
     if (image && !watch->image)
-        begin(watch, image, watch->next++);
+        begin(watch, image);
     comm->run.rc = xcclInvalidUsage;
     comm->run.bad_peer = (int)cuda->status->peer;
     comm->run.other_size = error == XCCL_DEV_OTHER_SIZE;
@@ -310,30 +330,23 @@ static int has_nets(const struct xccl_cuda_watch *watch)
     return xccl_comm_any_remote(watch->cuda->comm);
 }
 
-/* One round; 1: something moved. *at_work_out: there is something at work. */
-static int turn(struct xccl_cuda_watch *watch, int *at_work_out)
+/* Operations begin, move and end. 1: one did. */
+static int move(struct xccl_cuda_watch *watch)
 {
-    struct xccl_comm_cuda *cuda = watch->cuda;
     const struct xccl_cuda_image *image;
     int moved = 0;
 
-    *at_work_out = 0;
-    if (atomic_load_explicit(&cuda->comm->error, memory_order_relaxed)) {
-        set_abort(cuda);
-        return 0;
-    }
-    take_device_error(watch);
     if (!watch->image) {
         skip_lost(watch);
         image = find_start(watch);
         if (image) {
-            begin(watch, image, watch->next++);
+            begin(watch, image);
             moved = 1;
         }
     }
     if (watch->image) {
         moved |= move_nets(watch);
-        if (watch->image && load(&cuda->status->done) >= watch->next - 1 &&
+        if (watch->image && load(&watch->cuda->status->done) >= watch->next - 1 &&
             are_nets_idle(watch->image->binding)) {
             end(watch);
             moved = 1;
@@ -341,48 +354,56 @@ static int turn(struct xccl_cuda_watch *watch, int *at_work_out)
     }
     if (watch->far)
         moved |= move_far(watch);
+    return moved;
+}
+
+/* One round; 1: something moved. *at_work_out: there is something at work. */
+static int turn(struct xccl_cuda_watch *watch, int *at_work_out)
+{
+    struct xccl_comm_cuda *cuda = watch->cuda;
+    int moved;
+
+    *at_work_out = 0;
+    if (atomic_load_explicit(&cuda->comm->error, memory_order_relaxed)) {
+        set_abort(cuda);
+        return 0;
+    }
+    take_device_error(watch);
+    moved = move(watch);
     *at_work_out = watch->image || watch->far || messages_at_work(cuda);
     return moved;
 }
 
-void xccl_comm_cuda_turn(struct xcclComm *comm)
+int xccl_comm_cuda_turn(struct xcclComm *comm)
 {
     struct xccl_cuda_watch *watch = comm->cuda ? comm->cuda->watch : NULL;
 
-    if (watch && watch->image)
-        (void)move_nets(watch);
-    if (watch && watch->far)
-        (void)move_far(watch);
+    return watch && watch->connecting ? move(watch) : 0;
 }
 
-/* The operation at work is the communicator's call again. */
-static void restore(struct xccl_cuda_watch *watch, uint64_t seq)
+void xccl_comm_cuda_pause(struct xcclComm *comm)
 {
-    struct xcclComm *comm = watch->cuda->comm;
+    struct xccl_comm_cuda *cuda = comm->cuda;
 
-    comm->seq = seq;
-    xccl_run_clear(&comm->run);
-    comm->run.owner = comm;
-    if (!watch->image)
-        return;
-    comm->call = watch->image->call;
-    comm->run.flag_low = xccl_flag_low(watch->image->signature, seq);
+    pthread_mutex_lock(&cuda->lock);
+    comm->seq = cuda->talks;
+    cuda->watch->connecting = 1;
+    pthread_mutex_unlock(&cuda->lock);
 }
 
-void xccl_comm_cuda_pause(struct xcclComm *comm, int pauses)
+void xccl_comm_cuda_resume(struct xcclComm *comm)
 {
     struct xccl_comm_cuda *cuda = comm->cuda;
     struct xccl_cuda_watch *watch = cuda->watch;
 
     pthread_mutex_lock(&cuda->lock);
-    if (pauses) {
-        watch->paused_seq = comm->seq;
-        comm->seq = cuda->talks;
-    } else {
+    if (watch->connecting) {
         cuda->talks = comm->seq;
-        restore(watch, watch->paused_seq);
+        be_call(watch);
+        if (watch->image)
+            xccl_comm_record_resume(comm);
+        watch->connecting = 0;
     }
-    watch->connecting = pauses;
     pthread_mutex_unlock(&cuda->lock);
 }
 

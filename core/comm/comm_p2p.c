@@ -10,6 +10,7 @@
 #include "comm/comm_p2p.h"
 
 #include "base/alloc.h"
+#include "comm/comm_cuda.h"
 #include "comm/comm_p2p_int.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
@@ -58,8 +59,10 @@ static int step(struct xccl_run *run)
     struct xccl_comm_p2p *p2p = comm->p2p;
     int moved = 0, rest = p2p->talks;
 
-    if (__builtin_expect(!p2p->all_up || p2p->talks, 0))
+    if (__builtin_expect(!p2p->all_up || p2p->talks, 0)) {
         run->rc = xccl_p2p_connect(comm, &moved);
+        moved |= xccl_comm_cuda_turn(comm);
+    }
     for (uint32_t i = 0; i < p2p->stream_count && !run->rc; i++) {
         struct xccl_stream *stream = p2p->streams[i];
 

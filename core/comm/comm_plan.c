@@ -223,7 +223,7 @@ static xcclResult_t prepare_step(struct xcclComm *comm, int *moved_out)
     int ended = 1, left_out = 0;
     xcclResult_t rc = xcclSuccess;
 
-    xccl_comm_cuda_turn(comm);
+    *moved_out = xccl_comm_cuda_turn(comm);
     if (comm->bind_talks)
         rc = xccl_bootstrap_test(comm->boot, &ended);
     if (rc || !ended)
@@ -239,7 +239,7 @@ static xcclResult_t prepare_step(struct xcclComm *comm, int *moved_out)
         rc = xccl_comm_bind(comm, found.binding, found.signature + comm->seq, &limit, &state);
     if (rc)
         return rc;
-    *moved_out = state != XCCL_BIND_POLL;
+    *moved_out |= state != XCCL_BIND_POLL;
     comm->bind_talks = state == XCCL_BIND_TALK;
     if (!found.plan)
         return xcclSuccess;

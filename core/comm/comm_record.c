@@ -50,13 +50,10 @@ void xccl_comm_record_link(struct xcclComm *comm, const struct xccl_schedule_con
 
 /* What the program hands over or gets in a call, as `xccl perf` counts it: the vector, or the
  * blocks of all ranks. */
-static uint64_t bytes_of(const struct xcclComm *comm)
+static uint64_t bytes_of(const struct xcclComm *comm, const struct xccl_call *call)
 {
-    const struct xccl_call *call = &comm->call;
     uint64_t blocks = (uint64_t)comm->nranks;
 
-    if (comm->connects && !comm->run.plan) /* nothing is moved */
-        return 0;
     if (call->sizes)
         return call->sizes->total;
     if (call->coll == XCCL_COLL_ALL_REDUCE || call->coll == XCCL_COLL_BROADCAST ||
@@ -65,22 +62,58 @@ static uint64_t bytes_of(const struct xcclComm *comm)
     return call->count * xccl_type_bytes(call->type) * blocks;
 }
 
+static struct xccl_record_call told_call(const struct xcclComm *comm, const struct xccl_call *call)
+{
+    uint32_t op = call->op < xcclNumOps ? (uint32_t)call->op : xcclNumOps;
+    struct xccl_record_call told = {.count = call->count, .bytes = bytes_of(comm, call)};
+
+    told.word = xccl_record_call_word(0, (uint32_t)call->coll, (uint32_t)call->type, op,
+                                      (uint32_t)call->root);
+    told.word |= call->sizes ? XCCL_RECORD_SIZED : 0;
+    return told;
+}
+
 void xccl_comm_record_call(struct xcclComm *comm)
 {
-    const struct xccl_call *call = &comm->call;
+    struct xccl_record_call told = told_call(comm, &comm->call);
     struct xccl_record *record = comm->record;
-    uint32_t op = call->op < xcclNumOps ? (uint32_t)call->op : xcclNumOps;
-    struct xccl_record_call what = {.count = call->count, .bytes = bytes_of(comm)};
 
     if (!record)
         return;
-    what.word = xccl_record_call_word(0, (uint32_t)call->coll, (uint32_t)call->type, op,
-                                      (uint32_t)call->root);
-    what.word |= call->sizes ? XCCL_RECORD_SIZED : 0;
-    xccl_record_set_call(record, &what);
+    if (comm->connects && !comm->run.plan) /* nothing is moved */
+        told.bytes = 0;
+    xccl_record_set_call(record, &told);
     /* In this order: for a device's call no plan is set, and the planner is another thread's. */
     if (comm->run.plan && record->plans != comm->planner.plans_made)
         xccl_comm_record_plan(comm);
+}
+
+void xccl_comm_record_begin_apart(struct xcclComm *comm, const struct xccl_call *call)
+{
+    struct xccl_record_call told = told_call(comm, call);
+
+    if (comm->record)
+        xccl_record_begin_apart(comm->record, &told);
+}
+
+void xccl_comm_record_end_apart(struct xcclComm *comm, const struct xccl_call *call,
+                                const uint64_t sent[2], const uint64_t received[2])
+{
+    struct xccl_record_call told = told_call(comm, call);
+
+    if (comm->record)
+        xccl_record_end_apart(comm->record, &told, sent, received);
+}
+
+void xccl_comm_record_resume(struct xcclComm *comm)
+{
+    struct xccl_record *record = comm->record;
+
+    if (!record)
+        return;
+    xccl_comm_record_call(comm);
+    record->call.word |= comm->seq << 32;
+    xccl_record_enter(record, record->call.bytes);
 }
 
 void xccl_comm_record_plan(struct xcclComm *comm)

@@ -20,6 +20,12 @@ void xccl_comm_record_p2p(struct xcclComm *comm, const struct xccl_p2p_item *ite
 void xccl_comm_record_begin_p2p(struct xcclComm *comm);
 /* The call at work is another one than the last, or a group has been between them. */
 void xccl_comm_record_call(struct xcclComm *comm);
+/* Another call than the one at work has begun, and has ended. */
+void xccl_comm_record_begin_apart(struct xcclComm *comm, const struct xccl_call *call);
+void xccl_comm_record_end_apart(struct xcclComm *comm, const struct xccl_call *call,
+                                const uint64_t sent[2], const uint64_t received[2]);
+/* The call of comm->call and comm->seq, which had begun, is the one at work again. */
+void xccl_comm_record_resume(struct xcclComm *comm);
 /* The call at work got a plan that is new. */
 void xccl_comm_record_plan(struct xcclComm *comm);
 /* Of xccl_comm_record_end(). */

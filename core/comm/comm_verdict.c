@@ -67,24 +67,29 @@ static void describe_call(const struct xccl_board_call *call, char *text_out, si
         snprintf(text_out + used, bytes - (size_t)used, ", root %u", call->root);
 }
 
-struct xccl_board_call xccl_comm_own_call(const struct xcclComm *comm)
+struct xccl_board_call xccl_comm_board_call(const struct xccl_call *call, uint64_t seq)
 {
-    const struct xccl_call_sizes *sizes = comm->call.sizes;
+    const struct xccl_call_sizes *sizes = call->sizes;
     /* Numbers of the program's own operators are each rank's own. */
-    xcclRedOp_t op = comm->call.op < xcclNumOps ? comm->call.op : xcclNumOps;
-    struct xccl_board_call call = {.seq = comm->seq,
-                                   .count = comm->call.count,
-                                   .coll = (uint32_t)comm->call.coll,
-                                   .type = (uint32_t)comm->call.type,
+    xcclRedOp_t op = call->op < xcclNumOps ? call->op : xcclNumOps;
+    struct xccl_board_call told = {.seq = seq,
+                                   .count = call->count,
+                                   .coll = (uint32_t)call->coll,
+                                   .type = (uint32_t)call->type,
                                    .op = (uint32_t)op,
-                                   .root = (uint32_t)comm->call.root};
+                                   .root = (uint32_t)call->root};
 
     if (__builtin_expect(sizes != NULL, 0)) {
-        call.coll |= XCCL_BOARD_SIZED;
-        call.count = sizes->total / xccl_type_bytes(comm->call.type);
-        call.root = (uint32_t)(sizes->hash ^ sizes->hash >> 32);
+        told.coll |= XCCL_BOARD_SIZED;
+        told.count = sizes->total / xccl_type_bytes(call->type);
+        told.root = (uint32_t)(sizes->hash ^ sizes->hash >> 32);
     }
-    return call;
+    return told;
+}
+
+struct xccl_board_call xccl_comm_own_call(const struct xcclComm *comm)
+{
+    return xccl_comm_board_call(&comm->call, comm->seq);
 }
 
 xcclResult_t xccl_comm_fail_choice(const struct xcclComm *comm, const char *name)

@@ -7,6 +7,8 @@
 
 #include "comm/comm.h"
 
+/* A call as boards tell it. */
+struct xccl_board_call xccl_comm_board_call(const struct xccl_call *call, uint64_t seq);
 /* The call that this rank is in, or was in last. */
 struct xccl_board_call xccl_comm_own_call(const struct xcclComm *comm);
 /* For run.check: an error of another rank, ranks in other calls, ranks that left, the deadline. */

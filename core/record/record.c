@@ -300,6 +300,17 @@ static void time_issued(struct xccl_record *record, uint64_t tick)
         atomic_store_explicit(&event->tick, tick, memory_order_relaxed);
 }
 
+void xccl_record_begin_apart(struct xccl_record *record, const struct xccl_record_call *call)
+{
+    xccl_record_count_begun(xccl_record_row_of(record, call), call->bytes);
+}
+
+void xccl_record_end_apart(struct xccl_record *record, const struct xccl_record_call *call,
+                           const uint64_t sent[2], const uint64_t received[2])
+{
+    xccl_record_count_done(xccl_record_row_of(record, call), call->bytes, sent, received);
+}
+
 void xccl_record_waits(struct xccl_record *record)
 {
     struct xccl_record_block *block;

@@ -125,19 +125,43 @@ static inline void xccl_record_leave(struct xccl_record *record)
     atomic_store_explicit(&block->current, 0, memory_order_release);
 }
 
+static inline struct xccl_record_row *xccl_record_row_of(const struct xccl_record *record,
+                                                         const struct xccl_record_call *call)
+{
+    return &record->block->rows[call->word >> 8 & (XCCL_RECORD_ROWS - 1)];
+}
+
 /* What the next calls are; each still has to set its number in call.word. */
 static inline void xccl_record_set_call(struct xccl_record *record,
                                         const struct xccl_record_call *call)
 {
     record->call = *call;
-    record->row = &record->block->rows[call->word >> 8 & (XCCL_RECORD_ROWS - 1)];
+    record->row = xccl_record_row_of(record, call);
+}
+
+static inline void xccl_record_count_begun(struct xccl_record_row *row, uint64_t bytes)
+{
+    xccl_record_add(&row->issued_calls, 1);
+    xccl_record_add(&row->issued_bytes, bytes);
+}
+
+static inline void xccl_record_count_done(struct xccl_record_row *row, uint64_t bytes,
+                                          const uint64_t sent[2], const uint64_t received[2])
+{
+    xccl_record_add(&row->done_calls, 1);
+    xccl_record_add(&row->done_bytes, bytes);
+    xccl_record_add(&row->sent_near, sent[0]);
+    xccl_record_add(&row->received_near, received[0]);
+    if (sent[1] | received[1]) {
+        xccl_record_add(&row->sent_far, sent[1]);
+        xccl_record_add(&row->received_far, received[1]);
+    }
 }
 
 /* The collective of record->call has begun. */
 static inline void xccl_record_begin(struct xccl_record *record)
 {
-    xccl_record_add(&record->row->issued_calls, 1);
-    xccl_record_add(&record->row->issued_bytes, record->call.bytes);
+    xccl_record_count_begun(record->row, record->call.bytes);
     xccl_record_enter(record, record->call.bytes);
 }
 
@@ -145,18 +169,14 @@ static inline void xccl_record_begin(struct xccl_record *record)
 static inline void xccl_record_end(struct xccl_record *record, const uint64_t sent[2],
                                    const uint64_t received[2])
 {
-    struct xccl_record_row *row = record->row;
-
-    xccl_record_add(&row->done_calls, 1);
-    xccl_record_add(&row->done_bytes, record->call.bytes);
-    xccl_record_add(&row->sent_near, sent[0]);
-    xccl_record_add(&row->received_near, received[0]);
-    if (sent[1] | received[1]) {
-        xccl_record_add(&row->sent_far, sent[1]);
-        xccl_record_add(&row->received_far, received[1]);
-    }
+    xccl_record_count_done(record->row, record->call.bytes, sent, received);
     xccl_record_leave(record);
 }
+
+/* The same of a call while another one is told as the one at work: only counted. */
+void xccl_record_begin_apart(struct xccl_record *record, const struct xccl_record_call *call);
+void xccl_record_end_apart(struct xccl_record *record, const struct xccl_record_call *call,
+                           const uint64_t sent[2], const uint64_t received[2]);
 
 /* The call at work was seen to wait. */
 void xccl_record_waits(struct xccl_record *record);

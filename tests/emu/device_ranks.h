@@ -10,7 +10,8 @@
 #include "base/cuda_driver.h"
 #include "collective/world.h"
 
-#define RANKS_MAX 8
+#define RANKS_MAX      8
+#define DEVICE_SOCKETS XT_BUILD_DIR "/lib/xccl/libxccl-net-socket.so"
 
 /* One rank's things on its device. */
 struct on_device {
@@ -30,7 +31,7 @@ static inline void cu_check(xccl_cu_result rc, const char *what)
 #define CU(call) cu_check((call), #call)
 
 /* The settings of this test's communicators. text: "p2p", "pinned" without access between devices,
- * or "net" over sockets. */
+ * "net" over sockets, or "fault" over sockets behind the hook that injects faults. */
 static inline void device_settings(const char *text)
 {
     const char *library = getenv("XT_CUDA_LIBRARY");
@@ -40,9 +41,9 @@ static inline void device_settings(const char *text)
     xt_setenv("XCCL_DEVICE", "cuda");
     if (text && !strcmp(text, "pinned"))
         xt_setenv("XCCL_CUDA_P2P", "0");
-    if (text && !strcmp(text, "net")) {
+    if (text && (!strcmp(text, "net") || !strcmp(text, "fault"))) {
         xt_setenv("XCCL_SHM_DISABLE", "1");
-        xt_setenv("XCCL_NET_PLUGIN", XT_BUILD_DIR "/lib/xccl/libxccl-net-socket.so");
+        xt_setenv("XCCL_NET_PLUGIN", *text == 'f' ? "fault:" DEVICE_SOCKETS : DEVICE_SOCKETS);
     }
 }
 

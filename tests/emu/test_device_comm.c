@@ -190,6 +190,53 @@ XT_TEST_DEADLINE(every_call_over_sockets, 60)
     run(3, everything, "net");
 }
 
+/* Busy, late, in pieces, out of order: nothing of that may show. */
+XT_TEST_DEADLINE(every_call_over_a_network_that_stalls, 60)
+{
+    run(3, everything, "fault");
+}
+
+/* Rank 1 goes on, to a call that needs connections, while what it sends in the one before has not
+ * begun to move; the others come to the next call only with it in hand. */
+static void goes_on(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    struct on_device on;
+
+    device_settings(world->text);
+    device_open();
+    device_make(&on, LARGE * 4);
+    on.comm = world_join(world, rank, nranks);
+    for (int round = 0; round < 2; round++) {
+        device_put(&on, LARGE, rank, round);
+        XT_OK(xcclBroadcast(at(on.in, 0), at(on.out, 0), LARGE, xcclInt32, 1, on.comm, on.stream));
+        if (rank != 1 || !round)
+            CHECK_EACH(&on, LARGE, world_value(1, i, round));
+    }
+    if (world->param) {
+        XT_OK(xcclBroadcast(at(on.in, 0), at(on.in, 0), LARGE, xcclInt32, 2, on.comm, on.stream));
+    } else {
+        XT_OK(xcclGroupStart());
+        XT_OK(xcclSend(at(on.in, 0), 10, xcclInt32, (rank + 1) % nranks, on.comm, on.stream));
+        XT_OK(xcclRecv(at(on.in, 10), 10, xcclInt32, (rank + 2) % nranks, on.comm, on.stream));
+        XT_OK(xcclGroupEnd());
+    }
+    CHECK_EACH(&on, LARGE, world_value(1, i, 1));
+    XT_OK(xcclCommDestroy(on.comm));
+    device_free(&on);
+}
+
+XT_TEST_DEADLINE(connections_are_made_while_a_call_is_at_work, 60)
+{
+    for (int param = 0; param < 2; param++) {
+        struct world *world = world_create();
+
+        world->text = "net";
+        world->param = param;
+        xt_mp_run(3, goes_on, world);
+    }
+}
+
 /* --- several ranks of one process --- */
 
 /* Ranks of one thread, on device 0; streams: how many, that they share. */

@@ -259,6 +259,47 @@ XT_TEST(a_rank_that_dies_is_named_over_sockets)
     kill_one("net");
 }
 
+/* --- connections that fail --- */
+
+/* Calls until a connection fails: all ranks have an error in words, and their kernels end. */
+static void until_it_fails(int rank, int nranks, void *arg)
+{
+    xcclResult_t rc = xcclSuccess;
+    struct on_device on;
+    double took;
+
+    join(&on, rank, nranks, arg);
+    for (int i = 0; i < 2000 && !rc; i++) {
+        rc = xcclAllReduce(at(on.in, 0), at(on.out, 0), COUNT, xcclInt32, xcclSum, on.comm,
+                           on.stream);
+        if (!rc)
+            rc = xccl_cuda_result(cuda->stream_sync(on.stream), "stream_sync");
+        if (!rc)
+            XT_OK(xcclCommGetAsyncError(on.comm, &rc));
+    }
+    XT_CHECK(rc != xcclSuccess);
+    XT_CHECK_INT(await_error(&on, &took), rc);
+    XT_CHECK_HAS(xcclGetLastError(on.comm), "rank ");
+    XT_CHECK(wait_stream(&on) < SOON);
+    XT_OK(xcclCommDestroy(on.comm));
+}
+
+static void fail_by(const char *faults)
+{
+    xt_setenv("XCCL_NET_FAULT", faults);
+    run(3, until_it_fails, "fault");
+}
+
+XT_TEST(requests_that_fail_are_an_error_on_all_ranks)
+{
+    fail_by("seed=1,busy=0.1,error=0.002");
+}
+
+XT_TEST(connections_that_die_are_an_error_on_all_ranks)
+{
+    fail_by("seed=2,busy=0.1,dead=0.002");
+}
+
 /* --- no driver, no device --- */
 
 XT_TEST(without_a_driver_the_host_works_and_cuda_says_why)
