@@ -193,7 +193,8 @@ xcclResult_t xcclCommCuDevice(const xcclComm_t comm, int *device);
  * place by the other ranks of the host, which saves a copy of all that is large. Between threads of
  * one process any memory is, and TCP sends from and receives into any (XCCL_DIRECT=0 turns all of
  * it off). A child of fork() shares it with its parent. size 0 gives NULL; xcclSystemError: there
- * is not so much. */
+ * is not so much. Where communicators whose config names no device are of a CUDA device, it is
+ * zeroed memory of that device, which is no quicker than other memory of the device so far. */
 xcclResult_t xcclMemAlloc(void **ptr, size_t size);
 /* Not while a call uses it. NULL is fine; what xcclMemAlloc did not give is refused. */
 xcclResult_t xcclMemFree(void *ptr);

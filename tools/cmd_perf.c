@@ -91,15 +91,30 @@ static int run_in_job(const struct xccl_perf_options *options, const char *launc
     return xccl_perf_run_ranks(options, proc * threads, nprocs * threads);
 }
 
-static int run_perf(const struct xccl_perf_options *options, char **argv)
+/* The settings have been read: where the buffers are. */
+static int choose_device(struct xccl_perf_options *options)
+{
+    options->device = strcmp(xccl_perf_setting(XCCL_P_DEVICE), "cuda") == 0;
+    if (options->device && options->vs_mpi)
+        return xccl_option_usage("perf", "--vs-mpi is of host memory, not of --device cuda");
+    if (!options->device && options->graph_launches)
+        return xccl_option_usage("perf", "-G %" PRId64 ": graphs need --device cuda",
+                                 options->graph_launches);
+    return XCCL_EXIT_OK;
+}
+
+static int run_perf(struct xccl_perf_options *options, char **argv)
 {
     const char *launcher = NULL;
-    int is_job = 0;
+    int is_job = 0, status = XCCL_EXIT_OK;
 
     if (xccl_param_load() != xcclSuccess) {
         xccl_option_tell_error("xccl perf");
         return XCCL_EXIT_FAILURE;
     }
+    status = choose_device(options);
+    if (status)
+        return status;
     launcher = xccl_launcher_name(&is_job);
     if (!is_job && options->vs_mpi && !xccl_perf_mpi_look())
         return XCCL_EXIT_FAILURE;

@@ -2,8 +2,9 @@
 /* What the parts of `xccl perf` hand each other: options from perf_options.c, ranks from
  * perf_rank.c, what a collective is from perf_coll.c and its call from perf_call.c, types from
  * perf_type.c, test data from perf_data.c, the check of one call from perf_check.c, figures from
- * perf_measure.c, the rows of a run from perf_sizes.c, MPI's from perf_vs_mpi.c, tables from
- * perf_table.c, JSON from perf_json.c, the drawing from perf_plot.c.
+ * perf_measure.c, buffers on a CUDA device from perf_device.c, the rows of a run from perf_sizes.c,
+ * MPI's from perf_vs_mpi.c, tables from perf_table.c, JSON from perf_json.c, the drawing from
+ * perf_plot.c.
  *
  * Thread: a job belongs to one rank, thus to one thread; options do not change once read. */
 #ifndef XCCL_TOOLS_PERF_H
@@ -17,6 +18,7 @@
 #define XCCL_PERF_HOST_BYTES  60
 #define XCCL_PERF_SINGLE_MAX  10000 /* samples of single calls */
 #define XCCL_PERF_GUARD_BYTES 64 /* on both sides of the receive buffer */
+#define XCCL_PERF_MARGINS     8192u /* what memory of a job has more than its buffers */
 
 /* Of an algorithm's bandwidth, what its busiest wire carries: all, (n-1)/n, or 2(n-1)/n. */
 enum xccl_perf_bus { XCCL_PERF_BUS_ALL, XCCL_PERF_BUS_OTHERS, XCCL_PERF_BUS_TWICE };
@@ -104,6 +106,8 @@ struct xccl_perf_options {
     uint32_t types, ops; /* sets, one bit each */
     int single; /* 1: percentiles of single calls too */
     int64_t registers; /* 1: buffers of xcclMemAlloc */
+    int device; /* 1: buffers are on CUDA devices, as XCCL_DEVICE says */
+    int64_t graph_launches; /* of a graph of the calls; 0: none is made */
     int vs_mpi;
     int64_t group_count, comm_count; /* of xccl_perf_groups */
     uint64_t seed;
@@ -195,6 +199,7 @@ struct xccl_perf_row {
 struct xccl_perf_place {
     int32_t pid;
     char host[XCCL_PERF_HOST_BYTES];
+    char device[XCCL_PERF_HOST_BYTES]; /* as the table has it */
 };
 
 /* What xccl_perf_groups has done. */
@@ -209,10 +214,14 @@ struct xccl_perf_tally {
 enum { XCCL_PERF_SENT, XCCL_PERF_SENT_AT, XCCL_PERF_GOT, XCCL_PERF_GOT_AT, XCCL_PERF_BLOCKS };
 
 struct xccl_perf_mpi; /* perf_vs_mpi.h */
+struct xccl_perf_device; /* perf_device.h */
 struct xccl_perf_job {
     const struct xccl_perf_options *options;
     const struct xccl_perf_coll *coll; /* what is called now */
-    xcclComm_t comm;
+    xcclComm_t comm; /* what is measured */
+    xcclComm_t control; /* of the same ranks on host memory, for the ranks' own words; or comm */
+    void *stream; /* of comm's calls */
+    struct xccl_perf_device *device; /* NULL: the buffers of calls are the host's */
     int rank, nranks;
     xcclDataType_t type; /* of the calls that are measured now */
     xcclRedOp_t op;

@@ -12,9 +12,9 @@ static xcclResult_t send_recv(const struct xccl_perf_job *job, const void *send,
     xcclResult_t rc = xcclGroupStart(), ended;
 
     if (!rc)
-        rc = xcclSend(send, count, job->type, next, job->comm, NULL);
+        rc = xcclSend(send, count, job->type, next, job->comm, job->stream);
     if (!rc)
-        rc = xcclRecv(recv, count, job->type, before, job->comm, NULL);
+        rc = xcclRecv(recv, count, job->type, before, job->comm, job->stream);
     ended = xcclGroupEnd();
     return rc ? rc : ended;
 }
@@ -26,11 +26,11 @@ static xcclResult_t ping(const struct xccl_perf_job *job, const void *send, void
     xcclResult_t rc = xcclSuccess;
 
     if (job->rank == 0) {
-        rc = xcclSend(send, count, job->type, 1, job->comm, NULL);
-        return rc ? rc : xcclRecv(recv, count, job->type, 1, job->comm, NULL);
+        rc = xcclSend(send, count, job->type, 1, job->comm, job->stream);
+        return rc ? rc : xcclRecv(recv, count, job->type, 1, job->comm, job->stream);
     }
-    rc = xcclRecv(recv, count, job->type, 0, job->comm, NULL);
-    return rc ? rc : xcclSend(send, count, job->type, 0, job->comm, NULL);
+    rc = xcclRecv(recv, count, job->type, 0, job->comm, job->stream);
+    return rc ? rc : xcclSend(send, count, job->type, 0, job->comm, job->stream);
 }
 
 /* This rank's ends of a message; both where it goes to itself, which needs a group. */
@@ -40,9 +40,9 @@ static xcclResult_t message(const struct xccl_perf_job *job, const void *send, v
     xcclResult_t rc = xcclSuccess;
 
     if (job->rank == job->root)
-        rc = xcclSend(send, count, job->type, job->peer, job->comm, NULL);
+        rc = xcclSend(send, count, job->type, job->peer, job->comm, job->stream);
     if (!rc && job->rank == job->peer)
-        rc = xcclRecv(recv, count, job->type, job->root, job->comm, NULL);
+        rc = xcclRecv(recv, count, job->type, job->root, job->comm, job->stream);
     return rc;
 }
 
@@ -54,12 +54,14 @@ static xcclResult_t call_uneven(const struct xccl_perf_job *job, const void *sen
 
     switch (job->coll->which) {
     case XCCL_PERF_ALL_GATHERV:
-        return xcclAllGatherv(send, got[job->rank], recv, got, got_at, job->type, job->comm, NULL);
+        return xcclAllGatherv(send, got[job->rank], recv, got, got_at, job->type, job->comm,
+                              job->stream);
     case XCCL_PERF_REDUCE_SCATTERV:
         return xcclReduceScatterv(send, sent, sent_at, recv, sent[job->rank], job->type, job->op,
-                                  job->comm, NULL);
+                                  job->comm, job->stream);
     default:
-        return xcclAlltoAllv(send, sent, sent_at, recv, got, got_at, job->type, job->comm, NULL);
+        return xcclAlltoAllv(send, sent, sent_at, recv, got, got_at, job->type, job->comm,
+                             job->stream);
     }
 }
 
@@ -72,21 +74,21 @@ xcclResult_t xccl_perf_call(const struct xccl_perf_job *job, const void *send, v
 
     switch (job->coll->which) {
     case XCCL_PERF_ALL_REDUCE:
-        return xcclAllReduce(send, recv, count, type, job->op, comm, NULL);
+        return xcclAllReduce(send, recv, count, type, job->op, comm, job->stream);
     case XCCL_PERF_ALL_GATHER:
-        return xcclAllGather(send, recv, count, type, comm, NULL);
+        return xcclAllGather(send, recv, count, type, comm, job->stream);
     case XCCL_PERF_BROADCAST:
-        return xcclBroadcast(send, recv, count, type, root, comm, NULL);
+        return xcclBroadcast(send, recv, count, type, root, comm, job->stream);
     case XCCL_PERF_REDUCE:
-        return xcclReduce(send, recv, count, type, job->op, root, comm, NULL);
+        return xcclReduce(send, recv, count, type, job->op, root, comm, job->stream);
     case XCCL_PERF_REDUCE_SCATTER:
-        return xcclReduceScatter(send, recv, count, type, job->op, comm, NULL);
+        return xcclReduceScatter(send, recv, count, type, job->op, comm, job->stream);
     case XCCL_PERF_ALLTOALL:
-        return xcclAlltoAll(send, recv, count, type, comm, NULL);
+        return xcclAlltoAll(send, recv, count, type, comm, job->stream);
     case XCCL_PERF_GATHER:
-        return xcclGather(send, recv, count, type, root, comm, NULL);
+        return xcclGather(send, recv, count, type, root, comm, job->stream);
     case XCCL_PERF_SCATTER:
-        return xcclScatter(send, recv, count, type, root, comm, NULL);
+        return xcclScatter(send, recv, count, type, root, comm, job->stream);
     case XCCL_PERF_SENDRECV:
         return send_recv(job, send, recv, count);
     case XCCL_PERF_PING:
@@ -94,7 +96,7 @@ xcclResult_t xccl_perf_call(const struct xccl_perf_job *job, const void *send, v
     case XCCL_PERF_MESSAGE:
         return message(job, send, recv, count);
     case XCCL_PERF_BARRIER:
-        return xcclBarrier(comm, NULL);
+        return xcclBarrier(comm, job->stream);
     default:
         return call_uneven(job, send, recv);
     }

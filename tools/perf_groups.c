@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/os.h"
+#include "perf_device.h"
 #include "perf_draw.h"
 
 #define ALIGN_BYTES 64u
@@ -45,7 +46,8 @@ static int slots_init(struct groups *groups)
 
         for (int k = 0; k < 2; k++) {
             slot->memory[k] = xccl_calloc_aligned(ALIGN_BYTES, (bytes | (ALIGN_BYTES - 1)) + 1);
-            if (!slot->memory[k])
+            if (!slot->memory[k] || xccl_perf_device_mirror(groups->job, slot->memory[k],
+                                                            (bytes | (ALIGN_BYTES - 1)) + 1))
                 return 0;
         }
         for (int k = 0; k < XCCL_PERF_BLOCKS; k++) {
@@ -161,17 +163,18 @@ static int job_of(struct groups *groups, int idx, struct xccl_perf_job *job_out)
     return 1;
 }
 
-static void fill_call(struct groups *groups, int idx)
+static xcclResult_t fill_call(struct groups *groups, int idx)
 {
     const struct xccl_draw_call *call = &groups->group.calls[idx];
     struct xccl_perf_shape shape;
     struct xccl_perf_job job;
 
     if (!job_of(groups, idx, &job))
-        return;
+        return xcclSuccess;
     shape = xccl_perf_shape_of(&job, call->bytes);
     job.salt--; /* which check_begin counts up */
     xccl_perf_check_begin(&job, &shape, call->in_place);
+    return xccl_perf_device_push(&job, &shape, call->in_place);
 }
 
 static xcclResult_t make_call(struct groups *groups, int idx)
@@ -185,22 +188,27 @@ static xcclResult_t make_call(struct groups *groups, int idx)
         return xcclSuccess;
     shape = xccl_perf_shape_of(&job, call->bytes);
     at = xccl_perf_buffers_of(&job, &shape, call->in_place);
-    return xccl_perf_call(&job, at.send, at.recv, shape.count);
+    return xccl_perf_call(&job, xccl_perf_device_at(&job, at.send),
+                          xccl_perf_device_at(&job, at.recv), shape.count);
 }
 
-static void check_call(struct groups *groups, int idx)
+static xcclResult_t check_call(struct groups *groups, int idx)
 {
     const struct xccl_draw_call *call = &groups->group.calls[idx];
     struct xccl_perf_shape shape;
     struct xccl_perf_job job;
+    xcclResult_t rc = xcclSuccess;
 
     if (!job_of(groups, idx, &job))
-        return;
+        return xcclSuccess;
     shape = xccl_perf_shape_of(&job, call->bytes);
+    rc = xccl_perf_device_pull(&job, &shape, call->in_place);
+    if (rc)
+        return rc;
     xccl_perf_check_end(&job, &shape, call->in_place);
     groups->job->wrong_here += job.wrong_here;
     if (!job.wrong_here || groups->told++ >= TOLD_MAX)
-        return;
+        return xcclSuccess;
     fprintf(stderr,
             "xccl perf: rank %d: seed 0x%016" PRIx64 ", group %" PRId64 ", call %d: %s of %zu %s"
             " %s, rank %d of %d in communicator %d, %s place: %" PRId64 " wrong elements\n",
@@ -208,6 +216,7 @@ static void check_call(struct groups *groups, int idx)
             shape.count, xccl_perf_types[call->type].name,
             call->coll->reduces ? xccl_perf_ops[call->op] : "none", job.rank, job.nranks,
             call->comm, call->in_place ? "in" : "out of", job.wrong_here);
+    return xcclSuccess;
 }
 
 /* The calls from order[first] on. */
@@ -243,15 +252,17 @@ static xcclResult_t run_group(struct groups *groups)
 
     xccl_draw_group(&groups->draw, groups->number, group);
     xccl_draw_order(&groups->draw, group, groups->number, groups->job->rank, order);
-    for (int i = 0; i < group->call_count; i++)
-        fill_call(groups, i);
+    for (int i = 0; i < group->call_count && !rc; i++)
+        rc = fill_call(groups, i);
+    if (rc)
+        return rc;
     if (group->grouped)
         rc = make_group(groups, order, group->nested, group->call_count);
     else
         rc = make_calls(groups, order, 0, group->call_count);
     for (int i = 0; i < group->call_count && !rc && groups->job->options->check_runs; i++)
-        check_call(groups, i);
-    return rc;
+        rc = check_call(groups, i);
+    return rc ? rc : xccl_perf_device_wait(groups->job);
 }
 
 /* ---- all of them ---- */
@@ -404,7 +415,7 @@ static void write_json(FILE *file, const struct xccl_perf_job *job)
 
 const struct xccl_perf_part xccl_perf_groups = {
     .name = "groups",
-    .takes = "ecTJtNGCS",
+    .takes = "ecTJtNgCSD",
     .run = run,
     .json = write_json,
 };

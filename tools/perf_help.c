@@ -12,7 +12,9 @@
     "      --ranks N        ranks to start on this host (default: one for each usable core, at\n"  \
     "                       least 2)\n"                                                            \
     "  -t, --nthreads N     ranks that are threads of one process; without --ranks there is one\n" \
-    "                       process, and under a launcher each of its processes has N\n"
+    "                       process, and under a launcher each of its processes has N\n"           \
+    "      --device D       host or cuda: where the buffers are (default: as XCCL_DEVICE says);\n" \
+    "                       ranks of a host take its devices in turn\n"
 
 const char xccl_perf_help[] =
     "usage: xccl perf COLLECTIVE [options]\n"
@@ -46,8 +48,9 @@ const char xccl_perf_help[] =
     "                       (default sum)\n"
     "  -r, --root N         root of broadcast, reduce, gather and scatter (default 0); all or -1:\n"
     "                       each rank in turn\n"
-    "  -R, --local_register N  1: buffers of xcclMemAlloc, which ranks of one host read in place\n"
-    "                       (default 0)\n"
+    "  -R, --local_register N  1: buffers of xcclMemAlloc, which ranks of one host read in place,\n"
+    "                       and with --device cuda registered too (default 0)\n"
+    "  -G, --cudagraph N    the timed calls become a CUDA graph, which is launched N times\n"
     "  -I, --intervals      columns with percentiles of single calls, the slowest rank's of each;\n"
     "                       looking at the clock makes them longer than the mean\n"
     "      --vs-mpi         the same with the MPI of this host, in turn: five rounds, medians, "
@@ -76,6 +79,7 @@ const char xccl_perf_help[] =
     "examples: xccl perf all_reduce --ranks 4\n"
     "          xccl perf reduce --ranks 3 -b 1M -e 1M -d all -o all -r all\n"
     "          xccl perf all_gather --ranks 2 --vs-mpi --plot all_gather.svg\n"
+    "          xccl perf all_reduce --ranks 2 --device cuda -e 64M -G 10\n"
     "          mpirun -n 4 xccl perf all_reduce\n"
     "          xccl run -n 2 -- xccl perf all_reduce -b 1K -e 64M -f 2\n";
 

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "perf.h"
 
-#define PAGE_BYTES 4096u
+#define PAGE_BYTES (XCCL_PERF_MARGINS / 2)
 
 static int is_complete(const struct xccl_perf_job *job)
 {
@@ -41,7 +41,7 @@ xcclResult_t xccl_perf_job_init(struct xccl_perf_job *job, size_t bytes)
     for (int i = 0; i < 2; i++) {
         job->patterns[i] = xccl_calloc(1, sizeof(*job->patterns[i]));
         job->exchange[i] = xccl_calloc(job->nranks, sizeof(*job->places));
-        job->memory[i] = take_memory(job, bytes + 2 * PAGE_BYTES);
+        job->memory[i] = take_memory(job, bytes + XCCL_PERF_MARGINS);
     }
     if (job->options->single)
         job->samples = xccl_calloc(XCCL_PERF_SINGLE_MAX, sizeof(*job->samples));

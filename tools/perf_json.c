@@ -80,7 +80,9 @@ static void json_devices(FILE *file, const struct xccl_perf_job *job)
         fprintf(file, "%s\n    {\"rank\": %d, \"pid\": %d, \"host\": ", i ? "," : "", i,
                 job->places ? job->places[i].pid : 0);
         xccl_json_text(file, job->places ? job->places[i].host : "");
-        fprintf(file, ", \"device\": \"host memory\"}");
+        fprintf(file, ", \"device\": ");
+        xccl_json_text(file, job->places ? job->places[i].device : "");
+        fprintf(file, "}");
     }
     fprintf(file, "\n  ],\n");
 }

@@ -88,28 +88,37 @@ static xcclResult_t run_members(struct xccl_perf_job *job)
 /* The first `count` ranks, while the others wait. */
 static xcclResult_t run_first(struct xccl_perf_job *job, int count)
 {
-    xcclComm_t all = job->comm, few = NULL;
+    xcclComm_t all = job->comm, few = NULL, control = job->control, few_control = NULL;
     int all_count = job->nranks, is_member = job->rank < count;
     xcclResult_t rc = xcclSuccess;
 
     if (count < all_count)
         rc = xcclCommSplit(all, is_member ? 0 : XCCL_SPLIT_NOCOLOR, job->rank, &few, NULL);
+    if (!rc && count < all_count && control != all)
+        rc = xcclCommSplit(control, is_member ? 0 : XCCL_SPLIT_NOCOLOR, job->rank, &few_control,
+                           NULL);
     if (rc)
         return rc;
     if (is_member) {
         job->comm = few ? few : all;
+        job->control = few_control ? few_control : control == all ? job->comm : control;
         job->nranks = count;
         rc = run_members(job);
         job->comm = all;
+        job->control = control;
         job->nranks = all_count;
     }
     /* The others learn of an error by the end of the whole communicator. */
     if (rc && few) {
         xcclCommAbort(few);
+        if (few_control)
+            xcclCommAbort(few_control);
         return rc;
     }
     if (!rc)
         rc = xcclCommDestroy(few);
+    if (!rc)
+        rc = xcclCommDestroy(few_control);
     if (!rc)
         rc = xccl_perf_exchange(job, &job->salt, 1);
     /* Those who waited have not counted what was measured. */
@@ -164,7 +173,7 @@ static void write_json(FILE *file, const struct xccl_perf_job *job)
 
 const struct xccl_perf_part xccl_perf_latency = {
     .name = "latency",
-    .takes = "befinwcTJtN",
+    .takes = "befinwcTJtND",
     .run = run,
     .json = write_json,
 };

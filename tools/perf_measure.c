@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "perf.h"
+#include "perf_device.h"
 #include "perf_vs_mpi.h"
 
 #define ELEM_BYTES   4u
@@ -35,7 +36,7 @@ xcclResult_t xccl_perf_exchange(struct xccl_perf_job *job, const void *own, size
     memset(job->exchange[0], 0, (size_t)job->nranks * words * ELEM_BYTES);
     memcpy((char *)job->exchange[0] + own_at, own, words * ELEM_BYTES);
     rc = xcclAllReduce(job->exchange[0], job->exchange[1], (size_t)job->nranks * words, xcclInt32,
-                       xcclSum, job->comm, NULL);
+                       xcclSum, job->control, NULL);
     if (rc)
         return rc;
     if (memcmp((char *)job->exchange[1] + own_at, own, words * ELEM_BYTES) != 0)
@@ -50,12 +51,15 @@ xcclResult_t xccl_perf_exchange_places(struct xccl_perf_job *job)
     xcclResult_t rc = xcclSuccess;
 
     strncpy(own.host, xccl_os_hostname(), sizeof(own.host) - 1);
+    xccl_perf_device_name(job, own.device, sizeof(own.device));
     rc = xccl_perf_exchange(job, &own, RECORD_WORDS);
     if (rc)
         return rc;
     memcpy(job->places, job->exchange[1], (size_t)job->nranks * sizeof(*job->places));
-    for (int i = 0; i < job->nranks; i++)
+    for (int i = 0; i < job->nranks; i++) {
         job->places[i].host[XCCL_PERF_HOST_BYTES - 1] = '\0';
+        job->places[i].device[XCCL_PERF_HOST_BYTES - 1] = '\0';
+    }
     return xcclSuccess;
 }
 
@@ -64,16 +68,18 @@ static xcclResult_t run_once(struct xccl_perf_job *job, const struct xccl_perf_s
                              int in_place, int64_t group_calls)
 {
     struct xccl_perf_buffers at = xccl_perf_buffers_of(job, shape, in_place);
+    const void *send = xccl_perf_device_at(job, at.send);
+    void *recv = xccl_perf_device_at(job, at.recv);
     xcclResult_t rc = xcclSuccess;
     xcclResult_t end_rc = xcclSuccess;
 
     if (group_calls == 1)
-        return xccl_perf_call(job, at.send, at.recv, shape->count);
+        return xccl_perf_call(job, send, recv, shape->count);
     rc = xcclGroupStart();
     if (rc)
         return rc;
     for (int64_t i = 0; i < group_calls && !rc; i++)
-        rc = xccl_perf_call(job, at.send, at.recv, shape->count);
+        rc = xccl_perf_call(job, send, recv, shape->count);
     end_rc = xcclGroupEnd();
     return rc ? rc : end_rc;
 }
@@ -81,8 +87,18 @@ static xcclResult_t run_once(struct xccl_perf_job *job, const struct xccl_perf_s
 /* All ranks leave it at nearly the same time. */
 static xcclResult_t meet(struct xccl_perf_job *job)
 {
-    return xcclAllReduce(job->exchange[0], job->exchange[1], 1, xcclInt32, xcclSum, job->comm,
+    return xcclAllReduce(job->exchange[0], job->exchange[1], 1, xcclInt32, xcclSum, job->control,
                          NULL);
+}
+
+static xcclResult_t run_batch(struct xccl_perf_job *job, const struct xccl_perf_shape *shape,
+                              int in_place, int64_t iters)
+{
+    xcclResult_t rc = xcclSuccess;
+
+    for (int64_t i = 0; i < iters && !rc; i++)
+        rc = run_once(job, shape, in_place, job->options->group_calls);
+    return rc;
 }
 
 /* The time of iters calls on the slowest rank. Times travel as whole nanoseconds in two words. */
@@ -92,14 +108,27 @@ static xcclResult_t time_batch(struct xccl_perf_job *job, const struct xccl_perf
     uint64_t start_ns = 0;
     uint64_t own_ns = 0;
     uint64_t slowest_ns = 0;
-    xcclResult_t rc = meet(job);
+    int64_t launches = job->options->graph_launches;
+    xcclResult_t rc = xcclSuccess;
 
+    if (launches)
+        rc = xccl_perf_device_capture(job, 1);
+    if (launches && !rc)
+        rc = run_batch(job, shape, in_place, iters);
+    if (launches && !rc)
+        rc = xccl_perf_device_capture(job, 0);
+    if (!rc)
+        rc = meet(job);
     if (rc)
         return rc;
     start_ns = xccl_clock_ns();
-    for (int64_t i = 0; i < iters && !rc; i++)
-        rc = run_once(job, shape, in_place, job->options->group_calls);
-    own_ns = xccl_clock_ns() - start_ns;
+    if (launches)
+        rc = xccl_perf_device_replay(job, launches);
+    else
+        rc = run_batch(job, shape, in_place, iters);
+    if (!rc)
+        rc = xccl_perf_device_wait(job);
+    own_ns = (xccl_clock_ns() - start_ns) / (uint64_t)(launches ? launches : 1);
     if (rc)
         return rc;
     rc = xccl_perf_exchange(job, &own_ns, sizeof(own_ns) / ELEM_BYTES);
@@ -124,6 +153,8 @@ xcclResult_t xccl_perf_time(struct xccl_perf_job *job, const struct xccl_perf_sh
 
     for (int64_t i = 0; i < job->options->warmup_iters && !rc; i++)
         rc = run_once(job, shape, in_place, job->options->group_calls);
+    if (!rc)
+        rc = xccl_perf_device_wait(job);
     for (int batch = 0; batch < BATCHES_MAX && next && !rc; batch++) {
         *iters_io = next;
         rc = time_batch(job, shape, in_place, next, us_out);
@@ -190,7 +221,9 @@ static xcclResult_t measure_time(struct xccl_perf_job *job, const struct xccl_pe
     if (job->options->vs_mpi)
         return measure_beside(job, shape, in_place, figure);
     figure->iters = job->options->iters;
-    rc = xccl_perf_time(job, shape, in_place, job->options->iters_given, &figure->iters, &us);
+    rc = xccl_perf_time(job, shape, in_place,
+                        job->options->iters_given || job->options->graph_launches, &figure->iters,
+                        &us);
     figure->time_us = us / (double)(figure->iters * job->options->group_calls);
     return rc;
 }
@@ -224,10 +257,13 @@ static xcclResult_t measure_single(struct xccl_perf_job *job, const struct xccl_
         uint64_t begin_ns = xccl_clock_ns();
 
         rc = run_once(job, shape, in_place, job->options->group_calls);
+        if (!rc)
+            rc = xccl_perf_device_wait(job);
         samples[i] = is_ping && job->rank != 0 ? 0 : xccl_clock_ns() - begin_ns;
     }
     if (!rc)
-        rc = xcclAllReduce(samples, samples, (size_t)iters, xcclUint64, xcclMax, job->comm, NULL);
+        rc = xcclAllReduce(samples, samples, (size_t)iters, xcclUint64, xcclMax, job->control,
+                           NULL);
     if (rc)
         return rc;
     if (is_ping)
@@ -256,6 +292,8 @@ static xcclResult_t check_barrier(struct xccl_perf_job *job)
         (void)nanosleep(&nap, NULL);
     own[0] = xccl_clock_ns();
     rc = xccl_perf_call(job, NULL, NULL, 0);
+    if (!rc)
+        rc = xccl_perf_device_wait(job);
     own[1] = xccl_clock_ns();
     if (!rc)
         rc = xccl_perf_exchange(job, own, sizeof(own) / ELEM_BYTES);
@@ -275,7 +313,11 @@ static xcclResult_t check_once(struct xccl_perf_job *job, const struct xccl_perf
     if (job->coll->empty)
         return check_barrier(job);
     xccl_perf_check_begin(job, shape, in_place);
-    rc = run_once(job, shape, in_place, 1);
+    rc = xccl_perf_device_push(job, shape, in_place);
+    if (!rc)
+        rc = run_once(job, shape, in_place, 1);
+    if (!rc)
+        rc = xccl_perf_device_pull(job, shape, in_place);
     if (!rc)
         xccl_perf_check_end(job, shape, in_place);
     return rc;
@@ -318,7 +360,9 @@ static xcclResult_t measure_figure(struct xccl_perf_job *job, const struct xccl_
 
     /* In place results grow until they are infinite or wrap around; neither costs time. */
     xccl_perf_check_begin(job, shape, in_place);
-    rc = measure_time(job, shape, in_place, figure);
+    rc = xccl_perf_device_push(job, shape, in_place);
+    if (!rc)
+        rc = measure_time(job, shape, in_place, figure);
     if (!rc && job->samples)
         rc = measure_single(job, shape, in_place, figure);
     if (rc)

@@ -27,7 +27,7 @@
 /* Options without a letter of their own have a number above all letters, and below it the letter by
  * which a part says that it takes them. */
 #define WORD(letter) (256 + (letter))
-#define SHORT        ":b:e:f:i:n:w:c:o:d:m:r:T:J:t:R:I"
+#define SHORT        ":b:e:f:i:n:w:c:o:d:m:r:T:J:t:R:IG:"
 
 static const struct option long_options[] = {
     {"minbytes", required_argument, NULL, 'b'},
@@ -48,7 +48,9 @@ static const struct option long_options[] = {
     {"ranks", required_argument, NULL, WORD('N')},
     {"vs-mpi", no_argument, NULL, WORD('V')},
     {"plot", required_argument, NULL, WORD('P')},
-    {"groups", required_argument, NULL, WORD('G')},
+    {"device", required_argument, NULL, WORD('D')},
+    {"cudagraph", required_argument, NULL, 'G'},
+    {"groups", required_argument, NULL, WORD('g')},
     {"comms", required_argument, NULL, WORD('C')},
     {"seed", required_argument, NULL, WORD('S')},
     {"local_register", required_argument, NULL, 'R'},
@@ -142,6 +144,19 @@ static int read_seed(struct xccl_perf_options *options)
     return 0;
 }
 
+/* Likewise. */
+static int read_device(void)
+{
+    if (strcmp(optarg, "host") == 0 || strcmp(optarg, "cuda") == 0) {
+        if (!setenv("XCCL_DEVICE", optarg, 1))
+            return 1;
+        xccl_option_usage("perf", "--device %s: no memory", optarg);
+        return 0;
+    }
+    xccl_option_usage("perf", "--device %s: must be host or cuda", optarg);
+    return 0;
+}
+
 /* Those with a letter only in long form; 0 after a message. */
 static int read_word(int code, struct xccl_perf_options *options)
 {
@@ -154,7 +169,9 @@ static int read_word(int code, struct xccl_perf_options *options)
     case WORD('P'):
         options->plot_path = optarg;
         return 1;
-    case WORD('G'):
+    case WORD('D'):
+        return read_device();
+    case WORD('g'):
         return read_count(code, 1, COUNT_MAX, &options->group_count);
     case WORD('C'):
         return read_count(code, 1, COMMS_MAX, &options->comm_count);
@@ -186,6 +203,8 @@ static int read_option(int code, struct xccl_perf_options *options)
         return read_count(code, 1, GROUP_MAX, &options->group_calls);
     case 't':
         return read_count(code, 1, XCCL_LAUNCH_MAX_RANKS, &options->threads);
+    case 'G':
+        return read_count(code, 0, COUNT_MAX, &options->graph_launches);
     case 'R':
         return read_count(code, 0, 1, &options->registers);
     case 'I':

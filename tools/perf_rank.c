@@ -14,6 +14,7 @@
 #include "command.h"
 #include "option.h"
 #include "perf.h"
+#include "perf_device.h"
 #include "perf_vs_mpi.h"
 
 struct rank {
@@ -35,6 +36,8 @@ static const char *error_text(const struct xccl_perf_job *job)
 {
     const char *text = job->comm ? xcclGetLastError(job->comm) : "";
 
+    if (!*text && job->control)
+        text = xcclGetLastError(job->control);
     if (!*text)
         text = xcclGetLastError(NULL);
     return *text ? text : xccl_error_text();
@@ -58,30 +61,79 @@ static void give_shared(void *memory)
     (void)xcclMemFree(memory);
 }
 
+/* The communicator of the devices: rank 0 makes its id, and tells it over the host's. */
+static xcclResult_t join_device(struct xccl_perf_job *job)
+{
+    xcclConfig_t config = XCCL_CONFIG_INITIALIZER;
+    xcclUniqueId id = {0};
+    xcclResult_t rc = xccl_perf_device_open(job, &config.device);
+
+    if (!rc && job->rank == 0)
+        rc = xcclGetUniqueId(&id);
+    if (!rc)
+        rc = xcclBroadcast(&id, &id, sizeof(id), xcclUint8, 0, job->control, NULL);
+    if (!rc)
+        rc = xcclCommInitRankConfig(&job->comm, job->nranks, id, job->rank, &config);
+    explicit_bzero(&id, sizeof(id));
+    return rc ? rc : xccl_perf_exchange_places(job);
+}
+
+static xcclResult_t mirror_buffers(struct xccl_perf_job *job, size_t bytes)
+{
+    xcclResult_t rc = xcclSuccess;
+
+    for (int i = 0; i < 2 && !rc; i++)
+        rc = xccl_perf_device_mirror(job, job->memory[i], bytes + XCCL_PERF_MARGINS);
+    return rc;
+}
+
 static xcclResult_t run_joined(struct xccl_perf_job *job)
 {
     size_t bytes = buffer_bytes(job);
     xcclResult_t rc;
 
-    if (job->options->registers) {
+    if (job->options->registers && !job->options->device) {
         job->take = take_shared;
         job->give = give_shared;
     }
     rc = xccl_perf_job_init(job, bytes);
     if (!rc)
         rc = xccl_perf_exchange_places(job);
+    if (!rc && job->options->device)
+        rc = join_device(job);
+    if (!rc)
+        rc = mirror_buffers(job, bytes);
     if (!rc && job->options->vs_mpi)
         rc = xccl_perf_mpi_start(job, bytes);
     job->begin_ns = xccl_clock_ns();
     return rc ? rc : job->options->part->run(job);
 }
 
+static void abort_comms(const struct xccl_perf_job *job)
+{
+    if (job->comm && job->comm != job->control)
+        (void)xcclCommAbort(job->comm);
+    if (job->control)
+        (void)xcclCommAbort(job->control);
+}
+
+static xcclResult_t destroy_comms(const struct xccl_perf_job *job)
+{
+    xcclResult_t rc = job->comm == job->control ? xcclSuccess : xcclCommDestroy(job->comm);
+
+    return rc ? rc : xcclCommDestroy(job->control);
+}
+
 /* Joins, measures, leaves. Figures that were taken before an error stay. */
 static void run_rank(struct rank *rank)
 {
     struct xccl_perf_job *job = &rank->job;
+    xcclConfig_t config = XCCL_CONFIG_INITIALIZER;
 
-    rank->rc = xcclCommInitRank(&job->comm, job->nranks, rank->id, job->rank);
+    config.device = XCCL_DEVICE_HOST;
+    rank->rc = xcclCommInitRankConfig(&job->control, job->nranks, rank->id, job->rank, &config);
+    if (!job->options->device)
+        job->comm = job->control;
     if (!rank->rc)
         rank->rc = run_joined(job);
     xccl_perf_mpi_stop(job->mpi);
@@ -92,11 +144,12 @@ static void run_rank(struct rank *rank)
         snprintf(rank->error, sizeof(rank->error), "%s", error_text(job));
         tell_error(job, rank->rc, rank->error);
         /* The others need not wait for this rank. */
-        if (job->comm)
-            xcclCommAbort(job->comm);
+        abort_comms(job);
+        xccl_perf_device_close(job);
         return;
     }
-    rank->rc = xcclCommDestroy(job->comm);
+    xccl_perf_device_close(job);
+    rank->rc = destroy_comms(job);
     if (rank->rc) {
         snprintf(rank->error, sizeof(rank->error), "%s", xcclGetLastError(NULL));
         tell_error(job, rank->rc, rank->error);

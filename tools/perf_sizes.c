@@ -95,7 +95,7 @@ static xcclResult_t run(struct xccl_perf_job *job)
 }
 
 const struct xccl_perf_part xccl_perf_sizes = {
-    .takes = "befinwcodmrTJtIRNVP",
+    .takes = "befinwcodmrTJtIRNVPDG",
     .run = run,
     .json = xccl_perf_json_sizes,
 };

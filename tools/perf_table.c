@@ -82,8 +82,8 @@ void xccl_perf_head_devices(const struct xccl_perf_job *job)
         printf("# MPI: %s\n", xccl_perf_mpi_library(job->mpi));
     printf("#\n# Using devices\n");
     for (int i = 0; i < job->nranks; i++)
-        printf("#  Rank %3d Pid %6d on %10s device host memory\n", i, job->places[i].pid,
-               job->places[i].host);
+        printf("#  Rank %3d Pid %6d on %10s device %s\n", i, job->places[i].pid,
+               job->places[i].host, job->places[i].device);
     printf("#\n");
 }
 

@@ -4,19 +4,29 @@
 #include "xccl.h"
 
 #include "api/api_int.h"
+#include "comm/comm_cuda.h"
 #include "comm/comm_usage.h"
+#include "exec/cuda/user_memory.h"
 
 xcclResult_t xcclMemAlloc(void **ptr, size_t size)
 {
+    int device;
+    xcclResult_t rc;
+
     if (!ptr)
         return xccl_fail(xcclInvalidArgument, 0, NULL, "xcclMemAlloc: ptr is NULL");
     *ptr = NULL;
-    return size ? xccl_user_memory_create(size, ptr) : xcclSuccess;
+    if (!size)
+        return xcclSuccess;
+    rc = xccl_cuda_default_device(&device);
+    if (rc || device == XCCL_DEVICE_HOST)
+        return rc ? rc : xccl_user_memory_create(size, ptr);
+    return xccl_cuda_user_alloc(device, size, ptr);
 }
 
 xcclResult_t xcclMemFree(void *ptr)
 {
-    if (!ptr || xccl_user_memory_destroy(ptr))
+    if (!ptr || xccl_user_memory_destroy(ptr) || xccl_cuda_user_free(ptr))
         return xcclSuccess;
     return xccl_fail(xcclInvalidArgument, 0, "free it with what gave it, and once",
                      "xcclMemFree: ptr is %p, which xcclMemAlloc did not give", ptr);

@@ -55,13 +55,15 @@ struct xccl_cuda_op {
     int is_p2p;
     struct xccl_p2p_item p2p;
     void *stream; /* CUDA's */
+    uint32_t number; /* in the group */
 };
 
 /* 1: its links and plan have to be made first, by a task with connects set. Marks the operator as
  * known. An error is of the arguments. */
 xcclResult_t xccl_cuda_needs_links(const struct xccl_cuda_op *op, int *needs_out);
-/* Launches all of them, messages of each communicator first. Links are there. */
-xcclResult_t xccl_cuda_submit(const struct xccl_cuda_op *ops, uint32_t count);
+/* Launches all of them, messages of each communicator first. Links are there. Brings them in an
+ * order that is the same on all ranks: what is launched into one stream takes place one by one. */
+xcclResult_t xccl_cuda_submit(struct xccl_cuda_op *ops, uint32_t count);
 
 /* Before the slots of network links go. */
 void xccl_comm_cuda_unpin(struct xcclComm *comm);

@@ -3,12 +3,14 @@
  * launch. All blocks of an operation must be at work at the same time, and so must those of all
  * ranks; ranks of one thread may be given the same stream. So calls of several communicators for
  * one stream go in one launch, as far as they run the same kernel: the first call of each, then the
- * second of each, and so on.
+ * second of each, and so on, each time by the communicators' ids. That is one order for all ranks,
+ * and a launch has neighbours in it, so that no two ranks wait for each other's next launch.
  *
  * While a stream is captured nothing is asked of it, and memory is got in relaxed mode; what a
  * graph may replay stays until the end of the communicator.
  *
  * Thread: the user's, one at a time a communicator. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -305,11 +307,10 @@ xcclResult_t xccl_comm_cuda_launched(struct xccl_comm_cuda *cuda, xccl_cu_stream
     return xccl_cuda_result(cuda->driver->event_record(cuda->event, stream), "recording an event");
 }
 
-/* What goes together: a stream, a device and a kernel. */
-static int goes_with(const struct prepared *a, const struct prepared *b)
+/* Two launches into one stream. */
+static int is_behind(const struct prepared *a, const struct prepared *b)
 {
-    return !b->launched && a->stream == b->stream && a->cuda->device == b->cuda->device &&
-           a->image->function == b->image->function;
+    return !b->launched && a->stream == b->stream && a->cuda->device == b->cuda->device;
 }
 
 static xcclResult_t launch(struct prepared *all, uint32_t count, uint32_t first)
@@ -327,8 +328,10 @@ static xcclResult_t launch(struct prepared *all, uint32_t count, uint32_t first)
     rc = xccl_cuda_result(cuda->driver->stream_capturing(stream, &capturing), "the stream");
     capturing = capturing == XCCL_CU_CAPTURE_ACTIVE;
     for (uint32_t i = first; i < count && !rc && launch.nworks < XCCL_DEV_WORKS_MAX; i++) {
-        if (!goes_with(&all[first], &all[i]))
+        if (!is_behind(&all[first], &all[i]))
             continue;
+        if (all[i].image->function != all[first].image->function)
+            break;
         rc = xccl_comm_cuda_order(all[i].cuda, stream, capturing);
         all[i].work.block0 = blocks;
         blocks += all[i].work.nblocks;
@@ -423,12 +426,24 @@ static xcclResult_t launch_all(const struct xccl_cuda_op *ops, uint32_t count, u
     return rc;
 }
 
-xcclResult_t xccl_cuda_submit(const struct xccl_cuda_op *ops, uint32_t count)
+static int compare_ops(const void *a, const void *b)
+{
+    const struct xccl_cuda_op *x = a, *y = b;
+    int order = memcmp(x->task.comm->id, y->task.comm->id, sizeof x->task.comm->id);
+
+    return order ? order : (x->number > y->number) - (x->number < y->number);
+}
+
+xcclResult_t xccl_cuda_submit(struct xccl_cuda_op *ops, uint32_t count)
 {
     struct prepared few[FEW], *prepared = few;
     uint8_t few_done[FEW], *done = few_done;
     xcclResult_t rc;
 
+    for (uint32_t i = 0; i < count; i++)
+        ops[i].number = i;
+    if (count > 1)
+        qsort(ops, count, sizeof *ops, compare_ops);
     if (count <= FEW)
         return launch_all(ops, count, done, prepared);
     prepared = xccl_calloc(count, sizeof *prepared);

@@ -241,6 +241,7 @@ struct group {
     uint32_t nsends, nreceives;
     xccl_cu_stream stream; /* of the first one */
     int launched;
+    uint32_t *rows; /* while they are laid out */
     struct xccl_dev_messages work;
 };
 
@@ -366,7 +367,7 @@ static xcclResult_t place_items(struct group *group, const struct xccl_dev_item 
                                 struct xccl_dev_messages_launch *launch, uint32_t *used)
 {
     struct xccl_comm_cuda *cuda = group->comm->cuda;
-    uint32_t count = group->nsends + group->nreceives;
+    uint32_t count = group->work.nsends + group->work.nreceives;
     struct xccl_cuda_scratch *old;
     xcclResult_t rc;
 
@@ -389,8 +390,51 @@ static xcclResult_t place_items(struct group *group, const struct xccl_dev_item 
     old->next = cuda->old_scratch;
     cuda->old_scratch = old;
     group->work.sends = old->at;
-    group->work.receives = old->at + group->nsends * sizeof *items;
+    group->work.receives = old->at + group->work.nsends * sizeof *items;
     return xcclSuccess;
+}
+
+/* How many peers the sorted messages are for. */
+static uint32_t count_peers(const struct xccl_cuda_op *const *ops, uint32_t count)
+{
+    uint32_t peers = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        peers += !i || ops[i]->p2p.peer != ops[i - 1]->p2p.peer;
+    return peers;
+}
+
+/* Items of pair p are those at p, p + pairs and so on. All messages of a peer belong to one pair,
+ * for they share a link; so some places stay empty. rows: of each pair, used so far. Returns how
+ * many places there are. items NULL: counts only. */
+static xcclResult_t lay_out(const struct xccl_cuda_op *const *ops, uint32_t count, int far,
+                            struct xccl_dev_item *items, struct group *group, uint32_t *places_out)
+{
+    uint32_t pairs = group->work.pairs, pair = 0, at;
+    xcclResult_t rc = xcclSuccess;
+
+    *places_out = 0;
+    memset(group->rows, 0, pairs * sizeof *group->rows);
+    for (uint32_t i = 0; i < count && !rc; i++) {
+        if (i && ops[i]->p2p.peer != ops[i - 1]->p2p.peer)
+            pair = (pair + 1) % pairs;
+        at = group->rows[pair]++ * pairs + pair;
+        if (at >= *places_out)
+            *places_out = at + 1;
+        if (items)
+            rc = item_of(ops[i], far, &items[at]);
+    }
+    return rc;
+}
+
+static xcclResult_t lay_out_both(struct group *group, int far, struct xccl_dev_item *items)
+{
+    const struct xccl_cuda_op *const *receives = group->ops + group->nsends;
+    struct xccl_dev_item *behind = items ? items + group->work.nsends : NULL;
+    xcclResult_t rc = lay_out(group->ops, group->nsends, far, items, group, &group->work.nsends);
+
+    return rc ? rc
+              : lay_out(receives, group->nreceives, far, behind, group, &group->work.nreceives);
 }
 
 /* What the group's messages look like to the kernel. */
@@ -398,29 +442,34 @@ static xcclResult_t prepare(struct group *group, int far, struct xccl_dev_messag
                             uint32_t *used)
 {
     struct xccl_comm_cuda *cuda = group->comm->cuda;
-    uint32_t count = group->nsends + group->nreceives;
-    struct xccl_dev_item few[FEW], *items = few;
-    uint32_t most = group->nsends > group->nreceives ? group->nsends : group->nreceives;
-    xcclResult_t rc = xcclSuccess;
+    uint32_t to = count_peers(group->ops, group->nsends);
+    uint32_t from = count_peers(group->ops + group->nsends, group->nreceives);
+    struct xccl_dev_item few[FEW] = {{0}}, *items = few;
+    uint32_t count;
+    xcclResult_t rc;
 
-    if (count > FEW)
-        items = xccl_calloc(count, sizeof *items);
-    if (!items)
-        return xcclSystemError;
-    for (uint32_t i = 0; i < count && !rc; i++)
-        rc = item_of(group->ops[i], far, &items[i]);
     group->work.channels = far ? 1 : cuda->p2p->channels;
     group->work.pairs = cuda->blocks / group->work.channels;
     if (!group->work.pairs)
         group->work.pairs = 1;
-    if (group->work.pairs > most)
-        group->work.pairs = most;
+    if (group->work.pairs > (to > from ? to : from))
+        group->work.pairs = to > from ? to : from;
     group->work.comm = cuda->comm_at;
-    group->work.nsends = group->nsends;
-    group->work.nreceives = group->nreceives;
     group->work.nblocks = group->work.pairs * group->work.channels;
+    group->rows = xccl_calloc(group->work.pairs, sizeof *group->rows);
+    if (!group->rows)
+        return xcclSystemError;
+    rc = lay_out_both(group, far, NULL);
+    count = group->work.nsends + group->work.nreceives;
+    if (!rc && count > FEW)
+        items = xccl_calloc(count, sizeof *items);
+    if (!rc && !items)
+        rc = xcclSystemError;
+    if (!rc)
+        rc = lay_out_both(group, far, items);
     if (!rc)
         rc = place_items(group, items, launch, used);
+    xccl_free(group->rows);
     if (items != few)
         xccl_free(items);
     return rc;

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Each allocation holds its device open, so that the context outlives communicators. The list is
+ * short: programs take few buffers, and large ones. Thread: any; by the lock. */
+#include "exec/cuda/user_memory.h"
+
+#include <pthread.h>
+
+#include "base/alloc.h"
+#include "exec/cuda/device.h"
+
+struct user_memory {
+    struct xccl_cuda_device *device;
+    xccl_cu_ptr at;
+    struct user_memory *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct user_memory *all;
+
+static xcclResult_t take(struct user_memory *memory, int ordinal, size_t bytes)
+{
+    xcclResult_t rc = xccl_cuda_device_get(ordinal, &memory->device);
+
+    if (!rc)
+        rc = xccl_cuda_alloc(memory->device, bytes, &memory->at);
+    if (!rc)
+        rc = xccl_cuda_clear(memory->device, memory->at, bytes);
+    return rc;
+}
+
+static void give(struct user_memory *memory)
+{
+    if (memory->at)
+        xccl_cuda_free(memory->device, memory->at);
+    xccl_cuda_device_put(memory->device);
+    xccl_free(memory);
+}
+
+xcclResult_t xccl_cuda_user_alloc(int ordinal, size_t bytes, void **at_out)
+{
+    struct user_memory *memory = xccl_calloc(1, sizeof *memory);
+    xcclResult_t rc;
+
+    if (!memory)
+        return xcclSystemError;
+    rc = take(memory, ordinal, bytes);
+    if (rc) {
+        give(memory);
+        return rc;
+    }
+    *at_out = (void *)(uintptr_t)memory->at;
+    pthread_mutex_lock(&lock);
+    memory->next = all;
+    all = memory;
+    pthread_mutex_unlock(&lock);
+    return xcclSuccess;
+}
+
+int xccl_cuda_user_free(void *at)
+{
+    struct user_memory *found, **where = &all;
+
+    pthread_mutex_lock(&lock);
+    while (*where && (*where)->at != (xccl_cu_ptr)(uintptr_t)at)
+        where = &(*where)->next;
+    found = *where;
+    if (found)
+        *where = found->next;
+    pthread_mutex_unlock(&lock);
+    if (!found)
+        return 0;
+    give(found);
+    return 1;
+}
