@@ -56,10 +56,9 @@ static const char *measure(const char *args)
 
 XT_TEST_DEADLINE(collectives_are_right_on_devices, 120)
 {
-    static const char *const colls[] = {"all_reduce",      "all_gather",     "broadcast",
-                                        "reduce",          "reduce_scatter", "alltoall",
-                                        "gather",          "scatter",        "sendrecv",
-                                        "reduce_scatterv", "alltoallv",      "barrier"};
+    static const char *const colls[] = {
+        "all_reduce", "all_gather", "broadcast", "reduce",          "reduce_scatter", "alltoall",
+        "gather",     "scatter",    "sendrecv",  "reduce_scatterv", "alltoallv",      "barrier"};
 
     need_driver();
     for (size_t i = 0; i < sizeof colls / sizeof colls[0]; i++) {
