@@ -44,6 +44,7 @@ static void add_connect(struct launch *launch, const struct xccl_group_entry *en
     connect->stream = NULL;
     connect->task.connects = 1;
     connect->p2p.connects = 1;
+    connect->p2p.bytes = 0; /* they are the kernel's to move */
 }
 
 static xcclResult_t add(struct launch *launch, const struct xccl_group_entry *entry, int alone)

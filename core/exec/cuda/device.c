@@ -11,8 +11,9 @@
 #include "exec/cuda/device_abi.h"
 #include "exec/cuda/images.h"
 
-#define DEVICES_MAX 64
-#define KERNELS_MAX 16
+#define DEVICES_MAX     64
+#define KERNELS_MAX     16
+#define PARAMETERS_MOST 4096 /* bytes of a launch */
 
 struct kernel {
     xccl_cu_module module;
@@ -94,6 +95,22 @@ static xcclResult_t load_kernels(struct xccl_cuda_device *device)
     return rc;
 }
 
+/* Once without work: the first launch of a kernel that needs more local memory than the ones before
+ * waits until the device is idle, which it never is beside a kernel that waits for this one. */
+static xcclResult_t warm_up(const struct xccl_cuda_device *device)
+{
+    static char nothing[PARAMETERS_MOST];
+    const struct kernel *kernels = device->kernels;
+    void *parameters[] = {nothing};
+    xcclResult_t rc = xcclSuccess;
+
+    for (int i = 0; i < KERNELS_MAX && kernels[i].function && !rc; i++)
+        rc = xccl_cuda_result(device->driver->launch(kernels[i].function, 1, 1, 1, device->threads,
+                                                     1, 1, 0, device->stream, parameters, NULL),
+                              kernels[i].name);
+    return rc ? rc : xccl_cuda_result(device->driver->stream_sync(device->stream), "warming up");
+}
+
 static xcclResult_t describe(struct xccl_cuda_device *device)
 {
     const struct xccl_cuda_driver *driver = device->driver;
@@ -146,6 +163,8 @@ static xcclResult_t open_device(struct xccl_cuda_device *device)
         device->driver->stream_create(&device->stream, XCCL_CU_STREAM_NON_BLOCKING), "a stream");
     if (!rc)
         rc = load_kernels(device);
+    if (!rc)
+        rc = warm_up(device);
     xccl_cuda_leave(device);
     return rc;
 }
