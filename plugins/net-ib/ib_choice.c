@@ -69,6 +69,43 @@ int ib_gid_score(const uint8_t gid[16], enum ib_gid_type type)
     return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80 ? score : score + 1;
 }
 
+int ib_gid_rule_make(enum ib_family family, const char *range, struct ib_gid_rule *rule_out)
+{
+    const char *slash = strchr(range, '/');
+    char address[INET6_ADDRSTRLEN];
+    uint32_t before = 0;
+    unsigned long bits;
+    char *end;
+
+    memset(rule_out, 0, sizeof(*rule_out));
+    rule_out->family = family;
+    if (*range == 0)
+        return 1;
+    if (!slash || (size_t)(slash - range) >= sizeof(address) || slash[1] < '0' || slash[1] > '9')
+        return 0;
+    memcpy(address, range, (size_t)(slash - range));
+    address[slash - range] = 0;
+    if (inet_pton(AF_INET, address, rule_out->range + 12) == 1) {
+        rule_out->range[10] = rule_out->range[11] = 0xff;
+        before = 96;
+    } else if (inet_pton(AF_INET6, address, rule_out->range) != 1) {
+        return 0;
+    }
+    bits = strtoul(slash + 1, &end, 10);
+    rule_out->range_bits = before + (uint32_t)bits;
+    return *end == 0 && bits <= 128 - before;
+}
+
+int ib_gid_allowed(const uint8_t gid[16], const struct ib_gid_rule *rule)
+{
+    uint32_t bytes = rule->range_bits / 8, rest = rule->range_bits % 8;
+
+    if (rule->family != IB_FAMILY_ANY && ib_gid_is_ipv4(gid) != (rule->family == IB_FAMILY_IPV4))
+        return 0;
+    return memcmp(gid, rule->range, bytes) == 0 &&
+           (rest == 0 || (gid[bytes] ^ rule->range[bytes]) >> (8 - rest) == 0);
+}
+
 uint32_t ib_speed_mbps(int width_code, int speed_code)
 {
     static const struct {

@@ -17,6 +17,18 @@ enum ib_gid_type { IB_GID_IB, IB_GID_ROCE1, IB_GID_ROCE2 };
 int ib_gid_score(const uint8_t gid[16], enum ib_gid_type type);
 int ib_gid_is_ipv4(const uint8_t gid[16]);
 
+/* Which GIDs may be used besides. */
+enum ib_family { IB_FAMILY_ANY, IB_FAMILY_IPV4, IB_FAMILY_IPV6 };
+struct ib_gid_rule {
+    enum ib_family family;
+    uint8_t range[16];
+    uint32_t
+        range_bits; /* of range, from the first on, which a GID must have; 0: all may be used */
+};
+/* range: "10.0.0.0/8", "fd00::/16", or "". 0: it is none. */
+int ib_gid_rule_make(enum ib_family family, const char *range, struct ib_gid_rule *rule_out);
+int ib_gid_allowed(const uint8_t gid[16], const struct ib_gid_rule *rule);
+
 /* Megabits a second out of the codes of a port. 0: a code that is not known. */
 uint32_t ib_speed_mbps(int width_code, int speed_code);
 

@@ -68,6 +68,7 @@ xcclResult_t ib_close_recv(xcclNetRecvComm_t comm_)
     if (receiver->comm.queue.up_count && receiver->comm.rc == xcclSuccess)
         ib_recv_move(receiver);
     ib_queue_fini(&receiver->comm);
+    ib_flush_close(receiver);
     ib_unpin(&receiver->comm, receiver->lines_mrs);
     ib_dereg_all(&receiver->comm);
     for (int i = 0; i < IB_PAIRS_MAX; i++)

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/param.h"
@@ -48,6 +49,35 @@ static void device_fill(struct ib_device *device, const char *card, int port,
     device->max_qp = attr->max_qp;
     pci_path_read(device);
     netdev_read(device);
+}
+
+/* With one of these the kernel finds device memory by its address. */
+static int has_peer_memory(void)
+{
+    static const char *const modules[] = {"/sys/module/nvidia_peermem/version",
+                                          "/sys/kernel/mm/memory_peers/nv_mem/version",
+                                          "/sys/kernel/mm/memory_peers/nv_mem_nc/version"};
+
+    for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++) {
+        if (access(modules[i], F_OK) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+/* Asks for what cannot be, a descriptor that is none: who knows no DMA-BUF says that instead. */
+static int has_dmabuf(const struct ib_ctx *ctx, const struct ib_device *device)
+{
+    struct ibv_mr *mr;
+
+    if (!ctx->verbs->reg_dmabuf_mr)
+        return 0;
+    errno = 0;
+    mr = ctx->verbs->reg_dmabuf_mr(device->pd, 0, 0, 0, -1, 0);
+    if (!mr)
+        return errno != EOPNOTSUPP && errno != EPROTONOSUPPORT && errno != ENOSYS;
+    ctx->verbs->dereg_mr(mr);
+    return 1;
 }
 
 static int link_is_usable(const struct ibv_port_attr *attr)
@@ -88,6 +118,8 @@ static xcclResult_t ports_take(struct ib_ctx *ctx, struct ibv_context *context, 
         if (!device->pd)
             return xccl_fail_quietly(xcclSystemError, errno, "look at the limits of the driver",
                                      "no protection domain on %s", device->name);
+        device->memory_kinds = XCCL_NET_PTR_HOST | (has_peer_memory() ? XCCL_NET_PTR_CUDA : 0) |
+                               (has_dmabuf(ctx, device) ? XCCL_NET_PTR_DMABUF : 0);
     }
     return xcclSuccess;
 }
@@ -206,7 +238,7 @@ xcclResult_t ib_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *
     all.guid = device->guid;
     all.speedMbps = device->speed_mbps;
     all.port = device->port;
-    all.ptrSupport = XCCL_NET_PTR_HOST;
+    all.ptrSupport = device->memory_kinds;
     all.maxComms = device->max_qp / (int)xccl_param_int(XCCL_P_IB_QPS_PER_CONNECTION);
     for (uint32_t i = 0; i < device->port_count && device->port_count > 1; i++)
         all.members[all.memberCount++] = (int32_t)(device->ports[i] -
@@ -267,11 +299,13 @@ xcclResult_t ib_merge(xcclNetContext_t ctx_, const int *devs, int count, int *de
     merged->guid = ctx->devices[devs[0]].guid;
     merged->port = ctx->devices[devs[0]].port;
     merged->max_qp = ctx->devices[devs[0]].max_qp;
+    merged->memory_kinds = ctx->devices[devs[0]].memory_kinds;
     for (int i = 0; i < count; i++) {
         struct ib_device *port = &ctx->devices[devs[i]];
 
         merged->ports[merged->port_count++] = port;
         merged->speed_mbps += port->speed_mbps;
+        merged->memory_kinds &= port->memory_kinds;
         if (port->max_qp < merged->max_qp)
             merged->max_qp = port->max_qp;
         used += (size_t)snprintf(name + used, sizeof(name) - used, "%s%.75s", i ? "+" : "",

@@ -46,14 +46,54 @@ static xcclResult_t take_named(const struct ib_ctx *ctx, const struct ib_device 
     return xcclSuccess;
 }
 
-xcclResult_t ib_gid_choose(const struct ib_ctx *ctx, struct ib_port *port)
+static xcclResult_t rule_read(struct ib_gid_rule *rule_out)
+{
+    const char *range = xccl_param_string(XCCL_P_IB_ADDR_RANGE);
+
+    if (ib_gid_rule_make((enum ib_family)xccl_param_int(XCCL_P_IB_ADDR_FAMILY), range, rule_out))
+        return xcclSuccess;
+    return xccl_fail_quietly(xcclInvalidArgument, 0,
+                             "write ADDRESS/BITS, as 10.0.0.0/8 or fd00::/16",
+                             "XCCL_IB_ADDR_RANGE is '%.60s'", range);
+}
+
+static xcclResult_t tell_none(const struct ib_device *device, int refused)
+{
+    if (refused)
+        return xccl_fail_quietly(xcclInvalidUsage, 0,
+                                 "see XCCL_IB_ADDR_FAMILY, XCCL_IB_ADDR_RANGE and ibv_devinfo -v",
+                                 "none of the GIDs of %s is allowed", device->name);
+    return xccl_fail_quietly(xcclSystemError, 0, "give its network interface an address",
+                             "%s has no GID that can be used", device->name);
+}
+
+static void tell_choice(const struct ib_ctx *ctx, const struct ib_port *port)
+{
+    static const char *const types[] = {
+        [IB_GID_IB] = "InfiniBand", [IB_GID_ROCE1] = "RoCE v1", [IB_GID_ROCE2] = "RoCE v2"};
+    char gid[IB_GID_TEXT_BYTES], line[512];
+
+    if (!ctx->log)
+        return;
+    ib_gid_format(port->gid.raw, gid);
+    snprintf(line, sizeof(line), "%s takes GID %d, %s, %s", port->device->name, port->gid_idx, gid,
+             types[port->gid_type]);
+    ctx->log(xcclNetLogDebug, line);
+}
+
+static xcclResult_t choose(const struct ib_ctx *ctx, struct ib_port *port)
 {
     const struct ib_device *device = port->device;
-    int named = (int)xccl_param_int(XCCL_P_IB_GID_INDEX), best = -1;
+    int named = (int)xccl_param_int(XCCL_P_IB_GID_INDEX), best = -1, refused = 0;
     int count = device->attr.gid_tbl_len < TABLE_MAX ? device->attr.gid_tbl_len : TABLE_MAX;
+    struct ib_gid_rule rule;
+    xcclResult_t rc;
 
     if (named >= 0 || device->attr.link_layer != IBV_LINK_LAYER_ETHERNET)
         return take_named(ctx, device, named >= 0 ? named : 0, port);
+    rc = rule_read(&rule);
+    if (rc != xcclSuccess)
+        return rc;
     for (int i = 0; i < count; i++) {
         union ibv_gid gid;
         int score;
@@ -61,16 +101,26 @@ xcclResult_t ib_gid_choose(const struct ib_ctx *ctx, struct ib_port *port)
         if (ctx->verbs->query_gid(device->context, (uint8_t)device->port, i, &gid) ||
             ib_gid_score(gid.raw, IB_GID_ROCE1) < 0)
             continue;
+        if (!ib_gid_allowed(gid.raw, &rule)) {
+            refused = 1;
+            continue;
+        }
         score = ib_gid_score(gid.raw, type_read(device, i));
         if (score <= best)
             continue;
         best = score;
         entry_take(device, i, &gid, port);
     }
-    if (best >= 0)
-        return xcclSuccess;
-    return xccl_fail_quietly(xcclSystemError, 0, "give its network interface an address",
-                             "%s has no GID that can be used", device->name);
+    return best >= 0 ? xcclSuccess : tell_none(device, refused);
+}
+
+xcclResult_t ib_gid_choose(const struct ib_ctx *ctx, struct ib_port *port)
+{
+    xcclResult_t rc = choose(ctx, port);
+
+    if (rc == xcclSuccess)
+        tell_choice(ctx, port);
+    return rc;
 }
 
 /* How many bits of the port's address name its subnet, as its interface says; 0: it does not. */

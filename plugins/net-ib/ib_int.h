@@ -26,7 +26,8 @@
 #define IB_QUEUE_DEPTH 64 /* work requests under way on one queue pair */
 #define IB_CQ_MAX      (2 * IB_PAIRS_MAX * (IB_QUEUE_DEPTH + IB_SENDS)) /* see ib_queue.c */
 #define IB_BATCH       16 /* of them in one call */
-#define IB_MESSAGE_MAX (IB_CHUNK_BYTES * IB_IMM_CHUNKS_MAX)
+#define IB_WRITE_BYTES ((size_t)1 << 20) /* of one RDMA write; whole units of the wire */
+#define IB_MESSAGE_MAX (IB_UNIT_BYTES * IB_IMM_UNITS_MAX)
 #define IB_IDLE_TURNS  64 /* turns without news before the side channel is looked at */
 #define IB_NO_PAIR     0xff
 /* What to do about a side channel on which nothing comes. */
@@ -35,6 +36,7 @@
 static_assert((IB_RECVS & (IB_RECVS - 1)) == 0, "counters of receives wrap");
 static_assert((IB_SENDS & (IB_SENDS - 1)) == 0, "counters of sends wrap");
 static_assert(IB_RECVS == 32 && IB_PARTS == 8, "they fit the immediate value");
+static_assert(IB_WRITE_BYTES % IB_UNIT_BYTES == 0, "the immediate value counts units");
 
 /* Registered pages; kept while somebody uses them. */
 struct ib_region {
@@ -47,6 +49,7 @@ struct ib_region {
  * cache; the regions: each under that of its own. */
 struct ib_memory {
     struct ib_region *regions[IB_PORTS_MAX]; /* NULL: of no bytes */
+    int is_device; /* not the host's */
     uint32_t lkeys[IB_PORTS_MAX], rkeys[IB_PORTS_MAX];
     struct ib_memory *next, **link;
 };
@@ -79,6 +82,7 @@ struct ib_device {
     char pci_path[256]; /* "" when there is none */
     uint64_t guid;
     uint32_t speed_mbps;
+    uint32_t memory_kinds; /* XCCL_NET_PTR_ bits that can be registered */
     int max_qp;
     struct ib_cache cache;
     /* Out of asynchronous events, whoever takes them; relaxed, nothing hangs on them. */
@@ -114,6 +118,7 @@ struct ib_port {
     struct ib_device *device;
     struct ibv_cq *cq;
     int is_left_out; /* it is down or has no GID, and others are well: no queue pair goes there */
+    int spreads; /* large messages may go by several ways through the network */
     int gid_idx;
     union ibv_gid gid;
     enum ib_gid_type gid_type;
@@ -136,6 +141,8 @@ struct ib_pair {
     enum ib_pair_state state;
     uint32_t port, peer_port; /* index at this end and at the other */
     uint32_t psn;
+    struct ibv_ece ece; /* what this end offers or has taken of the vendor's; zero: nothing */
+    uint64_t load; /* of the sender: bytes that it was given, and that have not arrived */
     uint32_t generation; /* how many were in its place before */
     int peer_ended; /* the peer's end is destroyed */
     uint64_t since_ns, pause_ns; /* ENDS: when it began; GONE: from when on, and how long */
@@ -164,6 +171,7 @@ struct ib_comm;
 
 struct ib_request {
     struct ib_comm *comm;
+    int is_flush; /* constant */
     enum ib_state state;
 };
 
@@ -254,8 +262,32 @@ struct ib_recv {
     uint8_t pieces[IB_PARTS]; /* that have come, one bit each */
 };
 
+/* Reads what has been written to a device's memory: a read pushes the writes before it there. A
+ * queue pair that is connected to itself, one a port. */
+struct ib_flush_way {
+    struct ib_pair pair; /* its queue pair, NULL where the port is left out, and counters */
+    struct ibv_cq *cq;
+    struct ibv_mr *mr; /* of word */
+    int has_failed; /* with a port that stands beside others; made anew once it is up */
+};
+
+struct ib_flush {
+    struct ib_request request;
+    uint32_t until[IB_PORTS_MAX]; /* reads that must be complete */
+};
+
+struct ib_flusher {
+    struct ib_flush_way ways[IB_PORTS_MAX];
+    struct ib_flush flushes[IB_RECVS];
+    uint32_t word; /* where reads land; nobody looks at it */
+};
+
 struct ib_receiver {
     struct ib_comm comm;
+    /* NULL before the first memory of a device. Release by the one who opens it, acquire by iflush:
+     * a registration may come from another thread. */
+    struct ib_flusher *_Atomic flusher;
+    _Atomic uint32_t came_ports; /* by which data has come, one bit each; relaxed */
     struct ib_line lines[IB_LINES]; /* as they are written to the sender */
     struct ibv_mr *lines_mrs[IB_PORTS_MAX];
     struct ib_recv recvs[IB_RECVS];
@@ -284,6 +316,8 @@ xcclResult_t ib_reach_refuse(const struct ib_block *here, const struct ib_block 
 xcclResult_t ib_cache_init(struct ib_cache *cache);
 void ib_cache_fini(const struct ib_ctx *ctx, struct ib_cache *cache);
 xcclResult_t ib_reg_mr(void *comm, void *data, size_t bytes, uint32_t type, xcclNetMem_t *mem_out);
+xcclResult_t ib_reg_mr_dmabuf(void *comm, void *data, size_t bytes, uint32_t type, uint64_t offset,
+                              int fd, xcclNetMem_t *mem_out);
 xcclResult_t ib_dereg_mr(void *comm, xcclNetMem_t mem);
 void ib_dereg_all(struct ib_comm *comm); /* what is left; its queue pair is gone */
 /* Registers memory of a comm's own at each of its ports, outside of the cache. */
@@ -291,7 +325,19 @@ xcclResult_t ib_pin(const struct ib_comm *comm, void *data, size_t bytes,
                     struct ibv_mr *mrs_out[IB_PORTS_MAX]);
 void ib_unpin(const struct ib_comm *comm, struct ibv_mr *mrs[IB_PORTS_MAX]);
 
+/* ---- ib_flush.c ---- */
+/* Before the receiver's first memory of a device is registered. */
+xcclResult_t ib_flush_open(struct ib_receiver *receiver);
+void ib_flush_close(struct ib_receiver *receiver);
+xcclResult_t ib_iflush(xcclNetRecvComm_t comm, int count, void *const *data, const size_t *bytes,
+                       const xcclNetMem_t *mems, xcclNetRequest_t *request_out);
+xcclResult_t ib_flush_test(struct ib_request *request, int *done_out);
+
 /* ---- ib_queue.c ---- */
+/* The way to a GID, or within an InfiniBand subnet to a LID. */
+struct ibv_ah_attr ib_way_to(const struct ib_port *port, const struct ib_port_info *peer,
+                             int traffic_class);
+int ib_traffic_class(const struct ib_comm *comm);
 /* Finds the GIDs of the comm's ports; of several, those that are down are left out. */
 xcclResult_t ib_queue_init(struct ib_comm *comm);
 /* Makes a queue pair for each link, and what completes their work. */

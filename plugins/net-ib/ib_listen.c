@@ -171,6 +171,7 @@ static xcclResult_t receiver_start(struct ib_listener *listener, const struct ib
 
     memcpy(comm->peer.qp_num, block->qp_num, sizeof(block->qp_num));
     memcpy(comm->peer.psn, block->psn, sizeof(block->psn));
+    memcpy(comm->peer.extras, block->extras, sizeof(block->extras));
     memcpy(comm->peer.ring_rkey, block->ring_rkey, sizeof(block->ring_rkey));
     comm->peer.ring_addr = block->ring_addr;
     for (uint32_t i = 0; i < comm->queue.count && rc == xcclSuccess; i++)

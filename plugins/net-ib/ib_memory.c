@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Registration, with a cache a port: memory that lies in registered pages is not registered
- * again. Regions are found by halving, in the order of their begins; reach says how far the
- * regions up to one extend, so that a longer one before it is found and the search ends early. A
- * region without users is given back at once, for nobody tells when its pages get other contents;
- * therefore what a comm has registered ends with the comm at the latest.
+ * again, be it of the host or of a device, whose addresses differ. Regions are found by halving, in
+ * the order of their begins; reach says how far the regions up to one extend, so that a longer one
+ * before it is found and the search ends early. A region without users is given back at once, for
+ * nobody tells when its pages get other contents; therefore what a comm has registered ends with
+ * the comm at the latest.
  *
- * Limits: host memory. Thread: any; one lock a port, held while the kernel pins pages. */
+ * Memory of a device comes with a DMA-BUF, or without one where the driver's peer memory module is
+ * loaded. A receiver's is read to flush it (ib_flush.c).
+ *
+ * Thread: any; one lock a port, held while the kernel pins pages. */
 #include "ib_int.h"
 
 #include <errno.h>
@@ -13,8 +17,17 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/param.h"
 
 #define ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
+
+/* What is to be registered: whole pages. */
+struct span {
+    uintptr_t begin, end;
+    int is_device;
+    int fd; /* of a DMA-BUF; -1: there is none */
+    uint64_t offset; /* in it, of begin */
+};
 
 xcclResult_t ib_cache_init(struct ib_cache *cache)
 {
@@ -113,15 +126,39 @@ static void region_remove(struct ib_cache *cache, const struct ib_region *region
     reach_renew(cache, at);
 }
 
+static xcclResult_t tell_not_pinned(const struct ib_device *device, const void *data, size_t bytes)
+{
+    return xccl_fail_quietly(xcclSystemError, errno,
+                             errno == ENOMEM ? "raise ulimit -l" : "see the kernel's log",
+                             "cannot register %zu bytes at %p on %s", bytes, data, device->name);
+}
+
+/* Of the plugin's own, strictly in order. */
 static xcclResult_t pin(const struct ib_ctx *ctx, const struct ib_device *device, void *data,
                         size_t bytes, struct ibv_mr **mr_out)
 {
     *mr_out = ctx->verbs->reg_mr(device->pd, data, bytes, ACCESS);
-    if (*mr_out)
-        return xcclSuccess;
-    return xccl_fail_quietly(xcclSystemError, errno,
-                             errno == ENOMEM ? "raise ulimit -l" : "see the kernel's log",
-                             "cannot register %zu bytes at %p on %s", bytes, data, device->name);
+    return *mr_out ? xcclSuccess : tell_not_pinned(device, data, bytes);
+}
+
+/* The user's. Nobody looks at it before its completion, which no write passes, so writes may pass
+ * each other; kernels that cannot let them ignore the flag, and libraries that do not know it have
+ * no ibv_reg_mr_iova2. */
+static struct ibv_mr *pin_span(const struct ib_ctx *ctx, const struct ib_device *device,
+                               const struct span *span)
+{
+    size_t bytes = span->end - span->begin;
+    int access = ACCESS | (span->is_device ? IBV_ACCESS_REMOTE_READ : 0);
+
+    if (ctx->verbs->reg_mr_iova2 && xccl_param_int(XCCL_P_IB_RELAXED_ORDERING))
+        access |= IBV_ACCESS_RELAXED_ORDERING;
+    if (span->fd >= 0)
+        return ctx->verbs->reg_dmabuf_mr(device->pd, span->offset, bytes, span->begin, span->fd,
+                                         access);
+    if (access & IBV_ACCESS_RELAXED_ORDERING)
+        return ctx->verbs->reg_mr_iova2(device->pd, (void *)span->begin, bytes, span->begin,
+                                        (unsigned)access);
+    return ctx->verbs->reg_mr(device->pd, (void *)span->begin, bytes, access);
 }
 
 void ib_unpin(const struct ib_comm *comm, struct ibv_mr *mrs[IB_PORTS_MAX])
@@ -145,39 +182,42 @@ xcclResult_t ib_pin(const struct ib_comm *comm, void *data, size_t bytes,
     return rc;
 }
 
-static xcclResult_t region_make(struct ib_ctx *ctx, struct ib_device *device, uintptr_t begin,
-                                uintptr_t end, struct ib_region **region_out)
+static xcclResult_t region_make(struct ib_ctx *ctx, struct ib_device *device,
+                                const struct span *span, struct ib_region **region_out)
 {
     struct ib_region *region = xccl_calloc(1, sizeof(*region));
     xcclResult_t rc = xcclSystemError;
 
-    if (region && room_make(&device->cache))
-        rc = pin(ctx, device, (void *)begin, end - begin, &region->mr);
+    if (region && room_make(&device->cache)) {
+        region->mr = pin_span(ctx, device, span);
+        rc = region->mr ? xcclSuccess
+                        : tell_not_pinned(device, (void *)span->begin, span->end - span->begin);
+    }
     if (rc != xcclSuccess) {
         xccl_free(region);
         return rc;
     }
-    region->begin = begin;
-    region->end = end;
+    region->begin = span->begin;
+    region->end = span->end;
     region_insert(&device->cache, region);
     *region_out = region;
     return xcclSuccess;
 }
 
 /* A region around these pages for one more user; NULL: of no bytes. */
-static xcclResult_t region_get(struct ib_ctx *ctx, struct ib_device *device, uintptr_t begin,
-                               uintptr_t end, struct ib_region **region_out)
+static xcclResult_t region_get(struct ib_ctx *ctx, struct ib_device *device,
+                               const struct span *span, struct ib_region **region_out)
 {
     struct ib_cache *cache = &device->cache;
     struct ib_region *region;
     xcclResult_t rc = xcclSuccess;
 
-    if (begin == end)
+    if (span->begin == span->end)
         return xcclSuccess;
     pthread_mutex_lock(&cache->lock);
-    region = region_find(cache, begin, end);
+    region = region_find(cache, span->begin, span->end);
     if (!region)
-        rc = region_make(ctx, device, begin, end, &region);
+        rc = region_make(ctx, device, span, &region);
     if (rc == xcclSuccess)
         region->refs++;
     pthread_mutex_unlock(&cache->lock);
@@ -244,24 +284,18 @@ static int pages_of(const void *data, size_t bytes, uintptr_t *begin_out, uintpt
     return 1;
 }
 
-xcclResult_t ib_reg_mr(void *comm_, void *data, size_t bytes, uint32_t type, xcclNetMem_t *mem_out)
+static xcclResult_t reg_span(struct ib_comm *comm, const struct span *span, xcclNetMem_t *mem_out)
 {
-    struct ib_comm *comm = comm_;
-    uintptr_t begin = 0, end = 0;
-    struct ib_memory *memory;
+    struct ib_memory *memory = xccl_calloc(1, sizeof(*memory));
     xcclResult_t rc = xcclSuccess;
 
-    if (type != XCCL_NET_PTR_HOST)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, "copy to host memory first",
-                                 "%s takes host memory only, not type %#x", comm->device->name,
-                                 type);
-    if (bytes && !pages_of(data, bytes, &begin, &end))
-        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%zu bytes at %p", bytes, data);
-    memory = xccl_calloc(1, sizeof(*memory));
     if (!memory)
         return xcclSystemError;
+    memory->is_device = span->is_device;
+    if (span->is_device && !comm->is_send)
+        rc = ib_flush_open((struct ib_receiver *)comm);
     for (uint32_t i = 0; i < comm->device->port_count && rc == xcclSuccess; i++) {
-        rc = region_get(comm->ctx, comm->device->ports[i], begin, end, &memory->regions[i]);
+        rc = region_get(comm->ctx, comm->device->ports[i], span, &memory->regions[i]);
         memory->lkeys[i] = memory->regions[i] ? memory->regions[i]->mr->lkey : 0;
         memory->rkeys[i] = memory->regions[i] ? memory->regions[i]->mr->rkey : 0;
     }
@@ -272,6 +306,44 @@ xcclResult_t ib_reg_mr(void *comm_, void *data, size_t bytes, uint32_t type, xcc
     memory_insert(comm, memory);
     *mem_out = memory;
     return xcclSuccess;
+}
+
+xcclResult_t ib_reg_mr(void *comm_, void *data, size_t bytes, uint32_t type, xcclNetMem_t *mem_out)
+{
+    struct ib_comm *comm = comm_;
+    struct span span = {.is_device = type != XCCL_NET_PTR_HOST, .fd = -1};
+
+    if (type != XCCL_NET_PTR_HOST && type != (comm->device->memory_kinds & XCCL_NET_PTR_CUDA))
+        return xccl_fail_quietly(xcclInvalidArgument, 0,
+                                 "load nvidia_peermem, or pass a DMA-BUF, or copy to host memory",
+                                 "%s does not take memory of type %#x", comm->device->name, type);
+    if (bytes && !pages_of(data, bytes, &span.begin, &span.end))
+        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%zu bytes at %p", bytes, data);
+    return reg_span(comm, &span, mem_out);
+}
+
+/* A DMA-BUF is of whole pages, and data lies in its page where offset does in that of the buffer.
+ */
+xcclResult_t ib_reg_mr_dmabuf(void *comm_, void *data, size_t bytes, uint32_t type, uint64_t offset,
+                              int fd, xcclNetMem_t *mem_out)
+{
+    struct ib_comm *comm = comm_;
+    struct span span = {.is_device = type != XCCL_NET_PTR_HOST, .fd = fd};
+    uint64_t before;
+
+    if (!(comm->device->memory_kinds & XCCL_NET_PTR_DMABUF))
+        return xccl_fail_quietly(xcclInvalidUsage, 0, "see the kernel's version, and rdma-core's",
+                                 "%s does not take a DMA-BUF", comm->device->name);
+    if (fd < 0 || (bytes && !pages_of(data, bytes, &span.begin, &span.end)))
+        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%zu bytes at %p of descriptor %d",
+                                 bytes, data, fd);
+    before = bytes ? (uintptr_t)data - span.begin : 0;
+    if (offset < before || (offset - before) % (uint64_t)sysconf(_SC_PAGESIZE) != 0)
+        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL,
+                                 "offset %llu of a DMA-BUF does not fit address %p",
+                                 (unsigned long long)offset, data);
+    span.offset = offset - before;
+    return reg_span(comm, &span, mem_out);
 }
 
 xcclResult_t ib_dereg_mr(void *comm, xcclNetMem_t mem)

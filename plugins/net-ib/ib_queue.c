@@ -13,10 +13,13 @@
 #include "base/os.h"
 #include "base/param.h"
 
-#define RECEIVES      IB_SENDS /* work requests of a receiver: one for each message under way */
-#define RNR_TIMER     12 /* 0.64 ms; receives are always posted, so it does not come to that */
-#define PSN_MASK      0xffffffu
-#define HOP_LIMIT     64
+#define RECEIVES  IB_SENDS /* work requests of a receiver: one for each message under way */
+#define RNR_TIMER 12 /* 0.64 ms; receives are always posted, so it does not come to that */
+#define PSN_MASK  0xffffffu
+#define HOP_LIMIT 64
+/* Words of XCCL_IB_ADAPTIVE_ROUTING. */
+#define ROUTING_OFF   1
+#define ROUTING_ON    2
 #define INLINE_WANTED (IB_PARTS * sizeof(struct ib_line))
 
 /* How much a device takes inline is found out by asking for less and less. */
@@ -84,6 +87,20 @@ void ib_pair_destroy(struct ib_comm *comm, struct ib_pair *pair)
     pair->qp = NULL;
 }
 
+/* On InfiniBand a service level (XCCL_IB_SL) may be routed adaptively; RoCE networks that can do so
+ * are not told from others. */
+static int is_spread(const struct ib_device *device)
+{
+    switch ((int)xccl_param_int(XCCL_P_IB_ADAPTIVE_ROUTING)) {
+    case ROUTING_OFF:
+        return 0;
+    case ROUTING_ON:
+        return 1;
+    default:
+        return device->attr.link_layer == IBV_LINK_LAYER_INFINIBAND;
+    }
+}
+
 xcclResult_t ib_queue_init(struct ib_comm *comm)
 {
     struct ib_queue *queue = &comm->queue;
@@ -96,6 +113,7 @@ xcclResult_t ib_queue_init(struct ib_comm *comm)
         xcclResult_t rc;
 
         port->device = comm->device->ports[i];
+        port->spreads = is_spread(port->device);
         rc = ib_gid_choose(comm->ctx, port);
         if (rc != xcclSuccess)
             failed_rc = rc;
@@ -126,6 +144,26 @@ static xcclResult_t cq_make(struct ib_comm *comm, uint32_t port_idx)
                              "no completion queue on %s", port->device->name);
 }
 
+/* ---- what a vendor's cards agree on: the receiver offers, the sender takes what it can ---- */
+
+static void extras_ask(const struct ib_comm *comm, struct ib_pair *pair)
+{
+    memset(&pair->ece, 0, sizeof(pair->ece));
+    if (comm->ctx->verbs->query_ece && comm->ctx->verbs->query_ece(pair->qp, &pair->ece))
+        memset(&pair->ece, 0, sizeof(pair->ece));
+}
+
+/* Before the queue pair starts. What it refuses is left. 1: it has taken something. */
+static int extras_take(const struct ib_comm *comm, const struct ib_pair *pair)
+{
+    const struct ib_extras *peer = &comm->peer.extras[pair - comm->queue.pairs];
+    struct ibv_ece ece = {
+        .vendor_id = peer->vendor, .options = peer->options, .comp_mask = peer->mask};
+
+    return ece.vendor_id && comm->ctx->verbs->set_ece &&
+           comm->ctx->verbs->set_ece(pair->qp, &ece) == 0;
+}
+
 xcclResult_t ib_queue_make(struct ib_comm *comm, const struct ib_link *links, uint32_t count)
 {
     struct ib_queue *queue = &comm->queue;
@@ -144,8 +182,11 @@ xcclResult_t ib_queue_make(struct ib_comm *comm, const struct ib_link *links, ui
     }
     for (uint32_t i = 0; i < queue->port_count && rc == xcclSuccess; i++)
         rc = cq_make(comm, i);
-    for (uint32_t i = 0; i < count && rc == xcclSuccess; i++)
+    for (uint32_t i = 0; i < count && rc == xcclSuccess; i++) {
         rc = ib_pair_make(comm, &queue->pairs[i]);
+        if (rc == xcclSuccess && !comm->is_send)
+            extras_ask(comm, &queue->pairs[i]);
+    }
     return rc;
 }
 
@@ -179,6 +220,9 @@ void ib_queue_tell(const struct ib_comm *comm, struct ib_block *block_out)
         block_out->psn[i] = pair->psn;
         block_out->link[i].receiver = (uint8_t)(comm->is_send ? pair->peer_port : pair->port);
         block_out->link[i].sender = (uint8_t)(comm->is_send ? pair->port : pair->peer_port);
+        block_out->extras[i] = (struct ib_extras){.vendor = pair->ece.vendor_id,
+                                                  .options = pair->ece.options,
+                                                  .mask = pair->ece.comp_mask};
     }
 }
 
@@ -216,13 +260,21 @@ int ib_queue_poll(struct ib_comm *comm, int max, struct ibv_wc *wcs)
     return count;
 }
 
-/* RoCE always has a global header; InfiniBand where the subnets differ. */
-static struct ibv_ah_attr way_to_peer(const struct ib_comm *comm, const struct ib_pair *pair)
+/* A receiver sends lines and acknowledgements only, whose class may be another one. */
+int ib_traffic_class(const struct ib_comm *comm)
 {
-    const struct ib_port_info *peer = &comm->peer.port[pair->peer_port];
-    const struct ib_port *port = &comm->queue.ports[pair->port];
-    int traffic_class = comm->ctx->traffic_class >= 0 ? comm->ctx->traffic_class
-                                                      : (int)xccl_param_int(XCCL_P_IB_TC);
+    int control = (int)xccl_param_int(XCCL_P_IB_CONTROL_TC);
+
+    if (!comm->is_send && control >= 0)
+        return control;
+    return comm->ctx->traffic_class >= 0 ? comm->ctx->traffic_class
+                                         : (int)xccl_param_int(XCCL_P_IB_TC);
+}
+
+/* RoCE always has a global header; InfiniBand where the subnets differ. */
+struct ibv_ah_attr ib_way_to(const struct ib_port *port, const struct ib_port_info *peer,
+                             int traffic_class)
+{
     struct ibv_ah_attr way = {.dlid = peer->lid,
                               .sl = (uint8_t)xccl_param_int(XCCL_P_IB_SL),
                               .port_num = (uint8_t)port->device->port};
@@ -248,7 +300,9 @@ static int to_receive(struct ib_comm *comm, const struct ib_pair *pair)
                                .rq_psn = comm->peer.psn[idx],
                                .max_dest_rd_atomic = 1,
                                .min_rnr_timer = RNR_TIMER,
-                               .ah_attr = way_to_peer(comm, pair)};
+                               .ah_attr = ib_way_to(&comm->queue.ports[pair->port],
+                                                    &comm->peer.port[pair->peer_port],
+                                                    ib_traffic_class(comm))};
 
     if (mtu < attr.path_mtu)
         attr.path_mtu = mtu;
@@ -299,8 +353,14 @@ xcclResult_t ib_queue_start(struct ib_comm *comm)
 {
     xcclResult_t rc = xcclSuccess;
 
-    for (uint32_t i = 0; i < comm->queue.count && rc == xcclSuccess; i++)
-        rc = ib_pair_start(comm, &comm->queue.pairs[i]);
+    for (uint32_t i = 0; i < comm->queue.count && rc == xcclSuccess; i++) {
+        struct ib_pair *pair = &comm->queue.pairs[i];
+        int took = extras_take(comm, pair);
+
+        rc = ib_pair_start(comm, pair);
+        if (rc == xcclSuccess && took && comm->is_send)
+            extras_ask(comm, pair);
+    }
     ib_queue_count_up(comm);
     return rc;
 }

@@ -63,7 +63,7 @@ static void piece_take(struct ib_receiver *receiver, struct ib_pair *pair, const
 {
     uint32_t imm = wc->imm_data, part = ib_imm_part(imm), which = ib_imm_which(imm);
     struct ib_recv *recv = &receiver->recvs[ib_imm_slot(imm)];
-    size_t bytes = ib_imm_chunks(imm) * IB_CHUNK_BYTES + wc->byte_len;
+    size_t bytes = ib_imm_units(imm) * IB_UNIT_BYTES + wc->byte_len;
 
     /* A piece that is posted once more has not come before, so none comes twice. */
     if (recv->request.state != IB_WAITS || !(recv->left >> part & 1) ||
@@ -73,6 +73,9 @@ static void piece_take(struct ib_receiver *receiver, struct ib_pair *pair, const
     }
     recv->bytes[part] += bytes;
     recv->pieces[part] |= (uint8_t)(1u << which);
+    /* Relaxed: who flushes has seen the receive done, which comes behind it. */
+    if (!(atomic_load_explicit(&receiver->came_ports, memory_order_relaxed) >> pair->port & 1))
+        atomic_fetch_or_explicit(&receiver->came_ports, 1u << pair->port, memory_order_relaxed);
     pair->last_pieces++;
     if ((uint32_t)__builtin_popcount(recv->pieces[part]) < ib_imm_pieces(imm))
         return;

@@ -49,6 +49,8 @@ xcclResult_t ib_test(xcclNetRequest_t request_, int *done_out, size_t *bytes_out
     struct ib_comm *comm = request->comm;
     xcclResult_t rc;
 
+    if (request->is_flush)
+        return ib_flush_test(request, done_out);
     if (!ib_comm_claim(comm)) {
         *done_out = 0;
         return xcclSuccess;

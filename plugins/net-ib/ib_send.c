@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The sender. Sends wait in the order of posting until their receive is in the ring; then they are
- * written straight into it. A large one is cut into a piece for each queue pair, small ones take
- * the pairs in turn. A piece goes in chunks of 1 MiB, the last one with the immediate value that
- * says which receive it was, how many pieces there are, which one it is, and how many chunks came
- * before. What has not come by a queue pair that failed is posted once more, by another one.
+ * written straight into it. A large one is cut into a piece for each queue pair; a piece takes the
+ * pair with the fewest bytes under way, pairs alike in turn. It goes in writes of up to 1 MiB, the
+ * last one with the immediate value that says which receive it was, how many pieces there are,
+ * which one it is, and how much came before. What has not come by a queue pair that failed is
+ * posted once more, by another one.
  *
  *   taken (isend)  >  matched with a receive  >  written (all posted)  >  reached (acknowledged)
  *
@@ -27,6 +28,45 @@ static struct ib_send *send_at(struct ib_sender *sender, uint64_t number)
     return &sender->sends[number % IB_SENDS];
 }
 
+/* ---- pieces and their queue pairs ---- */
+
+/* All pieces but the last are so long. */
+static size_t piece_length(const struct ib_send *send)
+{
+    size_t share = (send->bytes + send->pieces - 1) / send->pieces;
+
+    return (share + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+}
+
+static size_t piece_bytes(const struct ib_send *send, uint32_t i)
+{
+    return i + 1u < send->pieces ? piece_length(send) : send->bytes - i * piece_length(send);
+}
+
+/* There is one that is up. */
+static void pair_choose(struct ib_sender *sender, struct ib_send *send, uint32_t i)
+{
+    struct ib_queue *queue = &sender->comm.queue;
+    uint32_t least = 0;
+
+    /* Behind the last one chosen, so that those alike take turns. */
+    for (uint32_t step = 1; step <= queue->up_count; step++) {
+        uint32_t at = (sender->pair_turn + step) % queue->up_count;
+
+        if (step == 1 || queue->pairs[queue->up[at]].load < queue->pairs[queue->up[least]].load)
+            least = at;
+    }
+    sender->pair_turn = least;
+    send->pair[i] = queue->up[least];
+    queue->pairs[send->pair[i]].load += piece_bytes(send, i);
+}
+
+static void load_less(struct ib_sender *sender, const struct ib_send *send, uint32_t i)
+{
+    if (send->pair[i] != IB_NO_PAIR)
+        sender->comm.queue.pairs[send->pair[i]].load -= piece_bytes(send, i);
+}
+
 /* ---- completions ---- */
 
 static void reached_move(struct ib_sender *sender, uint64_t until)
@@ -34,6 +74,8 @@ static void reached_move(struct ib_sender *sender, uint64_t until)
     for (; sender->reached < until; sender->reached++) {
         struct ib_send *send = send_at(sender, sender->reached);
 
+        for (uint32_t i = 0; i < send->pieces; i++)
+            load_less(sender, send, i);
         send->request.state = IB_DONE;
         xccl_net_count_message(&sender->comm.counters, 1, send->bytes);
     }
@@ -157,15 +199,6 @@ static void mismatch(struct ib_sender *sender, const struct ib_send *send, int p
     ib_comm_tell(comm, &note);
 }
 
-/* The next pair in turn. There is one. */
-static uint8_t pair_next(struct ib_sender *sender)
-{
-    const struct ib_queue *queue = &sender->comm.queue;
-
-    sender->pair_turn = sender->pair_turn + 1 < queue->up_count ? sender->pair_turn + 1 : 0;
-    return queue->up[sender->pair_turn];
-}
-
 /* Cuts the send in turn into a piece for each queue pair, or fewer where they would be small. */
 static void pieces_make(struct ib_sender *sender, struct ib_send *send)
 {
@@ -181,18 +214,10 @@ static void pieces_make(struct ib_sender *sender, struct ib_send *send)
     send->pieces = (uint8_t)pieces;
     send->todo = (uint8_t)((1u << pieces) - 1);
     send->got = 0;
-    for (size_t i = 0; i < pieces; i++) {
-        send->pair[i] = pair_next(sender);
+    for (uint32_t i = 0; i < pieces; i++) {
+        pair_choose(sender, send, i);
         sender->piece_done[i] = 0;
     }
-}
-
-/* All pieces but the last are so long. */
-static size_t piece_length(const struct ib_send *send)
-{
-    size_t share = (send->bytes + send->pieces - 1) / send->pieces;
-
-    return (share + ALIGN - 1) & ~(size_t)(ALIGN - 1);
 }
 
 /* 1: the next send has its receive now. */
@@ -235,14 +260,23 @@ static void batch_post(struct ib_sender *sender, struct batch *batch)
     batch->count = 0;
 }
 
+/* How much of what is left goes in one write. A network that spreads packets over ways does so with
+ * writes that have no immediate value; so there up to one unit is kept for the last one. */
+static size_t write_bytes(size_t left, int spreads)
+{
+    if (left > IB_WRITE_BYTES)
+        return IB_WRITE_BYTES;
+    return spreads && left > IB_UNIT_BYTES ? (left - 1) & ~(IB_UNIT_BYTES - 1) : left;
+}
+
 /* Adds the next write of piece i of a send, of which *done bytes are posted. */
 static void write_add(struct ib_sender *sender, struct ib_send *send, uint32_t i, size_t *done,
                       struct batch *batch)
 {
     struct ib_pair *pair = &sender->comm.queue.pairs[batch->pair_idx];
     size_t begin = i * piece_length(send);
-    size_t left = (i + 1u < send->pieces ? piece_length(send) : send->bytes - begin) - *done;
-    size_t bytes = left < IB_CHUNK_BYTES ? left : IB_CHUNK_BYTES;
+    size_t left = piece_bytes(send, i) - *done;
+    size_t bytes = write_bytes(left, sender->comm.queue.ports[pair->port].spreads);
     struct ibv_sge *piece = &batch->pieces[batch->count];
     struct ibv_send_wr *work = &batch->work[batch->count];
     uint32_t number = pair->posted + batch->count + 1;
@@ -256,7 +290,7 @@ static void write_add(struct ib_sender *sender, struct ib_send *send, uint32_t i
     work->sg_list = piece;
     work->num_sge = bytes > 0;
     work->opcode = last ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
-    work->imm_data = send->imm | ib_imm_piece((uint32_t)(*done / IB_CHUNK_BYTES), i);
+    work->imm_data = send->imm | ib_imm_piece((uint32_t)(*done / IB_UNIT_BYTES), i);
     work->wr.rdma.remote_addr = send->addr + begin + *done;
     work->wr.rdma.rkey = send->rkeys[pair->peer_port];
     if (last || number - pair->signalled >= IB_QUEUE_DEPTH / 4) {
@@ -284,7 +318,7 @@ static int write_piece(struct ib_sender *sender, struct ib_send *send, uint32_t 
     uint32_t pair_idx;
 
     if (send->pair[i] == IB_NO_PAIR && queue->up_count)
-        send->pair[i] = pair_next(sender);
+        pair_choose(sender, send, i);
     pair_idx = send->pair[i];
     if (pair_idx == IB_NO_PAIR)
         return 0;
@@ -374,6 +408,7 @@ static void move_piece(struct ib_sender *sender, uint64_t n, uint32_t i, const s
         send->got |= bit;
         return;
     }
+    load_less(sender, send, i);
     send->pair[i] = IB_NO_PAIR;
     send->todo |= bit;
     if (n == sender->written)

@@ -48,6 +48,10 @@ static const struct {
     SYMBOL(ack_async_event),
     SYMBOL(event_type_str),
 #undef SYMBOL
+    {"ibv_reg_mr_iova2", NULL, offsetof(struct ib_verbs, reg_mr_iova2)},
+    {"ibv_reg_dmabuf_mr", NULL, offsetof(struct ib_verbs, reg_dmabuf_mr)},
+    {"ibv_query_ece", NULL, offsetof(struct ib_verbs, query_ece)},
+    {"ibv_set_ece", NULL, offsetof(struct ib_verbs, set_ece)},
     {"ibv_fork_init", NULL, offsetof(struct ib_verbs, fork_init)},
     {"ibv_is_fork_initialized", NULL, offsetof(struct ib_verbs, is_fork_initialized)},
 };

@@ -36,6 +36,12 @@ struct ib_verbs {
     void (*ack_async_event)(struct ibv_async_event *event);
     const char *(*event_type_str)(enum ibv_event_type event);
     /* NULL where the library is too old for them. */
+    struct ibv_mr *(*reg_mr_iova2)(struct ibv_pd *pd, void *addr, size_t bytes, uint64_t iova,
+                                   unsigned int access);
+    struct ibv_mr *(*reg_dmabuf_mr)(struct ibv_pd *pd, uint64_t offset, size_t bytes, uint64_t iova,
+                                    int fd, int access);
+    int (*query_ece)(struct ibv_qp *qp, struct ibv_ece *ece);
+    int (*set_ece)(struct ibv_qp *qp, struct ibv_ece *ece);
     int (*fork_init)(void);
     enum ibv_fork_status (*is_fork_initialized)(void);
 };

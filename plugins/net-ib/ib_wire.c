@@ -86,6 +86,11 @@ void ib_block_encode(const struct ib_block *block, uint8_t bytes_out[IB_BLOCK_BY
         xccl_wire_put_u8(&wire, block->link[i].receiver);
         xccl_wire_put_u8(&wire, block->link[i].sender);
     }
+    for (int i = 0; i < IB_PAIRS_MAX; i++) {
+        xccl_wire_put_u32(&wire, block->extras[i].vendor);
+        xccl_wire_put_u32(&wire, block->extras[i].options);
+        xccl_wire_put_u32(&wire, block->extras[i].mask);
+    }
 }
 
 int ib_block_decode(const uint8_t bytes[IB_BLOCK_BYTES], const uint8_t token[IB_TOKEN_BYTES],
@@ -112,6 +117,11 @@ int ib_block_decode(const uint8_t bytes[IB_BLOCK_BYTES], const uint8_t token[IB_
         block_out->psn[i] = xccl_wire_get_u32(&wire);
         block_out->link[i].receiver = xccl_wire_get_u8(&wire);
         block_out->link[i].sender = xccl_wire_get_u8(&wire);
+    }
+    for (int i = 0; i < IB_PAIRS_MAX; i++) {
+        block_out->extras[i].vendor = xccl_wire_get_u32(&wire);
+        block_out->extras[i].options = xccl_wire_get_u32(&wire);
+        block_out->extras[i].mask = xccl_wire_get_u32(&wire);
     }
     return xccl_token_equal(block_out->token, token, IB_TOKEN_BYTES) && magic == IB_BLOCK_MAGIC &&
            version == IB_WIRE_VERSION && block_out->ports >= 1 &&

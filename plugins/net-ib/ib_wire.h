@@ -12,17 +12,17 @@
 #include "base/netaddr.h"
 #include "xccl_net.h"
 
-#define IB_WIRE_VERSION 3
+#define IB_WIRE_VERSION 4
 #define IB_HANDLE_MAGIC 0x48494358u /* "XCIH" */
 #define IB_BLOCK_MAGIC  0x42494358u /* "XCIB" */
 #define IB_NOTE_MAGIC   0x4e494358u /* "XCIN" */
 #define IB_TOKEN_BYTES  32
-#define IB_BLOCK_BYTES  448
+#define IB_BLOCK_BYTES  640
 #define IB_NOTE_BYTES   128
 #define IB_PORTS_MAX    4 /* of one end */
 #define IB_PAIRS_MAX    16 /* queue pairs of a connection */
 #define IB_PIECES_MAX   8 /* of a message */
-#define IB_CHUNK_BYTES  ((size_t)1 << 20) /* of one RDMA write; part of the wire: see the imm */
+#define IB_UNIT_BYTES   ((size_t)64 << 10) /* see the immediate value */
 
 struct ib_handle {
     struct xccl_addr addr;
@@ -41,6 +41,12 @@ struct ib_port_info {
     char name[24]; /* of the device, for messages; ends with 0 */
 };
 
+/* What a vendor's cards agree on for a queue pair beyond the standard, as verbs have it; zero:
+ * nothing. */
+struct ib_extras {
+    uint32_t vendor, options, mask;
+};
+
 /* A queue pair that is to be: the ports of the receiver and of the sender, by index. */
 struct ib_link {
     uint8_t receiver, sender;
@@ -57,6 +63,7 @@ struct ib_block {
     struct ib_port_info port[IB_PORTS_MAX];
     uint32_t qp_num[IB_PAIRS_MAX], psn[IB_PAIRS_MAX];
     struct ib_link link[IB_PAIRS_MAX];
+    struct ib_extras extras[IB_PAIRS_MAX]; /* the receiver's offer, what the sender has taken */
 };
 
 /* Kinds of notes, in the side channel of a comm that is up. */
@@ -112,16 +119,16 @@ void ib_line_seal(struct ib_line *line);
 int ib_line_read(const struct ib_line *ring, uint32_t number, struct ib_line *line_out);
 
 /* The immediate value of a piece's last write: 3 bits part, 5 bits slot of the receive, 3 bits the
- * pieces of the message less one, 3 bits which of them, 18 bits how many whole chunks of the piece
- * came before. */
-#define IB_IMM_CHUNKS_MAX ((1u << 18) - 1)
+ * pieces of the message less one, 3 bits which of them, 18 bits how many units of 64 KiB of the
+ * piece came before. */
+#define IB_IMM_UNITS_MAX ((1u << 18) - 1)
 static inline uint32_t ib_imm(uint32_t pieces, uint32_t slot, uint32_t part)
 {
     return (pieces - 1) << 8 | slot << 3 | part;
 }
-static inline uint32_t ib_imm_piece(uint32_t chunks, uint32_t piece)
+static inline uint32_t ib_imm_piece(uint32_t units, uint32_t piece)
 {
-    return chunks << 14 | piece << 11;
+    return units << 14 | piece << 11;
 }
 static inline uint32_t ib_imm_part(uint32_t imm)
 {
@@ -139,7 +146,7 @@ static inline uint32_t ib_imm_which(uint32_t imm)
 {
     return imm >> 11 & 7;
 }
-static inline uint32_t ib_imm_chunks(uint32_t imm)
+static inline uint32_t ib_imm_units(uint32_t imm)
 {
     return imm >> 14;
 }

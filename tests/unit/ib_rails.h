@@ -32,6 +32,10 @@ static int (*fail_call)(const char *name);
 static int (*hold_start)(int on);
 static void (*slow_down)(int ms);
 
+/* verbs_fixture_counts' */
+enum { CALLS, WRITES, LAST, SIGNALLED, INLINE, RECEIVES, RECEIVE_CALLS, READS, RELAXED, COUNTS };
+static void (*take_counts)(long counts[COUNTS]);
+
 enum mix { MIX_SMALL, MIX_STRIPED, MIX_GROUPED, MIX_ALL, MIX_COUNT };
 
 /* Two ends, an instance each. */
@@ -120,7 +124,9 @@ static inline void need_plugin(void)
     *(void **)&fail_call = dlsym(library, "verbs_fixture_fail");
     *(void **)&hold_start = dlsym(library, "verbs_fixture_hold");
     *(void **)&slow_down = dlsym(library, "verbs_fixture_slow");
+    *(void **)&take_counts = dlsym(library, "verbs_fixture_counts");
     XT_CHECK(set_port && late_come && posts_of && fail_call && hold_start && slow_down);
+    XT_CHECK(take_counts != NULL);
     xt_setenv("XCCL_IB_LIBRARY", LIBRARY);
     xt_setenv("VERBS_FIXTURE_CARDS", "4");
     prepare();

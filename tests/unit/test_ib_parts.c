@@ -40,6 +40,36 @@ XT_TEST(routed_ipv4_gid_is_the_best)
     XT_CHECK_TEXT(text, "::ffff:192.168.50.1");
 }
 
+XT_TEST(gids_are_allowed_by_family_and_range)
+{
+    static const uint8_t link_local[16] = {0xfe, 0x80, [15] = 1};
+    static const uint8_t ipv4[16] = {[10] = 0xff, 0xff, 192, 168, 50, 1};
+    static const char *const bad[] = {"10.0.0.0",   "10.0.0.0/33", "10.0.0.0/",   "/8",
+                                      "fd00::/129", "here/8",      "10.0.0.0/8x", "10.0.0.0/-1"};
+    struct ib_gid_rule rule;
+
+    XT_CHECK(ib_gid_rule_make(IB_FAMILY_ANY, "", &rule));
+    XT_CHECK(ib_gid_allowed(ipv4, &rule) && ib_gid_allowed(link_local, &rule));
+    XT_CHECK(ib_gid_rule_make(IB_FAMILY_IPV4, "", &rule));
+    XT_CHECK(ib_gid_allowed(ipv4, &rule) && !ib_gid_allowed(link_local, &rule));
+    XT_CHECK(ib_gid_rule_make(IB_FAMILY_IPV6, "", &rule));
+    XT_CHECK(!ib_gid_allowed(ipv4, &rule) && ib_gid_allowed(link_local, &rule));
+    XT_CHECK(ib_gid_rule_make(IB_FAMILY_ANY, "192.168.48.0/21", &rule));
+    XT_CHECK(ib_gid_allowed(ipv4, &rule) && !ib_gid_allowed(link_local, &rule));
+    XT_CHECK(ib_gid_rule_make(IB_FAMILY_ANY, "192.168.51.0/24", &rule));
+    XT_CHECK(!ib_gid_allowed(ipv4, &rule));
+    XT_CHECK(ib_gid_rule_make(IB_FAMILY_ANY, "fe80::/10", &rule));
+    XT_CHECK(!ib_gid_allowed(ipv4, &rule) && ib_gid_allowed(link_local, &rule));
+    XT_CHECK(ib_gid_rule_make(IB_FAMILY_ANY, "fe80::1/128", &rule));
+    XT_CHECK(ib_gid_allowed(link_local, &rule));
+    XT_CHECK(ib_gid_rule_make(IB_FAMILY_ANY, "::/0", &rule));
+    XT_CHECK(ib_gid_allowed(ipv4, &rule) && ib_gid_allowed(link_local, &rule));
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        if (ib_gid_rule_make(IB_FAMILY_ANY, bad[i], &rule))
+            XT_FAIL("'%s' is a range", bad[i]);
+    }
+}
+
 /* Of one port its own interface; of several one that is none of theirs, if there is one. */
 XT_TEST(side_channel_keeps_off_merged_ports)
 {
@@ -216,13 +246,12 @@ XT_TEST(ports_without_rails_are_all_used)
 
 XT_TEST(immediate_value_keeps_its_fields_apart)
 {
-    uint32_t imm = ib_imm(IB_PIECES_MAX, 31, 7) |
-                   ib_imm_piece(IB_IMM_CHUNKS_MAX, IB_PIECES_MAX - 1);
+    uint32_t imm = ib_imm(IB_PIECES_MAX, 31, 7) | ib_imm_piece(IB_IMM_UNITS_MAX, IB_PIECES_MAX - 1);
 
     XT_CHECK(imm == UINT32_MAX);
     imm = ib_imm(3, 17, 5) | ib_imm_piece(234567, 2);
     XT_CHECK(ib_imm_part(imm) == 5 && ib_imm_slot(imm) == 17);
-    XT_CHECK(ib_imm_pieces(imm) == 3 && ib_imm_chunks(imm) == 234567);
+    XT_CHECK(ib_imm_pieces(imm) == 3 && ib_imm_units(imm) == 234567);
     XT_CHECK(ib_imm_which(imm) == 2);
 }
 
