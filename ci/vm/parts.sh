@@ -67,7 +67,7 @@ parts_main() {
         shift
     fi
     for part in "$@"; do
-        if [[ " $all " != *" $part "* ]]; then
+        if [[ " $all short " != *" $part "* ]]; then
             sed -n '3,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'
             exit 2
         fi

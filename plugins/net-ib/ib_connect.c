@@ -22,7 +22,14 @@
 #include "base/param.h"
 #include "base/tcp.h"
 
-enum connect_state { CONNECT_REACH, CONNECT_SAY, CONNECT_HEAR, CONNECT_TELL, CONNECT_DONE };
+enum connect_state {
+    CONNECT_REACH,
+    CONNECT_SAY,
+    CONNECT_HEAR,
+    CONNECT_START,
+    CONNECT_TELL,
+    CONNECT_DONE
+};
 
 struct ib_connect_way {
     struct ib_sender *sender;
@@ -30,6 +37,7 @@ struct ib_connect_way {
     struct ib_handle handle;
     size_t moved;
     uint8_t bytes[IB_BLOCK_BYTES];
+    struct ib_starter starter;
 };
 
 static void block_prepare(struct ib_connect_way *way, struct ib_block *block)
@@ -52,7 +60,7 @@ static xcclResult_t say_prepare(struct ib_connect_way *way)
 }
 
 /* The peer's block is there: queue pairs as it says. */
-static xcclResult_t tell_prepare(struct ib_connect_way *way)
+static xcclResult_t pairs_make(struct ib_connect_way *way)
 {
     struct ib_sender *sender = way->sender;
     struct ib_comm *comm = &sender->comm;
@@ -72,9 +80,18 @@ static xcclResult_t tell_prepare(struct ib_connect_way *way)
     rc = ib_queue_make(comm, comm->peer.link, comm->peer.pairs);
     if (rc == xcclSuccess)
         rc = ib_pin(comm, sender->ring, sizeof(sender->ring), sender->ring_mrs);
-    if (rc == xcclSuccess)
-        rc = ib_queue_start(comm);
-    if (rc != xcclSuccess)
+    return rc;
+}
+
+/* They are started: what they have taken of the peer's offer is known, too. */
+static xcclResult_t do_start(struct ib_connect_way *way, int *next_out)
+{
+    struct ib_sender *sender = way->sender;
+    struct ib_comm *comm = &sender->comm;
+    struct ib_block block;
+    xcclResult_t rc = ib_start_move(&way->starter, comm, next_out);
+
+    if (rc != xcclSuccess || !*next_out)
         return rc;
     ib_queue_tell(comm, &block);
     block.ring_addr = (uintptr_t)sender->ring;
@@ -127,16 +144,14 @@ static xcclResult_t do_hear(struct ib_connect_way *way, int *next_out)
     if (!ib_block_decode(way->bytes, no_token, &comm->peer))
         return xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
                                  "%s does not answer as the ib plugin does", comm->peer_text);
-    rc = tell_prepare(way);
+    rc = pairs_make(way);
     *next_out = rc == xcclSuccess;
     return rc;
 }
 
 static xcclResult_t (*const states[CONNECT_DONE])(struct ib_connect_way *, int *) = {
-    [CONNECT_REACH] = do_reach,
-    [CONNECT_SAY] = do_say,
-    [CONNECT_HEAR] = do_hear,
-    [CONNECT_TELL] = do_say,
+    [CONNECT_REACH] = do_reach, [CONNECT_SAY] = do_say,  [CONNECT_HEAR] = do_hear,
+    [CONNECT_START] = do_start, [CONNECT_TELL] = do_say,
 };
 
 static xcclResult_t way_begin(struct ib_ctx *ctx, int dev, const xcclNetHandle_t *handle,
@@ -210,6 +225,7 @@ xcclResult_t ib_close_connect(xcclNetContext_t ctx, xcclNetConnect_t state)
     struct ib_connect_way *way = state;
 
     (void)ctx;
+    ib_start_fini(&way->starter);
     ib_close_send(way->sender);
     xccl_free(way);
     return xcclSuccess;

@@ -451,6 +451,21 @@ static inline void ib_comm_release(struct ib_comm *comm)
         atomic_store_explicit(&comm->claimed, 0, memory_order_release);
 }
 
+/* ---- ib_start.c ---- */
+/* Zeroed before its first use, and again for another comm. */
+struct ib_starter {
+    struct ib_comm *comm; /* NULL: not begun */
+    int runs; /* the thread has not been joined */
+    pthread_t thread;
+    _Atomic int is_over;
+    xcclResult_t rc; /* these two once it is over */
+    char text[XCCL_ERROR_TEXT_BYTES];
+};
+/* Starts the queue pairs of a comm whose peer's block is there, and looks whether that is over. */
+xcclResult_t ib_start_move(struct ib_starter *starter, struct ib_comm *comm, int *done_out);
+/* Waits until nothing touches the comm. */
+void ib_start_fini(struct ib_starter *starter);
+
 /* ---- ib_connect.c, ib_listen.c ---- */
 xcclResult_t ib_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *handle,
                         xcclNetConnect_t *state, xcclNetSendComm_t *comm_out);

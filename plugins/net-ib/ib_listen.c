@@ -30,6 +30,7 @@ struct ib_listener {
     uint8_t answer[IB_BLOCK_BYTES];
     size_t have; /* bytes of the sender's last block */
     uint8_t last[IB_BLOCK_BYTES];
+    struct ib_starter starter; /* once that is whole */
     struct xccl_doorstep step;
 };
 
@@ -89,6 +90,7 @@ xcclResult_t ib_close_listen(xcclNetListenComm_t listen)
     struct ib_listener *listener = listen;
 
     xccl_doorstep_fini(&listener->step);
+    ib_start_fini(&listener->starter);
     if (listener->receiver)
         ib_close_recv(listener->receiver);
     xccl_tcp_close(&listener->fd);
@@ -123,6 +125,7 @@ static xcclResult_t receiver_make(struct ib_listener *listener, struct xccl_stra
     listener->receiver = receiver;
     listener->said = 0;
     listener->have = 0;
+    memset(&listener->starter, 0, sizeof(listener->starter));
     comm->fd = stranger->fd;
     stranger->fd = -1;
     comm->peer = *block;
@@ -163,7 +166,7 @@ static xcclResult_t prove(struct ib_listener *listener, struct xccl_stranger *st
 }
 
 /* The sender's last block: its queue pairs and its ring. */
-static xcclResult_t receiver_start(struct ib_listener *listener, const struct ib_block *block)
+static xcclResult_t last_take(struct ib_listener *listener, const struct ib_block *block)
 {
     struct ib_receiver *receiver = listener->receiver;
     struct ib_comm *comm = &receiver->comm;
@@ -176,9 +179,15 @@ static xcclResult_t receiver_start(struct ib_listener *listener, const struct ib
     comm->peer.ring_addr = block->ring_addr;
     for (uint32_t i = 0; i < comm->queue.count && rc == xcclSuccess; i++)
         rc = ib_recv_start(receiver, i);
-    if (rc == xcclSuccess)
-        rc = ib_queue_start(comm);
-    return rc == xcclSuccess ? ib_service_add(comm) : rc;
+    return rc;
+}
+
+static xcclResult_t receiver_start(struct ib_listener *listener, int *done_out)
+{
+    struct ib_comm *comm = &listener->receiver->comm;
+    xcclResult_t rc = ib_start_move(&listener->starter, comm, done_out);
+
+    return rc == xcclSuccess && *done_out ? ib_service_add(comm) : rc;
 }
 
 /* Moves the handshake with the right sender on. *done_out 1: it is ready. */
@@ -189,6 +198,8 @@ static xcclResult_t receiver_move(struct ib_listener *listener, int *done_out)
     struct ib_block block;
     xcclResult_t rc = xcclSuccess;
 
+    if (listener->starter.comm)
+        return receiver_start(listener, done_out);
     if (listener->said < IB_BLOCK_BYTES)
         rc = xccl_tcp_send_some(comm->fd, listener->answer + listener->said,
                                 IB_BLOCK_BYTES - listener->said, &moved);
@@ -202,8 +213,8 @@ static xcclResult_t receiver_move(struct ib_listener *listener, int *done_out)
         return xcclSuccess;
     if (rc == xcclSuccess && ib_block_decode(listener->last, listener->token, &block) &&
         block.pairs == comm->queue.count) {
-        *done_out = 1;
-        return receiver_start(listener, &block);
+        rc = last_take(listener, &block);
+        return rc == xcclSuccess ? receiver_start(listener, done_out) : rc;
     }
     say_dropped(listener, comm->peer_text,
                 rc == xcclSuccess ? "a wrong last block" : "it has gone during the handshake");

@@ -74,6 +74,28 @@ XT_TEST_DEADLINE(ib_passes_through_a_table_for_nccl, 120)
     suite_passes("ib@v8");
 }
 
+/* Sizes, groups and tags, and a send that is too large. */
+XT_TEST_DEADLINE(ib_moves_data_through_each_table_for_nccl, 120)
+{
+    static const char *const tables[] = {"ib@v8", "ib@v9", "ib@v10", "ib@v11", "ib@v12"};
+    static const char *const cases[] = {"every_size_arrives", "tags_choose_the_part",
+                                        "larger_send_is_an_error"};
+    const char *output = NULL;
+
+    need_plugin();
+    xt_setenv("XCCL_IB_LIBRARY", LIBRARY);
+    for (size_t i = 0; i < sizeof(tables) / sizeof(*tables); i++) {
+        for (size_t k = 0; k < sizeof(cases) / sizeof(*cases); k++) {
+            const char *argv[] = {xccl,      "net",    "check",  "--quick", "--form",
+                                  "threads", "--case", cases[k], tables[i], NULL};
+
+            if (run(argv, &output) != 0)
+                XT_FAIL("%s through %s: %s", cases[k], tables[i], xt_why(output));
+            XT_CHECK_HAS(output, "1 passed, 0 failed");
+        }
+    }
+}
+
 XT_TEST_DEADLINE(ib_passes_with_several_queue_pairs, 120)
 {
     xt_setenv("XCCL_IB_QPS_PER_CONNECTION", "3");
@@ -89,6 +111,24 @@ XT_TEST(ib_says_that_there_is_no_verbs_library)
     xt_setenv("XCCL_IB_LIBRARY", "libverbs-that-is-not-there.so");
     XT_CHECK(run(argv, &output) == 1);
     XT_CHECK_HAS(output, "no verbs library: libverbs-that-is-not-there.so");
+}
+
+XT_TEST(without_a_verbs_library_the_next_plugin_is_taken)
+{
+    static const char *const argv[] = {xccl, "perf", "all_reduce", "-t", "2", "-e", "8", NULL};
+    const char *output = NULL, *line;
+    int count = 0;
+
+    need_plugin();
+    xt_setenv("XCCL_IB_LIBRARY", "libverbs-that-is-not-there.so");
+    xt_setenv("XCCL_NET_PLUGIN", "ib,socket");
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    xt_setenv("XCCL_DEBUG", "info");
+    XT_CHECK(run(argv, &output) == 0);
+    XT_CHECK_HAS(output, "Out of bounds values : 0 OK");
+    for (line = output; (line = strstr(line, "no verbs library")) != NULL; line++)
+        count++;
+    XT_CHECK_INT(count, 2); /* of each rank */
 }
 
 XT_TEST(ib_shows_its_active_ports)

@@ -353,6 +353,42 @@ XT_TEST(writes_may_pass_each_other_unless_told)
     pair_close(&pair);
 }
 
+/* A program that takes memory back too early; also over a real card (ci/vm/check_ib). */
+XT_TEST_DEADLINE(key_that_is_not_valid_any_more_is_named, 60)
+{
+    struct xccl_limit limit;
+    xcclNetRequest_t recv = NULL, send = NULL;
+    void *data;
+    size_t bytes = 5000;
+    uint32_t tag = 0;
+    xcclResult_t rc = xcclSuccess;
+    xcclNetError_v1 error = {.size = sizeof(error)};
+    struct pair pair;
+    int done = 0;
+
+    if (is_real())
+        need_rails();
+    else
+        need_plugin();
+    limit = xccl_limit_ms(patience_ms < 40000 ? patience_ms : 40000, NULL);
+    pair_open(&pair, 1, 1);
+    data = in;
+    XT_OK(calls_of(&pair, 1)->irecv(pair.recv, 1, &data, &bytes, &tag, &pair.recv_mem, &recv));
+    XT_OK(calls_of(&pair, 1)->deregMr(pair.recv, pair.recv_mem));
+    XT_OK(calls_of(&pair, 0)->isend(pair.send, out, bytes, tag, pair.send_mem, &send));
+    XT_CHECK(send != NULL);
+    while (!done && rc == xcclSuccess) {
+        rc = calls_of(&pair, 0)->test(send, &done, NULL);
+        XT_CHECK(!xccl_limit_passed(&limit));
+    }
+    XT_CHECK_INT(rc, xcclRemoteError);
+    XT_CHECK_HAS(calls_of(&pair, 0)->lastError(pair.nets[0]->ctx),
+                 "the peer's memory is not registered any more");
+    XT_OK(calls_of(&pair, 0)->errorDetail(pair.send, &error));
+    XT_CHECK_INT(error.cause, xcclNetCauseRemoteAccess);
+    pair_close(&pair);
+}
+
 XT_TEST(ends_agree_on_what_their_cards_have)
 {
     void *library;

@@ -449,6 +449,48 @@ XT_TEST(queue_pair_that_starts_slowly_holds_up_no_other_comm)
     pair_close(&pair);
 }
 
+/* One call of each end; none takes long. */
+static void connect_once(struct pair *pair, xcclNetConnect_t *state)
+{
+    double begin = xt_seconds();
+
+    if (!pair->send)
+        XT_OK(pair->nets[0]->calls.connect(pair->nets[0]->ctx, pair->devs[0], &pair->handle, state,
+                                           &pair->send));
+    if (!pair->recv)
+        XT_OK(pair->nets[1]->calls.accept(pair->listener, &pair->recv));
+    XT_CHECK(xt_seconds() - begin < 1);
+}
+
+/* The kernel may take seconds for the way to the peer: of the sender first, then of the receiver.
+ */
+XT_TEST(connect_and_accept_do_not_wait_for_the_kernel)
+{
+    struct xccl_limit limit = xccl_limit_ms(patience_ms, NULL);
+    xcclNetConnect_t state = NULL;
+    struct pair pair;
+
+    need_plugin();
+    pair_listen(&pair, 1, 1);
+    for (int end = 0; end < 2; end++) {
+        while (!hold_start(1)) {
+            connect_once(&pair, &state);
+            XT_CHECK(!xccl_limit_passed(&limit));
+        }
+        for (int i = 0; i < 100; i++)
+            connect_once(&pair, &state);
+        XT_CHECK(!pair.recv && !pair.send == !end);
+        XT_CHECK(hold_start(0)); /* all the while */
+        while (!pair.send) {
+            hold_start(1); /* the receiver's, which starts behind it */
+            connect_once(&pair, &state);
+            XT_CHECK(!xccl_limit_passed(&limit));
+        }
+    }
+    pair_connect(&pair);
+    pair_close(&pair);
+}
+
 /* 8 times 4 ms is for how long a packet would be sent again. */
 XT_TEST_DEADLINE(without_any_port_the_error_says_so, 60)
 {
