@@ -51,18 +51,20 @@ static void device_fill(struct ib_device *device, const char *card, int port,
     netdev_read(device);
 }
 
-/* With one of these the kernel finds device memory by its address. */
+/* With one of these the kernel finds device memory by its address. Words of XCCL_IB_PEER_MEMORY:
+ * auto, off, on. */
 static int has_peer_memory(void)
 {
+    int told = (int)xccl_param_int(XCCL_P_IB_PEER_MEMORY);
     static const char *const modules[] = {"/sys/module/nvidia_peermem/version",
                                           "/sys/kernel/mm/memory_peers/nv_mem/version",
                                           "/sys/kernel/mm/memory_peers/nv_mem_nc/version"};
 
-    for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++) {
+    for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]) && !told; i++) {
         if (access(modules[i], F_OK) == 0)
             return 1;
     }
-    return 0;
+    return told == 2;
 }
 
 /* Asks for what cannot be, a descriptor that is none: who knows no DMA-BUF says that instead. */
