@@ -45,15 +45,21 @@ static int find_functions(void *library)
     static const struct {
         const char *symbol;
         size_t offset;
+        int is_later;
     } functions[] = {
-#define XCCL_CUDA_ROW(name, symbol, args) {#symbol, offsetof(struct xccl_cuda_driver, name)},
-        XCCL_CUDA_FUNCTIONS(XCCL_CUDA_ROW)
+#define XCCL_CUDA_ROW(name, symbol, args) {#symbol, offsetof(struct xccl_cuda_driver, name), 0},
+#define XCCL_CUDA_LATER_ROW(name, symbol, args)                                                    \
+    {#symbol, offsetof(struct xccl_cuda_driver, name), 1},
+        XCCL_CUDA_FUNCTIONS(XCCL_CUDA_ROW) XCCL_CUDA_LATER_FUNCTIONS(XCCL_CUDA_LATER_ROW)
 #undef XCCL_CUDA_ROW
+#undef XCCL_CUDA_LATER_ROW
     };
 
     for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
         void *found = dlsym(library, functions[i].symbol);
 
+        if (!found && functions[i].is_later)
+            continue;
         if (!found) {
             refuse("the CUDA driver is too old: it has no ", functions[i].symbol);
             return 0;

@@ -43,6 +43,10 @@ enum {
     XCCL_CU_ATTR_MINOR = 76,
     XCCL_CU_ATTR_UNIFIED_ADDRESSING = 41,
     XCCL_CU_ATTR_COOPERATIVE = 95,
+    XCCL_CU_ATTR_WRITES_ORDERING = 118, /* of writes of network cards to the device's memory */
+    XCCL_CU_ATTR_DMABUF = 124,
+    XCCL_CU_WRITES_ORDERED = 100, /* for who works on that device; greater: for all */
+    XCCL_CU_RANGE_DMABUF = 1, /* kind of handle */
 
     XCCL_CU_FUNC_THREADS_MAX = 0, /* of functions */
     XCCL_CU_FUNC_REGISTERS = 4,
@@ -141,10 +145,16 @@ enum {
        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,                \
        xccl_cu_stream stream, void **parameters, void **extra))
 
+/* Those that drivers before 11.7 do not have: NULL there. */
+#define XCCL_CUDA_LATER_FUNCTIONS(X)                                                               \
+    X(mem_range_handle, cuMemGetHandleForAddressRange,                                             \
+      (void *handle, xccl_cu_ptr at, size_t bytes, int kind, unsigned long long flags))
+
 struct xccl_cuda_driver {
 /* A name cannot be enclosed: NOLINTNEXTLINE(bugprone-macro-parentheses) */
 #define XCCL_CUDA_MEMBER(name, symbol, args) xccl_cu_result(*name) args;
     XCCL_CUDA_FUNCTIONS(XCCL_CUDA_MEMBER)
+    XCCL_CUDA_LATER_FUNCTIONS(XCCL_CUDA_MEMBER)
 #undef XCCL_CUDA_MEMBER
     int version; /* of the driver: 12040 is 12.4 */
     int devices; /* at least 1 */

@@ -376,6 +376,7 @@ void xccl_comm_cuda_close(struct xcclComm *comm)
     comm->cuda = NULL;
     if (cuda->device) {
         free_images(cuda);
+        xccl_comm_cuda_drop_rooms(cuda);
         while ((old = cuda->old_scratch)) {
             cuda->old_scratch = old->next;
             xccl_cuda_free(cuda->device, old->at);

@@ -5,6 +5,7 @@
  *   comm_cuda_links.c  memory of links, and the tables that kernels find them in
  *   comm_cuda_call.c   a call: plan, image, launch
  *   comm_cuda_p2p.c    sends and receives
+ *   comm_cuda_room.c   device memory for slots of network links
  *   comm_cuda_watch.c  the thread: network links, what takes too long, errors
  *
  * Thread: what the lock guards is said beside it; the rest is the caller's. */
@@ -38,6 +39,7 @@ struct xccl_cuda_offer {
     uint64_t heads; /* of send ends: from base */
     uint64_t bytes;
     struct xccl_cu_ipc ipc;
+    uint32_t has_rooms; /* 1: some of its network links may have their slots in device memory */
 };
 
 /* Memory of another process, opened. */
@@ -52,6 +54,7 @@ struct xccl_cuda_binding {
     struct xccl_binding *binding;
     enum xccl_dev_proto proto;
     uint32_t channels; /* most that a call may use: the least of all ranks' */
+    int apart; /* 1: some rank has rooms, so preambles go by themselves */
     struct xccl_cuda_offer own;
     xccl_cu_ptr own_at; /* its memory, as this device sees it */
     struct xccl_dev_link *links; /* while they are made: [conn * channels + channel] */
@@ -95,6 +98,7 @@ struct xccl_cuda_scratch {
 
 struct xccl_cuda_pin; /* comm_cuda_links.c */
 struct xccl_cuda_home; /* likewise */
+struct xccl_cuda_room; /* comm_cuda_room.c */
 struct xccl_cuda_p2p; /* comm_cuda_p2p.c */
 struct xccl_cuda_watch; /* comm_cuda_watch.c */
 
@@ -113,6 +117,8 @@ struct xccl_comm_cuda {
     struct xccl_cuda_binding *binding_now; /* that is getting its links */
     struct xccl_cuda_opened *opened;
     struct xccl_cuda_pin *pins; /* host memory that was pinned for it */
+    struct xccl_cuda_room *rooms;
+    uint64_t rooms_told; /* of devices below 64, one bit each */
     size_t extra_used; /* of the own segment's extra room */
     struct xccl_cuda_home *homes; /* network links that bindings share */
     xccl_cu_ptr homes_at; /* struct xccl_dev_home[XCCL_CUDA_HOMES], NULL: there are none */
@@ -177,6 +183,11 @@ xcclResult_t xccl_comm_cuda_order(struct xccl_comm_cuda *cuda, xccl_cu_stream st
                                   int is_capturing);
 xcclResult_t xccl_comm_cuda_launched(struct xccl_comm_cuda *cuda, xccl_cu_stream stream,
                                      int is_capturing);
+
+/* --- comm_cuda_room.c --- */
+/* Whether slots of network links to that rank may lie in device memory. */
+int xccl_comm_cuda_may_have_room(const struct xcclComm *comm, int peer);
+void xccl_comm_cuda_drop_rooms(struct xccl_comm_cuda *cuda); /* their links are gone */
 
 /* --- comm_cuda_p2p.c --- */
 xcclResult_t xccl_cuda_p2p_offer(struct xcclComm *comm, struct xccl_cuda_offer *offer);

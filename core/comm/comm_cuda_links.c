@@ -10,7 +10,8 @@
  *   block:  place of receive end 0, channel 0 | channel 1 | ... | place of end 1 ... | heads
  *   place:  SIMPLE: headers of all slots, then payloads; LL, LL128: slots
  *
- * Links over networks have their slots in pinned memory of this process, one channel each.
+ * Links over networks have their slots in pinned memory of this process, or in rooms of the device
+ * (comm_cuda_room.c), one channel each.
  *
  * Thread: the joining one, then the crank's holder. */
 #include <string.h>
@@ -44,6 +45,7 @@ void xccl_comm_cuda_put_offer(const struct xccl_cuda_offer *offer, uint8_t *byte
     xccl_wire_put_u64(&wire, offer->heads);
     xccl_wire_put_u64(&wire, offer->bytes);
     xccl_wire_put(&wire, &offer->ipc, sizeof offer->ipc);
+    xccl_wire_put_u32(&wire, offer->has_rooms);
 }
 
 void xccl_comm_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offer)
@@ -61,6 +63,7 @@ void xccl_comm_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offe
     offer->heads = xccl_wire_get_u64(&wire);
     offer->bytes = xccl_wire_get_u64(&wire);
     xccl_wire_get(&wire, &offer->ipc, sizeof offer->ipc);
+    offer->has_rooms = xccl_wire_get_u32(&wire);
 }
 
 /* --- memory that peers reach --- */
@@ -377,6 +380,9 @@ static void shape(const struct xcclComm *comm, struct xccl_cuda_binding *cuda_bi
     own->channels = cuda->blocks / lanes < cuda->channels ? cuda->blocks / lanes : cuda->channels;
     if (count_far(comm, schedule))
         own->channels = 1;
+    for (uint32_t i = 0; i < schedule->nconns && !own->has_rooms; i++)
+        own->has_rooms = !xccl_comm_is_local(comm, schedule->conns[i].peer) &&
+                         xccl_comm_cuda_may_have_room(comm, schedule->conns[i].peer);
     while (receives * own->channels * place_bytes(cuda_binding->proto, own->slot_bytes) > budget) {
         if (own->slot_bytes / 2 >= payloads[cuda_binding->proto].least)
             own->slot_bytes /= 2;
@@ -530,6 +536,7 @@ xcclResult_t xccl_comm_cuda_take_offers(struct xcclComm *comm, const uint8_t *of
         xccl_comm_cuda_get_offer(offers + (size_t)i * stride, &offer);
         if (offer.channels < made->channels)
             made->channels = offer.channels;
+        made->apart |= offer.has_rooms != 0;
     }
     if (!made->channels)
         return xccl_fail(xcclInternalError, 0, "report this as a bug", "a rank has no channels");
@@ -553,6 +560,7 @@ xcclResult_t xccl_comm_cuda_net_view(struct xccl_comm_cuda *cuda, struct xccl_ne
                                      struct xccl_dev_link *link)
 {
     const struct xccl_link *view = xccl_net_link_view(net);
+    const void *room = xccl_net_link_room(net);
     size_t bytes;
     char *memory = xccl_net_link_memory(net, &bytes);
     xccl_cu_ptr at = 0;
@@ -560,7 +568,7 @@ xcclResult_t xccl_comm_cuda_net_view(struct xccl_comm_cuda *cuda, struct xccl_ne
 
     *link = (struct xccl_dev_link){
         .header = at + (uint64_t)(view->header - memory),
-        .payload = at + (uint64_t)(view->payload - memory),
+        .payload = room ? (uintptr_t)room : at + (uint64_t)(view->payload - memory),
         .head = at + (uint64_t)((char *)view->heads - memory),
         .header_stride = view->header_stride,
         .payload_stride = view->payload_stride,
@@ -581,8 +589,8 @@ struct xccl_cuda_home {
     struct xccl_cuda_home *next;
 };
 
-/* Gives the link a home when it is new. */
-static xcclResult_t house(struct xccl_comm_cuda *cuda, const struct xccl_net_link *net,
+/* Gives the link a home when it is new. apart: as of its first binding, at both ends. */
+static xcclResult_t house(struct xccl_comm_cuda *cuda, struct xccl_net_link *net, int apart,
                           struct xccl_dev_link *link)
 {
     struct xccl_dev_home state = {.step = link->step, .slot = link->slot, .limit = link->limit};
@@ -603,6 +611,7 @@ static xcclResult_t house(struct xccl_comm_cuda *cuda, const struct xccl_net_lin
     home = xccl_calloc(1, sizeof *home);
     if (!home)
         return xcclSystemError;
+    xccl_net_link_set_apart(net, apart);
     *home = (struct xccl_cuda_home){net, link->home, cuda->homes};
     cuda->homes = home;
     rc = xccl_cuda_upload(cuda->device, cuda->homes_at + link->home * sizeof state, &state,
@@ -622,7 +631,7 @@ xcclResult_t xccl_comm_cuda_bound(struct xcclComm *comm, struct xccl_binding *bi
 
         rc = xccl_comm_cuda_net_view(cuda, binding->nets[binding->net_conns[i]], link);
         if (!rc)
-            rc = house(cuda, binding->nets[binding->net_conns[i]], link);
+            rc = house(cuda, binding->nets[binding->net_conns[i]], made->apart, link);
     }
     bytes = (count + 1) * sizeof *made->links;
     if (!rc)

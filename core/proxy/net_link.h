@@ -8,6 +8,10 @@
  * on a link sends the bare preamble. A preamble that differs from the receiver's is
  * xcclInvalidUsage. A plain operation has no preamble: then its messages are all there is.
  *
+ * Payloads of slots may lie in memory of a CUDA device (a room). The host reads and writes none of
+ * it, so there, and at the other ends of such links, the preamble is a message of its own, ahead of
+ * the others (apart).
+ *
  * Where the device takes any memory, a message need not go through its slot. The executor may give
  * the place of what it sends (reach.h), and tell where messages will go before they come: they are
  * received there, and the slot says so. The first message of an operation with a preamble never is,
@@ -45,6 +49,16 @@ struct xccl_net_op {
     void *ahead_owner;
 };
 
+/* Memory of a device for the payloads of all slots, which the link's maker keeps until the link is
+ * gone. */
+struct xccl_net_room {
+    void *at; /* as the device, and its network card, see it; whole pages */
+    size_t bytes; /* xccl_net_link_room_bytes() at least */
+    int fd; /* a DMA-BUF of it, the link's from set_room on; -1: registered by its address */
+    int *keeps; /* set to 1 when the memory must stay for good: requests that cannot be ended */
+    int flushes; /* receive end: 1: what has come is flushed before it is handed over */
+};
+
 /* Receive end: listens at once and gives the handle that the sender needs. */
 xcclResult_t xccl_net_link_listen(struct xccl_net *net, int dev, int peer, uint32_t slot_bytes,
                                   xcclNetHandle_t *handle_out, struct xccl_net_link **link_out);
@@ -52,6 +66,13 @@ xcclResult_t xccl_net_link_listen(struct xccl_net *net, int dev, int peer, uint3
 xcclResult_t xccl_net_link_create_send(struct xccl_net *net, int dev, int peer, uint32_t slot_bytes,
                                        const xcclNetHandle_t *handle,
                                        struct xccl_net_link **link_out);
+size_t xccl_net_link_room_bytes(const struct xccl_net_link *link);
+/* Before the link is up. If the plugin cannot register it, the slots stay where they are. */
+void xccl_net_link_set_room(struct xccl_net_link *link, const struct xccl_net_room *room);
+/* The room, once the link is up; NULL: it has none, or could not use it. */
+void *xccl_net_link_room(const struct xccl_net_link *link);
+/* Before the first operation; the same at both ends. */
+void xccl_net_link_set_apart(struct xccl_net_link *link, int apart);
 /* Moves a connect or accept on; *done_out 1 when the link is up. Never blocks. */
 xcclResult_t xccl_net_link_connect_step(struct xccl_net_link *link, int *done_out);
 /* Closes everything, with requests in flight too; NULL is fine. */
@@ -60,7 +81,7 @@ void xccl_net_link_destroy(struct xccl_net_link *link);
 /* The executor's view; lives as long as the net link. */
 struct xccl_link *xccl_net_link_view(struct xccl_net_link *link);
 int xccl_net_link_peer(const struct xccl_net_link *link);
-/* Slots, their headers and the head: whole pages that hold nothing else. */
+/* Slots without a room, all headers and the head: whole pages that hold nothing else. */
 char *xccl_net_link_memory(const struct xccl_net_link *link, size_t *bytes_out);
 /* Why it failed, as its plugin says; xcclNetCauseNone when the plugin has not failed. */
 xcclNetCause_t xccl_net_link_cause(const struct xccl_net_link *link);

@@ -3,10 +3,11 @@
  * names, over host memory and kernels that are host code in this library. XCCL_EMU_DEVICES says how
  * many devices there are (8), XCCL_EMU_SMS how many multiprocessors each has (132),
  * XCCL_EMU_NO_PEER=1 that they cannot access each other, XCCL_EMU_DRIVER_VERSION what the driver's
- * version is (12040), XCCL_EMU_FAIL="cuMemAlloc_v2:3" that the third call of this function has no
- * memory ("cuInit": finds no device; without a number the first). What a real driver forbids is an
- * error here, too: calls without a context, memory that is allocated while a capture forbids it,
- * waits for what is captured.
+ * version is (12040), XCCL_EMU_WRITES_ORDERING how devices order writes of network cards (0),
+ * XCCL_EMU_FAIL="cuMemAlloc_v2:3" that the third call of this function has no memory ("cuInit":
+ * finds no device; without a number the first). What a real driver forbids is an error here, too:
+ * calls without a context, memory that is allocated while a capture forbids it, waits for what is
+ * captured.
  *
  * Thread: any. */
 #include <dlfcn.h>
@@ -213,7 +214,11 @@ EMU_API cuDeviceGetAttribute(int *value, int which, xccl_cu_device device)
         return OK;
     case XCCL_CU_ATTR_UNIFIED_ADDRESSING:
     case XCCL_CU_ATTR_COOPERATIVE:
+    case XCCL_CU_ATTR_DMABUF:
         *value = 1;
+        return OK;
+    case XCCL_CU_ATTR_WRITES_ORDERING:
+        *value = setting("XCCL_EMU_WRITES_ORDERING", 0);
         return OK;
     default:
         *value = 0;
@@ -373,6 +378,17 @@ EMU_API cuPointerGetAttribute(void *value, int which, xccl_cu_ptr at)
     else
         return INVALID_VALUE;
     return OK;
+}
+
+/* A file of the whole allocation: who gets it does not map it. */
+EMU_API cuMemGetHandleForAddressRange(void *handle, xccl_cu_ptr at, size_t bytes, int kind,
+                                      unsigned long long flags)
+{
+    if (fails(__func__))
+        return OUT_OF_MEMORY;
+    if (kind != XCCL_CU_RANGE_DMABUF || flags || at % 4096 || bytes % 4096)
+        return INVALID_VALUE;
+    return has_context() ? emu_memory_file((int *)handle, at, bytes) : INVALID_CONTEXT;
 }
 
 EMU_API cuIpcGetMemHandle(struct xccl_cu_ipc *handle, xccl_cu_ptr at)

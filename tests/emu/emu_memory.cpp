@@ -191,6 +191,21 @@ int emu_memory_kind(uint64_t at, int *device_out)
     return kind;
 }
 
+int emu_memory_file(int *file_out, uint64_t at, size_t bytes)
+{
+    int rc = INVALID_VALUE;
+
+    pthread_mutex_lock(&lock);
+    auto found = find(at);
+    if (found != ranges.end() && found->second.kind == DEVICE &&
+        bytes <= found->second.bytes - (at - found->first)) {
+        *file_out = fcntl(found->second.file, F_DUPFD_CLOEXEC, 0);
+        rc = *file_out < 0 ? OUT_OF_MEMORY : OK;
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
 /* ---- between processes ---- */
 
 int emu_ipc_get(char *handle, uint64_t at)

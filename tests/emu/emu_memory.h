@@ -16,6 +16,9 @@ int emu_host_unregister(void *at);
 /* What the address lies in: 0 nothing, 1 pinned host memory, 2 a device's. */
 int emu_memory_kind(uint64_t at, int *device_out);
 
+/* A new descriptor of the file of these bytes. */
+int emu_memory_file(int *file_out, uint64_t at, size_t bytes);
+
 int emu_ipc_get(char *handle, uint64_t at); /* 64 bytes */
 int emu_ipc_open(uint64_t *at, const char *handle, int device);
 int emu_ipc_close(uint64_t at);

@@ -4,6 +4,10 @@
  * a scalar on the device. */
 #include "device_ranks.h"
 
+#include <dlfcn.h>
+#include <pthread.h>
+#include <unistd.h>
+
 #define COUNT 3000
 #define LARGE 150000
 
@@ -130,14 +134,11 @@ static void all_to_all_v(struct on_device *on, int rank, int nranks, size_t coun
             XT_CHECK_INT(on->host[receive_at[peer] + i], world_value(peer, send_at[rank] + i, 10));
 }
 
-static void everything(int rank, int nranks, void *arg)
+static void every_call(struct world *world, int rank, int nranks)
 {
-    struct world *world = arg;
     struct on_device on;
     int device;
 
-    device_settings(world->text);
-    device_open();
     device_make(&on, (size_t)nranks * LARGE * 4);
     on.comm = world_join(world, rank, nranks);
     XT_OK(xcclCommCuDevice(on.comm, &device));
@@ -155,6 +156,15 @@ static void everything(int rank, int nranks, void *arg)
     CU(cuda->stream_sync(on.stream));
     XT_OK(xcclCommDestroy(on.comm));
     device_free(&on);
+}
+
+static void everything(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+
+    device_settings(world->text);
+    device_open();
+    every_call(world, rank, nranks);
 }
 
 static void run(int nranks, xt_rank_fn *fn, const char *text)
@@ -194,6 +204,101 @@ XT_TEST_DEADLINE(every_call_over_sockets, 60)
 XT_TEST_DEADLINE(every_call_over_a_network_that_stalls, 60)
 {
     run(3, everything, "fault");
+}
+
+/* --- network cards that reach device memory: net-ib over the verbs library of one process --- */
+
+#define IB_PLUGIN  XT_BUILD_DIR "/lib/xccl/libxccl-net-ib.so"
+#define IB_LIBRARY XT_BUILD_DIR "/lib/fixtures/libverbs-fixture.so"
+#define READS      7 /* of verbs_fixture_counts */
+#define COUNTERS   9
+
+struct thread_rank {
+    struct world *world;
+    xccl_cu_ctx ctx;
+    int rank, nranks;
+};
+
+static void *thread_rank_main(void *arg)
+{
+    struct thread_rank *me = arg;
+
+    CU(cuda->ctx_set(me->ctx));
+    every_call(me->world, me->rank, me->nranks);
+    return NULL;
+}
+
+/* Every call of three ranks, threads of this process, over net-ib. How many reads of device memory
+ * its cards have made, which are flushes; -1: there is no net-ib here. */
+static long reads_of_every_call(const char *gdr)
+{
+    void (*take_counts)(long counts[COUNTERS]);
+    void *library = dlopen(IB_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    struct thread_rank ranks[3];
+    pthread_t threads[3];
+    long counted[COUNTERS];
+
+    if (access(IB_PLUGIN, R_OK) != 0 || !library)
+        return -1;
+    *(void **)&take_counts = dlsym(library, "verbs_fixture_counts");
+    XT_CHECK(take_counts != NULL);
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    xt_setenv("XCCL_NET_PLUGIN", IB_PLUGIN);
+    xt_setenv("XCCL_IB_LIBRARY", IB_LIBRARY);
+    xt_setenv("XCCL_CUDA_GDR", gdr);
+    device_settings(NULL);
+    device_open();
+    take_counts(counted);
+    for (int i = 0; i < 3; i++) {
+        ranks[i] = (struct thread_rank){i ? ranks[0].world : world_create(), NULL, i, 3};
+        CU(cuda->ctx_get(&ranks[i].ctx));
+    }
+    for (int i = 0; i < 3; i++)
+        XT_CHECK(pthread_create(&threads[i], NULL, thread_rank_main, &ranks[i]) == 0);
+    for (int i = 0; i < 3; i++)
+        XT_CHECK(pthread_join(threads[i], NULL) == 0);
+    take_counts(counted);
+    return counted[READS];
+}
+
+static void check_reads(const char *gdr, int flushes)
+{
+    long reads = reads_of_every_call(gdr);
+
+    if (reads < 0)
+        XT_SKIP("net-ib is not built: there is no infiniband/verbs.h");
+    XT_CHECK_INT(reads > 0, flushes);
+}
+
+XT_TEST_DEADLINE(network_cards_write_to_device_memory, 60)
+{
+    check_reads("on", 1);
+}
+
+/* Such a device needs no flush. */
+XT_TEST_DEADLINE(network_cards_write_to_device_memory_in_order, 60)
+{
+    xt_setenv("XCCL_EMU_WRITES_ORDERING", "100");
+    check_reads("on", 0);
+}
+
+/* Some ends of links have their slots there, others do not. */
+XT_TEST_DEADLINE(network_cards_reach_device_memory_of_some_links, 60)
+{
+    xt_setenv("VERBS_FIXTURE_FAIL", "some_reg_dmabuf_mr");
+    check_reads("on", 1);
+}
+
+XT_TEST_DEADLINE(device_memory_that_no_card_takes_is_not_needed, 60)
+{
+    xt_setenv("VERBS_FIXTURE_FAIL", "reg_dmabuf_mr");
+    check_reads("on", 0);
+}
+
+/* The stand-in's devices are on no PCI root. */
+XT_TEST_DEADLINE(network_cards_that_are_far_do_not_touch_device_memory, 60)
+{
+    check_reads("auto", 0);
 }
 
 /* Rank 1 goes on, to a call that needs connections, while what it sends in the one before has not

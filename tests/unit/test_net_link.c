@@ -222,6 +222,8 @@ static int end_is_through(const struct end *end)
     return end->left == 0 && xccl_net_link_idle(end->link);
 }
 
+static int is_apart; /* of links to come: preambles are messages of their own */
+
 static void connect_both(struct xccl_net_link *send, struct xccl_net_link *recv)
 {
     struct xccl_limit limit = xccl_limit_ms(20000, NULL);
@@ -232,6 +234,8 @@ static void connect_both(struct xccl_net_link *send, struct xccl_net_link *recv)
         XT_OK(xccl_net_link_connect_step(recv, &recv_up));
         XT_CHECK(!xccl_limit_passed(&limit));
     }
+    xccl_net_link_set_apart(send, is_apart);
+    xccl_net_link_set_apart(recv, is_apart);
 }
 
 struct pair {
@@ -300,6 +304,17 @@ XT_TEST_DEADLINE(random_operations_in_one_thread, 60)
 {
     struct pair pair;
 
+    pair_open(&pair);
+    run_both(&pair, OPS);
+    XT_CHECK(pair.send.view->step > OPS);
+    pair_close(&pair);
+}
+
+XT_TEST_DEADLINE(random_operations_with_preambles_apart, 60)
+{
+    struct pair pair;
+
+    is_apart = 1;
     pair_open(&pair);
     run_both(&pair, OPS);
     XT_CHECK(pair.send.view->step > OPS);
@@ -601,6 +616,15 @@ XT_TEST(data_where_a_bare_preamble_is_due_is_told)
 
 XT_TEST(a_bare_preamble_where_data_is_due_is_told)
 {
+    check_disagree(op_of(7, 5, 4), op_of(8, 5, 0));
+}
+
+XT_TEST(other_operations_are_told_by_preambles_apart)
+{
+    is_apart = 1;
+    check_disagree(op_of(7, 5, 2), op_of(8, 5, 2));
+    check_disagree(op_of(7, 5, 2), op_of(7, 6, 3));
+    check_disagree(op_of(7, 5, 0), op_of(8, 5, 4));
     check_disagree(op_of(7, 5, 4), op_of(8, 5, 0));
 }
 
