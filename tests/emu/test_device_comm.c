@@ -230,7 +230,7 @@ static void *thread_rank_main(void *arg)
 
 /* Every call of three ranks, threads of this process, over net-ib. How many reads of device memory
  * its cards have made, which are flushes; -1: there is no net-ib here. */
-static long reads_of_every_call(const char *gdr)
+static long reads_of_every_call(const char *plugin, const char *gdr)
 {
     void (*take_counts)(long counts[COUNTERS]);
     void *library = dlopen(IB_LIBRARY, RTLD_NOW | RTLD_LOCAL);
@@ -243,7 +243,7 @@ static long reads_of_every_call(const char *gdr)
     *(void **)&take_counts = dlsym(library, "verbs_fixture_counts");
     XT_CHECK(take_counts != NULL);
     xt_setenv("XCCL_SHM_DISABLE", "1");
-    xt_setenv("XCCL_NET_PLUGIN", IB_PLUGIN);
+    xt_setenv("XCCL_NET_PLUGIN", plugin);
     xt_setenv("XCCL_IB_LIBRARY", IB_LIBRARY);
     xt_setenv("XCCL_CUDA_GDR", gdr);
     device_settings(NULL);
@@ -261,18 +261,35 @@ static long reads_of_every_call(const char *gdr)
     return counted[READS];
 }
 
-static void check_reads(const char *gdr, int flushes)
+static void check_reads_of(const char *plugin, const char *gdr, int flushes)
 {
-    long reads = reads_of_every_call(gdr);
+    long reads = reads_of_every_call(plugin, gdr);
 
     if (reads < 0)
         XT_SKIP("net-ib is not built: there is no infiniband/verbs.h");
     XT_CHECK_INT(reads > 0, flushes);
 }
 
+static void check_reads(const char *gdr, int flushes)
+{
+    check_reads_of(IB_PLUGIN, gdr, flushes);
+}
+
 XT_TEST_DEADLINE(network_cards_write_to_device_memory, 60)
 {
     check_reads("on", 1);
+}
+
+/* Flushes that are late, receives that are busy. */
+XT_TEST_DEADLINE(network_cards_that_stall_write_to_device_memory, 60)
+{
+    check_reads_of("fault:" IB_PLUGIN, "on", 1);
+}
+
+/* The plugin as NCCL sees it. */
+XT_TEST_DEADLINE(network_cards_of_nccls_plugins_write_to_device_memory, 60)
+{
+    check_reads_of(IB_PLUGIN "@v11", "on", 1);
 }
 
 /* Such a device needs no flush. */
