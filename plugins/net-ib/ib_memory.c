@@ -313,7 +313,8 @@ xcclResult_t ib_reg_mr(void *comm_, void *data, size_t bytes, uint32_t type, xcc
     struct ib_comm *comm = comm_;
     struct span span = {.is_device = type != XCCL_NET_PTR_HOST, .fd = -1};
 
-    if (type != XCCL_NET_PTR_HOST && type != (comm->device->memory_kinds & XCCL_NET_PTR_CUDA))
+    if (type != XCCL_NET_PTR_HOST &&
+        (type != XCCL_NET_PTR_CUDA || !(comm->device->memory_kinds & XCCL_NET_PTR_CUDA)))
         return xccl_fail_quietly(xcclInvalidArgument, 0,
                                  "load nvidia_peermem, or pass a DMA-BUF, or copy to host memory",
                                  "%s does not take memory of type %#x", comm->device->name, type);
@@ -322,8 +323,7 @@ xcclResult_t ib_reg_mr(void *comm_, void *data, size_t bytes, uint32_t type, xcc
     return reg_span(comm, &span, mem_out);
 }
 
-/* A DMA-BUF is of whole pages, and data lies in its page where offset does in that of the buffer.
- */
+/* A DMA-BUF is of whole pages, and data lies in its page as offset does in one of them. */
 xcclResult_t ib_reg_mr_dmabuf(void *comm_, void *data, size_t bytes, uint32_t type, uint64_t offset,
                               int fd, xcclNetMem_t *mem_out)
 {

@@ -364,6 +364,8 @@ XT_TEST(device_says_what_memory_it_takes)
     XT_CHECK_RC(calls_of(&pair, 1)->regMr(pair.recv, buffer.data, BYTES, XCCL_NET_PTR_CUDA, &mem),
                 xcclInvalidArgument);
     XT_CHECK_HAS(calls_of(&pair, 1)->lastError(pair.nets[1]->ctx), "nvidia_peermem");
+    XT_CHECK_RC(calls_of(&pair, 1)->regMr(pair.recv, buffer.data, BYTES, 0, &mem),
+                xcclInvalidArgument);
     pair_close(&pair);
     xt_setenv("VERBS_FIXTURE_NO_DMABUF", "1");
     pair_open(&pair, 1, 1);
