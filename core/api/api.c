@@ -9,6 +9,7 @@
 
 #include "api/api_int.h"
 #include "api/group.h"
+#include "api/range.h"
 #include "comm/comm_cuda.h"
 #include "base/os.h"
 #include "base/param.h"
@@ -168,6 +169,18 @@ xcclResult_t xccl_api_take_config(const char *call, const xcclConfig_t *config,
     return rc || !full.commLabels ? rc : take_labels(call, full.commLabels, args);
 }
 
+xcclResult_t xccl_api_add(const char *call, int device, const struct xccl_group_entry *entry)
+{
+    xcclResult_t rc;
+
+    if (device == XCCL_DEVICE_HOST)
+        return xccl_group_add(entry);
+    xccl_range_push(call);
+    rc = xccl_group_add(entry);
+    xccl_range_pop();
+    return rc;
+}
+
 xcclResult_t xccl_api_join(const char *call, const struct xccl_join_args *args,
                            const xcclConfig_t *config)
 {
@@ -181,7 +194,7 @@ xcclResult_t xccl_api_join(const char *call, const struct xccl_join_args *args,
     if (!rc && !join.has_device)
         rc = xccl_cuda_default_device(&join.device);
     if (!rc)
-        return xccl_group_add(&entry);
+        return xccl_api_add(call, join.device, &entry);
     xccl_comm_decline(args, 1, rc); /* nobody shall wait for this rank */
     return xccl_group_reject(rc);
 }
@@ -259,7 +272,7 @@ xcclResult_t xcclCommDestroy(xcclComm_t comm)
         return xcclSuccess;
     rc = xccl_comm_magic(comm) == XCCL_COMM_JOINING ? check_end(comm)
                                                     : xccl_api_check_known("xcclCommDestroy", comm);
-    return rc ? xccl_group_reject(rc) : xccl_group_add(&entry);
+    return rc ? xccl_group_reject(rc) : xccl_api_add("xcclCommDestroy", comm->device, &entry);
 }
 
 xcclResult_t xcclCommAbort(xcclComm_t comm)

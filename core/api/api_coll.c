@@ -9,6 +9,7 @@
 
 #include "api/api_int.h"
 #include "api/group.h"
+#include "api/range.h"
 
 #define COLD           __attribute__((noinline, cold))
 #define INLINE         static inline __attribute__((always_inline))
@@ -165,6 +166,17 @@ INLINE xcclResult_t check(const struct form *form, const struct xccl_task *task,
     return xcclSuccess;
 }
 
+COLD static xcclResult_t add_in_range(const char *call, const struct xccl_task *task,
+                                      xcclStream_t stream)
+{
+    xcclResult_t rc;
+
+    xccl_range_push(call);
+    rc = xccl_group_add_call(task, stream);
+    xccl_range_pop();
+    return rc;
+}
+
 /* Checks a task and hands it on, without the buffers that this rank does not use. */
 INLINE xcclResult_t submit(const struct form *form, struct xccl_task *task, xcclStream_t stream)
 {
@@ -177,6 +189,8 @@ INLINE xcclResult_t submit(const struct form *form, struct xccl_task *task, xccl
         task->send = NULL;
     if (form->sides & RECV_AT_ROOT && !sizes.recv)
         task->recv = NULL;
+    if (UNLIKELY(task->comm->cuda != NULL))
+        return add_in_range(form->call, task, stream);
     return xccl_group_add_call(task, stream);
 }
 

@@ -363,7 +363,7 @@ static xcclResult_t submit(struct vcall *v, xcclStream_t stream)
     entry.task.send = v->sides[XCCL_BUFFER_IN].buffer;
     entry.task.recv = (void *)(uintptr_t)v->sides[XCCL_BUFFER_OUT].buffer;
     entry.task.call = v->call;
-    rc = xccl_group_add(&entry);
+    rc = xccl_api_add(v->name, v->comm->device, &entry);
     xccl_call_sizes_put(v->sizes);
     return rc;
 }

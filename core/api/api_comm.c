@@ -114,7 +114,7 @@ xcclResult_t xcclCommSplit(xcclComm_t comm, int color, int key, xcclComm_t *newc
     args.nranks = comm->nranks;
     args.ids = &no_id;
     args.id_count = 1;
-    return xccl_group_add(&entry);
+    return xccl_api_add("xcclCommSplit", args.device, &entry);
 }
 
 /* --- the end, and questions --- */

@@ -4,6 +4,7 @@
 #ifndef XCCL_API_API_INT_H
 #define XCCL_API_API_INT_H
 
+#include "api/group.h"
 #include "comm/comm_async.h"
 
 /* Each call has a twin with a p in front of its name, for tools that interpose it. */
@@ -18,6 +19,9 @@ xcclResult_t xccl_api_check_known(const char *call, const struct xcclComm *comm)
 
 /* Why stream, which is not NULL, is none of this process. */
 xcclResult_t xccl_api_check_stream(const char *call, const struct xccl_host_stream *stream);
+
+/* api.c: xccl_group_add, in a range of NVTX if it is for a CUDA device. */
+xcclResult_t xccl_api_add(const char *call, int device, const struct xccl_group_entry *entry);
 
 #define XCCL_API_RANKS_MAX 65535
 

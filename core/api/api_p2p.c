@@ -7,6 +7,7 @@
 
 #include "api/api_int.h"
 #include "api/group.h"
+#include "api/range.h"
 
 #define BYTES_MAX (SIZE_MAX / 4)
 
@@ -54,7 +55,14 @@ static xcclResult_t submit(const char *call, const char *buffer, const struct ar
         if (!rc && args->stream && !comm->cuda)
             rc = xccl_api_check_stream(call, args->stream);
     }
-    return rc ? xccl_group_reject(rc) : xccl_group_add_p2p(comm, &item, args->stream);
+    if (rc)
+        return xccl_group_reject(rc);
+    if (!comm->cuda)
+        return xccl_group_add_p2p(comm, &item, args->stream);
+    xccl_range_push(call);
+    rc = xccl_group_add_p2p(comm, &item, args->stream);
+    xccl_range_pop();
+    return rc;
 }
 
 xcclResult_t xcclSend(const void *sendbuff, size_t count, xcclDataType_t datatype, int peer,

@@ -10,6 +10,7 @@
 #include "api/api_int.h"
 #include "api/group_async.h"
 #include "api/group_cuda.h"
+#include "api/range.h"
 #include "base/alloc.h"
 #include "comm/comm_cuda.h"
 
@@ -621,7 +622,7 @@ static void drop_entries(struct group *own)
     own->rc = xcclSuccess;
 }
 
-xcclResult_t xcclGroupEnd(void)
+static xcclResult_t end_group(void)
 {
     struct group *own = own_group();
     xcclResult_t rc = own->rc;
@@ -639,6 +640,19 @@ xcclResult_t xcclGroupEnd(void)
         rc = execute_group(own);
     }
     drop_entries(own);
+    return rc;
+}
+
+xcclResult_t xcclGroupEnd(void)
+{
+    int has_range = xccl_range_is_used();
+    xcclResult_t rc;
+
+    if (!has_range)
+        return end_group();
+    xccl_range_push("xcclGroupEnd");
+    rc = end_group();
+    xccl_range_pop();
     return rc;
 }
 

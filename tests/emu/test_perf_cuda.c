@@ -8,11 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/cuda_driver.h"
 #include "xt.h"
 
 #define XCCL     XT_BUILD_DIR "/bin/xccl"
+#define LISTENER XT_BUILD_DIR "/lib/fixtures/libnvtx-listener.so"
 #define ARGS_MAX 40
 
 /* Runs `xccl perf` with the words of args, and the driver that is tested; its exit status. */
@@ -109,6 +111,39 @@ XT_TEST_DEADLINE(random_groups_are_right_between_threads_and_over_sockets, 120)
     measure("groups -t 3 --device cuda --groups 40 --seed 5 -T 20");
     xt_setenv("XCCL_SHM_DISABLE", "1");
     measure("groups --ranks 3 --device cuda --groups 40 --seed 6 -T 20");
+}
+
+/* What NVIDIA's tools see of a program: each public call is a range, opened and closed. */
+XT_TEST_DEADLINE(calls_are_ranges_of_nvtx, 60)
+{
+    static const char *const calls[] = {
+        "xcclCommInitRankConfig", "xcclAllReduce", "xcclSend",       "xcclRecv",
+        "xcclAllGatherv",         "xcclGroupEnd",  "xcclCommDestroy"};
+    char path[512], line[128], name[64];
+    long opened, closed;
+    int found = 0;
+    FILE *file;
+
+    need_driver();
+    if (access(LISTENER, R_OK) != 0)
+        XT_SKIP("built without NVTX: its headers come with nvcc");
+    snprintf(path, sizeof path, "%s/ranges", xt_tmpdir());
+    xt_setenv("NVTX_INJECTION64_PATH", LISTENER);
+    xt_setenv("NVTX_LISTENER_FILE", path);
+    measure("all_reduce -t 2 --device cuda -b 4K -e 4K -n 3 -w 0");
+    measure("sendrecv -t 2 --device cuda -b 4K -e 4K -n 3 -w 0");
+    measure("all_gatherv -t 2 --device cuda -b 4K -e 4K -n 3 -w 0");
+    file = fopen(path, "re");
+    XT_CHECK(file != NULL);
+    while (fgets(line, sizeof line, file)) {
+        XT_CHECK_INT(sscanf(line, "%63s %ld %ld", name, &opened, &closed), 3);
+        XT_CHECK(opened > 0);
+        XT_CHECK_INT(opened, closed);
+        for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)
+            found |= strcmp(name, calls[i]) == 0 ? 1 << i : 0;
+    }
+    fclose(file);
+    XT_CHECK_INT(found, (1 << sizeof calls / sizeof calls[0]) - 1);
 }
 
 XT_TEST(what_devices_do_not_do_is_refused)
