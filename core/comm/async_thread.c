@@ -261,11 +261,14 @@ static void *run(void *arg)
 
     (void)arg;
     pthread_setname_np(pthread_self(), "xccl-progress");
-    /* Acquire: pairs with xccl_async_thread_put(). */
-    while (!atomic_load_explicit(&stop, memory_order_acquire)) {
+    for (;;) {
         uint32_t heard = xccl_bell_listen(&bell);
         int rung = heard != worker.seen, moved = 0;
 
+        /* Acquire: pairs with xccl_async_thread_put(). Behind listening, for whoever has heard its
+         * ring must see it: no other one comes. */
+        if (atomic_load_explicit(&stop, memory_order_acquire))
+            break;
         worker.seen = heard;
         if (rung)
             take_joins(&worker);
