@@ -115,13 +115,25 @@ const char *xccl_cuda_why_not(void)
     return why_not;
 }
 
-xcclResult_t xccl_cuda_result(xccl_cu_result rc, const char *what)
+static const char *text_of(xccl_cu_result rc)
 {
     const char *text = NULL;
 
-    if (!rc)
-        return xcclSuccess;
     if (!driver.error_string || driver.error_string(rc, &text) || !text)
-        text = "the driver does not say more";
-    return xccl_fail(xcclUnhandledCudaError, 0, NULL, "%s: %s (%s)", what, name_of(rc), text);
+        return "the driver does not say more";
+    return text;
+}
+
+xcclResult_t xccl_cuda_result(xccl_cu_result rc, const char *what)
+{
+    return rc ? xccl_fail(xcclUnhandledCudaError, 0, NULL, "%s: %s (%s)", what, name_of(rc),
+                          text_of(rc))
+              : xcclSuccess;
+}
+
+xcclResult_t xccl_cuda_result_quietly(xccl_cu_result rc, const char *what)
+{
+    return rc ? xccl_fail_quietly(xcclUnhandledCudaError, 0, NULL, "%s: %s (%s)", what, name_of(rc),
+                                  text_of(rc))
+              : xcclSuccess;
 }

@@ -168,5 +168,6 @@ const char *xccl_cuda_why_not(void);
 /* rc of a call of the driver's as an error of the library, xcclUnhandledCudaError: "WHAT:
  * CUDA_ERROR_OUT_OF_MEMORY (out of memory)". 0: xcclSuccess. */
 xcclResult_t xccl_cuda_result(xccl_cu_result rc, const char *what);
+xcclResult_t xccl_cuda_result_quietly(xccl_cu_result rc, const char *what); /* not logged */
 
 #endif

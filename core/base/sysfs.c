@@ -55,3 +55,18 @@ void xccl_sysfs_card(const char *link, char *path_out, size_t bytes)
     if (strlen(real) < bytes)
         memcpy(path_out, real, strlen(real) + 1);
 }
+
+/* As far as "/sys/devices/pci0000:3a". 0: it is not there. */
+static size_t root_length(const char *path)
+{
+    const char *pci = strstr(path, "/pci"), *end = pci ? strchr(pci + 1, '/') : NULL;
+
+    return end ? (size_t)(end - path) : 0;
+}
+
+int xccl_sysfs_same_root(const char *card, const char *other)
+{
+    size_t length = root_length(card);
+
+    return length && root_length(other) == length && memcmp(card, other, length) == 0;
+}

@@ -18,5 +18,7 @@ uint32_t xccl_sysfs_speed(const char *interface);
 /* The card's own folder, for a link to it such as /sys/class/net/eth0/device; a virtio device is
  * one below its card. "" when there is none, or bytes do not hold it. */
 void xccl_sysfs_card(const char *link, char *path_out, size_t bytes);
+/* Whether two such folders are below one PCI root, as "/sys/devices/pci0000:3a"; "": it is not. */
+int xccl_sysfs_same_root(const char *card, const char *other);
 
 #endif

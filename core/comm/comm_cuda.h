@@ -46,8 +46,8 @@ xcclResult_t xccl_comm_cuda_take_offers(struct xcclComm *comm, const uint8_t *of
                                         size_t stride);
 /* Of a network link that is being made: gives its slots a place in device memory where a card
  * reaches that; else nothing happens. */
-xcclResult_t xccl_comm_cuda_give_room(struct xcclComm *comm, struct xccl_net_link *net, int peer,
-                                      int receives);
+void xccl_comm_cuda_give_room(struct xcclComm *comm, struct xccl_net_link *net, int peer,
+                              int receives);
 /* Network links are up: makes the table of links that kernels use. */
 xcclResult_t xccl_comm_cuda_bound(struct xcclComm *comm, struct xccl_binding *binding);
 

@@ -7,9 +7,9 @@
  *
  * Thread: the caller's, with the communicator. */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "base/sysfs.h"
@@ -35,27 +35,18 @@ static int attribute(const struct xccl_comm_cuda *cuda, int which)
     return cuda->driver->device_attribute(&value, which, cuda->device->device) ? 0 : value;
 }
 
-/* As far as "/sys/devices/pci0000:3a". 0: it is not there. */
-static size_t root_length(const char *path)
-{
-    const char *pci = strstr(path, "/pci"), *end = pci ? strchr(pci + 1, '/') : NULL;
-
-    return end ? (size_t)(end - path) : 0;
-}
-
 /* What goes from one PCI root to another one goes through the processors, and slowly. */
 static int is_near(const struct xccl_comm_cuda *cuda, const char *card)
 {
     char id[32] = "", link[80], device[256];
-    size_t length = card ? root_length(card) : 0;
 
-    if (!length || cuda->driver->device_pci(id, (int)sizeof id, cuda->device->device))
+    if (!card || cuda->driver->device_pci(id, (int)sizeof id, cuda->device->device))
         return 0;
     for (char *at = id; *at; at++)
         *at = *at >= 'A' && *at <= 'F' ? (char)(*at - 'A' + 'a') : *at;
     snprintf(link, sizeof link, "/sys/bus/pci/devices/%.31s", id);
     xccl_sysfs_card(link, device, sizeof device);
-    return root_length(device) == length && memcmp(device, card, length) == 0;
+    return xccl_sysfs_same_root(device, card);
 }
 
 static int has_dmabuf(const struct xccl_comm_cuda *cuda)
@@ -115,61 +106,91 @@ static void tell(struct xcclComm *comm, int dev, const xcclNetProperties_v1 *pro
                  flushes ? ", flushed" : "");
 }
 
+/* Quietly: there is another way. */
+static xcclResult_t get_fd(const struct xccl_comm_cuda *cuda, struct xccl_net_room *room)
+{
+    xcclResult_t rc = xccl_cuda_enter(cuda->device);
+
+    if (rc)
+        return rc;
+    rc = xccl_cuda_result_quietly(cuda->driver->mem_range_handle(&room->fd, (uintptr_t)room->at,
+                                                                 room->bytes, XCCL_CU_RANGE_DMABUF,
+                                                                 0),
+                                  "no DMA-BUF of it");
+    xccl_cuda_leave(cuda->device);
+    return rc;
+}
+
+/* Likewise. */
+static xcclResult_t get_memory(struct xccl_comm_cuda *cuda, size_t bytes, xccl_cu_ptr *at_out)
+{
+    xccl_cu_ptr at = 0;
+    xcclResult_t rc = xccl_cuda_enter(cuda->device);
+
+    if (rc)
+        return rc;
+    rc = xccl_cuda_result_quietly(cuda->driver->mem_alloc(&at, bytes), "it gives none");
+    xccl_cuda_leave(cuda->device);
+    if (rc)
+        return rc;
+    cuda->device_bytes += bytes;
+    *at_out = at;
+    return xcclSuccess;
+}
+
 static xcclResult_t make(struct xccl_comm_cuda *cuda, struct xccl_net_link *net, int by_address,
                          struct xccl_net_room *room)
 {
     struct xccl_cuda_room *made = xccl_calloc(1, sizeof *made);
-    xccl_cu_ptr at;
+    size_t bytes = xccl_net_link_room_bytes(net);
     xcclResult_t rc;
 
     if (!made)
         return xcclSystemError;
-    room->bytes = xccl_net_link_room_bytes(net);
-    rc = xccl_comm_cuda_alloc(cuda, room->bytes + ALIGN, &made->base);
+    rc = get_memory(cuda, bytes + ALIGN, &made->base);
+    *room = (struct xccl_net_room){
+        .at = (void *)(uintptr_t)((made->base + ALIGN - 1) & ~(xccl_cu_ptr)(ALIGN - 1)),
+        .bytes = bytes,
+        .flushes = room->flushes,
+        .keeps = &made->is_kept,
+        .fd = -1};
+    if (!rc && !by_address)
+        rc = get_fd(cuda, room);
     if (rc) {
+        xccl_comm_cuda_free(cuda, made->base, bytes + ALIGN);
         xccl_free(made);
         return rc;
     }
     made->next = cuda->rooms;
     cuda->rooms = made;
-    at = (made->base + ALIGN - 1) & ~(xccl_cu_ptr)(ALIGN - 1);
-    room->at = (void *)(uintptr_t)at;
-    room->keeps = &made->is_kept;
-    room->fd = -1;
-    if (by_address)
-        return xcclSuccess;
-    rc = xccl_cuda_enter(cuda->device);
-    if (rc)
-        return rc;
-    rc = xccl_cuda_result(
-        cuda->driver->mem_range_handle(&room->fd, at, room->bytes, XCCL_CU_RANGE_DMABUF, 0),
-        "a DMA-BUF of device memory; XCCL_CUDA_GDR=off does without");
-    xccl_cuda_leave(cuda->device);
-    return rc;
+    return xcclSuccess;
 }
 
-xcclResult_t xccl_comm_cuda_give_room(struct xcclComm *comm, struct xccl_net_link *net, int peer,
-                                      int receives)
+void xccl_comm_cuda_give_room(struct xcclComm *comm, struct xccl_net_link *net, int peer,
+                              int receives)
 {
     struct xccl_net_room room = {.fd = -1};
     xcclNetProperties_v1 props;
     const char *why;
-    xcclResult_t rc;
 
     /* The link's making has asked the same, so it cannot fail for a reason of its own. */
     if (ask(comm, peer, &props))
-        return xcclSuccess;
+        return;
     why = obstacle(comm->cuda, &props);
     room.flushes = !why && receives &&
                    (props.forceFlush ||
                     attribute(comm->cuda, XCCL_CU_ATTR_WRITES_ORDERING) < XCCL_CU_WRITES_ORDERED);
     tell(comm, xccl_comm_net_device(comm, peer), &props, why, room.flushes);
     if (why)
-        return xcclSuccess;
-    rc = make(comm->cuda, net, (props.ptrSupport & XCCL_NET_PTR_CUDA) != 0, &room);
-    if (!rc)
+        return;
+    /* What cannot be had is not needed, as what the plugin does not register. */
+    if (!make(comm->cuda, net, (props.ptrSupport & XCCL_NET_PTR_CUDA) != 0, &room))
         xccl_net_link_set_room(net, &room);
-    return rc;
+    else
+        xccl_log(XCCL_LOG_INFO,
+                 "no device memory for the slots of a link to rank %d (%s); pinned host memory is "
+                 "used",
+                 peer, xccl_error_text());
 }
 
 void xccl_comm_cuda_drop_rooms(struct xccl_comm_cuda *cuda)

@@ -187,7 +187,7 @@ xcclResult_t xccl_comm_link_net(struct xcclComm *comm, const struct xccl_schedul
     else
         rc = xccl_net_link_create_send(net, dev, peer, slot_bytes, handle, &link->net);
     if (!rc && comm->cuda)
-        rc = xccl_comm_cuda_give_room(comm, link->net, peer, conn->dir == XCCL_CONN_RECV);
+        xccl_comm_cuda_give_room(comm, link->net, peer, conn->dir == XCCL_CONN_RECV);
     if (rc) {
         xccl_net_link_destroy(link->net);
         drop_newest(comm, link);

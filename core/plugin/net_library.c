@@ -7,6 +7,7 @@
  * Thread: any. */
 #include <dlfcn.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -81,7 +82,11 @@ static int find_build(struct dl_phdr_info *object, size_t size, void *user)
     return 1;
 }
 
-/* Where the loader found it, and which build of it this is. */
+/* What the loader tells of a file is freed as it is closed. The loader's own lock keeps that apart
+ * from looking at it, but not so that the thread sanitizer could see. */
+static pthread_mutex_t told_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Where the loader found it, and which build of it this is. With told_lock. */
 static void find_path(struct net_library *library, const char *path)
 {
     struct build_search search = {NULL, 0};
@@ -195,7 +200,9 @@ int net_library_open(struct net_library *library, const char *path, int contract
         net_reason_set(reason, "%s", text ? text : "the loader refuses it");
         return 0;
     }
+    pthread_mutex_lock(&told_lock);
     find_path(library, in_program ? "(this program)" : path);
+    pthread_mutex_unlock(&told_lock);
     if ((!sought || net_file_trusted(library->path, reason)) && bind(library, contract, reason))
         return 1;
     net_library_close(library);
@@ -204,7 +211,10 @@ int net_library_open(struct net_library *library, const char *path, int contract
 
 void net_library_close(struct net_library *library)
 {
-    if (library->handle)
-        dlclose(library->handle);
+    if (!library->handle)
+        return;
+    pthread_mutex_lock(&told_lock);
+    dlclose(library->handle);
+    pthread_mutex_unlock(&told_lock);
     library->handle = NULL;
 }

@@ -77,7 +77,10 @@ static xcclResult_t way_open(struct ib_comm *comm, struct ib_flusher *flusher, u
     way->pair.port = idx;
     way->mr = verbs->reg_mr(device->pd, &flusher->word, sizeof(flusher->word),
                             IBV_ACCESS_LOCAL_WRITE);
-    way->cq = way->mr ? verbs->create_cq(device->context, READS, comm, NULL, 0) : NULL;
+    /* With several ports there is room for what a way that failed leaves behind. */
+    way->cq = way->mr
+                  ? verbs->create_cq(device->context, READS * (1 + comm->has_spare), comm, NULL, 0)
+                  : NULL;
     attr.send_cq = attr.recv_cq = way->cq;
     way->pair.qp = way->cq ? verbs->create_qp(device->pd, &attr) : NULL;
     if (!way->pair.qp)
@@ -241,11 +244,15 @@ static struct ib_flush *flush_take(struct ib_flusher *flusher)
     return NULL;
 }
 
-static xcclResult_t tell_failed(const struct ib_comm *comm, uint32_t idx, int err, const char *why)
+/* With one port the comm is always the caller's, so its error can be kept. */
+static xcclResult_t flush_fail(struct ib_comm *comm, uint32_t idx, uint32_t vendor_err, int err,
+                               const char *why)
 {
-    return xccl_fail_quietly(xcclSystemError, err, "see the kernel's log",
-                             "%s cannot flush the memory of a device: %s",
-                             comm->queue.ports[idx].device->name, why);
+    ib_comm_fail_code(comm, xcclNetCauseLocal, vendor_err, err,
+                      xccl_fail_quietly(xcclSystemError, err, "see the kernel's log",
+                                        "%s cannot flush the memory of a device: %s",
+                                        comm->queue.ports[idx].device->name, why));
+    return ib_comm_error(comm);
 }
 
 xcclResult_t ib_iflush(xcclNetRecvComm_t comm, int count, void *const *data, const size_t *bytes,
@@ -264,6 +271,8 @@ xcclResult_t ib_iflush(xcclNetRecvComm_t comm, int count, void *const *data, con
         *request_out = NULL;
         return xcclSuccess;
     }
+    if (receiver->comm.rc != xcclSuccess && !receiver->comm.has_spare)
+        return ib_comm_error(&receiver->comm);
     flush = flush_take(flusher);
     if (!flush)
         return xccl_fail_quietly(xcclInvalidUsage, 0, "test some first", "%d flushes under way",
@@ -275,7 +284,7 @@ xcclResult_t ib_iflush(xcclNetRecvComm_t comm, int count, void *const *data, con
         if ((ports >> i & 1) && way_is_usable(&receiver->comm, way))
             err = read_each(flusher, way, count, data, bytes, mems);
         if (err && !receiver->comm.has_spare)
-            return tell_failed(&receiver->comm, i, err, "it takes no more work");
+            return flush_fail(&receiver->comm, i, 0, err, "it takes no more work");
         if (err)
             way_fail(way);
         flush->until[i] = way->pair.posted;
@@ -292,7 +301,7 @@ static int way_poll(struct ib_comm *comm, struct ib_flush_way *way, struct ibv_w
     int count = way->cq ? ibv_poll_cq(way->cq, POLL_MAX, wcs) : 0;
 
     for (int i = 0; i < count; i++) {
-        if ((uint32_t)(wcs[i].wr_id >> 41) != (way->pair.generation & 0x7fffff) || way->has_failed)
+        if (!ib_is_of(&way->pair, &wcs[i]) || way->has_failed)
             continue; /* of one that was in its place before */
         if (wcs[i].status == IBV_WC_SUCCESS) {
             way->pair.completed = (uint32_t)wcs[i].wr_id;
@@ -318,17 +327,14 @@ xcclResult_t ib_flush_test(struct ib_request *request, int *done_out)
     if (request->state == IB_FREE)
         return xccl_fail_quietly(xcclInvalidUsage, 0, "forget a request once it is done",
                                  "a flush is tested again after it was done");
-    /* With one port the comm is always the caller's, so its error can be kept. */
     if (comm->rc != xcclSuccess && !comm->has_spare)
         return ib_comm_error(comm);
     for (uint32_t i = 0; i < comm->queue.port_count; i++) {
         struct ib_flush_way *way = &flusher->ways[i];
 
-        if (!way_poll(comm, way, &bad)) {
-            ib_comm_fail_code(comm, xcclNetCauseLocal, bad.vendor_err, 0,
-                              tell_failed(comm, i, 0, comm->ctx->verbs->wc_status_str(bad.status)));
-            return ib_comm_error(comm);
-        }
+        if (!way_poll(comm, way, &bad))
+            return flush_fail(comm, i, bad.vendor_err, 0,
+                              comm->ctx->verbs->wc_status_str(bad.status));
         done &= (int32_t)(way->pair.completed - flush->until[i]) >= 0;
     }
     *done_out = done;

@@ -352,12 +352,17 @@ xcclResult_t ib_pair_start(struct ib_comm *comm, struct ib_pair *pair);
 void ib_pair_destroy(struct ib_comm *comm, struct ib_pair *pair);
 /* Completions of the ports in turns; count_out: as poll_cq's. The port is the last one asked. */
 int ib_queue_poll(struct ib_comm *comm, int max, struct ibv_wc *wcs);
+/* 0: of a queue pair that was in its place before. */
+static inline int ib_is_of(const struct ib_pair *pair, const struct ibv_wc *wc)
+{
+    return (uint32_t)(wc->wr_id >> 41) == (pair->generation & 0x7fffff);
+}
 /* The pair of a completion; NULL: of one that was in its place before. */
 static inline struct ib_pair *ib_pair_of(struct ib_queue *queue, const struct ibv_wc *wc)
 {
     struct ib_pair *pair = &queue->pairs[wc->wr_id >> 32 & (IB_PAIRS_MAX - 1)];
 
-    return (uint32_t)(wc->wr_id >> 41) == (pair->generation & 0x7fffff) ? pair : NULL;
+    return ib_is_of(pair, wc) ? pair : NULL;
 }
 static inline int ib_is_receive(const struct ibv_wc *wc)
 {

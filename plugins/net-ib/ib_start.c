@@ -49,6 +49,8 @@ static void begin(struct ib_starter *starter, struct ib_comm *comm)
         (void)start_run(starter);
 }
 
+/* Waits for a start under way: as long as the kernel looks for the peer's address, which it gives
+ * up after some seconds. */
 void ib_start_fini(struct ib_starter *starter)
 {
     if (starter->runs)

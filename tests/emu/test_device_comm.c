@@ -8,6 +8,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "../fixtures/verbs_counts.h"
+
 #define COUNT 3000
 #define LARGE 150000
 
@@ -210,10 +212,11 @@ XT_TEST_DEADLINE(every_call_over_a_network_that_stalls, 60)
 
 #define IB_PLUGIN  XT_BUILD_DIR "/lib/xccl/libxccl-net-ib.so"
 #define IB_LIBRARY XT_BUILD_DIR "/lib/fixtures/libverbs-fixture.so"
-#define READS      7 /* of verbs_fixture_counts */
-#define COUNTERS   9
+
+typedef void thread_rank_fn(struct world *world, int rank, int nranks);
 
 struct thread_rank {
+    thread_rank_fn *fn;
     struct world *world;
     xccl_cu_ctx ctx;
     int rank, nranks;
@@ -224,22 +227,22 @@ static void *thread_rank_main(void *arg)
     struct thread_rank *me = arg;
 
     CU(cuda->ctx_set(me->ctx));
-    every_call(me->world, me->rank, me->nranks);
+    me->fn(me->world, me->rank, me->nranks);
     return NULL;
 }
 
-/* Every call of three ranks, threads of this process, over net-ib. How many reads of device memory
- * its cards have made, which are flushes; -1: there is no net-ib here. */
-static long reads_of_every_call(const char *plugin, const char *gdr)
+/* Three ranks, threads of this process, over net-ib. How many reads of device memory its cards have
+ * made, which are flushes. */
+static long reads_of(thread_rank_fn *fn, const char *plugin, const char *gdr)
 {
-    void (*take_counts)(long counts[COUNTERS]);
+    void (*take_counts)(long counts[COUNT_KINDS]);
     void *library = dlopen(IB_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     struct thread_rank ranks[3];
     pthread_t threads[3];
-    long counted[COUNTERS];
+    long counted[COUNT_KINDS];
 
     if (access(IB_PLUGIN, R_OK) != 0 || !library)
-        return -1;
+        XT_SKIP("net-ib is not built: there is no infiniband/verbs.h");
     *(void **)&take_counts = dlsym(library, "verbs_fixture_counts");
     XT_CHECK(take_counts != NULL);
     xt_setenv("XCCL_SHM_DISABLE", "1");
@@ -250,7 +253,7 @@ static long reads_of_every_call(const char *plugin, const char *gdr)
     device_open();
     take_counts(counted);
     for (int i = 0; i < 3; i++) {
-        ranks[i] = (struct thread_rank){i ? ranks[0].world : world_create(), NULL, i, 3};
+        ranks[i] = (struct thread_rank){fn, i ? ranks[0].world : world_create(), NULL, i, 3};
         CU(cuda->ctx_get(&ranks[i].ctx));
     }
     for (int i = 0; i < 3; i++)
@@ -258,16 +261,12 @@ static long reads_of_every_call(const char *plugin, const char *gdr)
     for (int i = 0; i < 3; i++)
         XT_CHECK(pthread_join(threads[i], NULL) == 0);
     take_counts(counted);
-    return counted[READS];
+    return counted[COUNT_READS];
 }
 
 static void check_reads_of(const char *plugin, const char *gdr, int flushes)
 {
-    long reads = reads_of_every_call(plugin, gdr);
-
-    if (reads < 0)
-        XT_SKIP("net-ib is not built: there is no infiniband/verbs.h");
-    XT_CHECK_INT(reads > 0, flushes);
+    XT_CHECK_INT(reads_of(every_call, plugin, gdr) > 0, flushes);
 }
 
 static void check_reads(const char *gdr, int flushes)
@@ -310,6 +309,41 @@ XT_TEST_DEADLINE(device_memory_that_no_card_takes_is_not_needed, 60)
 {
     xt_setenv("VERBS_FIXTURE_FAIL", "reg_dmabuf_mr");
     check_reads("on", 0);
+}
+
+/* One link cannot be given device memory, the others are. */
+XT_TEST_DEADLINE(device_memory_that_has_no_dma_buf_is_not_needed, 60)
+{
+    xt_setenv("XCCL_EMU_FAIL", "cuMemGetHandleForAddressRange:1");
+    check_reads("on", 1);
+}
+
+/* Until what came cannot be flushed: all ranks have an error in words, and their kernels end. */
+static void flush_fails(struct world *world, int rank, int nranks)
+{
+    double start = xt_seconds();
+    xcclResult_t rc = xcclSuccess;
+    struct on_device on;
+
+    device_make(&on, COUNT * 4);
+    on.comm = world_join(world, rank, nranks);
+    /* Where others fail first it gives their error. */
+    (void)xcclAllReduce(at(on.in, 0), at(on.out, 0), COUNT, xcclInt32, xcclSum, on.comm, on.stream);
+    while (!rc) {
+        XT_OK(xcclCommGetAsyncError(on.comm, &rc));
+        XT_CHECK(xt_seconds() - start < 20);
+    }
+    XT_CHECK_HAS(xcclGetLastError(on.comm), "cannot flush the memory of a device");
+    while (cuda->stream_query(on.stream) == XCCL_CU_NOT_READY)
+        XT_CHECK(xt_seconds() - start < 30);
+    XT_OK(xcclCommDestroy(on.comm));
+    device_free(&on);
+}
+
+XT_TEST_DEADLINE(flush_that_fails_is_an_error_on_all_ranks, 60)
+{
+    xt_setenv("VERBS_FIXTURE_FAIL", "read");
+    XT_CHECK(reads_of(flush_fails, IB_PLUGIN, "on") > 0);
 }
 
 /* The stand-in's devices are on no PCI root. */

@@ -113,11 +113,9 @@ XT_TEST(ib_says_that_there_is_no_verbs_library)
     XT_CHECK_HAS(output, "no verbs library: libverbs-that-is-not-there.so");
 }
 
-/* Ranks are processes: where threads open a library and give it back, the loader's lock keeps them
- * apart, which the thread sanitizer does not see. */
 XT_TEST(without_a_verbs_library_the_next_plugin_is_taken)
 {
-    static const char *const argv[] = {xccl, "perf", "all_reduce", "--ranks", "2", "-e", "8", NULL};
+    static const char *const argv[] = {xccl, "perf", "all_reduce", "-t", "2", "-e", "8", NULL};
     const char *output = NULL, *line;
     int count = 0;
 

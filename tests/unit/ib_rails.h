@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "../fixtures/verbs_counts.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "plugin/net_plugin.h"
@@ -32,9 +33,7 @@ static int (*fail_call)(const char *name);
 static int (*hold_start)(int on);
 static void (*slow_down)(int ms);
 
-/* verbs_fixture_counts' */
-enum { CALLS, WRITES, LAST, SIGNALLED, INLINE, RECEIVES, RECEIVE_CALLS, READS, RELAXED, COUNTS };
-static void (*take_counts)(long counts[COUNTS]);
+static void (*take_counts)(long counts[COUNT_KINDS]);
 
 enum mix { MIX_SMALL, MIX_STRIPED, MIX_GROUPED, MIX_ALL, MIX_COUNT };
 

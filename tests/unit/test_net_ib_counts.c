@@ -101,20 +101,20 @@ struct expected {
 /* Rows of so many receives. Only the last write of a piece is signalled, and seldom a line. */
 static void expect(struct ways *ways, int row, const struct expected *want)
 {
-    long counts[COUNTS], receives = (long)ROUNDS * row;
+    long counts[COUNT_KINDS], receives = (long)ROUNDS * row;
 
     move_row(ways, row, want->parts, want->bytes);
     take_counts(counts);
     for (int i = 0; i < ROUNDS; i++)
         move_row(ways, row, want->parts, want->bytes);
     take_counts(counts);
-    XT_CHECK_INT(counts[CALLS], receives * want->calls);
-    XT_CHECK_INT(counts[WRITES], receives * want->writes);
-    XT_CHECK_INT(counts[LAST], receives * want->last);
-    XT_CHECK_INT(counts[SIGNALLED], receives * want->last + receives / UNASKED);
-    XT_CHECK_INT(counts[INLINE], receives * want->inlined);
-    XT_CHECK_INT(counts[RECEIVES], receives * want->last);
-    XT_CHECK(counts[RECEIVE_CALLS] <= receives * want->receive_calls);
+    XT_CHECK_INT(counts[COUNT_CALLS], receives * want->calls);
+    XT_CHECK_INT(counts[COUNT_WRITES], receives * want->writes);
+    XT_CHECK_INT(counts[COUNT_LAST], receives * want->last);
+    XT_CHECK_INT(counts[COUNT_SIGNALLED], receives * want->last + receives / UNASKED);
+    XT_CHECK_INT(counts[COUNT_INLINE], receives * want->inlined);
+    XT_CHECK_INT(counts[COUNT_RECEIVES], receives * want->last);
+    XT_CHECK(counts[COUNT_RECEIVE_CALLS] <= receives * want->receive_calls);
 }
 
 XT_TEST(message_is_a_line_and_a_write)
@@ -213,7 +213,7 @@ XT_TEST(messages_take_the_port_with_the_fewest_bytes_under_way)
 XT_TEST(row_of_small_messages_gives_back_receives_together)
 {
     struct ways ways;
-    long counts[COUNTS];
+    long counts[COUNT_KINDS];
 
     ways_open(&ways, 1);
     move_row(&ways, WINDOW, 1, 8);
@@ -221,6 +221,6 @@ XT_TEST(row_of_small_messages_gives_back_receives_together)
     for (int i = 0; i < ROUNDS; i++)
         move_row(&ways, WINDOW, 1, 8);
     take_counts(counts);
-    XT_CHECK(counts[RECEIVE_CALLS] * 4 <= counts[RECEIVES]);
+    XT_CHECK(counts[COUNT_RECEIVE_CALLS] * 4 <= counts[COUNT_RECEIVES]);
     ways_close(&ways);
 }

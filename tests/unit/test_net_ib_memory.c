@@ -97,7 +97,7 @@ static void move(struct pair *pair, const struct buffer *buffer, int count, size
 static long flush(struct pair *pair, const struct buffer *buffer, int count, size_t bytes)
 {
     struct xccl_limit limit = xccl_limit_ms(patience_ms, NULL);
-    long before[COUNTS], after[COUNTS];
+    long before[COUNT_KINDS], after[COUNT_KINDS];
     xcclNetRequest_t request = NULL;
     void *data[PARTS];
     size_t sizes[PARTS];
@@ -119,7 +119,17 @@ static long flush(struct pair *pair, const struct buffer *buffer, int count, siz
     }
     if (!is_real())
         take_counts(after);
-    return after[READS];
+    return after[COUNT_READS];
+}
+
+/* Begins to flush 8 bytes of the buffer. */
+static xcclResult_t begin_flush(struct pair *pair, const struct buffer *buffer,
+                                xcclNetRequest_t *request_out)
+{
+    size_t bytes = 8;
+    void *data = buffer->data;
+
+    return calls_of(pair, 1)->iflush(pair->recv, 1, &data, &bytes, &buffer->mem, request_out);
 }
 
 XT_TEST(what_came_is_read_once_a_buffer)
@@ -161,22 +171,17 @@ XT_TEST(each_port_by_which_it_came_is_flushed)
 XT_TEST(flushes_are_under_way_together)
 {
     xcclNetRequest_t requests[XCCL_NET_MAX_REQUESTS + 1];
-    size_t bytes = 8;
     struct buffer buffer;
     struct pair pair;
-    void *data;
 
     need_plugin();
     open_with_buffer(&pair, 1, &buffer);
     move(&pair, &buffer, 1, 8);
-    data = buffer.data;
     for (int i = 0; i < XCCL_NET_MAX_REQUESTS; i++) {
-        XT_OK(calls_of(&pair, 1)->iflush(pair.recv, 1, &data, &bytes, &buffer.mem, &requests[i]));
+        XT_OK(begin_flush(&pair, &buffer, &requests[i]));
         XT_CHECK(requests[i] != NULL);
     }
-    XT_CHECK_RC(calls_of(&pair, 1)->iflush(pair.recv, 1, &data, &bytes, &buffer.mem,
-                                           &requests[XCCL_NET_MAX_REQUESTS]),
-                xcclInvalidUsage);
+    XT_CHECK_RC(begin_flush(&pair, &buffer, &requests[XCCL_NET_MAX_REQUESTS]), xcclInvalidUsage);
     for (int i = XCCL_NET_MAX_REQUESTS - 1; i >= 0; i--) {
         int done = 0;
 
@@ -201,14 +206,34 @@ XT_TEST(flush_that_fails_ends_the_comm)
     move(&pair, &buffer, 1, 8);
     data = buffer.data;
     fail_call("read");
-    XT_OK(calls_of(&pair, 1)->iflush(pair.recv, 1, &data, &bytes, &buffer.mem, &request));
+    XT_OK(begin_flush(&pair, &buffer, &request));
     XT_CHECK_RC(calls_of(&pair, 1)->test(request, &done, NULL), xcclSystemError);
     XT_CHECK_HAS(calls_of(&pair, 1)->lastError(pair.nets[1]->ctx),
                  "fx0:1 cannot flush the memory of a device: retry exceeded");
+    fail_call(NULL);
+    XT_CHECK_RC(begin_flush(&pair, &buffer, &request), xcclSystemError);
     XT_CHECK_RC(calls_of(&pair, 1)->irecv(pair.recv, 1, &data, &bytes, &(uint32_t){0}, &buffer.mem,
                                           &request),
                 xcclSystemError);
+    close_with_buffer(&pair, &buffer);
+}
+
+/* A card that takes no work: the comm keeps what was said. */
+XT_TEST(flush_that_is_not_taken_ends_the_comm)
+{
+    xcclNetRequest_t request = NULL;
+    struct buffer buffer;
+    struct pair pair;
+
+    need_plugin();
+    open_with_buffer(&pair, 1, &buffer);
+    move(&pair, &buffer, 1, 8);
+    fail_call("post_send");
+    XT_CHECK_RC(begin_flush(&pair, &buffer, &request), xcclSystemError);
     fail_call(NULL);
+    XT_CHECK_RC(begin_flush(&pair, &buffer, &request), xcclSystemError);
+    XT_CHECK_HAS(calls_of(&pair, 1)->lastError(pair.nets[1]->ctx),
+                 "fx0:1 cannot flush the memory of a device: it takes no more work");
     close_with_buffer(&pair, &buffer);
 }
 
@@ -278,16 +303,13 @@ XT_TEST_DEADLINE(memory_by_its_address_is_flushed_by_two_ports, 60)
 XT_TEST(close_with_flushes_under_way_is_clean)
 {
     xcclNetRequest_t request = NULL;
-    size_t bytes = 8;
     struct buffer buffer;
     struct pair pair;
-    void *data;
 
     need_plugin();
     open_with_buffer(&pair, 2, &buffer);
     move(&pair, &buffer, 1, 8);
-    data = buffer.data;
-    XT_OK(calls_of(&pair, 1)->iflush(pair.recv, 1, &data, &bytes, &buffer.mem, &request));
+    XT_OK(begin_flush(&pair, &buffer, &request));
     pair_close(&pair);
     buffer_free(&buffer);
 }
@@ -380,19 +402,19 @@ XT_TEST(device_says_what_memory_it_takes)
 /* The ring is always written in order; the user's memory is not, unless told. */
 XT_TEST(writes_may_pass_each_other_unless_told)
 {
-    long counts[COUNTS];
+    long counts[COUNT_KINDS];
     struct pair pair;
 
     need_plugin();
     take_counts(counts);
     pair_open(&pair, 1, 1);
     take_counts(counts);
-    XT_CHECK_INT(counts[RELAXED], 2); /* out and in */
+    XT_CHECK_INT(counts[COUNT_RELAXED], 2); /* out and in */
     pair_close(&pair);
     xt_setenv("XCCL_IB_RELAXED_ORDERING", "0");
     pair_open(&pair, 1, 1);
     take_counts(counts);
-    XT_CHECK_INT(counts[RELAXED], 0);
+    XT_CHECK_INT(counts[COUNT_RELAXED], 0);
     pair_close(&pair);
 }
 

@@ -145,6 +145,7 @@ static int fx_trywait(struct fid_fabric *fabric, struct fid **fids, int count)
 /* A comm that is up, with message 0 behind it, and data registered. */
 static void up(int is_send)
 {
+    struct ofi_ctx *ctx = &fx.ctx;
     int fds[2];
 
     memset(&fx, 0, sizeof(fx));
@@ -164,7 +165,7 @@ static void up(int is_send)
     fx.info.domain_attr = &fx.domain_attr;
     fx.ep_attr.max_msg_size = PIECE;
     fx.info.ep_attr = &fx.ep_attr;
-    fx.ctx.library.strerror = fx_strerror;
+    ctx->library.strerror = fx_strerror;
     fx.device.info = &fx.info;
     fx.device.local_mr = 1;
     fx.device.piece_bytes = PIECE;
@@ -176,7 +177,7 @@ static void up(int is_send)
     fx.control = fds[0];
     fx.comm = calloc(1, sizeof(*fx.comm));
     XT_CHECK(fx.comm != NULL);
-    fx.comm->ctx = &fx.ctx;
+    fx.comm->ctx = ctx;
     fx.comm->device = &fx.device;
     fx.comm->is_send = is_send;
     fx.comm->fd = fds[1];

@@ -93,3 +93,25 @@ XT_TEST(virtio_device_is_one_below_its_card)
     XT_CHECK_TEXT(path, "");
     folder_remove();
 }
+
+XT_TEST(cards_of_one_pci_root_are_known)
+{
+    static const struct {
+        const char *card, *other;
+        int is_same;
+    } cases[] = {
+        {"/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0",
+         "/sys/devices/pci0000:3a/0000:3a:02.0/0000:3c:00.0", 1},
+        {"/sys/devices/pci0000:3a/0000:3a:00.0", "/sys/devices/pci0000:3a/0000:3a:00.0", 1},
+        {"/sys/devices/pci0000:3a/0000:3a:00.0", "/sys/devices/pci0000:3b/0000:3a:00.0", 0},
+        {"/sys/devices/pci0000:3a/0000:3a:00.0", "/sys/devices/pci0000:3a1/0000:3a:00.0", 0},
+        {"/sys/devices/pci0000:3a/0000:3a:00.0", "/sys/devices/pci0000:3a", 0},
+        {"/sys/devices/pci0000:3a/0000:3a:00.0", "", 0},
+        {"", "/sys/devices/pci0000:3a/0000:3a:00.0", 0},
+        {"", "", 0},
+        {"/sys/devices/virtual/net/lo", "/sys/devices/virtual/net/lo", 0},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+        XT_CHECK_INT(xccl_sysfs_same_root(cases[i].card, cases[i].other), cases[i].is_same);
+}
