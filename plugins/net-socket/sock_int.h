@@ -67,6 +67,9 @@ struct sock_ctx {
     int zerocopy; /* enum sock_zerocopy */
     uint32_t silence_ms; /* of a path that does not acknowledge */
     char congestion[32]; /* the setting */
+    /* Large reads, so that a sender sees that much comes the other way. Nobody waits for it and it
+     * orders nothing (relaxed); one that is lost between two threads is no loss. */
+    atomic_uint inbound;
     int device_count; /* grows when devices are merged, before the first connection */
     struct sock_device devices[SOCK_DEVICES_MAX + SOCK_MERGED_MAX];
     struct sock_linger *linger; /* closed comms whose bytes are still on their way */
@@ -288,6 +291,7 @@ struct sock_sender {
     struct sock_comm comm;
     uint32_t posted, current;
     uint32_t reaped; /* sends that test has called done */
+    uint32_t inbound; /* the instance's, when this one last looked */
     size_t queued_bytes; /* one line only: of posted sends, with headers, not with the kernel yet */
     uint64_t stream_end; /* one line only: of all that was posted, from the hello on */
     struct sock_scatter *scatter; /* NULL: one line */

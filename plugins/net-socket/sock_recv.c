@@ -308,6 +308,13 @@ static ssize_t read_line(struct sock_receiver *receiver, struct msghdr *message)
     return got;
 }
 
+static void count_inbound(struct sock_ctx *ctx)
+{
+    uint32_t inbound = atomic_load_explicit(&ctx->inbound, memory_order_relaxed);
+
+    atomic_store_explicit(&ctx->inbound, inbound + 1, memory_order_relaxed);
+}
+
 /* One read. Returns 1 when there may be more. */
 static int read_some(struct sock_receiver *receiver, size_t *got_out)
 {
@@ -330,6 +337,8 @@ static int read_some(struct sock_receiver *receiver, size_t *got_out)
         return 0;
     }
     *got_out += (size_t)got;
+    if (got >= LARGE_BYTES)
+        count_inbound(receiver->comm.ctx);
     if (receiver->collect)
         receiver->collect->control_read += (size_t)got;
     if ((size_t)got < pad) {

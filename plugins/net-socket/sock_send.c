@@ -15,8 +15,9 @@
  *
  * Headers and messages up to COPY_BYTES are copied next to each other, for one long piece costs the
  * kernel less than many short ones; larger payloads go from where they are. Of a message of several
- * MiB one call writes a part, and of a row of large ones the first: what comes in the other
- * direction has its turn before the caches and the kernel's buffers are full of this one.
+ * MiB one call writes a part, a small one while much comes in, and of a row of large ones the
+ * first: what comes in the other direction has its turn before the caches and the kernel's buffers
+ * are full of this one.
  *
  * Thread: one at a time a comm. Nothing here allocates, locks or logs. */
 #include "sock_int.h"
@@ -31,8 +32,10 @@
 #define COPY_BYTES   1024
 #define GATHER_SENDS 16
 #define PIECES       16 /* of one write */
-#define TURN_BYTES   ((size_t)1 << 20) /* of a message of several MiB in one call of test */
-#define ROW_BYTES    ((size_t)128 << 10) /* of several messages in one call of test, at least */
+/* Of a message of several MiB in one call of test: while much comes in, and while nothing does. */
+#define TURN_BYTES  ((size_t)1 << 20)
+#define ALONE_BYTES ((size_t)8 << 20)
+#define ROW_BYTES   ((size_t)128 << 10) /* of several messages in one call of test, at least */
 
 static_assert(SOCK_OUT_BYTES >= 2 * (COPY_BYTES + SOCK_HEADER_BYTES), "a copied message fits");
 
@@ -93,6 +96,16 @@ static size_t head_bytes(const struct sock_send *send)
     return SOCK_HEADER_BYTES + send->pad;
 }
 
+/* How much of a large message is written before what comes in has its turn. */
+static size_t turn_bytes(struct sock_sender *sender)
+{
+    uint32_t inbound = atomic_load_explicit(&sender->comm.ctx->inbound, memory_order_relaxed);
+    int alone = inbound == sender->inbound;
+
+    sender->inbound = inbound;
+    return alone ? ALONE_BYTES : TURN_BYTES;
+}
+
 /* What is left of one message. */
 static void gather_send(struct sock_sender *sender, struct gather *gather, uint32_t number)
 {
@@ -113,8 +126,11 @@ static void gather_send(struct sock_sender *sender, struct gather *gather, uint3
     if (send->bytes <= COPY_BYTES) {
         gather_copy(sender, gather, send->data + paid, send->bytes - paid);
     } else {
-        gather->part = send->bytes - paid >= 2 * TURN_BYTES;
-        gather_add(gather, send->data + paid, gather->part ? TURN_BYTES : send->bytes - paid);
+        size_t left = send->bytes - paid;
+        size_t turn = left >= 2 * TURN_BYTES ? turn_bytes(sender) : left;
+
+        gather->part = left >= 2 * turn;
+        gather_add(gather, send->data + paid, gather->part ? turn : left);
     }
 }
 

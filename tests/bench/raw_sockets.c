@@ -90,7 +90,7 @@ void *raw_memory(uint64_t bytes)
 
 const char *raw_message(const struct raw_side *side, uint64_t number)
 {
-    return side->data + number % RAW_STEPS * RAW_PAGE;
+    return side->data + number * 7 % RAW_STEPS * RAW_STEP_BYTES;
 }
 
 void raw_expect(const struct raw_side *side, const char *got, uint64_t number)
@@ -265,7 +265,7 @@ static void enter_host(const char *name)
 static void make_memory(struct raw_side *side)
 {
     const struct raw_options *options = side->options;
-    uint64_t pattern_bytes = options->bytes + (uint64_t)RAW_STEPS * RAW_PAGE, state = 0;
+    uint64_t pattern_bytes = options->bytes + (uint64_t)RAW_STEPS * RAW_STEP_BYTES, state = 0;
     uint64_t slots = options->mode == RAW_PINGPONG ? 1 : (uint64_t)options->window;
 
     if (options->mode == RAW_BLAST && (options->both || side->number == 1))
