@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Moves messages of streams; streams.h says what they are. A stream fills slots as long as there
- * are free ones and empties them as long as they hold messages, so that one look at a stream moves
- * all that can move. Thread: the holder of the crank. */
+ * are free ones and empties them as long as they hold messages, up to LOOK_BYTES in one look.
+ * Thread: the holder of the crank. */
 #include "exec/streams.h"
 
 #include "base/copy.h"
@@ -14,6 +14,11 @@
 #define FLAG_LOW(number, last) ((number) << 8 | (uint32_t)(last))
 #define FLAG_LAST(low)         ((low)&0xffu)
 static_assert(XCCL_LINES_MAX_BYTES <= 0xff, "a message in lines tells its size in a byte");
+
+/* In one look, and what it ends with. A peer that waits fills each slot as it becomes free, so
+ * that a receiving stream would go on to its end, and the other direction have no turn until then.
+ */
+#define LOOK_BYTES (64u << 10)
 
 static size_t bytes_left(const struct xccl_stream *stream)
 {
@@ -102,6 +107,7 @@ static size_t slice_now(const struct xccl_stream *stream)
 static void go_on(struct xccl_stream *stream, size_t bytes)
 {
     stream->offset += bytes;
+    stream->moved_bytes += bytes;
     if (bytes_left(stream)) {
         set_flag(stream);
         return;
@@ -196,9 +202,11 @@ static int progress_net(struct xccl_run *run, struct xccl_stream *stream)
 
 int xccl_stream_progress(struct xccl_run *run, struct xccl_stream *stream)
 {
+    uint64_t began = stream->moved_bytes;
     int moved = 0;
 
-    while (stream->next < stream->count && move(run, stream))
+    while (stream->next < stream->count && stream->moved_bytes - began < LOOK_BYTES &&
+           move(run, stream))
         moved = 1;
     if (stream->net && !run->rc)
         moved |= progress_net(run, stream);

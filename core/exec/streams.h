@@ -34,6 +34,7 @@ struct xccl_stream {
     const struct xccl_message *messages;
     uint32_t count, next; /* next: the message at work */
     size_t offset; /* done of it */
+    uint64_t moved_bytes; /* of all messages */
     uint32_t ahead_next; /* a receive end over a network: the same of what it has been told of */
     size_t ahead_offset;
     struct xccl_link *link; /* its link */
