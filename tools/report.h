@@ -9,7 +9,7 @@
 #include "record/record_folder.h"
 #include "record/record_read.h"
 
-#define XCCL_REPORT_TEXT 256
+#define XCCL_REPORT_TEXT 512
 
 /* What is asked for. */
 struct xccl_report_options {
@@ -70,6 +70,10 @@ double xccl_report_call_seconds(const struct xccl_report_record *record,
                                 const struct xccl_record_comm *comm);
 /* "issued", "done". */
 const char *xccl_report_kind_name(enum xccl_record_kind kind);
+/* One word for programs: ipc, pinned. */
+const char *xccl_report_way_name(enum xccl_record_way_kind kind);
+/* "to 1-3, from 1-3: pinned host memory, since ...". */
+void xccl_report_way_text(const struct xccl_record_path *way, char *text_out, size_t bytes);
 /* "call 17, all_reduce of 4096 float32, sum: done". */
 void xccl_report_event_text(const struct xccl_record_seen *event, char *text_out, size_t bytes);
 /* "1.50 MiB". */

@@ -181,6 +181,23 @@ static void put_labels(const char *labels)
     putchar(']');
 }
 
+static void put_ways(const struct xccl_record_comm *comm)
+{
+    printf("\"ways\": [");
+    for (uint32_t i = 0; i < comm->way_count; i++) {
+        printf("%s{", i ? ", " : "");
+        put_text("way", xccl_report_way_name(comm->ways[i].kind));
+        printf(", ");
+        put_text("to", comm->ways[i].to);
+        printf(", ");
+        put_text("from", comm->ways[i].from);
+        printf(", ");
+        put_text_or_null("why", comm->ways[i].why);
+        putchar('}');
+    }
+    putchar(']');
+}
+
 static void put_comm(const struct xccl_report_record *record, const struct xccl_record_comm *comm,
                      const struct xccl_report *earlier, double seconds, int events)
 {
@@ -203,6 +220,8 @@ static void put_comm(const struct xccl_report_record *record, const struct xccl_
     put_number("last_time", xccl_record_real_time(&record->view.info, comm->last_tick));
     printf(", ");
     put_rows(comm, old, seconds);
+    printf(", ");
+    put_ways(comm);
     for (uint32_t i = 0; events && i < comm->event_count; i++) {
         printf("%s", i ? ", " : ", \"events\": [");
         put_event(&record->view.info, &comm->events[i]);

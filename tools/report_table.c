@@ -106,6 +106,22 @@ static void show_states(const struct member *members, uint32_t count)
     }
 }
 
+static void show_ways(const struct member *members, uint32_t count)
+{
+    int titled = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t k = 0; k < members[i].comm->way_count; k++) {
+            char text[XCCL_REPORT_TEXT];
+
+            if (!titled)
+                printf("%6s %s\n", "rank", "links to and from ranks");
+            titled = 1;
+            xccl_report_way_text(&members[i].comm->ways[k], text, sizeof text);
+            printf("%6u %s\n", members[i].comm->rank, text);
+        }
+}
+
 /* --- counters --- */
 
 static double rate(uint64_t now, uint64_t before, double seconds)
@@ -245,6 +261,7 @@ void xccl_report_table(const struct xccl_report *report, const struct xccl_repor
             putchar('\n');
         show_title(members + first, end - first);
         show_states(members + first, end - first);
+        show_ways(members + first, end - first);
         show_counters(members + first, end - first, earlier, seconds);
         for (uint32_t i = first; i < end && options->events; i++)
             show_events(&members[i]);

@@ -162,6 +162,36 @@ const char *xccl_report_kind_name(enum xccl_record_kind kind)
     return (unsigned)kind < XCCL_RECORD_KIND_END && names[kind] ? names[kind] : "unknown";
 }
 
+static const struct {
+    const char *name, *text;
+} ways[XCCL_RECORD_WAY_END] = {
+    [XCCL_RECORD_WAY_SAME_DEVICE] = {"same_device", "memory of the same device"},
+    [XCCL_RECORD_WAY_PEER_ACCESS] = {"peer_access", "memory of another device, by peer access"},
+    [XCCL_RECORD_WAY_IPC] = {"ipc", "device memory of another process, by IPC"},
+    [XCCL_RECORD_WAY_PINNED] = {"pinned", "pinned host memory"},
+    [XCCL_RECORD_WAY_NET_DEVICE] = {"net_device", "network, slots in device memory"},
+    [XCCL_RECORD_WAY_NET_PINNED] = {"net_pinned", "network, slots in pinned host memory"},
+    [XCCL_RECORD_WAY_OTHER] = {"other", "another way"},
+};
+
+const char *xccl_report_way_name(enum xccl_record_way_kind kind)
+{
+    return (unsigned)kind < XCCL_RECORD_WAY_END && ways[kind].name ? ways[kind].name : "unknown";
+}
+
+void xccl_report_way_text(const struct xccl_record_path *way, char *text_out, size_t bytes)
+{
+    char to[XCCL_RECORD_ENDS_BYTES], from[XCCL_RECORD_ENDS_BYTES], why[XCCL_RECORD_WHY_BYTES];
+    const char *text = (unsigned)way->kind < XCCL_RECORD_WAY_END ? ways[way->kind].text : NULL;
+
+    xccl_report_clean(way->to, to, sizeof to);
+    xccl_report_clean(way->from, from, sizeof from);
+    xccl_report_clean(way->why, why, sizeof why);
+    snprintf(text_out, bytes, "%s%s%s%s%s: %s%s%s", to[0] ? "to " : "", to,
+             to[0] && from[0] ? ", " : "", from[0] ? "from " : "", from,
+             text ? text : "an unknown way", why[0] ? ": " : "", why);
+}
+
 void xccl_report_event_text(const struct xccl_record_seen *event, char *text_out, size_t bytes)
 {
     unsigned long long value = event->value;

@@ -133,8 +133,9 @@ static int is_same_device(const struct xccl_peer *a, const struct xccl_peer *b)
     return a->host_hash == b->host_hash && memcmp(a->uuid, b->uuid, sizeof a->uuid) == 0;
 }
 
-/* May code on that peer's device read and write this device's memory? */
-static int reaches(const struct xccl_comm_cuda *cuda, const struct xccl_peer *peer)
+/* Why code on that peer's device cannot read and write this device's memory. */
+static enum xccl_cuda_why_code obstacle(const struct xccl_comm_cuda *cuda,
+                                        const struct xccl_peer *peer)
 {
     const struct xccl_cuda_driver *driver = cuda->driver;
     struct xccl_cu_uuid uuid;
@@ -142,14 +143,16 @@ static int reaches(const struct xccl_comm_cuda *cuda, const struct xccl_peer *pe
     int can = 0;
 
     if (!xccl_param_int(XCCL_P_CUDA_P2P))
-        return 0;
+        return XCCL_CUDA_WHY_SETTING;
     if (is_same_device(peer, &cuda->comm->peers[cuda->comm->rank]))
-        return 1;
+        return XCCL_CUDA_WHY_NONE;
     for (int i = 0; i < driver->devices; i++)
         if (!driver->device_get(&device, i) && !driver->device_uuid(&uuid, device) &&
             memcmp(uuid.bytes, peer->uuid, sizeof uuid.bytes) == 0)
-            return !driver->device_can_access(&can, device, cuda->device->device) && can;
-    return 0; /* it is hidden from this process */
+            return !driver->device_can_access(&can, device, cuda->device->device) && can
+                       ? XCCL_CUDA_WHY_NONE
+                       : XCCL_CUDA_WHY_APART;
+    return XCCL_CUDA_WHY_HIDDEN;
 }
 
 static xcclResult_t check_kinds(const struct xcclComm *comm)
@@ -170,6 +173,7 @@ static void divide(struct xccl_comm_cuda *cuda)
 {
     const struct xcclComm *comm = cuda->comm;
     uint32_t blocks = (uint32_t)cuda->device->multiprocessors, want;
+    enum xccl_cuda_why_code why;
 
     cuda->is_reached = 1;
     for (int i = 0; i < comm->nranks; i++) {
@@ -177,8 +181,11 @@ static void divide(struct xccl_comm_cuda *cuda)
 
         if (peer->host_hash != comm->peers[comm->rank].host_hash)
             continue;
-        cuda->sharers += is_same_device(peer, &comm->peers[comm->rank]);
-        cuda->is_reached &= reaches(cuda, peer);
+        cuda->sharers += (uint32_t)is_same_device(peer, &comm->peers[comm->rank]);
+        why = obstacle(cuda, peer);
+        if (why && cuda->is_reached)
+            cuda->why_not = (struct xccl_cuda_why){why, (uint32_t)i};
+        cuda->is_reached &= !why;
     }
     cuda->blocks = blocks / cuda->sharers ? blocks / cuda->sharers : 1;
     want = (uint32_t)xccl_param_int(XCCL_P_CUDA_CHANNELS);
@@ -245,10 +252,8 @@ xcclResult_t xccl_init_cuda_peers(struct xccl_init *init, enum xccl_init_state *
     if (rc)
         return rc;
     xccl_log(XCCL_LOG_INFO,
-             "CUDA device %d (%s): %u of its ranks are of this communicator, %u blocks each, links "
-             "of this host in %s memory",
-             comm->device, comm->cuda->device->name, comm->cuda->sharers, comm->cuda->blocks,
-             comm->cuda->is_reached ? "device" : "pinned host");
+             "CUDA device %d (%s): %u of its ranks are of this communicator, %u blocks each",
+             comm->device, comm->cuda->device->name, comm->cuda->sharers, comm->cuda->blocks);
     own = xccl_init_parts(init, XCCL_CUDA_OFFER_BYTES);
     if (!own)
         return xcclSystemError;
@@ -269,6 +274,7 @@ xcclResult_t xccl_comm_cuda_ready(struct xcclComm *comm)
     if (!comm->cuda)
         return xcclSuccess;
     comm->cuda->joined_bytes = comm->cuda->device_bytes;
+    xccl_comm_cuda_tell_ways(comm);
     atomic_fetch_or_explicit(&comm->detour, XCCL_DETOUR_CUDA, memory_order_relaxed);
     return xccl_cuda_watch_start(comm);
 }
@@ -393,6 +399,7 @@ void xccl_comm_cuda_close(struct xcclComm *comm)
         }
         xccl_cuda_device_put(cuda->device);
     }
+    xccl_comm_cuda_drop_ways(cuda);
     pthread_mutex_destroy(&cuda->lock);
     xccl_free(cuda);
 }

@@ -6,6 +6,7 @@
  *   comm_cuda_call.c   a call: plan, image, launch
  *   comm_cuda_p2p.c    sends and receives
  *   comm_cuda_room.c   device memory for slots of network links
+ *   comm_cuda_ways.c   which way each link goes, and why, for the record
  *   comm_cuda_watch.c  the thread: network links, what takes too long, errors
  *
  * Thread: what the lock guards is said beside it; the rest is the caller's. */
@@ -31,6 +32,17 @@ enum xccl_cuda_memory {
     XCCL_CUDA_MEMORY_HOST /* pinned, in its shared segment: its device cannot be reached */
 };
 
+/* Why it is no memory of the device. */
+enum xccl_cuda_why_code {
+    XCCL_CUDA_WHY_NONE,
+    XCCL_CUDA_WHY_SETTING, /* XCCL_CUDA_P2P=0 */
+    XCCL_CUDA_WHY_APART, /* the device of `rank` does not reach the owner's */
+    XCCL_CUDA_WHY_HIDDEN /* the owner's process does not see the device of `rank` */
+};
+struct xccl_cuda_why {
+    uint32_t code, rank;
+};
+
 /* As it travels, XCCL_CUDA_OFFER_BYTES. */
 struct xccl_cuda_offer {
     uint32_t memory, channels, slot_bytes, nslots;
@@ -40,6 +52,7 @@ struct xccl_cuda_offer {
     uint64_t bytes;
     struct xccl_cu_ipc ipc;
     uint32_t has_rooms; /* 1: some of its network links may have their slots in device memory */
+    struct xccl_cuda_why why;
 };
 
 /* Memory of another process, opened. */
@@ -101,6 +114,7 @@ struct xccl_cuda_home; /* likewise */
 struct xccl_cuda_room; /* comm_cuda_room.c */
 struct xccl_cuda_p2p; /* comm_cuda_p2p.c */
 struct xccl_cuda_watch; /* comm_cuda_watch.c */
+struct xccl_cuda_ways; /* comm_cuda_ways.c */
 
 struct xccl_comm_cuda {
     struct xcclComm *comm;
@@ -110,6 +124,8 @@ struct xccl_comm_cuda {
     uint32_t blocks; /* that it may have at work at a time */
     uint32_t channels; /* of a lane, at most */
     int is_reached; /* 1: all ranks of the host reach this device's memory */
+    struct xccl_cuda_why why_not; /* 0 */
+    struct xccl_cuda_ways *ways;
     struct xccl_dev_status *status; /* pinned */
     xccl_cu_ptr status_at, comm_at; /* as the device sees it; struct xccl_dev_comm */
 
@@ -118,7 +134,6 @@ struct xccl_comm_cuda {
     struct xccl_cuda_opened *opened;
     struct xccl_cuda_pin *pins; /* host memory that was pinned for it */
     struct xccl_cuda_room *rooms;
-    uint64_t rooms_told; /* of devices below 64, one bit each */
     size_t extra_used; /* of the own segment's extra room */
     struct xccl_cuda_home *homes; /* network links that bindings share */
     xccl_cu_ptr homes_at; /* struct xccl_dev_home[XCCL_CUDA_HOMES], NULL: there are none */
@@ -148,6 +163,13 @@ struct xccl_comm_cuda {
     struct xccl_cuda_watch *watch;
     pthread_mutex_t lock; /* of the tables above, and of network operations */
 };
+
+static inline int xccl_comm_cuda_same_process(const struct xcclComm *comm, int peer)
+{
+    const struct xccl_peer *self = &comm->peers[comm->rank], *other = &comm->peers[peer];
+
+    return other->process == self->process && other->host_hash == self->host_hash;
+}
 
 /* Device memory that counts as the communicator's. */
 xcclResult_t xccl_comm_cuda_alloc(struct xccl_comm_cuda *cuda, size_t bytes, xccl_cu_ptr *at_out);
@@ -188,6 +210,14 @@ xcclResult_t xccl_comm_cuda_launched(struct xccl_comm_cuda *cuda, xccl_cu_stream
 /* Whether slots of network links to that rank may lie in device memory. */
 int xccl_comm_cuda_may_have_room(const struct xcclComm *comm, int peer);
 void xccl_comm_cuda_drop_rooms(struct xccl_comm_cuda *cuda); /* their links are gone */
+
+/* --- comm_cuda_ways.c --- */
+/* A link to (sends) or from a rank of this host has its slots in memory that was offered so. */
+void xccl_comm_cuda_note_near(struct xcclComm *comm, int peer, int sends,
+                              const struct xccl_cuda_offer *slots);
+void xccl_comm_cuda_note_net(struct xcclComm *comm, const struct xccl_net_link *net); /* it is up */
+void xccl_comm_cuda_tell_ways(struct xcclComm *comm);
+void xccl_comm_cuda_drop_ways(struct xccl_comm_cuda *cuda);
 
 /* --- comm_cuda_p2p.c --- */
 xcclResult_t xccl_cuda_p2p_offer(struct xcclComm *comm, struct xccl_cuda_offer *offer);

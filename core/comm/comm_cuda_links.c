@@ -46,6 +46,8 @@ void xccl_comm_cuda_put_offer(const struct xccl_cuda_offer *offer, uint8_t *byte
     xccl_wire_put_u64(&wire, offer->bytes);
     xccl_wire_put(&wire, &offer->ipc, sizeof offer->ipc);
     xccl_wire_put_u32(&wire, offer->has_rooms);
+    xccl_wire_put_u32(&wire, offer->why.code);
+    xccl_wire_put_u32(&wire, offer->why.rank);
 }
 
 void xccl_comm_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offer)
@@ -64,6 +66,8 @@ void xccl_comm_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offe
     offer->bytes = xccl_wire_get_u64(&wire);
     xccl_wire_get(&wire, &offer->ipc, sizeof offer->ipc);
     offer->has_rooms = xccl_wire_get_u32(&wire);
+    offer->why.code = xccl_wire_get_u32(&wire);
+    offer->why.rank = xccl_wire_get_u32(&wire);
 }
 
 /* --- memory that peers reach --- */
@@ -176,8 +180,7 @@ void xccl_comm_cuda_drop_pins(struct xccl_comm_cuda *cuda)
 static int has_other_process(const struct xcclComm *comm)
 {
     for (int i = 0; i < comm->nranks; i++)
-        if (xccl_comm_is_local(comm, i) &&
-            comm->peers[i].process != comm->peers[comm->rank].process)
+        if (xccl_comm_is_local(comm, i) && !xccl_comm_cuda_same_process(comm, i))
             return 1;
     return 0;
 }
@@ -219,6 +222,7 @@ static xcclResult_t offer_host(struct xcclComm *comm, size_t bytes, struct xccl_
                          comm->rank, bytes, room - at, room);
     cuda->extra_used += bytes;
     offer->memory = XCCL_CUDA_MEMORY_HOST;
+    offer->why = cuda->why_not;
     offer->base = at;
     memset(extra + at, 0, bytes);
     return xccl_comm_cuda_pin(cuda, extra + at, bytes, at_out);
@@ -293,7 +297,7 @@ xcclResult_t xccl_comm_cuda_map(struct xcclComm *comm, int peer,
                                 const struct xccl_cuda_offer *offer, xccl_cu_ptr *base_out)
 {
     struct xccl_comm_cuda *cuda = comm->cuda;
-    int is_same_process = comm->peers[peer].process == comm->peers[comm->rank].process;
+    int is_same_process = xccl_comm_cuda_same_process(comm, peer);
     size_t room;
     char *extra;
 
@@ -521,6 +525,9 @@ static xcclResult_t link_conn(struct xcclComm *comm, struct xccl_cuda_binding *m
     rc = xccl_comm_cuda_map(comm, ends.conn->peer, offer, &ends.peer_base);
     for (uint32_t i = 0; i < made->channels && !rc; i++)
         fill_link(made, &ends, i, &made->links[conn * made->channels + i]);
+    if (!rc)
+        xccl_comm_cuda_note_near(comm, ends.conn->peer, dir == XCCL_CONN_SEND,
+                                 dir == XCCL_CONN_SEND ? offer : &made->own);
     return rc;
 }
 
@@ -566,6 +573,7 @@ xcclResult_t xccl_comm_cuda_net_view(struct xccl_comm_cuda *cuda, struct xccl_ne
     xccl_cu_ptr at = 0;
     xcclResult_t rc = xccl_comm_cuda_pin(cuda, memory, bytes, &at);
 
+    xccl_comm_cuda_note_net(cuda->comm, net);
     *link = (struct xccl_dev_link){
         .header = at + (uint64_t)(view->header - memory),
         .payload = room ? (uintptr_t)room : at + (uint64_t)(view->payload - memory),

@@ -113,6 +113,8 @@ static xcclResult_t fill_peer(struct xcclComm *comm, const struct xccl_cuda_offe
             fill_link(p2p, offer, base, index, (int)sends, i, link);
             link->peer = (uint16_t)peer;
         }
+    for (int sends = 0; sends < 2 && !rc; sends++)
+        xccl_comm_cuda_note_near(comm, peer, sends, sends ? offer : &p2p->own);
     return rc;
 }
 

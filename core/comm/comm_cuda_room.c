@@ -10,7 +10,6 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "base/param.h"
 #include "base/sysfs.h"
 #include "comm/comm_cuda_int.h"
@@ -62,11 +61,11 @@ static const char *obstacle(const struct xccl_comm_cuda *cuda, const xcclNetProp
     if (told == GDR_OFF)
         return "XCCL_CUDA_GDR is off";
     if (!(props->ptrSupport & (XCCL_NET_PTR_CUDA | XCCL_NET_PTR_DMABUF)))
-        return "the network does not take device memory";
+        return "the plugin takes no device memory";
     if (!(props->ptrSupport & XCCL_NET_PTR_CUDA) && !has_dmabuf(cuda))
-        return "the network takes it as a DMA-BUF only, and the CUDA driver gives none";
+        return "the plugin takes device memory as a DMA-BUF only, and the CUDA driver gives none";
     if (told != GDR_ON && !is_near(cuda, props->pciPath))
-        return "card and device are not on one PCI root; XCCL_CUDA_GDR=on does it all the same";
+        return "card and device are on different PCI roots; XCCL_CUDA_GDR=on does it all the same";
     return NULL;
 }
 
@@ -83,27 +82,6 @@ int xccl_comm_cuda_may_have_room(const struct xcclComm *comm, int peer)
     xcclNetProperties_v1 props;
 
     return !ask(comm, peer, &props) && !obstacle(comm->cuda, &props);
-}
-
-/* Once a network device. */
-static void tell(struct xcclComm *comm, int dev, const xcclNetProperties_v1 *props, const char *why,
-                 int flushes)
-{
-    uint64_t bit = dev < 64 ? 1ull << dev : 0;
-
-    if (!bit || comm->cuda->rooms_told & bit)
-        return;
-    comm->cuda->rooms_told |= bit;
-    if (why)
-        xccl_log(XCCL_LOG_INFO,
-                 "CUDA device %d, network device %s: slots of links in pinned host memory: %s",
-                 comm->device, props->name, why);
-    else
-        xccl_log(XCCL_LOG_INFO,
-                 "CUDA device %d, network device %s: slots of links in device memory, by %s%s",
-                 comm->device, props->name,
-                 props->ptrSupport & XCCL_NET_PTR_CUDA ? "address" : "DMA-BUF",
-                 flushes ? ", flushed" : "");
 }
 
 /* Quietly: there is another way. */
@@ -170,6 +148,7 @@ void xccl_comm_cuda_give_room(struct xcclComm *comm, struct xccl_net_link *net, 
                               int receives)
 {
     struct xccl_net_room room = {.fd = -1};
+    char text[XCCL_NET_ROOM_WHY_BYTES];
     xcclNetProperties_v1 props;
     const char *why;
 
@@ -180,17 +159,20 @@ void xccl_comm_cuda_give_room(struct xcclComm *comm, struct xccl_net_link *net, 
     room.flushes = !why && receives &&
                    (props.forceFlush ||
                     attribute(comm->cuda, XCCL_CU_ATTR_WRITES_ORDERING) < XCCL_CU_WRITES_ORDERED);
-    tell(comm, xccl_comm_net_device(comm, peer), &props, why, room.flushes);
-    if (why)
+    if (why) {
+        xccl_net_link_set_room_why(net, why);
         return;
+    }
     /* What cannot be had is not needed, as what the plugin does not register. */
-    if (!make(comm->cuda, net, (props.ptrSupport & XCCL_NET_PTR_CUDA) != 0, &room))
+    if (make(comm->cuda, net, (props.ptrSupport & XCCL_NET_PTR_CUDA) != 0, &room)) {
+        snprintf(text, sizeof text, "no device memory: %.100s", xccl_error_text());
+    } else {
         xccl_net_link_set_room(net, &room);
-    else
-        xccl_log(XCCL_LOG_INFO,
-                 "no device memory for the slots of a link to rank %d (%s); pinned host memory is "
-                 "used",
-                 peer, xccl_error_text());
+        snprintf(text, sizeof text, "by %s%s",
+                 props.ptrSupport & XCCL_NET_PTR_CUDA ? "address" : "DMA-BUF",
+                 room.flushes ? ", flushed" : "");
+    }
+    xccl_net_link_set_room_why(net, text);
 }
 
 void xccl_comm_cuda_drop_rooms(struct xccl_comm_cuda *cuda)

@@ -21,7 +21,6 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/log.h"
 
 /* What the plugin knows of its comm's error. */
 static void ask_detail(struct xccl_net_link *link, xcclNetError_v1 *error_out)
@@ -186,6 +185,16 @@ void *xccl_net_link_room(const struct xccl_net_link *link)
     return link->room_mem ? link->room.at : NULL;
 }
 
+void xccl_net_link_set_room_why(struct xccl_net_link *link, const char *why)
+{
+    snprintf(link->room_why, sizeof(link->room_why), "%s", why);
+}
+
+const char *xccl_net_link_room_why(const struct xccl_net_link *link)
+{
+    return link->room_why;
+}
+
 void xccl_net_link_set_apart(struct xccl_net_link *link, int apart)
 {
     link->apart = apart;
@@ -224,6 +233,7 @@ static void register_room(struct xccl_net_link *link)
 {
     const xcclNetPlugin_v1_t *calls = &link->net->calls;
     struct xccl_net_room *room = &link->room;
+    const char *why;
     xcclResult_t rc;
 
     net_enter(link, XCCL_NET_REG_MR);
@@ -237,11 +247,9 @@ static void register_room(struct xccl_net_link *link)
     if (rc == xcclSuccess)
         return;
     link->room_mem = NULL;
-    xccl_log(
-        XCCL_LOG_INFO,
-        "network plugin %s does not take memory of the CUDA device for a link to rank %d (%s); "
-        "pinned host memory is used",
-        calls->name, link->peer, calls->lastError(link->net->ctx));
+    why = calls->lastError(link->net->ctx);
+    snprintf(link->room_why, sizeof(link->room_why), "registration refused: %s",
+             why && *why ? why : "the plugin does not say why");
 }
 
 static xcclResult_t step_register(struct xccl_net_link *link)
@@ -359,6 +367,11 @@ struct xccl_link *xccl_net_link_view(struct xccl_net_link *link)
 int xccl_net_link_peer(const struct xccl_net_link *link)
 {
     return link->peer;
+}
+
+int xccl_net_link_sends(const struct xccl_net_link *link)
+{
+    return link->sends;
 }
 
 char *xccl_net_link_memory(const struct xccl_net_link *link, size_t *bytes_out)

@@ -31,6 +31,7 @@
 #define XCCL_NET_PREAMBLE_BYTES 16
 #define XCCL_NET_SLOTS          8
 #define XCCL_NET_SLOT_BYTES     (128u << 10)
+#define XCCL_NET_ROOM_WHY_BYTES 128
 #define XCCL_NET_DIRECT_MIN     (16u << 10) /* smaller messages go through slots: a copy is cheap */
 
 struct xccl_net_link;
@@ -71,6 +72,10 @@ size_t xccl_net_link_room_bytes(const struct xccl_net_link *link);
 void xccl_net_link_set_room(struct xccl_net_link *link, const struct xccl_net_room *room);
 /* The room, once the link is up; NULL: it has none, or could not use it. */
 void *xccl_net_link_room(const struct xccl_net_link *link);
+/* A word on it, for people: how the room is reached, or why there is none; then, where the plugin
+ * refuses it, why. "": nothing was said. */
+void xccl_net_link_set_room_why(struct xccl_net_link *link, const char *why);
+const char *xccl_net_link_room_why(const struct xccl_net_link *link);
 /* Before the first operation; the same at both ends. */
 void xccl_net_link_set_apart(struct xccl_net_link *link, int apart);
 /* Moves a connect or accept on; *done_out 1 when the link is up. Never blocks. */
@@ -81,6 +86,7 @@ void xccl_net_link_destroy(struct xccl_net_link *link);
 /* The executor's view; lives as long as the net link. */
 struct xccl_link *xccl_net_link_view(struct xccl_net_link *link);
 int xccl_net_link_peer(const struct xccl_net_link *link);
+int xccl_net_link_sends(const struct xccl_net_link *link);
 /* Slots without a room, all headers and the head: whole pages that hold nothing else. */
 char *xccl_net_link_memory(const struct xccl_net_link *link, size_t *bytes_out);
 /* Why it failed, as its plugin says; xcclNetCauseNone when the plugin has not failed. */

@@ -40,6 +40,7 @@ struct xccl_net_link {
      * `flushing` are on their way to the device. */
     struct xccl_net_room room;
     xcclNetMem_t room_mem; /* NULL: payloads are in memory */
+    char room_why[XCCL_NET_ROOM_WHY_BYTES];
     int apart;
     uint32_t tested, flushing;
     xcclNetRequest_t flush;

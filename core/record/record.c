@@ -256,6 +256,29 @@ void xccl_record_ready(struct xccl_record *record, int near_ranks)
     mark_time();
 }
 
+void xccl_record_set_way(struct xccl_record *record, unsigned row, enum xccl_record_way_kind kind,
+                         const char *why)
+{
+    struct xccl_record_way *way;
+
+    if (!record || row >= XCCL_RECORD_WAYS)
+        return;
+    way = &record->block->ways[row];
+    snprintf(way->why, sizeof way->why, "%s", why);
+    /* Release: see the layout. */
+    atomic_store_explicit(&way->kind, (uint32_t)kind, memory_order_release);
+}
+
+void xccl_record_set_ends(struct xccl_record *record, unsigned row, int sends, const char *ranks)
+{
+    struct xccl_record_way *way;
+
+    if (!record || row >= XCCL_RECORD_WAYS)
+        return;
+    way = &record->block->ways[row];
+    snprintf(sends ? way->to : way->from, sizeof way->to, "%s", ranks);
+}
+
 void xccl_record_note(struct xccl_record *record, enum xccl_record_kind kind, uint64_t value)
 {
     if (record)

@@ -62,6 +62,11 @@ void xccl_record_phase(struct xccl_record *record, unsigned number, const char *
 /* Joined: calls may begin. near_ranks: ranks of this host. */
 void xccl_record_ready(struct xccl_record *record, int near_ranks);
 void xccl_record_note(struct xccl_record *record, enum xccl_record_kind kind, uint64_t value);
+/* What row `row` of ways says from now on. */
+void xccl_record_set_way(struct xccl_record *record, unsigned row, enum xccl_record_way_kind kind,
+                         const char *why);
+/* And the peers that links of it lead to, or come from. */
+void xccl_record_set_ends(struct xccl_record *record, unsigned row, int sends, const char *ranks);
 /* The communicator's first error. */
 void xccl_record_error(struct xccl_record *record, xcclResult_t rc, const char *text);
 /* Ends the call at work as failed. */

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #define XCCL_RECORD_MAGIC       0x314345524c434358ull /* "XCCLREC1" */
-#define XCCL_RECORD_VERSION     2u /* 1 had no labels */
+#define XCCL_RECORD_VERSION     3u /* 1 had no labels, 2 no ways */
 #define XCCL_RECORD_PAGE        4096u
 #define XCCL_RECORD_BLOCKS_MAX  64u
 #define XCCL_RECORD_EVENTS_MIN  64u
@@ -25,6 +25,9 @@
 #define XCCL_RECORD_TEXT_BYTES  512u
 #define XCCL_RECORD_NAME_BYTES  64u
 #define XCCL_RECORD_LABEL_BYTES 128u
+#define XCCL_RECORD_WAYS        16u
+#define XCCL_RECORD_ENDS_BYTES  64u
+#define XCCL_RECORD_WHY_BYTES   176u
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is written as memory has it");
 
@@ -119,6 +122,30 @@ static inline uint64_t xccl_record_call_word(uint64_t seq, uint32_t row, uint32_
            (uint64_t)type << 4 | op;
 }
 
+/* How links of a CUDA communicator lead to their peers. */
+enum xccl_record_way_kind {
+    XCCL_RECORD_WAY_NONE = 0, /* the row is free */
+    XCCL_RECORD_WAY_SAME_DEVICE = 1,
+    XCCL_RECORD_WAY_PEER_ACCESS = 2,
+    XCCL_RECORD_WAY_IPC = 3,
+    XCCL_RECORD_WAY_PINNED = 4,
+    XCCL_RECORD_WAY_NET_DEVICE = 5, /* over a network, slots in device memory */
+    XCCL_RECORD_WAY_NET_PINNED = 6,
+    XCCL_RECORD_WAY_OTHER = 7, /* there are more ways than rows */
+    XCCL_RECORD_WAY_END
+};
+
+/* One way and why it is no better one, with the peers of links that go it. Links come one by one,
+ * and the texts grow meanwhile: a reader may see an older list of peers. */
+struct xccl_record_way {
+    _Atomic uint32_t kind; /* release: its texts. Pairs with nothing: a reader copies. */
+    uint32_t reserved[3];
+    char to[XCCL_RECORD_ENDS_BYTES]; /* ranks: "1-3,7"; what has no room ends with ".." */
+    char from[XCCL_RECORD_ENDS_BYTES];
+    char why[XCCL_RECORD_WHY_BYTES]; /* "": nothing better is known */
+};
+static_assert(sizeof(struct xccl_record_way) == 320, "a way is 320 bytes");
+
 /* One communicator. */
 struct xccl_record_block {
     /* Changes with the phases of its life. */
@@ -143,6 +170,7 @@ struct xccl_record_block {
     _Atomic uint64_t failed_calls;
     alignas(64) struct xccl_record_row rows[XCCL_RECORD_ROWS];
     char labels[XCCL_RECORD_LABEL_BYTES]; /* of config.commLabels, between commas; "": none */
+    struct xccl_record_way ways[XCCL_RECORD_WAYS]; /* of a CUDA communicator; by who makes links */
     alignas(64) struct xccl_record_event events[]; /* head.events of them */
 };
 static_assert(offsetof(struct xccl_record_block, id) == 32, "as README.md says");
@@ -150,7 +178,8 @@ static_assert(offsetof(struct xccl_record_block, error) == 136, "as README.md sa
 static_assert(offsetof(struct xccl_record_block, current) == 704, "as README.md says");
 static_assert(offsetof(struct xccl_record_block, rows) == 768, "as README.md says");
 static_assert(offsetof(struct xccl_record_block, labels) == 1792, "as README.md says");
-static_assert(offsetof(struct xccl_record_block, events) == 1920, "as README.md says");
+static_assert(offsetof(struct xccl_record_block, ways) == 1920, "as README.md says");
+static_assert(offsetof(struct xccl_record_block, events) == 7040, "as README.md says");
 
 /* Whole pages. */
 static inline size_t xccl_record_block_bytes(uint32_t events)

@@ -141,6 +141,25 @@ static void take_rows(const struct xccl_record_block *block, struct xccl_record_
     }
 }
 
+/* Those that are used, without gaps. */
+static void take_ways(const struct xccl_record_block *block, struct xccl_record_comm *comm)
+{
+    for (size_t i = 0; i < XCCL_RECORD_WAYS; i++) {
+        const struct xccl_record_way *way = &block->ways[i];
+        struct xccl_record_path *path = &comm->ways[comm->way_count];
+        /* Relaxed: it is a copy. */
+        uint32_t kind = atomic_load_explicit(&way->kind, memory_order_relaxed);
+
+        if (kind <= XCCL_RECORD_WAY_NONE || kind >= XCCL_RECORD_WAY_END)
+            continue;
+        path->kind = (enum xccl_record_way_kind)kind;
+        copy_text(path->to, way->to, sizeof path->to);
+        copy_text(path->from, way->from, sizeof path->from);
+        copy_text(path->why, way->why, sizeof path->why);
+        comm->way_count++;
+    }
+}
+
 static void later(uint64_t *tick, uint64_t other)
 {
     if (other > *tick)
@@ -172,6 +191,7 @@ static void take_block(const struct xccl_record_block *block, struct xccl_record
     later(&comm->last_tick, comm->error_tick);
     later(&comm->last_tick, comm->join_tick);
     take_rows(block, comm->rows);
+    take_ways(block, comm);
 }
 
 static int is_same(const struct xccl_record_event *a, const struct xccl_record_event *b)

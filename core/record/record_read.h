@@ -22,6 +22,11 @@ struct xccl_record_counts {
     uint64_t sent_near, sent_far, received_near, received_far;
 };
 
+struct xccl_record_path {
+    enum xccl_record_way_kind kind;
+    char to[XCCL_RECORD_ENDS_BYTES], from[XCCL_RECORD_ENDS_BYTES], why[XCCL_RECORD_WHY_BYTES];
+};
+
 struct xccl_record_seen {
     uint64_t number, tick, value, call;
     enum xccl_record_kind kind;
@@ -38,6 +43,8 @@ struct xccl_record_comm {
     uint64_t current, current_count, current_tick; /* current 0: between calls */
     uint64_t last_tick; /* of the newest sign of life */
     struct xccl_record_counts rows[XCCL_RECORD_ROWS];
+    struct xccl_record_path ways[XCCL_RECORD_WAYS];
+    uint32_t way_count;
     struct xccl_record_seen *events; /* in their order */
     uint32_t event_count;
 };

@@ -2,43 +2,10 @@
 /* What communicators write into their records: counters right after calls of every kind, over
  * shared memory and over a network plugin, of split communicators and failed ones; nothing where it
  * is switched off. Thread: one in each rank. */
+#include "own_record.h"
 #include "world.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <unistd.h>
-
-#include "record/record_folder.h"
-#include "record/record_read.h"
-
 #define RANKS 3
-
-/* Of the calling process. 0: it has none. */
-static int own_view(struct xccl_record_view *view_out)
-{
-    char paths[XCCL_RECORD_FOLDERS][XCCL_RECORD_PATH_BYTES], why[256];
-    int fd, found = 0;
-    struct dirent *entry;
-    DIR *dir;
-
-    (void)xccl_record_folders(paths);
-    fd = xccl_record_folder_open(paths[0], 0, why, sizeof why);
-    if (fd < 0)
-        return 0;
-    dir = fdopendir(fd);
-    XT_CHECK(dir != NULL);
-    while (!found && (entry = readdir(dir))) {
-        /* Another rank's may go meanwhile. */
-        if (!xccl_record_is_name(entry->d_name) ||
-            xccl_record_read(dirfd(dir), entry->d_name, UINT32_MAX, view_out))
-            continue;
-        found = view_out->info.pid == (uint32_t)getpid();
-        if (!found)
-            xccl_record_view_free(view_out);
-    }
-    closedir(dir);
-    return found;
-}
 
 static void check_row(const struct xccl_record_comm *comm, uint32_t row, uint64_t calls,
                       uint64_t bytes)
@@ -103,7 +70,7 @@ static void count_rank(int rank, int nranks, void *arg)
     struct xccl_record_view view;
 
     make_calls(comm, rank, nranks);
-    XT_CHECK(own_view(&view));
+    XT_CHECK(own_record(&view));
     XT_CHECK_INT(view.count, 1);
     XT_CHECK_INT(view.comms[0].state, XCCL_RECORD_READY);
     XT_CHECK_INT(view.comms[0].rank, rank);
@@ -118,7 +85,7 @@ static void count_rank(int rank, int nranks, void *arg)
     XT_CHECK(count_events(&view.comms[0], XCCL_RECORD_LINKED) >= 2);
     xccl_record_view_free(&view);
     XT_OK(xcclCommDestroy(comm));
-    XT_CHECK(!own_view(&view));
+    XT_CHECK(!own_record(&view));
 }
 
 XT_TEST(counters_are_right_after_calls)
@@ -142,7 +109,7 @@ static void split_rank(int rank, int nranks, void *arg)
     config.commName = "tp";
     XT_OK(xcclCommSplit(comm, 0, nranks - rank, &child, &config));
     make_calls(child, nranks - 1 - rank, nranks);
-    XT_CHECK(own_view(&view));
+    XT_CHECK(own_record(&view));
     XT_CHECK_INT(view.count, 2);
     XT_CHECK_INT(view.comms[0].rank, rank);
     XT_CHECK_INT(view.comms[1].rank, nranks - 1 - rank); /* by keys */
@@ -153,11 +120,11 @@ static void split_rank(int rank, int nranks, void *arg)
     check_calls(&view.comms[1]);
     xccl_record_view_free(&view);
     XT_OK(xcclCommDestroy(child));
-    XT_CHECK(own_view(&view));
+    XT_CHECK(own_record(&view));
     XT_CHECK_INT(view.comms[1].state, XCCL_RECORD_LEFT);
     xccl_record_view_free(&view);
     XT_OK(xcclCommDestroy(comm));
-    XT_CHECK(!own_view(&view));
+    XT_CHECK(!own_record(&view));
 }
 
 XT_TEST(a_split_communicator_counts_for_itself)
@@ -170,7 +137,7 @@ static void check_labels(const char *want)
 {
     struct xccl_record_view view;
 
-    XT_CHECK(own_view(&view));
+    XT_CHECK(own_record(&view));
     XT_CHECK_INT(view.count, 2);
     XT_CHECK_TEXT(view.comms[0].labels, "tp=0,dp=3");
     XT_CHECK_TEXT(view.comms[1].labels, want);
@@ -228,14 +195,14 @@ static void failing_rank(int rank, int nranks, void *arg)
     else
         XT_CHECK_RC(xcclAllReduce(&value, &value, 1, xcclInt8, xcclSum, comm, NULL),
                     xcclInvalidUsage);
-    XT_CHECK(own_view(&view));
+    XT_CHECK(own_record(&view));
     XT_CHECK_INT(view.comms[0].failed_calls, 1);
     XT_CHECK_INT(view.comms[0].current, 0);
     XT_CHECK_INT(view.comms[0].error, xcclInvalidUsage);
     XT_CHECK_HAS(view.comms[0].error_text, "ranks disagree");
     xccl_record_view_free(&view);
     XT_OK(xcclCommAbort(comm));
-    XT_CHECK(!own_view(&view));
+    XT_CHECK(!own_record(&view));
 }
 
 XT_TEST(a_failed_communicator_says_why)
@@ -250,7 +217,7 @@ static void off_rank(int rank, int nranks, void *arg)
     struct xccl_record_view view;
 
     make_calls(comm, rank, nranks);
-    XT_CHECK(!own_view(&view));
+    XT_CHECK(!own_record(&view));
     XT_OK(xcclCommDestroy(comm));
 }
 
@@ -268,7 +235,7 @@ static void exit_rank(int rank, int nranks, void *arg)
 
     xt_allow_leaks("the communicator is left to the end of the process");
     (void)world_join(world, rank, nranks);
-    XT_CHECK(own_view(&view));
+    XT_CHECK(own_record(&view));
     xccl_record_view_free(&view);
     exit(0);
 }

@@ -221,7 +221,7 @@ XT_TEST_DEADLINE(the_json_is_what_its_schema_says, 60)
         "assert comms[0]['collectives'][0]['per_second']['done_calls'] == 0, comms\n"
         "assert comms[0]['events'][-1]['kind'] == 'issued', comms\n"
         "assert len(comms[1]['events']) == 3, comms\n"
-        "for damage in ('state', 'collectives', 'call', 'labels'):\n"
+        "for damage in ('state', 'collectives', 'call', 'labels', 'ways'):\n"
         "    broken = json.loads(json.dumps(found[0]))\n"
         "    del broken['records'][0]['communicators'][0][damage]\n"
         "    try:\n"

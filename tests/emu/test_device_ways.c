@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which way links of CUDA communicators go, and the reasons that records, reports and the log give
+ * for it: between ranks of a device, of a process and of several, with and without access between
+ * devices, over networks with and without cards that reach device memory. */
+#include "device_ways.h"
+
+/* --- processes --- */
+
+/* What the rank function reads: ranks have device rank % devices. */
+struct scene {
+    struct world *world;
+    const char *setting; /* of device_settings() */
+    int devices;
+    struct expected want; /* of rank 0, */
+    int any; /* 1: or another one */
+};
+
+static void act(int rank, int nranks, void *arg)
+{
+    const struct scene *scene = arg;
+    struct on_device on;
+
+    device_settings(scene->setting);
+    device_open();
+    device_make(&on, WAYS_COUNT * 4);
+    on.comm = join_on(scene->world, rank, nranks, rank % scene->devices);
+    one_sum(&on, rank, nranks);
+    if (rank == 0)
+        check_way(rank, &scene->want);
+    XT_OK(xcclCommDestroy(on.comm));
+    device_free(&on);
+}
+
+static void run(int nranks, struct scene *scene)
+{
+    if (scene->devices > 1 && !getenv("XT_CUDA_LIBRARY"))
+        XT_SKIP("it needs the stand-in's devices");
+    xt_setenv("XCCL_RECORD_DIR", xt_tmpdir());
+    scene->world = world_create();
+    xt_mp_run(nranks, act, scene);
+}
+
+XT_TEST(processes_share_device_memory_by_ipc)
+{
+    struct scene scene = {.devices = 1, .want = {XCCL_RECORD_WAY_IPC, "1-2", "1-2", ""}};
+
+    run(3, &scene);
+}
+
+XT_TEST(a_setting_that_keeps_links_in_host_memory_is_named)
+{
+    struct scene scene = {.setting = "pinned",
+                          .devices = 1,
+                          .want = {XCCL_RECORD_WAY_PINNED, "1", NULL, "XCCL_CUDA_P2P=0 on rank 1"}};
+
+    run(2, &scene);
+}
+
+XT_TEST(devices_that_do_not_reach_each_other_are_named)
+{
+    struct scene scene = {.devices = 2,
+                          .want = {XCCL_RECORD_WAY_PINNED, "1", NULL,
+                                   "the devices of ranks 1 and 0 do not reach each other"}};
+
+    xt_setenv("XCCL_EMU_NO_PEER", "1");
+    run(2, &scene);
+}
+
+XT_TEST(a_network_without_device_memory_is_named)
+{
+    struct scene scene = {.setting = "net",
+                          .devices = 1,
+                          .want = {XCCL_RECORD_WAY_NET_PINNED, NULL, NULL,
+                                   "XCCL_SHM_DISABLE=1; the plugin takes no device memory"}};
+
+    run(3, &scene);
+}
+
+/* Rank 0 sees its own device only. */
+static void hide(int rank, int nranks, void *arg)
+{
+    if (rank == 0)
+        xt_setenv("XCCL_EMU_DEVICES", "1");
+    act(rank, nranks, arg);
+}
+
+XT_TEST(a_device_that_a_process_does_not_see_is_named)
+{
+    struct scene scene = {.devices = 2,
+                          .want = {XCCL_RECORD_WAY_PINNED, NULL, "1",
+                                   "the process of rank 0 does not see the device of rank 1"}};
+
+    if (!getenv("XT_CUDA_LIBRARY"))
+        XT_SKIP("it needs the stand-in's devices");
+    xt_setenv("XCCL_RECORD_DIR", xt_tmpdir());
+    scene.world = world_create();
+    xt_mp_run(2, hide, &scene);
+}
+
+/* --- several ranks of one process --- */
+
+static void join_all(xcclComm_t *comms, int nranks, const int *devices)
+{
+    xt_setenv("XCCL_RECORD_DIR", xt_tmpdir());
+    xt_set_error_source(world_error);
+    device_settings(NULL);
+    device_open();
+    XT_OK(xcclCommInitAll(comms, nranks, devices));
+}
+
+static void leave_all(const xcclComm_t *comms, int nranks)
+{
+    for (int i = 0; i < nranks; i++)
+        XT_OK(xcclCommDestroy(comms[i]));
+}
+
+XT_TEST(ranks_of_a_process_share_their_device)
+{
+    const struct expected want = {XCCL_RECORD_WAY_SAME_DEVICE, "0,2-3", "0,2-3", ""};
+    const int devices[4] = {0};
+    xcclComm_t comms[4];
+
+    join_all(comms, 4, devices);
+    check_way(1, &want);
+    leave_all(comms, 4);
+}
+
+XT_TEST(ranks_of_a_process_reach_the_devices_of_each_other)
+{
+    const struct expected same = {XCCL_RECORD_WAY_SAME_DEVICE, "2", "2", ""};
+    const struct expected other = {XCCL_RECORD_WAY_PEER_ACCESS, "1", "1", ""};
+    const int devices[3] = {0, 1, 0};
+    xcclComm_t comms[3];
+
+    if (!getenv("XT_CUDA_LIBRARY"))
+        XT_SKIP("it needs the stand-in's devices");
+    join_all(comms, 3, devices);
+    check_way(0, &same);
+    check_way(0, &other);
+    leave_all(comms, 3);
+}
+
+/* --- network cards, as threads over the verbs library of one process --- */
+
+#define IB_PLUGIN  XT_BUILD_DIR "/lib/xccl/libxccl-net-ib.so"
+#define IB_LIBRARY XT_BUILD_DIR "/lib/fixtures/libverbs-fixture.so"
+
+static void act_by_card(int rank, int nranks, void *arg)
+{
+    const struct scene *scene = arg;
+    struct on_device on;
+    xccl_cu_ctx ctx;
+
+    CU(cuda->ctx_retain(&ctx, 0));
+    CU(cuda->ctx_set(ctx));
+    device_make(&on, WAYS_COUNT * 4);
+    on.comm = join_on(scene->world, rank, nranks, 0);
+    one_sum(&on, rank, nranks);
+    if (rank == 0)
+        check_way(scene->any ? -1 : rank, &scene->want);
+    XT_OK(xcclCommDestroy(on.comm));
+    device_free(&on);
+}
+
+static void run_by_card(const char *gdr, int any, struct expected want)
+{
+    struct scene scene = {.want = want, .any = any};
+
+    if (access(IB_PLUGIN, R_OK) != 0)
+        XT_SKIP("net-ib is not built: there is no infiniband/verbs.h");
+    xt_setenv("XCCL_RECORD_DIR", xt_tmpdir());
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    xt_setenv("XCCL_NET_PLUGIN", IB_PLUGIN);
+    xt_setenv("XCCL_IB_LIBRARY", IB_LIBRARY);
+    xt_setenv("XCCL_CUDA_GDR", gdr);
+    device_settings(NULL);
+    device_open();
+    scene.world = world_create();
+    xt_threads_run(2, act_by_card, &scene);
+}
+
+XT_TEST(a_card_that_reaches_device_memory_is_told)
+{
+    run_by_card("on", 0,
+                (struct expected){XCCL_RECORD_WAY_NET_DEVICE, NULL, "1", "by DMA-BUF, flushed"});
+}
+
+XT_TEST(a_card_of_another_pci_root_is_named)
+{
+    run_by_card("auto", 0,
+                (struct expected){XCCL_RECORD_WAY_NET_PINNED, "1", NULL,
+                                  "card and device are on different PCI roots"});
+}
+
+XT_TEST(a_setting_that_keeps_cards_from_device_memory_is_named)
+{
+    run_by_card("off", 0,
+                (struct expected){XCCL_RECORD_WAY_NET_PINNED, "1", NULL, "XCCL_CUDA_GDR is off"});
+}
+
+XT_TEST(a_registration_that_is_refused_is_named)
+{
+    xt_setenv("VERBS_FIXTURE_FAIL", "reg_dmabuf_mr");
+    run_by_card("on", 0,
+                (struct expected){XCCL_RECORD_WAY_NET_PINNED, "1", NULL, "registration refused: "});
+}
+
+XT_TEST(a_driver_that_gives_no_dma_buf_is_named)
+{
+    if (!getenv("XT_CUDA_LIBRARY"))
+        XT_SKIP("of the stand-in alone");
+    xt_setenv("XCCL_EMU_FAIL", "cuMemGetHandleForAddressRange:1");
+    run_by_card("on", 1,
+                (struct expected){XCCL_RECORD_WAY_NET_PINNED, NULL, NULL, "no device memory: "});
+}
+
+/* --- how they are shown --- */
+
+XT_TEST(reports_show_ways_and_reasons)
+{
+    const char *argv[] = {XT_BUILD_DIR "/bin/xccl", "report", NULL, NULL};
+    const int devices[2] = {0};
+    xcclComm_t comms[2];
+    const char *output;
+
+    join_all(comms, 2, devices);
+    XT_CHECK_INT(xt_run_program(argv, &output), 0);
+    XT_CHECK_HAS(output, "links to and from ranks");
+    XT_CHECK_HAS(output, "     0 to 1, from 1: memory of the same device\n");
+    argv[2] = "-J";
+    XT_CHECK_INT(xt_run_program(argv, &output), 0);
+    XT_CHECK_HAS(output, "\"ways\": [{\"way\": \"same_device\", \"to\": \"1\", \"from\": \"1\", "
+                         "\"why\": null}]");
+    leave_all(comms, 2);
+}
+
+XT_TEST(the_log_has_a_line_a_communicator)
+{
+    const int devices[2] = {0};
+    xcclComm_t comms[2];
+    char path[512], text[8192];
+    size_t bytes;
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/log", xt_tmpdir());
+    xt_setenv("XCCL_DEBUG", "info");
+    xt_setenv("XCCL_DEBUG_FILE", path);
+    xt_setenv("XCCL_CUDA_P2P", "0");
+    join_all(comms, 2, devices);
+    leave_all(comms, 2);
+    file = fopen(path, "r");
+    XT_CHECK(file != NULL);
+    bytes = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[bytes] = '\0';
+    XT_CHECK_HAS(text, "CUDA device 0, links: from 1 by pinned host memory (XCCL_CUDA_P2P=0 on "
+                       "rank 0); to 1 by pinned host memory (XCCL_CUDA_P2P=0 on rank 1)");
+}
