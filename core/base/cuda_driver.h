@@ -7,6 +7,7 @@
 #ifndef XCCL_BASE_CUDA_DRIVER_H
 #define XCCL_BASE_CUDA_DRIVER_H
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,7 @@
 typedef int xccl_cu_result; /* 0: success */
 typedef int xccl_cu_device;
 typedef uint64_t xccl_cu_ptr;
+typedef unsigned long long xccl_cu_handle; /* of an allocation */
 typedef struct xccl_cu_ctx_st *xccl_cu_ctx;
 typedef struct xccl_cu_stream_st *xccl_cu_stream;
 typedef struct xccl_cu_event_st *xccl_cu_event;
@@ -30,8 +32,29 @@ struct xccl_cu_uuid {
     char bytes[16];
 };
 
+/* Of allocations by handles, as the driver has them. */
+struct xccl_cu_mem_location {
+    int type, id;
+};
+struct xccl_cu_mem_prop {
+    int type, handle_types;
+    struct xccl_cu_mem_location location;
+    void *windows;
+    unsigned char compression, gpu_direct_rdma;
+    unsigned short usage;
+    unsigned char reserved[4];
+};
+static_assert(sizeof(struct xccl_cu_mem_prop) == 32, "CUmemAllocationProp is 32 bytes");
+struct xccl_cu_mem_access {
+    struct xccl_cu_mem_location location;
+    int flags;
+};
+static_assert(sizeof(struct xccl_cu_mem_access) == 12, "CUmemAccessDesc is 12 bytes");
+
 /* Results and numbers of the driver API that are used by name. */
 enum {
+    XCCL_CU_INVALID_VALUE = 1,
+    XCCL_CU_INVALID_CONTEXT = 201,
     XCCL_CU_NOT_READY = 600,
     XCCL_CU_PEER_ENABLED = 704,
     XCCL_CU_ALREADY_REGISTERED = 712,
@@ -43,10 +66,18 @@ enum {
     XCCL_CU_ATTR_MINOR = 76,
     XCCL_CU_ATTR_UNIFIED_ADDRESSING = 41,
     XCCL_CU_ATTR_COOPERATIVE = 95,
+    XCCL_CU_ATTR_VIRTUAL_MEMORY = 102, /* allocations by handles, */
+    XCCL_CU_ATTR_HANDLE_FDS = 103, /* which can be exported as descriptors, */
+    XCCL_CU_ATTR_RDMA_HANDLES = 110, /* and which network cards may reach */
     XCCL_CU_ATTR_WRITES_ORDERING = 118, /* of writes of network cards to the device's memory */
     XCCL_CU_ATTR_DMABUF = 124,
     XCCL_CU_WRITES_ORDERED = 100, /* for who works on that device; greater: for all */
     XCCL_CU_RANGE_DMABUF = 1, /* kind of handle */
+    XCCL_CU_MEM_PINNED = 1, /* of allocations by handles */
+    XCCL_CU_MEM_POSIX_FD = 1,
+    XCCL_CU_MEM_ON_DEVICE = 1,
+    XCCL_CU_MEM_READ_WRITE = 3,
+    XCCL_CU_MEM_GRANULARITY_LEAST = 0,
 
     XCCL_CU_FUNC_THREADS_MAX = 0, /* of functions */
     XCCL_CU_FUNC_REGISTERS = 4,
@@ -145,8 +176,28 @@ enum {
        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,                \
        xccl_cu_stream stream, void **parameters, void **extra))
 
-/* Those that drivers before 11.7 do not have: NULL there. */
+/* Those without which there is another way: NULL in a driver that does not have them. */
 #define XCCL_CUDA_LATER_FUNCTIONS(X)                                                               \
+    X(mem_granularity, cuMemGetAllocationGranularity,                                              \
+      (size_t * bytes, const struct xccl_cu_mem_prop *prop, int which))                            \
+    X(mem_create, cuMemCreate,                                                                     \
+      (xccl_cu_handle * handle, size_t bytes, const struct xccl_cu_mem_prop *prop,                 \
+       unsigned long long flags))                                                                  \
+    X(mem_release, cuMemRelease, (xccl_cu_handle handle))                                          \
+    X(mem_export, cuMemExportToShareableHandle,                                                    \
+      (void *shareable, xccl_cu_handle handle, int type, unsigned long long flags))                \
+    X(mem_import, cuMemImportFromShareableHandle,                                                  \
+      (xccl_cu_handle * handle, void *shareable, int type))                                        \
+    X(mem_reserve, cuMemAddressReserve,                                                            \
+      (xccl_cu_ptr * at, size_t bytes, size_t align, xccl_cu_ptr wanted,                           \
+       unsigned long long flags))                                                                  \
+    X(mem_unreserve, cuMemAddressFree, (xccl_cu_ptr at, size_t bytes))                             \
+    X(mem_map, cuMemMap,                                                                           \
+      (xccl_cu_ptr at, size_t bytes, size_t offset, xccl_cu_handle handle,                         \
+       unsigned long long flags))                                                                  \
+    X(mem_unmap, cuMemUnmap, (xccl_cu_ptr at, size_t bytes))                                       \
+    X(mem_set_access, cuMemSetAccess,                                                              \
+      (xccl_cu_ptr at, size_t bytes, const struct xccl_cu_mem_access *access, size_t count))       \
     X(mem_range_handle, cuMemGetHandleForAddressRange,                                             \
       (void *handle, xccl_cu_ptr at, size_t bytes, int kind, unsigned long long flags))
 

@@ -17,6 +17,7 @@ enum xccl_purpose {
     XCCL_PURPOSE_SEGMENT = 3, /* Unix: asks for a shared memory segment */
     XCCL_PURPOSE_MAIL = 4, /* rank to rank: messages, one way */
     XCCL_PURPOSE_ARENA = 5, /* Unix: asks for the memory that the process gives out */
+    XCCL_PURPOSE_GIVEN = 6, /* Unix: asks for a descriptor that the rank gives; detail = number */
 };
 
 struct xccl_conn;

@@ -175,7 +175,6 @@ static void divide(struct xccl_comm_cuda *cuda)
     uint32_t blocks = (uint32_t)cuda->device->multiprocessors, want;
     enum xccl_cuda_why_code why;
 
-    cuda->is_reached = 1;
     for (int i = 0; i < comm->nranks; i++) {
         const struct xccl_peer *peer = &comm->peers[i];
 
@@ -183,9 +182,8 @@ static void divide(struct xccl_comm_cuda *cuda)
             continue;
         cuda->sharers += (uint32_t)is_same_device(peer, &comm->peers[comm->rank]);
         why = obstacle(cuda, peer);
-        if (why && cuda->is_reached)
-            cuda->why_not = (struct xccl_cuda_why){why, (uint32_t)i};
-        cuda->is_reached &= !why;
+        if (why && !cuda->why_not[1].code)
+            cuda->why_not[1] = (struct xccl_cuda_why){.code = why, .rank = (uint32_t)i};
     }
     cuda->blocks = blocks / cuda->sharers ? blocks / cuda->sharers : 1;
     want = (uint32_t)xccl_param_int(XCCL_P_CUDA_CHANNELS);
@@ -244,6 +242,7 @@ xcclResult_t xccl_init_cuda_peers(struct xccl_init *init, enum xccl_init_state *
     if (rc || !comm->cuda)
         return rc;
     divide(comm->cuda);
+    xccl_comm_cuda_choose_memory(comm->cuda);
     rc = make_status(comm->cuda);
     if (!rc)
         rc = make_event(comm->cuda);
@@ -259,14 +258,6 @@ xcclResult_t xccl_init_cuda_peers(struct xccl_init *init, enum xccl_init_state *
         return xcclSystemError;
     xccl_comm_cuda_put_offer(&offer, own);
     return xccl_init_gather(init);
-}
-
-xcclResult_t xccl_init_cuda_links(struct xccl_init *init, enum xccl_init_state *state_out)
-{
-    struct xcclComm *comm = init->comm;
-
-    *state_out = XCCL_INIT_DONE;
-    return comm->cuda ? xccl_cuda_p2p_take(comm, init->parts, XCCL_CUDA_OFFER_BYTES) : xcclSuccess;
 }
 
 xcclResult_t xccl_comm_cuda_ready(struct xcclComm *comm)
@@ -400,6 +391,7 @@ void xccl_comm_cuda_close(struct xcclComm *comm)
         xccl_cuda_device_put(cuda->device);
     }
     xccl_comm_cuda_drop_ways(cuda);
+    xccl_free(cuda->agree_offers);
     pthread_mutex_destroy(&cuda->lock);
     xccl_free(cuda);
 }

@@ -22,7 +22,8 @@ xcclResult_t xccl_cuda_count_devices(int *count_out);
 
 /* --- joining --- */
 
-/* Phases: opens the device; and when all ranks are known, what they share. */
+/* Phases: opens the device; when all ranks are known, what they share; until all that share it can
+ * (comm_cuda_agree.c). */
 xccl_init_step_fn xccl_init_cuda, xccl_init_cuda_peers, xccl_init_cuda_links;
 void xccl_comm_cuda_unlink(struct xcclComm *comm); /* while shared memory is there */
 void xccl_comm_cuda_close(struct xcclComm *comm); /* the rest */
@@ -35,7 +36,7 @@ void xccl_comm_cuda_stop(struct xcclComm *comm);
 
 /* --- links (comm_cuda_links.c) --- */
 
-#define XCCL_CUDA_OFFER_BYTES 144
+#define XCCL_CUDA_OFFER_BYTES 164
 
 /* Memory for what comes to this rank over a binding's links of its host; the others learn of it.
  * offer_out: XCCL_CUDA_OFFER_BYTES. *slot_bytes_out: payload of its slots. */

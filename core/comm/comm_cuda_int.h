@@ -2,7 +2,9 @@
 /* What the files of CUDA communicators share. Stays in this folder.
  *
  *   comm_cuda.c        joining and leaving: device, status, reach of the other ranks
- *   comm_cuda_links.c  memory of links, and the tables that kernels find them in
+ *   comm_cuda_memory.c memory of links, its own and that of other ranks
+ *   comm_cuda_agree.c  trying out whether the ranks of a host open each other's
+ *   comm_cuda_links.c  links of bindings, and the tables that kernels find them in
  *   comm_cuda_call.c   a call: plan, image, launch
  *   comm_cuda_p2p.c    sends and receives
  *   comm_cuda_room.c   device memory for slots of network links
@@ -17,6 +19,7 @@
 #include "comm/comm_cuda.h"
 #include "exec/cuda/device.h"
 #include "exec/cuda/device_abi.h"
+#include "exec/cuda/handle_memory.h"
 #include "exec/cuda/plan_image.h"
 
 /* Words of XCCL_DEVICE. */
@@ -28,20 +31,30 @@
 /* Memory of links that one rank offers to those of its host. */
 enum xccl_cuda_memory {
     XCCL_CUDA_MEMORY_NONE, /* nobody of its host sends to it, or takes from it */
-    XCCL_CUDA_MEMORY_DEVICE, /* of its device: peers have the address, or open a handle */
-    XCCL_CUDA_MEMORY_HOST /* pinned, in its shared segment: its device cannot be reached */
+    XCCL_CUDA_MEMORY_DEVICE, /* of its device: peers have the address, or open it by IPC */
+    XCCL_CUDA_MEMORY_HOST, /* pinned, in its shared segment: its device cannot be reached */
+    XCCL_CUDA_MEMORY_HANDLE /* of its device: peers have the address, or get a descriptor */
 };
 
-/* Why it is no memory of the device. */
+/* Why it is no better kind. */
 enum xccl_cuda_why_code {
     XCCL_CUDA_WHY_NONE,
     XCCL_CUDA_WHY_SETTING, /* XCCL_CUDA_P2P=0 */
     XCCL_CUDA_WHY_APART, /* the device of `rank` does not reach the owner's */
-    XCCL_CUDA_WHY_HIDDEN /* the owner's process does not see the device of `rank` */
+    XCCL_CUDA_WHY_HIDDEN, /* the owner's process does not see the device of `rank` */
+    XCCL_CUDA_WHY_CUMEM_OFF, /* XCCL_CUDA_CUMEM=0 */
+    XCCL_CUDA_WHY_CUMEM_LACKS, /* driver or device have no such handles */
+    /* `rank` was refused, with the driver's result: */
+    XCCL_CUDA_WHY_CREATE, /* the allocation */
+    XCCL_CUDA_WHY_EXPORT, /* a descriptor of it */
+    XCCL_CUDA_WHY_IMPORT, /* what another rank had exported; result 0: the descriptor itself */
+    XCCL_CUDA_WHY_IPC_GET,
+    XCCL_CUDA_WHY_IPC_OPEN
 };
 struct xccl_cuda_why {
-    uint32_t code, rank;
+    uint32_t code, rank, result;
 };
+#define XCCL_CUDA_DEVICES_MAX 64
 
 /* As it travels, XCCL_CUDA_OFFER_BYTES. */
 struct xccl_cuda_offer {
@@ -52,14 +65,16 @@ struct xccl_cuda_offer {
     uint64_t bytes;
     struct xccl_cu_ipc ipc;
     uint32_t has_rooms; /* 1: some of its network links may have their slots in device memory */
-    struct xccl_cuda_why why;
+    uint32_t number; /* HANDLE: of the descriptor that is given; 0: nobody needs it */
+    struct xccl_cuda_why why[2]; /* no HANDLE; neither that nor DEVICE */
 };
 
-/* Memory of another process, opened. */
-struct xccl_cuda_opened {
-    struct xccl_cu_ipc ipc;
-    xccl_cu_ptr at;
-    struct xccl_cuda_opened *next;
+/* What an offer is about, for its owner. */
+struct xccl_cuda_held {
+    xccl_cu_ptr at; /* as this device sees it */
+    uint32_t memory, number; /* as offered */
+    size_t bytes; /* DEVICE */
+    struct xccl_cuda_block block; /* HANDLE */
 };
 
 /* What this rank knows of a binding besides the host's part. */
@@ -69,7 +84,7 @@ struct xccl_cuda_binding {
     uint32_t channels; /* most that a call may use: the least of all ranks' */
     int apart; /* 1: some rank has rooms, so preambles go by themselves */
     struct xccl_cuda_offer own;
-    xccl_cu_ptr own_at; /* its memory, as this device sees it */
+    struct xccl_cuda_held held;
     struct xccl_dev_link *links; /* while they are made: [conn * channels + channel] */
     xccl_cu_ptr table, signals; /* in device memory */
     struct xccl_cuda_binding *next;
@@ -109,8 +124,9 @@ struct xccl_cuda_scratch {
     struct xccl_cuda_scratch *next;
 };
 
-struct xccl_cuda_pin; /* comm_cuda_links.c */
-struct xccl_cuda_home; /* likewise */
+struct xccl_cuda_pin; /* comm_cuda_memory.c */
+struct xccl_cuda_opened; /* likewise */
+struct xccl_cuda_home; /* comm_cuda_links.c */
 struct xccl_cuda_room; /* comm_cuda_room.c */
 struct xccl_cuda_p2p; /* comm_cuda_p2p.c */
 struct xccl_cuda_watch; /* comm_cuda_watch.c */
@@ -123,8 +139,12 @@ struct xccl_comm_cuda {
     uint32_t sharers; /* ranks of the communicator on this device, this one included */
     uint32_t blocks; /* that it may have at work at a time */
     uint32_t channels; /* of a lane, at most */
-    int is_reached; /* 1: all ranks of the host reach this device's memory */
-    struct xccl_cuda_why why_not; /* 0 */
+    enum xccl_cuda_memory memory; /* that it offers, as far as nothing refuses it */
+    struct xccl_cuda_why why_not[2]; /* as in offers */
+    int is_agreed; /* 1: the ranks of the host have opened each other's */
+    int agree_rounds; /* in which they tried */
+    int agree_asks; /* 1: what was gathered are verdicts, 0: offers */
+    uint8_t *agree_offers; /* meanwhile */
     struct xccl_cuda_ways *ways;
     struct xccl_dev_status *status; /* pinned */
     xccl_cu_ptr status_at, comm_at; /* as the device sees it; struct xccl_dev_comm */
@@ -190,13 +210,27 @@ xcclResult_t xccl_comm_cuda_net_view(struct xccl_comm_cuda *cuda, struct xccl_ne
 int xccl_comm_cuda_is_read(const struct xccl_comm_cuda *cuda, const struct xccl_cuda_reading *what);
 /* The same of all links of bindings. */
 int xccl_comm_cuda_links_read(const struct xcclComm *comm);
-/* Where a peer's memory lies for this process. */
+/* --- comm_cuda_memory.c --- */
+int xccl_comm_cuda_has_other_process(const struct xcclComm *comm); /* on its host */
+/* The kind to begin with; why_not[1] says if the device cannot be reached. */
+void xccl_comm_cuda_choose_memory(struct xccl_comm_cuda *cuda);
+/* That kind was refused. */
+void xccl_comm_cuda_step_down(struct xccl_comm_cuda *cuda, const struct xccl_cuda_why *why);
+/* Zeroed memory of links of so many bytes, which the ranks of the host will reach by what is put
+ * into offer (memory, base, bytes, ipc, number, why). times: so many ranks of other processes will
+ * open it, once each. */
+xcclResult_t xccl_comm_cuda_offer_memory(struct xcclComm *comm, size_t bytes, uint32_t times,
+                                         struct xccl_cuda_offer *offer,
+                                         struct xccl_cuda_held *held);
+void xccl_comm_cuda_take_back(struct xcclComm *comm,
+                              struct xccl_cuda_held *held); /* zeroed: fine */
+/* Where a peer's memory lies for this process. Success with refused->code set: it cannot be opened;
+ * refused NULL: that is an error. */
 xcclResult_t xccl_comm_cuda_map(struct xcclComm *comm, int peer,
-                                const struct xccl_cuda_offer *offer, xccl_cu_ptr *base_out);
-/* Memory of links of so many bytes, which the ranks of the host will reach by what is put into
- * offer (memory, base, bytes, ipc). */
-xcclResult_t xccl_comm_cuda_offer_memory(struct xcclComm *comm, size_t bytes,
-                                         struct xccl_cuda_offer *offer, xccl_cu_ptr *at_out);
+                                const struct xccl_cuda_offer *offer, xccl_cu_ptr *base_out,
+                                struct xccl_cuda_why *refused);
+void xccl_comm_cuda_close_opened(struct xccl_comm_cuda *cuda);
+
 void xccl_comm_cuda_put_offer(const struct xccl_cuda_offer *offer, uint8_t *bytes);
 void xccl_comm_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offer);
 
@@ -221,6 +255,12 @@ void xccl_comm_cuda_drop_ways(struct xccl_comm_cuda *cuda);
 
 /* --- comm_cuda_p2p.c --- */
 xcclResult_t xccl_cuda_p2p_offer(struct xcclComm *comm, struct xccl_cuda_offer *offer);
+/* The same with other memory, for the former was refused; that stays until the next try. */
+xcclResult_t xccl_cuda_p2p_offer_again(struct xcclComm *comm, struct xccl_cuda_offer *offer);
+/* Opens what the ranks of the host offer; refused->code, and whose kind of memory it was, set when
+ * that cannot be. */
+xcclResult_t xccl_cuda_p2p_try(struct xcclComm *comm, const uint8_t *offers, size_t stride,
+                               struct xccl_cuda_why *refused, uint32_t *memory_out);
 xcclResult_t xccl_cuda_p2p_take(struct xcclComm *comm, const uint8_t *offers, size_t stride);
 void xccl_cuda_p2p_free(struct xccl_comm_cuda *cuda);
 int xccl_cuda_p2p_needs_link(const struct xcclComm *comm, int peer, int sends);

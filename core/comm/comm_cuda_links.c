@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory of a binding's links between ranks of one host, and the table that kernels find them in.
+/* Links of a binding between ranks of one host, and the table that kernels find them in.
  *
  * A rank offers one block of memory for a binding: a place for each connection that it receives on
  * and each channel, where its slots lie, then a head for each that it sends on, which the receiver
@@ -26,7 +26,6 @@
 #define HEADERS_BYTES (SLOTS * XCCL_LINE_BYTES)
 #define BUDGET_SHARE  2 /* of XCCL_BUFFER_BYTES, that one binding may take at most */
 #define PINNED_SHARE  16 /* likewise, of pinned memory */
-#define PAGE          4096u
 #define LL128_STEP    480u /* whole lines, and whole XCCL_TILE_ALIGN */
 
 /* --- offers on their way --- */
@@ -46,8 +45,12 @@ void xccl_comm_cuda_put_offer(const struct xccl_cuda_offer *offer, uint8_t *byte
     xccl_wire_put_u64(&wire, offer->bytes);
     xccl_wire_put(&wire, &offer->ipc, sizeof offer->ipc);
     xccl_wire_put_u32(&wire, offer->has_rooms);
-    xccl_wire_put_u32(&wire, offer->why.code);
-    xccl_wire_put_u32(&wire, offer->why.rank);
+    xccl_wire_put_u32(&wire, offer->number);
+    for (int i = 0; i < 2; i++) {
+        xccl_wire_put_u32(&wire, offer->why[i].code);
+        xccl_wire_put_u32(&wire, offer->why[i].rank);
+        xccl_wire_put_u32(&wire, offer->why[i].result);
+    }
 }
 
 void xccl_comm_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offer)
@@ -66,255 +69,12 @@ void xccl_comm_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offe
     offer->bytes = xccl_wire_get_u64(&wire);
     xccl_wire_get(&wire, &offer->ipc, sizeof offer->ipc);
     offer->has_rooms = xccl_wire_get_u32(&wire);
-    offer->why.code = xccl_wire_get_u32(&wire);
-    offer->why.rank = xccl_wire_get_u32(&wire);
-}
-
-/* --- memory that peers reach --- */
-
-/* Pinned ranges of shared segments: one entry for all ranks of the process. */
-struct pinned {
-    char *at;
-    size_t bytes;
-    int refs;
-    struct pinned *next;
-};
-
-static pthread_mutex_t pinned_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct pinned *pinned_list;
-
-/* What a communicator has pinned, to be given back. */
-struct xccl_cuda_pin {
-    char *at;
-    struct xccl_cuda_pin *next;
-};
-
-static xcclResult_t pin_once(struct xccl_comm_cuda *cuda, char *at, size_t bytes)
-{
-    struct pinned *pinned = pinned_list;
-    xcclResult_t rc;
-
-    while (pinned && pinned->at != at)
-        pinned = pinned->next;
-    if (pinned) {
-        pinned->refs++;
-        return xcclSuccess;
+    offer->number = xccl_wire_get_u32(&wire);
+    for (int i = 0; i < 2; i++) {
+        offer->why[i].code = xccl_wire_get_u32(&wire);
+        offer->why[i].rank = xccl_wire_get_u32(&wire);
+        offer->why[i].result = xccl_wire_get_u32(&wire);
     }
-    pinned = xccl_calloc(1, sizeof *pinned);
-    if (!pinned)
-        return xcclSystemError;
-    rc = xccl_cuda_enter(cuda->device);
-    if (!rc) {
-        rc = xccl_cuda_result(
-            cuda->driver->host_register(at, bytes, XCCL_CU_HOST_PORTABLE | XCCL_CU_HOST_MAPPED),
-            "pinning shared memory");
-        xccl_cuda_leave(cuda->device);
-    }
-    if (rc) {
-        xccl_free(pinned);
-        return rc;
-    }
-    *pinned = (struct pinned){at, bytes, 1, pinned_list};
-    pinned_list = pinned;
-    return xcclSuccess;
-}
-
-static void unpin(struct xccl_comm_cuda *cuda, const char *at)
-{
-    pthread_mutex_lock(&pinned_lock);
-    for (struct pinned **link = &pinned_list; *link; link = &(*link)->next) {
-        struct pinned *pinned = *link;
-
-        if (pinned->at != at)
-            continue;
-        if (--pinned->refs == 0) {
-            *link = pinned->next;
-            if (!xccl_cuda_enter(cuda->device)) {
-                (void)cuda->driver->host_unregister(pinned->at);
-                xccl_cuda_leave(cuda->device);
-            }
-            xccl_free(pinned);
-        }
-        break;
-    }
-    pthread_mutex_unlock(&pinned_lock);
-}
-
-xcclResult_t xccl_comm_cuda_pin(struct xccl_comm_cuda *cuda, void *at, size_t bytes,
-                                xccl_cu_ptr *at_out)
-{
-    struct xccl_cuda_pin *pin = xccl_calloc(1, sizeof *pin);
-    xcclResult_t rc;
-
-    if (!pin)
-        return xcclSystemError;
-    pthread_mutex_lock(&pinned_lock);
-    rc = pin_once(cuda, at, bytes);
-    pthread_mutex_unlock(&pinned_lock);
-    if (rc) {
-        xccl_free(pin);
-        return rc;
-    }
-    pin->at = at;
-    pin->next = cuda->pins;
-    cuda->pins = pin;
-    rc = xccl_cuda_enter(cuda->device);
-    if (rc)
-        return rc;
-    rc = xccl_cuda_result(cuda->driver->host_device_ptr(at_out, at, 0), "pinned memory");
-    xccl_cuda_leave(cuda->device);
-    return rc;
-}
-
-void xccl_comm_cuda_drop_pins(struct xccl_comm_cuda *cuda)
-{
-    while (cuda->pins) {
-        struct xccl_cuda_pin *pin = cuda->pins;
-
-        cuda->pins = pin->next;
-        unpin(cuda, pin->at);
-        xccl_free(pin);
-    }
-}
-
-static int has_other_process(const struct xcclComm *comm)
-{
-    for (int i = 0; i < comm->nranks; i++)
-        if (xccl_comm_is_local(comm, i) && !xccl_comm_cuda_same_process(comm, i))
-            return 1;
-    return 0;
-}
-
-static xcclResult_t offer_device(struct xcclComm *comm, size_t bytes, struct xccl_cuda_offer *offer,
-                                 xccl_cu_ptr *at_out)
-{
-    struct xccl_comm_cuda *cuda = comm->cuda;
-    xcclResult_t rc = xccl_comm_cuda_alloc(cuda, bytes, at_out);
-
-    offer->memory = XCCL_CUDA_MEMORY_DEVICE;
-    if (!rc)
-        offer->base = *at_out;
-    if (!rc)
-        rc = xccl_cuda_clear(cuda->device, *at_out, bytes);
-    if (rc || !has_other_process(comm))
-        return rc;
-    rc = xccl_cuda_enter(cuda->device);
-    if (rc)
-        return rc;
-    rc = xccl_cuda_result(cuda->driver->ipc_get(&offer->ipc, *at_out),
-                          "a handle of device memory for other processes; XCCL_CUDA_P2P=0 does "
-                          "without");
-    xccl_cuda_leave(cuda->device);
-    return rc;
-}
-
-static xcclResult_t offer_host(struct xcclComm *comm, size_t bytes, struct xccl_cuda_offer *offer,
-                               xccl_cu_ptr *at_out)
-{
-    struct xccl_comm_cuda *cuda = comm->cuda;
-    size_t room, at = cuda->extra_used;
-    char *extra = xccl_shm_extra(comm->shm, xccl_shm_index_of(comm->shm, comm->rank), &room);
-
-    if (bytes > room - at)
-        return xccl_fail(xcclSystemError, 0, "raise XCCL_BUFFER_BYTES",
-                         "rank %d: links between devices that do not reach each other need %zu "
-                         "bytes of shared memory, and %zu of %zu are left",
-                         comm->rank, bytes, room - at, room);
-    cuda->extra_used += bytes;
-    offer->memory = XCCL_CUDA_MEMORY_HOST;
-    offer->why = cuda->why_not;
-    offer->base = at;
-    memset(extra + at, 0, bytes);
-    return xccl_comm_cuda_pin(cuda, extra + at, bytes, at_out);
-}
-
-xcclResult_t xccl_comm_cuda_offer_memory(struct xcclComm *comm, size_t bytes,
-                                         struct xccl_cuda_offer *offer, xccl_cu_ptr *at_out)
-{
-    bytes = (bytes + PAGE - 1) & ~(size_t)(PAGE - 1);
-    offer->bytes = bytes;
-    return comm->cuda->is_reached ? offer_device(comm, bytes, offer, at_out)
-                                  : offer_host(comm, bytes, offer, at_out);
-}
-
-static xcclResult_t open_ipc(struct xccl_comm_cuda *cuda, const struct xccl_cu_ipc *ipc,
-                             xccl_cu_ptr *at_out)
-{
-    struct xccl_cuda_opened *opened = cuda->opened;
-    xcclResult_t rc;
-
-    while (opened && memcmp(&opened->ipc, ipc, sizeof *ipc) != 0)
-        opened = opened->next;
-    if (opened) {
-        *at_out = opened->at;
-        return xcclSuccess;
-    }
-    opened = xccl_calloc(1, sizeof *opened);
-    if (!opened)
-        return xcclSystemError;
-    rc = xccl_cuda_enter(cuda->device);
-    if (!rc) {
-        rc = xccl_cuda_result(
-            cuda->driver->ipc_open(&opened->at, *ipc, XCCL_CU_IPC_LAZY_PEER_ACCESS),
-            "device memory of another process; XCCL_CUDA_P2P=0 does without");
-        xccl_cuda_leave(cuda->device);
-    }
-    if (rc) {
-        xccl_free(opened);
-        return rc;
-    }
-    opened->ipc = *ipc;
-    opened->next = cuda->opened;
-    cuda->opened = opened;
-    *at_out = opened->at;
-    return xcclSuccess;
-}
-
-/* Another device of this process. */
-static xcclResult_t enable_peer(struct xccl_comm_cuda *cuda, int ordinal)
-{
-    struct xccl_cuda_device *peer;
-    xccl_cu_result result;
-    xcclResult_t rc;
-
-    if (ordinal == cuda->device->ordinal)
-        return xcclSuccess;
-    rc = xccl_cuda_device_get(ordinal, &peer);
-    if (rc)
-        return rc;
-    rc = xccl_cuda_enter(cuda->device);
-    if (!rc) {
-        result = cuda->driver->ctx_enable_peer(peer->ctx, 0);
-        rc = result == XCCL_CU_PEER_ENABLED ? xcclSuccess
-                                            : xccl_cuda_result(result, "access between devices");
-        xccl_cuda_leave(cuda->device);
-    }
-    xccl_cuda_device_put(peer); /* its own rank holds it */
-    return rc;
-}
-
-xcclResult_t xccl_comm_cuda_map(struct xcclComm *comm, int peer,
-                                const struct xccl_cuda_offer *offer, xccl_cu_ptr *base_out)
-{
-    struct xccl_comm_cuda *cuda = comm->cuda;
-    int is_same_process = xccl_comm_cuda_same_process(comm, peer);
-    size_t room;
-    char *extra;
-
-    if (offer->memory == XCCL_CUDA_MEMORY_DEVICE && !is_same_process)
-        return open_ipc(cuda, &offer->ipc, base_out);
-    if (offer->memory == XCCL_CUDA_MEMORY_DEVICE) {
-        *base_out = offer->base;
-        return enable_peer(cuda, (int)comm->peers[peer].ordinal);
-    }
-    if (offer->memory != XCCL_CUDA_MEMORY_HOST)
-        return xccl_fail(xcclInternalError, 0, "report this as a bug",
-                         "rank %d offers no memory to rank %d", peer, comm->rank);
-    extra = xccl_shm_extra(comm->shm, xccl_shm_index_of(comm->shm, peer), &room);
-    if (offer->base > room || offer->bytes > room - offer->base || offer->base % PAGE)
-        return xccl_fail(xcclRemoteError, 0, NULL, "rank %d offers memory that it does not have",
-                         peer);
-    return xccl_comm_cuda_pin(cuda, extra + offer->base, offer->bytes, base_out);
 }
 
 /* --- the shape of a block --- */
@@ -376,7 +136,7 @@ static void shape(const struct xcclComm *comm, struct xccl_cuda_binding *cuda_bi
     const struct xccl_schedule *schedule = cuda_binding->binding->schedule;
     struct xccl_cuda_offer *own = &cuda_binding->own;
     uint64_t budget = (uint64_t)xccl_param_int(XCCL_P_BUFFER_BYTES) /
-                      (cuda->is_reached ? BUDGET_SHARE : PINNED_SHARE);
+                      (cuda->memory != XCCL_CUDA_MEMORY_HOST ? BUDGET_SHARE : PINNED_SHARE);
     uint32_t lanes = schedule->nlanes ? schedule->nlanes : 1;
 
     own->nslots = SLOTS;
@@ -408,6 +168,23 @@ struct xccl_cuda_binding *xccl_comm_cuda_find(const struct xccl_comm_cuda *cuda,
     return at;
 }
 
+/* Ranks of other processes that it has links with. */
+static uint32_t count_openers(const struct xcclComm *comm, const struct xccl_schedule *schedule)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < schedule->nconns; i++) {
+        int peer = schedule->conns[i].peer, is_new = 1;
+
+        if (!xccl_comm_is_local(comm, peer) || xccl_comm_cuda_same_process(comm, peer))
+            continue;
+        for (uint32_t k = 0; k < i && is_new; k++)
+            is_new = schedule->conns[k].peer != peer;
+        count += (uint32_t)is_new;
+    }
+    return count;
+}
+
 xcclResult_t xccl_comm_cuda_offer(struct xcclComm *comm, struct xccl_binding *binding,
                                   uint8_t *offer_out, uint32_t *slot_bytes_out)
 {
@@ -435,7 +212,7 @@ xcclResult_t xccl_comm_cuda_offer(struct xcclComm *comm, struct xccl_binding *bi
         made->own.heads = receives * made->own.channels * made->own.place_bytes;
         rc = xccl_comm_cuda_offer_memory(
             comm, made->own.heads + (uint64_t)sends * made->own.channels * XCCL_DEV_HEAD_BYTES,
-            &made->own, &made->own_at);
+            count_openers(comm, binding->schedule), &made->own, &made->held);
     }
     *slot_bytes_out = made->own.slot_bytes;
     xccl_comm_cuda_put_offer(&made->own, offer_out);
@@ -478,14 +255,14 @@ static void fill_link(const struct xccl_cuda_binding *made, const struct ends *e
     /* The receiver has the slots, the sender has the head. */
     const struct xccl_cuda_offer *slots = sends ? ends->offer : &made->own;
     const struct xccl_cuda_offer *heads = sends ? &made->own : ends->offer;
-    uint64_t place = (sends ? ends->peer_base : made->own_at) +
+    uint64_t place = (sends ? ends->peer_base : made->held.at) +
                      ((uint64_t)(sends ? ends->peer : ends->own) * slots->channels + channel) *
                          slots->place_bytes;
 
     *link = (struct xccl_dev_link){
         .header = place,
         .payload = place + (made->proto == XCCL_DEV_SIMPLE ? HEADERS_BYTES : 0),
-        .head = (sends ? made->own_at : ends->peer_base) + heads->heads +
+        .head = (sends ? made->held.at : ends->peer_base) + heads->heads +
                 ((uint64_t)(sends ? ends->own : ends->peer) * heads->channels + channel) *
                     XCCL_DEV_HEAD_BYTES,
         .header_stride = XCCL_LINE_BYTES,
@@ -522,7 +299,7 @@ static xcclResult_t link_conn(struct xcclComm *comm, struct xccl_cuda_binding *m
     xccl_schedule_destroy(theirs);
     if (ends.own == UINT32_MAX || ends.peer == UINT32_MAX || offer->nslots != SLOTS)
         return no_end(comm, ends.conn);
-    rc = xccl_comm_cuda_map(comm, ends.conn->peer, offer, &ends.peer_base);
+    rc = xccl_comm_cuda_map(comm, ends.conn->peer, offer, &ends.peer_base, NULL);
     for (uint32_t i = 0; i < made->channels && !rc; i++)
         fill_link(made, &ends, i, &made->links[conn * made->channels + i]);
     if (!rc)
@@ -687,7 +464,7 @@ static int is_binding_read(const struct xcclComm *comm, const struct xccl_cuda_b
     uint32_t *link_of = xccl_calloc(count + 1, sizeof *link_of);
     struct xccl_cuda_reading what = {.table = made->table,
                                      .links = schedule->nconns * made->channels,
-                                     .heads = made->own_at + made->own.heads,
+                                     .heads = made->held.at + made->own.heads,
                                      .head_count = count,
                                      .link_of = link_of};
     int all = 1;
@@ -724,8 +501,7 @@ void xccl_comm_cuda_drop_links(struct xccl_comm_cuda *cuda)
         struct xccl_cuda_binding *made = cuda->bindings;
 
         cuda->bindings = made->next;
-        if (made->own.memory == XCCL_CUDA_MEMORY_DEVICE && made->own_at)
-            xccl_cuda_free(cuda->device, made->own_at);
+        xccl_comm_cuda_take_back(cuda->comm, &made->held);
         if (made->table)
             xccl_cuda_free(cuda->device, made->table);
         if (made->signals)
@@ -733,16 +509,7 @@ void xccl_comm_cuda_drop_links(struct xccl_comm_cuda *cuda)
         xccl_free(made->links);
         xccl_free(made);
     }
-    while (cuda->opened) {
-        struct xccl_cuda_opened *opened = cuda->opened;
-
-        cuda->opened = opened->next;
-        if (!xccl_cuda_enter(cuda->device)) {
-            (void)cuda->driver->ipc_close(opened->at);
-            xccl_cuda_leave(cuda->device);
-        }
-        xccl_free(opened);
-    }
+    xccl_comm_cuda_close_opened(cuda);
     while (cuda->homes) {
         struct xccl_cuda_home *home = cuda->homes;
 

@@ -27,7 +27,7 @@
 
 struct xccl_cuda_p2p {
     struct xccl_cuda_offer own;
-    xccl_cu_ptr own_at;
+    struct xccl_cuda_held held, stale; /* stale: was offered before, and refused */
     uint32_t channels; /* of links between ranks of this host, the same on all of them */
     xccl_cu_ptr table; /* struct xccl_dev_link[2 * peer of the host + sends][channels] */
     size_t table_bytes;
@@ -41,13 +41,27 @@ static uint64_t place_of(uint32_t slot_bytes)
     return HEADERS + (uint64_t)SLOTS * slot_bytes;
 }
 
+static xcclResult_t offer_memory(struct xcclComm *comm, struct xccl_cuda_offer *offer)
+{
+    struct xccl_cuda_p2p *p2p = comm->cuda->p2p;
+    uint32_t peers = (uint32_t)xccl_shm_nlocal(comm->shm), others = 0;
+    xcclResult_t rc;
+
+    for (uint32_t i = 0; i < peers; i++)
+        others += !xccl_comm_cuda_same_process(comm, xccl_shm_rank_of(comm->shm, (int)i));
+    rc = xccl_comm_cuda_offer_memory(
+        comm, offer->heads + (uint64_t)peers * offer->channels * XCCL_DEV_HEAD_BYTES, others, offer,
+        &p2p->held);
+    p2p->own = *offer;
+    return rc;
+}
+
 xcclResult_t xccl_cuda_p2p_offer(struct xcclComm *comm, struct xccl_cuda_offer *offer)
 {
     struct xccl_comm_cuda *cuda = comm->cuda;
     uint32_t peers = comm->shm ? (uint32_t)xccl_shm_nlocal(comm->shm) : 1;
     uint64_t budget = (uint64_t)xccl_param_int(XCCL_P_BUFFER_BYTES) / SHARE;
     struct xccl_cuda_p2p *p2p = xccl_calloc(1, sizeof *p2p);
-    xcclResult_t rc = xcclSuccess;
 
     if (!p2p)
         return xcclSystemError;
@@ -65,11 +79,38 @@ xcclResult_t xccl_cuda_p2p_offer(struct xcclComm *comm, struct xccl_cuda_offer *
         offer->channels /= 2;
     offer->place_bytes = place_of(offer->slot_bytes);
     offer->heads = peers * offer->channels * offer->place_bytes;
-    if (peers > 1)
-        rc = xccl_comm_cuda_offer_memory(
-            comm, offer->heads + (uint64_t)peers * offer->channels * XCCL_DEV_HEAD_BYTES, offer,
-            &p2p->own_at);
-    p2p->own = *offer;
+    return peers > 1 ? offer_memory(comm, offer) : xcclSuccess;
+}
+
+xcclResult_t xccl_cuda_p2p_offer_again(struct xcclComm *comm, struct xccl_cuda_offer *offer)
+{
+    struct xccl_cuda_p2p *p2p = comm->cuda->p2p;
+
+    *offer = p2p->own;
+    if (p2p->held.memory == comm->cuda->memory || p2p->held.memory == XCCL_CUDA_MEMORY_NONE)
+        return xcclSuccess;
+    p2p->stale = p2p->held;
+    return offer_memory(comm, offer);
+}
+
+xcclResult_t xccl_cuda_p2p_try(struct xcclComm *comm, const uint8_t *offers, size_t stride,
+                               struct xccl_cuda_why *refused, uint32_t *memory_out)
+{
+    uint32_t peers = comm->shm ? (uint32_t)xccl_shm_nlocal(comm->shm) : 1;
+    xcclResult_t rc = xcclSuccess;
+
+    /* All have closed it: they have offered since. */
+    xccl_comm_cuda_take_back(comm, &comm->cuda->p2p->stale);
+    for (uint32_t i = 0; i < peers && peers > 1 && !rc && !refused->code; i++) {
+        int peer = xccl_shm_rank_of(comm->shm, (int)i);
+        struct xccl_cuda_offer offer;
+        xccl_cu_ptr base;
+
+        xccl_comm_cuda_get_offer(offers + (size_t)peer * stride, &offer);
+        *memory_out = offer.memory;
+        if (peer != comm->rank)
+            rc = xccl_comm_cuda_map(comm, peer, &offer, &base, refused);
+    }
     return rc;
 }
 
@@ -81,13 +122,13 @@ static void fill_link(const struct xccl_cuda_p2p *p2p, const struct xccl_cuda_of
     const struct xccl_cuda_offer *slots = sends ? peer : &p2p->own;
     const struct xccl_cuda_offer *heads = sends ? &p2p->own : peer;
     /* In its owner's block a place has the number of the other one. */
-    uint64_t place = (sends ? peer_base : p2p->own_at) +
+    uint64_t place = (sends ? peer_base : p2p->held.at) +
                      ((uint64_t)index[!sends] * slots->channels + channel) * slots->place_bytes;
 
     *link = (struct xccl_dev_link){
         .header = place,
         .payload = place + HEADERS,
-        .head = (sends ? p2p->own_at : peer_base) + heads->heads +
+        .head = (sends ? p2p->held.at : peer_base) + heads->heads +
                 ((uint64_t)index[sends] * heads->channels + channel) * XCCL_DEV_HEAD_BYTES,
         .header_stride = XCCL_LINE_BYTES,
         .payload_stride = slots->slot_bytes,
@@ -104,7 +145,7 @@ static xcclResult_t fill_peer(struct xcclComm *comm, const struct xccl_cuda_offe
     const uint32_t index[2] = {(uint32_t)xccl_shm_index_of(comm->shm, comm->rank), peer_index};
     int peer = xccl_shm_rank_of(comm->shm, (int)peer_index);
     xccl_cu_ptr base;
-    xcclResult_t rc = xccl_comm_cuda_map(comm, peer, offer, &base);
+    xcclResult_t rc = xccl_comm_cuda_map(comm, peer, offer, &base, NULL);
 
     for (uint32_t sends = 0; sends < 2; sends++)
         for (uint32_t i = 0; i < p2p->channels && !rc; i++) {
@@ -175,7 +216,7 @@ int xccl_cuda_p2p_is_read(const struct xcclComm *comm)
         all = xccl_comm_cuda_is_read(
             comm->cuda, &(struct xccl_cuda_reading){.table = p2p->table,
                                                     .links = 2 * peers * p2p->channels,
-                                                    .heads = p2p->own_at + p2p->own.heads,
+                                                    .heads = p2p->held.at + p2p->own.heads,
                                                     .head_count = peers * channels,
                                                     .link_of = link_of});
     xccl_free(link_of);
@@ -189,8 +230,8 @@ void xccl_cuda_p2p_free(struct xccl_comm_cuda *cuda)
     if (!p2p)
         return;
     cuda->p2p = NULL;
-    if (p2p->own.memory == XCCL_CUDA_MEMORY_DEVICE)
-        xccl_cuda_free(cuda->device, p2p->own_at);
+    xccl_comm_cuda_take_back(cuda->comm, &p2p->held);
+    xccl_comm_cuda_take_back(cuda->comm, &p2p->stale);
     if (p2p->table)
         xccl_cuda_free(cuda->device, p2p->table);
     for (int i = 0; p2p->far && i < 2 * cuda->comm->nranks; i++)

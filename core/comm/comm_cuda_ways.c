@@ -124,8 +124,18 @@ static void note(struct xcclComm *comm, int peer, int sends, enum xccl_record_wa
 
 /* --- between ranks of a host --- */
 
-static void why_text(const struct xccl_cuda_why *why, int owner, char *text_out, size_t bytes)
+static void why_text(const struct xcclComm *comm, const struct xccl_cuda_why *why, int owner,
+                     char *text_out, size_t bytes)
 {
+    static const char *const refused[] = {
+        [XCCL_CUDA_WHY_CREATE] = "cuMem refused: creation",
+        [XCCL_CUDA_WHY_EXPORT] = "cuMem refused: export",
+        [XCCL_CUDA_WHY_IMPORT] = "cuMem refused: import",
+        [XCCL_CUDA_WHY_IPC_GET] = "IPC refused: its handle",
+        [XCCL_CUDA_WHY_IPC_OPEN] = "IPC refused: opening",
+    };
+    const char *name = NULL;
+
     switch (why->code) {
     case XCCL_CUDA_WHY_SETTING:
         snprintf(text_out, bytes, "XCCL_CUDA_P2P=0 on rank %d", owner);
@@ -138,6 +148,23 @@ static void why_text(const struct xccl_cuda_why *why, int owner, char *text_out,
         snprintf(text_out, bytes, "the process of rank %d does not see the device of rank %d",
                  owner, (int)why->rank);
         break;
+    case XCCL_CUDA_WHY_CUMEM_OFF:
+        snprintf(text_out, bytes, "XCCL_CUDA_CUMEM=0 on rank %d", owner);
+        break;
+    case XCCL_CUDA_WHY_CUMEM_LACKS:
+        snprintf(text_out, bytes, "driver or device of rank %d have no cuMem handles", owner);
+        break;
+    case XCCL_CUDA_WHY_CREATE:
+    case XCCL_CUDA_WHY_EXPORT:
+    case XCCL_CUDA_WHY_IMPORT:
+    case XCCL_CUDA_WHY_IPC_GET:
+    case XCCL_CUDA_WHY_IPC_OPEN:
+        if (!why->result)
+            name = "no descriptor came";
+        else if (comm->cuda->driver->error_name((int)why->result, &name) || !name)
+            name = "an unknown error";
+        snprintf(text_out, bytes, "%s, on rank %d: %s", refused[why->code], (int)why->rank, name);
+        break;
     default:
         text_out[0] = '\0';
         break;
@@ -147,10 +174,11 @@ static void why_text(const struct xccl_cuda_why *why, int owner, char *text_out,
 static enum xccl_record_way_kind near_kind(const struct xcclComm *comm, int peer,
                                            const struct xccl_cuda_offer *slots)
 {
-    if (slots->memory != XCCL_CUDA_MEMORY_DEVICE)
+    if (slots->memory == XCCL_CUDA_MEMORY_HOST)
         return XCCL_RECORD_WAY_PINNED;
     if (!xccl_comm_cuda_same_process(comm, peer))
-        return XCCL_RECORD_WAY_IPC;
+        return slots->memory == XCCL_CUDA_MEMORY_HANDLE ? XCCL_RECORD_WAY_HANDLE
+                                                        : XCCL_RECORD_WAY_IPC;
     return comm->peers[peer].ordinal == comm->peers[comm->rank].ordinal
                ? XCCL_RECORD_WAY_SAME_DEVICE
                : XCCL_RECORD_WAY_PEER_ACCESS;
@@ -160,10 +188,21 @@ void xccl_comm_cuda_note_near(struct xcclComm *comm, int peer, int sends,
                               const struct xccl_cuda_offer *slots)
 {
     enum xccl_record_way_kind kind = near_kind(comm, peer, slots);
-    char why[XCCL_RECORD_WHY_BYTES] = "";
+    char why[XCCL_RECORD_WHY_BYTES] = "", first[XCCL_RECORD_WHY_BYTES] = "";
+    int owner = sends ? peer : comm->rank;
 
     if (kind == XCCL_RECORD_WAY_PINNED)
-        why_text(&slots->why, sends ? peer : comm->rank, why, sizeof why);
+        why_text(comm, &slots->why[1], owner, why, sizeof why);
+    if (kind == XCCL_RECORD_WAY_IPC)
+        why_text(comm, &slots->why[0], owner, why, sizeof why);
+    /* Both were refused. */
+    if (kind == XCCL_RECORD_WAY_PINNED && slots->why[0].code &&
+        slots->why[0].code != slots->why[1].code) {
+        size_t used = strlen(why);
+
+        why_text(comm, &slots->why[0], owner, first, sizeof first);
+        snprintf(why + used, sizeof why - used, "; %s", first);
+    }
     note(comm, peer, sends, kind, why);
 }
 
@@ -191,6 +230,7 @@ void xccl_comm_cuda_tell_ways(struct xcclComm *comm)
     static const char *const names[XCCL_RECORD_WAY_END] = {
         [XCCL_RECORD_WAY_SAME_DEVICE] = "the same device",
         [XCCL_RECORD_WAY_PEER_ACCESS] = "peer access",
+        [XCCL_RECORD_WAY_HANDLE] = "cuMem handles",
         [XCCL_RECORD_WAY_IPC] = "IPC",
         [XCCL_RECORD_WAY_PINNED] = "pinned host memory",
         [XCCL_RECORD_WAY_NET_DEVICE] = "network and device memory",

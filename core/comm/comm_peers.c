@@ -442,7 +442,7 @@ xcclResult_t xccl_init_agree(struct xccl_init *init, enum xccl_init_state *state
     if (comm->shm)
         rc = xccl_shm_agree(comm->shm, all_got & GOT_ARENAS, all_got & READS_PEERS);
     if (comm->shm)
-        xccl_shm_seal(comm->shm);
+        xccl_shm_seal(comm->shm, comm->cuda != NULL);
     *state_out = XCCL_INIT_DONE;
     return rc;
 }

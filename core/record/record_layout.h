@@ -127,11 +127,12 @@ enum xccl_record_way_kind {
     XCCL_RECORD_WAY_NONE = 0, /* the row is free */
     XCCL_RECORD_WAY_SAME_DEVICE = 1,
     XCCL_RECORD_WAY_PEER_ACCESS = 2,
-    XCCL_RECORD_WAY_IPC = 3,
-    XCCL_RECORD_WAY_PINNED = 4,
-    XCCL_RECORD_WAY_NET_DEVICE = 5, /* over a network, slots in device memory */
-    XCCL_RECORD_WAY_NET_PINNED = 6,
-    XCCL_RECORD_WAY_OTHER = 7, /* there are more ways than rows */
+    XCCL_RECORD_WAY_HANDLE = 3, /* of another process, by a cuMem handle */
+    XCCL_RECORD_WAY_IPC = 4, /* likewise, by legacy IPC */
+    XCCL_RECORD_WAY_PINNED = 5,
+    XCCL_RECORD_WAY_NET_DEVICE = 6, /* over a network, slots in device memory */
+    XCCL_RECORD_WAY_NET_PINNED = 7,
+    XCCL_RECORD_WAY_OTHER = 8, /* there are more ways than rows */
     XCCL_RECORD_WAY_END
 };
 

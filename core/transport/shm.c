@@ -202,19 +202,25 @@ xcclResult_t xccl_shm_new_addr(struct xccl_addr *addr_out)
     return xcclSuccess;
 }
 
-/* On the service thread: a rank of this host wants the segment, or this process's arena. */
+/* On the service thread: a rank of this host wants the segment, this process's arena, or what this
+ * rank gives. */
 static void hand_out(void *owner, struct xccl_conn *conn)
 {
     struct xccl_limit limit = xccl_limit_ms(HANDOUT_MS, NULL);
     struct xccl_shm *shm = owner;
+    enum xccl_purpose purpose = (enum xccl_purpose)xccl_conn_hello(conn)->purpose;
     int fd = -1;
 
-    if (xccl_conn_hello(conn)->purpose == XCCL_PURPOSE_SEGMENT)
+    pthread_mutex_lock(&shm->given_lock);
+    if (purpose == XCCL_PURPOSE_SEGMENT)
         fd = shm->fd;
-    else if (xccl_conn_hello(conn)->purpose == XCCL_PURPOSE_ARENA && shm->arenas)
+    else if (purpose == XCCL_PURPOSE_ARENA && shm->arenas)
         fd = xccl_arena_fd();
-    if (fd >= 0)
+    if (purpose == XCCL_PURPOSE_GIVEN)
+        xccl_shm_send_given(shm, conn, &limit);
+    else if (fd >= 0)
         (void)xccl_tcp_send_fd(xccl_conn_fd(conn), fd, &limit);
+    pthread_mutex_unlock(&shm->given_lock);
     xccl_conn_close(conn);
 }
 
@@ -277,6 +283,7 @@ xcclResult_t xccl_shm_create(const struct xccl_shm_args *args, struct xccl_shm *
 
     if (!shm)
         return xcclSystemError;
+    pthread_mutex_init(&shm->given_lock, NULL);
     shm->fd = -1;
     shm->nlocal = args->nlocal;
     shm->local_index = args->local_index;
@@ -324,10 +331,13 @@ struct fetch {
 };
 
 xcclResult_t xccl_shm_ask(const struct xccl_shm *shm, const struct xccl_addr *addr,
-                          enum xccl_purpose purpose, const struct xccl_limit *limit, int *fd_out)
+                          enum xccl_purpose purpose, uint32_t detail,
+                          const struct xccl_limit *limit, int *fd_out)
 {
-    struct xccl_hello hello = {
-        .rank = (uint32_t)shm->rank, .nranks = (uint32_t)shm->nranks, .purpose = (uint16_t)purpose};
+    struct xccl_hello hello = {.rank = (uint32_t)shm->rank,
+                               .nranks = (uint32_t)shm->nranks,
+                               .purpose = (uint16_t)purpose,
+                               .detail = (uint16_t)detail};
     struct xccl_conn *conn;
     xcclResult_t rc;
 
@@ -344,7 +354,7 @@ static xcclResult_t fetch_segment(void *owner, struct xccl_map *map_out)
 {
     const struct fetch *fetch = owner;
     int fd = -1;
-    xcclResult_t rc = xccl_shm_ask(fetch->shm, fetch->addr, XCCL_PURPOSE_SEGMENT, fetch->limit,
+    xcclResult_t rc = xccl_shm_ask(fetch->shm, fetch->addr, XCCL_PURPOSE_SEGMENT, 0, fetch->limit,
                                    &fd);
 
     if (!rc)
@@ -382,18 +392,24 @@ xcclResult_t xccl_shm_find(struct xccl_shm *shm, int index, const struct xccl_ad
     return *found_out ? check_segment(shm, index) : xcclSuccess;
 }
 
-void xccl_shm_seal(struct xccl_shm *shm)
+void xccl_shm_seal(struct xccl_shm *shm, int gives)
 {
-    xccl_acceptor_close(shm->acceptor);
-    shm->acceptor = NULL;
+    if (!gives) {
+        xccl_acceptor_close(shm->acceptor);
+        shm->acceptor = NULL;
+    }
+    pthread_mutex_lock(&shm->given_lock);
     xccl_tcp_close(&shm->fd);
+    pthread_mutex_unlock(&shm->given_lock);
 }
 
 void xccl_shm_destroy(struct xccl_shm *shm)
 {
     if (!shm)
         return;
-    xccl_shm_seal(shm);
+    xccl_shm_seal(shm, 0);
+    xccl_shm_drop_given(shm);
+    pthread_mutex_destroy(&shm->given_lock);
     for (int i = 0; shm->segments && i < shm->nlocal; i++)
         xccl_segment_put(shm->segments[i]);
     xccl_shm_drop_arenas(shm);

@@ -71,9 +71,18 @@ int xccl_shm_has_arenas(const struct xccl_shm *shm);
 int xccl_shm_unread_peer(const struct xccl_shm *shm);
 /* All ranks of the host have, and do, so that messages may stay there. Before links are made. */
 xcclResult_t xccl_shm_agree(struct xccl_shm *shm, int arenas, int peers);
-/* All have fetched: stops listening, closes the descriptor. */
-void xccl_shm_seal(struct xccl_shm *shm);
+/* All have fetched: closes the descriptor and, unless this rank will give others, stops listening.
+ */
+void xccl_shm_seal(struct xccl_shm *shm, int gives);
 void xccl_shm_destroy(struct xccl_shm *shm); /* NULL is fine */
+
+/* Other descriptors for ranks of other processes, by number: to be asked for so many times, and
+ * then closed. The descriptor is shm's from the call on, also on failure. */
+xcclResult_t xccl_shm_give(struct xccl_shm *shm, int fd, uint32_t times, uint32_t *number_out);
+void xccl_shm_take_back(struct xccl_shm *shm, uint32_t number); /* also one that is closed */
+/* One that the rank that listens at addr gives. Quiet. */
+xcclResult_t xccl_shm_fetch_given(struct xccl_shm *shm, const struct xccl_addr *addr,
+                                  uint32_t number, const struct xccl_limit *limit, int *fd_out);
 
 int xccl_shm_nlocal(const struct xccl_shm *shm);
 int xccl_shm_rank_of(const struct xccl_shm *shm, int index);

@@ -6,6 +6,8 @@
 #ifndef XCCL_TRANSPORT_SHM_INT_H
 #define XCCL_TRANSPORT_SHM_INT_H
 
+#include <pthread.h>
+
 #include "transport/segments.h"
 #include "transport/shm.h"
 
@@ -45,12 +47,24 @@ struct xccl_shm {
     int reads_peers; /* 1: all read the private memory of all others */
     char *room; /* of a slice, then */
     struct xccl_acceptor *acceptor;
+    pthread_mutex_t given_lock; /* of fd, and of: */
+    struct xccl_given *given;
+    uint32_t given_last; /* number */
     uint8_t comm_id[16], key[32];
 };
 
 /* Asks the rank that listens at addr for a map of so many bytes, over a proven connection. */
 xcclResult_t xccl_shm_ask(const struct xccl_shm *shm, const struct xccl_addr *addr,
-                          enum xccl_purpose purpose, const struct xccl_limit *limit, int *fd_out);
+                          enum xccl_purpose purpose, uint32_t detail,
+                          const struct xccl_limit *limit, int *fd_out);
+
+/* --- descriptors that are given (shm_given.c) --- */
+
+/* Sends it to who asked over that connection, if it is there. On the service thread, by the lock.
+ */
+void xccl_shm_send_given(struct xccl_shm *shm, struct xccl_conn *conn,
+                         const struct xccl_limit *limit);
+void xccl_shm_drop_given(struct xccl_shm *shm);
 
 /* --- memory that is read in place (shm_reach.c) --- */
 

@@ -61,7 +61,8 @@ static xcclResult_t fetch_map(void *owner, struct xccl_map *map_out)
 {
     const struct fetch *fetch = owner;
     int fd = -1;
-    xcclResult_t rc = xccl_shm_ask(fetch->shm, fetch->addr, XCCL_PURPOSE_ARENA, fetch->limit, &fd);
+    xcclResult_t rc = xccl_shm_ask(fetch->shm, fetch->addr, XCCL_PURPOSE_ARENA, 0, fetch->limit,
+                                   &fd);
 
     if (!rc)
         rc = xccl_map_open_to_read(fd, fetch->bytes, map_out);

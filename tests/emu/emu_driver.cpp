@@ -4,19 +4,22 @@
  * many devices there are (8), XCCL_EMU_SMS how many multiprocessors each has (132),
  * XCCL_EMU_NO_PEER=1 that they cannot access each other, XCCL_EMU_DRIVER_VERSION what the driver's
  * version is (12040), XCCL_EMU_WRITES_ORDERING how devices order writes of network cards (0),
- * XCCL_EMU_FAIL="cuMemAlloc_v2:3" that the third call of this function has no memory ("cuInit":
- * finds no device; without a number the first). What a real driver forbids is an error here, too:
- * calls without a context, memory that is allocated while a capture forbids it, waits for what is
- * captured.
+ * XCCL_EMU_HANDLES=0 that they have no allocations by handles, XCCL_EMU_GRANULE in which sizes
+ * these come (2 MiB), XCCL_EMU_FAIL="cuMemAlloc_v2:3,cuMemCreate:*" that the third call of one
+ * function has no memory, and no call of the other ("cuInit": finds no device; without a number the
+ * first). What a real driver forbids is an error here, too: calls without a context, memory that is
+ * allocated while a capture forbids it, waits for what is captured.
  *
  * Thread: any. */
 #include <dlfcn.h>
+#include <signal.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "emu_device.h"
@@ -82,13 +85,26 @@ static int setting(const char *name, int otherwise)
 /* Is it this call of the function that XCCL_EMU_FAIL names? */
 static int fails(const char *symbol)
 {
-    static std::atomic<int> calls;
-    const char *text = getenv("XCCL_EMU_FAIL");
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static std::map<std::string, int> &calls = *new std::map<std::string, int>;
+    const char *text = getenv("XCCL_EMU_FAIL"), *end;
     size_t length = strlen(symbol);
+    int count;
 
-    if (!text || strncmp(text, symbol, length) != 0 || (text[length] && text[length] != ':'))
-        return 0;
-    return ++calls == (text[length] ? atoi(text + length + 1) : 1);
+    if (getenv("XCCL_EMU_DIES") && strcmp(getenv("XCCL_EMU_DIES"), symbol) == 0)
+        raise(SIGKILL);
+    for (; text && *text; text = *end ? end + 1 : end) {
+        end = strchrnul(text, ',');
+        if (strncmp(text, symbol, length) != 0 || !strchr(":,", text[length]))
+            continue;
+        if (text[length] == ':' && text[length + 1] == '*')
+            return 1;
+        pthread_mutex_lock(&lock);
+        count = ++calls[symbol];
+        pthread_mutex_unlock(&lock);
+        return count == (text[length] == ':' ? atoi(text + length + 1) : 1);
+    }
+    return 0;
 }
 
 static int device_number()
@@ -216,6 +232,11 @@ EMU_API cuDeviceGetAttribute(int *value, int which, xccl_cu_device device)
     case XCCL_CU_ATTR_COOPERATIVE:
     case XCCL_CU_ATTR_DMABUF:
         *value = 1;
+        return OK;
+    case XCCL_CU_ATTR_VIRTUAL_MEMORY:
+    case XCCL_CU_ATTR_HANDLE_FDS:
+    case XCCL_CU_ATTR_RDMA_HANDLES:
+        *value = setting("XCCL_EMU_HANDLES", 1);
         return OK;
     case XCCL_CU_ATTR_WRITES_ORDERING:
         *value = setting("XCCL_EMU_WRITES_ORDERING", 0);
@@ -393,6 +414,8 @@ EMU_API cuMemGetHandleForAddressRange(void *handle, xccl_cu_ptr at, size_t bytes
 
 EMU_API cuIpcGetMemHandle(struct xccl_cu_ipc *handle, xccl_cu_ptr at)
 {
+    if (fails(__func__))
+        return OUT_OF_MEMORY;
     return emu_ipc_get(handle->bytes, at);
 }
 
@@ -408,6 +431,104 @@ EMU_API cuIpcOpenMemHandle_v2(xccl_cu_ptr *at, struct xccl_cu_ipc handle, unsign
 EMU_API cuIpcCloseMemHandle(xccl_cu_ptr at)
 {
     return emu_ipc_close(at);
+}
+
+/* ---- allocations by handles ---- */
+
+static size_t granule()
+{
+    return (size_t)setting("XCCL_EMU_GRANULE", 2 << 20);
+}
+
+static int is_prop(const struct xccl_cu_mem_prop *prop)
+{
+    return prop->type == XCCL_CU_MEM_PINNED && prop->handle_types == XCCL_CU_MEM_POSIX_FD &&
+           prop->location.type == XCCL_CU_MEM_ON_DEVICE && prop->location.id >= 0 &&
+           prop->location.id < device_number();
+}
+
+EMU_API cuMemGetAllocationGranularity(size_t *bytes, const struct xccl_cu_mem_prop *prop, int which)
+{
+    if (fails(__func__) || which != XCCL_CU_MEM_GRANULARITY_LEAST || !is_prop(prop))
+        return INVALID_VALUE;
+    *bytes = granule();
+    return OK;
+}
+
+EMU_API cuMemCreate(xccl_cu_handle *handle, size_t bytes, const struct xccl_cu_mem_prop *prop,
+                    unsigned long long flags)
+{
+    if (fails(__func__))
+        return OUT_OF_MEMORY;
+    if (flags || !bytes || bytes % granule() || !is_prop(prop))
+        return INVALID_VALUE;
+    return is_unsafe() ? NOT_IN_CAPTURE : emu_handle_create(handle, bytes, prop->location.id);
+}
+
+EMU_API cuMemRelease(xccl_cu_handle handle)
+{
+    return emu_handle_release(handle);
+}
+
+EMU_API cuMemExportToShareableHandle(void *shareable, xccl_cu_handle handle, int type,
+                                     unsigned long long flags)
+{
+    if (fails(__func__))
+        return OUT_OF_MEMORY;
+    return type == XCCL_CU_MEM_POSIX_FD && !flags ? emu_handle_export((int *)shareable, handle)
+                                                  : INVALID_VALUE;
+}
+
+EMU_API cuMemImportFromShareableHandle(xccl_cu_handle *handle, void *shareable, int type)
+{
+    if (fails(__func__))
+        return OUT_OF_MEMORY;
+    if (!has_context())
+        return INVALID_CONTEXT;
+    return type == XCCL_CU_MEM_POSIX_FD
+               ? emu_handle_import(handle, (int)(intptr_t)shareable, current.back()->device)
+               : INVALID_VALUE;
+}
+
+EMU_API cuMemAddressReserve(xccl_cu_ptr *at, size_t bytes, size_t align, xccl_cu_ptr wanted,
+                            unsigned long long flags)
+{
+    if (fails(__func__))
+        return OUT_OF_MEMORY;
+    return !bytes || bytes % granule() || align || wanted || flags ? INVALID_VALUE
+                                                                   : emu_reserve(at, bytes);
+}
+
+EMU_API cuMemAddressFree(xccl_cu_ptr at, size_t bytes)
+{
+    return emu_unreserve(at, bytes);
+}
+
+EMU_API cuMemMap(xccl_cu_ptr at, size_t bytes, size_t offset, xccl_cu_handle handle,
+                 unsigned long long flags)
+{
+    if (fails(__func__))
+        return OUT_OF_MEMORY;
+    return offset || flags ? INVALID_VALUE : emu_map(at, bytes, handle);
+}
+
+EMU_API cuMemUnmap(xccl_cu_ptr at, size_t bytes)
+{
+    return is_unsafe() ? NOT_IN_CAPTURE : emu_unmap(at, bytes);
+}
+
+EMU_API cuMemSetAccess(xccl_cu_ptr at, size_t bytes, const struct xccl_cu_mem_access *access,
+                       size_t count)
+{
+    int rc = fails(__func__) ? OUT_OF_MEMORY : OK;
+
+    for (size_t i = 0; i < count && !rc; i++)
+        rc = access[i].location.type == XCCL_CU_MEM_ON_DEVICE &&
+                     access[i].location.id < device_number() &&
+                     access[i].flags == XCCL_CU_MEM_READ_WRITE
+                 ? emu_set_access(at, bytes)
+                 : INVALID_VALUE;
+    return rc;
 }
 
 /* ---- copies ---- */

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -27,13 +28,20 @@ enum {
     NOT_REGISTERED = 713
 };
 
-enum kind { DEVICE, OPENED, HOST, PINNED };
+enum kind { DEVICE, OPENED, MAPPED, HOST, PINNED };
 
 struct range {
     enum kind kind;
     size_t bytes;
     int file, device, opened;
+    uint64_t made_of; /* MAPPED: the handle */
     alignas(8) char handle[64];
+};
+
+/* What a handle of an allocation stands for, until it is released and nothing maps it. */
+struct made {
+    size_t bytes;
+    int file, device, refs;
 };
 
 struct handle {
@@ -44,7 +52,9 @@ struct handle {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static std::map<uint64_t, struct range> &ranges = *new std::map<uint64_t, struct range>;
-static uint64_t allocations;
+static std::map<uint64_t, struct made> &all_made = *new std::map<uint64_t, struct made>;
+static std::map<uint64_t, size_t> &reserved = *new std::map<uint64_t, size_t>;
+static uint64_t allocations, handles;
 
 /* With the lock. */
 static std::map<uint64_t, struct range>::iterator find(uint64_t at)
@@ -184,7 +194,7 @@ int emu_memory_kind(uint64_t at, int *device_out)
     pthread_mutex_lock(&lock);
     auto found = find(at);
     if (found != ranges.end()) {
-        kind = found->second.kind <= OPENED ? 2 : 1;
+        kind = found->second.kind <= MAPPED ? 2 : 1;
         *device_out = found->second.device;
     }
     pthread_mutex_unlock(&lock);
@@ -197,7 +207,7 @@ int emu_memory_file(int *file_out, uint64_t at, size_t bytes)
 
     pthread_mutex_lock(&lock);
     auto found = find(at);
-    if (found != ranges.end() && found->second.kind == DEVICE &&
+    if (found != ranges.end() && (found->second.kind == DEVICE || found->second.kind == MAPPED) &&
         bytes <= found->second.bytes - (at - found->first)) {
         *file_out = fcntl(found->second.file, F_DUPFD_CLOEXEC, 0);
         rc = *file_out < 0 ? OUT_OF_MEMORY : OK;
@@ -292,6 +302,182 @@ int emu_ipc_close(uint64_t at)
             munmap((void *)(uintptr_t)at, found->second.bytes);
             ranges.erase(found);
         }
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+/* ---- allocations by handles ---- */
+
+static uint64_t add_made(size_t bytes, int file, int device)
+{
+    pthread_mutex_lock(&lock);
+    all_made[++handles] = {bytes, file, device, 1};
+    pthread_mutex_unlock(&lock);
+    return handles;
+}
+
+int emu_handle_create(unsigned long long *handle, size_t bytes, int device)
+{
+    int file = memfd_create("emu-device-memory", MFD_CLOEXEC);
+    void *memory = MAP_FAILED;
+
+    if (file >= 0 && ftruncate(file, (off_t)bytes) == 0)
+        memory = map_file(file, bytes);
+    if (memory == MAP_FAILED) {
+        if (file >= 0)
+            close(file);
+        return OUT_OF_MEMORY;
+    }
+    if (bytes <= FILLED_MAX)
+        memset(memory, 0xa5, bytes); /* nobody may rely on zeroes */
+    munmap(memory, bytes);
+    *handle = add_made(bytes, file, device);
+    return OK;
+}
+
+/* With the lock. */
+static int put_made(uint64_t handle)
+{
+    auto found = all_made.find(handle);
+
+    if (found == all_made.end())
+        return INVALID_VALUE;
+    if (--found->second.refs == 0) {
+        close(found->second.file);
+        all_made.erase(found);
+    }
+    return OK;
+}
+
+int emu_handle_release(unsigned long long handle)
+{
+    int rc;
+
+    pthread_mutex_lock(&lock);
+    rc = put_made(handle);
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+int emu_handle_export(int *file_out, unsigned long long handle)
+{
+    int rc = INVALID_VALUE;
+
+    pthread_mutex_lock(&lock);
+    auto found = all_made.find(handle);
+    if (found != all_made.end()) {
+        *file_out = fcntl(found->second.file, F_DUPFD_CLOEXEC, 0);
+        rc = *file_out < 0 ? OUT_OF_MEMORY : OK;
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+int emu_handle_import(unsigned long long *handle, int file, int device)
+{
+    struct stat status;
+    int own = fcntl(file, F_DUPFD_CLOEXEC, 0);
+
+    if (own < 0)
+        return INVALID_VALUE;
+    if (fstat(own, &status) != 0 || !status.st_size) {
+        close(own);
+        return INVALID_VALUE;
+    }
+    *handle = add_made((size_t)status.st_size, own, device);
+    return OK;
+}
+
+int emu_reserve(uint64_t *at, size_t bytes)
+{
+    void *memory = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                        0);
+
+    if (memory == MAP_FAILED)
+        return OUT_OF_MEMORY;
+    pthread_mutex_lock(&lock);
+    reserved[(uintptr_t)memory] = bytes;
+    pthread_mutex_unlock(&lock);
+    *at = (uintptr_t)memory;
+    return OK;
+}
+
+/* With the lock: all of a reservation. */
+static int is_reserved(uint64_t at, size_t bytes)
+{
+    auto found = reserved.find(at);
+
+    return found != reserved.end() && found->second == bytes;
+}
+
+int emu_unreserve(uint64_t at, size_t bytes)
+{
+    int rc = INVALID_VALUE;
+
+    pthread_mutex_lock(&lock);
+    if (is_reserved(at, bytes) && ranges.find(at) == ranges.end()) {
+        reserved.erase(at);
+        munmap((void *)(uintptr_t)at, bytes);
+        rc = OK;
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+/* Nobody reaches it yet. */
+int emu_map(uint64_t at, size_t bytes, unsigned long long handle)
+{
+    struct range range = {};
+    int rc = INVALID_VALUE;
+
+    pthread_mutex_lock(&lock);
+    auto found = all_made.find(handle);
+    if (found != all_made.end() && found->second.bytes == bytes && is_reserved(at, bytes) &&
+        ranges.find(at) == ranges.end()) {
+        rc = mmap((void *)(uintptr_t)at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
+                  found->second.file, 0) == MAP_FAILED
+                 ? OUT_OF_MEMORY
+                 : OK;
+    }
+    if (!rc) {
+        range.kind = MAPPED;
+        range.bytes = bytes;
+        range.file = found->second.file;
+        range.device = found->second.device;
+        range.made_of = handle;
+        ranges[at] = range;
+        found->second.refs++;
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+int emu_unmap(uint64_t at, size_t bytes)
+{
+    int rc = INVALID_VALUE;
+
+    pthread_mutex_lock(&lock);
+    auto found = ranges.find(at);
+    if (found != ranges.end() && found->second.kind == MAPPED && found->second.bytes == bytes) {
+        (void)mmap((void *)(uintptr_t)at, bytes, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        rc = put_made(found->second.made_of);
+        ranges.erase(found);
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+/* On host memory whoever reaches it, all do. */
+int emu_set_access(uint64_t at, size_t bytes)
+{
+    int rc = INVALID_VALUE;
+
+    pthread_mutex_lock(&lock);
+    auto found = ranges.find(at);
+    if (found != ranges.end() && found->second.kind == MAPPED && found->second.bytes == bytes) {
+        rc = mprotect((void *)(uintptr_t)at, bytes, PROT_READ | PROT_WRITE) ? INVALID_VALUE : OK;
     }
     pthread_mutex_unlock(&lock);
     return rc;

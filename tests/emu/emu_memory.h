@@ -19,6 +19,17 @@ int emu_memory_kind(uint64_t at, int *device_out);
 /* A new descriptor of the file of these bytes. */
 int emu_memory_file(int *file_out, uint64_t at, size_t bytes);
 
+/* Allocations by handles, which live until they are released and nothing maps them. */
+int emu_handle_create(unsigned long long *handle, size_t bytes, int device);
+int emu_handle_release(unsigned long long handle);
+int emu_handle_export(int *file_out, unsigned long long handle);
+int emu_handle_import(unsigned long long *handle, int file, int device);
+int emu_reserve(uint64_t *at, size_t bytes);
+int emu_unreserve(uint64_t at, size_t bytes);
+int emu_map(uint64_t at, size_t bytes, unsigned long long handle);
+int emu_unmap(uint64_t at, size_t bytes);
+int emu_set_access(uint64_t at, size_t bytes);
+
 int emu_ipc_get(char *handle, uint64_t at); /* 64 bytes */
 int emu_ipc_open(uint64_t *at, const char *handle, int device);
 int emu_ipc_close(uint64_t at);

@@ -40,10 +40,21 @@ static void run(int nranks, struct scene *scene)
     xt_mp_run(nranks, act, scene);
 }
 
+XT_TEST(processes_share_device_memory_by_handles)
+{
+    struct scene scene = {.devices = 1, .want = {XCCL_RECORD_WAY_HANDLE, "1-2", "1-2", ""}};
+
+    if (!getenv("XT_CUDA_LIBRARY"))
+        XT_SKIP("a machine's device may have none");
+    run(3, &scene);
+}
+
 XT_TEST(processes_share_device_memory_by_ipc)
 {
-    struct scene scene = {.devices = 1, .want = {XCCL_RECORD_WAY_IPC, "1-2", "1-2", ""}};
+    struct scene scene = {.devices = 1,
+                          .want = {XCCL_RECORD_WAY_IPC, "1", NULL, "XCCL_CUDA_CUMEM=0 on rank 1"}};
 
+    xt_setenv("XCCL_CUDA_CUMEM", "0");
     run(3, &scene);
 }
 

@@ -3,6 +3,7 @@
  * stand-in, or a real one, of which all this is as true. Thread: one, and processes. */
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/cuda_driver.h"
 #include "harness/xt.h"
@@ -199,6 +200,92 @@ XT_TEST(captures_forbid_what_is_unsafe)
     XT_CHECK_INT(cuda->stream_destroy(stream), 0);
 }
 
+/* An allocation by a handle, mapped. */
+struct block {
+    xccl_cu_handle handle;
+    xccl_cu_ptr at;
+    size_t bytes;
+};
+
+static const struct xccl_cu_mem_prop block_prop = {.type = XCCL_CU_MEM_PINNED,
+                                                   .handle_types = XCCL_CU_MEM_POSIX_FD,
+                                                   .location = {XCCL_CU_MEM_ON_DEVICE, 0}};
+
+/* Skips the test where the driver or the device have none. */
+static size_t need_handles(void)
+{
+    int has = 0;
+    size_t granule = 0;
+
+    XT_CHECK_INT(cuda->device_attribute(&has, XCCL_CU_ATTR_HANDLE_FDS, 0), 0);
+    if (!has || !cuda->mem_create)
+        XT_SKIP("no allocations by handles");
+    XT_CHECK_INT(cuda->mem_granularity(&granule, &block_prop, XCCL_CU_MEM_GRANULARITY_LEAST), 0);
+    XT_CHECK(granule >= BYTES);
+    return granule;
+}
+
+static void map_block(struct block *block)
+{
+    const struct xccl_cu_mem_access access = {{XCCL_CU_MEM_ON_DEVICE, 0}, XCCL_CU_MEM_READ_WRITE};
+
+    XT_CHECK_INT(cuda->mem_reserve(&block->at, block->bytes, 0, 0, 0), 0);
+    XT_CHECK_INT(cuda->mem_map(block->at, block->bytes, 0, block->handle, 0), 0);
+    XT_CHECK_INT(cuda->mem_set_access(block->at, block->bytes, &access, 1), 0);
+}
+
+static void free_block(const struct block *block)
+{
+    XT_CHECK_INT(cuda->mem_unmap(block->at, block->bytes), 0);
+    XT_CHECK_INT(cuda->mem_unreserve(block->at, block->bytes), 0);
+    XT_CHECK_INT(cuda->mem_release(block->handle), 0);
+}
+
+XT_TEST(descriptors_stand_for_allocations)
+{
+    struct block own = {0}, other = {0};
+    unsigned type = 0;
+    int fd = -1;
+
+    open_device();
+    own.bytes = other.bytes = need_handles();
+    XT_CHECK_INT(cuda->mem_create(&own.handle, own.bytes, &block_prop, 0), 0);
+    map_block(&own);
+    XT_CHECK_INT(cuda->pointer_attribute(&type, XCCL_CU_POINTER_MEMORY_TYPE, own.at + 100), 0);
+    XT_CHECK_INT(type, XCCL_CU_MEMORY_DEVICE);
+    XT_CHECK_INT(cuda->mem_export(&fd, own.handle, XCCL_CU_MEM_POSIX_FD, 0), 0);
+    XT_CHECK(fd >= 0);
+    XT_CHECK_INT(cuda->mem_import(&other.handle, (void *)(intptr_t)fd, XCCL_CU_MEM_POSIX_FD), 0);
+    close(fd);
+    map_block(&other);
+    XT_CHECK_INT(cuda->set_bytes(own.at, 7, own.bytes, NULL), 0);
+    XT_CHECK_INT(byte_at(other.at + own.bytes - 1, NULL), 7);
+    free_block(&own);
+    /* It lives as long as one maps it. */
+    XT_CHECK_INT(byte_at(other.at, NULL), 7);
+    free_block(&other);
+    XT_CHECK(cuda->mem_release(other.handle) != 0);
+}
+
+XT_TEST(allocations_by_handles_are_whole_granules)
+{
+    struct block block = {0};
+    struct xccl_cu_ipc ipc;
+    size_t granule;
+
+    open_device();
+    granule = need_handles();
+    XT_CHECK(cuda->mem_create(&block.handle, granule + BYTES, &block_prop, 0) != 0);
+    block.bytes = granule;
+    XT_CHECK_INT(cuda->mem_create(&block.handle, block.bytes, &block_prop, 0), 0);
+    map_block(&block);
+    /* Neither way of the other kind is open to it. */
+    XT_CHECK(cuda->ipc_get(&ipc, block.at) != 0);
+    XT_CHECK(cuda->mem_free(block.at) != 0);
+    XT_CHECK(cuda->mem_unreserve(block.at, block.bytes) != 0); /* it is mapped */
+    free_block(&block);
+}
+
 static void in_process(int rank, int nranks, void *shared)
 {
     struct xccl_cu_ipc *handle = shared;
@@ -258,6 +345,20 @@ XT_TEST(the_named_call_fails)
     XT_CHECK_INT(byte_at(at[2] + BYTES - 1, NULL), 0xa5);
     XT_CHECK_INT(cuda->mem_free(at[0]), 0);
     XT_CHECK_INT(cuda->mem_free(at[2]), 0);
+}
+
+XT_TEST(several_calls_fail)
+{
+    xccl_cu_ptr at;
+    void *pinned;
+
+    xt_setenv("XCCL_EMU_FAIL", "cuMemHostAlloc:*,cuMemAlloc_v2");
+    open_stand_in();
+    XT_CHECK_INT(cuda->mem_alloc(&at, BYTES), 2);
+    XT_CHECK_INT(cuda->mem_alloc(&at, BYTES), 0);
+    for (int i = 0; i < 3; i++)
+        XT_CHECK_INT(cuda->host_alloc(&pinned, BYTES, 0), 2);
+    XT_CHECK_INT(cuda->mem_free(at), 0);
 }
 
 XT_TEST(there_may_be_no_device)

@@ -6,22 +6,40 @@
 #include <pthread.h>
 
 #include "base/alloc.h"
-#include "exec/cuda/device.h"
+#include "base/param.h"
+#include "exec/cuda/handle_memory.h"
 
 struct user_memory {
     struct xccl_cuda_device *device;
     xccl_cu_ptr at;
+    struct xccl_cuda_block block; /* its memory, where that is by a handle */
     struct user_memory *next;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct user_memory *all;
 
+/* By a handle, open to all devices of the process that reach it. 0: it is not. */
+static int take_block(struct user_memory *memory, size_t bytes)
+{
+    const struct xccl_cuda_device *device = memory->device;
+    int devices[64], count = device->driver->devices < 64 ? device->driver->devices : 64;
+
+    if (!xccl_param_int(XCCL_P_CUDA_CUMEM) || !xccl_cuda_has_handles(device))
+        return 0;
+    for (int i = 0; i < count; i++)
+        devices[i] = i;
+    if (xccl_cuda_block_create(device, bytes, devices, count, &memory->block))
+        return 0;
+    memory->at = memory->block.at;
+    return 1;
+}
+
 static xcclResult_t take(struct user_memory *memory, int ordinal, size_t bytes)
 {
     xcclResult_t rc = xccl_cuda_device_get(ordinal, &memory->device);
 
-    if (!rc)
+    if (!rc && !take_block(memory, bytes))
         rc = xccl_cuda_alloc(memory->device, bytes, &memory->at);
     if (!rc)
         rc = xccl_cuda_clear(memory->device, memory->at, bytes);
@@ -30,7 +48,9 @@ static xcclResult_t take(struct user_memory *memory, int ordinal, size_t bytes)
 
 static void give(struct user_memory *memory)
 {
-    if (memory->at)
+    if (memory->block.at)
+        xccl_cuda_block_free(memory->device, &memory->block);
+    else if (memory->at)
         xccl_cuda_free(memory->device, memory->at);
     xccl_cuda_device_put(memory->device);
     xccl_free(memory);

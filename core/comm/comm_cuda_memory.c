@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory of links that the ranks of a host reach, the best kind that all of them can use:
+ *
+ *   HANDLE  device memory that other processes get as a descriptor (exec/cuda/handle_memory.h),
+ *           over a proven Unix connection (transport/shm_given.c)
+ *   DEVICE  device memory: of one process by its address, else by legacy IPC
+ *   HOST    pinned memory in the rank's shared segment
+ *
+ * A rank begins with the best kind that it may use, and steps down when its driver refuses it, or
+ * when another rank of the host cannot open it, which is tried out when ranks join
+ * (comm_cuda_agree.c). What refused is told with each offer, for the record.
+ *
+ * Thread: the joining one, then the crank's holder. */
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/param.h"
+#include "comm/comm_cuda_int.h"
+#include "comm/comm_links.h"
+
+#define PAGE     4096u
+#define FETCH_MS 5000
+
+/* --- pinned host memory --- */
+
+/* Pinned ranges of shared segments: one entry for all ranks of the process. */
+struct pinned {
+    char *at;
+    size_t bytes;
+    int refs;
+    struct pinned *next;
+};
+
+static pthread_mutex_t pinned_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct pinned *pinned_list;
+
+/* What a communicator has pinned, to be given back. */
+struct xccl_cuda_pin {
+    char *at;
+    struct xccl_cuda_pin *next;
+};
+
+static xcclResult_t pin_once(struct xccl_comm_cuda *cuda, char *at, size_t bytes)
+{
+    struct pinned *pinned = pinned_list;
+    xcclResult_t rc;
+
+    while (pinned && pinned->at != at)
+        pinned = pinned->next;
+    if (pinned) {
+        pinned->refs++;
+        return xcclSuccess;
+    }
+    pinned = xccl_calloc(1, sizeof *pinned);
+    if (!pinned)
+        return xcclSystemError;
+    rc = xccl_cuda_enter(cuda->device);
+    if (!rc) {
+        rc = xccl_cuda_result(
+            cuda->driver->host_register(at, bytes, XCCL_CU_HOST_PORTABLE | XCCL_CU_HOST_MAPPED),
+            "pinning shared memory");
+        xccl_cuda_leave(cuda->device);
+    }
+    if (rc) {
+        xccl_free(pinned);
+        return rc;
+    }
+    *pinned = (struct pinned){at, bytes, 1, pinned_list};
+    pinned_list = pinned;
+    return xcclSuccess;
+}
+
+static void unpin(struct xccl_comm_cuda *cuda, const char *at)
+{
+    pthread_mutex_lock(&pinned_lock);
+    for (struct pinned **link = &pinned_list; *link; link = &(*link)->next) {
+        struct pinned *pinned = *link;
+
+        if (pinned->at != at)
+            continue;
+        if (--pinned->refs == 0) {
+            *link = pinned->next;
+            if (!xccl_cuda_enter(cuda->device)) {
+                (void)cuda->driver->host_unregister(pinned->at);
+                xccl_cuda_leave(cuda->device);
+            }
+            xccl_free(pinned);
+        }
+        break;
+    }
+    pthread_mutex_unlock(&pinned_lock);
+}
+
+xcclResult_t xccl_comm_cuda_pin(struct xccl_comm_cuda *cuda, void *at, size_t bytes,
+                                xccl_cu_ptr *at_out)
+{
+    struct xccl_cuda_pin *pin = xccl_calloc(1, sizeof *pin);
+    xcclResult_t rc;
+
+    if (!pin)
+        return xcclSystemError;
+    pthread_mutex_lock(&pinned_lock);
+    rc = pin_once(cuda, at, bytes);
+    pthread_mutex_unlock(&pinned_lock);
+    if (rc) {
+        xccl_free(pin);
+        return rc;
+    }
+    pin->at = at;
+    pin->next = cuda->pins;
+    cuda->pins = pin;
+    rc = xccl_cuda_enter(cuda->device);
+    if (rc)
+        return rc;
+    rc = xccl_cuda_result(cuda->driver->host_device_ptr(at_out, at, 0), "pinned memory");
+    xccl_cuda_leave(cuda->device);
+    return rc;
+}
+
+void xccl_comm_cuda_drop_pins(struct xccl_comm_cuda *cuda)
+{
+    while (cuda->pins) {
+        struct xccl_cuda_pin *pin = cuda->pins;
+
+        cuda->pins = pin->next;
+        unpin(cuda, pin->at);
+        xccl_free(pin);
+    }
+}
+
+/* --- which kind --- */
+
+int xccl_comm_cuda_has_other_process(const struct xcclComm *comm)
+{
+    for (int i = 0; i < comm->nranks; i++)
+        if (xccl_comm_is_local(comm, i) && !xccl_comm_cuda_same_process(comm, i))
+            return 1;
+    return 0;
+}
+
+void xccl_comm_cuda_choose_memory(struct xccl_comm_cuda *cuda)
+{
+    struct xccl_cuda_why *why = cuda->why_not;
+
+    if (why[1].code) {
+        cuda->memory = XCCL_CUDA_MEMORY_HOST;
+        return;
+    }
+    cuda->memory = XCCL_CUDA_MEMORY_DEVICE;
+    if (!xccl_comm_cuda_has_other_process(cuda->comm))
+        return;
+    if (!xccl_param_int(XCCL_P_CUDA_CUMEM))
+        why[0].code = XCCL_CUDA_WHY_CUMEM_OFF;
+    else if (!xccl_cuda_has_handles(cuda->device))
+        why[0].code = XCCL_CUDA_WHY_CUMEM_LACKS;
+    else
+        cuda->memory = XCCL_CUDA_MEMORY_HANDLE;
+}
+
+void xccl_comm_cuda_step_down(struct xccl_comm_cuda *cuda, const struct xccl_cuda_why *why)
+{
+    int by_handle = cuda->memory == XCCL_CUDA_MEMORY_HANDLE;
+
+    if (by_handle)
+        cuda->why_not[0] = *why;
+    /* Once all have agreed nobody would try out whether IPC works. */
+    if (by_handle && !cuda->is_agreed) {
+        cuda->memory = XCCL_CUDA_MEMORY_DEVICE;
+        return;
+    }
+    cuda->why_not[1] = *why;
+    cuda->memory = XCCL_CUDA_MEMORY_HOST;
+}
+
+/* --- offers --- */
+
+/* Whom the memory is for besides its own rank: devices of this process. */
+static int list_devices(const struct xcclComm *comm, int *ordinals_out, int room)
+{
+    int count = 0;
+
+    for (int i = 0; i < comm->nranks; i++) {
+        int ordinal = (int)comm->peers[i].ordinal, known = ordinal == comm->device;
+
+        if (!xccl_comm_is_local(comm, i) || !xccl_comm_cuda_same_process(comm, i))
+            continue;
+        for (int k = 0; k < count; k++)
+            known |= ordinals_out[k] == ordinal;
+        if (!known && count < room)
+            ordinals_out[count++] = ordinal;
+    }
+    return count;
+}
+
+static xcclResult_t offer_handle(struct xcclComm *comm, size_t bytes, uint32_t times,
+                                 struct xccl_cuda_offer *offer, struct xccl_cuda_held *held,
+                                 struct xccl_cuda_why *refused)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    int reaches[XCCL_CUDA_DEVICES_MAX], fd = -1;
+    int count = list_devices(comm, reaches, XCCL_CUDA_DEVICES_MAX);
+    xccl_cu_result result = xccl_cuda_block_create(cuda->device, bytes, reaches, count,
+                                                   &held->block);
+
+    if (result) {
+        *refused = (struct xccl_cuda_why){XCCL_CUDA_WHY_CREATE, (uint32_t)comm->rank,
+                                          (uint32_t)result};
+        return xcclSuccess;
+    }
+    if (times) {
+        result = xccl_cuda_block_export(cuda->device, &held->block, &fd);
+        if (result || xccl_shm_give(comm->shm, fd, times, &held->number)) {
+            *refused = (struct xccl_cuda_why){XCCL_CUDA_WHY_EXPORT, (uint32_t)comm->rank,
+                                              (uint32_t)result};
+            xccl_cuda_block_free(cuda->device, &held->block);
+            return xcclSuccess;
+        }
+    }
+    held->memory = offer->memory = XCCL_CUDA_MEMORY_HANDLE;
+    held->at = offer->base = held->block.at;
+    offer->bytes = held->block.bytes;
+    offer->number = held->number;
+    cuda->device_bytes += held->block.bytes;
+    return xccl_cuda_clear(cuda->device, held->at, held->block.bytes);
+}
+
+static xcclResult_t offer_device(struct xcclComm *comm, size_t bytes, uint32_t times,
+                                 struct xccl_cuda_offer *offer, struct xccl_cuda_held *held,
+                                 struct xccl_cuda_why *refused)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    xccl_cu_result result;
+    xcclResult_t rc = xccl_comm_cuda_alloc(cuda, bytes, &held->at);
+
+    if (rc)
+        return rc;
+    held->memory = offer->memory = XCCL_CUDA_MEMORY_DEVICE;
+    held->bytes = bytes;
+    offer->base = held->at;
+    rc = xccl_cuda_clear(cuda->device, held->at, bytes);
+    if (rc || !times)
+        return rc;
+    rc = xccl_cuda_enter(cuda->device);
+    if (rc)
+        return rc;
+    result = cuda->driver->ipc_get(&offer->ipc, held->at);
+    xccl_cuda_leave(cuda->device);
+    if (!result)
+        return xcclSuccess;
+    *refused = (struct xccl_cuda_why){XCCL_CUDA_WHY_IPC_GET, (uint32_t)comm->rank,
+                                      (uint32_t)result};
+    xccl_comm_cuda_take_back(comm, held);
+    return xcclSuccess;
+}
+
+static xcclResult_t offer_host(struct xcclComm *comm, size_t bytes, struct xccl_cuda_offer *offer,
+                               struct xccl_cuda_held *held)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    size_t room, at = cuda->extra_used;
+    char *extra = xccl_shm_extra(comm->shm, xccl_shm_index_of(comm->shm, comm->rank), &room);
+
+    if (bytes > room - at)
+        return xccl_fail(xcclSystemError, 0, "raise XCCL_BUFFER_BYTES",
+                         "rank %d: links between devices that do not reach each other need %zu "
+                         "bytes of shared memory, and %zu of %zu are left",
+                         comm->rank, bytes, room - at, room);
+    cuda->extra_used += bytes;
+    held->memory = offer->memory = XCCL_CUDA_MEMORY_HOST;
+    offer->base = at;
+    memset(extra + at, 0, bytes);
+    return xccl_comm_cuda_pin(cuda, extra + at, bytes, &held->at);
+}
+
+xcclResult_t xccl_comm_cuda_offer_memory(struct xcclComm *comm, size_t bytes, uint32_t times,
+                                         struct xccl_cuda_offer *offer, struct xccl_cuda_held *held)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    xcclResult_t rc = xcclSuccess;
+
+    bytes = (bytes + PAGE - 1) & ~(size_t)(PAGE - 1);
+    *held = (struct xccl_cuda_held){0};
+    do { /* at most once for each kind */
+        struct xccl_cuda_why refused = {0};
+
+        offer->bytes = bytes;
+        if (cuda->memory == XCCL_CUDA_MEMORY_HANDLE)
+            rc = offer_handle(comm, bytes, times, offer, held, &refused);
+        else if (cuda->memory == XCCL_CUDA_MEMORY_DEVICE)
+            rc = offer_device(comm, bytes, times, offer, held, &refused);
+        else
+            rc = offer_host(comm, bytes, offer, held);
+        if (refused.code)
+            xccl_comm_cuda_step_down(cuda, &refused);
+    } while (!rc && held->memory == XCCL_CUDA_MEMORY_NONE);
+    memcpy(offer->why, cuda->why_not, sizeof offer->why);
+    return rc;
+}
+
+void xccl_comm_cuda_take_back(struct xcclComm *comm, struct xccl_cuda_held *held)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+
+    if (held->number)
+        xccl_shm_take_back(comm->shm, held->number);
+    if (held->memory == XCCL_CUDA_MEMORY_HANDLE) {
+        cuda->device_bytes -= held->block.bytes;
+        xccl_cuda_block_free(cuda->device, &held->block);
+    }
+    if (held->memory == XCCL_CUDA_MEMORY_DEVICE)
+        xccl_comm_cuda_free(cuda, held->at, held->bytes);
+    *held = (struct xccl_cuda_held){0}; /* host memory is the segment's */
+}
+
+/* --- what others offer --- */
+
+/* Memory of another process, opened. */
+struct xccl_cuda_opened {
+    int peer;
+    uint32_t number; /* as it gives it; 0: by IPC */
+    struct xccl_cu_ipc ipc;
+    struct xccl_cuda_block block;
+    xccl_cu_ptr at;
+    struct xccl_cuda_opened *next;
+};
+
+static struct xccl_cuda_opened *find_opened(const struct xccl_comm_cuda *cuda, int peer,
+                                            const struct xccl_cuda_offer *offer)
+{
+    struct xccl_cuda_opened *at = cuda->opened;
+    uint32_t number = offer->memory == XCCL_CUDA_MEMORY_HANDLE ? offer->number : 0;
+
+    while (at && (at->peer != peer || at->number != number ||
+                  (!number && memcmp(&at->ipc, &offer->ipc, sizeof at->ipc) != 0)))
+        at = at->next;
+    return at;
+}
+
+/* Quiet; refused: what is put into the record. */
+static xcclResult_t open_handle(struct xcclComm *comm, const struct xccl_cuda_offer *offer,
+                                struct xccl_cuda_opened *opened, struct xccl_cuda_why *refused)
+{
+    struct xccl_limit limit = xccl_limit_ms(FETCH_MS, NULL);
+    xccl_cu_result result;
+    int fd = -1;
+    xcclResult_t rc = xccl_shm_fetch_given(comm->shm, &comm->peers[opened->peer].unix_addr,
+                                           offer->number, &limit, &fd);
+
+    *refused = (struct xccl_cuda_why){XCCL_CUDA_WHY_IMPORT, (uint32_t)comm->rank, 0};
+    if (rc)
+        return rc;
+    result = xccl_cuda_block_import(comm->cuda->device, fd, offer->bytes, &opened->block);
+    close(fd);
+    opened->number = offer->number;
+    opened->at = opened->block.at;
+    refused->result = (uint32_t)result;
+    return xccl_cuda_result_quietly(result, "importing a handle");
+}
+
+static xcclResult_t open_ipc(struct xcclComm *comm, const struct xccl_cuda_offer *offer,
+                             struct xccl_cuda_opened *opened, struct xccl_cuda_why *refused)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    xccl_cu_result result;
+    xcclResult_t rc = xccl_cuda_enter(cuda->device);
+
+    if (rc)
+        return rc;
+    result = cuda->driver->ipc_open(&opened->at, offer->ipc, XCCL_CU_IPC_LAZY_PEER_ACCESS);
+    xccl_cuda_leave(cuda->device);
+    opened->ipc = offer->ipc;
+    *refused = (struct xccl_cuda_why){XCCL_CUDA_WHY_IPC_OPEN, (uint32_t)comm->rank,
+                                      (uint32_t)result};
+    return xccl_cuda_result_quietly(result, "opening IPC");
+}
+
+static xcclResult_t open_other(struct xcclComm *comm, int peer, const struct xccl_cuda_offer *offer,
+                               xccl_cu_ptr *at_out, struct xccl_cuda_why *refused)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_opened *opened = find_opened(cuda, peer, offer);
+    struct xccl_cuda_why why = {0};
+    xcclResult_t rc;
+
+    if (opened) {
+        *at_out = opened->at;
+        return xcclSuccess;
+    }
+    opened = xccl_calloc(1, sizeof *opened);
+    if (!opened)
+        return xcclSystemError;
+    opened->peer = peer;
+    rc = offer->memory == XCCL_CUDA_MEMORY_HANDLE ? open_handle(comm, offer, opened, &why)
+                                                  : open_ipc(comm, offer, opened, &why);
+    if (!rc) {
+        opened->next = cuda->opened;
+        cuda->opened = opened;
+        *at_out = opened->at;
+        return xcclSuccess;
+    }
+    xccl_free(opened);
+    if (!refused || !why.code)
+        return xccl_fail(rc, 0, "XCCL_CUDA_P2P=0 does without it",
+                         "rank %d cannot open device memory of rank %d: %.300s", comm->rank, peer,
+                         xccl_error_text());
+    *refused = why;
+    return xcclSuccess;
+}
+
+void xccl_comm_cuda_close_opened(struct xccl_comm_cuda *cuda)
+{
+    while (cuda->opened) {
+        struct xccl_cuda_opened *opened = cuda->opened;
+
+        cuda->opened = opened->next;
+        xccl_cuda_block_free(cuda->device, &opened->block);
+        if (!opened->number && !xccl_cuda_enter(cuda->device)) {
+            (void)cuda->driver->ipc_close(opened->at);
+            xccl_cuda_leave(cuda->device);
+        }
+        xccl_free(opened);
+    }
+}
+
+/* Another device of this process. */
+static xcclResult_t enable_peer(struct xccl_comm_cuda *cuda, int ordinal)
+{
+    struct xccl_cuda_device *peer;
+    xccl_cu_result result;
+    xcclResult_t rc;
+
+    if (ordinal == cuda->device->ordinal)
+        return xcclSuccess;
+    rc = xccl_cuda_device_get(ordinal, &peer);
+    if (rc)
+        return rc;
+    rc = xccl_cuda_enter(cuda->device);
+    if (!rc) {
+        result = cuda->driver->ctx_enable_peer(peer->ctx, 0);
+        rc = result == XCCL_CU_PEER_ENABLED ? xcclSuccess
+                                            : xccl_cuda_result(result, "access between devices");
+        xccl_cuda_leave(cuda->device);
+    }
+    xccl_cuda_device_put(peer); /* its own rank holds it */
+    return rc;
+}
+
+static xcclResult_t map_host(struct xcclComm *comm, int peer, const struct xccl_cuda_offer *offer,
+                             xccl_cu_ptr *base_out)
+{
+    size_t room;
+    char *extra = xccl_shm_extra(comm->shm, xccl_shm_index_of(comm->shm, peer), &room);
+
+    if (offer->base > room || offer->bytes > room - offer->base || offer->base % PAGE)
+        return xccl_fail(xcclRemoteError, 0, NULL, "rank %d offers memory that it does not have",
+                         peer);
+    return xccl_comm_cuda_pin(comm->cuda, extra + offer->base, offer->bytes, base_out);
+}
+
+xcclResult_t xccl_comm_cuda_map(struct xcclComm *comm, int peer,
+                                const struct xccl_cuda_offer *offer, xccl_cu_ptr *base_out,
+                                struct xccl_cuda_why *refused)
+{
+    int is_same_process = xccl_comm_cuda_same_process(comm, peer);
+
+    switch (offer->memory) {
+    case XCCL_CUDA_MEMORY_HOST:
+        return map_host(comm, peer, offer, base_out);
+    case XCCL_CUDA_MEMORY_HANDLE:
+    case XCCL_CUDA_MEMORY_DEVICE:
+        if (!is_same_process)
+            return open_other(comm, peer, offer, base_out, refused);
+        *base_out = offer->base;
+        /* A handle's memory was opened to this device when it was made. */
+        return offer->memory == XCCL_CUDA_MEMORY_HANDLE
+                   ? xcclSuccess
+                   : enable_peer(comm->cuda, (int)comm->peers[peer].ordinal);
+    default:
+        return xccl_fail(xcclInternalError, 0, "report this as a bug",
+                         "rank %d offers no memory to rank %d", peer, comm->rank);
+    }
+}

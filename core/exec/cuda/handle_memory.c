@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Handle, address range, mapping, access: taken in this order, and given back in the reverse one.
+ * Thread: any. */
+#include "exec/cuda/handle_memory.h"
+
+#include <stdint.h>
+
+static struct xccl_cu_mem_prop prop_of(const struct xccl_cuda_device *device)
+{
+    struct xccl_cu_mem_prop prop = {.type = XCCL_CU_MEM_PINNED,
+                                    .handle_types = XCCL_CU_MEM_POSIX_FD,
+                                    .location = {XCCL_CU_MEM_ON_DEVICE, device->device}};
+    int value = 0;
+
+    /* So that network cards may be given it, too. */
+    if (!device->driver->device_attribute(&value, XCCL_CU_ATTR_RDMA_HANDLES, device->device) &&
+        value)
+        prop.gpu_direct_rdma = 1;
+    return prop;
+}
+
+int xccl_cuda_has_handles(const struct xccl_cuda_device *device)
+{
+    const struct xccl_cuda_driver *driver = device->driver;
+    int maps = 0, exports = 0;
+
+    return driver->mem_create && driver->mem_release && driver->mem_export && driver->mem_import &&
+           driver->mem_reserve && driver->mem_unreserve && driver->mem_map && driver->mem_unmap &&
+           driver->mem_set_access && driver->mem_granularity &&
+           !driver->device_attribute(&maps, XCCL_CU_ATTR_VIRTUAL_MEMORY, device->device) && maps &&
+           !driver->device_attribute(&exports, XCCL_CU_ATTR_HANDLE_FDS, device->device) && exports;
+}
+
+/* Devices beside the memory's own: one that cannot is none that was promised. */
+static void let_reach(const struct xccl_cuda_device *device, const struct xccl_cuda_block *block,
+                      const int *reaches, int count)
+{
+    const struct xccl_cuda_driver *driver = device->driver;
+
+    for (int i = 0; i < count; i++) {
+        struct xccl_cu_mem_access access = {.flags = XCCL_CU_MEM_READ_WRITE};
+        xccl_cu_device other;
+        int can = 0;
+
+        if (reaches[i] == device->ordinal || driver->device_get(&other, reaches[i]) ||
+            driver->device_can_access(&can, other, device->device) || !can)
+            continue;
+        access.location = (struct xccl_cu_mem_location){XCCL_CU_MEM_ON_DEVICE, other};
+        (void)driver->mem_set_access(block->at, block->bytes, &access, 1);
+    }
+}
+
+/* Gives block.handle a place; with the device's context. On failure the handle stays. */
+static xccl_cu_result map(const struct xccl_cuda_device *device, struct xccl_cuda_block *block)
+{
+    const struct xccl_cuda_driver *driver = device->driver;
+    const struct xccl_cu_mem_access access = {{XCCL_CU_MEM_ON_DEVICE, device->device},
+                                              XCCL_CU_MEM_READ_WRITE};
+    xccl_cu_ptr at = 0;
+    xccl_cu_result rc = driver->mem_reserve(&at, block->bytes, 0, 0, 0);
+
+    if (rc)
+        return rc;
+    rc = driver->mem_map(at, block->bytes, 0, block->handle, 0);
+    if (rc)
+        goto err_range;
+    rc = driver->mem_set_access(at, block->bytes, &access, 1);
+    if (rc)
+        goto err_map;
+    block->at = at;
+    return 0;
+err_map:
+    (void)driver->mem_unmap(at, block->bytes);
+err_range:
+    (void)driver->mem_unreserve(at, block->bytes);
+    return rc;
+}
+
+xccl_cu_result xccl_cuda_block_create(const struct xccl_cuda_device *device, size_t bytes,
+                                      const int *reaches, int count,
+                                      struct xccl_cuda_block *block_out)
+{
+    const struct xccl_cuda_driver *driver = device->driver;
+    const struct xccl_cu_mem_prop prop = prop_of(device);
+    struct xccl_cuda_block block = {0};
+    size_t granule = 0;
+    xccl_cu_result rc;
+
+    if (xccl_cuda_enter(device))
+        return XCCL_CU_INVALID_CONTEXT;
+    rc = driver->mem_granularity(&granule, &prop, XCCL_CU_MEM_GRANULARITY_LEAST);
+    if (!rc && (!granule || bytes > SIZE_MAX - granule))
+        rc = XCCL_CU_INVALID_VALUE;
+    if (!rc) {
+        block.bytes = (bytes + granule - 1) / granule * granule;
+        rc = driver->mem_create(&block.handle, block.bytes, &prop, 0);
+    }
+    if (rc)
+        goto out;
+    rc = map(device, &block);
+    if (rc) {
+        (void)driver->mem_release(block.handle);
+        goto out;
+    }
+    let_reach(device, &block, reaches, count);
+    *block_out = block;
+out:
+    xccl_cuda_leave(device);
+    return rc;
+}
+
+xccl_cu_result xccl_cuda_block_export(const struct xccl_cuda_device *device,
+                                      const struct xccl_cuda_block *block, int *fd_out)
+{
+    xccl_cu_result rc;
+
+    if (xccl_cuda_enter(device))
+        return XCCL_CU_INVALID_CONTEXT;
+    rc = device->driver->mem_export(fd_out, block->handle, XCCL_CU_MEM_POSIX_FD, 0);
+    xccl_cuda_leave(device);
+    return rc;
+}
+
+xccl_cu_result xccl_cuda_block_import(const struct xccl_cuda_device *device, int fd, size_t bytes,
+                                      struct xccl_cuda_block *block_out)
+{
+    struct xccl_cuda_block block = {.bytes = bytes};
+    xccl_cu_result rc;
+
+    if (xccl_cuda_enter(device))
+        return XCCL_CU_INVALID_CONTEXT;
+    /* The descriptor itself, in the place of a pointer. */
+    rc = device->driver->mem_import(&block.handle, (void *)(intptr_t)fd, XCCL_CU_MEM_POSIX_FD);
+    if (!rc) {
+        rc = map(device, &block);
+        if (rc)
+            (void)device->driver->mem_release(block.handle);
+    }
+    if (!rc)
+        *block_out = block;
+    xccl_cuda_leave(device);
+    return rc;
+}
+
+void xccl_cuda_block_free(const struct xccl_cuda_device *device, struct xccl_cuda_block *block)
+{
+    if (!block->at || xccl_cuda_enter(device))
+        return;
+    (void)device->driver->mem_unmap(block->at, block->bytes);
+    (void)device->driver->mem_unreserve(block->at, block->bytes);
+    (void)device->driver->mem_release(block->handle);
+    xccl_cuda_leave(device);
+    *block = (struct xccl_cuda_block){0};
+}

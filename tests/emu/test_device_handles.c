@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Device memory that goes from process to process as descriptors of allocations: calls work, other
+ * ways are gone where a driver refuses one of its steps, on one rank or on all, nothing is left
+ * behind, and memory of that kind that the program has can be used. */
+#include "device_ways.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* What the ranks do. */
+struct scene {
+    struct world *world;
+    const char *fail; /* XCCL_EMU_FAIL */
+    int only; /* of this rank, -1: of all */
+    struct expected want; /* of every rank, kind 0: none */
+};
+
+static void need_stand_in(void)
+{
+    if (!getenv("XT_CUDA_LIBRARY"))
+        XT_SKIP("of the stand-in alone");
+}
+
+/* Maps of memory of the stand-in's devices. */
+static int count_maps(void)
+{
+    FILE *file = fopen("/proc/self/maps", "r");
+    char line[512];
+    int count = 0;
+
+    XT_CHECK(file != NULL);
+    while (fgets(line, sizeof line, file))
+        count += strstr(line, "emu-device-memory") != NULL;
+    fclose(file);
+    return count;
+}
+
+static void gather(struct on_device *on, int rank, int nranks)
+{
+    size_t count = WAYS_COUNT / (size_t)nranks;
+
+    device_put(on, count, rank, 2);
+    XT_OK(xcclAllGather(at(on->in, 0), at(on->out, 0), count, xcclInt32, on->comm, on->stream));
+    (void)device_get(on, count * (size_t)nranks);
+    for (size_t i = 0; i < count * (size_t)nranks; i++)
+        XT_CHECK_INT(on->host[i], world_value((int)(i / count), i % count, 2));
+}
+
+static void pass_on(struct on_device *on, int rank, int nranks)
+{
+    device_put(on, WAYS_COUNT, rank, 3);
+    XT_OK(xcclGroupStart());
+    XT_OK(
+        xcclSend(at(on->in, 0), WAYS_COUNT, xcclInt32, (rank + 1) % nranks, on->comm, on->stream));
+    XT_OK(xcclRecv(at(on->out, 0), WAYS_COUNT, xcclInt32, (rank + nranks - 1) % nranks, on->comm,
+                   on->stream));
+    XT_OK(xcclGroupEnd());
+    (void)device_get(on, WAYS_COUNT);
+    for (size_t i = 0; i < WAYS_COUNT; i++)
+        XT_CHECK_INT(on->host[i], world_value((rank + nranks - 1) % nranks, i, 3));
+}
+
+/* Calls of several kinds, so that several bindings have memory. */
+static void call_all(struct on_device *on, int rank, int nranks)
+{
+    one_sum(on, rank, nranks);
+    gather(on, rank, nranks);
+    pass_on(on, rank, nranks);
+}
+
+static void act(int rank, int nranks, void *arg)
+{
+    const struct scene *scene = arg;
+    struct on_device on;
+
+    if (scene->fail && (scene->only < 0 || scene->only == rank))
+        xt_setenv("XCCL_EMU_FAIL", scene->fail);
+    device_settings(NULL);
+    device_open();
+    device_make(&on, WAYS_COUNT * 4);
+    on.comm = world_join(scene->world, rank, nranks);
+    call_all(&on, rank, nranks);
+    if (scene->want.kind)
+        check_way(rank, &scene->want);
+    XT_OK(xcclCommDestroy(on.comm));
+    device_free(&on);
+}
+
+static void run(int nranks, const char *fail, int only, struct expected want)
+{
+    struct scene scene = {.fail = fail, .only = only, .want = want};
+
+    need_stand_in();
+    xt_setenv("XCCL_RECORD_DIR", xt_tmpdir());
+    scene.world = world_create();
+    xt_mp_run(nranks, act, &scene);
+}
+
+/* --- what is refused --- */
+
+XT_TEST(an_allocation_that_is_refused_gives_way_to_ipc)
+{
+    run(3, "cuMemCreate:*", -1,
+        (struct expected){XCCL_RECORD_WAY_IPC, NULL, NULL, "cuMem refused: creation, on rank "});
+}
+
+XT_TEST(a_descriptor_that_is_refused_gives_way_to_ipc)
+{
+    run(2, "cuMemExportToShareableHandle:*", -1,
+        (struct expected){XCCL_RECORD_WAY_IPC, NULL, NULL, "cuMem refused: export, on rank "});
+}
+
+XT_TEST(a_granularity_that_is_refused_gives_way_to_ipc)
+{
+    run(2, "cuMemGetAllocationGranularity:*", -1,
+        (struct expected){XCCL_RECORD_WAY_IPC, NULL, NULL, "CUDA_ERROR_INVALID_VALUE"});
+}
+
+XT_TEST(a_mapping_that_is_refused_gives_way_to_ipc)
+{
+    run(2, "cuMemMap:*", -1,
+        (struct expected){XCCL_RECORD_WAY_IPC, NULL, NULL, "cuMem refused: creation, on rank "});
+}
+
+XT_TEST(access_that_is_refused_gives_way_to_ipc)
+{
+    run(2, "cuMemSetAccess:*", -1, (struct expected){XCCL_RECORD_WAY_IPC, NULL, NULL, NULL});
+}
+
+/* One rank cannot, so its host's ranks go another way, and say whose fault it is. */
+XT_TEST(an_import_that_one_rank_is_refused_gives_way_to_ipc_on_all)
+{
+    run(3, "cuMemImportFromShareableHandle:*", 2,
+        (struct expected){XCCL_RECORD_WAY_IPC, NULL, NULL,
+                          "cuMem refused: import, on rank 2: CUDA_ERROR_OUT_OF_MEMORY"});
+}
+
+/* Only the rank's own memory goes another way. */
+XT_TEST(an_allocation_that_one_rank_is_refused_changes_its_own_memory)
+{
+    run(2, "cuMemCreate:*", 1, (struct expected){XCCL_RECORD_WAY_HANDLE, NULL, NULL, ""});
+}
+
+XT_TEST(ipc_that_is_refused_gives_way_to_pinned_memory)
+{
+    xt_setenv("XCCL_CUDA_CUMEM", "0");
+    run(3, "cuIpcOpenMemHandle_v2:*", 1,
+        (struct expected){XCCL_RECORD_WAY_PINNED, NULL, NULL,
+                          "IPC refused: opening, on rank 1: CUDA_ERROR_OUT_OF_MEMORY; "
+                          "XCCL_CUDA_CUMEM=0"});
+}
+
+XT_TEST(an_ipc_handle_that_is_refused_gives_way_to_pinned_memory)
+{
+    xt_setenv("XCCL_CUDA_CUMEM", "0");
+    run(2, "cuIpcGetMemHandle:*", -1,
+        (struct expected){XCCL_RECORD_WAY_PINNED, NULL, NULL, "IPC refused: its handle, on rank "});
+}
+
+XT_TEST(pinned_memory_is_left_where_all_is_refused)
+{
+    run(3, "cuMemImportFromShareableHandle:*,cuIpcOpenMemHandle_v2:*", 0,
+        (struct expected){XCCL_RECORD_WAY_PINNED, NULL, NULL,
+                          "IPC refused: opening, on rank 0: CUDA_ERROR_OUT_OF_MEMORY; cuMem "
+                          "refused: import, on rank 0: CUDA_ERROR_OUT_OF_MEMORY"});
+}
+
+/* When a binding is made later, nobody tries out IPC any more. */
+XT_TEST(an_allocation_that_is_refused_later_gives_way_to_pinned_memory)
+{
+    run(2, "cuMemCreate:3", -1,
+        (struct expected){XCCL_RECORD_WAY_PINNED, NULL, NULL, "cuMem refused: creation, on rank "});
+}
+
+XT_TEST(a_device_without_handles_is_named)
+{
+    xt_setenv("XCCL_EMU_HANDLES", "0");
+    run(2, NULL, -1,
+        (struct expected){XCCL_RECORD_WAY_IPC, NULL, NULL,
+                          "driver or device of rank 1 have no cuMem handles"});
+}
+
+XT_TEST(granules_may_have_any_size)
+{
+    xt_setenv("XCCL_EMU_GRANULE", "65536");
+    run(2, NULL, -1, (struct expected){XCCL_RECORD_WAY_HANDLE, NULL, NULL, ""});
+}
+
+/* --- what is left behind --- */
+
+/* Descriptors, when there are no fewer for a second: goodbyes are on their way for 0.8 s. */
+static int count_descriptors(void)
+{
+    int least = xt_entries("/proc/self/fd");
+
+    for (double since = xt_seconds(); xt_seconds() - since < 1;) {
+        int now = xt_entries("/proc/self/fd");
+
+        if (now < least) {
+            least = now;
+            since = xt_seconds();
+        }
+        usleep(10000);
+    }
+    return least;
+}
+
+static void come_and_go(int rank, int nranks, void *arg)
+{
+    const struct scene *scene = arg;
+    int descriptors = 0, maps = 0;
+
+    if (scene->fail)
+        xt_setenv("XCCL_EMU_FAIL", scene->fail);
+    device_settings(NULL);
+    device_open();
+    for (int i = 0; i < 4; i++) {
+        struct on_device on;
+
+        device_make(&on, WAYS_COUNT * 4);
+        XT_OK(xcclCommInitRank(&on.comm, nranks, world_id(scene->world, rank, i), rank));
+        call_all(&on, rank, nranks);
+        XT_OK(xcclCommDestroy(on.comm));
+        device_free(&on);
+        if (!i) { /* the first one opens what stays open */
+            descriptors = count_descriptors();
+            maps = count_maps();
+            continue;
+        }
+        XT_CHECK_INT(count_maps(), maps);
+        XT_CHECK_INT(count_descriptors(), descriptors);
+    }
+}
+
+static void check_left(const char *fail)
+{
+    struct scene scene = {.fail = fail};
+
+    need_stand_in();
+    scene.world = world_create();
+    xt_mp_run(2, come_and_go, &scene);
+}
+
+XT_TEST_DEADLINE(nothing_is_left_of_a_communicator, 60)
+{
+    check_left(NULL);
+}
+
+XT_TEST_DEADLINE(nothing_is_left_where_descriptors_are_refused, 60)
+{
+    check_left("cuMemExportToShareableHandle:*");
+}
+
+XT_TEST_DEADLINE(nothing_is_left_where_imports_are_refused, 60)
+{
+    check_left("cuMemImportFromShareableHandle:*");
+}
+
+XT_TEST_DEADLINE(nothing_is_left_where_access_is_refused, 60)
+{
+    check_left("cuMemSetAccess:*");
+}
+
+/* A rank that dies has given its memory: the others unmap it, and end. */
+static void survive(int rank, int nranks, void *arg)
+{
+    const struct scene *scene = arg;
+    struct on_device on;
+    xcclResult_t rc = xcclSuccess;
+    double start;
+    int maps;
+
+    device_settings(NULL);
+    device_open();
+    device_make(&on, WAYS_COUNT * 4);
+    maps = count_maps();
+    on.comm = world_join(scene->world, rank, nranks);
+    call_all(&on, rank, nranks);
+    XT_CHECK(count_maps() > maps);
+    world_meet(scene->world, nranks);
+    if (rank == 1)
+        raise(SIGKILL);
+    (void)xcclAllReduce(at(on.in, 0), at(on.out, 0), WAYS_COUNT, xcclInt32, xcclSum, on.comm,
+                        on.stream);
+    for (start = xt_seconds(); !rc; XT_CHECK(xt_seconds() - start < 20))
+        XT_OK(xcclCommGetAsyncError(on.comm, &rc));
+    XT_CHECK_INT(rc, xcclRemoteError);
+    XT_CHECK_HAS(xcclGetLastError(on.comm), "rank 1");
+    XT_OK(xcclCommDestroy(on.comm));
+    XT_CHECK_INT(count_maps(), maps);
+}
+
+XT_TEST(memory_of_a_rank_that_died_is_given_back)
+{
+    struct scene scene = {0};
+    int statuses[3];
+
+    need_stand_in();
+    scene.world = world_create();
+    xt_mp_wait(xt_mp_start(3, survive, &scene), statuses);
+    XT_CHECK_INT(statuses[0], 0);
+    XT_CHECK(WIFSIGNALED(statuses[1]));
+    XT_CHECK_INT(statuses[2], 0);
+}
+
+/* Before the others have asked for its memory: they find nobody who gives it. */
+static void die_while_joining(int rank, int nranks, void *arg)
+{
+    const struct scene *scene = arg;
+    xcclComm_t comm = NULL;
+
+    if (rank == 1)
+        xt_setenv("XCCL_EMU_DIES", "cuMemImportFromShareableHandle");
+    device_settings(NULL);
+    device_open();
+    XT_CHECK(xcclCommInitRank(&comm, nranks, world_id(scene->world, rank, 0), rank) != xcclSuccess);
+    XT_CHECK_HAS(xcclGetLastError(NULL), "rank 1");
+}
+
+XT_TEST_DEADLINE(a_rank_that_dies_while_joining_is_named, 60)
+{
+    struct scene scene = {0};
+    int statuses[3];
+
+    need_stand_in();
+    xt_setenv("XCCL_TIMEOUT_INIT_S", "20");
+    scene.world = world_create();
+    xt_mp_wait(xt_mp_start(3, die_while_joining, &scene), statuses);
+    XT_CHECK_INT(statuses[0], 0);
+    XT_CHECK(WIFSIGNALED(statuses[1]));
+    XT_CHECK_INT(statuses[2], 0);
+}
+
+/* --- memory of the program --- */
+
+static void use_memory(int rank, int nranks, void *arg)
+{
+    const struct scene *scene = arg;
+    struct on_device on = {.bytes = WAYS_COUNT * 4};
+    int before = 0;
+
+    if (scene->fail)
+        xt_setenv("XCCL_EMU_FAIL", scene->fail);
+    device_settings(NULL);
+    device_open();
+    on.comm = world_join(scene->world, rank, nranks);
+    on.host = calloc(1, on.bytes);
+    CU(cuda->stream_create(&on.stream, XCCL_CU_STREAM_NON_BLOCKING));
+    for (int pass = 0; pass < 2; pass++) {
+        void *in, *out, *handle;
+
+        XT_OK(xcclMemAlloc(&in, on.bytes));
+        XT_OK(xcclMemAlloc(&out, on.bytes));
+        XT_OK(xcclCommRegister(on.comm, in, on.bytes, &handle));
+        on.in = (xccl_cu_ptr)(uintptr_t)in;
+        on.out = (xccl_cu_ptr)(uintptr_t)out;
+        CU(cuda->copy_to_host(on.host, on.in, on.bytes, on.stream));
+        CU(cuda->stream_sync(on.stream));
+        for (size_t i = 0; i < WAYS_COUNT; i++)
+            XT_CHECK_INT(on.host[i], 0);
+        one_sum(&on, rank, nranks);
+        XT_OK(xcclCommDeregister(on.comm, handle));
+        XT_OK(xcclMemFree(in));
+        XT_OK(xcclMemFree(out));
+        XT_CHECK_RC(xcclMemFree(out), xcclInvalidArgument);
+        if (pass) /* the first call has made what the communicator keeps */
+            XT_CHECK_INT(count_maps(), before);
+        before = count_maps();
+    }
+    XT_OK(xcclCommDestroy(on.comm));
+    CU(cuda->stream_destroy(on.stream));
+    free(on.host);
+}
+
+static void check_memory(const char *fail)
+{
+    struct scene scene = {.fail = fail};
+
+    need_stand_in();
+    scene.world = world_create();
+    xt_mp_run(2, use_memory, &scene);
+}
+
+XT_TEST(memory_for_the_program_is_by_handles)
+{
+    check_memory(NULL);
+}
+
+XT_TEST(memory_for_the_program_does_without_handles)
+{
+    check_memory("cuMemCreate:*");
+}
+
+/* The program's own allocation, registered. */
+static void use_own(int rank, int nranks, void *arg)
+{
+    const struct scene *scene = arg;
+    const struct xccl_cu_mem_prop prop = {.type = XCCL_CU_MEM_PINNED,
+                                          .handle_types = XCCL_CU_MEM_POSIX_FD,
+                                          .location = {XCCL_CU_MEM_ON_DEVICE, 0}};
+    const struct xccl_cu_mem_access access = {{XCCL_CU_MEM_ON_DEVICE, 0}, XCCL_CU_MEM_READ_WRITE};
+    const size_t bytes = 2 << 20;
+    struct on_device on;
+    xccl_cu_handle memory;
+    xccl_cu_ptr at_memory, was;
+    void *handle;
+
+    device_settings(NULL);
+    device_open();
+    device_make(&on, WAYS_COUNT * 4);
+    on.comm = world_join(scene->world, rank, nranks);
+    CU(cuda->mem_create(&memory, bytes, &prop, 0));
+    CU(cuda->mem_reserve(&at_memory, bytes, 0, 0, 0));
+    CU(cuda->mem_map(at_memory, bytes, 0, memory, 0));
+    CU(cuda->mem_set_access(at_memory, bytes, &access, 1));
+    was = on.in;
+    on.in = at_memory;
+    XT_OK(xcclCommRegister(on.comm, at(on.in, 0), bytes, &handle));
+    call_all(&on, rank, nranks);
+    XT_OK(xcclCommDeregister(on.comm, handle));
+    on.in = was;
+    XT_OK(xcclCommDestroy(on.comm));
+    CU(cuda->mem_unmap(at_memory, bytes));
+    CU(cuda->mem_unreserve(at_memory, bytes));
+    CU(cuda->mem_release(memory));
+    device_free(&on);
+}
+
+XT_TEST(memory_by_handles_of_the_program_is_registered_and_used)
+{
+    struct scene scene = {0};
+
+    need_stand_in();
+    scene.world = world_create();
+    xt_mp_run(2, use_own, &scene);
+}
