@@ -390,6 +390,7 @@ void xccl_comm_cuda_close(struct xcclComm *comm)
         }
         xccl_cuda_device_put(cuda->device);
     }
+    xccl_cuda_thread_put(cuda); /* of a child that has not joined */
     xccl_comm_cuda_drop_ways(cuda);
     xccl_free(cuda->agree_offers);
     pthread_mutex_destroy(&cuda->lock);

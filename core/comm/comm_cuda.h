@@ -29,7 +29,9 @@ void xccl_comm_cuda_unlink(struct xcclComm *comm); /* while shared memory is the
 void xccl_comm_cuda_close(struct xcclComm *comm); /* the rest */
 /* What the others are told of this rank's device. */
 void xccl_comm_cuda_describe(const struct xcclComm *comm, struct xccl_peer *self);
-/* Calls may begin: starts the thread. */
+/* The child's thread will be that of its parent, which is in use. Nothing for those of the host. */
+void xccl_comm_cuda_share(struct xcclComm *child, const struct xcclComm *parent);
+/* Calls may begin: the thread, its parent's or a new one, looks after it. */
 xcclResult_t xccl_comm_cuda_ready(struct xcclComm *comm);
 /* Ends the thread and, where it failed, its kernels. Before anything else is closed. */
 void xccl_comm_cuda_stop(struct xcclComm *comm);

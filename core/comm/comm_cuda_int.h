@@ -130,6 +130,7 @@ struct xccl_cuda_home; /* comm_cuda_links.c */
 struct xccl_cuda_room; /* comm_cuda_room.c */
 struct xccl_cuda_p2p; /* comm_cuda_p2p.c */
 struct xccl_cuda_watch; /* comm_cuda_watch.c */
+struct xccl_cuda_thread; /* likewise */
 struct xccl_cuda_ways; /* comm_cuda_ways.c */
 
 struct xccl_comm_cuda {
@@ -181,6 +182,7 @@ struct xccl_comm_cuda {
     _Atomic uint64_t failed_ns; /* when kernels were told to end; 0: they were not */
     struct xccl_cuda_p2p *p2p;
     struct xccl_cuda_watch *watch;
+    struct xccl_cuda_thread *thread; /* held; NULL: not yet */
     pthread_mutex_t lock; /* of the tables above, and of network operations */
 };
 
@@ -270,6 +272,7 @@ xcclResult_t xccl_cuda_p2p_launch(const struct xccl_cuda_op *ops, uint32_t count
 /* --- comm_cuda_watch.c --- */
 xcclResult_t xccl_cuda_watch_start(struct xcclComm *comm);
 void xccl_cuda_watch_stop(struct xcclComm *comm);
+void xccl_cuda_thread_put(struct xccl_comm_cuda *cuda); /* none is fine */
 /* A launch will move so many messages over a link to another host. */
 xcclResult_t xccl_cuda_watch_messages(struct xccl_comm_cuda *cuda, struct xccl_net_link *net,
                                       uint32_t slots);

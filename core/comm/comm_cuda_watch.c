@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The thread of a CUDA communicator. Kernels run by themselves; what they cannot do is done here:
+/* The thread of CUDA communicators: one for a communicator and all that were split from it, which
+ * are looked after in turns. Kernels run by themselves; what they cannot do is done here:
  *
  *   start    the device says that an operation has begun: its plan tells which messages its network
  *            links will move, so also those of a graph that is replayed
@@ -9,13 +10,19 @@
  *            host's calls do while they wait: other calls, ranks that left or do not come
  *   abort    an error of the communicator, whoever found it, ends its kernels
  *
- * It polls: without network links every few milliseconds, with them all the time while something
- * is at work. While the user's thread makes links it has the communicator, and itself starts and
- * moves operations, for another rank may have to see them end before it comes to make links.
+ * No turn waits: a connection that broke has others' verdict to wait for, and meanwhile the other
+ * communicators have their turns. It polls: without network links every few milliseconds, with them
+ * all the time while something is at work. While the user's thread makes links it has the
+ * communicator, and itself starts and moves operations, for another rank may have to see them end
+ * before it comes to make links.
  *
- * Thread: its own; the lock keeps the user's out of the tables, and `connecting` keeps it out of
- * the communicator. */
+ * A communicator holds the thread from the moment it is split off until its watch has left, which
+ * the thread says; the last one ends it. Who comes is put in front of a list that the thread takes.
+ *
+ * Thread: its own; each communicator's lock keeps the user's out of the tables, and `connecting`
+ * keeps it out of the communicator. */
 #include <sched.h>
+#include <stdio.h>
 
 #include "base/alloc.h"
 #include "base/log.h"
@@ -32,6 +39,7 @@
 #define NET_SPINS   2000 /* looks without news before it sleeps between them */
 #define LOOK_NS     (100 * XCCL_NS_PER_MS)
 #define LEAVE_MS    1000
+#define VERDICT_NS  (700 * XCCL_NS_PER_MS) /* for others to say who is to blame */
 
 /* Messages that a launch will move over a link to another host. */
 struct far_op {
@@ -41,17 +49,38 @@ struct far_op {
     struct far_op *next;
 };
 
+struct xccl_cuda_thread {
+    pthread_t thread;
+    int refs; /* by refs_lock */
+    _Atomic uint32_t ends;
+    struct xccl_bell bell; /* somebody comes, or is to leave */
+    struct xccl_bell left; /* somebody has left */
+    _Atomic(struct xccl_cuda_watch *) coming;
+    /* The thread's: */
+    struct xccl_cuda_watch *watches;
+    uint32_t idle; /* rounds without news */
+};
+
+static pthread_mutex_t refs_lock = PTHREAD_MUTEX_INITIALIZER;
+
 struct xccl_cuda_watch {
     struct xccl_comm_cuda *cuda;
-    pthread_t thread;
-    struct xccl_bell bell;
-    _Atomic uint32_t ends; /* 1: stop when nothing is at work */
+    struct xccl_cuda_watch *next;
+    _Atomic uint32_t ends; /* 1: leave when nothing is at work */
+    _Atomic uint32_t gone; /* 1: the thread knows it no more */
     int connecting; /* by the lock: the user's thread has the communicator and the rest of this */
     /* The thread's: */
-    uint64_t next; /* number of the operation that begins next */
+    uint64_t next_op; /* number of the operation that begins next */
     const struct xccl_cuda_image *image; /* of the operation at work; NULL: none */
     uint64_t since_ns; /* it has been at work; 0: not */
     uint64_t looked_ns;
+    int at_work; /* something was, in the last turn */
+    struct xccl_limit leave; /* until then it waits for that, once it is to leave */
+    /* A link that failed, until it is said who is to blame: */
+    struct xccl_net_link *bad_net; /* NULL: none */
+    xcclResult_t bad_rc;
+    uint64_t verdict_ns;
+    char bad_text[XCCL_ERROR_TEXT_BYTES];
     struct far_op *far, **far_end; /* by the lock */
 };
 
@@ -88,7 +117,7 @@ static void be_call(struct xccl_cuda_watch *watch)
 {
     struct xcclComm *comm = watch->cuda->comm;
 
-    comm->seq = watch->next - 1;
+    comm->seq = watch->next_op - 1;
     comm->connects = 0;
     xccl_run_clear(&comm->run);
     comm->run.owner = comm;
@@ -102,7 +131,7 @@ static void be_call(struct xccl_cuda_watch *watch)
 static void begin(struct xccl_cuda_watch *watch, const struct xccl_cuda_image *image)
 {
     struct xcclComm *comm = watch->cuda->comm;
-    uint64_t seq = watch->next++;
+    uint64_t seq = watch->next_op++;
     uint32_t flag_low = xccl_flag_low(image->signature, seq);
     struct xccl_board_call call = xccl_comm_board_call(&image->call, seq);
 
@@ -130,7 +159,7 @@ static void end(struct xccl_cuda_watch *watch)
     else if (comm->record)
         xccl_record_end(comm->record, image->traffic.sent, image->traffic.received);
     atomic_store_explicit(&comm->board->outside, 1, memory_order_relaxed);
-    watch->cuda->retired = watch->next - 1;
+    watch->cuda->retired = watch->next_op - 1;
     watch->image = NULL;
     watch->since_ns = 0;
 }
@@ -141,18 +170,18 @@ static void skip_lost(struct xccl_cuda_watch *watch)
 {
     uint64_t done = load(&watch->cuda->status->done);
 
-    if (done >= watch->next + XCCL_DEV_STARTS / 2)
-        watch->next = done - XCCL_DEV_STARTS / 4;
+    if (done >= watch->next_op + XCCL_DEV_STARTS / 2)
+        watch->next_op = done - XCCL_DEV_STARTS / 4;
 }
 
 /* The next operation has begun: its image; NULL: it has not. */
 static const struct xccl_cuda_image *find_start(struct xccl_cuda_watch *watch)
 {
     struct xccl_comm_cuda *cuda = watch->cuda;
-    struct xccl_dev_start *start = start_of(cuda, watch->next);
+    struct xccl_dev_start *start = start_of(cuda, watch->next_op);
     uint64_t seq = load(&start->seq), plan = load(&start->plan);
 
-    if (seq != watch->next || (uint32_t)plan != (uint32_t)seq || plan >> 32 >= cuda->image_count)
+    if (seq != watch->next_op || (uint32_t)plan != (uint32_t)seq || plan >> 32 >= cuda->image_count)
         return NULL;
     return cuda->images[plan >> 32];
 }
@@ -165,13 +194,33 @@ static int are_nets_idle(const struct xccl_binding *binding)
     return 1;
 }
 
-/* A link failed: who is to blame is found as for the host's calls. */
-static void fail_net(struct xcclComm *comm, struct xccl_net_link *net, xcclResult_t rc)
+/* A link failed: who is to blame is found as for the host's calls, but later. */
+static void fail_net(struct xccl_cuda_watch *watch, struct xccl_net_link *net, xcclResult_t rc)
 {
-    comm->run.rc = rc;
-    comm->run.bad_peer = xccl_net_link_peer(net);
-    comm->run.bad_net = net;
-    (void)xccl_comm_blame(comm, rc);
+    watch->bad_net = net;
+    watch->bad_rc = rc;
+    watch->verdict_ns = xccl_clock_ns() + VERDICT_NS;
+    snprintf(watch->bad_text, sizeof watch->bad_text, "%s", xccl_error_text());
+}
+
+/* 1: a link has failed, so that nothing is moved any more; says who is to blame when nobody else
+ * has in time. */
+static int is_broken(struct xccl_cuda_watch *watch)
+{
+    struct xcclComm *comm = watch->cuda->comm;
+
+    if (!watch->bad_net)
+        return 0;
+    if (xccl_comm_error(comm) || xccl_clock_ns() < watch->verdict_ns)
+        return 1;
+    comm->run.rc = watch->bad_rc;
+    comm->run.bad_peer = xccl_net_link_peer(watch->bad_net);
+    comm->run.bad_net = watch->bad_net;
+    xccl_error_set_text(watch->bad_text);
+    comm->verdict_waited = 1;
+    (void)xccl_comm_blame(comm, watch->bad_rc);
+    comm->verdict_waited = 0;
+    return 1;
 }
 
 static int move_nets(struct xccl_cuda_watch *watch)
@@ -184,7 +233,7 @@ static int move_nets(struct xccl_cuda_watch *watch)
         xcclResult_t rc = xccl_net_link_progress(net, &moved);
 
         if (rc) {
-            fail_net(watch->cuda->comm, net, rc);
+            fail_net(watch, net, rc);
             return 0;
         }
     }
@@ -240,7 +289,7 @@ static int move_far(struct xccl_cuda_watch *watch)
         }
         rc = xccl_net_link_progress(op->net, &moved);
         if (rc) {
-            fail_net(watch->cuda->comm, op->net, rc);
+            fail_net(watch, op->net, rc);
             return 0;
         }
         if (!xccl_net_link_idle(op->net)) {
@@ -336,6 +385,9 @@ static int move(struct xccl_cuda_watch *watch)
     const struct xccl_cuda_image *image;
     int moved = 0;
 
+    if (is_broken(watch))
+        return 0;
+
     if (!watch->image) {
         skip_lost(watch);
         image = find_start(watch);
@@ -346,31 +398,31 @@ static int move(struct xccl_cuda_watch *watch)
     }
     if (watch->image) {
         moved |= move_nets(watch);
-        if (watch->image && load(&watch->cuda->status->done) >= watch->next - 1 &&
+        if (!watch->bad_net && load(&watch->cuda->status->done) >= watch->next_op - 1 &&
             are_nets_idle(watch->image->binding)) {
             end(watch);
             moved = 1;
         }
     }
-    if (watch->far)
+    if (watch->far && !watch->bad_net)
         moved |= move_far(watch);
     return moved;
 }
 
-/* One round; 1: something moved. *at_work_out: there is something at work. */
-static int turn(struct xccl_cuda_watch *watch, int *at_work_out)
+/* One turn; 1: something moved. */
+static int turn(struct xccl_cuda_watch *watch)
 {
     struct xccl_comm_cuda *cuda = watch->cuda;
     int moved;
 
-    *at_work_out = 0;
+    watch->at_work = 0;
     if (atomic_load_explicit(&cuda->comm->error, memory_order_relaxed)) {
         set_abort(cuda);
         return 0;
     }
     take_device_error(watch);
     moved = move(watch);
-    *at_work_out = watch->image || watch->far || messages_at_work(cuda);
+    watch->at_work = watch->image || watch->far || watch->bad_net || messages_at_work(cuda);
     return moved;
 }
 
@@ -407,90 +459,209 @@ void xccl_comm_cuda_resume(struct xcclComm *comm)
     pthread_mutex_unlock(&cuda->lock);
 }
 
-static void sleep_between(struct xccl_cuda_watch *watch, int at_work, uint32_t idle)
-{
-    uint32_t heard = xccl_bell_listen(&watch->bell);
-    uint64_t nap_ns;
-
-    if (has_nets(watch) && at_work && idle < NET_SPINS) {
-        xccl_os_pause();
-        if (idle > NET_SPINS / 8)
-            sched_yield();
-        return;
-    }
-    nap_ns = has_nets(watch) ? NET_IDLE_NS : at_work ? WAIT_NS : IDLE_NS;
-    xccl_bell_nap(&watch->bell, heard, nap_ns);
-}
+/* --- the thread --- */
 
 /* 1: nothing is left to do for a communicator that ends. */
-static int may_end(const struct xccl_cuda_watch *watch, int at_work, struct xccl_limit *limit)
+static int may_leave(struct xccl_cuda_watch *watch)
 {
+    /* Acquire: pairs with xccl_cuda_watch_stop(). */
     if (!atomic_load_explicit(&watch->ends, memory_order_acquire))
         return 0;
-    if (limit->deadline_ns == XCCL_NEVER_NS)
-        *limit = xccl_limit_ms(LEAVE_MS, NULL);
-    return !at_work || xccl_limit_passed(limit) ||
+    if (watch->leave.deadline_ns == XCCL_NEVER_NS)
+        watch->leave = xccl_limit_ms(LEAVE_MS, NULL);
+    return !watch->at_work || xccl_limit_passed(&watch->leave) ||
            atomic_load_explicit(&watch->cuda->comm->error, memory_order_relaxed);
 }
 
-static void *watch_main(void *argument)
+static int look_after(struct xccl_cuda_watch *watch)
 {
-    struct xccl_cuda_watch *watch = argument;
-    struct xccl_limit limit = {.deadline_ns = XCCL_NEVER_NS};
-    uint32_t idle = 0;
-    int at_work = 0;
+    int moved = 0;
 
     xccl_log_set_rank(watch->cuda->comm->rank);
-    for (;;) {
+    pthread_mutex_lock(&watch->cuda->lock);
+    if (!watch->connecting) {
+        moved = turn(watch);
+        if (!moved)
+            look(watch, watch->at_work);
+    }
+    pthread_mutex_unlock(&watch->cuda->lock);
+    return moved;
+}
+
+/* Puts those who have come in front. */
+static void take_coming(struct xccl_cuda_thread *thread)
+{
+    /* Acquire: pairs with xccl_cuda_watch_start(). */
+    struct xccl_cuda_watch *watch = atomic_exchange_explicit(&thread->coming, NULL,
+                                                             memory_order_acquire);
+
+    while (watch) {
+        struct xccl_cuda_watch *next = watch->next;
+
+        watch->next = thread->watches;
+        thread->watches = watch;
+        watch = next;
+    }
+}
+
+/* How long it may sleep when nothing moves; 0: not at all. */
+static uint64_t nap_of(const struct xccl_cuda_thread *thread)
+{
+    uint64_t nap_ns = IDLE_NS;
+
+    for (const struct xccl_cuda_watch *watch = thread->watches; watch; watch = watch->next) {
+        int nets = has_nets(watch);
+
+        if (nets && watch->at_work && thread->idle < NET_SPINS)
+            return 0;
+        if (nets)
+            nap_ns = NET_IDLE_NS;
+        else if (watch->at_work && nap_ns > WAIT_NS)
+            nap_ns = WAIT_NS;
+    }
+    return nap_ns;
+}
+
+static void rest(struct xccl_cuda_thread *thread, uint32_t heard)
+{
+    uint64_t nap_ns = nap_of(thread);
+
+    if (nap_ns) {
+        xccl_bell_nap(&thread->bell, heard, nap_ns);
+        return;
+    }
+    xccl_os_pause();
+    if (thread->idle > NET_SPINS / 8)
+        sched_yield();
+}
+
+static void *thread_main(void *argument)
+{
+    struct xccl_cuda_thread *thread = argument;
+
+    pthread_setname_np(pthread_self(), "xccl-cuda");
+    /* Acquire: pairs with xccl_cuda_thread_put(). */
+    while (!atomic_load_explicit(&thread->ends, memory_order_acquire)) {
+        uint32_t heard = xccl_bell_listen(&thread->bell);
+        struct xccl_cuda_watch **at = &thread->watches;
         int moved = 0;
 
-        pthread_mutex_lock(&watch->cuda->lock);
-        if (!watch->connecting) {
-            moved = turn(watch, &at_work);
-            if (!moved)
-                look(watch, at_work);
+        take_coming(thread);
+        while (*at) {
+            struct xccl_cuda_watch *watch = *at;
+
+            moved |= look_after(watch);
+            if (!may_leave(watch)) {
+                at = &watch->next;
+                continue;
+            }
+            *at = watch->next;
+            /* Release: it is not touched any more. Pairs with xccl_cuda_watch_stop(). */
+            atomic_store_explicit(&watch->gone, 1, memory_order_release);
+            xccl_bell_ring(&thread->left);
         }
-        pthread_mutex_unlock(&watch->cuda->lock);
-        if (may_end(watch, at_work, &limit))
-            break;
-        idle = moved ? 0 : idle + 1;
+        thread->idle = moved ? 0 : thread->idle + 1;
         if (!moved)
-            sleep_between(watch, at_work, idle);
+            rest(thread, heard);
     }
     return NULL;
 }
 
-xcclResult_t xccl_cuda_watch_start(struct xcclComm *comm)
+static xcclResult_t make_thread(struct xccl_cuda_thread **thread_out)
 {
-    struct xccl_cuda_watch *watch = xccl_calloc(1, sizeof *watch);
+    struct xccl_cuda_thread *thread = xccl_calloc(1, sizeof *thread);
     int err;
 
-    if (!watch)
+    if (!thread)
         return xcclSystemError;
-    watch->cuda = comm->cuda;
-    watch->next = 1;
-    watch->far_end = &watch->far;
-    comm->cuda->watch = watch;
-    err = pthread_create(&watch->thread, NULL, watch_main, watch);
-    if (!err)
+    thread->refs = 1;
+    err = pthread_create(&thread->thread, NULL, thread_main, thread);
+    if (!err) {
+        *thread_out = thread;
         return xcclSuccess;
-    comm->cuda->watch = NULL;
-    xccl_free(watch);
+    }
+    xccl_free(thread);
     return xccl_fail(xcclSystemError, err, "see ulimit -u",
                      "cannot start the thread of a CUDA communicator");
+}
+
+void xccl_comm_cuda_share(struct xcclComm *child, const struct xcclComm *parent)
+{
+    if (!child->cuda || !parent->cuda || !parent->cuda->thread)
+        return;
+    pthread_mutex_lock(&refs_lock);
+    parent->cuda->thread->refs++;
+    pthread_mutex_unlock(&refs_lock);
+    child->cuda->thread = parent->cuda->thread;
+}
+
+void xccl_cuda_thread_put(struct xccl_comm_cuda *cuda)
+{
+    struct xccl_cuda_thread *thread = cuda->thread;
+    int refs;
+
+    if (!thread)
+        return;
+    cuda->thread = NULL;
+    pthread_mutex_lock(&refs_lock);
+    refs = --thread->refs;
+    pthread_mutex_unlock(&refs_lock);
+    if (refs)
+        return;
+    /* Release: pairs with thread_main(). */
+    atomic_store_explicit(&thread->ends, 1, memory_order_release);
+    xccl_bell_ring(&thread->bell);
+    (void)pthread_join(thread->thread, NULL);
+    xccl_free(thread);
+}
+
+xcclResult_t xccl_cuda_watch_start(struct xcclComm *comm)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_watch *watch = xccl_calloc(1, sizeof *watch);
+    xcclResult_t rc = watch ? xcclSuccess : xcclSystemError;
+
+    if (!rc && !cuda->thread)
+        rc = make_thread(&cuda->thread);
+    if (rc) {
+        xccl_free(watch);
+        return rc;
+    }
+    watch->cuda = cuda;
+    watch->next_op = 1;
+    watch->leave.deadline_ns = XCCL_NEVER_NS;
+    watch->far_end = &watch->far;
+    cuda->watch = watch;
+    watch->next = atomic_load_explicit(&cuda->thread->coming, memory_order_relaxed);
+    /* Release: all of it before it is seen. Pairs with take_coming(). */
+    while (!atomic_compare_exchange_weak_explicit(&cuda->thread->coming, &watch->next, watch,
+                                                  memory_order_release, memory_order_relaxed))
+        ;
+    xccl_bell_ring(&cuda->thread->bell);
+    return xcclSuccess;
 }
 
 void xccl_cuda_watch_stop(struct xcclComm *comm)
 {
     struct xccl_cuda_watch *watch = comm->cuda->watch;
+    struct xccl_cuda_thread *thread = comm->cuda->thread;
+    const struct xccl_limit limit = {.deadline_ns = XCCL_NEVER_NS};
 
     if (!watch)
         return;
     comm->cuda->watch = NULL;
-    /* Release: pairs with may_end(). */
+    /* Release: pairs with may_leave(). */
     atomic_store_explicit(&watch->ends, 1, memory_order_release);
-    xccl_bell_ring(&watch->bell);
-    (void)pthread_join(watch->thread, NULL);
+    xccl_bell_ring(&thread->bell);
+    for (;;) { /* the thread is bound to let it go: may_leave() */
+        uint32_t heard = xccl_bell_listen(&thread->left);
+
+        /* Acquire: pairs with thread_main(). */
+        if (atomic_load_explicit(&watch->gone, memory_order_acquire))
+            break;
+        xccl_bell_wait(&thread->left, heard, &limit);
+    }
+    xccl_cuda_thread_put(comm->cuda);
     while (watch->far) {
         struct far_op *op = watch->far;
 

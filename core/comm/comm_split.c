@@ -2,13 +2,15 @@
 /* A communicator made from another one: the ranks of a color meet through the parent's bootstrap,
  * without a root, and then come up by the same phases as ranks that join by ids. The parent is in
  * use, as by a call, until the ranks of the color are known; a child that fails later leaves it
- * unharmed. What a child needs it makes for itself: nothing of the parent is shared yet.
+ * unharmed. What a child needs it makes for itself; of the parent it shares the thread that looks
+ * after CUDA communicators.
  *
  * Thread: the one that splits; it has the parent's crank while holds_crank says so. */
 #include <stdio.h>
 #include <string.h>
 
 #include "comm/comm_async.h"
+#include "comm/comm_cuda.h"
 #include "comm/comm_int.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
@@ -83,6 +85,8 @@ static void adopt(struct xccl_init *init)
 
     xccl_bootstrap_take_child(init->parent->boot, &comm->boot);
     init->found = 1;
+    if (comm->boot) /* while the parent is there for certain */
+        xccl_comm_cuda_share(comm, init->parent);
     xccl_split_fini(init);
     init->is_none = !comm->boot;
     if (init->is_none)
