@@ -188,20 +188,20 @@ void xccl_comm_cuda_note_near(struct xcclComm *comm, int peer, int sends,
                               const struct xccl_cuda_offer *slots)
 {
     enum xccl_record_way_kind kind = near_kind(comm, peer, slots);
-    char why[XCCL_RECORD_WHY_BYTES] = "", first[XCCL_RECORD_WHY_BYTES] = "";
+    char why[XCCL_RECORD_WHY_BYTES] = "";
     int owner = sends ? peer : comm->rank;
+    size_t used;
 
     if (kind == XCCL_RECORD_WAY_PINNED)
         why_text(comm, &slots->why[1], owner, why, sizeof why);
     if (kind == XCCL_RECORD_WAY_IPC)
         why_text(comm, &slots->why[0], owner, why, sizeof why);
+    used = strlen(why);
     /* Both were refused. */
     if (kind == XCCL_RECORD_WAY_PINNED && slots->why[0].code &&
-        slots->why[0].code != slots->why[1].code) {
-        size_t used = strlen(why);
-
-        why_text(comm, &slots->why[0], owner, first, sizeof first);
-        snprintf(why + used, sizeof why - used, "; %s", first);
+        slots->why[0].code != slots->why[1].code && used + sizeof "; " < sizeof why) {
+        memcpy(why + used, "; ", sizeof "; ");
+        why_text(comm, &slots->why[0], owner, why + used + 2, sizeof why - used - 2);
     }
     note(comm, peer, sends, kind, why);
 }

@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -261,6 +262,58 @@ XT_TEST_DEADLINE(nothing_is_left_where_imports_are_refused, 60)
 XT_TEST_DEADLINE(nothing_is_left_where_access_is_refused, 60)
 {
     check_left("cuMemSetAccess:*");
+}
+
+/* Descriptors that stand for an allocation of which this process has another one: the driver keeps
+ * one of each, so these are for other processes. */
+static int count_given(void)
+{
+    ino_t known[1024];
+    int count = 0, given = 0;
+
+    for (int fd = 0; fd < 1024; fd++) {
+        char path[64], name[128];
+        struct stat status;
+        ssize_t bytes;
+
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        bytes = readlink(path, name, sizeof name - 1);
+        if (bytes <= 0 || fstat(fd, &status) != 0)
+            continue;
+        name[bytes] = '\0';
+        if (!strstr(name, "emu-device-memory"))
+            continue;
+        for (int i = 0; i < count; i++)
+            given += known[i] == status.st_ino;
+        known[count++] = status.st_ino;
+    }
+    return given;
+}
+
+static void give(int rank, int nranks, void *arg)
+{
+    const struct scene *scene = arg;
+    struct on_device on;
+    double start;
+
+    device_settings(NULL);
+    device_open();
+    device_make(&on, WAYS_COUNT * 4);
+    on.comm = world_join(scene->world, rank, nranks);
+    call_all(&on, rank, nranks);
+    for (start = xt_seconds(); count_given(); XT_CHECK(xt_seconds() - start < 10))
+        ;
+    XT_OK(xcclCommDestroy(on.comm));
+    device_free(&on);
+}
+
+XT_TEST(descriptors_are_closed_when_all_have_them)
+{
+    struct scene scene = {0};
+
+    need_stand_in();
+    scene.world = world_create();
+    xt_mp_run(3, give, &scene);
 }
 
 /* A rank that dies has given its memory: the others unmap it, and end. */
