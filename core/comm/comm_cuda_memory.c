@@ -26,6 +26,7 @@
 
 /* Pinned ranges of shared segments: one entry for all ranks of the process. */
 struct pinned {
+    struct xccl_cuda_device *device; /* whose context has it: held, for others may need it longer */
     char *at;
     size_t bytes;
     int refs;
@@ -55,7 +56,9 @@ static xcclResult_t pin_once(struct xccl_comm_cuda *cuda, char *at, size_t bytes
     pinned = xccl_calloc(1, sizeof *pinned);
     if (!pinned)
         return xcclSystemError;
-    rc = xccl_cuda_enter(cuda->device);
+    rc = xccl_cuda_device_get(cuda->device->ordinal, &pinned->device);
+    if (!rc)
+        rc = xccl_cuda_enter(cuda->device);
     if (!rc) {
         rc = xccl_cuda_result(
             cuda->driver->host_register(at, bytes, XCCL_CU_HOST_PORTABLE | XCCL_CU_HOST_MAPPED),
@@ -63,15 +66,16 @@ static xcclResult_t pin_once(struct xccl_comm_cuda *cuda, char *at, size_t bytes
         xccl_cuda_leave(cuda->device);
     }
     if (rc) {
+        xccl_cuda_device_put(pinned->device);
         xccl_free(pinned);
         return rc;
     }
-    *pinned = (struct pinned){at, bytes, 1, pinned_list};
+    *pinned = (struct pinned){pinned->device, at, bytes, 1, pinned_list};
     pinned_list = pinned;
     return xcclSuccess;
 }
 
-static void unpin(struct xccl_comm_cuda *cuda, const char *at)
+static void unpin(const char *at)
 {
     pthread_mutex_lock(&pinned_lock);
     for (struct pinned **link = &pinned_list; *link; link = &(*link)->next) {
@@ -81,10 +85,11 @@ static void unpin(struct xccl_comm_cuda *cuda, const char *at)
             continue;
         if (--pinned->refs == 0) {
             *link = pinned->next;
-            if (!xccl_cuda_enter(cuda->device)) {
-                (void)cuda->driver->host_unregister(pinned->at);
-                xccl_cuda_leave(cuda->device);
+            if (!xccl_cuda_enter(pinned->device)) {
+                (void)pinned->device->driver->host_unregister(pinned->at);
+                xccl_cuda_leave(pinned->device);
             }
+            xccl_cuda_device_put(pinned->device);
             xccl_free(pinned);
         }
         break;
@@ -124,7 +129,7 @@ void xccl_comm_cuda_drop_pins(struct xccl_comm_cuda *cuda)
         struct xccl_cuda_pin *pin = cuda->pins;
 
         cuda->pins = pin->next;
-        unpin(cuda, pin->at);
+        unpin(pin->at);
         xccl_free(pin);
     }
 }

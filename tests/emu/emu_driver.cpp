@@ -8,13 +8,15 @@
  * these come (2 MiB), XCCL_EMU_FAIL="cuMemAlloc_v2:3,cuMemCreate:*" that the third call of one
  * function has no memory, and no call of the other ("cuInit": finds no device; without a number the
  * first). What a real driver forbids is an error here, too: calls without a context, memory that is
- * allocated while a capture forbids it, waits for what is captured.
+ * allocated while a capture forbids it, waits for what is captured, kernels and events in streams
+ * of other devices.
  *
  * Thread: any. */
 #include <dlfcn.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -51,11 +53,14 @@ enum {
 
 struct xccl_cu_ctx_st {
     int device;
+    std::atomic<int> retained;
     unsigned long long peers; /* that access was enabled to, by device */
 };
 struct xccl_cu_stream_st : emu_stream {
+    int device = 0;
 };
 struct xccl_cu_event_st : emu_event {
+    int device = 0;
 };
 struct xccl_cu_module_st {
     int unused;
@@ -71,7 +76,7 @@ struct xccl_cu_graph_exec_st : emu_graph {
 
 static int is_initialized;
 static struct xccl_cu_ctx_st contexts[DEVICES_MAX];
-static struct xccl_cu_stream_st &default_stream = *new xccl_cu_stream_st;
+static struct xccl_cu_stream_st *const default_streams = new xccl_cu_stream_st[DEVICES_MAX];
 static thread_local std::vector<xccl_cu_ctx> current;
 static thread_local int capture_mode;
 
@@ -119,9 +124,21 @@ static int has_context()
     return !current.empty() && current.back();
 }
 
+static int current_device()
+{
+    return has_context() ? current.back()->device : 0;
+}
+
+/* Each device has a legacy stream of its own. */
 static emu_stream *stream_of(xccl_cu_stream stream)
 {
-    return stream ? stream : &default_stream;
+    return stream ? stream : &default_streams[current_device()];
+}
+
+/* Kernels and events go to streams of their device. */
+static int is_of(xccl_cu_stream stream, int device)
+{
+    return (stream ? stream->device : current_device()) == device;
 }
 
 /* What may not be done while somebody captures, and is done. */
@@ -273,12 +290,21 @@ EMU_API cuDevicePrimaryCtxRetain(xccl_cu_ctx *ctx, xccl_cu_device device)
     if (device < 0 || device >= device_number())
         return INVALID_DEVICE;
     *ctx = &contexts[device];
+    contexts[device].retained++;
     return OK;
 }
 
+/* A real one takes all memory along that is its own, from under whoever uses it. */
 EMU_API cuDevicePrimaryCtxRelease_v2(xccl_cu_device device)
 {
-    return device >= 0 && device < device_number() ? OK : INVALID_DEVICE;
+    if (device < 0 || device >= device_number() || contexts[device].retained <= 0)
+        return INVALID_CONTEXT;
+    if (--contexts[device].retained == 0 && emu_memory_any(device)) {
+        fprintf(stderr, "the context of device %d goes with memory that is still its own\n",
+                device);
+        abort();
+    }
+    return OK;
 }
 
 EMU_API cuCtxGetCurrent(xccl_cu_ctx *ctx)
@@ -356,7 +382,7 @@ EMU_API cuMemHostAlloc(void **at, size_t bytes, unsigned flags)
     (void)flags;
     if (!has_context())
         return INVALID_CONTEXT;
-    return is_unsafe() ? NOT_IN_CAPTURE : emu_host_alloc(at, bytes);
+    return is_unsafe() ? NOT_IN_CAPTURE : emu_host_alloc(at, bytes, current.back()->device);
 }
 
 EMU_API cuMemFreeHost(void *at)
@@ -369,7 +395,7 @@ EMU_API cuMemHostRegister_v2(void *at, size_t bytes, unsigned flags)
     if (fails(__func__))
         return OUT_OF_MEMORY;
     (void)flags;
-    return has_context() ? emu_host_register(at, bytes) : INVALID_CONTEXT;
+    return has_context() ? emu_host_register(at, bytes, current.back()->device) : INVALID_CONTEXT;
 }
 
 EMU_API cuMemHostUnregister(void *at)
@@ -590,6 +616,7 @@ EMU_API cuStreamCreate(xccl_cu_stream *stream, unsigned flags)
     if (!has_context())
         return INVALID_CONTEXT;
     *stream = new xccl_cu_stream_st;
+    (*stream)->device = current_device();
     return OK;
 }
 
@@ -684,6 +711,7 @@ EMU_API cuEventCreate(xccl_cu_event *event, unsigned flags)
     if (!has_context())
         return INVALID_CONTEXT;
     *event = new xccl_cu_event_st;
+    (*event)->device = current_device();
     return OK;
 }
 
@@ -695,7 +723,8 @@ EMU_API cuEventDestroy_v2(xccl_cu_event event)
 
 EMU_API cuEventRecord(xccl_cu_event event, xccl_cu_stream stream)
 {
-    return emu_event_record(event, stream_of(stream));
+    return event && is_of(stream, event->device) ? emu_event_record(event, stream_of(stream))
+                                                 : INVALID_HANDLE;
 }
 
 EMU_API cuEventSynchronize(xccl_cu_event event)
@@ -804,6 +833,8 @@ EMU_API cuLaunchKernel(xccl_cu_function function, unsigned grid_x, unsigned grid
 
     if (fails(__func__))
         return OUT_OF_MEMORY;
+    if (!has_context() || !is_of(stream, current_device()))
+        return has_context() ? INVALID_HANDLE : INVALID_CONTEXT;
     if (!function || !parameters || extra || shared_bytes)
         return function ? INVALID_VALUE : INVALID_HANDLE;
     if (!grid_x || grid_y != 1 || grid_z != 1 || block_x != EMU_THREADS || block_y != 1 ||

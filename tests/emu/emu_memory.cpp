@@ -138,13 +138,14 @@ int emu_memory_free(uint64_t at)
 
 /* ---- the host's ---- */
 
-static int add_host(void *at, size_t bytes, enum kind kind)
+static int add_host(void *at, size_t bytes, enum kind kind, int device)
 {
     int rc = REGISTERED;
     struct range range = {};
 
     range.kind = kind;
     range.bytes = bytes;
+    range.device = device;
     pthread_mutex_lock(&lock);
     if (find((uintptr_t)at) == ranges.end()) {
         ranges[(uintptr_t)at] = range;
@@ -154,7 +155,7 @@ static int add_host(void *at, size_t bytes, enum kind kind)
     return rc;
 }
 
-int emu_host_alloc(void **at, size_t bytes)
+int emu_host_alloc(void **at, size_t bytes, int device)
 {
     void *memory = aligned_alloc(PAGE, whole_pages(bytes));
 
@@ -162,7 +163,7 @@ int emu_host_alloc(void **at, size_t bytes)
         return OUT_OF_MEMORY;
     memset(memory, 0x5e, whole_pages(bytes)); /* nobody may rely on zeroes */
     *at = memory;
-    return add_host(memory, whole_pages(bytes), HOST);
+    return add_host(memory, whole_pages(bytes), HOST, device);
 }
 
 int emu_host_free(void *at)
@@ -175,9 +176,9 @@ int emu_host_free(void *at)
     return rc;
 }
 
-int emu_host_register(void *at, size_t bytes)
+int emu_host_register(void *at, size_t bytes, int device)
 {
-    return at && bytes ? add_host(at, bytes, PINNED) : INVALID_VALUE;
+    return at && bytes ? add_host(at, bytes, PINNED, device) : INVALID_VALUE;
 }
 
 int emu_host_unregister(void *at)
@@ -199,6 +200,17 @@ int emu_memory_kind(uint64_t at, int *device_out)
     }
     pthread_mutex_unlock(&lock);
     return kind;
+}
+
+int emu_memory_any(int device)
+{
+    int any = 0;
+
+    pthread_mutex_lock(&lock);
+    for (auto &one : ranges)
+        any |= one.second.device == device;
+    pthread_mutex_unlock(&lock);
+    return any;
 }
 
 int emu_memory_file(int *file_out, uint64_t at, size_t bytes)

@@ -9,12 +9,14 @@
 
 int emu_memory_alloc(uint64_t *at, size_t bytes, int device);
 int emu_memory_free(uint64_t at);
-int emu_host_alloc(void **at, size_t bytes);
+int emu_host_alloc(void **at, size_t bytes, int device);
 int emu_host_free(void *at);
-int emu_host_register(void *at, size_t bytes);
+int emu_host_register(void *at, size_t bytes, int device);
 int emu_host_unregister(void *at);
 /* What the address lies in: 0 nothing, 1 pinned host memory, 2 a device's. */
 int emu_memory_kind(uint64_t at, int *device_out);
+
+int emu_memory_any(int device); /* 1: some is the device's, or was pinned with its context */
 
 /* A new descriptor of the file of these bytes. */
 int emu_memory_file(int *file_out, uint64_t at, size_t bytes);

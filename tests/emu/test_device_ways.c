@@ -19,9 +19,12 @@ static void act(int rank, int nranks, void *arg)
 {
     const struct scene *scene = arg;
     struct on_device on;
+    xccl_cu_ctx ctx;
 
     device_settings(scene->setting);
     device_open();
+    CU(cuda->ctx_retain(&ctx, rank % scene->devices));
+    CU(cuda->ctx_set(ctx)); /* its stream and memory are of that device */
     device_make(&on, WAYS_COUNT * 4);
     on.comm = join_on(scene->world, rank, nranks, rank % scene->devices);
     one_sum(&on, rank, nranks);

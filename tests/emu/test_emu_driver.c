@@ -371,6 +371,28 @@ XT_TEST(there_may_be_no_device)
     XT_CHECK(!xccl_cuda_driver());
 }
 
+/* Streams belong to devices, and each device has a legacy one. */
+XT_TEST(streams_are_of_their_device)
+{
+    xccl_cu_stream stream;
+    xccl_cu_event event;
+    xccl_cu_ctx other;
+
+    open_stand_in();
+    XT_CHECK_INT(cuda->stream_create(&stream, XCCL_CU_STREAM_NON_BLOCKING), 0);
+    XT_CHECK_INT(cuda->event_create(&event, XCCL_CU_EVENT_DISABLE_TIMING), 0);
+    XT_CHECK_INT(cuda->event_record(event, stream), 0);
+    XT_CHECK_INT(cuda->event_record(event, NULL), 0);
+    XT_CHECK_INT(cuda->ctx_retain(&other, 1), 0);
+    XT_CHECK_INT(cuda->ctx_push(other), 0);
+    XT_CHECK_INT(cuda->event_record(event, stream), 0);
+    XT_CHECK_INT(cuda->event_record(event, NULL), 400);
+    XT_CHECK_INT(cuda->stream_wait(NULL, event, 0), 0);
+    XT_CHECK_INT(cuda->ctx_pop(&other), 0);
+    XT_CHECK_INT(cuda->event_destroy(event), 0);
+    XT_CHECK_INT(cuda->stream_destroy(stream), 0);
+}
+
 XT_TEST(devices_are_as_the_environment_says)
 {
     int value = 0;

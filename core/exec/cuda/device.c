@@ -24,6 +24,7 @@ struct kernel {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct xccl_cuda_device *devices[DEVICES_MAX];
 static _Thread_local int capture_mode; /* of the program, while the thread is inside */
+static _Thread_local int depth; /* how often it is */
 
 xcclResult_t xccl_cuda_enter(const struct xccl_cuda_device *device)
 {
@@ -32,18 +33,22 @@ xcclResult_t xccl_cuda_enter(const struct xccl_cuda_device *device)
 
     if (rc)
         return rc;
-    rc = xccl_cuda_result(device->driver->capture_mode(&mode), "a capture mode");
-    if (rc) {
-        (void)device->driver->ctx_pop(&(xccl_cu_ctx){NULL});
-        return rc;
+    if (!depth) {
+        rc = xccl_cuda_result(device->driver->capture_mode(&mode), "a capture mode");
+        if (rc) {
+            (void)device->driver->ctx_pop(&(xccl_cu_ctx){NULL});
+            return rc;
+        }
+        capture_mode = mode;
     }
-    capture_mode = mode;
+    depth++;
     return xcclSuccess;
 }
 
 void xccl_cuda_leave(const struct xccl_cuda_device *device)
 {
-    (void)device->driver->capture_mode(&capture_mode);
+    if (--depth == 0)
+        (void)device->driver->capture_mode(&capture_mode);
     (void)device->driver->ctx_pop(&(xccl_cu_ctx){NULL});
 }
 

@@ -31,7 +31,8 @@ void xccl_cuda_device_put(struct xccl_cuda_device *device); /* NULL is fine */
 /* One of the kernels; they are all there. */
 xccl_cu_function xccl_cuda_device_function(const struct xccl_cuda_device *device, const char *name);
 
-/* Makes the device's context the thread's and its capture mode relaxed, until leave. */
+/* Makes the device's context the thread's and its capture mode relaxed, until leave. Pairs may lie
+ * inside of pairs. */
 xcclResult_t xccl_cuda_enter(const struct xccl_cuda_device *device);
 void xccl_cuda_leave(const struct xccl_cuda_device *device);
 
