@@ -2,14 +2,14 @@
 /* A stand-in for the CUDA driver: the functions of core/base/cuda_driver.h under the driver's own
  * names, over host memory and kernels that are host code in this library. XCCL_EMU_DEVICES says how
  * many devices there are (8), XCCL_EMU_SMS how many multiprocessors each has (132),
- * XCCL_EMU_NO_PEER=1 that they cannot access each other, XCCL_EMU_DRIVER_VERSION what the driver's
- * version is (12040), XCCL_EMU_WRITES_ORDERING how devices order writes of network cards (0),
- * XCCL_EMU_HANDLES=0 that they have no allocations by handles, XCCL_EMU_GRANULE in which sizes
- * these come (2 MiB), XCCL_EMU_FAIL="cuMemAlloc_v2:3,cuMemCreate:*" that the third call of one
- * function has no memory, and no call of the other ("cuInit": finds no device; without a number the
- * first). What a real driver forbids is an error here, too: calls without a context, memory that is
- * allocated while a capture forbids it, waits for what is captured, kernels and events in streams
- * of other devices.
+ * XCCL_EMU_NO_PEER=1 that they cannot access each other (2: but for neighbours),
+ * XCCL_EMU_DRIVER_VERSION what the driver's version is (12040), XCCL_EMU_WRITES_ORDERING how
+ * devices order writes of network cards (0), XCCL_EMU_HANDLES=0 that they have no allocations by
+ * handles, XCCL_EMU_GRANULE in which sizes these come (2 MiB),
+ * XCCL_EMU_FAIL="cuMemAlloc_v2:3,cuMemCreate:*" that the third call of one function has no memory,
+ * and no call of the other ("cuInit": finds no device; without a number the first). What a real
+ * driver forbids is an error here, too: calls without a context, memory that is allocated while a
+ * capture forbids it, waits for what is captured, kernels and events in streams of other devices.
  *
  * Thread: any. */
 #include <dlfcn.h>
@@ -277,9 +277,16 @@ EMU_API cuDeviceGetPCIBusId(char *text, int bytes, xccl_cu_device device)
     return OK;
 }
 
+static int reaches(int device, int peer)
+{
+    int no_peer = setting("XCCL_EMU_NO_PEER", 0);
+
+    return device != peer && (!no_peer || (no_peer == 2 && abs(device - peer) == 1));
+}
+
 EMU_API cuDeviceCanAccessPeer(int *can, xccl_cu_device device, xccl_cu_device peer)
 {
-    *can = device != peer && !setting("XCCL_EMU_NO_PEER", 0);
+    *can = reaches(device, peer);
     return OK;
 }
 
@@ -351,7 +358,7 @@ EMU_API cuCtxEnablePeerAccess(xccl_cu_ctx ctx, unsigned flags)
 
     if (!has_context() || flags)
         return INVALID_CONTEXT;
-    if (setting("XCCL_EMU_NO_PEER", 0))
+    if (!reaches(current.back()->device, ctx->device))
         return PEER_UNSUPPORTED;
     if (current.back()->peers & bit)
         return XCCL_CU_PEER_ENABLED;

@@ -174,6 +174,27 @@ XT_TEST_DEADLINE(devices_of_a_thread_do_not_reach_each_other, 60)
     use_all(3, NULL);
 }
 
+/* Only the one in the middle has its links in device memory. */
+XT_TEST_DEADLINE(some_devices_of_a_thread_reach_each_other, 60)
+{
+    const struct expected to_middle = {XCCL_RECORD_WAY_PEER_ACCESS, "1", NULL, ""};
+    const struct expected to_end = {XCCL_RECORD_WAY_PINNED, NULL, NULL,
+                                    "the devices of ranks 2 and 0 do not reach each other"};
+    struct on_device on[3];
+
+    xt_setenv("XCCL_RECORD_DIR", xt_tmpdir());
+    xt_setenv("XCCL_EMU_NO_PEER", "2");
+    open_several();
+    join_all(on, 3, NULL);
+    for (int round = 0; round < 3; round++)
+        group_sum(on, 3, NULL, round);
+    group_messages(on, 3, 2);
+    check_way(0, &to_middle);
+    check_way(0, &to_end);
+    check_way(2, &to_middle);
+    leave_all(on, 3);
+}
+
 XT_TEST_DEADLINE(devices_of_a_thread_are_not_to_reach_each_other, 60)
 {
     const int devices[3] = {1, 1, 2};
