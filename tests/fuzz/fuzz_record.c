@@ -33,6 +33,17 @@ static void say_all(const struct xccl_report_record *record, const struct xccl_r
         if (!*xccl_report_row_name(i))
             abort();
     }
+    if (comm->way_count > XCCL_RECORD_WAYS)
+        abort();
+    for (uint32_t i = 0; i < comm->way_count; i++) {
+        xccl_report_way_text(&comm->ways[i], text, sizeof text);
+        if (strlen(text) == 0 || strlen(text) >= sizeof text ||
+            !*xccl_report_way_name(comm->ways[i].kind) ||
+            strlen(comm->ways[i].to) >= sizeof comm->ways[i].to ||
+            strlen(comm->ways[i].from) >= sizeof comm->ways[i].from ||
+            strlen(comm->ways[i].why) >= sizeof comm->ways[i].why)
+            abort();
+    }
     xccl_report_clean(comm->error_text, text, sizeof text);
     if (strlen(comm->error_text) >= sizeof comm->error_text ||
         strlen(comm->name) >= sizeof comm->name || strlen(comm->labels) >= sizeof comm->labels)

@@ -81,6 +81,38 @@ XT_TEST(what_was_written_is_read_back)
     XT_CHECK_INT(xt_entries(folder), 0);
 }
 
+XT_TEST(ways_are_told_with_their_peers_and_reasons)
+{
+    const char *folder = record_folder_use();
+    struct xccl_record *record = xccl_record_open(&who);
+    const struct xccl_record_comm *comm;
+    struct xccl_record_view view;
+    char longer[2 * XCCL_RECORD_WHY_BYTES];
+
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    xccl_record_set_way(NULL, 0, XCCL_RECORD_WAY_IPC, "no record is fine");
+    xccl_record_set_ends(NULL, 0, 1, "1");
+    xccl_record_set_way(record, 0, XCCL_RECORD_WAY_PEER_ACCESS, "");
+    xccl_record_set_ends(record, 0, 1, "1");
+    xccl_record_set_ends(record, 0, 1, "1-2");
+    xccl_record_set_way(record, 2, XCCL_RECORD_WAY_PINNED, longer); /* row 1 stays free */
+    xccl_record_set_ends(record, 2, 0, "4");
+    xccl_record_set_way(record, XCCL_RECORD_WAYS, XCCL_RECORD_WAY_IPC, "there is no such row");
+    view = record_view_of(folder);
+    comm = &view.comms[0];
+    XT_CHECK_INT(comm->way_count, 2);
+    XT_CHECK_INT(comm->ways[0].kind, XCCL_RECORD_WAY_PEER_ACCESS);
+    XT_CHECK_TEXT(comm->ways[0].to, "1-2");
+    XT_CHECK_TEXT(comm->ways[0].from, "");
+    XT_CHECK_TEXT(comm->ways[0].why, "");
+    XT_CHECK_INT(comm->ways[1].kind, XCCL_RECORD_WAY_PINNED);
+    XT_CHECK_TEXT(comm->ways[1].from, "4");
+    XT_CHECK_INT(strlen(comm->ways[1].why), XCCL_RECORD_WHY_BYTES - 1);
+    xccl_record_view_free(&view);
+    xccl_record_close(&record);
+}
+
 XT_TEST(a_failure_is_told_with_its_text)
 {
     const char *folder = record_folder_use();
