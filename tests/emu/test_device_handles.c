@@ -278,7 +278,7 @@ static int count_given(void)
 
         snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
         bytes = readlink(path, name, sizeof name - 1);
-        if (bytes <= 0 || fstat(fd, &status) != 0)
+        if (bytes <= 0 || stat(path, &status) != 0) /* by path: it is another thread's to close */
             continue;
         name[bytes] = '\0';
         if (!strstr(name, "emu-device-memory"))

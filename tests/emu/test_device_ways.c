@@ -170,8 +170,10 @@ static void act_by_card(int rank, int nranks, void *arg)
     device_make(&on, WAYS_COUNT * 4);
     on.comm = join_on(scene->world, rank, nranks, 0);
     one_sum(&on, rank, nranks);
+    world_meet(scene->world, nranks); /* all links are there, and nobody has left */
     if (rank == 0)
         check_way(scene->any ? -1 : rank, &scene->want);
+    world_meet(scene->world, 2 * nranks);
     XT_OK(xcclCommDestroy(on.comm));
     device_free(&on);
 }
