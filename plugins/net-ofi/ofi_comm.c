@@ -20,28 +20,36 @@
 #define SETTLE_POLLS 4
 #define BREAK_POLLS  64
 
-static void request_init(struct ofi_comm *comm, struct ofi_request *request)
-{
-    request->comm = comm;
-    request->op.request = request;
-}
-
 /* Its own registrations, and what they are of. */
 static void give_memory_back(struct ofi_comm *comm)
 {
     ofi_dereg_mr(comm, comm->probe_mem);
     comm->probe_mem = NULL;
-    if (!comm->rma)
-        return;
-    ofi_dereg_mr(comm, comm->rma->mem);
-    comm->rma->mem = NULL;
+    ofi_dereg_mr(comm, comm->notes.mem);
+    comm->notes.mem = NULL;
+}
+
+static xcclResult_t open_rails(struct ofi_comm *comm)
+{
+    struct ofi_device *device = comm->device;
+    xcclResult_t rc = xcclSuccess;
+
+    for (uint32_t i = 0; i < device->member_count && rc == xcclSuccess; i++) {
+        struct ofi_rail *rail = &comm->rails[i];
+
+        rail->device = device->members[i];
+        rail->member = i;
+        rail->fabric_fd = -1;
+        rc = ofi_endpoint_open(comm->ctx, rail->device, device, &rail->end);
+        comm->rail_count += rc == xcclSuccess;
+    }
+    return rc;
 }
 
 struct ofi_comm *ofi_comm_create(struct ofi_ctx *ctx, struct ofi_device *device, int is_send,
                                  int fd, const struct xccl_addr *peer)
 {
     struct ofi_comm *comm = xccl_calloc_aligned(64, sizeof(*comm));
-    xcclResult_t rc;
 
     if (!comm) {
         xccl_tcp_close(&fd);
@@ -53,22 +61,49 @@ struct ofi_comm *ofi_comm_create(struct ofi_ctx *ctx, struct ofi_device *device,
     comm->fd = fd;
     comm->bytes_max = ofi_device_send_bytes(device);
     comm->tells_size = device->info->domain_attr->cq_data_size >= sizeof(uint32_t);
+    comm->tells_tag = ofi_device_parts(device) > 1;
     comm->fetches = strstr(device->info->fabric_attr->prov_name, "ofi_rxm") != NULL;
     comm->drops = strcmp(device->info->fabric_attr->prov_name, "net") == 0;
-    request_init(comm, &comm->first);
     xccl_addr_format(peer, comm->peer_text);
-    for (int i = 0; i < OFI_REQUESTS; i++)
-        request_init(comm, &comm->requests[i]);
+    ofi_request_init(comm);
     xccl_net_tally_join(&device->tally, &comm->counters);
-    rc = ofi_endpoint_open(ctx, device, &comm->end);
-    if (rc == xcclSuccess)
-        rc = ofi_mem_register(comm, &comm->probe, sizeof(comm->probe), 0, &comm->probe_mem);
-    if (rc == xcclSuccess)
-        rc = ofi_write_create(comm);
-    if (rc == xcclSuccess)
+    if (open_rails(comm) == xcclSuccess)
         return comm;
     ofi_comm_destroy(comm);
     return NULL;
+}
+
+xcclResult_t ofi_comm_pair(struct ofi_comm *comm, uint32_t count, const uint32_t *ends,
+                           uint8_t (*names)[OFI_ADDRESS_BYTES])
+{
+    struct ofi_rail rails[OFI_RAILS_MAX] = {{.device = NULL}};
+    xcclResult_t rc = xcclSuccess;
+
+    for (uint32_t i = 0; i < count; i++) {
+        rails[i] = comm->rails[ends[i]];
+        memset(&comm->rails[ends[i]].end, 0, sizeof(comm->rails[ends[i]].end));
+    }
+    for (uint32_t i = 0; i < comm->rail_count; i++)
+        ofi_endpoint_close(&comm->rails[i].end);
+    memcpy(comm->rails, rails, sizeof(rails));
+    comm->rail_count = count;
+    for (uint32_t i = 0; i < count && rc == xcclSuccess; i++)
+        rc = ofi_endpoint_aim(comm, &comm->rails[i], names[i]);
+    for (uint32_t i = 0; i < count && comm->device->member_count > 1; i++)
+        xccl_net_tally_join(&comm->rails[i].device->tally, &comm->rails[i].counters);
+    return rc;
+}
+
+xcclResult_t ofi_comm_equip(struct ofi_comm *comm, uint64_t piece_bytes, uint32_t tells_size)
+{
+    xcclResult_t rc;
+
+    comm->tells_size = comm->tells_size && tells_size;
+    ofi_piece_agree(comm, piece_bytes);
+    rc = ofi_mem_register(comm, comm->probe, sizeof(comm->probe), 0, &comm->probe_mem);
+    if (rc == xcclSuccess)
+        rc = ofi_note_create(comm);
+    return rc == xcclSuccess ? ofi_piece_create(comm) : rc;
 }
 
 static void unlink_from(struct ofi_comm **list, struct ofi_comm *comm)
@@ -83,7 +118,11 @@ static void unlink_from(struct ofi_comm **list, struct ofi_comm *comm)
 
 void ofi_comm_up(struct ofi_comm *comm)
 {
-    comm->fabric_fd = ofi_manners_sockets(comm->end.name, comm->end.peer_name);
+    for (uint32_t i = 0; i < comm->rail_count; i++) {
+        struct ofi_rail *rail = &comm->rails[i];
+
+        rail->fabric_fd = ofi_manners_sockets(rail->end.name, rail->end.peer_name);
+    }
     ofi_control_tune(comm->fd);
     pthread_mutex_lock(&comm->ctx->lock);
     comm->next = comm->ctx->comms;
@@ -96,17 +135,27 @@ void ofi_comm_up(struct ofi_comm *comm)
  * read of a large message under way (seen in 1.17; libfabric #11828 has it of 2.4): its flush of
  * the queue below meets a request that is gone. So the connection is cut first, and the errors that
  * follow are taken the usual way. */
-static void break_off(struct ofi_comm *comm)
+static void break_off(struct ofi_comm *comm, struct ofi_rail *rail)
 {
-    if (comm->moved == comm->posted || !comm->fetches)
+    if (comm->moved == comm->posted || !comm->fetches || !rail->end.ep)
         return;
-    ofi_manners_cut(comm->end.name, comm->end.peer_name);
+    ofi_manners_cut(rail->end.name, rail->end.peer_name);
     for (int i = 0; i < BREAK_POLLS; i++) {
-        struct fi_cq_data_entry entries[OFI_POLL_ENTRIES];
+        struct fi_cq_tagged_entry entries[OFI_POLL_ENTRIES];
         struct fi_cq_err_entry error = {.err_data_size = 0};
 
-        if (fi_cq_read(comm->end.cq, entries, OFI_POLL_ENTRIES) == -FI_EAVAIL)
-            (void)fi_cq_readerr(comm->end.cq, &error, 0);
+        if (fi_cq_read(rail->end.cq, entries, OFI_POLL_ENTRIES) == -FI_EAVAIL)
+            (void)fi_cq_readerr(rail->end.cq, &error, 0);
+    }
+}
+
+static void rails_close(struct ofi_comm *comm)
+{
+    for (uint32_t i = 0; i < comm->rail_count; i++) {
+        struct ofi_rail *rail = &comm->rails[i];
+
+        ofi_endpoint_close(&rail->end);
+        xccl_net_tally_leave(&rail->device->tally, &rail->counters);
     }
 }
 
@@ -115,15 +164,16 @@ void ofi_comm_destroy(struct ofi_comm *comm)
     if (!comm)
         return;
     ofi_wait_close(comm);
-    if (comm->end.ep)
-        break_off(comm);
+    for (uint32_t i = 0; i < comm->rail_count; i++)
+        break_off(comm, &comm->rails[i]);
     /* The endpoint before its registration: nothing is received any more then. */
     if (comm->device->info->domain_attr->mr_mode & FI_MR_ENDPOINT)
         give_memory_back(comm);
-    ofi_endpoint_close(&comm->end);
+    rails_close(comm);
     give_memory_back(comm);
     xccl_tcp_close(&comm->fd);
-    xccl_free(comm->rma);
+    ofi_piece_destroy(comm);
+    xccl_free(comm->notes.bytes);
     xccl_net_tally_leave(&comm->device->tally, &comm->counters);
     xccl_free(comm);
 }
@@ -140,13 +190,17 @@ static int uncounted(const struct ofi_comm *comm)
  * them away before it completes. */
 static int owes(const struct ofi_comm *comm)
 {
-    struct pollfd room = {.fd = comm->fabric_fd, .events = POLLOUT};
-
     if (!uncounted(comm))
         return 0;
     if (comm->settled < SETTLE_POLLS)
         return 1;
-    return comm->fabric_fd >= 0 && poll(&room, 1, 0) == 0;
+    for (uint32_t i = 0; i < comm->rail_count; i++) {
+        struct pollfd room = {.fd = comm->rails[i].fabric_fd, .events = POLLOUT};
+
+        if (room.fd >= 0 && poll(&room, 1, 0) == 0)
+            return 1;
+    }
+    return 0;
 }
 
 /* 1: the endpoint must stay. What shm has given away lies in the endpoint's memory until it is
@@ -154,7 +208,11 @@ static int owes(const struct ofi_comm *comm)
  * connection what has come before its receive. */
 static int must_linger(const struct ofi_comm *comm)
 {
-    return comm->fabric_fd >= 0 && !comm->drops ? owes(comm) : uncounted(comm);
+    for (uint32_t i = 0; i < comm->rail_count; i++) {
+        if (comm->rails[i].fabric_fd < 0 || comm->drops)
+            return uncounted(comm);
+    }
+    return owes(comm);
 }
 
 xcclResult_t ofi_close_comm(void *comm_)
@@ -165,7 +223,7 @@ xcclResult_t ofi_close_comm(void *comm_)
 
     if (comm->is_send)
         ofi_control_goodbye(comm);
-    lingers = must_linger(comm) && comm->moved == comm->posted;
+    lingers = must_linger(comm) && comm->moved == comm->taken;
     pthread_mutex_lock(&ctx->lock);
     unlink_from(&ctx->comms, comm);
     if (lingers) {
@@ -305,6 +363,13 @@ static const char *todo_of(xcclNetCause_t cause, int err, const char *provider)
 
 void ofi_comm_fail_fabric(struct ofi_comm *comm, int err, const char *doing, const char *detail)
 {
+    ofi_comm_fail_rail(comm, NULL, err, doing, detail);
+}
+
+void ofi_comm_fail_rail(struct ofi_comm *comm, const struct ofi_rail *rail, int err,
+                        const char *doing, const char *detail)
+{
+    const struct ofi_device *device = rail ? rail->device : comm->device;
     xcclNetCause_t cause = cause_of(err);
     const char *provider = comm->device->info->fabric_attr->prov_name;
     xcclResult_t rc = cause == xcclNetCauseLocal ? xcclSystemError : xcclRemoteError;
@@ -314,7 +379,7 @@ void ofi_comm_fail_fabric(struct ofi_comm *comm, int err, const char *doing, con
     ofi_comm_fail(comm, cause,
                   xccl_fail_quietly(rc, 0, todo_of(cause, err, provider),
                                     "%s %s on %s (%s): %s%s%s", doing, comm->peer_text,
-                                    comm->device->name, provider, comm->ctx->library.strerror(err),
+                                    device->name, provider, comm->ctx->library.strerror(err),
                                     *detail ? ", " : "", detail));
 }
 

@@ -5,11 +5,11 @@
  *   receiver                                   sender
  *   listen: a TCP port, a random token
  *      handle {address, token} ------------>   (travels over XCCL's encrypted connections)
- *                             <-------------   control connection: hello {token, my endpoint, path}
- *   accept: the hello is right: an endpoint,
- *      a receive for message 0
- *      reply {my endpoint, path} ---------->   the address vector takes it
- *                             <=============   message 0, over the fabric
+ *                             <-------------   control connection: hello {token, endpoints, path}
+ *   accept: the hello is right: endpoints,
+ *      a receive for message 0 on each
+ *      reply {pairs of them, path} -------->   the address vectors take theirs
+ *                             <=============   message 0, on each
  *   it has come: the comm is up                it is on its way: the comm is up
  *
  * Message 0 makes the provider connect, and proves the way, before the first isend.
@@ -17,6 +17,18 @@
 #include "base/alloc.h"
 #include "base/tcp.h"
 #include "ofi_int.h"
+
+static void say_hello(struct ofi_connect *state)
+{
+    const struct ofi_comm *comm = state->comm;
+    struct ofi_hello hello = {.piece_bytes = comm->device->piece_bytes,
+                              .count = comm->rail_count,
+                              .tells_size = (uint32_t)comm->tells_size};
+
+    for (uint32_t i = 0; i < comm->rail_count; i++)
+        memcpy(hello.names[i], comm->rails[i].end.name, OFI_ADDRESS_BYTES);
+    ofi_hello_encode(state->handle.token, &hello, state->hello);
+}
 
 static xcclResult_t begin(struct ofi_ctx *ctx, int dev, const xcclNetHandle_t *bytes,
                           struct ofi_connect **state_out)
@@ -48,17 +60,36 @@ static xcclResult_t begin(struct ofi_ctx *ctx, int dev, const xcclNetHandle_t *b
         return rc;
     }
     state->handle = handle;
-    ofi_hello_encode(handle.token, &state->comm->end, device->piece_bytes, state->hello);
+    say_hello(state);
     *state_out = state;
     return xcclSuccess;
+}
+
+/* The reply is here. */
+static xcclResult_t agree(struct ofi_connect *state)
+{
+    struct ofi_comm *comm = state->comm;
+    struct ofi_reply reply;
+    xcclResult_t rc;
+
+    if (!ofi_reply_decode(state->reply, comm->rail_count, &reply))
+        return xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
+                                 "%s answers what is not of the ofi plugin", comm->peer_text);
+    state->introduced = 1;
+    rc = ofi_comm_pair(comm, reply.count, reply.ends, reply.names);
+    if (rc == xcclSuccess)
+        rc = ofi_comm_equip(comm, reply.piece_bytes, reply.tells_size);
+    if (rc == xcclSuccess && !comm->writes && comm->bytes_max < ofi_device_bytes(comm->device))
+        return xccl_fail_quietly(xcclRemoteError, 0, "set XCCL_OFI_PATH alike on all ranks",
+                                 "%s does not take writes as this end's %s sends them",
+                                 comm->peer_text, comm->device->name);
+    return rc;
 }
 
 /* The hello out, the reply in. */
 static xcclResult_t introduce(struct ofi_connect *state)
 {
     struct ofi_comm *comm = state->comm;
-    const uint8_t *name;
-    uint64_t piece_bytes = 0;
     size_t moved = 0;
     xcclResult_t rc = xcclSuccess;
 
@@ -77,17 +108,7 @@ static xcclResult_t introduce(struct ofi_connect *state)
     state->have += (uint32_t)moved;
     if (rc != xcclSuccess || state->have < OFI_REPLY_BYTES)
         return rc;
-    name = ofi_reply_decode(state->reply, &piece_bytes);
-    if (!name)
-        return xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
-                                 "%s answers what is not of the ofi plugin", comm->peer_text);
-    ofi_write_agree(comm, piece_bytes);
-    if (!comm->writes && comm->bytes_max < ofi_device_bytes(comm->device))
-        return xccl_fail_quietly(xcclRemoteError, 0, "set XCCL_OFI_PATH alike on all ranks",
-                                 "%s does not take writes as this end's %s sends them",
-                                 comm->peer_text, comm->device->name);
-    state->introduced = 1;
-    return ofi_endpoint_aim(comm, name);
+    return agree(state);
 }
 
 static xcclResult_t move(struct ofi_connect *state, int *done_out)

@@ -3,7 +3,10 @@
  * number.
  *
  *   receiver > sender   COUNT n    n messages have come in all, with message 0
+ *                       GROUPS n   message n is the first one of a group (ofi_group.c)
  *   sender > receiver   GOODBYE n  I close, and the first n have left; tell me of each from now on
+ *                       SWITCH n   messages from n on have the numbers of parts
+ *                       NO_PART t  my next message has this tag, and there is no part for it
  *
  * A receiver tells every OFI_CREDIT_STEP messages, so a frame costs one system call of many. It is
  * looked at when nothing else moves; that it closes is how the death of a peer shows, whatever the
@@ -23,7 +26,7 @@
 #define PROBES        3
 #define PROBES_FROM_S 6 /* for a shorter silence one has to do */
 
-enum word { COUNT = 1, GOODBYE = 2 };
+enum word { COUNT = 1, GOODBYE = 2, GROUPS = 3, SWITCH = 4, NO_PART = 5 };
 
 /* A kernel that refuses an option still moves bytes. */
 static void set_int(int fd, int option, int value)
@@ -87,6 +90,22 @@ void ofi_control_goodbye(struct ofi_comm *comm)
     (void)put(comm, GOODBYE, ofi_request_left(comm));
 }
 
+/* A sender says nothing else before, so there is room. */
+void ofi_control_switch(struct ofi_comm *comm, uint32_t end)
+{
+    (void)put(comm, SWITCH, end);
+}
+
+int ofi_control_groups(struct ofi_comm *comm, uint32_t from)
+{
+    return put(comm, GROUPS, from);
+}
+
+void ofi_control_misfit(struct ofi_comm *comm, uint32_t tag)
+{
+    (void)put(comm, NO_PART, tag);
+}
+
 void ofi_control_count(struct ofi_comm *comm)
 {
     uint32_t news = comm->moved - comm->counted;
@@ -106,22 +125,51 @@ static void damaged(struct ofi_comm *comm)
                                     comm->peer_text));
 }
 
-static void take(struct ofi_comm *comm)
+static void left(struct ofi_comm *comm, uint32_t number)
 {
-    struct xccl_wire wire = xccl_wire_over(comm->frame, OFI_FRAME_BYTES);
+    comm->goodbye = number;
+    comm->peer_left = 1;
+    comm->left_ns = xccl_clock_ns();
+    comm->asked = 1;
+    ofi_control_count(comm);
+}
+
+/* 0: nobody says that to a sender. */
+static int sender_take(struct ofi_comm *comm, uint32_t word, uint32_t number)
+{
+    if (word == GROUPS)
+        return ofi_group_asked(comm, number);
+    if (word != COUNT || number - comm->counted > comm->posted - comm->counted)
+        return 0;
+    comm->counted = number;
+    return 1;
+}
+
+static int receiver_take(struct ofi_comm *comm, uint32_t word, uint32_t number)
+{
+    switch (word) {
+    case GOODBYE:
+        left(comm, number);
+        return 1;
+    case SWITCH:
+        return ofi_group_answered(comm, number);
+    case NO_PART:
+        comm->match.misfit = 1;
+        comm->match.misfit_tag = number;
+        comm->left_ns = xccl_clock_ns();
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+static void take(struct ofi_comm *comm, uint8_t *frame)
+{
+    struct xccl_wire wire = xccl_wire_over(frame, OFI_FRAME_BYTES);
     uint32_t word = xccl_wire_get_u32(&wire), number = xccl_wire_get_u32(&wire);
 
-    if (comm->is_send && word == COUNT && number - comm->counted <= comm->posted - comm->counted) {
-        comm->counted = number;
-    } else if (!comm->is_send && word == GOODBYE) {
-        comm->goodbye = number;
-        comm->peer_left = 1;
-        comm->left_ns = xccl_clock_ns();
-        comm->asked = 1;
-        ofi_control_count(comm);
-    } else {
+    if (!(comm->is_send ? sender_take(comm, word, number) : receiver_take(comm, word, number)))
         damaged(comm);
-    }
 }
 
 static void closed(struct ofi_comm *comm, int err)
@@ -134,12 +182,23 @@ static void closed(struct ofi_comm *comm, int err)
     comm->left_ns = xccl_clock_ns();
 }
 
+/* Whole frames; what is left of the last one comes first then. */
+static void take_all(struct ofi_comm *comm)
+{
+    uint32_t at = 0;
+
+    for (; at + OFI_FRAME_BYTES <= comm->in_bytes && comm->rc == xcclSuccess; at += OFI_FRAME_BYTES)
+        take(comm, comm->in + at);
+    comm->in_bytes -= at;
+    memmove(comm->in, comm->in + at, comm->in_bytes);
+}
+
 void ofi_control_look(struct ofi_comm *comm)
 {
     /* Each turn takes bytes; a peer that sends more than this is looked at again later. */
-    for (int i = 0; i < 64 && comm->fd >= 0 && comm->rc == xcclSuccess; i++) {
-        ssize_t got = recv(comm->fd, comm->frame + comm->frame_bytes,
-                           OFI_FRAME_BYTES - comm->frame_bytes, MSG_DONTWAIT);
+    for (int i = 0; i < 8 && comm->fd >= 0 && comm->rc == xcclSuccess; i++) {
+        ssize_t got = recv(comm->fd, comm->in + comm->in_bytes, sizeof(comm->in) - comm->in_bytes,
+                           MSG_DONTWAIT);
 
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
             break;
@@ -147,11 +206,8 @@ void ofi_control_look(struct ofi_comm *comm)
             closed(comm, got < 0 ? errno : 0);
             return;
         }
-        comm->frame_bytes += (uint32_t)got;
-        if (comm->frame_bytes < OFI_FRAME_BYTES)
-            continue;
-        comm->frame_bytes = 0;
-        take(comm);
+        comm->in_bytes += (uint32_t)got;
+        take_all(comm);
     }
     if (comm->fd >= 0 && comm->out_bytes)
         flush(comm);

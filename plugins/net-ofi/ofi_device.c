@@ -71,6 +71,8 @@ static xcclResult_t device_add(struct ofi_ctx *ctx, const struct fi_info *info,
     device->control = near->addr;
     device->local_mr = (info->domain_attr->mr_mode & FI_MR_LOCAL) != 0 ||
                        xccl_param_int(XCCL_P_OFI_REGISTER);
+    device->member_count = 1;
+    device->members[0] = device;
     pthread_mutex_init(&device->lock, NULL);
     place_init(device, netif);
     ctx->device_count++;
@@ -428,6 +430,8 @@ static void ctx_free(struct ofi_ctx *ctx)
     for (int i = 0; i < ctx->device_count; i++) {
         struct ofi_device *device = &ctx->devices[i];
 
+        if (device->member_count > 1) /* what it has is its members' */
+            continue;
         if (device->domain)
             fi_close(&device->domain->fid);
         if (device->fabric)
@@ -503,19 +507,22 @@ static int open_domain(struct ofi_ctx *ctx, struct ofi_device *device)
 struct ofi_device *ofi_device_open(struct ofi_ctx *ctx, int dev)
 {
     struct ofi_device *device = ofi_device_get(ctx, dev);
-    int err;
 
-    if (!device)
+    for (uint32_t i = 0; device && i < device->member_count; i++) {
+        struct ofi_device *member = device->members[i];
+        int err;
+
+        pthread_mutex_lock(&member->lock);
+        err = open_domain(ctx, member);
+        pthread_mutex_unlock(&member->lock);
+        if (!err)
+            continue;
+        xccl_fail_quietly(xcclSystemError, 0, "look at ulimit -n and ulimit -l",
+                          "cannot open %s of libfabric's %s: %s", member->name,
+                          member->info->fabric_attr->prov_name, ctx->library.strerror(-err));
         return NULL;
-    pthread_mutex_lock(&device->lock);
-    err = open_domain(ctx, device);
-    pthread_mutex_unlock(&device->lock);
-    if (!err)
-        return device;
-    xccl_fail_quietly(xcclSystemError, 0, "look at ulimit -n and ulimit -l",
-                      "cannot open %s of libfabric's %s: %s", device->name,
-                      device->info->fabric_attr->prov_name, ctx->library.strerror(-err));
-    return NULL;
+    }
+    return device;
 }
 
 size_t ofi_device_send_bytes(const struct ofi_device *device)
@@ -524,6 +531,12 @@ size_t ofi_device_send_bytes(const struct ofi_device *device)
     size_t most = strstr(info->fabric_attr->prov_name, "ofi_rxd") ? RXD_BYTES : MESSAGE_MAX;
 
     return info->ep_attr->max_msg_size < most ? info->ep_attr->max_msg_size : most;
+}
+
+/* In a group the caller's tag travels beside the message's number. */
+int ofi_device_parts(const struct ofi_device *device)
+{
+    return device->info->ep_attr->mem_tag_format >> (OFI_TAG_BITS - 1) ? OFI_PARTS : 1;
 }
 
 /* RXD_BYTES are what such a provider bears at a time, however it is cut. */
@@ -548,7 +561,7 @@ xcclResult_t ofi_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 
     all.speedMbps = device->speed_mbps;
     all.port = 1;
     all.ptrSupport = XCCL_NET_PTR_HOST;
-    all.maxRecvs = 1;
+    all.maxRecvs = ofi_device_parts(device);
     all.maxBytes = ofi_device_bytes(device);
     /* Where messages are written, the two ends' memory is registered for different things. */
     all.regIsGlobal = !(device->info->domain_attr->mr_mode & FI_MR_ENDPOINT) &&
@@ -558,6 +571,9 @@ xcclResult_t ofi_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 
     all.anyMemory = !device->local_mr;
     /* FI_REMOTE_COMM would say so, but a provider may leave out what was not asked for. */
     all.sameHost = ofi_name_matches("sm2", all.provider);
+    all.memberCount = device->member_count > 1 ? (int32_t)device->member_count : 0;
+    for (int i = 0; i < all.memberCount; i++)
+        all.members[i] = (int32_t)(device->members[i] - ((struct ofi_ctx *)ctx)->devices);
     xccl_net_tell_properties(&all, props);
     return xcclSuccess;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* An endpoint with its completion queue and its address vector. The queue is twice as long as all
- * that may be under way in a comm, so it cannot overrun: a message or receive each for all requests
- * and message 0, and what the write path adds (ofi_write.c). Thread: the comm's. */
+ * that may be under way in a comm, so it cannot overrun: messages or their receives, notes, and
+ * pieces of large messages (ofi_piece.c). Thread: the comm's. */
 #include <string.h>
 
 #include "ofi_int.h"
@@ -31,10 +31,10 @@ static int open_queue(struct ofi_device *device, struct fi_cq_attr *attr, struct
 }
 
 static xcclResult_t open_parts(struct ofi_ctx *ctx, struct ofi_device *device,
-                               struct ofi_endpoint *end)
+                               const struct ofi_device *of, struct ofi_endpoint *end)
 {
-    struct fi_cq_attr cq = {.size = 2 * (OFI_REQUESTS + 1 + ofi_write_cq_entries(device)),
-                            .format = FI_CQ_FORMAT_DATA};
+    struct fi_cq_attr cq = {.size = 2 * (OFI_WINDOW + OFI_REQUESTS + ofi_piece_cq_entries(of)),
+                            .format = FI_CQ_FORMAT_TAGGED};
     /* FI_AV_MAP is deprecated in libfabric 2. */
     struct fi_av_attr av = {.type = FI_AV_TABLE, .count = 1};
     int err = open_queue(device, &cq, end);
@@ -62,13 +62,13 @@ static xcclResult_t open_parts(struct ofi_ctx *ctx, struct ofi_device *device,
 }
 
 xcclResult_t ofi_endpoint_open(struct ofi_ctx *ctx, struct ofi_device *device,
-                               struct ofi_endpoint *end_out)
+                               const struct ofi_device *of, struct ofi_endpoint *end_out)
 {
     struct ofi_manners manners;
     xcclResult_t rc;
 
     ofi_manners_begin(&manners);
-    rc = open_parts(ctx, device, end_out);
+    rc = open_parts(ctx, device, of, end_out);
     ofi_manners_end(&manners);
     if (rc != xcclSuccess)
         ofi_endpoint_close(end_out);
@@ -87,14 +87,14 @@ void ofi_endpoint_close(struct ofi_endpoint *end)
     memset(end, 0, sizeof(*end));
 }
 
-xcclResult_t ofi_endpoint_aim(struct ofi_comm *comm, const uint8_t *name)
+xcclResult_t ofi_endpoint_aim(struct ofi_comm *comm, struct ofi_rail *rail, const uint8_t *name)
 {
-    int count = fi_av_insert(comm->end.av, name, 1, &comm->end.peer, 0, NULL);
+    int count = fi_av_insert(rail->end.av, name, 1, &rail->end.peer, 0, NULL);
 
-    memcpy(comm->end.peer_name, name, OFI_ADDRESS_BYTES);
+    memcpy(rail->end.peer_name, name, OFI_ADDRESS_BYTES);
     if (count == 1)
         return xcclSuccess;
     return xccl_fail_quietly(xcclRemoteError, 0, NULL, "%s does not take the address of %s: %s",
-                             comm->device->name, comm->peer_text,
+                             rail->device->name, comm->peer_text,
                              comm->ctx->library.strerror(count < 0 ? -count : FI_EINVAL));
 }

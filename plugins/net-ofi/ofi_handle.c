@@ -39,91 +39,139 @@ xcclResult_t ofi_handle_decode(const xcclNetHandle_t *bytes, struct ofi_handle *
     return xccl_addr_decode(addr, &handle_out->addr);
 }
 
-void ofi_hello_encode(const uint8_t token[OFI_TOKEN_BYTES], const struct ofi_endpoint *end,
-                      uint64_t piece_bytes, uint8_t bytes_out[OFI_HELLO_BYTES])
+void ofi_hello_encode(const uint8_t token[OFI_TOKEN_BYTES], const struct ofi_hello *hello,
+                      uint8_t bytes_out[OFI_HELLO_BYTES])
 {
     struct xccl_wire wire = xccl_wire_over(bytes_out, OFI_HELLO_BYTES);
 
     xccl_wire_put_u32(&wire, OFI_HANDLE_MAGIC);
     xccl_wire_put_u32(&wire, OFI_WIRE_VERSION);
     xccl_wire_put(&wire, token, OFI_TOKEN_BYTES);
-    xccl_wire_put(&wire, end->name, OFI_ADDRESS_BYTES);
-    xccl_wire_put_u64(&wire, piece_bytes);
+    xccl_wire_put_u64(&wire, hello->piece_bytes);
+    xccl_wire_put_u32(&wire, hello->count);
+    xccl_wire_put_u32(&wire, hello->tells_size);
+    xccl_wire_put(&wire, hello->names, sizeof(hello->names));
 }
 
-static int starts_right(const uint8_t *bytes)
+/* 0: it does not begin as one of ours. */
+static int begins_right(struct xccl_wire *wire)
 {
-    uint8_t head[8];
-    struct xccl_wire wire = xccl_wire_over(head, sizeof(head));
-
-    memcpy(head, bytes, sizeof(head));
-    return xccl_wire_get_u32(&wire) == OFI_HANDLE_MAGIC &&
-           xccl_wire_get_u32(&wire) == OFI_WIRE_VERSION;
+    return xccl_wire_get_u32(wire) == OFI_HANDLE_MAGIC &&
+           xccl_wire_get_u32(wire) == OFI_WIRE_VERSION;
 }
 
-/* The last field of a hello and of a reply. */
-static uint64_t piece_bytes_get(const uint8_t *after)
+int ofi_hello_decode(const uint8_t bytes[OFI_HELLO_BYTES], const uint8_t token[OFI_TOKEN_BYTES],
+                     struct ofi_hello *hello_out)
 {
-    uint8_t tail[8];
-    struct xccl_wire wire = xccl_wire_over(tail, sizeof(tail));
+    uint8_t copy[OFI_HELLO_BYTES], own[OFI_TOKEN_BYTES];
+    struct xccl_wire wire = xccl_wire_over(copy, sizeof(copy));
 
-    memcpy(tail, after, sizeof(tail));
-    return xccl_wire_get_u64(&wire);
+    memcpy(copy, bytes, sizeof(copy));
+    if (!xccl_token_equal(bytes + 8, token, OFI_TOKEN_BYTES) || !begins_right(&wire))
+        return 0;
+    xccl_wire_get(&wire, own, sizeof(own));
+    hello_out->piece_bytes = xccl_wire_get_u64(&wire);
+    hello_out->count = xccl_wire_get_u32(&wire);
+    hello_out->tells_size = xccl_wire_get_u32(&wire);
+    xccl_wire_get(&wire, hello_out->names, sizeof(hello_out->names));
+    return hello_out->count >= 1 && hello_out->count <= OFI_RAILS_MAX;
 }
 
-const uint8_t *ofi_hello_decode(const uint8_t bytes[OFI_HELLO_BYTES],
-                                const uint8_t token[OFI_TOKEN_BYTES], uint64_t *piece_bytes_out)
-{
-    const uint8_t *name = bytes + 8 + OFI_TOKEN_BYTES;
-
-    if (!xccl_token_equal(bytes + 8, token, OFI_TOKEN_BYTES) || !starts_right(bytes))
-        return NULL;
-    *piece_bytes_out = piece_bytes_get(name + OFI_ADDRESS_BYTES);
-    return name;
-}
-
-void ofi_reply_encode(const struct ofi_endpoint *end, uint64_t piece_bytes,
-                      uint8_t bytes_out[OFI_REPLY_BYTES])
+void ofi_reply_encode(const struct ofi_reply *reply, uint8_t bytes_out[OFI_REPLY_BYTES])
 {
     struct xccl_wire wire = xccl_wire_over(bytes_out, OFI_REPLY_BYTES);
 
     xccl_wire_put_u32(&wire, OFI_HANDLE_MAGIC);
     xccl_wire_put_u32(&wire, OFI_WIRE_VERSION);
-    xccl_wire_put(&wire, end->name, OFI_ADDRESS_BYTES);
-    xccl_wire_put_u64(&wire, piece_bytes);
+    xccl_wire_put_u64(&wire, reply->piece_bytes);
+    xccl_wire_put_u32(&wire, reply->count);
+    xccl_wire_put_u32(&wire, reply->tells_size);
+    for (int i = 0; i < OFI_RAILS_MAX; i++) {
+        xccl_wire_put_u32(&wire, reply->ends[i]);
+        xccl_wire_put_u32(&wire, 0);
+        xccl_wire_put(&wire, reply->names[i], OFI_ADDRESS_BYTES);
+    }
 }
 
-const uint8_t *ofi_reply_decode(const uint8_t bytes[OFI_REPLY_BYTES], uint64_t *piece_bytes_out)
+int ofi_reply_decode(const uint8_t bytes[OFI_REPLY_BYTES], uint32_t ends,
+                     struct ofi_reply *reply_out)
 {
-    if (!starts_right(bytes))
-        return NULL;
-    *piece_bytes_out = piece_bytes_get(bytes + 8 + OFI_ADDRESS_BYTES);
-    return bytes + 8;
-}
-
-void ofi_note_encode(const struct ofi_note *note, uint8_t bytes_out[OFI_NOTE_BYTES])
-{
-    struct xccl_wire wire = xccl_wire_over(bytes_out, OFI_NOTE_BYTES);
-
-    xccl_wire_put_u32(&wire, OFI_HANDLE_MAGIC);
-    xccl_wire_put_u32(&wire, note->number);
-    xccl_wire_put_u64(&wire, note->addr);
-    xccl_wire_put_u64(&wire, note->key);
-    xccl_wire_put_u64(&wire, note->room);
-}
-
-int ofi_note_decode(const uint8_t bytes[OFI_NOTE_BYTES], struct ofi_note *note_out)
-{
-    uint8_t copy[OFI_NOTE_BYTES];
+    uint8_t copy[OFI_REPLY_BYTES];
     struct xccl_wire wire = xccl_wire_over(copy, sizeof(copy));
+    uint32_t seen = 0;
 
     memcpy(copy, bytes, sizeof(copy));
+    if (!begins_right(&wire))
+        return 0;
+    reply_out->piece_bytes = xccl_wire_get_u64(&wire);
+    reply_out->count = xccl_wire_get_u32(&wire);
+    reply_out->tells_size = xccl_wire_get_u32(&wire);
+    if (reply_out->count < 1 || reply_out->count > ends)
+        return 0;
+    for (uint32_t i = 0; i < OFI_RAILS_MAX; i++) {
+        uint32_t end = xccl_wire_get_u32(&wire);
+
+        (void)xccl_wire_get_u32(&wire);
+        xccl_wire_get(&wire, reply_out->names[i], OFI_ADDRESS_BYTES);
+        reply_out->ends[i] = end;
+        if (i < reply_out->count && (end >= ends || seen >> end & 1))
+            return 0;
+        seen |= i < reply_out->count ? 1u << end : 0;
+    }
+    return 1;
+}
+
+size_t ofi_note_bytes(uint32_t parts, uint32_t targets)
+{
+    return OFI_NOTE_HEAD + (size_t)parts * (OFI_NOTE_PART + (size_t)targets * OFI_NOTE_TARGET);
+}
+
+size_t ofi_note_encode(const struct ofi_note *note, uint32_t targets, uint8_t *bytes_out)
+{
+    size_t bytes = ofi_note_bytes(note->count, targets);
+    struct xccl_wire wire = xccl_wire_over(bytes_out, bytes);
+
+    xccl_wire_put_u32(&wire, OFI_HANDLE_MAGIC);
+    xccl_wire_put_u32(&wire, note->first);
+    xccl_wire_put_u32(&wire, note->count);
+    xccl_wire_put_u32(&wire, note->row);
+    for (uint32_t i = 0; i < note->count; i++) {
+        xccl_wire_put_u32(&wire, note->parts[i].tag);
+        xccl_wire_put_u32(&wire, note->parts[i].number);
+        xccl_wire_put_u64(&wire, note->parts[i].room);
+        for (uint32_t k = 0; k < targets; k++) {
+            xccl_wire_put_u64(&wire, note->parts[i].targets[k].addr);
+            xccl_wire_put_u64(&wire, note->parts[i].targets[k].key);
+        }
+    }
+    return bytes;
+}
+
+int ofi_note_decode(const uint8_t *bytes, size_t bytes_count, uint32_t targets,
+                    struct ofi_note *note_out)
+{
+    uint8_t copy[OFI_NOTE_BYTES];
+    struct xccl_wire wire = xccl_wire_over(copy, bytes_count);
+
+    if (bytes_count > sizeof(copy))
+        return 0;
+    memcpy(copy, bytes, bytes_count);
     if (xccl_wire_get_u32(&wire) != OFI_HANDLE_MAGIC)
         return 0;
-    note_out->number = xccl_wire_get_u32(&wire);
-    note_out->addr = xccl_wire_get_u64(&wire);
-    note_out->key = xccl_wire_get_u64(&wire);
-    note_out->room = xccl_wire_get_u64(&wire);
-    note_out->valid = 1;
+    note_out->first = xccl_wire_get_u32(&wire);
+    note_out->count = xccl_wire_get_u32(&wire);
+    note_out->row = xccl_wire_get_u32(&wire);
+    if (note_out->count < 1 || note_out->count > OFI_PARTS ||
+        bytes_count != ofi_note_bytes(note_out->count, targets))
+        return 0;
+    for (uint32_t i = 0; i < note_out->count; i++) {
+        note_out->parts[i].tag = xccl_wire_get_u32(&wire);
+        note_out->parts[i].number = xccl_wire_get_u32(&wire);
+        note_out->parts[i].room = xccl_wire_get_u64(&wire);
+        for (uint32_t k = 0; k < targets; k++) {
+            note_out->parts[i].targets[k].addr = xccl_wire_get_u64(&wire);
+            note_out->parts[i].targets[k].key = xccl_wire_get_u64(&wire);
+        }
+    }
     return 1;
 }

@@ -2,15 +2,17 @@
 /* Inside of the ofi plugin: XCCL's network contract over libfabric.
  *
  * An instance has devices, one for each network card (libfabric: domain) of the provider that was
- * chosen. Each comm has an endpoint, a completion queue and an address vector of its own, so that a
- * close ends its requests and nobody else's, and a TCP connection to its peer, the control
- * connection: by it the two exchange their endpoints' addresses, credits, and signs of life.
+ * chosen, and those that are merged of them. Each comm has an endpoint, a completion queue and an
+ * address vector of its own for each card, its rails, so that a close ends its requests and nobody
+ * else's, and a TCP connection to its peer, the control connection: by it the two exchange their
+ * endpoints' addresses, credits, and signs of life.
  *
  * A message is one tagged send whose tag is the message's number; a receive asks for its number, so
  * no order is asked of the provider. At most OFI_WINDOW messages are on their way that the receiver
- * has not counted yet. Where both ends have the write path (ofi_write.c), that send carries
- * messages of up to OFI_EAGER_BYTES; of a larger one it says the size alone, and the bytes are
- * written into the memory that the receiver has announced. */
+ * has not counted yet. Where both ends have the write path or several rails (ofi_piece.c), that
+ * send carries small messages; of a larger one it says the size alone, and the bytes are written
+ * into the memory that the receiver has announced, or are sent in pieces. From the first grouped
+ * receive of a connection on, a message has the number of the part that it is for (ofi_group.c). */
 #ifndef XCCL_OFI_INT_H
 #define XCCL_OFI_INT_H
 
@@ -35,16 +37,21 @@
 #include "base/wire.h"
 #include "xccl_net.h"
 
-#define OFI_WIRE_VERSION  2
+#define OFI_WIRE_VERSION  3
 #define OFI_HANDLE_MAGIC  0x6f666931u /* "ofi1" */
 #define OFI_TOKEN_BYTES   32
 #define OFI_ADDRESS_BYTES 256 /* an endpoint's address; names of shm are the longest */
-#define OFI_HELLO_BYTES   (16 + OFI_TOKEN_BYTES + OFI_ADDRESS_BYTES)
-#define OFI_REPLY_BYTES   (16 + OFI_ADDRESS_BYTES)
+#define OFI_RAILS_MAX     4 /* of a device */
+#define OFI_HELLO_BYTES   (24 + OFI_TOKEN_BYTES + OFI_RAILS_MAX * OFI_ADDRESS_BYTES)
+#define OFI_REPLY_BYTES   (24 + OFI_RAILS_MAX * (8 + OFI_ADDRESS_BYTES))
 #define OFI_FRAME_BYTES   8 /* on the control connection once it is up */
 #define OFI_DEVICES_MAX   32
+#define OFI_MERGED_MAX    8
 #define OFI_REQUESTS      XCCL_NET_MAX_REQUESTS
-#define OFI_WINDOW        (2u * OFI_REQUESTS)
+#define OFI_PARTS         XCCL_NET_MAX_RECVS /* of a grouped receive */
+#define OFI_MESSAGES      (1u * OFI_REQUESTS * OFI_PARTS) /* that the caller may have in flight */
+#define OFI_WINDOW        (2u * OFI_REQUESTS) /* that the provider has at most */
+#define OFI_FRAMES        8 /* that wait to be sent, or come at once */
 #define OFI_CREDIT_STEP   (OFI_WINDOW / 4)
 #define OFI_TEXT_BYTES    512
 #define OFI_NAME_BYTES    64
@@ -54,12 +61,28 @@
 /* Larger messages are written, where both ends can; over ofi_rxm one send is quicker up to here. */
 #define OFI_EAGER_BYTES     8192
 #define OFI_RXM_EAGER_BYTES 16384
+#define OFI_STRIPE_BYTES    65536 /* over several rails: a piece for each that is begun */
 #define OFI_PIECES_MAX      16u /* of a message; the provider says how large one may be */
 #define OFI_WRITES          32u /* under way in a comm */
-#define OFI_NOTE_BYTES      32
+#define OFI_NOTE_HEAD       16
+#define OFI_NOTE_PART       16 /* and OFI_NOTE_TARGET for each rail, where it may be written to */
+#define OFI_NOTE_TARGET     16
+#define OFI_NOTE_BYTES                                                                             \
+    (OFI_NOTE_HEAD + OFI_PARTS * (OFI_NOTE_PART + OFI_RAILS_MAX * OFI_NOTE_TARGET))
+#define OFI_NO_ROW UINT32_MAX
+
+/* A message's tag for the provider: its number, one bit for its pieces, and the caller's tag. Of
+ * the number so much that messages under way differ. */
+#define OFI_TAG_NUMBER 0x7fffu
+#define OFI_TAG_PIECE  0x8000u
+#define OFI_TAG_SHIFT  16
+#define OFI_TAG_CALLER ((uint64_t)UINT32_MAX << OFI_TAG_SHIFT)
+#define OFI_TAG_BITS   48
 
 static_assert(OFI_WINDOW > OFI_REQUESTS + OFI_CREDIT_STEP, "credits come before they are missed");
 static_assert(OFI_REQUESTS == 32 && OFI_WRITES == 32, "places are bits of 32");
+static_assert(OFI_RAILS_MAX == 4 && OFI_PIECES_MAX == 16, "the rails of pieces are 32 bits");
+static_assert(OFI_WINDOW == 64, "places of messages are bits of 64");
 
 /* What is taken out of libfabric.so.1; all else is inline calls through the objects it gives. */
 struct ofi_library {
@@ -82,12 +105,21 @@ struct ofi_region {
     struct ofi_region *next; /* sorted by first */
 };
 
+/* One of the contract; by the device's members. NULL: that one has no endpoint that could use it.
+ */
+struct ofi_mem {
+    struct ofi_region *regions[OFI_RAILS_MAX];
+};
+
 struct ofi_device {
+    /* One of one card is its own member. */
+    uint32_t member_count;
+    struct ofi_device *members[OFI_RAILS_MAX];
     char name[OFI_NAME_BYTES];
     char pci_path[OFI_PATH_BYTES];
     uint32_t speed_mbps;
     struct xccl_addr control; /* where control connections come to, port 0 */
-    struct fi_info *info;
+    struct fi_info *info; /* of a merged one: its first member's */
     int local_mr; /* buffers must be registered */
     uint64_t piece_bytes; /* the most that one write carries; 0: no write path */
     pthread_mutex_t lock; /* of what follows: opened with the first comm, and the regions */
@@ -104,19 +136,20 @@ struct ofi_ctx {
     struct ofi_library library;
     xcclNetLogger_t log;
     int has_provider, device_count;
-    struct ofi_device devices[OFI_DEVICES_MAX];
+    struct ofi_device devices[OFI_DEVICES_MAX + OFI_MERGED_MAX];
     pthread_mutex_t lock; /* of the two lists; progress runs alone and does without */
     struct ofi_comm *comms; /* that are up */
     struct ofi_comm *lingering; /* closed senders whose receiver has not counted all messages */
 };
 
-enum ofi_state { OFI_FREE = 0, OFI_ACTIVE, OFI_DONE };
+/* TAKEN: waits for the provider. MATCHED: a sender's whose part is chosen, and the same. */
+enum ofi_state { OFI_FREE = 0, OFI_TAKEN, OFI_MATCHED, OFI_ACTIVE, OFI_DONE };
 
-enum ofi_kind { OFI_MESSAGE = 0, OFI_NOTE, OFI_WRITE };
+enum ofi_kind { OFI_MESSAGE = 0, OFI_NOTE, OFI_PIECE };
 
-/* Of a receive that may be written to: what has become of its note. */
+/* Of a receive that is announced: what has become of its note. */
 enum ofi_notice {
-    OFI_NOTICE_NONE = 0, /* it is too small for one */
+    OFI_NOTICE_NONE = 0, /* it needs none */
     OFI_NOTICE_DUE,
     OFI_NOTICE_GIVEN, /* to the provider */
     OFI_NOTICE_NEEDLESS /* the message was small, or its sender has left */
@@ -127,46 +160,118 @@ struct ofi_op {
     struct fi_context2 context; /* the provider's; first, see fi_endpoint(3) */
     enum ofi_kind kind;
     uint32_t place; /* among the comm's of its kind */
-    struct ofi_request *request; /* NULL: a receive for notes */
+    uint32_t rail;
+    uint32_t piece; /* of a message */
+    size_t load; /* sender: bytes that the rail has less once it is over */
+    struct ofi_message *message; /* of a note: NULL */
 };
 
-struct ofi_request {
-    struct ofi_op op;
-    struct ofi_comm *comm;
+/* A send, or one part of a receive. */
+struct ofi_message {
+    struct ofi_comm *comm; /* first, as in ofi_group: a request is one of the two */
     enum ofi_state state;
     uint32_t left; /* completions of our operations that are to come yet */
     size_t bytes;
-    /* The write path. */
-    uint32_t number;
-    uint32_t wanted, seen; /* receiver: the pieces, a bit each */
-    uint32_t pieces, next; /* sender: all, and those that were given to the provider */
-    enum ofi_notice notice; /* receiver */
-    int plain; /* receiver: the message itself has come, so nothing is written */
-    uint64_t lost_ns; /* receiver: when the note was found not to have left; 0: it was not */
     const uint8_t *data;
     xcclNetMem_t mem;
+    uint32_t tag;
+    uint32_t number; /* that it has on the wire */
+    uint32_t group; /* receiver: its place in groups */
+    uint32_t op; /* its place in ops */
+    /* Pieces, a bit each. */
+    uint32_t todo; /* that the provider has not got yet */
+    uint32_t wanted, seen; /* receiver: all of them, and those that have come */
+    uint32_t ways; /* receiver: by which rail each was written, 2 bits */
+    int plain; /* receiver: the message itself has come, so there are none */
+};
+
+/* Receiver: receives that were posted as one request. */
+struct ofi_group {
+    struct ofi_comm *comm;
+    enum ofi_state state;
+    uint32_t first, count; /* its messages */
+    uint32_t left; /* messages, and the note */
+    int numbered; /* its messages are */
+    enum ofi_notice notice;
+    uint32_t row; /* counts those whose sender looks for the part; OFI_NO_ROW */
+    uint32_t pieces; /* that may be written to it */
+    uint64_t lost_ns; /* when the note was found not to have left; 0: it was not */
+};
+
+/* Where a peer writes to. */
+struct ofi_target {
+    uint64_t addr, key;
 };
 
 /* A posted receive, as its receiver announces it. */
-struct ofi_note {
-    uint32_t number;
-    int valid;
-    uint64_t addr, key, room;
+struct ofi_part {
+    uint32_t tag, number;
+    uint64_t room;
+    struct ofi_target targets[OFI_RAILS_MAX]; /* by rail, where messages are written */
 };
 
-/* The write path's part of a comm. */
-struct ofi_rma {
-    uint32_t waiting; /* requests of which something is to be given to the provider yet */
-    uint32_t idle_notes; /* sender: places without a receive posted, a bit each */
-    uint32_t idle_writes; /* the same of writes that may be begun */
-    uint32_t notes_out; /* receiver: those that requests wait for, a bit each */
-    int refused; /* the provider did not take all that could be given to it */
-    int lost; /* receiver: the provider's error of the last note that did not leave; 0: none */
-    struct ofi_note notes[OFI_WINDOW]; /* sender: by number */
-    struct ofi_op note_ops[OFI_REQUESTS];
-    struct ofi_op write_ops[OFI_WRITES];
-    uint8_t note_bytes[OFI_REQUESTS][OFI_NOTE_BYTES];
-    xcclNetMem_t mem; /* of note_bytes */
+struct ofi_note {
+    uint32_t first; /* of its messages' numbers */
+    uint32_t count;
+    uint32_t row; /* OFI_NO_ROW: only where to write to */
+    struct ofi_part parts[OFI_PARTS];
+};
+
+/* Sender: a group whose parts it chooses among. */
+struct ofi_row {
+    int valid;
+    uint32_t first, count;
+    uint32_t free; /* parts, a bit each */
+    uint32_t tags[OFI_PARTS], numbers[OFI_PARTS];
+};
+
+/* Sender: that where a message is written to is known. */
+struct ofi_noted {
+    uint32_t number;
+    int valid;
+    uint64_t room;
+};
+
+/* Of either path. */
+struct ofi_notes {
+    uint32_t due; /* receiver: groups whose note the provider has not got yet */
+    uint32_t out; /* receiver: those that groups wait for, a bit each */
+    uint32_t pieces; /* receiver: that may be written now */
+    uint32_t idle; /* sender: places without a receive posted, a bit each */
+    int lost; /* receiver: the provider's error of the last one that did not leave; 0: none */
+    struct ofi_op ops[OFI_REQUESTS]; /* of the rails in turn */
+    size_t stride; /* bytes of the longest one */
+    uint8_t *bytes;
+    xcclNetMem_t mem; /* of bytes */
+};
+
+/* Grouped receives; ofi_group.c has what these are for. */
+struct ofi_match {
+    int asked; /* receiver: 1: there is a group; 2: the sender was told, too */
+    int told; /* sender: the receiver knows where its early messages end */
+    int answered; /* receiver: the same */
+    int by_row; /* messages may have the numbers of parts from now on */
+    int early_over; /* early messages are so long ago that their numbers come again */
+    uint32_t from; /* the first message of the first group */
+    uint32_t early_end; /* messages before it have their own numbers */
+    struct ofi_message *guess; /* receiver: awaits what may be an early message, or NULL */
+    uint32_t row; /* receiver: the next one's; sender: the one in turn */
+    struct ofi_row rows[OFI_REQUESTS];
+    int misfit; /* 1: a message has no part */
+    uint32_t misfit_tag;
+};
+
+/* Large messages. */
+struct ofi_pieces {
+    uint32_t waiting; /* messages of which pieces are to be given to the provider yet */
+    uint32_t oldest; /* no message before it waits */
+    /* Sender, written ones: */
+    uint32_t idle; /* operations, a bit each */
+    struct ofi_op writes[OFI_WRITES];
+    struct ofi_noted *noted; /* by number */
+    struct ofi_target *targets; /* by number, and of each by rail */
+    /* Sent ones, at both ends: one for each message under way and rail. NULL: there are none. */
+    struct ofi_op *sends;
 };
 
 /* The fabric's part of a comm. */
@@ -178,6 +283,16 @@ struct ofi_endpoint {
     fi_addr_t peer;
     size_t name_bytes;
     uint8_t name[OFI_ADDRESS_BYTES], peer_name[OFI_ADDRESS_BYTES];
+};
+
+/* A card's part of a comm. */
+struct ofi_rail {
+    struct ofi_device *device;
+    uint32_t member; /* of the comm's device */
+    struct ofi_endpoint end;
+    int fabric_fd; /* a socket of the provider, to be polled only; -1: none */
+    size_t load; /* sender: bytes under way */
+    struct xccl_net_counters counters; /* of a merged device's member; in its tally */
 };
 
 /* Of a comm whose caller sleeps. */
@@ -192,30 +307,33 @@ struct ofi_comm {
     struct xccl_net_counters counters;
     int is_send, listed;
     size_t bytes_max; /* of a message */
-    size_t eager_max; /* of one that is not written */
+    size_t eager_max; /* of one that goes as it is */
     int tells_size; /* a send carries its size beside the data */
+    int tells_tag; /* and its tag beside its number */
     int fetches; /* the provider is ofi_rxm */
     int drops; /* it is net */
     int writes; /* both ends have the write path */
-    struct ofi_rma *rma; /* NULL: this end has not */
-    struct ofi_endpoint end;
+    int cuts; /* large messages are written, or sent in pieces */
+    uint32_t rail_count;
+    struct ofi_rail rails[OFI_RAILS_MAX]; /* the same ones at both ends */
     struct ofi_sleep sleep;
+    int refused; /* the provider did not take all that could be given to it */
     uint32_t ready; /* requests that are done, and the caller does not know yet */
     int fd; /* the control connection */
     int peer_left; /* it is closed: by a peer that has said goodbye (1), or without (2) */
     uint64_t left_ns; /* when that was seen, or when something came last after it */
-    int fabric_fd; /* a socket of the provider, to be polled only; -1: none */
     uint32_t settled; /* polls of progress since the last completion */
-    uint32_t idle; /* polls without a completion since then */
-    uint32_t posted; /* messages; number 0 is the one that proves the way, and is counted */
+    uint32_t idle_polls; /* without a completion since then */
+    uint32_t taken; /* messages; the first is the one that proves the way, and is counted */
+    uint32_t posted; /* given to the provider */
     uint32_t moved; /* completed */
     uint32_t counted; /* sender: what the receiver has told; receiver: what was told */
     uint32_t goodbye; /* receiver: messages before it have left the sender, which has closed */
     int asked; /* receiver: each message is to be told of */
-    uint32_t frame_bytes; /* of a frame that is coming */
-    uint8_t frame[OFI_FRAME_BYTES];
+    uint32_t in_bytes; /* of frames that are coming */
+    uint8_t in[OFI_FRAMES * OFI_FRAME_BYTES];
     uint32_t out_first, out_bytes; /* frames on their way */
-    uint8_t out[4 * OFI_FRAME_BYTES];
+    uint8_t out[OFI_FRAMES * OFI_FRAME_BYTES];
     xcclResult_t rc; /* the first error, which stays */
     xcclNetCause_t cause;
     int sys_errno;
@@ -224,9 +342,18 @@ struct ofi_comm {
     char error_text[OFI_TEXT_BYTES];
     struct ofi_comm *next;
     xcclNetMem_t probe_mem;
-    struct ofi_request first; /* of message 0 */
-    uint64_t probe;
-    struct ofi_request requests[OFI_REQUESTS];
+    struct ofi_message first[OFI_RAILS_MAX]; /* message 0, by each rail */
+    uint32_t proved; /* rails by which it has come or left */
+    uint64_t probe[OFI_RAILS_MAX];
+    uint64_t idle; /* operations of messages, a bit each */
+    struct ofi_op ops[OFI_WINDOW];
+    struct ofi_message messages[OFI_MESSAGES]; /* by the order of their posting */
+    uint32_t groups_taken; /* receiver */
+    struct ofi_group groups[OFI_REQUESTS];
+    uint8_t by_number[OFI_MESSAGES]; /* receiver: places in messages */
+    struct ofi_notes notes;
+    struct ofi_match match;
+    struct ofi_pieces pieces;
 };
 
 struct ofi_handle {
@@ -293,6 +420,9 @@ int ofi_platform_writes(const char *name);
 void ofi_platform_check(const char *name, const char *provider, int cards, uint32_t slowest_mbps,
                         char line_out[OFI_TEXT_BYTES]);
 
+/* ofi_merge.c */
+xcclResult_t ofi_merge(xcclNetContext_t ctx, const int *devs, int count, int *dev_out);
+
 /* ofi_device.c */
 xcclResult_t ofi_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out);
 xcclResult_t ofi_finalize(xcclNetContext_t ctx);
@@ -304,31 +434,50 @@ struct ofi_device *ofi_device_get(struct ofi_ctx *ctx, int dev);
 struct ofi_device *ofi_device_open(struct ofi_ctx *ctx, int dev);
 
 size_t ofi_device_bytes(const struct ofi_device *device); /* of a message, at most */
+int ofi_device_parts(const struct ofi_device *device); /* of a grouped receive, at most */
 size_t ofi_device_send_bytes(const struct ofi_device *device); /* of one send of the provider */
 
 /* ofi_endpoint.c */
+/* of: the comm's device. */
 xcclResult_t ofi_endpoint_open(struct ofi_ctx *ctx, struct ofi_device *device,
-                               struct ofi_endpoint *end_out);
+                               const struct ofi_device *of, struct ofi_endpoint *end_out);
 void ofi_endpoint_close(struct ofi_endpoint *end);
 /* From now on it sends to this address. */
-xcclResult_t ofi_endpoint_aim(struct ofi_comm *comm, const uint8_t *name);
+xcclResult_t ofi_endpoint_aim(struct ofi_comm *comm, struct ofi_rail *rail, const uint8_t *name);
 
 /* ofi_handle.c */
 void ofi_handle_encode(const struct ofi_handle *handle, xcclNetHandle_t *handle_out);
 xcclResult_t ofi_handle_decode(const xcclNetHandle_t *bytes, struct ofi_handle *handle_out);
-/* piece_bytes: what a write of this end carries at most; in a reply 0 says that nothing is written
- * over this connection. */
-void ofi_hello_encode(const uint8_t token[OFI_TOKEN_BYTES], const struct ofi_endpoint *end,
-                      uint64_t piece_bytes, uint8_t bytes_out[OFI_HELLO_BYTES]);
-/* The sender's address, or NULL when the hello is wrong. */
-const uint8_t *ofi_hello_decode(const uint8_t bytes[OFI_HELLO_BYTES],
-                                const uint8_t token[OFI_TOKEN_BYTES], uint64_t *piece_bytes_out);
-void ofi_reply_encode(const struct ofi_endpoint *end, uint64_t piece_bytes,
-                      uint8_t bytes_out[OFI_REPLY_BYTES]);
-const uint8_t *ofi_reply_decode(const uint8_t bytes[OFI_REPLY_BYTES], uint64_t *piece_bytes_out);
-void ofi_note_encode(const struct ofi_note *note, uint8_t bytes_out[OFI_NOTE_BYTES]);
+/* What a sender says of itself. */
+struct ofi_hello {
+    uint64_t piece_bytes; /* what a write of this end carries at most; 0: it has none */
+    uint32_t count; /* of its endpoints */
+    uint32_t tells_size; /* it knows of 4 bytes beside a message */
+    uint8_t names[OFI_RAILS_MAX][OFI_ADDRESS_BYTES];
+};
+/* What the receiver makes of it. */
+struct ofi_reply {
+    uint64_t piece_bytes; /* of this connection; 0: nothing is written */
+    uint32_t count; /* of rails */
+    uint32_t tells_size; /* both do */
+    uint32_t ends[OFI_RAILS_MAX]; /* the sender's, by rail */
+    uint8_t names[OFI_RAILS_MAX][OFI_ADDRESS_BYTES]; /* the receiver's */
+};
+void ofi_hello_encode(const uint8_t token[OFI_TOKEN_BYTES], const struct ofi_hello *hello,
+                      uint8_t bytes_out[OFI_HELLO_BYTES]);
+/* 0: the hello is wrong. */
+int ofi_hello_decode(const uint8_t bytes[OFI_HELLO_BYTES], const uint8_t token[OFI_TOKEN_BYTES],
+                     struct ofi_hello *hello_out);
+void ofi_reply_encode(const struct ofi_reply *reply, uint8_t bytes_out[OFI_REPLY_BYTES]);
+/* ends: the sender has so many. */
+int ofi_reply_decode(const uint8_t bytes[OFI_REPLY_BYTES], uint32_t ends,
+                     struct ofi_reply *reply_out);
+/* Gives the bytes. */
+size_t ofi_note_encode(const struct ofi_note *note, uint32_t targets, uint8_t *bytes_out);
 /* 0: it is not ours. */
-int ofi_note_decode(const uint8_t bytes[OFI_NOTE_BYTES], struct ofi_note *note_out);
+int ofi_note_decode(const uint8_t *bytes, size_t bytes_count, uint32_t targets,
+                    struct ofi_note *note_out);
+size_t ofi_note_bytes(uint32_t parts, uint32_t targets);
 
 /* ofi_listen.c, ofi_connect.c */
 xcclResult_t ofi_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle,
@@ -344,6 +493,12 @@ xcclResult_t ofi_close_connect(xcclNetContext_t ctx, xcclNetConnect_t state);
 struct ofi_comm *ofi_comm_create(struct ofi_ctx *ctx, struct ofi_device *device, int is_send,
                                  int fd, const struct xccl_addr *peer);
 void ofi_comm_destroy(struct ofi_comm *comm);
+/* The connection's rails are known: rail i is the one that was opened as ends[i], and its peer has
+ * that name. Others are closed. */
+xcclResult_t ofi_comm_pair(struct ofi_comm *comm, uint32_t count, const uint32_t *ends,
+                           uint8_t (*names)[OFI_ADDRESS_BYTES]);
+/* What it needs to be used, as the other end is. */
+xcclResult_t ofi_comm_equip(struct ofi_comm *comm, uint64_t piece_bytes, uint32_t tells_size);
 void ofi_comm_up(struct ofi_comm *comm); /* progress looks after it from now on */
 xcclResult_t ofi_close_comm(void *comm);
 void ofi_comm_sweep(struct ofi_ctx *ctx, int wait_ms);
@@ -352,6 +507,9 @@ xcclResult_t ofi_progress(xcclNetContext_t ctx, int *pending_out);
 void ofi_comm_fail(struct ofi_comm *comm, xcclNetCause_t cause, xcclResult_t rc);
 /* The same for an error of libfabric, a positive number; detail may be "". */
 void ofi_comm_fail_fabric(struct ofi_comm *comm, int err, const char *doing, const char *detail);
+/* The same, by the name of the rail. */
+void ofi_comm_fail_rail(struct ofi_comm *comm, const struct ofi_rail *rail, int err,
+                        const char *doing, const char *detail);
 xcclResult_t ofi_comm_error(const struct ofi_comm *comm);
 xcclResult_t ofi_error_detail(void *comm, xcclNetError_v1 *error);
 
@@ -360,6 +518,12 @@ void ofi_control_tune(int fd);
 void ofi_control_look(struct ofi_comm *comm); /* reads and answers; errors are kept in the comm */
 void ofi_control_count(struct ofi_comm *comm); /* receiver: tells it when it is due */
 void ofi_control_goodbye(struct ofi_comm *comm);
+/* Receiver: groups begin with message from. 0: it could not be said now. */
+int ofi_control_groups(struct ofi_comm *comm, uint32_t from);
+/* Sender: messages before end have their own numbers. */
+void ofi_control_switch(struct ofi_comm *comm, uint32_t end);
+/* Sender: there is no part for a message with this tag. */
+void ofi_control_misfit(struct ofi_comm *comm, uint32_t tag);
 
 /* ofi_memory.c */
 xcclResult_t ofi_reg_mr(void *comm, void *data, size_t bytes, uint32_t type, xcclNetMem_t *mem_out);
@@ -367,10 +531,10 @@ xcclResult_t ofi_reg_mr(void *comm, void *data, size_t bytes, uint32_t type, xcc
 xcclResult_t ofi_mem_register(struct ofi_comm *comm, void *data, size_t bytes, uint64_t access,
                               xcclNetMem_t *mem_out);
 xcclResult_t ofi_dereg_mr(void *comm, xcclNetMem_t mem);
-void *ofi_mem_desc(const struct ofi_comm *comm, xcclNetMem_t mem);
-/* Where a peer finds data, inside mem. 0: it is not registered, or not for that. */
-int ofi_mem_remote(const struct ofi_comm *comm, xcclNetMem_t mem, const void *data,
-                   struct ofi_note *note_out);
+void *ofi_mem_desc(const struct ofi_rail *rail, xcclNetMem_t mem);
+/* Where a peer finds data, inside mem, by that rail. 0: it is not registered, or not for that. */
+int ofi_mem_remote(const struct ofi_rail *rail, xcclNetMem_t mem, const void *data,
+                   struct ofi_target *target_out);
 
 /* ofi_request.c */
 xcclResult_t ofi_isend(xcclNetSendComm_t comm, const void *data, size_t bytes, uint32_t tag,
@@ -379,14 +543,17 @@ xcclResult_t ofi_irecv(xcclNetRecvComm_t comm, int count, void *const *data, con
                        const uint32_t *tags, const xcclNetMem_t *mems,
                        xcclNetRequest_t *request_out);
 xcclResult_t ofi_test(xcclNetRequest_t request, int *done_out, size_t *bytes_out);
-/* Starts message 0. *posted_out 0: not now. */
+void ofi_request_init(struct ofi_comm *comm);
+/* Starts message 0, on each rail. *posted_out 0: not now. */
 xcclResult_t ofi_request_first(struct ofi_comm *comm, int *posted_out);
-/* All messages before this number have left. */
+/* All messages before this one have left. */
 uint32_t ofi_request_left(const struct ofi_comm *comm);
 /* Takes completions; errors are kept in the comm. */
 void ofi_request_poll(struct ofi_comm *comm);
-/* Ends a request of which everything has come. */
-void ofi_request_settle(struct ofi_request *request);
+/* Ends a message of which everything has come. */
+void ofi_request_settle(struct ofi_message *message);
+/* Receiver: one that the group waits for less. */
+void ofi_request_less(struct ofi_group *group);
 /* The error of a message that exceeds its receive. */
 void ofi_request_truncated(struct ofi_comm *comm, size_t over);
 /* That of a peer that keeps to no rule. */
@@ -402,29 +569,72 @@ void ofi_wait_arm(struct ofi_comm *comm);
 xcclResult_t ofi_wait_fd(void *comm, int *fd_out);
 void ofi_wait_close(struct ofi_comm *comm);
 
-/* ofi_write.c */
-#define OFI_WRITTEN                                                                                \
-    0x80000000u /* beside a message: its bytes are written, the rest is their size */
-xcclResult_t ofi_write_create(struct ofi_comm *comm);
-/* Both ends have told: the connection's. */
-void ofi_write_agree(struct ofi_comm *comm, uint64_t piece_bytes);
-size_t ofi_write_cq_entries(const struct ofi_device *device);
-/* A request that begins. */
-void ofi_write_begin(struct ofi_comm *comm, struct ofi_request *request, const void *data,
-                     size_t bytes, xcclNetMem_t mem);
+/* ofi_group.c */
+/* Receiver: a group was taken. */
+void ofi_group_taken(struct ofi_comm *comm, const struct ofi_group *group);
+/* Receiver: what has become known of the switch is used. */
+void ofi_group_move(struct ofi_comm *comm);
+/* What is to be given to the provider next, with its number; NULL: nothing now. There is something
+ * that was taken. */
+struct ofi_message *ofi_group_next(struct ofi_comm *comm);
+/* Receiver: an early message has come into the part that was guessed. Gives its own, where it is
+ * now; NULL: there is none, or it is too small. */
+struct ofi_message *ofi_group_came(struct ofi_message *guess, uint32_t tag, size_t bytes);
+/* Receiver: after that, and all that it leads to. */
+void ofi_group_look(struct ofi_comm *comm, const struct ofi_message *message);
+/* Sender: the receiver has announced a group. */
+void ofi_group_noted(struct ofi_comm *comm, const struct ofi_note *note);
+/* Frames: sender: the receiver's groups begin there; receiver: where early messages end. 0: no peer
+ * that keeps to the rules says so. */
+int ofi_group_asked(struct ofi_comm *comm, uint32_t from);
+int ofi_group_answered(struct ofi_comm *comm, uint32_t end);
+
+/* ofi_note.c */
+xcclResult_t ofi_note_create(struct ofi_comm *comm);
+/* Receiver: a group whose messages are numbered. */
+void ofi_note_begin(struct ofi_comm *comm, struct ofi_group *group);
 /* Gives the provider what waits for it; what it does not take goes with the next call. */
-void ofi_write_push(struct ofi_comm *comm);
-/* 1: the completion was one of this path. */
-int ofi_write_completed(struct ofi_comm *comm, const struct fi_cq_data_entry *entry);
-/* The same of one that has failed. */
-int ofi_write_failed(struct ofi_comm *comm, const struct fi_cq_err_entry *entry);
+void ofi_note_push(struct ofi_comm *comm);
+/* Receiver: the group waits for its note no longer. */
+void ofi_note_withdraw(struct ofi_group *group);
+void ofi_note_completed(struct ofi_comm *comm, const struct ofi_op *op, size_t bytes);
+/* 1: what has failed was a note, and that is all about it. */
+int ofi_note_failed(struct ofi_comm *comm, const struct fi_cq_err_entry *entry);
+/* What waits for a note that was lost fails in time. */
+void ofi_note_look(struct ofi_comm *comm);
+
+/* ofi_piece.c */
+#define OFI_IN_PIECES                                                                              \
+    0x80000000u /* beside a message: its bytes come in pieces, the rest is their size */
+xcclResult_t ofi_piece_create(struct ofi_comm *comm);
+void ofi_piece_destroy(struct ofi_comm *comm);
+/* Both ends have told: the connection's. */
+void ofi_piece_agree(struct ofi_comm *comm, uint64_t piece_bytes);
+/* Of others than messages and notes: what a rail's queue must hold. */
+size_t ofi_piece_cq_entries(const struct ofi_device *device);
+uint32_t ofi_piece_count(const struct ofi_comm *comm, size_t bytes);
+uint32_t ofi_piece_most(const struct ofi_device *device); /* of a written message */
+/* A message that begins. */
+void ofi_piece_begin(struct ofi_message *message);
+/* Sender: the receiver of message number is there. */
+void ofi_piece_noted(struct ofi_comm *comm, uint32_t number, const struct ofi_part *part);
+/* Gives the provider what waits for it; what it does not take goes with the next call. */
+void ofi_piece_push(struct ofi_comm *comm);
+void ofi_piece_completed(struct ofi_comm *comm, const struct ofi_op *op);
 /* Receiver: a write of the peer, and what came beside it. */
-void ofi_write_came(struct ofi_comm *comm, uint64_t beside);
+void ofi_piece_came(struct ofi_comm *comm, uint32_t rail, uint64_t beside);
+/* Receiver: counts what has come by each rail. */
+void ofi_piece_tally(struct ofi_message *message);
 /* The message that says a size alone has come. 0: the comm has failed. */
-int ofi_write_headed(struct ofi_request *request, size_t bytes);
+int ofi_piece_headed(struct ofi_message *message, size_t bytes);
 /* The same for a message that has come whole. */
-int ofi_write_plain(struct ofi_request *request);
-/* A message that waits for writes of which nobody knows, for its note was lost, fails in time. */
-void ofi_write_look(struct ofi_comm *comm);
+int ofi_piece_plain(struct ofi_message *message);
+
+/* ofi_rail.c: pure. */
+/* Which of a receiver's endpoints talks to which of a sender's; gives how many pairs, the lesser of
+ * both numbers. */
+uint32_t ofi_rail_pair(uint32_t own_count, uint8_t (*own)[OFI_ADDRESS_BYTES], uint32_t peer_count,
+                       uint8_t (*peers)[OFI_ADDRESS_BYTES], uint32_t own_out[OFI_RAILS_MAX],
+                       uint32_t peers_out[OFI_RAILS_MAX]);
 
 #endif

@@ -62,23 +62,47 @@ xcclResult_t ofi_close_listen(xcclNetListenComm_t listen_)
     return xcclSuccess;
 }
 
-/* The endpoint's address of a sender whose hello is complete and right, else NULL. */
-static const uint8_t *prove(struct ofi_listen *listener, struct xccl_stranger *stranger,
-                            uint64_t now_ns, uint64_t *piece_bytes_out)
+/* 1: a sender's hello is complete and right. */
+static int prove(struct ofi_listen *listener, struct xccl_stranger *stranger, uint64_t now_ns,
+                 struct ofi_hello *hello_out)
 {
-    const uint8_t *name;
-
     if (!xccl_doorstep_read(&listener->step, stranger, OFI_HELLO_BYTES, now_ns))
-        return NULL;
-    name = ofi_hello_decode(stranger->hello, listener->token, piece_bytes_out);
-    if (!name)
-        xccl_doorstep_drop(&listener->step, stranger, "a wrong hello");
-    return name;
+        return 0;
+    if (ofi_hello_decode(stranger->hello, listener->token, hello_out))
+        return 1;
+    xccl_doorstep_drop(&listener->step, stranger, "a wrong hello");
+    return 0;
+}
+
+/* Pairs the rails, and writes the reply. */
+static xcclResult_t answer(struct ofi_listen *listener, struct ofi_comm *comm,
+                           struct ofi_hello *hello)
+{
+    uint8_t own[OFI_RAILS_MAX][OFI_ADDRESS_BYTES], peers[OFI_RAILS_MAX][OFI_ADDRESS_BYTES];
+    struct ofi_reply reply = {.piece_bytes = 0};
+    uint32_t ends[OFI_RAILS_MAX] = {0};
+    xcclResult_t rc;
+
+    for (uint32_t i = 0; i < comm->rail_count; i++)
+        memcpy(own[i], comm->rails[i].end.name, OFI_ADDRESS_BYTES);
+    reply.count = ofi_rail_pair(comm->rail_count, own, hello->count, hello->names, ends,
+                                reply.ends);
+    for (uint32_t i = 0; i < reply.count; i++) {
+        memcpy(reply.names[i], own[ends[i]], OFI_ADDRESS_BYTES);
+        memcpy(peers[i], hello->names[reply.ends[i]], OFI_ADDRESS_BYTES);
+    }
+    rc = ofi_comm_pair(comm, reply.count, ends, peers);
+    if (rc == xcclSuccess)
+        rc = ofi_comm_equip(comm, hello->piece_bytes, hello->tells_size);
+    reply.tells_size = (uint32_t)comm->tells_size;
+    reply.piece_bytes = comm->writes ? hello->piece_bytes : 0;
+    ofi_reply_encode(&reply, listener->reply);
+    return rc;
 }
 
 /* The right one has come: its comm. */
 static xcclResult_t welcome(struct ofi_listen *listener, struct xccl_stranger *stranger,
-                            const uint8_t *name, uint64_t piece_bytes)
+                            struct ofi_hello *hello)
 {
     struct ofi_comm *comm = ofi_comm_create(listener->ctx, listener->device, 0, stranger->fd,
                                             &stranger->peer);
@@ -87,16 +111,14 @@ static xcclResult_t welcome(struct ofi_listen *listener, struct xccl_stranger *s
     stranger->fd = -1;
     if (!comm)
         return xcclSystemError;
-    rc = ofi_endpoint_aim(comm, name);
+    rc = answer(listener, comm, hello);
     if (rc != xcclSuccess) {
         ofi_comm_destroy(comm);
         return rc;
     }
-    ofi_write_agree(comm, piece_bytes);
     listener->comm = comm;
     listener->posted = 0;
     listener->sent = 0;
-    ofi_reply_encode(&comm->end, comm->writes ? piece_bytes : 0, listener->reply);
     return xcclSuccess;
 }
 
@@ -107,18 +129,16 @@ static xcclResult_t look(struct ofi_listen *listener)
 
     for (int i = 0; i < XCCL_DOORSTEP_PLACES && rc == xcclSuccess && !listener->comm; i++) {
         struct xccl_stranger *stranger = &listener->step.places[i];
-        uint64_t piece_bytes = 0;
-        const uint8_t *name = stranger->fd < 0 ? NULL
-                                               : prove(listener, stranger, now_ns, &piece_bytes);
+        struct ofi_hello hello;
 
-        if (name)
-            rc = welcome(listener, stranger, name, piece_bytes);
+        if (stranger->fd >= 0 && prove(listener, stranger, now_ns, &hello))
+            rc = welcome(listener, stranger, &hello);
     }
     return rc;
 }
 
-/* A receive for message 0, the reply out, message 0 in. A sender that gives up leaves the door open
- * for another try. */
+/* Receives for message 0, the reply out, message 0 in by each rail. A sender that gives up leaves
+ * the door open for another try. */
 static xcclResult_t move(struct ofi_listen *listener, int *done_out)
 {
     struct ofi_comm *comm = listener->comm;

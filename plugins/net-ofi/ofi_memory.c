@@ -80,8 +80,8 @@ static int register_region(struct ofi_device *device, struct ofi_region *region,
 }
 
 /* wanted: its range, endpoint and access. */
-static xcclResult_t region_create(struct ofi_comm *comm, const struct ofi_region *wanted,
-                                  struct ofi_region **region_out)
+static xcclResult_t region_create(struct ofi_ctx *ctx, struct ofi_device *device,
+                                  const struct ofi_region *wanted, struct ofi_region **region_out)
 {
     struct ofi_region *region = xccl_calloc(1, sizeof(*region));
     uint64_t key;
@@ -91,52 +91,120 @@ static xcclResult_t region_create(struct ofi_comm *comm, const struct ofi_region
     if (!region)
         return xcclSystemError;
     *region = *wanted;
-    rc = choose_key(comm->device, region->access, &key);
+    rc = choose_key(device, region->access, &key);
     if (rc != xcclSuccess) {
         xccl_free(region);
         return rc;
     }
-    err = register_region(comm->device, region, key);
+    err = register_region(device, region, key);
     if (err) {
         xccl_free(region);
-        return xccl_fail_quietly(xcclSystemError, 0, "raise ulimit -l",
-                                 "cannot register %zu bytes on %s: %s",
-                                 (size_t)(wanted->end - wanted->first), comm->device->name,
-                                 comm->ctx->library.strerror(-err));
+        return xccl_fail_quietly(
+            xcclSystemError, 0, "raise ulimit -l", "cannot register %zu bytes on %s: %s",
+            (size_t)(wanted->end - wanted->first), device->name, ctx->library.strerror(-err));
     }
-    insert(comm->device, region);
+    insert(device, region);
     *region_out = region;
     return xcclSuccess;
+}
+
+static xcclResult_t region_get(struct ofi_ctx *ctx, struct ofi_device *device,
+                               const struct ofi_region *wanted, struct ofi_region **region_out)
+{
+    struct ofi_region *region;
+    xcclResult_t rc = xcclSuccess;
+
+    pthread_mutex_lock(&device->lock);
+    region = find(device, wanted);
+    if (!region)
+        rc = region_create(ctx, device, wanted, &region);
+    if (rc == xcclSuccess && region) {
+        region->count++;
+        *region_out = region;
+    }
+    pthread_mutex_unlock(&device->lock);
+    return rc;
+}
+
+static int region_put(struct ofi_device *device, struct ofi_region *region)
+{
+    int err = 0;
+
+    if (!region)
+        return 0;
+    pthread_mutex_lock(&device->lock);
+    if (--region->count == 0) {
+        remove_from(device, region);
+        err = fi_close(&region->mr->fid);
+        xccl_free(region);
+    }
+    pthread_mutex_unlock(&device->lock);
+    return err;
+}
+
+/* The endpoint that a registration must be bound to. 0: the member has none, and needs it. */
+static int find_endpoint(const struct ofi_comm *comm, uint32_t member, struct fid_ep **ep_out)
+{
+    *ep_out = NULL;
+    if (!(comm->device->info->domain_attr->mr_mode & FI_MR_ENDPOINT))
+        return 1;
+    for (uint32_t i = 0; i < comm->rail_count; i++) {
+        if (comm->rails[i].member == member)
+            *ep_out = comm->rails[i].end.ep;
+    }
+    return *ep_out != NULL;
+}
+
+/* Of all members, for a registration serves all comms of a device, whatever rails they have. */
+static xcclResult_t mem_fill(struct ofi_comm *comm, struct ofi_region *wanted, struct ofi_mem *mem)
+{
+    xcclResult_t rc = xcclSuccess;
+
+    for (uint32_t i = 0; i < comm->device->member_count && rc == xcclSuccess; i++) {
+        if (find_endpoint(comm, i, &wanted->ep))
+            rc = region_get(comm->ctx, comm->device->members[i], wanted, &mem->regions[i]);
+    }
+    return rc;
+}
+
+/* Gives libfabric's first error. */
+static int mem_destroy(const struct ofi_device *device, struct ofi_mem *mem)
+{
+    int err = 0;
+
+    for (uint32_t i = 0; i < device->member_count; i++) {
+        int one = region_put(device->members[i], mem->regions[i]);
+
+        err = err ? err : one;
+    }
+    xccl_free(mem);
+    return err;
 }
 
 xcclResult_t ofi_mem_register(struct ofi_comm *comm, void *data, size_t bytes, uint64_t access,
                               xcclNetMem_t *mem_out)
 {
-    struct ofi_device *device = comm->device;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)data, end;
     struct ofi_region wanted = {.access = FI_SEND | FI_RECV | access};
-    struct ofi_region *region;
-    xcclResult_t rc = xcclSuccess;
+    struct ofi_mem *mem;
+    xcclResult_t rc;
 
     if ((!data && bytes) || __builtin_add_overflow(first, bytes, &end) || end > UINTPTR_MAX - page)
         return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%zu bytes at %p", bytes, data);
-    if (!device->local_mr || bytes == 0) {
+    if (!comm->device->local_mr || bytes == 0) {
         *mem_out = &registered;
         return xcclSuccess;
     }
     wanted.first = first - first % page;
     wanted.end = end + (page - end % page) % page;
-    if (device->info->domain_attr->mr_mode & FI_MR_ENDPOINT)
-        wanted.ep = comm->end.ep;
-    pthread_mutex_lock(&device->lock);
-    region = find(device, &wanted);
-    if (!region)
-        rc = region_create(comm, &wanted, &region);
-    if (rc == xcclSuccess && region) {
-        region->count++;
-        *mem_out = region;
-    }
-    pthread_mutex_unlock(&device->lock);
+    mem = xccl_calloc(1, sizeof(*mem));
+    if (!mem)
+        return xcclSystemError;
+    rc = mem_fill(comm, &wanted, mem);
+    if (rc == xcclSuccess)
+        *mem_out = mem;
+    else
+        (void)mem_destroy(comm->device, mem);
     return rc;
 }
 
@@ -157,42 +225,37 @@ xcclResult_t ofi_reg_mr(void *comm_, void *data, size_t bytes, uint32_t type, xc
 xcclResult_t ofi_dereg_mr(void *comm_, xcclNetMem_t mem)
 {
     struct ofi_comm *comm = comm_;
-    struct ofi_region *region = mem;
-    int err = 0;
+    int err;
 
     if (!mem || mem == &registered)
         return xcclSuccess;
-    pthread_mutex_lock(&comm->device->lock);
-    if (--region->count == 0) {
-        remove_from(comm->device, region);
-        err = fi_close(&region->mr->fid);
-        xccl_free(region);
-    }
-    pthread_mutex_unlock(&comm->device->lock);
+    err = mem_destroy(comm->device, mem);
     if (!err)
         return xcclSuccess;
     return xccl_fail_quietly(xcclSystemError, 0, NULL, "cannot give back a registration on %s: %s",
                              comm->device->name, comm->ctx->library.strerror(-err));
 }
 
-void *ofi_mem_desc(const struct ofi_comm *comm, xcclNetMem_t mem)
+void *ofi_mem_desc(const struct ofi_rail *rail, xcclNetMem_t mem)
 {
-    if (!comm->device->local_mr || !mem || mem == &registered)
+    if (!rail->device->local_mr || !mem || mem == &registered)
         return NULL;
-    return fi_mr_desc(((struct ofi_region *)mem)->mr);
+    return fi_mr_desc(((struct ofi_mem *)mem)->regions[rail->member]->mr);
 }
 
-int ofi_mem_remote(const struct ofi_comm *comm, xcclNetMem_t mem, const void *data,
-                   struct ofi_note *note_out)
+int ofi_mem_remote(const struct ofi_rail *rail, xcclNetMem_t mem, const void *data,
+                   struct ofi_target *target_out)
 {
-    const struct ofi_device *device = comm->device;
-    const struct ofi_region *region = mem;
+    const struct ofi_region *region;
 
-    if (!mem || mem == &registered || !(region->access & FI_REMOTE_WRITE))
+    if (!mem || mem == &registered)
         return 0;
-    note_out->addr = (uintptr_t)data;
-    if (!(device->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR))
-        note_out->addr -= region->first;
-    note_out->key = fi_mr_key(region->mr);
+    region = ((const struct ofi_mem *)mem)->regions[rail->member];
+    if (!(region->access & FI_REMOTE_WRITE))
+        return 0;
+    target_out->addr = (uintptr_t)data;
+    if (!(rail->device->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR))
+        target_out->addr -= region->first;
+    target_out->key = fi_mr_key(region->mr);
     return 1;
 }

@@ -29,4 +29,5 @@ XCCL_NET_EXPORT const xcclNetPlugin_v1_t xcclNetPlugin_v1 = {
     .waitFd = ofi_wait_fd,
     .progress = ofi_progress,
     .errorDetail = ofi_error_detail,
+    .mergeDevices = ofi_merge,
 };

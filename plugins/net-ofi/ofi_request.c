@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Messages: a send or a receive is one call of the provider, whose tag is the message's number, so
- * messages and completions may come in any order; what a written one takes besides is in
- * ofi_write.c. -FI_EAGAIN is "busy", after a look at the completion queue, which is what moves a
- * provider with manual progress.
+/* Messages: a send, or one part of a receive, is one call of the provider, whose tag is the
+ * message's number, so messages and completions may come in any order; what a large one takes
+ * besides is in ofi_piece.c. What the provider does not take now waits, in the order of posting.
  *
- *   FREE --isend, irecv--> ACTIVE --completion--> DONE --test--> FREE
+ *   FREE --isend, irecv--> TAKEN --> MATCHED --> ACTIVE --completion--> DONE --test--> FREE
+ *                      (its number is known)  (the provider has it)
  *
  * A sender is never more than OFI_WINDOW messages ahead of what the receiver has counted: more
- * would pile up in the receiver's memory.
+ * would pile up in the receiver's memory. So a receiver needs no more receives with the provider.
+ * Messages take the rails in turn, by their numbers, for the receiver must know where to await
+ * them.
  *
  * Thread: one at a time a comm. Nothing here allocates, locks or logs. */
 #include <errno.h>
@@ -16,6 +18,7 @@
 #include "ofi_int.h"
 
 #define LOOK_POLLS   64 /* without a completion, before the control connection is looked at */
+#define ROOM_POLLS   4 /* the same of a sender that may not send before it is told */
 #define QUIET_NS     (100 * XCCL_NS_PER_MS) /* of one whose peer has left, until it is over */
 #define OWED_NS      (5 * XCCL_NS_PER_S)
 #define PROVIDER_MAX 256 /* bytes of a provider's text */
@@ -36,68 +39,134 @@ void ofi_request_damaged(struct ofi_comm *comm, const char *what)
                                     "%s sends %s", comm->peer_text, what));
 }
 
-void ofi_request_settle(struct ofi_request *request)
+void ofi_request_less(struct ofi_group *group)
 {
-    struct ofi_comm *comm = request->comm;
+    if (--group->left)
+        return;
+    group->state = OFI_DONE;
+    group->comm->ready++;
+    group->comm->notes.pieces -= group->pieces;
+}
 
-    if (request->left || request->seen != request->wanted)
+static int is_first(const struct ofi_message *message)
+{
+    const struct ofi_comm *comm = message->comm;
+
+    return message >= comm->first && message < comm->first + OFI_RAILS_MAX;
+}
+
+static void arrived(struct ofi_message *message)
+{
+    ofi_piece_tally(message);
+    ofi_request_less(&message->comm->groups[message->group]);
+}
+
+void ofi_request_settle(struct ofi_message *message)
+{
+    struct ofi_comm *comm = message->comm;
+
+    if (message->left || message->seen != message->wanted)
         return;
-    request->state = OFI_DONE;
-    comm->moved++;
-    comm->idle = 0;
+    message->state = OFI_DONE;
+    comm->idle |= 1ull << message->op;
+    comm->idle_polls = 0;
     comm->settled = 0;
-    if (comm->peer_left)
+    if (comm->peer_left || comm->match.misfit)
         comm->left_ns = xccl_clock_ns();
-    if (request == &comm->first)
+    if (is_first(message)) {
+        comm->proved++;
+        comm->moved = comm->proved == comm->rail_count;
         return;
-    comm->ready++;
-    xccl_net_count_message(&comm->counters, comm->is_send, request->bytes);
+    }
+    comm->moved++;
+    xccl_net_count_message(&comm->counters, comm->is_send, message->bytes);
+    if (comm->is_send)
+        comm->ready++;
+    else
+        arrived(message);
 }
 
 /* The size comes beside the data, too, for ofi_rxd cuts a message that is too large in silence.
  * 0: the comm has failed. */
-static int received(struct ofi_request *request, const struct fi_cq_data_entry *entry)
+static int came(struct ofi_message *message, const struct fi_cq_tagged_entry *entry)
 {
-    struct ofi_comm *comm = request->comm;
+    struct ofi_comm *comm = message->comm;
     int is_told = (entry->flags & FI_REMOTE_CQ_DATA) != 0;
 
-    if (comm->writes && !is_told) {
+    if (comm->cuts && !is_told) {
         ofi_request_damaged(comm, "a message without its size");
         return 0;
     }
-    if (comm->writes && entry->data & OFI_WRITTEN)
-        return ofi_write_headed(request, entry->data & ~(uint64_t)OFI_WRITTEN);
-    if (is_told && entry->data > request->bytes) {
-        ofi_request_truncated(comm, entry->data - request->bytes);
+    if (comm->cuts && entry->data & OFI_IN_PIECES)
+        return ofi_piece_headed(message, entry->data & ~(uint64_t)OFI_IN_PIECES);
+    if (is_told && entry->data > message->bytes) {
+        ofi_request_truncated(comm, entry->data - message->bytes);
         return 0;
     }
-    request->bytes = entry->len;
-    return !comm->writes || ofi_write_plain(request);
+    message->bytes = entry->len;
+    return !comm->cuts || is_first(message) || ofi_piece_plain(message);
 }
 
-static void completed(struct ofi_comm *comm, const struct fi_cq_data_entry *entry)
+/* 0: the comm has failed, or ends in time: the message is never done. */
+static int received(struct ofi_message *message, const struct fi_cq_tagged_entry *entry)
 {
-    struct ofi_request *request;
+    struct ofi_comm *comm = message->comm;
+    struct ofi_message *own = message;
+
+    if (comm->match.guess == message)
+        own = ofi_group_came(message, (uint32_t)(entry->tag >> OFI_TAG_SHIFT), entry->len);
+    if (!own || !came(own, entry))
+        return 0;
+    own->left--;
+    ofi_request_settle(own);
+    if (comm->match.by_row)
+        ofi_group_look(comm, own);
+    return 1;
+}
+
+static void message_completed(struct ofi_comm *comm, const struct ofi_op *op,
+                              const struct fi_cq_tagged_entry *entry)
+{
+    struct ofi_rail *rail = &comm->rails[op->rail];
+
+    if (!is_first(op->message))
+        xccl_net_count_message(&rail->counters, comm->is_send,
+                               comm->is_send ? op->load : entry->len);
+    if (!comm->is_send) {
+        (void)received(op->message, entry);
+        return;
+    }
+    rail->load -= op->load;
+    op->message->left--;
+    ofi_request_settle(op->message);
+}
+
+static void completed(struct ofi_comm *comm, uint32_t rail, const struct fi_cq_tagged_entry *entry)
+{
+    const struct ofi_op *op = entry->op_context;
 
     /* It has no context of ours. */
     if (entry->flags & FI_REMOTE_WRITE) {
         if (comm->writes && !comm->is_send)
-            ofi_write_came(comm, entry->data);
+            ofi_piece_came(comm, rail, entry->data);
         else
             ofi_request_damaged(comm, "a write that nobody awaits");
         return;
     }
-    if (comm->writes && ofi_write_completed(comm, entry))
-        return;
-    request = ((struct ofi_op *)entry->op_context)->request;
-    /* One that has failed is never done. */
-    if (!comm->is_send && !received(request, entry))
-        return;
-    request->left--;
-    ofi_request_settle(request);
+    switch (op->kind) {
+    case OFI_MESSAGE:
+        message_completed(comm, op, entry);
+        break;
+    case OFI_NOTE:
+        ofi_note_completed(comm, op, entry->len);
+        break;
+    case OFI_PIECE:
+        ofi_piece_completed(comm, op);
+        break;
+    }
 }
 
-static void poll_error(struct ofi_comm *comm)
+static void poll_error(struct ofi_comm *comm, struct ofi_rail *rail)
 {
     struct fi_cq_err_entry entry;
     char text[PROVIDER_MAX] = "", data[64];
@@ -106,22 +175,23 @@ static void poll_error(struct ofi_comm *comm)
     memset(&entry, 0, sizeof(entry));
     entry.err_data = data;
     entry.err_data_size = sizeof(data);
-    got = fi_cq_readerr(comm->end.cq, &entry, 0);
+    got = fi_cq_readerr(rail->end.cq, &entry, 0);
     if (got == -FI_EAGAIN)
         return;
     if (got < 0) {
-        ofi_comm_fail_fabric(comm, (int)-got, "reading an error", "");
+        ofi_comm_fail_rail(comm, rail, (int)-got, "reading an error", "");
         return;
     }
-    if (ofi_write_failed(comm, &entry))
+    if (ofi_note_failed(comm, &entry))
         return;
     if (entry.err == FI_ETRUNC) {
         ofi_request_truncated(comm, entry.olen);
         return;
     }
-    fi_cq_strerror(comm->end.cq, entry.prov_errno, entry.err_data, text, sizeof(text));
+    fi_cq_strerror(rail->end.cq, entry.prov_errno, entry.err_data, text, sizeof(text));
     comm->vendor = entry.prov_errno;
-    ofi_comm_fail_fabric(comm, entry.err, comm->is_send ? "sending to" : "receiving from", text);
+    ofi_comm_fail_rail(comm, rail, entry.err, comm->is_send ? "sending to" : "receiving from",
+                       text);
 }
 
 /* How long nothing may come of a peer that has left until it is over: what it had sent may be in
@@ -139,13 +209,25 @@ static int is_path_gone(int err)
     return err == ETIMEDOUT || err == EHOSTUNREACH || err == ENETUNREACH || err == ENETDOWN;
 }
 
+static void misfit(struct ofi_comm *comm)
+{
+    ofi_comm_fail(comm, xcclNetCauseProtocol,
+                  xccl_fail_quietly(xcclInvalidUsage, 0, "post receives with the tags of sends",
+                                    "%s sends a message with tag %u, for which there is no receive",
+                                    comm->peer_text, comm->match.misfit_tag));
+}
+
 static void look_left(struct ofi_comm *comm)
 {
     int silent = is_path_gone(comm->sys_errno);
 
-    if (!comm->peer_left || comm->rc != xcclSuccess ||
+    if ((!comm->peer_left && !comm->match.misfit) || comm->rc != xcclSuccess ||
         xccl_clock_ns() - comm->left_ns < patience_ns(comm))
         return;
+    if (comm->match.misfit) {
+        misfit(comm);
+        return;
+    }
     ofi_comm_fail(comm, silent ? xcclNetCauseTimeout : xcclNetCausePeerGone,
                   xccl_fail_quietly(xcclRemoteError, 0,
                                     silent ? "see whether that host and the way to it are up"
@@ -156,130 +238,194 @@ static void look_left(struct ofi_comm *comm)
                                            : "the peer has closed it or is gone"));
 }
 
-void ofi_request_poll(struct ofi_comm *comm)
+/* Gives how many have come. */
+static ssize_t poll_rail(struct ofi_comm *comm, uint32_t idx)
 {
-    struct fi_cq_data_entry entries[OFI_POLL_ENTRIES];
-    ssize_t got = fi_cq_read(comm->end.cq, entries, OFI_POLL_ENTRIES);
+    struct fi_cq_tagged_entry entries[OFI_POLL_ENTRIES];
+    struct ofi_rail *rail = &comm->rails[idx];
+    ssize_t got = fi_cq_read(rail->end.cq, entries, OFI_POLL_ENTRIES);
 
     for (ssize_t i = 0; i < got; i++)
-        completed(comm, &entries[i]);
+        completed(comm, idx, &entries[i]);
+    if (got == -FI_EAVAIL)
+        poll_error(comm, rail);
+    else if (got < 0 && got != -FI_EAGAIN)
+        ofi_comm_fail_rail(comm, rail, (int)-got, "waiting for", "");
+    return got > 0 ? got : 0;
+}
+
+void ofi_request_poll(struct ofi_comm *comm)
+{
+    ssize_t got = 0;
+
+    for (uint32_t i = 0; i < comm->rail_count; i++)
+        got += poll_rail(comm, i);
     if (got > 0 && !comm->is_send)
         ofi_control_count(comm);
     if (got > 0)
         return;
-    if (got == -FI_EAVAIL)
-        poll_error(comm);
-    else if (got < 0 && got != -FI_EAGAIN)
-        ofi_comm_fail_fabric(comm, (int)-got, "waiting for", "");
-    comm->idle++;
+    comm->idle_polls++;
     /* Who sleeps asks seldom, and may have been woken by the control connection. */
-    if ((comm->idle % LOOK_POLLS == 0 || (comm->sleep.on && !ofi_wait_asks(comm))) &&
+    if ((comm->idle_polls % LOOK_POLLS == 0 || (comm->sleep.on && !ofi_wait_asks(comm))) &&
         comm->rc == xcclSuccess) {
         ofi_control_look(comm);
         look_left(comm);
-        ofi_write_look(comm);
+        ofi_note_look(comm);
     }
 }
 
-static ssize_t post(struct ofi_comm *comm, struct ofi_request *request, const void *data,
-                    size_t bytes, xcclNetMem_t mem)
+void ofi_request_init(struct ofi_comm *comm)
 {
-    /* The lower half alone: providers need not have more than 32 bits. */
-    uint64_t tag = comm->posted, beside = bytes;
+    for (uint32_t i = 0; i < OFI_RAILS_MAX; i++) {
+        comm->first[i].comm = comm;
+        comm->first[i].data = (const uint8_t *)&comm->probe[i];
+        comm->first[i].bytes = sizeof(comm->probe[i]);
+    }
+    comm->idle = UINT64_MAX;
+    for (uint32_t i = 0; i < OFI_WINDOW; i++)
+        comm->ops[i].place = i;
+    for (uint32_t i = 0; i < OFI_MESSAGES; i++)
+        comm->messages[i].comm = comm;
+    for (uint32_t i = 0; i < OFI_REQUESTS; i++)
+        comm->groups[i].comm = comm;
+}
+
+/* --- what waits for the provider --- */
+
+static ssize_t post(const struct ofi_message *message, struct ofi_op *op)
+{
+    struct ofi_comm *comm = message->comm;
+    struct ofi_rail *rail = &comm->rails[op->rail];
+    uint64_t tag = message->number & OFI_TAG_NUMBER, beside = message->bytes;
+    uint64_t ignore = comm->tells_tag ? OFI_TAG_CALLER : 0;
+    const void *data = message->data;
+    size_t bytes = message->bytes;
     void *desc;
 
-    if (comm->writes && bytes > comm->eager_max) {
-        beside = OFI_WRITTEN | bytes;
+    if (comm->cuts && bytes > comm->eager_max) {
+        beside = OFI_IN_PIECES | bytes;
         bytes = comm->is_send ? 0 : comm->eager_max;
     }
-    desc = ofi_mem_desc(comm, bytes ? mem : comm->probe_mem);
+    if (comm->is_send && comm->tells_tag)
+        tag |= (uint64_t)message->tag << OFI_TAG_SHIFT;
+    op->load = bytes;
+    desc = ofi_mem_desc(rail, bytes ? message->mem : comm->probe_mem);
     if (bytes == 0)
-        data = &comm->probe;
+        data = comm->probe;
     if (comm->is_send && comm->tells_size)
-        return fi_tsenddata(comm->end.ep, data, bytes, desc, beside, comm->end.peer, tag,
-                            &request->op);
+        return fi_tsenddata(rail->end.ep, data, bytes, desc, beside, rail->end.peer, tag, op);
     if (comm->is_send)
-        return fi_tsend(comm->end.ep, data, bytes, desc, comm->end.peer, tag, &request->op);
-    return fi_trecv(comm->end.ep, (void *)(uintptr_t)data, bytes, desc, FI_ADDR_UNSPEC, tag, 0,
-                    &request->op);
+        return fi_tsend(rail->end.ep, data, bytes, desc, rail->end.peer, tag, op);
+    return fi_trecv(rail->end.ep, (void *)(uintptr_t)data, bytes, desc, FI_ADDR_UNSPEC, tag, ignore,
+                    op);
 }
 
 /* 0: started; -FI_EAGAIN: not now. */
-static ssize_t try_start(struct ofi_comm *comm, struct ofi_request *request, const void *data,
-                         size_t bytes, xcclNetMem_t mem)
+static ssize_t try_start(struct ofi_message *message, uint32_t rail)
 {
+    struct ofi_comm *comm = message->comm;
+    struct ofi_op *op = &comm->ops[__builtin_ctzll(comm->idle)];
     ssize_t err;
 
-    request->bytes = bytes;
-    err = post(comm, request, data, bytes, mem);
+    op->message = message;
+    op->rail = rail;
+    err = post(message, op);
     if (err)
         return err;
-    request->state = OFI_ACTIVE;
-    request->number = comm->posted++;
-    request->left = 1;
-    if (comm->writes) {
-        ofi_write_begin(comm, request, data, bytes, mem);
-        ofi_write_push(comm);
-    }
+    comm->idle &= ~(1ull << op->place);
+    message->op = op->place;
+    message->state = OFI_ACTIVE;
+    message->left = 1;
+    if (comm->is_send)
+        comm->rails[rail].load += op->load;
+    if (comm->cuts && !is_first(message))
+        ofi_piece_begin(message);
     return 0;
-}
-
-static int has_room(struct ofi_comm *comm)
-{
-    if (comm->is_send && comm->posted - comm->counted >= OFI_WINDOW)
-        ofi_control_look(comm);
-    return comm->requests[comm->posted % OFI_REQUESTS].state == OFI_FREE &&
-           (!comm->is_send || comm->posted - comm->counted < OFI_WINDOW);
 }
 
 /* ofi_rxm only announces a large message, and fetches it when its receive is posted; where the
  * connection has ended in between it crashes (1.17). So a receive that may be of such a message is
- * not posted once the peer has left without that message having left it: then there is none. */
-static int is_too_late(struct ofi_comm *comm, size_t bytes)
+ * not posted once the peer has left without that message having left it: then there is none. Of a
+ * row that is so for all parts, as nobody knows which message each one is for. */
+static int is_too_late(struct ofi_comm *comm, const struct ofi_message *message)
 {
-    if (comm->writes && bytes > comm->eager_max)
+    const struct ofi_group *group = &comm->groups[message->group];
+    uint32_t last = group->row == OFI_NO_ROW ? message->number : group->first + group->count - 1;
+    size_t bytes = message->bytes;
+
+    if (comm->cuts && bytes > comm->eager_max)
         bytes = comm->eager_max;
-    if (comm->is_send || !comm->fetches || bytes <= FETCH_BYTES)
+    if (!comm->fetches || bytes <= FETCH_BYTES)
         return 0;
     ofi_control_look(comm);
-    return comm->peer_left == 2 ||
-           (comm->peer_left && (int32_t)(comm->posted - comm->goodbye) >= 0);
+    return comm->peer_left == 2 || (comm->peer_left && (int32_t)(last - comm->goodbye) >= 0);
+}
+
+static int has_room(struct ofi_comm *comm)
+{
+    if (!comm->is_send || comm->posted - comm->counted < OFI_WINDOW)
+        return 1;
+    if (comm->idle_polls % ROOM_POLLS == 0)
+        ofi_control_look(comm);
+    return comm->posted - comm->counted < OFI_WINDOW;
+}
+
+static void start_all(struct ofi_comm *comm)
+{
+    ssize_t err = 0;
+
+    if (comm->match.guess)
+        ofi_group_move(comm);
+    while (comm->posted != comm->taken && !err && comm->rc == xcclSuccess) {
+        struct ofi_message *message;
+
+        if (!comm->idle || !has_room(comm))
+            break;
+        message = ofi_group_next(comm);
+        if (!message || (!comm->is_send && is_too_late(comm, message)))
+            break;
+        err = try_start(message, message->number % comm->rail_count);
+        if (!err)
+            comm->posted++;
+    }
+    if (err == -FI_EAGAIN)
+        comm->refused = 1;
+    else if (err)
+        ofi_comm_fail_fabric(comm, (int)-err, comm->is_send ? "sending to" : "receiving from", "");
+}
+
+/* Gives the provider all that waits for it. */
+static void push(struct ofi_comm *comm)
+{
+    comm->refused = 0;
+    start_all(comm);
+    ofi_note_push(comm);
+    ofi_piece_push(comm);
 }
 
 uint32_t ofi_request_left(const struct ofi_comm *comm)
 {
-    for (uint32_t back = OFI_REQUESTS; back > 0; back--) {
-        uint32_t number = comm->posted - back;
+    for (uint32_t back = OFI_MESSAGES; back > 0; back--) {
+        uint32_t at = comm->taken - back;
+        enum ofi_state state = comm->messages[at % OFI_MESSAGES].state;
 
-        if (comm->requests[number % OFI_REQUESTS].state == OFI_ACTIVE)
-            return number;
+        if (state != OFI_FREE && state != OFI_DONE)
+            return at;
     }
-    return comm->posted;
+    return comm->taken;
 }
 
 static void move(struct ofi_comm *comm)
 {
     ofi_request_poll(comm);
-    ofi_write_push(comm);
+    push(comm);
     ofi_wait_arm(comm);
 }
 
-static xcclResult_t start(struct ofi_comm *comm, const void *data, size_t bytes, xcclNetMem_t mem,
-                          xcclNetRequest_t *request_out)
+/* The caller has as much in flight as it may. */
+static xcclResult_t busy(struct ofi_comm *comm, xcclNetRequest_t *request_out)
 {
-    struct ofi_request *request = &comm->requests[comm->posted % OFI_REQUESTS];
-    ssize_t err = -FI_EAGAIN;
-
-    if (comm->rc == xcclSuccess && has_room(comm) && !is_too_late(comm, bytes))
-        err = try_start(comm, request, data, bytes, mem);
-    if (!err) {
-        *request_out = request;
-        return xcclSuccess;
-    }
-    if (err != -FI_EAGAIN)
-        ofi_comm_fail_fabric(comm, (int)-err, comm->is_send ? "sending to" : "receiving from", "");
-    else if (comm->rc == xcclSuccess)
-        move(comm);
+    move(comm);
     if (comm->rc != xcclSuccess)
         return ofi_comm_error(comm);
     xccl_net_count(&comm->counters.busy_count, 1);
@@ -287,79 +433,149 @@ static xcclResult_t start(struct ofi_comm *comm, const void *data, size_t bytes,
     return xcclSuccess;
 }
 
-static xcclResult_t check_size(const struct ofi_comm *comm, size_t bytes)
+static struct ofi_message *take(struct ofi_comm *comm, const void *data, size_t bytes, uint32_t tag,
+                                xcclNetMem_t mem)
 {
-    if (bytes <= comm->bytes_max)
-        return xcclSuccess;
-    return xccl_fail_quietly(xcclInvalidArgument, 0, "split the message",
-                             "a message of %zu bytes, at most %zu", bytes, comm->bytes_max);
+    struct ofi_message *message = &comm->messages[comm->taken++ % OFI_MESSAGES];
+
+    message->state = OFI_TAKEN;
+    message->data = data;
+    message->bytes = bytes;
+    message->tag = tag;
+    message->mem = mem;
+    return message;
 }
 
 xcclResult_t ofi_isend(xcclNetSendComm_t comm_, const void *data, size_t bytes, uint32_t tag,
                        xcclNetMem_t mem, xcclNetRequest_t *request_out)
 {
     struct ofi_comm *comm = comm_;
-    xcclResult_t rc = check_size(comm, bytes);
+    struct ofi_message *message;
 
-    (void)tag; /* equal at both ends, for receives are not grouped */
     if (comm->rc != xcclSuccess)
         return ofi_comm_error(comm);
-    return rc == xcclSuccess ? start(comm, data, bytes, mem, request_out) : rc;
+    if (bytes > comm->bytes_max)
+        return xccl_fail_quietly(xcclInvalidArgument, 0, "split the message",
+                                 "a message of %zu bytes, at most %zu", bytes, comm->bytes_max);
+    if (comm->messages[comm->taken % OFI_MESSAGES].state != OFI_FREE)
+        return busy(comm, request_out);
+    message = take(comm, data, bytes, tag, mem);
+    push(comm);
+    if (comm->rc != xcclSuccess)
+        return ofi_comm_error(comm);
+    *request_out = message;
+    return xcclSuccess;
 }
 
-xcclResult_t ofi_irecv(xcclNetRecvComm_t comm_, int count_, void *const *data, const size_t *bytes,
+/* A receive may be larger than any message. */
+static size_t room_of(const struct ofi_comm *comm, size_t bytes)
+{
+    return bytes < comm->bytes_max ? bytes : comm->bytes_max;
+}
+
+static xcclResult_t check_receives(const struct ofi_comm *comm, int count, void *const *data,
+                                   const size_t *bytes, const xcclNetMem_t *mems)
+{
+    struct ofi_target target;
+
+    int most = ofi_device_parts(comm->device);
+
+    if (count < 1 || count > most)
+        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%d receives at once, at most %d",
+                                 count, most);
+    for (int i = 0; i < count && comm->writes; i++) {
+        size_t room = room_of(comm, bytes[i]);
+
+        if (room > comm->eager_max &&
+            !ofi_mem_remote(&comm->rails[0], mems ? mems[i] : NULL, data[i], &target))
+            return xccl_fail_quietly(xcclInvalidArgument, 0, "register it",
+                                     "%zu bytes to receive into that are not registered", room);
+    }
+    return xcclSuccess;
+}
+
+xcclResult_t ofi_irecv(xcclNetRecvComm_t comm_, int count, void *const *data, const size_t *bytes,
                        const uint32_t *tags, const xcclNetMem_t *mems,
                        xcclNetRequest_t *request_out)
 {
     struct ofi_comm *comm = comm_;
-    struct ofi_note note;
-    size_t most;
+    uint32_t place = comm->groups_taken % OFI_REQUESTS;
+    struct ofi_group *group = &comm->groups[place];
+    xcclResult_t rc;
 
-    (void)tags;
     if (comm->rc != xcclSuccess)
         return ofi_comm_error(comm);
-    if (count_ != 1)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, "post one receive at a time",
-                                 "%d receives in one request, at most 1", count_);
-    /* A receive may be larger than any message. */
-    most = bytes[0] < comm->bytes_max ? bytes[0] : comm->bytes_max;
-    if (comm->writes && most > comm->eager_max &&
-        !ofi_mem_remote(comm, mems ? mems[0] : NULL, data[0], &note))
-        return xccl_fail_quietly(xcclInvalidArgument, 0, "register it",
-                                 "%zu bytes to receive into that are not registered", most);
-    return start(comm, data[0], most, mems ? mems[0] : NULL, request_out);
+    rc = check_receives(comm, count, data, bytes, mems);
+    if (rc != xcclSuccess)
+        return rc;
+    if (group->state != OFI_FREE)
+        return busy(comm, request_out);
+    *group = (struct ofi_group){.comm = comm,
+                                .state = OFI_ACTIVE,
+                                .first = comm->taken,
+                                .count = (uint32_t)count,
+                                .row = OFI_NO_ROW,
+                                .left = (uint32_t)count};
+    comm->groups_taken++;
+    for (int i = 0; i < count; i++)
+        take(comm, data[i], room_of(comm, bytes[i]), tags[i], mems ? mems[i] : NULL)->group = place;
+    ofi_group_taken(comm, group);
+    push(comm);
+    if (comm->rc != xcclSuccess)
+        return ofi_comm_error(comm);
+    *request_out = group;
+    return xcclSuccess;
 }
 
 xcclResult_t ofi_request_first(struct ofi_comm *comm, int *posted_out)
 {
-    ssize_t err = try_start(comm, &comm->first, &comm->probe, sizeof(comm->probe), comm->probe_mem);
+    ssize_t err = 0;
 
+    for (uint32_t i = 0; i < comm->rail_count && !err; i++) {
+        struct ofi_message *message = &comm->first[i];
+
+        message->mem = comm->probe_mem;
+        if (message->state == OFI_FREE)
+            err = try_start(message, i);
+    }
     *posted_out = !err;
+    if (!err)
+        comm->taken = comm->posted = 1;
     if (!err || err == -FI_EAGAIN)
         return xcclSuccess;
     ofi_comm_fail_fabric(comm, (int)-err, "greeting", "");
     return comm->rc;
 }
 
-xcclResult_t ofi_test(xcclNetRequest_t request_, int *done_out, size_t *bytes_out)
+static void sizes_get(const struct ofi_comm *comm, const struct ofi_group *group, size_t *bytes_out)
 {
-    struct ofi_request *request = request_;
-    struct ofi_comm *comm = request->comm;
+    for (uint32_t i = 0; i < group->count; i++)
+        bytes_out[i] = comm->messages[(group->first + i) % OFI_MESSAGES].bytes;
+}
 
-    if (request->state == OFI_FREE)
+xcclResult_t ofi_test(xcclNetRequest_t request, int *done_out, size_t *bytes_out)
+{
+    struct ofi_comm *comm = *(struct ofi_comm *const *)request;
+    struct ofi_message *message = request;
+    struct ofi_group *group = request;
+    enum ofi_state *state = comm->is_send ? &message->state : &group->state;
+
+    if (*state == OFI_FREE)
         return xccl_fail_quietly(xcclInvalidUsage, 0, "forget a request once it is done",
                                  "a request is tested again after it was done");
-    if (request->state == OFI_ACTIVE && comm->rc == xcclSuccess)
+    if (*state != OFI_DONE && comm->rc == xcclSuccess)
         move(comm);
     /* What was complete before the comm failed is still complete. */
-    if (request->state == OFI_ACTIVE && comm->rc != xcclSuccess)
+    if (*state != OFI_DONE && comm->rc != xcclSuccess)
         return ofi_comm_error(comm);
-    *done_out = request->state == OFI_DONE;
+    *done_out = *state == OFI_DONE;
     if (!*done_out)
         return xcclSuccess;
-    request->state = OFI_FREE;
+    *state = OFI_FREE;
     comm->ready--;
-    if (bytes_out)
-        bytes_out[0] = request->bytes;
+    if (bytes_out && comm->is_send)
+        bytes_out[0] = message->bytes;
+    else if (bytes_out)
+        sizes_get(comm, group, bytes_out);
     return xcclSuccess;
 }

@@ -52,22 +52,33 @@ static void silence(struct ofi_sleep *sleep)
 /* 1: a later call may move something, though nothing may come from outside. */
 static int goes_on(const struct ofi_comm *comm)
 {
-    return comm->ready || comm->rc != xcclSuccess || comm->peer_left || comm->out_bytes ||
-           (comm->rma && (comm->rma->refused || comm->rma->lost));
+    return comm->ready || comm->rc != xcclSuccess || comm->peer_left || comm->match.misfit ||
+           comm->out_bytes || comm->refused || comm->notes.lost;
 }
 
 int ofi_wait_asks(const struct ofi_comm *comm)
 {
-    return comm->idle < ASK_POLLS;
+    return comm->idle_polls < ASK_POLLS;
+}
+
+/* 1: all queues are empty, and their descriptors tell of what comes. */
+static int is_still(struct ofi_comm *comm)
+{
+    for (uint32_t i = 0; i < comm->rail_count; i++) {
+        struct ofi_rail *rail = &comm->rails[i];
+        struct fid *fids[] = {&rail->end.cq->fid};
+
+        if (fi_trywait(rail->device->fabric, fids, 1) != 0)
+            return 0;
+    }
+    return 1;
 }
 
 void ofi_wait_arm(struct ofi_comm *comm)
 {
-    struct fid *fids[] = {&comm->end.cq->fid};
-
     if (!comm->sleep.on)
         return;
-    if (goes_on(comm) || ofi_wait_asks(comm) || fi_trywait(comm->device->fabric, fids, 1) != 0)
+    if (goes_on(comm) || ofi_wait_asks(comm) || !is_still(comm))
         ring(&comm->sleep);
     else
         silence(&comm->sleep);
@@ -80,21 +91,38 @@ static int watch(int epoll_fd, int fd)
     return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
+static int watch_rails(const struct ofi_comm *comm, int epoll_fd)
+{
+    for (uint32_t i = 0; i < comm->rail_count; i++) {
+        if (!watch(epoll_fd, comm->rails[i].end.cq_fd))
+            return 0;
+    }
+    return 1;
+}
+
+static int can_wait(const struct ofi_comm *comm)
+{
+    for (uint32_t i = 0; i < comm->rail_count; i++) {
+        if (!comm->rails[i].end.can_wait)
+            return 0;
+    }
+    return 1;
+}
+
 xcclResult_t ofi_wait_fd(void *comm_, int *fd_out)
 {
     struct ofi_comm *comm = comm_;
     struct ofi_sleep *sleep = &comm->sleep;
     int err;
 
-    if (sleep->on || !comm->end.can_wait) {
+    if (sleep->on || !can_wait(comm)) {
         *fd_out = sleep->on ? sleep->wait_fd : -1;
         return xcclSuccess;
     }
     sleep->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     sleep->wait_fd = epoll_create1(EPOLL_CLOEXEC);
     if (sleep->bell_fd >= 0 && sleep->wait_fd >= 0 && watch(sleep->wait_fd, sleep->bell_fd) &&
-        watch(sleep->wait_fd, comm->end.cq_fd) &&
-        (comm->fd < 0 || watch(sleep->wait_fd, comm->fd))) {
+        watch_rails(comm, sleep->wait_fd) && (comm->fd < 0 || watch(sleep->wait_fd, comm->fd))) {
         sleep->on = 1;
         ring(sleep);
         *fd_out = sleep->wait_fd;

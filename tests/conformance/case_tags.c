@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PART_BYTES 3000
+#define SMALL_BYTES 3000
 
 /* ---- equal tags, in order ---- */
 
@@ -72,6 +72,12 @@ struct group {
     size_t bytes[XCCL_NET_MAX_RECVS]; /* of the part's message */
 };
 
+/* Room for each part; most messages are far smaller. */
+static size_t part_bytes(const struct cf *me)
+{
+    return cf_at_most(me, 100000);
+}
+
 static void group_draw(struct cf *draw, struct group *group)
 {
     memset(group, 0, sizeof(*group));
@@ -79,7 +85,9 @@ static void group_draw(struct cf *draw, struct group *group)
     for (int i = 0; i < group->count; i++) {
         /* Some tags are equal; equal ones fill their parts in order. */
         group->tags[i] = 100 + (uint32_t)cf_pick(draw, (size_t)group->count + 1);
-        group->bytes[i] = cf_pick(draw, 4) ? cf_pick(draw, PART_BYTES) : 0;
+        group->bytes[i] = cf_pick(draw, 4) ? cf_pick(draw, SMALL_BYTES) : 0;
+        if (cf_pick(draw, 8) == 0)
+            group->bytes[i] = cf_pick(draw, part_bytes(draw));
         group->order[i] = i;
     }
     for (int i = group->count - 1; i > 0; i--) {
@@ -120,7 +128,7 @@ static void groups_send(struct cf *me)
 
     need_groups(me);
     comm = cf_open(me);
-    cf_buffer_make(me, comm, PART_BYTES, 0, &buffer);
+    cf_buffer_make(me, comm, part_bytes(me), 0, &buffer);
     for (size_t g = 0; g < GROUPS; g++) {
         struct group group;
         unsigned filled = 0;
@@ -149,17 +157,18 @@ static void group_check(struct cf *me, const struct group *group, size_t number,
         if (sizes[i] != group->bytes[i])
             cf_fail(me, "%s: %zu bytes arrived, %zu were sent", what, sizes[i], group->bytes[i]);
         cf_expect(me, buffers[i].data, group->bytes[i], number * 8 + (size_t)i, what);
-        cf_expect_guards(me, &buffers[i], PART_BYTES, what);
+        cf_expect_guards(me, &buffers[i], part_bytes(me), what);
     }
 }
 
-static struct cf_recv group_recv(const struct group *group, const struct cf_buffer *buffers)
+static struct cf_recv group_recv(const struct cf *me, const struct group *group,
+                                 const struct cf_buffer *buffers)
 {
     struct cf_recv recv = {.count = group->count};
 
     for (int i = 0; i < group->count; i++) {
         recv.data[i] = buffers[i].data;
-        recv.bytes[i] = PART_BYTES;
+        recv.bytes[i] = part_bytes(me);
         recv.tags[i] = group->tags[i];
         recv.mems[i] = buffers[i].mem;
     }
@@ -178,7 +187,7 @@ static void groups_recv(struct cf *me)
     need_groups(me);
     comm = cf_open(me);
     for (int i = 0; i < 2 * XCCL_NET_MAX_RECVS; i++)
-        cf_buffer_make(me, comm, PART_BYTES, 0,
+        cf_buffer_make(me, comm, part_bytes(me), 0,
                        &buffers[i / XCCL_NET_MAX_RECVS][i % XCCL_NET_MAX_RECVS]);
     for (size_t g = 0; g < GROUPS + 1; g++) {
         size_t now = g % 2, last = 1 - now, sizes[XCCL_NET_MAX_RECVS] = {0};
@@ -187,7 +196,7 @@ static void groups_recv(struct cf *me)
             struct cf_recv recv;
 
             group_draw(&draw, &groups[now]);
-            recv = group_recv(&groups[now], buffers[now]);
+            recv = group_recv(me, &groups[now], buffers[now]);
             for (int i = 0; i < groups[now].count; i++)
                 cf_wipe(&buffers[now][i]);
             requests[now] = cf_group_post(me, comm, &recv);

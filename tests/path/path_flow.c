@@ -92,7 +92,7 @@ static void message_check(const char *data, size_t bytes, uint64_t number)
 
 /* ---- instances ---- */
 
-struct xccl_net *path_net_open(int ipv6)
+struct xccl_net *path_net_open_item(const char *item, int ipv6)
 {
     static const struct xccl_net_open_args args = {
         .nranks = 2, .comm_name = "path", .traffic_class = -1};
@@ -101,8 +101,13 @@ struct xccl_net *path_net_open(int ipv6)
     xt_set_error_source(xccl_error_text);
     xt_setenv("XCCL_SOCKET_IFNAME", "rail");
     xt_setenv("XCCL_SOCKET_FAMILY", ipv6 ? "ipv6" : "ipv4");
-    XT_OK(xccl_net_open_item("socket", &args, &net));
+    XT_OK(xccl_net_open_item(item, &args, &net));
     return net;
+}
+
+struct xccl_net *path_net_open(int ipv6)
+{
+    return path_net_open_item("socket", ipv6);
 }
 
 int path_net_device(const struct xccl_net *net, int rail)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One direction of a connection of the socket plugin between two processes: numbered messages,
- * checked at the receiver for order, size and every byte. Opened through the loader. What a comm
- * says when it fails is kept, so that the other flows of a process go on.
+/* One direction of a connection between two processes, of the socket plugin unless said otherwise:
+ * numbered messages, checked at the receiver for order, size and every byte. Opened through the
+ * loader. What a comm says when it fails is kept, so that the other flows of a process go on.
  *
  * Thread: the main one of a process; flows do not know each other. */
 #ifndef PATH_FLOW_H
@@ -40,6 +40,8 @@ struct path_flow {
 
 /* An instance with the devices of this host's rails and no others. ipv6 0: IPv4. */
 struct xccl_net *path_net_open(int ipv6);
+/* The same of a plugin that goes by the settings of sockets. */
+struct xccl_net *path_net_open_item(const char *item, int ipv6);
 /* Device of a rail, as properties name it. */
 int path_net_device(const struct xccl_net *net, int rail);
 /* Merges the devices of rails 0 and 1. Skips the test when the plugin does not merge devices. */

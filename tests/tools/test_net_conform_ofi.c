@@ -8,6 +8,7 @@
  * and one file that it reads is hidden (fixtures/no_kallsyms.c). */
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,6 +82,7 @@ XT_TEST_DEADLINE(the_suite_passes_over_tcp, 600)
     xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
     passes(PLUGIN, FORM, "*");
     passes(PLUGIN, "processes", "*_killed*");
+    passes(PLUGIN, "processes", "tags_*");
 }
 
 XT_TEST_DEADLINE(messages_pass_between_hosts, 300)
@@ -119,6 +121,7 @@ XT_TEST_DEADLINE(the_suite_passes_over_tcp_with_writes, 600)
     passes(PLUGIN, FORM, "*");
     passes(PLUGIN, "threads", "early_*");
     passes(PLUGIN, "processes", "early_*");
+    passes(PLUGIN, "processes", "tags_*");
     passes(PLUGIN, "processes", "*_killed*");
     passes(PLUGIN, "namespaces", "every_size_arrives");
     passes(PLUGIN "@v12", "threads", "every_size_arrives");
@@ -143,6 +146,7 @@ XT_TEST_DEADLINE(writes_pass_over_udp, 300)
     need_writes("udp;ofi_rxd");
     passes(PLUGIN, "threads", "*_sends_*");
     passes(PLUGIN, "threads", "*_size*");
+    passes(PLUGIN, "threads", "tags_*");
     passes(PLUGIN, "processes", "early_*");
     passes(PLUGIN, "processes", "receiver_is_killed");
 }
@@ -153,6 +157,8 @@ XT_TEST_DEADLINE(messages_pass_over_udp, 300)
     need("udp;ofi_rxd");
     passes(PLUGIN, "threads", "*_sends_*");
     passes(PLUGIN, "threads", "messages_keep_their_order");
+    passes(PLUGIN, "threads", "*group*");
+    passes(PLUGIN, "threads", "tags_*");
     passes(PLUGIN, "processes", "receiver_is_killed");
 }
 
@@ -251,6 +257,73 @@ XT_TEST_DEADLINE(a_peer_that_keeps_to_no_rule_is_an_error_with_words, 120)
         XT_CHECK_HAS(output, rows[i].text);
         XT_CHECK_HAS(output, "another rank or the network failed");
     }
+}
+
+/* --- several rails --- */
+
+/* $1: the program, the rest: its arguments. Four interfaces of one host; XT_OFI_RAILS: the complete
+ * suite over them, else the quick one. */
+static const char on_rails[] =
+    "PATH=$PATH:/usr/sbin:/sbin; unshare -n true 2>/dev/null || exit 77;"
+    "exec unshare -n sh -c '"
+    "for i in 0 1 2 3; do"
+    "  ip link add rail$i type veth peer name peer$i && ip addr add 10.79.$i.1/24 dev rail$i &&"
+    "  ip link set rail$i up && ip link set peer$i up || exit 77; done;"
+    "ip link set lo up; exec \"$@\"' sh \"$@\"";
+
+static void passes_on_rails(const char *rails, const char *forms, const char *cases)
+{
+    const char *extent = getenv("XT_OFI_RAILS") ? "--jobs=1" : "--quick";
+    const char *argv[] = {"/bin/sh", "-c",   on_rails,    "sh",  program,   "net", "check",
+                          "--jobs",  "2",    "--form",    forms, "--rails", rails, "--case",
+                          cases,     extent, "--timeout", "120", PLUGIN,    NULL};
+    const char *output = NULL;
+    int status = run(argv, &output);
+
+    if (status == 77)
+        XT_SKIP("needs root and the ip program");
+    if (status != 0)
+        XT_FAIL("%s rails, %s, %s: %s", rails, forms, cases, xt_why(output));
+    XT_CHECK_HAS(output, " passed, 0 failed");
+}
+
+XT_TEST_DEADLINE(the_suite_passes_over_rails, 600)
+{
+    need("tcp;ofi_rxm");
+    xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
+    xt_setenv("FI_OFI_RXM_MSG_RX_SIZE", "64");
+    passes_on_rails("2", FORM, "*");
+    passes_on_rails("4", "threads", "*_size*");
+    passes_on_rails("3", "processes", "tags_*");
+    passes_on_rails("2", "processes", "*_killed*");
+    xt_setenv("XCCL_OFI_WAIT", "1");
+    passes_on_rails("2", "threads", "*sleeps_on*");
+}
+
+XT_TEST_DEADLINE(the_suite_passes_over_rails_with_writes, 600)
+{
+    need_writes("tcp;ofi_rxm");
+    xt_setenv("FI_OFI_RXM_MSG_RX_SIZE", "64");
+    passes_on_rails("2", FORM, "*");
+    passes_on_rails("4", "threads", "*_size*");
+    passes_on_rails("3", "processes", "tags_*");
+    passes_on_rails("2", "processes", "*_killed*");
+}
+
+XT_TEST_DEADLINE(rails_as_strict_as_efa_are_enough, 600)
+{
+    need("tcp;ofi_rxm");
+    make_strict();
+    xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
+    xt_setenv("FI_OFI_RXM_MSG_RX_SIZE", "64");
+    passes_on_rails("2", "threads", "*");
+    passes_on_rails("2", "single", "*_in_flight");
+    need_writes("tcp;ofi_rxm");
+    passes_on_rails("3", "threads", "*");
+    passes_on_rails("2", "single", "*_in_flight");
+    xt_setenv("FX_FABRIC_ENDPOINT", "1");
+    passes_on_rails("2", "single", "*regist*");
+    passes_on_rails("2", "threads", "tags_*");
 }
 
 /* --- sleeping callers --- */

@@ -92,41 +92,125 @@ XT_TEST(a_handle_comes_back_and_a_damaged_one_is_refused)
 XT_TEST(a_hello_is_known_by_each_byte_of_its_token)
 {
     struct ofi_handle handle = some_handle();
-    struct ofi_endpoint end = {.name = "an address", .name_bytes = 11};
-    uint8_t hello[OFI_HELLO_BYTES], reply[OFI_REPLY_BYTES];
-    uint64_t piece_bytes = 0;
-    const uint8_t *name;
+    struct ofi_hello hello = {.piece_bytes = 0x123456789aull, .count = 2, .tells_size = 1}, back;
+    uint8_t bytes[OFI_HELLO_BYTES];
 
-    ofi_hello_encode(handle.token, &end, 0x123456789aull, hello);
-    name = ofi_hello_decode(hello, handle.token, &piece_bytes);
-    XT_CHECK(name != NULL);
-    XT_CHECK(memcmp(name, end.name, OFI_ADDRESS_BYTES) == 0);
-    XT_CHECK(piece_bytes == 0x123456789aull);
+    strcpy((char *)hello.names[1], "an address");
+    ofi_hello_encode(handle.token, &hello, bytes);
+    XT_CHECK(ofi_hello_decode(bytes, handle.token, &back));
+    XT_CHECK(memcmp(back.names, hello.names, sizeof(hello.names)) == 0);
+    XT_CHECK(back.piece_bytes == hello.piece_bytes && back.count == 2 && back.tells_size == 1);
     for (int i = 0; i < 8 + OFI_TOKEN_BYTES; i++) {
-        hello[i] ^= 0x40;
-        XT_CHECK(ofi_hello_decode(hello, handle.token, &piece_bytes) == NULL);
-        hello[i] ^= 0x40;
+        bytes[i] ^= 0x40;
+        XT_CHECK(!ofi_hello_decode(bytes, handle.token, &back));
+        bytes[i] ^= 0x40;
     }
-    ofi_reply_encode(&end, 77, reply);
-    XT_CHECK(memcmp(ofi_reply_decode(reply, &piece_bytes), end.name, OFI_ADDRESS_BYTES) == 0);
-    XT_CHECK(piece_bytes == 77);
-    reply[0] ^= 1;
-    XT_CHECK(ofi_reply_decode(reply, &piece_bytes) == NULL);
+    for (hello.count = 0; hello.count < 7; hello.count++) {
+        ofi_hello_encode(handle.token, &hello, bytes);
+        XT_CHECK_INT(ofi_hello_decode(bytes, handle.token, &back),
+                     hello.count >= 1 && hello.count <= OFI_RAILS_MAX);
+    }
+}
+
+XT_TEST(a_reply_names_each_end_of_the_sender_once)
+{
+    static const struct {
+        uint32_t count, ends[3];
+        int good;
+    } rows[] = {
+        {1, {0}, 1},       {3, {2, 0, 1}, 1}, {0, {0}, 0},
+        {4, {0, 1, 2}, 0}, {2, {1, 1}, 0},    {2, {0, 3}, 0}, /* there are three */
+    };
+    struct ofi_reply reply = {.piece_bytes = 77, .tells_size = 1}, back;
+    uint8_t bytes[OFI_REPLY_BYTES];
+
+    strcpy((char *)reply.names[0], "an address");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        reply.count = rows[i].count;
+        memcpy(reply.ends, rows[i].ends, sizeof(rows[i].ends));
+        ofi_reply_encode(&reply, bytes);
+        XT_CHECK_INT(ofi_reply_decode(bytes, 3, &back), rows[i].good);
+    }
+    reply.count = 1;
+    reply.ends[0] = 2;
+    ofi_reply_encode(&reply, bytes);
+    XT_CHECK(ofi_reply_decode(bytes, 3, &back));
+    XT_CHECK(back.piece_bytes == 77 && back.count == 1 && back.ends[0] == 2);
+    XT_CHECK_INT(back.tells_size, 1);
+    XT_CHECK(memcmp(back.names, reply.names, sizeof(reply.names)) == 0);
+    bytes[0] ^= 1;
+    XT_CHECK(!ofi_reply_decode(bytes, 3, &back));
+}
+
+static void name_ip(uint8_t name_out[OFI_ADDRESS_BYTES], const char *text)
+{
+    struct xccl_addr addr = {.bytes = 0};
+
+    XT_OK(xccl_addr_parse(text, 0, &addr));
+    memset(name_out, 0, OFI_ADDRESS_BYTES);
+    memcpy(name_out, &addr.sa, sizeof(addr.sa));
+}
+
+XT_TEST(rails_of_one_subnet_talk_to_each_other)
+{
+    uint8_t own[OFI_RAILS_MAX][OFI_ADDRESS_BYTES], peers[OFI_RAILS_MAX][OFI_ADDRESS_BYTES];
+    uint32_t mine[OFI_RAILS_MAX], theirs[OFI_RAILS_MAX];
+
+    name_ip(own[0], "10.1.0.1:9000");
+    name_ip(own[1], "10.2.0.1:9000");
+    name_ip(own[2], "192.168.3.1:1");
+    name_ip(peers[0], "192.168.3.7:4");
+    name_ip(peers[1], "10.2.0.2:5");
+    name_ip(peers[2], "10.1.0.2:9000");
+    XT_CHECK_INT(ofi_rail_pair(3, own, 3, peers, mine, theirs), 3);
+    for (int i = 0; i < 3; i++)
+        XT_CHECK_INT(mine[i] + theirs[i], 2);
+    /* The one that is left over is the one without a partner. */
+    XT_CHECK_INT(ofi_rail_pair(3, own, 1, &peers[1], mine, theirs), 1);
+    XT_CHECK(mine[0] == 1 && theirs[0] == 0);
+    /* In one subnet, and of other kinds of names: in their order. */
+    name_ip(own[0], "10.1.0.1:1");
+    name_ip(own[1], "10.1.0.1:2");
+    name_ip(peers[0], "10.1.0.2:1");
+    name_ip(peers[1], "10.1.0.2:2");
+    XT_CHECK_INT(ofi_rail_pair(2, own, 2, peers, mine, theirs), 2);
+    XT_CHECK(mine[0] == 0 && theirs[0] == 0 && mine[1] == 1 && theirs[1] == 1);
+    memset(own, 0xfe, sizeof(own));
+    memset(peers, 0xfe, sizeof(peers));
+    XT_CHECK_INT(ofi_rail_pair(4, own, 2, peers, mine, theirs), 2);
+    XT_CHECK(mine[0] == 0 && theirs[0] == 0 && mine[1] == 1 && theirs[1] == 1);
 }
 
 XT_TEST(a_note_comes_back_and_one_of_another_kind_is_refused)
 {
-    struct ofi_note note = {
-        .number = 0xfffffff0u, .addr = 1ull << 47, .key = ~0ull, .room = 1u << 30};
-    struct ofi_note back = {.number = 0};
+    struct ofi_note note = {.first = 0xfffffff0u, .row = 0xfffffffeu}, back = {.first = 0};
     uint8_t bytes[OFI_NOTE_BYTES];
 
-    ofi_note_encode(&note, bytes);
-    XT_CHECK(ofi_note_decode(bytes, &back));
-    XT_CHECK(back.valid && back.number == note.number && back.addr == note.addr);
-    XT_CHECK(back.key == note.key && back.room == note.room);
-    bytes[3] ^= 1;
-    XT_CHECK(!ofi_note_decode(bytes, &back));
+    for (uint32_t i = 0; i < OFI_PARTS; i++) {
+        note.parts[i] = (struct ofi_part){.tag = ~i, .room = (1u << 30) + i};
+        for (uint32_t k = 0; k < OFI_RAILS_MAX; k++)
+            note.parts[i].targets[k] = (struct ofi_target){.addr = (1ull << 47) + i,
+                                                           .key = ~0ull - k};
+    }
+    for (note.count = 1; note.count <= OFI_PARTS; note.count++) {
+        size_t count = ofi_note_encode(&note, OFI_RAILS_MAX, bytes);
+
+        XT_CHECK_INT(count, ofi_note_bytes(note.count, OFI_RAILS_MAX));
+        XT_CHECK(ofi_note_decode(bytes, count, OFI_RAILS_MAX, &back));
+        XT_CHECK(back.first == note.first && back.count == note.count && back.row == note.row);
+        XT_CHECK(memcmp(back.parts, note.parts, note.count * sizeof(note.parts[0])) == 0);
+        XT_CHECK(!ofi_note_decode(bytes, count - 1, OFI_RAILS_MAX, &back));
+        XT_CHECK(!ofi_note_decode(bytes, count, OFI_RAILS_MAX - 1, &back));
+        bytes[3] ^= 1;
+        XT_CHECK(!ofi_note_decode(bytes, count, OFI_RAILS_MAX, &back));
+    }
+    note.count = 0;
+    XT_CHECK(!ofi_note_decode(bytes, ofi_note_encode(&note, 0, bytes), 0, &back));
+    note.count = OFI_PARTS;
+    (void)ofi_note_encode(&note, OFI_RAILS_MAX, bytes);
+    bytes[8] = OFI_PARTS + 1;
+    XT_CHECK(!ofi_note_decode(bytes, OFI_NOTE_BYTES, OFI_RAILS_MAX, &back));
+    XT_CHECK(!ofi_note_decode(bytes, OFI_NOTE_BYTES + 1, OFI_RAILS_MAX, &back));
 }
 
 XT_TEST(machines_whose_cards_write_are_known)

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Notes, by which a receiver announces what it has posted: those that are written to, on the write
+ * path, and all from the first group on. A note is a message with tag 0 that comes back to the
+ * sender, over the fabric.
+ *
+ * A sender of small messages may have closed before their receives are posted. So a note that finds
+ * nobody is no error: once the peer has left (ofi_control.c) nothing waits for its note, and only
+ * what cannot come without it fails with a note that was lost.
+ *
+ * A sender that is late with its receives for notes leaves them to the provider, as all messages
+ * that come early. No more is announced at a time than the completion queue holds pieces of.
+ *
+ * Notes are posted in isend, irecv and test, never in progress: between a deregMr with requests in
+ * flight and the close that must follow, their memory is not named any more.
+ * Thread: the comm's. Nothing here allocates, locks or logs, but for create. */
+#include "base/alloc.h"
+#include "ofi_int.h"
+
+#define NO_NOTE "what is no note of a receive"
+/* What waits for a note that was lost waits so long: the note may have come all the same. */
+#define LOST_NS (5 * XCCL_NS_PER_S)
+
+/* Of each receive, in a note. */
+static uint32_t targets_of(const struct ofi_comm *comm)
+{
+    return comm->writes ? comm->rail_count : 0;
+}
+
+xcclResult_t ofi_note_create(struct ofi_comm *comm)
+{
+    struct ofi_notes *notes = &comm->notes;
+
+    notes->idle = comm->is_send ? UINT32_MAX : 0;
+    for (uint32_t i = 0; i < OFI_REQUESTS; i++) {
+        notes->ops[i].kind = OFI_NOTE;
+        notes->ops[i].place = i;
+        notes->ops[i].rail = i % comm->rail_count;
+    }
+    notes->stride = ofi_note_bytes(OFI_PARTS, targets_of(comm));
+    notes->bytes = xccl_calloc_aligned(64, OFI_REQUESTS * notes->stride);
+    if (!notes->bytes)
+        return xcclSystemError;
+    return ofi_mem_register(comm, notes->bytes, OFI_REQUESTS * notes->stride, 0, &notes->mem);
+}
+
+static uint8_t *bytes_of(const struct ofi_notes *notes, uint32_t place)
+{
+    return notes->bytes + place * notes->stride;
+}
+
+/* --- the provider's calls; all give -FI_EAGAIN for "not now" --- */
+
+/* Sender: receives for notes, which are all alike. */
+static ssize_t post_places(struct ofi_comm *comm)
+{
+    struct ofi_notes *notes = &comm->notes;
+
+    while (notes->idle) {
+        uint32_t place = (uint32_t)__builtin_ctz(notes->idle);
+        struct ofi_rail *rail = &comm->rails[notes->ops[place].rail];
+        ssize_t err = fi_trecv(rail->end.ep, bytes_of(notes, place), notes->stride,
+                               ofi_mem_desc(rail, notes->mem), FI_ADDR_UNSPEC, 0, 0,
+                               &notes->ops[place]);
+
+        if (err)
+            return err;
+        notes->idle &= ~(1u << place);
+    }
+    return 0;
+}
+
+static int may_be_written(const struct ofi_comm *comm, const struct ofi_message *message)
+{
+    return comm->writes && message->bytes > comm->eager_max;
+}
+
+void ofi_note_begin(struct ofi_comm *comm, struct ofi_group *group)
+{
+    for (uint32_t i = 0; i < group->count; i++) {
+        const struct ofi_message *message = &comm->messages[(group->first + i) % OFI_MESSAGES];
+
+        if (may_be_written(comm, message))
+            group->pieces += ofi_piece_count(comm, message->bytes);
+    }
+    if (!group->pieces && group->row == OFI_NO_ROW)
+        return;
+    group->notice = OFI_NOTICE_DUE;
+    group->left++;
+    comm->notes.due++;
+}
+
+void ofi_note_withdraw(struct ofi_group *group)
+{
+    struct ofi_comm *comm = group->comm;
+    struct ofi_notes *notes = &comm->notes;
+    uint32_t bit = 1u << (uint32_t)(group - comm->groups);
+
+    if (group->notice == OFI_NOTICE_DUE) {
+        group->notice = OFI_NOTICE_NEEDLESS;
+        group->pieces = 0;
+        notes->due--;
+    } else if (group->notice == OFI_NOTICE_GIVEN && notes->out & bit) {
+        notes->out &= ~bit; /* its writes may be on their way yet */
+    } else {
+        return;
+    }
+    ofi_request_less(group);
+}
+
+/* No more notes are given, so the bytes of one that the provider still has stay as they are. */
+static void withdraw_all(struct ofi_comm *comm)
+{
+    for (int i = 0; i < OFI_REQUESTS && (comm->notes.due || comm->notes.out); i++) {
+        if (comm->groups[i].state == OFI_ACTIVE)
+            ofi_note_withdraw(&comm->groups[i]);
+    }
+}
+
+/* Its sender may have closed, after a message that needed none; that is told elsewhere. */
+static void lost(struct ofi_group *group, int err)
+{
+    group->comm->notes.lost = err;
+    group->lost_ns = xccl_clock_ns();
+    ofi_note_withdraw(group);
+}
+
+static size_t fill(struct ofi_comm *comm, const struct ofi_group *group, uint8_t *bytes_out)
+{
+    struct ofi_note note = {.first = group->first, .count = group->count, .row = group->row};
+
+    for (uint32_t i = 0; i < group->count; i++) {
+        const struct ofi_message *message = &comm->messages[(group->first + i) % OFI_MESSAGES];
+        struct ofi_part *part = &note.parts[i];
+
+        part->tag = message->tag;
+        part->number = message->number;
+        part->room = message->bytes;
+        memset(part->targets, 0, sizeof(part->targets));
+        /* irecv has looked: it is registered. */
+        for (uint32_t k = 0; k < comm->rail_count && may_be_written(comm, message); k++)
+            (void)ofi_mem_remote(&comm->rails[k], message->mem, message->data, &part->targets[k]);
+    }
+    return ofi_note_encode(&note, targets_of(comm), bytes_out);
+}
+
+static ssize_t post_note(struct ofi_comm *comm, struct ofi_group *group)
+{
+    struct ofi_notes *notes = &comm->notes;
+    uint32_t place = (uint32_t)(group - comm->groups);
+    struct ofi_rail *rail = &comm->rails[notes->ops[place].rail];
+    size_t bytes = fill(comm, group, bytes_of(notes, place));
+    ssize_t err = fi_tsend(rail->end.ep, bytes_of(notes, place), bytes,
+                           ofi_mem_desc(rail, notes->mem), rail->end.peer, 0, &notes->ops[place]);
+
+    if (err == -FI_EAGAIN)
+        return err;
+    if (err) {
+        lost(group, (int)-err);
+        return 0;
+    }
+    group->notice = OFI_NOTICE_GIVEN;
+    notes->out |= 1u << place;
+    notes->pieces += group->pieces;
+    notes->due--;
+    return 0;
+}
+
+/* Those whose receives the provider has, in their order. */
+static ssize_t post_notes(struct ofi_comm *comm)
+{
+    uint32_t pieces_max = ofi_piece_most(comm->device);
+
+    for (uint32_t back = OFI_REQUESTS; back && comm->notes.due; back--) {
+        struct ofi_group *group = &comm->groups[(comm->groups_taken - back) % OFI_REQUESTS];
+        ssize_t err;
+
+        if (group->state != OFI_ACTIVE || group->notice != OFI_NOTICE_DUE)
+            continue;
+        if ((int32_t)(group->first + group->count - comm->posted) > 0 ||
+            comm->notes.pieces + group->pieces > OFI_REQUESTS * pieces_max)
+            return 0;
+        err = post_note(comm, group);
+        if (err)
+            return err;
+    }
+    return 0;
+}
+
+void ofi_note_push(struct ofi_comm *comm)
+{
+    ssize_t err = 0;
+
+    if (comm->rc != xcclSuccess)
+        return;
+    if (comm->is_send && (comm->writes || comm->match.told))
+        err = post_places(comm);
+    else if (comm->is_send)
+        return;
+    else if (comm->peer_left)
+        withdraw_all(comm);
+    else
+        err = post_notes(comm);
+    if (err == -FI_EAGAIN)
+        comm->refused = 1;
+    else if (err)
+        ofi_comm_fail_fabric(comm, (int)-err, "awaiting notes of", "");
+}
+
+/* --- completions --- */
+
+static void noted(struct ofi_comm *comm, const struct ofi_op *op, size_t bytes)
+{
+    struct ofi_note note;
+
+    comm->notes.idle |= 1u << op->place;
+    if (bytes > comm->notes.stride ||
+        !ofi_note_decode(bytes_of(&comm->notes, op->place), bytes, targets_of(comm), &note)) {
+        ofi_request_damaged(comm, NO_NOTE);
+        return;
+    }
+    if ((int32_t)(note.first + note.count - comm->posted) > (int32_t)OFI_MESSAGES) {
+        ofi_request_damaged(comm, "a note of a receive that cannot be in flight");
+        return;
+    }
+    ofi_group_noted(comm, &note);
+}
+
+void ofi_note_completed(struct ofi_comm *comm, const struct ofi_op *op, size_t bytes)
+{
+    if (comm->is_send)
+        noted(comm, op, bytes);
+    else if (comm->notes.out & 1u << op->place)
+        ofi_note_withdraw(&comm->groups[op->place]);
+}
+
+int ofi_note_failed(struct ofi_comm *comm, const struct fi_cq_err_entry *entry)
+{
+    const struct ofi_op *op = entry->op_context;
+
+    if (entry->flags & FI_REMOTE_WRITE || !op || op->kind != OFI_NOTE)
+        return 0;
+    if (comm->is_send && entry->err != FI_ETRUNC)
+        return 0;
+    if (comm->is_send)
+        ofi_request_damaged(comm, NO_NOTE);
+    else if (comm->notes.out & 1u << op->place)
+        lost(&comm->groups[op->place], entry->err);
+    return 1;
+}
+
+/* 1: one of its messages was to be written, or none comes without the note. */
+static int needs_note(const struct ofi_group *group)
+{
+    const struct ofi_comm *comm = group->comm;
+
+    if (group->row != OFI_NO_ROW)
+        return 1;
+    for (uint32_t i = 0; i < group->count; i++) {
+        const struct ofi_message *message = &comm->messages[(group->first + i) % OFI_MESSAGES];
+
+        if (message->state == OFI_ACTIVE && message->wanted)
+            return 1;
+    }
+    return 0;
+}
+
+void ofi_note_look(struct ofi_comm *comm)
+{
+    uint64_t now_ns;
+
+    if (!comm->notes.lost)
+        return;
+    now_ns = xccl_clock_ns();
+    for (int i = 0; i < OFI_REQUESTS; i++) {
+        const struct ofi_group *group = &comm->groups[i];
+
+        if (group->state == OFI_ACTIVE && group->lost_ns && now_ns - group->lost_ns >= LOST_NS &&
+            needs_note(group))
+            ofi_comm_fail_fabric(comm, comm->notes.lost, "announcing to", "");
+    }
+}

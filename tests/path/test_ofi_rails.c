@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Several rails of the plugin ofi between two hosts: large messages take them all, by either path,
+ * and so they do where the two ends have merged different numbers of them, in another order. */
+#include <dlfcn.h>
+#include <string.h>
+
+#include "path_flow.h"
+
+#define TIME_S  0.7
+#define RAILS   3
+#define LIBRARY "libfabric.so.1"
+
+struct stage {
+    struct path_hosts hosts;
+    struct path_meet there, back;
+    size_t bytes;
+    struct {
+        int count, rails[RAILS];
+    } of[2]; /* of the two hosts */
+};
+
+static int merge(const struct xccl_net *net, const struct stage *stage, int rank)
+{
+    int devs[RAILS], dev = -1;
+
+    for (int i = 0; i < stage->of[rank].count; i++)
+        devs[i] = path_net_device(net, stage->of[rank].rails[i]);
+    XT_OK(net->calls.mergeDevices(net->ctx, devs, stage->of[rank].count, &dev));
+    return dev;
+}
+
+static void flow_by(struct stage *stage, struct xccl_net *net, int dev, struct path_meet *meet,
+                    int is_send)
+{
+    struct path_flow flow = {.bytes = 0};
+
+    path_flow_open(&flow, net, dev, meet, is_send);
+    flow.bytes = stage->bytes;
+    path_flow_rate(&flow, 0, TIME_S);
+    path_flow_close(&flow);
+}
+
+/* What each rail that both have has carried to this host. */
+static void rails_carried(const struct path_counters *before, int rails)
+{
+    uint64_t bytes[RAILS], sum = 0;
+
+    for (int i = 0; i < rails; i++) {
+        struct path_counters now;
+
+        path_counters_read(i, &now);
+        bytes[i] = now.recv_bytes - before[i].recv_bytes;
+        sum += bytes[i];
+    }
+    for (int i = 0; i < rails; i++) {
+        if (bytes[i] < sum / (uint64_t)(3 * rails))
+            XT_FAIL("rail %d has carried %llu of %llu bytes", i, (unsigned long long)bytes[i],
+                    (unsigned long long)sum);
+    }
+}
+
+static void host_run(int rank, int nranks, void *arg)
+{
+    struct stage *stage = arg;
+    struct path_counters before[RAILS];
+    int fewest = stage->of[0].count < stage->of[1].count ? stage->of[0].count : stage->of[1].count;
+    struct xccl_net *net;
+    int dev;
+
+    (void)nranks;
+    path_hosts_enter(&stage->hosts, rank);
+    net = path_net_open_item("ofi", 0);
+    dev = merge(net, stage, rank);
+    for (int i = 0; i < fewest; i++)
+        path_counters_read(i, &before[i]);
+    flow_by(stage, net, dev, &stage->there, rank == 0);
+    if (rank == 1 && stage->bytes)
+        rails_carried(before, fewest);
+    flow_by(stage, net, dev, &stage->back, rank == 1);
+    xccl_net_close(net);
+}
+
+static void use(const char *path)
+{
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+
+    if (!library)
+        XT_SKIP("libfabric1 is not installed");
+    dlclose(library);
+    xt_setenv("XCCL_PLUGIN_PROBE_S", "0");
+    xt_setenv("XCCL_OFI_PROVIDER", "tcp;ofi_rxm");
+    xt_setenv("XCCL_OFI_PATH", path);
+    xt_setenv("FI_PROVIDER", "tcp,ofi_rxm");
+    xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
+    xt_setenv("FI_OFI_RXM_MSG_RX_SIZE", "64");
+}
+
+static void carry(const char *path, size_t bytes, const struct stage *like)
+{
+    static const struct path_rail rails[RAILS] = {{1, 0, 0}, {1, 0, 1}, {1, 0, 2}};
+    struct stage *stage = path_shared(sizeof(*stage));
+
+    use(path);
+    memcpy(stage->of, like->of, sizeof(stage->of));
+    stage->bytes = bytes;
+    path_hosts_make(&stage->hosts, rails, RAILS);
+    xt_mp_run(2, host_run, stage);
+    path_hosts_drop(&stage->hosts);
+}
+
+XT_TEST_DEADLINE(large_messages_take_all_rails, 60)
+{
+    static const struct stage like = {.of = {{2, {0, 1}}, {2, {0, 1}}}};
+
+    carry("message", 1 << 20, &like);
+    carry("write", 1 << 20, &like);
+}
+
+XT_TEST_DEADLINE(messages_of_all_sizes_arrive_whole_and_in_order_over_rails, 60)
+{
+    static const struct stage like = {.of = {{3, {0, 1, 2}}, {3, {0, 1, 2}}}};
+
+    carry("message", 0, &like);
+    carry("write", 0, &like);
+}
+
+/* Rails of one subnet find each other, and what is over stays idle. */
+XT_TEST_DEADLINE(ends_with_different_rails_use_those_that_both_have, 60)
+{
+    static const struct stage like = {.of = {{3, {2, 0, 1}}, {2, {1, 0}}}};
+
+    carry("message", 1 << 20, &like);
+    carry("write", 1 << 20, &like);
+    carry("write", 0, &like);
+}
+
+XT_TEST_DEADLINE(one_rail_meets_a_device_of_three, 60)
+{
+    static const struct stage like = {.of = {{1, {0}}, {3, {1, 2, 0}}}};
+
+    carry("message", 0, &like);
+    carry("write", 0, &like);
+}

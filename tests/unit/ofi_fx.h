@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* For tests of the ofi plugin: a fabric that takes what it is given, and completes what a test
+ * says, so that the rare orders come every time, and a comm over it that is up. Header only; one
+ * test program each. Thread: the test's own. */
+#ifndef TESTS_UNIT_OFI_FX_H
+#define TESTS_UNIT_OFI_FX_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/wire.h"
+#include "net-ofi/ofi_int.h"
+#include "xt.h"
+
+#define PIECE    ((uint64_t)10000) /* bytes of one write */
+#define LARGE    ((size_t)25000) /* three pieces */
+#define ENTRIES  8
+#define MEMORIES 32
+#define RECORDS  512
+#define WRITTEN  ((uint64_t)OFI_IN_PIECES)
+
+static struct {
+    struct fi_ops_tagged tagged;
+    struct fi_ops_cq cq_ops;
+    struct fi_ops_mr mr_ops;
+    struct fi_ops mr_fid_ops;
+    struct fi_ops_fabric fabric_ops;
+    struct fid_fabric fabric;
+    struct fid_ep eps[OFI_RAILS_MAX];
+    struct fid_cq cqs[OFI_RAILS_MAX];
+    struct fi_ops_rma rma;
+    struct fid_domain domain;
+    struct fid_mr mrs[MEMORIES];
+    uint64_t access[MEMORIES];
+    int memories;
+    struct fi_fabric_attr fabric_attr;
+    struct fi_domain_attr domain_attr;
+    struct fi_ep_attr ep_attr;
+    struct fi_info info;
+    struct ofi_ctx ctx;
+    struct ofi_device device, members[OFI_RAILS_MAX];
+    struct ofi_comm *comm;
+    int control; /* the peer's end of the control connection */
+    ssize_t send_says; /* of the next sends, 0: taken */
+    int comes_by; /* the rail whose queue has the entries */
+    int queue_fd; /* the queue's descriptor, in tests that sleep */
+    int look_says; /* of the next looks before a sleep, 0: nothing is there */
+    void *received, *sent, *place; /* contexts of the last receive, send and receive for a note */
+    struct { /* all of messages, not of notes */
+        uint64_t tag;
+        const void *data;
+        size_t bytes;
+        int rail;
+        void *context;
+    } receives[RECORDS], sends[RECORDS], writes[RECORDS];
+    int receive_count, send_count, write_count;
+    int refusing; /* rails, a bit each: whatever they are to send */
+    struct ofi_note note; /* the last one that was sent */
+    int note_count;
+    struct fi_cq_tagged_entry entries[ENTRIES];
+    int first, end; /* of entries */
+    struct fi_cq_err_entry error;
+    char data[LARGE];
+    xcclNetMem_t mem;
+} fx;
+
+/* In a note, of each receive. */
+static inline uint32_t targets(void)
+{
+    return fx.comm->writes ? fx.comm->rail_count : 0;
+}
+
+static inline void make_device(struct ofi_device *device, uint64_t piece_bytes)
+{
+    device->member_count = 1;
+    device->members[0] = device;
+    device->info = &fx.info;
+    device->local_mr = 1;
+    device->piece_bytes = piece_bytes;
+    device->fabric = &fx.fabric;
+    device->domain = &fx.domain;
+    snprintf(device->name, sizeof(device->name), "fx0");
+    pthread_mutex_init(&device->lock, NULL);
+}
+
+/* tidy: allow parameters because they are libfabric's */
+static inline ssize_t fx_recv(struct fid_ep *ep, void *data, size_t bytes, void *desc,
+                              fi_addr_t from, uint64_t tag, uint64_t ignore, void *context)
+{
+    int at = fx.receive_count;
+
+    (void)desc, (void)from;
+    if (((struct ofi_op *)context)->kind == OFI_NOTE) {
+        fx.place = context;
+        return 0;
+    }
+    fx.received = context;
+    XT_CHECK(at < RECORDS);
+    fx.receives[at].tag = tag;
+    XT_CHECK(!(tag & ignore));
+    fx.receives[at].data = data;
+    fx.receives[at].bytes = bytes;
+    fx.receives[at].rail = (int)(ep - fx.eps);
+    fx.receives[at].context = context;
+    fx.receive_count++;
+    return 0;
+}
+
+static inline ssize_t fx_send(struct fid_ep *ep, const void *data, size_t bytes, void *desc,
+                              fi_addr_t to, uint64_t tag, void *context)
+{
+    int at = fx.send_count;
+
+    (void)desc, (void)to;
+    if (fx.send_says || fx.refusing >> (ep - fx.eps) & 1)
+        return fx.send_says ? fx.send_says : -FI_EAGAIN;
+    fx.sent = context;
+    if (((struct ofi_op *)context)->kind == OFI_NOTE) {
+        XT_CHECK(ofi_note_decode(data, bytes, targets(), &fx.note));
+        fx.note_count++;
+        return 0;
+    }
+    XT_CHECK(at < RECORDS);
+    fx.sends[at].tag = tag;
+    fx.sends[at].data = data;
+    fx.sends[at].bytes = bytes;
+    fx.sends[at].rail = (int)(ep - fx.eps);
+    fx.sends[at].context = context;
+    fx.send_count++;
+    return 0;
+}
+
+/* tidy: allow parameters because they are libfabric's */
+static inline ssize_t fx_senddata(struct fid_ep *ep, const void *data, size_t bytes, void *desc,
+                                  uint64_t imm, fi_addr_t to, uint64_t tag, void *context)
+{
+    (void)imm;
+    return fx_send(ep, data, bytes, desc, to, tag, context);
+}
+
+/* tidy: allow parameters because they are libfabric's */
+static inline ssize_t fx_writedata(struct fid_ep *ep, const void *data, size_t bytes, void *desc,
+                                   uint64_t imm, fi_addr_t to, uint64_t addr, uint64_t key,
+                                   void *context)
+{
+    int at = fx.write_count;
+
+    (void)desc, (void)to, (void)addr, (void)key;
+    if (fx.refusing >> (ep - fx.eps) & 1)
+        return -FI_EAGAIN;
+    XT_CHECK(at < RECORDS);
+    fx.writes[at].tag = imm;
+    fx.writes[at].data = data;
+    fx.writes[at].bytes = bytes;
+    fx.writes[at].rail = (int)(ep - fx.eps);
+    fx.writes[at].context = context;
+    fx.write_count++;
+    return 0;
+}
+
+/* All completions come by the first rail; writes of the peer by the one that a test says. */
+static inline ssize_t fx_read(struct fid_cq *cq, void *entries, size_t count)
+{
+    (void)count;
+    if (cq != &fx.cqs[fx.comes_by])
+        return -FI_EAGAIN;
+    if (fx.error.err)
+        return -FI_EAVAIL;
+    if (fx.first == fx.end)
+        return -FI_EAGAIN;
+    memcpy(entries, &fx.entries[fx.first++], sizeof(fx.entries[0]));
+    return 1;
+}
+
+static inline ssize_t fx_readerr(struct fid_cq *cq, struct fi_cq_err_entry *entry, uint64_t flags)
+{
+    (void)cq, (void)flags;
+    *entry = fx.error;
+    fx.error.err = 0;
+    return 1;
+}
+
+static inline const char *fx_cq_strerror(struct fid_cq *cq, int code, const void *data, char *text,
+                                         size_t bytes)
+{
+    (void)cq, (void)code, (void)data, (void)bytes;
+    text[0] = 0;
+    return text;
+}
+
+static inline const char *fx_strerror(int err)
+{
+    return err == FI_EHOSTUNREACH ? "unreachable" : "another error";
+}
+
+static inline int fx_mr_close(struct fid *fid)
+{
+    (void)fid;
+    return 0;
+}
+
+/* tidy: allow parameters because they are libfabric's */
+static inline int fx_mr_reg(struct fid *fid, const void *data, size_t bytes, uint64_t access,
+                            uint64_t offset, uint64_t key, uint64_t flags, struct fid_mr **mr_out,
+                            void *context)
+{
+    (void)fid, (void)data, (void)bytes, (void)offset, (void)flags, (void)context;
+    XT_CHECK(fx.memories < MEMORIES);
+    fx.access[fx.memories] = access;
+    fx.mrs[fx.memories].fid.ops = &fx.mr_fid_ops;
+    fx.mrs[fx.memories].key = key;
+    *mr_out = &fx.mrs[fx.memories++];
+    return 0;
+}
+
+static inline int fx_trywait(struct fid_fabric *fabric, struct fid **fids, int count)
+{
+    (void)fabric;
+    XT_CHECK(count == 1 && fids[0] == &fx.cqs[0].fid);
+    return fx.look_says;
+}
+
+/* A comm that is up, with message 0 behind it, and data registered. piece_bytes: of a write; 0: all
+ * is sent. */
+static inline void up_on(int is_send, uint32_t rails, uint64_t piece_bytes)
+{
+    struct ofi_ctx *ctx = &fx.ctx;
+    int fds[2];
+
+    memset(&fx, 0, sizeof(fx));
+    fx.tagged = (struct fi_ops_tagged){.recv = fx_recv, .send = fx_send, .senddata = fx_senddata};
+    fx.cq_ops = (struct fi_ops_cq){
+        .read = fx_read, .readerr = fx_readerr, .strerror = fx_cq_strerror};
+    fx.fabric_ops.trywait = fx_trywait;
+    fx.fabric.ops = &fx.fabric_ops;
+    fx.mr_ops.reg = fx_mr_reg;
+    fx.mr_fid_ops.close = fx_mr_close;
+    fx.rma.writedata = fx_writedata;
+    fx.domain.mr = &fx.mr_ops;
+    fx.fabric_attr.prov_name = (char *)(uintptr_t) "fake";
+    fx.domain_attr.mr_key_size = sizeof(uint64_t);
+    fx.info.fabric_attr = &fx.fabric_attr;
+    fx.info.domain_attr = &fx.domain_attr;
+    fx.ep_attr.max_msg_size = piece_bytes ? piece_bytes : (size_t)1 << 30;
+    fx.ep_attr.mem_tag_format = UINT64_MAX;
+    fx.info.ep_attr = &fx.ep_attr;
+    ctx->library.strerror = fx_strerror;
+    make_device(&fx.device, piece_bytes);
+    fx.device.member_count = rails;
+    XT_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
+    fx.control = fds[0];
+    fx.comm = calloc(1, sizeof(*fx.comm));
+    XT_CHECK(fx.comm != NULL);
+    fx.comm->ctx = ctx;
+    fx.comm->device = &fx.device;
+    fx.comm->is_send = is_send;
+    fx.comm->fd = fds[1];
+    fx.comm->tells_size = fx.comm->tells_tag = 1;
+    fx.comm->bytes_max = fx.ep_attr.max_msg_size;
+    fx.comm->rail_count = rails;
+    for (uint32_t i = 0; i < rails; i++) {
+        fx.eps[i].tagged = &fx.tagged;
+        fx.eps[i].rma = &fx.rma;
+        fx.cqs[i].ops = &fx.cq_ops;
+        fx.device.members[i] = rails == 1 ? &fx.device : &fx.members[i];
+        if (rails > 1)
+            make_device(&fx.members[i], piece_bytes);
+        fx.comm->rails[i].device = fx.device.members[i];
+        fx.comm->rails[i].member = i;
+        fx.comm->rails[i].fabric_fd = -1;
+        fx.comm->rails[i].end.ep = &fx.eps[i];
+        fx.comm->rails[i].end.cq = &fx.cqs[i];
+    }
+    fx.comm->taken = fx.comm->posted = fx.comm->moved = fx.comm->counted = 1;
+    snprintf(fx.comm->peer_text, sizeof(fx.comm->peer_text), "the peer");
+    xccl_net_tally_join(&fx.device.tally, &fx.comm->counters);
+    ofi_request_init(fx.comm);
+    XT_OK(ofi_comm_equip(fx.comm, piece_bytes, 1));
+    XT_OK(ofi_reg_mr(fx.comm, fx.data, sizeof(fx.data), XCCL_NET_PTR_HOST, &fx.mem));
+}
+
+/* As most tests want it. */
+static inline void up(int is_send)
+{
+    up_on(is_send, 1, PIECE);
+}
+
+/* The same without writes. */
+static inline void up_plain(int is_send)
+{
+    up_on(is_send, 1, 0);
+}
+
+static inline void down(void)
+{
+    XT_OK(ofi_dereg_mr(fx.comm, fx.mem));
+    XT_OK(ofi_dereg_mr(fx.comm, fx.comm->notes.mem));
+    XT_OK(ofi_dereg_mr(fx.comm, fx.comm->probe_mem));
+    XT_CHECK(fx.device.regions == NULL);
+    ofi_wait_close(fx.comm);
+    ofi_piece_destroy(fx.comm);
+    xccl_net_tally_leave(&fx.device.tally, &fx.comm->counters);
+    xccl_free(fx.comm->notes.bytes);
+    if (fx.comm->fd >= 0)
+        close(fx.comm->fd);
+    close(fx.control);
+    free(fx.comm);
+}
+
+static inline void complete(void *context, uint64_t flags, size_t bytes, uint64_t beside)
+{
+    XT_CHECK(fx.end < ENTRIES);
+    fx.entries[fx.end++] = (struct fi_cq_tagged_entry){
+        .op_context = context, .flags = flags, .len = bytes, .data = beside};
+}
+
+/* Message of the last receive: a small one that is whole, or the size of one that is written. */
+static inline void message_comes(size_t bytes)
+{
+    complete(fx.received, FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA, bytes, bytes);
+}
+
+static inline void size_comes(uint64_t bytes)
+{
+    complete(fx.received, FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA, 0, WRITTEN | bytes);
+}
+
+static inline void piece_comes(uint32_t number, uint32_t piece)
+{
+    complete(NULL, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, PIECE, number << 8 | piece);
+}
+
+static inline void fails(void *context, uint64_t flags, int err)
+{
+    fx.error = (struct fi_cq_err_entry){.op_context = context, .flags = flags, .err = err};
+}
+
+static inline xcclNetRequest_t receive(void)
+{
+    xcclNetRequest_t request = NULL;
+    void *data = fx.data;
+    size_t bytes = LARGE;
+    uint32_t tag = 7;
+
+    XT_OK(ofi_irecv(fx.comm, 1, &data, &bytes, &tag, &fx.mem, &request));
+    XT_CHECK(request != NULL);
+    return request;
+}
+
+/* As often as it takes to look at the control connection, too. */
+static inline xcclResult_t test_for_long(xcclNetRequest_t request, int *done_out, size_t *bytes_out)
+{
+    xcclResult_t rc = xcclSuccess;
+
+    *done_out = 0;
+    for (int i = 0; i < 200 && rc == xcclSuccess && !*done_out; i++)
+        rc = ofi_test(request, done_out, bytes_out);
+    return rc;
+}
+
+static inline void is_done(xcclNetRequest_t request, size_t bytes)
+{
+    size_t got = 0;
+    int done = 0;
+
+    XT_OK(test_for_long(request, &done, &got));
+    XT_CHECK_INT(done, 1);
+    XT_CHECK_INT(got, bytes);
+}
+
+static inline void is_under_way(xcclNetRequest_t request)
+{
+    int done = 0;
+
+    XT_OK(test_for_long(request, &done, NULL));
+    XT_CHECK_INT(done, 0);
+}
+
+static inline void is_damaged(xcclNetRequest_t request, const char *text)
+{
+    int done = 0;
+
+    XT_CHECK_RC(test_for_long(request, &done, NULL), xcclRemoteError);
+    XT_CHECK_HAS(xccl_error_text(), "the peer sends ");
+    XT_CHECK_HAS(xccl_error_text(), text);
+    XT_CHECK_INT(fx.comm->cause, xcclNetCauseProtocol);
+}
+
+/* The peer says so on the control connection. */
+static inline void frame_comes(uint32_t word, uint32_t number)
+{
+    uint8_t frame[OFI_FRAME_BYTES];
+    struct xccl_wire wire = xccl_wire_over(frame, sizeof(frame));
+
+    xccl_wire_put_u32(&wire, word);
+    xccl_wire_put_u32(&wire, number);
+    XT_CHECK(send(fx.control, frame, sizeof(frame), MSG_NOSIGNAL) == sizeof(frame));
+}
+
+/* The peer closes: all messages before number have left it. */
+static inline void goodbye(uint32_t number)
+{
+    frame_comes(2, number);
+}
+
+#endif
