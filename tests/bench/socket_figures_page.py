@@ -9,6 +9,7 @@ PATH_NAMES = {"tcp4": "TCP over loopback, IPv4", "tcp6": "TCP over loopback, IPv
               "unix": "Unix sockets", "veth": "TCP over veth, two network namespaces"}
 BANDWIDTH_LEAST, LATENCY_MOST, FLOWS_LEAST, CPU_MOST = 0.95, 1.25, 0.95, 1.0
 FAIR_LEAST = 0.5  # of an equal share
+SURE, SURE_Z = 0.03, 1.28  # of a median; 1.28 deviations for four of five
 COLOURS = ["#2f7ed8", "#e8710a", "#12a06a", "#d93355"]
 
 
@@ -29,6 +30,16 @@ class Ratio:
     def __init__(self, ours, theirs):
         self.values = sorted(a / b for a, b in zip(ours, theirs) if b)
         self.median = median(self.values)
+
+    def is_sure(self):
+        """Whether the true median is within SURE of this one, at four chances of five. It asks how
+        far the values are apart, not on which side of a limit they lie."""
+        count = len(self.values)
+        reach = SURE_Z * count ** 0.5 / 2
+        low, high = int(count / 2 - reach), int(count / 2 + reach)
+        if low < 0 or high >= count:
+            return False
+        return self.values[high] - self.values[low] <= 2 * SURE * self.median
 
     def __str__(self):
         if not self.values:
@@ -80,6 +91,10 @@ def table(head, rows):
     return [line.format(*head), rule] + [line.format(*row) for row in rows] + [""]
 
 
+def bandwidth_ratio(values):
+    return Ratio(values[best(values, "xccl")]["gb_per_s"], values[best_raw(values)]["gb_per_s"])
+
+
 # ---- parts of the page ----
 
 def bandwidth_part(figures):
@@ -96,7 +111,7 @@ def bandwidth_part(figures):
         for (_, _, size, directions), values in sorted(figures.of("bandwidth", path).items(),
                                                        key=lambda item: (item[0][3], item[0][2])):
             ours, raw = values[best(values, "xccl")], values[best_raw(values)]
-            ratio = Ratio(ours["gb_per_s"], raw["gb_per_s"])
+            ratio = bandwidth_ratio(values)
             what = f"{size_text(size)} over {path}, {directions} direction(s): {ratio}"
             rows.append([size_text(size), str(directions), f"{median(ours['gb_per_s']):.2f}",
                          "sleeping" if best(values, "xccl") == "xccl --wait" else "asking",
@@ -145,7 +160,7 @@ def flows_part(figures):
         for (_, _, size, flows), values in points:
             ours, raw = values["xccl"], values["raw, asking"]
             one = figures.points["flows", path, size, 1]["xccl"]
-            ratio = Ratio(ours["gb_per_s"], raw["gb_per_s"])
+            ratio = bandwidth_ratio(values)
             share = median(ours["least_flow_gb_per_s"]) * flows / median(ours["gb_per_s"])
             good = ratio.median >= FLOWS_LEAST and share >= FAIR_LEAST
             rows.append([size_text(size), str(flows), f"{median(ours['gb_per_s']):.2f}",
@@ -293,7 +308,8 @@ def head_part(found, name):
             f"| machine | {machine['cores']} cores, {machine['processor']} |",
             f"| system | Linux {machine['release']}, its congestion control is "
             f"{machine['congestion']} |",
-            f"| rounds | {found['rounds']}, {spent}, {found['minutes']:.0f} minutes |",
+            f"| rounds | {found['rounds']}, {spent}, {found['minutes']:.0f} minutes; "
+            f"{found.get('more', 0)} more of bandwidth where values lay far apart |",
             f"| others | used {100 * found['others']:.0f} % of the machine in the median round, "
             f"{100 * found['others_most']:.0f} % in the worst; {found['again']} were made again |",
             "", f"![bandwidth over sizes]({name}.svg)", ""]
