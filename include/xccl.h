@@ -196,7 +196,8 @@ xcclResult_t xcclCommCuDevice(const xcclComm_t comm, int *device);
  * is not so much. Where communicators whose config names no device are of a CUDA device, it is
  * zeroed memory of that device, which is no quicker than other memory of the device so far. */
 xcclResult_t xcclMemAlloc(void **ptr, size_t size);
-/* Not while a call uses it. NULL is fine; what xcclMemAlloc did not give is refused. */
+/* Not while a call uses it: one of a device is not waited for. NULL is fine; what xcclMemAlloc did
+ * not give is refused. */
 xcclResult_t xcclMemFree(void *ptr);
 /* Announces a buffer that will be used often; it stays the caller's, and is there until it is
  * deregistered. So far the library only takes note: calls are as fast without. What is left is

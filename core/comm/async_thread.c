@@ -143,9 +143,9 @@ static void end(struct xccl_comm_async *async)
     struct xccl_async_op *op = async->first; /* this thread alone takes it away */
     xcclResult_t rc;
 
-    comm->verdict_waited = async->verdict_ns != 0;
+    xccl_comm_set_waited(comm, async->verdict_ns != 0);
     rc = xccl_comm_end(comm, comm->run.rc);
-    comm->verdict_waited = 0;
+    xccl_comm_set_waited(comm, 0);
     xccl_async_ended(op, rc);
 }
 

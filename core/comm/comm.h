@@ -142,7 +142,9 @@ struct xcclComm {
     int is_nonblocking; /* 1: calls without a stream are asynchronous too */
     _Atomic uint32_t join_state; /* of a non-blocking one: enum xccl_join_state */
     int holds_thread; /* 1: it has a reference to the progress thread */
-    int verdict_waited; /* 1: others have had their time to say who is to blame */
+    /* 1: others have had their time to say who is to blame. Relaxed: at worst a split of it, which
+     * looks from another thread, waits in vain, or not at all. */
+    _Atomic int verdict_waited;
     uint64_t left_seen_ns; /* when a rank that left was first missed; 0: none */
     _Atomic int aborted; /* 1: somebody is at it, or it is a shell */
     struct xccl_registered *registered; /* buffers */
@@ -262,9 +264,14 @@ xcclResult_t xccl_comm_raise(struct xcclComm *comm, enum xccl_notice_kind kind, 
 int xccl_comm_set_error(struct xcclComm *comm, xcclResult_t rc, const char *text);
 /* The error in force, or xcclSuccess; its text becomes the thread's. */
 xcclResult_t xccl_comm_error(struct xcclComm *comm);
-/* "rank 3 (host b, pid 91)" */
 /* Name and labels: "tensor (tp=0,dp=3)", or what there is of them, cut to bytes; "": neither. */
 void xccl_comm_label_text(const struct xcclComm *comm, char *text_out, size_t bytes);
+/* "rank 3 (host b, pid 91)" */
 void xccl_comm_name_rank(const struct xcclComm *comm, int rank, char *text_out, size_t bytes);
+
+static inline void xccl_comm_set_waited(struct xcclComm *comm, int waited)
+{
+    atomic_store_explicit(&comm->verdict_waited, waited, memory_order_relaxed);
+}
 
 #endif

@@ -5,7 +5,10 @@
  * and limits, which nothing says beforehand.
  *
  *   offers --opened--> verdicts --all could--> links
- *      '-----other memory-----' somebody could not, on any host: at most once for each kind
+ *      '-----other memory-----' somebody could not, on any host: a few times
+ *
+ * What was opened of a kind that nobody of this host was refused stays open: its owners offer it
+ * once more as it is, and have given its descriptors away.
  *
  * Ranks of one process need no descriptor of each other, and no verdicts.
  *
@@ -103,13 +106,17 @@ static void judge(struct xccl_init *init, int *again_out)
     enum xccl_cuda_memory memory = cuda->memory;
 
     *again_out = 0;
+    cuda->agree_refused = 0;
     for (int i = 0; i < comm->nranks; i++) {
         struct verdict verdict = get_verdict(init->parts + (size_t)i * VERDICT_BYTES);
 
         if (!verdict.why.code)
             continue;
         *again_out = 1;
-        if (xccl_comm_is_local(comm, i) && verdict.memory == memory && cuda->memory == memory &&
+        if (!xccl_comm_is_local(comm, i) || verdict.memory > XCCL_CUDA_MEMORY_HANDLE)
+            continue;
+        cuda->agree_refused |= 1u << verdict.memory;
+        if (verdict.memory == memory && cuda->memory == memory &&
             xccl_comm_cuda_has_other_process(comm))
             xccl_comm_cuda_step_down(cuda, &verdict.why);
     }
@@ -126,7 +133,7 @@ static xcclResult_t offer_again(struct xccl_init *init, enum xccl_init_state *st
     if (++cuda->agree_rounds > ROUNDS_MAX)
         return xccl_fail(xcclInternalError, 0, "report this as a bug; XCCL_CUDA_P2P=0 does without",
                          "the ranks of a host do not agree on memory for their links");
-    xccl_comm_cuda_close_opened(cuda);
+    xccl_comm_cuda_close_opened(cuda, cuda->agree_refused);
     rc = xccl_cuda_p2p_offer_again(comm, &offer);
     if (rc)
         return rc;

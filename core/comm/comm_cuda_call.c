@@ -90,6 +90,7 @@ static xcclResult_t keep_messages(const struct xccl_plan *plan, struct xccl_cuda
 /* All launches have ended: the images of sizes that do not come again may go. */
 static void drop_sized(struct xccl_comm_cuda *cuda)
 {
+    struct xccl_cuda_image *gone = NULL;
     uint32_t sized = 0;
 
     for (uint32_t i = 0; i < cuda->image_count; i++)
@@ -104,9 +105,17 @@ static void drop_sized(struct xccl_comm_cuda *cuda)
             image->seq > cuda->retired)
             continue;
         cuda->images[i] = NULL;
-        image_free(cuda, image);
+        image->next_gone = gone;
+        gone = image;
     }
     pthread_mutex_unlock(&cuda->lock);
+    /* Without the lock: the driver may wait for kernels, which may need the thread. */
+    while (gone) {
+        struct xccl_cuda_image *image = gone;
+
+        gone = image->next_gone;
+        image_free(cuda, image);
+    }
 }
 
 /* A place in the table: an empty one, else a new one at its end. */

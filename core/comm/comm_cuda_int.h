@@ -117,6 +117,7 @@ struct xccl_cuda_image {
     const struct xccl_plan *plan; /* this very plan, */
     uint64_t plans; /* made when there were so many */
     int is_captured; /* a graph may replay it */
+    struct xccl_cuda_image *next_gone; /* no longer in the table */
 };
 
 struct xccl_cuda_scratch {
@@ -145,6 +146,7 @@ struct xccl_comm_cuda {
     int is_agreed; /* 1: the ranks of the host have opened each other's */
     int agree_rounds; /* in which they tried */
     int agree_asks; /* 1: what was gathered are verdicts, 0: offers */
+    uint32_t agree_refused; /* kinds that a rank of the host could not open, by bit */
     uint8_t *agree_offers; /* meanwhile */
     struct xccl_cuda_ways *ways;
     struct xccl_dev_status *status; /* pinned */
@@ -231,7 +233,8 @@ void xccl_comm_cuda_take_back(struct xcclComm *comm,
 xcclResult_t xccl_comm_cuda_map(struct xcclComm *comm, int peer,
                                 const struct xccl_cuda_offer *offer, xccl_cu_ptr *base_out,
                                 struct xccl_cuda_why *refused);
-void xccl_comm_cuda_close_opened(struct xccl_comm_cuda *cuda);
+/* Of these kinds, by bit. */
+void xccl_comm_cuda_close_opened(struct xccl_comm_cuda *cuda, uint32_t kinds);
 
 void xccl_comm_cuda_put_offer(const struct xccl_cuda_offer *offer, uint8_t *bytes);
 void xccl_comm_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offer);

@@ -509,7 +509,7 @@ void xccl_comm_cuda_drop_links(struct xccl_comm_cuda *cuda)
         xccl_free(made->links);
         xccl_free(made);
     }
-    xccl_comm_cuda_close_opened(cuda);
+    xccl_comm_cuda_close_opened(cuda, UINT32_MAX);
     while (cuda->homes) {
         struct xccl_cuda_home *home = cuda->homes;
 

@@ -205,7 +205,7 @@ static xcclResult_t offer_handle(struct xcclComm *comm, size_t bytes, uint32_t t
     struct xccl_comm_cuda *cuda = comm->cuda;
     int reaches[XCCL_CUDA_DEVICES_MAX], fd = -1;
     int count = list_devices(comm, reaches, XCCL_CUDA_DEVICES_MAX);
-    xccl_cu_result result = xccl_cuda_block_create(cuda->device, bytes, reaches, count,
+    xccl_cu_result result = xccl_cuda_block_create(cuda->device, bytes, reaches, count, 1,
                                                    &held->block);
 
     if (result) {
@@ -413,12 +413,20 @@ static xcclResult_t open_other(struct xcclComm *comm, int peer, const struct xcc
     return xcclSuccess;
 }
 
-void xccl_comm_cuda_close_opened(struct xccl_comm_cuda *cuda)
+void xccl_comm_cuda_close_opened(struct xccl_comm_cuda *cuda, uint32_t kinds)
 {
-    while (cuda->opened) {
-        struct xccl_cuda_opened *opened = cuda->opened;
+    struct xccl_cuda_opened **at = &cuda->opened;
 
-        cuda->opened = opened->next;
+    while (*at) {
+        struct xccl_cuda_opened *opened = *at;
+        enum xccl_cuda_memory kind = opened->number ? XCCL_CUDA_MEMORY_HANDLE
+                                                    : XCCL_CUDA_MEMORY_DEVICE;
+
+        if (!(kinds >> kind & 1)) {
+            at = &opened->next;
+            continue;
+        }
+        *at = opened->next;
         xccl_cuda_block_free(cuda->device, &opened->block);
         if (!opened->number && !xccl_cuda_enter(cuda->device)) {
             (void)cuda->driver->ipc_close(opened->at);

@@ -217,9 +217,9 @@ static int is_broken(struct xccl_cuda_watch *watch)
     comm->run.bad_peer = xccl_net_link_peer(watch->bad_net);
     comm->run.bad_net = watch->bad_net;
     xccl_error_set_text(watch->bad_text);
-    comm->verdict_waited = 1;
+    xccl_comm_set_waited(comm, 1);
     (void)xccl_comm_blame(comm, watch->bad_rc);
-    comm->verdict_waited = 0;
+    xccl_comm_set_waited(comm, 0);
     return 1;
 }
 
@@ -464,9 +464,6 @@ void xccl_comm_cuda_resume(struct xcclComm *comm)
 /* 1: nothing is left to do for a communicator that ends. */
 static int may_leave(struct xccl_cuda_watch *watch)
 {
-    /* Acquire: pairs with xccl_cuda_watch_stop(). */
-    if (!atomic_load_explicit(&watch->ends, memory_order_acquire))
-        return 0;
     if (watch->leave.deadline_ns == XCCL_NEVER_NS)
         watch->leave = xccl_limit_ms(LEAVE_MS, NULL);
     return !watch->at_work || xccl_limit_passed(&watch->leave) ||
@@ -550,8 +547,12 @@ static void *thread_main(void *argument)
         while (*at) {
             struct xccl_cuda_watch *watch = *at;
 
+            /* Before its last turn, which sees all that was given before. Acquire: pairs with
+             * xccl_cuda_watch_stop(). */
+            int ends = atomic_load_explicit(&watch->ends, memory_order_acquire);
+
             moved |= look_after(watch);
-            if (!may_leave(watch)) {
+            if (!ends || !may_leave(watch)) {
                 at = &watch->next;
                 continue;
             }

@@ -160,7 +160,8 @@ static void why_text(const struct xcclComm *comm, const struct xccl_cuda_why *wh
     case XCCL_CUDA_WHY_IPC_GET:
     case XCCL_CUDA_WHY_IPC_OPEN:
         if (!why->result)
-            name = "no descriptor came";
+            name = why->code == XCCL_CUDA_WHY_EXPORT ? "it could not be kept"
+                                                     : "no descriptor came";
         else if (comm->cuda->driver->error_name((int)why->result, &name) || !name)
             name = "an unknown error";
         snprintf(text_out, bytes, "%s, on rank %d: %s", refused[why->code], (int)why->rank, name);

@@ -224,7 +224,8 @@ xcclResult_t xccl_comm_same_call(struct xcclComm *comm, int peer,
 
 xcclResult_t xccl_comm_await_error(struct xcclComm *comm, uint64_t wait_ns)
 {
-    uint64_t until_ns = xccl_clock_ns() + (comm->verdict_waited ? 0 : wait_ns);
+    int waited = atomic_load_explicit(&comm->verdict_waited, memory_order_relaxed);
+    uint64_t until_ns = xccl_clock_ns() + (waited ? 0 : wait_ns);
 
     while (!xccl_comm_error(comm) && xccl_clock_ns() < until_ns)
         nanosleep(&(struct timespec){.tv_nsec = VERDICT_NAP_NS}, NULL);

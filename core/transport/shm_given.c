@@ -42,10 +42,13 @@ xcclResult_t xccl_shm_give(struct xccl_shm *shm, int fd, uint32_t times, uint32_
     struct xccl_given *given = xccl_calloc(1, sizeof *given);
 
     if (!given || shm->given_last == UINT16_MAX) { /* numbers travel as 16 bits */
+        xcclResult_t rc = given ? xccl_fail_quietly(xcclInternalError, 0, NULL,
+                                                    "there are no more numbers")
+                                : xcclSystemError;
+
         xccl_tcp_close(&fd);
         xccl_free(given);
-        return given ? xccl_fail_quietly(xcclInternalError, 0, NULL, "there are no more numbers")
-                     : xcclSystemError;
+        return rc;
     }
     pthread_mutex_lock(&shm->given_lock);
     *given = (struct xccl_given){++shm->given_last, times, fd, shm->given};

@@ -23,6 +23,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static std::vector<emu_op_ptr> &pending = *new std::vector<emu_op_ptr>;
 static std::set<struct emu_graph *> &captures = *new std::set<struct emu_graph *>;
 static unsigned posted; /* operations ever, or ended */
+static std::set<emu_op_ptr> &kernels = *new std::set<emu_op_ptr>; /* at work */
 
 static double now_ms()
 {
@@ -47,6 +48,7 @@ static int is_ready(emu_op *op)
 static void finish(const emu_op_ptr &op)
 {
     op->is_done = 1;
+    kernels.erase(op);
     op->done_at = now_ms();
     posted++;
     pthread_cond_broadcast(&changed);
@@ -65,6 +67,9 @@ static void begin(const emu_op_ptr &op, std::vector<emu_op_ptr> *running)
         op->launch = emu_launch_create(op->kernel, op->parameter.data(), op->parameter.size(),
                                        op->blocks);
         running->push_back(op);
+        pthread_mutex_lock(&lock);
+        kernels.insert(op);
+        pthread_mutex_unlock(&lock);
         return;
     default:
         break;
@@ -166,6 +171,17 @@ static void append(struct emu_stream *stream, const emu_op_ptr &op)
     } else {
         post(op);
     }
+}
+
+void emu_kernels_sync(void)
+{
+    pthread_mutex_lock(&lock);
+    const std::set<emu_op_ptr> before = kernels;
+
+    for (auto &op : before)
+        while (!op->is_done)
+            pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
 }
 
 int emu_enqueue(struct emu_stream *stream, const emu_op_ptr &op)

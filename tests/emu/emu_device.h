@@ -59,6 +59,7 @@ int emu_stream_wait(struct emu_stream *stream, struct emu_event *event);
 int emu_event_record(struct emu_event *event, struct emu_stream *stream);
 int emu_op_sync(const emu_op_ptr &op); /* NULL: nothing to wait for */
 int emu_op_query(const emu_op_ptr &op);
+void emu_kernels_sync(void); /* those that are at work now */
 int emu_capture_begin(struct emu_stream *stream, int mode);
 int emu_capture_end(struct emu_stream *stream, struct emu_graph **graph_out);
 int emu_graph_launch(const struct emu_graph *graph, struct emu_stream *stream);

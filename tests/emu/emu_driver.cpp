@@ -377,9 +377,13 @@ EMU_API cuMemAlloc_v2(xccl_cu_ptr *at, size_t bytes)
     return is_unsafe() ? NOT_IN_CAPTURE : emu_memory_alloc(at, bytes, current.back()->device);
 }
 
+/* A driver may wait for what the device does, and mostly does so: here always. */
 EMU_API cuMemFree_v2(xccl_cu_ptr at)
 {
-    return is_unsafe() ? NOT_IN_CAPTURE : emu_memory_free(at);
+    if (is_unsafe())
+        return NOT_IN_CAPTURE;
+    emu_kernels_sync();
+    return emu_memory_free(at);
 }
 
 EMU_API cuMemHostAlloc(void **at, size_t bytes, unsigned flags)

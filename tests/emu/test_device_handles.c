@@ -15,6 +15,7 @@ struct scene {
     struct world *world;
     const char *fail; /* XCCL_EMU_FAIL */
     int only; /* of this rank, -1: of all */
+    const char *const *fails; /* or by rank */
     struct expected want; /* of every rank, kind 0: none */
 };
 
@@ -78,6 +79,8 @@ static void act(int rank, int nranks, void *arg)
 
     if (scene->fail && (scene->only < 0 || scene->only == rank))
         xt_setenv("XCCL_EMU_FAIL", scene->fail);
+    if (scene->fails && scene->fails[rank])
+        xt_setenv("XCCL_EMU_FAIL", scene->fails[rank]);
     device_settings(NULL);
     device_open();
     device_make(&on, WAYS_COUNT * 4);
@@ -89,14 +92,19 @@ static void act(int rank, int nranks, void *arg)
     device_free(&on);
 }
 
+static void run_scene(int nranks, struct scene *scene)
+{
+    need_stand_in();
+    xt_setenv("XCCL_RECORD_DIR", xt_tmpdir());
+    scene->world = world_create();
+    xt_mp_run(nranks, act, scene);
+}
+
 static void run(int nranks, const char *fail, int only, struct expected want)
 {
     struct scene scene = {.fail = fail, .only = only, .want = want};
 
-    need_stand_in();
-    xt_setenv("XCCL_RECORD_DIR", xt_tmpdir());
-    scene.world = world_create();
-    xt_mp_run(nranks, act, &scene);
+    run_scene(nranks, &scene);
 }
 
 /* --- what is refused --- */
@@ -142,6 +150,15 @@ XT_TEST(an_import_that_one_rank_is_refused_gives_way_to_ipc_on_all)
 XT_TEST(an_allocation_that_one_rank_is_refused_changes_its_own_memory)
 {
     run(2, "cuMemCreate:*", 1, (struct expected){XCCL_RECORD_WAY_HANDLE, NULL, NULL, ""});
+}
+
+/* Rank 2 cannot open what rank 1 offers in place of a handle: the handles of the others stay. */
+XT_TEST(ipc_of_one_rank_that_is_refused_leaves_the_handles_of_others)
+{
+    static const char *const fails[] = {NULL, "cuMemCreate:*", "cuIpcOpenMemHandle_v2:*"};
+    struct scene scene = {.fails = fails, .want = {XCCL_RECORD_WAY_HANDLE, NULL, NULL, ""}};
+
+    run_scene(3, &scene);
 }
 
 XT_TEST(ipc_that_is_refused_gives_way_to_pinned_memory)

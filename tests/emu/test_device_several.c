@@ -461,6 +461,17 @@ XT_TEST_DEADLINE(processes_have_ranks_on_several_devices_by_ipc, 60)
     run_pairs(&scene);
 }
 
+/* What the process's other device is refused is no memory for links. */
+XT_TEST_DEADLINE(access_of_the_other_device_that_is_refused_gives_way_to_ipc, 60)
+{
+    struct scene scene = {
+        .same = {XCCL_RECORD_WAY_PEER_ACCESS, "1", NULL, NULL},
+        .other = {XCCL_RECORD_WAY_IPC, NULL, NULL, "cuMem refused: creation, on rank "}};
+
+    xt_setenv("XCCL_EMU_FAIL", "cuMemSetAccess:2");
+    run_pairs(&scene);
+}
+
 XT_TEST_DEADLINE(processes_have_ranks_on_devices_that_do_not_reach_each_other, 60)
 {
     struct scene scene = {

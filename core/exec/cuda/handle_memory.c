@@ -31,23 +31,27 @@ int xccl_cuda_has_handles(const struct xccl_cuda_device *device)
            !driver->device_attribute(&exports, XCCL_CU_ATTR_HANDLE_FDS, device->device) && exports;
 }
 
-/* Devices beside the memory's own: one that cannot is none that was promised. */
-static void let_reach(const struct xccl_cuda_device *device, const struct xccl_cuda_block *block,
-                      const int *reaches, int count)
+/* Devices beside the memory's own: one that cannot is none that was promised. The first refusal. */
+static xccl_cu_result let_reach(const struct xccl_cuda_device *device,
+                                const struct xccl_cuda_block *block, const int *reaches, int count)
 {
     const struct xccl_cuda_driver *driver = device->driver;
+    xccl_cu_result first = 0;
 
     for (int i = 0; i < count; i++) {
         struct xccl_cu_mem_access access = {.flags = XCCL_CU_MEM_READ_WRITE};
         xccl_cu_device other;
+        xccl_cu_result rc;
         int can = 0;
 
         if (reaches[i] == device->ordinal || driver->device_get(&other, reaches[i]) ||
             driver->device_can_access(&can, other, device->device) || !can)
             continue;
         access.location = (struct xccl_cu_mem_location){XCCL_CU_MEM_ON_DEVICE, other};
-        (void)driver->mem_set_access(block->at, block->bytes, &access, 1);
+        rc = driver->mem_set_access(block->at, block->bytes, &access, 1);
+        first = first ? first : rc;
     }
+    return first;
 }
 
 /* Gives block.handle a place; with the device's context. On failure the handle stays. */
@@ -76,8 +80,15 @@ err_range:
     return rc;
 }
 
+static void unmake(const struct xccl_cuda_driver *driver, const struct xccl_cuda_block *block)
+{
+    (void)driver->mem_unmap(block->at, block->bytes);
+    (void)driver->mem_unreserve(block->at, block->bytes);
+    (void)driver->mem_release(block->handle);
+}
+
 xccl_cu_result xccl_cuda_block_create(const struct xccl_cuda_device *device, size_t bytes,
-                                      const int *reaches, int count,
+                                      const int *reaches, int count, int is_promised,
                                       struct xccl_cuda_block *block_out)
 {
     const struct xccl_cuda_driver *driver = device->driver;
@@ -102,8 +113,12 @@ xccl_cu_result xccl_cuda_block_create(const struct xccl_cuda_device *device, siz
         (void)driver->mem_release(block.handle);
         goto out;
     }
-    let_reach(device, &block, reaches, count);
-    *block_out = block;
+    rc = let_reach(device, &block, reaches, count);
+    if (rc && is_promised)
+        unmake(driver, &block);
+    else
+        *block_out = block;
+    rc = is_promised ? rc : 0;
 out:
     xccl_cuda_leave(device);
     return rc;
@@ -146,9 +161,7 @@ void xccl_cuda_block_free(const struct xccl_cuda_device *device, struct xccl_cud
 {
     if (!block->at || xccl_cuda_enter(device))
         return;
-    (void)device->driver->mem_unmap(block->at, block->bytes);
-    (void)device->driver->mem_unreserve(block->at, block->bytes);
-    (void)device->driver->mem_release(block->handle);
+    unmake(device->driver, block);
     xccl_cuda_leave(device);
     *block = (struct xccl_cuda_block){0};
 }

@@ -21,9 +21,10 @@ struct xccl_cuda_block {
 int xccl_cuda_has_handles(const struct xccl_cuda_device *device);
 
 /* At least so many bytes, with whatever is in them. reaches: count ordinals of devices of this
- * process that use it besides its own; those that cannot are left out. */
+ * process that use it besides its own; those that do not reach it are left out, and, where nothing
+ * is promised, those that are refused. */
 xccl_cu_result xccl_cuda_block_create(const struct xccl_cuda_device *device, size_t bytes,
-                                      const int *reaches, int count,
+                                      const int *reaches, int count, int is_promised,
                                       struct xccl_cuda_block *block_out);
 /* A descriptor for others, the caller's. */
 xccl_cu_result xccl_cuda_block_export(const struct xccl_cuda_device *device,
