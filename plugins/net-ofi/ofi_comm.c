@@ -127,7 +127,6 @@ void ofi_comm_up(struct ofi_comm *comm)
     pthread_mutex_lock(&comm->ctx->lock);
     comm->next = comm->ctx->comms;
     comm->ctx->comms = comm;
-    comm->listed = 1;
     pthread_mutex_unlock(&comm->ctx->lock);
 }
 
@@ -223,7 +222,8 @@ xcclResult_t ofi_close_comm(void *comm_)
 
     if (comm->is_send)
         ofi_control_goodbye(comm);
-    lingers = must_linger(comm) && comm->moved == comm->taken;
+    /* What the provider has not been given is not done, and is given up. */
+    lingers = must_linger(comm) && comm->moved == comm->posted;
     pthread_mutex_lock(&ctx->lock);
     unlink_from(&ctx->comms, comm);
     if (lingers) {
@@ -297,6 +297,9 @@ static int comm_progress(struct ofi_comm *comm)
         return 0;
     ofi_request_poll(comm);
     comm->settled++;
+    /* What has come may let the next call give the provider more. */
+    comm->refused |= comm->posted != comm->taken || comm->pieces.waiting || comm->notes.due ||
+                     comm->match.guess != NULL;
     ofi_wait_arm(comm);
     return owes(comm);
 }

@@ -563,9 +563,9 @@ xcclResult_t ofi_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 
     all.ptrSupport = XCCL_NET_PTR_HOST;
     all.maxRecvs = ofi_device_parts(device);
     all.maxBytes = ofi_device_bytes(device);
-    /* Where messages are written, the two ends' memory is registered for different things. */
-    all.regIsGlobal = !(device->info->domain_attr->mr_mode & FI_MR_ENDPOINT) &&
-                      !device->piece_bytes;
+    /* A registration is of its comm's cards, and, where messages are written, for what its end
+     * does: it serves others only where there is none. */
+    all.regIsGlobal = !device->local_mr && !device->piece_bytes;
     all.needsProgress = device->info->domain_attr->data_progress == FI_PROGRESS_MANUAL;
     all.provider = device->info->fabric_attr->prov_name;
     all.anyMemory = !device->local_mr;

@@ -82,7 +82,7 @@ static void number_rest(struct ofi_comm *comm, struct ofi_group *group, uint32_t
             number_set(comm, part_at(comm, group, i), number++);
     }
     comm->match.guess = NULL;
-    group_numbered(comm, group, is_row ? comm->match.row++ : OFI_NO_ROW);
+    group_numbered(comm, group, is_row ? comm->match.row++ & OFI_ROW_MASK : OFI_NO_ROW);
 }
 
 static struct ofi_message *largest(struct ofi_comm *comm, const struct ofi_group *group)
@@ -307,7 +307,8 @@ static int row_take(struct ofi_comm *comm, const struct ofi_note *note)
     struct ofi_match *match = &comm->match;
     struct ofi_row *row = &match->rows[note->row % OFI_REQUESTS];
 
-    if (!match->told || note->row - match->row >= OFI_REQUESTS || row->valid)
+    if (!match->told || note->row > OFI_ROW_MASK ||
+        ((note->row - match->row) & OFI_ROW_MASK) >= OFI_REQUESTS || row->valid)
         return 0;
     *row = (struct ofi_row){.first = note->first, .count = note->count};
     for (uint32_t i = 0; i < note->count; i++) {

@@ -69,7 +69,8 @@
 #define OFI_NOTE_TARGET     16
 #define OFI_NOTE_BYTES                                                                             \
     (OFI_NOTE_HEAD + OFI_PARTS * (OFI_NOTE_PART + OFI_RAILS_MAX * OFI_NOTE_TARGET))
-#define OFI_NO_ROW UINT32_MAX
+#define OFI_NO_ROW   UINT32_MAX
+#define OFI_ROW_MASK 0x7fffffffu /* rows are counted in 31 bits, so none is OFI_NO_ROW */
 
 /* A message's tag for the provider: its number, one bit for its pieces, and the caller's tag. Of
  * the number so much that messages under way differ. */
@@ -305,7 +306,7 @@ struct ofi_comm {
     struct ofi_ctx *ctx;
     struct ofi_device *device;
     struct xccl_net_counters counters;
-    int is_send, listed;
+    int is_send;
     size_t bytes_max; /* of a message */
     size_t eager_max; /* of one that goes as it is */
     int tells_size; /* a send carries its size beside the data */
@@ -550,6 +551,8 @@ xcclResult_t ofi_request_first(struct ofi_comm *comm, int *posted_out);
 uint32_t ofi_request_left(const struct ofi_comm *comm);
 /* Takes completions; errors are kept in the comm. */
 void ofi_request_poll(struct ofi_comm *comm);
+/* 1: a receive that may be of this message, or of a piece of it, must not be posted any more. */
+int ofi_request_too_late(struct ofi_comm *comm, const struct ofi_message *message);
 /* Ends a message of which everything has come. */
 void ofi_request_settle(struct ofi_message *message);
 /* Receiver: one that the group waits for less. */
@@ -620,7 +623,8 @@ void ofi_piece_begin(struct ofi_message *message);
 void ofi_piece_noted(struct ofi_comm *comm, uint32_t number, const struct ofi_part *part);
 /* Gives the provider what waits for it; what it does not take goes with the next call. */
 void ofi_piece_push(struct ofi_comm *comm);
-void ofi_piece_completed(struct ofi_comm *comm, const struct ofi_op *op);
+/* bytes: that have come, at a receiver. */
+void ofi_piece_completed(struct ofi_comm *comm, const struct ofi_op *op, size_t bytes);
 /* Receiver: a write of the peer, and what came beside it. */
 void ofi_piece_came(struct ofi_comm *comm, uint32_t rail, uint64_t beside);
 /* Receiver: counts what has come by each rail. */

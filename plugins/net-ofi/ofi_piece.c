@@ -168,7 +168,8 @@ void ofi_piece_begin(struct ofi_message *message)
     }
     message->todo = all_of(ofi_piece_count(comm, message->bytes));
     message->left += (uint32_t)__builtin_popcount(message->todo);
-    comm->pieces.waiting++;
+    if (comm->pieces.waiting++ == 0)
+        comm->pieces.oldest = comm->posted;
 }
 
 /* --- the provider's calls; what a rail refuses (-FI_EAGAIN) is in blocked, a bit each --- */
@@ -295,6 +296,8 @@ static ssize_t give(struct ofi_message *message, uint32_t *blocked)
     ssize_t err;
 
     if (!comm->writes) {
+        if (!comm->is_send && ofi_request_too_late(comm, message))
+            return 0;
         err = send_pieces(message, blocked);
     } else {
         noted = &comm->pieces.noted[message->number % OFI_MESSAGES];
@@ -367,12 +370,16 @@ void ofi_piece_noted(struct ofi_comm *comm, uint32_t number, const struct ofi_pa
 
 /* --- completions --- */
 
-void ofi_piece_completed(struct ofi_comm *comm, const struct ofi_op *op)
+void ofi_piece_completed(struct ofi_comm *comm, const struct ofi_op *op, size_t bytes)
 {
     struct ofi_message *message = op->message;
     struct ofi_rail *rail = &comm->rails[op->rail];
 
     xccl_net_count_message(&rail->counters, comm->is_send, op->load);
+    if (!comm->is_send && bytes != op->load) {
+        ofi_request_damaged(comm, "a piece of another size");
+        return;
+    }
     if (!comm->is_send) {
         message->seen |= 1u << op->piece;
     } else {

@@ -161,7 +161,7 @@ static void completed(struct ofi_comm *comm, uint32_t rail, const struct fi_cq_t
         ofi_note_completed(comm, op, entry->len);
         break;
     case OFI_PIECE:
-        ofi_piece_completed(comm, op);
+        ofi_piece_completed(comm, op, entry->len);
         break;
     }
 }
@@ -347,7 +347,7 @@ static ssize_t try_start(struct ofi_message *message, uint32_t rail)
  * connection has ended in between it crashes (1.17). So a receive that may be of such a message is
  * not posted once the peer has left without that message having left it: then there is none. Of a
  * row that is so for all parts, as nobody knows which message each one is for. */
-static int is_too_late(struct ofi_comm *comm, const struct ofi_message *message)
+int ofi_request_too_late(struct ofi_comm *comm, const struct ofi_message *message)
 {
     const struct ofi_group *group = &comm->groups[message->group];
     uint32_t last = group->row == OFI_NO_ROW ? message->number : group->first + group->count - 1;
@@ -382,7 +382,7 @@ static void start_all(struct ofi_comm *comm)
         if (!comm->idle || !has_room(comm))
             break;
         message = ofi_group_next(comm);
-        if (!message || (!comm->is_send && is_too_late(comm, message)))
+        if (!message || (!comm->is_send && ofi_request_too_late(comm, message)))
             break;
         err = try_start(message, message->number % comm->rail_count);
         if (!err)

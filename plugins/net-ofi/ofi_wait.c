@@ -53,7 +53,8 @@ static void silence(struct ofi_sleep *sleep)
 static int goes_on(const struct ofi_comm *comm)
 {
     return comm->ready || comm->rc != xcclSuccess || comm->peer_left || comm->match.misfit ||
-           comm->out_bytes || comm->refused || comm->notes.lost;
+           comm->out_bytes || comm->refused || comm->notes.lost ||
+           (comm->match.guess && comm->match.answered);
 }
 
 int ofi_wait_asks(const struct ofi_comm *comm)

@@ -381,6 +381,40 @@ XT_TEST(a_sender_gives_each_message_the_number_of_its_part)
     down();
 }
 
+/* Rows come again after 2^31, and none is that of a receive without one. */
+XT_TEST(rows_wrap)
+{
+    static const uint32_t tags[2] = {1, 2};
+    xcclNetRequest_t last;
+
+    up_plain(0);
+    fx.comm->match.row = OFI_ROW_MASK;
+    last = receive_group(2, tags);
+    is_under_way(last);
+    frame_comes(SWITCH, 1);
+    is_under_way(last);
+    XT_CHECK_INT(fx.note_count, 1);
+    XT_CHECK_INT(fx.note.row, OFI_ROW_MASK);
+    (void)receive_group(2, tags);
+    XT_CHECK_INT(fx.note_count, 2);
+    XT_CHECK_INT(fx.note.row, 0);
+    down();
+    up_plain(1);
+    fx.comm->match.row = OFI_ROW_MASK;
+    group_asked(1);
+    says(SWITCH, 1);
+    last = send_tagged(2);
+    row_comes(0, 3, 2, tags, NULL);
+    turn(last);
+    row_comes(OFI_ROW_MASK, 1, 2, tags, NULL);
+    turn(last);
+    (void)send_tagged(1);
+    (void)send_tagged(1);
+    XT_CHECK_INT(fx.send_count, 3);
+    XT_CHECK_INT((fx.sends[2].tag & OFI_TAG_NUMBER), 3);
+    down();
+}
+
 /* Singles before the first group have been posted by their numbers. */
 XT_TEST(a_sender_that_is_behind_the_first_group_sends_up_to_it_unasked)
 {

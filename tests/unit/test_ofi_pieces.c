@@ -189,6 +189,38 @@ XT_TEST(a_receiver_awaits_the_pieces_of_the_size_that_it_is_told)
     down_large();
 }
 
+XT_TEST(a_piece_of_another_size_is_an_error)
+{
+    xcclNetRequest_t request;
+
+    up_large(0, 2, 0);
+    request = receive_bytes(MEGABYTE);
+    size_comes(3 * STRIPE);
+    is_under_way(request);
+    complete(fx.receives[1].context, FI_RECV | FI_TAGGED, fx.receives[1].bytes - 1, 0);
+    is_damaged(request, "a piece of another size");
+    down_large();
+}
+
+/* A provider that fetches would look for its sender. */
+XT_TEST(pieces_of_a_peer_that_is_gone_are_not_awaited)
+{
+    xcclNetRequest_t request;
+    int done = 0;
+
+    up_large(0, 2, 0);
+    fx.comm->fetches = 1;
+    request = receive_bytes(MEGABYTE);
+    XT_CHECK_INT(fx.receive_count, 1);
+    size_comes(3 * STRIPE);
+    close(fx.control);
+    fx.control = -1;
+    (void)ofi_test(request, &done, NULL);
+    XT_CHECK_INT(done, 0);
+    XT_CHECK_INT(fx.receive_count, 1);
+    down_large();
+}
+
 /* Those behind have had theirs before. */
 XT_TEST(sizes_come_in_any_order)
 {
