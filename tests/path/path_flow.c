@@ -198,7 +198,10 @@ void path_flow_open(struct path_flow *flow, struct xccl_net *net, int dev, struc
 void path_flow_close(struct path_flow *flow)
 {
     const xcclNetPlugin_v1_t *calls = &flow->net->calls;
+    xcclResult_t rc = calls->deregMr(flow->comm, flow->mem);
 
+    /* After an error it may say that again. */
+    XT_CHECK(rc == xcclSuccess || flow->rc != xcclSuccess);
     XT_OK(flow->is_send ? calls->closeSend(flow->comm) : calls->closeRecv(flow->comm));
     free(flow->memory);
     flow->comm = NULL;
