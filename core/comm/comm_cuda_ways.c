@@ -59,7 +59,8 @@ static unsigned row_of(struct xcclComm *comm, enum xccl_record_way_kind kind, co
     struct xccl_cuda_ways *ways = comm->cuda->ways;
     unsigned row = 0;
 
-    while (row < ways->count && (ways->rows[row].kind != kind || strcmp(ways->rows[row].why, why)))
+    while (row < ways->count &&
+           (ways->rows[row].kind != kind || strcmp(ways->rows[row].why, why) != 0))
         row++;
     if (row < ways->count)
         return row;
