@@ -5,7 +5,7 @@
  *   queued     taken when it is its turn (comm_async.c), begun as a call is
  *   running    moved in each round; looked after (errors, boards, deadline) every LOOK_EVERY-th
  *              round in which it does not move, and in each when the thread sleeps between rounds
- *   failed     for VERDICT_NS others may say who is to blame; then this rank does
+ *   failed     for XCCL_VERDICT_NS others may say who is to blame; then this rank does
  *   ended      the crank is put, streams are told
  *
  * Ranks that join in the background (comm_join.c) are called when the bell has rung or when they
@@ -26,12 +26,12 @@
 #include "base/os.h"
 #include "comm/async_int.h"
 #include "comm/comm_progress.h"
+#include "comm/comm_verdict.h"
 
 #define LOOK_EVERY 64u
 #define LINGER     512u /* rounds with nothing to do before it sleeps: work often follows work */
 #define YIELD_NS   100000u
 #define NAP_NS     50000u
-#define VERDICT_NS (700 * XCCL_NS_PER_MS)
 
 static pthread_mutex_t life_lock = PTHREAD_MUTEX_INITIALIZER;
 static int references; /* guarded by life_lock */
@@ -116,7 +116,7 @@ static int awaits_verdict(struct xccl_comm_async *async)
         atomic_load_explicit(&async->comm->error, memory_order_relaxed))
         return 0;
     if (!async->verdict_ns)
-        async->verdict_ns = xccl_clock_ns() + VERDICT_NS;
+        async->verdict_ns = xccl_clock_ns() + XCCL_VERDICT_NS;
     return xccl_clock_ns() < async->verdict_ns;
 }
 

@@ -54,7 +54,6 @@ enum xccl_cuda_why_code {
 struct xccl_cuda_why {
     uint32_t code, rank, result;
 };
-#define XCCL_CUDA_DEVICES_MAX 64
 
 /* As it travels, XCCL_CUDA_OFFER_BYTES. */
 struct xccl_cuda_offer {

@@ -39,7 +39,6 @@
 #define NET_SPINS   2000 /* looks without news before it sleeps between them */
 #define LOOK_NS     (100 * XCCL_NS_PER_MS)
 #define LEAVE_MS    1000
-#define VERDICT_NS  (700 * XCCL_NS_PER_MS) /* for others to say who is to blame */
 
 /* Messages that a launch will move over a link to another host. */
 struct far_op {
@@ -199,7 +198,7 @@ static void fail_net(struct xccl_cuda_watch *watch, struct xccl_net_link *net, x
 {
     watch->bad_net = net;
     watch->bad_rc = rc;
-    watch->verdict_ns = xccl_clock_ns() + VERDICT_NS;
+    watch->verdict_ns = xccl_clock_ns() + XCCL_VERDICT_NS;
     snprintf(watch->bad_text, sizeof watch->bad_text, "%s", xccl_error_text());
 }
 
@@ -651,7 +650,7 @@ void xccl_cuda_watch_stop(struct xcclComm *comm)
     if (!watch)
         return;
     comm->cuda->watch = NULL;
-    /* Release: pairs with may_leave(). */
+    /* Release: what was given before. Pairs with thread_main(). */
     atomic_store_explicit(&watch->ends, 1, memory_order_release);
     xccl_bell_ring(&thread->bell);
     for (;;) { /* the thread is bound to let it go: may_leave() */

@@ -10,8 +10,8 @@
  *
  * A timer that finds a caller inside stays unarmed: that caller arms it at its end.
  *
- * A plugin's error is kept for VERDICT_NS before it fails the communicator: when a rank dies, the
- * control plane knows its name and speaks within that time.
+ * A plugin's error is kept for XCCL_VERDICT_NS before it fails the communicator: when a rank dies,
+ * the control plane knows its name and speaks within that time.
  *
  * Two words keep threads apart. `inside` is the callers' (and the aborter's): it tells a second
  * caller from a lender, and it stays set after an abort, when all else here is gone. The crank is
@@ -24,9 +24,9 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "comm/comm_verdict.h"
 
 #define TURN_NS      XCCL_NS_PER_MS
-#define VERDICT_NS   (700 * XCCL_NS_PER_MS)
 #define LEAVE_MS     1000
 #define LEAVE_NAP_NS 50000
 
@@ -59,7 +59,7 @@ static void keep_error(struct xccl_comm_progress *progress, const struct xccl_ne
     const char *text = net->calls.lastError(net->ctx);
 
     progress->rc = rc;
-    progress->raise_ns = xccl_clock_ns() + VERDICT_NS;
+    progress->raise_ns = xccl_clock_ns() + XCCL_VERDICT_NS;
     progress->failed = net;
     snprintf(progress->text, sizeof progress->text, "%s",
              text && *text ? text : "it does not say why");

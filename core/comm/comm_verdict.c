@@ -20,7 +20,6 @@
 #define NAME_BYTES      128
 #define CALL_BYTES      128
 #define LEFT_VERDICT_NS (200 * XCCL_NS_PER_MS)
-#define LINK_VERDICT_NS (700 * XCCL_NS_PER_MS)
 #define LATE_VERDICT_NS (2 * XCCL_NS_PER_S)
 #define VERDICT_NAP_NS  1000000
 #define BOARDS_A_LOOK   16
@@ -447,7 +446,7 @@ static xcclResult_t fail_link(struct xcclComm *comm, xcclResult_t rc)
     snprintf(cause, sizeof cause, "%s", xccl_error_text());
     xccl_comm_name_rank(comm, comm->run.bad_peer, name, sizeof name);
     if (xccl_comm_await_error(comm, VERDICT_NAP_NS) || check_left(comm, 0) ||
-        xccl_comm_await_error(comm, LINK_VERDICT_NS) || check_left(comm, 0)) {
+        xccl_comm_await_error(comm, XCCL_VERDICT_NS) || check_left(comm, 0)) {
         xccl_log(XCCL_LOG_INFO, "rank %d lost its connection with %s as well: %s", comm->rank, name,
                  cause);
         return xccl_comm_error(comm);

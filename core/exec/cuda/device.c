@@ -11,7 +11,6 @@
 #include "exec/cuda/device_abi.h"
 #include "exec/cuda/images.h"
 
-#define DEVICES_MAX     64
 #define KERNELS_MAX     16
 #define PARAMETERS_MOST 4096 /* bytes of a launch */
 
@@ -22,7 +21,7 @@ struct kernel {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct xccl_cuda_device *devices[DEVICES_MAX];
+static struct xccl_cuda_device *devices[XCCL_CUDA_DEVICES_MAX];
 static _Thread_local int capture_mode; /* of the program, while the thread is inside */
 static _Thread_local int depth; /* how often it is */
 
@@ -180,7 +179,7 @@ xcclResult_t xccl_cuda_device_get(int ordinal, struct xccl_cuda_device **device_
     struct xccl_cuda_device *device;
     xcclResult_t rc = xcclSuccess;
 
-    if (!driver || ordinal < 0 || ordinal >= driver->devices || ordinal >= DEVICES_MAX)
+    if (!driver || ordinal < 0 || ordinal >= driver->devices || ordinal >= XCCL_CUDA_DEVICES_MAX)
         return xccl_fail(xcclInvalidUsage, 0, NULL, "CUDA device %d cannot be used: %s", ordinal,
                          driver ? "there is none" : xccl_cuda_why_not());
     pthread_mutex_lock(&lock);

@@ -9,7 +9,8 @@
 
 #include "base/cuda_driver.h"
 
-#define XCCL_CUDA_NAME_BYTES 64
+#define XCCL_CUDA_NAME_BYTES  64
+#define XCCL_CUDA_DEVICES_MAX 64 /* of a process that are used */
 
 struct xccl_cuda_device {
     const struct xccl_cuda_driver *driver;

@@ -23,10 +23,12 @@ static struct user_memory *all;
 static int take_block(struct user_memory *memory, size_t bytes)
 {
     const struct xccl_cuda_device *device = memory->device;
-    int devices[64], count = device->driver->devices < 64 ? device->driver->devices : 64;
+    int devices[XCCL_CUDA_DEVICES_MAX], count = device->driver->devices;
 
     if (!xccl_param_int(XCCL_P_CUDA_CUMEM) || !xccl_cuda_has_handles(device))
         return 0;
+    if (count > XCCL_CUDA_DEVICES_MAX)
+        count = XCCL_CUDA_DEVICES_MAX;
     for (int i = 0; i < count; i++)
         devices[i] = i;
     if (xccl_cuda_block_create(device, bytes, devices, count, 0, &memory->block))
