@@ -298,8 +298,7 @@ static int comm_progress(struct ofi_comm *comm)
     ofi_request_poll(comm);
     comm->settled++;
     /* What has come may let the next call give the provider more. */
-    comm->refused |= comm->posted != comm->taken || comm->pieces.waiting || comm->notes.due ||
-                     comm->match.guess != NULL;
+    comm->refused |= comm->posted != comm->taken || comm->pieces.waiting || comm->notes.due;
     ofi_wait_arm(comm);
     return owes(comm);
 }

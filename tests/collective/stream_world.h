@@ -4,8 +4,6 @@
 #ifndef TESTS_COLLECTIVE_STREAM_WORLD_H
 #define TESTS_COLLECTIVE_STREAM_WORLD_H
 
-#include <dirent.h>
-
 #include "world.h"
 
 /* text of the world: "shm", or "net" for sockets in its place. */
@@ -84,29 +82,6 @@ static inline void streams_check(const float *data, size_t count, int nranks, fl
             XT_FAIL("element %zu of %zu is %g, want %g", i, count, (double)data[i],
                     (double)(want * factor));
     }
-}
-
-/* How many threads of this process have names that begin so. */
-static inline int streams_threads(const char *name)
-{
-    DIR *folder = opendir("/proc/self/task");
-    int count = 0;
-
-    XT_CHECK(folder != NULL);
-    for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
-        char path[320], text[32] = {0};
-        FILE *file;
-
-        snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
-        file = fopen(path, "r");
-        if (!file)
-            continue;
-        (void)!fgets(text, sizeof text, file);
-        fclose(file);
-        count += !strncmp(text, name, strlen(name));
-    }
-    closedir(folder);
-    return count;
 }
 
 #endif

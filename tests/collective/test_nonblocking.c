@@ -45,7 +45,7 @@ static xcclComm_t begin_join(struct world *world, int rank, int nranks, int whic
 /* A root stays until its deadline, to tell late ranks. */
 static void await_roots(void)
 {
-    while (streams_threads("xccl-service")) /* bounded by the test's deadline */
+    while (xt_threads_named("xccl-service")) /* bounded by the test's deadline */
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
 }
 

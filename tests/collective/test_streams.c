@@ -304,12 +304,12 @@ XT_TEST(all_streams_of_a_process_have_one_thread_and_it_ends_with_them)
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < 3; i++)
             streams[i] = streams_create();
-        while (!streams_threads("xccl-progress")) /* it names itself */
+        while (!xt_threads_named("xccl-progress")) /* it names itself */
             sched_yield();
-        XT_CHECK_INT(streams_threads("xccl-progress"), 1);
+        XT_CHECK_INT(xt_threads_named("xccl-progress"), 1);
         for (int i = 0; i < 3; i++)
             XT_OK(xcclStreamDestroy(streams[i]));
-        XT_CHECK_INT(streams_threads("xccl-progress"), 0);
+        XT_CHECK_INT(xt_threads_named("xccl-progress"), 0);
     }
 }
 

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -14,6 +15,7 @@
 #include "emu_fibers.h"
 
 #define IDLE_ROUNDS 200 /* of nothing but polls, before the device thread sleeps between them */
+#define SYNC_S      120 /* a kernel that has not ended by then never does */
 
 enum { OK = 0, INVALID_VALUE = 1, NOT_READY = 600, NOT_IN_CAPTURE = 900, ISOLATION = 905 };
 
@@ -175,12 +177,19 @@ static void append(struct emu_stream *stream, const emu_op_ptr &op)
 
 void emu_kernels_sync(void)
 {
+    struct timespec end;
+
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += SYNC_S;
     pthread_mutex_lock(&lock);
     const std::set<emu_op_ptr> before = kernels;
 
     for (auto &op : before)
         while (!op->is_done)
-            pthread_cond_wait(&changed, &lock);
+            if (pthread_cond_timedwait(&changed, &lock, &end)) {
+                fputs("memory is freed while a kernel does not end\n", stderr);
+                abort();
+            }
     pthread_mutex_unlock(&lock);
 }
 

@@ -7,7 +7,8 @@
  * devices order writes of network cards (0), XCCL_EMU_HANDLES=0 that they have no allocations by
  * handles, XCCL_EMU_GRANULE in which sizes these come (2 MiB),
  * XCCL_EMU_FAIL="cuMemAlloc_v2:3,cuMemCreate:*" that the third call of one function has no memory,
- * and no call of the other ("cuInit": finds no device; without a number the first). What a real
+ * and no call of the other ("cuInit": finds no device; without a number the first),
+ * XCCL_EMU_DIES="cuMemMap" that the process dies in that call. What a real
  * driver forbids is an error here, too: calls without a context, memory that is allocated while a
  * capture forbids it, waits for what is captured, kernels and events in streams of other devices.
  *

@@ -324,9 +324,10 @@ int emu_ipc_close(uint64_t at)
 static uint64_t add_made(size_t bytes, int file, int device)
 {
     pthread_mutex_lock(&lock);
-    all_made[++handles] = {bytes, file, device, 1};
+    uint64_t handle = ++handles;
+    all_made[handle] = {bytes, file, device, 1};
     pthread_mutex_unlock(&lock);
-    return handles;
+    return handle;
 }
 
 int emu_handle_create(unsigned long long *handle, size_t bytes, int device)
@@ -465,13 +466,23 @@ int emu_map(uint64_t at, size_t bytes, unsigned long long handle)
     return rc;
 }
 
+/* A whole mapping, or the end. With the lock. */
+static std::map<uint64_t, struct range>::iterator find_mapped(uint64_t at, size_t bytes)
+{
+    auto found = ranges.find(at);
+    int is_it = found != ranges.end() && found->second.kind == MAPPED &&
+                found->second.bytes == bytes;
+
+    return is_it ? found : ranges.end();
+}
+
 int emu_unmap(uint64_t at, size_t bytes)
 {
     int rc = INVALID_VALUE;
 
     pthread_mutex_lock(&lock);
-    auto found = ranges.find(at);
-    if (found != ranges.end() && found->second.kind == MAPPED && found->second.bytes == bytes) {
+    auto found = find_mapped(at, bytes);
+    if (found != ranges.end()) {
         (void)mmap((void *)(uintptr_t)at, bytes, PROT_NONE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
         rc = put_made(found->second.made_of);
@@ -487,8 +498,8 @@ int emu_set_access(uint64_t at, size_t bytes)
     int rc = INVALID_VALUE;
 
     pthread_mutex_lock(&lock);
-    auto found = ranges.find(at);
-    if (found != ranges.end() && found->second.kind == MAPPED && found->second.bytes == bytes) {
+    auto found = find_mapped(at, bytes);
+    if (found != ranges.end()) {
         rc = mprotect((void *)(uintptr_t)at, bytes, PROT_READ | PROT_WRITE) ? INVALID_VALUE : OK;
     }
     pthread_mutex_unlock(&lock);

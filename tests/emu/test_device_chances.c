@@ -108,6 +108,7 @@ static void play(int rank, int nranks, void *arg)
             k += step;
         }
     }
+    XT_CHECK(rounds->chances > SAMPLES);
     if (rank == rounds->victim)
         printf("%llu chances\n", (unsigned long long)rounds->chances);
     device_free(&on);

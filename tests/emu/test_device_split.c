@@ -3,7 +3,6 @@
  * closed in any order, and what befalls one of them leaves the others unharmed. */
 #include "device_ranks.h"
 
-#include <dirent.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,38 +11,15 @@
 #define CHILDREN 8
 #define STALL    0.5 /* s; less than what others have to say who is to blame */
 
-/* Threads of this process that look after CUDA communicators. */
-static int count_threads(void)
-{
-    DIR *dir = opendir("/proc/self/task");
-    struct dirent *entry;
-    int count = 0;
-
-    XT_CHECK(dir != NULL);
-    while ((entry = readdir(dir))) {
-        char path[300], name[32] = "";
-        FILE *file;
-
-        snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
-        file = fopen(path, "r");
-        if (!file)
-            continue;
-        if (fgets(name, sizeof name, file))
-            count += strcmp(name, "xccl-cuda\n") == 0;
-        fclose(file);
-    }
-    closedir(dir);
-    return count;
-}
-
 /* A thread names itself when it runs. */
 static void check_threads(int want)
 {
     double start = xt_seconds();
 
-    while (count_threads() != want)
+    while (xt_threads_named("xccl-cuda") != want)
         if (xt_seconds() - start > 10)
-            XT_FAIL("%d threads of CUDA communicators, not %d", count_threads(), want);
+            XT_FAIL("%d threads of CUDA communicators, not %d", xt_threads_named("xccl-cuda"),
+                    want);
 }
 
 static void open_on(struct on_device *on, const char *text)
@@ -381,8 +357,8 @@ static void lose_connections(int rank, int nranks, void *arg)
             rc = try_sum(&on, other, &took);
             longest = !rc && took > longest ? took : longest;
         }
-        while (cuda->stream_query(busy_on.stream) == XCCL_CU_NOT_READY)
-            ;
+        for (double since = xt_seconds(); cuda->stream_query(busy_on.stream) == XCCL_CU_NOT_READY;)
+            XT_CHECK(xt_seconds() - since < 20);
         /* Relaxed: the ranks meet behind it, and once more before the next store. */
         if (rc || error_of(busy))
             atomic_store_explicit(&world->ready[1], 1, memory_order_relaxed);

@@ -124,7 +124,7 @@ static void try_joins(int in_group)
     while (try_join(k, in_group) && k < 5000)
         k += 1 + xt_random(&state) % 9;
     XT_CHECK(k > 50 && k < 5000);
-    while (streams_threads("xccl-service")) /* a root stays until its deadline */
+    while (xt_threads_named("xccl-service")) /* a root stays until its deadline */
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
 }
 

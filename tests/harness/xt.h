@@ -111,5 +111,7 @@ int xt_run_program(const char *const *argv, const char **output_out);
 const char *xt_why(const char *output);
 /* Entries of a folder, such as /proc/self/fd, but for "." and ".." and, there, the folder's own. */
 int xt_entries(const char *path);
+/* Threads of this process whose names begin so; "": all. */
+int xt_threads_named(const char *begin);
 
 #endif

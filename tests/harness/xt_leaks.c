@@ -86,6 +86,31 @@ int xt_entries(const char *path)
     return count;
 }
 
+int xt_threads_named(const char *begin)
+{
+    DIR *dir = opendir("/proc/self/task");
+    struct dirent *entry;
+    int count = 0;
+
+    XT_CHECK(dir != NULL);
+    while ((entry = readdir(dir))) {
+        char path[320], name[32] = "";
+        FILE *file;
+
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
+        file = fopen(path, "re");
+        if (!file)
+            continue; /* it has ended */
+        (void)!fgets(name, sizeof(name), file);
+        fclose(file);
+        count += strncmp(name, begin, strlen(begin)) == 0;
+    }
+    closedir(dir);
+    return count;
+}
+
 /* Steps through names: the next name that is not in before, or NULL. */
 static const char *next_new(char **cursor, const char *before)
 {

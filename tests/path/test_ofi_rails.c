@@ -53,7 +53,7 @@ static void rails_carried(const struct path_counters *before, int rails)
         sum += bytes[i];
     }
     for (int i = 0; i < rails; i++) {
-        if (bytes[i] < sum / (uint64_t)(3 * rails))
+        if (bytes[i] <= sum / (uint64_t)(3 * rails))
             XT_FAIL("rail %d has carried %llu of %llu bytes", i, (unsigned long long)bytes[i],
                     (unsigned long long)sum);
     }

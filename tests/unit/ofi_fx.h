@@ -390,6 +390,9 @@ static inline void is_damaged(xcclNetRequest_t request, const char *text)
     XT_CHECK_INT(fx.comm->cause, xcclNetCauseProtocol);
 }
 
+/* Words of the control connection. */
+enum { COUNT = 1, GOODBYE = 2, GROUPS = 3, SWITCH = 4, NO_PART = 5 };
+
 /* The peer says so on the control connection. */
 static inline void frame_comes(uint32_t word, uint32_t number)
 {
@@ -404,7 +407,7 @@ static inline void frame_comes(uint32_t word, uint32_t number)
 /* The peer closes: all messages before number have left it. */
 static inline void goodbye(uint32_t number)
 {
-    frame_comes(2, number);
+    frame_comes(GOODBYE, number);
 }
 
 #endif

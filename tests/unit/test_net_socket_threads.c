@@ -30,32 +30,6 @@ static void threads_set(int threads, const char *wait)
 /* Runs of a test, each with another way to sleep. */
 static const char *const waits[] = {"epoll", "uring"};
 
-/* Threads of this process whose name begins with `begin`; begin "": all. */
-static int threads_count(const char *begin)
-{
-    DIR *dir = opendir("/proc/self/task");
-    struct dirent *entry;
-    int count = 0;
-
-    XT_CHECK(dir != NULL);
-    while ((entry = readdir(dir))) {
-        char path[300], name[32] = "";
-        int fd;
-
-        if (entry->d_name[0] == '.')
-            continue;
-        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
-        fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0)
-            continue;
-        XT_CHECK(read(fd, name, sizeof(name) - 1) >= 0);
-        close(fd);
-        count += strncmp(name, begin, strlen(begin)) == 0;
-    }
-    closedir(dir);
-    return count;
-}
-
 static int readable(int fd, int timeout_ms)
 {
     struct pollfd wait = {.fd = fd, .events = POLLIN};
@@ -91,12 +65,12 @@ XT_TEST(no_thread_runs_unless_asked_for)
 {
     struct pair pair;
     char in[8];
-    int before = threads_count("");
+    int before = xt_threads_named("");
 
     threads_set(0, "auto");
     pair_open(&pair);
     finish_both(&pair, post_send(&pair, "hello", 5), post_recv(&pair, in, sizeof(in)), NULL);
-    XT_CHECK_INT(threads_count(""), before);
+    XT_CHECK_INT(xt_threads_named(""), before);
     pair_close(&pair);
 }
 
@@ -106,24 +80,24 @@ XT_TEST(a_slow_interface_gets_no_thread_by_default)
     struct pair pair;
 
     pair_open(&pair);
-    XT_CHECK_INT(threads_count("xccl-sock-"), 0);
+    XT_CHECK_INT(xt_threads_named("xccl-sock-"), 0);
     pair_close(&pair);
 }
 
 XT_TEST(threads_start_with_the_first_comms_and_end_with_the_instance)
 {
     for (size_t i = 0; i < 2; i++) {
-        int before = threads_count(""), fds = xt_entries("/proc/self/fd");
+        int before = xt_threads_named(""), fds = xt_entries("/proc/self/fd");
         struct pair pair;
 
         threads_set(4, waits[i]);
         pair_listen(&pair);
-        XT_CHECK_INT(threads_count("xccl-sock-"), 0);
+        XT_CHECK_INT(xt_threads_named("xccl-sock-"), 0);
         pair_connect(&pair);
         /* One for each comm, as long as there may be more. */
-        XT_CHECK_INT(threads_count("xccl-sock-"), 2);
+        XT_CHECK_INT(xt_threads_named("xccl-sock-"), 2);
         pair_close(&pair);
-        XT_CHECK_INT(threads_count(""), before);
+        XT_CHECK_INT(xt_threads_named(""), before);
         XT_CHECK_INT(xt_entries("/proc/self/fd"), fds);
     }
 }
@@ -404,7 +378,7 @@ XT_TEST(where_io_uring_is_forbidden_epoll_serves)
         XT_SKIP("no seccomp filters here: %s", strerror(errno));
     threads_set(1, "uring");
     pair_open(&pair);
-    XT_CHECK_INT(threads_count("xccl-sock-"), 1);
+    XT_CHECK_INT(xt_threads_named("xccl-sock-"), 1);
     finish_both(&pair, post_send(&pair, "hello", 5), post_recv(&pair, in, sizeof(in)), &got);
     XT_CHECK_INT(got, 5);
     pair_close(&pair);
@@ -533,7 +507,7 @@ XT_TEST_DEADLINE(two_hundred_comms_share_four_threads, 60)
         threads_set(4, waits[run]);
         net = net_open();
         crowd_open(pairs, net);
-        XT_CHECK_INT(threads_count("xccl-sock-"), 4);
+        XT_CHECK_INT(xt_threads_named("xccl-sock-"), 4);
         for (size_t round = 0; round < 20; round++) {
             for (size_t i = 0; i < CROWD / 2; i++)
                 recvs[i] = post_recv(&pairs[i], in[i], sizeof(in[i]));
@@ -551,7 +525,7 @@ XT_TEST_DEADLINE(two_hundred_comms_share_four_threads, 60)
             XT_OK(net->calls.closeRecv(pairs[i].recv));
         }
         xccl_net_close(net);
-        XT_CHECK_INT(threads_count("xccl-sock-"), 0);
+        XT_CHECK_INT(xt_threads_named("xccl-sock-"), 0);
     }
 }
 

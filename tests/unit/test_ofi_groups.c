@@ -4,8 +4,6 @@
  * messages that fit no part, and how much a sender takes. */
 #include "ofi_fx.h"
 
-enum { COUNT = 1, GOODBYE = 2, GROUPS = 3, SWITCH = 4, NO_PART = 5 };
-
 /* What this end has said; 0: nothing more. */
 static uint32_t said(uint32_t *number_out)
 {
@@ -188,7 +186,7 @@ XT_TEST(an_early_message_waits_in_the_largest_part)
     down();
 }
 
-/* The provider has no room for the receive of what may come early. */
+/* Its note has the number of the part that the message was moved to. */
 XT_TEST(an_early_message_that_is_to_be_written_is_announced_with_its_part)
 {
     static const uint32_t tags[2] = {1, 2};

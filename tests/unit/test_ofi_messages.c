@@ -247,11 +247,10 @@ XT_TEST(a_note_that_is_none_is_an_error)
 /* --- sleeping --- */
 
 /* A receiver, and the descriptor that its caller sleeps on. */
-static int up_asleep(uint64_t piece_bytes)
+static int fall_asleep(void)
 {
     int fd = -1, again = -1;
 
-    up_on(0, 1, piece_bytes);
     XT_OK(ofi_wait_fd(fx.comm, &fd));
     XT_CHECK_INT(fd, -1);
     fx.queue_fd = eventfd(0, EFD_CLOEXEC);
@@ -262,6 +261,12 @@ static int up_asleep(uint64_t piece_bytes)
     XT_OK(ofi_wait_fd(fx.comm, &again));
     XT_CHECK(fd >= 0 && again == fd);
     return fd;
+}
+
+static int up_asleep(uint64_t piece_bytes)
+{
+    up_on(0, 1, piece_bytes);
+    return fall_asleep();
 }
 
 static void down_asleep(void)
@@ -320,6 +325,67 @@ XT_TEST(who_sleeps_is_woken_by_what_progress_has_found)
     XT_OK(ofi_progress(&fx.ctx, &pending));
     XT_CHECK_INT(is_awake(fd), 1);
     is_done(request, 100);
+    down_asleep();
+}
+
+static xcclNetRequest_t send_small(void)
+{
+    xcclNetRequest_t request = NULL;
+
+    XT_OK(ofi_isend(fx.comm, fx.data, 10, 7, fx.mem, &request));
+    XT_CHECK(request != NULL);
+    return request;
+}
+
+/* Progress reads the frame that gives room, of which nobody tells again, and sends nothing. */
+XT_TEST(who_sleeps_is_woken_by_room_that_progress_has_found)
+{
+    xcclNetRequest_t first, last;
+    int fd, pending = 0;
+
+    up_plain(1);
+    fd = fall_asleep();
+    first = send_small();
+    for (uint32_t i = 1; i < OFI_WINDOW; i++)
+        (void)send_small();
+    last = send_small();
+    XT_CHECK_INT(fx.send_count, OFI_WINDOW);
+    complete(fx.sends[0].context, FI_SEND | FI_TAGGED, 0, 0);
+    is_done(first, 10); /* there is an operation for the last one, and no room */
+    is_under_way(last);
+    XT_CHECK_INT(is_awake(fd), 0);
+    frame_comes(COUNT, 2); /* two have come in all, with message 0 */
+    fx.ctx.comms = fx.comm;
+    XT_OK(ofi_progress(&fx.ctx, &pending));
+    XT_CHECK_INT(is_awake(fd), 1);
+    is_under_way(last);
+    XT_CHECK_INT(fx.send_count, OFI_WINDOW + 1);
+    XT_CHECK_INT(is_awake(fd), 0);
+    down_asleep();
+}
+
+/* The same of where early messages end. */
+XT_TEST(who_sleeps_is_woken_by_an_answer_that_progress_has_found)
+{
+    static const uint32_t tags[2] = {1, 2};
+    void *data[2] = {fx.data, fx.data + 100};
+    const size_t bytes[2] = {100, 100};
+    xcclNetMem_t mems[2];
+    xcclNetRequest_t request = NULL;
+    int fd = up_asleep(0), pending = 0;
+
+    mems[0] = mems[1] = fx.mem;
+    XT_OK(ofi_irecv(fx.comm, 2, data, bytes, tags, mems, &request));
+    is_under_way(request);
+    XT_CHECK_INT(is_awake(fd), 0);
+    XT_CHECK_INT(fx.receive_count, 1);
+    frame_comes(SWITCH, 1); /* none is early */
+    fx.ctx.comms = fx.comm;
+    XT_OK(ofi_progress(&fx.ctx, &pending));
+    XT_CHECK_INT(is_awake(fd), 1);
+    is_under_way(request);
+    XT_CHECK_INT(fx.receive_count, 2);
+    XT_CHECK_INT(fx.note_count, 1);
     down_asleep();
 }
 
@@ -399,5 +465,31 @@ XT_TEST(only_memory_that_is_received_into_may_be_written_to)
     XT_CHECK(ofi_mem_remote(&fx.comm->rails[0], fx.mem, fx.data, &target));
     XT_CHECK(target.key == ((struct ofi_mem *)fx.mem)->regions[0]->mr->key);
     XT_CHECK(!ofi_mem_remote(&fx.comm->rails[0], fx.comm->notes.mem, fx.data, &target));
+    down();
+}
+
+/* --- a sender that closes --- */
+
+/* One that waits here is given up, and its memory is not touched any more. */
+XT_TEST(a_sender_that_closes_with_a_message_that_waits_stays_for_those_that_are_done)
+{
+    xcclNetRequest_t request;
+
+    up_plain(1);
+    request = send_small();
+    complete(fx.sent, FI_SEND | FI_TAGGED, 0, 0);
+    is_done(request, 10);
+    fx.send_says = -FI_EAGAIN;
+    (void)send_small();
+    XT_CHECK_INT(fx.comm->taken - fx.comm->posted, 1);
+    XT_CHECK_INT(ofi_request_left(fx.comm), 2); /* what the goodbye says */
+    fx.send_says = 0;
+    XT_OK(ofi_close_comm(fx.comm));
+    XT_CHECK(fx.ctx.lingering == fx.comm);
+    for (int i = 0; i < 200; i++)
+        ofi_comm_sweep(&fx.ctx, 0);
+    XT_CHECK(fx.ctx.lingering == fx.comm); /* the receiver has not counted the first one */
+    XT_CHECK_INT(fx.send_count, 1);
+    fx.ctx.lingering = NULL; /* this fabric's endpoints are not to be closed */
     down();
 }
