@@ -94,11 +94,22 @@ xcclResult_t ofi_comm_pair(struct ofi_comm *comm, uint32_t count, const uint32_t
     return rc;
 }
 
-xcclResult_t ofi_comm_equip(struct ofi_comm *comm, uint64_t piece_bytes, uint32_t tells_size)
+uint32_t ofi_comm_tells(const struct ofi_comm *comm)
+{
+    return (comm->tells_size ? OFI_TELLS_SIZE : 0) | (comm->tells_tag ? OFI_TELLS_TAG : 0);
+}
+
+void ofi_comm_hear(struct ofi_comm *comm, uint32_t tells)
+{
+    comm->tells_size = comm->tells_size && tells & OFI_TELLS_SIZE;
+    comm->tells_tag = comm->tells_tag && tells & OFI_TELLS_TAG;
+}
+
+xcclResult_t ofi_comm_equip(struct ofi_comm *comm, uint64_t piece_bytes, uint32_t tells)
 {
     xcclResult_t rc;
 
-    comm->tells_size = comm->tells_size && tells_size;
+    ofi_comm_hear(comm, tells);
     ofi_piece_agree(comm, piece_bytes);
     rc = ofi_mem_register(comm, comm->probe, sizeof(comm->probe), 0, &comm->probe_mem);
     if (rc == xcclSuccess)

@@ -23,7 +23,7 @@ static void say_hello(struct ofi_connect *state)
     const struct ofi_comm *comm = state->comm;
     struct ofi_hello hello = {.piece_bytes = comm->device->piece_bytes,
                               .count = comm->rail_count,
-                              .tells_size = (uint32_t)comm->tells_size};
+                              .tells = ofi_comm_tells(comm)};
 
     for (uint32_t i = 0; i < comm->rail_count; i++)
         memcpy(hello.names[i], comm->rails[i].end.name, OFI_ADDRESS_BYTES);
@@ -78,7 +78,7 @@ static xcclResult_t agree(struct ofi_connect *state)
     state->introduced = 1;
     rc = ofi_comm_pair(comm, reply.count, reply.ends, reply.names);
     if (rc == xcclSuccess)
-        rc = ofi_comm_equip(comm, reply.piece_bytes, reply.tells_size);
+        rc = ofi_comm_equip(comm, reply.piece_bytes, reply.tells);
     if (rc == xcclSuccess && !comm->writes && comm->bytes_max < ofi_device_bytes(comm->device))
         return xccl_fail_quietly(xcclRemoteError, 0, "set XCCL_OFI_PATH alike on all ranks",
                                  "%s does not take writes as this end's %s sends them",

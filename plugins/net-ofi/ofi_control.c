@@ -154,9 +154,9 @@ static int receiver_take(struct ofi_comm *comm, uint32_t word, uint32_t number)
     case SWITCH:
         return ofi_group_answered(comm, number);
     case NO_PART:
-        comm->match.misfit = 1;
-        comm->match.misfit_tag = number;
-        comm->left_ns = xccl_clock_ns();
+        ofi_group_misfit(comm, number);
+        comm->asked = 1;
+        ofi_control_count(comm);
         return 1;
     default:
         return 0;

@@ -565,7 +565,7 @@ xcclResult_t ofi_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 
     all.maxBytes = ofi_device_bytes(device);
     /* A registration is of its comm's cards, and, where messages are written, for what its end
      * does: it serves others only where there is none. */
-    all.regIsGlobal = !device->local_mr && !device->piece_bytes;
+    all.regIsGlobal = !device->local_mr;
     all.needsProgress = device->info->domain_attr->data_progress == FI_PROGRESS_MANUAL;
     all.provider = device->info->fabric_attr->prov_name;
     all.anyMemory = !device->local_mr;

@@ -20,7 +20,7 @@
  * group of early messages alone is no row; it has a note where one of them is to be written.
  *
  * A message that fits no part ends the comm: an early one at the receiver; a later one at the
- * sender, once those before it have left, and the receiver is told.
+ * sender, once the receiver, which is told, has counted those before it.
  * Thread: the comm's. Nothing here allocates, locks or logs. */
 #include <string.h>
 
@@ -173,7 +173,7 @@ static struct ofi_message *part_with(struct ofi_comm *comm, const struct ofi_gro
     return NULL;
 }
 
-static void no_part(struct ofi_comm *comm, uint32_t tag)
+void ofi_group_misfit(struct ofi_comm *comm, uint32_t tag)
 {
     comm->match.misfit = 1;
     comm->match.misfit_tag = tag;
@@ -188,7 +188,7 @@ struct ofi_message *ofi_group_came(struct ofi_message *guess, uint32_t tag, size
 
     comm->match.guess = NULL;
     if (!part) {
-        no_part(comm, tag);
+        ofi_group_misfit(comm, tag);
         return NULL;
     }
     if (bytes > part->bytes) {
@@ -222,13 +222,10 @@ void ofi_group_look(struct ofi_comm *comm, const struct ofi_message *message)
 
 static void misfit(struct ofi_comm *comm, uint32_t tag)
 {
-    /* Those before it first. */
-    if (comm->moved != comm->posted)
+    /* Those before it first, and once. */
+    if (comm->match.misfit || comm->moved != comm->posted)
         return;
-    ofi_comm_fail(comm, xcclNetCauseProtocol,
-                  xccl_fail_quietly(xcclInvalidUsage, 0, "post receives with the tags of sends",
-                                    "%s has no receive for a message with tag %u", comm->peer_text,
-                                    tag));
+    ofi_group_misfit(comm, tag);
     ofi_control_misfit(comm, tag);
 }
 

@@ -49,7 +49,7 @@ void ofi_hello_encode(const uint8_t token[OFI_TOKEN_BYTES], const struct ofi_hel
     xccl_wire_put(&wire, token, OFI_TOKEN_BYTES);
     xccl_wire_put_u64(&wire, hello->piece_bytes);
     xccl_wire_put_u32(&wire, hello->count);
-    xccl_wire_put_u32(&wire, hello->tells_size);
+    xccl_wire_put_u32(&wire, hello->tells);
     xccl_wire_put(&wire, hello->names, sizeof(hello->names));
 }
 
@@ -72,7 +72,7 @@ int ofi_hello_decode(const uint8_t bytes[OFI_HELLO_BYTES], const uint8_t token[O
     xccl_wire_get(&wire, own, sizeof(own));
     hello_out->piece_bytes = xccl_wire_get_u64(&wire);
     hello_out->count = xccl_wire_get_u32(&wire);
-    hello_out->tells_size = xccl_wire_get_u32(&wire);
+    hello_out->tells = xccl_wire_get_u32(&wire);
     xccl_wire_get(&wire, hello_out->names, sizeof(hello_out->names));
     return hello_out->count >= 1 && hello_out->count <= OFI_RAILS_MAX;
 }
@@ -85,7 +85,7 @@ void ofi_reply_encode(const struct ofi_reply *reply, uint8_t bytes_out[OFI_REPLY
     xccl_wire_put_u32(&wire, OFI_WIRE_VERSION);
     xccl_wire_put_u64(&wire, reply->piece_bytes);
     xccl_wire_put_u32(&wire, reply->count);
-    xccl_wire_put_u32(&wire, reply->tells_size);
+    xccl_wire_put_u32(&wire, reply->tells);
     for (int i = 0; i < OFI_RAILS_MAX; i++) {
         xccl_wire_put_u32(&wire, reply->ends[i]);
         xccl_wire_put_u32(&wire, 0);
@@ -105,7 +105,7 @@ int ofi_reply_decode(const uint8_t bytes[OFI_REPLY_BYTES], uint32_t ends,
         return 0;
     reply_out->piece_bytes = xccl_wire_get_u64(&wire);
     reply_out->count = xccl_wire_get_u32(&wire);
-    reply_out->tells_size = xccl_wire_get_u32(&wire);
+    reply_out->tells = xccl_wire_get_u32(&wire);
     if (reply_out->count < 1 || reply_out->count > ends)
         return 0;
     for (uint32_t i = 0; i < OFI_RAILS_MAX; i++) {

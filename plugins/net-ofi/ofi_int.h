@@ -69,8 +69,10 @@
 #define OFI_NOTE_TARGET     16
 #define OFI_NOTE_BYTES                                                                             \
     (OFI_NOTE_HEAD + OFI_PARTS * (OFI_NOTE_PART + OFI_RAILS_MAX * OFI_NOTE_TARGET))
-#define OFI_NO_ROW   UINT32_MAX
-#define OFI_ROW_MASK 0x7fffffffu /* rows are counted in 31 bits, so none is OFI_NO_ROW */
+#define OFI_TELLS_SIZE 1u /* beside a message */
+#define OFI_TELLS_TAG  2u /* the caller's, beside its number */
+#define OFI_NO_ROW     UINT32_MAX
+#define OFI_ROW_MASK   0x7fffffffu /* rows are counted in 31 bits, so none is OFI_NO_ROW */
 
 /* A message's tag for the provider: its number, one bit for its pieces, and the caller's tag. Of
  * the number so much that messages under way differ. */
@@ -82,6 +84,7 @@
 
 static_assert(OFI_WINDOW > OFI_REQUESTS + OFI_CREDIT_STEP, "credits come before they are missed");
 static_assert(OFI_REQUESTS == 32 && OFI_WRITES == 32, "places are bits of 32");
+static_assert(OFI_WRITES <= OFI_REQUESTS, "writes fit a queue that holds a piece of each receive");
 static_assert(OFI_RAILS_MAX == 4 && OFI_PIECES_MAX == 16, "the rails of pieces are 32 bits");
 static_assert(OFI_WINDOW == 64, "places of messages are bits of 64");
 
@@ -106,8 +109,7 @@ struct ofi_region {
     struct ofi_region *next; /* sorted by first */
 };
 
-/* One of the contract; by the device's members. NULL: that one has no endpoint that could use it.
- */
+/* One of the contract; by the device's members. NULL: its comm does not use that one. */
 struct ofi_mem {
     struct ofi_region *regions[OFI_RAILS_MAX];
 };
@@ -150,10 +152,9 @@ enum ofi_kind { OFI_MESSAGE = 0, OFI_NOTE, OFI_PIECE };
 
 /* Of a receive that is announced: what has become of its note. */
 enum ofi_notice {
-    OFI_NOTICE_NONE = 0, /* it needs none */
+    OFI_NOTICE_NONE = 0, /* it needs none, or no more */
     OFI_NOTICE_DUE,
-    OFI_NOTICE_GIVEN, /* to the provider */
-    OFI_NOTICE_NEEDLESS /* the message was small, or its sender has left */
+    OFI_NOTICE_GIVEN /* to the provider */
 };
 
 /* What the provider knows an operation by, until its completion. */
@@ -163,7 +164,7 @@ struct ofi_op {
     uint32_t place; /* among the comm's of its kind */
     uint32_t rail;
     uint32_t piece; /* of a message */
-    size_t load; /* sender: bytes that the rail has less once it is over */
+    size_t load; /* its bytes; sender: the rail has so many less once it is over */
     struct ofi_message *message; /* of a note: NULL */
 };
 
@@ -183,7 +184,6 @@ struct ofi_message {
     uint32_t todo; /* that the provider has not got yet */
     uint32_t wanted, seen; /* receiver: all of them, and those that have come */
     uint32_t ways; /* receiver: by which rail each was written, 2 bits */
-    int plain; /* receiver: the message itself has come, so there are none */
 };
 
 /* Receiver: receives that were posted as one request. */
@@ -453,14 +453,14 @@ xcclResult_t ofi_handle_decode(const xcclNetHandle_t *bytes, struct ofi_handle *
 struct ofi_hello {
     uint64_t piece_bytes; /* what a write of this end carries at most; 0: it has none */
     uint32_t count; /* of its endpoints */
-    uint32_t tells_size; /* it knows of 4 bytes beside a message */
+    uint32_t tells; /* OFI_TELLS_*, a bit each, that it can */
     uint8_t names[OFI_RAILS_MAX][OFI_ADDRESS_BYTES];
 };
 /* What the receiver makes of it. */
 struct ofi_reply {
     uint64_t piece_bytes; /* of this connection; 0: nothing is written */
     uint32_t count; /* of rails */
-    uint32_t tells_size; /* both do */
+    uint32_t tells; /* that both can */
     uint32_t ends[OFI_RAILS_MAX]; /* the sender's, by rail */
     uint8_t names[OFI_RAILS_MAX][OFI_ADDRESS_BYTES]; /* the receiver's */
 };
@@ -499,7 +499,9 @@ void ofi_comm_destroy(struct ofi_comm *comm);
 xcclResult_t ofi_comm_pair(struct ofi_comm *comm, uint32_t count, const uint32_t *ends,
                            uint8_t (*names)[OFI_ADDRESS_BYTES]);
 /* What it needs to be used, as the other end is. */
-xcclResult_t ofi_comm_equip(struct ofi_comm *comm, uint64_t piece_bytes, uint32_t tells_size);
+xcclResult_t ofi_comm_equip(struct ofi_comm *comm, uint64_t piece_bytes, uint32_t tells);
+uint32_t ofi_comm_tells(const struct ofi_comm *comm); /* OFI_TELLS_* */
+void ofi_comm_hear(struct ofi_comm *comm, uint32_t tells); /* the other end's */
 void ofi_comm_up(struct ofi_comm *comm); /* progress looks after it from now on */
 xcclResult_t ofi_close_comm(void *comm);
 void ofi_comm_sweep(struct ofi_ctx *ctx, int wait_ms);
@@ -583,6 +585,8 @@ struct ofi_message *ofi_group_next(struct ofi_comm *comm);
 /* Receiver: an early message has come into the part that was guessed. Gives its own, where it is
  * now; NULL: there is none, or it is too small. */
 struct ofi_message *ofi_group_came(struct ofi_message *guess, uint32_t tag, size_t bytes);
+/* There is no part for a message with this tag: the comm fails once those before it have come. */
+void ofi_group_misfit(struct ofi_comm *comm, uint32_t tag);
 /* Receiver: after that, and all that it leads to. */
 void ofi_group_look(struct ofi_comm *comm, const struct ofi_message *message);
 /* Sender: the receiver has announced a group. */

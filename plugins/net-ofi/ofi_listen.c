@@ -93,8 +93,8 @@ static xcclResult_t answer(struct ofi_listen *listener, struct ofi_comm *comm,
     }
     rc = ofi_comm_pair(comm, reply.count, ends, peers);
     if (rc == xcclSuccess)
-        rc = ofi_comm_equip(comm, hello->piece_bytes, hello->tells_size);
-    reply.tells_size = (uint32_t)comm->tells_size;
+        rc = ofi_comm_equip(comm, hello->piece_bytes, hello->tells);
+    reply.tells = ofi_comm_tells(comm);
     reply.piece_bytes = comm->writes ? hello->piece_bytes : 0;
     ofi_reply_encode(&reply, listener->reply);
     return rc;

@@ -142,27 +142,17 @@ static int region_put(struct ofi_device *device, struct ofi_region *region)
     return err;
 }
 
-/* The endpoint that a registration must be bound to. 0: the member has none, and needs it. */
-static int find_endpoint(const struct ofi_comm *comm, uint32_t member, struct fid_ep **ep_out)
-{
-    *ep_out = NULL;
-    if (!(comm->device->info->domain_attr->mr_mode & FI_MR_ENDPOINT))
-        return 1;
-    for (uint32_t i = 0; i < comm->rail_count; i++) {
-        if (comm->rails[i].member == member)
-            *ep_out = comm->rails[i].end.ep;
-    }
-    return *ep_out != NULL;
-}
-
-/* Of all members, for a registration serves all comms of a device, whatever rails they have. */
+/* Of the comm's cards: it serves no other comm. */
 static xcclResult_t mem_fill(struct ofi_comm *comm, struct ofi_region *wanted, struct ofi_mem *mem)
 {
+    int bound = (comm->device->info->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0;
     xcclResult_t rc = xcclSuccess;
 
-    for (uint32_t i = 0; i < comm->device->member_count && rc == xcclSuccess; i++) {
-        if (find_endpoint(comm, i, &wanted->ep))
-            rc = region_get(comm->ctx, comm->device->members[i], wanted, &mem->regions[i]);
+    for (uint32_t i = 0; i < comm->rail_count && rc == xcclSuccess; i++) {
+        struct ofi_rail *rail = &comm->rails[i];
+
+        wanted->ep = bound ? rail->end.ep : NULL;
+        rc = region_get(comm->ctx, rail->device, wanted, &mem->regions[rail->member]);
     }
     return rc;
 }

@@ -14,6 +14,7 @@ static int is_alike(const struct ofi_device *a, const struct ofi_device *b)
     return a->local_mr == b->local_mr && a->piece_bytes == b->piece_bytes &&
            a->info->domain_attr->mr_mode == b->info->domain_attr->mr_mode &&
            a->info->domain_attr->cq_data_size == b->info->domain_attr->cq_data_size &&
+           ofi_device_parts(a) == ofi_device_parts(b) &&
            ofi_device_send_bytes(a) == ofi_device_send_bytes(b);
 }
 

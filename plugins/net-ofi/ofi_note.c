@@ -96,7 +96,7 @@ void ofi_note_withdraw(struct ofi_group *group)
     uint32_t bit = 1u << (uint32_t)(group - comm->groups);
 
     if (group->notice == OFI_NOTICE_DUE) {
-        group->notice = OFI_NOTICE_NEEDLESS;
+        group->notice = OFI_NOTICE_NONE;
         group->pieces = 0;
         notes->due--;
     } else if (group->notice == OFI_NOTICE_GIVEN && notes->out & bit) {

@@ -131,8 +131,6 @@ size_t ofi_piece_cq_entries(const struct ofi_device *device)
     size_t written = (size_t)OFI_REQUESTS * ofi_piece_most(device);
     size_t sent = device->member_count > 1 ? OFI_WINDOW : 0;
 
-    if (written && written < OFI_WRITES)
-        written = OFI_WRITES;
     return written > sent ? written : sent;
 }
 
@@ -158,7 +156,6 @@ void ofi_piece_begin(struct ofi_message *message)
     struct ofi_comm *comm = message->comm;
 
     message->todo = message->wanted = message->seen = message->ways = 0;
-    message->plain = 0;
     if (!comm->is_send)
         return;
     if (message->bytes <= comm->eager_max) {
@@ -396,7 +393,7 @@ void ofi_piece_came(struct ofi_comm *comm, uint32_t rail, uint64_t beside)
     uint32_t number = (uint32_t)beside >> PIECE_BITS, piece = beside & ((1u << PIECE_BITS) - 1);
     struct ofi_message *message = &comm->messages[comm->by_number[number % OFI_MESSAGES]];
 
-    if (message->state != OFI_ACTIVE || message->bytes <= comm->eager_max || message->plain ||
+    if (message->state != OFI_ACTIVE || message->bytes <= comm->eager_max ||
         comm->groups[message->group].notice != OFI_NOTICE_GIVEN || piece >= OFI_PIECES_MAX ||
         (message->number & NUMBER_MASK) != number || message->seen & 1u << piece ||
         (message->wanted && !(message->wanted & 1u << piece))) {
@@ -463,7 +460,6 @@ int ofi_piece_plain(struct ofi_message *message)
         ofi_request_damaged(comm, "writes of a message that is not written");
         return 0;
     }
-    message->plain = 1;
     if (group->notice == OFI_NOTICE_DUE && group->count == 1 && group->row == OFI_NO_ROW)
         ofi_note_withdraw(group);
     return 1;

@@ -198,8 +198,9 @@ static void poll_error(struct ofi_comm *comm, struct ofi_rail *rail)
  * the network's buffers yet, and what it says has left it is worth a longer wait. */
 static uint64_t patience_ns(const struct ofi_comm *comm)
 {
+    /* A sender whose message has no part waits until those before it are counted. */
     if (comm->is_send)
-        return 0;
+        return !comm->peer_left && comm->counted != comm->posted ? OWED_NS : 0;
     return comm->peer_left == 1 && (int32_t)(comm->goodbye - comm->moved) > 0 ? OWED_NS : QUIET_NS;
 }
 
@@ -213,8 +214,10 @@ static void misfit(struct ofi_comm *comm)
 {
     ofi_comm_fail(comm, xcclNetCauseProtocol,
                   xccl_fail_quietly(xcclInvalidUsage, 0, "post receives with the tags of sends",
-                                    "%s sends a message with tag %u, for which there is no receive",
-                                    comm->peer_text, comm->match.misfit_tag));
+                                    "%s %s a message with tag %u%s", comm->peer_text,
+                                    comm->is_send ? "has no receive for" : "sends",
+                                    comm->match.misfit_tag,
+                                    comm->is_send ? "" : ", for which there is no receive"));
 }
 
 static void look_left(struct ofi_comm *comm)
@@ -477,12 +480,13 @@ static xcclResult_t check_receives(const struct ofi_comm *comm, int count, void 
                                    const size_t *bytes, const xcclNetMem_t *mems)
 {
     struct ofi_target target;
-
-    int most = ofi_device_parts(comm->device);
+    int most = comm->tells_tag ? OFI_PARTS : 1;
 
     if (count < 1 || count > most)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%d receives at once, at most %d",
-                                 count, most);
+        return xccl_fail_quietly(
+            xcclInvalidArgument, 0,
+            ofi_device_parts(comm->device) > most ? "use the same libfabric on all hosts" : NULL,
+            "%d receives at once, at most %d", count, most);
     for (int i = 0; i < count && comm->writes; i++) {
         size_t room = room_of(comm, bytes[i]);
 

@@ -279,7 +279,7 @@ static inline void up_on(int is_send, uint32_t rails, uint64_t piece_bytes)
     snprintf(fx.comm->peer_text, sizeof(fx.comm->peer_text), "the peer");
     xccl_net_tally_join(&fx.device.tally, &fx.comm->counters);
     ofi_request_init(fx.comm);
-    XT_OK(ofi_comm_equip(fx.comm, piece_bytes, 1));
+    XT_OK(ofi_comm_equip(fx.comm, piece_bytes, OFI_TELLS_SIZE | OFI_TELLS_TAG));
     XT_OK(ofi_reg_mr(fx.comm, fx.data, sizeof(fx.data), XCCL_NET_PTR_HOST, &fx.mem));
 }
 

@@ -433,7 +433,7 @@ XT_TEST(a_sender_that_is_behind_the_first_group_sends_up_to_it_unasked)
     down();
 }
 
-XT_TEST(a_message_that_fits_no_part_ends_the_sender_once_those_before_it_have_left)
+XT_TEST(a_message_that_fits_no_part_ends_the_sender_once_those_before_it_have_come)
 {
     static const uint32_t tags[2] = {1, 2};
     xcclNetRequest_t first, second;
@@ -450,9 +450,11 @@ XT_TEST(a_message_that_fits_no_part_ends_the_sender_once_those_before_it_have_le
     complete(fx.sends[0].context, FI_SEND | FI_TAGGED, 0, 0);
     XT_OK(ofi_test(first, &done, NULL));
     XT_CHECK_INT(done, 1);
+    is_under_way(second); /* the receiver has not counted the first one */
+    says(NO_PART, 2);
+    frame_comes(COUNT, 2);
     XT_CHECK_RC(test_for_long(second, &done, NULL), xcclInvalidUsage);
     XT_CHECK_HAS(xccl_error_text(), "the peer has no receive for a message with tag 2");
-    says(NO_PART, 2);
     down();
 }
 
@@ -543,7 +545,8 @@ XT_TEST(the_callers_tag_travels_beside_the_number)
 }
 
 /* Without room for it there are no groups. */
-XT_TEST(a_provider_with_short_tags_takes_one_receive_at_a_time)
+/* Two versions of libfabric may differ in how long tags are, so both ends tell. */
+XT_TEST(short_tags_of_either_end_allow_one_receive_at_a_time)
 {
     static const uint32_t tags[2] = {1, 2};
     void *data[2] = {fx.data, fx.data};
@@ -552,9 +555,13 @@ XT_TEST(a_provider_with_short_tags_takes_one_receive_at_a_time)
     xcclNetRequest_t request = NULL;
 
     up_plain(0);
-    XT_CHECK_INT(ofi_device_parts(&fx.device), OFI_PARTS);
+    XT_CHECK_INT(ofi_comm_tells(fx.comm), OFI_TELLS_SIZE | OFI_TELLS_TAG);
+    ofi_comm_hear(fx.comm, OFI_TELLS_SIZE);
+    XT_CHECK_INT(ofi_comm_tells(fx.comm), OFI_TELLS_SIZE);
+    XT_CHECK_RC(ofi_irecv(fx.comm, 2, data, bytes, tags, mems, &request), xcclInvalidArgument);
+    XT_CHECK_HAS(xccl_error_text(), "2 receives at once, at most 1");
+    XT_CHECK_HAS(xccl_error_text(), "use the same libfabric on all hosts");
     fx.ep_attr.mem_tag_format = UINT32_MAX;
     XT_CHECK_INT(ofi_device_parts(&fx.device), 1);
-    XT_CHECK_RC(ofi_irecv(fx.comm, 2, data, bytes, tags, mems, &request), xcclInvalidArgument);
     down();
 }

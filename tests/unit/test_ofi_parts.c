@@ -92,14 +92,14 @@ XT_TEST(a_handle_comes_back_and_a_damaged_one_is_refused)
 XT_TEST(a_hello_is_known_by_each_byte_of_its_token)
 {
     struct ofi_handle handle = some_handle();
-    struct ofi_hello hello = {.piece_bytes = 0x123456789aull, .count = 2, .tells_size = 1}, back;
+    struct ofi_hello hello = {.piece_bytes = 0x123456789aull, .count = 2, .tells = 1}, back;
     uint8_t bytes[OFI_HELLO_BYTES];
 
     strcpy((char *)hello.names[1], "an address");
     ofi_hello_encode(handle.token, &hello, bytes);
     XT_CHECK(ofi_hello_decode(bytes, handle.token, &back));
     XT_CHECK(memcmp(back.names, hello.names, sizeof(hello.names)) == 0);
-    XT_CHECK(back.piece_bytes == hello.piece_bytes && back.count == 2 && back.tells_size == 1);
+    XT_CHECK(back.piece_bytes == hello.piece_bytes && back.count == 2 && back.tells == 1);
     for (int i = 0; i < 8 + OFI_TOKEN_BYTES; i++) {
         bytes[i] ^= 0x40;
         XT_CHECK(!ofi_hello_decode(bytes, handle.token, &back));
@@ -121,7 +121,7 @@ XT_TEST(a_reply_names_each_end_of_the_sender_once)
         {1, {0}, 1},       {3, {2, 0, 1}, 1}, {0, {0}, 0},
         {4, {0, 1, 2}, 0}, {2, {1, 1}, 0},    {2, {0, 3}, 0}, /* there are three */
     };
-    struct ofi_reply reply = {.piece_bytes = 77, .tells_size = 1}, back;
+    struct ofi_reply reply = {.piece_bytes = 77, .tells = 1}, back;
     uint8_t bytes[OFI_REPLY_BYTES];
 
     strcpy((char *)reply.names[0], "an address");
@@ -136,7 +136,7 @@ XT_TEST(a_reply_names_each_end_of_the_sender_once)
     ofi_reply_encode(&reply, bytes);
     XT_CHECK(ofi_reply_decode(bytes, 3, &back));
     XT_CHECK(back.piece_bytes == 77 && back.count == 1 && back.ends[0] == 2);
-    XT_CHECK_INT(back.tells_size, 1);
+    XT_CHECK_INT(back.tells, 1);
     XT_CHECK(memcmp(back.names, reply.names, sizeof(reply.names)) == 0);
     bytes[0] ^= 1;
     XT_CHECK(!ofi_reply_decode(bytes, 3, &back));
