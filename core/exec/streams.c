@@ -20,18 +20,23 @@ static_assert(XCCL_LINES_MAX_BYTES <= 0xff, "a message in lines tells its size i
  */
 #define LOOK_BYTES (64u << 10)
 
+/* Of a message that the kernel reads where it lies, the most that one slot stands for: no slot has
+ * to hold it, and each call of the kernel costs 3 to 7 us besides the copy (2 cores, AMD EPYC). No
+ * more than that, so that a call that is ended waits for part of a millisecond. */
+#define ADDRESS_BYTES (4u << 20)
+
 static size_t bytes_left(const struct xccl_stream *stream)
 {
     return stream->messages[stream->next].bytes - stream->offset;
 }
 
-static void set_flag(struct xccl_stream *stream)
+/* What the flag words say of the next bytes of the message. */
+static uint32_t flag_low(const struct xccl_stream *stream, size_t bytes)
 {
-    size_t left = bytes_left(stream);
-
-    if (stream->kind != XCCL_PROTO_LINES)
-        left = left <= stream->link->slot_bytes;
-    stream->flag_low = stream->net ? XCCL_STREAM_FLAG : FLAG_LOW(stream->number, left);
+    if (stream->net)
+        return XCCL_STREAM_FLAG;
+    return FLAG_LOW(stream->number,
+                    stream->kind == XCCL_PROTO_LINES ? bytes : bytes == bytes_left(stream));
 }
 
 /* Turns to the message at work. */
@@ -40,7 +45,6 @@ static void turn(struct xccl_stream *stream)
     stream->kind = xccl_stream_kind(stream, bytes_left(stream));
     stream->link = stream->links[stream->kind];
     stream->reach = stream->kind == XCCL_PROTO_SLICES ? stream->slices_reach : NULL;
-    set_flag(stream);
 }
 
 /* Tells the link where slices go, until it knows the one that it asks for. */
@@ -103,19 +107,39 @@ static size_t slice_now(const struct xccl_stream *stream)
     return left < stream->link->slot_bytes ? left : stream->link->slot_bytes;
 }
 
+static size_t most_by_address(const struct xccl_stream *stream)
+{
+    size_t left = bytes_left(stream), slot = stream->link->slot_bytes;
+    size_t most = slot < ADDRESS_BYTES ? ADDRESS_BYTES : slot;
+
+    return left < most ? left : most;
+}
+
 /* Past what was moved, and to the next message. */
 static void go_on(struct xccl_stream *stream, size_t bytes)
 {
     stream->offset += bytes;
     stream->moved_bytes += bytes;
-    if (bytes_left(stream)) {
-        set_flag(stream);
+    if (bytes_left(stream))
         return;
-    }
     stream->offset = 0;
     stream->number++;
     if (++stream->next < stream->count)
         turn(stream);
+}
+
+/* How much goes with the next slot, and where it lies in the arena. */
+static size_t slice_to_send(const struct xccl_run *run, const struct xccl_stream *stream,
+                            const char *from, uint64_t *place_out)
+{
+    const struct xccl_reach *reach = stream->reach;
+    size_t bytes = slice_now(stream);
+
+    *place_out = 0;
+    if (!reach || bytes < reach->min_bytes)
+        return bytes;
+    *place_out = xccl_arena_place(from, bytes);
+    return goes_by_address(run, reach, *place_out, bytes) ? most_by_address(stream) : bytes;
 }
 
 static int send_slice(struct xccl_run *run, struct xccl_stream *stream)
@@ -123,12 +147,15 @@ static int send_slice(struct xccl_run *run, struct xccl_stream *stream)
     struct xccl_link *link = stream->link;
     const char *from = stream->messages[stream->next].at + stream->offset;
     struct xccl_reach *reach = stream->reach;
-    size_t bytes = slice_now(stream);
+    uint64_t place;
+    size_t bytes;
 
     if (!send_ready(link))
         return 0;
+    bytes = slice_to_send(run, stream, from, &place);
+    run->flag_low = flag_low(stream, bytes);
     if (!reach || bytes < reach->min_bytes ||
-        !send_in_place(run, link, reach, xccl_arena_place(from, bytes), from, bytes)) {
+        !send_in_place(run, link, reach, place, from, bytes)) {
         xccl_copy_to_slot(slot_to_fill(link, reach), from, bytes);
         send_done(run, link, bytes);
     }
@@ -136,16 +163,38 @@ static int send_slice(struct xccl_run *run, struct xccl_stream *stream)
     return 1;
 }
 
+/* How much the slot that has come stands for, 0 when none has. As long as a message may be read
+ * where it lies there are two answers, and its sender chooses. */
+static size_t slice_that_came(struct xccl_run *run, const struct xccl_stream *stream)
+{
+    struct xccl_link *link = stream->link;
+    size_t bytes = slice_now(stream), most = most_by_address(stream);
+
+    if (stream->reach && stream->reach->pid && most > bytes) {
+        if (!has_come(link))
+            return 0;
+        run->flag_low = flag_low(stream, most);
+        if (is_this(run, link, most))
+            return most;
+    }
+    run->flag_low = flag_low(stream, bytes);
+    return recv_ready(run, link, XCCL_PROTO_SLICES, bytes) ? bytes : 0;
+}
+
 static int recv_slice(struct xccl_run *run, struct xccl_stream *stream)
 {
     struct xccl_link *link = stream->link;
     char *to = stream->messages[stream->next].at + stream->offset;
-    size_t bytes = slice_now(stream);
+    size_t bytes = slice_that_came(run, stream);
     const char *from;
 
-    if (!recv_ready(run, link, XCCL_PROTO_SLICES, bytes) || !begin_reading(link, stream->reach))
+    if (!bytes || !begin_reading(link, stream->reach))
         return 0;
     from = message_at(run, link, stream->reach, bytes, to);
+    if (bytes > link->slot_bytes && from == slot_payload(link)) {
+        from = NULL; /* a slot does not hold it */
+        wrong_size(run, link);
+    }
     if (from && from != to) /* else it was received there */
         xccl_copy(to, from, bytes);
     end_reading(link, stream->reach);
@@ -156,12 +205,13 @@ static int recv_slice(struct xccl_run *run, struct xccl_stream *stream)
     return 1;
 }
 
-static int send_in_lines(const struct xccl_run *run, struct xccl_stream *stream)
+static int send_in_lines(struct xccl_run *run, struct xccl_stream *stream)
 {
     const struct xccl_message *message = &stream->messages[stream->next];
 
     if (!send_ready(stream->link))
         return 0;
+    run->flag_low = flag_low(stream, message->bytes);
     send_lines(run, stream->link, message->at, message->bytes);
     go_on(stream, message->bytes);
     return 1;
@@ -171,6 +221,7 @@ static int recv_in_lines(struct xccl_run *run, struct xccl_stream *stream)
 {
     const struct xccl_message *message = &stream->messages[stream->next];
 
+    run->flag_low = flag_low(stream, message->bytes);
     if (!recv_ready(run, stream->link, XCCL_PROTO_LINES, message->bytes))
         return 0;
     gather_lines(stream->link, message->at, message->bytes);
@@ -182,7 +233,6 @@ static int recv_in_lines(struct xccl_run *run, struct xccl_stream *stream)
 /* Small slots have their headers where slices have them, so they are slices of one message. */
 static int move(struct xccl_run *run, struct xccl_stream *stream)
 {
-    run->flag_low = stream->flag_low;
     if (stream->kind == XCCL_PROTO_LINES)
         return stream->sends ? send_in_lines(run, stream) : recv_in_lines(run, stream);
     return stream->sends ? send_slice(run, stream) : recv_slice(run, stream);

@@ -40,7 +40,6 @@ struct xccl_stream {
     struct xccl_link *link; /* its link */
     struct xccl_reach *reach; /* of that link */
     enum xccl_proto kind;
-    uint32_t flag_low; /* the low half of the flag words of its next slot */
     /* The owner's: sets of kinds, by bit; the round of a pairwise exchange. */
     uint32_t needs, has, round;
     int is_listed, is_over;

@@ -81,6 +81,25 @@ static __attribute__((noinline, cold)) int wrong_size(struct xccl_run *run,
     return wrong_call(run, link);
 }
 
+/* Has the next slot been written, whatever it holds? */
+INLINE int has_come(const struct xccl_link *link)
+{
+    const struct xccl_slot_header *header = (const void *)slot_header(link);
+
+    /* Acquire: payload and size were stored before the flag. Pairs with send_done(). */
+    return atomic_load_explicit(&header->flag, memory_order_acquire) >> 32 == link->step + 1;
+}
+
+/* And does it say that it is this message? */
+INLINE int is_this(const struct xccl_run *run, const struct xccl_link *link, size_t bytes)
+{
+    const struct xccl_slot_header *header = (const void *)slot_header(link);
+
+    /* Relaxed: pairs with has_come() before it. */
+    return atomic_load_explicit(&header->flag, memory_order_relaxed) == flag_of(run, link) &&
+           header->bytes == bytes;
+}
+
 /* Has the next message come? Equal upper halves with different lower ones: another call's. */
 INLINE int recv_ready(struct xccl_run *run, struct xccl_link *link, enum xccl_proto proto,
                       size_t bytes)
@@ -143,6 +162,14 @@ INLINE void offer(const struct xccl_link *link, const struct xccl_reach *reach, 
         atomic_store_explicit(&reach->offers[link->slot].at, at, memory_order_relaxed);
 }
 
+/* 1: such bytes stay in private memory; place: where they lie in the arena, 0 outside of it. */
+INLINE int goes_by_address(const struct xccl_run *run, const struct xccl_reach *reach,
+                           uint64_t place, size_t bytes)
+{
+    return !(place && reach->takes_places) && !reach->offers && reach->takes_addresses &&
+           run->by_address && bytes >= reach->address_min;
+}
+
 /* Sends bytes that nobody writes before they have been read: place is where they lie in the arena,
  * 0 outside of it. 0: it has to be copied. */
 INLINE int send_in_place(struct xccl_run *run, struct xccl_link *link, struct xccl_reach *reach,
@@ -152,7 +179,7 @@ INLINE int send_in_place(struct xccl_run *run, struct xccl_link *link, struct xc
         from = NULL;
     else if (reach->offers)
         place = 0;
-    else if (reach->takes_addresses && run->by_address && bytes >= reach->address_min)
+    else if (goes_by_address(run, reach, place, bytes))
         place = XCCL_PLACE_ADDRESS | (uint64_t)(uintptr_t)from;
     else
         return 0;
