@@ -23,8 +23,8 @@
 
 #define TEXT_BYTES         320
 #define CALL_BYTES         (8 + 8 + 4 * 4)
-#define TOLD_BYTES         (8 + 4 + TEXT_BYTES + 4 + 4 + CALL_BYTES + XCCL_CUDA_OFFER_BYTES)
-#define CUDA_AT            (TOLD_BYTES - XCCL_CUDA_OFFER_BYTES)
+#define CUDA_AT            (8 + 4 + TEXT_BYTES + 4 + 4 + CALL_BYTES) /* on devices alone */
+#define TOLD_BYTES         (CUDA_AT + XCCL_CUDA_OFFER_BYTES)
 #define OFFER_BYTES        (4 + XCCL_NET_HANDLE_BYTES)
 #define CONNECT_VERDICT_MS 300
 #define CONNECT_SPARE_NS   (500 * XCCL_NS_PER_MS)
@@ -193,15 +193,15 @@ static xcclResult_t tell(struct xcclComm *comm)
     xccl_wire_put_u32(&wire, call.type);
     xccl_wire_put_u32(&wire, call.op);
     xccl_wire_put_u32(&wire, call.root);
-    return gather(comm, own, sizeof own);
+    return gather(comm, own, comm->cuda ? TOLD_BYTES : CUDA_AT);
 }
 
 /* --- TOLD --- */
 
 static void get_told(const struct xcclComm *comm, int rank, struct told *told)
 {
-    struct xccl_wire wire = xccl_wire_over(comm->bind->parts + (size_t)rank * TOLD_BYTES,
-                                           TOLD_BYTES);
+    struct xccl_wire wire = xccl_wire_over(
+        comm->bind->parts + (size_t)rank * comm->bind->part_bytes, comm->bind->part_bytes);
 
     told->mark = xccl_wire_get_u64(&wire);
     told->rc = xccl_wire_get_u32(&wire);

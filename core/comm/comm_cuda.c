@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* CUDA communicators: which device, what all ranks of it share, and the end. Ranks say which device
- * they have; each finds out by itself whether the others of its host reach its memory, and how many
- * share its device, among whom the device's blocks are divided: all blocks of an operation have to
- * be at work at the same time.
+ * they have; each finds out by itself how many share it, among whom the device's blocks are
+ * divided: all blocks of an operation have to be at work at the same time.
  *
  * Thread: see the header. */
 #include "comm/comm_cuda.h"
@@ -133,28 +132,6 @@ static int is_same_device(const struct xccl_peer *a, const struct xccl_peer *b)
     return a->host_hash == b->host_hash && memcmp(a->uuid, b->uuid, sizeof a->uuid) == 0;
 }
 
-/* Why code on that peer's device cannot read and write this device's memory. */
-static enum xccl_cuda_why_code obstacle(const struct xccl_comm_cuda *cuda,
-                                        const struct xccl_peer *peer)
-{
-    const struct xccl_cuda_driver *driver = cuda->driver;
-    struct xccl_cu_uuid uuid;
-    xccl_cu_device device;
-    int can = 0;
-
-    if (!xccl_param_int(XCCL_P_CUDA_P2P))
-        return XCCL_CUDA_WHY_SETTING;
-    if (is_same_device(peer, &cuda->comm->peers[cuda->comm->rank]))
-        return XCCL_CUDA_WHY_NONE;
-    for (int i = 0; i < driver->devices; i++)
-        if (!driver->device_get(&device, i) && !driver->device_uuid(&uuid, device) &&
-            memcmp(uuid.bytes, peer->uuid, sizeof uuid.bytes) == 0)
-            return !driver->device_can_access(&can, device, cuda->device->device) && can
-                       ? XCCL_CUDA_WHY_NONE
-                       : XCCL_CUDA_WHY_APART;
-    return XCCL_CUDA_WHY_HIDDEN;
-}
-
 static xcclResult_t check_kinds(const struct xcclComm *comm)
 {
     const struct xccl_peer *self = &comm->peers[comm->rank];
@@ -173,18 +150,9 @@ static void divide(struct xccl_comm_cuda *cuda)
 {
     const struct xcclComm *comm = cuda->comm;
     uint32_t blocks = (uint32_t)cuda->device->multiprocessors, want;
-    enum xccl_cuda_why_code why;
 
-    for (int i = 0; i < comm->nranks; i++) {
-        const struct xccl_peer *peer = &comm->peers[i];
-
-        if (peer->host_hash != comm->peers[comm->rank].host_hash)
-            continue;
-        cuda->sharers += (uint32_t)is_same_device(peer, &comm->peers[comm->rank]);
-        why = obstacle(cuda, peer);
-        if (why && !cuda->why_not[1].code)
-            cuda->why_not[1] = (struct xccl_cuda_why){.code = why, .rank = (uint32_t)i};
-    }
+    for (int i = 0; i < comm->nranks; i++)
+        cuda->sharers += (uint32_t)is_same_device(&comm->peers[i], &comm->peers[comm->rank]);
     cuda->blocks = blocks / cuda->sharers ? blocks / cuda->sharers : 1;
     want = (uint32_t)xccl_param_int(XCCL_P_CUDA_CHANNELS);
     if (!want)
@@ -235,15 +203,15 @@ xcclResult_t xccl_init_cuda_peers(struct xccl_init *init, enum xccl_init_state *
 {
     struct xcclComm *comm = init->comm;
     struct xccl_cuda_offer offer = {0};
-    uint8_t *own;
     xcclResult_t rc = check_kinds(comm);
 
     *state_out = XCCL_INIT_DONE;
     if (rc || !comm->cuda)
         return rc;
     divide(comm->cuda);
-    xccl_comm_cuda_choose_memory(comm->cuda);
-    rc = make_status(comm->cuda);
+    rc = xccl_cuda_edges_init(comm);
+    if (!rc)
+        rc = make_status(comm->cuda);
     if (!rc)
         rc = make_event(comm->cuda);
     if (!rc)
@@ -253,11 +221,7 @@ xcclResult_t xccl_init_cuda_peers(struct xccl_init *init, enum xccl_init_state *
     xccl_log(XCCL_LOG_INFO,
              "CUDA device %d (%s): %u of its ranks are of this communicator, %u blocks each",
              comm->device, comm->cuda->device->name, comm->cuda->sharers, comm->cuda->blocks);
-    own = xccl_init_parts(init, XCCL_CUDA_OFFER_BYTES);
-    if (!own)
-        return xcclSystemError;
-    xccl_comm_cuda_put_offer(&offer, own);
-    return xccl_init_gather(init);
+    return xccl_cuda_agree_offer(init, &offer);
 }
 
 xcclResult_t xccl_comm_cuda_ready(struct xcclComm *comm)
@@ -392,6 +356,7 @@ void xccl_comm_cuda_close(struct xcclComm *comm)
     }
     xccl_cuda_thread_put(cuda); /* of a child that has not joined */
     xccl_comm_cuda_drop_ways(cuda);
+    xccl_cuda_edges_fini(&cuda->edges);
     xccl_free(cuda->agree_offers);
     pthread_mutex_destroy(&cuda->lock);
     xccl_free(cuda);

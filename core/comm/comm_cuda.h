@@ -38,7 +38,7 @@ void xccl_comm_cuda_stop(struct xcclComm *comm);
 
 /* --- links (comm_cuda_links.c) --- */
 
-#define XCCL_CUDA_OFFER_BYTES 164
+#define XCCL_CUDA_OFFER_BYTES 348
 
 /* Memory for what comes to this rank over a binding's links of its host; the others learn of it.
  * offer_out: XCCL_CUDA_OFFER_BYTES. *slot_bytes_out: payload of its slots. */

@@ -2,6 +2,7 @@
 /* What the files of CUDA communicators share. Stays in this folder.
  *
  *   comm_cuda.c        joining and leaving: device, status, reach of the other ranks
+ *   comm_cuda_edges.c  which kind of memory each pair of ranks of a host has its links in
  *   comm_cuda_memory.c memory of links, its own and that of other ranks
  *   comm_cuda_agree.c  trying out whether the ranks of a host open each other's
  *   comm_cuda_links.c  links of bindings, and the tables that kernels find them in
@@ -28,12 +29,23 @@
 
 #define XCCL_CUDA_HOMES 4096u
 
-/* Memory of links that one rank offers to those of its host. */
+/* How memory that one rank offers for links gets to another one of its host: each pair, and each of
+ * the two as the owner, has a kind of its own. */
 enum xccl_cuda_memory {
-    XCCL_CUDA_MEMORY_NONE, /* nobody of its host sends to it, or takes from it */
-    XCCL_CUDA_MEMORY_DEVICE, /* of its device: peers have the address, or open it by IPC */
+    XCCL_CUDA_MEMORY_NONE, /* of a rank to itself */
+    XCCL_CUDA_MEMORY_DEVICE, /* of its device: the peer has the address, or opens it by IPC */
     XCCL_CUDA_MEMORY_HOST, /* pinned, in its shared segment: its device cannot be reached */
-    XCCL_CUDA_MEMORY_HANDLE /* of its device: peers have the address, or get a descriptor */
+    XCCL_CUDA_MEMORY_HANDLE, /* of its device: the peer has the address, or gets a descriptor */
+    XCCL_CUDA_MEMORY_END
+};
+
+/* What is offered lies in pieces, one for each sort of memory that some peer is to have. A kind
+ * that is refused is followed by one of a later piece. */
+enum xccl_cuda_which {
+    XCCL_CUDA_BY_HANDLE,
+    XCCL_CUDA_BY_DEVICE,
+    XCCL_CUDA_BY_HOST,
+    XCCL_CUDA_PIECES
 };
 
 /* Why it is no better kind. */
@@ -49,31 +61,64 @@ enum xccl_cuda_why_code {
     XCCL_CUDA_WHY_EXPORT, /* a descriptor of it */
     XCCL_CUDA_WHY_IMPORT, /* what another rank had exported; result 0: the descriptor itself */
     XCCL_CUDA_WHY_IPC_GET,
-    XCCL_CUDA_WHY_IPC_OPEN
+    XCCL_CUDA_WHY_IPC_OPEN,
+    XCCL_CUDA_WHY_END
 };
 struct xccl_cuda_why {
     uint32_t code, rank, result;
 };
 
-/* As it travels, XCCL_CUDA_OFFER_BYTES. */
-struct xccl_cuda_offer {
-    uint32_t memory, channels, slot_bytes, nslots;
-    uint64_t base; /* DEVICE: the address in its process; HOST: from the segment's extra room */
-    uint64_t places, place_bytes; /* of slots: from base; of each channel's */
+#define XCCL_CUDA_WHYS     2 /* no HANDLE; neither that nor DEVICE */
+#define XCCL_CUDA_NO_PLACE UINT16_MAX
+
+/* How one rank reaches what another one, the owner, offers. */
+struct xccl_cuda_edge {
+    uint8_t kind; /* enum xccl_cuda_memory */
+    uint16_t place; /* of its slots and heads in the piece for messages; NO_PLACE: not yet */
+    struct xccl_cuda_why why[XCCL_CUDA_WHYS];
+};
+
+/* All of them on this host, by local index. Its ranks know the same (comm_cuda_edges.c). */
+struct xccl_cuda_edges {
+    uint32_t count; /* ranks that share memory with this one, itself included; 0: none do */
+    uint32_t widest; /* the most of any host, as all ranks count them */
+    struct xccl_cuda_edge *own, *theirs; /* of each to this rank's memory; of it to theirs */
+    uint8_t *kinds; /* [owner * count + peer] */
+};
+
+/* A piece as it is offered. */
+struct xccl_cuda_piece {
+    uint32_t memory; /* NONE: nobody needs it; HOST in place of better memory: why */
+    uint32_t number; /* HANDLE: of the descriptor that is given; 0: nobody needs it */
+    uint64_t base; /* of device memory: the address in its process; HOST: from the segment's room */
     uint64_t heads; /* of send ends: from base */
     uint64_t bytes;
     struct xccl_cu_ipc ipc;
-    uint32_t has_rooms; /* 1: some of its network links may have their slots in device memory */
-    uint32_t number; /* HANDLE: of the descriptor that is given; 0: nobody needs it */
-    struct xccl_cuda_why why[2]; /* no HANDLE; neither that nor DEVICE */
+    struct xccl_cuda_why why;
 };
 
-/* What an offer is about, for its owner. */
+/* As it travels, XCCL_CUDA_OFFER_BYTES. */
+struct xccl_cuda_offer {
+    uint32_t channels, slot_bytes, nslots;
+    uint32_t has_rooms; /* 1: some of its network links may have their slots in device memory */
+    uint64_t place_bytes; /* of each channel's slots; they begin at a piece's base */
+    struct xccl_cuda_piece pieces[XCCL_CUDA_PIECES];
+};
+
+/* What a piece is about, for its owner. */
 struct xccl_cuda_held {
     xccl_cu_ptr at; /* as this device sees it */
     uint32_t memory, number; /* as offered */
     size_t bytes; /* DEVICE */
     struct xccl_cuda_block block; /* HANDLE */
+};
+
+/* One side of a link between ranks of a host: in which piece it is, and where. */
+struct xccl_cuda_side {
+    const struct xccl_cuda_offer *offer;
+    const struct xccl_cuda_piece *piece;
+    xccl_cu_ptr base; /* of the piece, as this process sees it */
+    uint32_t place;
 };
 
 /* What this rank knows of a binding besides the host's part. */
@@ -83,7 +128,7 @@ struct xccl_cuda_binding {
     uint32_t channels; /* most that a call may use: the least of all ranks' */
     int apart; /* 1: some rank has rooms, so preambles go by themselves */
     struct xccl_cuda_offer own;
-    struct xccl_cuda_held held;
+    struct xccl_cuda_held held[XCCL_CUDA_PIECES];
     struct xccl_dev_link *links; /* while they are made: [conn * channels + channel] */
     xccl_cu_ptr table, signals; /* in device memory */
     struct xccl_cuda_binding *next;
@@ -140,12 +185,10 @@ struct xccl_comm_cuda {
     uint32_t sharers; /* ranks of the communicator on this device, this one included */
     uint32_t blocks; /* that it may have at work at a time */
     uint32_t channels; /* of a lane, at most */
-    enum xccl_cuda_memory memory; /* that it offers, as far as nothing refuses it */
-    struct xccl_cuda_why why_not[2]; /* as in offers */
-    int is_agreed; /* 1: the ranks of the host have opened each other's */
-    int agree_rounds; /* in which they tried */
+    struct xccl_cuda_edges edges;
+    struct xccl_cuda_why fallen[XCCL_CUDA_PIECES]; /* what was refused once all had joined */
+    uint32_t agree_rounds; /* in which the ranks of the host tried to open each other's */
     int agree_asks; /* 1: what was gathered are verdicts, 0: offers */
-    uint32_t agree_refused; /* kinds that a rank of the host could not open, by bit */
     uint8_t *agree_offers; /* meanwhile */
     struct xccl_cuda_ways *ways;
     struct xccl_dev_status *status; /* pinned */
@@ -213,28 +256,50 @@ xcclResult_t xccl_comm_cuda_net_view(struct xccl_comm_cuda *cuda, struct xccl_ne
 int xccl_comm_cuda_is_read(const struct xccl_comm_cuda *cuda, const struct xccl_cuda_reading *what);
 /* The same of all links of bindings. */
 int xccl_comm_cuda_links_read(const struct xcclComm *comm);
-/* --- comm_cuda_memory.c --- */
-int xccl_comm_cuda_has_other_process(const struct xcclComm *comm); /* on its host */
-/* The kind to begin with; why_not[1] says if the device cannot be reached. */
-void xccl_comm_cuda_choose_memory(struct xccl_comm_cuda *cuda);
-/* That kind was refused. */
-void xccl_comm_cuda_step_down(struct xccl_comm_cuda *cuda, const struct xccl_cuda_why *why);
-/* Zeroed memory of links of so many bytes, which the ranks of the host will reach by what is put
- * into offer (memory, base, bytes, ipc, number, why). times: so many ranks of other processes will
- * open it, once each. */
-xcclResult_t xccl_comm_cuda_offer_memory(struct xcclComm *comm, size_t bytes, uint32_t times,
-                                         struct xccl_cuda_offer *offer,
-                                         struct xccl_cuda_held *held);
-void xccl_comm_cuda_take_back(struct xcclComm *comm,
-                              struct xccl_cuda_held *held); /* zeroed: fine */
-/* Where a peer's memory lies for this process. Success with refused->code set: it cannot be opened;
- * refused NULL: that is an error. */
-xcclResult_t xccl_comm_cuda_map(struct xcclComm *comm, int peer,
-                                const struct xccl_cuda_offer *offer, xccl_cu_ptr *base_out,
-                                struct xccl_cuda_why *refused);
-/* Of these kinds, by bit. */
-void xccl_comm_cuda_close_opened(struct xccl_comm_cuda *cuda, uint32_t kinds);
 
+/* --- comm_cuda_edges.c --- */
+/* The kinds to begin with, of this rank's memory. */
+xcclResult_t xccl_cuda_edges_init(struct xcclComm *comm);
+void xccl_cuda_edges_fini(struct xccl_cuda_edges *edges);
+/* That kind was refused: the next one. */
+void xccl_cuda_edge_lower(struct xccl_cuda_edge *edge, const struct xccl_cuda_why *why);
+/* What all are told beside an offer, and the same from all: a row of each host's ranks. */
+size_t xccl_cuda_edges_row_bytes(const struct xccl_cuda_edges *edges);
+void xccl_cuda_edges_put(const struct xccl_cuda_edges *edges, uint8_t *row);
+xcclResult_t xccl_cuda_edges_get(struct xcclComm *comm, const uint8_t *rows, size_t stride);
+/* In which piece of owner's memory the links with peer are, both of this host; XCCL_CUDA_PIECES:
+ * that is the owner. */
+enum xccl_cuda_which xccl_cuda_edges_piece(const struct xcclComm *comm, int owner, int peer);
+enum xccl_cuda_which xccl_cuda_edge_piece(const struct xccl_cuda_edge *edge);
+/* 1: somebody is given descriptors of this rank's memory. */
+int xccl_cuda_edges_give(const struct xcclComm *comm);
+
+/* --- comm_cuda_agree.c --- */
+/* Tells all what this rank offers for messages, and to whom in which way. */
+xcclResult_t xccl_cuda_agree_offer(struct xccl_init *init, const struct xccl_cuda_offer *offer);
+
+/* --- comm_cuda_memory.c --- */
+/* Zeroed memory of so many bytes, which the ranks of the host will reach by what is put into piece
+ * (all but heads). times: so many ranks of other processes will open it, once each. refused->code
+ * set: it cannot be had in that way; refused NULL: then it is pinned host memory, and so are all
+ * such pieces from now on. */
+xcclResult_t xccl_comm_cuda_offer_piece(struct xcclComm *comm, enum xccl_cuda_which which,
+                                        size_t bytes, uint32_t times, struct xccl_cuda_piece *piece,
+                                        struct xccl_cuda_held *held, struct xccl_cuda_why *refused);
+void xccl_comm_cuda_take_back(struct xcclComm *comm, struct xccl_cuda_held held[XCCL_CUDA_PIECES]);
+/* Where a piece of a peer's memory lies for this process. Success with refused->code set: it cannot
+ * be opened; refused NULL: that is an error. */
+xcclResult_t xccl_comm_cuda_map(struct xcclComm *comm, int peer,
+                                const struct xccl_cuda_piece *piece, xccl_cu_ptr *base_out,
+                                struct xccl_cuda_why *refused);
+/* What was not mapped in this round of agreeing; or all. */
+void xccl_comm_cuda_close_opened(struct xccl_comm_cuda *cuda, int all);
+
+/* --- comm_cuda_links.c --- */
+/* Where a link's slots and head are; channel: of it. */
+void xccl_comm_cuda_place_link(const struct xccl_cuda_side *slots,
+                               const struct xccl_cuda_side *heads, uint32_t channel,
+                               struct xccl_dev_link *link);
 void xccl_comm_cuda_put_offer(const struct xccl_cuda_offer *offer, uint8_t *bytes);
 void xccl_comm_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offer);
 
@@ -250,21 +315,23 @@ int xccl_comm_cuda_may_have_room(const struct xcclComm *comm, int peer);
 void xccl_comm_cuda_drop_rooms(struct xccl_comm_cuda *cuda); /* their links are gone */
 
 /* --- comm_cuda_ways.c --- */
-/* A link to (sends) or from a rank of this host has its slots in memory that was offered so. */
+/* A link to (sends) or from a rank of this host has its slots in a piece that was offered so. */
 void xccl_comm_cuda_note_near(struct xcclComm *comm, int peer, int sends,
-                              const struct xccl_cuda_offer *slots);
+                              const struct xccl_cuda_piece *slots);
 void xccl_comm_cuda_note_net(struct xcclComm *comm, const struct xccl_net_link *net); /* it is up */
 void xccl_comm_cuda_tell_ways(struct xcclComm *comm);
 void xccl_comm_cuda_drop_ways(struct xccl_comm_cuda *cuda);
 
 /* --- comm_cuda_p2p.c --- */
 xcclResult_t xccl_cuda_p2p_offer(struct xcclComm *comm, struct xccl_cuda_offer *offer);
-/* The same with other memory, for the former was refused; that stays until the next try. */
+/* The same once kinds were refused: only what has to be is other memory, and the former stays until
+ * it is dropped. */
 xcclResult_t xccl_cuda_p2p_offer_again(struct xcclComm *comm, struct xccl_cuda_offer *offer);
-/* Opens what the ranks of the host offer; refused->code, and whose kind of memory it was, set when
- * that cannot be. */
+void xccl_cuda_p2p_drop_stale(struct xcclComm *comm);
+/* Opens what the ranks of the host offer, and closes what they no longer do; refused: by local
+ * index, code 0 where nothing was. */
 xcclResult_t xccl_cuda_p2p_try(struct xcclComm *comm, const uint8_t *offers, size_t stride,
-                               struct xccl_cuda_why *refused, uint32_t *memory_out);
+                               struct xccl_cuda_why *refused);
 xcclResult_t xccl_cuda_p2p_take(struct xcclComm *comm, const uint8_t *offers, size_t stride);
 void xccl_cuda_p2p_free(struct xccl_comm_cuda *cuda);
 int xccl_cuda_p2p_needs_link(const struct xcclComm *comm, int peer, int sends);

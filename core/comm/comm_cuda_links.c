@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Links of a binding between ranks of one host, and the table that kernels find them in.
  *
- * A rank offers one block of memory for a binding: a place for each connection that it receives on
- * and each channel, where its slots lie, then a head for each that it sends on, which the receiver
+ * A rank offers a piece of memory for a binding, one for each sort that some peer is to have
+ * (comm_cuda_edges.c): a place for each connection that it receives on from such a peer and each
+ * channel, where its slots lie, then a head for each that it sends on to one, which the receiver
  * writes, so that a sender polls its own memory. Which place is whose follows from the schedules of
  * both ranks, which either can make; so the offers are all that is told, in the round in which
  * bindings agree on slices.
  *
- *   block:  place of receive end 0, channel 0 | channel 1 | ... | place of end 1 ... | heads
+ *   piece:  place of receive end 0, channel 0 | channel 1 | ... | place of end 1 ... | heads
  *   place:  SIMPLE: headers of all slots, then payloads; LL, LL128: slots
  *
  * Links over networks have their slots in pinned memory of this process, or in rooms of the device
@@ -30,27 +31,43 @@
 
 /* --- offers on their way --- */
 
+static void put_piece(struct xccl_wire *wire, const struct xccl_cuda_piece *piece)
+{
+    xccl_wire_put_u32(wire, piece->memory);
+    xccl_wire_put_u32(wire, piece->number);
+    xccl_wire_put_u64(wire, piece->base);
+    xccl_wire_put_u64(wire, piece->heads);
+    xccl_wire_put_u64(wire, piece->bytes);
+    xccl_wire_put(wire, &piece->ipc, sizeof piece->ipc);
+    xccl_wire_put_u32(wire, piece->why.code);
+    xccl_wire_put_u32(wire, piece->why.rank);
+    xccl_wire_put_u32(wire, piece->why.result);
+}
+
+static void get_piece(struct xccl_wire *wire, struct xccl_cuda_piece *piece)
+{
+    piece->memory = xccl_wire_get_u32(wire);
+    piece->number = xccl_wire_get_u32(wire);
+    piece->base = xccl_wire_get_u64(wire);
+    piece->heads = xccl_wire_get_u64(wire);
+    piece->bytes = xccl_wire_get_u64(wire);
+    xccl_wire_get(wire, &piece->ipc, sizeof piece->ipc);
+    piece->why.code = xccl_wire_get_u32(wire);
+    piece->why.rank = xccl_wire_get_u32(wire);
+    piece->why.result = xccl_wire_get_u32(wire);
+}
+
 void xccl_comm_cuda_put_offer(const struct xccl_cuda_offer *offer, uint8_t *bytes)
 {
     struct xccl_wire wire = xccl_wire_over(bytes, XCCL_CUDA_OFFER_BYTES);
 
-    xccl_wire_put_u32(&wire, offer->memory);
     xccl_wire_put_u32(&wire, offer->channels);
     xccl_wire_put_u32(&wire, offer->slot_bytes);
     xccl_wire_put_u32(&wire, offer->nslots);
-    xccl_wire_put_u64(&wire, offer->base);
-    xccl_wire_put_u64(&wire, offer->places);
-    xccl_wire_put_u64(&wire, offer->place_bytes);
-    xccl_wire_put_u64(&wire, offer->heads);
-    xccl_wire_put_u64(&wire, offer->bytes);
-    xccl_wire_put(&wire, &offer->ipc, sizeof offer->ipc);
     xccl_wire_put_u32(&wire, offer->has_rooms);
-    xccl_wire_put_u32(&wire, offer->number);
-    for (int i = 0; i < 2; i++) {
-        xccl_wire_put_u32(&wire, offer->why[i].code);
-        xccl_wire_put_u32(&wire, offer->why[i].rank);
-        xccl_wire_put_u32(&wire, offer->why[i].result);
-    }
+    xccl_wire_put_u64(&wire, offer->place_bytes);
+    for (int i = 0; i < XCCL_CUDA_PIECES; i++)
+        put_piece(&wire, &offer->pieces[i]);
 }
 
 void xccl_comm_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offer)
@@ -58,26 +75,16 @@ void xccl_comm_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offe
     /* The reader takes bytes that it may change, and does not. */
     struct xccl_wire wire = xccl_wire_over((uint8_t *)(uintptr_t)bytes, XCCL_CUDA_OFFER_BYTES);
 
-    offer->memory = xccl_wire_get_u32(&wire);
     offer->channels = xccl_wire_get_u32(&wire);
     offer->slot_bytes = xccl_wire_get_u32(&wire);
     offer->nslots = xccl_wire_get_u32(&wire);
-    offer->base = xccl_wire_get_u64(&wire);
-    offer->places = xccl_wire_get_u64(&wire);
-    offer->place_bytes = xccl_wire_get_u64(&wire);
-    offer->heads = xccl_wire_get_u64(&wire);
-    offer->bytes = xccl_wire_get_u64(&wire);
-    xccl_wire_get(&wire, &offer->ipc, sizeof offer->ipc);
     offer->has_rooms = xccl_wire_get_u32(&wire);
-    offer->number = xccl_wire_get_u32(&wire);
-    for (int i = 0; i < 2; i++) {
-        offer->why[i].code = xccl_wire_get_u32(&wire);
-        offer->why[i].rank = xccl_wire_get_u32(&wire);
-        offer->why[i].result = xccl_wire_get_u32(&wire);
-    }
+    offer->place_bytes = xccl_wire_get_u64(&wire);
+    for (int i = 0; i < XCCL_CUDA_PIECES; i++)
+        get_piece(&wire, &offer->pieces[i]);
 }
 
-/* --- the shape of a block --- */
+/* --- the shape of a piece --- */
 
 static enum xccl_dev_proto proto_of(enum xccl_proto proto)
 {
@@ -111,32 +118,63 @@ static uint64_t place_bytes(enum xccl_dev_proto proto, uint32_t payload)
            (uint64_t)SLOTS * slot_stride(proto, payload);
 }
 
-/* Ends of one direction to ranks of this host. */
+/* 1: this connection is with a rank of this host, and in that piece of this rank's memory. */
+static int is_in(const struct xcclComm *comm, const struct xccl_schedule_conn *conn,
+                 enum xccl_cuda_which which)
+{
+    return xccl_comm_is_local(comm, conn->peer) &&
+           xccl_cuda_edges_piece(comm, comm->rank, conn->peer) == which;
+}
+
+/* Ends of one direction in one piece. */
 static uint32_t count_ends(const struct xcclComm *comm, const struct xccl_schedule *schedule,
-                           enum xccl_conn_dir dir)
+                           enum xccl_conn_dir dir, enum xccl_cuda_which which)
 {
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < schedule->nconns; i++)
-        count += schedule->conns[i].dir == dir && xccl_comm_is_local(comm, schedule->conns[i].peer);
+        count += schedule->conns[i].dir == dir && is_in(comm, &schedule->conns[i], which);
     return count;
 }
 
 static uint32_t count_far(const struct xcclComm *comm, const struct xccl_schedule *schedule)
 {
-    return schedule->nconns - count_ends(comm, schedule, XCCL_CONN_SEND) -
-           count_ends(comm, schedule, XCCL_CONN_RECV);
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < schedule->nconns; i++)
+        count += !xccl_comm_is_local(comm, schedule->conns[i].peer);
+    return count;
+}
+
+/* Receive ends in memory of the device, or pinned. */
+struct receives {
+    uint32_t device, pinned;
+};
+
+static struct receives count_receives(const struct xcclComm *comm,
+                                      const struct xccl_schedule *schedule)
+{
+    struct receives receives = {0};
+
+    for (int which = 0; which < XCCL_CUDA_PIECES; which++) {
+        uint32_t count = count_ends(comm, schedule, XCCL_CONN_RECV, (enum xccl_cuda_which)which);
+
+        if (which == XCCL_CUDA_BY_HOST || comm->cuda->fallen[which].code)
+            receives.pinned += count;
+        else
+            receives.device += count;
+    }
+    return receives;
 }
 
 /* The least of what the device can have at work, the budget, and networks, which have one. */
-static void shape(const struct xcclComm *comm, struct xccl_cuda_binding *cuda_binding,
-                  uint32_t receives)
+static void shape(const struct xcclComm *comm, struct xccl_cuda_binding *cuda_binding)
 {
     const struct xccl_comm_cuda *cuda = comm->cuda;
     const struct xccl_schedule *schedule = cuda_binding->binding->schedule;
     struct xccl_cuda_offer *own = &cuda_binding->own;
-    uint64_t budget = (uint64_t)xccl_param_int(XCCL_P_BUFFER_BYTES) /
-                      (cuda->memory != XCCL_CUDA_MEMORY_HOST ? BUDGET_SHARE : PINNED_SHARE);
+    struct receives receives = count_receives(comm, schedule);
+    uint64_t budget = (uint64_t)xccl_param_int(XCCL_P_BUFFER_BYTES), end_bytes;
     uint32_t lanes = schedule->nlanes ? schedule->nlanes : 1;
 
     own->nslots = SLOTS;
@@ -147,7 +185,11 @@ static void shape(const struct xcclComm *comm, struct xccl_cuda_binding *cuda_bi
     for (uint32_t i = 0; i < schedule->nconns && !own->has_rooms; i++)
         own->has_rooms = !xccl_comm_is_local(comm, schedule->conns[i].peer) &&
                          xccl_comm_cuda_may_have_room(comm, schedule->conns[i].peer);
-    while (receives * own->channels * place_bytes(cuda_binding->proto, own->slot_bytes) > budget) {
+    for (;;) {
+        end_bytes = own->channels * place_bytes(cuda_binding->proto, own->slot_bytes);
+        if (receives.device * end_bytes <= budget / BUDGET_SHARE &&
+            receives.pinned * end_bytes <= budget / PINNED_SHARE)
+            break;
         if (own->slot_bytes / 2 >= payloads[cuda_binding->proto].least)
             own->slot_bytes /= 2;
         else if (own->channels > 1)
@@ -168,15 +210,16 @@ struct xccl_cuda_binding *xccl_comm_cuda_find(const struct xccl_comm_cuda *cuda,
     return at;
 }
 
-/* Ranks of other processes that it has links with. */
-static uint32_t count_openers(const struct xcclComm *comm, const struct xccl_schedule *schedule)
+/* Ranks of other processes that it has links with in that piece. */
+static uint32_t count_openers(const struct xcclComm *comm, const struct xccl_schedule *schedule,
+                              enum xccl_cuda_which which)
 {
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < schedule->nconns; i++) {
         int peer = schedule->conns[i].peer, is_new = 1;
 
-        if (!xccl_comm_is_local(comm, peer) || xccl_comm_cuda_same_process(comm, peer))
+        if (!is_in(comm, &schedule->conns[i], which) || xccl_comm_cuda_same_process(comm, peer))
             continue;
         for (uint32_t k = 0; k < i && is_new; k++)
             is_new = schedule->conns[k].peer != peer;
@@ -185,13 +228,27 @@ static uint32_t count_openers(const struct xcclComm *comm, const struct xccl_sch
     return count;
 }
 
+static xcclResult_t offer_piece(struct xcclComm *comm, struct xccl_cuda_binding *made,
+                                enum xccl_cuda_which which)
+{
+    const struct xccl_schedule *schedule = made->binding->schedule;
+    uint64_t receives = count_ends(comm, schedule, XCCL_CONN_RECV, which);
+    uint64_t sends = count_ends(comm, schedule, XCCL_CONN_SEND, which);
+    struct xccl_cuda_piece *piece = &made->own.pieces[which];
+
+    if (!receives && !sends)
+        return xcclSuccess;
+    piece->heads = receives * made->own.channels * made->own.place_bytes;
+    return xccl_comm_cuda_offer_piece(
+        comm, which, piece->heads + sends * made->own.channels * XCCL_DEV_HEAD_BYTES,
+        count_openers(comm, schedule, which), piece, &made->held[which], NULL);
+}
+
 xcclResult_t xccl_comm_cuda_offer(struct xcclComm *comm, struct xccl_binding *binding,
                                   uint8_t *offer_out, uint32_t *slot_bytes_out)
 {
     struct xccl_comm_cuda *cuda = comm->cuda;
     struct xccl_cuda_binding *made = xccl_calloc(1, sizeof *made);
-    uint32_t receives = count_ends(comm, binding->schedule, XCCL_CONN_RECV);
-    uint32_t sends = count_ends(comm, binding->schedule, XCCL_CONN_SEND);
     xcclResult_t rc = xcclSuccess;
 
     if (!made)
@@ -200,7 +257,7 @@ xcclResult_t xccl_comm_cuda_offer(struct xcclComm *comm, struct xccl_binding *bi
     cuda->bindings = cuda->binding_now = made;
     made->binding = binding;
     made->proto = proto_of(binding->proto);
-    shape(comm, made, receives);
+    shape(comm, made);
     if (!made->own.channels)
         rc = xccl_fail(xcclInvalidUsage, 0, "use another algorithm, or fewer ranks on the device",
                        "%s of %s has %u lanes, which must be at work at the same time, and rank %d "
@@ -208,12 +265,8 @@ xcclResult_t xccl_comm_cuda_offer(struct xcclComm *comm, struct xccl_binding *bi
                        binding->schedule->name,
                        xccl_coll_name((enum xccl_coll)binding->schedule->coll),
                        binding->schedule->nlanes, comm->rank, cuda->blocks);
-    if (!rc && receives + sends) {
-        made->own.heads = receives * made->own.channels * made->own.place_bytes;
-        rc = xccl_comm_cuda_offer_memory(
-            comm, made->own.heads + (uint64_t)sends * made->own.channels * XCCL_DEV_HEAD_BYTES,
-            count_openers(comm, binding->schedule), &made->own, &made->held);
-    }
+    for (int which = 0; which < XCCL_CUDA_PIECES && !rc; which++)
+        rc = offer_piece(comm, made, (enum xccl_cuda_which)which);
     *slot_bytes_out = made->own.slot_bytes;
     xccl_comm_cuda_put_offer(&made->own, offer_out);
     return rc;
@@ -221,57 +274,56 @@ xcclResult_t xccl_comm_cuda_offer(struct xcclComm *comm, struct xccl_binding *bi
 
 /* --- links --- */
 
-/* Which of the ends of rank's schedule belongs to connection id with peer, among those of its host;
- * UINT32_MAX: none. */
-static uint32_t end_of(const struct xcclComm *comm, const struct xccl_schedule *schedule,
-                       enum xccl_conn_dir dir, int peer, uint16_t id)
+/* Which of the ends in its piece of owner's memory belongs to connection id with peer, by owner's
+ * schedule; UINT32_MAX: none. */
+static uint32_t end_of(const struct xcclComm *comm, const struct xccl_schedule *schedule, int owner,
+                       const struct xccl_schedule_conn *want)
 {
+    enum xccl_cuda_which which = xccl_cuda_edges_piece(comm, owner, want->peer);
     uint32_t end = 0;
 
     for (uint32_t i = 0; i < schedule->nconns; i++) {
         const struct xccl_schedule_conn *conn = &schedule->conns[i];
 
-        if (conn->dir != dir || !xccl_comm_is_local(comm, conn->peer))
+        if (conn->dir != want->dir || !xccl_comm_is_local(comm, conn->peer) ||
+            xccl_cuda_edges_piece(comm, owner, conn->peer) != which)
             continue;
-        if (conn->peer == peer && conn->id == id)
+        if (conn->peer == want->peer && conn->id == want->id)
             return end;
         end++;
     }
     return UINT32_MAX;
 }
 
-/* One end of a link of this host, in all channels. own_end and peer_end: their numbers. */
-struct ends {
-    const struct xccl_schedule_conn *conn;
-    uint32_t own, peer;
-    const struct xccl_cuda_offer *offer; /* the peer's */
-    xccl_cu_ptr peer_base;
-};
-
-static void fill_link(const struct xccl_cuda_binding *made, const struct ends *ends,
-                      uint32_t channel, struct xccl_dev_link *link)
+void xccl_comm_cuda_place_link(const struct xccl_cuda_side *slots,
+                               const struct xccl_cuda_side *heads, uint32_t channel,
+                               struct xccl_dev_link *link)
 {
-    int sends = ends->conn->dir == XCCL_CONN_SEND;
+    link->header = slots->base + ((uint64_t)slots->place * slots->offer->channels + channel) *
+                                     slots->offer->place_bytes;
+    link->head = heads->base + heads->piece->heads +
+                 ((uint64_t)heads->place * heads->offer->channels + channel) * XCCL_DEV_HEAD_BYTES;
+}
+
+/* sides: the peer's, and this rank's. */
+static void fill_link(const struct xccl_cuda_binding *made, const struct xccl_schedule_conn *conn,
+                      const struct xccl_cuda_side sides[2], uint32_t channel,
+                      struct xccl_dev_link *link)
+{
+    int sends = conn->dir == XCCL_CONN_SEND;
     /* The receiver has the slots, the sender has the head. */
-    const struct xccl_cuda_offer *slots = sends ? ends->offer : &made->own;
-    const struct xccl_cuda_offer *heads = sends ? &made->own : ends->offer;
-    uint64_t place = (sends ? ends->peer_base : made->held.at) +
-                     ((uint64_t)(sends ? ends->peer : ends->own) * slots->channels + channel) *
-                         slots->place_bytes;
+    const struct xccl_cuda_offer *slots = sides[!sends].offer;
 
     *link = (struct xccl_dev_link){
-        .header = place,
-        .payload = place + (made->proto == XCCL_DEV_SIMPLE ? HEADERS_BYTES : 0),
-        .head = (sends ? made->held.at : ends->peer_base) + heads->heads +
-                ((uint64_t)(sends ? ends->own : ends->peer) * heads->channels + channel) *
-                    XCCL_DEV_HEAD_BYTES,
         .header_stride = XCCL_LINE_BYTES,
         .payload_stride = slot_stride(made->proto, slots->slot_bytes),
         .nslots = slots->nslots,
         .slot_bytes = slots->slot_bytes,
         .limit = sends ? slots->nslots : 0,
-        .peer = ends->conn->peer,
+        .peer = conn->peer,
     };
+    xccl_comm_cuda_place_link(&sides[!sends], &sides[sends], channel, link);
+    link->payload = link->header + (made->proto == XCCL_DEV_SIMPLE ? HEADERS_BYTES : 0);
 }
 
 static xcclResult_t no_end(const struct xcclComm *comm, const struct xccl_schedule_conn *conn)
@@ -281,30 +333,38 @@ static xcclResult_t no_end(const struct xcclComm *comm, const struct xccl_schedu
                      conn->id, comm->rank);
 }
 
-static xcclResult_t link_conn(struct xcclComm *comm, struct xccl_cuda_binding *made, uint32_t conn,
+static xcclResult_t link_conn(struct xcclComm *comm, struct xccl_cuda_binding *made, uint32_t at,
                               const struct xccl_cuda_offer *offer)
 {
-    const struct xccl_schedule *schedule = made->binding->schedule;
-    struct ends ends = {.conn = &schedule->conns[conn], .offer = offer};
-    enum xccl_conn_dir dir = (enum xccl_conn_dir)ends.conn->dir;
+    const struct xccl_schedule_conn *conn = &made->binding->schedule->conns[at];
+    struct xccl_schedule_conn other = *conn;
+    enum xccl_cuda_which own = xccl_cuda_edges_piece(comm, comm->rank, conn->peer);
+    enum xccl_cuda_which peers = xccl_cuda_edges_piece(comm, conn->peer, comm->rank);
+    struct xccl_cuda_side sides[2] = {{.offer = offer}, {.offer = &made->own}};
     struct xccl_schedule *theirs = NULL;
-    xcclResult_t rc = xccl_plan_schedule_of(&comm->planner, made->binding, ends.conn->peer,
-                                            &theirs);
+    int sends = conn->dir == XCCL_CONN_SEND;
+    xcclResult_t rc;
 
+    if (own == XCCL_CUDA_PIECES)
+        return no_end(comm, conn);
+    rc = xccl_plan_schedule_of(&comm->planner, made->binding, conn->peer, &theirs);
     if (rc)
         return rc;
-    ends.own = end_of(comm, schedule, dir, ends.conn->peer, ends.conn->id);
-    ends.peer = end_of(comm, theirs, dir == XCCL_CONN_SEND ? XCCL_CONN_RECV : XCCL_CONN_SEND,
-                       comm->rank, ends.conn->id);
+    sides[0].piece = &offer->pieces[peers];
+    sides[1].piece = &made->own.pieces[own];
+    sides[1].base = made->held[own].at;
+    other.peer = (uint16_t)comm->rank;
+    other.dir = sends ? XCCL_CONN_RECV : XCCL_CONN_SEND;
+    sides[0].place = end_of(comm, theirs, conn->peer, &other);
+    sides[1].place = end_of(comm, made->binding->schedule, comm->rank, conn);
     xccl_schedule_destroy(theirs);
-    if (ends.own == UINT32_MAX || ends.peer == UINT32_MAX || offer->nslots != SLOTS)
-        return no_end(comm, ends.conn);
-    rc = xccl_comm_cuda_map(comm, ends.conn->peer, offer, &ends.peer_base, NULL);
+    if (sides[0].place == UINT32_MAX || sides[1].place == UINT32_MAX || offer->nslots != SLOTS)
+        return no_end(comm, conn);
+    rc = xccl_comm_cuda_map(comm, conn->peer, sides[0].piece, &sides[0].base, NULL);
     for (uint32_t i = 0; i < made->channels && !rc; i++)
-        fill_link(made, &ends, i, &made->links[conn * made->channels + i]);
+        fill_link(made, conn, sides, i, &made->links[at * made->channels + i]);
     if (!rc)
-        xccl_comm_cuda_note_near(comm, ends.conn->peer, dir == XCCL_CONN_SEND,
-                                 dir == XCCL_CONN_SEND ? offer : &made->own);
+        xccl_comm_cuda_note_near(comm, conn->peer, sends, sides[!sends].piece);
     return rc;
 }
 
@@ -457,14 +517,16 @@ int xccl_comm_cuda_is_read(const struct xccl_comm_cuda *cuda, const struct xccl_
     return all;
 }
 
-static int is_binding_read(const struct xcclComm *comm, const struct xccl_cuda_binding *made)
+/* Those with heads in that piece. */
+static int is_piece_read(const struct xcclComm *comm, const struct xccl_cuda_binding *made,
+                         enum xccl_cuda_which which)
 {
     const struct xccl_schedule *schedule = made->binding->schedule;
-    uint32_t count = count_ends(comm, schedule, XCCL_CONN_SEND) * made->own.channels, end = 0;
-    uint32_t *link_of = xccl_calloc(count + 1, sizeof *link_of);
+    uint32_t count = count_ends(comm, schedule, XCCL_CONN_SEND, which) * made->own.channels;
+    uint32_t *link_of = xccl_calloc(count + 1, sizeof *link_of), end = 0;
     struct xccl_cuda_reading what = {.table = made->table,
                                      .links = schedule->nconns * made->channels,
-                                     .heads = made->held.at + made->own.heads,
+                                     .heads = made->held[which].at + made->own.pieces[which].heads,
                                      .head_count = count,
                                      .link_of = link_of};
     int all = 1;
@@ -474,8 +536,7 @@ static int is_binding_read(const struct xcclComm *comm, const struct xccl_cuda_b
         return 1;
     }
     for (uint32_t i = 0; i < schedule->nconns; i++) {
-        if (schedule->conns[i].dir != XCCL_CONN_SEND ||
-            !xccl_comm_is_local(comm, schedule->conns[i].peer))
+        if (schedule->conns[i].dir != XCCL_CONN_SEND || !is_in(comm, &schedule->conns[i], which))
             continue;
         for (uint32_t c = 0; c < made->own.channels; c++)
             link_of[end * made->own.channels + c] = c < made->channels ? i * made->channels + c
@@ -490,8 +551,9 @@ static int is_binding_read(const struct xcclComm *comm, const struct xccl_cuda_b
 int xccl_comm_cuda_links_read(const struct xcclComm *comm)
 {
     for (const struct xccl_cuda_binding *at = comm->cuda->bindings; at; at = at->next)
-        if (!is_binding_read(comm, at))
-            return 0;
+        for (int which = 0; which < XCCL_CUDA_PIECES; which++)
+            if (!is_piece_read(comm, at, (enum xccl_cuda_which)which))
+                return 0;
     return 1;
 }
 
@@ -501,7 +563,7 @@ void xccl_comm_cuda_drop_links(struct xccl_comm_cuda *cuda)
         struct xccl_cuda_binding *made = cuda->bindings;
 
         cuda->bindings = made->next;
-        xccl_comm_cuda_take_back(cuda->comm, &made->held);
+        xccl_comm_cuda_take_back(cuda->comm, made->held);
         if (made->table)
             xccl_cuda_free(cuda->device, made->table);
         if (made->signals)
@@ -509,7 +571,7 @@ void xccl_comm_cuda_drop_links(struct xccl_comm_cuda *cuda)
         xccl_free(made->links);
         xccl_free(made);
     }
-    xccl_comm_cuda_close_opened(cuda, UINT32_MAX);
+    xccl_comm_cuda_close_opened(cuda, 1);
     while (cuda->homes) {
         struct xccl_cuda_home *home = cuda->homes;
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory of links that the ranks of a host reach, the best kind that all of them can use:
+/* Memory of links that the ranks of a host reach. It is offered in pieces, one for each sort that
+ * some rank is to have (comm_cuda_edges.c):
  *
- *   HANDLE  device memory that other processes get as a descriptor (exec/cuda/handle_memory.h),
- *           over a proven Unix connection (transport/shm_given.c)
- *   DEVICE  device memory: of one process by its address, else by legacy IPC
- *   HOST    pinned memory in the rank's shared segment
+ *   BY_HANDLE  device memory that other processes get as a descriptor (exec/cuda/handle_memory.h),
+ *              over a proven Unix connection (transport/shm_given.c)
+ *   BY_DEVICE  device memory: of one process by its address, else by legacy IPC
+ *   BY_HOST    pinned memory in the rank's shared segment
  *
- * A rank begins with the best kind that it may use, and steps down when its driver refuses it, or
- * when another rank of the host cannot open it, which is tried out when ranks join
- * (comm_cuda_agree.c). What refused is told with each offer, for the record.
+ * What a driver refuses, or another rank cannot open, is found out when ranks join
+ * (comm_cuda_agree.c). Once all have joined, nobody would try out whether IPC works: a piece that
+ * is refused then is pinned, and says why.
  *
  * Thread: the joining one, then the crank's holder. */
 #include <string.h>
@@ -134,50 +135,6 @@ void xccl_comm_cuda_drop_pins(struct xccl_comm_cuda *cuda)
     }
 }
 
-/* --- which kind --- */
-
-int xccl_comm_cuda_has_other_process(const struct xcclComm *comm)
-{
-    for (int i = 0; i < comm->nranks; i++)
-        if (xccl_comm_is_local(comm, i) && !xccl_comm_cuda_same_process(comm, i))
-            return 1;
-    return 0;
-}
-
-void xccl_comm_cuda_choose_memory(struct xccl_comm_cuda *cuda)
-{
-    struct xccl_cuda_why *why = cuda->why_not;
-
-    if (why[1].code) {
-        cuda->memory = XCCL_CUDA_MEMORY_HOST;
-        return;
-    }
-    cuda->memory = XCCL_CUDA_MEMORY_DEVICE;
-    if (!xccl_comm_cuda_has_other_process(cuda->comm))
-        return;
-    if (!xccl_param_int(XCCL_P_CUDA_CUMEM))
-        why[0].code = XCCL_CUDA_WHY_CUMEM_OFF;
-    else if (!xccl_cuda_has_handles(cuda->device))
-        why[0].code = XCCL_CUDA_WHY_CUMEM_LACKS;
-    else
-        cuda->memory = XCCL_CUDA_MEMORY_HANDLE;
-}
-
-void xccl_comm_cuda_step_down(struct xccl_comm_cuda *cuda, const struct xccl_cuda_why *why)
-{
-    int by_handle = cuda->memory == XCCL_CUDA_MEMORY_HANDLE;
-
-    if (by_handle)
-        cuda->why_not[0] = *why;
-    /* Once all have agreed nobody would try out whether IPC works. */
-    if (by_handle && !cuda->is_agreed) {
-        cuda->memory = XCCL_CUDA_MEMORY_DEVICE;
-        return;
-    }
-    cuda->why_not[1] = *why;
-    cuda->memory = XCCL_CUDA_MEMORY_HOST;
-}
-
 /* --- offers --- */
 
 /* Whom the memory is for besides its own rank: devices of this process. */
@@ -198,14 +155,14 @@ static int list_devices(const struct xcclComm *comm, int *ordinals_out, int room
     return count;
 }
 
-static xcclResult_t offer_handle(struct xcclComm *comm, size_t bytes, uint32_t times,
-                                 struct xccl_cuda_offer *offer, struct xccl_cuda_held *held,
+static xcclResult_t offer_handle(struct xcclComm *comm, uint32_t times,
+                                 struct xccl_cuda_piece *piece, struct xccl_cuda_held *held,
                                  struct xccl_cuda_why *refused)
 {
     struct xccl_comm_cuda *cuda = comm->cuda;
     int reaches[XCCL_CUDA_DEVICES_MAX], fd = -1;
     int count = list_devices(comm, reaches, XCCL_CUDA_DEVICES_MAX);
-    xccl_cu_result result = xccl_cuda_block_create(cuda->device, bytes, reaches, count, 1,
+    xccl_cu_result result = xccl_cuda_block_create(cuda->device, piece->bytes, reaches, count, 1,
                                                    &held->block);
 
     if (result) {
@@ -222,88 +179,15 @@ static xcclResult_t offer_handle(struct xcclComm *comm, size_t bytes, uint32_t t
             return xcclSuccess;
         }
     }
-    held->memory = offer->memory = XCCL_CUDA_MEMORY_HANDLE;
-    held->at = offer->base = held->block.at;
-    offer->bytes = held->block.bytes;
-    offer->number = held->number;
+    held->memory = piece->memory = XCCL_CUDA_MEMORY_HANDLE;
+    held->at = piece->base = held->block.at;
+    piece->bytes = held->block.bytes;
+    piece->number = held->number;
     cuda->device_bytes += held->block.bytes;
     return xccl_cuda_clear(cuda->device, held->at, held->block.bytes);
 }
 
-static xcclResult_t offer_device(struct xcclComm *comm, size_t bytes, uint32_t times,
-                                 struct xccl_cuda_offer *offer, struct xccl_cuda_held *held,
-                                 struct xccl_cuda_why *refused)
-{
-    struct xccl_comm_cuda *cuda = comm->cuda;
-    xccl_cu_result result;
-    xcclResult_t rc = xccl_comm_cuda_alloc(cuda, bytes, &held->at);
-
-    if (rc)
-        return rc;
-    held->memory = offer->memory = XCCL_CUDA_MEMORY_DEVICE;
-    held->bytes = bytes;
-    offer->base = held->at;
-    rc = xccl_cuda_clear(cuda->device, held->at, bytes);
-    if (rc || !times)
-        return rc;
-    rc = xccl_cuda_enter(cuda->device);
-    if (rc)
-        return rc;
-    result = cuda->driver->ipc_get(&offer->ipc, held->at);
-    xccl_cuda_leave(cuda->device);
-    if (!result)
-        return xcclSuccess;
-    *refused = (struct xccl_cuda_why){XCCL_CUDA_WHY_IPC_GET, (uint32_t)comm->rank,
-                                      (uint32_t)result};
-    xccl_comm_cuda_take_back(comm, held);
-    return xcclSuccess;
-}
-
-static xcclResult_t offer_host(struct xcclComm *comm, size_t bytes, struct xccl_cuda_offer *offer,
-                               struct xccl_cuda_held *held)
-{
-    struct xccl_comm_cuda *cuda = comm->cuda;
-    size_t room, at = cuda->extra_used;
-    char *extra = xccl_shm_extra(comm->shm, xccl_shm_index_of(comm->shm, comm->rank), &room);
-
-    if (bytes > room - at)
-        return xccl_fail(xcclSystemError, 0, "raise XCCL_BUFFER_BYTES",
-                         "rank %d: links between devices that do not reach each other need %zu "
-                         "bytes of shared memory, and %zu of %zu are left",
-                         comm->rank, bytes, room - at, room);
-    cuda->extra_used += bytes;
-    held->memory = offer->memory = XCCL_CUDA_MEMORY_HOST;
-    offer->base = at;
-    memset(extra + at, 0, bytes);
-    return xccl_comm_cuda_pin(cuda, extra + at, bytes, &held->at);
-}
-
-xcclResult_t xccl_comm_cuda_offer_memory(struct xcclComm *comm, size_t bytes, uint32_t times,
-                                         struct xccl_cuda_offer *offer, struct xccl_cuda_held *held)
-{
-    struct xccl_comm_cuda *cuda = comm->cuda;
-    xcclResult_t rc = xcclSuccess;
-
-    bytes = (bytes + PAGE - 1) & ~(size_t)(PAGE - 1);
-    *held = (struct xccl_cuda_held){0};
-    do { /* at most once for each kind */
-        struct xccl_cuda_why refused = {0};
-
-        offer->bytes = bytes;
-        if (cuda->memory == XCCL_CUDA_MEMORY_HANDLE)
-            rc = offer_handle(comm, bytes, times, offer, held, &refused);
-        else if (cuda->memory == XCCL_CUDA_MEMORY_DEVICE)
-            rc = offer_device(comm, bytes, times, offer, held, &refused);
-        else
-            rc = offer_host(comm, bytes, offer, held);
-        if (refused.code)
-            xccl_comm_cuda_step_down(cuda, &refused);
-    } while (!rc && held->memory == XCCL_CUDA_MEMORY_NONE);
-    memcpy(offer->why, cuda->why_not, sizeof offer->why);
-    return rc;
-}
-
-void xccl_comm_cuda_take_back(struct xcclComm *comm, struct xccl_cuda_held *held)
+static void take_back(struct xcclComm *comm, struct xccl_cuda_held *held)
 {
     struct xccl_comm_cuda *cuda = comm->cuda;
 
@@ -318,12 +202,91 @@ void xccl_comm_cuda_take_back(struct xcclComm *comm, struct xccl_cuda_held *held
     *held = (struct xccl_cuda_held){0}; /* host memory is the segment's */
 }
 
+void xccl_comm_cuda_take_back(struct xcclComm *comm, struct xccl_cuda_held held[XCCL_CUDA_PIECES])
+{
+    for (int i = 0; i < XCCL_CUDA_PIECES; i++)
+        take_back(comm, &held[i]);
+}
+
+static xcclResult_t offer_device(struct xcclComm *comm, uint32_t times,
+                                 struct xccl_cuda_piece *piece, struct xccl_cuda_held *held,
+                                 struct xccl_cuda_why *refused)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    xccl_cu_result result;
+    xcclResult_t rc = xccl_comm_cuda_alloc(cuda, piece->bytes, &held->at);
+
+    if (rc)
+        return rc;
+    held->memory = piece->memory = XCCL_CUDA_MEMORY_DEVICE;
+    held->bytes = piece->bytes;
+    piece->base = held->at;
+    rc = xccl_cuda_clear(cuda->device, held->at, held->bytes);
+    if (rc || !times)
+        return rc;
+    rc = xccl_cuda_enter(cuda->device);
+    if (rc)
+        return rc;
+    result = cuda->driver->ipc_get(&piece->ipc, held->at);
+    xccl_cuda_leave(cuda->device);
+    if (!result)
+        return xcclSuccess;
+    *refused = (struct xccl_cuda_why){XCCL_CUDA_WHY_IPC_GET, (uint32_t)comm->rank,
+                                      (uint32_t)result};
+    take_back(comm, held);
+    return xcclSuccess;
+}
+
+static xcclResult_t offer_host(struct xcclComm *comm, struct xccl_cuda_piece *piece,
+                               struct xccl_cuda_held *held)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    size_t room, at = cuda->extra_used;
+    char *extra = xccl_shm_extra(comm->shm, xccl_shm_index_of(comm->shm, comm->rank), &room);
+
+    if (piece->bytes > room - at)
+        return xccl_fail(xcclSystemError, 0, "raise XCCL_BUFFER_BYTES",
+                         "rank %d: links between devices that do not reach each other need %zu "
+                         "bytes of shared memory, and %zu of %zu are left",
+                         comm->rank, (size_t)piece->bytes, room - at, room);
+    cuda->extra_used += piece->bytes;
+    held->memory = piece->memory = XCCL_CUDA_MEMORY_HOST;
+    piece->base = at;
+    memset(extra + at, 0, piece->bytes);
+    return xccl_comm_cuda_pin(cuda, extra + at, piece->bytes, &held->at);
+}
+
+xcclResult_t xccl_comm_cuda_offer_piece(struct xcclComm *comm, enum xccl_cuda_which which,
+                                        size_t bytes, uint32_t times, struct xccl_cuda_piece *piece,
+                                        struct xccl_cuda_held *held, struct xccl_cuda_why *refused)
+{
+    struct xccl_cuda_why *fallen = &comm->cuda->fallen[which], why = {0};
+    xcclResult_t rc = xcclSuccess;
+
+    *held = (struct xccl_cuda_held){0};
+    piece->bytes = (bytes + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+    if (which == XCCL_CUDA_BY_HANDLE && !fallen->code)
+        rc = offer_handle(comm, times, piece, held, &why);
+    if (which == XCCL_CUDA_BY_DEVICE && !fallen->code)
+        rc = offer_device(comm, times, piece, held, &why);
+    if (why.code && refused) {
+        *refused = why;
+        *piece = (struct xccl_cuda_piece){0};
+        return rc;
+    }
+    if (why.code)
+        *fallen = why;
+    piece->why = *fallen;
+    return rc || held->memory != XCCL_CUDA_MEMORY_NONE ? rc : offer_host(comm, piece, held);
+}
+
 /* --- what others offer --- */
 
 /* Memory of another process, opened. */
 struct xccl_cuda_opened {
     int peer;
     uint32_t number; /* as it gives it; 0: by IPC */
+    uint32_t round; /* of agreeing, in which it was last mapped */
     struct xccl_cu_ipc ipc;
     struct xccl_cuda_block block;
     xccl_cu_ptr at;
@@ -331,39 +294,39 @@ struct xccl_cuda_opened {
 };
 
 static struct xccl_cuda_opened *find_opened(const struct xccl_comm_cuda *cuda, int peer,
-                                            const struct xccl_cuda_offer *offer)
+                                            const struct xccl_cuda_piece *piece)
 {
     struct xccl_cuda_opened *at = cuda->opened;
-    uint32_t number = offer->memory == XCCL_CUDA_MEMORY_HANDLE ? offer->number : 0;
+    uint32_t number = piece->memory == XCCL_CUDA_MEMORY_HANDLE ? piece->number : 0;
 
     while (at && (at->peer != peer || at->number != number ||
-                  (!number && memcmp(&at->ipc, &offer->ipc, sizeof at->ipc) != 0)))
+                  (!number && memcmp(&at->ipc, &piece->ipc, sizeof at->ipc) != 0)))
         at = at->next;
     return at;
 }
 
 /* Quiet; refused: what is put into the record. */
-static xcclResult_t open_handle(struct xcclComm *comm, const struct xccl_cuda_offer *offer,
+static xcclResult_t open_handle(struct xcclComm *comm, const struct xccl_cuda_piece *piece,
                                 struct xccl_cuda_opened *opened, struct xccl_cuda_why *refused)
 {
     struct xccl_limit limit = xccl_limit_ms(FETCH_MS, NULL);
     xccl_cu_result result;
     int fd = -1;
     xcclResult_t rc = xccl_shm_fetch_given(comm->shm, &comm->peers[opened->peer].unix_addr,
-                                           offer->number, &limit, &fd);
+                                           piece->number, &limit, &fd);
 
     *refused = (struct xccl_cuda_why){XCCL_CUDA_WHY_IMPORT, (uint32_t)comm->rank, 0};
     if (rc)
         return rc;
-    result = xccl_cuda_block_import(comm->cuda->device, fd, offer->bytes, &opened->block);
+    result = xccl_cuda_block_import(comm->cuda->device, fd, piece->bytes, &opened->block);
     close(fd);
-    opened->number = offer->number;
+    opened->number = piece->number;
     opened->at = opened->block.at;
     refused->result = (uint32_t)result;
     return xccl_cuda_result_quietly(result, "importing a handle");
 }
 
-static xcclResult_t open_ipc(struct xcclComm *comm, const struct xccl_cuda_offer *offer,
+static xcclResult_t open_ipc(struct xcclComm *comm, const struct xccl_cuda_piece *piece,
                              struct xccl_cuda_opened *opened, struct xccl_cuda_why *refused)
 {
     struct xccl_comm_cuda *cuda = comm->cuda;
@@ -372,23 +335,24 @@ static xcclResult_t open_ipc(struct xcclComm *comm, const struct xccl_cuda_offer
 
     if (rc)
         return rc;
-    result = cuda->driver->ipc_open(&opened->at, offer->ipc, XCCL_CU_IPC_LAZY_PEER_ACCESS);
+    result = cuda->driver->ipc_open(&opened->at, piece->ipc, XCCL_CU_IPC_LAZY_PEER_ACCESS);
     xccl_cuda_leave(cuda->device);
-    opened->ipc = offer->ipc;
+    opened->ipc = piece->ipc;
     *refused = (struct xccl_cuda_why){XCCL_CUDA_WHY_IPC_OPEN, (uint32_t)comm->rank,
                                       (uint32_t)result};
     return xccl_cuda_result_quietly(result, "opening IPC");
 }
 
-static xcclResult_t open_other(struct xcclComm *comm, int peer, const struct xccl_cuda_offer *offer,
+static xcclResult_t open_other(struct xcclComm *comm, int peer, const struct xccl_cuda_piece *piece,
                                xccl_cu_ptr *at_out, struct xccl_cuda_why *refused)
 {
     struct xccl_comm_cuda *cuda = comm->cuda;
-    struct xccl_cuda_opened *opened = find_opened(cuda, peer, offer);
+    struct xccl_cuda_opened *opened = find_opened(cuda, peer, piece);
     struct xccl_cuda_why why = {0};
     xcclResult_t rc;
 
     if (opened) {
+        opened->round = cuda->agree_rounds;
         *at_out = opened->at;
         return xcclSuccess;
     }
@@ -396,8 +360,9 @@ static xcclResult_t open_other(struct xcclComm *comm, int peer, const struct xcc
     if (!opened)
         return xcclSystemError;
     opened->peer = peer;
-    rc = offer->memory == XCCL_CUDA_MEMORY_HANDLE ? open_handle(comm, offer, opened, &why)
-                                                  : open_ipc(comm, offer, opened, &why);
+    opened->round = cuda->agree_rounds;
+    rc = piece->memory == XCCL_CUDA_MEMORY_HANDLE ? open_handle(comm, piece, opened, &why)
+                                                  : open_ipc(comm, piece, opened, &why);
     if (!rc) {
         opened->next = cuda->opened;
         cuda->opened = opened;
@@ -413,16 +378,14 @@ static xcclResult_t open_other(struct xcclComm *comm, int peer, const struct xcc
     return xcclSuccess;
 }
 
-void xccl_comm_cuda_close_opened(struct xccl_comm_cuda *cuda, uint32_t kinds)
+void xccl_comm_cuda_close_opened(struct xccl_comm_cuda *cuda, int all)
 {
     struct xccl_cuda_opened **at = &cuda->opened;
 
     while (*at) {
         struct xccl_cuda_opened *opened = *at;
-        enum xccl_cuda_memory kind = opened->number ? XCCL_CUDA_MEMORY_HANDLE
-                                                    : XCCL_CUDA_MEMORY_DEVICE;
 
-        if (!(kinds >> kind & 1)) {
+        if (!all && opened->round == cuda->agree_rounds) {
             at = &opened->next;
             continue;
         }
@@ -459,34 +422,34 @@ static xcclResult_t enable_peer(struct xccl_comm_cuda *cuda, int ordinal)
     return rc;
 }
 
-static xcclResult_t map_host(struct xcclComm *comm, int peer, const struct xccl_cuda_offer *offer,
+static xcclResult_t map_host(struct xcclComm *comm, int peer, const struct xccl_cuda_piece *piece,
                              xccl_cu_ptr *base_out)
 {
     size_t room;
     char *extra = xccl_shm_extra(comm->shm, xccl_shm_index_of(comm->shm, peer), &room);
 
-    if (offer->base > room || offer->bytes > room - offer->base || offer->base % PAGE)
+    if (piece->base > room || piece->bytes > room - piece->base || piece->base % PAGE)
         return xccl_fail(xcclRemoteError, 0, NULL, "rank %d offers memory that it does not have",
                          peer);
-    return xccl_comm_cuda_pin(comm->cuda, extra + offer->base, offer->bytes, base_out);
+    return xccl_comm_cuda_pin(comm->cuda, extra + piece->base, piece->bytes, base_out);
 }
 
 xcclResult_t xccl_comm_cuda_map(struct xcclComm *comm, int peer,
-                                const struct xccl_cuda_offer *offer, xccl_cu_ptr *base_out,
+                                const struct xccl_cuda_piece *piece, xccl_cu_ptr *base_out,
                                 struct xccl_cuda_why *refused)
 {
     int is_same_process = xccl_comm_cuda_same_process(comm, peer);
 
-    switch (offer->memory) {
+    switch (piece->memory) {
     case XCCL_CUDA_MEMORY_HOST:
-        return map_host(comm, peer, offer, base_out);
+        return map_host(comm, peer, piece, base_out);
     case XCCL_CUDA_MEMORY_HANDLE:
     case XCCL_CUDA_MEMORY_DEVICE:
         if (!is_same_process)
-            return open_other(comm, peer, offer, base_out, refused);
-        *base_out = offer->base;
+            return open_other(comm, peer, piece, base_out, refused);
+        *base_out = piece->base;
         /* A handle's memory was opened to this device when it was made. */
-        return offer->memory == XCCL_CUDA_MEMORY_HANDLE
+        return piece->memory == XCCL_CUDA_MEMORY_HANDLE
                    ? xcclSuccess
                    : enable_peer(comm->cuda, (int)comm->peers[peer].ordinal);
     default:

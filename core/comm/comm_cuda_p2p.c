@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Sends and receives of a CUDA communicator. Ranks of a host have links for every pair from the
- * beginning: each offers one block with a place for what every other one sends, and heads, as a
+ * beginning: each offers memory with a place for what every other one sends, and heads, as a
  * binding does. Links to other hosts are made by the host's sends and receives (comm_p2p.c), before
  * the first message, and have their slots in pinned memory.
  *
@@ -27,41 +27,109 @@
 
 struct xccl_cuda_p2p {
     struct xccl_cuda_offer own;
-    struct xccl_cuda_held held, stale; /* stale: was offered before, and refused */
+    struct xccl_cuda_held held[XCCL_CUDA_PIECES];
+    struct xccl_cuda_held stale[XCCL_CUDA_PIECES]; /* was offered before */
+    uint32_t places[XCCL_CUDA_PIECES]; /* of each piece; some may have been left */
     uint32_t channels; /* of links between ranks of this host, the same on all of them */
     xccl_cu_ptr table; /* struct xccl_dev_link[2 * peer of the host + sends][channels] */
     size_t table_bytes;
     xccl_cu_ptr *far; /* by 2 * rank + sends: the one link to another host; 0: not made yet */
 };
 
-/* --- links --- */
+/* --- memory --- */
 
 static uint64_t place_of(uint32_t slot_bytes)
 {
     return HEADERS + (uint64_t)SLOTS * slot_bytes;
 }
 
-static xcclResult_t offer_memory(struct xcclComm *comm, struct xccl_cuda_offer *offer)
+/* Those whose links are in that piece. */
+struct members {
+    uint32_t count, unplaced, others; /* unplaced: of them; others: of other processes */
+};
+
+static struct members count_members(const struct xcclComm *comm, enum xccl_cuda_which which)
+{
+    const struct xccl_cuda_edges *edges = &comm->cuda->edges;
+    struct members members = {0};
+
+    for (uint32_t i = 0; i < edges->count; i++) {
+        const struct xccl_cuda_edge *edge = &edges->own[i];
+        int peer = xccl_shm_rank_of(comm->shm, (int)i);
+
+        if (xccl_cuda_edge_piece(edge) != which)
+            continue;
+        members.count++;
+        members.unplaced += edge->place == XCCL_CUDA_NO_PLACE;
+        members.others += !xccl_comm_cuda_same_process(comm, peer);
+    }
+    return members;
+}
+
+/* Gives all of them places, from 0 on; or, refused, the next kind. */
+static void settle(struct xcclComm *comm, enum xccl_cuda_which which,
+                   const struct xccl_cuda_why *refused)
+{
+    struct xccl_cuda_edges *edges = &comm->cuda->edges;
+    uint16_t place = 0;
+
+    for (uint32_t i = 0; i < edges->count; i++) {
+        struct xccl_cuda_edge *edge = &edges->own[i];
+
+        if (xccl_cuda_edge_piece(edge) != which)
+            continue;
+        if (refused->code)
+            xccl_cuda_edge_lower(edge, refused);
+        else
+            edge->place = place++;
+    }
+}
+
+/* It stays as it is when nobody came to it, and goes when nobody is left. */
+static xcclResult_t offer_piece(struct xcclComm *comm, enum xccl_cuda_which which)
 {
     struct xccl_cuda_p2p *p2p = comm->cuda->p2p;
-    uint32_t peers = (uint32_t)xccl_shm_nlocal(comm->shm), others = 0;
+    const struct members members = count_members(comm, which);
+    struct xccl_cuda_piece *piece = &p2p->own.pieces[which];
+    uint64_t channels = (uint64_t)members.count * p2p->own.channels;
+    struct xccl_cuda_why refused = {0};
     xcclResult_t rc;
 
-    for (uint32_t i = 0; i < peers; i++)
-        others += !xccl_comm_cuda_same_process(comm, xccl_shm_rank_of(comm->shm, (int)i));
-    rc = xccl_comm_cuda_offer_memory(
-        comm, offer->heads + (uint64_t)peers * offer->channels * XCCL_DEV_HEAD_BYTES, others, offer,
-        &p2p->held);
-    p2p->own = *offer;
+    if (members.count && !members.unplaced)
+        return xcclSuccess;
+    p2p->stale[which] = p2p->held[which];
+    p2p->held[which] = (struct xccl_cuda_held){0};
+    *piece = (struct xccl_cuda_piece){0};
+    if (!members.count)
+        return xcclSuccess;
+    piece->heads = channels * p2p->own.place_bytes;
+    rc = xccl_comm_cuda_offer_piece(comm, which, piece->heads + channels * XCCL_DEV_HEAD_BYTES,
+                                    members.others, piece, &p2p->held[which], &refused);
+    if (rc)
+        return rc;
+    p2p->places[which] = members.count;
+    settle(comm, which, &refused);
+    return xcclSuccess;
+}
+
+/* Who is refused one goes on to a later one. */
+static xcclResult_t offer_pieces(struct xcclComm *comm, struct xccl_cuda_offer *offer)
+{
+    xcclResult_t rc = xcclSuccess;
+
+    for (int which = 0; which < XCCL_CUDA_PIECES && !rc; which++)
+        rc = offer_piece(comm, (enum xccl_cuda_which)which);
+    *offer = comm->cuda->p2p->own;
     return rc;
 }
 
 xcclResult_t xccl_cuda_p2p_offer(struct xcclComm *comm, struct xccl_cuda_offer *offer)
 {
     struct xccl_comm_cuda *cuda = comm->cuda;
-    uint32_t peers = comm->shm ? (uint32_t)xccl_shm_nlocal(comm->shm) : 1;
+    uint32_t peers = cuda->edges.count ? cuda->edges.count : 1;
     uint64_t budget = (uint64_t)xccl_param_int(XCCL_P_BUFFER_BYTES) / SHARE;
     struct xccl_cuda_p2p *p2p = xccl_calloc(1, sizeof *p2p);
+    struct xccl_cuda_offer *own;
 
     if (!p2p)
         return xcclSystemError;
@@ -69,93 +137,105 @@ xcclResult_t xccl_cuda_p2p_offer(struct xcclComm *comm, struct xccl_cuda_offer *
     p2p->far = xccl_calloc(2 * (size_t)comm->nranks, sizeof *p2p->far);
     if (!p2p->far)
         return xcclSystemError;
-    offer->nslots = SLOTS;
-    offer->slot_bytes = SLOT_MOST;
-    offer->channels = cuda->channels < CHANNELS ? cuda->channels : CHANNELS;
-    while (offer->slot_bytes > SLOT_LEAST &&
-           peers * offer->channels * place_of(offer->slot_bytes) > budget)
-        offer->slot_bytes /= 2;
-    while (offer->channels > 1 && peers * offer->channels * place_of(offer->slot_bytes) > budget)
-        offer->channels /= 2;
-    offer->place_bytes = place_of(offer->slot_bytes);
-    offer->heads = peers * offer->channels * offer->place_bytes;
-    return peers > 1 ? offer_memory(comm, offer) : xcclSuccess;
+    own = &p2p->own;
+    own->nslots = SLOTS;
+    own->slot_bytes = SLOT_MOST;
+    own->channels = cuda->channels < CHANNELS ? cuda->channels : CHANNELS;
+    while (own->slot_bytes > SLOT_LEAST &&
+           peers * own->channels * place_of(own->slot_bytes) > budget)
+        own->slot_bytes /= 2;
+    while (own->channels > 1 && peers * own->channels * place_of(own->slot_bytes) > budget)
+        own->channels /= 2;
+    own->place_bytes = place_of(own->slot_bytes);
+    return offer_pieces(comm, offer);
 }
 
 xcclResult_t xccl_cuda_p2p_offer_again(struct xcclComm *comm, struct xccl_cuda_offer *offer)
 {
-    struct xccl_cuda_p2p *p2p = comm->cuda->p2p;
+    return offer_pieces(comm, offer);
+}
 
-    *offer = p2p->own;
-    if (p2p->held.memory == comm->cuda->memory || p2p->held.memory == XCCL_CUDA_MEMORY_NONE)
-        return xcclSuccess;
-    p2p->stale = p2p->held;
-    return offer_memory(comm, offer);
+void xccl_cuda_p2p_drop_stale(struct xcclComm *comm)
+{
+    xccl_comm_cuda_take_back(comm, comm->cuda->p2p->stale);
+}
+
+/* --- links --- */
+
+/* Of the peer with that local index: its side, and this rank's. refused: as in a map. */
+static xcclResult_t find_sides(struct xcclComm *comm, uint32_t index,
+                               const struct xccl_cuda_offer *offer, struct xccl_cuda_side sides[2],
+                               struct xccl_cuda_why *refused)
+{
+    const struct xccl_cuda_edges *edges = &comm->cuda->edges;
+    const struct xccl_cuda_edge *theirs = &edges->theirs[index], *own = &edges->own[index];
+    struct xccl_cuda_p2p *p2p = comm->cuda->p2p;
+    enum xccl_cuda_which which = xccl_cuda_edge_piece(own);
+
+    sides[0] = (struct xccl_cuda_side){.offer = offer,
+                                       .piece = &offer->pieces[xccl_cuda_edge_piece(theirs)],
+                                       .place = theirs->place};
+    sides[1] = (struct xccl_cuda_side){.offer = &p2p->own,
+                                       .piece = &p2p->own.pieces[which],
+                                       .base = p2p->held[which].at,
+                                       .place = own->place};
+    return xccl_comm_cuda_map(comm, xccl_shm_rank_of(comm->shm, (int)index), sides[0].piece,
+                              &sides[0].base, refused);
 }
 
 xcclResult_t xccl_cuda_p2p_try(struct xcclComm *comm, const uint8_t *offers, size_t stride,
-                               struct xccl_cuda_why *refused, uint32_t *memory_out)
+                               struct xccl_cuda_why *refused)
 {
-    uint32_t peers = comm->shm ? (uint32_t)xccl_shm_nlocal(comm->shm) : 1;
     xcclResult_t rc = xcclSuccess;
 
-    /* All have closed it: they have offered since. */
-    xccl_comm_cuda_take_back(comm, &comm->cuda->p2p->stale);
-    for (uint32_t i = 0; i < peers && peers > 1 && !rc && !refused->code; i++) {
+    for (uint32_t i = 0; i < comm->cuda->edges.count && !rc; i++) {
         int peer = xccl_shm_rank_of(comm->shm, (int)i);
+        struct xccl_cuda_side sides[2];
         struct xccl_cuda_offer offer;
-        xccl_cu_ptr base;
 
+        if (peer == comm->rank)
+            continue;
         xccl_comm_cuda_get_offer(offers + (size_t)peer * stride, &offer);
-        *memory_out = offer.memory;
-        if (peer != comm->rank)
-            rc = xccl_comm_cuda_map(comm, peer, &offer, &base, refused);
+        rc = find_sides(comm, i, &offer, sides, &refused[i]);
     }
+    xccl_comm_cuda_close_opened(comm->cuda, 0);
     return rc;
 }
 
-/* index: of the peer among the ranks of this host; own_index: this rank's. */
-static void fill_link(const struct xccl_cuda_p2p *p2p, const struct xccl_cuda_offer *peer,
-                      xccl_cu_ptr peer_base, const uint32_t index[2], int sends, uint32_t channel,
+static void fill_link(const struct xccl_cuda_side sides[2], int sends, uint32_t channel,
                       struct xccl_dev_link *link)
 {
-    const struct xccl_cuda_offer *slots = sends ? peer : &p2p->own;
-    const struct xccl_cuda_offer *heads = sends ? &p2p->own : peer;
-    /* In its owner's block a place has the number of the other one. */
-    uint64_t place = (sends ? peer_base : p2p->held.at) +
-                     ((uint64_t)index[!sends] * slots->channels + channel) * slots->place_bytes;
+    /* The receiver has the slots, the sender has the head. */
+    uint32_t slot_bytes = sides[!sends].offer->slot_bytes;
 
     *link = (struct xccl_dev_link){
-        .header = place,
-        .payload = place + HEADERS,
-        .head = (sends ? p2p->held.at : peer_base) + heads->heads +
-                ((uint64_t)index[sends] * heads->channels + channel) * XCCL_DEV_HEAD_BYTES,
         .header_stride = XCCL_LINE_BYTES,
-        .payload_stride = slots->slot_bytes,
+        .payload_stride = slot_bytes,
         .nslots = SLOTS,
-        .slot_bytes = slots->slot_bytes,
+        .slot_bytes = slot_bytes,
         .limit = sends ? SLOTS : 0,
     };
+    xccl_comm_cuda_place_link(&sides[!sends], &sides[sends], channel, link);
+    link->payload = link->header + HEADERS;
 }
 
 static xcclResult_t fill_peer(struct xcclComm *comm, const struct xccl_cuda_offer *offer,
-                              uint32_t peer_index, struct xccl_dev_link *links)
+                              uint32_t index, struct xccl_dev_link *links)
 {
-    struct xccl_cuda_p2p *p2p = comm->cuda->p2p;
-    const uint32_t index[2] = {(uint32_t)xccl_shm_index_of(comm->shm, comm->rank), peer_index};
-    int peer = xccl_shm_rank_of(comm->shm, (int)peer_index);
-    xccl_cu_ptr base;
-    xcclResult_t rc = xccl_comm_cuda_map(comm, peer, offer, &base, NULL);
+    uint32_t channels = comm->cuda->p2p->channels;
+    int peer = xccl_shm_rank_of(comm->shm, (int)index);
+    struct xccl_cuda_side sides[2];
+    xcclResult_t rc = find_sides(comm, index, offer, sides, NULL);
 
     for (uint32_t sends = 0; sends < 2; sends++)
-        for (uint32_t i = 0; i < p2p->channels && !rc; i++) {
-            struct xccl_dev_link *link = &links[sends * p2p->channels + i];
+        for (uint32_t i = 0; i < channels && !rc; i++) {
+            struct xccl_dev_link *link = &links[sends * channels + i];
 
-            fill_link(p2p, offer, base, index, (int)sends, i, link);
+            fill_link(sides, (int)sends, i, link);
             link->peer = (uint16_t)peer;
         }
     for (int sends = 0; sends < 2 && !rc; sends++)
-        xccl_comm_cuda_note_near(comm, peer, sends, sends ? offer : &p2p->own);
+        xccl_comm_cuda_note_near(comm, peer, sends, sides[!sends].piece);
     return rc;
 }
 
@@ -163,13 +243,17 @@ xcclResult_t xccl_cuda_p2p_take(struct xcclComm *comm, const uint8_t *offers, si
 {
     struct xccl_comm_cuda *cuda = comm->cuda;
     struct xccl_cuda_p2p *p2p = cuda->p2p;
-    uint32_t peers = comm->shm ? (uint32_t)xccl_shm_nlocal(comm->shm) : 1;
+    uint32_t peers = cuda->edges.count;
     struct xccl_cuda_offer offer;
     struct xccl_dev_link *links;
     xcclResult_t rc = xcclSuccess;
 
-    if (peers == 1)
+    if (!peers)
         return xcclSuccess;
+    if (p2p->held[XCCL_CUDA_BY_HANDLE].number) { /* whoever could has asked for it */
+        xccl_shm_take_back(comm->shm, p2p->held[XCCL_CUDA_BY_HANDLE].number);
+        p2p->held[XCCL_CUDA_BY_HANDLE].number = 0;
+    }
     p2p->channels = p2p->own.channels;
     for (uint32_t i = 0; i < peers; i++) {
         xccl_comm_cuda_get_offer(offers + (size_t)xccl_shm_rank_of(comm->shm, (int)i) * stride,
@@ -196,31 +280,41 @@ xcclResult_t xccl_cuda_p2p_take(struct xcclComm *comm, const uint8_t *offers, si
     return rc;
 }
 
+/* Those with heads in that piece. */
+static int is_piece_read(const struct xcclComm *comm, enum xccl_cuda_which which)
+{
+    const struct xccl_cuda_p2p *p2p = comm->cuda->p2p;
+    const struct xccl_cuda_edges *edges = &comm->cuda->edges;
+    uint32_t channels = p2p->own.channels, heads = p2p->places[which] * channels;
+    uint32_t *link_of = xccl_calloc((size_t)heads + 1, sizeof *link_of);
+    int all = 1;
+
+    for (uint32_t i = 0; link_of && i < heads; i++)
+        link_of[i] = UINT32_MAX;
+    for (uint32_t i = 0; link_of && i < edges->count; i++)
+        for (uint32_t c = 0; c < p2p->channels; c++)
+            if (xccl_cuda_edge_piece(&edges->own[i]) == which)
+                link_of[edges->own[i].place * channels + c] = (2 * i + 1) * p2p->channels + c;
+    if (link_of)
+        all = xccl_comm_cuda_is_read(
+            comm->cuda,
+            &(struct xccl_cuda_reading){.table = p2p->table,
+                                        .links = 2 * edges->count * p2p->channels,
+                                        .heads = p2p->held[which].at + p2p->own.pieces[which].heads,
+                                        .head_count = heads,
+                                        .link_of = link_of});
+    xccl_free(link_of);
+    return all;
+}
+
 int xccl_cuda_p2p_is_read(const struct xcclComm *comm)
 {
     const struct xccl_cuda_p2p *p2p = comm->cuda->p2p;
-    uint32_t peers = comm->shm ? (uint32_t)xccl_shm_nlocal(comm->shm) : 1;
-    uint32_t own = comm->shm ? (uint32_t)xccl_shm_index_of(comm->shm, comm->rank) : 0;
-    uint32_t channels = p2p->own.channels;
-    uint32_t *link_of;
-    int all = 1;
 
-    if (!p2p->table)
-        return 1;
-    link_of = xccl_calloc((size_t)peers * channels + 1, sizeof *link_of);
-    for (uint32_t i = 0; link_of && i < peers * channels; i++)
-        link_of[i] = i / channels == own || i % channels >= p2p->channels
-                         ? UINT32_MAX
-                         : (2 * (i / channels) + 1) * p2p->channels + i % channels;
-    if (link_of)
-        all = xccl_comm_cuda_is_read(
-            comm->cuda, &(struct xccl_cuda_reading){.table = p2p->table,
-                                                    .links = 2 * peers * p2p->channels,
-                                                    .heads = p2p->held.at + p2p->own.heads,
-                                                    .head_count = peers * channels,
-                                                    .link_of = link_of});
-    xccl_free(link_of);
-    return all;
+    for (int which = 0; which < XCCL_CUDA_PIECES && p2p->table; which++)
+        if (p2p->held[which].memory && !is_piece_read(comm, (enum xccl_cuda_which)which))
+            return 0;
+    return 1;
 }
 
 void xccl_cuda_p2p_free(struct xccl_comm_cuda *cuda)
@@ -230,8 +324,8 @@ void xccl_cuda_p2p_free(struct xccl_comm_cuda *cuda)
     if (!p2p)
         return;
     cuda->p2p = NULL;
-    xccl_comm_cuda_take_back(cuda->comm, &p2p->held);
-    xccl_comm_cuda_take_back(cuda->comm, &p2p->stale);
+    xccl_comm_cuda_take_back(cuda->comm, p2p->held);
+    xccl_comm_cuda_take_back(cuda->comm, p2p->stale);
     if (p2p->table)
         xccl_cuda_free(cuda->device, p2p->table);
     for (int i = 0; p2p->far && i < 2 * cuda->comm->nranks; i++)

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "comm/comm_cuda_int.h"
+#include "comm/comm_links.h"
 #include "proxy/net_link.h"
 #include "record/record.h"
 
@@ -136,14 +137,15 @@ static void why_text(const struct xcclComm *comm, const struct xccl_cuda_why *wh
         [XCCL_CUDA_WHY_IPC_OPEN] = "IPC refused: opening",
     };
     const char *name = NULL;
+    int other = (int)why->rank;
 
     switch (why->code) {
     case XCCL_CUDA_WHY_SETTING:
         snprintf(text_out, bytes, "XCCL_CUDA_P2P=0 on rank %d", owner);
         break;
-    case XCCL_CUDA_WHY_APART:
-        snprintf(text_out, bytes, "the devices of ranks %d and %d do not reach each other", owner,
-                 (int)why->rank);
+    case XCCL_CUDA_WHY_APART: /* alike for both directions */
+        snprintf(text_out, bytes, "the devices of ranks %d and %d do not reach each other",
+                 owner < other ? owner : other, owner < other ? other : owner);
         break;
     case XCCL_CUDA_WHY_HIDDEN:
         snprintf(text_out, bytes, "the process of rank %d does not see the device of rank %d",
@@ -174,7 +176,7 @@ static void why_text(const struct xcclComm *comm, const struct xccl_cuda_why *wh
 }
 
 static enum xccl_record_way_kind near_kind(const struct xcclComm *comm, int peer,
-                                           const struct xccl_cuda_offer *slots)
+                                           const struct xccl_cuda_piece *slots)
 {
     if (slots->memory == XCCL_CUDA_MEMORY_HOST)
         return XCCL_RECORD_WAY_PINNED;
@@ -186,25 +188,34 @@ static enum xccl_record_way_kind near_kind(const struct xcclComm *comm, int peer
                : XCCL_RECORD_WAY_PEER_ACCESS;
 }
 
-void xccl_comm_cuda_note_near(struct xcclComm *comm, int peer, int sends,
-                              const struct xccl_cuda_offer *slots)
+/* Behind what is there already; nothing where there is no reason, or no room. */
+static void add_why(const struct xcclComm *comm, const struct xccl_cuda_why *why, int owner,
+                    char text[XCCL_RECORD_WHY_BYTES])
 {
+    char more[XCCL_RECORD_WHY_BYTES];
+    size_t used = strlen(text);
+
+    why_text(comm, why, owner, more, sizeof more);
+    if (more[0] && used + sizeof "; " < XCCL_RECORD_WHY_BYTES)
+        snprintf(text + used, XCCL_RECORD_WHY_BYTES - used, "%s%.*s", used ? "; " : "",
+                 (int)(XCCL_RECORD_WHY_BYTES - used - sizeof "; "), more);
+}
+
+void xccl_comm_cuda_note_near(struct xcclComm *comm, int peer, int sends,
+                              const struct xccl_cuda_piece *slots)
+{
+    const struct xccl_cuda_edges *edges = &comm->cuda->edges;
+    int index = xccl_shm_index_of(comm->shm, peer), owner = sends ? peer : comm->rank;
+    const struct xccl_cuda_edge *edge = sends ? &edges->theirs[index] : &edges->own[index];
     enum xccl_record_way_kind kind = near_kind(comm, peer, slots);
     char why[XCCL_RECORD_WHY_BYTES] = "";
-    int owner = sends ? peer : comm->rank;
-    size_t used;
 
-    if (kind == XCCL_RECORD_WAY_PINNED)
-        why_text(comm, &slots->why[1], owner, why, sizeof why);
-    if (kind == XCCL_RECORD_WAY_IPC)
-        why_text(comm, &slots->why[0], owner, why, sizeof why);
-    used = strlen(why);
-    /* Both were refused. */
-    if (kind == XCCL_RECORD_WAY_PINNED && slots->why[0].code &&
-        slots->why[0].code != slots->why[1].code && used + sizeof "; " < sizeof why) {
-        memcpy(why + used, "; ", sizeof "; ");
-        why_text(comm, &slots->why[0], owner, why + used + 2, sizeof why - used - 2);
+    if (kind == XCCL_RECORD_WAY_PINNED) {
+        add_why(comm, &slots->why, owner, why);
+        add_why(comm, &edge->why[1], owner, why);
     }
+    if (kind == XCCL_RECORD_WAY_PINNED || kind == XCCL_RECORD_WAY_IPC)
+        add_why(comm, &edge->why[0], owner, why);
     note(comm, peer, sends, kind, why);
 }
 

@@ -73,4 +73,51 @@ static inline void one_sum(struct on_device *on, int rank, int nranks)
         XT_CHECK_INT(on->host[i], sum_of(nranks, i, 1));
 }
 
+static inline void gather(struct on_device *on, int rank, int nranks)
+{
+    size_t count = WAYS_COUNT / (size_t)nranks;
+
+    device_put(on, count, rank, 2);
+    XT_OK(xcclAllGather(at(on->in, 0), at(on->out, 0), count, xcclInt32, on->comm, on->stream));
+    (void)device_get(on, count * (size_t)nranks);
+    for (size_t i = 0; i < count * (size_t)nranks; i++)
+        XT_CHECK_INT(on->host[i], world_value((int)(i / count), i % count, 2));
+}
+
+static inline void pass_on(struct on_device *on, int rank, int nranks)
+{
+    device_put(on, WAYS_COUNT, rank, 3);
+    XT_OK(xcclGroupStart());
+    XT_OK(
+        xcclSend(at(on->in, 0), WAYS_COUNT, xcclInt32, (rank + 1) % nranks, on->comm, on->stream));
+    XT_OK(xcclRecv(at(on->out, 0), WAYS_COUNT, xcclInt32, (rank + nranks - 1) % nranks, on->comm,
+                   on->stream));
+    XT_OK(xcclGroupEnd());
+    (void)device_get(on, WAYS_COUNT);
+    for (size_t i = 0; i < WAYS_COUNT; i++)
+        XT_CHECK_INT(on->host[i], world_value((rank + nranks - 1) % nranks, i, 3));
+}
+
+/* Every rank to every other one. */
+static inline void exchange(struct on_device *on, int rank, int nranks)
+{
+    size_t count = WAYS_COUNT / (size_t)nranks;
+
+    device_put(on, WAYS_COUNT, rank, 4);
+    XT_OK(xcclAlltoAll(at(on->in, 0), at(on->out, 0), count, xcclInt32, on->comm, on->stream));
+    (void)device_get(on, WAYS_COUNT);
+    for (size_t i = 0; i < count * (size_t)nranks; i++)
+        XT_CHECK_INT(on->host[i],
+                     world_value((int)(i / count), (size_t)rank * count + i % count, 4));
+}
+
+/* Calls of several kinds, so that several bindings have memory, and all pairs have links. */
+static inline void call_all(struct on_device *on, int rank, int nranks)
+{
+    one_sum(on, rank, nranks);
+    gather(on, rank, nranks);
+    pass_on(on, rank, nranks);
+    exchange(on, rank, nranks);
+}
+
 #endif

@@ -2,7 +2,8 @@
 /* A stand-in for the CUDA driver: the functions of core/base/cuda_driver.h under the driver's own
  * names, over host memory and kernels that are host code in this library. XCCL_EMU_DEVICES says how
  * many devices there are (8), XCCL_EMU_SMS how many multiprocessors each has (132),
- * XCCL_EMU_NO_PEER=1 that they cannot access each other (2: but for neighbours),
+ * XCCL_EMU_NO_PEER=1 that they cannot access each other (2: but for neighbours; 3: only devices 0
+ * and 3 cannot),
  * XCCL_EMU_DRIVER_VERSION what the driver's version is (12040), XCCL_EMU_WRITES_ORDERING how
  * devices order writes of network cards (0), XCCL_EMU_HANDLES=0 that they have no allocations by
  * handles, XCCL_EMU_GRANULE in which sizes these come (2 MiB),
@@ -280,9 +281,16 @@ EMU_API cuDeviceGetPCIBusId(char *text, int bytes, xccl_cu_device device)
 
 static int reaches(int device, int peer)
 {
-    int no_peer = setting("XCCL_EMU_NO_PEER", 0);
-
-    return device != peer && (!no_peer || (no_peer == 2 && abs(device - peer) == 1));
+    switch (setting("XCCL_EMU_NO_PEER", 0)) {
+    case 0:
+        return device != peer;
+    case 2:
+        return abs(device - peer) == 1;
+    case 3:
+        return device != peer && !(device + peer == 3 && device * peer == 0);
+    default:
+        return 0;
+    }
 }
 
 EMU_API cuDeviceCanAccessPeer(int *can, xccl_cu_device device, xccl_cu_device peer)

@@ -17,6 +17,7 @@ struct scene {
     int only; /* of this rank, -1: of all */
     const char *const *fails; /* or by rank */
     struct expected want; /* of every rank, kind 0: none */
+    const struct expected *ways; /* likewise, by rank; NULL: none */
 };
 
 static void need_stand_in(void)
@@ -39,39 +40,6 @@ static int count_maps(void)
     return count;
 }
 
-static void gather(struct on_device *on, int rank, int nranks)
-{
-    size_t count = WAYS_COUNT / (size_t)nranks;
-
-    device_put(on, count, rank, 2);
-    XT_OK(xcclAllGather(at(on->in, 0), at(on->out, 0), count, xcclInt32, on->comm, on->stream));
-    (void)device_get(on, count * (size_t)nranks);
-    for (size_t i = 0; i < count * (size_t)nranks; i++)
-        XT_CHECK_INT(on->host[i], world_value((int)(i / count), i % count, 2));
-}
-
-static void pass_on(struct on_device *on, int rank, int nranks)
-{
-    device_put(on, WAYS_COUNT, rank, 3);
-    XT_OK(xcclGroupStart());
-    XT_OK(
-        xcclSend(at(on->in, 0), WAYS_COUNT, xcclInt32, (rank + 1) % nranks, on->comm, on->stream));
-    XT_OK(xcclRecv(at(on->out, 0), WAYS_COUNT, xcclInt32, (rank + nranks - 1) % nranks, on->comm,
-                   on->stream));
-    XT_OK(xcclGroupEnd());
-    (void)device_get(on, WAYS_COUNT);
-    for (size_t i = 0; i < WAYS_COUNT; i++)
-        XT_CHECK_INT(on->host[i], world_value((rank + nranks - 1) % nranks, i, 3));
-}
-
-/* Calls of several kinds, so that several bindings have memory. */
-static void call_all(struct on_device *on, int rank, int nranks)
-{
-    one_sum(on, rank, nranks);
-    gather(on, rank, nranks);
-    pass_on(on, rank, nranks);
-}
-
 static void act(int rank, int nranks, void *arg)
 {
     const struct scene *scene = arg;
@@ -88,6 +56,8 @@ static void act(int rank, int nranks, void *arg)
     call_all(&on, rank, nranks);
     if (scene->want.kind)
         check_way(rank, &scene->want);
+    if (scene->ways)
+        check_way(rank, &scene->ways[rank]);
     XT_OK(xcclCommDestroy(on.comm));
     device_free(&on);
 }
@@ -138,12 +108,32 @@ XT_TEST(access_that_is_refused_gives_way_to_ipc)
     run(2, "cuMemSetAccess:*", -1, (struct expected){XCCL_RECORD_WAY_IPC, NULL, NULL, NULL});
 }
 
-/* One rank cannot, so its host's ranks go another way, and say whose fault it is. */
-XT_TEST(an_import_that_one_rank_is_refused_gives_way_to_ipc_on_all)
+/* One rank cannot, so what it opens goes another way, and that says whose fault it is. */
+XT_TEST(an_import_that_one_rank_is_refused_gives_way_to_ipc_for_that_rank)
 {
-    run(3, "cuMemImportFromShareableHandle:*", 2,
-        (struct expected){XCCL_RECORD_WAY_IPC, NULL, NULL,
-                          "cuMem refused: import, on rank 2: CUDA_ERROR_OUT_OF_MEMORY"});
+    static const char *const fails[] = {NULL, NULL, "cuMemImportFromShareableHandle:*"};
+    static const struct expected ways[] = {{XCCL_RECORD_WAY_HANDLE, "1-2", "1", ""},
+                                           {XCCL_RECORD_WAY_HANDLE, "0,2", "0", ""},
+                                           {XCCL_RECORD_WAY_HANDLE, "", "0-1", ""}};
+    struct scene scene = {.fails = fails,
+                          .ways = ways,
+                          .want = {XCCL_RECORD_WAY_IPC, NULL, NULL,
+                                   "cuMem refused: import, on rank 2: CUDA_ERROR_OUT_OF_MEMORY"}};
+
+    run_scene(3, &scene);
+}
+
+/* Its first import is that of rank 0's memory. */
+XT_TEST(an_import_of_one_memory_that_is_refused_leaves_the_others)
+{
+    static const char *const fails[] = {NULL, NULL, "cuMemImportFromShareableHandle:1"};
+    static const struct expected ways[] = {
+        {XCCL_RECORD_WAY_IPC, "", "2", "cuMem refused: import, on rank 2"},
+        {XCCL_RECORD_WAY_HANDLE, "0,2", "0,2", ""},
+        {XCCL_RECORD_WAY_IPC, "0", "", "cuMem refused: import, on rank 2"}};
+    struct scene scene = {.fails = fails, .ways = ways};
+
+    run_scene(3, &scene);
 }
 
 /* Only the rank's own memory goes another way. */
@@ -240,7 +230,7 @@ static void come_and_go(int rank, int nranks, void *arg)
     const struct scene *scene = arg;
     int descriptors = 0, maps = 0;
 
-    if (scene->fail)
+    if (scene->fail && (scene->only < 0 || scene->only == rank))
         xt_setenv("XCCL_EMU_FAIL", scene->fail);
     device_settings(NULL);
     device_open();
@@ -262,33 +252,39 @@ static void come_and_go(int rank, int nranks, void *arg)
     }
 }
 
-static void check_left(const char *fail)
+static void check_left(int nranks, const char *fail, int only)
 {
-    struct scene scene = {.fail = fail};
+    struct scene scene = {.fail = fail, .only = only};
 
     need_stand_in();
     scene.world = world_create();
-    xt_mp_run(2, come_and_go, &scene);
+    xt_mp_run(nranks, come_and_go, &scene);
 }
 
 XT_TEST_DEADLINE(nothing_is_left_of_a_communicator, 60)
 {
-    check_left(NULL);
+    check_left(2, NULL, -1);
 }
 
 XT_TEST_DEADLINE(nothing_is_left_where_descriptors_are_refused, 60)
 {
-    check_left("cuMemExportToShareableHandle:*");
+    check_left(2, "cuMemExportToShareableHandle:*", -1);
 }
 
 XT_TEST_DEADLINE(nothing_is_left_where_imports_are_refused, 60)
 {
-    check_left("cuMemImportFromShareableHandle:*");
+    check_left(2, "cuMemImportFromShareableHandle:*", -1);
+}
+
+/* Memory of all three kinds in one communicator: rank 2 opens nobody's. */
+XT_TEST_DEADLINE(nothing_is_left_where_one_rank_is_refused, 60)
+{
+    check_left(3, "cuMemImportFromShareableHandle:*,cuIpcOpenMemHandle_v2:*", 2);
 }
 
 XT_TEST_DEADLINE(nothing_is_left_where_access_is_refused, 60)
 {
-    check_left("cuMemSetAccess:*");
+    check_left(2, "cuMemSetAccess:*", -1);
 }
 
 /* Descriptors that stand for an allocation of which this process has another one: the driver keeps

@@ -179,7 +179,7 @@ XT_TEST_DEADLINE(some_devices_of_a_thread_reach_each_other, 60)
 {
     const struct expected to_middle = {XCCL_RECORD_WAY_PEER_ACCESS, "1", NULL, ""};
     const struct expected to_end = {XCCL_RECORD_WAY_PINNED, NULL, NULL,
-                                    "the devices of ranks 2 and 0 do not reach each other"};
+                                    "the devices of ranks 0 and 2 do not reach each other"};
     struct on_device on[3];
 
     xt_setenv("XCCL_RECORD_DIR", xt_tmpdir());
@@ -475,8 +475,8 @@ XT_TEST_DEADLINE(access_of_the_other_device_that_is_refused_gives_way_to_ipc, 60
 XT_TEST_DEADLINE(processes_have_ranks_on_devices_that_do_not_reach_each_other, 60)
 {
     struct scene scene = {
-        .same = {XCCL_RECORD_WAY_PINNED, "1", NULL, "the devices of ranks 1 and 0"},
-        .other = {XCCL_RECORD_WAY_PINNED, "2", NULL, "the devices of ranks 2 and 0"}};
+        .same = {XCCL_RECORD_WAY_PINNED, "1", NULL, "the devices of ranks 0 and 1"},
+        .other = {XCCL_RECORD_WAY_PINNED, "2", NULL, "the devices of ranks 0 and 2"}};
 
     xt_setenv("XCCL_EMU_NO_PEER", "1");
     run_pairs(&scene);

@@ -13,6 +13,7 @@ struct scene {
     int devices;
     struct expected want; /* of rank 0, */
     int any; /* 1: or another one */
+    const struct expected (*ways)[3]; /* of each rank, kind 0: no more; NULL: none */
 };
 
 static void act(int rank, int nranks, void *arg)
@@ -27,9 +28,11 @@ static void act(int rank, int nranks, void *arg)
     CU(cuda->ctx_set(ctx)); /* its stream and memory are of that device */
     device_make(&on, WAYS_COUNT * 4);
     on.comm = join_on(scene->world, rank, nranks, rank % scene->devices);
-    one_sum(&on, rank, nranks);
-    if (rank == 0)
+    call_all(&on, rank, nranks);
+    if (rank == 0 && scene->want.kind)
         check_way(rank, &scene->want);
+    for (int i = 0; scene->ways && i < 3 && scene->ways[rank][i].kind; i++)
+        check_way(rank, &scene->ways[rank][i]);
     XT_OK(xcclCommDestroy(on.comm));
     device_free(&on);
 }
@@ -74,10 +77,27 @@ XT_TEST(devices_that_do_not_reach_each_other_are_named)
 {
     struct scene scene = {.devices = 2,
                           .want = {XCCL_RECORD_WAY_PINNED, "1", NULL,
-                                   "the devices of ranks 1 and 0 do not reach each other"}};
+                                   "the devices of ranks 0 and 1 do not reach each other"}};
 
     xt_setenv("XCCL_EMU_NO_PEER", "1");
     run(2, &scene);
+}
+
+/* What devices 0 and 3 cannot reach of each other changes nothing for the other pairs. */
+static const struct expected one_pair[4][3] = {
+    {{XCCL_RECORD_WAY_HANDLE, "1-2", "1-2", ""},
+     {XCCL_RECORD_WAY_PINNED, "3", "3", "the devices of ranks 0 and 3 do not reach each other"}},
+    {{XCCL_RECORD_WAY_HANDLE, "0,2-3", "0,2-3", ""}},
+    {{XCCL_RECORD_WAY_HANDLE, "0-1,3", "0-1,3", ""}},
+    {{XCCL_RECORD_WAY_HANDLE, "1-2", "1-2", ""},
+     {XCCL_RECORD_WAY_PINNED, "0", "0", "the devices of ranks 0 and 3 do not reach each other"}}};
+
+XT_TEST(one_pair_of_devices_that_do_not_reach_each_other_leaves_the_others_direct)
+{
+    struct scene scene = {.devices = 4, .ways = one_pair};
+
+    xt_setenv("XCCL_EMU_NO_PEER", "3");
+    run(4, &scene);
 }
 
 XT_TEST(a_network_without_device_memory_is_named)
@@ -152,6 +172,24 @@ XT_TEST(ranks_of_a_process_reach_the_devices_of_each_other)
     check_way(0, &same);
     check_way(0, &other);
     leave_all(comms, 3);
+}
+
+XT_TEST(one_pair_of_a_process_that_is_apart_leaves_the_others_direct)
+{
+    const struct expected near = {XCCL_RECORD_WAY_PEER_ACCESS, "1-2", "1-2", ""};
+    const struct expected all = {XCCL_RECORD_WAY_PEER_ACCESS, "0-1,3", "0-1,3", ""};
+    const struct expected far = {XCCL_RECORD_WAY_PINNED, "3", "3", "the devices of ranks 0 and 3"};
+    const int devices[4] = {0, 1, 2, 3};
+    xcclComm_t comms[4];
+
+    if (!getenv("XT_CUDA_LIBRARY"))
+        XT_SKIP("it needs the stand-in's devices");
+    xt_setenv("XCCL_EMU_NO_PEER", "3");
+    join_all(comms, 4, devices);
+    check_way(0, &near);
+    check_way(0, &far);
+    check_way(2, &all);
+    leave_all(comms, 4);
 }
 
 /* --- network cards, as threads over the verbs library of one process --- */
