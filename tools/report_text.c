@@ -168,6 +168,7 @@ static const struct {
     [XCCL_RECORD_WAY_SAME_DEVICE] = {"same_device", "memory of the same device"},
     [XCCL_RECORD_WAY_PEER_ACCESS] = {"peer_access", "memory of another device, by peer access"},
     [XCCL_RECORD_WAY_HANDLE] = {"cumem", "device memory of another process, by a cuMem handle"},
+    [XCCL_RECORD_WAY_FABRIC] = {"fabric", "device memory of another process, by a fabric handle"},
     [XCCL_RECORD_WAY_IPC] = {"ipc", "device memory of another process, by IPC"},
     [XCCL_RECORD_WAY_PINNED] = {"pinned", "pinned host memory"},
     [XCCL_RECORD_WAY_NET_DEVICE] = {"net_device", "network, slots in device memory"},

@@ -28,6 +28,9 @@ typedef struct xccl_cu_graph_exec_st *xccl_cu_graph_exec;
 struct xccl_cu_ipc {
     char bytes[64];
 };
+struct xccl_cu_fabric {
+    unsigned char bytes[64];
+};
 struct xccl_cu_uuid {
     char bytes[16];
 };
@@ -60,6 +63,8 @@ enum {
     XCCL_CU_ALREADY_REGISTERED = 712,
     XCCL_CU_NO_DEVICE = 100,
     XCCL_CU_DEINITIALIZED = 4,
+    XCCL_CU_NOT_PERMITTED = 800,
+    XCCL_CU_NOT_SUPPORTED = 801,
 
     XCCL_CU_ATTR_MULTIPROCESSORS = 16, /* of devices */
     XCCL_CU_ATTR_MAJOR = 75,
@@ -71,10 +76,12 @@ enum {
     XCCL_CU_ATTR_RDMA_HANDLES = 110, /* and which network cards may reach */
     XCCL_CU_ATTR_WRITES_ORDERING = 118, /* of writes of network cards to the device's memory */
     XCCL_CU_ATTR_DMABUF = 124,
+    XCCL_CU_ATTR_FABRIC_HANDLES = 128, /* allocations that are shared by 64 bytes (12.3) */
     XCCL_CU_WRITES_ORDERED = 100, /* for who works on that device; greater: for all */
     XCCL_CU_RANGE_DMABUF = 1, /* kind of handle */
     XCCL_CU_MEM_PINNED = 1, /* of allocations by handles */
     XCCL_CU_MEM_POSIX_FD = 1,
+    XCCL_CU_MEM_FABRIC = 8,
     XCCL_CU_MEM_ON_DEVICE = 1,
     XCCL_CU_MEM_READ_WRITE = 3,
     XCCL_CU_MEM_GRANULARITY_LEAST = 0,

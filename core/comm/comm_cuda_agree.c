@@ -17,7 +17,7 @@
 #include "comm/comm_cuda_int.h"
 #include "comm/comm_links.h"
 
-/* Each round lowers a kind, and there are three; what was opened in one may be refused in a later
+/* Each round lowers a kind, and there are four; what was opened in one may be refused in a later
  * one, where its owner had to make it anew. */
 #define ROUNDS_MAX    8
 #define VERDICT_BYTES (1 + 2)
@@ -121,7 +121,8 @@ static void judge(struct xccl_init *init, int *again_out)
             why.result = xccl_wire_get_u16(&wire);
             *again_out |= why.code != XCCL_CUDA_WHY_NONE;
             if (why.code && is_near && k == own)
-                xccl_cuda_edge_lower(&edges->own[xccl_shm_index_of(comm->shm, i)], &why);
+                xccl_cuda_edge_lower(comm->cuda, &edges->own[xccl_shm_index_of(comm->shm, i)],
+                                     &why);
         }
     }
 }

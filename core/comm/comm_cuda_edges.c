@@ -17,6 +17,10 @@
 #include "comm/comm_cuda_int.h"
 #include "comm/comm_links.h"
 
+/* Words of XCCL_CUDA_CUMEM. */
+#define CUMEM_OFF    0
+#define CUMEM_FABRIC 2
+
 #define EDGE_BYTES (1 + 2 + XCCL_CUDA_WHYS * (1 + 2))
 
 /* --- the kinds to begin with --- */
@@ -43,23 +47,35 @@ static enum xccl_cuda_why_code obstacle(const struct xccl_comm_cuda *cuda,
     return XCCL_CUDA_WHY_HIDDEN;
 }
 
-/* For other processes whose device reaches this one's. why: that of a kind that is not the best. */
-static enum xccl_cuda_memory best_kind(const struct xccl_comm_cuda *cuda, struct xccl_cuda_why *why)
+/* For other processes whose device reaches this one's. why: what says no to better ones. */
+static enum xccl_cuda_memory best_kind(const struct xccl_comm_cuda *cuda,
+                                       struct xccl_cuda_why why[XCCL_CUDA_WHYS])
 {
-    if (!xccl_param_int(XCCL_P_CUDA_CUMEM))
-        why->code = XCCL_CUDA_WHY_CUMEM_OFF;
-    else if (!xccl_cuda_has_handles(cuda->device))
-        why->code = XCCL_CUDA_WHY_CUMEM_LACKS;
-    return why->code ? XCCL_CUDA_MEMORY_DEVICE : XCCL_CUDA_MEMORY_HANDLE;
+    int64_t setting = xccl_param_int(XCCL_P_CUDA_CUMEM);
+
+    if (setting == CUMEM_OFF || !xccl_cuda_has_handles(cuda->device)) {
+        why[0].code = setting == CUMEM_OFF ? XCCL_CUDA_WHY_CUMEM_OFF : XCCL_CUDA_WHY_CUMEM_LACKS;
+        return XCCL_CUDA_MEMORY_DEVICE;
+    }
+    if (setting != CUMEM_FABRIC)
+        return XCCL_CUDA_MEMORY_HANDLE;
+    why[0].code = XCCL_CUDA_WHY_CUMEM_FABRIC;
+    why[2] = cuda->no_fabric;
+    return cuda->no_fabric.code ? XCCL_CUDA_MEMORY_DEVICE : XCCL_CUDA_MEMORY_FABRIC;
 }
 
 static void choose(struct xcclComm *comm)
 {
     struct xccl_cuda_edges *edges = &comm->cuda->edges;
-    struct xccl_cuda_why why = {.rank = (uint32_t)comm->rank};
-    enum xccl_cuda_memory others = best_kind(comm->cuda, &why);
-    int gives = 0;
+    const struct xccl_cuda_why self = {.rank = (uint32_t)comm->rank};
+    struct xccl_cuda_why why[XCCL_CUDA_WHYS] = {self, self, self};
+    enum xccl_cuda_memory others;
+    int by_handles = 0;
 
+    if (!xccl_cuda_has_fabric(comm->cuda->device))
+        comm->cuda->no_fabric = (struct xccl_cuda_why){.code = XCCL_CUDA_WHY_FABRIC_LACKS,
+                                                       .rank = (uint32_t)comm->rank};
+    others = best_kind(comm->cuda, why);
     for (uint32_t i = 0; i < edges->count; i++) {
         struct xccl_cuda_edge *edge = &edges->own[i];
         int peer = xccl_shm_rank_of(comm->shm, (int)i);
@@ -75,12 +91,12 @@ static void choose(struct xcclComm *comm)
             edge->kind = XCCL_CUDA_MEMORY_DEVICE;
         } else {
             edge->kind = (uint8_t)others;
-            edge->why[0] = why;
-            gives |= others == XCCL_CUDA_MEMORY_HANDLE;
+            memcpy(edge->why, why, sizeof edge->why);
+            by_handles |= others != XCCL_CUDA_MEMORY_DEVICE;
         }
     }
     /* Those of this process take what is there for others. */
-    for (uint32_t i = 0; i < edges->count && gives; i++)
+    for (uint32_t i = 0; i < edges->count && by_handles; i++)
         if (edges->own[i].kind == XCCL_CUDA_MEMORY_DEVICE)
             edges->own[i].kind = XCCL_CUDA_MEMORY_HANDLE;
 }
@@ -139,12 +155,25 @@ void xccl_cuda_edges_fini(struct xccl_cuda_edges *edges)
     *edges = (struct xccl_cuda_edges){0};
 }
 
-void xccl_cuda_edge_lower(struct xccl_cuda_edge *edge, const struct xccl_cuda_why *why)
+void xccl_cuda_edge_lower(const struct xccl_comm_cuda *cuda, struct xccl_cuda_edge *edge,
+                          const struct xccl_cuda_why *why)
 {
     int by_handle = edge->kind == XCCL_CUDA_MEMORY_HANDLE;
 
-    edge->why[!by_handle] = *why;
-    edge->kind = by_handle ? XCCL_CUDA_MEMORY_DEVICE : XCCL_CUDA_MEMORY_HOST;
+    /* What could not be made has no fabric handle either. */
+    if (by_handle && !cuda->no_fabric.code && why->code != XCCL_CUDA_WHY_CREATE) {
+        edge->kind = XCCL_CUDA_MEMORY_FABRIC; /* in its place */
+        edge->why[0] = *why;
+        return;
+    }
+    if (edge->kind == XCCL_CUDA_MEMORY_FABRIC)
+        edge->why[2] = *why;
+    else
+        edge->why[!by_handle] = *why;
+    if (by_handle && cuda->no_fabric.code != XCCL_CUDA_WHY_FABRIC_LACKS)
+        edge->why[2] = cuda->no_fabric;
+    edge->kind = by_handle || edge->kind == XCCL_CUDA_MEMORY_FABRIC ? XCCL_CUDA_MEMORY_DEVICE
+                                                                    : XCCL_CUDA_MEMORY_HOST;
     edge->place = XCCL_CUDA_NO_PLACE;
 }
 
@@ -157,6 +186,7 @@ enum xccl_cuda_which xccl_cuda_edge_piece(const struct xccl_cuda_edge *edge)
         [XCCL_CUDA_MEMORY_DEVICE] = XCCL_CUDA_BY_DEVICE,
         [XCCL_CUDA_MEMORY_HOST] = XCCL_CUDA_BY_HOST,
         [XCCL_CUDA_MEMORY_HANDLE] = XCCL_CUDA_BY_HANDLE,
+        [XCCL_CUDA_MEMORY_FABRIC] = XCCL_CUDA_BY_HANDLE,
     };
 
     return pieces[edge->kind];
@@ -212,7 +242,8 @@ void xccl_cuda_edges_put(const struct xccl_cuda_edges *edges, uint8_t *row)
 static uint32_t about(uint32_t code, int owner, int peer)
 {
     int is_peer = code == XCCL_CUDA_WHY_APART || code == XCCL_CUDA_WHY_HIDDEN ||
-                  code == XCCL_CUDA_WHY_IMPORT || code == XCCL_CUDA_WHY_IPC_OPEN;
+                  code == XCCL_CUDA_WHY_IMPORT || code == XCCL_CUDA_WHY_IPC_OPEN ||
+                  code == XCCL_CUDA_WHY_FABRIC_IMPORT;
 
     return (uint32_t)(is_peer ? peer : owner);
 }

@@ -36,6 +36,7 @@ enum xccl_cuda_memory {
     XCCL_CUDA_MEMORY_DEVICE, /* of its device: the peer has the address, or opens it by IPC */
     XCCL_CUDA_MEMORY_HOST, /* pinned, in its shared segment: its device cannot be reached */
     XCCL_CUDA_MEMORY_HANDLE, /* of its device: the peer has the address, or gets a descriptor */
+    XCCL_CUDA_MEMORY_FABRIC, /* the same memory, by a fabric handle */
     XCCL_CUDA_MEMORY_END
 };
 
@@ -56,19 +57,24 @@ enum xccl_cuda_why_code {
     XCCL_CUDA_WHY_HIDDEN, /* the owner's process does not see the device of `rank` */
     XCCL_CUDA_WHY_CUMEM_OFF, /* XCCL_CUDA_CUMEM=0 */
     XCCL_CUDA_WHY_CUMEM_LACKS, /* driver or device have no such handles */
+    XCCL_CUDA_WHY_CUMEM_FABRIC, /* XCCL_CUDA_CUMEM=fabric: no descriptors */
+    XCCL_CUDA_WHY_FABRIC_LACKS, /* the device has no fabric handles */
     /* `rank` was refused, with the driver's result: */
     XCCL_CUDA_WHY_CREATE, /* the allocation */
     XCCL_CUDA_WHY_EXPORT, /* a descriptor of it */
     XCCL_CUDA_WHY_IMPORT, /* what another rank had exported; result 0: the descriptor itself */
     XCCL_CUDA_WHY_IPC_GET,
     XCCL_CUDA_WHY_IPC_OPEN,
+    XCCL_CUDA_WHY_FABRIC_CREATE,
+    XCCL_CUDA_WHY_FABRIC_EXPORT,
+    XCCL_CUDA_WHY_FABRIC_IMPORT,
     XCCL_CUDA_WHY_END
 };
 struct xccl_cuda_why {
     uint32_t code, rank, result;
 };
 
-#define XCCL_CUDA_WHYS     2 /* no HANDLE; neither that nor DEVICE */
+#define XCCL_CUDA_WHYS     3 /* no HANDLE; no DEVICE either; no FABRIC, where that was sought */
 #define XCCL_CUDA_NO_PLACE UINT16_MAX
 
 /* How one rank reaches what another one, the owner, offers. */
@@ -93,7 +99,8 @@ struct xccl_cuda_piece {
     uint64_t base; /* of device memory: the address in its process; HOST: from the segment's room */
     uint64_t heads; /* of send ends: from base */
     uint64_t bytes;
-    struct xccl_cu_ipc ipc;
+    struct xccl_cu_ipc ipc; /* BY_DEVICE */
+    struct xccl_cu_fabric fabric; /* BY_HANDLE, where it has one */
     struct xccl_cuda_why why;
 };
 
@@ -103,6 +110,13 @@ struct xccl_cuda_offer {
     uint32_t has_rooms; /* 1: some of its network links may have their slots in device memory */
     uint64_t place_bytes; /* of each channel's slots; they begin at a piece's base */
     struct xccl_cuda_piece pieces[XCCL_CUDA_PIECES];
+};
+
+/* What a piece is to be. */
+struct xccl_cuda_want {
+    size_t bytes;
+    uint32_t times; /* so many ranks of other processes will open it, once each, */
+    uint32_t fabrics; /* and so many by its fabric handle */
 };
 
 /* What a piece is about, for its owner. */
@@ -186,6 +200,7 @@ struct xccl_comm_cuda {
     uint32_t blocks; /* that it may have at work at a time */
     uint32_t channels; /* of a lane, at most */
     struct xccl_cuda_edges edges;
+    struct xccl_cuda_why no_fabric; /* code 0: its memory has fabric handles, as far as known */
     struct xccl_cuda_why fallen[XCCL_CUDA_PIECES]; /* what was refused once all had joined */
     uint32_t agree_rounds; /* in which the ranks of the host tried to open each other's */
     int agree_asks; /* 1: what was gathered are verdicts, 0: offers */
@@ -261,8 +276,9 @@ int xccl_comm_cuda_links_read(const struct xcclComm *comm);
 /* The kinds to begin with, of this rank's memory. */
 xcclResult_t xccl_cuda_edges_init(struct xcclComm *comm);
 void xccl_cuda_edges_fini(struct xccl_cuda_edges *edges);
-/* That kind was refused: the next one. */
-void xccl_cuda_edge_lower(struct xccl_cuda_edge *edge, const struct xccl_cuda_why *why);
+/* That kind of the rank's own memory was refused: the next one. */
+void xccl_cuda_edge_lower(const struct xccl_comm_cuda *cuda, struct xccl_cuda_edge *edge,
+                          const struct xccl_cuda_why *why);
 /* What all are told beside an offer, and the same from all: a row of each host's ranks. */
 size_t xccl_cuda_edges_row_bytes(const struct xccl_cuda_edges *edges);
 void xccl_cuda_edges_put(const struct xccl_cuda_edges *edges, uint8_t *row);
@@ -279,13 +295,13 @@ int xccl_cuda_edges_give(const struct xcclComm *comm);
 xcclResult_t xccl_cuda_agree_offer(struct xccl_init *init, const struct xccl_cuda_offer *offer);
 
 /* --- comm_cuda_memory.c --- */
-/* Zeroed memory of so many bytes, which the ranks of the host will reach by what is put into piece
- * (all but heads). times: so many ranks of other processes will open it, once each. refused->code
- * set: it cannot be had in that way; refused NULL: then it is pinned host memory, and so are all
- * such pieces from now on. */
+/* Zeroed memory, which the ranks of the host will reach by what is put into piece (all but heads).
+ * refused->code set: it cannot be had in that way; refused NULL: then it is pinned host memory, and
+ * so are all such pieces from now on. */
 xcclResult_t xccl_comm_cuda_offer_piece(struct xcclComm *comm, enum xccl_cuda_which which,
-                                        size_t bytes, uint32_t times, struct xccl_cuda_piece *piece,
-                                        struct xccl_cuda_held *held, struct xccl_cuda_why *refused);
+                                        const struct xccl_cuda_want *want,
+                                        struct xccl_cuda_piece *piece, struct xccl_cuda_held *held,
+                                        struct xccl_cuda_why *refused);
 void xccl_comm_cuda_take_back(struct xcclComm *comm, struct xccl_cuda_held held[XCCL_CUDA_PIECES]);
 /* Where a piece of a peer's memory lies for this process. Success with refused->code set: it cannot
  * be opened; refused NULL: that is an error. */

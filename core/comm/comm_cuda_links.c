@@ -31,27 +31,38 @@
 
 /* --- offers on their way --- */
 
-static void put_piece(struct xccl_wire *wire, const struct xccl_cuda_piece *piece)
+#define HANDLE_BYTES 64
+static_assert(sizeof(struct xccl_cu_ipc) == HANDLE_BYTES &&
+                  sizeof(struct xccl_cu_fabric) == HANDLE_BYTES,
+              "either has the room of the other one");
+
+/* One of the two handles, by which piece it is. */
+static void put_piece(struct xccl_wire *wire, const struct xccl_cuda_piece *piece, int which)
 {
+    const void *handle = which == XCCL_CUDA_BY_HANDLE ? (const void *)&piece->fabric : &piece->ipc;
+
     xccl_wire_put_u32(wire, piece->memory);
     xccl_wire_put_u32(wire, piece->number);
     xccl_wire_put_u64(wire, piece->base);
     xccl_wire_put_u64(wire, piece->heads);
     xccl_wire_put_u64(wire, piece->bytes);
-    xccl_wire_put(wire, &piece->ipc, sizeof piece->ipc);
+    xccl_wire_put(wire, handle, HANDLE_BYTES);
     xccl_wire_put_u32(wire, piece->why.code);
     xccl_wire_put_u32(wire, piece->why.rank);
     xccl_wire_put_u32(wire, piece->why.result);
 }
 
-static void get_piece(struct xccl_wire *wire, struct xccl_cuda_piece *piece)
+static void get_piece(struct xccl_wire *wire, struct xccl_cuda_piece *piece, int which)
 {
+    void *handle = which == XCCL_CUDA_BY_HANDLE ? (void *)&piece->fabric : &piece->ipc;
+
+    *piece = (struct xccl_cuda_piece){0};
     piece->memory = xccl_wire_get_u32(wire);
     piece->number = xccl_wire_get_u32(wire);
     piece->base = xccl_wire_get_u64(wire);
     piece->heads = xccl_wire_get_u64(wire);
     piece->bytes = xccl_wire_get_u64(wire);
-    xccl_wire_get(wire, &piece->ipc, sizeof piece->ipc);
+    xccl_wire_get(wire, handle, HANDLE_BYTES);
     piece->why.code = xccl_wire_get_u32(wire);
     piece->why.rank = xccl_wire_get_u32(wire);
     piece->why.result = xccl_wire_get_u32(wire);
@@ -67,7 +78,7 @@ void xccl_comm_cuda_put_offer(const struct xccl_cuda_offer *offer, uint8_t *byte
     xccl_wire_put_u32(&wire, offer->has_rooms);
     xccl_wire_put_u64(&wire, offer->place_bytes);
     for (int i = 0; i < XCCL_CUDA_PIECES; i++)
-        put_piece(&wire, &offer->pieces[i]);
+        put_piece(&wire, &offer->pieces[i], i);
 }
 
 void xccl_comm_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offer)
@@ -81,7 +92,7 @@ void xccl_comm_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offe
     offer->has_rooms = xccl_wire_get_u32(&wire);
     offer->place_bytes = xccl_wire_get_u64(&wire);
     for (int i = 0; i < XCCL_CUDA_PIECES; i++)
-        get_piece(&wire, &offer->pieces[i]);
+        get_piece(&wire, &offer->pieces[i], i);
 }
 
 /* --- the shape of a piece --- */
@@ -211,10 +222,10 @@ struct xccl_cuda_binding *xccl_comm_cuda_find(const struct xccl_comm_cuda *cuda,
 }
 
 /* Ranks of other processes that it has links with in that piece. */
-static uint32_t count_openers(const struct xcclComm *comm, const struct xccl_schedule *schedule,
-                              enum xccl_cuda_which which)
+static void count_openers(const struct xcclComm *comm, const struct xccl_schedule *schedule,
+                          enum xccl_cuda_which which, struct xccl_cuda_want *want)
 {
-    uint32_t count = 0;
+    const struct xccl_cuda_edge *own = comm->cuda->edges.own;
 
     for (uint32_t i = 0; i < schedule->nconns; i++) {
         int peer = schedule->conns[i].peer, is_new = 1;
@@ -223,9 +234,11 @@ static uint32_t count_openers(const struct xcclComm *comm, const struct xccl_sch
             continue;
         for (uint32_t k = 0; k < i && is_new; k++)
             is_new = schedule->conns[k].peer != peer;
-        count += (uint32_t)is_new;
+        if (is_new && own[xccl_shm_index_of(comm->shm, peer)].kind == XCCL_CUDA_MEMORY_FABRIC)
+            want->fabrics++;
+        else if (is_new)
+            want->times++;
     }
-    return count;
 }
 
 static xcclResult_t offer_piece(struct xcclComm *comm, struct xccl_cuda_binding *made,
@@ -235,13 +248,14 @@ static xcclResult_t offer_piece(struct xcclComm *comm, struct xccl_cuda_binding 
     uint64_t receives = count_ends(comm, schedule, XCCL_CONN_RECV, which);
     uint64_t sends = count_ends(comm, schedule, XCCL_CONN_SEND, which);
     struct xccl_cuda_piece *piece = &made->own.pieces[which];
+    struct xccl_cuda_want want = {0};
 
     if (!receives && !sends)
         return xcclSuccess;
     piece->heads = receives * made->own.channels * made->own.place_bytes;
-    return xccl_comm_cuda_offer_piece(
-        comm, which, piece->heads + sends * made->own.channels * XCCL_DEV_HEAD_BYTES,
-        count_openers(comm, schedule, which), piece, &made->held[which], NULL);
+    want.bytes = piece->heads + sends * made->own.channels * XCCL_DEV_HEAD_BYTES;
+    count_openers(comm, schedule, which, &want);
+    return xccl_comm_cuda_offer_piece(comm, which, &want, piece, &made->held[which], NULL);
 }
 
 xcclResult_t xccl_comm_cuda_offer(struct xcclComm *comm, struct xccl_binding *binding,

@@ -3,7 +3,8 @@
  * some rank is to have (comm_cuda_edges.c):
  *
  *   BY_HANDLE  device memory that other processes get as a descriptor (exec/cuda/handle_memory.h),
- *              over a proven Unix connection (transport/shm_given.c)
+ *              over a proven Unix connection (transport/shm_given.c), or by a fabric handle, which
+ *              goes with the offer
  *   BY_DEVICE  device memory: of one process by its address, else by legacy IPC
  *   BY_HOST    pinned memory in the rank's shared segment
  *
@@ -155,29 +156,62 @@ static int list_devices(const struct xcclComm *comm, int *ordinals_out, int room
     return count;
 }
 
-static xcclResult_t offer_handle(struct xcclComm *comm, uint32_t times,
+static struct xccl_cuda_why refusal(const struct xcclComm *comm, enum xccl_cuda_why_code code,
+                                    xccl_cu_result result)
+{
+    return (struct xccl_cuda_why){code, (uint32_t)comm->rank, (uint32_t)result};
+}
+
+/* Where the block has a fabric handle, it goes with the offer whether or not it is asked for: a
+ * descriptor may be refused later. */
+static void offer_fabric(struct xcclComm *comm, const struct xccl_cuda_block *block,
+                         struct xccl_cuda_piece *piece)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+    xccl_cu_result result;
+
+    if (!block->has_fabric && block->no_fabric)
+        cuda->no_fabric = refusal(comm, XCCL_CUDA_WHY_FABRIC_CREATE, block->no_fabric);
+    if (!block->has_fabric)
+        return;
+    result = xccl_cuda_block_export_fabric(cuda->device, block, &piece->fabric);
+    if (result)
+        cuda->no_fabric = refusal(comm, XCCL_CUDA_WHY_FABRIC_EXPORT, result);
+}
+
+/* To be given so many times. */
+static void offer_descriptor(struct xcclComm *comm, uint32_t times, struct xccl_cuda_held *held,
+                             struct xccl_cuda_why *refused)
+{
+    int fd = -1;
+    xccl_cu_result result = xccl_cuda_block_export(comm->cuda->device, &held->block, &fd);
+
+    if (result || xccl_shm_give(comm->shm, fd, times, &held->number))
+        *refused = refusal(comm, XCCL_CUDA_WHY_EXPORT, result);
+}
+
+static xcclResult_t offer_handle(struct xcclComm *comm, const struct xccl_cuda_want *want,
                                  struct xccl_cuda_piece *piece, struct xccl_cuda_held *held,
                                  struct xccl_cuda_why *refused)
 {
     struct xccl_comm_cuda *cuda = comm->cuda;
-    int reaches[XCCL_CUDA_DEVICES_MAX], fd = -1;
+    int reaches[XCCL_CUDA_DEVICES_MAX];
     int count = list_devices(comm, reaches, XCCL_CUDA_DEVICES_MAX);
     xccl_cu_result result = xccl_cuda_block_create(cuda->device, piece->bytes, reaches, count, 1,
-                                                   &held->block);
+                                                   !cuda->no_fabric.code, &held->block);
 
     if (result) {
-        *refused = (struct xccl_cuda_why){XCCL_CUDA_WHY_CREATE, (uint32_t)comm->rank,
-                                          (uint32_t)result};
+        *refused = refusal(comm, XCCL_CUDA_WHY_CREATE, result);
         return xcclSuccess;
     }
-    if (times) {
-        result = xccl_cuda_block_export(cuda->device, &held->block, &fd);
-        if (result || xccl_shm_give(comm->shm, fd, times, &held->number)) {
-            *refused = (struct xccl_cuda_why){XCCL_CUDA_WHY_EXPORT, (uint32_t)comm->rank,
-                                              (uint32_t)result};
-            xccl_cuda_block_free(cuda->device, &held->block);
-            return xcclSuccess;
-        }
+    offer_fabric(comm, &held->block, piece);
+    if (want->fabrics && cuda->no_fabric.code)
+        *refused = cuda->no_fabric;
+    else if (want->times)
+        offer_descriptor(comm, want->times, held, refused);
+    if (refused->code) {
+        xccl_cuda_block_free(cuda->device, &held->block);
+        return xcclSuccess;
     }
     held->memory = piece->memory = XCCL_CUDA_MEMORY_HANDLE;
     held->at = piece->base = held->block.at;
@@ -231,8 +265,7 @@ static xcclResult_t offer_device(struct xcclComm *comm, uint32_t times,
     xccl_cuda_leave(cuda->device);
     if (!result)
         return xcclSuccess;
-    *refused = (struct xccl_cuda_why){XCCL_CUDA_WHY_IPC_GET, (uint32_t)comm->rank,
-                                      (uint32_t)result};
+    *refused = refusal(comm, XCCL_CUDA_WHY_IPC_GET, result);
     take_back(comm, held);
     return xcclSuccess;
 }
@@ -257,18 +290,19 @@ static xcclResult_t offer_host(struct xcclComm *comm, struct xccl_cuda_piece *pi
 }
 
 xcclResult_t xccl_comm_cuda_offer_piece(struct xcclComm *comm, enum xccl_cuda_which which,
-                                        size_t bytes, uint32_t times, struct xccl_cuda_piece *piece,
-                                        struct xccl_cuda_held *held, struct xccl_cuda_why *refused)
+                                        const struct xccl_cuda_want *want,
+                                        struct xccl_cuda_piece *piece, struct xccl_cuda_held *held,
+                                        struct xccl_cuda_why *refused)
 {
     struct xccl_cuda_why *fallen = &comm->cuda->fallen[which], why = {0};
     xcclResult_t rc = xcclSuccess;
 
     *held = (struct xccl_cuda_held){0};
-    piece->bytes = (bytes + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+    piece->bytes = (want->bytes + PAGE - 1) & ~(uint64_t)(PAGE - 1);
     if (which == XCCL_CUDA_BY_HANDLE && !fallen->code)
-        rc = offer_handle(comm, times, piece, held, &why);
+        rc = offer_handle(comm, want, piece, held, &why);
     if (which == XCCL_CUDA_BY_DEVICE && !fallen->code)
-        rc = offer_device(comm, times, piece, held, &why);
+        rc = offer_device(comm, want->times, piece, held, &why);
     if (why.code && refused) {
         *refused = why;
         *piece = (struct xccl_cuda_piece){0};
@@ -285,27 +319,40 @@ xcclResult_t xccl_comm_cuda_offer_piece(struct xcclComm *comm, enum xccl_cuda_wh
 /* Memory of another process, opened. */
 struct xccl_cuda_opened {
     int peer;
-    uint32_t number; /* as it gives it; 0: by IPC */
+    enum xccl_cuda_memory kind; /* HANDLE, FABRIC, or DEVICE by IPC */
     uint32_t round; /* of agreeing, in which it was last mapped */
+    uint32_t number; /* one of these three says what it is, by kind */
+    struct xccl_cu_fabric fabric;
     struct xccl_cu_ipc ipc;
     struct xccl_cuda_block block;
     xccl_cu_ptr at;
     struct xccl_cuda_opened *next;
 };
 
+static int is_it(const struct xccl_cuda_opened *opened, const struct xccl_cuda_piece *piece)
+{
+    switch (opened->kind) {
+    case XCCL_CUDA_MEMORY_HANDLE:
+        return opened->number == piece->number;
+    case XCCL_CUDA_MEMORY_FABRIC:
+        return memcmp(&opened->fabric, &piece->fabric, sizeof opened->fabric) == 0;
+    default:
+        return memcmp(&opened->ipc, &piece->ipc, sizeof opened->ipc) == 0;
+    }
+}
+
 static struct xccl_cuda_opened *find_opened(const struct xccl_comm_cuda *cuda, int peer,
+                                            enum xccl_cuda_memory kind,
                                             const struct xccl_cuda_piece *piece)
 {
     struct xccl_cuda_opened *at = cuda->opened;
-    uint32_t number = piece->memory == XCCL_CUDA_MEMORY_HANDLE ? piece->number : 0;
 
-    while (at && (at->peer != peer || at->number != number ||
-                  (!number && memcmp(&at->ipc, &piece->ipc, sizeof at->ipc) != 0)))
+    while (at && (at->peer != peer || at->kind != kind || !is_it(at, piece)))
         at = at->next;
     return at;
 }
 
-/* Quiet; refused: what is put into the record. */
+/* The three ways of opening are quiet; refused: what is put into the record. */
 static xcclResult_t open_handle(struct xcclComm *comm, const struct xccl_cuda_piece *piece,
                                 struct xccl_cuda_opened *opened, struct xccl_cuda_why *refused)
 {
@@ -315,7 +362,7 @@ static xcclResult_t open_handle(struct xcclComm *comm, const struct xccl_cuda_pi
     xcclResult_t rc = xccl_shm_fetch_given(comm->shm, &comm->peers[opened->peer].unix_addr,
                                            piece->number, &limit, &fd);
 
-    *refused = (struct xccl_cuda_why){XCCL_CUDA_WHY_IMPORT, (uint32_t)comm->rank, 0};
+    *refused = refusal(comm, XCCL_CUDA_WHY_IMPORT, 0);
     if (rc)
         return rc;
     result = xccl_cuda_block_import(comm->cuda->device, fd, piece->bytes, &opened->block);
@@ -324,6 +371,18 @@ static xcclResult_t open_handle(struct xcclComm *comm, const struct xccl_cuda_pi
     opened->at = opened->block.at;
     refused->result = (uint32_t)result;
     return xccl_cuda_result_quietly(result, "importing a handle");
+}
+
+static xcclResult_t open_fabric(struct xcclComm *comm, const struct xccl_cuda_piece *piece,
+                                struct xccl_cuda_opened *opened, struct xccl_cuda_why *refused)
+{
+    xccl_cu_result result = xccl_cuda_block_import_fabric(comm->cuda->device, &piece->fabric,
+                                                          piece->bytes, &opened->block);
+
+    opened->fabric = piece->fabric;
+    opened->at = opened->block.at;
+    *refused = refusal(comm, XCCL_CUDA_WHY_FABRIC_IMPORT, result);
+    return xccl_cuda_result_quietly(result, "importing a fabric handle");
 }
 
 static xcclResult_t open_ipc(struct xcclComm *comm, const struct xccl_cuda_piece *piece,
@@ -338,8 +397,7 @@ static xcclResult_t open_ipc(struct xcclComm *comm, const struct xccl_cuda_piece
     result = cuda->driver->ipc_open(&opened->at, piece->ipc, XCCL_CU_IPC_LAZY_PEER_ACCESS);
     xccl_cuda_leave(cuda->device);
     opened->ipc = piece->ipc;
-    *refused = (struct xccl_cuda_why){XCCL_CUDA_WHY_IPC_OPEN, (uint32_t)comm->rank,
-                                      (uint32_t)result};
+    *refused = refusal(comm, XCCL_CUDA_WHY_IPC_OPEN, result);
     return xccl_cuda_result_quietly(result, "opening IPC");
 }
 
@@ -347,7 +405,9 @@ static xcclResult_t open_other(struct xcclComm *comm, int peer, const struct xcc
                                xccl_cu_ptr *at_out, struct xccl_cuda_why *refused)
 {
     struct xccl_comm_cuda *cuda = comm->cuda;
-    struct xccl_cuda_opened *opened = find_opened(cuda, peer, piece);
+    enum xccl_cuda_memory kind =
+        (enum xccl_cuda_memory)cuda->edges.theirs[xccl_shm_index_of(comm->shm, peer)].kind;
+    struct xccl_cuda_opened *opened = find_opened(cuda, peer, kind, piece);
     struct xccl_cuda_why why = {0};
     xcclResult_t rc;
 
@@ -360,9 +420,14 @@ static xcclResult_t open_other(struct xcclComm *comm, int peer, const struct xcc
     if (!opened)
         return xcclSystemError;
     opened->peer = peer;
+    opened->kind = kind;
     opened->round = cuda->agree_rounds;
-    rc = piece->memory == XCCL_CUDA_MEMORY_HANDLE ? open_handle(comm, piece, opened, &why)
-                                                  : open_ipc(comm, piece, opened, &why);
+    if (kind == XCCL_CUDA_MEMORY_HANDLE)
+        rc = open_handle(comm, piece, opened, &why);
+    else if (kind == XCCL_CUDA_MEMORY_FABRIC)
+        rc = open_fabric(comm, piece, opened, &why);
+    else
+        rc = open_ipc(comm, piece, opened, &why);
     if (!rc) {
         opened->next = cuda->opened;
         cuda->opened = opened;
@@ -391,7 +456,7 @@ void xccl_comm_cuda_close_opened(struct xccl_comm_cuda *cuda, int all)
         }
         *at = opened->next;
         xccl_cuda_block_free(cuda->device, &opened->block);
-        if (!opened->number && !xccl_cuda_enter(cuda->device)) {
+        if (opened->kind == XCCL_CUDA_MEMORY_DEVICE && !xccl_cuda_enter(cuda->device)) {
             (void)cuda->driver->ipc_close(opened->at);
             xccl_cuda_leave(cuda->device);
         }

@@ -45,7 +45,8 @@ static uint64_t place_of(uint32_t slot_bytes)
 
 /* Those whose links are in that piece. */
 struct members {
-    uint32_t count, unplaced, others; /* unplaced: of them; others: of other processes */
+    uint32_t count, unplaced; /* unplaced: of them */
+    struct xccl_cuda_want want;
 };
 
 static struct members count_members(const struct xcclComm *comm, enum xccl_cuda_which which)
@@ -61,12 +62,33 @@ static struct members count_members(const struct xcclComm *comm, enum xccl_cuda_
             continue;
         members.count++;
         members.unplaced += edge->place == XCCL_CUDA_NO_PLACE;
-        members.others += !xccl_comm_cuda_same_process(comm, peer);
+        if (edge->kind == XCCL_CUDA_MEMORY_FABRIC)
+            members.want.fabrics++;
+        else
+            members.want.times += !xccl_comm_cuda_same_process(comm, peer);
     }
     return members;
 }
 
-/* Gives all of them places, from 0 on; or, refused, the next kind. */
+/* 1: what was refused is about how this rank's memory gets to that peer. */
+static int is_about(const struct xcclComm *comm, uint32_t index,
+                    const struct xccl_cuda_why *refused)
+{
+    const struct xccl_cuda_edge *edge = &comm->cuda->edges.own[index];
+
+    switch (refused->code) {
+    case XCCL_CUDA_WHY_FABRIC_CREATE:
+    case XCCL_CUDA_WHY_FABRIC_EXPORT:
+        return edge->kind == XCCL_CUDA_MEMORY_FABRIC;
+    case XCCL_CUDA_WHY_EXPORT:
+        return edge->kind == XCCL_CUDA_MEMORY_HANDLE &&
+               !xccl_comm_cuda_same_process(comm, xccl_shm_rank_of(comm->shm, (int)index));
+    default:
+        return 1;
+    }
+}
+
+/* Gives all of them places, from 0 on; or, refused, the next kind to whom it is about. */
 static void settle(struct xcclComm *comm, enum xccl_cuda_which which,
                    const struct xccl_cuda_why *refused)
 {
@@ -78,38 +100,53 @@ static void settle(struct xcclComm *comm, enum xccl_cuda_which which,
 
         if (xccl_cuda_edge_piece(edge) != which)
             continue;
-        if (refused->code)
-            xccl_cuda_edge_lower(edge, refused);
-        else
+        if (!refused->code)
             edge->place = place++;
+        else if (is_about(comm, i, refused))
+            xccl_cuda_edge_lower(comm->cuda, edge, refused);
     }
+}
+
+/* refused->code set: it is not there, and not all of them are to have it any more. */
+static xcclResult_t make_piece(struct xcclComm *comm, enum xccl_cuda_which which,
+                               struct members *members, struct xccl_cuda_why *refused)
+{
+    struct xccl_cuda_p2p *p2p = comm->cuda->p2p;
+    struct xccl_cuda_piece *piece = &p2p->own.pieces[which];
+    uint64_t channels = (uint64_t)members->count * p2p->own.channels;
+    xcclResult_t rc;
+
+    *refused = (struct xccl_cuda_why){0};
+    *piece = (struct xccl_cuda_piece){.heads = channels * p2p->own.place_bytes};
+    members->want.bytes = piece->heads + channels * XCCL_DEV_HEAD_BYTES;
+    rc = xccl_comm_cuda_offer_piece(comm, which, &members->want, piece, &p2p->held[which], refused);
+    if (rc)
+        return rc;
+    p2p->places[which] = members->count;
+    settle(comm, which, refused);
+    return xcclSuccess;
 }
 
 /* It stays as it is when nobody came to it, and goes when nobody is left. */
 static xcclResult_t offer_piece(struct xcclComm *comm, enum xccl_cuda_which which)
 {
     struct xccl_cuda_p2p *p2p = comm->cuda->p2p;
-    const struct members members = count_members(comm, which);
-    struct xccl_cuda_piece *piece = &p2p->own.pieces[which];
-    uint64_t channels = (uint64_t)members.count * p2p->own.channels;
+    struct members members = count_members(comm, which);
     struct xccl_cuda_why refused = {0};
-    xcclResult_t rc;
+    xcclResult_t rc = xcclSuccess;
 
     if (members.count && !members.unplaced)
         return xcclSuccess;
     p2p->stale[which] = p2p->held[which];
     p2p->held[which] = (struct xccl_cuda_held){0};
-    *piece = (struct xccl_cuda_piece){0};
-    if (!members.count)
-        return xcclSuccess;
-    piece->heads = channels * p2p->own.place_bytes;
-    rc = xccl_comm_cuda_offer_piece(comm, which, piece->heads + channels * XCCL_DEV_HEAD_BYTES,
-                                    members.others, piece, &p2p->held[which], &refused);
-    if (rc)
-        return rc;
-    p2p->places[which] = members.count;
-    settle(comm, which, &refused);
-    return xcclSuccess;
+    p2p->own.pieces[which] = (struct xccl_cuda_piece){0};
+    while (members.count && !rc) { /* each turn that is refused lowers a kind */
+        rc = make_piece(comm, which, &members, &refused);
+        if (!refused.code)
+            break;
+        members = count_members(comm, which);
+    }
+    return rc;
 }
 
 /* Who is refused one goes on to a later one. */

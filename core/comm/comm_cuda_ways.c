@@ -135,6 +135,9 @@ static void why_text(const struct xcclComm *comm, const struct xccl_cuda_why *wh
         [XCCL_CUDA_WHY_IMPORT] = "cuMem refused: import",
         [XCCL_CUDA_WHY_IPC_GET] = "IPC refused: its handle",
         [XCCL_CUDA_WHY_IPC_OPEN] = "IPC refused: opening",
+        [XCCL_CUDA_WHY_FABRIC_CREATE] = "fabric handle refused: creation",
+        [XCCL_CUDA_WHY_FABRIC_EXPORT] = "fabric handle refused: export",
+        [XCCL_CUDA_WHY_FABRIC_IMPORT] = "fabric handle refused: import",
     };
     const char *name = NULL;
     int other = (int)why->rank;
@@ -157,6 +160,15 @@ static void why_text(const struct xcclComm *comm, const struct xccl_cuda_why *wh
     case XCCL_CUDA_WHY_CUMEM_LACKS:
         snprintf(text_out, bytes, "driver or device of rank %d have no cuMem handles", owner);
         break;
+    case XCCL_CUDA_WHY_CUMEM_FABRIC:
+        snprintf(text_out, bytes, "XCCL_CUDA_CUMEM=fabric on rank %d", owner);
+        break;
+    case XCCL_CUDA_WHY_FABRIC_LACKS:
+        snprintf(text_out, bytes, "the device of rank %d has no fabric handles", owner);
+        break;
+    case XCCL_CUDA_WHY_FABRIC_CREATE:
+    case XCCL_CUDA_WHY_FABRIC_EXPORT:
+    case XCCL_CUDA_WHY_FABRIC_IMPORT:
     case XCCL_CUDA_WHY_CREATE:
     case XCCL_CUDA_WHY_EXPORT:
     case XCCL_CUDA_WHY_IMPORT:
@@ -175,17 +187,20 @@ static void why_text(const struct xcclComm *comm, const struct xccl_cuda_why *wh
     }
 }
 
+/* edge: how the owner of that piece lets the other one reach it. */
 static enum xccl_record_way_kind near_kind(const struct xcclComm *comm, int peer,
+                                           const struct xccl_cuda_edge *edge,
                                            const struct xccl_cuda_piece *slots)
 {
     if (slots->memory == XCCL_CUDA_MEMORY_HOST)
         return XCCL_RECORD_WAY_PINNED;
-    if (!xccl_comm_cuda_same_process(comm, peer))
-        return slots->memory == XCCL_CUDA_MEMORY_HANDLE ? XCCL_RECORD_WAY_HANDLE
-                                                        : XCCL_RECORD_WAY_IPC;
-    return comm->peers[peer].ordinal == comm->peers[comm->rank].ordinal
-               ? XCCL_RECORD_WAY_SAME_DEVICE
-               : XCCL_RECORD_WAY_PEER_ACCESS;
+    if (xccl_comm_cuda_same_process(comm, peer))
+        return comm->peers[peer].ordinal == comm->peers[comm->rank].ordinal
+                   ? XCCL_RECORD_WAY_SAME_DEVICE
+                   : XCCL_RECORD_WAY_PEER_ACCESS;
+    if (edge->kind == XCCL_CUDA_MEMORY_DEVICE)
+        return XCCL_RECORD_WAY_IPC;
+    return edge->kind == XCCL_CUDA_MEMORY_HANDLE ? XCCL_RECORD_WAY_HANDLE : XCCL_RECORD_WAY_FABRIC;
 }
 
 /* Behind what is there already; nothing where there is no reason, or no room. */
@@ -207,15 +222,18 @@ void xccl_comm_cuda_note_near(struct xcclComm *comm, int peer, int sends,
     const struct xccl_cuda_edges *edges = &comm->cuda->edges;
     int index = xccl_shm_index_of(comm->shm, peer), owner = sends ? peer : comm->rank;
     const struct xccl_cuda_edge *edge = sends ? &edges->theirs[index] : &edges->own[index];
-    enum xccl_record_way_kind kind = near_kind(comm, peer, slots);
+    enum xccl_record_way_kind kind = near_kind(comm, peer, edge, slots);
     char why[XCCL_RECORD_WHY_BYTES] = "";
 
     if (kind == XCCL_RECORD_WAY_PINNED) {
         add_why(comm, &slots->why, owner, why);
         add_why(comm, &edge->why[1], owner, why);
     }
-    if (kind == XCCL_RECORD_WAY_PINNED || kind == XCCL_RECORD_WAY_IPC)
+    if (kind == XCCL_RECORD_WAY_PINNED || kind == XCCL_RECORD_WAY_IPC ||
+        kind == XCCL_RECORD_WAY_FABRIC)
         add_why(comm, &edge->why[0], owner, why);
+    if (kind == XCCL_RECORD_WAY_PINNED || kind == XCCL_RECORD_WAY_IPC)
+        add_why(comm, &edge->why[2], owner, why);
     note(comm, peer, sends, kind, why);
 }
 
@@ -245,6 +263,7 @@ void xccl_comm_cuda_tell_ways(struct xcclComm *comm)
         [XCCL_RECORD_WAY_PEER_ACCESS] = "peer access",
         [XCCL_RECORD_WAY_HANDLE] = "cuMem handles",
         [XCCL_RECORD_WAY_IPC] = "IPC",
+        [XCCL_RECORD_WAY_FABRIC] = "fabric handles",
         [XCCL_RECORD_WAY_PINNED] = "pinned host memory",
         [XCCL_RECORD_WAY_NET_DEVICE] = "network and device memory",
         [XCCL_RECORD_WAY_NET_PINNED] = "network and pinned host memory",

@@ -133,6 +133,7 @@ enum xccl_record_way_kind {
     XCCL_RECORD_WAY_NET_DEVICE = 6, /* over a network, slots in device memory */
     XCCL_RECORD_WAY_NET_PINNED = 7,
     XCCL_RECORD_WAY_OTHER = 8, /* there are more ways than rows */
+    XCCL_RECORD_WAY_FABRIC = 9, /* of another process, by a fabric handle */
     XCCL_RECORD_WAY_END
 };
 

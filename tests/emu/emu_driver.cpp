@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* A stand-in for the CUDA driver: the functions of core/base/cuda_driver.h under the driver's own
- * names, over host memory and kernels that are host code in this library. XCCL_EMU_DEVICES says how
- * many devices there are (8), XCCL_EMU_SMS how many multiprocessors each has (132),
- * XCCL_EMU_NO_PEER=1 that they cannot access each other (2: but for neighbours; 3: only devices 0
- * and 3 cannot),
- * XCCL_EMU_DRIVER_VERSION what the driver's version is (12040), XCCL_EMU_WRITES_ORDERING how
- * devices order writes of network cards (0), XCCL_EMU_HANDLES=0 that they have no allocations by
- * handles, XCCL_EMU_GRANULE in which sizes these come (2 MiB),
- * XCCL_EMU_FAIL="cuMemAlloc_v2:3,cuMemCreate:*" that the third call of one function has no memory,
- * and no call of the other ("cuInit": finds no device; without a number the first),
- * XCCL_EMU_DIES="cuMemMap" that the process dies in that call. What a real
- * driver forbids is an error here, too: calls without a context, memory that is allocated while a
- * capture forbids it, waits for what is captured, kernels and events in streams of other devices.
+ * names, over host memory and kernels that are host code in this library. Environment:
+ *
+ *   XCCL_EMU_DEVICES=8         how many devices there are
+ *   XCCL_EMU_SMS=132           how many multiprocessors each has
+ *   XCCL_EMU_NO_PEER=1         they cannot access each other (2: but for neighbours; 3: only
+ * devices 0 and 3 cannot) XCCL_EMU_DRIVER_VERSION=12040    the driver's version
+ *   XCCL_EMU_WRITES_ORDERING=0 how devices order writes of network cards
+ *   XCCL_EMU_HANDLES=0         they have no allocations by handles
+ *   XCCL_EMU_GRANULE=2097152   in which sizes these come
+ *   XCCL_EMU_FABRIC=1          they have fabric handles, too (2: but the process has no IMEX
+ * channel, without which a driver refuses them) XCCL_EMU_FAIL="cuMemAlloc_v2:3,cuMemCreate:*" the
+ * third call of one function has no memory, and no call of the other (without a number the first;
+ * "cuInit": finds no device; "cuMemImportFromShareableHandle.fabric", likewise exports: of fabric
+ * handles, else of descriptors) XCCL_EMU_DIES="cuMemMap"   the process dies in that call
+ *
+ * What a real driver forbids is an error here, too: calls without a context, memory that is
+ * allocated while a capture forbids it, waits for what is captured, kernels and events in streams
+ * of other devices.
  *
  * Thread: any. */
 #include <dlfcn.h>
@@ -187,6 +193,8 @@ static const struct {
     {NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
     {XCCL_CU_PEER_ENABLED, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
      "peer access is already enabled"},
+    {XCCL_CU_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
+    {XCCL_CU_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
     {XCCL_CU_ALREADY_REGISTERED, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
      "part or all of the requested memory range is already mapped"},
     {713, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED",
@@ -256,6 +264,9 @@ EMU_API cuDeviceGetAttribute(int *value, int which, xccl_cu_device device)
     case XCCL_CU_ATTR_HANDLE_FDS:
     case XCCL_CU_ATTR_RDMA_HANDLES:
         *value = setting("XCCL_EMU_HANDLES", 1);
+        return OK;
+    case XCCL_CU_ATTR_FABRIC_HANDLES:
+        *value = setting("XCCL_EMU_FABRIC", 0) != 0;
         return OK;
     case XCCL_CU_ATTR_WRITES_ORDERING:
         *value = setting("XCCL_EMU_WRITES_ORDERING", 0);
@@ -486,16 +497,30 @@ static size_t granule()
     return (size_t)setting("XCCL_EMU_GRANULE", 2 << 20);
 }
 
-static int is_prop(const struct xccl_cu_mem_prop *prop)
+/* As real ones do: the attribute says nothing about channels, and creation does. */
+static int fabric_result(void)
 {
-    return prop->type == XCCL_CU_MEM_PINNED && prop->handle_types == XCCL_CU_MEM_POSIX_FD &&
-           prop->location.type == XCCL_CU_MEM_ON_DEVICE && prop->location.id >= 0 &&
-           prop->location.id < device_number();
+    static const int results[] = {XCCL_CU_NOT_SUPPORTED, OK, XCCL_CU_NOT_PERMITTED};
+    int has = setting("XCCL_EMU_FABRIC", 0);
+
+    return results[has < 0 || has > 2 ? 0 : has];
 }
 
+static int check_prop(const struct xccl_cu_mem_prop *prop)
+{
+    if (prop->type != XCCL_CU_MEM_PINNED || prop->location.type != XCCL_CU_MEM_ON_DEVICE ||
+        prop->location.id < 0 || prop->location.id >= device_number())
+        return INVALID_VALUE;
+    if (prop->handle_types == (XCCL_CU_MEM_POSIX_FD | XCCL_CU_MEM_FABRIC))
+        return fabric_result();
+    return prop->handle_types == XCCL_CU_MEM_POSIX_FD ? OK : INVALID_VALUE;
+}
+
+/* It does not look whether there is a channel. */
 EMU_API cuMemGetAllocationGranularity(size_t *bytes, const struct xccl_cu_mem_prop *prop, int which)
 {
-    if (fails(__func__) || which != XCCL_CU_MEM_GRANULARITY_LEAST || !is_prop(prop))
+    if (fails(__func__) || which != XCCL_CU_MEM_GRANULARITY_LEAST ||
+        check_prop(prop) == INVALID_VALUE)
         return INVALID_VALUE;
     *bytes = granule();
     return OK;
@@ -504,11 +529,15 @@ EMU_API cuMemGetAllocationGranularity(size_t *bytes, const struct xccl_cu_mem_pr
 EMU_API cuMemCreate(xccl_cu_handle *handle, size_t bytes, const struct xccl_cu_mem_prop *prop,
                     unsigned long long flags)
 {
+    int rc;
+
     if (fails(__func__))
         return OUT_OF_MEMORY;
-    if (flags || !bytes || bytes % granule() || !is_prop(prop))
-        return INVALID_VALUE;
-    return is_unsafe() ? NOT_IN_CAPTURE : emu_handle_create(handle, bytes, prop->location.id);
+    rc = check_prop(prop);
+    if (flags || !bytes || bytes % granule() || rc)
+        return rc ? rc : INVALID_VALUE;
+    return is_unsafe() ? NOT_IN_CAPTURE
+                       : emu_handle_create(handle, bytes, prop->location.id, prop->handle_types);
 }
 
 EMU_API cuMemRelease(xccl_cu_handle handle)
@@ -519,18 +548,33 @@ EMU_API cuMemRelease(xccl_cu_handle handle)
 EMU_API cuMemExportToShareableHandle(void *shareable, xccl_cu_handle handle, int type,
                                      unsigned long long flags)
 {
+    if (type == XCCL_CU_MEM_FABRIC && !flags)
+        return fails("cuMemExportToShareableHandle.fabric")
+                   ? OUT_OF_MEMORY
+                   : emu_fabric_export((unsigned char *)shareable, handle);
     if (fails(__func__))
         return OUT_OF_MEMORY;
     return type == XCCL_CU_MEM_POSIX_FD && !flags ? emu_handle_export((int *)shareable, handle)
                                                   : INVALID_VALUE;
 }
 
+static int import_fabric(xccl_cu_handle *handle, const void *shareable)
+{
+    if (fails("cuMemImportFromShareableHandle.fabric"))
+        return OUT_OF_MEMORY;
+    return fabric_result() ? fabric_result()
+                           : emu_fabric_import(handle, (const unsigned char *)shareable,
+                                               current.back()->device);
+}
+
 EMU_API cuMemImportFromShareableHandle(xccl_cu_handle *handle, void *shareable, int type)
 {
-    if (fails(__func__))
+    if (type == XCCL_CU_MEM_POSIX_FD && fails(__func__))
         return OUT_OF_MEMORY;
     if (!has_context())
         return INVALID_CONTEXT;
+    if (type == XCCL_CU_MEM_FABRIC)
+        return import_fabric(handle, shareable);
     return type == XCCL_CU_MEM_POSIX_FD
                ? emu_handle_import(handle, (int)(intptr_t)shareable, current.back()->device)
                : INVALID_VALUE;

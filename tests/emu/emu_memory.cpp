@@ -16,6 +16,10 @@
 #include <cstring>
 #include <map>
 
+extern "C" {
+#include "base/cuda_driver.h"
+}
+
 #define PAGE       4096u
 #define FILLED_MAX (4u << 20) /* larger memory stays untouched until it is used */
 
@@ -42,6 +46,7 @@ struct range {
 struct made {
     size_t bytes;
     int file, device, refs;
+    int types; /* of handles that it may be exported by */
 };
 
 struct handle {
@@ -257,14 +262,19 @@ static int open_again(const char *handle, uint64_t *at)
     return 0;
 }
 
-static void *open_file(const struct handle *handle)
+static int reopen(const struct handle *handle)
 {
     char path[64];
-    void *memory;
-    int file;
 
     snprintf(path, sizeof path, "/proc/%d/fd/%d", handle->pid, handle->file);
-    file = open(path, O_RDWR | O_CLOEXEC);
+    return open(path, O_RDWR | O_CLOEXEC);
+}
+
+static void *open_file(const struct handle *handle)
+{
+    int file = reopen(handle);
+    void *memory;
+
     if (file < 0)
         return MAP_FAILED;
     memory = map_file(file, handle->bytes);
@@ -321,16 +331,16 @@ int emu_ipc_close(uint64_t at)
 
 /* ---- allocations by handles ---- */
 
-static uint64_t add_made(size_t bytes, int file, int device)
+static uint64_t add_made(size_t bytes, int file, int device, int types)
 {
     pthread_mutex_lock(&lock);
     uint64_t handle = ++handles;
-    all_made[handle] = {bytes, file, device, 1};
+    all_made[handle] = {bytes, file, device, 1, types};
     pthread_mutex_unlock(&lock);
     return handle;
 }
 
-int emu_handle_create(unsigned long long *handle, size_t bytes, int device)
+int emu_handle_create(unsigned long long *handle, size_t bytes, int device, int types)
 {
     int file = memfd_create("emu-device-memory", MFD_CLOEXEC);
     void *memory = MAP_FAILED;
@@ -345,7 +355,7 @@ int emu_handle_create(unsigned long long *handle, size_t bytes, int device)
     if (bytes <= FILLED_MAX)
         memset(memory, 0xa5, bytes); /* nobody may rely on zeroes */
     munmap(memory, bytes);
-    *handle = add_made(bytes, file, device);
+    *handle = add_made(bytes, file, device, types);
     return OK;
 }
 
@@ -398,8 +408,41 @@ int emu_handle_import(unsigned long long *handle, int file, int device)
         close(own);
         return INVALID_VALUE;
     }
-    *handle = add_made((size_t)status.st_size, own, device);
+    *handle = add_made((size_t)status.st_size, own, device, 0);
     return OK;
+}
+
+int emu_fabric_export(unsigned char *fabric, unsigned long long handle)
+{
+    struct handle named = {};
+    int rc = INVALID_VALUE;
+
+    pthread_mutex_lock(&lock);
+    auto found = all_made.find(handle);
+    if (found != all_made.end() && (found->second.types & XCCL_CU_MEM_FABRIC)) {
+        named = {{'f', 'a', 'b'}, (int)getpid(), found->second.file, found->second.bytes, handle};
+        memset(fabric, 0, 64);
+        memcpy(fabric, &named, sizeof named);
+        rc = OK;
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+int emu_fabric_import(unsigned long long *handle, const unsigned char *fabric, int device)
+{
+    struct handle named;
+    int file, rc;
+
+    memcpy(&named, fabric, sizeof named);
+    if (memcmp(named.magic, "fab", 4) != 0)
+        return INVALID_VALUE;
+    file = reopen(&named);
+    if (file < 0)
+        return INVALID_VALUE;
+    rc = emu_handle_import(handle, file, device);
+    close(file);
+    return rc;
 }
 
 int emu_reserve(uint64_t *at, size_t bytes)

@@ -22,10 +22,13 @@ int emu_memory_any(int device); /* 1: some is the device's, or was pinned with i
 int emu_memory_file(int *file_out, uint64_t at, size_t bytes);
 
 /* Allocations by handles, which live until they are released and nothing maps them. */
-int emu_handle_create(unsigned long long *handle, size_t bytes, int device);
+int emu_handle_create(unsigned long long *handle, size_t bytes, int device, int types);
 int emu_handle_release(unsigned long long handle);
 int emu_handle_export(int *file_out, unsigned long long handle);
 int emu_handle_import(unsigned long long *handle, int file, int device);
+/* By 64 bytes that any process may have; of what was created with that type. */
+int emu_fabric_export(unsigned char *fabric, unsigned long long handle);
+int emu_fabric_import(unsigned long long *handle, const unsigned char *fabric, int device);
 int emu_reserve(uint64_t *at, size_t bytes);
 int emu_unreserve(uint64_t at, size_t bytes);
 int emu_map(uint64_t at, size_t bytes, unsigned long long handle);

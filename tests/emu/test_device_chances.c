@@ -145,6 +145,13 @@ XT_TEST_DEADLINE(a_failure_is_got_over_or_reported_with_ipc, 120)
     fail_each(1);
 }
 
+XT_TEST_DEADLINE(a_failure_is_got_over_or_reported_with_fabric_handles, 120)
+{
+    xt_setenv("XCCL_EMU_FABRIC", "1");
+    xt_setenv("XCCL_CUDA_CUMEM", "fabric");
+    fail_each(0);
+}
+
 XT_TEST_DEADLINE(a_failure_is_got_over_or_reported_over_sockets, 120)
 {
     xt_setenv("XCCL_SHM_DISABLE", "1");

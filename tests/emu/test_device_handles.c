@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Device memory that goes from process to process as descriptors of allocations: calls work, other
+/* Device memory that goes from process to process as descriptors of allocations or by fabric
+ * handles: calls work, other
  * ways are gone where a driver refuses one of its steps, on one rank or on all, nothing is left
  * behind, and memory of that kind that the program has can be used. */
 #include "device_ways.h"
@@ -196,6 +197,113 @@ XT_TEST(granules_may_have_any_size)
     run(2, NULL, -1, (struct expected){XCCL_RECORD_WAY_HANDLE, NULL, NULL, ""});
 }
 
+/* --- fabric handles --- */
+
+static void run_fabric(int nranks, const char *has, const char *setting, struct scene *scene)
+{
+    xt_setenv("XCCL_EMU_FABRIC", has);
+    if (setting)
+        xt_setenv("XCCL_CUDA_CUMEM", setting);
+    run_scene(nranks, scene);
+}
+
+XT_TEST(descriptors_go_before_fabric_handles)
+{
+    struct scene scene = {.want = {XCCL_RECORD_WAY_HANDLE, NULL, NULL, ""}};
+
+    run_fabric(2, "1", NULL, &scene);
+}
+
+XT_TEST(fabric_handles_serve_where_a_setting_says_so)
+{
+    struct scene scene = {
+        .want = {XCCL_RECORD_WAY_FABRIC, NULL, NULL, "XCCL_CUDA_CUMEM=fabric on rank "}};
+
+    run_fabric(3, "1", "fabric", &scene);
+}
+
+XT_TEST(a_descriptor_that_is_refused_gives_way_to_a_fabric_handle)
+{
+    struct scene scene = {
+        .fail = "cuMemExportToShareableHandle:*",
+        .only = -1,
+        .want = {XCCL_RECORD_WAY_FABRIC, NULL, NULL, "cuMem refused: export, on rank "}};
+
+    run_fabric(2, "1", NULL, &scene);
+}
+
+/* Of three ways in one communicator: rank 2 imports no descriptor, and rank 1's fabric handle
+ * neither. */
+XT_TEST(an_import_that_is_refused_gives_way_to_a_fabric_handle_for_that_rank)
+{
+    static const char *const fails[] = {
+        NULL, NULL, "cuMemImportFromShareableHandle:*,cuMemImportFromShareableHandle.fabric:2"};
+    static const struct expected ways[] = {
+        {XCCL_RECORD_WAY_FABRIC, "", "2", "cuMem refused: import, on rank 2"},
+        {XCCL_RECORD_WAY_IPC, "", "2", "fabric handle refused: import, on rank 2"},
+        {XCCL_RECORD_WAY_FABRIC, "0", "", "cuMem refused: import, on rank 2"}};
+    struct scene scene = {.fails = fails, .ways = ways};
+
+    run_fabric(3, "1", NULL, &scene);
+}
+
+XT_TEST(a_process_without_an_imex_channel_does_without_fabric_handles)
+{
+    struct scene scene = {.want = {XCCL_RECORD_WAY_HANDLE, NULL, NULL, ""}};
+
+    run_fabric(2, "2", NULL, &scene);
+}
+
+XT_TEST(a_process_without_an_imex_channel_is_named)
+{
+    struct scene scene = {.want = {XCCL_RECORD_WAY_IPC, NULL, NULL,
+                                   "fabric handle refused: creation, on rank 1: "
+                                   "CUDA_ERROR_NOT_PERMITTED"}};
+
+    run_fabric(2, "2", "fabric", &scene);
+}
+
+XT_TEST(a_device_without_fabric_handles_is_named)
+{
+    struct scene scene = {.want = {XCCL_RECORD_WAY_IPC, NULL, NULL,
+                                   "XCCL_CUDA_CUMEM=fabric on rank 1; the device of rank 1 has no "
+                                   "fabric handles"}};
+
+    run_fabric(2, "0", "fabric", &scene);
+}
+
+XT_TEST(a_fabric_handle_that_is_not_exported_gives_way_to_ipc)
+{
+    struct scene scene = {
+        .fail = "cuMemExportToShareableHandle.fabric:*",
+        .only = -1,
+        .want = {XCCL_RECORD_WAY_IPC, NULL, NULL, "fabric handle refused: export, on rank "}};
+
+    run_fabric(2, "1", "fabric", &scene);
+}
+
+/* As with descriptors. The third allocation is made without one. */
+XT_TEST(a_fabric_handle_that_is_refused_later_gives_way_to_pinned_memory)
+{
+    struct scene scene = {
+        .fail = "cuMemCreate:3",
+        .only = -1,
+        .want = {XCCL_RECORD_WAY_PINNED, NULL, NULL, "fabric handle refused: creation, on rank "}};
+
+    run_fabric(2, "1", "fabric", &scene);
+}
+
+XT_TEST(without_fabric_handles_and_ipc_memory_is_pinned)
+{
+    struct scene scene = {
+        .fail = "cuMemImportFromShareableHandle:*,"
+                "cuMemImportFromShareableHandle.fabric:*,cuIpcOpenMemHandle_v2:*",
+        .only = -1,
+        .want = {XCCL_RECORD_WAY_PINNED, NULL, NULL, "IPC refused: opening, on rank "}};
+
+    run_fabric(2, "1", NULL, &scene);
+}
+
 /* --- what is left behind --- */
 
 /* Descriptors, when there are no fewer for a second: goodbyes are on their way for 0.8 s. */
@@ -274,6 +382,19 @@ XT_TEST_DEADLINE(nothing_is_left_where_descriptors_are_refused, 60)
 XT_TEST_DEADLINE(nothing_is_left_where_imports_are_refused, 60)
 {
     check_left(2, "cuMemImportFromShareableHandle:*", -1);
+}
+
+XT_TEST_DEADLINE(nothing_is_left_with_fabric_handles, 60)
+{
+    xt_setenv("XCCL_EMU_FABRIC", "1");
+    xt_setenv("XCCL_CUDA_CUMEM", "fabric");
+    check_left(2, NULL, -1);
+}
+
+XT_TEST_DEADLINE(nothing_is_left_where_fabric_handles_are_refused, 60)
+{
+    xt_setenv("XCCL_EMU_FABRIC", "1");
+    check_left(3, "cuMemImportFromShareableHandle:*,cuMemImportFromShareableHandle.fabric:2", 2);
 }
 
 /* Memory of all three kinds in one communicator: rank 2 opens nobody's. */

@@ -393,6 +393,58 @@ XT_TEST(streams_are_of_their_device)
     XT_CHECK_INT(cuda->stream_destroy(stream), 0);
 }
 
+static struct xccl_cu_mem_prop fabric_prop(void)
+{
+    return (struct xccl_cu_mem_prop){.type = XCCL_CU_MEM_PINNED,
+                                     .handle_types = XCCL_CU_MEM_POSIX_FD | XCCL_CU_MEM_FABRIC,
+                                     .location = {XCCL_CU_MEM_ON_DEVICE, 0}};
+}
+
+/* A fabric handle is that of memory that was made for it, and is good while that is there. */
+XT_TEST(fabric_handles_are_of_memory_made_for_them)
+{
+    struct xccl_cu_mem_prop prop = fabric_prop();
+    struct xccl_cu_fabric fabric, wrong = {{0}};
+    xccl_cu_handle made, plain, imported;
+    size_t granule;
+    int value;
+
+    xt_setenv("XCCL_EMU_FABRIC", "1");
+    open_stand_in();
+    XT_CHECK_INT(cuda->device_attribute(&value, XCCL_CU_ATTR_FABRIC_HANDLES, 0), 0);
+    XT_CHECK_INT(value, 1);
+    XT_CHECK_INT(cuda->mem_granularity(&granule, &prop, XCCL_CU_MEM_GRANULARITY_LEAST), 0);
+    XT_CHECK_INT(cuda->mem_create(&made, granule, &prop, 0), 0);
+    prop.handle_types = XCCL_CU_MEM_POSIX_FD;
+    XT_CHECK_INT(cuda->mem_create(&plain, granule, &prop, 0), 0);
+    XT_CHECK_INT(cuda->mem_export(&fabric, plain, XCCL_CU_MEM_FABRIC, 0), XCCL_CU_INVALID_VALUE);
+    XT_CHECK_INT(cuda->mem_export(&fabric, made, XCCL_CU_MEM_FABRIC, 0), 0);
+    XT_CHECK_INT(cuda->mem_import(&imported, &wrong, XCCL_CU_MEM_FABRIC), XCCL_CU_INVALID_VALUE);
+    XT_CHECK_INT(cuda->mem_import(&imported, &fabric, XCCL_CU_MEM_FABRIC), 0);
+    XT_CHECK_INT(cuda->mem_release(imported), 0);
+    XT_CHECK_INT(cuda->mem_release(made), 0);
+    XT_CHECK_INT(cuda->mem_release(plain), 0);
+    XT_CHECK_INT(cuda->mem_import(&imported, &fabric, XCCL_CU_MEM_FABRIC), XCCL_CU_INVALID_VALUE);
+}
+
+/* What the attribute says is true of the device, not of the process. */
+XT_TEST(fabric_handles_need_a_channel)
+{
+    struct xccl_cu_mem_prop prop = fabric_prop();
+    xccl_cu_handle made;
+    size_t granule;
+    int value;
+
+    xt_setenv("XCCL_EMU_FABRIC", "2");
+    open_stand_in();
+    XT_CHECK_INT(cuda->device_attribute(&value, XCCL_CU_ATTR_FABRIC_HANDLES, 0), 0);
+    XT_CHECK_INT(value, 1);
+    XT_CHECK_INT(cuda->mem_granularity(&granule, &prop, XCCL_CU_MEM_GRANULARITY_LEAST), 0);
+    XT_CHECK_INT(cuda->mem_create(&made, granule, &prop, 0), XCCL_CU_NOT_PERMITTED);
+    xt_setenv("XCCL_EMU_FABRIC", "0");
+    XT_CHECK_INT(cuda->mem_create(&made, granule, &prop, 0), XCCL_CU_NOT_SUPPORTED);
+}
+
 XT_TEST(devices_are_as_the_environment_says)
 {
     int value = 0;

@@ -5,11 +5,12 @@
 
 #include <stdint.h>
 
-static struct xccl_cu_mem_prop prop_of(const struct xccl_cuda_device *device)
+static struct xccl_cu_mem_prop prop_of(const struct xccl_cuda_device *device, int fabric)
 {
-    struct xccl_cu_mem_prop prop = {.type = XCCL_CU_MEM_PINNED,
-                                    .handle_types = XCCL_CU_MEM_POSIX_FD,
-                                    .location = {XCCL_CU_MEM_ON_DEVICE, device->device}};
+    struct xccl_cu_mem_prop prop = {
+        .type = XCCL_CU_MEM_PINNED,
+        .handle_types = fabric ? XCCL_CU_MEM_POSIX_FD | XCCL_CU_MEM_FABRIC : XCCL_CU_MEM_POSIX_FD,
+        .location = {XCCL_CU_MEM_ON_DEVICE, device->device}};
     int value = 0;
 
     /* So that network cards may be given it, too. */
@@ -29,6 +30,14 @@ int xccl_cuda_has_handles(const struct xccl_cuda_device *device)
            driver->mem_set_access && driver->mem_granularity &&
            !driver->device_attribute(&maps, XCCL_CU_ATTR_VIRTUAL_MEMORY, device->device) && maps &&
            !driver->device_attribute(&exports, XCCL_CU_ATTR_HANDLE_FDS, device->device) && exports;
+}
+
+int xccl_cuda_has_fabric(const struct xccl_cuda_device *device)
+{
+    int has = 0;
+
+    return !device->driver->device_attribute(&has, XCCL_CU_ATTR_FABRIC_HANDLES, device->device) &&
+           has;
 }
 
 /* Devices beside the memory's own: one that cannot is none that was promised. The first refusal. */
@@ -87,25 +96,50 @@ static void unmake(const struct xccl_cuda_driver *driver, const struct xccl_cuda
     (void)driver->mem_release(block->handle);
 }
 
+/* With the device's context. */
+static xccl_cu_result create_as(const struct xccl_cuda_device *device, size_t bytes, int fabric,
+                                struct xccl_cuda_block *block)
+{
+    const struct xccl_cuda_driver *driver = device->driver;
+    const struct xccl_cu_mem_prop prop = prop_of(device, fabric);
+    size_t granule = 0;
+    xccl_cu_result rc = driver->mem_granularity(&granule, &prop, XCCL_CU_MEM_GRANULARITY_LEAST);
+
+    if (!rc && (!granule || bytes > SIZE_MAX - granule))
+        rc = XCCL_CU_INVALID_VALUE;
+    if (rc)
+        return rc;
+    block->bytes = (bytes + granule - 1) / granule * granule;
+    return driver->mem_create(&block->handle, block->bytes, &prop, 0);
+}
+
+/* A device may say that it has fabric handles, and refuse them when memory is made: without an IMEX
+ * channel it is CUDA_ERROR_NOT_PERMITTED (https://github.com/microsoft/mscclpp/issues/467),
+ * elsewhere other results. Whatever it is, memory without them may still be had. */
+static xccl_cu_result create(const struct xccl_cuda_device *device, size_t bytes, int fabric,
+                             struct xccl_cuda_block *block)
+{
+    xccl_cu_result rc;
+
+    if (!fabric)
+        return create_as(device, bytes, 0, block);
+    rc = create_as(device, bytes, 1, block);
+    block->has_fabric = !rc;
+    block->no_fabric = rc;
+    return rc ? create_as(device, bytes, 0, block) : rc;
+}
+
 xccl_cu_result xccl_cuda_block_create(const struct xccl_cuda_device *device, size_t bytes,
-                                      const int *reaches, int count, int is_promised,
+                                      const int *reaches, int count, int is_promised, int fabric,
                                       struct xccl_cuda_block *block_out)
 {
     const struct xccl_cuda_driver *driver = device->driver;
-    const struct xccl_cu_mem_prop prop = prop_of(device);
     struct xccl_cuda_block block = {0};
-    size_t granule = 0;
     xccl_cu_result rc;
 
     if (xccl_cuda_enter(device))
         return XCCL_CU_INVALID_CONTEXT;
-    rc = driver->mem_granularity(&granule, &prop, XCCL_CU_MEM_GRANULARITY_LEAST);
-    if (!rc && (!granule || bytes > SIZE_MAX - granule))
-        rc = XCCL_CU_INVALID_VALUE;
-    if (!rc) {
-        block.bytes = (bytes + granule - 1) / granule * granule;
-        rc = driver->mem_create(&block.handle, block.bytes, &prop, 0);
-    }
+    rc = create(device, bytes, fabric, &block);
     if (rc)
         goto out;
     rc = map(device, &block);
@@ -124,28 +158,40 @@ out:
     return rc;
 }
 
-xccl_cu_result xccl_cuda_block_export(const struct xccl_cuda_device *device,
-                                      const struct xccl_cuda_block *block, int *fd_out)
+static xccl_cu_result export_as(const struct xccl_cuda_device *device,
+                                const struct xccl_cuda_block *block, int type, void *shareable_out)
 {
     xccl_cu_result rc;
 
     if (xccl_cuda_enter(device))
         return XCCL_CU_INVALID_CONTEXT;
-    rc = device->driver->mem_export(fd_out, block->handle, XCCL_CU_MEM_POSIX_FD, 0);
+    rc = device->driver->mem_export(shareable_out, block->handle, type, 0);
     xccl_cuda_leave(device);
     return rc;
 }
 
-xccl_cu_result xccl_cuda_block_import(const struct xccl_cuda_device *device, int fd, size_t bytes,
-                                      struct xccl_cuda_block *block_out)
+xccl_cu_result xccl_cuda_block_export(const struct xccl_cuda_device *device,
+                                      const struct xccl_cuda_block *block, int *fd_out)
+{
+    return export_as(device, block, XCCL_CU_MEM_POSIX_FD, fd_out);
+}
+
+xccl_cu_result xccl_cuda_block_export_fabric(const struct xccl_cuda_device *device,
+                                             const struct xccl_cuda_block *block,
+                                             struct xccl_cu_fabric *fabric_out)
+{
+    return export_as(device, block, XCCL_CU_MEM_FABRIC, fabric_out);
+}
+
+static xccl_cu_result import_as(const struct xccl_cuda_device *device, int type, void *shareable,
+                                size_t bytes, struct xccl_cuda_block *block_out)
 {
     struct xccl_cuda_block block = {.bytes = bytes};
     xccl_cu_result rc;
 
     if (xccl_cuda_enter(device))
         return XCCL_CU_INVALID_CONTEXT;
-    /* The descriptor itself, in the place of a pointer. */
-    rc = device->driver->mem_import(&block.handle, (void *)(intptr_t)fd, XCCL_CU_MEM_POSIX_FD);
+    rc = device->driver->mem_import(&block.handle, shareable, type);
     if (!rc) {
         rc = map(device, &block);
         if (rc)
@@ -155,6 +201,22 @@ xccl_cu_result xccl_cuda_block_import(const struct xccl_cuda_device *device, int
         *block_out = block;
     xccl_cuda_leave(device);
     return rc;
+}
+
+xccl_cu_result xccl_cuda_block_import(const struct xccl_cuda_device *device, int fd, size_t bytes,
+                                      struct xccl_cuda_block *block_out)
+{
+    /* The descriptor itself, in the place of a pointer. */
+    return import_as(device, XCCL_CU_MEM_POSIX_FD, (void *)(intptr_t)fd, bytes, block_out);
+}
+
+xccl_cu_result xccl_cuda_block_import_fabric(const struct xccl_cuda_device *device,
+                                             const struct xccl_cu_fabric *fabric, size_t bytes,
+                                             struct xccl_cuda_block *block_out)
+{
+    struct xccl_cu_fabric copy = *fabric; /* the driver's argument is not const */
+
+    return import_as(device, XCCL_CU_MEM_FABRIC, &copy, bytes, block_out);
 }
 
 void xccl_cuda_block_free(const struct xccl_cuda_device *device, struct xccl_cuda_block *block)

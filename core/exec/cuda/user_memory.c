@@ -31,7 +31,7 @@ static int take_block(struct user_memory *memory, size_t bytes)
         count = XCCL_CUDA_DEVICES_MAX;
     for (int i = 0; i < count; i++)
         devices[i] = i;
-    if (xccl_cuda_block_create(device, bytes, devices, count, 0, &memory->block))
+    if (xccl_cuda_block_create(device, bytes, devices, count, 0, 0, &memory->block))
         return 0;
     memory->at = memory->block.at;
     return 1;
