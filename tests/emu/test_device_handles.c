@@ -137,6 +137,30 @@ XT_TEST(an_import_of_one_memory_that_is_refused_leaves_the_others)
     run_scene(3, &scene);
 }
 
+/* Rank 2 shares no memory with the others: it goes round with them until they agree. */
+static void act_apart(int rank, int nranks, void *arg)
+{
+    if (rank == 2)
+        xt_setenv("XCCL_SHM_DISABLE", "1");
+    act(rank, nranks, arg);
+}
+
+XT_TEST(a_refusal_on_one_host_is_got_over_while_others_have_none)
+{
+    static const char *const fails[] = {NULL, "cuMemImportFromShareableHandle:*", NULL};
+    static const struct expected ways[] = {
+        {XCCL_RECORD_WAY_IPC, "", "1", "cuMem refused: import, on rank 1"},
+        {XCCL_RECORD_WAY_HANDLE, "", "0", ""},
+        {XCCL_RECORD_WAY_NET_PINNED, NULL, NULL, NULL}};
+    struct scene scene = {.fails = fails, .ways = ways};
+
+    need_stand_in();
+    xt_setenv("XCCL_NET_PLUGIN", DEVICE_SOCKETS);
+    xt_setenv("XCCL_RECORD_DIR", xt_tmpdir());
+    scene.world = world_create();
+    xt_mp_run(3, act_apart, &scene);
+}
+
 /* Only the rank's own memory goes another way. */
 XT_TEST(an_allocation_that_one_rank_is_refused_changes_its_own_memory)
 {
