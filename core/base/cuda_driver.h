@@ -102,6 +102,7 @@ enum {
     XCCL_CU_CAPTURE_MODE_GLOBAL = 0,
     XCCL_CU_CAPTURE_MODE_RELAXED = 2,
     XCCL_CU_POINTER_MEMORY_TYPE = 2, /* of pointers: answers a u32 */
+    XCCL_CU_POINTER_BUFFER_ID = 7, /* u64, another one for each allocation of the process */
     XCCL_CU_POINTER_DEVICE = 9, /* int */
     XCCL_CU_MEMORY_HOST = 1,
     XCCL_CU_MEMORY_DEVICE = 2

@@ -453,6 +453,8 @@ EMU_API cuPointerGetAttribute(void *value, int which, xccl_cu_ptr at)
         *(unsigned *)value = (unsigned)kind;
     else if (which == XCCL_CU_POINTER_DEVICE)
         *(int *)value = device;
+    else if (which == XCCL_CU_POINTER_BUFFER_ID)
+        *(unsigned long long *)value = emu_memory_number(at);
     else
         return INVALID_VALUE;
     return OK;

@@ -39,6 +39,7 @@ struct range {
     size_t bytes;
     int file, device, opened;
     uint64_t made_of; /* MAPPED: the handle */
+    uint64_t number; /* no other range has or had it */
     alignas(8) char handle[64];
 };
 
@@ -59,7 +60,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static std::map<uint64_t, struct range> &ranges = *new std::map<uint64_t, struct range>;
 static std::map<uint64_t, struct made> &all_made = *new std::map<uint64_t, struct made>;
 static std::map<uint64_t, size_t> &reserved = *new std::map<uint64_t, size_t>;
-static uint64_t allocations, handles;
+static uint64_t allocations, handles, numbers;
 
 /* With the lock. */
 static std::map<uint64_t, struct range>::iterator find(uint64_t at)
@@ -70,6 +71,13 @@ static std::map<uint64_t, struct range>::iterator find(uint64_t at)
         return ranges.end();
     --found;
     return at - found->first < found->second.bytes ? found : ranges.end();
+}
+
+/* With the lock. */
+static void insert(uint64_t at, struct range range)
+{
+    range.number = ++numbers;
+    ranges[at] = range;
 }
 
 static void *map_file(int file, size_t bytes)
@@ -107,7 +115,7 @@ int emu_memory_alloc(uint64_t *at, size_t bytes, int device)
     pthread_mutex_lock(&lock);
     auto *handle = (struct handle *)range.handle;
     *handle = {{'e', 'm', 'u'}, (int)getpid(), file, bytes, ++allocations};
-    ranges[(uintptr_t)memory] = range;
+    insert((uintptr_t)memory, range);
     pthread_mutex_unlock(&lock);
     *at = (uintptr_t)memory;
     return OK;
@@ -153,7 +161,7 @@ static int add_host(void *at, size_t bytes, enum kind kind, int device)
     range.device = device;
     pthread_mutex_lock(&lock);
     if (find((uintptr_t)at) == ranges.end()) {
-        ranges[(uintptr_t)at] = range;
+        insert((uintptr_t)at, range);
         rc = OK;
     }
     pthread_mutex_unlock(&lock);
@@ -205,6 +213,18 @@ int emu_memory_kind(uint64_t at, int *device_out)
     }
     pthread_mutex_unlock(&lock);
     return kind;
+}
+
+uint64_t emu_memory_number(uint64_t at)
+{
+    uint64_t number = 0;
+
+    pthread_mutex_lock(&lock);
+    auto found = find(at);
+    if (found != ranges.end())
+        number = found->second.number;
+    pthread_mutex_unlock(&lock);
+    return number;
 }
 
 int emu_memory_any(int device)
@@ -305,7 +325,7 @@ int emu_ipc_open(uint64_t *at, const char *handle, int device)
         range.device = device;
         range.opened = 1;
         memcpy(range.handle, handle, sizeof range.handle);
-        ranges[(uintptr_t)memory] = range;
+        insert((uintptr_t)memory, range);
         *at = (uintptr_t)memory;
     }
     pthread_mutex_unlock(&lock);
@@ -502,7 +522,7 @@ int emu_map(uint64_t at, size_t bytes, unsigned long long handle)
         range.file = found->second.file;
         range.device = found->second.device;
         range.made_of = handle;
-        ranges[at] = range;
+        insert(at, range);
         found->second.refs++;
     }
     pthread_mutex_unlock(&lock);

@@ -15,6 +15,8 @@ int emu_host_register(void *at, size_t bytes, int device);
 int emu_host_unregister(void *at);
 /* What the address lies in: 0 nothing, 1 pinned host memory, 2 a device's. */
 int emu_memory_kind(uint64_t at, int *device_out);
+/* Of what it lies in; never given again. 0: it lies in nothing. */
+uint64_t emu_memory_number(uint64_t at);
 
 int emu_memory_any(int device); /* 1: some is the device's, or was pinned with its context */
 

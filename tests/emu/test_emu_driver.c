@@ -85,6 +85,34 @@ XT_TEST(pointers_say_what_they_are)
     XT_CHECK_INT(cuda->mem_free(at), 0);
 }
 
+static unsigned long long number_of(xccl_cu_ptr at)
+{
+    unsigned long long number = 0;
+
+    XT_CHECK_INT(cuda->pointer_attribute(&number, XCCL_CU_POINTER_BUFFER_ID, at), 0);
+    XT_CHECK(number != 0);
+    return number;
+}
+
+/* By which memory is told from what was at the same address before. */
+XT_TEST(allocations_have_numbers_that_do_not_come_again)
+{
+    unsigned long long numbers[20];
+    xccl_cu_ptr at, other;
+
+    open_device();
+    XT_CHECK_INT(cuda->mem_alloc(&other, BYTES), 0);
+    for (int i = 0; i < 20; i++) {
+        XT_CHECK_INT(cuda->mem_alloc(&at, BYTES), 0);
+        numbers[i] = number_of(at);
+        XT_CHECK(numbers[i] == number_of(at + BYTES - 1) && numbers[i] != number_of(other));
+        for (int k = 0; k < i; k++)
+            XT_CHECK(numbers[k] != numbers[i]);
+        XT_CHECK_INT(cuda->mem_free(at), 0);
+    }
+    XT_CHECK_INT(cuda->mem_free(other), 0);
+}
+
 XT_TEST(memory_is_registered_once)
 {
     const unsigned flags = XCCL_CU_HOST_PORTABLE | XCCL_CU_HOST_MAPPED;
