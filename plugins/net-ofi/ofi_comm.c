@@ -27,6 +27,10 @@ static void give_memory_back(struct ofi_comm *comm)
     comm->probe_mem = NULL;
     ofi_dereg_mr(comm, comm->notes.mem);
     comm->notes.mem = NULL;
+    if (comm->flusher) {
+        ofi_dereg_mr(comm, comm->flusher->mem);
+        comm->flusher->mem = NULL;
+    }
 }
 
 static xcclResult_t open_rails(struct ofi_comm *comm)
@@ -114,6 +118,8 @@ xcclResult_t ofi_comm_equip(struct ofi_comm *comm, uint64_t piece_bytes, uint32_
     rc = ofi_mem_register(comm, comm->probe, sizeof(comm->probe), 0, &comm->probe_mem);
     if (rc == xcclSuccess)
         rc = ofi_note_create(comm);
+    if (rc == xcclSuccess)
+        rc = ofi_flush_create(comm);
     return rc == xcclSuccess ? ofi_piece_create(comm) : rc;
 }
 
@@ -147,9 +153,13 @@ void ofi_comm_up(struct ofi_comm *comm)
  * follow are taken the usual way. */
 static void break_off(struct ofi_comm *comm, struct ofi_rail *rail)
 {
-    if (comm->moved == comm->posted || !comm->fetches || !rail->end.ep)
+    int flushes = ofi_flush_is_under_way(comm);
+
+    if ((comm->moved == comm->posted && !flushes) || !comm->fetches || !rail->end.ep)
         return;
     ofi_manners_cut(rail->end.name, rail->end.peer_name);
+    if (flushes)
+        ofi_manners_cut(rail->end.name, rail->end.name);
     for (int i = 0; i < BREAK_POLLS; i++) {
         struct fi_cq_tagged_entry entries[OFI_POLL_ENTRIES];
         struct fi_cq_err_entry error = {.err_data_size = 0};
@@ -183,6 +193,7 @@ void ofi_comm_destroy(struct ofi_comm *comm)
     give_memory_back(comm);
     xccl_tcp_close(&comm->fd);
     ofi_piece_destroy(comm);
+    ofi_flush_destroy(comm);
     xccl_free(comm->notes.bytes);
     xccl_net_tally_leave(&comm->device->tally, &comm->counters);
     xccl_free(comm);

@@ -159,7 +159,7 @@ static int is_rxd(const char *asked)
     return strcasecmp(asked, "udp") == 0 || strcasestr(asked, "rxd");
 }
 
-static struct fi_info *make_hints(const struct ofi_ctx *ctx, const char *asked)
+struct fi_info *ofi_device_hints(const struct ofi_ctx *ctx, const char *asked)
 {
     struct fi_info *hints = ctx->library.dupinfo(NULL);
 
@@ -181,14 +181,15 @@ static struct fi_info *make_hints(const struct ofi_ctx *ctx, const char *asked)
     return hints;
 }
 
-static xcclResult_t ask(const struct ofi_ctx *ctx, struct fi_info *hints, struct fi_info **infos)
+xcclResult_t ofi_device_ask(const struct ofi_ctx *ctx, uint32_t version, struct fi_info *hints,
+                            struct fi_info **infos)
 {
     int err;
 
     *infos = NULL;
     if (!hints)
         return xccl_fail_quietly(xcclSystemError, 0, NULL, "no memory to ask libfabric");
-    err = ctx->library.getinfo(OFI_API_VERSION, NULL, NULL, 0, hints, infos);
+    err = ctx->library.getinfo(version, NULL, NULL, 0, hints, infos);
     ctx->library.freeinfo(hints);
     if (!err)
         return xcclSuccess;
@@ -248,7 +249,8 @@ static xcclResult_t choose(struct ofi_ctx *ctx, const struct fi_info *infos, int
 static xcclResult_t look(struct ofi_ctx *ctx, int try_idx)
 {
     struct fi_info *infos;
-    xcclResult_t rc = ask(ctx, make_hints(ctx, asked_provider()), &infos);
+    xcclResult_t rc = ofi_device_ask(ctx, OFI_API_VERSION, ofi_device_hints(ctx, asked_provider()),
+                                     &infos);
 
     if (rc == xcclSuccess)
         rc = choose(ctx, infos, try_idx);
@@ -299,7 +301,7 @@ static xcclResult_t look_again(struct ofi_ctx *ctx)
 
 /* --- the write path --- */
 
-static int is_same_device(const struct fi_info *a, const struct fi_info *b)
+int ofi_device_is_same(const struct fi_info *a, const struct fi_info *b)
 {
     if (!is_chosen(a, b->fabric_attr->prov_name) ||
         strcmp(a->domain_attr->name, b->domain_attr->name) != 0)
@@ -317,7 +319,7 @@ static xcclResult_t device_widen(struct ofi_ctx *ctx, struct ofi_device *device,
     for (const struct fi_info *info = infos; info; info = info->next) {
         struct fi_info *wide;
 
-        if (!is_same_device(info, device->info) ||
+        if (!ofi_device_is_same(info, device->info) ||
             info->domain_attr->cq_data_size < sizeof(uint32_t))
             continue;
         wide = ctx->library.dupinfo(info);
@@ -369,10 +371,10 @@ static xcclResult_t widen(struct ofi_ctx *ctx)
                                  "set " NET_SETTING "=64, or leave XCCL_OFI_PATH out",
                                  "XCCL_OFI_PATH is write, and libfabric's net keeps too few "
                                  "messages that come before their receives");
-    hints = make_hints(ctx, provider);
+    hints = ofi_device_hints(ctx, provider);
     if (hints)
         hints->caps |= FI_RMA | FI_SEND | FI_RECV | FI_WRITE | FI_REMOTE_WRITE;
-    rc = ask(ctx, hints, &infos);
+    rc = ofi_device_ask(ctx, OFI_API_VERSION, hints, &infos);
     for (int i = 0; i < ctx->device_count && rc == xcclSuccess; i++) {
         rc = device_widen(ctx, &ctx->devices[i], infos);
         if (rc == xcclSuccess && !ctx->devices[i].piece_bytes &&
@@ -397,6 +399,11 @@ static void describe(const struct ofi_ctx *ctx)
 
     if (!ctx->device_count)
         return;
+    snprintf(line, sizeof(line), "device memory: %.400s",
+             device->takes_dmabuf ? "by address and as DMA-BUF"
+             : device->takes_cuda ? "by address"
+                                  : ctx->cuda.why);
+    say(ctx, xcclNetLogInfo, line);
     domain = device->info->domain_attr;
     snprintf(line, sizeof(line),
              "%s and %d more: %s memory, %s progress, at most %zu bytes a message and %zu beside "
@@ -459,6 +466,8 @@ xcclResult_t ofi_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
         rc = look_again(ctx);
     if (rc == xcclSuccess)
         rc = widen(ctx);
+    if (rc == xcclSuccess)
+        rc = ofi_hmem_widen(ctx);
     if (rc == xcclSuccess) {
         describe(ctx);
         check_platform(ctx);
@@ -533,9 +542,12 @@ size_t ofi_device_send_bytes(const struct ofi_device *device)
     return info->ep_attr->max_msg_size < most ? info->ep_attr->max_msg_size : most;
 }
 
-/* In a group the caller's tag travels beside the message's number. */
+/* In a group the caller's tag travels beside the message's number, and a message may have to be
+ * moved to another part, which nobody can do with device memory. */
 int ofi_device_parts(const struct ofi_device *device)
 {
+    if (device->takes_cuda)
+        return 1;
     return device->info->ep_attr->mem_tag_format >> (OFI_TAG_BITS - 1) ? OFI_PARTS : 1;
 }
 
@@ -560,7 +572,8 @@ xcclResult_t ofi_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 
     all.pciPath = device->pci_path[0] ? device->pci_path : NULL;
     all.speedMbps = device->speed_mbps;
     all.port = 1;
-    all.ptrSupport = XCCL_NET_PTR_HOST;
+    all.ptrSupport = XCCL_NET_PTR_HOST | (device->takes_cuda ? XCCL_NET_PTR_CUDA : 0) |
+                     (device->takes_dmabuf ? XCCL_NET_PTR_DMABUF : 0);
     all.maxRecvs = ofi_device_parts(device);
     all.maxBytes = ofi_device_bytes(device);
     /* A registration is of its comm's cards, and, where messages are written, for what its end

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* An endpoint with its completion queue and its address vector. The queue is twice as long as all
- * that may be under way in a comm, so it cannot overrun: messages or their receives, notes, and
- * pieces of large messages (ofi_piece.c). Thread: the comm's. */
+ * that may be under way in a comm, so it cannot overrun: messages or their receives, notes, pieces
+ * of large messages (ofi_piece.c), and reads that flush device memory. Thread: the comm's. */
 #include <string.h>
 
 #include "ofi_int.h"
@@ -33,10 +33,12 @@ static int open_queue(struct ofi_device *device, struct fi_cq_attr *attr, struct
 static xcclResult_t open_parts(struct ofi_ctx *ctx, struct ofi_device *device,
                                const struct ofi_device *of, struct ofi_endpoint *end)
 {
-    struct fi_cq_attr cq = {.size = 2 * (OFI_WINDOW + OFI_REQUESTS + ofi_piece_cq_entries(of)),
-                            .format = FI_CQ_FORMAT_TAGGED};
-    /* FI_AV_MAP is deprecated in libfabric 2. */
-    struct fi_av_attr av = {.type = FI_AV_TABLE, .count = 1};
+    size_t flushes = device->takes_cuda ? OFI_REQUESTS : 0;
+    struct fi_cq_attr cq = {
+        .size = 2 * (OFI_WINDOW + OFI_REQUESTS + ofi_piece_cq_entries(of) + flushes),
+        .format = FI_CQ_FORMAT_TAGGED};
+    /* FI_AV_MAP is deprecated in libfabric 2. The peer, and to flush itself. */
+    struct fi_av_attr av = {.type = FI_AV_TABLE, .count = device->takes_cuda ? 2 : 1};
     int err = open_queue(device, &cq, end);
 
     if (err)
@@ -50,6 +52,12 @@ static xcclResult_t open_parts(struct ofi_ctx *ctx, struct ofi_device *device,
     err = fi_ep_bind(end->ep, &end->cq->fid, FI_SEND | FI_RECV);
     if (!err)
         err = fi_ep_bind(end->ep, &end->av->fid, 0);
+    /* ofi_rxm (1.17) crashes at the close of an endpoint to which nothing is bound. */
+    if (!err && device->takes_cuda) {
+        err = ofi_hmem_restrict(ctx, end->ep);
+        if (err)
+            return failed(ctx, device, "reach device memory without the help of CUDA", err);
+    }
     if (!err)
         err = fi_enable(end->ep);
     if (err)

@@ -99,11 +99,29 @@ struct ofi_library {
     const char *(*strerror)(int errnum);
 };
 
+/* What is taken out of the CUDA driver. */
+struct ofi_cuda {
+    int (*pointer_attribute)(void *value, int which, uint64_t at); /* NULL: there is no driver */
+    char why[OFI_TEXT_BYTES]; /* not all devices take device memory, or "" */
+};
+
+/* A DMA-BUF, by which memory is registered. */
+struct ofi_dmabuf {
+    int fd;
+    uint64_t offset; /* of the registration's first byte */
+};
+
 /* A registration with the provider, shared by those of the contract that it holds. */
 struct ofi_region {
-    uintptr_t first, end; /* whole pages */
+    uintptr_t first, end; /* whole pages; of a device or a DMA-BUF what the caller said */
     uint64_t access; /* libfabric's bits */
+    enum fi_hmem_iface iface;
+    int cuda_device;
+    uint64_t buffer; /* of CUDA: the allocation's number, which never comes again; else 0 */
+    int is_alone; /* 1: it holds no other one, for nobody knows what memory it is of */
+    const struct ofi_dmabuf *dmabuf; /* while it is made; NULL: it has none */
     uint32_t count; /* registrations of the contract inside */
+    uint64_t key; /* that we have chosen; 0: the provider has */
     struct fid_mr *mr;
     struct fid_ep *ep; /* FI_MR_ENDPOINT: good for this one only, else NULL */
     struct ofi_region *next; /* sorted by first */
@@ -112,6 +130,7 @@ struct ofi_region {
 /* One of the contract; by the device's members. NULL: its comm does not use that one. */
 struct ofi_mem {
     struct ofi_region *regions[OFI_RAILS_MAX];
+    int is_cuda;
 };
 
 struct ofi_device {
@@ -124,12 +143,14 @@ struct ofi_device {
     struct xccl_addr control; /* where control connections come to, port 0 */
     struct fi_info *info; /* of a merged one: its first member's */
     int local_mr; /* buffers must be registered */
+    int takes_cuda, takes_dmabuf; /* device memory, by address, as a DMA-BUF */
     uint64_t piece_bytes; /* the most that one write carries; 0: no write path */
     pthread_mutex_t lock; /* of what follows: opened with the first comm, and the regions */
     struct fid_fabric *fabric;
     struct fid_domain *domain;
     struct ofi_region *regions;
-    uint64_t next_key;
+    uint32_t region_count;
+    uint64_t last_key; /* that was counted */
     struct xccl_net_tally tally;
 };
 
@@ -137,6 +158,7 @@ struct ofi_comm;
 
 struct ofi_ctx {
     struct ofi_library library;
+    struct ofi_cuda cuda;
     xcclNetLogger_t log;
     int has_provider, device_count;
     struct ofi_device devices[OFI_DEVICES_MAX + OFI_MERGED_MAX];
@@ -148,7 +170,7 @@ struct ofi_ctx {
 /* TAKEN: waits for the provider. MATCHED: a sender's whose part is chosen, and the same. */
 enum ofi_state { OFI_FREE = 0, OFI_TAKEN, OFI_MATCHED, OFI_ACTIVE, OFI_DONE };
 
-enum ofi_kind { OFI_MESSAGE = 0, OFI_NOTE, OFI_PIECE };
+enum ofi_kind { OFI_MESSAGE = 0, OFI_NOTE, OFI_PIECE, OFI_FLUSH };
 
 /* Of a receive that is announced: what has become of its note. */
 enum ofi_notice {
@@ -275,6 +297,25 @@ struct ofi_pieces {
     struct ofi_op *sends;
 };
 
+/* A flush of what was received into device memory. */
+struct ofi_flush {
+    struct ofi_comm *comm; /* first, as in ofi_message */
+    enum ofi_state state;
+    const void *data;
+    xcclNetMem_t mem;
+    uint32_t todo; /* rails that have not got their read yet, a bit each */
+    uint32_t left; /* reads that are to complete yet */
+    struct ofi_op ops[OFI_RAILS_MAX];
+};
+
+struct ofi_flusher {
+    struct ofi_flush flushes[OFI_REQUESTS];
+    uint32_t waiting; /* that have something to do yet, a bit each */
+    fi_addr_t self[OFI_RAILS_MAX];
+    xcclNetMem_t mem; /* of bytes */
+    uint8_t bytes[OFI_REQUESTS][OFI_RAILS_MAX]; /* what is read goes there */
+};
+
 /* The fabric's part of a comm. */
 struct ofi_endpoint {
     struct fid_ep *ep;
@@ -355,6 +396,7 @@ struct ofi_comm {
     struct ofi_notes notes;
     struct ofi_match match;
     struct ofi_pieces pieces;
+    struct ofi_flusher *flusher; /* of a receiver whose device takes device memory, else NULL */
 };
 
 struct ofi_handle {
@@ -437,6 +479,12 @@ struct ofi_device *ofi_device_open(struct ofi_ctx *ctx, int dev);
 size_t ofi_device_bytes(const struct ofi_device *device); /* of a message, at most */
 int ofi_device_parts(const struct ofi_device *device); /* of a grouped receive, at most */
 size_t ofi_device_send_bytes(const struct ofi_device *device); /* of one send of the provider */
+/* What libfabric is asked for, of that provider; NULL: no memory. */
+struct fi_info *ofi_device_hints(const struct ofi_ctx *ctx, const char *provider);
+/* Frees the hints. *infos NULL: there is nothing. */
+xcclResult_t ofi_device_ask(const struct ofi_ctx *ctx, uint32_t version, struct fi_info *hints,
+                            struct fi_info **infos);
+int ofi_device_is_same(const struct fi_info *a, const struct fi_info *b);
 
 /* ofi_endpoint.c */
 /* of: the comm's device. */
@@ -533,11 +581,52 @@ xcclResult_t ofi_reg_mr(void *comm, void *data, size_t bytes, uint32_t type, xcc
 /* The same for host memory of our own; access: besides sending from there and receiving there. */
 xcclResult_t ofi_mem_register(struct ofi_comm *comm, void *data, size_t bytes, uint64_t access,
                               xcclNetMem_t *mem_out);
+/* wanted: its range, kind and access. */
+xcclResult_t ofi_mem_create(struct ofi_comm *comm, struct ofi_region *wanted,
+                            xcclNetMem_t *mem_out);
+uint64_t ofi_mem_access(const struct ofi_comm *comm); /* of memory of the caller's */
 xcclResult_t ofi_dereg_mr(void *comm, xcclNetMem_t mem);
+int ofi_mem_is_cuda(xcclNetMem_t mem);
 void *ofi_mem_desc(const struct ofi_rail *rail, xcclNetMem_t mem);
+/* Where data, inside mem, is found by that rail. 0: it is not registered, or not with that access.
+ */
+int ofi_mem_target(const struct ofi_rail *rail, xcclNetMem_t mem, const void *data, uint64_t access,
+                   struct ofi_target *target_out);
 /* Where a peer finds data, inside mem, by that rail. 0: it is not registered, or not for that. */
 int ofi_mem_remote(const struct ofi_rail *rail, xcclNetMem_t mem, const void *data,
                    struct ofi_target *target_out);
+
+/* ofi_hmem.c */
+/* Devices take device memory from now on, where they do. */
+xcclResult_t ofi_hmem_widen(struct ofi_ctx *ctx);
+/* Pure. kernel: 5012 is Linux 5.12; told: the word of XCCL_OFI_DMABUF. */
+int ofi_hmem_takes_dmabuf(uint32_t version, const char *provider, int kernel, int told);
+/* An endpoint of such a device, before it is enabled: it leaves CUDA alone. Gives libfabric's
+ * error where it cannot. */
+int ofi_hmem_restrict(const struct ofi_ctx *ctx, struct fid_ep *ep);
+/* wanted: its kind and access. */
+xcclResult_t ofi_hmem_register(struct ofi_comm *comm, void *data, size_t bytes,
+                               struct ofi_region *wanted, xcclNetMem_t *mem_out);
+xcclResult_t ofi_reg_mr_dmabuf(void *comm, void *data, size_t bytes, uint32_t type, uint64_t offset,
+                               int fd, xcclNetMem_t *mem_out);
+/* The provider's call. */
+int ofi_hmem_mr_reg(struct fid_domain *domain, const struct ofi_region *region, uint64_t key,
+                    struct fid_mr **mr_out);
+
+/* ofi_flush.c */
+xcclResult_t ofi_flush_create(struct ofi_comm *comm); /* where the comm needs it */
+void ofi_flush_destroy(struct ofi_comm *comm);
+int ofi_flush_is_under_way(const struct ofi_comm *comm);
+/* NULL: the request is no flush. */
+struct ofi_flush *ofi_flush_of(const struct ofi_comm *comm, xcclNetRequest_t request);
+/* Gives the provider what waits for it; what it does not take goes with the next call. */
+void ofi_flush_push(struct ofi_comm *comm);
+void ofi_flush_completed(struct ofi_comm *comm, const struct ofi_op *op);
+/* 1: what has failed was a flush, and so the comm has; detail: the provider's text. */
+int ofi_flush_failed(struct ofi_comm *comm, const struct ofi_rail *rail,
+                     const struct fi_cq_err_entry *entry, const char *detail);
+xcclResult_t ofi_iflush(xcclNetRecvComm_t comm, int count, void *const *data, const size_t *bytes,
+                        const xcclNetMem_t *mems, xcclNetRequest_t *request_out);
 
 /* ofi_request.c */
 xcclResult_t ofi_isend(xcclNetSendComm_t comm, const void *data, size_t bytes, uint32_t tag,

@@ -12,6 +12,7 @@
 static int is_alike(const struct ofi_device *a, const struct ofi_device *b)
 {
     return a->local_mr == b->local_mr && a->piece_bytes == b->piece_bytes &&
+           a->takes_cuda == b->takes_cuda && a->takes_dmabuf == b->takes_dmabuf &&
            a->info->domain_attr->mr_mode == b->info->domain_attr->mr_mode &&
            a->info->domain_attr->cq_data_size == b->info->domain_attr->cq_data_size &&
            ofi_device_parts(a) == ofi_device_parts(b) &&
@@ -75,6 +76,8 @@ xcclResult_t ofi_merge(xcclNetContext_t ctx_, const int *devs, int count, int *d
     merged->control = first->control;
     merged->info = first->info;
     merged->local_mr = first->local_mr;
+    merged->takes_cuda = first->takes_cuda;
+    merged->takes_dmabuf = first->takes_dmabuf;
     merged->piece_bytes = first->piece_bytes;
     memcpy(merged->pci_path, first->pci_path, sizeof(merged->pci_path));
     for (int i = 0; i < count; i++) {

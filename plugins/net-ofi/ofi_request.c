@@ -163,6 +163,9 @@ static void completed(struct ofi_comm *comm, uint32_t rail, const struct fi_cq_t
     case OFI_PIECE:
         ofi_piece_completed(comm, op, entry->len);
         break;
+    case OFI_FLUSH:
+        ofi_flush_completed(comm, op);
+        break;
     }
 }
 
@@ -189,6 +192,8 @@ static void poll_error(struct ofi_comm *comm, struct ofi_rail *rail)
         return;
     }
     fi_cq_strerror(rail->end.cq, entry.prov_errno, entry.err_data, text, sizeof(text));
+    if (ofi_flush_failed(comm, rail, &entry, text))
+        return;
     comm->vendor = entry.prov_errno;
     ofi_comm_fail_rail(comm, rail, entry.err, comm->is_send ? "sending to" : "receiving from",
                        text);
@@ -404,6 +409,7 @@ static void push(struct ofi_comm *comm)
     start_all(comm);
     ofi_note_push(comm);
     ofi_piece_push(comm);
+    ofi_flush_push(comm);
 }
 
 uint32_t ofi_request_left(const struct ofi_comm *comm)
@@ -562,7 +568,8 @@ xcclResult_t ofi_test(xcclNetRequest_t request, int *done_out, size_t *bytes_out
     struct ofi_comm *comm = *(struct ofi_comm *const *)request;
     struct ofi_message *message = request;
     struct ofi_group *group = request;
-    enum ofi_state *state = comm->is_send ? &message->state : &group->state;
+    struct ofi_flush *flush = ofi_flush_of(comm, request);
+    enum ofi_state *state = flush ? &flush->state : comm->is_send ? &message->state : &group->state;
 
     if (*state == OFI_FREE)
         return xccl_fail_quietly(xcclInvalidUsage, 0, "forget a request once it is done",
@@ -579,7 +586,7 @@ xcclResult_t ofi_test(xcclNetRequest_t request, int *done_out, size_t *bytes_out
     comm->ready--;
     if (bytes_out && comm->is_send)
         bytes_out[0] = message->bytes;
-    else if (bytes_out)
+    else if (bytes_out && !flush)
         sizes_get(comm, group, bytes_out);
     return xcclSuccess;
 }
