@@ -19,7 +19,7 @@
 #define PIECE    ((uint64_t)10000) /* bytes of one write */
 #define LARGE    ((size_t)25000) /* three pieces */
 #define ENTRIES  8
-#define MEMORIES 32
+#define MEMORIES 320
 #define RECORDS  512
 #define WRITTEN  ((uint64_t)OFI_IN_PIECES)
 
@@ -36,7 +36,10 @@ static struct {
     struct fid_domain domain;
     struct fid_mr mrs[MEMORIES];
     uint64_t access[MEMORIES];
-    int memories;
+    int memories, memories_closed;
+    struct fid_av avs[OFI_RAILS_MAX];
+    struct fi_ops_av av_ops;
+    int av_says; /* of the next addresses, 0: taken */
     struct fi_fabric_attr fabric_attr;
     struct fi_domain_attr domain_attr;
     struct fi_ep_attr ep_attr;
@@ -58,6 +61,27 @@ static struct {
         void *context;
     } receives[RECORDS], sends[RECORDS], writes[RECORDS];
     int receive_count, send_count, write_count;
+    struct { /* what was registered with attributes, the last one */
+        struct fi_mr_attr attr;
+        struct iovec range; /* also of a DMA-BUF: it has the first words */
+        uint64_t words[4]; /* of a DMA-BUF */
+        uint64_t flags;
+    } told;
+    int reg_says; /* of the next registrations, 0: taken */
+    struct {
+        int rail;
+        void *data, *desc;
+        size_t bytes;
+        fi_addr_t from;
+        uint64_t addr, key;
+        void *context;
+    } reads[RECORDS];
+    int read_count;
+    struct { /* what the CUDA driver says of all memory */
+        unsigned type;
+        int device;
+        unsigned long long buffer; /* 0: nothing */
+    } cuda;
     int refusing; /* rails, a bit each: whatever they are to send */
     struct ofi_note note; /* the last one that was sent */
     int note_count;
@@ -67,6 +91,10 @@ static struct {
     char data[LARGE];
     xcclNetMem_t mem;
 } fx;
+
+/* Before a comm is up: its devices take device memory; as a DMA-BUF. */
+static int fx_takes_cuda, fx_takes_dmabuf;
+static uint32_t fx_library_version;
 
 /* In a note, of each receive. */
 static inline uint32_t targets(void)
@@ -81,6 +109,8 @@ static inline void make_device(struct ofi_device *device, uint64_t piece_bytes)
     device->info = &fx.info;
     device->local_mr = 1;
     device->piece_bytes = piece_bytes;
+    device->takes_cuda = fx_takes_cuda;
+    device->takes_dmabuf = fx_takes_dmabuf;
     device->fabric = &fx.fabric;
     device->domain = &fx.domain;
     snprintf(device->name, sizeof(device->name), "fx0");
@@ -200,6 +230,7 @@ static inline const char *fx_strerror(int err)
 static inline int fx_mr_close(struct fid *fid)
 {
     (void)fid;
+    fx.memories_closed++;
     return 0;
 }
 
@@ -215,6 +246,73 @@ static inline int fx_mr_reg(struct fid *fid, const void *data, size_t bytes, uin
     fx.mrs[fx.memories].key = key;
     *mr_out = &fx.mrs[fx.memories++];
     return 0;
+}
+
+static inline int fx_mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t flags,
+                                struct fid_mr **mr_out)
+{
+    const void *first = attr->mr_iov;
+
+    if (fx.reg_says)
+        return fx.reg_says;
+    fx.told.attr = *attr;
+    fx.told.flags = flags;
+    if (flags)
+        memcpy(fx.told.words, first, sizeof(fx.told.words));
+    else
+        fx.told.range = *attr->mr_iov;
+    return fx_mr_reg(fid, NULL, 0, attr->access, 0, attr->requested_key, 0, mr_out, NULL);
+}
+
+/* tidy: allow parameters because they are libfabric's */
+static inline ssize_t fx_rma_read(struct fid_ep *ep, void *data, size_t bytes, void *desc,
+                                  fi_addr_t from, uint64_t addr, uint64_t key, void *context)
+{
+    int at = fx.read_count;
+
+    if (fx.send_says || fx.refusing >> (ep - fx.eps) & 1)
+        return fx.send_says ? fx.send_says : -FI_EAGAIN;
+    XT_CHECK(at < RECORDS);
+    fx.reads[at].rail = (int)(ep - fx.eps);
+    fx.reads[at].data = data;
+    fx.reads[at].desc = desc;
+    fx.reads[at].bytes = bytes;
+    fx.reads[at].from = from;
+    fx.reads[at].addr = addr;
+    fx.reads[at].key = key;
+    fx.reads[at].context = context;
+    fx.read_count++;
+    return 0;
+}
+
+/* tidy: allow parameters because they are libfabric's */
+static inline int fx_av_insert(struct fid_av *av, const void *addr, size_t count, fi_addr_t *at_out,
+                               uint64_t flags, void *context)
+{
+    (void)addr, (void)count, (void)flags, (void)context;
+    if (fx.av_says)
+        return fx.av_says;
+    *at_out = 100 + (fi_addr_t)(av - fx.avs);
+    return 1;
+}
+
+static inline int fx_pointer_attribute(void *value, int which, uint64_t at)
+{
+    (void)at;
+    if (which == 2) /* CU_POINTER_ATTRIBUTE_MEMORY_TYPE, _BUFFER_ID, _DEVICE_ORDINAL */
+        *(unsigned *)value = fx.cuda.type;
+    else if (which == 7 && fx.cuda.buffer)
+        *(unsigned long long *)value = fx.cuda.buffer;
+    else if (which == 9)
+        *(int *)value = fx.cuda.device;
+    else
+        return 1;
+    return 0;
+}
+
+static inline uint32_t fx_version(void)
+{
+    return fx_library_version;
 }
 
 static inline int fx_trywait(struct fid_fabric *fabric, struct fid **fids, int count)
@@ -238,8 +336,13 @@ static inline void up_on(int is_send, uint32_t rails, uint64_t piece_bytes)
     fx.fabric_ops.trywait = fx_trywait;
     fx.fabric.ops = &fx.fabric_ops;
     fx.mr_ops.reg = fx_mr_reg;
+    fx.mr_ops.regattr = fx_mr_regattr;
     fx.mr_fid_ops.close = fx_mr_close;
     fx.rma.writedata = fx_writedata;
+    fx.rma.read = fx_rma_read;
+    fx.av_ops.insert = fx_av_insert;
+    fx.cuda.type = 2;
+    fx.cuda.buffer = 1;
     fx.domain.mr = &fx.mr_ops;
     fx.fabric_attr.prov_name = (char *)(uintptr_t) "fake";
     fx.domain_attr.mr_key_size = sizeof(uint64_t);
@@ -249,6 +352,8 @@ static inline void up_on(int is_send, uint32_t rails, uint64_t piece_bytes)
     fx.ep_attr.mem_tag_format = UINT64_MAX;
     fx.info.ep_attr = &fx.ep_attr;
     ctx->library.strerror = fx_strerror;
+    ctx->library.version = fx_version;
+    ctx->cuda.pointer_attribute = fx_pointer_attribute;
     make_device(&fx.device, piece_bytes);
     fx.device.member_count = rails;
     XT_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
@@ -266,6 +371,7 @@ static inline void up_on(int is_send, uint32_t rails, uint64_t piece_bytes)
         fx.eps[i].tagged = &fx.tagged;
         fx.eps[i].rma = &fx.rma;
         fx.cqs[i].ops = &fx.cq_ops;
+        fx.avs[i].ops = &fx.av_ops;
         fx.device.members[i] = rails == 1 ? &fx.device : &fx.members[i];
         if (rails > 1)
             make_device(&fx.members[i], piece_bytes);
@@ -274,6 +380,7 @@ static inline void up_on(int is_send, uint32_t rails, uint64_t piece_bytes)
         fx.comm->rails[i].fabric_fd = -1;
         fx.comm->rails[i].end.ep = &fx.eps[i];
         fx.comm->rails[i].end.cq = &fx.cqs[i];
+        fx.comm->rails[i].end.av = &fx.avs[i];
     }
     fx.comm->taken = fx.comm->posted = fx.comm->moved = fx.comm->counted = 1;
     snprintf(fx.comm->peer_text, sizeof(fx.comm->peer_text), "the peer");
@@ -300,9 +407,12 @@ static inline void down(void)
     XT_OK(ofi_dereg_mr(fx.comm, fx.mem));
     XT_OK(ofi_dereg_mr(fx.comm, fx.comm->notes.mem));
     XT_OK(ofi_dereg_mr(fx.comm, fx.comm->probe_mem));
+    if (fx.comm->flusher)
+        XT_OK(ofi_dereg_mr(fx.comm, fx.comm->flusher->mem));
     XT_CHECK(fx.device.regions == NULL);
     ofi_wait_close(fx.comm);
     ofi_piece_destroy(fx.comm);
+    ofi_flush_destroy(fx.comm);
     xccl_net_tally_leave(&fx.device.tally, &fx.comm->counters);
     xccl_free(fx.comm->notes.bytes);
     if (fx.comm->fd >= 0)
