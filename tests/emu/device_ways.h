@@ -7,7 +7,7 @@
 #include "collective/own_record.h"
 #include "device_ranks.h"
 
-#define WAYS_COUNT 3000 /* elements of one_sum() */
+#define WAYS_COUNT 3000 /* elements that most tests add up */
 
 /* A way that the record of this process must have; text NULL: any, else a part. */
 struct expected {
@@ -65,11 +65,13 @@ static inline xcclComm_t join_on(struct world *world, int rank, int nranks, int 
 
 static inline void one_sum(struct on_device *on, int rank, int nranks)
 {
-    device_put(on, WAYS_COUNT, rank, 1);
-    XT_OK(xcclAllReduce(at(on->in, 0), at(on->out, 0), WAYS_COUNT, xcclInt32, xcclSum, on->comm,
+    size_t count = on->bytes / 4;
+
+    device_put(on, count, rank, 1);
+    XT_OK(xcclAllReduce(at(on->in, 0), at(on->out, 0), count, xcclInt32, xcclSum, on->comm,
                         on->stream));
-    (void)device_get(on, WAYS_COUNT);
-    for (size_t i = 0; i < WAYS_COUNT; i++)
+    (void)device_get(on, count);
+    for (size_t i = 0; i < count; i++)
         XT_CHECK_INT(on->host[i], sum_of(nranks, i, 1));
 }
 
@@ -118,6 +120,49 @@ static inline void call_all(struct on_device *on, int rank, int nranks)
     gather(on, rank, nranks);
     pass_on(on, rank, nranks);
     exchange(on, rank, nranks);
+}
+
+/* What the rank function reads: ranks have device rank % devices. */
+struct scene {
+    struct world *world;
+    const char *setting; /* of device_settings() */
+    int devices;
+    struct expected want; /* of rank 0, */
+    int any; /* 1: or another one */
+    const struct expected (*ways)[3]; /* of each rank, kind 0: no more; NULL: none */
+    size_t bytes; /* by cards; 0: as many as elsewhere */
+};
+
+static inline void act_by_card(int rank, int nranks, void *arg)
+{
+    const struct scene *scene = arg;
+    struct on_device on;
+    xccl_cu_ctx ctx;
+
+    CU(cuda->ctx_retain(&ctx, 0));
+    CU(cuda->ctx_set(ctx));
+    device_make(&on, scene->bytes ? scene->bytes : (size_t)WAYS_COUNT * 4);
+    on.comm = join_on(scene->world, rank, nranks, 0);
+    one_sum(&on, rank, nranks);
+    world_meet(scene->world, nranks); /* all links are there, and nobody has left */
+    if (rank == 0)
+        check_way(scene->any ? -1 : rank, &scene->want);
+    world_meet(scene->world, 2 * nranks);
+    XT_OK(xcclCommDestroy(on.comm));
+    device_free(&on);
+}
+
+/* Two ranks, threads of this process, over the cards of that plugin. */
+static inline void run_over(const char *plugin, const char *gdr, struct scene *scene)
+{
+    xt_setenv("XCCL_RECORD_DIR", xt_tmpdir());
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    xt_setenv("XCCL_NET_PLUGIN", plugin);
+    xt_setenv("XCCL_CUDA_GDR", gdr);
+    device_settings(NULL);
+    device_open();
+    scene->world = world_create();
+    xt_threads_run(2, act_by_card, scene);
 }
 
 #endif

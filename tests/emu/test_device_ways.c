@@ -6,16 +6,6 @@
 
 /* --- processes --- */
 
-/* What the rank function reads: ranks have device rank % devices. */
-struct scene {
-    struct world *world;
-    const char *setting; /* of device_settings() */
-    int devices;
-    struct expected want; /* of rank 0, */
-    int any; /* 1: or another one */
-    const struct expected (*ways)[3]; /* of each rank, kind 0: no more; NULL: none */
-};
-
 static void act(int rank, int nranks, void *arg)
 {
     const struct scene *scene = arg;
@@ -197,40 +187,14 @@ XT_TEST(one_pair_of_a_process_that_is_apart_leaves_the_others_direct)
 #define IB_PLUGIN  XT_BUILD_DIR "/lib/xccl/libxccl-net-ib.so"
 #define IB_LIBRARY XT_BUILD_DIR "/lib/fixtures/libverbs-fixture.so"
 
-static void act_by_card(int rank, int nranks, void *arg)
-{
-    const struct scene *scene = arg;
-    struct on_device on;
-    xccl_cu_ctx ctx;
-
-    CU(cuda->ctx_retain(&ctx, 0));
-    CU(cuda->ctx_set(ctx));
-    device_make(&on, WAYS_COUNT * 4);
-    on.comm = join_on(scene->world, rank, nranks, 0);
-    one_sum(&on, rank, nranks);
-    world_meet(scene->world, nranks); /* all links are there, and nobody has left */
-    if (rank == 0)
-        check_way(scene->any ? -1 : rank, &scene->want);
-    world_meet(scene->world, 2 * nranks);
-    XT_OK(xcclCommDestroy(on.comm));
-    device_free(&on);
-}
-
 static void run_by_card(const char *gdr, int any, struct expected want)
 {
     struct scene scene = {.want = want, .any = any};
 
     if (access(IB_PLUGIN, R_OK) != 0)
         XT_SKIP("net-ib is not built: there is no infiniband/verbs.h");
-    xt_setenv("XCCL_RECORD_DIR", xt_tmpdir());
-    xt_setenv("XCCL_SHM_DISABLE", "1");
-    xt_setenv("XCCL_NET_PLUGIN", IB_PLUGIN);
     xt_setenv("XCCL_IB_LIBRARY", IB_LIBRARY);
-    xt_setenv("XCCL_CUDA_GDR", gdr);
-    device_settings(NULL);
-    device_open();
-    scene.world = world_create();
-    xt_threads_run(2, act_by_card, &scene);
+    run_over(IB_PLUGIN, gdr, &scene);
 }
 
 XT_TEST(a_card_that_reaches_device_memory_is_told)

@@ -259,6 +259,68 @@ XT_TEST_DEADLINE(a_peer_that_keeps_to_no_rule_is_an_error_with_words, 120)
     }
 }
 
+/* --- device memory: fixtures/fabric_hmem.c says that it takes it --- */
+
+#define CUDA XT_BUILD_DIR "/tests/libxccl-emu-cuda.so"
+
+static void need_cuda(void)
+{
+    if (access(CUDA, R_OK) != 0)
+        XT_SKIP("the stand-in for the CUDA driver is not built");
+    need("tcp;ofi_rxm");
+    make_strict();
+    xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
+    xt_setenv("XCCL_CUDA_LIBRARY", CUDA);
+    xt_setenv("FX_FABRIC_HMEM", "1");
+}
+
+/* Whatever the answer, the provider is the one that was asked for. */
+XT_TEST_DEADLINE(device_memory_is_taken_where_all_have_it_and_the_others_are_named, 120)
+{
+    static const struct {
+        const char *hmem, *version, *dmabuf, *library, *gdr, *text;
+    } rows[] = {
+        {"1", NULL, NULL, CUDA, NULL, ": device memory: by address\n"},
+        {"1", "1.20", "auto", CUDA, NULL, ": device memory: by address\n"},
+        {"1", "1.20", "on", CUDA, NULL, ": device memory: by address and as DMA-BUF\n"},
+        {"1", "1.19", "on", CUDA, NULL, ": device memory: by address\n"},
+        {NULL, NULL, NULL, CUDA, NULL, ": libfabric's tcp;ofi_rxm does not offer FI_HMEM with"},
+        {"copies", NULL, NULL, CUDA, NULL,
+         ": cannot reach device memory without the help of CUDA on "},
+        {"silent", NULL, NULL, CUDA, NULL, " (tcp;ofi_rxm): Protocol not available"},
+        {"1", NULL, NULL, "/none", NULL, ": there is no CUDA driver: /none: cannot open"},
+        {"1", NULL, NULL, PLUGIN, NULL, ": there is no CUDA driver: "},
+        {"1", NULL, NULL, CUDA, "off", ": XCCL_CUDA_GDR is off\n"},
+    };
+    const char *argv[] = {program, "net", "list", file_of_plugin, NULL}, *output = NULL;
+
+    need_cuda();
+    xt_setenv("XCCL_DEBUG", "info");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        xt_setenv("FX_FABRIC_HMEM", rows[i].hmem);
+        xt_setenv("FX_FABRIC_VERSION", rows[i].version);
+        xt_setenv("XCCL_OFI_DMABUF", rows[i].dmabuf);
+        xt_setenv("XCCL_CUDA_LIBRARY", rows[i].library);
+        xt_setenv("XCCL_CUDA_GDR", rows[i].gdr);
+        XT_CHECK_INT(run(argv, &output), 0);
+        XT_CHECK_HAS(output, "tcp;ofi_rxm, as asked for");
+        XT_CHECK_HAS(output, rows[i].text);
+    }
+}
+
+/* Host memory goes on as ever, with the registrations and endpoints that device memory wants. */
+XT_TEST_DEADLINE(the_suite_passes_where_device_memory_is_taken, 600)
+{
+    need_cuda();
+    passes(PLUGIN, "threads", "*");
+    passes(PLUGIN, "single", "*regist*");
+    xt_setenv("FX_FABRIC_ENDPOINT", "1");
+    passes(PLUGIN, "single", "*_in_flight");
+    need_writes("tcp;ofi_rxm");
+    passes(PLUGIN, "threads", "every_*");
+    passes(PLUGIN, "single", "*regist*");
+}
+
 /* --- several rails --- */
 
 /* $1: the program, the rest: its arguments. Four interfaces of one host; XT_OFI_RAILS: the complete
@@ -324,6 +386,8 @@ XT_TEST_DEADLINE(rails_as_strict_as_efa_are_enough, 600)
     xt_setenv("FX_FABRIC_ENDPOINT", "1");
     passes_on_rails("2", "single", "*regist*");
     passes_on_rails("2", "threads", "tags_*");
+    need_cuda();
+    passes_on_rails("2", "threads", "every_*");
 }
 
 /* --- sleeping callers --- */
