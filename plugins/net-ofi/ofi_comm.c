@@ -385,15 +385,9 @@ static const char *todo_of(xcclNetCause_t cause, int err, const char *provider)
     return cause == xcclNetCauseLocal ? NULL : "look for the first error of that process";
 }
 
-void ofi_comm_fail_fabric(struct ofi_comm *comm, int err, const char *doing, const char *detail)
-{
-    ofi_comm_fail_rail(comm, NULL, err, doing, detail);
-}
-
 void ofi_comm_fail_rail(struct ofi_comm *comm, const struct ofi_rail *rail, int err,
                         const char *doing, const char *detail)
 {
-    const struct ofi_device *device = rail ? rail->device : comm->device;
     xcclNetCause_t cause = cause_of(err);
     const char *provider = comm->device->info->fabric_attr->prov_name;
     xcclResult_t rc = cause == xcclNetCauseLocal ? xcclSystemError : xcclRemoteError;
@@ -403,7 +397,7 @@ void ofi_comm_fail_rail(struct ofi_comm *comm, const struct ofi_rail *rail, int 
     ofi_comm_fail(comm, cause,
                   xccl_fail_quietly(rc, 0, todo_of(cause, err, provider),
                                     "%s %s on %s (%s): %s%s%s", doing, comm->peer_text,
-                                    device->name, provider, comm->ctx->library.strerror(err),
+                                    rail->device->name, provider, comm->ctx->library.strerror(err),
                                     *detail ? ", " : "", detail));
 }
 

@@ -261,7 +261,9 @@ struct ofi_notes {
     uint32_t out; /* receiver: those that groups wait for, a bit each */
     uint32_t pieces; /* receiver: that may be written now */
     uint32_t idle; /* sender: places without a receive posted, a bit each */
-    int lost; /* receiver: the provider's error of the last one that did not leave; 0: none */
+    uint32_t lost; /* receiver: groups whose note did not leave, and is looked after, a bit each */
+    int lost_err; /* of the last one: the provider's error, */
+    uint32_t lost_rail; /* and where */
     struct ofi_op ops[OFI_REQUESTS]; /* of the rails in turn */
     size_t stride; /* bytes of the longest one */
     uint8_t *bytes;
@@ -556,9 +558,7 @@ void ofi_comm_sweep(struct ofi_ctx *ctx, int wait_ms);
 xcclResult_t ofi_progress(xcclNetContext_t ctx, int *pending_out);
 /* Keeps the thread's error text for all later calls. */
 void ofi_comm_fail(struct ofi_comm *comm, xcclNetCause_t cause, xcclResult_t rc);
-/* The same for an error of libfabric, a positive number; detail may be "". */
-void ofi_comm_fail_fabric(struct ofi_comm *comm, int err, const char *doing, const char *detail);
-/* The same, by the name of the rail. */
+/* The same for an error of libfabric on that rail, a positive number; detail may be "". */
 void ofi_comm_fail_rail(struct ofi_comm *comm, const struct ofi_rail *rail, int err,
                         const char *doing, const char *detail);
 xcclResult_t ofi_comm_error(const struct ofi_comm *comm);
@@ -696,6 +696,8 @@ void ofi_note_withdraw(struct ofi_group *group);
 void ofi_note_completed(struct ofi_comm *comm, const struct ofi_op *op, size_t bytes);
 /* 1: what has failed was a note, and that is all about it. */
 int ofi_note_failed(struct ofi_comm *comm, const struct fi_cq_err_entry *entry);
+/* Receiver: a message of the group was found to be one that is written. */
+void ofi_note_missed(struct ofi_group *group);
 /* What waits for a note that was lost fails in time. */
 void ofi_note_look(struct ofi_comm *comm);
 

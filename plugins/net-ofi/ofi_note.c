@@ -48,10 +48,10 @@ static uint8_t *bytes_of(const struct ofi_notes *notes, uint32_t place)
     return notes->bytes + place * notes->stride;
 }
 
-/* --- the provider's calls; all give -FI_EAGAIN for "not now" --- */
+/* --- the provider's calls; all give 0 for "not now" --- */
 
 /* Sender: receives for notes, which are all alike. */
-static ssize_t post_places(struct ofi_comm *comm)
+static int post_places(struct ofi_comm *comm)
 {
     struct ofi_notes *notes = &comm->notes;
 
@@ -62,11 +62,15 @@ static ssize_t post_places(struct ofi_comm *comm)
                                ofi_mem_desc(rail, notes->mem), FI_ADDR_UNSPEC, 0, 0,
                                &notes->ops[place]);
 
-        if (err)
-            return err;
+        if (err == -FI_EAGAIN)
+            return 0;
+        if (err) {
+            ofi_comm_fail_rail(comm, rail, (int)-err, "awaiting notes of", "");
+            return 1;
+        }
         notes->idle &= ~(1u << place);
     }
-    return 0;
+    return 1;
 }
 
 static int may_be_written(const struct ofi_comm *comm, const struct ofi_message *message)
@@ -119,9 +123,21 @@ static void withdraw_all(struct ofi_comm *comm)
 /* Its sender may have closed, after a message that needed none; that is told elsewhere. */
 static void lost(struct ofi_group *group, int err)
 {
-    group->comm->notes.lost = err;
+    struct ofi_notes *notes = &group->comm->notes;
+    uint32_t place = (uint32_t)(group - group->comm->groups);
+
+    notes->lost |= 1u << place;
+    notes->lost_err = err;
+    notes->lost_rail = notes->ops[place].rail;
     group->lost_ns = xccl_clock_ns();
     ofi_note_withdraw(group);
+}
+
+/* What comes later than the time of a lost note. */
+void ofi_note_missed(struct ofi_group *group)
+{
+    if (group->lost_ns)
+        group->comm->notes.lost |= 1u << (uint32_t)(group - group->comm->groups);
 }
 
 static size_t fill(struct ofi_comm *comm, const struct ofi_group *group, uint8_t *bytes_out)
@@ -143,7 +159,7 @@ static size_t fill(struct ofi_comm *comm, const struct ofi_group *group, uint8_t
     return ofi_note_encode(&note, targets_of(comm), bytes_out);
 }
 
-static ssize_t post_note(struct ofi_comm *comm, struct ofi_group *group)
+static int post_note(struct ofi_comm *comm, struct ofi_group *group)
 {
     struct ofi_notes *notes = &comm->notes;
     uint32_t place = (uint32_t)(group - comm->groups);
@@ -153,57 +169,53 @@ static ssize_t post_note(struct ofi_comm *comm, struct ofi_group *group)
                            ofi_mem_desc(rail, notes->mem), rail->end.peer, 0, &notes->ops[place]);
 
     if (err == -FI_EAGAIN)
-        return err;
+        return 0;
     if (err) {
         lost(group, (int)-err);
-        return 0;
+        return 1;
     }
     group->notice = OFI_NOTICE_GIVEN;
     notes->out |= 1u << place;
     notes->pieces += group->pieces;
     notes->due--;
-    return 0;
+    return 1;
 }
 
 /* Those whose receives the provider has, in their order. */
-static ssize_t post_notes(struct ofi_comm *comm)
+static int post_notes(struct ofi_comm *comm)
 {
     uint32_t pieces_max = ofi_piece_most(comm->device);
 
     for (uint32_t back = OFI_REQUESTS; back && comm->notes.due; back--) {
         struct ofi_group *group = &comm->groups[(comm->groups_taken - back) % OFI_REQUESTS];
-        ssize_t err;
 
         if (group->state != OFI_ACTIVE || group->notice != OFI_NOTICE_DUE)
             continue;
         if ((int32_t)(group->first + group->count - comm->posted) > 0 ||
             comm->notes.pieces + group->pieces > OFI_REQUESTS * pieces_max)
+            return 1;
+        if (!post_note(comm, group))
             return 0;
-        err = post_note(comm, group);
-        if (err)
-            return err;
     }
-    return 0;
+    return 1;
 }
 
 void ofi_note_push(struct ofi_comm *comm)
 {
-    ssize_t err = 0;
+    int taken = 1;
 
     if (comm->rc != xcclSuccess)
         return;
     if (comm->is_send && (comm->writes || comm->match.told))
-        err = post_places(comm);
+        taken = post_places(comm);
     else if (comm->is_send)
         return;
     else if (comm->peer_left)
         withdraw_all(comm);
     else
-        err = post_notes(comm);
-    if (err == -FI_EAGAIN)
+        taken = post_notes(comm);
+    if (!taken)
         comm->refused = 1;
-    else if (err)
-        ofi_comm_fail_fabric(comm, (int)-err, "awaiting notes of", "");
 }
 
 /* --- completions --- */
@@ -266,16 +278,21 @@ static int needs_note(const struct ofi_group *group)
 
 void ofi_note_look(struct ofi_comm *comm)
 {
+    struct ofi_notes *notes = &comm->notes;
     uint64_t now_ns;
 
-    if (!comm->notes.lost)
+    if (!notes->lost)
         return;
     now_ns = xccl_clock_ns();
     for (int i = 0; i < OFI_REQUESTS; i++) {
         const struct ofi_group *group = &comm->groups[i];
 
-        if (group->state == OFI_ACTIVE && group->lost_ns && now_ns - group->lost_ns >= LOST_NS &&
-            needs_note(group))
-            ofi_comm_fail_fabric(comm, comm->notes.lost, "announcing to", "");
+        if (!(notes->lost >> i & 1) || now_ns - group->lost_ns < LOST_NS)
+            continue;
+        if (needs_note(group))
+            ofi_comm_fail_rail(comm, &comm->rails[notes->lost_rail], notes->lost_err,
+                               "announcing to", "");
+        /* Its message may come whole, for all that is known now: that tells of itself. */
+        notes->lost &= ~(1u << i);
     }
 }

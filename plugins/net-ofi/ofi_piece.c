@@ -221,30 +221,37 @@ static void given(struct ofi_message *message, const struct ofi_op *op)
         comm->rails[op->rail].load += op->load;
 }
 
-static ssize_t write_pieces(struct ofi_message *message, uint32_t *blocked)
+/* What the provider's call says of that rail. 1: it has taken the piece. */
+static int is_taken(struct ofi_comm *comm, uint32_t rail, ssize_t err, uint32_t *blocked)
+{
+    if (err == -FI_EAGAIN)
+        *blocked |= 1u << rail;
+    else if (err)
+        ofi_comm_fail_rail(comm, &comm->rails[rail], (int)-err,
+                           !comm->is_send ? "receiving from"
+                           : comm->writes ? "writing to"
+                                          : "sending to",
+                           "");
+    return !err;
+}
+
+static void write_pieces(struct ofi_message *message, uint32_t *blocked)
 {
     struct ofi_comm *comm = message->comm;
     struct ofi_pieces *pieces = &comm->pieces;
 
-    while (message->todo && pieces->idle) {
+    while (message->todo && pieces->idle && comm->rc == xcclSuccess) {
         uint32_t piece = (uint32_t)__builtin_ctz(message->todo);
         uint32_t rail = least_rail(comm, message->number + piece, *blocked);
         struct ofi_op *op = &pieces->writes[__builtin_ctz(pieces->idle)];
-        ssize_t err;
 
         if (rail == OFI_RAILS_MAX)
-            return 0;
-        err = write_piece(message, piece, rail, op);
-        if (err == -FI_EAGAIN)
-            *blocked |= 1u << rail;
-        else if (err)
-            return err;
-        if (err)
+            return;
+        if (!is_taken(comm, rail, write_piece(message, piece, rail, op), blocked))
             continue;
         pieces->idle &= ~(1u << op->place);
         given(message, op);
     }
-    return 0;
 }
 
 static ssize_t send_piece(struct ofi_message *message, struct ofi_op *op)
@@ -263,57 +270,48 @@ static ssize_t send_piece(struct ofi_message *message, struct ofi_op *op)
 }
 
 /* One a rail. */
-static ssize_t send_pieces(struct ofi_message *message, uint32_t *blocked)
+static void send_pieces(struct ofi_message *message, uint32_t *blocked)
 {
     struct ofi_comm *comm = message->comm;
 
-    for (uint32_t piece = 0; message->todo >> piece; piece++) {
+    for (uint32_t piece = 0; message->todo >> piece && comm->rc == xcclSuccess; piece++) {
         struct ofi_op *op = &comm->pieces.sends[message->op * OFI_RAILS_MAX + piece];
-        ssize_t err;
 
         op->piece = piece;
         op->rail = (message->number + piece) % comm->rail_count;
         if (!(message->todo >> piece & 1) || *blocked >> op->rail & 1)
             continue;
-        err = send_piece(message, op);
-        if (err == -FI_EAGAIN)
-            *blocked |= 1u << op->rail;
-        else if (err)
-            return err;
-        else
+        if (is_taken(comm, op->rail, send_piece(message, op), blocked))
             given(message, op);
     }
-    return 0;
 }
 
-static ssize_t give(struct ofi_message *message, uint32_t *blocked)
+static void give(struct ofi_message *message, uint32_t *blocked)
 {
     struct ofi_comm *comm = message->comm;
     const struct ofi_noted *noted;
-    ssize_t err;
 
     if (!comm->writes) {
         if (!comm->is_send && ofi_request_too_late(comm, message))
-            return 0;
-        err = send_pieces(message, blocked);
+            return;
+        send_pieces(message, blocked);
     } else {
         noted = &comm->pieces.noted[message->number % OFI_MESSAGES];
         if (!noted->valid || noted->number != message->number)
-            return 0;
+            return;
         if (noted->room < message->bytes) {
             /* The receiver finds it by the size that it was told. */
             message->left -= (uint32_t)__builtin_popcount(message->todo);
             message->todo = 0;
         }
-        err = write_pieces(message, blocked);
+        write_pieces(message, blocked);
     }
     if (message->todo)
-        return err;
+        return;
     comm->pieces.waiting--;
     if (comm->writes)
         forget_noted(comm, message->number);
     ofi_request_settle(message);
-    return err;
 }
 
 static int waits(const struct ofi_message *message)
@@ -325,7 +323,6 @@ void ofi_piece_push(struct ofi_comm *comm)
 {
     struct ofi_pieces *pieces = &comm->pieces;
     uint32_t blocked = 0;
-    ssize_t err = 0;
 
     if (!pieces->waiting || comm->rc != xcclSuccess)
         return;
@@ -334,15 +331,14 @@ void ofi_piece_push(struct ofi_comm *comm)
     while (pieces->oldest != comm->taken && !waits(&comm->messages[pieces->oldest % OFI_MESSAGES]))
         pieces->oldest++;
     for (uint32_t at = pieces->oldest;
-         at != comm->taken && pieces->waiting && !err && blocked != all_of(comm->rail_count);
+         at != comm->taken && pieces->waiting && comm->rc == xcclSuccess &&
+         blocked != all_of(comm->rail_count);
          at++) {
         if (waits(&comm->messages[at % OFI_MESSAGES]))
-            err = give(&comm->messages[at % OFI_MESSAGES], &blocked);
+            give(&comm->messages[at % OFI_MESSAGES], &blocked);
     }
     if (blocked)
         comm->refused = 1;
-    if (err)
-        ofi_comm_fail_fabric(comm, (int)-err, comm->is_send ? "writing to" : "receiving from", "");
 }
 
 /* 1: the message was sent, and where it is written to is known already or no more of use. Until it
@@ -443,8 +439,10 @@ int ofi_piece_headed(struct ofi_message *message, size_t bytes)
         return 0;
     }
     message->bytes = bytes;
-    if (comm->writes)
+    if (comm->writes) {
+        ofi_note_missed(&comm->groups[message->group]);
         return 1;
+    }
     message->todo = message->wanted;
     comm->pieces.waiting++;
     wait_again(message);

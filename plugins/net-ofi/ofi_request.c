@@ -46,6 +46,7 @@ void ofi_request_less(struct ofi_group *group)
     group->state = OFI_DONE;
     group->comm->ready++;
     group->comm->notes.pieces -= group->pieces;
+    group->comm->notes.lost &= ~(1u << (uint32_t)(group - group->comm->groups));
 }
 
 static int is_first(const struct ofi_message *message)
@@ -378,8 +379,14 @@ static int has_room(struct ofi_comm *comm)
     return comm->posted - comm->counted < OFI_WINDOW;
 }
 
+static const char *doing(const struct ofi_comm *comm)
+{
+    return comm->is_send ? "sending to" : "receiving from";
+}
+
 static void start_all(struct ofi_comm *comm)
 {
+    uint32_t rail = 0;
     ssize_t err = 0;
 
     if (comm->match.guess)
@@ -392,14 +399,15 @@ static void start_all(struct ofi_comm *comm)
         message = ofi_group_next(comm);
         if (!message || (!comm->is_send && ofi_request_too_late(comm, message)))
             break;
-        err = try_start(message, message->number % comm->rail_count);
+        rail = message->number % comm->rail_count;
+        err = try_start(message, rail);
         if (!err)
             comm->posted++;
     }
     if (err == -FI_EAGAIN)
         comm->refused = 1;
     else if (err)
-        ofi_comm_fail_fabric(comm, (int)-err, comm->is_send ? "sending to" : "receiving from", "");
+        ofi_comm_fail_rail(comm, &comm->rails[rail], (int)-err, doing(comm), "");
 }
 
 /* Gives the provider all that waits for it. */
@@ -539,11 +547,13 @@ xcclResult_t ofi_irecv(xcclNetRecvComm_t comm_, int count, void *const *data, co
 
 xcclResult_t ofi_request_first(struct ofi_comm *comm, int *posted_out)
 {
+    uint32_t rail = 0;
     ssize_t err = 0;
 
     for (uint32_t i = 0; i < comm->rail_count && !err; i++) {
         struct ofi_message *message = &comm->first[i];
 
+        rail = i;
         message->mem = comm->probe_mem;
         if (message->state == OFI_FREE)
             err = try_start(message, i);
@@ -553,7 +563,7 @@ xcclResult_t ofi_request_first(struct ofi_comm *comm, int *posted_out)
         comm->taken = comm->posted = 1;
     if (!err || err == -FI_EAGAIN)
         return xcclSuccess;
-    ofi_comm_fail_fabric(comm, (int)-err, "greeting", "");
+    ofi_comm_fail_rail(comm, &comm->rails[rail], (int)-err, "greeting", "");
     return comm->rc;
 }
 

@@ -83,6 +83,7 @@ static struct {
         unsigned long long buffer; /* 0: nothing */
     } cuda;
     int refusing; /* rails, a bit each: whatever they are to send */
+    int broken; /* the same: whatever is posted fails */
     struct ofi_note note; /* the last one that was sent */
     int note_count;
     struct fi_cq_tagged_entry entries[ENTRIES];
@@ -117,6 +118,12 @@ static inline void make_device(struct ofi_device *device, uint64_t piece_bytes)
     pthread_mutex_init(&device->lock, NULL);
 }
 
+static inline void make_member(struct ofi_device *device, uint32_t rail, uint64_t piece_bytes)
+{
+    make_device(device, piece_bytes);
+    snprintf(device->name, sizeof(device->name), "card%u", rail);
+}
+
 /* tidy: allow parameters because they are libfabric's */
 static inline ssize_t fx_recv(struct fid_ep *ep, void *data, size_t bytes, void *desc,
                               fi_addr_t from, uint64_t tag, uint64_t ignore, void *context)
@@ -124,6 +131,8 @@ static inline ssize_t fx_recv(struct fid_ep *ep, void *data, size_t bytes, void 
     int at = fx.receive_count;
 
     (void)desc, (void)from;
+    if (fx.broken >> (ep - fx.eps) & 1)
+        return -FI_EHOSTUNREACH;
     if (((struct ofi_op *)context)->kind == OFI_NOTE) {
         fx.place = context;
         return 0;
@@ -146,6 +155,8 @@ static inline ssize_t fx_send(struct fid_ep *ep, const void *data, size_t bytes,
     int at = fx.send_count;
 
     (void)desc, (void)to;
+    if (fx.broken >> (ep - fx.eps) & 1)
+        return -FI_EHOSTUNREACH;
     if (fx.send_says || fx.refusing >> (ep - fx.eps) & 1)
         return fx.send_says ? fx.send_says : -FI_EAGAIN;
     fx.sent = context;
@@ -180,6 +191,8 @@ static inline ssize_t fx_writedata(struct fid_ep *ep, const void *data, size_t b
     int at = fx.write_count;
 
     (void)desc, (void)to, (void)addr, (void)key;
+    if (fx.broken >> (ep - fx.eps) & 1)
+        return -FI_EHOSTUNREACH;
     if (fx.refusing >> (ep - fx.eps) & 1)
         return -FI_EAGAIN;
     XT_CHECK(at < RECORDS);
@@ -374,7 +387,7 @@ static inline void up_on(int is_send, uint32_t rails, uint64_t piece_bytes)
         fx.avs[i].ops = &fx.av_ops;
         fx.device.members[i] = rails == 1 ? &fx.device : &fx.members[i];
         if (rails > 1)
-            make_device(&fx.members[i], piece_bytes);
+            make_member(&fx.members[i], i, piece_bytes);
         fx.comm->rails[i].device = fx.device.members[i];
         fx.comm->rails[i].member = i;
         fx.comm->rails[i].fabric_fd = -1;

@@ -423,6 +423,37 @@ XT_TEST(nobody_sleeps_while_a_note_is_refused)
     down_asleep();
 }
 
+/* Time passes until it is an error; then, and once its request is done, nobody has to ask. */
+XT_TEST(who_sleeps_is_woken_for_a_lost_note_as_long_as_it_matters)
+{
+    xcclNetRequest_t request;
+    int fd = up_asleep(PIECE), done = 0;
+
+    request = receive();
+    fails(fx.sent, FI_SEND | FI_TAGGED, FI_EHOSTUNREACH);
+    is_under_way(request);
+    XT_CHECK_INT(is_awake(fd), 1);
+    message_comes(100);
+    is_done(request, 100);
+    request = receive();
+    complete(fx.sent, FI_SEND | FI_TAGGED, 0, 0);
+    is_under_way(request);
+    XT_CHECK_INT(is_awake(fd), 0);
+    message_comes(100);
+    is_done(request, 100);
+    request = receive();
+    fails(fx.sent, FI_SEND | FI_TAGGED, FI_EHOSTUNREACH);
+    is_under_way(request);
+    XT_CHECK_INT(is_awake(fd), 1);
+    fx.comm->groups[2].lost_ns -= 6 * XCCL_NS_PER_S;
+    is_under_way(request);
+    XT_CHECK_INT(is_awake(fd), 0); /* a message that comes whole is done without it */
+    size_comes(LARGE);
+    XT_CHECK_RC(test_for_long(request, &done, NULL), xcclRemoteError);
+    XT_CHECK_HAS(xccl_error_text(), "announcing to the peer");
+    down_asleep();
+}
+
 /* From then on time passes until it is an error, of which nothing tells. */
 XT_TEST(who_sleeps_is_woken_by_the_end_of_the_peer)
 {

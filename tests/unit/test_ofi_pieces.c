@@ -358,6 +358,56 @@ XT_TEST(what_was_written_is_counted_by_the_rail_that_it_came_by)
     down_large();
 }
 
+/* --- what is not taken for good --- */
+
+static void is_said_of(const char *text)
+{
+    XT_CHECK_RC(fx.comm->rc, xcclRemoteError);
+    XT_CHECK_HAS(fx.comm->error_text, text);
+    XT_CHECK_HAS(fx.comm->error_text, " (fake): unreachable");
+    down_large();
+}
+
+static xcclResult_t try_bytes(size_t bytes)
+{
+    xcclNetRequest_t request = NULL;
+
+    return ofi_isend(fx.comm, large, bytes, 7, large_mem, &request);
+}
+
+/* By name, not the device that they are merged to. */
+XT_TEST(an_error_of_posting_names_the_rail)
+{
+    xcclNetRequest_t request;
+    int done = 0;
+
+    up_large(1, 2, 0);
+    fx.broken = 2;
+    XT_CHECK_RC(try_bytes(100), xcclRemoteError);
+    is_said_of("sending to the peer on card1");
+    up_large(1, 2, 0);
+    fx.broken = 1;
+    XT_CHECK_RC(try_bytes(2 * STRIPE), xcclRemoteError);
+    is_said_of("sending to the peer on card0");
+    up_large(1, 2, MEGABYTE);
+    request = send_bytes(8 * STRIPE);
+    noted(1, MEGABYTE);
+    fx.comm->notes.idle = 0; /* no place for a note has to be posted */
+    fx.broken = 1;
+    XT_CHECK_RC(ofi_test(request, &done, NULL), xcclRemoteError);
+    is_said_of("writing to the peer on card0");
+    up_large(0, 2, 0);
+    request = receive_bytes(MEGABYTE);
+    size_comes(3 * STRIPE);
+    fx.broken = 1;
+    XT_CHECK_RC(ofi_test(request, &done, NULL), xcclRemoteError);
+    is_said_of("receiving from the peer on card0");
+    up_large(1, 2, MEGABYTE);
+    fx.broken = 1; /* the message itself goes by the other one */
+    XT_CHECK_RC(try_bytes(0), xcclRemoteError);
+    is_said_of("awaiting notes of the peer on card0");
+}
+
 /* --- cut alike --- */
 
 XT_TEST(pieces_are_a_message_for_every_size_and_number_of_rails)
