@@ -195,6 +195,7 @@ typedef struct xcclNetStats {
     /* Ways of a connection that failed while others went on with its messages, and such ways that
      * came back. */
     uint64_t failoverCount, recoveryCount;
+    uint64_t resendCount; /* messages and pieces that such a way had lost, and that went again */
 } xcclNetStats_v1;
 
 /* Why a comm failed. */

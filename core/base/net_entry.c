@@ -77,6 +77,7 @@ static void add(struct xccl_net_counters *sum, const struct xccl_net_counters *p
     xccl_net_count(&sum->busy_count, counted(&part->busy_count));
     xccl_net_count(&sum->failover_count, counted(&part->failover_count));
     xccl_net_count(&sum->recovery_count, counted(&part->recovery_count));
+    xccl_net_count(&sum->resend_count, counted(&part->resend_count));
 }
 
 void xccl_net_tally_join(struct xccl_net_tally *tally, struct xccl_net_counters *counters)
@@ -120,6 +121,7 @@ void xccl_net_tell_stats(const struct xccl_net_tally *tally, xcclNetStats_v1 *st
     full.busyCount = counted(&sum.busy_count);
     full.failoverCount = counted(&sum.failover_count);
     full.recoveryCount = counted(&sum.recovery_count);
+    full.resendCount = counted(&sum.resend_count);
     tell(&full, sizeof(full), stats, stats->size);
 }
 

@@ -15,7 +15,7 @@
  * whoever asks for stats reads it: all relaxed, as nothing hangs on these numbers but people. */
 struct xccl_net_counters {
     _Atomic uint64_t send_bytes, recv_bytes, send_count, recv_count, busy_count;
-    _Atomic uint64_t failover_count, recovery_count;
+    _Atomic uint64_t failover_count, recovery_count, resend_count;
     struct xccl_net_counters *next, **place; /* in the tally; NULL: in none */
 };
 
