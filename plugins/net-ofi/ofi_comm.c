@@ -62,11 +62,12 @@ struct ofi_comm *ofi_comm_create(struct ofi_ctx *ctx, struct ofi_device *device,
     comm->ctx = ctx;
     comm->device = device;
     comm->is_send = is_send;
-    comm->fd = fd;
+    ofi_control_add(comm, fd, OFI_RAILS_MAX);
     comm->bytes_max = ofi_device_send_bytes(device);
     comm->tells_size = device->info->domain_attr->cq_data_size >= sizeof(uint32_t);
     comm->tells_tag = ofi_device_parts(device) > 1;
     comm->fetches = strstr(device->info->fabric_attr->prov_name, "ofi_rxm") != NULL;
+    comm->failover.on = ofi_failover_can(device);
     comm->drops = strcmp(device->info->fabric_attr->prov_name, "net") == 0;
     xccl_addr_format(peer, comm->peer_text);
     ofi_request_init(comm);
@@ -100,13 +101,15 @@ xcclResult_t ofi_comm_pair(struct ofi_comm *comm, uint32_t count, const uint32_t
 
 uint32_t ofi_comm_tells(const struct ofi_comm *comm)
 {
-    return (comm->tells_size ? OFI_TELLS_SIZE : 0) | (comm->tells_tag ? OFI_TELLS_TAG : 0);
+    return (comm->tells_size ? OFI_TELLS_SIZE : 0) | (comm->tells_tag ? OFI_TELLS_TAG : 0) |
+           (comm->failover.on ? OFI_TELLS_FAIL : 0);
 }
 
 void ofi_comm_hear(struct ofi_comm *comm, uint32_t tells)
 {
     comm->tells_size = comm->tells_size && tells & OFI_TELLS_SIZE;
     comm->tells_tag = comm->tells_tag && tells & OFI_TELLS_TAG;
+    comm->failover.on = comm->failover.on && tells & OFI_TELLS_FAIL && comm->rail_count > 1;
 }
 
 xcclResult_t ofi_comm_equip(struct ofi_comm *comm, uint64_t piece_bytes, uint32_t tells)
@@ -140,7 +143,8 @@ void ofi_comm_up(struct ofi_comm *comm)
 
         rail->fabric_fd = ofi_manners_sockets(rail->end.name, rail->end.peer_name);
     }
-    ofi_control_tune(comm->fd);
+    comm->is_joined = comm->is_up = 1;
+    ofi_control_tune(comm);
     pthread_mutex_lock(&comm->ctx->lock);
     comm->next = comm->ctx->comms;
     comm->ctx->comms = comm;
@@ -169,6 +173,13 @@ static void break_off(struct ofi_comm *comm, struct ofi_rail *rail)
     }
 }
 
+void ofi_comm_close_rail(struct ofi_comm *comm, struct ofi_rail *rail)
+{
+    break_off(comm, rail);
+    ofi_endpoint_close(&rail->end);
+    rail->fabric_fd = -1;
+}
+
 static void rails_close(struct ofi_comm *comm)
 {
     for (uint32_t i = 0; i < comm->rail_count; i++) {
@@ -191,7 +202,7 @@ void ofi_comm_destroy(struct ofi_comm *comm)
         give_memory_back(comm);
     rails_close(comm);
     give_memory_back(comm);
-    xccl_tcp_close(&comm->fd);
+    ofi_control_close(comm);
     ofi_piece_destroy(comm);
     ofi_flush_destroy(comm);
     xccl_free(comm->notes.bytes);
@@ -202,7 +213,7 @@ void ofi_comm_destroy(struct ofi_comm *comm)
 /* 1: the receiver has not told of all messages, and can. */
 static int uncounted(const struct ofi_comm *comm)
 {
-    return comm->is_send && comm->fd >= 0 && comm->rc == xcclSuccess &&
+    return comm->is_send && ofi_control_is_open(comm) && comm->rc == xcclSuccess &&
            comm->counted != comm->posted;
 }
 
@@ -211,6 +222,10 @@ static int uncounted(const struct ofi_comm *comm)
  * them away before it completes. */
 static int owes(const struct ofi_comm *comm)
 {
+    /* What is said of them is not here any more once it is counted. */
+    if (comm->failover.on && !comm->is_send)
+        return ofi_control_owes(comm) ||
+               (ofi_control_is_open(comm) && comm->front != comm->counted);
     if (!uncounted(comm))
         return 0;
     if (comm->settled < SETTLE_POLLS)
@@ -230,7 +245,7 @@ static int owes(const struct ofi_comm *comm)
 static int must_linger(const struct ofi_comm *comm)
 {
     for (uint32_t i = 0; i < comm->rail_count; i++) {
-        if (comm->rails[i].fabric_fd < 0 || comm->drops)
+        if (comm->rails[i].end.ep && (comm->rails[i].fabric_fd < 0 || comm->drops))
             return uncounted(comm);
     }
     return owes(comm);
@@ -244,6 +259,8 @@ xcclResult_t ofi_close_comm(void *comm_)
 
     if (comm->is_send)
         ofi_control_goodbye(comm);
+    else if (comm->failover.on)
+        ofi_control_look(comm); /* what lies here unread would take back what was told last */
     /* What the provider has not been given is not done, and is given up. */
     lingers = must_linger(comm) && comm->moved == comm->posted;
     pthread_mutex_lock(&ctx->lock);
@@ -320,7 +337,8 @@ static int comm_progress(struct ofi_comm *comm)
     ofi_request_poll(comm);
     comm->settled++;
     /* What has come may let the next call give the provider more. */
-    comm->refused |= comm->posted != comm->taken || comm->pieces.waiting || comm->notes.due;
+    comm->refused |= comm->posted != comm->taken || comm->pieces.waiting || comm->notes.due ||
+                     comm->notes.again || comm->failover.again;
     ofi_wait_arm(comm);
     return owes(comm);
 }

@@ -9,6 +9,7 @@
  *   accept: the hello is right: endpoints,
  *      a receive for message 0 on each
  *      reply {pairs of them, path} -------->   the address vectors take theirs
+ *                             <-------------   where rails may fail: a control connection for each
  *                             <=============   message 0, on each
  *   it has come: the comm is up                it is on its way: the comm is up
  *
@@ -65,6 +66,60 @@ static xcclResult_t begin(struct ofi_ctx *ctx, int dev, const xcclNetHandle_t *b
     return xcclSuccess;
 }
 
+/* Starts a control connection for each rail that is to have its own. */
+static xcclResult_t open_sides(struct ofi_connect *state, const struct ofi_reply *reply)
+{
+    struct ofi_comm *comm = state->comm;
+    xcclResult_t rc = xcclSuccess;
+
+    state->visit = reply->visit;
+    for (uint32_t i = 0; i < comm->rail_count && rc == xcclSuccess; i++) {
+        struct xccl_addr *way = &state->ways[comm->link_count];
+        int fd = -1;
+
+        if (reply->ways[i] == OFI_WAY_FIRST)
+            comm->links[0].rail = i;
+        if (reply->ways[i] != OFI_WAY_OWN)
+            continue;
+        rc = xccl_addr_decode(reply->addrs[i], way);
+        if (rc != xcclSuccess)
+            return rc;
+        xccl_addr_take_zone(way, &comm->rails[i].device->control);
+        rc = xccl_tcp_connect_start(way, &fd);
+        if (rc == xcclSuccess)
+            ofi_control_add(comm, fd, i);
+    }
+    return rc;
+}
+
+/* One after the other says hello. */
+static xcclResult_t introduce_sides(struct ofi_connect *state)
+{
+    struct ofi_comm *comm = state->comm;
+    xcclResult_t rc = xcclSuccess;
+
+    while (state->side < comm->link_count && rc == xcclSuccess) {
+        struct ofi_link *link = &comm->links[state->side];
+        struct ofi_hello hello = {.piece_bytes = state->visit, .tells = link->rail};
+        size_t moved = 0;
+
+        if (!state->connected)
+            rc = xccl_tcp_connect_test(link->fd, &state->ways[state->side], &state->connected);
+        if (rc != xcclSuccess || !state->connected)
+            return rc;
+        ofi_hello_encode(state->handle.token, &hello, state->hello);
+        rc = xccl_tcp_send_some(link->fd, state->hello + state->sent, OFI_HELLO_BYTES - state->sent,
+                                &moved);
+        state->sent += (uint32_t)moved;
+        if (rc != xcclSuccess || state->sent < OFI_HELLO_BYTES)
+            return rc;
+        state->side++;
+        state->sent = 0;
+        state->connected = 0;
+    }
+    return rc;
+}
+
 /* The reply is here. */
 static xcclResult_t agree(struct ofi_connect *state)
 {
@@ -76,6 +131,9 @@ static xcclResult_t agree(struct ofi_connect *state)
         return xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
                                  "%s answers what is not of the ofi plugin", comm->peer_text);
     state->introduced = 1;
+    state->side = 1;
+    state->sent = 0;
+    state->connected = 0;
     rc = ofi_comm_pair(comm, reply.count, reply.ends, reply.names);
     if (rc == xcclSuccess)
         rc = ofi_comm_equip(comm, reply.piece_bytes, reply.tells);
@@ -83,7 +141,7 @@ static xcclResult_t agree(struct ofi_connect *state)
         return xccl_fail_quietly(xcclRemoteError, 0, "set XCCL_OFI_PATH alike on all ranks",
                                  "%s does not take writes as this end's %s sends them",
                                  comm->peer_text, comm->device->name);
-    return rc;
+    return rc == xcclSuccess ? open_sides(state, &reply) : rc;
 }
 
 /* The hello out, the reply in. */
@@ -94,17 +152,17 @@ static xcclResult_t introduce(struct ofi_connect *state)
     xcclResult_t rc = xcclSuccess;
 
     if (!state->connected)
-        rc = xccl_tcp_connect_test(comm->fd, &state->handle.addr, &state->connected);
+        rc = xccl_tcp_connect_test(comm->links[0].fd, &state->handle.addr, &state->connected);
     if (rc == xcclSuccess && state->connected && state->sent < OFI_HELLO_BYTES) {
-        rc = xccl_tcp_send_some(comm->fd, state->hello + state->sent, OFI_HELLO_BYTES - state->sent,
-                                &moved);
+        rc = xccl_tcp_send_some(comm->links[0].fd, state->hello + state->sent,
+                                OFI_HELLO_BYTES - state->sent, &moved);
         state->sent += (uint32_t)moved;
     }
     if (rc != xcclSuccess || state->sent < OFI_HELLO_BYTES)
         return rc;
     moved = 0;
-    rc = xccl_tcp_recv_some(comm->fd, state->reply + state->have, OFI_REPLY_BYTES - state->have,
-                            &moved);
+    rc = xccl_tcp_recv_some(comm->links[0].fd, state->reply + state->have,
+                            OFI_REPLY_BYTES - state->have, &moved);
     state->have += (uint32_t)moved;
     if (rc != xcclSuccess || state->have < OFI_REPLY_BYTES)
         return rc;
@@ -118,13 +176,15 @@ static xcclResult_t move(struct ofi_connect *state, int *done_out)
 
     if (!state->introduced)
         rc = introduce(state);
+    if (rc == xcclSuccess && state->introduced)
+        rc = introduce_sides(state);
     if (rc == xcclSuccess && state->introduced && !state->probed)
         rc = ofi_request_first(comm, &state->probed);
     if (rc != xcclSuccess)
         return rc;
     if (state->introduced)
         ofi_request_poll(comm);
-    *done_out = comm->moved == 1;
+    *done_out = comm->moved == 1 && state->side == comm->link_count;
     return comm->rc == xcclSuccess ? xcclSuccess : ofi_comm_error(comm);
 }
 

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The control connection of a comm that is up: frames of 8 bytes, a word that says what and one
- * number.
+/* The control connections of a comm that is up: frames of 8 bytes, a word that says what and one
+ * number. With several rails there is one for each whose card has an address of its own, and every
+ * frame goes by all of them, so none is lost with a rail; the first that comes of each counts.
  *
- *   receiver > sender   COUNT n    n messages have come in all, with message 0
+ *   receiver > sender   COUNT n    n messages have come in all, with message 0; where rails may
+ *                                  fail: all before n, as soon as that is so
  *                       GROUPS n   message n is the first one of a group (ofi_group.c)
+ *                       HAS m      this is what has come of a message (ofi_failover.c)
  *   sender > receiver   GOODBYE n  I close, and the first n have left; tell me of each from now on
  *                       SWITCH n   messages from n on have the numbers of parts
  *                       NO_PART t  my next message has this tag, and there is no part for it
+ *   both                FAILS r    rail r fails, and is given nothing any more
+ *                       ENDED r    its endpoint is closed
  *
  * A receiver tells every OFI_CREDIT_STEP messages, so a frame costs one system call of many. It is
  * looked at when nothing else moves; that it closes is how the death of a peer shows, whatever the
- * provider knows of it, for most never say so.
+ * provider knows of it, for most never say so. That one of several closes is how a rail's shows.
  *
  * Thread: the comm's. */
 #include <errno.h>
@@ -26,7 +31,7 @@
 #define PROBES        3
 #define PROBES_FROM_S 6 /* for a shorter silence one has to do */
 
-enum word { COUNT = 1, GOODBYE = 2, GROUPS = 3, SWITCH = 4, NO_PART = 5 };
+enum word { COUNT = 1, GOODBYE, GROUPS, SWITCH, NO_PART, FAILS, HAS, ENDED };
 
 /* A kernel that refuses an option still moves bytes. */
 static void set_int(int fd, int option, int value)
@@ -36,7 +41,7 @@ static void set_int(int fd, int option, int value)
 
 /* What the provider never tells: that the peer's host has vanished. Frames are few and wait for
  * nobody, so one without an answer for that long is a sign of the same. */
-void ofi_control_tune(int fd)
+static void tune(int fd)
 {
     int silence_s = (int)xccl_param_int(XCCL_P_SOCKET_SILENCE_S), on = 1;
     int probes = silence_s >= PROBES_FROM_S ? PROBES : 1;
@@ -52,37 +57,104 @@ void ofi_control_tune(int fd)
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
 }
 
-/* What does not go now goes with the next frame or look. */
-static void flush(struct ofi_comm *comm)
+void ofi_control_tune(struct ofi_comm *comm)
 {
-    while (comm->out_first < comm->out_bytes) {
-        ssize_t sent = send(comm->fd, comm->out + comm->out_first,
-                            comm->out_bytes - comm->out_first, MSG_NOSIGNAL | MSG_DONTWAIT);
+    for (uint32_t i = 0; i < comm->link_count; i++)
+        tune(comm->links[i].fd);
+}
+
+void ofi_control_add(struct ofi_comm *comm, int fd, uint32_t rail)
+{
+    comm->links[comm->link_count++] = (struct ofi_link){.fd = fd, .rail = rail};
+}
+
+void ofi_control_close(struct ofi_comm *comm)
+{
+    for (uint32_t i = 0; i < comm->link_count; i++)
+        xccl_tcp_close(&comm->links[i].fd);
+}
+
+int ofi_control_is_open(const struct ofi_comm *comm)
+{
+    for (uint32_t i = 0; i < comm->link_count; i++) {
+        if (comm->links[i].fd >= 0)
+            return 1;
+    }
+    return 0;
+}
+
+/* What one of them has taken is said. */
+int ofi_control_owes(const struct ofi_comm *comm)
+{
+    for (uint32_t i = 0; i < comm->link_count; i++) {
+        if (comm->links[i].fd >= 0 && !comm->links[i].out_bytes)
+            return 0;
+    }
+    return ofi_control_is_open(comm);
+}
+
+static void closed(struct ofi_comm *comm, struct ofi_link *link, int err)
+{
+    comm->sys_errno = err;
+    xccl_tcp_close(&link->fd);
+    if (ofi_control_is_open(comm)) {
+        /* Its rail goes the same way, and may have lost what the provider does not know of. */
+        if (link->rail != OFI_RAILS_MAX)
+            (void)ofi_failover_doubt(comm, link->rail, err ? err : FI_ECONNRESET);
+        return;
+    }
+    if (comm->peer_left)
+        return;
+    comm->peer_left = 2;
+    comm->left_ns = xccl_clock_ns();
+}
+
+/* What does not go now goes with the next frame or look. */
+static void flush(struct ofi_link *link)
+{
+    while (link->out_first < link->out_bytes) {
+        ssize_t sent = send(link->fd, link->out + link->out_first,
+                            link->out_bytes - link->out_first, MSG_NOSIGNAL | MSG_DONTWAIT);
 
         if (sent <= 0)
             return; /* an error shows when it is read */
-        comm->out_first += (uint32_t)sent;
+        link->out_first += (uint32_t)sent;
     }
-    comm->out_first = comm->out_bytes = 0;
+    link->out_first = link->out_bytes = 0;
 }
 
-/* 0: there is no room now. */
+static int has_place(struct ofi_link *link)
+{
+    if (link->fd >= 0 && link->out_bytes + OFI_FRAME_BYTES > sizeof(link->out))
+        flush(link);
+    return link->fd >= 0 && link->out_bytes + OFI_FRAME_BYTES <= sizeof(link->out);
+}
+
+/* By all of them, so that none is missed whichever is lost. One whose socket is full while another
+ * one's is not has a way that does not carry. 0: there is no room now. */
 static int put(struct ofi_comm *comm, enum word word, uint32_t number)
 {
-    struct xccl_wire wire;
+    int places = 0;
 
-    if (comm->fd < 0)
-        return 0;
-    if (comm->out_bytes + OFI_FRAME_BYTES > sizeof(comm->out))
-        flush(comm);
-    if (comm->out_bytes + OFI_FRAME_BYTES > sizeof(comm->out))
-        return 0;
-    wire = xccl_wire_over(comm->out + comm->out_bytes, OFI_FRAME_BYTES);
-    xccl_wire_put_u32(&wire, word);
-    xccl_wire_put_u32(&wire, number);
-    comm->out_bytes += OFI_FRAME_BYTES;
-    flush(comm);
-    return 1;
+    for (uint32_t i = 0; i < comm->link_count; i++)
+        places += has_place(&comm->links[i]);
+    for (uint32_t i = 0; i < comm->link_count && places; i++) {
+        struct ofi_link *link = &comm->links[i];
+        struct xccl_wire wire;
+
+        if (link->fd < 0)
+            continue;
+        if (!has_place(link)) {
+            closed(comm, link, ETIMEDOUT);
+            continue;
+        }
+        wire = xccl_wire_over(link->out + link->out_bytes, OFI_FRAME_BYTES);
+        xccl_wire_put_u32(&wire, word);
+        xccl_wire_put_u32(&wire, number);
+        link->out_bytes += OFI_FRAME_BYTES;
+        flush(link);
+    }
+    return places != 0;
 }
 
 void ofi_control_goodbye(struct ofi_comm *comm)
@@ -106,15 +178,30 @@ void ofi_control_misfit(struct ofi_comm *comm, uint32_t tag)
     (void)put(comm, NO_PART, tag);
 }
 
+/* A hint: ENDED says the same. */
+void ofi_control_fails(struct ofi_comm *comm, uint32_t rail)
+{
+    (void)put(comm, FAILS, rail);
+}
+
+int ofi_control_has(struct ofi_comm *comm, uint32_t what)
+{
+    return put(comm, HAS, what);
+}
+
+int ofi_control_ended(struct ofi_comm *comm, uint32_t rail)
+{
+    return put(comm, ENDED, rail);
+}
+
 void ofi_control_count(struct ofi_comm *comm)
 {
-    uint32_t news = comm->moved - comm->counted;
+    uint32_t now = comm->failover.on ? comm->front : comm->moved, news = now - comm->counted;
 
-    if (news < OFI_CREDIT_STEP && !(comm->asked && news))
+    if (!news || (news < OFI_CREDIT_STEP && !comm->asked && !comm->failover.on))
         return;
-    if (!put(comm, COUNT, comm->moved))
-        return;
-    comm->counted = comm->moved;
+    if (put(comm, COUNT, now))
+        comm->counted = now;
 }
 
 static void damaged(struct ofi_comm *comm)
@@ -139,8 +226,12 @@ static int sender_take(struct ofi_comm *comm, uint32_t word, uint32_t number)
 {
     if (word == GROUPS)
         return ofi_group_asked(comm, number);
+    if (word == HAS)
+        return ofi_failover_has(comm, number);
     if (word != COUNT || number - comm->counted > comm->posted - comm->counted)
         return 0;
+    if (comm->failover.on)
+        ofi_request_counted(comm, number);
     comm->counted = number;
     return 1;
 }
@@ -167,48 +258,56 @@ static void take(struct ofi_comm *comm, uint8_t *frame)
 {
     struct xccl_wire wire = xccl_wire_over(frame, OFI_FRAME_BYTES);
     uint32_t word = xccl_wire_get_u32(&wire), number = xccl_wire_get_u32(&wire);
+    int is_right;
 
-    if (!(comm->is_send ? sender_take(comm, word, number) : receiver_take(comm, word, number)))
+    if (word == FAILS || word == ENDED)
+        is_right = ofi_failover_heard(comm, number, word == ENDED);
+    else
+        is_right = comm->is_send ? sender_take(comm, word, number)
+                                 : receiver_take(comm, word, number);
+    if (!is_right)
         damaged(comm);
 }
 
-static void closed(struct ofi_comm *comm, int err)
-{
-    comm->sys_errno = err;
-    xccl_tcp_close(&comm->fd);
-    if (comm->peer_left)
-        return;
-    comm->peer_left = 2;
-    comm->left_ns = xccl_clock_ns();
-}
-
-/* Whole frames; what is left of the last one comes first then. */
-static void take_all(struct ofi_comm *comm)
+/* Whole frames; what is left of the last one comes first then. What another one has brought before
+ * counts once. */
+static void take_all(struct ofi_comm *comm, struct ofi_link *link)
 {
     uint32_t at = 0;
 
-    for (; at + OFI_FRAME_BYTES <= comm->in_bytes && comm->rc == xcclSuccess; at += OFI_FRAME_BYTES)
-        take(comm, comm->in + at);
-    comm->in_bytes -= at;
-    memmove(comm->in, comm->in + at, comm->in_bytes);
+    for (; at + OFI_FRAME_BYTES <= link->in_bytes && comm->rc == xcclSuccess;
+         at += OFI_FRAME_BYTES) {
+        if (++link->heard != comm->frames + 1)
+            continue;
+        comm->frames++;
+        take(comm, link->in + at);
+    }
+    link->in_bytes -= at;
+    memmove(link->in, link->in + at, link->in_bytes);
 }
 
-void ofi_control_look(struct ofi_comm *comm)
+static void look(struct ofi_comm *comm, struct ofi_link *link)
 {
     /* Each turn takes bytes; a peer that sends more than this is looked at again later. */
-    for (int i = 0; i < 8 && comm->fd >= 0 && comm->rc == xcclSuccess; i++) {
-        ssize_t got = recv(comm->fd, comm->in + comm->in_bytes, sizeof(comm->in) - comm->in_bytes,
+    for (int i = 0; i < 8 && link->fd >= 0 && comm->rc == xcclSuccess; i++) {
+        ssize_t got = recv(link->fd, link->in + link->in_bytes, sizeof(link->in) - link->in_bytes,
                            MSG_DONTWAIT);
 
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
             break;
         if (got <= 0) {
-            closed(comm, got < 0 ? errno : 0);
+            closed(comm, link, got < 0 ? errno : 0);
             return;
         }
-        comm->in_bytes += (uint32_t)got;
-        take_all(comm);
+        link->in_bytes += (uint32_t)got;
+        take_all(comm, link);
     }
-    if (comm->fd >= 0 && comm->out_bytes)
-        flush(comm);
+    if (link->fd >= 0 && link->out_bytes)
+        flush(link);
+}
+
+void ofi_control_look(struct ofi_comm *comm)
+{
+    for (uint32_t i = 0; i < comm->link_count; i++)
+        look(comm, &comm->links[i]);
 }

@@ -299,11 +299,26 @@ static int are_numbers(const struct ofi_note *note)
     return 1;
 }
 
+/* 1: the note has come before, by a rail that has failed since. */
+static int is_known(const struct ofi_comm *comm, const struct ofi_note *note)
+{
+    const struct ofi_match *match = &comm->match;
+    const struct ofi_row *row = &match->rows[note->row % OFI_REQUESTS];
+
+    if (!comm->failover.on || !match->told || note->row > OFI_ROW_MASK)
+        return 0;
+    if (row->valid && row->first == note->first)
+        return 1;
+    return ((match->row - note->row - 1) & OFI_ROW_MASK) < OFI_REQUESTS;
+}
+
 static int row_take(struct ofi_comm *comm, const struct ofi_note *note)
 {
     struct ofi_match *match = &comm->match;
     struct ofi_row *row = &match->rows[note->row % OFI_REQUESTS];
 
+    if (is_known(comm, note))
+        return 1;
     if (!match->told || note->row > OFI_ROW_MASK ||
         ((note->row - match->row) & OFI_ROW_MASK) >= OFI_REQUESTS || row->valid)
         return 0;

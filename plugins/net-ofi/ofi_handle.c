@@ -74,7 +74,7 @@ int ofi_hello_decode(const uint8_t bytes[OFI_HELLO_BYTES], const uint8_t token[O
     hello_out->count = xccl_wire_get_u32(&wire);
     hello_out->tells = xccl_wire_get_u32(&wire);
     xccl_wire_get(&wire, hello_out->names, sizeof(hello_out->names));
-    return hello_out->count >= 1 && hello_out->count <= OFI_RAILS_MAX;
+    return hello_out->count ? hello_out->count <= OFI_RAILS_MAX : hello_out->tells < OFI_RAILS_MAX;
 }
 
 void ofi_reply_encode(const struct ofi_reply *reply, uint8_t bytes_out[OFI_REPLY_BYTES])
@@ -86,9 +86,11 @@ void ofi_reply_encode(const struct ofi_reply *reply, uint8_t bytes_out[OFI_REPLY
     xccl_wire_put_u64(&wire, reply->piece_bytes);
     xccl_wire_put_u32(&wire, reply->count);
     xccl_wire_put_u32(&wire, reply->tells);
+    xccl_wire_put_u64(&wire, reply->visit);
     for (int i = 0; i < OFI_RAILS_MAX; i++) {
         xccl_wire_put_u32(&wire, reply->ends[i]);
-        xccl_wire_put_u32(&wire, 0);
+        xccl_wire_put_u32(&wire, reply->ways[i]);
+        xccl_wire_put(&wire, reply->addrs[i], XCCL_ADDR_WIRE_BYTES);
         xccl_wire_put(&wire, reply->names[i], OFI_ADDRESS_BYTES);
     }
 }
@@ -98,7 +100,7 @@ int ofi_reply_decode(const uint8_t bytes[OFI_REPLY_BYTES], uint32_t ends,
 {
     uint8_t copy[OFI_REPLY_BYTES];
     struct xccl_wire wire = xccl_wire_over(copy, sizeof(copy));
-    uint32_t seen = 0;
+    uint32_t seen = 0, firsts = 0, owns = 0;
 
     memcpy(copy, bytes, sizeof(copy));
     if (!begins_right(&wire))
@@ -106,19 +108,25 @@ int ofi_reply_decode(const uint8_t bytes[OFI_REPLY_BYTES], uint32_t ends,
     reply_out->piece_bytes = xccl_wire_get_u64(&wire);
     reply_out->count = xccl_wire_get_u32(&wire);
     reply_out->tells = xccl_wire_get_u32(&wire);
+    reply_out->visit = xccl_wire_get_u64(&wire);
     if (reply_out->count < 1 || reply_out->count > ends)
         return 0;
     for (uint32_t i = 0; i < OFI_RAILS_MAX; i++) {
         uint32_t end = xccl_wire_get_u32(&wire);
 
-        (void)xccl_wire_get_u32(&wire);
+        reply_out->ways[i] = xccl_wire_get_u32(&wire);
+        xccl_wire_get(&wire, reply_out->addrs[i], XCCL_ADDR_WIRE_BYTES);
         xccl_wire_get(&wire, reply_out->names[i], OFI_ADDRESS_BYTES);
         reply_out->ends[i] = end;
-        if (i < reply_out->count && (end >= ends || seen >> end & 1))
+        if (i < reply_out->count &&
+            (end >= ends || seen >> end & 1 || reply_out->ways[i] > OFI_WAY_OWN))
             return 0;
+        firsts += i < reply_out->count && reply_out->ways[i] == OFI_WAY_FIRST;
+        owns += i < reply_out->count && reply_out->ways[i] == OFI_WAY_OWN;
         seen |= i < reply_out->count ? 1u << end : 0;
     }
-    return 1;
+    /* One more is the first one's. */
+    return firsts <= 1 && owns < OFI_RAILS_MAX;
 }
 
 size_t ofi_note_bytes(uint32_t parts, uint32_t targets)

@@ -4,8 +4,8 @@
  * An instance has devices, one for each network card (libfabric: domain) of the provider that was
  * chosen, and those that are merged of them. Each comm has an endpoint, a completion queue and an
  * address vector of its own for each card, its rails, so that a close ends its requests and nobody
- * else's, and a TCP connection to its peer, the control connection: by it the two exchange their
- * endpoints' addresses, credits, and signs of life.
+ * else's, and a TCP connection to its peer, the control connection, or one for each rail: by it the
+ * two exchange their endpoints' addresses, credits, and signs of life.
  *
  * A message is one tagged send whose tag is the message's number; a receive asks for its number, so
  * no order is asked of the provider. At most OFI_WINDOW messages are on their way that the receiver
@@ -37,13 +37,13 @@
 #include "base/wire.h"
 #include "xccl_net.h"
 
-#define OFI_WIRE_VERSION  3
+#define OFI_WIRE_VERSION  4
 #define OFI_HANDLE_MAGIC  0x6f666931u /* "ofi1" */
 #define OFI_TOKEN_BYTES   32
 #define OFI_ADDRESS_BYTES 256 /* an endpoint's address; names of shm are the longest */
 #define OFI_RAILS_MAX     4 /* of a device */
 #define OFI_HELLO_BYTES   (24 + OFI_TOKEN_BYTES + OFI_RAILS_MAX * OFI_ADDRESS_BYTES)
-#define OFI_REPLY_BYTES   (24 + OFI_RAILS_MAX * (8 + OFI_ADDRESS_BYTES))
+#define OFI_REPLY_BYTES   (32 + OFI_RAILS_MAX * (8 + XCCL_ADDR_WIRE_BYTES + OFI_ADDRESS_BYTES))
 #define OFI_FRAME_BYTES   8 /* on the control connection once it is up */
 #define OFI_DEVICES_MAX   32
 #define OFI_MERGED_MAX    8
@@ -71,11 +71,14 @@
     (OFI_NOTE_HEAD + OFI_PARTS * (OFI_NOTE_PART + OFI_RAILS_MAX * OFI_NOTE_TARGET))
 #define OFI_TELLS_SIZE 1u /* beside a message */
 #define OFI_TELLS_TAG  2u /* the caller's, beside its number */
+#define OFI_TELLS_FAIL 4u /* that a rail has failed, and the others go on */
+#define OFI_HAS_HEAD   0x10000u /* of a message that has come; below: its pieces, a bit each */
+#define OFI_HAS_ALL    0x1ffffu
 #define OFI_NO_ROW     UINT32_MAX
 #define OFI_ROW_MASK   0x7fffffffu /* rows are counted in 31 bits, so none is OFI_NO_ROW */
 
-/* A message's tag for the provider: its number, one bit for its pieces, and the caller's tag. Of
- * the number so much that messages under way differ. */
+/* A message's tag for the provider: its number, one bit for its pieces, and the caller's tag, or
+ * which piece it is. Of the number so much that messages under way differ. */
 #define OFI_TAG_NUMBER 0x7fffu
 #define OFI_TAG_PIECE  0x8000u
 #define OFI_TAG_SHIFT  16
@@ -183,6 +186,7 @@ enum ofi_notice {
 struct ofi_op {
     struct fi_context2 context; /* the provider's; first, see fi_endpoint(3) */
     enum ofi_kind kind;
+    int busy; /* the provider has it */
     uint32_t place; /* among the comm's of its kind */
     uint32_t rail;
     uint32_t piece; /* of a message */
@@ -194,7 +198,7 @@ struct ofi_op {
 struct ofi_message {
     struct ofi_comm *comm; /* first, as in ofi_group: a request is one of the two */
     enum ofi_state state;
-    uint32_t left; /* completions of our operations that are to come yet */
+    uint32_t left; /* completions of our operations that are to come yet, and being counted */
     size_t bytes;
     const uint8_t *data;
     xcclNetMem_t mem;
@@ -205,7 +209,8 @@ struct ofi_message {
     /* Pieces, a bit each. */
     uint32_t todo; /* that the provider has not got yet */
     uint32_t wanted, seen; /* receiver: all of them, and those that have come */
-    uint32_t ways; /* receiver: by which rail each was written, 2 bits */
+    uint32_t ways; /* by which rail each has gone, or was written, 2 bits */
+    uint32_t arrived; /* sender: what the receiver has of it, OFI_HAS_HEAD and pieces */
 };
 
 /* Receiver: receives that were posted as one request. */
@@ -259,6 +264,7 @@ struct ofi_noted {
 struct ofi_notes {
     uint32_t due; /* receiver: groups whose note the provider has not got yet */
     uint32_t out; /* receiver: those that groups wait for, a bit each */
+    uint32_t again; /* receiver: of these, what is to be given once more */
     uint32_t pieces; /* receiver: that may be written now */
     uint32_t idle; /* sender: places without a receive posted, a bit each */
     uint32_t lost; /* receiver: groups whose note did not leave, and is looked after, a bit each */
@@ -339,6 +345,32 @@ struct ofi_rail {
     struct xccl_net_counters counters; /* of a merged device's member; in its tally */
 };
 
+/* A control connection. */
+struct ofi_link {
+    int fd; /* -1: it is closed */
+    uint32_t rail; /* whose way it shares; OFI_RAILS_MAX: no rail's */
+    uint32_t heard; /* frames that have come by it */
+    uint32_t in_bytes; /* of frames that are coming */
+    uint8_t in[OFI_FRAMES * OFI_FRAME_BYTES];
+    uint32_t out_first, out_bytes; /* frames on their way */
+    uint8_t out[OFI_FRAMES * OFI_FRAME_BYTES];
+};
+
+/* Rails that fail, a bit each in all of these; ofi_failover.c has the drawing. */
+struct ofi_failover {
+    int on; /* both ends go on without them */
+    uint32_t doubted; /* there was an error */
+    uint32_t failed; /* nothing is given to them any more */
+    uint32_t heard, ended; /* the peer says that they fail; its endpoint is closed */
+    _Atomic uint32_t closed; /* our endpoint is; registrations read it from their threads */
+    uint32_t told; /* that ours is closed, and what had come */
+    int owes; /* receiver: what has come is to be told, whatever has failed */
+    uint32_t gone; /* both have closed them, and know it */
+    uint64_t again; /* operations of messages that are to be given once more, a bit each */
+    uint64_t since_ns[OFI_RAILS_MAX]; /* of the error */
+    char why[OFI_RAILS_MAX][OFI_TEXT_BYTES / 2];
+};
+
 /* Of a comm whose caller sleeps. */
 struct ofi_sleep {
     int on; /* 0: nobody has asked for the descriptor */
@@ -360,11 +392,16 @@ struct ofi_comm {
     int cuts; /* large messages are written, or sent in pieces */
     uint32_t rail_count;
     struct ofi_rail rails[OFI_RAILS_MAX]; /* the same ones at both ends */
+    struct ofi_failover failover;
+    int is_joined; /* all its control connections are there */
+    int is_up; /* its caller has it */
     struct ofi_sleep sleep;
     int refused; /* the provider did not take all that could be given to it */
     uint32_t ready; /* requests that are done, and the caller does not know yet */
-    int fd; /* the control connection */
-    int peer_left; /* it is closed: by a peer that has said goodbye (1), or without (2) */
+    struct ofi_link links[OFI_RAILS_MAX]; /* control connections */
+    uint32_t link_count;
+    uint32_t frames; /* that have come */
+    int peer_left; /* all are closed: by a peer that has said goodbye (1), or without (2) */
     uint64_t left_ns; /* when that was seen, or when something came last after it */
     uint32_t settled; /* polls of progress since the last completion */
     uint32_t idle_polls; /* without a completion since then */
@@ -372,12 +409,9 @@ struct ofi_comm {
     uint32_t posted; /* given to the provider */
     uint32_t moved; /* completed */
     uint32_t counted; /* sender: what the receiver has told; receiver: what was told */
+    uint32_t front; /* receiver, where rails may fail: the first message that has not come whole */
     uint32_t goodbye; /* receiver: messages before it have left the sender, which has closed */
     int asked; /* receiver: each message is to be told of */
-    uint32_t in_bytes; /* of frames that are coming */
-    uint8_t in[OFI_FRAMES * OFI_FRAME_BYTES];
-    uint32_t out_first, out_bytes; /* frames on their way */
-    uint8_t out[OFI_FRAMES * OFI_FRAME_BYTES];
     xcclResult_t rc; /* the first error, which stays */
     xcclNetCause_t cause;
     int sys_errno;
@@ -394,7 +428,7 @@ struct ofi_comm {
     struct ofi_message messages[OFI_MESSAGES]; /* by the order of their posting */
     uint32_t groups_taken; /* receiver */
     struct ofi_group groups[OFI_REQUESTS];
-    uint8_t by_number[OFI_MESSAGES]; /* receiver: places in messages */
+    uint8_t by_number[OFI_MESSAGES]; /* places in messages */
     struct ofi_notes notes;
     struct ofi_match match;
     struct ofi_pieces pieces;
@@ -410,6 +444,9 @@ struct ofi_connect {
     struct ofi_comm *comm;
     struct ofi_handle handle;
     int connected, introduced, probed;
+    uint64_t visit;
+    uint32_t side; /* the link that introduces itself; the first one has */
+    struct xccl_addr ways[OFI_RAILS_MAX]; /* of links */
     uint32_t sent, have;
     uint8_t hello[OFI_HELLO_BYTES];
     uint8_t reply[OFI_REPLY_BYTES];
@@ -418,10 +455,13 @@ struct ofi_connect {
 struct ofi_listen {
     struct ofi_ctx *ctx;
     struct ofi_device *device;
-    int fd;
+    int fds[OFI_RAILS_MAX]; /* ports, by the device's members; -1: as one before it */
+    struct xccl_addr ways[OFI_RAILS_MAX]; /* to them */
     uint8_t token[OFI_TOKEN_BYTES];
     struct xccl_doorstep step;
     struct ofi_comm *comm; /* of the right sender, until its first message has come */
+    uint64_t visit; /* what its further connections say */
+    uint32_t awaited; /* rails of those that have not come, a bit each */
     int posted; /* the receive for it */
     uint32_t sent;
     uint8_t reply[OFI_REPLY_BYTES];
@@ -504,14 +544,20 @@ struct ofi_hello {
     uint64_t piece_bytes; /* what a write of this end carries at most; 0: it has none */
     uint32_t count; /* of its endpoints */
     uint32_t tells; /* OFI_TELLS_*, a bit each, that it can */
+    /* count 0: one more control connection of the visit piece_bytes, for rail tells. */
     uint8_t names[OFI_RAILS_MAX][OFI_ADDRESS_BYTES];
 };
+/* Whether a rail has a control connection. */
+enum ofi_way { OFI_WAY_NONE = 0, OFI_WAY_FIRST, OFI_WAY_OWN };
 /* What the receiver makes of it. */
 struct ofi_reply {
+    uint64_t visit;
     uint64_t piece_bytes; /* of this connection; 0: nothing is written */
     uint32_t count; /* of rails */
     uint32_t tells; /* that both can */
     uint32_t ends[OFI_RAILS_MAX]; /* the sender's, by rail */
+    uint32_t ways[OFI_RAILS_MAX]; /* enum ofi_way */
+    uint8_t addrs[OFI_RAILS_MAX][XCCL_ADDR_WIRE_BYTES]; /* of OFI_WAY_OWN, else zero */
     uint8_t names[OFI_RAILS_MAX][OFI_ADDRESS_BYTES]; /* the receiver's */
 };
 void ofi_hello_encode(const uint8_t token[OFI_TOKEN_BYTES], const struct ofi_hello *hello,
@@ -553,6 +599,8 @@ xcclResult_t ofi_comm_equip(struct ofi_comm *comm, uint64_t piece_bytes, uint32_
 uint32_t ofi_comm_tells(const struct ofi_comm *comm); /* OFI_TELLS_* */
 void ofi_comm_hear(struct ofi_comm *comm, uint32_t tells); /* the other end's */
 void ofi_comm_up(struct ofi_comm *comm); /* progress looks after it from now on */
+/* Its endpoint, whatever is under way there. */
+void ofi_comm_close_rail(struct ofi_comm *comm, struct ofi_rail *rail);
 xcclResult_t ofi_close_comm(void *comm);
 void ofi_comm_sweep(struct ofi_ctx *ctx, int wait_ms);
 xcclResult_t ofi_progress(xcclNetContext_t ctx, int *pending_out);
@@ -565,7 +613,13 @@ xcclResult_t ofi_comm_error(const struct ofi_comm *comm);
 xcclResult_t ofi_error_detail(void *comm, xcclNetError_v1 *error);
 
 /* ofi_control.c */
-void ofi_control_tune(int fd);
+void ofi_control_tune(struct ofi_comm *comm);
+/* One more; takes fd. */
+void ofi_control_add(struct ofi_comm *comm, int fd, uint32_t rail);
+void ofi_control_close(struct ofi_comm *comm);
+int ofi_control_is_open(const struct ofi_comm *comm);
+/* 1: a frame is still here. */
+int ofi_control_owes(const struct ofi_comm *comm);
 void ofi_control_look(struct ofi_comm *comm); /* reads and answers; errors are kept in the comm */
 void ofi_control_count(struct ofi_comm *comm); /* receiver: tells it when it is due */
 void ofi_control_goodbye(struct ofi_comm *comm);
@@ -575,6 +629,11 @@ int ofi_control_groups(struct ofi_comm *comm, uint32_t from);
 void ofi_control_switch(struct ofi_comm *comm, uint32_t end);
 /* Sender: there is no part for a message with this tag. */
 void ofi_control_misfit(struct ofi_comm *comm, uint32_t tag);
+/* A rail fails; what has come of a message; the rail's endpoint is closed. 0: it could not be said
+ * now. */
+void ofi_control_fails(struct ofi_comm *comm, uint32_t rail);
+int ofi_control_has(struct ofi_comm *comm, uint32_t what);
+int ofi_control_ended(struct ofi_comm *comm, uint32_t rail);
 
 /* ofi_memory.c */
 xcclResult_t ofi_reg_mr(void *comm, void *data, size_t bytes, uint32_t type, xcclNetMem_t *mem_out);
@@ -642,6 +701,18 @@ xcclResult_t ofi_request_first(struct ofi_comm *comm, int *posted_out);
 uint32_t ofi_request_left(const struct ofi_comm *comm);
 /* Takes completions; errors are kept in the comm. */
 void ofi_request_poll(struct ofi_comm *comm);
+/* The same of one rail. Gives how many; less than 0: an error. */
+ssize_t ofi_request_poll_rail(struct ofi_comm *comm, uint32_t rail);
+/* Sender: the receiver has all messages before end. */
+void ofi_request_counted(struct ofi_comm *comm, uint32_t end);
+/* Of a rail: its endpoint is closed, so its operations are over. */
+void ofi_request_over(struct ofi_comm *comm, uint32_t rail);
+/* It is gone: what has not come by it is given once more. Gives how much. */
+uint32_t ofi_request_again(struct ofi_comm *comm, uint32_t rail);
+/* Receiver: what has come of a message: OFI_HAS_HEAD and pieces, a bit each. */
+uint32_t ofi_request_has(const struct ofi_comm *comm, uint32_t number);
+/* Sender: the receiver says so. */
+void ofi_request_arrived(struct ofi_comm *comm, uint32_t number, uint32_t has);
 /* 1: a receive that may be of this message, or of a piece of it, must not be posted any more. */
 int ofi_request_too_late(struct ofi_comm *comm, const struct ofi_message *message);
 /* Ends a message of which everything has come. */
@@ -685,6 +756,34 @@ void ofi_group_noted(struct ofi_comm *comm, const struct ofi_note *note);
 int ofi_group_asked(struct ofi_comm *comm, uint32_t from);
 int ofi_group_answered(struct ofi_comm *comm, uint32_t end);
 
+/* ofi_failover.c */
+int ofi_failover_can(const struct ofi_device *device);
+static inline uint32_t ofi_failover_closed(const struct ofi_comm *comm)
+{
+    /* Relaxed: nothing else hangs on it. */
+    return atomic_load_explicit(&comm->failover.closed, memory_order_relaxed);
+}
+/* Where message or piece `number` is sent and awaited; OFI_RAILS_MAX: that is not known now. */
+uint32_t ofi_failover_home(const struct ofi_comm *comm, uint32_t number);
+/* A rail for what may go by any, a good one if there is one; OFI_RAILS_MAX: none. */
+uint32_t ofi_failover_next(const struct ofi_comm *comm, uint32_t number);
+/* A rail has an error, a positive number of libfabric: it drops out, or the comm fails. */
+void ofi_failover_fail(struct ofi_comm *comm, uint32_t rail, int err, const char *doing,
+                       const char *detail);
+/* Receiver: a note has failed, which may have to do with the rail, or with a sender that closes.
+ * 1: it goes by another one. */
+int ofi_failover_doubt(struct ofi_comm *comm, uint32_t rail, int err);
+/* Frames: a rail fails, or its endpoint is closed; what has come of a message. 0: no peer that
+ * keeps to the rules says so. */
+int ofi_failover_heard(struct ofi_comm *comm, uint32_t rail, int ended);
+int ofi_failover_has(struct ofi_comm *comm, uint32_t what);
+/* Receiver: a message has come that others are to come before; its sender may wait for it. */
+void ofi_failover_tell(struct ofi_comm *comm, uint32_t number);
+/* After each poll of the queues. */
+void ofi_failover_move(struct ofi_comm *comm);
+/* 1: a later call may move something, though nothing may come from outside. */
+int ofi_failover_goes_on(const struct ofi_comm *comm);
+
 /* ofi_note.c */
 xcclResult_t ofi_note_create(struct ofi_comm *comm);
 /* Receiver: a group whose messages are numbered. */
@@ -693,6 +792,9 @@ void ofi_note_begin(struct ofi_comm *comm, struct ofi_group *group);
 void ofi_note_push(struct ofi_comm *comm);
 /* Receiver: the group waits for its note no longer. */
 void ofi_note_withdraw(struct ofi_group *group);
+/* As ofi_request_over and ofi_request_again. */
+void ofi_note_over(struct ofi_comm *comm, uint32_t rail);
+void ofi_note_again(struct ofi_comm *comm, uint32_t rail);
 void ofi_note_completed(struct ofi_comm *comm, const struct ofi_op *op, size_t bytes);
 /* 1: what has failed was a note, and that is all about it. */
 int ofi_note_failed(struct ofi_comm *comm, const struct fi_cq_err_entry *entry);
@@ -716,6 +818,11 @@ uint32_t ofi_piece_most(const struct ofi_device *device); /* of a written messag
 void ofi_piece_begin(struct ofi_message *message);
 /* Sender: the receiver of message number is there. */
 void ofi_piece_noted(struct ofi_comm *comm, uint32_t number, const struct ofi_part *part);
+/* Sender, write path: the message is over, and where it was written to is forgotten. */
+void ofi_piece_forget(struct ofi_comm *comm, uint32_t number);
+/* As ofi_request_over and ofi_request_again. */
+void ofi_piece_over(struct ofi_comm *comm, uint32_t rail);
+uint32_t ofi_piece_again(struct ofi_comm *comm, uint32_t rail);
 /* Gives the provider what waits for it; what it does not take goes with the next call. */
 void ofi_piece_push(struct ofi_comm *comm);
 /* bytes: that have come, at a receiver. */

@@ -13,6 +13,25 @@
 #include "base/tcp.h"
 #include "ofi_int.h"
 
+/* One for the device; where a rail may fail, one for each card that has an address of its own. */
+static xcclResult_t open_ports(struct ofi_listen *listener)
+{
+    const struct ofi_device *device = listener->device;
+    uint32_t count = ofi_failover_can(device) ? device->member_count : 1;
+    xcclResult_t rc = xcclSuccess;
+
+    for (uint32_t i = 0; i < count && rc == xcclSuccess; i++) {
+        const struct xccl_addr *addr = i ? &device->members[i]->control : &device->control;
+        int is_other = 1;
+
+        for (uint32_t k = 0; k < i && is_other; k++)
+            is_other = !xccl_addr_equal(addr, &device->members[k]->control);
+        if (is_other)
+            rc = xccl_tcp_listen(addr, &listener->fds[i], &listener->ways[i]);
+    }
+    return rc;
+}
+
 xcclResult_t ofi_listen(xcclNetContext_t ctx_, int dev, xcclNetHandle_t *handle_out,
                         xcclNetListenComm_t *listen_out)
 {
@@ -33,7 +52,8 @@ xcclResult_t ofi_listen(xcclNetContext_t ctx_, int dev, xcclNetHandle_t *handle_
         return xcclSystemError;
     listener->ctx = ctx;
     listener->device = device;
-    listener->fd = -1;
+    for (uint32_t i = 0; i < OFI_RAILS_MAX; i++)
+        listener->fds[i] = -1;
     listener->step.log = ctx->log;
     listener->step.device = device->name;
     rc = xccl_doorstep_init(&listener->step, OFI_HELLO_BYTES);
@@ -41,11 +61,12 @@ xcclResult_t ofi_listen(xcclNetContext_t ctx_, int dev, xcclNetHandle_t *handle_
         rc = xccl_os_random(handle.token, sizeof(handle.token));
     memcpy(listener->token, handle.token, sizeof(handle.token));
     if (rc == xcclSuccess)
-        rc = xccl_tcp_listen(&device->control, &listener->fd, &handle.addr);
+        rc = open_ports(listener);
     if (rc != xcclSuccess) {
         ofi_close_listen(listener);
         return rc;
     }
+    handle.addr = listener->ways[0];
     ofi_handle_encode(&handle, handle_out);
     *listen_out = listener;
     return xcclSuccess;
@@ -56,7 +77,8 @@ xcclResult_t ofi_close_listen(xcclNetListenComm_t listen_)
     struct ofi_listen *listener = listen_;
 
     xccl_doorstep_fini(&listener->step);
-    xccl_tcp_close(&listener->fd);
+    for (uint32_t i = 0; i < OFI_RAILS_MAX; i++)
+        xccl_tcp_close(&listener->fds[i]);
     ofi_comm_destroy(listener->comm);
     xccl_free(listener);
     return xcclSuccess;
@@ -72,6 +94,26 @@ static int prove(struct ofi_listen *listener, struct xccl_stranger *stranger, ui
         return 1;
     xccl_doorstep_drop(&listener->step, stranger, "a wrong hello");
     return 0;
+}
+
+/* The control connections that are to come yet. */
+static xcclResult_t choose_ways(struct ofi_listen *listener, struct ofi_comm *comm,
+                                struct ofi_reply *reply)
+{
+    listener->awaited = 0;
+    for (uint32_t i = 0; i < comm->rail_count && comm->failover.on; i++) {
+        uint32_t member = comm->rails[i].member;
+
+        if (member == 0) {
+            reply->ways[i] = OFI_WAY_FIRST;
+            comm->links[0].rail = i;
+        } else if (listener->fds[member] >= 0) {
+            reply->ways[i] = OFI_WAY_OWN;
+            xccl_addr_encode(&listener->ways[member], reply->addrs[i]);
+            listener->awaited |= 1u << i;
+        }
+    }
+    return xccl_os_random(&listener->visit, sizeof(listener->visit));
 }
 
 /* Pairs the rails, and writes the reply. */
@@ -94,6 +136,9 @@ static xcclResult_t answer(struct ofi_listen *listener, struct ofi_comm *comm,
     rc = ofi_comm_pair(comm, reply.count, ends, peers);
     if (rc == xcclSuccess)
         rc = ofi_comm_equip(comm, hello->piece_bytes, hello->tells);
+    if (rc == xcclSuccess)
+        rc = choose_ways(listener, comm, &reply);
+    reply.visit = listener->visit;
     reply.tells = ofi_comm_tells(comm);
     reply.piece_bytes = comm->writes ? hello->piece_bytes : 0;
     ofi_reply_encode(&reply, listener->reply);
@@ -122,17 +167,64 @@ static xcclResult_t welcome(struct ofi_listen *listener, struct xccl_stranger *s
     return xcclSuccess;
 }
 
+static xcclResult_t fill(struct ofi_listen *listener, uint64_t now_ns)
+{
+    xcclResult_t rc = xcclSuccess;
+
+    for (uint32_t i = 0; i < OFI_RAILS_MAX && rc == xcclSuccess; i++) {
+        if (listener->fds[i] >= 0)
+            rc = xccl_doorstep_fill(&listener->step, listener->fds[i], now_ns);
+    }
+    return rc;
+}
+
+/* One more control connection of the sender that is coming up. Another sender stays at the door. */
+static void join(struct ofi_listen *listener, struct xccl_stranger *stranger,
+                 const struct ofi_hello *hello)
+{
+    if (hello->count)
+        return;
+    if (!listener->comm || hello->piece_bytes != listener->visit ||
+        !(listener->awaited >> hello->tells & 1)) {
+        xccl_doorstep_drop(&listener->step, stranger, "nobody awaits it");
+        return;
+    }
+    listener->awaited &= ~(1u << hello->tells);
+    ofi_control_add(listener->comm, stranger->fd, hello->tells);
+    stranger->fd = -1;
+}
+
+/* Those that the sender's other control connections come by. */
+static xcclResult_t look_sides(struct ofi_listen *listener)
+{
+    uint64_t now_ns = xccl_clock_ns();
+    xcclResult_t rc = fill(listener, now_ns);
+
+    for (int i = 0; i < XCCL_DOORSTEP_PLACES && listener->awaited; i++) {
+        struct xccl_stranger *stranger = &listener->step.places[i];
+        struct ofi_hello hello;
+
+        if (stranger->fd >= 0 && prove(listener, stranger, now_ns, &hello))
+            join(listener, stranger, &hello);
+    }
+    return rc;
+}
+
 static xcclResult_t look(struct ofi_listen *listener)
 {
     uint64_t now_ns = xccl_clock_ns();
-    xcclResult_t rc = xccl_doorstep_fill(&listener->step, listener->fd, now_ns);
+    xcclResult_t rc = fill(listener, now_ns);
 
     for (int i = 0; i < XCCL_DOORSTEP_PLACES && rc == xcclSuccess && !listener->comm; i++) {
         struct xccl_stranger *stranger = &listener->step.places[i];
         struct ofi_hello hello;
 
-        if (stranger->fd >= 0 && prove(listener, stranger, now_ns, &hello))
+        if (stranger->fd < 0 || !prove(listener, stranger, now_ns, &hello))
+            continue;
+        if (hello.count)
             rc = welcome(listener, stranger, &hello);
+        else
+            join(listener, stranger, &hello);
     }
     return rc;
 }
@@ -148,14 +240,17 @@ static xcclResult_t move(struct ofi_listen *listener, int *done_out)
     if (!listener->posted)
         rc = ofi_request_first(comm, &listener->posted);
     if (rc == xcclSuccess && listener->posted && listener->sent < OFI_REPLY_BYTES)
-        rc = xccl_tcp_send_some(comm->fd, listener->reply + listener->sent,
+        rc = xccl_tcp_send_some(comm->links[0].fd, listener->reply + listener->sent,
                                 OFI_REPLY_BYTES - listener->sent, &moved);
     listener->sent += (uint32_t)moved;
+    if (rc == xcclSuccess && listener->sent == OFI_REPLY_BYTES && listener->awaited)
+        rc = look_sides(listener);
+    comm->is_joined = listener->sent == OFI_REPLY_BYTES && !listener->awaited;
     if (rc == xcclSuccess) {
         ofi_request_poll(comm);
         rc = comm->rc;
     }
-    *done_out = rc == xcclSuccess && listener->sent == OFI_REPLY_BYTES && comm->moved == 1;
+    *done_out = rc == xcclSuccess && comm->is_joined && comm->moved == 1;
     return rc;
 }
 

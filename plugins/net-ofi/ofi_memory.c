@@ -205,7 +205,7 @@ static int region_put(struct ofi_device *device, struct ofi_region *region)
     return err;
 }
 
-/* Of the comm's cards: it serves no other comm. */
+/* Of the comm's cards, but for those that have dropped out: it serves no other comm. */
 static xcclResult_t mem_fill(struct ofi_comm *comm, struct ofi_region *wanted, struct ofi_mem *mem)
 {
     int bound = (comm->device->info->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0;
@@ -214,6 +214,8 @@ static xcclResult_t mem_fill(struct ofi_comm *comm, struct ofi_region *wanted, s
     for (uint32_t i = 0; i < comm->rail_count && rc == xcclSuccess; i++) {
         struct ofi_rail *rail = &comm->rails[i];
 
+        if (ofi_failover_closed(comm) >> i & 1)
+            continue;
         wanted->ep = bound ? rail->end.ep : NULL;
         rc = region_get(comm->ctx, rail->device, wanted, &mem->regions[rail->member]);
     }
@@ -325,7 +327,7 @@ int ofi_mem_target(const struct ofi_rail *rail, xcclNetMem_t mem, const void *da
     if (!mem || mem == &registered)
         return 0;
     region = ((const struct ofi_mem *)mem)->regions[rail->member];
-    if (!(region->access & access))
+    if (!region || !(region->access & access))
         return 0;
     target_out->addr = (uintptr_t)data;
     if (!(rail->device->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR))

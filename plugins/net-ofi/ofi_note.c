@@ -34,7 +34,6 @@ xcclResult_t ofi_note_create(struct ofi_comm *comm)
     for (uint32_t i = 0; i < OFI_REQUESTS; i++) {
         notes->ops[i].kind = OFI_NOTE;
         notes->ops[i].place = i;
-        notes->ops[i].rail = i % comm->rail_count;
     }
     notes->stride = ofi_note_bytes(OFI_PARTS, targets_of(comm));
     notes->bytes = xccl_calloc_aligned(64, OFI_REQUESTS * notes->stride);
@@ -57,17 +56,24 @@ static int post_places(struct ofi_comm *comm)
 
     while (notes->idle) {
         uint32_t place = (uint32_t)__builtin_ctz(notes->idle);
-        struct ofi_rail *rail = &comm->rails[notes->ops[place].rail];
-        ssize_t err = fi_trecv(rail->end.ep, bytes_of(notes, place), notes->stride,
-                               ofi_mem_desc(rail, notes->mem), FI_ADDR_UNSPEC, 0, 0,
-                               &notes->ops[place]);
+        struct ofi_op *op = &notes->ops[place];
+        struct ofi_rail *rail;
+        ssize_t err;
 
+        /* Each rail keeps its own. */
+        op->rail = ofi_failover_next(comm, place);
+        if (op->rail == OFI_RAILS_MAX)
+            return 1;
+        rail = &comm->rails[op->rail];
+        err = fi_trecv(rail->end.ep, bytes_of(notes, place), notes->stride,
+                       ofi_mem_desc(rail, notes->mem), FI_ADDR_UNSPEC, 0, 0, op);
         if (err == -FI_EAGAIN)
             return 0;
         if (err) {
-            ofi_comm_fail_rail(comm, rail, (int)-err, "awaiting notes of", "");
+            ofi_failover_fail(comm, op->rail, (int)-err, "awaiting notes of", "");
             return 1;
         }
+        op->busy = 1;
         notes->idle &= ~(1u << place);
     }
     return 1;
@@ -105,6 +111,7 @@ void ofi_note_withdraw(struct ofi_group *group)
         notes->due--;
     } else if (group->notice == OFI_NOTICE_GIVEN && notes->out & bit) {
         notes->out &= ~bit; /* its writes may be on their way yet */
+        notes->again &= ~bit;
     } else {
         return;
     }
@@ -159,14 +166,47 @@ static size_t fill(struct ofi_comm *comm, const struct ofi_group *group, uint8_t
     return ofi_note_encode(&note, targets_of(comm), bytes_out);
 }
 
-static int post_note(struct ofi_comm *comm, struct ofi_group *group)
+static ssize_t send_note(struct ofi_comm *comm, const struct ofi_group *group)
 {
     struct ofi_notes *notes = &comm->notes;
     uint32_t place = (uint32_t)(group - comm->groups);
-    struct ofi_rail *rail = &comm->rails[notes->ops[place].rail];
-    size_t bytes = fill(comm, group, bytes_of(notes, place));
-    ssize_t err = fi_tsend(rail->end.ep, bytes_of(notes, place), bytes,
-                           ofi_mem_desc(rail, notes->mem), rail->end.peer, 0, &notes->ops[place]);
+    struct ofi_op *op = &notes->ops[place];
+    struct ofi_rail *rail;
+    ssize_t err;
+
+    op->rail = ofi_failover_next(comm, place);
+    if (op->rail == OFI_RAILS_MAX)
+        return -FI_EAGAIN;
+    rail = &comm->rails[op->rail];
+    err = fi_tsend(rail->end.ep, bytes_of(notes, place), fill(comm, group, bytes_of(notes, place)),
+                   ofi_mem_desc(rail, notes->mem), rail->end.peer, 0, op);
+    op->busy = !err;
+    return err && err != -FI_EAGAIN && ofi_failover_doubt(comm, op->rail, (int)-err) ? -FI_EAGAIN
+                                                                                     : err;
+}
+
+/* Those that have gone by a rail that may have lost them. */
+static int post_again(struct ofi_comm *comm)
+{
+    struct ofi_notes *notes = &comm->notes;
+
+    while (notes->again) {
+        struct ofi_group *group = &comm->groups[__builtin_ctz(notes->again)];
+        ssize_t err = send_note(comm, group);
+
+        if (err == -FI_EAGAIN)
+            return 0;
+        notes->again &= notes->again - 1;
+        if (err)
+            lost(group, (int)-err);
+    }
+    return 1;
+}
+
+static int post_note(struct ofi_comm *comm, struct ofi_group *group)
+{
+    struct ofi_notes *notes = &comm->notes;
+    ssize_t err = send_note(comm, group);
 
     if (err == -FI_EAGAIN)
         return 0;
@@ -175,7 +215,7 @@ static int post_note(struct ofi_comm *comm, struct ofi_group *group)
         return 1;
     }
     group->notice = OFI_NOTICE_GIVEN;
-    notes->out |= 1u << place;
+    notes->out |= 1u << (uint32_t)(group - comm->groups);
     notes->pieces += group->pieces;
     notes->due--;
     return 1;
@@ -186,6 +226,8 @@ static int post_notes(struct ofi_comm *comm)
 {
     uint32_t pieces_max = ofi_piece_most(comm->device);
 
+    if (!post_again(comm))
+        return 0;
     for (uint32_t back = OFI_REQUESTS; back && comm->notes.due; back--) {
         struct ofi_group *group = &comm->groups[(comm->groups_taken - back) % OFI_REQUESTS];
 
@@ -245,18 +287,54 @@ void ofi_note_completed(struct ofi_comm *comm, const struct ofi_op *op, size_t b
         ofi_note_withdraw(&comm->groups[op->place]);
 }
 
+void ofi_note_over(struct ofi_comm *comm, uint32_t rail)
+{
+    for (int i = 0; i < OFI_REQUESTS; i++) {
+        struct ofi_op *op = &comm->notes.ops[i];
+
+        if (!op->busy || op->rail != rail)
+            continue;
+        op->busy = 0;
+        if (comm->is_send)
+            comm->notes.idle |= 1u << i;
+    }
+}
+
+/* Those of groups that wait for a message, which may be without it; the sender takes no notice of
+ * what it knows. */
+void ofi_note_again(struct ofi_comm *comm, uint32_t rail)
+{
+    struct ofi_notes *notes = &comm->notes;
+
+    for (uint32_t i = 0; i < OFI_REQUESTS && !comm->is_send; i++) {
+        struct ofi_group *group = &comm->groups[i];
+
+        if (group->state != OFI_ACTIVE || group->notice != OFI_NOTICE_GIVEN || group->lost_ns ||
+            notes->ops[i].rail != rail || notes->ops[i].busy)
+            continue;
+        notes->again |= 1u << i;
+        group->left += !(notes->out >> i & 1);
+        notes->out |= 1u << i;
+    }
+}
+
 int ofi_note_failed(struct ofi_comm *comm, const struct fi_cq_err_entry *entry)
 {
-    const struct ofi_op *op = entry->op_context;
+    struct ofi_op *op = entry->op_context;
 
     if (entry->flags & FI_REMOTE_WRITE || !op || op->kind != OFI_NOTE)
         return 0;
     if (comm->is_send && entry->err != FI_ETRUNC)
         return 0;
+    op->busy = 0;
     if (comm->is_send)
         ofi_request_damaged(comm, NO_NOTE);
-    else if (comm->notes.out & 1u << op->place)
-        lost(&comm->groups[op->place], entry->err);
+    else if (comm->notes.out & 1u << op->place) {
+        if (ofi_failover_doubt(comm, op->rail, entry->err))
+            comm->notes.again |= 1u << op->place;
+        else
+            lost(&comm->groups[op->place], entry->err);
+    }
     return 1;
 }
 

@@ -151,6 +151,12 @@ static void forget_noted(struct ofi_comm *comm, uint32_t number)
         noted->valid = 0;
 }
 
+void ofi_piece_forget(struct ofi_comm *comm, uint32_t number)
+{
+    if (comm->writes)
+        forget_noted(comm, number);
+}
+
 void ofi_piece_begin(struct ofi_message *message)
 {
     struct ofi_comm *comm = message->comm;
@@ -169,6 +175,17 @@ void ofi_piece_begin(struct ofi_message *message)
         comm->pieces.oldest = comm->posted;
 }
 
+/* One that is behind the oldest, for all that is known of that. */
+static void wait_again(const struct ofi_message *message)
+{
+    struct ofi_comm *comm = message->comm;
+    uint32_t last = comm->taken - 1, place = (uint32_t)(message - comm->messages);
+    uint32_t at = last - (last - place) % OFI_MESSAGES;
+
+    if (comm->pieces.waiting++ == 0 || (int32_t)(at - comm->pieces.oldest) < 0)
+        comm->pieces.oldest = at;
+}
+
 /* --- the provider's calls; what a rail refuses (-FI_EAGAIN) is in blocked, a bit each --- */
 
 /* The one with the fewest bytes under way, behind the last one chosen where they are alike. */
@@ -179,7 +196,7 @@ static uint32_t least_rail(const struct ofi_comm *comm, uint32_t piece, uint32_t
     for (uint32_t i = 0; i < comm->rail_count; i++) {
         uint32_t at = (piece + i) % comm->rail_count;
 
-        if (!(blocked >> at & 1) &&
+        if (!((blocked | comm->failover.failed) >> at & 1) &&
             (least == OFI_RAILS_MAX || comm->rails[at].load < comm->rails[least].load))
             least = at;
     }
@@ -212,11 +229,13 @@ static ssize_t write_piece(struct ofi_message *message, uint32_t piece, uint32_t
                         beside, rail->end.peer, target->addr + from, target->key, op);
 }
 
-static void given(struct ofi_message *message, const struct ofi_op *op)
+static void given(struct ofi_message *message, struct ofi_op *op)
 {
     struct ofi_comm *comm = message->comm;
 
+    op->busy = 1;
     message->todo &= ~(1u << op->piece);
+    message->ways = (message->ways & ~(3u << 2 * op->piece)) | op->rail << 2 * op->piece;
     if (comm->is_send)
         comm->rails[op->rail].load += op->load;
 }
@@ -227,11 +246,11 @@ static int is_taken(struct ofi_comm *comm, uint32_t rail, ssize_t err, uint32_t 
     if (err == -FI_EAGAIN)
         *blocked |= 1u << rail;
     else if (err)
-        ofi_comm_fail_rail(comm, &comm->rails[rail], (int)-err,
-                           !comm->is_send ? "receiving from"
-                           : comm->writes ? "writing to"
-                                          : "sending to",
-                           "");
+        ofi_failover_fail(comm, rail, (int)-err,
+                          !comm->is_send ? "receiving from"
+                          : comm->writes ? "writing to"
+                                         : "sending to",
+                          "");
     return !err;
 }
 
@@ -257,7 +276,8 @@ static void write_pieces(struct ofi_message *message, uint32_t *blocked)
 static ssize_t send_piece(struct ofi_message *message, struct ofi_op *op)
 {
     struct ofi_rail *rail = &message->comm->rails[op->rail];
-    uint64_t tag = OFI_TAG_PIECE | (message->number & OFI_TAG_NUMBER);
+    uint64_t tag = OFI_TAG_PIECE | (message->number & OFI_TAG_NUMBER) |
+                   (uint64_t)op->piece << OFI_TAG_SHIFT;
     void *desc = ofi_mem_desc(rail, message->mem);
     size_t from, bytes = bytes_of(message, op->piece, &from);
 
@@ -277,9 +297,11 @@ static void send_pieces(struct ofi_message *message, uint32_t *blocked)
     for (uint32_t piece = 0; message->todo >> piece && comm->rc == xcclSuccess; piece++) {
         struct ofi_op *op = &comm->pieces.sends[message->op * OFI_RAILS_MAX + piece];
 
+        if (!(message->todo >> piece & 1))
+            continue;
         op->piece = piece;
-        op->rail = (message->number + piece) % comm->rail_count;
-        if (!(message->todo >> piece & 1) || *blocked >> op->rail & 1)
+        op->rail = ofi_failover_home(comm, message->number + piece);
+        if (op->rail == OFI_RAILS_MAX || *blocked >> op->rail & 1)
             continue;
         if (is_taken(comm, op->rail, send_piece(message, op), blocked))
             given(message, op);
@@ -309,8 +331,8 @@ static void give(struct ofi_message *message, uint32_t *blocked)
     if (message->todo)
         return;
     comm->pieces.waiting--;
-    if (comm->writes)
-        forget_noted(comm, message->number);
+    if (!comm->failover.on)
+        ofi_piece_forget(comm, message->number);
     ofi_request_settle(message);
 }
 
@@ -401,6 +423,68 @@ void ofi_piece_came(struct ofi_comm *comm, uint32_t rail, uint64_t beside)
     ofi_request_settle(message);
 }
 
+/* --- a rail that fails --- */
+
+static void over(struct ofi_comm *comm, struct ofi_op *op, uint32_t rail)
+{
+    if (!op->busy || op->rail != rail)
+        return;
+    op->busy = 0;
+    if (!comm->is_send)
+        return;
+    if (comm->writes)
+        comm->pieces.idle |= 1u << op->place;
+    op->message->left--;
+    ofi_request_settle(op->message);
+}
+
+void ofi_piece_over(struct ofi_comm *comm, uint32_t rail)
+{
+    struct ofi_pieces *pieces = &comm->pieces;
+
+    for (uint32_t i = 0; i < OFI_WINDOW * OFI_RAILS_MAX && pieces->sends; i++)
+        over(comm, &pieces->sends[i], rail);
+    for (uint32_t i = 0; i < OFI_WRITES; i++)
+        over(comm, &pieces->writes[i], rail);
+}
+
+/* Pieces that have gone by it, or are awaited there, and have not come. */
+static uint32_t missed(const struct ofi_message *message, uint32_t rail)
+{
+    const struct ofi_comm *comm = message->comm;
+    uint32_t all = message->wanted, come = message->seen, pieces = 0;
+
+    if (comm->is_send) {
+        all = message->bytes > comm->eager_max ? all_of(ofi_piece_count(comm, message->bytes)) : 0;
+        come = message->arrived;
+    } else if (comm->writes) {
+        return 0; /* they come by whatever rail */
+    }
+    for (uint32_t piece = 0; all >> piece; piece++)
+        pieces |= (uint32_t)((message->ways >> 2 * piece & 3) == rail) << piece;
+    return pieces & all & ~come & ~message->todo;
+}
+
+uint32_t ofi_piece_again(struct ofi_comm *comm, uint32_t rail)
+{
+    uint32_t sum = 0;
+
+    for (uint32_t i = 0; i < OFI_MESSAGES && comm->cuts; i++) {
+        struct ofi_message *message = &comm->messages[i];
+        uint32_t pieces = message->state == OFI_ACTIVE ? missed(message, rail) : 0;
+
+        if (!pieces)
+            continue;
+        if (!message->todo)
+            wait_again(message);
+        message->todo |= pieces;
+        if (comm->is_send)
+            message->left += (uint32_t)__builtin_popcount(pieces);
+        sum += (uint32_t)__builtin_popcount(pieces);
+    }
+    return sum;
+}
+
 /* How much a piece was is not known before the message's size. */
 void ofi_piece_tally(struct ofi_message *message)
 {
@@ -411,17 +495,6 @@ void ofi_piece_tally(struct ofi_message *message)
 
         xccl_net_count_message(&comm->rails[message->ways >> 2 * piece & 3].counters, 0, bytes);
     }
-}
-
-/* Receiver: sizes come in any order, and so later than those of messages behind. */
-static void wait_again(const struct ofi_message *message)
-{
-    struct ofi_comm *comm = message->comm;
-    uint32_t last = comm->taken - 1, place = (uint32_t)(message - comm->messages);
-    uint32_t at = last - (last - place) % OFI_MESSAGES;
-
-    if ((int32_t)(at - comm->pieces.oldest) < 0)
-        comm->pieces.oldest = at;
 }
 
 int ofi_piece_headed(struct ofi_message *message, size_t bytes)
@@ -444,7 +517,7 @@ int ofi_piece_headed(struct ofi_message *message, size_t bytes)
         return 1;
     }
     message->todo = message->wanted;
-    comm->pieces.waiting++;
+    /* Sizes come in any order, and so later than those of messages behind. */
     wait_again(message);
     return 1;
 }

@@ -56,10 +56,32 @@ static int is_first(const struct ofi_message *message)
     return message >= comm->first && message < comm->first + OFI_RAILS_MAX;
 }
 
+static int is_come(const struct ofi_comm *comm, uint32_t number)
+{
+    const struct ofi_message *message = &comm->messages[comm->by_number[number % OFI_MESSAGES]];
+
+    return message->number == number && message->state == OFI_DONE;
+}
+
+/* Receiver, where rails may fail. */
+static void move_front(struct ofi_comm *comm)
+{
+    while ((int32_t)(comm->front - comm->posted) < 0 && is_come(comm, comm->front))
+        comm->front++;
+}
+
 static void arrived(struct ofi_message *message)
 {
+    struct ofi_comm *comm = message->comm;
+    struct ofi_group *group = &comm->groups[message->group];
+
     ofi_piece_tally(message);
-    ofi_request_less(&message->comm->groups[message->group]);
+    if (comm->failover.on && group->row != OFI_NO_ROW) {
+        move_front(comm);
+        if ((int32_t)(message->number - comm->front) >= 0)
+            ofi_failover_tell(comm, message->number);
+    }
+    ofi_request_less(group);
 }
 
 void ofi_request_settle(struct ofi_message *message)
@@ -76,7 +98,10 @@ void ofi_request_settle(struct ofi_message *message)
         comm->left_ns = xccl_clock_ns();
     if (is_first(message)) {
         comm->proved++;
-        comm->moved = comm->proved == comm->rail_count;
+        comm->moved = comm->front = comm->proved == comm->rail_count;
+        /* Both know, and what is said now not all control connections would carry. */
+        if (comm->failover.on)
+            comm->counted = comm->moved;
         return;
     }
     comm->moved++;
@@ -144,7 +169,7 @@ static void message_completed(struct ofi_comm *comm, const struct ofi_op *op,
 
 static void completed(struct ofi_comm *comm, uint32_t rail, const struct fi_cq_tagged_entry *entry)
 {
-    const struct ofi_op *op = entry->op_context;
+    struct ofi_op *op = entry->op_context;
 
     /* It has no context of ours. */
     if (entry->flags & FI_REMOTE_WRITE) {
@@ -154,6 +179,7 @@ static void completed(struct ofi_comm *comm, uint32_t rail, const struct fi_cq_t
             ofi_request_damaged(comm, "a write that nobody awaits");
         return;
     }
+    op->busy = 0;
     switch (op->kind) {
     case OFI_MESSAGE:
         message_completed(comm, op, entry);
@@ -170,8 +196,14 @@ static void completed(struct ofi_comm *comm, uint32_t rail, const struct fi_cq_t
     }
 }
 
-static void poll_error(struct ofi_comm *comm, struct ofi_rail *rail)
+static const char *doing(const struct ofi_comm *comm)
 {
+    return comm->is_send ? "sending to" : "receiving from";
+}
+
+static void poll_error(struct ofi_comm *comm, uint32_t idx)
+{
+    struct ofi_rail *rail = &comm->rails[idx];
     struct fi_cq_err_entry entry;
     char text[PROVIDER_MAX] = "", data[64];
     ssize_t got;
@@ -183,7 +215,7 @@ static void poll_error(struct ofi_comm *comm, struct ofi_rail *rail)
     if (got == -FI_EAGAIN)
         return;
     if (got < 0) {
-        ofi_comm_fail_rail(comm, rail, (int)-got, "reading an error", "");
+        ofi_failover_fail(comm, idx, (int)-got, "reading an error", "");
         return;
     }
     if (ofi_note_failed(comm, &entry))
@@ -196,8 +228,7 @@ static void poll_error(struct ofi_comm *comm, struct ofi_rail *rail)
     if (ofi_flush_failed(comm, rail, &entry, text))
         return;
     comm->vendor = entry.prov_errno;
-    ofi_comm_fail_rail(comm, rail, entry.err, comm->is_send ? "sending to" : "receiving from",
-                       text);
+    ofi_failover_fail(comm, idx, entry.err, doing(comm), text);
 }
 
 /* How long nothing may come of a peer that has left until it is over: what it had sent may be in
@@ -247,8 +278,7 @@ static void look_left(struct ofi_comm *comm)
                                            : "the peer has closed it or is gone"));
 }
 
-/* Gives how many have come. */
-static ssize_t poll_rail(struct ofi_comm *comm, uint32_t idx)
+ssize_t ofi_request_poll_rail(struct ofi_comm *comm, uint32_t idx)
 {
     struct fi_cq_tagged_entry entries[OFI_POLL_ENTRIES];
     struct ofi_rail *rail = &comm->rails[idx];
@@ -257,25 +287,48 @@ static ssize_t poll_rail(struct ofi_comm *comm, uint32_t idx)
     for (ssize_t i = 0; i < got; i++)
         completed(comm, idx, &entries[i]);
     if (got == -FI_EAVAIL)
-        poll_error(comm, rail);
+        poll_error(comm, idx);
     else if (got < 0 && got != -FI_EAGAIN)
-        ofi_comm_fail_rail(comm, rail, (int)-got, "waiting for", "");
-    return got > 0 ? got : 0;
+        ofi_failover_fail(comm, idx, (int)-got, "waiting for", "");
+    return got == -FI_EAGAIN ? 0 : got;
+}
+
+/* Receiver, where rails may fail: the sender is told at once. */
+static void count_front(struct ofi_comm *comm)
+{
+    move_front(comm);
+    ofi_control_count(comm);
+}
+
+/* 1: a sender waits to be told of what has left. */
+static int waits_for_count(const struct ofi_comm *comm)
+{
+    return comm->failover.on && comm->is_send && comm->counted != comm->posted &&
+           comm->idle_polls % ROOM_POLLS == 0;
 }
 
 void ofi_request_poll(struct ofi_comm *comm)
 {
     ssize_t got = 0;
 
-    for (uint32_t i = 0; i < comm->rail_count; i++)
-        got += poll_rail(comm, i);
-    if (got > 0 && !comm->is_send)
+    for (uint32_t i = 0; i < comm->rail_count; i++) {
+        ssize_t one = comm->rails[i].end.cq ? ofi_request_poll_rail(comm, i) : 0;
+
+        got += one > 0 ? one : 0;
+    }
+    if (comm->failover.on) {
+        if (!comm->is_send)
+            count_front(comm);
+        ofi_failover_move(comm);
+    } else if (got > 0 && !comm->is_send) {
         ofi_control_count(comm);
+    }
     if (got > 0)
         return;
     comm->idle_polls++;
     /* Who sleeps asks seldom, and may have been woken by the control connection. */
-    if ((comm->idle_polls % LOOK_POLLS == 0 || (comm->sleep.on && !ofi_wait_asks(comm))) &&
+    if ((comm->idle_polls % LOOK_POLLS == 0 || waits_for_count(comm) ||
+         (comm->sleep.on && !ofi_wait_asks(comm))) &&
         comm->rc == xcclSuccess) {
         ofi_control_look(comm);
         look_left(comm);
@@ -342,11 +395,17 @@ static ssize_t try_start(struct ofi_message *message, uint32_t rail)
     if (err)
         return err;
     comm->idle &= ~(1ull << op->place);
+    op->busy = 1;
     message->op = op->place;
     message->state = OFI_ACTIVE;
     message->left = 1;
     if (comm->is_send)
         comm->rails[rail].load += op->load;
+    if (comm->is_send && comm->failover.on && !is_first(message)) {
+        message->left++; /* until it is counted */
+        message->arrived = 0;
+        comm->by_number[message->number % OFI_MESSAGES] = (uint8_t)(message - comm->messages);
+    }
     if (comm->cuts && !is_first(message))
         ofi_piece_begin(message);
     return 0;
@@ -379,11 +438,6 @@ static int has_room(struct ofi_comm *comm)
     return comm->posted - comm->counted < OFI_WINDOW;
 }
 
-static const char *doing(const struct ofi_comm *comm)
-{
-    return comm->is_send ? "sending to" : "receiving from";
-}
-
 static void start_all(struct ofi_comm *comm)
 {
     uint32_t rail = 0;
@@ -399,7 +453,9 @@ static void start_all(struct ofi_comm *comm)
         message = ofi_group_next(comm);
         if (!message || (!comm->is_send && ofi_request_too_late(comm, message)))
             break;
-        rail = message->number % comm->rail_count;
+        rail = ofi_failover_home(comm, message->number);
+        if (rail == OFI_RAILS_MAX)
+            break;
         err = try_start(message, rail);
         if (!err)
             comm->posted++;
@@ -407,13 +463,142 @@ static void start_all(struct ofi_comm *comm)
     if (err == -FI_EAGAIN)
         comm->refused = 1;
     else if (err)
-        ofi_comm_fail_rail(comm, &comm->rails[rail], (int)-err, doing(comm), "");
+        ofi_failover_fail(comm, rail, (int)-err, doing(comm), "");
+}
+
+/* --- a rail that fails --- */
+
+/* The receiver has all of it. */
+static void count_message(struct ofi_message *message)
+{
+    message->arrived = OFI_HAS_ALL;
+    ofi_piece_forget(message->comm, message->number);
+    message->left--;
+    ofi_request_settle(message);
+}
+
+/* A message that is under way, and not counted; NULL: there is none (any more). */
+static struct ofi_message *uncounted(struct ofi_comm *comm, uint32_t number)
+{
+    struct ofi_message *message = &comm->messages[comm->by_number[number % OFI_MESSAGES]];
+
+    return message->state == OFI_ACTIVE && message->number == number &&
+                   message->arrived != OFI_HAS_ALL
+               ? message
+               : NULL;
+}
+
+void ofi_request_counted(struct ofi_comm *comm, uint32_t end)
+{
+    for (uint32_t number = comm->counted; number != end; number++) {
+        struct ofi_message *message = uncounted(comm, number);
+
+        if (message)
+            count_message(message);
+    }
+}
+
+void ofi_request_arrived(struct ofi_comm *comm, uint32_t number, uint32_t has)
+{
+    struct ofi_message *message = uncounted(comm, number);
+
+    if (!message)
+        return;
+    message->arrived |= has;
+    if (message->arrived == OFI_HAS_ALL)
+        count_message(message);
+}
+
+void ofi_request_over(struct ofi_comm *comm, uint32_t rail)
+{
+    for (uint32_t i = 0; i < OFI_WINDOW; i++) {
+        struct ofi_op *op = &comm->ops[i];
+
+        if (!op->busy || op->rail != rail)
+            continue;
+        op->busy = 0;
+        /* Message 0 proves nothing more of a rail that is out. */
+        if (!comm->is_send && !is_first(op->message))
+            continue;
+        op->message->left--;
+        ofi_request_settle(op->message);
+    }
+}
+
+/* 1: what the operation was for has not come; a receiver's waits for that, and for nothing else. */
+static int is_missed(const struct ofi_comm *comm, const struct ofi_op *op)
+{
+    const struct ofi_message *message = op->message;
+
+    if (comm->idle >> op->place & 1 || message->state != OFI_ACTIVE || message->op != op->place)
+        return 0;
+    return comm->is_send ? !(message->arrived & OFI_HAS_HEAD) : message->left != 0;
+}
+
+uint32_t ofi_request_again(struct ofi_comm *comm, uint32_t rail)
+{
+    uint32_t sum = 0;
+
+    for (uint32_t i = 0; i < OFI_WINDOW; i++) {
+        struct ofi_op *op = &comm->ops[i];
+
+        if (op->rail != rail || comm->failover.again >> i & 1 || !is_missed(comm, op))
+            continue;
+        comm->failover.again |= 1ull << i;
+        if (comm->is_send)
+            op->message->left++;
+        sum++;
+    }
+    return sum;
+}
+
+uint32_t ofi_request_has(const struct ofi_comm *comm, uint32_t number)
+{
+    const struct ofi_message *message = &comm->messages[comm->by_number[number % OFI_MESSAGES]];
+
+    if (is_come(comm, number))
+        return OFI_HAS_ALL;
+    if (message->number != number || message->state != OFI_ACTIVE)
+        return 0;
+    return (message->left ? 0 : OFI_HAS_HEAD) | message->seen;
+}
+
+/* What is to be given once more, by the rail that stands in. */
+static void start_again(struct ofi_comm *comm)
+{
+    uint64_t left = comm->failover.again;
+
+    for (; left && comm->rc == xcclSuccess; left &= left - 1) {
+        struct ofi_op *op = &comm->ops[__builtin_ctzll(left)];
+        uint32_t rail;
+        ssize_t err;
+
+        if (!comm->is_send && ofi_request_too_late(comm, op->message))
+            return;
+        rail = ofi_failover_home(comm, op->message->number);
+        if (rail == OFI_RAILS_MAX)
+            continue;
+        op->rail = rail;
+        err = post(op->message, op);
+        if (err == -FI_EAGAIN)
+            comm->refused = 1;
+        else if (err)
+            ofi_failover_fail(comm, rail, (int)-err, doing(comm), "");
+        if (err)
+            continue;
+        op->busy = 1;
+        comm->failover.again &= ~(1ull << op->place);
+        if (comm->is_send)
+            comm->rails[rail].load += op->load;
+    }
 }
 
 /* Gives the provider all that waits for it. */
 static void push(struct ofi_comm *comm)
 {
     comm->refused = 0;
+    if (comm->failover.again)
+        start_again(comm);
     start_all(comm);
     ofi_note_push(comm);
     ofi_piece_push(comm);
@@ -503,9 +688,10 @@ static xcclResult_t check_receives(const struct ofi_comm *comm, int count, void 
             "%d receives at once, at most %d", count, most);
     for (int i = 0; i < count && comm->writes; i++) {
         size_t room = room_of(comm, bytes[i]);
+        uint32_t rail = ofi_failover_next(comm, 0);
 
-        if (room > comm->eager_max &&
-            !ofi_mem_remote(&comm->rails[0], mems ? mems[i] : NULL, data[i], &target))
+        if (room > comm->eager_max && rail != OFI_RAILS_MAX &&
+            !ofi_mem_remote(&comm->rails[rail], mems ? mems[i] : NULL, data[i], &target))
             return xccl_fail_quietly(xcclInvalidArgument, 0, "register it",
                                      "%zu bytes to receive into that are not registered", room);
     }

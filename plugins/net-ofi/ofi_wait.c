@@ -53,8 +53,8 @@ static void silence(struct ofi_sleep *sleep)
 static int goes_on(const struct ofi_comm *comm)
 {
     return comm->ready || comm->rc != xcclSuccess || comm->peer_left || comm->match.misfit ||
-           comm->out_bytes || comm->refused || comm->notes.lost ||
-           (comm->match.guess && comm->match.answered);
+           ofi_control_owes(comm) || comm->refused || comm->notes.lost ||
+           ofi_failover_goes_on(comm) || (comm->match.guess && comm->match.answered);
 }
 
 int ofi_wait_asks(const struct ofi_comm *comm)
@@ -67,9 +67,9 @@ static int is_still(struct ofi_comm *comm)
 {
     for (uint32_t i = 0; i < comm->rail_count; i++) {
         struct ofi_rail *rail = &comm->rails[i];
-        struct fid *fids[] = {&rail->end.cq->fid};
+        struct fid *fids[] = {rail->end.cq ? &rail->end.cq->fid : NULL};
 
-        if (fi_trywait(rail->device->fabric, fids, 1) != 0)
+        if (fids[0] && fi_trywait(rail->device->fabric, fids, 1) != 0)
             return 0;
     }
     return 1;
@@ -95,7 +95,16 @@ static int watch(int epoll_fd, int fd)
 static int watch_rails(const struct ofi_comm *comm, int epoll_fd)
 {
     for (uint32_t i = 0; i < comm->rail_count; i++) {
-        if (!watch(epoll_fd, comm->rails[i].end.cq_fd))
+        if (comm->rails[i].end.cq && !watch(epoll_fd, comm->rails[i].end.cq_fd))
+            return 0;
+    }
+    return 1;
+}
+
+static int watch_links(const struct ofi_comm *comm, int epoll_fd)
+{
+    for (uint32_t i = 0; i < comm->link_count; i++) {
+        if (comm->links[i].fd >= 0 && !watch(epoll_fd, comm->links[i].fd))
             return 0;
     }
     return 1;
@@ -104,7 +113,7 @@ static int watch_rails(const struct ofi_comm *comm, int epoll_fd)
 static int can_wait(const struct ofi_comm *comm)
 {
     for (uint32_t i = 0; i < comm->rail_count; i++) {
-        if (!comm->rails[i].end.can_wait)
+        if (comm->rails[i].end.cq && !comm->rails[i].end.can_wait)
             return 0;
     }
     return 1;
@@ -123,7 +132,7 @@ xcclResult_t ofi_wait_fd(void *comm_, int *fd_out)
     sleep->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     sleep->wait_fd = epoll_create1(EPOLL_CLOEXEC);
     if (sleep->bell_fd >= 0 && sleep->wait_fd >= 0 && watch(sleep->wait_fd, sleep->bell_fd) &&
-        watch_rails(comm, sleep->wait_fd) && (comm->fd < 0 || watch(sleep->wait_fd, comm->fd))) {
+        watch_rails(comm, sleep->wait_fd) && watch_links(comm, sleep->wait_fd)) {
         sleep->on = 1;
         ring(sleep);
         *fd_out = sleep->wait_fd;

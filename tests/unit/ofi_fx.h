@@ -22,12 +22,15 @@
 #define MEMORIES 320
 #define RECORDS  512
 #define WRITTEN  ((uint64_t)OFI_IN_PIECES)
+#define STRIPE   ((size_t)OFI_STRIPE_BYTES)
+#define MEGABYTE ((size_t)1 << 20)
 
 static struct {
     struct fi_ops_tagged tagged;
     struct fi_ops_cq cq_ops;
     struct fi_ops_mr mr_ops;
-    struct fi_ops mr_fid_ops;
+    struct fi_ops mr_fid_ops, end_fid_ops;
+    int closed; /* endpoints and queues */
     struct fi_ops_fabric fabric_ops;
     struct fid_fabric fabric;
     struct fid_ep eps[OFI_RAILS_MAX];
@@ -247,6 +250,14 @@ static inline int fx_mr_close(struct fid *fid)
     return 0;
 }
 
+/* Of an endpoint or a queue. */
+static inline int fx_close(struct fid *fid)
+{
+    (void)fid;
+    fx.closed++;
+    return 0;
+}
+
 /* tidy: allow parameters because they are libfabric's */
 static inline int fx_mr_reg(struct fid *fid, const void *data, size_t bytes, uint64_t access,
                             uint64_t offset, uint64_t key, uint64_t flags, struct fid_mr **mr_out,
@@ -336,8 +347,8 @@ static inline int fx_trywait(struct fid_fabric *fabric, struct fid **fids, int c
 }
 
 /* A comm that is up, with message 0 behind it, and data registered. piece_bytes: of a write; 0: all
- * is sent. */
-static inline void up_on(int is_send, uint32_t rails, uint64_t piece_bytes)
+ * is sent. tells: what the peer says that it can. */
+static inline void up_with(int is_send, uint32_t rails, uint64_t piece_bytes, uint32_t tells)
 {
     struct ofi_ctx *ctx = &fx.ctx;
     int fds[2];
@@ -351,6 +362,7 @@ static inline void up_on(int is_send, uint32_t rails, uint64_t piece_bytes)
     fx.mr_ops.reg = fx_mr_reg;
     fx.mr_ops.regattr = fx_mr_regattr;
     fx.mr_fid_ops.close = fx_mr_close;
+    fx.end_fid_ops.close = fx_close;
     fx.rma.writedata = fx_writedata;
     fx.rma.read = fx_rma_read;
     fx.av_ops.insert = fx_av_insert;
@@ -376,11 +388,13 @@ static inline void up_on(int is_send, uint32_t rails, uint64_t piece_bytes)
     fx.comm->ctx = ctx;
     fx.comm->device = &fx.device;
     fx.comm->is_send = is_send;
-    fx.comm->fd = fds[1];
+    ofi_control_add(fx.comm, fds[1], OFI_RAILS_MAX);
     fx.comm->tells_size = fx.comm->tells_tag = 1;
+    fx.comm->failover.on = fx.comm->is_joined = fx.comm->is_up = 1;
     fx.comm->bytes_max = fx.ep_attr.max_msg_size;
     fx.comm->rail_count = rails;
     for (uint32_t i = 0; i < rails; i++) {
+        fx.eps[i].fid.ops = fx.cqs[i].fid.ops = &fx.end_fid_ops;
         fx.eps[i].tagged = &fx.tagged;
         fx.eps[i].rma = &fx.rma;
         fx.cqs[i].ops = &fx.cq_ops;
@@ -395,12 +409,17 @@ static inline void up_on(int is_send, uint32_t rails, uint64_t piece_bytes)
         fx.comm->rails[i].end.cq = &fx.cqs[i];
         fx.comm->rails[i].end.av = &fx.avs[i];
     }
-    fx.comm->taken = fx.comm->posted = fx.comm->moved = fx.comm->counted = 1;
+    fx.comm->taken = fx.comm->posted = fx.comm->moved = fx.comm->counted = fx.comm->front = 1;
     snprintf(fx.comm->peer_text, sizeof(fx.comm->peer_text), "the peer");
     xccl_net_tally_join(&fx.device.tally, &fx.comm->counters);
     ofi_request_init(fx.comm);
-    XT_OK(ofi_comm_equip(fx.comm, piece_bytes, OFI_TELLS_SIZE | OFI_TELLS_TAG));
+    XT_OK(ofi_comm_equip(fx.comm, piece_bytes, tells));
     XT_OK(ofi_reg_mr(fx.comm, fx.data, sizeof(fx.data), XCCL_NET_PTR_HOST, &fx.mem));
+}
+
+static inline void up_on(int is_send, uint32_t rails, uint64_t piece_bytes)
+{
+    up_with(is_send, rails, piece_bytes, OFI_TELLS_SIZE | OFI_TELLS_TAG);
 }
 
 /* As most tests want it. */
@@ -428,8 +447,7 @@ static inline void down(void)
     ofi_flush_destroy(fx.comm);
     xccl_net_tally_leave(&fx.device.tally, &fx.comm->counters);
     xccl_free(fx.comm->notes.bytes);
-    if (fx.comm->fd >= 0)
-        close(fx.comm->fd);
+    ofi_control_close(fx.comm);
     close(fx.control);
     free(fx.comm);
 }
@@ -474,6 +492,82 @@ static inline xcclNetRequest_t receive(void)
     return request;
 }
 
+/* --- large messages --- */
+
+static uint8_t *large; /* memory of a MEGABYTE, and its registration */
+static xcclNetMem_t large_mem;
+
+static inline void up_large_with(int is_send, uint32_t rails, uint64_t piece_bytes, uint32_t tells)
+{
+    up_with(is_send, rails, piece_bytes, tells);
+    large = xccl_calloc_aligned(4096, MEGABYTE);
+    XT_CHECK(large != NULL);
+    XT_OK(ofi_reg_mr(fx.comm, large, MEGABYTE, XCCL_NET_PTR_HOST, &large_mem));
+}
+
+static inline void up_large(int is_send, uint32_t rails, uint64_t piece_bytes)
+{
+    up_large_with(is_send, rails, piece_bytes, OFI_TELLS_SIZE | OFI_TELLS_TAG);
+}
+
+static inline void down_large(void)
+{
+    XT_OK(ofi_dereg_mr(fx.comm, large_mem));
+    xccl_free(large);
+    down();
+}
+
+static inline xcclNetRequest_t send_bytes(size_t bytes)
+{
+    xcclNetRequest_t request = NULL;
+
+    XT_OK(ofi_isend(fx.comm, large, bytes, 7, large_mem, &request));
+    XT_CHECK(request != NULL);
+    return request;
+}
+
+static inline xcclNetRequest_t receive_bytes(size_t bytes)
+{
+    xcclNetRequest_t request = NULL;
+    void *data = large;
+    uint32_t tag = 7;
+
+    XT_OK(ofi_irecv(fx.comm, 1, &data, &bytes, &tag, &large_mem, &request));
+    XT_CHECK(request != NULL);
+    return request;
+}
+
+/* One at a time, as the fabric has room for few. */
+static inline void leaves(void *context)
+{
+    complete(context, FI_SEND | FI_TAGGED, 0, 0);
+    ofi_request_poll(fx.comm);
+    fx.first = fx.end = 0;
+}
+
+static inline xcclNetStats_v1 stats_of(struct ofi_device *device)
+{
+    xcclNetStats_v1 stats = {.size = sizeof(stats)};
+
+    xccl_net_tell_stats(&device->tally, &stats);
+    return stats;
+}
+
+static inline void noted(uint32_t number, size_t room)
+{
+    const struct ofi_note note = {.first = number,
+                                  .count = 1,
+                                  .row = OFI_NO_ROW,
+                                  .parts[0] = {.number = number, .room = room}};
+    uint32_t place = (uint32_t)__builtin_ctz(~fx.comm->notes.idle);
+    size_t bytes = ofi_note_encode(&note, targets(),
+                                   fx.comm->notes.bytes + place * fx.comm->notes.stride);
+
+    complete(&fx.comm->notes.ops[place], FI_RECV | FI_TAGGED, bytes, 0);
+    ofi_request_poll(fx.comm);
+    fx.first = fx.end = 0;
+}
+
 /* As often as it takes to look at the control connection, too. */
 static inline xcclResult_t test_for_long(xcclNetRequest_t request, int *done_out, size_t *bytes_out)
 {
@@ -514,7 +608,7 @@ static inline void is_damaged(xcclNetRequest_t request, const char *text)
 }
 
 /* Words of the control connection. */
-enum { COUNT = 1, GOODBYE = 2, GROUPS = 3, SWITCH = 4, NO_PART = 5 };
+enum { COUNT = 1, GOODBYE, GROUPS, SWITCH, NO_PART, FAILS, HAS, ENDED };
 
 /* The peer says so on the control connection. */
 static inline void frame_comes(uint32_t word, uint32_t number)

@@ -3,47 +3,6 @@
  * ones are cut, what a rail refuses, and that none of it is lost or counted twice. */
 #include "ofi_fx.h"
 
-#define STRIPE   ((size_t)OFI_STRIPE_BYTES)
-#define MEGABYTE ((size_t)1 << 20)
-
-static uint8_t *large;
-static xcclNetMem_t large_mem;
-
-static void up_large(int is_send, uint32_t rails, uint64_t piece_bytes)
-{
-    up_on(is_send, rails, piece_bytes);
-    large = xccl_calloc_aligned(4096, MEGABYTE);
-    XT_CHECK(large != NULL);
-    XT_OK(ofi_reg_mr(fx.comm, large, MEGABYTE, XCCL_NET_PTR_HOST, &large_mem));
-}
-
-static void down_large(void)
-{
-    XT_OK(ofi_dereg_mr(fx.comm, large_mem));
-    xccl_free(large);
-    down();
-}
-
-static xcclNetRequest_t send_bytes(size_t bytes)
-{
-    xcclNetRequest_t request = NULL;
-
-    XT_OK(ofi_isend(fx.comm, large, bytes, 7, large_mem, &request));
-    XT_CHECK(request != NULL);
-    return request;
-}
-
-static xcclNetRequest_t receive_bytes(size_t bytes)
-{
-    xcclNetRequest_t request = NULL;
-    void *data = large;
-    uint32_t tag = 7;
-
-    XT_OK(ofi_irecv(fx.comm, 1, &data, &bytes, &tag, &large_mem, &request));
-    XT_CHECK(request != NULL);
-    return request;
-}
-
 /* How much of that memory the records name, each byte once; they are of this message alone. */
 static size_t covered(const size_t *bytes, const void *const *data, int count)
 {
@@ -80,22 +39,6 @@ static size_t covered_by_writes(int end)
         data[i] = fx.writes[i].data;
     }
     return covered(bytes, data, end);
-}
-
-/* One at a time, as the fabric has room for few. */
-static void leaves(void *context)
-{
-    complete(context, FI_SEND | FI_TAGGED, 0, 0);
-    ofi_request_poll(fx.comm);
-    fx.first = fx.end = 0;
-}
-
-static xcclNetStats_v1 stats_of(struct ofi_device *device)
-{
-    xcclNetStats_v1 stats = {.size = sizeof(stats)};
-
-    xccl_net_tell_stats(&device->tally, &stats);
-    return stats;
 }
 
 /* --- sent --- */
@@ -177,7 +120,7 @@ XT_TEST(a_receiver_awaits_the_pieces_of_the_size_that_it_is_told)
     XT_CHECK_INT(fx.receive_count, 3);
     for (int i = 1; i < 3; i++) {
         XT_CHECK_INT(fx.receives[i].rail, i == 1);
-        XT_CHECK(fx.receives[i].tag == (OFI_TAG_PIECE | 1));
+        XT_CHECK(fx.receives[i].tag == (OFI_TAG_PIECE | 1 | (uint64_t)(i - 1) << OFI_TAG_SHIFT));
     }
     XT_CHECK_INT(fx.receives[1].bytes + fx.receives[2].bytes, 3 * STRIPE);
     complete(fx.receives[2].context, FI_RECV | FI_TAGGED, fx.receives[2].bytes, 0);
@@ -263,21 +206,6 @@ XT_TEST(pieces_of_all_messages_under_way_have_their_places)
 }
 
 /* --- written --- */
-
-static void noted(uint32_t number, size_t room)
-{
-    const struct ofi_note note = {.first = number,
-                                  .count = 1,
-                                  .row = OFI_NO_ROW,
-                                  .parts[0] = {.number = number, .room = room}};
-    uint32_t place = (uint32_t)__builtin_ctz(~fx.comm->notes.idle);
-    size_t bytes = ofi_note_encode(&note, targets(),
-                                   fx.comm->notes.bytes + place * fx.comm->notes.stride);
-
-    complete(&fx.comm->notes.ops[place], FI_RECV | FI_TAGGED, bytes, 0);
-    ofi_request_poll(fx.comm);
-    fx.first = fx.end = 0;
-}
 
 XT_TEST(written_pieces_take_the_rail_with_the_fewest_bytes)
 {
