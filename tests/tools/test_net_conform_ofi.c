@@ -333,18 +333,25 @@ static const char on_rails[] =
     "  ip link set rail$i up && ip link set peer$i up || exit 77; done;"
     "ip link set lo up; exec \"$@\"' sh \"$@\"";
 
-static void passes_on_rails(const char *rails, const char *forms, const char *cases)
+static int check_on_rails(const char *rails, const char *forms, const char *cases,
+                          const char **output_out)
 {
     const char *extent = getenv("XT_OFI_RAILS") ? "--jobs=1" : "--quick";
     const char *argv[] = {"/bin/sh", "-c",   on_rails,    "sh",  program,   "net", "check",
                           "--jobs",  "2",    "--form",    forms, "--rails", rails, "--case",
                           cases,     extent, "--timeout", "120", PLUGIN,    NULL};
-    const char *output = NULL;
-    int status = run(argv, &output);
+    int status = run(argv, output_out);
 
     if (status == 77)
         XT_SKIP("needs root and the ip program");
-    if (status != 0)
+    return status;
+}
+
+static void passes_on_rails(const char *rails, const char *forms, const char *cases)
+{
+    const char *output = NULL;
+
+    if (check_on_rails(rails, forms, cases, &output) != 0)
         XT_FAIL("%s rails, %s, %s: %s", rails, forms, cases, xt_why(output));
     XT_CHECK_HAS(output, " passed, 0 failed");
 }
@@ -388,6 +395,61 @@ XT_TEST_DEADLINE(rails_as_strict_as_efa_are_enough, 600)
     passes_on_rails("2", "threads", "tags_*");
     need_cuda();
     passes_on_rails("2", "threads", "every_*");
+}
+
+/* Cards that fail under traffic (fixtures/fabric_cut.c): all but one, after up to that many steps.
+ */
+static void cut_rails(int spare, int steps)
+{
+    char cut[32];
+
+    snprintf(cut, sizeof(cut), "%d,%d", spare, steps);
+    xt_setenv("FX_FABRIC_CUT", cut);
+}
+
+/* A program may be through before the last of its rails is. */
+XT_TEST_DEADLINE(a_connection_all_of_whose_rails_fail_ends_in_time, 120)
+{
+    need("tcp;ofi_rxm");
+    make_strict();
+    xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
+    xt_setenv("FI_OFI_RXM_MSG_RX_SIZE", "64");
+    cut_rails(-1, 20);
+    for (int seed = 1; seed <= 4; seed++) {
+        const char *output = NULL;
+        char text[8];
+
+        snprintf(text, sizeof(text), "%d", seed);
+        xt_setenv("FX_FABRIC_SEED", text);
+        if (check_on_rails("2", "threads", "every_size_arrives", &output) == 0)
+            continue;
+        if (strstr(output, "did not happen within") || !strstr(output, " on rail"))
+            XT_FAIL("seed %d: %s", seed, xt_why(output));
+        return;
+    }
+    XT_FAIL("no card has failed");
+}
+
+XT_TEST_DEADLINE(rails_that_fail_under_traffic_lose_nothing, 600)
+{
+    need("tcp;ofi_rxm");
+    make_strict();
+    xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
+    xt_setenv("FI_OFI_RXM_MSG_RX_SIZE", "64");
+    for (int write = 0; write < 2; write++) {
+        if (write)
+            need_writes("tcp;ofi_rxm");
+        cut_rails(0, 200);
+        passes_on_rails("2", "threads", "*");
+        cut_rails(1, 60);
+        passes_on_rails("2", "single", "*_in_flight");
+        cut_rails(2, 400);
+        passes_on_rails("4", "threads", "every_*");
+        cut_rails(1, 100);
+        passes_on_rails("3", "threads", "*group*");
+        passes_on_rails("3", "processes", "tags_*");
+        passes_on_rails("3", "processes", "*_killed*");
+    }
 }
 
 /* --- sleeping callers --- */
