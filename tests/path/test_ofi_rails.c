@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Several rails of the plugin ofi between two hosts: large messages take them all, by either path,
- * and so they do where the two ends have merged different numbers of them, in another order. */
+ * and so they do where the two ends have merged different numbers of them, in another order. One
+ * that is cut, the first one too, drops out once its host does not answer. */
 #include <dlfcn.h>
 #include <string.h>
 
@@ -9,6 +10,9 @@
 #define TIME_S  0.7
 #define RAILS   3
 #define LIBRARY "libfabric.so.1"
+#define SILENCE "2" /* s, after which a host is gone */
+#define CUT_S   7.0 /* of traffic, with the cut after one */
+#define GAP_S   5.0 /* without a message: the silence, and what is between */
 
 struct stage {
     struct path_hosts hosts;
@@ -17,6 +21,8 @@ struct stage {
     struct {
         int count, rails[RAILS];
     } of[2]; /* of the two hosts */
+    int cut; /* the rail */
+    enum path_cut how;
 };
 
 static int merge(const struct xccl_net *net, const struct stage *stage, int rank)
@@ -106,6 +112,70 @@ static void carry(const char *path, size_t bytes, const struct stage *like)
     path_hosts_make(&stage->hosts, rails, RAILS);
     xt_mp_run(2, host_run, stage);
     path_hosts_drop(&stage->hosts);
+}
+
+/* --- a rail that is cut --- */
+
+static uint64_t failovers(const struct xccl_net *net, int dev)
+{
+    xcclNetStats_v1 stats = {.size = sizeof(stats)};
+
+    XT_OK(net->calls.stats(net->ctx, dev, &stats));
+    return stats.failoverCount;
+}
+
+static void cut_run(int rank, int nranks, void *arg)
+{
+    struct stage *stage = arg;
+    struct path_flow flow = {.bytes = 0};
+    struct xccl_net *net;
+    int dev;
+
+    (void)nranks;
+    if (rank == 2) {
+        path_word_await(&stage->back.ready, 1);
+        path_nap_ms(1000);
+        path_rail_cut(&stage->hosts, stage->cut, stage->how);
+        return;
+    }
+    path_hosts_enter(&stage->hosts, rank);
+    net = path_net_open_item("ofi", 0);
+    dev = merge(net, stage, rank);
+    path_flow_open(&flow, net, dev, &stage->there, rank == 0);
+    path_word_set(&stage->back.ready, 1);
+    path_flow_rate(&flow, 0, CUT_S);
+    XT_CHECK(flow.gap_s < GAP_S);
+    XT_CHECK_INT(failovers(net, dev), 1);
+    XT_CHECK_INT(failovers(net, path_net_device(net, stage->cut)), 1);
+    path_flow_close(&flow);
+    xccl_net_close(net);
+}
+
+static void carry_on(const char *path, int rails, int cut, enum path_cut how)
+{
+    static const struct path_rail all[RAILS] = {{1, 0, 0}, {1, 0, 1}, {1, 0, 2}};
+    struct stage *stage = path_shared(sizeof(*stage));
+
+    use(path);
+    xt_setenv("XCCL_SOCKET_SILENCE_S", SILENCE);
+    for (int host = 0; host < 2; host++) {
+        stage->of[host].count = rails;
+        for (int i = 0; i < rails; i++)
+            stage->of[host].rails[i] = i;
+    }
+    stage->cut = cut;
+    stage->how = how;
+    path_hosts_make(&stage->hosts, all, rails);
+    xt_mp_run(3, cut_run, stage);
+    path_hosts_drop(&stage->hosts);
+}
+
+XT_TEST_DEADLINE(a_rail_that_is_cut_drops_out_and_nothing_is_lost, 120)
+{
+    carry_on("message", 2, 0, PATH_CUT_SILENT);
+    carry_on("write", 2, 1, PATH_CUT_SILENT);
+    carry_on("message", 3, 1, PATH_CUT_LINK);
+    carry_on("write", 3, 0, PATH_CUT_LINK);
 }
 
 XT_TEST_DEADLINE(large_messages_take_all_rails, 60)
