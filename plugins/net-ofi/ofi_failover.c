@@ -171,6 +171,7 @@ static void close_rail(struct ofi_comm *comm, uint32_t rail)
     ofi_request_over(comm, rail);
     ofi_piece_over(comm, rail);
     ofi_note_over(comm, rail);
+    ofi_flush_over(comm, rail);
 }
 
 /* 1: everything has been said. What is true stays so, and may be said again. From what the sender

@@ -5,7 +5,9 @@
  * endpoint to itself. Memory of the host needs none, and makes no request.
  *
  * Reads are of the comm's completion queues, and take their turn with all else: what a rail does
- * not take now goes with the next isend, irecv, iflush or test.
+ * not take now goes with the next isend, irecv, iflush or test. A rail that drops out cannot read
+ * any more: what it has brought left its queue before its endpoint was closed, while a flush whose
+ * read it owes is done no sooner than that.
  *
  * Thread: the comm's. Nothing here allocates, locks or logs, but for create. */
 #include "base/alloc.h"
@@ -69,8 +71,13 @@ struct ofi_flush *ofi_flush_of(const struct ofi_comm *comm, xcclNetRequest_t req
     return flusher && at >= first && at < first + sizeof(flusher->flushes) ? request : NULL;
 }
 
-static void fail(struct ofi_comm *comm, const struct ofi_rail *rail, int err, const char *detail)
+/* 1: only this rail has failed, and drops out. */
+static int fail(struct ofi_comm *comm, uint32_t rail_idx, int err, const char *detail)
 {
+    const struct ofi_rail *rail = &comm->rails[rail_idx];
+
+    if (ofi_failover_doubt(comm, rail_idx, err))
+        return 1;
     ofi_comm_fail(comm, xcclNetCauseLocal,
                   xccl_fail_quietly(xcclSystemError, 0, "see the kernel's log",
                                     "%s (%s) cannot flush the memory of a device, which %s has "
@@ -78,6 +85,7 @@ static void fail(struct ofi_comm *comm, const struct ofi_rail *rail, int err, co
                                     rail->device->name, rail->device->info->fabric_attr->prov_name,
                                     comm->peer_text, comm->ctx->library.strerror(err),
                                     *detail ? ", " : "", detail));
+    return 0;
 }
 
 /* Gives an error of libfabric. */
@@ -103,10 +111,10 @@ static int give(struct ofi_comm *comm, struct ofi_flush *flush)
 
         if (err == -FI_EAGAIN)
             continue;
-        if (err) {
-            fail(comm, &comm->rails[i], (int)-err, "");
+        if (err && !fail(comm, i, (int)-err, ""))
             return 0;
-        }
+        if (err)
+            continue;
         flush->todo &= ~(1u << i);
     }
     return flush->todo != 0;
@@ -127,25 +135,40 @@ void ofi_flush_push(struct ofi_comm *comm)
     }
 }
 
-void ofi_flush_completed(struct ofi_comm *comm, const struct ofi_op *op)
+/* Nothing more is to come of that rail. */
+static void settle(struct ofi_comm *comm, struct ofi_flush *flush, uint32_t rail_idx)
 {
-    struct ofi_flush *flush = &comm->flusher->flushes[op->place];
-
-    if (--flush->left)
+    flush->left &= ~(1u << rail_idx);
+    if (flush->left || flush->state != OFI_ACTIVE)
         return;
     flush->state = OFI_DONE;
     comm->ready++;
 }
 
-int ofi_flush_failed(struct ofi_comm *comm, const struct ofi_rail *rail,
-                     const struct fi_cq_err_entry *entry, const char *detail)
+void ofi_flush_completed(struct ofi_comm *comm, const struct ofi_op *op)
+{
+    settle(comm, &comm->flusher->flushes[op->place], op->rail);
+}
+
+void ofi_flush_over(struct ofi_comm *comm, uint32_t rail_idx)
+{
+    for (uint32_t i = 0; comm->flusher && i < OFI_REQUESTS; i++) {
+        struct ofi_flush *flush = &comm->flusher->flushes[i];
+
+        flush->todo &= ~(1u << rail_idx);
+        settle(comm, flush, rail_idx);
+    }
+}
+
+int ofi_flush_failed(struct ofi_comm *comm, uint32_t rail_idx, const struct fi_cq_err_entry *entry,
+                     const char *detail)
 {
     const struct ofi_op *op = entry->op_context;
 
     if (!op || entry->flags & (FI_REMOTE_READ | FI_REMOTE_WRITE) || op->kind != OFI_FLUSH)
         return 0;
     comm->vendor = entry->prov_errno;
-    fail(comm, rail, entry->err, detail);
+    (void)fail(comm, rail_idx, entry->err, detail);
     return 1;
 }
 
@@ -182,8 +205,8 @@ xcclResult_t ofi_iflush(xcclNetRecvComm_t comm_, int count, void *const *data, c
     flush->state = OFI_ACTIVE;
     flush->data = data[0];
     flush->mem = mems[0];
-    flush->todo = (1u << comm->rail_count) - 1;
-    flush->left = comm->rail_count;
+    flush->todo = ((1u << comm->rail_count) - 1) & ~ofi_failover_closed(comm);
+    flush->left = flush->todo;
     comm->flusher->waiting |= 1u << (uint32_t)(flush - comm->flusher->flushes);
     ofi_flush_push(comm);
     if (comm->rc != xcclSuccess)

@@ -225,7 +225,7 @@ static void poll_error(struct ofi_comm *comm, uint32_t idx)
         return;
     }
     fi_cq_strerror(rail->end.cq, entry.prov_errno, entry.err_data, text, sizeof(text));
-    if (ofi_flush_failed(comm, rail, &entry, text))
+    if (ofi_flush_failed(comm, idx, &entry, text))
         return;
     comm->vendor = entry.prov_errno;
     ofi_failover_fail(comm, idx, entry.err, doing(comm), text);

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "device_ways.h"
+#include "device_scene.h"
 #include "path_ends.h"
 
 #define OFI_PLUGIN  XT_BUILD_DIR "/lib/xccl/libxccl-net-ofi.so"

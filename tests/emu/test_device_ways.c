@@ -2,7 +2,7 @@
 /* Which way links of CUDA communicators go, and the reasons that records, reports and the log give
  * for it: between ranks of a device, of a process and of several, with and without access between
  * devices, over networks with and without cards that reach device memory. */
-#include "device_ways.h"
+#include "device_scene.h"
 
 /* --- processes --- */
 

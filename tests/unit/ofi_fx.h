@@ -394,7 +394,7 @@ static inline void up_with(int is_send, uint32_t rails, uint64_t piece_bytes, ui
     fx.comm->bytes_max = fx.ep_attr.max_msg_size;
     fx.comm->rail_count = rails;
     for (uint32_t i = 0; i < rails; i++) {
-        fx.eps[i].fid.ops = fx.cqs[i].fid.ops = &fx.end_fid_ops;
+        fx.eps[i].fid.ops = fx.cqs[i].fid.ops = fx.avs[i].fid.ops = &fx.end_fid_ops;
         fx.eps[i].tagged = &fx.tagged;
         fx.eps[i].rma = &fx.rma;
         fx.cqs[i].ops = &fx.cq_ops;

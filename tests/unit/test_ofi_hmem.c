@@ -564,6 +564,40 @@ XT_TEST(a_flush_that_fails_ends_the_comm)
     down();
 }
 
+XT_TEST(a_flush_goes_on_without_a_rail_that_drops_out)
+{
+    xcclNetRequest_t request;
+    xcclNetMem_t mem;
+    int done = 0;
+
+    fx_takes_cuda = 1;
+    up_with(0, 2, 0, OFI_TELLS_SIZE | OFI_TELLS_TAG | OFI_TELLS_FAIL);
+    mem = reg_cuda(memory(), BYTES);
+    request = flush(mem);
+    XT_CHECK_INT(fx.read_count, 2);
+    fx.comes_by = 1;
+    fails(fx.reads[1].context, FI_READ | FI_RMA, FI_EIO);
+    ofi_request_poll(fx.comm);
+    fx.comes_by = 0;
+    fx.comm->failover.since_ns[1] += 100 * XCCL_NS_PER_S; /* time stands still */
+    read_completes(0);
+    XT_OK(ofi_test(request, &done, NULL));
+    XT_CHECK_INT(done, 0); /* until the endpoint is closed */
+    fx.comm->failover.since_ns[1] -= 200 * XCCL_NS_PER_S;
+    for (int i = 0; i < 70; i++)
+        ofi_request_poll(fx.comm);
+    XT_OK(ofi_test(request, &done, NULL));
+    XT_CHECK_INT(done, 1);
+    request = flush(mem);
+    XT_CHECK_INT(fx.read_count, 3);
+    XT_CHECK_INT(fx.reads[2].rail, 0);
+    read_completes(2);
+    XT_OK(ofi_test(request, &done, NULL));
+    XT_CHECK_INT(done, 1);
+    dereg(mem);
+    down();
+}
+
 XT_TEST(a_flush_that_is_not_taken_ends_the_comm)
 {
     xcclNetRequest_t request = NULL;
