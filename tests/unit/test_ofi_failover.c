@@ -33,12 +33,12 @@ static void down_rails(void)
     down_large();
 }
 
-/* The next frame that the peer has got; 0: none. */
-static uint32_t frame_gone(uint32_t *number_out)
+/* The next frame that the peer has got by that connection; 0: none. */
+static uint32_t frame_gone(int fd, uint32_t *number_out)
 {
     uint8_t frame[OFI_FRAME_BYTES];
     struct xccl_wire wire = xccl_wire_over(frame, sizeof(frame));
-    ssize_t got = recv(fx.control, frame, sizeof(frame), MSG_DONTWAIT);
+    ssize_t got = recv(fd, frame, sizeof(frame), MSG_DONTWAIT);
     uint32_t word;
 
     if (got != sizeof(frame))
@@ -52,7 +52,7 @@ static void frame_is(uint32_t word, uint32_t number)
 {
     uint32_t has = 0;
 
-    XT_CHECK_INT(frame_gone(&has), word);
+    XT_CHECK_INT(frame_gone(fx.control, &has), word);
     XT_CHECK_INT(has, number);
 }
 
@@ -60,7 +60,7 @@ static void no_frame(void)
 {
     uint32_t has;
 
-    XT_CHECK_INT(frame_gone(&has), 0);
+    XT_CHECK_INT(frame_gone(fx.control, &has), 0);
 }
 
 static void poll_often(void)
@@ -143,6 +143,115 @@ XT_TEST(a_receiver_tells_at_once_what_all_has_come)
     frame_is(COUNT, 4);
     no_frame();
     is_done(requests[2], 100);
+    down_rails();
+}
+
+/* The numbers of a group's messages are not in the order of their sends, and a sender may wait for
+ * one before it gives the next. */
+XT_TEST(messages_of_a_group_are_counted_one_by_one)
+{
+    static const uint32_t tags[2] = {1, 2};
+    void *data[2];
+    const size_t bytes[2] = {100, 100};
+    size_t sizes[2] = {0, 0};
+    xcclNetRequest_t requests[2];
+    xcclNetMem_t mems[2];
+    int done = 0;
+
+    up_rails(0, 2, 0);
+    data[0] = large;
+    data[1] = large + 100;
+    mems[0] = mems[1] = large_mem;
+    XT_OK(ofi_irecv(fx.comm, 2, data, bytes, tags, mems, &requests[0]));
+    frame_comes(SWITCH, 1); /* none is early */
+    is_under_way(requests[0]);
+    frame_is(GROUPS, 1);
+    XT_CHECK_INT(fx.receive_count, 2);
+    leaves(fx.sent);
+    arrives(1, 100);
+    frame_is(HAS, has(2, OFI_HAS_ALL));
+    no_frame();
+    arrives(0, 100);
+    frame_is(COUNT, 3);
+    XT_OK(test_for_long(requests[0], &done, sizes));
+    XT_CHECK(done && sizes[0] == 100 && sizes[1] == 100);
+    down_rails();
+    up_rails(1, 2, 0);
+    for (int i = 0; i < 2; i++) {
+        requests[i] = send_bytes(100);
+        leaves(fx.sends[i].context);
+    }
+    frame_comes(HAS, has(2, OFI_HAS_ALL));
+    is_done(requests[1], 100);
+    is_under_way(requests[0]);
+    frame_comes(COUNT, 3);
+    is_done(requests[0], 100);
+    XT_CHECK_INT(fx.comm->moved, 3);
+    down_rails();
+}
+
+/* --- control connections --- */
+
+/* That of rail 1; the other one is rail 0's. Gives the peer's end. */
+static int up_sides(int is_send)
+{
+    int fds[2];
+
+    up_rails(is_send, 2, 0);
+    XT_CHECK_INT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    fx.comm->links[0].rail = 0;
+    ofi_control_add(fx.comm, fds[1], 1);
+    return fds[0];
+}
+
+XT_TEST(each_frame_goes_by_all_control_connections_and_counts_once)
+{
+    int side = up_sides(0), first = fx.control;
+    xcclNetRequest_t request = receive_bytes(100);
+    uint32_t number = 0;
+
+    arrives(0, 100);
+    is_done(request, 100);
+    frame_is(COUNT, 2);
+    XT_CHECK_INT(frame_gone(side, &number), COUNT);
+    XT_CHECK_INT(number, 2);
+    for (int i = 0; i < 2; i++) {
+        fx.control = i ? side : first;
+        frame_comes(FAILS, 1);
+        frame_comes(ENDED, 1); /* a second one would be an error */
+        poll_often();
+        XT_OK(fx.comm->rc);
+        XT_CHECK_INT(said.warnings, 1);
+    }
+    fx.control = first;
+    close(side);
+    down_rails();
+}
+
+XT_TEST(a_control_connection_that_is_lost_takes_its_rail_with_it)
+{
+    int side = up_sides(1);
+    xcclNetRequest_t request = send_bytes(100); /* by rail 1 */
+
+    leaves(fx.sends[0].context);
+    close(side);
+    poll_often();
+    fx.comm->failover.since_ns[1] += 100 * XCCL_NS_PER_S;
+    is_under_way(request);
+    XT_CHECK_INT(fx.comm->peer_left, 0);
+    time_passes(1);
+    frame_is(FAILS, 1);
+    frame_is(ENDED, 1);
+    frame_comes(ENDED, 1);
+    move_on(request);
+    XT_CHECK_INT(fx.send_count, 2); /* the provider has called it complete, and it was lost */
+    XT_CHECK_INT(fx.sends[1].rail, 0);
+    leaves(fx.sends[1].context);
+    frame_comes(COUNT, 2);
+    is_done(request, 100);
+    shutdown(fx.control, SHUT_RDWR);
+    poll_often();
+    XT_CHECK_INT(fx.comm->peer_left, 2);
     down_rails();
 }
 
