@@ -278,7 +278,7 @@ static void need_cuda(void)
 XT_TEST_DEADLINE(device_memory_is_taken_where_all_have_it_and_the_others_are_named, 120)
 {
     static const struct {
-        const char *hmem, *version, *dmabuf, *library, *gdr, *text;
+        const char *hmem, *version, *dmabuf, *driver, *gdr, *text;
     } rows[] = {
         {"1", NULL, NULL, CUDA, NULL, ": device memory: by address\n"},
         {"1", "1.20", "auto", CUDA, NULL, ": device memory: by address\n"},
@@ -300,7 +300,7 @@ XT_TEST_DEADLINE(device_memory_is_taken_where_all_have_it_and_the_others_are_nam
         xt_setenv("FX_FABRIC_HMEM", rows[i].hmem);
         xt_setenv("FX_FABRIC_VERSION", rows[i].version);
         xt_setenv("XCCL_OFI_DMABUF", rows[i].dmabuf);
-        xt_setenv("XCCL_CUDA_LIBRARY", rows[i].library);
+        xt_setenv("XCCL_CUDA_LIBRARY", rows[i].driver);
         xt_setenv("XCCL_CUDA_GDR", rows[i].gdr);
         XT_CHECK_INT(run(argv, &output), 0);
         XT_CHECK_HAS(output, "tcp;ofi_rxm, as asked for");

@@ -75,6 +75,13 @@ static void begin(struct wire *wire, uint32_t count, char *const at[2], size_t b
     }
 }
 
+/* No two slots alike. */
+static void fill(char *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = (char)(i * 7 + i / SLOT_BYTES);
+}
+
 static size_t moved_in_a_look(struct xccl_run *run, struct xccl_stream *stream)
 {
     uint64_t before = stream->moved_bytes;
@@ -93,8 +100,7 @@ XT_TEST(large_messages_leave_the_other_direction_its_turn)
     uint32_t looks = 0;
 
     XT_CHECK(from && to);
-    for (size_t i = 0; i < MESSAGE; i++)
-        from[i] = (char)(i * 7 + i / SLOT_BYTES);
+    fill(from, MESSAGE);
     wire_make(&wire);
     begin(&wire, 1, (char *const[]){to, from}, MESSAGE);
     while (wire.ends[1].next < 1 && moved_in_a_look(&run, &wire.ends[1]))
@@ -149,8 +155,7 @@ static uint32_t looks_by_address(size_t bytes, int by_address)
     uint32_t looks = 0;
 
     XT_CHECK(from && to);
-    for (size_t i = 0; i < bytes; i++)
-        from[i] = (char)(i * 7 + i / SLOT_BYTES);
+    fill(from, bytes);
     wire_make(&wire);
     wire_reads_addresses(&wire);
     begin(&wire, 1, (char *const[]){to, from}, bytes);
