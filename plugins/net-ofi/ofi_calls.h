@@ -217,15 +217,15 @@ int ofi_hmem_mr_reg(struct fid_domain *domain, const struct ofi_region *region, 
 /* ofi_flush.c */
 xcclResult_t ofi_flush_create(struct ofi_comm *comm); /* where the comm needs it */
 void ofi_flush_destroy(struct ofi_comm *comm);
+/* 1: messages may have been received into the memory of a device. */
+int ofi_flush_is_needed(const struct ofi_comm *comm);
 int ofi_flush_is_under_way(const struct ofi_comm *comm);
 /* NULL: the request is no flush. */
 struct ofi_flush *ofi_flush_of(const struct ofi_comm *comm, xcclNetRequest_t request);
 /* Gives the provider what waits for it; what it does not take goes with the next call. */
 void ofi_flush_push(struct ofi_comm *comm);
 void ofi_flush_completed(struct ofi_comm *comm, const struct ofi_op *op);
-/* The rail's endpoint is closed. */
-void ofi_flush_over(struct ofi_comm *comm, uint32_t rail_idx);
-/* 1: what has failed was a flush, and so the rail or the comm has; detail: the provider's text. */
+/* 1: what has failed was a flush, and so the comm has; detail: the provider's text. */
 int ofi_flush_failed(struct ofi_comm *comm, uint32_t rail_idx, const struct fi_cq_err_entry *entry,
                      const char *detail);
 xcclResult_t ofi_iflush(xcclNetRecvComm_t comm, int count, void *const *data, const size_t *bytes,

@@ -262,7 +262,7 @@ xcclResult_t ofi_close_comm(void *comm_)
     else if (comm->failover.on)
         ofi_control_look(comm); /* what lies here unread would take back what was told last */
     /* What the provider has not been given is not done, and is given up. */
-    lingers = must_linger(comm) && comm->moved == comm->posted;
+    lingers = must_linger(comm) && comm->moved == comm->posted && !ofi_flush_is_under_way(comm);
     pthread_mutex_lock(&ctx->lock);
     unlink_from(&ctx->comms, comm);
     if (lingers) {

@@ -32,10 +32,11 @@
  * twice: they say the same again.
  *
  * The last rail's error ends the comm, as the only one's does. So does what hurts memory and not
- * the way (a key that is refused). A provider that binds registrations to endpoints
- * (FI_MR_ENDPOINT) does not let them close before those, which are the caller's: there an error
- * ends the comm. A rail does not come back. Thread: the comm's; nothing here is on the way of a
- * message. */
+ * the way (a key that is refused), and any rail's where messages have been received into the memory
+ * of a device: what it has brought there nobody else can flush (ofi_flush.c). A provider that binds
+ * registrations to endpoints (FI_MR_ENDPOINT) does not let them close before those, which are the
+ * caller's: there an error ends the comm. A rail does not come back. Thread: the comm's; nothing
+ * here is on the way of a message. */
 #include <stdio.h>
 #include <string.h>
 
@@ -58,9 +59,13 @@ static uint32_t all_rails(const struct ofi_comm *comm)
     return (1u << comm->rail_count) - 1;
 }
 
+/* 1: the comm cannot do without those that have failed. */
 static int is_last(const struct ofi_comm *comm)
 {
-    return comm->failover.failed == all_rails(comm);
+    uint32_t failed = comm->failover.failed;
+
+    return failed == all_rails(comm) ||
+           (failed & ~ofi_failover_closed(comm) && ofi_flush_is_needed(comm));
 }
 
 uint32_t ofi_failover_home(const struct ofi_comm *comm, uint32_t number)
@@ -146,7 +151,10 @@ int ofi_failover_heard(struct ofi_comm *comm, uint32_t rail, int ended)
     if (is_last(comm))
         ofi_comm_fail_rail(comm, &comm->rails[rail], FI_ECONNABORTED,
                            comm->is_send ? "sending to" : "receiving from",
-                           "the peer has given up the last rail");
+                           over->failed == all_rails(comm)
+                               ? "the peer has given up the last rail"
+                               : "the peer has given up this rail, and no other one can flush "
+                                 "what it has brought into the memory of a device");
     return 1;
 }
 
@@ -171,7 +179,6 @@ static void close_rail(struct ofi_comm *comm, uint32_t rail)
     ofi_request_over(comm, rail);
     ofi_piece_over(comm, rail);
     ofi_note_over(comm, rail);
-    ofi_flush_over(comm, rail);
 }
 
 /* 1: everything has been said. What is true stays so, and may be said again. From what the sender

@@ -5,9 +5,10 @@
  * endpoint to itself. Memory of the host needs none, and makes no request.
  *
  * Reads are of the comm's completion queues, and take their turn with all else: what a rail does
- * not take now goes with the next isend, irecv, iflush or test. A rail that drops out cannot read
- * any more: what it has brought left its queue before its endpoint was closed, while a flush whose
- * read it owes is done no sooner than that.
+ * not take now goes with the next isend, irecv, iflush or test. A rail that fails cannot read any
+ * more, and that its endpoint is closed says nothing of the card's queue towards the device: once a
+ * comm has a device's memory registered, the error of any rail ends it (ofi_failover.c). Rails that
+ * dropped out before have brought nothing there.
  *
  * Thread: the comm's. Nothing here allocates, locks or logs, but for create. */
 #include "base/alloc.h"
@@ -54,6 +55,11 @@ void ofi_flush_destroy(struct ofi_comm *comm)
     comm->flusher = NULL;
 }
 
+int ofi_flush_is_needed(const struct ofi_comm *comm)
+{
+    return comm->flusher && comm->flusher->has_device_memory;
+}
+
 int ofi_flush_is_under_way(const struct ofi_comm *comm)
 {
     for (uint32_t i = 0; comm->flusher && i < OFI_REQUESTS; i++) {
@@ -71,13 +77,10 @@ struct ofi_flush *ofi_flush_of(const struct ofi_comm *comm, xcclNetRequest_t req
     return flusher && at >= first && at < first + sizeof(flusher->flushes) ? request : NULL;
 }
 
-/* 1: only this rail has failed, and drops out. */
-static int fail(struct ofi_comm *comm, uint32_t rail_idx, int err, const char *detail)
+static void fail(struct ofi_comm *comm, uint32_t rail_idx, int err, const char *detail)
 {
     const struct ofi_rail *rail = &comm->rails[rail_idx];
 
-    if (ofi_failover_doubt(comm, rail_idx, err))
-        return 1;
     ofi_comm_fail(comm, xcclNetCauseLocal,
                   xccl_fail_quietly(xcclSystemError, 0, "see the kernel's log",
                                     "%s (%s) cannot flush the memory of a device, which %s has "
@@ -85,7 +88,6 @@ static int fail(struct ofi_comm *comm, uint32_t rail_idx, int err, const char *d
                                     rail->device->name, rail->device->info->fabric_attr->prov_name,
                                     comm->peer_text, comm->ctx->library.strerror(err),
                                     *detail ? ", " : "", detail));
-    return 0;
 }
 
 /* Gives an error of libfabric. */
@@ -111,10 +113,10 @@ static int give(struct ofi_comm *comm, struct ofi_flush *flush)
 
         if (err == -FI_EAGAIN)
             continue;
-        if (err && !fail(comm, i, (int)-err, ""))
+        if (err) {
+            fail(comm, i, (int)-err, "");
             return 0;
-        if (err)
-            continue;
+        }
         flush->todo &= ~(1u << i);
     }
     return flush->todo != 0;
@@ -135,29 +137,18 @@ void ofi_flush_push(struct ofi_comm *comm)
     }
 }
 
-/* Nothing more is to come of that rail. */
-static void settle(struct ofi_comm *comm, struct ofi_flush *flush, uint32_t rail_idx)
+void ofi_flush_completed(struct ofi_comm *comm, const struct ofi_op *op)
 {
-    flush->left &= ~(1u << rail_idx);
-    if (flush->left || flush->state != OFI_ACTIVE)
+    struct ofi_flush *flush = &comm->flusher->flushes[op->place];
+
+    flush->left &= ~(1u << op->rail);
+    if (flush->left)
         return;
     flush->state = OFI_DONE;
     comm->ready++;
-}
-
-void ofi_flush_completed(struct ofi_comm *comm, const struct ofi_op *op)
-{
-    settle(comm, &comm->flusher->flushes[op->place], op->rail);
-}
-
-void ofi_flush_over(struct ofi_comm *comm, uint32_t rail_idx)
-{
-    for (uint32_t i = 0; comm->flusher && i < OFI_REQUESTS; i++) {
-        struct ofi_flush *flush = &comm->flusher->flushes[i];
-
-        flush->todo &= ~(1u << rail_idx);
-        settle(comm, flush, rail_idx);
-    }
+    comm->idle_polls = 0;
+    if (comm->peer_left)
+        comm->left_ns = xccl_clock_ns(); /* there may be another one to come */
 }
 
 int ofi_flush_failed(struct ofi_comm *comm, uint32_t rail_idx, const struct fi_cq_err_entry *entry,
@@ -168,7 +159,7 @@ int ofi_flush_failed(struct ofi_comm *comm, uint32_t rail_idx, const struct fi_c
     if (!op || entry->flags & (FI_REMOTE_READ | FI_REMOTE_WRITE) || op->kind != OFI_FLUSH)
         return 0;
     comm->vendor = entry->prov_errno;
-    (void)fail(comm, rail_idx, entry->err, detail);
+    fail(comm, rail_idx, entry->err, detail);
     return 1;
 }
 

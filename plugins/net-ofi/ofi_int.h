@@ -319,6 +319,7 @@ struct ofi_flush {
 struct ofi_flusher {
     struct ofi_flush flushes[OFI_REQUESTS];
     uint32_t waiting; /* that have something to do yet, a bit each */
+    int has_device_memory; /* 1: some was registered with the comm, once */
     fi_addr_t self[OFI_RAILS_MAX];
     xcclNetMem_t mem; /* of bytes */
     uint8_t bytes[OFI_REQUESTS][OFI_RAILS_MAX]; /* what is read goes there */

@@ -250,6 +250,8 @@ xcclResult_t ofi_mem_create(struct ofi_comm *comm, struct ofi_region *wanted, xc
         return xcclSystemError;
     wanted->access |= FI_SEND | FI_RECV;
     mem->is_cuda = wanted->iface == FI_HMEM_CUDA;
+    if (mem->is_cuda && comm->flusher)
+        comm->flusher->has_device_memory = 1;
     rc = mem_fill(comm, wanted, mem);
     if (rc == xcclSuccess)
         *mem_out = mem;

@@ -238,6 +238,8 @@ static uint64_t patience_ns(const struct ofi_comm *comm)
     /* A sender whose message has no part waits until those before it are counted. */
     if (comm->is_send)
         return !comm->peer_left && comm->counted != comm->posted ? OWED_NS : 0;
+    if (ofi_flush_is_under_way(comm))
+        return OWED_NS;
     return comm->peer_left == 1 && (int32_t)(comm->goodbye - comm->moved) > 0 ? OWED_NS : QUIET_NS;
 }
 

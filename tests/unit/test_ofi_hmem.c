@@ -564,34 +564,61 @@ XT_TEST(a_flush_that_fails_ends_the_comm)
     down();
 }
 
-XT_TEST(a_flush_goes_on_without_a_rail_that_drops_out)
+static void up_two_rails_that_fail(void)
+{
+    fx_takes_cuda = 1;
+    up_with(0, 2, 0, OFI_TELLS_SIZE | OFI_TELLS_TAG | OFI_TELLS_FAIL);
+}
+
+static void second_rail_fails(void *context, uint64_t flags, int err)
+{
+    fx.comes_by = 1;
+    fails(context, flags, err);
+    ofi_request_poll(fx.comm);
+    fx.comes_by = 0;
+}
+
+/* Nobody else can flush what it has brought. */
+XT_TEST(a_rail_that_fails_ends_a_comm_with_device_memory)
 {
     xcclNetRequest_t request;
     xcclNetMem_t mem;
     int done = 0;
 
-    fx_takes_cuda = 1;
-    up_with(0, 2, 0, OFI_TELLS_SIZE | OFI_TELLS_TAG | OFI_TELLS_FAIL);
+    up_two_rails_that_fail();
     mem = reg_cuda(memory(), BYTES);
     request = flush(mem);
-    XT_CHECK_INT(fx.read_count, 2);
-    fx.comes_by = 1;
-    fails(fx.reads[1].context, FI_READ | FI_RMA, FI_EIO);
-    ofi_request_poll(fx.comm);
-    fx.comes_by = 0;
-    fx.comm->failover.since_ns[1] += 100 * XCCL_NS_PER_S; /* time stands still */
-    read_completes(0);
-    XT_OK(ofi_test(request, &done, NULL));
-    XT_CHECK_INT(done, 0); /* until the endpoint is closed */
+    second_rail_fails(NULL, 0, FI_EHOSTUNREACH);
+    XT_CHECK_RC(ofi_test(request, &done, NULL), xcclRemoteError);
+    XT_CHECK_HAS(xccl_error_text(), "receiving from the peer on card1 (fake): unreachable");
+    dereg(mem);
+    down();
+    up_two_rails_that_fail();
+    mem = reg_cuda(memory(), BYTES);
+    request = flush(mem);
+    second_rail_fails(fx.reads[1].context, FI_READ | FI_RMA, FI_EIO);
+    XT_CHECK_RC(ofi_test(request, &done, NULL), xcclSystemError);
+    XT_CHECK_HAS(xccl_error_text(), "card1 (fake) cannot flush the memory of a device");
+    dereg(mem);
+    down();
+}
+
+XT_TEST(a_rail_that_failed_before_is_not_flushed)
+{
+    xcclNetRequest_t request;
+    xcclNetMem_t mem;
+    int done = 0;
+
+    up_two_rails_that_fail();
+    second_rail_fails(NULL, 0, FI_EHOSTUNREACH);
     fx.comm->failover.since_ns[1] -= 200 * XCCL_NS_PER_S;
     for (int i = 0; i < 70; i++)
         ofi_request_poll(fx.comm);
-    XT_OK(ofi_test(request, &done, NULL));
-    XT_CHECK_INT(done, 1);
+    mem = reg_cuda(memory(), BYTES);
     request = flush(mem);
-    XT_CHECK_INT(fx.read_count, 3);
-    XT_CHECK_INT(fx.reads[2].rail, 0);
-    read_completes(2);
+    XT_CHECK_INT(fx.read_count, 1);
+    XT_CHECK_INT(fx.reads[0].rail, 0);
+    read_completes(0);
     XT_OK(ofi_test(request, &done, NULL));
     XT_CHECK_INT(done, 1);
     dereg(mem);
