@@ -101,6 +101,13 @@ static xcclResult_t try_all(struct xccl_init *init, enum xccl_init_state *state_
     return xccl_init_gather(init);
 }
 
+/* What else a rank says is no verdict: it changes nothing here, and ends the join in time. */
+static int is_of_opening(uint32_t code)
+{
+    return code == XCCL_CUDA_WHY_IMPORT || code == XCCL_CUDA_WHY_IPC_OPEN ||
+           code == XCCL_CUDA_WHY_FABRIC_IMPORT;
+}
+
 /* The verdicts are here. *again_out: somebody could not. */
 static void judge(struct xccl_init *init, int *again_out)
 {
@@ -120,7 +127,7 @@ static void judge(struct xccl_init *init, int *again_out)
             why.code = xccl_wire_get_u8(&wire);
             why.result = xccl_wire_get_u16(&wire);
             *again_out |= why.code != XCCL_CUDA_WHY_NONE;
-            if (why.code && is_near && k == own)
+            if (is_of_opening(why.code) && is_near && k == own)
                 xccl_cuda_edge_lower(comm->cuda, &edges->own[xccl_shm_index_of(comm->shm, i)],
                                      &why);
         }

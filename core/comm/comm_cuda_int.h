@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the files of CUDA communicators share. Stays in this folder.
  *
- *   comm_cuda.c        joining and leaving: device, status, reach of the other ranks
+ *   comm_cuda.c        joining and leaving: device and status
  *   comm_cuda_edges.c  which kind of memory each pair of ranks of a host has its links in
  *   comm_cuda_memory.c memory of links, its own and that of other ranks
  *   comm_cuda_agree.c  trying out whether the ranks of a host open each other's
@@ -312,10 +312,11 @@ xcclResult_t xccl_comm_cuda_map(struct xcclComm *comm, int peer,
 void xccl_comm_cuda_close_opened(struct xccl_comm_cuda *cuda, int all);
 
 /* --- comm_cuda_links.c --- */
-/* Where a link's slots and head are; channel: of it. */
-void xccl_comm_cuda_place_link(const struct xccl_cuda_side *slots,
-                               const struct xccl_cuda_side *heads, uint32_t channel,
-                               struct xccl_dev_link *link);
+/* Where a link's slots and head are; sides: the peer's and this rank's; channel: of it; headers:
+ * bytes before the slots' payload. Fails where the peer's numbers lead out of its memory. */
+xcclResult_t xccl_comm_cuda_place_link(const struct xccl_cuda_side sides[2], int sends,
+                                       uint32_t channel, uint32_t headers,
+                                       struct xccl_dev_link *link);
 void xccl_comm_cuda_put_offer(const struct xccl_cuda_offer *offer, uint8_t *bytes);
 void xccl_comm_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offer);
 

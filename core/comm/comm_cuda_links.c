@@ -309,20 +309,45 @@ static uint32_t end_of(const struct xcclComm *comm, const struct xccl_schedule *
     return UINT32_MAX;
 }
 
-void xccl_comm_cuda_place_link(const struct xccl_cuda_side *slots,
-                               const struct xccl_cuda_side *heads, uint32_t channel,
-                               struct xccl_dev_link *link)
+/* Of one place of several, by channel; 0: it does not end before that. */
+static int place_at(const struct xccl_cuda_side *side, uint32_t channel, uint64_t place_bytes,
+                    uint64_t begin, uint64_t end, uint64_t *at_out)
 {
-    link->header = slots->base + ((uint64_t)slots->place * slots->offer->channels + channel) *
-                                     slots->offer->place_bytes;
-    link->head = heads->base + heads->piece->heads +
-                 ((uint64_t)heads->place * heads->offer->channels + channel) * XCCL_DEV_HEAD_BYTES;
+    uint64_t number = (uint64_t)side->place * side->offer->channels + channel, behind;
+
+    if (channel >= side->offer->channels || end > side->piece->bytes ||
+        __builtin_mul_overflow(number + 1, place_bytes, &behind) ||
+        __builtin_add_overflow(behind, begin, &behind) || behind > end)
+        return 0;
+    *at_out = side->base + begin + number * place_bytes;
+    return 1;
+}
+
+xcclResult_t xccl_comm_cuda_place_link(const struct xccl_cuda_side sides[2], int sends,
+                                       uint32_t channel, uint32_t headers,
+                                       struct xccl_dev_link *link)
+{
+    /* The receiver has the slots, the sender has the head. */
+    const struct xccl_cuda_side *slots = &sides[!sends], *heads = &sides[sends];
+    uint64_t needed = headers + (uint64_t)link->nslots * link->payload_stride;
+
+    if (slots->offer->place_bytes < needed ||
+        !place_at(slots, channel, slots->offer->place_bytes, 0, slots->piece->heads,
+                  &link->header) ||
+        !place_at(heads, channel, XCCL_DEV_HEAD_BYTES, heads->piece->heads, heads->piece->bytes,
+                  &link->head))
+        return xccl_fail(xcclRemoteError, 0, "install the same version everywhere",
+                         "rank %d offers memory that its links with this rank do not fit",
+                         link->peer);
+    link->payload = link->header + headers;
+    return xcclSuccess;
 }
 
 /* sides: the peer's, and this rank's. */
-static void fill_link(const struct xccl_cuda_binding *made, const struct xccl_schedule_conn *conn,
-                      const struct xccl_cuda_side sides[2], uint32_t channel,
-                      struct xccl_dev_link *link)
+static xcclResult_t fill_link(const struct xccl_cuda_binding *made,
+                              const struct xccl_schedule_conn *conn,
+                              const struct xccl_cuda_side sides[2], uint32_t channel,
+                              struct xccl_dev_link *link)
 {
     int sends = conn->dir == XCCL_CONN_SEND;
     /* The receiver has the slots, the sender has the head. */
@@ -336,8 +361,8 @@ static void fill_link(const struct xccl_cuda_binding *made, const struct xccl_sc
         .limit = sends ? slots->nslots : 0,
         .peer = conn->peer,
     };
-    xccl_comm_cuda_place_link(&sides[!sends], &sides[sends], channel, link);
-    link->payload = link->header + (made->proto == XCCL_DEV_SIMPLE ? HEADERS_BYTES : 0);
+    return xccl_comm_cuda_place_link(sides, sends, channel,
+                                     made->proto == XCCL_DEV_SIMPLE ? HEADERS_BYTES : 0, link);
 }
 
 static xcclResult_t no_end(const struct xcclComm *comm, const struct xccl_schedule_conn *conn)
@@ -376,7 +401,7 @@ static xcclResult_t link_conn(struct xcclComm *comm, struct xccl_cuda_binding *m
         return no_end(comm, conn);
     rc = xccl_comm_cuda_map(comm, conn->peer, sides[0].piece, &sides[0].base, NULL);
     for (uint32_t i = 0; i < made->channels && !rc; i++)
-        fill_link(made, conn, sides, i, &made->links[at * made->channels + i]);
+        rc = fill_link(made, conn, sides, i, &made->links[at * made->channels + i]);
     if (!rc)
         xccl_comm_cuda_note_near(comm, conn->peer, sends, sides[!sends].piece);
     return rc;

@@ -75,14 +75,16 @@ static int is_about(const struct xcclComm *comm, uint32_t index,
                     const struct xccl_cuda_why *refused)
 {
     const struct xccl_cuda_edge *edge = &comm->cuda->edges.own[index];
+    int is_near = xccl_comm_cuda_same_process(comm, xccl_shm_rank_of(comm->shm, (int)index));
 
     switch (refused->code) {
     case XCCL_CUDA_WHY_FABRIC_CREATE:
     case XCCL_CUDA_WHY_FABRIC_EXPORT:
         return edge->kind == XCCL_CUDA_MEMORY_FABRIC;
     case XCCL_CUDA_WHY_EXPORT:
-        return edge->kind == XCCL_CUDA_MEMORY_HANDLE &&
-               !xccl_comm_cuda_same_process(comm, xccl_shm_rank_of(comm->shm, (int)index));
+        return edge->kind == XCCL_CUDA_MEMORY_HANDLE && !is_near;
+    case XCCL_CUDA_WHY_IPC_GET:
+        return !is_near;
     default:
         return 1;
     }
@@ -239,8 +241,8 @@ xcclResult_t xccl_cuda_p2p_try(struct xcclComm *comm, const uint8_t *offers, siz
     return rc;
 }
 
-static void fill_link(const struct xccl_cuda_side sides[2], int sends, uint32_t channel,
-                      struct xccl_dev_link *link)
+static xcclResult_t fill_link(const struct xccl_cuda_side sides[2], int sends, uint32_t channel,
+                              int peer, struct xccl_dev_link *link)
 {
     /* The receiver has the slots, the sender has the head. */
     uint32_t slot_bytes = sides[!sends].offer->slot_bytes;
@@ -251,9 +253,9 @@ static void fill_link(const struct xccl_cuda_side sides[2], int sends, uint32_t 
         .nslots = SLOTS,
         .slot_bytes = slot_bytes,
         .limit = sends ? SLOTS : 0,
+        .peer = (uint16_t)peer,
     };
-    xccl_comm_cuda_place_link(&sides[!sends], &sides[sends], channel, link);
-    link->payload = link->header + HEADERS;
+    return xccl_comm_cuda_place_link(sides, sends, channel, HEADERS, link);
 }
 
 static xcclResult_t fill_peer(struct xcclComm *comm, const struct xccl_cuda_offer *offer,
@@ -265,12 +267,8 @@ static xcclResult_t fill_peer(struct xcclComm *comm, const struct xccl_cuda_offe
     xcclResult_t rc = find_sides(comm, index, offer, sides, NULL);
 
     for (uint32_t sends = 0; sends < 2; sends++)
-        for (uint32_t i = 0; i < channels && !rc; i++) {
-            struct xccl_dev_link *link = &links[sends * channels + i];
-
-            fill_link(sides, (int)sends, i, link);
-            link->peer = (uint16_t)peer;
-        }
+        for (uint32_t i = 0; i < channels && !rc; i++)
+            rc = fill_link(sides, (int)sends, i, peer, &links[sends * channels + i]);
     for (int sends = 0; sends < 2 && !rc; sends++)
         xccl_comm_cuda_note_near(comm, peer, sends, sides[!sends].piece);
     return rc;
