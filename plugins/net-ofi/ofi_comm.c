@@ -244,6 +244,8 @@ static int owes(const struct ofi_comm *comm)
  * connection what has come before its receive. */
 static int must_linger(const struct ofi_comm *comm)
 {
+    if (!comm->is_send)
+        return owes(comm);
     for (uint32_t i = 0; i < comm->rail_count; i++) {
         if (comm->rails[i].end.ep && (comm->rails[i].fabric_fd < 0 || comm->drops))
             return uncounted(comm);

@@ -95,8 +95,16 @@ int ofi_control_owes(const struct ofi_comm *comm)
 
 static void closed(struct ofi_comm *comm, struct ofi_link *link, int err)
 {
+    uint32_t rail = link->rail == OFI_RAILS_MAX ? 0 : link->rail;
+
     comm->sys_errno = err;
     xccl_tcp_close(&link->fd);
+    if (ofi_control_is_open(comm) && !comm->is_up) {
+        /* Nobody would watch that rail. */
+        ofi_comm_fail_rail(comm, &comm->rails[rail], err ? err : FI_ECONNRESET,
+                           "joining the rails with", "on its control connection");
+        return;
+    }
     if (ofi_control_is_open(comm)) {
         /* Its rail goes the same way, and may have lost what the provider does not know of. */
         if (link->rail != OFI_RAILS_MAX)
@@ -162,7 +170,7 @@ void ofi_control_goodbye(struct ofi_comm *comm)
     (void)put(comm, GOODBYE, ofi_request_left(comm));
 }
 
-/* A sender says nothing else before, so there is room. */
+/* Only what it says of rails that fail may come before, so there is room. */
 void ofi_control_switch(struct ofi_comm *comm, uint32_t end)
 {
     (void)put(comm, SWITCH, end);

@@ -107,15 +107,21 @@ static void doubt(struct ofi_comm *comm, uint32_t rail, int err, const char *det
         return;
     over->doubted |= 1u << rail;
     over->since_ns[rail] = xccl_clock_ns();
-    snprintf(over->why[rail], sizeof(over->why[rail]), "%s%s%s", comm->ctx->library.strerror(err),
-             *detail ? ", " : "", detail);
+    over->err[rail] = err;
+    snprintf(over->detail[rail], sizeof(over->detail[rail]), "%s", detail);
+}
+
+/* 0: it hurts memory, by whatever way. */
+static int is_of_way(int err)
+{
+    return err != FI_EACCES && err != FI_EKEYREJECTED;
 }
 
 int ofi_failover_doubt(struct ofi_comm *comm, uint32_t rail, int err)
 {
     uint32_t others = all_rails(comm) & ~(comm->failover.failed | 1u << rail);
 
-    if (!comm->failover.on || !comm->is_up || comm->peer_left || !others)
+    if (!comm->failover.on || !comm->is_up || comm->peer_left || !others || !is_of_way(err))
         return 0;
     doubt(comm, rail, err, "");
     return 1;
@@ -128,7 +134,7 @@ void ofi_failover_fail(struct ofi_comm *comm, uint32_t rail, int err, const char
 
     if (over->on && over->failed >> rail & 1)
         return; /* it is what follows */
-    if (over->on && comm->is_up && err != FI_EACCES && err != FI_EKEYREJECTED) {
+    if (over->on && comm->is_up && is_of_way(err)) {
         doubt(comm, rail, err, detail);
         over->failed |= 1u << rail;
         if (!is_last(comm))
@@ -219,16 +225,18 @@ int ofi_failover_has(struct ofi_comm *comm, uint32_t what)
 
 static void warn(const struct ofi_comm *comm, uint32_t rail, uint32_t again)
 {
+    const char *detail = comm->failover.detail[rail];
     char line[OFI_TEXT_BYTES];
 
     if (!comm->ctx->log)
         return;
     snprintf(line, sizeof(line),
-             "rail %u of %u %s %s, %s (%s), has dropped out: %s; the others go on, with %u pieces "
-             "%s",
+             "rail %u of %u %s %s, %s (%s), has dropped out: %s%s%s; the others go on, with %u "
+             "pieces %s",
              rail, comm->rail_count, comm->is_send ? "to" : "from", comm->peer_text,
              comm->rails[rail].device->name, comm->device->info->fabric_attr->prov_name,
-             comm->failover.why[rail], again, comm->is_send ? "sent again" : "awaited again");
+             comm->ctx->library.strerror(comm->failover.err[rail]), *detail ? ", " : "", detail,
+             again, comm->is_send ? "sent again" : "awaited again");
     comm->ctx->log(xcclNetLogWarn, line);
 }
 
@@ -272,8 +280,9 @@ static void turn(struct ofi_comm *comm, uint32_t rail, uint64_t now_ns)
             return;
         over->failed |= 1u << rail;
         if (is_last(comm)) {
-            ofi_comm_fail_rail(comm, &comm->rails[rail], FI_ECONNABORTED, "announcing to",
-                               over->why[rail]);
+            ofi_control_fails(comm, rail);
+            ofi_comm_fail_rail(comm, &comm->rails[rail], over->err[rail],
+                               comm->is_send ? "sending to" : "receiving from", over->detail[rail]);
             return;
         }
         close_rail(comm, rail);

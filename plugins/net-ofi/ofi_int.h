@@ -369,7 +369,8 @@ struct ofi_failover {
     uint32_t gone; /* both have closed them, and know it */
     uint64_t again; /* operations of messages that are to be given once more, a bit each */
     uint64_t since_ns[OFI_RAILS_MAX]; /* of the error */
-    char why[OFI_RAILS_MAX][OFI_TEXT_BYTES / 2];
+    int err[OFI_RAILS_MAX];
+    char detail[OFI_RAILS_MAX][OFI_TEXT_BYTES / 2]; /* the provider's */
 };
 
 /* Of a comm whose caller sleeps. */

@@ -29,7 +29,8 @@
  *
  * A rail's completion queue holds, besides messages and notes: on the write path at the receiver as
  * many pieces as OFI_REQUESTS receives of the largest message have, for none is written that was
- * not announced; at the sender OFI_WRITES writes; else a piece for each message under way.
+ * not announced; at the sender OFI_WRITES writes; else all pieces of each message under way, for
+ * the other rails may have failed.
  *
  * Pieces are posted in isend, irecv and test, never in progress, as notes are.
  * Thread: the comm's. Nothing here allocates, locks or logs, but create. */
@@ -129,7 +130,7 @@ uint32_t ofi_piece_most(const struct ofi_device *device)
 size_t ofi_piece_cq_entries(const struct ofi_device *device)
 {
     size_t written = (size_t)OFI_REQUESTS * ofi_piece_most(device);
-    size_t sent = device->member_count > 1 ? OFI_WINDOW : 0;
+    size_t sent = device->member_count > 1 ? OFI_WINDOW * (size_t)device->member_count : 0;
 
     return written > sent ? written : sent;
 }

@@ -4,16 +4,20 @@
  *
  *   XCCL_EMU_DEVICES=8         how many devices there are
  *   XCCL_EMU_SMS=132           how many multiprocessors each has
- *   XCCL_EMU_NO_PEER=1         they cannot access each other (2: but for neighbours; 3: only
- * devices 0 and 3 cannot) XCCL_EMU_DRIVER_VERSION=12040    the driver's version
+ *   XCCL_EMU_NO_PEER=1         they cannot access each other; 2: but for neighbours
+ *                              3: only devices 0 and 3 cannot
+ *   XCCL_EMU_DRIVER_VERSION=12040    the driver's version
  *   XCCL_EMU_WRITES_ORDERING=0 how devices order writes of network cards
  *   XCCL_EMU_HANDLES=0         they have no allocations by handles
  *   XCCL_EMU_GRANULE=2097152   in which sizes these come
- *   XCCL_EMU_FABRIC=1          they have fabric handles, too (2: but the process has no IMEX
- * channel, without which a driver refuses them) XCCL_EMU_FAIL="cuMemAlloc_v2:3,cuMemCreate:*" the
- * third call of one function has no memory, and no call of the other (without a number the first;
- * "cuInit": finds no device; "cuMemImportFromShareableHandle.fabric", likewise exports: of fabric
- * handles, else of descriptors) XCCL_EMU_DIES="cuMemMap"   the process dies in that call
+ *   XCCL_EMU_FABRIC=1          they have fabric handles, too
+ *                              2: but the process has no IMEX channel, and is refused them
+ *   XCCL_EMU_FAIL="cuMemAlloc_v2:3,cuMemCreate:*"
+ *                              the third call of one function has no memory, and no call of the
+ *                              other (without a number the first; "cuInit" finds no device;
+ *                              "cuMemImportFromShareableHandle.fabric", likewise exports: of
+ *                              fabric handles, else of descriptors)
+ *   XCCL_EMU_DIES="cuMemMap"   the process dies in that call
  *
  * What a real driver forbids is an error here, too: calls without a context, memory that is
  * allocated while a capture forbids it, waits for what is captured, kernels and events in streams

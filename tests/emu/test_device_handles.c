@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Device memory that goes from process to process as descriptors of allocations or by fabric
- * handles: calls work, other
- * ways are gone where a driver refuses one of its steps, on one rank or on all, nothing is left
- * behind, and memory of that kind that the program has can be used. */
+ * handles: calls work, other ways are gone where a driver refuses one of its steps, on one rank or
+ * on all, nothing is left behind, and memory of that kind that the program has can be used. */
 #include "device_ways.h"
 
 #include <signal.h>

@@ -564,6 +564,35 @@ XT_TEST(the_last_rail_ends_the_connection)
     down_rails();
 }
 
+/* One after the other is doubted, and each hopes for the other. */
+XT_TEST(two_rails_that_fail_at_once_end_it_with_their_own_error)
+{
+    xcclNetRequest_t request;
+    int done = 0;
+
+    up_rails(1, 2, 0);
+    request = send_bytes(100);
+    for (int rail = 0; rail < 2; rail++) {
+        XT_CHECK(ofi_failover_doubt(fx.comm, (uint32_t)rail, FI_EHOSTUNREACH));
+        fx.comm->failover.since_ns[rail] += 100 * XCCL_NS_PER_S;
+    }
+    is_under_way(request);
+    time_passes(0);
+    frame_is(FAILS, 0);
+    time_passes(1);
+    XT_CHECK_RC(ofi_test(request, &done, NULL), xcclRemoteError);
+    XT_CHECK_HAS(xccl_error_text(), "sending to the peer on card1 (fake): unreachable");
+    down_rails();
+}
+
+XT_TEST(memory_that_is_refused_is_no_doubt)
+{
+    up_rails(1, 2, 0);
+    XT_CHECK(!ofi_failover_doubt(fx.comm, 1, FI_EACCES));
+    XT_CHECK_INT(fx.comm->failover.doubted, 0);
+    down_rails();
+}
+
 XT_TEST(what_hurts_memory_and_not_the_way_ends_the_connection)
 {
     xcclNetRequest_t request;
