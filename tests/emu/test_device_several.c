@@ -461,6 +461,17 @@ XT_TEST_DEADLINE(processes_have_ranks_on_several_devices_by_ipc, 60)
     run_pairs(&scene);
 }
 
+/* Which the ranks of one process do not need among each other. */
+XT_TEST_DEADLINE(an_ipc_handle_that_is_refused_leaves_peer_access_within_a_process, 60)
+{
+    struct scene scene = {.same = {XCCL_RECORD_WAY_PEER_ACCESS, "1", "1", NULL},
+                          .other = {XCCL_RECORD_WAY_PINNED, "2", NULL, "IPC refused: "}};
+
+    xt_setenv("XCCL_CUDA_CUMEM", "0");
+    xt_setenv("XCCL_EMU_FAIL", "cuIpcGetMemHandle:*");
+    run_pairs(&scene);
+}
+
 /* What the process's other device is refused is no memory for links. */
 XT_TEST_DEADLINE(access_of_the_other_device_that_is_refused_gives_way_to_ipc, 60)
 {
