@@ -94,7 +94,7 @@ static void passes_behind_faults(const char *seeds, const char *plugin)
     passes(args);
 }
 
-XT_TEST_DEADLINE(socket_passes_behind_the_hook_that_injects_faults, 200)
+XT_TEST_DEADLINE(socket_passes_behind_the_hook_that_injects_faults, 400)
 {
     passes_behind_faults(SEEDS, "socket");
 }
