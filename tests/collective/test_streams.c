@@ -309,7 +309,7 @@ XT_TEST(all_streams_of_a_process_have_one_thread_and_it_ends_with_them)
         XT_CHECK_INT(xt_threads_named("xccl-progress"), 1);
         for (int i = 0; i < 3; i++)
             XT_OK(xcclStreamDestroy(streams[i]));
-        XT_CHECK_INT(xt_threads_named("xccl-progress"), 0);
+        XT_CHECK_INT(xt_threads_left("xccl-progress", 0), 0);
     }
 }
 

@@ -113,5 +113,8 @@ const char *xt_why(const char *output);
 int xt_entries(const char *path);
 /* Threads of this process whose names begin so; "": all. */
 int xt_threads_named(const char *begin);
+/* The same once there are at most want, or after 2 s: pthread_join returns before the kernel has
+ * taken the thread out of /proc. */
+int xt_threads_left(const char *begin, int want);
 
 #endif

@@ -111,6 +111,17 @@ int xt_threads_named(const char *begin)
     return count;
 }
 
+int xt_threads_left(const char *begin, int want)
+{
+    int count = xt_threads_named(begin);
+
+    for (int ms = 0; ms < 2000 && count > want; ms++) {
+        usleep(1000);
+        count = xt_threads_named(begin);
+    }
+    return count;
+}
+
 /* Steps through names: the next name that is not in before, or NULL. */
 static const char *next_new(char **cursor, const char *before)
 {

@@ -417,7 +417,7 @@ XT_TEST_DEADLINE(a_connection_all_of_whose_rails_fail_ends_in_time, 120)
     cut_rails(-1, 20);
     for (int seed = 1; seed <= 4; seed++) {
         const char *output = NULL;
-        char text[8];
+        char text[16];
 
         snprintf(text, sizeof(text), "%d", seed);
         xt_setenv("FX_FABRIC_SEED", text);

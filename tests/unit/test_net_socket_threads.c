@@ -97,7 +97,7 @@ XT_TEST(threads_start_with_the_first_comms_and_end_with_the_instance)
         /* One for each comm, as long as there may be more. */
         XT_CHECK_INT(xt_threads_named("xccl-sock-"), 2);
         pair_close(&pair);
-        XT_CHECK_INT(xt_threads_named(""), before);
+        XT_CHECK_INT(xt_threads_left("", before), before);
         XT_CHECK_INT(xt_entries("/proc/self/fd"), fds);
     }
 }
@@ -525,7 +525,7 @@ XT_TEST_DEADLINE(two_hundred_comms_share_four_threads, 60)
             XT_OK(net->calls.closeRecv(pairs[i].recv));
         }
         xccl_net_close(net);
-        XT_CHECK_INT(xt_threads_named("xccl-sock-"), 0);
+        XT_CHECK_INT(xt_threads_left("xccl-sock-", 0), 0);
     }
 }
 
