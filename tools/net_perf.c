@@ -311,6 +311,12 @@ static int measure_stream(struct xccl_netperf_pair *pair, const struct xccl_netp
     return 1;
 }
 
+/* Who is first in one round is last in the next: what goes before makes a difference. */
+static int in_turn(const struct xccl_netperf_job *job, int64_t at, int i)
+{
+    return at % 2 ? job->pair_count - 1 - i : i;
+}
+
 static int measure_row(struct xccl_netperf_job *job, struct xccl_netperf_row *row)
 {
     for (int k = 0; k < job->pair_count; k++) {
@@ -324,11 +330,15 @@ static int measure_row(struct xccl_netperf_job *job, struct xccl_netperf_row *ro
             return 0;
     }
     for (int64_t at = 0; at < job->options->rounds; at++) {
-        for (int k = 0; row->has_latency && k < job->pair_count; k++) {
+        for (int i = 0; row->has_latency && i < job->pair_count; i++) {
+            int k = in_turn(job, at, i);
+
             if (!measure_latency(&job->pairs[k], row, at, &row->figures[k]))
                 return 0;
         }
-        for (int k = 0; k < job->pair_count; k++) {
+        for (int i = 0; i < job->pair_count; i++) {
+            int k = in_turn(job, at, i);
+
             if (!measure_stream(&job->pairs[k], row, at, &row->figures[k]))
                 return 0;
         }

@@ -152,22 +152,6 @@ xcclResult_t sock_address_connected(int fd, const struct xccl_addr *addr, int *d
     return xcclSuccess;
 }
 
-/* Linux sends to an address of this host from that address, or from one of loopback. */
-int sock_address_local(int fd, const struct xccl_addr *addr)
-{
-    struct xccl_addr own = {.bytes = sizeof(own.sa)};
-
-    if (is_unix(addr))
-        return 1;
-    if (getsockname(fd, &own.sa.any, &own.bytes) != 0 ||
-        own.sa.any.sa_family != addr->sa.any.sa_family)
-        return 0;
-    if (own.sa.any.sa_family == AF_INET6)
-        return IN6_ARE_ADDR_EQUAL(&own.sa.in6.sin6_addr, &addr->sa.in6.sin6_addr);
-    return own.sa.in4.sin_addr.s_addr == addr->sa.in4.sin_addr.s_addr ||
-           ntohl(own.sa.in4.sin_addr.s_addr) >> IN_CLASSA_NSHIFT == IN_LOOPBACKNET;
-}
-
 /* An IP address is as netaddr has it, but for the zone, which means nothing on another host. */
 void sock_address_encode(const struct xccl_addr *addr, uint8_t wire_out[SOCK_ADDRESS_BYTES])
 {

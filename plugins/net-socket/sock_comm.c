@@ -17,7 +17,6 @@ static int sender_init(struct sock_sender *sender)
 {
     for (int i = 0; i < SOCK_SENDS; i++)
         sender->sends[i].request.comm = &sender->comm;
-    sender->stream_end = SOCK_HELLO_BYTES;
     if (sender->comm.line_count > 1)
         sender->scatter = xccl_calloc(1, sizeof(*sender->scatter));
     if (sender->scatter)
@@ -31,7 +30,9 @@ static int receiver_init(struct sock_receiver *receiver)
         receiver->recvs[i].request.comm = &receiver->comm;
     if (receiver->comm.line_count > 1)
         receiver->collect = xccl_calloc(1, sizeof(*receiver->collect));
-    return receiver->comm.line_count == 1 || receiver->collect;
+    receiver->stage = xccl_calloc(1, SOCK_STAGE_BYTES +
+                                         (receiver->comm.line_count == 1 ? SOCK_SPILL_BYTES : 0));
+    return receiver->stage && (receiver->comm.line_count == 1 || receiver->collect);
 }
 
 static void sender_free(struct sock_sender *sender)
@@ -46,6 +47,7 @@ static void receiver_free(struct sock_receiver *receiver)
     if (receiver->collect && receiver->collect->door)
         sock_close_listen(receiver->collect->door);
     xccl_free(receiver->collect);
+    xccl_free(receiver->stage);
 }
 
 struct sock_comm *sock_comm_create(struct sock_ctx *ctx, struct sock_device *device, int is_send,
@@ -66,6 +68,8 @@ struct sock_comm *sock_comm_create(struct sock_ctx *ctx, struct sock_device *dev
     comm->is_send = is_send;
     if (!(is_send ? sender_init((struct sock_sender *)comm)
                   : receiver_init((struct sock_receiver *)comm))) {
+        if (!is_send)
+            receiver_free((struct sock_receiver *)comm);
         xccl_free(comm);
         return NULL;
     }
@@ -83,7 +87,7 @@ xcclResult_t sock_close_comm(void *comm_)
     xccl_tcp_close(&comm->wait_fd);
     /* What is not taken would make of the end a reset. */
     if (!comm->is_send && comm->lines[0].fd >= 0)
-        (void)sock_recv_settle((struct sock_receiver *)comm);
+        (void)sock_read_settle((struct sock_receiver *)comm);
     if (comm->is_send && comm->line_count > 1) {
         sock_linger_sweep(comm->ctx, 0);
         sock_linger_take(comm);

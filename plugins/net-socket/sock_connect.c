@@ -13,9 +13,6 @@
  * a line that is not connected after 2 s is tried on the way of the system's choice, and then
  * towards the receiver's other addresses.
  *
- * When the only line is connected the sender sees whether its way leaves the host, and its hello
- * tells the receiver: if not, large messages will be padded (sock_send.c).
- *
  * Thread: one at a time a connect. */
 #include "sock_int.h"
 
@@ -123,7 +120,6 @@ static xcclResult_t line_connected(struct sock_connect *state, int idx)
     return sock_connect_start(state, idx);
 }
 
-/* Only a connection of one line has payloads to pad; there is a comm then. */
 static void hello_write(struct sock_connect *state, int idx)
 {
     struct sock_connect_line *line = &state->lines[idx];
@@ -131,10 +127,6 @@ static void hello_write(struct sock_connect *state, int idx)
                                .line_count = (uint32_t)state->handle.line_count,
                                .turn = line->turn};
 
-    if (hello.line_count == 1) {
-        state->comm->pads = sock_address_local(line->fd, sock_connect_addr(state, idx));
-        hello.pads = (uint32_t)state->comm->pads;
-    }
     sock_hello_encode(state->handle.token, &hello, line->hello);
 }
 

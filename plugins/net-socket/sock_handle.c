@@ -81,23 +81,20 @@ void sock_hello_encode(const uint8_t token[SOCK_TOKEN_BYTES], const struct sock_
     xccl_wire_put_u32(&wire, hello->line);
     xccl_wire_put_u32(&wire, hello->line_count);
     xccl_wire_put_u32(&wire, hello->turn);
-    xccl_wire_put_u32(&wire, hello->pads);
 }
 
 int sock_hello_decode(const uint8_t bytes[SOCK_HELLO_BYTES], const uint8_t token[SOCK_TOKEN_BYTES],
                       int line_count, struct sock_hello *hello_out)
 {
     uint8_t copy[SOCK_HELLO_BYTES], want[SOCK_HELLO_BYTES];
-    struct xccl_wire wire = xccl_wire_over(copy + HELLO_LINE_OFFSET, 4 * sizeof(uint32_t));
+    struct xccl_wire wire = xccl_wire_over(copy + HELLO_LINE_OFFSET, 3 * sizeof(uint32_t));
 
     memcpy(copy, bytes, sizeof(copy));
     hello_out->line = xccl_wire_get_u32(&wire);
     hello_out->line_count = xccl_wire_get_u32(&wire);
     hello_out->turn = xccl_wire_get_u32(&wire);
-    hello_out->pads = xccl_wire_get_u32(&wire);
     sock_hello_encode(token, hello_out, want);
     return xccl_token_equal(bytes, want, SOCK_HELLO_BYTES) &&
            hello_out->line_count == (uint32_t)line_count &&
-           hello_out->line < hello_out->line_count && hello_out->turn < SOCK_TURNS &&
-           hello_out->pads <= (uint32_t)(line_count == 1);
+           hello_out->line < hello_out->line_count && hello_out->turn < SOCK_TURNS;
 }

@@ -31,16 +31,20 @@
 #define SOCK_RING_BYTES ((size_t)1 << 20) /* what line 0 carries, kept until acknowledged */
 #endif
 #define SOCK_WINDOW_BYTES 8192 /* of it under way at once after line 0 was lost */
-#define SOCK_MOVE_BYTES   ((size_t)4 << 20) /* about as much in one call: others want their turn */
-#define SOCK_MESSAGE_MAX  ((size_t)1 << 40)
-#define SOCK_NAME_BYTES   80 /* of a device: "eth0+eth1" */
+#define SOCK_HEADS        4 /* guessed messages of one read */
+#define SOCK_GUESS_BYTES  ((size_t)256 << 10) /* their payload */
+/* What may come instead of them: all that is read with them. */
+#define SOCK_SPILL_BYTES (SOCK_GUESS_BYTES + (SOCK_HEADS + 1) * SOCK_HEADER_BYTES)
+#define SOCK_MOVE_BYTES  ((size_t)4 << 20) /* about as much in one call: others want their turn */
+#define SOCK_MESSAGE_MAX ((size_t)1 << 40)
+#define SOCK_NAME_BYTES  80 /* of a device: "eth0+eth1" */
 
 static_assert((SOCK_RECVS & (SOCK_RECVS - 1)) == 0, "counters of receives wrap");
 static_assert((SOCK_SENDS & (SOCK_SENDS - 1)) == 0, "counters of sends wrap");
 static_assert(SOCK_STAGE_BYTES >= SOCK_HEADER_BYTES, "a header fits the stage");
+static_assert(SOCK_STAGE_BYTES >= SOCK_HEADER_BYTES + SOCK_PAD_UNIT, "a pad and a header, too");
+static_assert(SOCK_GUESS_BYTES < SOCK_PADDED_MIN, "guessed messages have no pads");
 static_assert(SOCK_STAGE_BYTES >= SOCK_WINDOW_BYTES, "what is under way fits the stage");
-static_assert(SOCK_STAGE_BYTES >= SOCK_HEADER_BYTES + SOCK_PAGE_BYTES, "a pad and a header, too");
-static_assert(SOCK_MESSAGE_MAX < (uint64_t)1 << SOCK_PAD_SHIFT, "a pad is apart from the bytes");
 static_assert((SOCK_RING_BYTES & (SOCK_RING_BYTES - 1)) == 0, "offsets wrap");
 
 struct sock_pool;
@@ -85,7 +89,6 @@ struct sock_handle {
 struct sock_hello {
     uint32_t line, line_count;
     uint32_t turn; /* how often the line has come before */
-    uint32_t pads; /* 1: large messages are padded, which a connection of one line may be */
 };
 
 struct sock_listen {
@@ -95,7 +98,6 @@ struct sock_listen {
     int line_count;
     int is_door; /* of a comm that is up */
     int wait_fd; /* the comm's, which those at the door wake; -1: nobody sleeps */
-    int pads; /* what the hello of line 0 said */
     uint8_t token[SOCK_TOKEN_BYTES]; /* what the right sender knows */
     int lines[SOCK_LINES_MAX]; /* its connections that have come, else -1 */
     uint32_t turns[SOCK_LINES_MAX]; /* the ones that are right, or earlier ones than those */
@@ -180,7 +182,6 @@ struct sock_comm {
     int line_count;
     int rail_count;
     int is_send;
-    int pads; /* both ends are on this host, and know it: large messages are padded */
     struct sock_ctx *ctx;
     struct sock_device *device;
     struct sock_hand *hand; /* a helper thread moves the comm; NULL: the caller does */
@@ -293,7 +294,6 @@ struct sock_sender {
     uint32_t reaped; /* sends that test has called done */
     uint32_t inbound; /* the instance's, when this one last looked */
     size_t queued_bytes; /* one line only: of posted sends, with headers, not with the kernel yet */
-    uint64_t stream_end; /* one line only: of all that was posted, from the hello on */
     struct sock_scatter *scatter; /* NULL: one line */
     struct sock_send sends[SOCK_SENDS];
     uint8_t out[SOCK_OUT_BYTES]; /* headers and small messages on their way to the kernel */
@@ -303,6 +303,7 @@ struct sock_receiver {
     struct sock_comm comm;
     uint32_t posted, current;
     uint32_t message; /* number of the next message, or of the one that is coming */
+    size_t guess; /* one line only: bytes that messages behind it may have; 0: unknown */
     struct sock_part *part; /* of the message whose header has been read, else NULL */
     size_t own_bytes; /* of its payload, behind the header: all, or none when it is spread */
     size_t moved; /* of those */
@@ -314,7 +315,11 @@ struct sock_receiver {
     uint32_t owed; /* bytes of the stage that line 0 still has, too */
     int rest; /* the next look is left out */
     struct sock_recv recvs[SOCK_RECVS];
-    uint8_t stage[SOCK_STAGE_BYTES]; /* bytes read ahead */
+    /* Headers of guessed messages; the last one is behind them. */
+    uint8_t heads[SOCK_HEADS + 1][SOCK_HEADER_BYTES];
+    /* Bytes read ahead: SOCK_STAGE_BYTES of room, and where there is one line SOCK_SPILL_BYTES that
+     * no page is used of before a guess was wrong. */
+    uint8_t *stage;
 };
 
 /* sock_device.c */
@@ -352,8 +357,6 @@ xcclResult_t sock_address_decode(const uint8_t wire[SOCK_ADDRESS_BYTES],
                                  struct xccl_addr *addr_out);
 /* The other end: of a Unix socket the process. */
 void sock_address_peer(int fd, const struct xccl_addr *addr, char text_out[XCCL_ADDR_TEXT_BYTES]);
-/* 1: a connection to the address goes no further than this host. */
-int sock_address_local(int fd, const struct xccl_addr *addr);
 /* The device for peers on this host. */
 void sock_address_unix(struct xccl_netif *netif_out);
 
@@ -514,12 +517,23 @@ void sock_recv_progress(struct sock_receiver *receiver);
 void sock_recv_done(struct sock_receiver *receiver, struct sock_recv *recv, size_t bytes);
 /* Bytes that line 0 would have carried. 0: there is no room for them, which no honest peer does. */
 int sock_recv_feed(struct sock_receiver *receiver, const char *data, size_t bytes);
+/* Serves posted receives from the stage until one needs bytes that are not there. Returns 1 when a
+ * receive was finished. */
+int sock_recv_serve(struct sock_receiver *receiver);
 size_t sock_recv_staged(const struct sock_receiver *receiver); /* read, not used yet */
-/* Takes what was only looked at. 0, or line 0 is lost: its errno. */
-int sock_recv_settle(struct sock_receiver *receiver);
 /* The stream is not ours any more, or was cut. */
 void sock_recv_damaged(struct sock_receiver *receiver, const char *where, uint32_t number);
 void sock_recv_closed(struct sock_receiver *receiver);
+
+/* sock_read.c */
+/* One read of line 0, of which sock_recv_serve has what is left to do. Returns 1 when there may be
+ * more. */
+int sock_read_some(struct sock_receiver *receiver, size_t *got_out);
+/* What was read ahead and is not used yet begins the stage. */
+void sock_read_compact(struct sock_receiver *receiver);
+/* Takes what was only looked at. 0, or line 0 is lost: its errno. */
+int sock_read_settle(struct sock_receiver *receiver);
+void sock_read_ended(struct sock_receiver *receiver, int err); /* err 0: the peer closed it */
 
 /* sock_request.c */
 xcclResult_t sock_post_send(xcclNetSendComm_t comm, const void *data, size_t bytes, uint32_t tag,

@@ -161,10 +161,8 @@ static int prove(struct sock_listen *listener, struct xccl_stranger *stranger, u
     watch(listener, stranger->fd, 0);
     listener->lines[hello.line] = stranger->fd;
     listener->turns[hello.line] = hello.turn;
-    if (hello.line == 0) {
+    if (hello.line == 0)
         listener->peer = stranger->peer;
-        listener->pads = (int)hello.pads;
-    }
     stranger->fd = -1;
     return 1;
 }
@@ -231,7 +229,6 @@ xcclResult_t sock_accept(xcclNetListenComm_t listen_, xcclNetRecvComm_t *comm_ou
                             listener->device->rail_count);
     if (!comm)
         return xcclSystemError;
-    comm->pads = listener->pads;
     if (listener->line_count > 1 && listener->ctx->failover)
         ((struct sock_receiver *)comm)->collect->door = sock_listen_copy(listener);
     for (int i = 0; i < comm->line_count; i++) {

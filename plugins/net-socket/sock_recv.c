@@ -5,15 +5,10 @@
  *
  * Messages come in the order in which they were sent, and a header chooses the first free part of
  * the `current` receive that has its tag. The next receive is not looked at before the current one
- * is full. Bytes are read ahead into a stage behind the payload that is coming, so that one read
- * brings many small messages; behind a large one only the next header is, and its payload is not
- * copied twice. Zeroes before a payload (sock_send.c) are read to where nobody looks. Of a message
- * whose payload comes over the streams only the header is here (sock_collect.c), so receives may be
- * done in another order than they were posted.
- *
- * TCP acknowledges as soon as a small message is taken, which costs the caller as much as half the
- * way of its answer. So where nothing is expected but headers, bytes are only looked at (MSG_PEEK);
- * they are taken with the next look but one, when the caller has had a turn to post what follows.
+ * is full. Headers are taken from the stage, to which bytes are read ahead (sock_read.c). Zeroes
+ * before a payload (sock_send.c) are read to where nobody looks. Of a message whose payload comes
+ * over the streams only the header is here (sock_collect.c), so receives may be done in another
+ * order than they were posted.
  *
  * Every size from the wire is compared with the posted room before a byte of payload is placed.
  * After an error requests that are DONE stay done.
@@ -21,14 +16,9 @@
  * Thread: one at a time a comm. Nothing here allocates, locks or logs. */
 #include "sock_int.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
 
 #include "base/wire.h"
-
-#define LARGE_BYTES 16384 /* behind such a message only a header is read ahead */
 
 static struct sock_recv *recv_at(struct sock_receiver *receiver, uint32_t count)
 {
@@ -76,21 +66,6 @@ static void fail_size(struct sock_receiver *receiver, uint64_t bytes, size_t roo
                                      receiver->comm.peer_text, (unsigned long long)bytes, room));
 }
 
-/* 1: so many zeroes may come before so many bytes. */
-static int pad_is_right(struct sock_receiver *receiver, size_t pad, uint64_t bytes)
-{
-    if (receiver->comm.pads && pad > 0 && pad < SOCK_PAGE_BYTES && bytes >= SOCK_PADDED_MIN)
-        return 1;
-    sock_comm_fail(&receiver->comm, xcclNetCauseProtocol,
-                   xccl_fail_quietly(
-                       xcclRemoteError, 0, "use the same build of XCCL on all ranks",
-                       "message %u from %s has %zu bytes of padding before its %llu bytes: %s",
-                       receiver->message, receiver->comm.peer_text, pad, (unsigned long long)bytes,
-                       receiver->comm.pads ? "1 to 4095 are right, before 131072 or more"
-                                           : "none was agreed on"));
-    return 0;
-}
-
 /* The first free part with the tag, or NULL. It is free no more. */
 static struct sock_part *part_take(struct sock_recv *recv, uint32_t tag)
 {
@@ -112,15 +87,9 @@ static int header_take(struct sock_receiver *receiver, struct sock_recv *recv)
     uint32_t tag = xccl_wire_get_u32(&wire);
     uint32_t check = xccl_wire_get_u32(&wire) ^ receiver->message;
     int spread = receiver->collect && check == SOCK_SPREAD_CHECK;
-    size_t pad = 0;
     struct sock_part *part;
 
-    if (check == SOCK_PADDED_CHECK) {
-        pad = (size_t)(bytes >> SOCK_PAD_SHIFT);
-        bytes &= ((uint64_t)1 << SOCK_PAD_SHIFT) - 1;
-        if (!pad_is_right(receiver, pad, bytes))
-            return 0;
-    } else if (!spread && check != SOCK_HEADER_CHECK) {
+    if (!spread && check != SOCK_HEADER_CHECK) {
         sock_recv_damaged(receiver, "the bytes", receiver->message);
         return 0;
     }
@@ -134,12 +103,14 @@ static int header_take(struct sock_receiver *receiver, struct sock_recv *recv)
         return 0;
     }
     receiver->stage_first += SOCK_HEADER_BYTES;
+    receiver->guess = !receiver->collect && recv->count == 1 && bytes == part->bytes ? part->bytes
+                                                                                     : 0;
     part->bytes = (size_t)bytes;
     if (spread && !sock_collect_open(receiver, receiver->message, recv, part))
         return 0;
     receiver->part = part;
     receiver->own_bytes = spread ? 0 : part->bytes;
-    receiver->pad = pad;
+    receiver->pad = receiver->collect ? 0 : sock_pad_bytes(part->bytes);
     receiver->moved = 0;
     receiver->spread = spread;
     return 1;
@@ -181,9 +152,7 @@ static void stage_skip_pad(struct sock_receiver *receiver)
     receiver->stage_first += (uint32_t)bytes;
 }
 
-/* Serves posted receives from the stage until one needs bytes that are not there. Returns 1 when a
- * receive was finished. */
-static int stage_serve(struct sock_receiver *receiver)
+int sock_recv_serve(struct sock_receiver *receiver)
 {
     uint32_t first = receiver->current;
 
@@ -219,140 +188,16 @@ void sock_recv_closed(struct sock_receiver *receiver)
                                      receiver->comm.peer_text, receiver->comm.device->netif.name));
 }
 
-static void stage_compact(struct sock_receiver *receiver)
-{
-    size_t have = sock_recv_staged(receiver);
-
-    if (have > 0 && receiver->stage_first > 0)
-        memmove(receiver->stage, receiver->stage + receiver->stage_first, have);
-    receiver->stage_first = 0;
-    receiver->stage_end = (uint32_t)have;
-}
-
 int sock_recv_feed(struct sock_receiver *receiver, const char *data, size_t bytes)
 {
-    stage_compact(receiver);
+    sock_read_compact(receiver);
     if (bytes > SOCK_STAGE_BYTES - receiver->stage_end)
         return 0;
     memcpy(receiver->stage + receiver->stage_end, data, bytes);
     receiver->stage_end += (uint32_t)bytes;
     receiver->collect->control_read += bytes;
-    stage_serve(receiver);
+    sock_recv_serve(receiver);
     return 1;
-}
-
-/* The rest of the pad and of the payload that are coming, then the stage behind what it has. A pad
- * that is coming has emptied the stage, whose end takes it: a header is all that may come behind
- * its payload. Returns the bytes that are wanted of the payload. */
-static size_t read_prepare(struct sock_receiver *receiver, struct iovec *iov, size_t *count_out)
-{
-    size_t payload = receiver->part ? receiver->own_bytes - receiver->moved : 0;
-    size_t have = sock_recv_staged(receiver), ahead = SOCK_STAGE_BYTES - have;
-    size_t before = receiver->part ? receiver->own_bytes : receiver->last_bytes;
-
-    stage_compact(receiver);
-    if (before >= LARGE_BYTES && have < SOCK_HEADER_BYTES)
-        ahead = SOCK_HEADER_BYTES - have;
-    *count_out = 0;
-    if (receiver->pad > 0)
-        iov[(*count_out)++] = (struct iovec){receiver->stage + SOCK_STAGE_BYTES - receiver->pad,
-                                             receiver->pad};
-    if (payload > 0)
-        iov[(*count_out)++] = (struct iovec){receiver->part->data + receiver->moved, payload};
-    iov[(*count_out)++] = (struct iovec){receiver->stage + have, ahead};
-    return payload;
-}
-
-/* Where there are streams they may bring the rest. */
-static void line_ended(struct sock_receiver *receiver, int err)
-{
-    if (receiver->collect)
-        sock_collect_lost(receiver, 0, err);
-    else if (err)
-        sock_comm_fail_errno(&receiver->comm, err);
-    else
-        sock_recv_closed(receiver);
-}
-
-int sock_recv_settle(struct sock_receiver *receiver)
-{
-    while (receiver->owed > 0) {
-        ssize_t got = recv(receiver->comm.lines[0].fd, NULL, receiver->owed,
-                           MSG_TRUNC | MSG_DONTWAIT);
-
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return got < 0 ? errno : ECONNRESET;
-        receiver->owed -= (uint32_t)got;
-    }
-    return 0;
-}
-
-/* Headers, or the payload and the next ones. A Unix socket has nothing to acknowledge. */
-static ssize_t read_line(struct sock_receiver *receiver, struct msghdr *message)
-{
-    const struct iovec *iov = message->msg_iov;
-    int fd = receiver->comm.lines[0].fd;
-    int peek = message->msg_iovlen == 1 && iov[0].iov_len == SOCK_STAGE_BYTES &&
-               receiver->comm.device->netif.addr.sa.any.sa_family != AF_UNIX;
-    ssize_t got;
-
-    do
-        got = message->msg_iovlen == 1
-                  ? recv(fd, iov[0].iov_base, iov[0].iov_len, MSG_DONTWAIT | (peek ? MSG_PEEK : 0))
-                  : recvmsg(fd, message, MSG_DONTWAIT);
-    while (got < 0 && errno == EINTR);
-    if (peek && got > 0)
-        receiver->owed = (uint32_t)got;
-    return got;
-}
-
-static void count_inbound(struct sock_ctx *ctx)
-{
-    uint32_t inbound = atomic_load_explicit(&ctx->inbound, memory_order_relaxed);
-
-    atomic_store_explicit(&ctx->inbound, inbound + 1, memory_order_relaxed);
-}
-
-/* One read. Returns 1 when there may be more. */
-static int read_some(struct sock_receiver *receiver, size_t *got_out)
-{
-    struct iovec iov[3];
-    struct msghdr message = {.msg_iov = iov};
-    size_t payload = read_prepare(receiver, iov, &message.msg_iovlen), pad = receiver->pad;
-    size_t want = pad + payload + iov[message.msg_iovlen - 1].iov_len;
-    int err = sock_recv_settle(receiver);
-    ssize_t got;
-
-    if (err) {
-        line_ended(receiver, err);
-        return 0;
-    }
-    got = read_line(receiver, &message);
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-        return 0;
-    if (got <= 0) {
-        line_ended(receiver, got < 0 ? errno : 0);
-        return 0;
-    }
-    *got_out += (size_t)got;
-    if (got >= LARGE_BYTES)
-        count_inbound(receiver->comm.ctx);
-    if (receiver->collect)
-        receiver->collect->control_read += (size_t)got;
-    if ((size_t)got < pad) {
-        receiver->pad -= (size_t)got;
-        return 0;
-    }
-    receiver->pad = 0;
-    if ((size_t)got < pad + payload) {
-        receiver->moved += (size_t)got - pad;
-        return 0;
-    }
-    receiver->moved += payload;
-    receiver->stage_end += (uint32_t)((size_t)got - pad - payload);
-    return (size_t)got == want;
 }
 
 /* Nothing more is wanted of line 0, and who sleeps until chunks come would be woken by what was
@@ -364,9 +209,9 @@ static void settle_for_sleep(struct sock_receiver *receiver)
     if (receiver->owed == 0 || receiver->rest || receiver->comm.wait_fd < 0 ||
         receiver->current != receiver->posted)
         return;
-    err = sock_recv_settle(receiver);
+    err = sock_read_settle(receiver);
     if (err)
-        line_ended(receiver, err);
+        sock_read_ended(receiver, err);
 }
 
 void sock_recv_progress(struct sock_receiver *receiver)
@@ -379,13 +224,13 @@ void sock_recv_progress(struct sock_receiver *receiver)
         return;
     }
     /* What was read ahead may be enough for now. */
-    more = !stage_serve(receiver);
+    more = !sock_recv_serve(receiver);
 
     while (more && got < SOCK_MOVE_BYTES && receiver->comm.rc == xcclSuccess &&
            receiver->comm.lines[0].fd >= 0 && receiver->current != receiver->posted) {
-        more = read_some(receiver, &got);
+        more = sock_read_some(receiver, &got);
         if (receiver->comm.rc == xcclSuccess)
-            stage_serve(receiver);
+            sock_recv_serve(receiver);
     }
     receiver->rest = receiver->owed > 0 && got == receiver->owed && !receiver->part &&
                      sock_recv_staged(receiver) == 0;

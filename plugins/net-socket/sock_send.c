@@ -2,16 +2,17 @@
 /* Sends of a comm. Each message is a 16-byte header and its payload on line 0, in the order of
  * posting. Where there are streams, line 0 has headers and small payloads only, through a ring that
  * keeps them (sock_control.c), and larger payloads are on the streams (sock_scatter.c). Where there
- * are none, and the way does not leave this host, zeroes are put between header and payload of a
- * large message, so that it has the place within a page that it has in memory.
+ * are none, zeroes between header and payload make the length of a large message a round one, with
+ * which the kernel is quicker; the README has figures.
  *
  *   FREE --isend--> ACTIVE --all bytes with the kernel--> DONE --test--> FREE
  *                          --spread: the receiver has acknowledged it--^
  *
  * A send is written by its isend when test has taken back all sends before it: alone it costs no
  * wait. Otherwise the caller is posting a row, and the row leaves in few writes: at the next test
- * of the comm, or once SOCK_OUT_BYTES or GATHER_SENDS of it are there. Nothing is done before the
- * kernel has it, so what test called done arrives without further calls.
+ * of the comm, or once SOCK_OUT_BYTES of small messages, ROW_BYTES of larger ones or GATHER_SENDS
+ * are there. Nothing is done before the kernel has it, so what test called done arrives without
+ * further calls.
  *
  * Headers and messages up to COPY_BYTES are copied next to each other, for one long piece costs the
  * kernel less than many short ones; larger payloads go from where they are. Of a message of several
@@ -35,11 +36,11 @@
 /* Of a message of several MiB in one call of test: while much comes in, and while nothing does. */
 #define TURN_BYTES  ((size_t)1 << 20)
 #define ALONE_BYTES ((size_t)8 << 20)
-#define ROW_BYTES   ((size_t)128 << 10) /* of several messages in one call of test, at least */
+#define ROW_BYTES   ((size_t)1 << 20) /* of several messages in one call of test, at least */
 
 static_assert(SOCK_OUT_BYTES >= 2 * (COPY_BYTES + SOCK_HEADER_BYTES), "a copied message fits");
 
-static const char zeroes[SOCK_PAGE_BYTES]; /* of pads */
+static const char zeroes[SOCK_PAD_UNIT]; /* of pads */
 
 /* The pieces of one write. */
 struct gather {
@@ -60,13 +61,10 @@ void sock_header_encode(const struct sock_send *send, uint32_t number,
                         uint8_t bytes_out[SOCK_HEADER_BYTES])
 {
     struct xccl_wire wire = xccl_wire_over(bytes_out, SOCK_HEADER_BYTES);
-    uint32_t check = send->spread ? SOCK_SPREAD_CHECK
-                     : send->pad  ? SOCK_PADDED_CHECK
-                                  : SOCK_HEADER_CHECK;
 
-    xccl_wire_put_u64(&wire, (uint64_t)send->pad << SOCK_PAD_SHIFT | send->bytes);
+    xccl_wire_put_u64(&wire, send->bytes);
     xccl_wire_put_u32(&wire, send->tag);
-    xccl_wire_put_u32(&wire, check ^ number);
+    xccl_wire_put_u32(&wire, (send->spread ? SOCK_SPREAD_CHECK : SOCK_HEADER_CHECK) ^ number);
 }
 
 static void gather_add(struct gather *gather, const void *data, size_t bytes)
@@ -217,15 +215,6 @@ void sock_send_progress(struct sock_sender *sender)
         sock_line_look(sender);
 }
 
-/* The kernel begins its pages where the stream does, and copies at full speed only between equal
- * places within a page; the README has figures. */
-static size_t pad_for(const struct sock_sender *sender, const void *data, size_t bytes)
-{
-    if (!sender->comm.pads || bytes < SOCK_PADDED_MIN)
-        return 0;
-    return (size_t)((uintptr_t)data - sender->stream_end - SOCK_HEADER_BYTES) % SOCK_PAGE_BYTES;
-}
-
 /* 0: there is no room now. */
 static int queue(struct sock_sender *sender, struct sock_send *send, const void *data, size_t bytes,
                  uint32_t tag)
@@ -237,9 +226,8 @@ static int queue(struct sock_sender *sender, struct sock_send *send, const void 
     send->pad = 0;
     send->spread = sender->scatter && bytes > SOCK_OWN_MAX;
     if (!sender->scatter) {
-        send->pad = pad_for(sender, data, bytes);
+        send->pad = sock_pad_bytes(bytes);
         sender->queued_bytes += head_bytes(send) + bytes;
-        sender->stream_end += head_bytes(send) + bytes;
         return 1;
     }
     if (!sock_control_room(sender->scatter, SOCK_HEADER_BYTES + (send->spread ? 0 : send->bytes)))
@@ -248,10 +236,17 @@ static int queue(struct sock_sender *sender, struct sock_send *send, const void 
     return 1;
 }
 
-static size_t queued(const struct sock_sender *sender)
+/* Of a row, whose last message has so many bytes: it is worth a write. */
+static int row_is_long(const struct sock_sender *sender, size_t bytes)
 {
-    return sender->scatter ? (size_t)(sender->scatter->control_end - sender->scatter->control_sent)
-                           : sender->queued_bytes;
+    const struct sock_scatter *scatter = sender->scatter;
+
+    if (sender->posted - sender->current >= GATHER_SENDS)
+        return 1;
+    if (scatter)
+        return bytes >= SOCK_OUT_BYTES ||
+               scatter->control_end - scatter->control_sent >= SOCK_OUT_BYTES;
+    return sender->queued_bytes >= (bytes > COPY_BYTES ? ROW_BYTES : SOCK_OUT_BYTES);
 }
 
 xcclResult_t sock_isend(xcclNetSendComm_t comm, const void *data, size_t bytes, uint32_t tag,
@@ -276,9 +271,7 @@ xcclResult_t sock_isend(xcclNetSendComm_t comm, const void *data, size_t bytes, 
     *request_out = &send->request;
     sender->posted++;
     /* Behind a full socket it waits for its turn in test. Errors show there, too. */
-    if (!sender->comm.lines[0].full &&
-        (alone || bytes >= SOCK_OUT_BYTES || queued(sender) >= SOCK_OUT_BYTES ||
-         sender->posted - sender->current >= GATHER_SENDS))
+    if (!sender->comm.lines[0].full && (alone || row_is_long(sender, bytes)))
         sock_send_progress(sender);
     return xcclSuccess;
 }

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SOCK_WIRE_VERSION 4
+#define SOCK_WIRE_VERSION 5
 #define SOCK_STREAMS_MAX  8 /* that carry the payload of large messages */
 #define SOCK_LINES_MAX    (1 + SOCK_STREAMS_MAX)
 #define SOCK_CHUNKS_MAX   1024 /* of one message */
@@ -22,13 +22,11 @@
 #define SOCK_HELLO_MAGIC   0x4c534358u /* "XCSL" */
 #define SOCK_HEADER_CHECK  0x4d534358u /* "XCSM", xor the message's number */
 #define SOCK_SPREAD_CHECK  0x44534358u /* "XCSD", likewise: the payload comes in chunks */
-#define SOCK_PADDED_CHECK  0x50534358u /* "XCSP", likewise: zeroes come before the payload */
 
-/* Between two ends on one host a large payload has the same place within a page of the stream as in
- * the sender's memory. The upper bits of the header's bytes say how many zeroes see to that. */
-#define SOCK_PAGE_BYTES 4096
-#define SOCK_PADDED_MIN ((size_t)128 << 10) /* smaller ones have none */
-#define SOCK_PAD_SHIFT  48
+/* On a connection of one line zeroes before a large payload make header, zeroes and payload
+ * together a multiple of the unit. */
+#define SOCK_PADDED_MIN ((size_t)512 << 10)
+#define SOCK_PAD_UNIT   4096
 
 /* On a stream: frames, each a header and what its kind says. */
 #define SOCK_FRAME_BYTES 24
@@ -44,6 +42,12 @@
 /* From the receiver, on line 0 and one line of each other rail. */
 #define SOCK_ACK_BYTES 80
 #define SOCK_ACK_CHECK 0x41534358u /* "XCSA" */
+
+/* Zeroes before so many bytes. */
+static inline size_t sock_pad_bytes(size_t bytes)
+{
+    return bytes < SOCK_PADDED_MIN ? 0 : (0 - bytes - SOCK_HEADER_BYTES) % SOCK_PAD_UNIT;
+}
 
 /* How a message of so many bytes is cut. */
 size_t sock_chunk_bytes(size_t bytes, int stream_count);

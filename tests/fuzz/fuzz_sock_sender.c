@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The send path of the socket plugin where a connection has several lines, or one and pads: a
+/* The send path of the socket plugin where a connection has several lines, or one with pads: a
  * receiver that is not one answers what it likes on any line, reads or does not read, and ends
  * lines. Input: how many streams, then steps: a line, what to do (bytes as they are, an
  * acknowledgement with these numbers, reading, an end, a further send), and its numbers. Nothing is
@@ -38,7 +38,6 @@ static void open_lines(struct peer *peer, int count)
     peer->comm = sock_comm_create(&ctx, &device, 1, count, count == 1 ? 1 : 2);
     if (!peer->comm)
         abort();
-    peer->comm->pads = count == 1;
     for (int i = 0; i < count; i++) {
         int fds[2];
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The receive path of the socket plugin: a peer that has proved itself sends what it likes on the
- * lines of its connection. Input: how many lines, and whether a single one may have pads, then
- * steps: a line, what to send on it (bytes as they are, a message's header, with a pad or without,
- * an announcement, a frame's header, many zeroes, or its end), and its numbers. Nothing is ever
- * placed outside the posted rooms, no size is above its room, and an error stays. Thread: one. */
+ * lines of its connection. Input: how many lines, and whether all receives are alike, so that a
+ * single one has its messages guessed, then steps: a line, what to send on it (bytes as they are, a
+ * message's header, such as fills its receive or another, an announcement, a frame's header, many
+ * zeroes, or its end), and its numbers. Nothing is ever placed outside the posted rooms, no size is
+ * above its room, and an error stays. Thread: one. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -14,8 +15,8 @@
 
 #define RECVS       6
 #define SMALL_BYTES 200
-#define SPREAD      ((size_t)128 << 10)
-#define LARGE_BYTES (SPREAD + 1000)
+#define LARGE_BYTES (SOCK_PADDED_MIN + 1000)
+#define ALIKE_BYTES ((size_t)20000)
 #define GUARD_BYTES 64
 #define LAST_TESTS  64 /* more than chunks that can be in the way of an end */
 #define STILL       3 /* looks after an error: it is the same */
@@ -26,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* The lines are Unix sockets, whose bytes cannot be looked at first and thrown away then. */
 static struct sock_device device = {.rail_count = 1, .netif.addr.sa.any.sa_family = AF_UNIX};
 static struct sock_ctx ctx = {.failover = 1, .silence_ms = 1000};
-static char *rooms[RECVS][SOCK_PARTS];
+static char *rooms[2][RECVS][SOCK_PARTS];
 
 struct posted {
     xcclNetRequest_t request; /* NULL: done */
@@ -60,20 +61,21 @@ static void open_lines(struct peer *peer, int count)
     }
 }
 
-/* Receives of one, two and three parts; the second one takes a large message. Each room is a block
- * of its own, with a guard behind; all stay, for asking for them took longest. */
-static void post(struct peer *peer)
+/* Receives of one, two and three parts, the second one and the fourth of which take a large
+ * message, or of one part and one size. Each room is a block of its own, with a guard behind; all
+ * stay, for asking for them took longest. */
+static void post(struct peer *peer, int alike)
 {
     for (int i = 0; i < RECVS; i++) {
         struct posted *posted = &peer->posted[i];
         uint32_t tags[SOCK_PARTS];
 
-        posted->count = 1 + i % 3;
+        posted->count = alike ? 1 : 1 + i % 3;
         for (int k = 0; k < posted->count; k++) {
-            posted->room[k] = i == 1 || i == 3 ? LARGE_BYTES : SMALL_BYTES;
-            if (!rooms[i][k])
-                rooms[i][k] = malloc(posted->room[k] + GUARD_BYTES);
-            posted->data[k] = rooms[i][k];
+            posted->room[k] = alike ? ALIKE_BYTES : i == 1 || i == 3 ? LARGE_BYTES : SMALL_BYTES;
+            if (!rooms[alike][i][k])
+                rooms[alike][i][k] = malloc(posted->room[k] + GUARD_BYTES);
+            posted->data[k] = rooms[alike][i][k];
             if (!posted->data[k])
                 abort();
             memset(posted->data[k] + posted->room[k], 0x5a, GUARD_BYTES);
@@ -153,17 +155,13 @@ static void say_frame(struct peer *peer, int line, const uint8_t step[4], size_t
     say(peer, line, header, sizeof(header));
 }
 
-/* A header of a message (way 1, with a pad 6), an announcement (2) or a frame's (3). Sizes come in
- * units that make whole chunks likely; extra moves them off. */
+/* A header of a message (way 1, of alike ones 6), an announcement (2) or a frame's (3). Sizes come
+ * in units that make whole chunks likely; extra moves them off. */
 static void say_header(struct peer *peer, int line, int way, const uint8_t step[4])
 {
-    static const size_t units[4] = {1, 100, 64 << 10, SPREAD / 16};
+    static const size_t units[4] = {1, 100, 64 << 10, SOCK_PADDED_MIN / 32};
     size_t bytes = (step[2] & 63) * units[step[2] >> 6] + (step[3] >> 4);
-    /* Right ones, and wrong ones above a page. */
-    uint64_t pad = way == 6 ? (step[0] & 15u) | (uint64_t)(step[1] >> 4) << 9 : 0;
-    uint32_t check = way == 2   ? SOCK_SPREAD_CHECK
-                     : way == 6 ? SOCK_PADDED_CHECK
-                                : SOCK_HEADER_CHECK;
+    uint32_t check = way == 2 ? SOCK_SPREAD_CHECK : SOCK_HEADER_CHECK;
     uint8_t header[SOCK_HEADER_BYTES];
     struct xccl_wire wire = xccl_wire_over(header, sizeof(header));
 
@@ -171,8 +169,9 @@ static void say_header(struct peer *peer, int line, int way, const uint8_t step[
         say_frame(peer, line, step, bytes);
         return;
     }
-    xccl_wire_put_u64(&wire,
-                      pad << SOCK_PAD_SHIFT | (way == 2 && step[3] & 8 ? LARGE_BYTES : bytes));
+    xccl_wire_put_u64(&wire, way == 6                  ? ALIKE_BYTES
+                             : way == 2 && step[3] & 8 ? LARGE_BYTES
+                                                       : bytes);
     xccl_wire_put_u32(&wire, step[3] & 3u);
     xccl_wire_put_u32(&wire, check ^ (step[1] & 15u));
     say(peer, line, header, SOCK_HEADER_BYTES);
@@ -188,8 +187,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     count = 1 + data[0] % 4;
     open_lines(&peer, count);
-    peer.comm->pads = count == 1 && data[0] & 0x80;
-    post(&peer);
+    post(&peer, data[0] >> 7);
     for (size_t at = 1; at + 4 <= size;) {
         const uint8_t *step = data + at;
         int line = (step[0] & 15) % count, way = step[0] >> 4 & 7;

@@ -4,6 +4,8 @@
 #ifndef SOCK_PAIR_H
 #define SOCK_PAIR_H
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,7 +17,7 @@
 #include "xt.h"
 
 #define HELLO_BYTES  64
-#define WIRE_VERSION 4
+#define WIRE_VERSION 5
 #define TOKEN_OFFSET 8 /* in the handle: magic, version */
 #define ADDR_OFFSET  44 /* the first address: 4 bytes, then those behind the zone */
 #define BIG_BYTES    ((size_t)24 << 20)
@@ -207,6 +209,37 @@ static inline void raw_hello(const xcclNetHandle_t *handle, uint8_t line, uint8_
     memcpy(hello_out + 8, handle->bytes + TOKEN_OFFSET, 32);
     hello_out[40] = line;
     hello_out[44] = line_count;
+}
+
+/* A sender of one line, which the pair's receiver has accepted. */
+static inline int raw_single_sender(struct pair *pair)
+{
+    struct xccl_limit limit = xccl_limit_ms(20000, NULL);
+    uint8_t hello[HELLO_BYTES];
+    const int on = 1;
+    int fd;
+
+    pair_listen(pair);
+    raw_hello(&pair->handle, 0, 1, hello);
+    fd = raw_connect(&pair->handle);
+    XT_CHECK_INT(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)), 0);
+    raw_send(fd, hello, sizeof(hello));
+    while (!pair->recv) {
+        XT_OK(pair->net->calls.accept(pair->listener, &pair->recv));
+        XT_CHECK(!xccl_limit_passed(&limit));
+    }
+    return fd;
+}
+
+/* Of a message, with the tag of post_send. */
+static inline void raw_header(uint8_t header_out[16], int number, size_t bytes)
+{
+    memset(header_out, 0, 16);
+    for (int i = 0; i < 8; i++)
+        header_out[i] = (uint8_t)((uint64_t)bytes >> 8 * i);
+    header_out[8] = 7;
+    memcpy(header_out + 12, "XCSM", 4);
+    header_out[12] ^= (uint8_t)number;
 }
 
 #endif
