@@ -42,7 +42,7 @@
 static_assert((SOCK_RECVS & (SOCK_RECVS - 1)) == 0, "counters of receives wrap");
 static_assert((SOCK_SENDS & (SOCK_SENDS - 1)) == 0, "counters of sends wrap");
 static_assert(SOCK_STAGE_BYTES >= SOCK_HEADER_BYTES, "a header fits the stage");
-static_assert(SOCK_STAGE_BYTES >= SOCK_HEADER_BYTES + SOCK_PAD_UNIT, "a pad and a header, too");
+static_assert(SOCK_STAGE_BYTES >= SOCK_HEADER_BYTES + SOCK_WIDE_UNIT, "a pad and a header, too");
 static_assert(SOCK_GUESS_BYTES < SOCK_PADDED_MIN, "guessed messages have no pads");
 static_assert(SOCK_STAGE_BYTES >= SOCK_WINDOW_BYTES, "what is under way fits the stage");
 static_assert((SOCK_RING_BYTES & (SOCK_RING_BYTES - 1)) == 0, "offsets wrap");
