@@ -33,8 +33,9 @@
 #define SOCK_WINDOW_BYTES 8192 /* of it under way at once after line 0 was lost */
 #define SOCK_HEADS        4 /* guessed messages of one read */
 #define SOCK_GUESS_BYTES  ((size_t)256 << 10) /* their payload */
+#define SOCK_HEAD_BYTES   (SOCK_HEADER_BYTES + SOCK_PAD_UNIT) /* what is before it, at most */
 /* What may come instead of them: all that is read with them. */
-#define SOCK_SPILL_BYTES (SOCK_GUESS_BYTES + (SOCK_HEADS + 1) * SOCK_HEADER_BYTES)
+#define SOCK_SPILL_BYTES (SOCK_GUESS_BYTES + (SOCK_HEADS + 1) * SOCK_HEAD_BYTES)
 #define SOCK_MOVE_BYTES  ((size_t)4 << 20) /* about as much in one call: others want their turn */
 #define SOCK_MESSAGE_MAX ((size_t)1 << 40)
 #define SOCK_NAME_BYTES  80 /* of a device: "eth0+eth1" */
@@ -43,7 +44,7 @@ static_assert((SOCK_RECVS & (SOCK_RECVS - 1)) == 0, "counters of receives wrap")
 static_assert((SOCK_SENDS & (SOCK_SENDS - 1)) == 0, "counters of sends wrap");
 static_assert(SOCK_STAGE_BYTES >= SOCK_HEADER_BYTES, "a header fits the stage");
 static_assert(SOCK_STAGE_BYTES >= SOCK_HEADER_BYTES + SOCK_WIDE_UNIT, "a pad and a header, too");
-static_assert(SOCK_GUESS_BYTES < SOCK_PADDED_MIN, "guessed messages have no pads");
+static_assert(SOCK_GUESS_BYTES < SOCK_PAGED_MIN, "guessed messages have small pads");
 static_assert(SOCK_STAGE_BYTES >= SOCK_WINDOW_BYTES, "what is under way fits the stage");
 static_assert((SOCK_RING_BYTES & (SOCK_RING_BYTES - 1)) == 0, "offsets wrap");
 
@@ -315,8 +316,8 @@ struct sock_receiver {
     uint32_t owed; /* bytes of the stage that line 0 still has, too */
     int rest; /* the next look is left out */
     struct sock_recv recvs[SOCK_RECVS];
-    /* Headers of guessed messages; the last one is behind them. */
-    uint8_t heads[SOCK_HEADS + 1][SOCK_HEADER_BYTES];
+    /* Headers and pads of guessed messages; the last one is behind them. */
+    uint8_t heads[SOCK_HEADS + 1][SOCK_HEAD_BYTES];
     /* Bytes read ahead: SOCK_STAGE_BYTES of room, and where there is one line SOCK_SPILL_BYTES that
      * no page is used of before a guess was wrong. */
     uint8_t *stage;

@@ -67,7 +67,7 @@ static void add_guessed(struct sock_receiver *receiver, struct reading *reading)
 
         if (recv->count > 1 || recv->parts[0].bytes != bytes)
             return;
-        add(reading, receiver->heads[reading->heads++], SOCK_HEADER_BYTES);
+        add(reading, receiver->heads[reading->heads++], SOCK_HEADER_BYTES + sock_pad_bytes(bytes));
         add(reading, recv->parts[0].data, bytes);
     }
 }
@@ -183,6 +183,7 @@ static void take_guessed(struct sock_receiver *receiver, const struct reading *r
             spill(receiver, piece, SOCK_HEADER_BYTES, got - SOCK_HEADER_BYTES);
             return;
         }
+        receiver->pad = 0;
         receiver->moved = moved;
         got -= piece->iov_len + moved;
     }

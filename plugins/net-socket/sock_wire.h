@@ -24,9 +24,11 @@
 #define SOCK_SPREAD_CHECK  0x44534358u /* "XCSD", likewise: the payload comes in chunks */
 
 /* On a connection of one line zeroes before a large payload make header, zeroes and payload
- * together a multiple of a unit, which is the wide one from SOCK_WIDE_MIN on. */
-#define SOCK_PADDED_MIN ((size_t)512 << 10)
-#define SOCK_PAD_UNIT   4096
+ * together a multiple of a unit, which grows with the payload. */
+#define SOCK_PADDED_MIN ((size_t)16 << 10)
+#define SOCK_PAD_UNIT   64
+#define SOCK_PAGED_MIN  ((size_t)512 << 10)
+#define SOCK_PAGED_UNIT 4096
 #define SOCK_WIDE_MIN   ((size_t)2 << 20)
 #define SOCK_WIDE_UNIT  8192
 
@@ -48,7 +50,9 @@
 /* Zeroes before so many bytes. */
 static inline size_t sock_pad_bytes(size_t bytes)
 {
-    size_t unit = bytes < SOCK_WIDE_MIN ? SOCK_PAD_UNIT : SOCK_WIDE_UNIT;
+    size_t unit = bytes < SOCK_PAGED_MIN  ? SOCK_PAD_UNIT
+                  : bytes < SOCK_WIDE_MIN ? SOCK_PAGED_UNIT
+                                          : SOCK_WIDE_UNIT;
 
     return bytes < SOCK_PADDED_MIN ? 0 : (0 - bytes - SOCK_HEADER_BYTES) % unit;
 }

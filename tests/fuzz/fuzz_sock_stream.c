@@ -15,7 +15,7 @@
 
 #define RECVS       6
 #define SMALL_BYTES 200
-#define LARGE_BYTES (SOCK_PADDED_MIN + 1000)
+#define LARGE_BYTES (SOCK_PAGED_MIN + 1000)
 #define ALIKE_BYTES ((size_t)20000)
 #define GUARD_BYTES 64
 #define LAST_TESTS  64 /* more than chunks that can be in the way of an end */
@@ -159,7 +159,7 @@ static void say_frame(struct peer *peer, int line, const uint8_t step[4], size_t
  * in units that make whole chunks likely; extra moves them off. */
 static void say_header(struct peer *peer, int line, int way, const uint8_t step[4])
 {
-    static const size_t units[4] = {1, 100, 64 << 10, SOCK_PADDED_MIN / 32};
+    static const size_t units[4] = {1, 100, 64 << 10, SOCK_PAGED_MIN / 32};
     size_t bytes = (step[2] & 63) * units[step[2] >> 6] + (step[3] >> 4);
     uint32_t check = way == 2 ? SOCK_SPREAD_CHECK : SOCK_HEADER_CHECK;
     uint8_t header[SOCK_HEADER_BYTES];
