@@ -32,8 +32,10 @@
 #endif
 #define SOCK_WINDOW_BYTES 8192 /* of it under way at once after line 0 was lost */
 #define SOCK_HEADS        4 /* guessed messages of one read */
-#define SOCK_GUESS_BYTES  ((size_t)256 << 10) /* their payload */
-#define SOCK_HEAD_BYTES   (SOCK_HEADER_BYTES + SOCK_PAD_UNIT) /* what is before it, at most */
+#ifndef SOCK_GUESS_BYTES /* the fuzzer has less */
+#define SOCK_GUESS_BYTES ((size_t)256 << 10) /* their payload */
+#endif
+#define SOCK_HEAD_BYTES (SOCK_HEADER_BYTES + SOCK_PAD_UNIT) /* what is before it, at most */
 /* What may come instead of them: all that is read with them. */
 #define SOCK_SPILL_BYTES (SOCK_GUESS_BYTES + (SOCK_HEADS + 1) * SOCK_HEAD_BYTES)
 #define SOCK_MOVE_BYTES  ((size_t)4 << 20) /* about as much in one call: others want their turn */

@@ -21,7 +21,7 @@ static const char *const exported[] = {"v8", "v12"};
 static const char *const adapted[] = {"v6", "v9", "v12"};
 #else
 #define LARGEST "1G"
-#define SEEDS   "30"
+#define SEEDS   "12"
 #define FEW     "4"
 static const char *const exported[] = {"v8", "v9", "v10", "v11", "v12"};
 static const char *const adapted[] = {"v6", "v7", "v8", "v9", "v10", "v11", "v12"};
