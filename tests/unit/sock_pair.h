@@ -199,6 +199,30 @@ static inline void raw_send(int fd, const void *bytes, size_t count)
     XT_CHECK_INT(send(fd, bytes, count, MSG_NOSIGNAL), count);
 }
 
+/* Sends what the kernel takes now; returns how much. */
+static inline size_t raw_send_some(int fd, const void *bytes, size_t count)
+{
+    ssize_t sent = count ? send(fd, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+
+    return sent > 0 ? (size_t)sent : 0;
+}
+
+/* Tests the receives that are not done yet. Returns how many were done. */
+static inline int test_all(struct pair *pair, void **recvs, size_t *sizes_out, int count)
+{
+    int sum = 0;
+
+    for (int i = 0, done = 0; i < count; i++, done = 0) {
+        if (recvs[i])
+            XT_OK(pair->net->calls.test(recvs[i], &done, &sizes_out[i]));
+        if (!done)
+            continue;
+        recvs[i] = NULL;
+        sum++;
+    }
+    return sum;
+}
+
 /* What the right sender says first on a line. */
 static inline void raw_hello(const xcclNetHandle_t *handle, uint8_t line, uint8_t line_count,
                              uint8_t hello_out[HELLO_BYTES])

@@ -164,21 +164,9 @@ static void in_pieces(const size_t sizes[SENT], size_t most, uint64_t *random)
     }
     while (left > 0) {
         size_t piece = at < end ? 1 + xt_random(random) % most : 0;
-        ssize_t sent = 0;
 
-        if (piece > end - at)
-            piece = end - at;
-        if (piece > 0)
-            sent = send(fd, stream + at, piece, MSG_DONTWAIT | MSG_NOSIGNAL);
-        at += sent > 0 ? (size_t)sent : 0;
-        for (int i = 0, done = 0; i < SENT; i++, done = 0) {
-            if (recvs[i])
-                XT_OK(pair.net->calls.test(recvs[i], &done, &got[i]));
-            if (!done)
-                continue;
-            recvs[i] = NULL;
-            left--;
-        }
+        at += raw_send_some(fd, stream + at, piece < end - at ? piece : end - at);
+        left -= test_all(&pair, recvs, got, SENT);
         XT_CHECK(!xccl_limit_passed(&limit));
     }
     for (int i = 0; i < SENT; i++) {

@@ -272,23 +272,11 @@ static void in_pieces(size_t pad, size_t most, uint64_t *random)
         recvs[i] = post_recv(&pair, in[i], i == 1 ? large + 500 : 5);
     while (left > 0) {
         size_t piece = at < 2 * HEADER + 5 + pad + 3 && most == 0 ? 1 : end - at;
-        ssize_t sent = 0;
 
         if (most)
             piece = 1 + xt_random(random) % most;
-        if (piece > end - at)
-            piece = end - at;
-        if (piece > 0)
-            sent = send(fd, stream + at, piece, MSG_DONTWAIT | MSG_NOSIGNAL);
-        at += sent > 0 ? (size_t)sent : 0;
-        for (int i = 0, done = 0; i < 3; i++, done = 0) {
-            if (recvs[i])
-                XT_OK(pair.net->calls.test(recvs[i], &done, &got[i]));
-            if (!done)
-                continue;
-            recvs[i] = NULL;
-            left--;
-        }
+        at += raw_send_some(fd, stream + at, piece < end - at ? piece : end - at);
+        left -= test_all(&pair, recvs, got, 3);
         XT_CHECK(!xccl_limit_passed(&limit));
     }
     XT_CHECK(got[0] == 5 && got[1] == large && got[2] == 5);
