@@ -52,9 +52,9 @@ extern "C" {
  *  4. Outputs are written on success only. After an error *output is as it was, but for *state of
  *     connect.
  *  5. Sends and receives of a connection match in the order in which they were posted. A receive
- *     may be larger than its send; test gives the true size. A send larger than its receive is an
- *     error at the receiver, and never writes beyond the receive; what the sender then sees is
- *     open. Zero bytes are a message.
+ *     may be larger than its send; test gives the true size, and what the receive's memory holds
+ *     behind that is open. A send larger than its receive is an error at the receiver, and never
+ *     writes beyond the receive; what the sender then sees is open. Zero bytes are a message.
  *  6. Tags: within one grouped receive (irecv with count above 1) a send goes to the first free
  *     part with an equal tag, in whatever order the sends come, and the next grouped receive is
  *     not touched before all parts of this one are filled. With count 1 the tags are equal.

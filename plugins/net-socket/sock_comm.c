@@ -30,8 +30,8 @@ static int receiver_init(struct sock_receiver *receiver)
         receiver->recvs[i].request.comm = &receiver->comm;
     if (receiver->comm.line_count > 1)
         receiver->collect = xccl_calloc(1, sizeof(*receiver->collect));
-    receiver->stage = xccl_calloc(1, SOCK_STAGE_BYTES +
-                                         (receiver->comm.line_count == 1 ? SOCK_SPILL_BYTES : 0));
+    receiver->stage = xccl_realloc(
+        NULL, SOCK_STAGE_BYTES + (receiver->comm.line_count == 1 ? SOCK_SPILL_BYTES : 0));
     return receiver->stage && (receiver->comm.line_count == 1 || receiver->collect);
 }
 
@@ -48,6 +48,15 @@ static void receiver_free(struct sock_receiver *receiver)
         sock_close_listen(receiver->collect->door);
     xccl_free(receiver->collect);
     xccl_free(receiver->stage);
+}
+
+/* What only one of both ends has. */
+static void sides_free(struct sock_comm *comm)
+{
+    if (comm->is_send)
+        sender_free((struct sock_sender *)comm);
+    else
+        receiver_free((struct sock_receiver *)comm);
 }
 
 struct sock_comm *sock_comm_create(struct sock_ctx *ctx, struct sock_device *device, int is_send,
@@ -68,8 +77,7 @@ struct sock_comm *sock_comm_create(struct sock_ctx *ctx, struct sock_device *dev
     comm->is_send = is_send;
     if (!(is_send ? sender_init((struct sock_sender *)comm)
                   : receiver_init((struct sock_receiver *)comm))) {
-        if (!is_send)
-            receiver_free((struct sock_receiver *)comm);
+        sides_free(comm);
         xccl_free(comm);
         return NULL;
     }
@@ -94,10 +102,7 @@ xcclResult_t sock_close_comm(void *comm_)
     }
     for (int i = 0; i < comm->line_count; i++)
         xccl_tcp_close(&comm->lines[i].fd);
-    if (comm->is_send)
-        sender_free((struct sock_sender *)comm);
-    else
-        receiver_free((struct sock_receiver *)comm);
+    sides_free(comm);
     xccl_net_tally_leave(&comm->device->tally, &comm->counters);
     xccl_free(comm);
     return xcclSuccess;

@@ -35,7 +35,6 @@
 #ifndef SOCK_GUESS_BYTES /* the fuzzer has less */
 #define SOCK_GUESS_BYTES ((size_t)256 << 10) /* their payload */
 #endif
-#define SOCK_HEAD_BYTES (SOCK_HEADER_BYTES + SOCK_PAD_UNIT) /* what is before it, at most */
 /* What may come instead of them: all that is read with them. */
 #define SOCK_SPILL_BYTES (SOCK_GUESS_BYTES + (SOCK_HEADS + 1) * SOCK_HEAD_BYTES)
 #define SOCK_MOVE_BYTES  ((size_t)4 << 20) /* about as much in one call: others want their turn */
@@ -139,7 +138,6 @@ struct sock_send {
     int spread; /* its payload is in chunks */
     const char *data;
     size_t bytes;
-    size_t pad; /* zeroes between header and payload */
     size_t moved; /* one line only: of header, pad and payload together */
     uint64_t control_end; /* several lines: where it ends in what line 0 carries */
     size_t given; /* to streams, in chunks */
@@ -320,8 +318,8 @@ struct sock_receiver {
     struct sock_recv recvs[SOCK_RECVS];
     /* Headers and pads of guessed messages; the last one is behind them. */
     uint8_t heads[SOCK_HEADS + 1][SOCK_HEAD_BYTES];
-    /* Bytes read ahead: SOCK_STAGE_BYTES of room, and where there is one line SOCK_SPILL_BYTES that
-     * no page is used of before a guess was wrong. */
+    /* Bytes read ahead: SOCK_STAGE_BYTES of room, and where there is one line SOCK_SPILL_BYTES
+     * more, which are touched where a guess was wrong. */
     uint8_t *stage;
 };
 

@@ -10,7 +10,9 @@
  * over the streams only the header is here (sock_collect.c), so receives may be done in another
  * order than they were posted.
  *
- * Every size from the wire is compared with the posted room before a byte of payload is placed.
+ * Every size from the wire is compared with the posted room before a byte of payload is placed,
+ * but for guessed messages: their bytes are in receives that take as much, whatever they turn out
+ * to be.
  * After an error requests that are DONE stay done.
  *
  * Thread: one at a time a comm. Nothing here allocates, locks or logs. */

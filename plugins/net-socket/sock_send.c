@@ -38,7 +38,7 @@
 #define ALONE_BYTES ((size_t)8 << 20)
 #define ROW_BYTES   ((size_t)1 << 20) /* of several messages in one call of test, at least */
 
-static_assert(SOCK_OUT_BYTES >= 2 * (COPY_BYTES + SOCK_HEADER_BYTES), "a copied message fits");
+static_assert(SOCK_OUT_BYTES >= 2 * (COPY_BYTES + SOCK_HEAD_BYTES), "a copied message fits");
 
 static const char zeroes[SOCK_WIDE_UNIT]; /* of pads */
 
@@ -88,10 +88,10 @@ static void gather_copy(struct sock_sender *sender, struct gather *gather, const
     gather_add(gather, to, bytes);
 }
 
-/* Of header and pad. */
+/* Of header and pad, where there is one line. */
 static size_t head_bytes(const struct sock_send *send)
 {
-    return SOCK_HEADER_BYTES + send->pad;
+    return SOCK_HEADER_BYTES + sock_pad_bytes(send->bytes);
 }
 
 /* How much of a large message is written before what comes in has its turn. */
@@ -104,21 +104,30 @@ static size_t turn_bytes(struct sock_sender *sender)
     return alone ? ALONE_BYTES : TURN_BYTES;
 }
 
+/* What is left of header and pad. A pad within a line of the cache is copied along. */
+static void gather_head(struct sock_sender *sender, struct gather *gather, uint32_t number)
+{
+    const struct sock_send *send = send_at(sender, number);
+    size_t head = head_bytes(send), copied = head <= SOCK_HEAD_BYTES ? head : SOCK_HEADER_BYTES;
+    uint8_t bytes[SOCK_HEAD_BYTES] = {0};
+
+    if (send->moved < copied) {
+        sock_header_encode(send, number, bytes);
+        gather_copy(sender, gather, bytes + send->moved, copied - send->moved);
+        if (head > copied)
+            gather_add(gather, zeroes, head - copied);
+    } else if (send->moved < head) {
+        gather_add(gather, zeroes, head - send->moved);
+    }
+}
+
 /* What is left of one message. */
 static void gather_send(struct sock_sender *sender, struct gather *gather, uint32_t number)
 {
     const struct sock_send *send = send_at(sender, number);
-    uint8_t header[SOCK_HEADER_BYTES];
     size_t head = head_bytes(send), paid = send->moved > head ? send->moved - head : 0;
 
-    if (send->moved < SOCK_HEADER_BYTES) {
-        sock_header_encode(send, number, header);
-        gather_copy(sender, gather, header + send->moved, SOCK_HEADER_BYTES - send->moved);
-        if (send->pad)
-            gather_add(gather, zeroes, send->pad);
-    } else if (send->moved < head) {
-        gather_add(gather, zeroes, head - send->moved);
-    }
+    gather_head(sender, gather, number);
     if (send->bytes == paid)
         return;
     if (send->bytes <= COPY_BYTES) {
@@ -140,7 +149,7 @@ static void gather_all(struct sock_sender *sender, struct gather *gather)
     gather->part = 0;
     for (uint32_t i = sender->current; i != sender->posted && !gather->part; i++) {
         if (gather->count + 3 > PIECES ||
-            gather->out_bytes + SOCK_HEADER_BYTES + COPY_BYTES > SOCK_OUT_BYTES)
+            gather->out_bytes + SOCK_HEAD_BYTES + COPY_BYTES > SOCK_OUT_BYTES)
             return;
         gather_send(sender, gather, i);
         if (gather->bytes >= ROW_BYTES && i + 1 != sender->posted)
@@ -223,10 +232,8 @@ static int queue(struct sock_sender *sender, struct sock_send *send, const void 
     send->bytes = bytes;
     send->tag = tag;
     send->moved = 0;
-    send->pad = 0;
     send->spread = sender->scatter && bytes > SOCK_OWN_MAX;
     if (!sender->scatter) {
-        send->pad = sock_pad_bytes(bytes);
         sender->queued_bytes += head_bytes(send) + bytes;
         return 1;
     }

@@ -27,6 +27,7 @@
  * together a multiple of a unit, which grows with the payload. */
 #define SOCK_PADDED_MIN ((size_t)16 << 10)
 #define SOCK_PAD_UNIT   64
+#define SOCK_HEAD_BYTES (SOCK_HEADER_BYTES + SOCK_PAD_UNIT) /* that, and a header, fit in */
 #define SOCK_PAGED_MIN  ((size_t)512 << 10)
 #define SOCK_PAGED_UNIT 4096
 #define SOCK_WIDE_MIN   ((size_t)2 << 20)
@@ -54,7 +55,7 @@ static inline size_t sock_pad_bytes(size_t bytes)
                   : bytes < SOCK_WIDE_MIN ? SOCK_PAGED_UNIT
                                           : SOCK_WIDE_UNIT;
 
-    return bytes < SOCK_PADDED_MIN ? 0 : (0 - bytes - SOCK_HEADER_BYTES) % unit;
+    return bytes < SOCK_PADDED_MIN ? 0 : (0 - bytes - SOCK_HEADER_BYTES) & (unit - 1);
 }
 
 /* How a message of so many bytes is cut. */

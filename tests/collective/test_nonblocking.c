@@ -325,13 +325,16 @@ XT_TEST(join_is_aborted_on_its_way)
 static void give_up(int rank, int nranks, void *arg)
 {
     struct world *world = arg;
-    xcclUniqueId id = world_id(world, rank, 0);
+    xcclUniqueId id;
     xcclConfig_t config = background();
     xcclComm_t comm = NULL;
     xcclResult_t rc = xcclSuccess;
 
     choose(world);
+    /* Before the id: where rank 0 leaves before anybody has reported, only its root's own deadline
+     * ends the waiting for the last one. */
     xt_setenv("XCCL_TIMEOUT_INIT_S", "5");
+    id = world_id(world, rank, 0);
     if (rank == nranks - 1)
         return; /* never comes */
     XT_CHECK_RC(xcclCommInitRankConfig(&comm, nranks, id, rank, &config), xcclInProgress);

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Messages that a receiver of the socket plugin guesses: one has filled its receive, and the next
  * receives are as large. Right guesses and wrong ones, in pieces of any size. */
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "sock_pair.h"
@@ -18,7 +15,7 @@
 
 /* ---- both ends are the plugin ---- */
 
-/* What a caller posts who guesses nothing: the room of all messages of a row. */
+/* Of most receives of a row. */
 static size_t some_room(uint64_t *random)
 {
     static const size_t rooms[] = {GUESS_MIN,     GUESS_MIN - 1, GUESS_MAX,
@@ -42,16 +39,29 @@ static size_t some_size(size_t room, uint64_t *random)
 }
 
 struct message {
-    void *request;
+    void *request; /* NULL: done, or in the group of the one before */
     char *data;
     size_t room, bytes, got;
 };
 
-/* Some receives are of another size, or groups of two. */
-static void post_row(struct pair *pair, char *in, struct message *recvs, struct message *sends,
-                     uint64_t *random)
+/* One receive for the message, or one for it and the next. */
+static void post_one(struct pair *pair, struct message *recvs, int count)
+{
+    void *data[2] = {recvs[0].data, recvs[count - 1].data};
+    size_t rooms[2] = {recvs[0].room, recvs[count - 1].room};
+    uint32_t tags[2] = {7, 7};
+    xcclNetMem_t mems[2] = {pair->recv_mem, pair->recv_mem};
+
+    XT_OK(pair->net->calls.irecv(pair->recv, count, data, rooms, tags, mems, &recvs[0].request));
+    XT_CHECK(recvs[0].request != NULL);
+}
+
+/* Some receives are of another size, or groups of two. Returns the requests. */
+static int post_row(struct pair *pair, char *in, struct message *recvs, struct message *sends,
+                    uint64_t *random)
 {
     size_t room = some_room(random);
+    int requests = ROW;
 
     for (int i = 0; i < ROW; i++) {
         size_t own = xt_random(random) % 12 ? room : some_room(random);
@@ -61,13 +71,16 @@ static void post_row(struct pair *pair, char *in, struct message *recvs, struct 
                                     .bytes = some_size(own, random)};
         fill(sends[i].data, sends[i].bytes, xt_random(random) % 1000);
         memset(recvs[i].data + own, 0x5a, GUARD);
-        recvs[i].request = post_recv(pair, recvs[i].data, own);
-        XT_CHECK(recvs[i].request != NULL);
+    }
+    for (int i = 0, count; i < ROW; i += count, requests++) {
+        count = i + 1 < ROW && xt_random(random) % 6 == 0 ? 2 : 1;
+        post_one(pair, recvs + i, count);
     }
     for (int i = 0; i < ROW; i++) {
         sends[i].request = post_send(pair, sends[i].data, sends[i].bytes);
         XT_CHECK(sends[i].request != NULL);
     }
+    return requests;
 }
 
 static void row(struct pair *pair, char *in, uint64_t *random)
@@ -75,18 +88,21 @@ static void row(struct pair *pair, char *in, uint64_t *random)
     struct xccl_limit limit = xccl_limit_ms(20000, NULL);
     struct message recvs[ROW], sends[ROW];
 
-    post_row(pair, in, recvs, sends, random);
-    for (int left = 2 * ROW; left > 0;) {
+    for (int left = post_row(pair, in, recvs, sends, random); left > 0;) {
         int i = (int)(xt_random(random) % ROW), done = 0;
+        size_t got[2] = {SIZE_MAX, SIZE_MAX};
         struct message *message = xt_random(random) % 2 ? &sends[i] : &recvs[i];
 
         XT_CHECK(!xccl_limit_passed(&limit));
         if (!message->request)
             continue;
-        XT_OK(pair->net->calls.test(message->request, &done, &message->got));
+        XT_OK(pair->net->calls.test(message->request, &done, got));
         if (!done)
             continue;
         message->request = NULL;
+        message->got = got[0];
+        if (got[1] != SIZE_MAX)
+            message[1].got = got[1];
         left--;
     }
     for (int i = 0; i < ROW; i++) {

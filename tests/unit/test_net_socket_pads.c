@@ -2,8 +2,6 @@
 /* Zeroes before large payloads on a connection of one line of the socket plugin: what a sender
  * writes, what a receiver takes in pieces of any size, and what it refuses. */
 #include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
