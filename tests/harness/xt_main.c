@@ -20,6 +20,7 @@
 #define SHOWN_BYTES     65536
 #define ORPHAN_GRACE_MS 1000
 #define DEADLINE_FACTOR (XT_SANITIZED ? 4 : 1)
+#define LONG_S          60 /* a test that asks for so much time may be left to another share */
 
 extern char **environ;
 
@@ -38,7 +39,8 @@ struct runner {
     int jobs, repeat;
     char **filters;
     int nfilters;
-    int passed, failed, skipped, started;
+    int share, shares; /* of the long tests this run takes one share of so many */
+    int passed, failed, skipped, started, left_out;
     char base[XT_PATH_BYTES]; /* private folder that holds the tests' temporary ones */
     struct slot slots[MAX_JOBS];
 };
@@ -73,13 +75,15 @@ void xt_finish(struct xt_snapshot *before)
     exit(0);
 }
 
-/* Tests start without the settings of whoever runs them, and a test program that a test runs does
- * not write its results among ours. Records of processes go into the test's own folder. */
+/* Tests start without the settings of whoever runs them, and a test program that a test runs runs
+ * whole and does not write its results among ours. Records of processes go into the test's own
+ * folder. */
 static void clean_environment(void)
 {
     char name[XT_PATH_BYTES];
 
     unsetenv("XT_RESULTS");
+    unsetenv("XT_SHARE");
     if (mkdir(xt_self.report->tmp, 0700) == 0)
         setenv("XDG_RUNTIME_DIR", xt_self.report->tmp, 1);
     for (char **entry = environ; *entry;) {
@@ -362,6 +366,25 @@ static bool is_selected(const struct runner *run, const struct xt_test *test)
     return run->nfilters == 0;
 }
 
+/* Whether a long test is another run's. Which share has a test is drawn by the seed, so that with
+ * time each has all of them. A test that was asked for by its whole name is never left out. */
+static bool is_elsewhere(const struct runner *run, const struct xt_test *test)
+{
+    uint64_t state = xt_seed();
+
+    if (run->shares < 2 || test->deadline_s < LONG_S)
+        return false;
+    for (int i = 0; i < run->nfilters; i++) {
+        if (strcmp(test->name, run->filters[i]) == 0)
+            return false;
+    }
+    for (const char *c = run->program; *c; c++)
+        state = (state ^ (unsigned char)*c) * 0x100000001b3u;
+    for (const char *c = test->name; *c; c++)
+        state = (state ^ (unsigned char)*c) * 0x100000001b3u;
+    return xt_random(&state) % (uint64_t)run->shares != (uint64_t)run->share;
+}
+
 static int run_all(struct runner *run)
 {
     int selected = 0;
@@ -371,6 +394,10 @@ static int run_all(struct runner *run)
             if (!is_selected(run, test))
                 continue;
             selected++;
+            if (is_elsewhere(run, test)) {
+                run->left_out++;
+                continue;
+            }
             start(run, free_slot(run), test);
         }
     }
@@ -383,6 +410,8 @@ static int run_all(struct runner *run)
     printf("%d passed, %d failed", run->passed, run->failed);
     if (run->skipped)
         printf(", %d skipped", run->skipped);
+    if (run->left_out)
+        printf(", %d left to other shares", run->left_out);
     printf("\n");
     if (run->failed)
         return 1;
@@ -419,6 +448,22 @@ static int parse(struct runner *run, int argc, char **argv)
     return -1;
 }
 
+/* XT_SHARE=K/N: K from 0 to N-1. Returns false when it is something else. */
+static bool parse_share(struct runner *run)
+{
+    const char *text = getenv("XT_SHARE");
+    int end = 0;
+
+    if (!text || !text[0])
+        return true;
+    if (sscanf(text, "%d/%d%n", &run->share, &run->shares, &end) == 2 && text[end] == '\0' &&
+        run->share >= 0 && run->share < run->shares)
+        return true;
+    fprintf(stderr, "%s: XT_SHARE is \"%s\"; it has the form K/N, K from 0 to N-1\n", run->program,
+            text);
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     struct runner run = {.jobs = 1, .repeat = 1};
@@ -431,7 +476,7 @@ int main(int argc, char **argv)
     run.filters = calloc((size_t)argc + 1, sizeof(*run.filters));
     if (!run.filters)
         return 1;
-    rc = parse(&run, argc, argv);
+    rc = parse_share(&run) ? parse(&run, argc, argv) : 2;
     if (rc >= 0)
         goto out;
     rc = 1;
