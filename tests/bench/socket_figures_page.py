@@ -95,6 +95,21 @@ def bandwidth_ratio(values):
     return Ratio(values[best(values, "xccl")]["gb_per_s"], values[best_raw(values)]["gb_per_s"])
 
 
+def least_cpu(values, names):
+    return min(names, key=lambda name: median(values[name]["cpu_s_per_gib"]))
+
+
+def cpu_sides(values):
+    """Our way with the least processor time, and theirs."""
+    return (least_cpu(values, [name for name in values if name.startswith("xccl")]),
+            least_cpu(values, [name for name in values if not name.startswith("xccl")]))
+
+
+def cpu_ratio(values):
+    own, theirs = cpu_sides(values)
+    return Ratio(values[own]["cpu_s_per_gib"], values[theirs]["cpu_s_per_gib"])
+
+
 # ---- parts of the page ----
 
 def bandwidth_part(figures):
@@ -183,19 +198,15 @@ def nccl_part(figures):
     for path in figures.paths("nccl"):
         rows = []
         for (_, _, size, _), values in sorted(figures.of("nccl", path).items()):
-            theirs = [name for name in values if not name.startswith("xccl")]
-            own = [name for name in values if name.startswith("xccl")]
-            least = min(theirs, key=lambda name, v=values: median(v[name]["cpu_s_per_gib"]))
-            best = min(own, key=lambda name, v=values: median(v[name]["cpu_s_per_gib"]))
+            own, ratio = cpu_sides(values)[0], cpu_ratio(values)
             for name, value in values.items():
-                ratio = Ratio(values[best]["cpu_s_per_gib"], values[least]["cpu_s_per_gib"])
                 judged = figures.verdict(ratio.median <= CPU_MOST, f"processor time at "
                                          f"{size_text(size)} over {path}: {ratio}") \
-                    if name == best else ""
+                    if name == own else ""
                 busy = value.get("busy_cores", value.get("busy"))
                 rows.append([size_text(size), name, f"{median(value['gb_per_s']):.2f}",
                              f"{median(value['cpu_s_per_gib']):.3f}", f"{median(busy):.2f}",
-                             str(ratio) if name == best else "", judged])
+                             str(ratio) if name == own else "", judged])
         lines += [f"### {PATH_NAMES[path]}", ""]
         lines += table(["size", "who", "GB/s", "cpu s/GiB", "busy", "cpu ratio to the least",
                         f"<= {CPU_MOST:.1f}"], rows)
@@ -309,7 +320,7 @@ def head_part(found, name):
             f"| system | Linux {machine['release']}, its congestion control is "
             f"{machine['congestion']} |",
             f"| rounds | {found['rounds']}, {spent}, {found['minutes']:.0f} minutes; "
-            f"{found.get('more', 0)} more of bandwidth where values lay far apart |",
+            f"{found.get('more', 0)} more where ratios lay far apart |",
             f"| others | used {100 * found['others']:.0f} % of the machine in the median round, "
             f"{100 * found['others_most']:.0f} % in the worst; {found['again']} were made again |",
             "", f"![bandwidth over sizes]({name}.svg)", ""]
