@@ -26,7 +26,7 @@
 #define SOCK_SENDS       (SOCK_RECVS * SOCK_PARTS) /* in flight of a sender */
 #define SOCK_SEND_WORDS  (SOCK_SENDS / 64) /* one bit each */
 #define SOCK_OUT_BYTES   8192 /* headers and small messages of one write */
-#define SOCK_STAGE_BYTES 16384 /* read ahead: many small messages are one read */
+#define SOCK_STAGE_BYTES 20480 /* read ahead: many small messages are one read */
 #ifndef SOCK_RING_BYTES /* the fuzzer has less */
 #define SOCK_RING_BYTES ((size_t)1 << 20) /* what line 0 carries, kept until acknowledged */
 #endif
@@ -44,7 +44,7 @@
 static_assert((SOCK_RECVS & (SOCK_RECVS - 1)) == 0, "counters of receives wrap");
 static_assert((SOCK_SENDS & (SOCK_SENDS - 1)) == 0, "counters of sends wrap");
 static_assert(SOCK_STAGE_BYTES >= SOCK_HEADER_BYTES, "a header fits the stage");
-static_assert(SOCK_STAGE_BYTES >= SOCK_HEADER_BYTES + SOCK_WIDE_UNIT, "a pad and a header, too");
+static_assert(SOCK_STAGE_BYTES >= SOCK_HEADER_BYTES + SOCK_HUGE_UNIT, "a pad and a header, too");
 static_assert(SOCK_GUESS_BYTES < SOCK_PAGED_MIN, "guessed messages have small pads");
 static_assert(SOCK_STAGE_BYTES >= SOCK_WINDOW_BYTES, "what is under way fits the stage");
 static_assert((SOCK_RING_BYTES & (SOCK_RING_BYTES - 1)) == 0, "offsets wrap");

@@ -40,7 +40,7 @@
 
 static_assert(SOCK_OUT_BYTES >= 2 * (COPY_BYTES + SOCK_HEAD_BYTES), "a copied message fits");
 
-static const char zeroes[SOCK_WIDE_UNIT]; /* of pads */
+static const char zeroes[SOCK_HUGE_UNIT]; /* of pads */
 
 /* The pieces of one write. */
 struct gather {

@@ -32,6 +32,8 @@
 #define SOCK_PAGED_UNIT 4096
 #define SOCK_WIDE_MIN   ((size_t)2 << 20)
 #define SOCK_WIDE_UNIT  8192
+#define SOCK_HUGE_MIN   ((size_t)16 << 20)
+#define SOCK_HUGE_UNIT  16384
 
 /* On a stream: frames, each a header and what its kind says. */
 #define SOCK_FRAME_BYTES 24
@@ -53,7 +55,8 @@ static inline size_t sock_pad_bytes(size_t bytes)
 {
     size_t unit = bytes < SOCK_PAGED_MIN  ? SOCK_PAD_UNIT
                   : bytes < SOCK_WIDE_MIN ? SOCK_PAGED_UNIT
-                                          : SOCK_WIDE_UNIT;
+                  : bytes < SOCK_HUGE_MIN ? SOCK_WIDE_UNIT
+                                          : SOCK_HUGE_UNIT;
 
     return bytes < SOCK_PADDED_MIN ? 0 : (0 - bytes - SOCK_HEADER_BYTES) & (unit - 1);
 }

@@ -13,6 +13,7 @@
 #define PADDED_MIN ((size_t)16 << 10)
 #define PAGED_MIN  ((size_t)512 << 10)
 #define WIDE_MIN   ((size_t)2 << 20)
+#define HUGE_MIN   ((size_t)16 << 20)
 #define MOST       ((size_t)2200000)
 #define ROW        6 /* messages in flight */
 #define GUARD      64
@@ -111,7 +112,7 @@ XT_TEST_DEADLINE(payloads_of_any_size_arrive_whole_from_any_place_to_any_other, 
 /* ---- what a sender writes ---- */
 
 #define TOLD       40 /* messages */
-#define TOLD_BYTES ((size_t)96 << 20)
+#define TOLD_BYTES ((size_t)130 << 20)
 
 /* A receiver with little room that is not the plugin: the sender's writes are cut. */
 static int raw_receiver(struct pair *pair)
@@ -174,7 +175,10 @@ static void told_check(const struct told *told, int i, const uint8_t *stream, si
     size_t begin = *at, unit;
 
     memcpy(&bytes, header, 8);
-    unit = bytes < PAGED_MIN ? 64 : bytes < WIDE_MIN ? PAGE : 2 * PAGE;
+    unit = bytes < PAGED_MIN  ? 64
+           : bytes < WIDE_MIN ? PAGE
+           : bytes < HUGE_MIN ? 2 * PAGE
+                              : 4 * PAGE;
     XT_CHECK_INT(bytes, told->sizes[i]);
     XT_CHECK(memcmp(&check, "XCSM", 4) == 0);
     *at += HEADER;
@@ -197,8 +201,10 @@ XT_TEST_DEADLINE(a_large_message_has_a_round_length, 60)
     XT_CHECK(stream != NULL);
     fill(big, BIG_BYTES, random);
     for (int i = 0; i < TOLD; i++) {
-        told.sizes[i] = some_size(&random);
-        told.data[i] = big + (xt_random(&random) % 4000) * PAGE + some_place(&random);
+        size_t first = (xt_random(&random) % 1800) * PAGE + some_place(&random);
+
+        told.sizes[i] = i == 10 ? HUGE_MIN : i == 20 ? HUGE_MIN - 1 : some_size(&random);
+        told.data[i] = big + first;
     }
     while (told.done < TOLD) {
         size_t piece = 1 + xt_random(&random) % 30000;
