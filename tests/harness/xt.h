@@ -5,9 +5,9 @@
  * Exit codes: 0 pass, 77 skip, else fail. Arguments of a test program: `--list`, `--repeat N`,
  * `--jobs N`, names or parts of names. Environment: XT_SEED, XT_RESULTS (a file that gets a line
  * per test: program, name, ms, verdict, reason, ms of processor time), XT_DEADLINE_FACTOR (longer
- * deadlines for long runs), XT_SHARE=K/N (of the tests with deadlines of a minute or more, share K
- * of N, drawn by the seed). XT_BUILD_DIR and XT_SOURCE_DIR are defined as texts: where bin/ and
- * lib/ were built, and the repository. */
+ * deadlines for long runs), XT_SHARE=K/N (share K of N of the tests, drawn by the seed).
+ * XT_BUILD_DIR and XT_SOURCE_DIR are defined as texts: where bin/ and lib/ were built, and the
+ * repository. */
 #ifndef XT_H
 #define XT_H
 

@@ -20,7 +20,6 @@
 #define SHOWN_BYTES     65536
 #define ORPHAN_GRACE_MS 1000
 #define DEADLINE_FACTOR (XT_SANITIZED ? 4 : 1)
-#define LONG_S          60 /* a test that asks for so much time may be left to another share */
 
 extern char **environ;
 
@@ -39,7 +38,7 @@ struct runner {
     int jobs, repeat;
     char **filters;
     int nfilters;
-    int share, shares; /* of the long tests this run takes one share of so many */
+    int share, shares; /* this run takes one share of so many */
     int passed, failed, skipped, started, left_out;
     char base[XT_PATH_BYTES]; /* private folder that holds the tests' temporary ones */
     struct slot slots[MAX_JOBS];
@@ -366,13 +365,13 @@ static bool is_selected(const struct runner *run, const struct xt_test *test)
     return run->nfilters == 0;
 }
 
-/* Whether a long test is another run's. Which share has a test is drawn by the seed, so that with
+/* Whether a test is another run's. Which share has a test is drawn by the seed, so that with
  * time each has all of them. A test that was asked for by its whole name is never left out. */
 static bool is_elsewhere(const struct runner *run, const struct xt_test *test)
 {
     uint64_t state = xt_seed();
 
-    if (run->shares < 2 || test->deadline_s < LONG_S)
+    if (run->shares < 2)
         return false;
     for (int i = 0; i < run->nfilters; i++) {
         if (strcmp(test->name, run->filters[i]) == 0)
