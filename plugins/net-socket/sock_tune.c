@@ -129,7 +129,9 @@ void sock_tune_line(struct sock_comm *comm, int line, int fd, const struct xccl_
 }
 
 /* What is unanswered are data that were sent again, or questions whether the peer has room now. A
- * peer without room that lives answers those. */
+ * peer without room that lives answers those. After a rail was down for a moment the kernel may
+ * wait for seconds before it sends again (it took the time for the way): data that have been under
+ * way for so long count as well. */
 int sock_path_silent(int fd, uint32_t limit_ms)
 {
     struct tcp_info info = {0};
@@ -137,6 +139,7 @@ int sock_path_silent(int fd, uint32_t limit_ms)
 
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
         return 0; /* a Unix socket has no path */
-    return (info.tcpi_retransmits >= RETRIES_SILENT || info.tcpi_probes >= RETRIES_SILENT) &&
+    return (info.tcpi_retransmits >= RETRIES_SILENT || info.tcpi_probes >= RETRIES_SILENT ||
+            (info.tcpi_unacked > 0 && info.tcpi_last_data_sent >= limit_ms)) &&
            info.tcpi_last_ack_recv >= limit_ms;
 }

@@ -139,17 +139,25 @@ static void merge_or_skip(int rank, int nranks, void *arg)
     xccl_net_close(net);
 }
 
-static void cuts_run(int sender, void (*direct)(struct stage *stage))
+/* script: "" or what both hosts run first. */
+static void cuts_on(const char *script, int sender, void (*direct)(struct stage *stage))
 {
     struct stage *stage = path_shared(sizeof(*stage));
 
     path_hosts_make(&stage->hosts, rails, 2);
+    for (int host = 0; host < 2 && script[0]; host++)
+        path_hosts_run(&stage->hosts, host, script);
     stage->sender = sender;
     stage->direct = direct;
     xt_setenv("XCCL_SOCKET_SILENCE_S", SILENCE_S);
     xt_mp_run(1, merge_or_skip, stage);
     xt_mp_run(3, rank_run, stage);
     path_hosts_drop(&stage->hosts);
+}
+
+static void cuts_run(int sender, void (*direct)(struct stage *stage))
+{
+    cuts_on("", sender, direct);
 }
 
 static uint64_t rail_bytes(const struct stage *stage, int rail)
@@ -277,6 +285,16 @@ XT_TEST_DEADLINE(nothing_is_lost_when_the_second_rail_leads_into_a_black_hole, 6
 XT_TEST_DEADLINE(nothing_is_lost_when_the_first_rail_falls_silent, 60)
 {
     cuts_run(1, cut_silent_0);
+}
+
+/* As it does where a rail was down for some seconds before. */
+XT_TEST_DEADLINE(a_kernel_that_waits_long_before_it_sends_again_is_not_waited_for, 60)
+{
+    static const char waits_long[] =
+        "for rail in rail0 rail1; do ip -o route show dev $rail | while read -r route; do"
+        " ip route change $route dev $rail rto_min 6000ms || exit 1; done; done";
+
+    cuts_on(waits_long, 0, cut_silent_0);
 }
 
 XT_TEST_DEADLINE(cutting_both_rails_is_an_error_that_names_the_peer, 60)
