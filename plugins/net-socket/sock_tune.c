@@ -129,9 +129,9 @@ void sock_tune_line(struct sock_comm *comm, int line, int fd, const struct xccl_
 }
 
 /* What is unanswered are data that were sent again, or questions whether the peer has room now. A
- * peer without room that lives answers those. After a rail was down for a moment the kernel may
- * wait for seconds before it sends again (it took the time for the way): data that have been under
- * way for so long count as well. */
+ * peer without room that lives answers those. How soon the kernel sends again is its own affair: a
+ * second on a connection whose round trip it does not know, and twice that each time. So data that
+ * have been under way for limit_ms, and were not sent again in that time, count as well. */
 int sock_path_silent(int fd, uint32_t limit_ms)
 {
     struct tcp_info info = {0};

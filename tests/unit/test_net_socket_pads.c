@@ -235,8 +235,9 @@ XT_TEST_DEADLINE(a_large_message_has_a_round_length, 60)
 /* The least size with so many zeroes. */
 static size_t large_with(size_t pad)
 {
-    return pad < 64 ? PADDED_MIN + (128 - HEADER - pad) % 64
-                    : PAGED_MIN + (2 * PAGE - HEADER - pad) % PAGE;
+    return pad < 64     ? PADDED_MIN + (128 - HEADER - pad) % 64
+           : pad < PAGE ? PAGED_MIN + (2 * PAGE - HEADER - pad) % PAGE
+                        : HUGE_MIN + (8 * PAGE - HEADER - pad) % (4 * PAGE);
 }
 
 /* "hello", a message with a pad, and "world". The pad is no zeroes: nobody looks. Returns its
@@ -264,8 +265,9 @@ static size_t stream_make(uint8_t *stream, size_t pad)
 static void in_pieces(size_t pad, size_t most, uint64_t *random)
 {
     struct xccl_limit limit = xccl_limit_ms(20000, NULL);
-    static uint8_t stream[PAGED_MIN + 2 * PAGE + 100];
-    static char in[3][PAGED_MIN + 2 * PAGE];
+    static uint8_t stream[HUGE_MIN + 8 * PAGE + 100];
+    static char hello[5], in[HUGE_MIN + 8 * PAGE], world[5];
+    char *const to[3] = {hello, in, world};
     size_t end = stream_make(stream, pad), large = large_with(pad), at = 0, got[3];
     struct pair pair;
     int fd = raw_single_sender(&pair), left = 3;
@@ -273,7 +275,7 @@ static void in_pieces(size_t pad, size_t most, uint64_t *random)
 
     memset(in, 0x5a, sizeof(in));
     for (int i = 0; i < 3; i++)
-        recvs[i] = post_recv(&pair, in[i], i == 1 ? large + 500 : 5);
+        recvs[i] = post_recv(&pair, to[i], i == 1 ? large + 500 : 5);
     while (left > 0) {
         size_t piece = at < 2 * HEADER + 5 + pad + 3 && most == 0 ? 1 : end - at;
 
@@ -284,17 +286,18 @@ static void in_pieces(size_t pad, size_t most, uint64_t *random)
         XT_CHECK(!xccl_limit_passed(&limit));
     }
     XT_CHECK(got[0] == 5 && got[1] == large && got[2] == 5);
-    XT_CHECK(memcmp(in[0], "hello", 5) == 0);
-    expect(in[1], large, pad);
-    XT_CHECK(memcmp(in[2], "world", 5) == 0);
-    XT_CHECK_INT(in[1][large], 0x5a);
+    XT_CHECK(memcmp(hello, "hello", 5) == 0);
+    expect(in, large, pad);
+    XT_CHECK(memcmp(world, "world", 5) == 0);
+    XT_CHECK_INT(in[large], 0x5a);
     close(fd);
     pair_close(&pair);
 }
 
 XT_TEST_DEADLINE(a_padded_message_that_comes_in_pieces_is_put_together, 60)
 {
-    static const size_t pads[] = {0, 1, 15, 16, 17, 2048, PAGE - HEADER, PAGE - 1};
+    static const size_t pads[] = {
+        0, 1, 15, 16, 17, 2048, PAGE - HEADER, PAGE - 1, PAGE, 4 * PAGE - HEADER, 4 * PAGE - 1};
     uint64_t random = xt_seed();
 
     for (size_t i = 0; i < sizeof(pads) / sizeof(*pads); i++) {
