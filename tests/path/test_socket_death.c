@@ -81,7 +81,8 @@ static void peer_run(struct stage *stage, int rank)
             path_flow_rest(flows, in.rc == xcclSuccess, 5);
         if (path_word_get(&peer->forget) == 1)
             forget(peer);
-        if (peer->fate == HEALTHY || peer->fate == STOPPED)
+        /* Rank 0 closes once it is over. */
+        if ((peer->fate == HEALTHY || peer->fate == STOPPED) && !path_word_get(&stage->over))
             XT_CHECK_INT(in.rc, xcclSuccess);
     }
     path_flow_close(&in);
