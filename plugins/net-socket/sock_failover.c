@@ -20,6 +20,7 @@
 
 #define LOOK_NS        (200 * XCCL_NS_PER_MS)
 #define SILENT_LINE_MS 1000 /* while another is not silent */
+#define WAITING_MS     700 /* so that a second look follows before it is too long */
 
 /* One that the receiver has not answered on since it came again is the last choice: it is given up
  * soon when no answer comes. 0: none is left. */
@@ -76,15 +77,28 @@ void sock_line_lost(struct sock_sender *sender, int line, int err)
         move_control(sender, other);
 }
 
-static int silent(const struct sock_comm *comm, int line, uint32_t limit_ms)
+/* Of each line. That data wait counts from the second look on. */
+static void silences_read(struct sock_comm *comm, uint32_t ms_out[SOCK_LINES_MAX])
 {
-    return comm->lines[line].fd >= 0 && sock_path_silent(comm->lines[line].fd, limit_ms);
+    uint32_t waiting = 0;
+
+    for (int i = 0; i < comm->line_count; i++) {
+        struct sock_silence silence = {0};
+
+        if (comm->lines[i].fd >= 0)
+            sock_path_silence(comm->lines[i].fd, &silence);
+        ms_out[i] = silence.asked_ms;
+        if (comm->waiting & 1u << i && silence.waits_ms > silence.asked_ms)
+            ms_out[i] = silence.waits_ms;
+        waiting |= silence.waits_ms >= WAITING_MS ? 1u << i : 0;
+    }
+    comm->waiting = waiting;
 }
 
 static void look_at_several(struct sock_sender *sender)
 {
     struct sock_comm *comm = &sender->comm;
-    uint32_t quiet = 0, alive = 0;
+    uint32_t quiet = 0, alive = 0, silent_ms[SOCK_LINES_MAX];
 
     for (int i = 0; i < comm->line_count && comm->rc == xcclSuccess; i++) {
         int err = comm->lines[i].fd >= 0 ? sock_ack_read(sender, i) : 0;
@@ -92,15 +106,16 @@ static void look_at_several(struct sock_sender *sender)
         if (err)
             sock_line_lost(sender, i, err == ESHUTDOWN ? 0 : err);
     }
+    silences_read(comm, silent_ms);
     for (int i = 0; i < comm->line_count; i++) {
         alive |= comm->lines[i].fd >= 0 ? 1u << i & ~comm->unproven : 0;
-        quiet |= silent(comm, i, SILENT_LINE_MS) ? 1u << i : 0;
+        quiet |= silent_ms[i] >= SILENT_LINE_MS ? 1u << i : 0;
     }
     for (int i = 0; i < comm->line_count && comm->rc == xcclSuccess; i++) {
         /* Line 0 alone can take over nothing. */
         int other = ((alive & ~quiet) & ~1u) != 0;
 
-        if (quiet & 1u << i && (other || silent(comm, i, comm->ctx->silence_ms)))
+        if (quiet & 1u << i && (other || silent_ms[i] >= comm->ctx->silence_ms))
             sock_line_lost(sender, i, ETIMEDOUT);
     }
 }
@@ -109,6 +124,7 @@ void sock_line_look(struct sock_sender *sender)
 {
     struct sock_comm *comm = &sender->comm;
     uint64_t now_ns = xccl_clock_ns();
+    uint32_t silent_ms[SOCK_LINES_MAX];
 
     if (now_ns < comm->look_ns)
         return;
@@ -116,7 +132,9 @@ void sock_line_look(struct sock_sender *sender)
     if (sender->scatter) {
         look_at_several(sender);
         sock_rejoin_send(sender);
+        return;
     }
-    if (!sender->scatter && silent(comm, 0, comm->ctx->silence_ms))
+    silences_read(comm, silent_ms);
+    if (silent_ms[0] >= comm->ctx->silence_ms)
         sock_comm_fail_errno(comm, ETIMEDOUT);
 }

@@ -194,6 +194,7 @@ struct sock_comm {
     uint32_t unproven; /* send: those that came again and that the receiver has not answered on */
     uint32_t turns[SOCK_LINES_MAX]; /* of the connection that each has, or had last */
     uint64_t look_ns; /* when the health of the lines is looked at next */
+    uint32_t waiting; /* send: lines on which data were waiting at the last look */
     char error_text[XCCL_ERROR_TEXT_BYTES];
     char peer_text[XCCL_ADDR_TEXT_BYTES];
     /* Made by waitFd, unless the only line serves. Send: readable when a full line has room again,
@@ -376,9 +377,15 @@ int sock_hello_decode(const uint8_t bytes[SOCK_HELLO_BYTES], const uint8_t token
 void sock_tune_congestion_early(const struct sock_ctx *ctx, int fd);
 /* A connection becomes a line of the comm. */
 void sock_tune_line(struct sock_comm *comm, int line, int fd, const struct xccl_addr *peer);
-/* 1: the path of a sender's line has not acknowledged anything for so long, though there was
- * something to acknowledge. */
-int sock_path_silent(int fd, uint32_t limit_ms);
+/* For how long the peer's kernel has said nothing, or 0 where nothing is the matter. */
+struct sock_silence {
+    uint32_t asked_ms; /* data were sent again, or it was asked for room: one that lives answers */
+    /* Data have been under way, and were not sent again: how soon that is done is the kernel's
+     * affair, a second where it does not know the round trip, and twice that each time. A host
+     * that itself stood still sees that for a moment, too. */
+    uint32_t waits_ms;
+};
+void sock_path_silence(int fd, struct sock_silence *silence_out);
 
 /* sock_listen.c */
 xcclResult_t sock_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_out,

@@ -128,18 +128,18 @@ void sock_tune_line(struct sock_comm *comm, int line, int fd, const struct xccl_
     sock_zerocopy_init(comm, &comm->lines[line]);
 }
 
-/* What is unanswered are data that were sent again, or questions whether the peer has room now. A
- * peer without room that lives answers those. How soon the kernel sends again is its own affair: a
- * second on a connection whose round trip it does not know, and twice that each time. So data that
- * have been under way for limit_ms, and were not sent again in that time, count as well. */
-int sock_path_silent(int fd, uint32_t limit_ms)
+void sock_path_silence(int fd, struct sock_silence *silence_out)
 {
     struct tcp_info info = {0};
     socklen_t bytes = sizeof(info);
 
+    *silence_out = (struct sock_silence){0};
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
-        return 0; /* a Unix socket has no path */
-    return (info.tcpi_retransmits >= RETRIES_SILENT || info.tcpi_probes >= RETRIES_SILENT ||
-            (info.tcpi_unacked > 0 && info.tcpi_last_data_sent >= limit_ms)) &&
-           info.tcpi_last_ack_recv >= limit_ms;
+        return; /* a Unix socket has no path */
+    if (info.tcpi_retransmits >= RETRIES_SILENT || info.tcpi_probes >= RETRIES_SILENT)
+        silence_out->asked_ms = info.tcpi_last_ack_recv;
+    if (info.tcpi_unacked > 0)
+        silence_out->waits_ms = info.tcpi_last_data_sent < info.tcpi_last_ack_recv
+                                    ? info.tcpi_last_data_sent
+                                    : info.tcpi_last_ack_recv;
 }
