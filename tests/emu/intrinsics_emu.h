@@ -67,6 +67,11 @@ XD_FN u64 xd_load_acquire_u64(const void *at)
     seen_by_others();
     return __atomic_load_n((const u64 *)at, __ATOMIC_ACQUIRE);
 }
+XD_FN void xd_load_acquire_2x64(const void *at, u64 *a, u64 *b)
+{
+    *b = __atomic_load_n((const u64 *)at + 1, __ATOMIC_RELAXED);
+    *a = xd_load_acquire_u64(at);
+}
 XD_FN void xd_store_release_u32(void *at, u32 value)
 {
     seen_by_others();
@@ -168,9 +173,10 @@ XD_FN u32 xd_add_u32(u32 *at, u32 value)
 {
     return __atomic_fetch_add(at, value, __ATOMIC_ACQ_REL);
 }
-XD_FN void xd_fence_system()
+XD_FN void xd_fence_release()
 {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    seen_by_others();
+    __atomic_thread_fence(__ATOMIC_RELEASE);
 }
 
 #endif

@@ -22,7 +22,7 @@ enum {
     NO_READER_BARRIER = 256, /* before the slot is given back */
     NO_DATA_BARRIER = 512, /* between data and flag */
     NO_SEEN_BARRIER = 1024, /* between flag and data */
-    FENCE = 2048, /* and a relaxed store, for a release */
+    FENCE = 2048, /* and relaxed stores, for releases of flag and head */
     NO_END = 8192, /* of operations: a release, between messages */
     LANES = 4096 /* store their parts of a line one after another */
 };
@@ -73,7 +73,9 @@ static void await_head(struct litmus *model, int thread, int message)
 
 static void give_back(struct litmus *model, int thread, int message, int less)
 {
-    store(model, thread, HEAD, less & NO_HEAD_RELEASE ? 0 : LITMUS_RELEASE, message + 1);
+    if (less & FENCE)
+        litmus_add(model, thread, (struct litmus_op){.kind = LITMUS_FENCE});
+    store(model, thread, HEAD, less & (NO_HEAD_RELEASE | FENCE) ? 0 : LITMUS_RELEASE, message + 1);
 }
 
 static void check(const struct litmus *model, const char *what, int less, int must_hold)
@@ -366,7 +368,8 @@ XT_TEST(simple_holds)
 {
     simple(2, 0, 1);
     simple(1, 0, 1);
-    simple(2, FENCE, 1);
+    simple(2, FENCE, 1); /* as schedules do it; the others are messages */
+    simple(1, FENCE, 1);
 }
 
 XT_TEST(simple_needs_all_it_has)

@@ -19,6 +19,13 @@ struct read {
     const struct xccl_dev_event *events;
 };
 
+static uint64_t part_bytes(const struct xccl_dev_plan *plan, const struct xccl_dev_lane *lane)
+{
+    uint64_t parts = (uint64_t)lane->nparts * plan->channels;
+
+    return parts > 1 ? ((plan->chunk_bytes + parts - 1) / parts + 63) / 64 * 64 : plan->chunk_bytes;
+}
+
 static struct read read_image(const struct xccl_plan *plan, uint32_t channels)
 {
     struct xccl_plan_image_args args = {
@@ -38,6 +45,9 @@ static struct read read_image(const struct xccl_plan *plan, uint32_t channels)
     XT_CHECK_INT(read.plan->link_channels, channels);
     XT_CHECK_INT(read.image->channels, read.plan->channels);
     XT_CHECK_INT(read.image->blocks, read.plan->nlanes * read.plan->channels);
+    for (uint32_t i = 0; i < read.plan->nlanes; i++)
+        XT_CHECK(read.lanes[i].part_bytes == part_bytes(read.plan, &read.lanes[i]) ||
+                 !read.lanes[i].nevents);
     XT_CHECK((const char *)(read.events + 0) <= (const char *)read.image->bytes + read.image->size);
     return read;
 }
@@ -58,13 +68,11 @@ struct piece {
 static struct piece piece_of(const struct xccl_dev_plan *plan, const struct at *at, uint8_t buffer,
                              uint64_t where, uint64_t size)
 {
-    uint64_t parts = (uint64_t)at->lane->nparts * plan->channels;
     uint64_t which = (uint64_t)at->lane->part * plan->channels + at->channel;
-    uint64_t part = plan->chunk_bytes, first = (uint64_t)at->tile * plan->slice_bytes, from, bytes;
+    uint64_t part = part_bytes(plan, at->lane), first = (uint64_t)at->tile * plan->slice_bytes;
+    uint64_t from, bytes;
     struct piece piece = {where, 0, 1, 0};
 
-    if (parts > 1)
-        part = ((part + parts - 1) / parts + 63) / 64 * 64;
     from = first < part ? which * part + first : 0;
     bytes = first >= part ? 0 : part - first < plan->slice_bytes ? part - first : plan->slice_bytes;
     piece.bytes = (uint32_t)(from >= size ? 0 : size - from < bytes ? size - from : bytes);

@@ -96,7 +96,9 @@ XD_FN struct xccl_dev_link *link_at(struct block *block, u32 number)
 
 XD_FN int is_mine(u32 number)
 {
-    return number % xd_threads() == xd_thread();
+    u32 threads = xd_threads();
+
+    return (number < threads ? number : number % threads) == xd_thread(); /* it is slow */
 }
 
 XD_FN char *slot_payload(const struct xccl_dev_link *link)
@@ -130,16 +132,12 @@ XD_FN void wait_credit(struct block *block, struct xccl_dev_link *link)
     }
 }
 
-/* After a barrier behind the last load from the slot. lines: what was loaded from them had been
- * used before the barrier, so the loads are done, and a plain order of issue will do. */
-XD_FN void give_back(struct xccl_dev_link *link, int lines)
+/* After a barrier behind the last load from the slot. */
+XD_FN void give_back(struct xccl_dev_link *link)
 {
     link_advance(link);
-    if (lines)
-        xd_store_volatile_u32(pointer_to<void>(link->head), link->step);
-    else
-        /* Release: the block's loads before it. Pairs with wait_credit(). */
-        xd_store_release_u32(pointer_to<void>(link->head), link->step);
+    /* Release: the block's loads before it. Pairs with wait_credit(). */
+    xd_store_release_u32(pointer_to<void>(link->head), link->step);
 }
 
 #endif

@@ -22,8 +22,6 @@ struct side {
     int sized, ends;
 };
 
-#define PART_ALIGN 64u
-
 /* Of a chunk, what a block works on in a tile: from first on. */
 struct window {
     u64 first, bytes;
@@ -32,13 +30,10 @@ struct window {
 XD_FN struct window window_of(const struct block *block, u32 tile)
 {
     const struct xccl_dev_plan *plan = &block->plan;
-    u64 parts = (u64)block->lane.nparts * plan->channels, part = plan->chunk_bytes;
     u64 number = (u64)block->lane.part * plan->channels + block->channel;
-    u64 first = (u64)tile * plan->slice_bytes;
+    u64 first = (u64)tile * plan->slice_bytes, part = block->lane.part_bytes;
     struct window window = {0, 0};
 
-    if (parts > 1)
-        part = ((part + parts - 1) / parts + PART_ALIGN - 1) & ~(u64)(PART_ALIGN - 1);
     if (first >= part)
         return window;
     window.first = number * part + first;
@@ -175,25 +170,70 @@ XD_FN_COLD void gather(struct block *block, const struct xccl_dev_event *event,
     }
 }
 
-/* Behind the data and a barrier. */
-XD_FN_COLD void publish(struct block *block, const struct xccl_dev_event *event,
-                        const struct half *half)
+/* A fence takes longer than anything else in a step. One does for all links of a thread, and for
+ * the threads of a warp, which come to it together. */
+XD_FN void publish_simple(struct block *block, const struct xccl_dev_event *event,
+                          const struct half *half)
 {
-    const u32 proto = block->plan.proto;
+    int owns = 0;
 
+    for (u32 k = 0; k < half->nsend; k++) {
+        if (!is_mine(event->send + k))
+            continue;
+        size_simple(link_at(block, event->send + k), half->bytes);
+        owns = 1;
+    }
+    for (u32 k = 0; k < half->nrecv; k++)
+        owns |= is_mine(event->recv + k);
+    if (!owns)
+        return;
+    /* Release: what all threads stored before the barrier, and the sizes, before the flags; their
+     * loads before the heads. Pairs with wait_simple() and wait_credit(). */
+    xd_fence_release();
     for (u32 k = 0; k < half->nsend; k++) {
         struct xccl_dev_link *link = link_at(block, event->send + k);
 
         if (!is_mine(event->send + k))
             continue;
-        if (proto == XCCL_DEV_SIMPLE)
-            post_simple(link, block->flag_low, half->bytes);
-        else
-            link_advance(link);
+        xd_store_volatile_u64(slot_header(link), flag_simple(link, block->flag_low));
+        link_advance(link);
     }
-    for (u32 k = 0; k < half->nrecv; k++)
-        if (is_mine(event->recv + k))
-            give_back(link_at(block, event->recv + k), proto != XCCL_DEV_SIMPLE);
+    for (u32 k = 0; k < half->nrecv; k++) {
+        struct xccl_dev_link *link = link_at(block, event->recv + k);
+
+        if (!is_mine(event->recv + k))
+            continue;
+        link_advance(link);
+        xd_store_volatile_u32(pointer_to<void>(link->head), link->step);
+    }
+}
+
+/* What was loaded from lines had been used before the barrier, so the loads are done, and a plain
+ * order of issue will do. */
+XD_FN void publish_lines(struct block *block, const struct xccl_dev_event *event,
+                         const struct half *half)
+{
+    for (u32 k = 0; k < half->nsend; k++)
+        if (is_mine(event->send + k))
+            link_advance(link_at(block, event->send + k));
+    for (u32 k = 0; k < half->nrecv; k++) {
+        struct xccl_dev_link *link = link_at(block, event->recv + k);
+
+        if (!is_mine(event->recv + k))
+            continue;
+        link_advance(link);
+        xd_store_volatile_u32(pointer_to<void>(link->head), link->step);
+    }
+}
+
+/* Behind the data and a barrier. */
+XD_FN_COLD void publish(struct block *block, const struct xccl_dev_event *event,
+                        const struct half *half)
+{
+    if (block->plan.proto == XCCL_DEV_SIMPLE)
+        publish_simple(block, event, half);
+    else
+        publish_lines(block, event, half);
 }
 
 XD_FN_COLD void set_effect(struct block *block, const struct xccl_dev_event *event,

@@ -133,7 +133,7 @@ XD_FN_COLD void finish_choice(struct pair_block *pair)
     if (pair->choice == CHOOSE_SEND)
         post_simple(list->link, list->flag_low, pair->bytes);
     else
-        give_back(list->link, 0);
+        give_back(list->link);
     list->at += pair->bytes;
     list->left -= pair->bytes;
     if (!list->left)

@@ -223,15 +223,24 @@ template <class N, u32 FN> XD_FN void move_slice(const struct block *block, u32 
 
 /* --- slots of SIMPLE links --- */
 
+XD_FN u64 flag_simple(const struct xccl_dev_link *link, u32 flag_low)
+{
+    return (u64)(link->step + 1) << 32 | flag_low;
+}
+
 /* The owner's: until the message is there, with its payload. */
 XD_FN void wait_simple(struct block *block, struct xccl_dev_link *link, u32 flag_low, u64 bytes)
 {
     const char *header = slot_header(link);
-    u64 flag = (u64)(link->step + 1) << 32 | flag_low, seen;
+    u64 flag = flag_simple(link, flag_low), seen, size;
     u32 rounds = 0;
 
-    /* Acquire: the payload behind its flag. Pairs with post_simple(), a proxy or the host. */
-    while ((seen = xd_load_acquire_u64(header)) != flag) {
+    /* Acquire: the payload behind its flag. Pairs with post_simple(), publish_simple(), a proxy or
+     * the host. The size comes along, for a trip of its own takes as long as 16 KiB. */
+    for (;;) {
+        xd_load_acquire_2x64(header, &seen, &size);
+        if (seen == flag)
+            break;
         if (seen >> 32 == flag >> 32) {
             fail(block, XCCL_DEV_OTHER_CALL, link->peer);
             return;
@@ -239,19 +248,25 @@ XD_FN void wait_simple(struct block *block, struct xccl_dev_link *link, u32 flag
         if (wait_round(block, &rounds))
             return;
     }
-    if (xd_load_volatile_u32(header + 8) != (u32)bytes)
+    /* Behind the acquire, it is no older than the flag. */
+    if ((u32)size != (u32)bytes && xd_load_volatile_u32(header + 8) != (u32)bytes)
         fail(block, XCCL_DEV_OTHER_SIZE, link->peer);
 }
 
-/* The owner's, after a barrier behind the block's stores. */
-XD_FN void post_simple(struct xccl_dev_link *link, u32 flag_low, u64 bytes)
+XD_FN void size_simple(const struct xccl_dev_link *link, u64 bytes)
 {
     char *header = slot_header(link);
 
     xd_store_volatile_u64(header + 8, (u32)bytes);
     xd_store_volatile_u64(header + 16, 0);
+}
+
+/* The owner's, after a barrier behind the block's stores. */
+XD_FN void post_simple(struct xccl_dev_link *link, u32 flag_low, u64 bytes)
+{
+    size_simple(link, bytes);
     /* Release: payload and size before the flag, of all threads, for the barrier lies between. */
-    xd_store_release_u64(header, (u64)(link->step + 1) << 32 | flag_low);
+    xd_store_release_u64(slot_header(link), flag_simple(link, flag_low));
     link_advance(link);
 }
 

@@ -92,10 +92,10 @@ static_assert(sizeof(struct xccl_dev_event) == 64, "layout is shared with device
 struct xccl_dev_lane {
     uint32_t event0, nevents;
     uint32_t conn0, nconns; /* connections; links are links[conn * link_channels + channel] */
-    uint8_t order, part, nparts, reserved; /* as of struct xccl_schedule_lane */
-    uint32_t unused;
+    uint8_t order, part, nparts, reserved[5]; /* as of struct xccl_schedule_lane */
+    uint64_t part_bytes; /* of a chunk, that a channel of this lane works on */
 };
-static_assert(sizeof(struct xccl_dev_lane) == 24, "layout is shared with devices");
+static_assert(sizeof(struct xccl_dev_lane) == 32, "layout is shared with devices");
 
 /* What is done with elements; of which type is said by the kernel's name. */
 enum xccl_dev_fn { XCCL_DEV_SUM, XCCL_DEV_PROD, XCCL_DEV_MAX, XCCL_DEV_MIN, XCCL_DEV_FNS };

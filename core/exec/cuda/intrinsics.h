@@ -76,6 +76,12 @@ XD_FN u64 xd_load_acquire_u64(const void *at)
     return value;
 }
 
+/* Either word may be older than the other says. */
+XD_FN void xd_load_acquire_2x64(const void *at, u64 *a, u64 *b)
+{
+    asm volatile("ld.acquire.sys.v2.u64 {%0, %1}, [%2];" : "=l"(*a), "=l"(*b) : "l"(at) : "memory");
+}
+
 XD_FN void xd_store_release_u32(void *at, u32 value)
 {
     asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
@@ -171,9 +177,10 @@ XD_FN u32 xd_add_u32(u32 *at, u32 value)
     return before;
 }
 
-XD_FN void xd_fence_system()
+/* Before relaxed stores: each is then as a release. */
+XD_FN void xd_fence_release()
 {
-    __threadfence_system();
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
 #endif

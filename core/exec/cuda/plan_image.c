@@ -251,6 +251,7 @@ static void add_lane(struct draft *draft, uint32_t lane)
         .order = of->order,
         .part = of->part,
         .nparts = of->nparts,
+        .part_bytes = xccl_part_bytes(draft->plan->chunk_bytes, of->nparts * draft->head->channels),
     };
     draft->nevents += draft->lanes[lane].nevents;
 }
@@ -321,7 +322,6 @@ static xcclResult_t fill(const struct xccl_plan_image_args *args, struct xccl_pl
     rc = set_scratch(&draft);
     if (rc)
         return rc;
-    draft.lanes[0].nparts = 1;
     for (uint32_t i = 0; i < draft.schedule->nlanes; i++)
         add_lane(&draft, i);
     image->tiles = draft.head->tiles;
