@@ -190,8 +190,13 @@ static xcclResult_t copy(const struct xccl_perf_job *job, char *memory, size_t b
 {
     const struct xccl_perf_device *device = job->device;
     xccl_cu_ptr at = find(device, memory);
-    xccl_cu_result rc = 0;
+    xccl_cu_result rc = device->driver->stream_sync(device->stream);
 
+    /* A copy between memory that is not pinned and a stream at work waits within the driver, and
+     * holds its lock: other ranks of this process could not allocate meanwhile, which what it waits
+     * for may need. */
+    if (rc)
+        return xccl_cuda_result(rc, "the stream");
     if (pushes)
         rc = device->driver->copy_to_device(at, memory, bytes, device->stream);
     else

@@ -62,23 +62,68 @@ xcclResult_t xccl_cuda_count_devices(int *count_out)
     return xcclSuccess;
 }
 
-/* --- memory --- */
+/* --- memory ---
+ *
+ * Before a driver frees memory it may wait for all kernels of the device; also for those of other
+ * ranks of the process, which may wait for what this one does next. So what a call needs no longer
+ * is kept for later ones, and freed when the communicator ends. */
+
+#define ROUNDED_BYTES ((size_t)1 << 20) /* up to here sizes are powers of two, so that they fit */
+#define LEAST_BYTES   ((size_t)512)
+
+size_t xccl_comm_cuda_rounded(size_t bytes)
+{
+    size_t power = LEAST_BYTES;
+
+    if (bytes > ROUNDED_BYTES)
+        return bytes;
+    while (power < bytes)
+        power *= 2;
+    return power;
+}
 
 xcclResult_t xccl_comm_cuda_alloc(struct xccl_comm_cuda *cuda, size_t bytes, xccl_cu_ptr *at_out)
 {
-    xcclResult_t rc = xccl_cuda_alloc(cuda->device, bytes, at_out);
+    size_t size = xccl_comm_cuda_rounded(bytes);
+    struct xccl_cuda_spare **at = &cuda->spares, *spare;
+    xcclResult_t rc;
 
+    while (*at && (*at)->bytes != size)
+        at = &(*at)->next;
+    if ((spare = *at)) {
+        *at = spare->next;
+        *at_out = spare->at;
+        xccl_free(spare);
+        return xcclSuccess;
+    }
+    rc = xccl_cuda_alloc(cuda->device, size, at_out);
     if (!rc)
-        cuda->device_bytes += bytes;
+        cuda->device_bytes += size;
     return rc;
 }
 
 void xccl_comm_cuda_free(struct xccl_comm_cuda *cuda, xccl_cu_ptr at, size_t bytes)
 {
-    if (!at)
-        return;
-    xccl_cuda_free(cuda->device, at);
-    cuda->device_bytes -= bytes;
+    struct xccl_cuda_spare *spare = at ? xccl_calloc(1, sizeof *spare) : NULL;
+
+    if (spare) {
+        *spare = (struct xccl_cuda_spare){cuda->spares, at, xccl_comm_cuda_rounded(bytes)};
+        cuda->spares = spare;
+    } else if (at) { /* no memory: one that waits is better than none */
+        xccl_cuda_free(cuda->device, at);
+        cuda->device_bytes -= xccl_comm_cuda_rounded(bytes);
+    }
+}
+
+static void free_spares(struct xccl_comm_cuda *cuda)
+{
+    struct xccl_cuda_spare *spare;
+
+    while ((spare = cuda->spares)) {
+        cuda->spares = spare->next;
+        xccl_cuda_free(cuda->device, spare->at);
+        xccl_free(spare);
+    }
 }
 
 void xccl_comm_cuda_usage(const struct xcclComm *comm, uint64_t *total_out, uint64_t *joined_out)
@@ -337,6 +382,7 @@ void xccl_comm_cuda_close(struct xcclComm *comm)
     comm->cuda = NULL;
     if (cuda->device) {
         free_images(cuda);
+        free_spares(cuda);
         xccl_comm_cuda_drop_rooms(cuda);
         while ((old = cuda->old_scratch)) {
             cuda->old_scratch = old->next;

@@ -109,7 +109,6 @@ static void drop_sized(struct xccl_comm_cuda *cuda)
         gone = image;
     }
     pthread_mutex_unlock(&cuda->lock);
-    /* Without the lock: the driver may wait for kernels, which may need the thread. */
     while (gone) {
         struct xccl_cuda_image *image = gone;
 

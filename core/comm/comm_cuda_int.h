@@ -183,6 +183,13 @@ struct xccl_cuda_scratch {
     struct xccl_cuda_scratch *next;
 };
 
+/* Device memory for what comes. */
+struct xccl_cuda_spare {
+    struct xccl_cuda_spare *next;
+    xccl_cu_ptr at;
+    size_t bytes;
+};
+
 struct xccl_cuda_pin; /* comm_cuda_memory.c */
 struct xccl_cuda_opened; /* likewise */
 struct xccl_cuda_home; /* comm_cuda_links.c */
@@ -228,6 +235,7 @@ struct xccl_comm_cuda {
     xccl_cu_ptr scratch;
     size_t scratch_bytes;
     struct xccl_cuda_scratch *old_scratch; /* graphs may still use it */
+    struct xccl_cuda_spare *spares;
 
     xccl_cu_event event; /* behind the last launch */
     xccl_cu_stream stream; /* of the last launch */
@@ -252,7 +260,8 @@ static inline int xccl_comm_cuda_same_process(const struct xcclComm *comm, int p
     return other->process == self->process && other->host_hash == self->host_hash;
 }
 
-/* Device memory that counts as the communicator's. */
+/* Device memory that counts as the communicator's. It is of so many bytes. */
+size_t xccl_comm_cuda_rounded(size_t bytes);
 xcclResult_t xccl_comm_cuda_alloc(struct xccl_comm_cuda *cuda, size_t bytes, xccl_cu_ptr *at_out);
 void xccl_comm_cuda_free(struct xccl_comm_cuda *cuda, xccl_cu_ptr at, size_t bytes);
 void xccl_comm_cuda_drop_links(struct xccl_comm_cuda *cuda);

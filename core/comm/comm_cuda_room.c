@@ -102,16 +102,17 @@ static xcclResult_t get_fd(const struct xccl_comm_cuda *cuda, struct xccl_net_ro
 /* Likewise. */
 static xcclResult_t get_memory(struct xccl_comm_cuda *cuda, size_t bytes, xccl_cu_ptr *at_out)
 {
+    size_t size = xccl_comm_cuda_rounded(bytes);
     xccl_cu_ptr at = 0;
     xcclResult_t rc = xccl_cuda_enter(cuda->device);
 
     if (rc)
         return rc;
-    rc = xccl_cuda_result_quietly(cuda->driver->mem_alloc(&at, bytes), "it gives none");
+    rc = xccl_cuda_result_quietly(cuda->driver->mem_alloc(&at, size), "it gives none");
     xccl_cuda_leave(cuda->device);
     if (rc)
         return rc;
-    cuda->device_bytes += bytes;
+    cuda->device_bytes += size;
     *at_out = at;
     return xcclSuccess;
 }

@@ -47,6 +47,13 @@ static inline void device_settings(const char *text)
     }
 }
 
+/* What a machine's device does not do, or not so that it can be looked at. */
+static inline void need_stand_in(const char *why)
+{
+    if (!getenv("XT_CUDA_LIBRARY"))
+        XT_SKIP("%s", why);
+}
+
 /* Opens the driver and makes device 0 the thread's. Skips the test where there is none. */
 static inline void device_open(void)
 {

@@ -392,12 +392,24 @@ EMU_API cuCtxEnablePeerAccess(xccl_cu_ctx ctx, unsigned flags)
 
 /* ---- memory ---- */
 
+/* What makes memory waits for copies between devices and host memory that is not pinned, which wait
+ * for their streams, unless they are few bytes that go to a device: seen of driver 580. */
+#define STAGED_BYTES (64u << 10)
+static pthread_rwlock_t of_memory = PTHREAD_RWLOCK_INITIALIZER;
+
+static void memory_await()
+{
+    pthread_rwlock_wrlock(&of_memory);
+    pthread_rwlock_unlock(&of_memory);
+}
+
 EMU_API cuMemAlloc_v2(xccl_cu_ptr *at, size_t bytes)
 {
     if (fails(__func__))
         return OUT_OF_MEMORY;
     if (!has_context())
         return INVALID_CONTEXT;
+    memory_await();
     return is_unsafe() ? NOT_IN_CAPTURE : emu_memory_alloc(at, bytes, current.back()->device);
 }
 
@@ -642,13 +654,30 @@ static int copy(uint64_t to, const void *from, size_t bytes, int keeps, xccl_cu_
     return emu_enqueue(stream_of(stream), op);
 }
 
+/* Between host memory that is not pinned and a device. */
+static int copy_pageable(uint64_t to, const void *from, size_t bytes, xccl_cu_stream stream)
+{
+    int rc;
+
+    if (stream_of(stream)->graph)
+        return copy(to, from, bytes, 0, stream);
+    pthread_rwlock_rdlock(&of_memory);
+    rc = copy(to, from, bytes, 0, stream);
+    if (!rc)
+        rc = emu_op_sync(stream_of(stream)->last);
+    pthread_rwlock_unlock(&of_memory);
+    return rc;
+}
+
 EMU_API cuMemcpyHtoDAsync_v2(xccl_cu_ptr to, const void *from, size_t bytes, xccl_cu_stream stream)
 {
     int device;
 
     if (emu_memory_kind(to, &device) != XCCL_CU_MEMORY_DEVICE && bytes)
         return INVALID_VALUE;
-    return copy(to, from, bytes, !emu_memory_kind((uintptr_t)from, &device), stream);
+    if (emu_memory_kind((uintptr_t)from, &device) || bytes <= STAGED_BYTES)
+        return copy(to, from, bytes, !emu_memory_kind((uintptr_t)from, &device), stream);
+    return copy_pageable(to, from, bytes, stream);
 }
 
 EMU_API cuMemcpyDtoHAsync_v2(void *to, xccl_cu_ptr from, size_t bytes, xccl_cu_stream stream)
@@ -657,7 +686,9 @@ EMU_API cuMemcpyDtoHAsync_v2(void *to, xccl_cu_ptr from, size_t bytes, xccl_cu_s
 
     if (emu_memory_kind(from, &device) != XCCL_CU_MEMORY_DEVICE && bytes)
         return INVALID_VALUE;
-    return copy((uintptr_t)to, (const void *)(uintptr_t)from, bytes, 0, stream);
+    if (emu_memory_kind((uintptr_t)to, &device))
+        return copy((uintptr_t)to, (const void *)(uintptr_t)from, bytes, 0, stream);
+    return copy_pageable((uintptr_t)to, (const void *)(uintptr_t)from, bytes, stream);
 }
 
 EMU_API cuMemcpyDtoDAsync_v2(xccl_cu_ptr to, xccl_cu_ptr from, size_t bytes, xccl_cu_stream stream)

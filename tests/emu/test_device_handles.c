@@ -20,12 +20,6 @@ struct scene {
     const struct expected *ways; /* likewise, by rank; NULL: none */
 };
 
-static void need_stand_in(void)
-{
-    if (!getenv("XT_CUDA_LIBRARY"))
-        XT_SKIP("of the stand-in alone");
-}
-
 /* Maps of memory of the stand-in's devices. */
 static int count_maps(void)
 {
@@ -64,7 +58,7 @@ static void act(int rank, int nranks, void *arg)
 
 static void run_scene(int nranks, struct scene *scene)
 {
-    need_stand_in();
+    need_stand_in("of the stand-in alone");
     xt_setenv("XCCL_RECORD_DIR", xt_tmpdir());
     scene->world = world_create();
     xt_mp_run(nranks, act, scene);
@@ -153,7 +147,7 @@ XT_TEST(a_refusal_on_one_host_is_got_over_while_others_have_none)
         {XCCL_RECORD_WAY_NET_PINNED, NULL, NULL, NULL}};
     struct scene scene = {.fails = fails, .ways = ways};
 
-    need_stand_in();
+    need_stand_in("of the stand-in alone");
     xt_setenv("XCCL_NET_PLUGIN", DEVICE_SOCKETS);
     xt_setenv("XCCL_RECORD_DIR", xt_tmpdir());
     scene.world = world_create();
@@ -387,7 +381,7 @@ static void check_left(int nranks, const char *fail, int only)
 {
     struct scene scene = {.fail = fail, .only = only};
 
-    need_stand_in();
+    need_stand_in("of the stand-in alone");
     scene.world = world_create();
     xt_mp_run(nranks, come_and_go, &scene);
 }
@@ -479,7 +473,7 @@ XT_TEST(descriptors_are_closed_when_all_have_them)
 {
     struct scene scene = {0};
 
-    need_stand_in();
+    need_stand_in("of the stand-in alone");
     xt_setenv("XCCL_RECORD_DIR", xt_tmpdir());
     scene.world = world_create();
     xt_mp_run(3, give, &scene);
@@ -519,7 +513,7 @@ XT_TEST(memory_of_a_rank_that_died_is_given_back)
     struct scene scene = {0};
     int statuses[3];
 
-    need_stand_in();
+    need_stand_in("of the stand-in alone");
     scene.world = world_create();
     xt_mp_wait(xt_mp_start(3, survive, &scene), statuses);
     XT_CHECK_INT(statuses[0], 0);
@@ -546,7 +540,7 @@ XT_TEST_DEADLINE(a_rank_that_dies_while_joining_is_named, 60)
     struct scene scene = {0};
     int statuses[3];
 
-    need_stand_in();
+    need_stand_in("of the stand-in alone");
     xt_setenv("XCCL_TIMEOUT_INIT_S", "20");
     scene.world = world_create();
     xt_mp_wait(xt_mp_start(3, die_while_joining, &scene), statuses);
@@ -600,7 +594,7 @@ static void check_memory(const char *fail)
 {
     struct scene scene = {.fail = fail};
 
-    need_stand_in();
+    need_stand_in("of the stand-in alone");
     scene.world = world_create();
     xt_mp_run(2, use_memory, &scene);
 }
@@ -654,7 +648,7 @@ XT_TEST(memory_by_handles_of_the_program_is_registered_and_used)
 {
     struct scene scene = {0};
 
-    need_stand_in();
+    need_stand_in("of the stand-in alone");
     scene.world = world_create();
     xt_mp_run(2, use_own, &scene);
 }

@@ -11,8 +11,7 @@ static xccl_cu_ctx contexts[RANKS_MAX]; /* of devices */
 
 static void open_several(void)
 {
-    if (!getenv("XT_CUDA_LIBRARY"))
-        XT_SKIP("it needs the stand-in's devices");
+    need_stand_in("it needs the stand-in's devices");
     xt_set_error_source(world_error);
     device_settings(NULL);
     device_open();
@@ -373,8 +372,7 @@ XT_TEST_DEADLINE(a_device_stays_as_long_as_what_it_has_pinned, 60)
     const int devices[2] = {1, 2};
     xcclComm_t comms[2];
 
-    if (!getenv("XT_CUDA_LIBRARY"))
-        XT_SKIP("it needs the stand-in's devices");
+    need_stand_in("it needs the stand-in's devices");
     xt_setenv("XCCL_CUDA_P2P", "0");
     xt_set_error_source(world_error);
     device_settings(NULL);

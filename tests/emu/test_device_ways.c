@@ -40,8 +40,7 @@ XT_TEST(processes_share_device_memory_by_handles)
 {
     struct scene scene = {.devices = 1, .want = {XCCL_RECORD_WAY_HANDLE, "1-2", "1-2", ""}};
 
-    if (!getenv("XT_CUDA_LIBRARY"))
-        XT_SKIP("a machine's device may have none");
+    need_stand_in("a machine's device may have none");
     run(3, &scene);
 }
 
@@ -114,8 +113,7 @@ XT_TEST(a_device_that_a_process_does_not_see_is_named)
                           .want = {XCCL_RECORD_WAY_PINNED, NULL, "1",
                                    "the process of rank 0 does not see the device of rank 1"}};
 
-    if (!getenv("XT_CUDA_LIBRARY"))
-        XT_SKIP("it needs the stand-in's devices");
+    need_stand_in("it needs the stand-in's devices");
     xt_setenv("XCCL_RECORD_DIR", xt_tmpdir());
     scene.world = world_create();
     xt_mp_run(2, hide, &scene);
@@ -156,8 +154,7 @@ XT_TEST(ranks_of_a_process_reach_the_devices_of_each_other)
     const int devices[3] = {0, 1, 0};
     xcclComm_t comms[3];
 
-    if (!getenv("XT_CUDA_LIBRARY"))
-        XT_SKIP("it needs the stand-in's devices");
+    need_stand_in("it needs the stand-in's devices");
     join_all(comms, 3, devices);
     check_way(0, &same);
     check_way(0, &other);
@@ -172,8 +169,7 @@ XT_TEST(one_pair_of_a_process_that_is_apart_leaves_the_others_direct)
     const int devices[4] = {0, 1, 2, 3};
     xcclComm_t comms[4];
 
-    if (!getenv("XT_CUDA_LIBRARY"))
-        XT_SKIP("it needs the stand-in's devices");
+    need_stand_in("it needs the stand-in's devices");
     xt_setenv("XCCL_EMU_NO_PEER", "3");
     join_all(comms, 4, devices);
     check_way(0, &near);
@@ -199,6 +195,7 @@ static void run_by_card(const char *gdr, int any, struct expected want)
 
 XT_TEST(a_card_that_reaches_device_memory_is_told)
 {
+    need_stand_in("the fixture's cards reach the stand-in's memory alone");
     run_by_card("on", 0,
                 (struct expected){XCCL_RECORD_WAY_NET_DEVICE, NULL, "1", "by DMA-BUF, flushed"});
 }
@@ -225,8 +222,7 @@ XT_TEST(a_registration_that_is_refused_is_named)
 
 XT_TEST(a_driver_that_gives_no_dma_buf_is_named)
 {
-    if (!getenv("XT_CUDA_LIBRARY"))
-        XT_SKIP("of the stand-in alone");
+    need_stand_in("of the stand-in alone");
     xt_setenv("XCCL_EMU_FAIL", "cuMemGetHandleForAddressRange:1");
     run_by_card("on", 1,
                 (struct expected){XCCL_RECORD_WAY_NET_PINNED, NULL, NULL, "no device memory: "});
