@@ -138,6 +138,7 @@ XD_FN_COLD void gather(struct block *block, const struct xccl_dev_event *event,
         if (has_dst)
             block->out[0] = pointer_to<char>(move->dst);
     }
+#pragma unroll 1
     for (u32 k = 0; k < half->nsend; k++) {
         struct xccl_dev_link *link = link_at(block, event->send + k);
         u32 place = k + (u32)has_dst;
@@ -153,6 +154,7 @@ XD_FN_COLD void gather(struct block *block, const struct xccl_dev_event *event,
             block->out_fill[place] = fill_of(link);
         }
     }
+#pragma unroll 1
     for (u32 k = 0; k < half->nrecv; k++) {
         struct xccl_dev_link *link = link_at(block, event->recv + k);
         u32 place = k + (u32)(has_src && k >= src_at);
@@ -177,12 +179,14 @@ XD_FN void publish_simple(struct block *block, const struct xccl_dev_event *even
 {
     int owns = 0;
 
+#pragma unroll 1
     for (u32 k = 0; k < half->nsend; k++) {
         if (!is_mine(event->send + k))
             continue;
         size_simple(link_at(block, event->send + k), half->bytes);
         owns = 1;
     }
+#pragma unroll 1
     for (u32 k = 0; k < half->nrecv; k++)
         owns |= is_mine(event->recv + k);
     if (!owns)
@@ -190,6 +194,7 @@ XD_FN void publish_simple(struct block *block, const struct xccl_dev_event *even
     /* Release: what all threads stored before the barrier, and the sizes, before the flags; their
      * loads before the heads. Pairs with wait_simple() and wait_credit(). */
     xd_fence_release();
+#pragma unroll 1
     for (u32 k = 0; k < half->nsend; k++) {
         struct xccl_dev_link *link = link_at(block, event->send + k);
 
@@ -198,6 +203,7 @@ XD_FN void publish_simple(struct block *block, const struct xccl_dev_event *even
         xd_store_volatile_u64(slot_header(link), flag_simple(link, block->flag_low));
         link_advance(link);
     }
+#pragma unroll 1
     for (u32 k = 0; k < half->nrecv; k++) {
         struct xccl_dev_link *link = link_at(block, event->recv + k);
 
@@ -213,9 +219,11 @@ XD_FN void publish_simple(struct block *block, const struct xccl_dev_event *even
 XD_FN void publish_lines(struct block *block, const struct xccl_dev_event *event,
                          const struct half *half)
 {
+#pragma unroll 1
     for (u32 k = 0; k < half->nsend; k++)
         if (is_mine(event->send + k))
             link_advance(link_at(block, event->send + k));
+#pragma unroll 1
     for (u32 k = 0; k < half->nrecv; k++) {
         struct xccl_dev_link *link = link_at(block, event->recv + k);
 
@@ -295,6 +303,7 @@ XD_FN int run_event(struct block *block, const struct xccl_dev_event *event, u32
     int has_dst = (event->op & XCCL_STEP_DST) && event->dst_buffer != XCCL_BUFFER_ZERO;
     int exchanges = event->op & XCCL_STEP_XCHG;
 
+#pragma unroll 1
     for (int receives = !exchanges; receives < 2; receives++) {
         int takes = !exchanges || receives, gives = !exchanges || !receives;
         struct half half = {has_src && gives,
@@ -331,6 +340,7 @@ XD_FN int is_given(u64 signal, u64 seq, u32 tiles)
 XD_FN_COLD int wait_signals(struct block *block, const struct xccl_dev_event *event, u32 tile)
 {
     if (xd_thread() == 0) {
+#pragma unroll 1
         for (u32 i = 0; i < event->nwaits; i++) {
             u32 dist = event->wait[i].dist, rounds = 0;
             if (tile < dist)
@@ -361,6 +371,7 @@ template <class T> XD_FN void copy_words(T *to, const T *from, u32 count)
     const u64 *in = (const u64 *)from;
     u64 *out = (u64 *)to;
 
+#pragma unroll 1
     for (u32 i = xd_thread(); i < count * (u32)(sizeof(T) / 8); i += xd_threads())
         out[i] = in[i];
 }
@@ -373,6 +384,7 @@ XD_FN int run_events(struct block *block, u32 first, u32 end, u32 tile, u32 *nea
     const struct xccl_dev_event *events = pointer_to<struct xccl_dev_event>(block->plan.events) +
                                           block->lane.event0;
 
+#pragma unroll 1
     for (u32 at = first; at < end; at++) {
         const struct xccl_dev_event *event;
         u32 batch = at / EVENTS_NEAR * EVENTS_NEAR, rest = block->lane.nevents - batch;
@@ -410,6 +422,7 @@ template <class N, u32 FN> XD_FN int run_lane(struct block *block)
 
     for (u32 at = 0; at < block->lane.nevents; at = end) {
         end = block->lane.order == XCCL_TILE_MAJOR ? block->lane.nevents : step_end(block, at);
+#pragma unroll 1
         for (u32 tile = 0; tile < block->plan.tiles; tile++)
             if (!run_events<N, FN>(block, at, end, tile, &near))
                 return 0;
@@ -455,6 +468,7 @@ XD_FN u64 mixed_low(u64 signature, u64 seq)
 /* The state of links that other bindings use too comes from its home, and goes back there. */
 XD_FN_COLD void visit_homes(struct block *block, int back)
 {
+#pragma unroll 1
     for (u32 i = xd_thread(); i < block->lane.nconns; i += xd_threads()) {
         struct xccl_dev_link *link = link_at(block, i);
         struct xccl_dev_home *home = block->homes + link->home;
@@ -491,6 +505,7 @@ XD_FN void fetch_links(struct block *block, const struct xccl_dev_lane *lane, u3
     u32 step = block->plan.link_channels;
     int is_near = lane->nconns <= LINKS_NEAR;
 
+#pragma unroll 1
     for (u32 i = xd_thread(); is_near && i < lane->nconns * LINK_WORDS; i += xd_threads())
         ((u64 *)block->links)[i] = far[(u64)(i / LINK_WORDS) * step * LINK_WORDS + i % LINK_WORDS];
     if (xd_thread() == 0) {
@@ -506,6 +521,7 @@ XD_FN void return_links(struct block *block)
     u32 step = block->plan.link_channels;
     int is_near = block->lane.nconns <= LINKS_NEAR;
 
+#pragma unroll 1
     for (u32 i = xd_thread(); is_near && i < block->lane.nconns * LINK_WORDS; i += xd_threads())
         far[(u64)(i / LINK_WORDS) * step * LINK_WORDS + i % LINK_WORDS] = ((u64 *)block->links)[i];
 }

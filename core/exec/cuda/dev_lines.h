@@ -58,10 +58,12 @@ template <class N, u32 FN> XD_FN_COLD void move_ll(struct block *block, u32 byte
     const struct effect *effect = &block->effect;
     u32 words = (bytes + 7) / 8;
 
+#pragma unroll 1
     for (u32 w = xd_thread(); w < words; w += xd_threads()) {
         u32 here = bytes - 8 * w < 8 ? bytes - 8 * w : 8;
         u64 value = ll_source<N>(block, 0, w, here);
 
+#pragma unroll 1
         for (u32 i = 1; i < effect->nin; i++)
             value = combine_word<N, FN>(value, ll_source<N>(block, i, w, here));
         if (effect->acc)
@@ -69,10 +71,13 @@ template <class N, u32 FN> XD_FN_COLD void move_ll(struct block *block, u32 byte
         value = finish_word<N, FN>(effect, value);
         if (effect->has_dst)
             store_bytes(block->out[0] + 8 * (u64)w, value, here);
+#pragma unroll 1
         for (u32 i = effect->has_dst; i < effect->nout; i++)
             store_line(block->out[i] + 16 * (u64)w, value, block->out_flag[i]);
     }
+#pragma unroll 1
     for (u32 i = effect->has_dst; i < effect->nout; i++)
+#pragma unroll 1
         for (u32 w = words + xd_thread(); 8 * w < block->out_fill[i]; w += xd_threads())
             store_line(block->out[i] + 16 * (u64)w, 0, block->out_flag[i]);
 }
@@ -147,12 +152,14 @@ template <class N, u32 FN> XD_FN_COLD void move_ll128(struct block *block, u32 b
     u32 lines = (bytes + XCCL_DEV_LL128_DATA - 1) / XCCL_DEV_LL128_DATA;
 
     /* The lines of a warp's groups are neighbours, and its rounds are the same for all of them. */
+#pragma unroll 1
     for (u32 first = xd_thread() / (GROUP * GROUPS) * GROUPS; first < lines; first += groups) {
         u32 line = first + xd_thread() / GROUP % GROUPS, w = line * LL128_WORDS + 2 * in_line;
         u64 place = (u64)line * XCCL_DEV_LL128_LINE + 16 * in_line;
         int active = line < lines;
         u64 a = 0, b = 0;
 
+#pragma unroll 1
         for (u32 i = 0; i < effect->nin; i++) {
             u64 x = 0, y = 0;
 
@@ -178,12 +185,15 @@ template <class N, u32 FN> XD_FN_COLD void move_ll128(struct block *block, u32 b
         b = finish_word<N, FN>(effect, b);
         if (effect->has_dst && active)
             store_two(block->out[0], w, bytes, is_last, a, b);
+#pragma unroll 1
         for (u32 i = effect->has_dst; i < effect->nout; i++)
             store_line128(block->out[i] + place, a, b, block->out_flag[i], active);
     }
+#pragma unroll 1
     for (u32 i = effect->has_dst; i < effect->nout; i++) {
         u32 end = block->out_fill[i] / XCCL_DEV_LL128_DATA;
 
+#pragma unroll 1
         for (u32 line = lines + xd_thread(); line < end; line += xd_threads())
             xd_store_volatile_u64(block->out[i] + (u64)line * XCCL_DEV_LL128_LINE +
                                       XCCL_DEV_LL128_LINE - 8,

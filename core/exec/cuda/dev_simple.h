@@ -124,6 +124,7 @@ XD_FN u64 load_bytes(const char *at, u32 bytes)
         return xd_load_plain_u64(at);
     if (bytes == 4 && (uintptr_t)at % 4 == 0)
         return xd_load_plain_u32(at);
+#pragma unroll 1
     for (u32 i = 0; i < bytes; i++)
         word |= (u64)(u8)at[i] << (8 * i);
     return word;
@@ -139,6 +140,7 @@ XD_FN void store_bytes(char *at, u64 word, u32 bytes)
         xd_store_plain_u32(at, (u32)word);
         return;
     }
+#pragma unroll 1
     for (u32 i = 0; i < bytes; i++)
         at[i] = (char)(word >> (8 * i));
 }
@@ -151,6 +153,7 @@ template <class N, u32 FN> XD_FN u64 value_at(const struct block *block, u64 off
 
     if (effect->pre == 0)
         value = scale_word<N>(value, effect->scalar);
+#pragma unroll 1
     for (u32 i = 1; i < effect->nin; i++) {
         u64 more = load_bytes(block->in[i] + offset, bytes);
 
@@ -169,10 +172,12 @@ XD_FN_COLD void move_units(const struct block *block, u32 from, u32 bytes, u32 u
 {
     const struct effect *effect = &block->effect;
 
+#pragma unroll 1
     for (u32 at = from + xd_thread() * unit; at < bytes; at += xd_threads() * unit) {
         u32 here = bytes - at < unit ? bytes - at : unit;
         u64 value = value_at<N, FN>(block, at, here);
 
+#pragma unroll 1
         for (u32 i = 0; i < effect->nout; i++)
             store_bytes(block->out[i] + at, value, here);
     }
@@ -186,6 +191,7 @@ XD_FN u32 common_unit(const struct block *block)
 
     for (u32 i = 0; i < effect->nin; i++)
         all |= (u64)(uintptr_t)block->in[i];
+#pragma unroll 1
     for (u32 i = 0; i < effect->nout; i++)
         all |= (u64)(uintptr_t)block->out[i];
     return all % 16 == 0 ? 16 : all % 8 == 0 ? 8 : all % 4 == 0 ? 4 : 1;
