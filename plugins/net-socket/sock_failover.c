@@ -120,11 +120,19 @@ static void look_at_several(struct sock_sender *sender)
     }
 }
 
+static void look_at_one(struct sock_comm *comm)
+{
+    uint32_t silent_ms[SOCK_LINES_MAX] = {0};
+
+    silences_read(comm, silent_ms);
+    if (silent_ms[0] >= comm->ctx->silence_ms)
+        sock_comm_fail_errno(comm, ETIMEDOUT);
+}
+
 void sock_line_look(struct sock_sender *sender)
 {
     struct sock_comm *comm = &sender->comm;
     uint64_t now_ns = xccl_clock_ns();
-    uint32_t silent_ms[SOCK_LINES_MAX];
 
     if (now_ns < comm->look_ns)
         return;
@@ -132,9 +140,7 @@ void sock_line_look(struct sock_sender *sender)
     if (sender->scatter) {
         look_at_several(sender);
         sock_rejoin_send(sender);
-        return;
+    } else {
+        look_at_one(comm);
     }
-    silences_read(comm, silent_ms);
-    if (silent_ms[0] >= comm->ctx->silence_ms)
-        sock_comm_fail_errno(comm, ETIMEDOUT);
 }

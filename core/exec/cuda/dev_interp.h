@@ -172,6 +172,13 @@ XD_FN_COLD void gather(struct block *block, const struct xccl_dev_event *event,
     }
 }
 
+/* The slot's sender may write to it again. */
+XD_FN void tell_head(struct xccl_dev_link *link)
+{
+    link_advance(link);
+    xd_store_volatile_u32(pointer_to<void>(link->head), link->step);
+}
+
 /* A fence takes longer than anything else in a step. One does for all links of a thread, and for
  * the threads of a warp, which come to it together. */
 XD_FN void publish_simple(struct block *block, const struct xccl_dev_event *event,
@@ -204,14 +211,9 @@ XD_FN void publish_simple(struct block *block, const struct xccl_dev_event *even
         link_advance(link);
     }
 #pragma unroll 1
-    for (u32 k = 0; k < half->nrecv; k++) {
-        struct xccl_dev_link *link = link_at(block, event->recv + k);
-
-        if (!is_mine(event->recv + k))
-            continue;
-        link_advance(link);
-        xd_store_volatile_u32(pointer_to<void>(link->head), link->step);
-    }
+    for (u32 k = 0; k < half->nrecv; k++)
+        if (is_mine(event->recv + k))
+            tell_head(link_at(block, event->recv + k));
 }
 
 /* What was loaded from lines had been used before the barrier, so the loads are done, and a plain
@@ -224,14 +226,9 @@ XD_FN void publish_lines(struct block *block, const struct xccl_dev_event *event
         if (is_mine(event->send + k))
             link_advance(link_at(block, event->send + k));
 #pragma unroll 1
-    for (u32 k = 0; k < half->nrecv; k++) {
-        struct xccl_dev_link *link = link_at(block, event->recv + k);
-
-        if (!is_mine(event->recv + k))
-            continue;
-        link_advance(link);
-        xd_store_volatile_u32(pointer_to<void>(link->head), link->step);
-    }
+    for (u32 k = 0; k < half->nrecv; k++)
+        if (is_mine(event->recv + k))
+            tell_head(link_at(block, event->recv + k));
 }
 
 /* Behind the data and a barrier. */
