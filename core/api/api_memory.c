@@ -79,9 +79,11 @@ static int pick_stat(const struct xcclComm *comm, const struct xccl_comm_usage *
     switch ((int)stat) { /* the caller's number */
     case xcclStatGpuMemSuspend:
     case xcclStatGpuMemSuspended:
+        *value = 0; /* nothing can be put away meanwhile */
+        return 1;
     case xcclStatGpuMemPersist:
     case xcclStatGpuMemTotal:
-        *value = 0;
+        *value = xccl_comm_cuda_bytes(comm);
         return 1;
     case xcclStatHostMemTotal:
         *value = usage->total;

@@ -82,20 +82,31 @@ size_t xccl_comm_cuda_rounded(size_t bytes)
     return power;
 }
 
-xcclResult_t xccl_comm_cuda_alloc(struct xccl_comm_cuda *cuda, size_t bytes, xccl_cu_ptr *at_out)
+xccl_cu_ptr xccl_comm_cuda_spare(struct xccl_comm_cuda *cuda, size_t bytes)
 {
     size_t size = xccl_comm_cuda_rounded(bytes);
     struct xccl_cuda_spare **at = &cuda->spares, *spare;
-    xcclResult_t rc;
+    xccl_cu_ptr found;
 
     while (*at && (*at)->bytes != size)
         at = &(*at)->next;
-    if ((spare = *at)) {
-        *at = spare->next;
-        *at_out = spare->at;
-        xccl_free(spare);
+    spare = *at;
+    if (!spare)
+        return 0;
+    *at = spare->next;
+    found = spare->at;
+    xccl_free(spare);
+    return found;
+}
+
+xcclResult_t xccl_comm_cuda_alloc(struct xccl_comm_cuda *cuda, size_t bytes, xccl_cu_ptr *at_out)
+{
+    size_t size = xccl_comm_cuda_rounded(bytes);
+    xcclResult_t rc;
+
+    *at_out = xccl_comm_cuda_spare(cuda, bytes);
+    if (*at_out)
         return xcclSuccess;
-    }
     rc = xccl_cuda_alloc(cuda->device, size, at_out);
     if (!rc)
         cuda->device_bytes += size;
@@ -115,21 +126,20 @@ void xccl_comm_cuda_free(struct xccl_comm_cuda *cuda, xccl_cu_ptr at, size_t byt
     }
 }
 
-static void free_spares(struct xccl_comm_cuda *cuda)
+static void free_list(struct xccl_comm_cuda *cuda, struct xccl_cuda_spare *list)
 {
-    struct xccl_cuda_spare *spare;
+    while (list) {
+        struct xccl_cuda_spare *next = list->next;
 
-    while ((spare = cuda->spares)) {
-        cuda->spares = spare->next;
-        xccl_cuda_free(cuda->device, spare->at);
-        xccl_free(spare);
+        xccl_cuda_free(cuda->device, list->at);
+        xccl_free(list);
+        list = next;
     }
 }
 
-void xccl_comm_cuda_usage(const struct xcclComm *comm, uint64_t *total_out, uint64_t *joined_out)
+uint64_t xccl_comm_cuda_bytes(const struct xcclComm *comm)
 {
-    *total_out = comm->cuda ? comm->cuda->device_bytes : 0;
-    *joined_out = comm->cuda ? comm->cuda->joined_bytes : 0;
+    return comm->cuda ? comm->cuda->device_bytes : 0;
 }
 
 /* --- joining --- */
@@ -273,7 +283,6 @@ xcclResult_t xccl_comm_cuda_ready(struct xcclComm *comm)
 {
     if (!comm->cuda)
         return xcclSuccess;
-    comm->cuda->joined_bytes = comm->cuda->device_bytes;
     xccl_comm_cuda_tell_ways(comm);
     atomic_fetch_or_explicit(&comm->detour, XCCL_DETOUR_CUDA, memory_order_relaxed);
     return xccl_cuda_watch_start(comm);
@@ -375,20 +384,16 @@ static void free_images(struct xccl_comm_cuda *cuda)
 void xccl_comm_cuda_close(struct xcclComm *comm)
 {
     struct xccl_comm_cuda *cuda = comm->cuda;
-    struct xccl_cuda_scratch *old;
 
     if (!cuda)
         return;
     comm->cuda = NULL;
     if (cuda->device) {
         free_images(cuda);
-        free_spares(cuda);
+        free_list(cuda, cuda->spares);
+        free_list(cuda, cuda->lent);
+        free_list(cuda, cuda->kept);
         xccl_comm_cuda_drop_rooms(cuda);
-        while ((old = cuda->old_scratch)) {
-            cuda->old_scratch = old->next;
-            xccl_cuda_free(cuda->device, old->at);
-            xccl_free(old);
-        }
         xccl_cuda_free(cuda->device, cuda->scratch);
         xccl_cuda_free(cuda->device, cuda->homes_at);
         xccl_cuda_free(cuda->device, cuda->comm_at);

@@ -81,7 +81,7 @@ void xccl_comm_cuda_pause(struct xcclComm *comm);
 int xccl_comm_cuda_turn(struct xcclComm *comm);
 void xccl_comm_cuda_resume(struct xcclComm *comm);
 
-/* Device memory of the communicator, and of that what was there when it had joined. */
-void xccl_comm_cuda_usage(const struct xcclComm *comm, uint64_t *total_out, uint64_t *joined_out);
+/* Device memory of the communicator; 0: of the host. */
+uint64_t xccl_comm_cuda_bytes(const struct xcclComm *comm);
 
 #endif

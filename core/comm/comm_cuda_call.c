@@ -92,17 +92,19 @@ static void drop_sized(struct xccl_comm_cuda *cuda)
 {
     struct xccl_cuda_image *gone = NULL;
     uint32_t sized = 0;
+    int caught_up;
 
     for (uint32_t i = 0; i < cuda->image_count; i++)
         sized += cuda->images[i] && cuda->images[i]->is_sized && !cuda->images[i]->is_captured;
     if (sized < SIZED_KEPT || cuda->driver->event_query(cuda->event))
         return;
     pthread_mutex_lock(&cuda->lock);
-    for (uint32_t i = 0; i < cuda->image_count; i++) {
+    /* The thread may not have come so far. Acquire: as there. */
+    caught_up = cuda->retired >= __atomic_load_n(&cuda->status->done, __ATOMIC_ACQUIRE);
+    for (uint32_t i = 0; i < cuda->image_count && caught_up; i++) {
         struct xccl_cuda_image *image = cuda->images[i];
 
-        if (!image || !image->is_sized || image->is_captured || image == cuda->last ||
-            image->seq > cuda->retired)
+        if (!image || !image->is_sized || image->is_captured || image == cuda->last)
             continue;
         cuda->images[i] = NULL;
         image->next_gone = gone;
@@ -225,7 +227,7 @@ struct prepared {
 /* Graphs and launches at work may use the old memory. */
 static xcclResult_t grow_scratch(struct xccl_comm_cuda *cuda, size_t bytes)
 {
-    struct xccl_cuda_scratch *old;
+    struct xccl_cuda_spare *old;
     xccl_cu_ptr at;
     xcclResult_t rc;
 
@@ -238,13 +240,13 @@ static xcclResult_t grow_scratch(struct xccl_comm_cuda *cuda, size_t bytes)
     if (rc || !cuda->scratch) {
         xccl_free(old);
     } else {
-        *old = (struct xccl_cuda_scratch){cuda->scratch, cuda->old_scratch};
-        cuda->old_scratch = old;
+        *old = (struct xccl_cuda_spare){cuda->kept, cuda->scratch, cuda->scratch_bytes};
+        cuda->kept = old;
     }
     if (rc)
         return rc;
     cuda->scratch = at;
-    cuda->scratch_bytes = bytes;
+    cuda->scratch_bytes = xccl_comm_cuda_rounded(bytes);
     return xcclSuccess;
 }
 
@@ -366,8 +368,6 @@ static xcclResult_t launch(struct prepared *all, uint32_t count, uint32_t first)
         if (rc)
             continue;
         rc = xccl_comm_cuda_launched(all[i].cuda, stream, capturing);
-        if (!capturing)
-            all[i].image->seq = ++all[i].cuda->issued;
     }
     xccl_cuda_leave(cuda->device);
     return rc;

@@ -168,7 +168,6 @@ struct xccl_cuda_image {
     uint32_t number; /* its id: place in the table */
     uint32_t blocks;
     size_t bytes, scratch_bytes;
-    uint64_t seq; /* of the last launch, as issued counts */
     uint32_t *net_messages; /* as of the plan; owned */
     struct xccl_plan_traffic traffic;
     int is_sized; /* of a v-collective: given up when many others have come, and good for */
@@ -178,12 +177,7 @@ struct xccl_cuda_image {
     struct xccl_cuda_image *next_gone; /* no longer in the table */
 };
 
-struct xccl_cuda_scratch {
-    xccl_cu_ptr at;
-    struct xccl_cuda_scratch *next;
-};
-
-/* Device memory for what comes. */
+/* Device memory on a list. */
 struct xccl_cuda_spare {
     struct xccl_cuda_spare *next;
     xccl_cu_ptr at;
@@ -234,18 +228,18 @@ struct xccl_comm_cuda {
 
     xccl_cu_ptr scratch;
     size_t scratch_bytes;
-    struct xccl_cuda_scratch *old_scratch; /* graphs may still use it */
-    struct xccl_cuda_spare *spares;
+    struct xccl_cuda_spare *spares; /* for what comes */
+    struct xccl_cuda_spare *lent; /* to launches that may not have ended */
+    struct xccl_cuda_spare *kept; /* graphs may still use it */
 
     xccl_cu_event event; /* behind the last launch */
     xccl_cu_stream stream; /* of the last launch */
     int has_launched, was_captured;
-    uint64_t issued; /* launches of calls; not of graphs */
     uint64_t talks; /* calls that made links, which count by themselves */
     uint64_t retired; /* the last operation that has ended, as the thread has seen */
     _Atomic uint32_t captured; /* 1: a launch was ever captured: replays count too */
 
-    uint64_t device_bytes, joined_bytes;
+    uint64_t device_bytes;
     _Atomic uint64_t failed_ns; /* when kernels were told to end; 0: they were not */
     struct xccl_cuda_p2p *p2p;
     struct xccl_cuda_watch *watch;
@@ -262,6 +256,8 @@ static inline int xccl_comm_cuda_same_process(const struct xcclComm *comm, int p
 
 /* Device memory that counts as the communicator's. It is of so many bytes. */
 size_t xccl_comm_cuda_rounded(size_t bytes);
+/* What was given back before; 0: none is of that size. */
+xccl_cu_ptr xccl_comm_cuda_spare(struct xccl_comm_cuda *cuda, size_t bytes);
 xcclResult_t xccl_comm_cuda_alloc(struct xccl_comm_cuda *cuda, size_t bytes, xccl_cu_ptr *at_out);
 void xccl_comm_cuda_free(struct xccl_comm_cuda *cuda, xccl_cu_ptr at, size_t bytes);
 void xccl_comm_cuda_drop_links(struct xccl_comm_cuda *cuda);

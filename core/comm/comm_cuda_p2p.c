@@ -534,13 +534,28 @@ static xcclResult_t join_streams(const struct group *group, int after)
     return rc;
 }
 
+/* What launches that have ended were lent. */
+static void take_back(struct xccl_comm_cuda *cuda)
+{
+    struct xccl_cuda_spare *lent;
+
+    if (!cuda->lent || cuda->driver->event_query(cuda->event))
+        return;
+    while ((lent = cuda->lent)) {
+        cuda->lent = lent->next;
+        xccl_comm_cuda_free(cuda, lent->at, lent->bytes);
+        xccl_free(lent);
+    }
+}
+
 /* Items that do not fit into a launch lie in device memory. */
 static xcclResult_t place_items(struct group *group, const struct xccl_dev_item *items,
-                                struct xccl_dev_messages_launch *launch, uint32_t *used)
+                                int capturing, struct xccl_dev_messages_launch *launch,
+                                uint32_t *used)
 {
     struct xccl_comm_cuda *cuda = group->comm->cuda;
     uint32_t count = group->work.nsends + group->work.nreceives;
-    struct xccl_cuda_scratch *old;
+    struct xccl_cuda_spare **list = capturing ? &cuda->kept : &cuda->lent, *lent;
     xcclResult_t rc;
 
     if (*used + count <= XCCL_DEV_ITEMS_MAX) {
@@ -549,20 +564,24 @@ static xcclResult_t place_items(struct group *group, const struct xccl_dev_item 
         *used += count;
         return xcclSuccess;
     }
-    old = xccl_calloc(1, sizeof *old);
-    if (!old)
+    if (!capturing)
+        take_back(cuda);
+    lent = xccl_calloc(1, sizeof *lent);
+    if (!lent)
         return xcclSystemError;
-    rc = xccl_comm_cuda_alloc(cuda, count * sizeof *items, &old->at);
+    lent->bytes = count * sizeof *items;
+    rc = xccl_comm_cuda_alloc(cuda, lent->bytes, &lent->at);
     if (!rc)
-        rc = xccl_cuda_upload(cuda->device, old->at, items, count * sizeof *items);
+        rc = xccl_cuda_upload(cuda->device, lent->at, items, lent->bytes);
     if (rc) {
-        xccl_free(old);
+        xccl_comm_cuda_free(cuda, lent->at, lent->bytes);
+        xccl_free(lent);
         return rc;
     }
-    old->next = cuda->old_scratch;
-    cuda->old_scratch = old;
-    group->work.sends = old->at;
-    group->work.receives = old->at + group->work.nsends * sizeof *items;
+    lent->next = *list;
+    *list = lent;
+    group->work.sends = lent->at;
+    group->work.receives = lent->at + group->work.nsends * sizeof *items;
     return xcclSuccess;
 }
 
@@ -610,8 +629,8 @@ static xcclResult_t lay_out_both(struct group *group, int far, struct xccl_dev_i
 }
 
 /* What the group's messages look like to the kernel. */
-static xcclResult_t prepare(struct group *group, int far, struct xccl_dev_messages_launch *launch,
-                            uint32_t *used)
+static xcclResult_t prepare(struct group *group, int far, int capturing,
+                            struct xccl_dev_messages_launch *launch, uint32_t *used)
 {
     struct xccl_comm_cuda *cuda = group->comm->cuda;
     uint32_t to = count_peers(group->ops, group->nsends);
@@ -640,7 +659,7 @@ static xcclResult_t prepare(struct group *group, int far, struct xccl_dev_messag
     if (!rc)
         rc = lay_out_both(group, far, items);
     if (!rc)
-        rc = place_items(group, items, launch, used);
+        rc = place_items(group, items, capturing, launch, used);
     xccl_free(group->rows);
     if (items != few)
         xccl_free(items);
@@ -689,7 +708,7 @@ static xcclResult_t launch_with(struct group *groups, uint32_t count, uint32_t f
 
         if (group->launched || group->stream != stream || group->comm->cuda->device != cuda->device)
             continue;
-        rc = prepare(group, far, &launch, &used);
+        rc = prepare(group, far, capturing, &launch, &used);
         if (!rc)
             rc = xccl_comm_cuda_order(group->comm->cuda, stream, capturing);
         if (!rc)

@@ -103,9 +103,13 @@ static xcclResult_t get_fd(const struct xccl_comm_cuda *cuda, struct xccl_net_ro
 static xcclResult_t get_memory(struct xccl_comm_cuda *cuda, size_t bytes, xccl_cu_ptr *at_out)
 {
     size_t size = xccl_comm_cuda_rounded(bytes);
-    xccl_cu_ptr at = 0;
-    xcclResult_t rc = xccl_cuda_enter(cuda->device);
+    xccl_cu_ptr at = xccl_comm_cuda_spare(cuda, bytes);
+    xcclResult_t rc;
 
+    *at_out = at;
+    if (at)
+        return xcclSuccess;
+    rc = xccl_cuda_enter(cuda->device);
     if (rc)
         return rc;
     rc = xccl_cuda_result_quietly(cuda->driver->mem_alloc(&at, size), "it gives none");

@@ -19,6 +19,7 @@
 #include "base/tcp.h"
 
 #define LOOK_NS        (200 * XCCL_NS_PER_MS)
+#define LATE_NS        (1500 * XCCL_NS_PER_MS) /* who sleeps looks once a second */
 #define SILENT_LINE_MS 1000 /* while another is not silent */
 #define WAITING_MS     700 /* so that a second look follows before it is too long */
 
@@ -136,6 +137,8 @@ void sock_line_look(struct sock_sender *sender)
 
     if (now_ns < comm->look_ns)
         return;
+    if (now_ns > comm->look_ns + LATE_NS)
+        comm->waiting = 0; /* this host stood still, or nobody has looked: it begins anew */
     comm->look_ns = now_ns + LOOK_NS;
     if (sender->scatter) {
         look_at_several(sender);

@@ -67,8 +67,14 @@ XD_FN u64 xd_load_acquire_u64(const void *at)
     seen_by_others();
     return __atomic_load_n((const u64 *)at, __ATOMIC_ACQUIRE);
 }
+XD_FN void check_aligned(const void *at, size_t bytes)
+{
+    if ((uintptr_t)at % bytes)
+        emu_misaligned(at, bytes);
+}
 XD_FN void xd_load_acquire_2x64(const void *at, u64 *a, u64 *b)
 {
+    check_aligned(at, 16);
     *b = __atomic_load_n((const u64 *)at + 1, __ATOMIC_RELAXED);
     *a = xd_load_acquire_u64(at);
 }
@@ -101,12 +107,6 @@ XD_FN void xd_store_volatile_u64(void *at, u64 value)
 {
     seen_by_others();
     __atomic_store_n((u64 *)at, value, __ATOMIC_RELAXED);
-}
-
-XD_FN void check_aligned(const void *at, size_t bytes)
-{
-    if ((uintptr_t)at % bytes)
-        emu_misaligned(at, bytes);
 }
 
 /* Each half is whole; on devices both are. */

@@ -10,10 +10,11 @@
 
 #include "../fixtures/verbs_counts.h"
 
-#define COUNT   3000
-#define LARGE   150000
-#define SIZES   70 /* two times as many as a communicator keeps of a v-collective, and more */
-#define THREADS 3
+#define COUNT    3000
+#define LARGE    150000
+#define SIZES    70 /* two times as many as a communicator keeps of a v-collective, and more */
+#define THREADS  3
+#define MESSAGES 80
 
 static const size_t counts[] = {0, 1, 17, COUNT, LARGE};
 #define COUNTS (sizeof counts / sizeof counts[0])
@@ -273,6 +274,42 @@ XT_TEST_DEADLINE(memory_of_calls_is_given_back_without_a_wait_for_other_ranks, 6
     device_settings(NULL);
     device_open();
     run_threads(3, many_sizes);
+}
+
+/* More messages at once than fit into a launch: their list lies in device memory, which is used
+ * again. */
+static void many_messages(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    uint64_t before = 0, after;
+    struct on_device on;
+
+    device_settings(world->text);
+    device_open();
+    device_make(&on, MESSAGES * 4);
+    on.comm = world_join(world, rank, nranks);
+    for (int round = 0; round < 12; round++) {
+        device_put(&on, MESSAGES, rank, round);
+        XT_OK(xcclGroupStart());
+        for (size_t i = 0; i < MESSAGES; i++) {
+            XT_OK(xcclSend(at(on.in, i), 1, xcclInt32, !rank, on.comm, on.stream));
+            XT_OK(xcclRecv(at(on.out, i), 1, xcclInt32, !rank, on.comm, on.stream));
+        }
+        XT_OK(xcclGroupEnd());
+        CHECK_EACH(&on, MESSAGES, world_value(!rank, i, round));
+        XT_OK(xcclCommMemStats(on.comm, xcclStatGpuMemTotal, &after));
+        XT_CHECK(after > 0);
+        if (round < 2)
+            before = after;
+        XT_CHECK_INT(after, before);
+    }
+    XT_OK(xcclCommDestroy(on.comm));
+    device_free(&on);
+}
+
+XT_TEST_DEADLINE(lists_of_many_messages_use_the_same_memory, 60)
+{
+    run(2, many_messages, "p2p");
 }
 
 /* --- network cards that reach device memory: net-ib over the verbs library of one process --- */
