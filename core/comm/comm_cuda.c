@@ -126,6 +126,46 @@ void xccl_comm_cuda_free(struct xccl_comm_cuda *cuda, xccl_cu_ptr at, size_t byt
     }
 }
 
+/* What launches that have ended were lent. */
+static void take_back(struct xccl_comm_cuda *cuda)
+{
+    struct xccl_cuda_spare *lent;
+
+    if (!cuda->lent || cuda->driver->event_query(cuda->event))
+        return;
+    while ((lent = cuda->lent)) {
+        cuda->lent = lent->next;
+        xccl_comm_cuda_free(cuda, lent->at, lent->bytes);
+        xccl_free(lent);
+    }
+}
+
+xcclResult_t xccl_comm_cuda_lend(struct xccl_comm_cuda *cuda, const void *data, size_t bytes,
+                                 int captured, xccl_cu_ptr *at_out)
+{
+    struct xccl_cuda_spare **list = captured ? &cuda->kept : &cuda->lent, *lent;
+    xcclResult_t rc;
+
+    if (!captured)
+        take_back(cuda);
+    lent = xccl_calloc(1, sizeof *lent);
+    if (!lent)
+        return xcclSystemError;
+    lent->bytes = bytes;
+    rc = xccl_comm_cuda_alloc(cuda, bytes, &lent->at);
+    if (!rc)
+        rc = xccl_cuda_upload(cuda->device, lent->at, data, bytes);
+    if (rc) {
+        xccl_comm_cuda_free(cuda, lent->at, bytes);
+        xccl_free(lent);
+        return rc;
+    }
+    lent->next = *list;
+    *list = lent;
+    *at_out = lent->at;
+    return xcclSuccess;
+}
+
 static void free_list(struct xccl_comm_cuda *cuda, struct xccl_cuda_spare *list)
 {
     while (list) {

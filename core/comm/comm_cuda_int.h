@@ -256,6 +256,9 @@ static inline int xccl_comm_cuda_same_process(const struct xcclComm *comm, int p
 
 /* Device memory that counts as the communicator's. It is of so many bytes. */
 size_t xccl_comm_cuda_rounded(size_t bytes);
+/* A copy in device memory for the next launch, or for the graph that is being captured. */
+xcclResult_t xccl_comm_cuda_lend(struct xccl_comm_cuda *cuda, const void *data, size_t bytes,
+                                 int captured, xccl_cu_ptr *at_out);
 /* What was given back before; 0: none is of that size. */
 xccl_cu_ptr xccl_comm_cuda_spare(struct xccl_comm_cuda *cuda, size_t bytes);
 xcclResult_t xccl_comm_cuda_alloc(struct xccl_comm_cuda *cuda, size_t bytes, xccl_cu_ptr *at_out);

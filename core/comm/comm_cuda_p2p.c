@@ -534,20 +534,6 @@ static xcclResult_t join_streams(const struct group *group, int after)
     return rc;
 }
 
-/* What launches that have ended were lent. */
-static void take_back(struct xccl_comm_cuda *cuda)
-{
-    struct xccl_cuda_spare *lent;
-
-    if (!cuda->lent || cuda->driver->event_query(cuda->event))
-        return;
-    while ((lent = cuda->lent)) {
-        cuda->lent = lent->next;
-        xccl_comm_cuda_free(cuda, lent->at, lent->bytes);
-        xccl_free(lent);
-    }
-}
-
 /* Items that do not fit into a launch lie in device memory. */
 static xcclResult_t place_items(struct group *group, const struct xccl_dev_item *items,
                                 int capturing, struct xccl_dev_messages_launch *launch,
@@ -555,7 +541,7 @@ static xcclResult_t place_items(struct group *group, const struct xccl_dev_item 
 {
     struct xccl_comm_cuda *cuda = group->comm->cuda;
     uint32_t count = group->work.nsends + group->work.nreceives;
-    struct xccl_cuda_spare **list = capturing ? &cuda->kept : &cuda->lent, *lent;
+    xccl_cu_ptr at;
     xcclResult_t rc;
 
     if (*used + count <= XCCL_DEV_ITEMS_MAX) {
@@ -564,24 +550,11 @@ static xcclResult_t place_items(struct group *group, const struct xccl_dev_item 
         *used += count;
         return xcclSuccess;
     }
-    if (!capturing)
-        take_back(cuda);
-    lent = xccl_calloc(1, sizeof *lent);
-    if (!lent)
-        return xcclSystemError;
-    lent->bytes = count * sizeof *items;
-    rc = xccl_comm_cuda_alloc(cuda, lent->bytes, &lent->at);
-    if (!rc)
-        rc = xccl_cuda_upload(cuda->device, lent->at, items, lent->bytes);
-    if (rc) {
-        xccl_comm_cuda_free(cuda, lent->at, lent->bytes);
-        xccl_free(lent);
+    rc = xccl_comm_cuda_lend(cuda, items, count * sizeof *items, capturing, &at);
+    if (rc)
         return rc;
-    }
-    lent->next = *list;
-    *list = lent;
-    group->work.sends = lent->at;
-    group->work.receives = lent->at + group->work.nsends * sizeof *items;
+    group->work.sends = at;
+    group->work.receives = at + group->work.nsends * sizeof *items;
     return xcclSuccess;
 }
 
