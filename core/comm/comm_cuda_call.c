@@ -99,8 +99,8 @@ static void drop_sized(struct xccl_comm_cuda *cuda)
     if (sized < SIZED_KEPT || cuda->driver->event_query(cuda->event))
         return;
     pthread_mutex_lock(&cuda->lock);
-    /* The thread may not have come so far. Acquire: as there. */
-    caught_up = cuda->retired >= __atomic_load_n(&cuda->status->done, __ATOMIC_ACQUIRE);
+    /* The thread may not have come so far. */
+    caught_up = cuda->retired >= xccl_cuda_word(&cuda->status->done);
     for (uint32_t i = 0; i < cuda->image_count && caught_up; i++) {
         struct xccl_cuda_image *image = cuda->images[i];
 
@@ -111,6 +111,7 @@ static void drop_sized(struct xccl_comm_cuda *cuda)
         gone = image;
     }
     pthread_mutex_unlock(&cuda->lock);
+    /* Without the lock: where there is no memory for a list of it, the driver may wait. */
     while (gone) {
         struct xccl_cuda_image *image = gone;
 

@@ -254,6 +254,13 @@ static inline int xccl_comm_cuda_same_process(const struct xcclComm *comm, int p
     return other->process == self->process && other->host_hash == self->host_hash;
 }
 
+/* What a device has written. */
+static inline uint64_t xccl_cuda_word(const uint64_t *word)
+{
+    /* Acquire: what the device wrote before it. Pairs with the kernels' release. */
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
 /* Device memory that counts as the communicator's. It is of so many bytes. */
 size_t xccl_comm_cuda_rounded(size_t bytes);
 /* A copy in device memory for the next launch, or for the graph that is being captured. */

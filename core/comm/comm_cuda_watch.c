@@ -90,12 +90,6 @@ static struct xccl_dev_start *start_of(const struct xccl_comm_cuda *cuda, uint64
     return &cuda->status->starts[seq % XCCL_DEV_STARTS];
 }
 
-static uint64_t load(const uint64_t *word)
-{
-    /* Acquire: what the device wrote before it. Pairs with the kernels' release. */
-    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-}
-
 static void begin_nets(struct xccl_cuda_watch *watch, uint64_t seq, uint32_t flag_low)
 {
     const struct xccl_cuda_image *image = watch->image;
@@ -167,7 +161,7 @@ static void end(struct xccl_cuda_watch *watch)
  * nothing of this thread, for else they would have waited for it. */
 static void skip_lost(struct xccl_cuda_watch *watch)
 {
-    uint64_t done = load(&watch->cuda->status->done);
+    uint64_t done = xccl_cuda_word(&watch->cuda->status->done);
 
     if (done >= watch->next_op + XCCL_DEV_STARTS / 2)
         watch->next_op = done - XCCL_DEV_STARTS / 4;
@@ -178,7 +172,7 @@ static const struct xccl_cuda_image *find_start(struct xccl_cuda_watch *watch)
 {
     struct xccl_comm_cuda *cuda = watch->cuda;
     struct xccl_dev_start *start = start_of(cuda, watch->next_op);
-    uint64_t seq = load(&start->seq), plan = load(&start->plan);
+    uint64_t seq = xccl_cuda_word(&start->seq), plan = xccl_cuda_word(&start->plan);
 
     if (seq != watch->next_op || (uint32_t)plan != (uint32_t)seq || plan >> 32 >= cuda->image_count)
         return NULL;
@@ -342,7 +336,8 @@ static void take_device_error(struct xccl_cuda_watch *watch)
 
 static int messages_at_work(const struct xccl_comm_cuda *cuda)
 {
-    return load(&cuda->status->messages_begun) != load(&cuda->status->messages_done);
+    return xccl_cuda_word(&cuda->status->messages_begun) !=
+           xccl_cuda_word(&cuda->status->messages_done);
 }
 
 /* What takes long is looked at from all sides, as a waiting call of the host does. */
@@ -397,7 +392,7 @@ static int move(struct xccl_cuda_watch *watch)
     }
     if (watch->image) {
         moved |= move_nets(watch);
-        if (!watch->bad_net && load(&watch->cuda->status->done) >= watch->next_op - 1 &&
+        if (!watch->bad_net && xccl_cuda_word(&watch->cuda->status->done) >= watch->next_op - 1 &&
             are_nets_idle(watch->image->binding)) {
             end(watch);
             moved = 1;

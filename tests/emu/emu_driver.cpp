@@ -392,8 +392,8 @@ EMU_API cuCtxEnablePeerAccess(xccl_cu_ctx ctx, unsigned flags)
 
 /* ---- memory ---- */
 
-/* What makes memory waits for copies between devices and host memory that is not pinned, which wait
- * for their streams, unless they are few bytes that go to a device: seen of driver 580. */
+/* cuMemAlloc waits for copies to host memory that is not pinned, which wait for their streams: seen
+ * of driver 580. Those from such memory wait likewise, but for few bytes, says CUDA's manual. */
 #define STAGED_BYTES (64u << 10)
 static pthread_rwlock_t of_memory = PTHREAD_RWLOCK_INITIALIZER;
 
@@ -641,7 +641,8 @@ EMU_API cuMemSetAccess(xccl_cu_ptr at, size_t bytes, const struct xccl_cu_mem_ac
 
 /* ---- copies ---- */
 
-static int copy(uint64_t to, const void *from, size_t bytes, int keeps, xccl_cu_stream stream)
+static int copy(uint64_t to, const void *from, size_t bytes, int keeps, xccl_cu_stream stream,
+                emu_op_ptr *op_out = nullptr)
 {
     auto op = std::make_shared<emu_op>();
 
@@ -651,32 +652,36 @@ static int copy(uint64_t to, const void *from, size_t bytes, int keeps, xccl_cu_
     op->bytes = bytes;
     if (keeps)
         op->kept.assign(op->from, op->from + bytes);
+    if (op_out)
+        *op_out = op;
     return emu_enqueue(stream_of(stream), op);
 }
 
 /* Between host memory that is not pinned and a device. */
 static int copy_pageable(uint64_t to, const void *from, size_t bytes, xccl_cu_stream stream)
 {
+    emu_op_ptr op;
     int rc;
 
     if (stream_of(stream)->graph)
         return copy(to, from, bytes, 0, stream);
     pthread_rwlock_rdlock(&of_memory);
-    rc = copy(to, from, bytes, 0, stream);
+    rc = copy(to, from, bytes, 0, stream, &op);
     if (!rc)
-        rc = emu_op_sync(stream_of(stream)->last);
+        rc = emu_op_sync(op);
     pthread_rwlock_unlock(&of_memory);
     return rc;
 }
 
 EMU_API cuMemcpyHtoDAsync_v2(xccl_cu_ptr to, const void *from, size_t bytes, xccl_cu_stream stream)
 {
-    int device;
+    int device, pinned;
 
     if (emu_memory_kind(to, &device) != XCCL_CU_MEMORY_DEVICE && bytes)
         return INVALID_VALUE;
-    if (emu_memory_kind((uintptr_t)from, &device) || bytes <= STAGED_BYTES)
-        return copy(to, from, bytes, !emu_memory_kind((uintptr_t)from, &device), stream);
+    pinned = emu_memory_kind((uintptr_t)from, &device) != 0;
+    if (pinned || bytes <= STAGED_BYTES)
+        return copy(to, from, bytes, !pinned, stream);
     return copy_pageable(to, from, bytes, stream);
 }
 

@@ -6,20 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz_take.h"
 #include "net-ofi/ofi_int.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-/* The next bytes of the input, zero where there are none. */
-static void take(const uint8_t **data, size_t *size, void *to, size_t bytes)
-{
-    size_t have = *size < bytes ? *size : bytes;
-
-    memset(to, 0, bytes);
-    memcpy(to, *data, have);
-    *data += have;
-    *size -= have;
-}
 
 static void put(uint8_t *to, uint32_t number)
 {

@@ -14,17 +14,15 @@
 #include "base/error.h"
 #include "base/netaddr.h"
 #include "base/tcp.h"
+#include "net-ofi/ofi_int.h"
 #include "path_ends.h"
 #include "path_stage.h"
 #include "xt.h"
 
 #define LIBRARY       XT_BUILD_DIR "/lib/xccl/libxccl-net-ofi.so"
-#define ADDR_AT       40 /* in a handle: behind two words and the token */
-#define HELLO_BYTES   1080
-#define REPLY_BYTES   1184
+#define ADDR_AT       (8 + OFI_TOKEN_BYTES) /* in a handle, behind two words */
 #define HEAD_BYTES    100 /* of both: what is not a further rail's */
 #define FRAMES_BYTES  64 /* of frames that come afterwards */
-#define FRAME_BYTES   8
 #define WORDS         8
 #define MESSAGES      64
 #define MESSAGE_BYTES ((size_t)40 << 10)
@@ -76,7 +74,7 @@ static void draw(struct middle *middle, uint64_t seed)
     middle->dice = seed;
     middle->whose = (int)(xt_random(&middle->dice) % 2);
     middle->what = (enum mischief)(xt_random(&middle->dice) % MISCHIEFS);
-    greeting = middle->whose ? REPLY_BYTES : HELLO_BYTES;
+    greeting = middle->whose ? OFI_REPLY_BYTES : OFI_HELLO_BYTES;
     dice = xt_random(&middle->dice) % 4;
     middle->at = xt_random(&middle->dice) % (dice < 2    ? HEAD_BYTES
                                              : dice == 2 ? greeting
@@ -90,7 +88,7 @@ static void draw(struct middle *middle, uint64_t seed)
 
 static int is_frame(const struct middle *middle)
 {
-    return middle->at >= (middle->whose ? REPLY_BYTES : HELLO_BYTES);
+    return middle->at >= (middle->whose ? OFI_REPLY_BYTES : OFI_HELLO_BYTES);
 }
 
 static void middle_open(struct middle *middle, xcclNetHandle_t *handle)
@@ -134,13 +132,13 @@ static void harm(struct middle *middle, struct flow *flow, size_t at)
         *place ^= (char)(1 << xt_random(&middle->dice) % 8);
         break;
     case INSERT:
-        memmove(place + FRAME_BYTES, place, flow->have - at);
+        memmove(place + OFI_FRAME_BYTES, place, flow->have - at);
         write_frame(middle, place);
-        flow->have += FRAME_BYTES;
+        flow->have += OFI_FRAME_BYTES;
         break;
     case OMIT:
-        flow->have -= flow->have - at < FRAME_BYTES ? flow->have - at : FRAME_BYTES;
-        memmove(place, place + FRAME_BYTES, flow->have - at);
+        flow->have -= flow->have - at < OFI_FRAME_BYTES ? flow->have - at : OFI_FRAME_BYTES;
+        memmove(place, place + OFI_FRAME_BYTES, flow->have - at);
         break;
     case CUT:
     case HOLD:
@@ -156,12 +154,12 @@ static void harm(struct middle *middle, struct flow *flow, size_t at)
 static int forge(struct middle *middle, struct flow *flow, int whose)
 {
     if (middle->done || middle->what != INSERT || whose != middle->whose || !is_frame(middle) ||
-        flow->passed < (whose ? REPLY_BYTES : HELLO_BYTES))
+        flow->passed < (whose ? OFI_REPLY_BYTES : OFI_HELLO_BYTES))
         return 0;
     middle->done = 1;
     for (uint64_t count = 1 + xt_random(&middle->dice) % 4; count > 0; count--) {
         write_frame(middle, flow->bytes + flow->have);
-        flow->have += FRAME_BYTES;
+        flow->have += OFI_FRAME_BYTES;
     }
     return 1;
 }
@@ -178,7 +176,7 @@ static int flow_move(struct middle *middle, int whose)
     if (flow->first == flow->have)
         flow->first = flow->have = 0;
     if (!flow->have && !forge(middle, flow, whose)) {
-        got = recv(middle->fds[whose], flow->bytes, sizeof(flow->bytes) - FRAME_BYTES,
+        got = recv(middle->fds[whose], flow->bytes, sizeof(flow->bytes) - OFI_FRAME_BYTES,
                    MSG_DONTWAIT);
         if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK))
             middle_close(middle);
@@ -316,8 +314,8 @@ static void close_end(struct ends *ends, int end)
 
 /* ---- tests ---- */
 
-/* Until all is through, an end has an error, or nothing moves any more. What came of it. */
-static const char *play(struct xccl_net *net, uint64_t seed)
+/* Until all is through, an end has an error, or nothing moves any more. 1: it had one. */
+static int play(struct xccl_net *net, uint64_t seed)
 {
     struct xccl_limit idle = xccl_limit_ms(IDLE_MS, NULL);
     struct middle middle = {.door = -1};
@@ -344,9 +342,7 @@ static const char *play(struct xccl_net *net, uint64_t seed)
     close_end(&ends, (int)(seed % 2));
     close_end(&ends, !(seed % 2));
     middle_close(&middle);
-    if (ends.rc != xcclSuccess)
-        return "error";
-    return ends.whole[1] == MESSAGES ? "whole" : "silence";
+    return ends.rc != xcclSuccess;
 }
 
 static void need_plugin(void)
@@ -378,7 +374,7 @@ static void hold_out(const char *way)
     path_ends_close(&ends, 1);
     fds = xt_entries("/proc/self/fd");
     for (int i = 0; i < rounds; i++)
-        errors += strcmp(play(ends.net, xt_random(&state)), "error") == 0;
+        errors += play(ends.net, xt_random(&state));
     path_ends_connect(&ends);
     path_ends_transfer(&ends, 2);
     path_ends_close(&ends, 0);

@@ -172,15 +172,23 @@ XD_FN_COLD void gather(struct block *block, const struct xccl_dev_event *event,
     }
 }
 
-/* The slot's sender may write to it again. */
-XD_FN void tell_head(struct xccl_dev_link *link)
+/* The slots' senders may write to them again. */
+XD_FN void tell_heads(struct block *block, const struct xccl_dev_event *event,
+                      const struct half *half)
 {
-    link_advance(link);
-    xd_store_volatile_u32(pointer_to<void>(link->head), link->step);
+#pragma unroll 1
+    for (u32 k = 0; k < half->nrecv; k++) {
+        struct xccl_dev_link *link = link_at(block, event->recv + k);
+
+        if (!is_mine(event->recv + k))
+            continue;
+        link_advance(link);
+        xd_store_volatile_u32(pointer_to<void>(link->head), link->step);
+    }
 }
 
-/* A fence takes longer than anything else in a step. One does for all links of a thread, and for
- * the threads of a warp, which come to it together. */
+/* A fence waits for all that was stored. One does for all links of a thread, and for the threads of
+ * a warp, which come to it together. */
 XD_FN void publish_simple(struct block *block, const struct xccl_dev_event *event,
                           const struct half *half)
 {
@@ -210,10 +218,7 @@ XD_FN void publish_simple(struct block *block, const struct xccl_dev_event *even
         xd_store_volatile_u64(slot_header(link), flag_simple(link, block->flag_low));
         link_advance(link);
     }
-#pragma unroll 1
-    for (u32 k = 0; k < half->nrecv; k++)
-        if (is_mine(event->recv + k))
-            tell_head(link_at(block, event->recv + k));
+    tell_heads(block, event, half);
 }
 
 /* What was loaded from lines had been used before the barrier, so the loads are done, and a plain
@@ -225,10 +230,7 @@ XD_FN void publish_lines(struct block *block, const struct xccl_dev_event *event
     for (u32 k = 0; k < half->nsend; k++)
         if (is_mine(event->send + k))
             link_advance(link_at(block, event->send + k));
-#pragma unroll 1
-    for (u32 k = 0; k < half->nrecv; k++)
-        if (is_mine(event->recv + k))
-            tell_head(link_at(block, event->recv + k));
+    tell_heads(block, event, half);
 }
 
 /* Behind the data and a barrier. */

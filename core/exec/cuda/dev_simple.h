@@ -242,7 +242,7 @@ XD_FN void wait_simple(struct block *block, struct xccl_dev_link *link, u32 flag
     u32 rounds = 0;
 
     /* Acquire: the payload behind its flag. Pairs with post_simple(), publish_simple(), a proxy or
-     * the host. The size comes along, for a trip of its own takes as long as 16 KiB. No rule says
+     * the host. The size comes along and needs no trip of its own. No rule says
      * that it is as new as the flag, but a load of 16 bytes is one transaction; and it is looked at
      * to tell a program's mistake, not to know how much to move. */
     for (;;) {
