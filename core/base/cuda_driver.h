@@ -57,6 +57,7 @@ static_assert(sizeof(struct xccl_cu_mem_access) == 12, "CUmemAccessDesc is 12 by
 /* Results and numbers of the driver API that are used by name. */
 enum {
     XCCL_CU_INVALID_VALUE = 1,
+    XCCL_CU_OUT_OF_MEMORY = 2,
     XCCL_CU_INVALID_CONTEXT = 201,
     XCCL_CU_NOT_READY = 600,
     XCCL_CU_PEER_ENABLED = 704,

@@ -90,7 +90,7 @@ xcclResult_t xccl_fail_quietly(xcclResult_t rc, int err, const char *todo, const
 
 void xccl_error_hush(int on)
 {
-    hushed = on;
+    hushed += on ? 1 : -1;
 }
 
 const char *xccl_error_text(void)

@@ -19,7 +19,7 @@ xcclResult_t xccl_fail_quietly(xcclResult_t rc, int err, const char *todo, const
     __attribute__((format(printf, 4, 5), cold));
 
 /* While it is on, xccl_fail() of this thread is as quiet: for those who try what may not be
- * possible by code that does not know of it. */
+ * possible by code that does not know of it. Each on is followed by an off. */
 void xccl_error_hush(int on);
 
 /* The thread's error text, "" if none. Good until the thread's next error. */

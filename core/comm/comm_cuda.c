@@ -19,6 +19,7 @@
 #define DRAIN_MS     1000
 #define DRAIN_NAP_NS 100000
 #define READ_MS      5000
+#define HOMES_BYTES  (XCCL_CUDA_HOMES * sizeof(struct xccl_dev_home))
 
 /* --- which device --- */
 
@@ -66,7 +67,8 @@ xcclResult_t xccl_cuda_count_devices(int *count_out)
  *
  * Before a driver frees memory it may wait for all kernels of the device; also for those of other
  * ranks of the process, which may wait for what this one does next. So what a call needs no longer
- * is kept for later ones, and freed when the communicator ends. */
+ * is kept for later ones. When the communicator ends, or there is no memory, it is left to the
+ * device (exec/cuda/device_memory.c). */
 
 #define ROUNDED_BYTES ((size_t)1 << 20) /* up to here sizes are powers of two, so that they fit */
 #define LEAST_BYTES   ((size_t)512)
@@ -82,9 +84,9 @@ size_t xccl_comm_cuda_rounded(size_t bytes)
     return power;
 }
 
-xccl_cu_ptr xccl_comm_cuda_spare(struct xccl_comm_cuda *cuda, size_t bytes)
+/* What was given back before; 0: none is of that size. */
+static xccl_cu_ptr take_spare(struct xccl_comm_cuda *cuda, size_t size)
 {
-    size_t size = xccl_comm_cuda_rounded(bytes);
     struct xccl_cuda_spare **at = &cuda->spares, *spare;
     xccl_cu_ptr found;
 
@@ -99,15 +101,49 @@ xccl_cu_ptr xccl_comm_cuda_spare(struct xccl_comm_cuda *cuda, size_t bytes)
     return found;
 }
 
+/* No kernel of the communicator uses the list. */
+static void leave_list(struct xccl_comm_cuda *cuda, struct xccl_cuda_spare **list)
+{
+    struct xccl_cuda_spare *spare;
+
+    while ((spare = *list)) {
+        *list = spare->next;
+        cuda->device_bytes -= spare->bytes;
+        xccl_cuda_free_later(cuda->device, spare->at, spare->bytes);
+        xccl_free(spare);
+    }
+}
+
+int xccl_comm_cuda_is_done(const struct xccl_comm_cuda *cuda)
+{
+    int done;
+
+    if (!cuda->worker.has_launched)
+        return 1;
+    if (cuda->was_captured || xccl_cuda_enter(cuda->device))
+        return 0;
+    done = cuda->driver->event_query(cuda->worker.event) == 0;
+    xccl_cuda_leave(cuda->device);
+    return done;
+}
+
 xcclResult_t xccl_comm_cuda_alloc(struct xccl_comm_cuda *cuda, size_t bytes, xccl_cu_ptr *at_out)
 {
     size_t size = xccl_comm_cuda_rounded(bytes);
-    xcclResult_t rc;
+    xcclResult_t rc = xcclSystemError;
 
-    *at_out = xccl_comm_cuda_spare(cuda, bytes);
+    *at_out = take_spare(cuda, size);
     if (*at_out)
         return xcclSuccess;
-    rc = xccl_cuda_alloc(cuda->device, size, at_out);
+    if (cuda->spares && xccl_comm_cuda_is_done(cuda)) {
+        xccl_error_hush(1);
+        rc = xccl_cuda_alloc(cuda->device, size, at_out);
+        xccl_error_hush(0);
+        if (rc)
+            leave_list(cuda, &cuda->spares);
+    }
+    if (rc)
+        rc = xccl_cuda_alloc(cuda->device, size, at_out);
     if (!rc)
         cuda->device_bytes += size;
     return rc;
@@ -131,7 +167,7 @@ static void take_back(struct xccl_comm_cuda *cuda)
 {
     struct xccl_cuda_spare *lent;
 
-    if (!cuda->lent || cuda->driver->event_query(cuda->event))
+    if (!cuda->lent || !xccl_comm_cuda_is_done(cuda))
         return;
     while ((lent = cuda->lent)) {
         cuda->lent = lent->next;
@@ -151,7 +187,7 @@ xcclResult_t xccl_comm_cuda_lend(struct xccl_comm_cuda *cuda, const void *data, 
     lent = xccl_calloc(1, sizeof *lent);
     if (!lent)
         return xcclSystemError;
-    lent->bytes = bytes;
+    lent->bytes = xccl_comm_cuda_rounded(bytes);
     rc = xccl_comm_cuda_alloc(cuda, bytes, &lent->at);
     if (!rc)
         rc = xccl_cuda_upload(cuda->device, lent->at, data, bytes);
@@ -164,17 +200,6 @@ xcclResult_t xccl_comm_cuda_lend(struct xccl_comm_cuda *cuda, const void *data, 
     *list = lent;
     *at_out = lent->at;
     return xcclSuccess;
-}
-
-static void free_list(struct xccl_comm_cuda *cuda, struct xccl_cuda_spare *list)
-{
-    while (list) {
-        struct xccl_cuda_spare *next = list->next;
-
-        xccl_cuda_free(cuda->device, list->at);
-        xccl_free(list);
-        list = next;
-    }
 }
 
 uint64_t xccl_comm_cuda_bytes(const struct xcclComm *comm)
@@ -270,8 +295,7 @@ static xcclResult_t make_status(struct xccl_comm_cuda *cuda)
     memset(cuda->status, 0, sizeof *cuda->status);
     dev.status = cuda->status_at;
     if (xccl_comm_any_remote(cuda->comm)) {
-        rc = xccl_comm_cuda_alloc(cuda, XCCL_CUDA_HOMES * sizeof(struct xccl_dev_home),
-                                  &cuda->homes_at);
+        rc = xccl_comm_cuda_alloc(cuda, HOMES_BYTES, &cuda->homes_at);
         if (rc)
             return rc;
     }
@@ -286,9 +310,11 @@ static xcclResult_t make_event(struct xccl_comm_cuda *cuda)
 
     if (rc)
         return rc;
-    rc = xccl_cuda_result(cuda->driver->event_create(&cuda->event, XCCL_CU_EVENT_DISABLE_TIMING),
-                          "an event");
+    rc = xccl_cuda_result(
+        cuda->driver->event_create(&cuda->worker.event, XCCL_CU_EVENT_DISABLE_TIMING), "an event");
     xccl_cuda_leave(cuda->device);
+    if (!rc)
+        xccl_cuda_worker_join(cuda->device, &cuda->worker);
     return rc;
 }
 
@@ -336,9 +362,9 @@ static int drain(struct xccl_comm_cuda *cuda)
     struct xccl_limit limit = xccl_limit_ms(DRAIN_MS, NULL);
     int failed = xccl_comm_error(cuda->comm) != xcclSuccess;
 
-    if (!cuda->has_launched || xccl_cuda_enter(cuda->device))
+    if (!cuda->worker.has_launched || xccl_cuda_enter(cuda->device))
         return 1;
-    while (cuda->driver->event_query(cuda->event) == XCCL_CU_NOT_READY) {
+    while (cuda->driver->event_query(cuda->worker.event) == XCCL_CU_NOT_READY) {
         if (!failed)
             failed = xccl_comm_error(cuda->comm) != xcclSuccess;
         if (failed) {
@@ -349,7 +375,7 @@ static int drain(struct xccl_comm_cuda *cuda)
         }
         nanosleep(&(struct timespec){.tv_nsec = DRAIN_NAP_NS}, NULL);
     }
-    failed = cuda->driver->event_query(cuda->event) == XCCL_CU_NOT_READY;
+    failed = cuda->driver->event_query(cuda->worker.event) == XCCL_CU_NOT_READY;
     xccl_cuda_leave(cuda->device);
     return !failed;
 }
@@ -361,7 +387,7 @@ static void await_readers(struct xcclComm *comm)
     struct xccl_comm_cuda *cuda = comm->cuda;
     struct xccl_limit limit = xccl_limit_ms(READ_MS, NULL);
 
-    if (!cuda->has_launched && !atomic_load_explicit(&cuda->captured, memory_order_relaxed))
+    if (!cuda->worker.has_launched && !atomic_load_explicit(&cuda->captured, memory_order_relaxed))
         return;
     while (!xccl_comm_error(comm) && !xccl_limit_passed(&limit) &&
            !(xccl_comm_cuda_links_read(comm) && xccl_cuda_p2p_is_read(comm)))
@@ -414,7 +440,7 @@ static void free_images(struct xccl_comm_cuda *cuda)
     for (uint32_t i = 0; i < cuda->image_count; i++) {
         if (!cuda->images[i])
             continue;
-        xccl_cuda_free(cuda->device, cuda->images[i]->at);
+        xccl_comm_cuda_free(cuda, cuda->images[i]->at, cuda->images[i]->bytes);
         xccl_free(cuda->images[i]->net_messages);
         xccl_free(cuda->images[i]);
     }
@@ -430,17 +456,18 @@ void xccl_comm_cuda_close(struct xcclComm *comm)
     comm->cuda = NULL;
     if (cuda->device) {
         free_images(cuda);
-        free_list(cuda, cuda->spares);
-        free_list(cuda, cuda->lent);
-        free_list(cuda, cuda->kept);
         xccl_comm_cuda_drop_rooms(cuda);
-        xccl_cuda_free(cuda->device, cuda->scratch);
-        xccl_cuda_free(cuda->device, cuda->homes_at);
-        xccl_cuda_free(cuda->device, cuda->comm_at);
-        if (cuda->status)
-            xccl_cuda_host_free(cuda->device, cuda->status);
-        if (cuda->event && !xccl_cuda_enter(cuda->device)) {
-            (void)cuda->driver->event_destroy(cuda->event);
+        xccl_comm_cuda_free(cuda, cuda->scratch, cuda->scratch_bytes);
+        xccl_comm_cuda_free(cuda, cuda->homes_at, HOMES_BYTES);
+        xccl_comm_cuda_free(cuda, cuda->comm_at, sizeof(struct xccl_dev_comm));
+        xccl_cuda_worker_leave(cuda->device, &cuda->worker);
+        leave_list(cuda, &cuda->spares);
+        leave_list(cuda, &cuda->lent);
+        leave_list(cuda, &cuda->kept);
+        xccl_cuda_host_free_later(cuda->device, cuda->status, cuda->status_at,
+                                  sizeof *cuda->status);
+        if (cuda->worker.event && !xccl_cuda_enter(cuda->device)) {
+            (void)cuda->driver->event_destroy(cuda->worker.event);
             xccl_cuda_leave(cuda->device);
         }
         xccl_cuda_device_put(cuda->device);

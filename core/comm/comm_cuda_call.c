@@ -96,7 +96,7 @@ static void drop_sized(struct xccl_comm_cuda *cuda)
 
     for (uint32_t i = 0; i < cuda->image_count; i++)
         sized += cuda->images[i] && cuda->images[i]->is_sized && !cuda->images[i]->is_captured;
-    if (sized < SIZED_KEPT || cuda->driver->event_query(cuda->event))
+    if (sized < SIZED_KEPT || !xccl_comm_cuda_is_done(cuda))
         return;
     pthread_mutex_lock(&cuda->lock);
     /* The thread may not have come so far. */
@@ -301,9 +301,9 @@ static xcclResult_t prepare(const struct xccl_cuda_op *op, struct prepared *prep
 xcclResult_t xccl_comm_cuda_order(struct xccl_comm_cuda *cuda, xccl_cu_stream stream,
                                   int is_capturing)
 {
-    if (!cuda->has_launched || cuda->stream == stream || cuda->was_captured != is_capturing)
+    if (!cuda->worker.has_launched || cuda->stream == stream || cuda->was_captured != is_capturing)
         return xcclSuccess;
-    return xccl_cuda_result(cuda->driver->stream_wait(stream, cuda->event, 0),
+    return xccl_cuda_result(cuda->driver->stream_wait(stream, cuda->worker.event, 0),
                             "waiting for the communicator's last stream");
 }
 
@@ -311,11 +311,13 @@ xcclResult_t xccl_comm_cuda_launched(struct xccl_comm_cuda *cuda, xccl_cu_stream
                                      int is_capturing)
 {
     cuda->stream = stream;
-    cuda->has_launched = 1;
+    cuda->worker.has_launched = 1;
     cuda->was_captured = is_capturing;
+    cuda->worker.is_captured |= is_capturing;
     if (is_capturing) /* relaxed: a look from time to time is enough */
         atomic_store_explicit(&cuda->captured, 1, memory_order_relaxed);
-    return xccl_cuda_result(cuda->driver->event_record(cuda->event, stream), "recording an event");
+    return xccl_cuda_result(cuda->driver->event_record(cuda->worker.event, stream),
+                            "recording an event");
 }
 
 /* Two launches into one stream. */
@@ -336,6 +338,7 @@ static xcclResult_t launch(struct prepared *all, uint32_t count, uint32_t first)
 
     if (rc)
         return rc;
+    xccl_cuda_launch_begin(cuda->device);
     rc = xccl_cuda_result(cuda->driver->stream_capturing(stream, &capturing), "the stream");
     capturing = capturing == XCCL_CU_CAPTURE_ACTIVE;
     for (uint32_t i = first; i < count && !rc && launch.nworks < XCCL_DEV_WORKS_MAX; i++) {
@@ -370,6 +373,7 @@ static xcclResult_t launch(struct prepared *all, uint32_t count, uint32_t first)
             continue;
         rc = xccl_comm_cuda_launched(all[i].cuda, stream, capturing);
     }
+    xccl_cuda_launch_end(cuda->device);
     xccl_cuda_leave(cuda->device);
     return rc;
 }

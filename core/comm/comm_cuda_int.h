@@ -145,6 +145,7 @@ struct xccl_cuda_binding {
     struct xccl_cuda_held held[XCCL_CUDA_PIECES];
     struct xccl_dev_link *links; /* while they are made: [conn * channels + channel] */
     xccl_cu_ptr table, signals; /* in device memory */
+    size_t table_bytes, signals_bytes;
     struct xccl_cuda_binding *next;
 };
 
@@ -232,9 +233,9 @@ struct xccl_comm_cuda {
     struct xccl_cuda_spare *lent; /* to launches that may not have ended */
     struct xccl_cuda_spare *kept; /* graphs may still use it */
 
-    xccl_cu_event event; /* behind the last launch */
+    struct xccl_cuda_worker worker; /* its launches, as others on the device see them */
     xccl_cu_stream stream; /* of the last launch */
-    int has_launched, was_captured;
+    int was_captured;
     uint64_t talks; /* calls that made links, which count by themselves */
     uint64_t retired; /* the last operation that has ended, as the thread has seen */
     _Atomic uint32_t captured; /* 1: a launch was ever captured: replays count too */
@@ -266,8 +267,6 @@ size_t xccl_comm_cuda_rounded(size_t bytes);
 /* A copy in device memory for the next launch, or for the graph that is being captured. */
 xcclResult_t xccl_comm_cuda_lend(struct xccl_comm_cuda *cuda, const void *data, size_t bytes,
                                  int captured, xccl_cu_ptr *at_out);
-/* What was given back before; 0: none is of that size. */
-xccl_cu_ptr xccl_comm_cuda_spare(struct xccl_comm_cuda *cuda, size_t bytes);
 xcclResult_t xccl_comm_cuda_alloc(struct xccl_comm_cuda *cuda, size_t bytes, xccl_cu_ptr *at_out);
 void xccl_comm_cuda_free(struct xccl_comm_cuda *cuda, xccl_cu_ptr at, size_t bytes);
 void xccl_comm_cuda_drop_links(struct xccl_comm_cuda *cuda);
@@ -335,6 +334,8 @@ xcclResult_t xccl_comm_cuda_place_link(const struct xccl_cuda_side sides[2], int
 void xccl_comm_cuda_put_offer(const struct xccl_cuda_offer *offer, uint8_t *bytes);
 void xccl_comm_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offer);
 
+/* 1: all that it launched has ended. 0 also behind a capture: its event must not be asked. */
+int xccl_comm_cuda_is_done(const struct xccl_comm_cuda *cuda);
 /* Around launches of a communicator: what it launched before comes before. */
 xcclResult_t xccl_comm_cuda_order(struct xccl_comm_cuda *cuda, xccl_cu_stream stream,
                                   int is_capturing);

@@ -507,7 +507,7 @@ xcclResult_t xccl_comm_cuda_bound(struct xcclComm *comm, struct xccl_binding *bi
 {
     struct xccl_comm_cuda *cuda = comm->cuda;
     struct xccl_cuda_binding *made = xccl_comm_cuda_find(cuda, binding);
-    size_t count = (size_t)binding->schedule->nconns * made->channels, bytes;
+    size_t count = (size_t)binding->schedule->nconns * made->channels;
     xcclResult_t rc = xcclSuccess;
 
     for (uint32_t i = 0; i < binding->net_count && !rc; i++) {
@@ -517,16 +517,16 @@ xcclResult_t xccl_comm_cuda_bound(struct xcclComm *comm, struct xccl_binding *bi
         if (!rc)
             rc = house(cuda, binding->nets[binding->net_conns[i]], made->apart, link);
     }
-    bytes = (count + 1) * sizeof *made->links;
+    made->table_bytes = (count + 1) * sizeof *made->links;
     if (!rc)
-        rc = xccl_comm_cuda_alloc(cuda, bytes, &made->table);
+        rc = xccl_comm_cuda_alloc(cuda, made->table_bytes, &made->table);
     if (!rc)
-        rc = xccl_cuda_upload(cuda->device, made->table, made->links, bytes);
-    bytes = (size_t)(binding->nsignals + 1) * made->channels * sizeof(uint64_t);
+        rc = xccl_cuda_upload(cuda->device, made->table, made->links, made->table_bytes);
+    made->signals_bytes = (size_t)(binding->nsignals + 1) * made->channels * sizeof(uint64_t);
     if (!rc)
-        rc = xccl_comm_cuda_alloc(cuda, bytes, &made->signals);
+        rc = xccl_comm_cuda_alloc(cuda, made->signals_bytes, &made->signals);
     if (!rc)
-        rc = xccl_cuda_clear(cuda->device, made->signals, bytes);
+        rc = xccl_cuda_clear(cuda->device, made->signals, made->signals_bytes);
     xccl_free(made->links);
     made->links = NULL;
     cuda->binding_now = NULL;
@@ -603,10 +603,8 @@ void xccl_comm_cuda_drop_links(struct xccl_comm_cuda *cuda)
 
         cuda->bindings = made->next;
         xccl_comm_cuda_take_back(cuda->comm, made->held);
-        if (made->table)
-            xccl_cuda_free(cuda->device, made->table);
-        if (made->signals)
-            xccl_cuda_free(cuda->device, made->signals);
+        xccl_comm_cuda_free(cuda, made->table, made->table_bytes);
+        xccl_comm_cuda_free(cuda, made->signals, made->signals_bytes);
         xccl_free(made->links);
         xccl_free(made);
     }

@@ -361,11 +361,9 @@ void xccl_cuda_p2p_free(struct xccl_comm_cuda *cuda)
     cuda->p2p = NULL;
     xccl_comm_cuda_take_back(cuda->comm, p2p->held);
     xccl_comm_cuda_take_back(cuda->comm, p2p->stale);
-    if (p2p->table)
-        xccl_cuda_free(cuda->device, p2p->table);
+    xccl_comm_cuda_free(cuda, p2p->table, p2p->table_bytes);
     for (int i = 0; p2p->far && i < 2 * cuda->comm->nranks; i++)
-        if (p2p->far[i])
-            xccl_cuda_free(cuda->device, p2p->far[i]);
+        xccl_comm_cuda_free(cuda, p2p->far[i], sizeof(struct xccl_dev_link));
     xccl_free(p2p->far);
     xccl_free(p2p);
 }
@@ -525,10 +523,11 @@ static xcclResult_t join_streams(const struct group *group, int after)
         if (stream == group->stream || (i && stream == group->ops[i - 1]->stream))
             continue;
         if (!after)
-            rc = xccl_cuda_result(cuda->driver->event_record(cuda->event, stream), "an event");
+            rc = xccl_cuda_result(cuda->driver->event_record(cuda->worker.event, stream),
+                                  "an event");
         if (!rc)
             rc = xccl_cuda_result(
-                cuda->driver->stream_wait(after ? stream : group->stream, cuda->event, 0),
+                cuda->driver->stream_wait(after ? stream : group->stream, cuda->worker.event, 0),
                 "streams of one group");
     }
     return rc;
@@ -670,6 +669,7 @@ static xcclResult_t launch_with(struct group *groups, uint32_t count, uint32_t f
 
     if (rc)
         return rc;
+    xccl_cuda_launch_begin(cuda->device);
     rc = xccl_cuda_result(cuda->driver->stream_capturing(stream, &capturing), "the stream");
     capturing = capturing == XCCL_CU_CAPTURE_ACTIVE;
     if (capturing && far && !rc)
@@ -707,6 +707,7 @@ static xcclResult_t launch_with(struct group *groups, uint32_t count, uint32_t f
         if (!rc)
             rc = join_streams(&groups[i], 1);
     }
+    xccl_cuda_launch_end(cuda->device);
     xccl_cuda_leave(cuda->device);
     return rc;
 }

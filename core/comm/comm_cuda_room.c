@@ -23,6 +23,7 @@
 
 struct xccl_cuda_room {
     xccl_cu_ptr base;
+    size_t bytes;
     int is_kept; /* the plugin could not end its requests */
     struct xccl_cuda_room *next;
 };
@@ -99,28 +100,6 @@ static xcclResult_t get_fd(const struct xccl_comm_cuda *cuda, struct xccl_net_ro
     return rc;
 }
 
-/* Likewise. */
-static xcclResult_t get_memory(struct xccl_comm_cuda *cuda, size_t bytes, xccl_cu_ptr *at_out)
-{
-    size_t size = xccl_comm_cuda_rounded(bytes);
-    xccl_cu_ptr at = xccl_comm_cuda_spare(cuda, bytes);
-    xcclResult_t rc;
-
-    *at_out = at;
-    if (at)
-        return xcclSuccess;
-    rc = xccl_cuda_enter(cuda->device);
-    if (rc)
-        return rc;
-    rc = xccl_cuda_result_quietly(cuda->driver->mem_alloc(&at, size), "it gives none");
-    xccl_cuda_leave(cuda->device);
-    if (rc)
-        return rc;
-    cuda->device_bytes += size;
-    *at_out = at;
-    return xcclSuccess;
-}
-
 static xcclResult_t make(struct xccl_comm_cuda *cuda, struct xccl_net_link *net, int by_address,
                          struct xccl_net_room *room)
 {
@@ -130,7 +109,10 @@ static xcclResult_t make(struct xccl_comm_cuda *cuda, struct xccl_net_link *net,
 
     if (!made)
         return xcclSystemError;
-    rc = get_memory(cuda, bytes + ALIGN, &made->base);
+    made->bytes = bytes + ALIGN;
+    xccl_error_hush(1); /* as above */
+    rc = xccl_comm_cuda_alloc(cuda, made->bytes, &made->base);
+    xccl_error_hush(0);
     *room = (struct xccl_net_room){
         .at = (void *)(uintptr_t)((made->base + ALIGN - 1) & ~(xccl_cu_ptr)(ALIGN - 1)),
         .bytes = bytes,
@@ -140,7 +122,7 @@ static xcclResult_t make(struct xccl_comm_cuda *cuda, struct xccl_net_link *net,
     if (!rc && !by_address)
         rc = get_fd(cuda, room);
     if (rc) {
-        xccl_comm_cuda_free(cuda, made->base, bytes + ALIGN);
+        xccl_comm_cuda_free(cuda, made->base, made->bytes);
         xccl_free(made);
         return rc;
     }
@@ -187,7 +169,7 @@ void xccl_comm_cuda_drop_rooms(struct xccl_comm_cuda *cuda)
 
         cuda->rooms = room->next;
         if (!room->is_kept)
-            xccl_cuda_free(cuda->device, room->base);
+            xccl_comm_cuda_free(cuda, room->base, room->bytes);
         xccl_free(room);
     }
 }

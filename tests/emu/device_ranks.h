@@ -105,6 +105,16 @@ static inline const int32_t *device_get(struct on_device *on, size_t count)
     return on->host;
 }
 
+/* want: of element i. */
+#define CHECK_EACH(on, count, want)                                                                \
+    do {                                                                                           \
+        const int32_t *got = device_get(on, count);                                                \
+        for (size_t i = 0; i < (count); i++)                                                       \
+            if (got[i] != (want))                                                                  \
+                XT_FAIL("element %zu of %zu is %d, not %d", i, (size_t)(count), (int)got[i],       \
+                        (int)(want));                                                              \
+    } while (0)
+
 static inline void *at(xccl_cu_ptr base, size_t elements)
 {
     return (void *)(uintptr_t)(base + 4 * elements);

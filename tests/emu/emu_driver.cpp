@@ -413,7 +413,8 @@ EMU_API cuMemAlloc_v2(xccl_cu_ptr *at, size_t bytes)
     return is_unsafe() ? NOT_IN_CAPTURE : emu_memory_alloc(at, bytes, current.back()->device);
 }
 
-/* A driver may wait for what the device does, and mostly does so: here always. */
+/* A driver may wait for what the device does, and mostly does so: here always, as with pinned
+ * memory (https://github.com/NVIDIA/nccl/issues/48). */
 EMU_API cuMemFree_v2(xccl_cu_ptr at)
 {
     if (is_unsafe())
@@ -434,7 +435,10 @@ EMU_API cuMemHostAlloc(void **at, size_t bytes, unsigned flags)
 
 EMU_API cuMemFreeHost(void *at)
 {
-    return is_unsafe() ? NOT_IN_CAPTURE : emu_host_free(at);
+    if (is_unsafe())
+        return NOT_IN_CAPTURE;
+    emu_kernels_sync();
+    return emu_host_free(at);
 }
 
 EMU_API cuMemHostRegister_v2(void *at, size_t bytes, unsigned flags)

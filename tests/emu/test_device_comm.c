@@ -21,15 +21,6 @@ static const size_t counts[] = {0, 1, 17, COUNT, LARGE};
 
 /* --- one collective, checked --- */
 
-#define CHECK_EACH(on, count, want)                                                                \
-    do {                                                                                           \
-        const int32_t *got = device_get(on, count);                                                \
-        for (size_t i = 0; i < (count); i++)                                                       \
-            if (got[i] != (want))                                                                  \
-                XT_FAIL("element %zu of %zu is %d, not %d", i, (size_t)(count), (int)got[i],       \
-                        (int)(want));                                                              \
-    } while (0)
-
 static void all_reduce(struct on_device *on, int rank, int nranks, size_t count)
 {
     device_put(on, count, rank, 1);

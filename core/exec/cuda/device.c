@@ -3,7 +3,6 @@
  * the table and the opening. */
 #include "exec/cuda/device.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -139,6 +138,7 @@ static void close_device(struct xccl_cuda_device *device)
     struct kernel *kernels = device->kernels;
 
     if (device->ctx && !xccl_cuda_enter(device)) {
+        (void)xccl_cuda_free_left(device);
         for (int i = 0; kernels && i < KERNELS_MAX; i++)
             if (kernels[i].module)
                 (void)device->driver->module_unload(kernels[i].module);
@@ -148,6 +148,7 @@ static void close_device(struct xccl_cuda_device *device)
     }
     if (device->ctx)
         (void)device->driver->ctx_release(device->device);
+    pthread_mutex_destroy(&device->lock);
     xccl_free(kernels);
     xccl_free(device);
 }
@@ -191,6 +192,7 @@ xcclResult_t xccl_cuda_device_get(int ordinal, struct xccl_cuda_device **device_
             device->driver = driver;
             device->ordinal = ordinal;
             device->threads = XCCL_DEV_THREADS;
+            pthread_mutex_init(&device->lock, NULL);
             rc = open_device(device);
         }
         if (rc && device)
@@ -228,53 +230,7 @@ xccl_cu_function xccl_cuda_device_function(const struct xccl_cuda_device *device
     return NULL;
 }
 
-/* --- memory --- */
-
-xcclResult_t xccl_cuda_alloc(const struct xccl_cuda_device *device, size_t bytes,
-                             xccl_cu_ptr *at_out)
-{
-    xcclResult_t rc = xccl_cuda_enter(device);
-
-    *at_out = 0;
-    if (rc)
-        return rc;
-    rc = xccl_cuda_result(device->driver->mem_alloc(at_out, bytes), "device memory");
-    xccl_cuda_leave(device);
-    return rc;
-}
-
-void xccl_cuda_free(const struct xccl_cuda_device *device, xccl_cu_ptr at)
-{
-    if (!at || xccl_cuda_enter(device))
-        return;
-    (void)device->driver->mem_free(at);
-    xccl_cuda_leave(device);
-}
-
-xcclResult_t xccl_cuda_host_alloc(const struct xccl_cuda_device *device, size_t bytes,
-                                  void **at_out, xccl_cu_ptr *device_at_out)
-{
-    xcclResult_t rc = xccl_cuda_enter(device);
-
-    if (rc)
-        return rc;
-    rc = xccl_cuda_result(
-        device->driver->host_alloc(at_out, bytes, XCCL_CU_HOST_PORTABLE | XCCL_CU_HOST_MAPPED),
-        "pinned memory");
-    if (!rc)
-        rc = xccl_cuda_result(device->driver->host_device_ptr(device_at_out, *at_out, 0),
-                              "pinned memory");
-    xccl_cuda_leave(device);
-    return rc;
-}
-
-void xccl_cuda_host_free(const struct xccl_cuda_device *device, void *at)
-{
-    if (!at || xccl_cuda_enter(device))
-        return;
-    (void)device->driver->host_free(at);
-    xccl_cuda_leave(device);
-}
+/* --- copies --- */
 
 static xcclResult_t finish(const struct xccl_cuda_device *device, xccl_cu_result result,
                            const char *what)

@@ -7,10 +7,20 @@
 #ifndef XCCL_EXEC_CUDA_DEVICE_H
 #define XCCL_EXEC_CUDA_DEVICE_H
 
+#include <pthread.h>
+
 #include "base/cuda_driver.h"
 
 #define XCCL_CUDA_NAME_BYTES  64
 #define XCCL_CUDA_DEVICES_MAX 64 /* of a process that are used */
+
+/* One who launches kernels; of its last launch, written between launch_begin and _end. */
+struct xccl_cuda_worker {
+    struct xccl_cuda_worker *next;
+    xccl_cu_event event; /* behind it */
+    int has_launched;
+    int is_captured; /* a graph may run its kernels at any time */
+};
 
 struct xccl_cuda_device {
     const struct xccl_cuda_driver *driver;
@@ -24,6 +34,11 @@ struct xccl_cuda_device {
     xccl_cu_stream stream; /* the library's own */
     void *kernels; /* device.c */
     int refs;
+
+    pthread_mutex_t lock; /* of what follows */
+    struct xccl_cuda_worker *workers;
+    uint32_t launching; /* threads that are about to */
+    struct xccl_cuda_left *left; /* memory that is to be freed; device_memory.c */
 };
 
 /* Opens it, or counts one more user. */
@@ -37,13 +52,27 @@ xccl_cu_function xccl_cuda_device_function(const struct xccl_cuda_device *device
 xcclResult_t xccl_cuda_enter(const struct xccl_cuda_device *device);
 void xccl_cuda_leave(const struct xccl_cuda_device *device);
 
-xcclResult_t xccl_cuda_alloc(const struct xccl_cuda_device *device, size_t bytes,
-                             xccl_cu_ptr *at_out);
+/* --- device_memory.c --- */
+xcclResult_t xccl_cuda_alloc(struct xccl_cuda_device *device, size_t bytes, xccl_cu_ptr *at_out);
 void xccl_cuda_free(const struct xccl_cuda_device *device, xccl_cu_ptr at); /* 0 is fine */
 /* Pinned memory, and where the device sees it. */
-xcclResult_t xccl_cuda_host_alloc(const struct xccl_cuda_device *device, size_t bytes,
-                                  void **at_out, xccl_cu_ptr *device_at_out);
+xcclResult_t xccl_cuda_host_alloc(struct xccl_cuda_device *device, size_t bytes, void **at_out,
+                                  xccl_cu_ptr *device_at_out);
 void xccl_cuda_host_free(const struct xccl_cuda_device *device, void *at);
+/* The same for memory that no kernel uses any more, but without a wait for those of other workers:
+ * as soon as none is at work, or somebody takes as much. */
+void xccl_cuda_free_later(struct xccl_cuda_device *device, xccl_cu_ptr at, size_t bytes);
+void xccl_cuda_host_free_later(struct xccl_cuda_device *device, void *at, xccl_cu_ptr device_at,
+                               size_t bytes);
+int xccl_cuda_free_left(struct xccl_cuda_device *device); /* now, if that can be; 1: some was */
+void xccl_cuda_worker_join(struct xccl_cuda_device *device, struct xccl_cuda_worker *worker);
+/* Its kernels have ended. */
+void xccl_cuda_worker_leave(struct xccl_cuda_device *device, struct xccl_cuda_worker *worker);
+/* Around a worker's launch and the event behind it. */
+void xccl_cuda_launch_begin(struct xccl_cuda_device *device);
+void xccl_cuda_launch_end(struct xccl_cuda_device *device);
+
+/* --- copies --- */
 /* Done when they return. */
 xcclResult_t xccl_cuda_upload(const struct xccl_cuda_device *device, xccl_cu_ptr to,
                               const void *from, size_t bytes);
