@@ -387,7 +387,7 @@ static void await_readers(struct xcclComm *comm)
     struct xccl_comm_cuda *cuda = comm->cuda;
     struct xccl_limit limit = xccl_limit_ms(READ_MS, NULL);
 
-    if (!cuda->worker.has_launched && !atomic_load_explicit(&cuda->captured, memory_order_relaxed))
+    if (!cuda->worker.has_launched)
         return;
     while (!xccl_comm_error(comm) && !xccl_limit_passed(&limit) &&
            !(xccl_comm_cuda_links_read(comm) && xccl_cuda_p2p_is_read(comm)))

@@ -314,8 +314,6 @@ xcclResult_t xccl_comm_cuda_launched(struct xccl_comm_cuda *cuda, xccl_cu_stream
     cuda->worker.has_launched = 1;
     cuda->was_captured = is_capturing;
     cuda->worker.is_captured |= is_capturing;
-    if (is_capturing) /* relaxed: a look from time to time is enough */
-        atomic_store_explicit(&cuda->captured, 1, memory_order_relaxed);
     return xccl_cuda_result(cuda->driver->event_record(cuda->worker.event, stream),
                             "recording an event");
 }

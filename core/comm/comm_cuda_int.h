@@ -238,7 +238,6 @@ struct xccl_comm_cuda {
     int was_captured;
     uint64_t talks; /* calls that made links, which count by themselves */
     uint64_t retired; /* the last operation that has ended, as the thread has seen */
-    _Atomic uint32_t captured; /* 1: a launch was ever captured: replays count too */
 
     uint64_t device_bytes;
     _Atomic uint64_t failed_ns; /* when kernels were told to end; 0: they were not */

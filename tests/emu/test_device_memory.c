@@ -11,6 +11,9 @@
 #define BYTES  4096u
 #define COUNT  3000
 #define ROUNDS 12
+#define FEW    80 /* messages, whose list needs device memory, */
+#define MANY   400 /* and one that needs more */
+#define FAILS  "it makes an allocation fail"
 
 /* Whether the driver knows of memory there. */
 static int is_there(xccl_cu_ptr at)
@@ -108,10 +111,12 @@ XT_TEST(memory_waits_for_who_was_captured)
 
 XT_TEST(memory_that_waits_is_given_up_for_other_memory)
 {
-    struct xccl_cuda_device *device = open_one();
-    xccl_cu_ptr at = take(device, BYTES), other;
+    struct xccl_cuda_device *device;
+    xccl_cu_ptr at, other;
 
-    need_stand_in("it makes an allocation fail");
+    need_stand_in(FAILS);
+    device = open_one();
+    at = take(device, BYTES);
     xccl_cuda_launch_begin(device);
     xccl_cuda_free_later(device, at, BYTES);
     xt_setenv("XCCL_EMU_FAIL", "cuMemAlloc_v2:1");
@@ -194,7 +199,44 @@ static void *ends(void *arg)
     return NULL;
 }
 
-XT_TEST_DEADLINE(communicators_end_beside_kernels_of_others, 60)
+static void exchange(struct on_device *on, int rank, size_t count)
+{
+    XT_OK(xcclGroupStart());
+    for (size_t i = 0; i < count; i++) {
+        XT_OK(xcclSend(at(on->in, i), 1, xcclInt32, !rank, on->comm, on->stream));
+        XT_OK(xcclRecv(at(on->out, i), 1, xcclInt32, !rank, on->comm, on->stream));
+    }
+    XT_OK(xcclGroupEnd());
+    CHECK_EACH(on, count, world_value(!rank, i, 0));
+}
+
+/* The driver has no memory for the longer list, until the shorter one's is given back. */
+static void *exchanges(void *arg)
+{
+    struct thread_rank *me = arg;
+    struct on_device on;
+    int met = 0;
+
+    CU(cuda->ctx_set(me->pair->ctx));
+    device_make(&on, MANY * 4);
+    if (me->rank == 0)
+        XT_OK(xcclGetUniqueId(&me->pair->ids[0]));
+    meet(me->pair, &met);
+    XT_OK(xcclCommInitRank(&on.comm, 2, me->pair->ids[0], me->rank));
+    device_put(&on, MANY, me->rank, 0);
+    exchange(&on, me->rank, FEW);
+    meet(me->pair, &met);
+    if (me->rank == 0)
+        xt_setenv("XCCL_EMU_FAIL", "cuMemAlloc_v2:1");
+    meet(me->pair, &met);
+    exchange(&on, me->rank, MANY);
+    meet(me->pair, &met);
+    XT_OK(xcclCommDestroy(on.comm));
+    device_free(&on);
+    return NULL;
+}
+
+static void run_pair(void *(*fn)(void *))
 {
     struct pair pair = {0};
     struct thread_rank ranks[2] = {{&pair, 0}, {&pair, 1}};
@@ -205,7 +247,18 @@ XT_TEST_DEADLINE(communicators_end_beside_kernels_of_others, 60)
     xt_set_error_source(world_error);
     CU(cuda->ctx_get(&pair.ctx));
     for (int i = 0; i < 2; i++)
-        XT_CHECK(pthread_create(&threads[i], NULL, ends, &ranks[i]) == 0);
+        XT_CHECK(pthread_create(&threads[i], NULL, fn, &ranks[i]) == 0);
     for (int i = 0; i < 2; i++)
         XT_CHECK(pthread_join(threads[i], NULL) == 0);
+}
+
+XT_TEST_DEADLINE(communicators_end_beside_kernels_of_others, 60)
+{
+    run_pair(ends);
+}
+
+XT_TEST_DEADLINE(spare_memory_is_given_up_before_a_call_fails, 60)
+{
+    need_stand_in(FAILS);
+    run_pair(exchanges);
 }

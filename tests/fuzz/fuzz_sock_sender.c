@@ -26,7 +26,7 @@ static struct sock_ctx ctx = {.failover = 1, .silence_ms = 1000};
 static _Alignas(8) char blocks[SENDS][BLOCK_BYTES]; /* of the sends; asking for them took longest */
 
 /* A sender's largest block, one at a time, has a place of its own (the linker's --wrap): mapping
- * and unmapping it for each input was half of the time. */
+ * and unmapping it for each input was a third of the time. */
 static _Alignas(64) struct sock_scatter scatter;
 static int is_taken;
 

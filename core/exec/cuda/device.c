@@ -137,8 +137,8 @@ static void close_device(struct xccl_cuda_device *device)
 {
     struct kernel *kernels = device->kernels;
 
+    xccl_cuda_drop_left(device);
     if (device->ctx && !xccl_cuda_enter(device)) {
-        (void)xccl_cuda_free_left(device);
         for (int i = 0; kernels && i < KERNELS_MAX; i++)
             if (kernels[i].module)
                 (void)device->driver->module_unload(kernels[i].module);

@@ -19,7 +19,7 @@ struct xccl_cuda_worker {
     struct xccl_cuda_worker *next;
     xccl_cu_event event; /* behind it */
     int has_launched;
-    int is_captured; /* a graph may run its kernels at any time */
+    int is_captured; /* one ever was: a graph may run its kernels at any time */
 };
 
 struct xccl_cuda_device {
@@ -65,6 +65,7 @@ void xccl_cuda_free_later(struct xccl_cuda_device *device, xccl_cu_ptr at, size_
 void xccl_cuda_host_free_later(struct xccl_cuda_device *device, void *at, xccl_cu_ptr device_at,
                                size_t bytes);
 int xccl_cuda_free_left(struct xccl_cuda_device *device); /* now, if that can be; 1: some was */
+void xccl_cuda_drop_left(struct xccl_cuda_device *device); /* it has no workers any more */
 void xccl_cuda_worker_join(struct xccl_cuda_device *device, struct xccl_cuda_worker *worker);
 /* Its kernels have ended. */
 void xccl_cuda_worker_leave(struct xccl_cuda_device *device, struct xccl_cuda_worker *worker);

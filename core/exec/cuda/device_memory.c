@@ -3,7 +3,7 @@
  * all kernels of the device first (https://github.com/NVIDIA/nccl/issues/48); a kernel may wait for
  * another rank of this process, and that for whoever frees. So what one with kernels of its own
  * leaves is freed when no kernel of the library is at work; until then it goes to the next one who
- * wants as much.
+ * wants as much. The program's own kernels are waited for then, as by any cudaFree.
  *
  * Thread: any. The device's lock guards the list and who has kernels; it is held while memory is
  * freed, so that none begins meanwhile. */
@@ -68,21 +68,32 @@ static int is_idle(const struct xccl_cuda_device *device)
 
 /* --- what was left --- */
 
-/* With both, too. */
-static int free_all(struct xccl_cuda_device *device)
+/* With the lock. has_context 0: the device's has ended, and its memory with it. */
+static int free_all(struct xccl_cuda_device *device, int has_context)
 {
     struct xccl_cuda_left *left = device->left;
     int some = left != NULL;
 
     for (; left; left = device->left) {
         device->left = left->next;
-        if (left->host)
+        if (has_context && left->host)
             (void)device->driver->host_free(left->host);
-        else
+        else if (has_context)
             (void)device->driver->mem_free(left->at);
         xccl_free(left);
     }
     return some;
+}
+
+void xccl_cuda_drop_left(struct xccl_cuda_device *device)
+{
+    int has_context = device->left && !xccl_cuda_enter(device);
+
+    pthread_mutex_lock(&device->lock);
+    (void)free_all(device, has_context);
+    pthread_mutex_unlock(&device->lock);
+    if (has_context)
+        xccl_cuda_leave(device);
 }
 
 int xccl_cuda_free_left(struct xccl_cuda_device *device)
@@ -92,7 +103,7 @@ int xccl_cuda_free_left(struct xccl_cuda_device *device)
     if (xccl_cuda_enter(device))
         return 0;
     pthread_mutex_lock(&device->lock);
-    some = is_idle(device) && free_all(device);
+    some = is_idle(device) && free_all(device, 1);
     pthread_mutex_unlock(&device->lock);
     xccl_cuda_leave(device);
     return some;
