@@ -128,10 +128,14 @@ xcclResult_t ofi_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *h
 xcclResult_t ofi_close_connect(xcclNetContext_t ctx, xcclNetConnect_t state);
 
 /* ofi_comm.c */
-/* Takes fd, also when it fails. NULL after an error. */
+/* Takes fd, also when it fails. without: the device's members that are not to be used, a bit each.
+ * NULL after an error. */
 struct ofi_comm *ofi_comm_create(struct ofi_ctx *ctx, struct ofi_device *device, int is_send,
-                                 int fd, const struct xccl_addr *peer);
+                                 int fd, const struct xccl_addr *peer, uint32_t without);
 void ofi_comm_destroy(struct ofi_comm *comm);
+/* Says that a card is not used, with the thread's error text for the reason. */
+void ofi_comm_leave_out(const struct ofi_ctx *ctx, const struct ofi_device *card,
+                        const char *peer_text);
 /* The connection's rails are known: rail i is the one that was opened as ends[i], and its peer has
  * that name. Others are closed. */
 xcclResult_t ofi_comm_pair(struct ofi_comm *comm, uint32_t count, const uint32_t *ends,
@@ -165,6 +169,10 @@ int ofi_control_owes(const struct ofi_comm *comm);
 void ofi_control_look(struct ofi_comm *comm); /* reads and answers; errors are kept in the comm */
 void ofi_control_count(struct ofi_comm *comm); /* receiver: tells it when it is due */
 void ofi_control_goodbye(struct ofi_comm *comm);
+/* 1: an error of a control connection says that not the peer has closed it, but what lies between.
+ */
+int ofi_control_lost_path(int err);
+void ofi_control_agree(struct ofi_comm *comm); /* sender: it is up */
 /* Receiver: groups begin with message from. 0: it could not be said now. */
 int ofi_control_groups(struct ofi_comm *comm, uint32_t from);
 /* Sender: messages before end have their own numbers. */

@@ -33,25 +33,46 @@ static void give_memory_back(struct ofi_comm *comm)
     }
 }
 
-static xcclResult_t open_rails(struct ofi_comm *comm)
+void ofi_comm_leave_out(const struct ofi_ctx *ctx, const struct ofi_device *card,
+                        const char *peer_text)
+{
+    char line[OFI_TEXT_BYTES];
+
+    if (!ctx->log)
+        return;
+    snprintf(line, sizeof(line),
+             "a connection with %s comes up without its rail %s (%s): %.300s; the others go on",
+             peer_text, card->name, card->info->fabric_attr->prov_name, xccl_error_text());
+    ctx->log(xcclNetLogWarn, line);
+}
+
+/* Where rails may fail, one that cannot be opened is left out, as long as there is another. */
+static xcclResult_t open_rails(struct ofi_comm *comm, uint32_t without)
 {
     struct ofi_device *device = comm->device;
     xcclResult_t rc = xcclSuccess;
 
-    for (uint32_t i = 0; i < device->member_count && rc == xcclSuccess; i++) {
-        struct ofi_rail *rail = &comm->rails[i];
+    for (uint32_t i = 0; i < device->member_count; i++) {
+        struct ofi_rail *rail = &comm->rails[comm->rail_count];
 
+        if (without >> i & 1)
+            continue;
         rail->device = device->members[i];
         rail->member = i;
         rail->fabric_fd = -1;
         rc = ofi_endpoint_open(comm->ctx, rail->device, device, &rail->end);
-        comm->rail_count += rc == xcclSuccess;
+        if (rc == xcclSuccess)
+            comm->rail_count++;
+        else if (!ofi_failover_can(device))
+            return rc;
+        else
+            ofi_comm_leave_out(comm->ctx, rail->device, comm->peer_text);
     }
-    return rc;
+    return comm->rail_count ? xcclSuccess : rc;
 }
 
 struct ofi_comm *ofi_comm_create(struct ofi_ctx *ctx, struct ofi_device *device, int is_send,
-                                 int fd, const struct xccl_addr *peer)
+                                 int fd, const struct xccl_addr *peer, uint32_t without)
 {
     struct ofi_comm *comm = xccl_calloc_aligned(64, sizeof(*comm));
 
@@ -72,7 +93,7 @@ struct ofi_comm *ofi_comm_create(struct ofi_ctx *ctx, struct ofi_device *device,
     xccl_addr_format(peer, comm->peer_text);
     ofi_request_init(comm);
     xccl_net_tally_join(&device->tally, &comm->counters);
-    if (open_rails(comm) == xcclSuccess)
+    if (open_rails(comm, without) == xcclSuccess)
         return comm;
     ofi_comm_destroy(comm);
     return NULL;
@@ -414,6 +435,7 @@ void ofi_comm_fail_rail(struct ofi_comm *comm, const struct ofi_rail *rail, int 
 
     if (comm->rc != xcclSuccess)
         return;
+    comm->failed_rail = (uint32_t)(rail - comm->rails) + 1;
     ofi_comm_fail(comm, cause,
                   xccl_fail_quietly(rc, 0, todo_of(cause, err, provider),
                                     "%s %s on %s (%s): %s%s%s", doing, comm->peer_text,

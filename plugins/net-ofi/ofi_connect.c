@@ -11,13 +11,22 @@
  *      reply {pairs of them, path} -------->   the address vectors take theirs
  *                             <-------------   where rails may fail: a control connection for each
  *                             <=============   message 0, on each
- *   it has come: the comm is up                it is on its way: the comm is up
+ *                             <-------------   it is on its way: the comm is up; where rails may
+ *   it has come: the comm is up                  fail: AGREED
  *
  * Message 0 makes the provider connect, and proves the way, before the first isend.
+ *
+ * Where rails may fail, one that does not come up is left out: the sender closes what it has, and
+ * comes once more with the endpoints of its other cards. A receiver that notices says so (FAILS),
+ * and does without its own card the next time; once the sender is up the rail drops out as any
+ * other. Where the first address of the handle does not answer the sender comes by the next one.
+ *
  * Thread: one at a time a connect. */
 #include "base/alloc.h"
 #include "base/tcp.h"
 #include "ofi_int.h"
+
+#define LATER_NS (1000 * XCCL_NS_PER_MS) /* once a card's has been found not to carry */
 
 static void say_hello(struct ofi_connect *state)
 {
@@ -31,13 +40,32 @@ static void say_hello(struct ofi_connect *state)
     ofi_hello_encode(state->handle.token, &hello, state->hello);
 }
 
+static xcclResult_t try_once(struct ofi_connect *state)
+{
+    const struct xccl_addr *addr = &state->handle.addrs[state->way];
+    int fd = -1;
+    xcclResult_t rc;
+
+    state->comm = NULL;
+    state->connected = state->introduced = state->probed = state->proved = 0;
+    state->side = state->sent = state->have = 0;
+    state->since_ns = xccl_clock_ns();
+    rc = xccl_tcp_connect_start(addr, &fd);
+    if (rc != xcclSuccess)
+        return rc;
+    state->comm = ofi_comm_create(state->ctx, state->device, 1, fd, addr, state->without);
+    if (!state->comm)
+        return xcclSystemError;
+    say_hello(state);
+    return xcclSuccess;
+}
+
 static xcclResult_t begin(struct ofi_ctx *ctx, int dev, const xcclNetHandle_t *bytes,
                           struct ofi_connect **state_out)
 {
     struct ofi_device *device;
     struct ofi_connect *state;
     struct ofi_handle handle;
-    int fd = -1;
     xcclResult_t rc = ofi_device_get(ctx, dev) ? ofi_handle_decode(bytes, &handle)
                                                : xcclInvalidArgument;
 
@@ -47,21 +75,17 @@ static xcclResult_t begin(struct ofi_ctx *ctx, int dev, const xcclNetHandle_t *b
     if (!device)
         return xcclSystemError;
     ofi_comm_sweep(ctx, 0);
-    xccl_addr_take_zone(&handle.addr, &device->control);
+    for (uint32_t i = 0; i < handle.count; i++) {
+        const struct ofi_device *card = i < device->member_count ? device->members[i] : device;
+
+        xccl_addr_take_zone(&handle.addrs[i], &card->control);
+    }
     state = xccl_calloc(1, sizeof(*state));
     if (!state)
         return xcclSystemError;
-    rc = xccl_tcp_connect_start(&handle.addr, &fd);
-    if (rc == xcclSuccess) {
-        state->comm = ofi_comm_create(ctx, device, 1, fd, &handle.addr);
-        rc = state->comm ? xcclSuccess : xcclSystemError;
-    }
-    if (rc != xcclSuccess) {
-        xccl_free(state);
-        return rc;
-    }
+    state->ctx = ctx;
+    state->device = device;
     state->handle = handle;
-    say_hello(state);
     *state_out = state;
     return xcclSuccess;
 }
@@ -152,7 +176,8 @@ static xcclResult_t introduce(struct ofi_connect *state)
     xcclResult_t rc = xcclSuccess;
 
     if (!state->connected)
-        rc = xccl_tcp_connect_test(comm->links[0].fd, &state->handle.addr, &state->connected);
+        rc = xccl_tcp_connect_test(comm->links[0].fd, &state->handle.addrs[state->way],
+                                   &state->connected);
     if (rc == xcclSuccess && state->connected && state->sent < OFI_HELLO_BYTES) {
         rc = xccl_tcp_send_some(comm->links[0].fd, state->hello + state->sent,
                                 OFI_HELLO_BYTES - state->sent, &moved);
@@ -184,8 +209,104 @@ static xcclResult_t move(struct ofi_connect *state, int *done_out)
         return rc;
     if (state->introduced)
         ofi_request_poll(comm);
+    if (comm->rc != xcclSuccess)
+        return ofi_comm_error(comm);
     *done_out = comm->moved == 1 && state->side == comm->link_count;
-    return comm->rc == xcclSuccess ? xcclSuccess : ofi_comm_error(comm);
+    return xcclSuccess;
+}
+
+/* --- once more --- */
+
+/* Rails whose message 0 or control connection has not come through. */
+static uint32_t missing_rails(const struct ofi_connect *state)
+{
+    const struct ofi_comm *comm = state->comm;
+    uint32_t missing = ((1u << comm->rail_count) - 1) & ~comm->proved;
+
+    for (uint32_t i = state->side; i < comm->link_count; i++)
+        missing |= 1u << comm->links[i].rail;
+    return missing;
+}
+
+/* Success while it is not late, or nothing can be done about it. */
+static xcclResult_t check_time(struct ofi_connect *state)
+{
+    uint64_t now_ns = xccl_clock_ns(), late_ns = state->way ? LATER_NS : OFI_LATE_NS;
+    struct ofi_comm *comm = state->comm;
+
+    if (!ofi_failover_can(state->device))
+        return xcclSuccess;
+    if (!state->proved && comm->proved) {
+        state->proved = 1;
+        state->since_ns = now_ns;
+    }
+    if (now_ns - state->since_ns < late_ns)
+        return xcclSuccess;
+    if (!state->introduced && !state->connected && state->way + 1 < state->handle.count)
+        return xccl_fail_quietly(xcclTimeout, 0, NULL, "%s does not answer", comm->peer_text);
+    if (!state->introduced || !state->proved)
+        return xcclSuccess;
+    return xccl_fail_quietly(xcclTimeout, 0, NULL, "nothing has come through in %u ms",
+                             (unsigned)(late_ns / XCCL_NS_PER_MS));
+}
+
+/* Those that a try has failed by. */
+static uint32_t bad_rails(const struct ofi_connect *state, xcclResult_t rc)
+{
+    const struct ofi_comm *comm = state->comm;
+
+    if (comm->failed_rail)
+        return 1u << (comm->failed_rail - 1);
+    if (comm->rc != xcclSuccess)
+        return 0;
+    if (rc == xcclTimeout)
+        return missing_rails(state);
+    return state->side < comm->link_count ? 1u << comm->links[state->side].rail : 0;
+}
+
+/* 1: another try may do better. */
+static int may_try_again(struct ofi_connect *state, xcclResult_t rc)
+{
+    struct ofi_comm *comm = state->comm;
+    uint32_t bad;
+
+    if (!ofi_failover_can(state->device))
+        return 0;
+    if (!state->introduced && !state->connected)
+        return ++state->way < state->handle.count;
+    bad = state->introduced ? bad_rails(state, rc) : 0;
+    if (!bad) /* it may be without a card of its own the next time */
+        return ++state->refusals < OFI_RAILS_MAX;
+    if (!comm->failover.on || !(((1u << comm->rail_count) - 1) & ~bad))
+        return 0;
+    for (uint32_t i = 0; i < comm->rail_count; i++) {
+        if (!(bad >> i & 1))
+            continue;
+        state->without |= 1u << comm->rails[i].member;
+        ofi_comm_leave_out(state->ctx, comm->rails[i].device, comm->peer_text);
+    }
+    return 1;
+}
+
+static xcclResult_t advance(struct ofi_connect *state, int *done_out)
+{
+    xcclResult_t rc = state->comm ? move(state, done_out) : try_once(state);
+
+    if (rc == xcclSuccess && !*done_out)
+        rc = check_time(state);
+    while (rc != xcclSuccess && may_try_again(state, rc)) {
+        ofi_comm_destroy(state->comm);
+        rc = try_once(state);
+    }
+    return rc;
+}
+
+static void count_out(struct ofi_connect *state)
+{
+    uint32_t count = (uint32_t)__builtin_popcount(state->without);
+
+    if (count)
+        xccl_net_count(&state->comm->counters.failover_count, count);
 }
 
 xcclResult_t ofi_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *handle,
@@ -201,7 +322,7 @@ xcclResult_t ofi_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *h
             return rc;
         *state_ = state;
     }
-    rc = move(state, &done);
+    rc = advance(state, &done);
     if (rc == xcclSuccess && !done) {
         *comm_out = NULL;
         return xcclSuccess;
@@ -211,6 +332,8 @@ xcclResult_t ofi_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *h
         ofi_close_connect(ctx, state);
         return rc;
     }
+    count_out(state);
+    ofi_control_agree(state->comm);
     ofi_comm_up(state->comm);
     *comm_out = state->comm;
     xccl_free(state);

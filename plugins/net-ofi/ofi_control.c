@@ -10,6 +10,7 @@
  *   sender > receiver   GOODBYE n  I close, and the first n have left; tell me of each from now on
  *                       SWITCH n   messages from n on have the numbers of parts
  *                       NO_PART t  my next message has this tag, and there is no part for it
+ *                       AGREED 0   I am up, with these rails: one that fails from now on drops out
  *   both                FAILS r    rail r fails, and is given nothing any more
  *                       ENDED r    its endpoint is closed
  *
@@ -31,7 +32,7 @@
 #define PROBES        3
 #define PROBES_FROM_S 6 /* for a shorter silence one has to do */
 
-enum word { COUNT = 1, GOODBYE, GROUPS, SWITCH, NO_PART, FAILS, HAS, ENDED };
+enum word { COUNT = 1, GOODBYE, GROUPS, SWITCH, NO_PART, FAILS, HAS, ENDED, AGREED };
 
 /* A kernel that refuses an option still moves bytes. */
 static void set_int(int fd, int option, int value)
@@ -93,6 +94,11 @@ int ofi_control_owes(const struct ofi_comm *comm)
     return ofi_control_is_open(comm);
 }
 
+int ofi_control_lost_path(int err)
+{
+    return err == ETIMEDOUT || err == EHOSTUNREACH || err == ENETUNREACH || err == ENETDOWN;
+}
+
 static void closed(struct ofi_comm *comm, struct ofi_link *link, int err)
 {
     uint32_t rail = link->rail == OFI_RAILS_MAX ? 0 : link->rail;
@@ -100,9 +106,11 @@ static void closed(struct ofi_comm *comm, struct ofi_link *link, int err)
     comm->sys_errno = err;
     xccl_tcp_close(&link->fd);
     if (ofi_control_is_open(comm) && !comm->is_up) {
-        /* Nobody would watch that rail. */
+        /* Nobody would watch that rail. A peer that closes has reasons that it has not told. */
         ofi_comm_fail_rail(comm, &comm->rails[rail], err ? err : FI_ECONNRESET,
                            "joining the rails with", "on its control connection");
+        if (!ofi_control_lost_path(err))
+            comm->failed_rail = 0;
         return;
     }
     if (ofi_control_is_open(comm)) {
@@ -186,6 +194,13 @@ void ofi_control_misfit(struct ofi_comm *comm, uint32_t tag)
     (void)put(comm, NO_PART, tag);
 }
 
+/* There is room: nothing was said before. */
+void ofi_control_agree(struct ofi_comm *comm)
+{
+    if (comm->failover.on)
+        (void)put(comm, AGREED, 0);
+}
+
 /* A hint: ENDED says the same. */
 void ofi_control_fails(struct ofi_comm *comm, uint32_t rail)
 {
@@ -252,6 +267,9 @@ static int receiver_take(struct ofi_comm *comm, uint32_t word, uint32_t number)
         return 1;
     case SWITCH:
         return ofi_group_answered(comm, number);
+    case AGREED:
+        comm->is_agreed = 1;
+        return 1;
     case NO_PART:
         ofi_group_misfit(comm, number);
         comm->asked = 1;

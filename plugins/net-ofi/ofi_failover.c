@@ -117,11 +117,17 @@ static int is_of_way(int err)
     return err != FI_EACCES && err != FI_EKEYREJECTED;
 }
 
+/* A sender that is not up yet comes once more, without that rail. */
+static int may_drop_out(const struct ofi_comm *comm)
+{
+    return comm->failover.on && (comm->is_up || !comm->is_send);
+}
+
 int ofi_failover_doubt(struct ofi_comm *comm, uint32_t rail, int err)
 {
     uint32_t others = all_rails(comm) & ~(comm->failover.failed | 1u << rail);
 
-    if (!comm->failover.on || !comm->is_up || comm->peer_left || !others || !is_of_way(err))
+    if (!may_drop_out(comm) || comm->peer_left || !others || !is_of_way(err))
         return 0;
     doubt(comm, rail, err, "");
     return 1;
@@ -134,7 +140,7 @@ void ofi_failover_fail(struct ofi_comm *comm, uint32_t rail, int err, const char
 
     if (over->on && over->failed >> rail & 1)
         return; /* it is what follows */
-    if (over->on && comm->is_up && is_of_way(err)) {
+    if (may_drop_out(comm) && is_of_way(err)) {
         doubt(comm, rail, err, detail);
         over->failed |= 1u << rail;
         if (!is_last(comm))
@@ -150,6 +156,11 @@ int ofi_failover_heard(struct ofi_comm *comm, uint32_t rail, int ended)
 
     if (!over->on || rail >= comm->rail_count || over->ended >> rail & 1)
         return 0;
+    if (!may_drop_out(comm)) {
+        ofi_comm_fail_rail(comm, &comm->rails[rail], FI_ECONNABORTED, "connecting to",
+                           "the peer has given it up");
+        return 1;
+    }
     doubt(comm, rail, FI_ECONNABORTED, "the peer has given it up");
     over->failed |= 1u << rail;
     over->heard |= 1u << rail;

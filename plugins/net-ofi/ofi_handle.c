@@ -8,35 +8,49 @@
 
 #define TODO_BUILD "use the same build of XCCL on all ranks"
 
-static_assert(8 + OFI_TOKEN_BYTES + XCCL_ADDR_WIRE_BYTES <= XCCL_NET_HANDLE_USED, "it fits");
+static_assert(8 + OFI_TOKEN_BYTES + OFI_ADDRESSES_MAX * XCCL_ADDR_WIRE_BYTES <=
+                  XCCL_NET_HANDLE_USED,
+              "it fits");
 
 void ofi_handle_encode(const struct ofi_handle *handle, xcclNetHandle_t *handle_out)
 {
     struct xccl_wire wire = xccl_wire_over(handle_out->bytes, sizeof(handle_out->bytes));
-    uint8_t addr[XCCL_ADDR_WIRE_BYTES];
 
     memset(handle_out, 0, sizeof(*handle_out));
-    xccl_addr_encode(&handle->addr, addr);
     xccl_wire_put_u32(&wire, OFI_HANDLE_MAGIC);
     xccl_wire_put_u32(&wire, OFI_WIRE_VERSION);
     xccl_wire_put(&wire, handle->token, OFI_TOKEN_BYTES);
-    xccl_wire_put(&wire, addr, sizeof(addr));
+    for (uint32_t i = 0; i < handle->count; i++) {
+        uint8_t addr[XCCL_ADDR_WIRE_BYTES];
+
+        xccl_addr_encode(&handle->addrs[i], addr);
+        xccl_wire_put(&wire, addr, sizeof(addr));
+    }
 }
 
 xcclResult_t ofi_handle_decode(const xcclNetHandle_t *bytes, struct ofi_handle *handle_out)
 {
+    static const uint8_t none[XCCL_ADDR_WIRE_BYTES];
     xcclNetHandle_t copy = *bytes;
     struct xccl_wire wire = xccl_wire_over(copy.bytes, sizeof(copy.bytes));
     uint32_t magic = xccl_wire_get_u32(&wire), version = xccl_wire_get_u32(&wire);
-    uint8_t addr[XCCL_ADDR_WIRE_BYTES];
+    xcclResult_t rc = xcclSuccess;
 
     if (magic != OFI_HANDLE_MAGIC || version != OFI_WIRE_VERSION)
         return xccl_fail_quietly(xcclInvalidArgument, 0, TODO_BUILD,
                                  "a connect handle is not of the ofi plugin, wire version %d",
                                  OFI_WIRE_VERSION);
     xccl_wire_get(&wire, handle_out->token, OFI_TOKEN_BYTES);
-    xccl_wire_get(&wire, addr, sizeof(addr));
-    return xccl_addr_decode(addr, &handle_out->addr);
+    handle_out->count = 0;
+    for (int i = 0; i < OFI_ADDRESSES_MAX && rc == xcclSuccess; i++) {
+        uint8_t addr[XCCL_ADDR_WIRE_BYTES];
+
+        xccl_wire_get(&wire, addr, sizeof(addr));
+        if (i && memcmp(addr, none, sizeof(addr)) == 0)
+            break;
+        rc = xccl_addr_decode(addr, &handle_out->addrs[handle_out->count++]);
+    }
+    return rc;
 }
 
 void ofi_hello_encode(const uint8_t token[OFI_TOKEN_BYTES], const struct ofi_hello *hello,

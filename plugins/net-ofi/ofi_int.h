@@ -37,7 +37,10 @@
 #include "base/wire.h"
 #include "xccl_net.h"
 
-#define OFI_WIRE_VERSION  4
+#define OFI_WIRE_VERSION  5
+#define OFI_ADDRESSES_MAX 2 /* of a handle */
+#define OFI_LATE_NS                                                                                \
+    (5000 * XCCL_NS_PER_MS) /* for a rail that is to come up, where another one has */
 #define OFI_HANDLE_MAGIC  0x6f666931u /* "ofi1" */
 #define OFI_TOKEN_BYTES   32
 #define OFI_ADDRESS_BYTES 256 /* an endpoint's address; names of shm are the longest */
@@ -396,6 +399,7 @@ struct ofi_comm {
     struct ofi_rail rails[OFI_RAILS_MAX]; /* the same ones at both ends */
     struct ofi_failover failover;
     int is_joined; /* all its control connections are there */
+    int is_agreed; /* receiver, where rails may fail: the sender goes on with these rails */
     int is_up; /* its caller has it */
     struct ofi_sleep sleep;
     int refused; /* the provider did not take all that could be given to it */
@@ -423,7 +427,8 @@ struct ofi_comm {
     struct ofi_comm *next;
     xcclNetMem_t probe_mem;
     struct ofi_message first[OFI_RAILS_MAX]; /* message 0, by each rail */
-    uint32_t proved; /* rails by which it has come or left */
+    uint32_t proved; /* rails by which it has come or left, a bit each */
+    uint32_t failed_rail; /* + 1: whose error ended it; 0: none's */
     uint64_t probe[OFI_RAILS_MAX];
     uint64_t idle; /* operations of messages, a bit each */
     struct ofi_op ops[OFI_WINDOW];
@@ -439,12 +444,20 @@ struct ofi_comm {
 
 struct ofi_handle {
     uint8_t token[OFI_TOKEN_BYTES];
-    struct xccl_addr addr;
+    uint32_t count; /* of addresses, of cards of their own */
+    struct xccl_addr addrs[OFI_ADDRESSES_MAX];
 };
 
 struct ofi_connect {
-    struct ofi_comm *comm;
+    struct ofi_ctx *ctx;
+    struct ofi_device *device;
+    struct ofi_comm *comm; /* NULL: it could not be made */
     struct ofi_handle handle;
+    uint32_t way; /* which of the handle's addresses is tried */
+    uint32_t without; /* cards of the device that are left out, a bit each */
+    uint32_t refusals; /* tries that the receiver has ended */
+    uint64_t since_ns; /* of the try; once a rail has proved itself, of that */
+    int proved; /* one has */
     int connected, introduced, probed;
     uint64_t visit;
     uint32_t side; /* the link that introduces itself; the first one has */
@@ -463,6 +476,9 @@ struct ofi_listen {
     struct xccl_doorstep step;
     struct ofi_comm *comm; /* of the right sender, until its first message has come */
     uint64_t visit; /* what its further connections say */
+    uint64_t agreed_ns; /* when it went on with its rails, and one had proved itself; 0: not yet */
+    uint32_t first; /* the member of the device by whose port it came */
+    uint32_t without; /* members that have failed so, a bit each */
     uint32_t awaited; /* rails of those that have not come, a bit each */
     int posted; /* the receive for it */
     uint32_t sent;

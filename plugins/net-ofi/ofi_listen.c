@@ -7,6 +7,7 @@
  * or delays the right sender. Thread: one at a time a listener. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/alloc.h"
 #include "base/os.h"
@@ -66,7 +67,11 @@ xcclResult_t ofi_listen(xcclNetContext_t ctx_, int dev, xcclNetHandle_t *handle_
         ofi_close_listen(listener);
         return rc;
     }
-    handle.addr = listener->ways[0];
+    handle.count = 0;
+    for (uint32_t i = 0; i < OFI_RAILS_MAX && handle.count < OFI_ADDRESSES_MAX; i++) {
+        if (listener->fds[i] >= 0)
+            handle.addrs[handle.count++] = listener->ways[i];
+    }
     ofi_handle_encode(&handle, handle_out);
     *listen_out = listener;
     return xcclSuccess;
@@ -104,7 +109,7 @@ static xcclResult_t choose_ways(struct ofi_listen *listener, struct ofi_comm *co
     for (uint32_t i = 0; i < comm->rail_count && comm->failover.on; i++) {
         uint32_t member = comm->rails[i].member;
 
-        if (member == 0) {
+        if (member == listener->first) {
             reply->ways[i] = OFI_WAY_FIRST;
             comm->links[0].rail = i;
         } else if (listener->fds[member] >= 0) {
@@ -145,14 +150,30 @@ static xcclResult_t answer(struct ofi_listen *listener, struct ofi_comm *comm,
     return rc;
 }
 
+/* Each port is bound to the address of its card. */
+static uint32_t port_of(const struct ofi_listen *listener, int fd)
+{
+    struct xccl_addr own = {.bytes = sizeof(own.sa)};
+
+    if (getsockname(fd, &own.sa.any, &own.bytes) != 0)
+        return 0;
+    for (uint32_t i = 0; i < OFI_RAILS_MAX; i++) {
+        if (listener->fds[i] >= 0 && xccl_addr_equal(&listener->ways[i], &own))
+            return i;
+    }
+    return 0;
+}
+
 /* The right one has come: its comm. */
 static xcclResult_t welcome(struct ofi_listen *listener, struct xccl_stranger *stranger,
                             struct ofi_hello *hello)
 {
     struct ofi_comm *comm = ofi_comm_create(listener->ctx, listener->device, 0, stranger->fd,
-                                            &stranger->peer);
+                                            &stranger->peer, listener->without);
     xcclResult_t rc;
 
+    if (comm)
+        listener->first = port_of(listener, stranger->fd);
     stranger->fd = -1;
     if (!comm)
         return xcclSystemError;
@@ -162,6 +183,7 @@ static xcclResult_t welcome(struct ofi_listen *listener, struct xccl_stranger *s
         return rc;
     }
     listener->comm = comm;
+    listener->agreed_ns = 0;
     listener->posted = 0;
     listener->sent = 0;
     return xcclSuccess;
@@ -229,6 +251,23 @@ static xcclResult_t look(struct ofi_listen *listener)
     return rc;
 }
 
+/* The sender is up, and may have lost what it has given to a rail: nobody else would notice. */
+static void look_after(struct ofi_listen *listener)
+{
+    struct ofi_comm *comm = listener->comm;
+    uint64_t now_ns = xccl_clock_ns();
+
+    if (!comm->is_agreed || !comm->proved || comm->moved)
+        return;
+    if (!listener->agreed_ns)
+        listener->agreed_ns = now_ns;
+    for (uint32_t i = 0; i < comm->rail_count && now_ns - listener->agreed_ns > OFI_LATE_NS; i++) {
+        if (!(comm->proved >> i & 1))
+            ofi_failover_fail(comm, i, FI_ETIMEDOUT, "waiting for",
+                              "nothing has come by this rail");
+    }
+}
+
 /* Receives for message 0, the reply out, message 0 in by each rail. A sender that gives up leaves
  * the door open for another try. */
 static xcclResult_t move(struct ofi_listen *listener, int *done_out)
@@ -248,10 +287,35 @@ static xcclResult_t move(struct ofi_listen *listener, int *done_out)
     comm->is_joined = listener->sent == OFI_REPLY_BYTES && !listener->awaited;
     if (rc == xcclSuccess) {
         ofi_request_poll(comm);
+        look_after(listener);
         rc = comm->rc;
     }
-    *done_out = rc == xcclSuccess && comm->is_joined && comm->moved == 1;
+    *done_out = rc == xcclSuccess && comm->is_joined && comm->moved == 1 &&
+                (comm->is_agreed || !comm->failover.on);
     return rc;
+}
+
+/* The one in hand has failed. Cards of this end by which that was are left out of what the sender's
+ * next try meets. */
+static void give_up(struct ofi_listen *listener)
+{
+    struct ofi_comm *comm = listener->comm;
+    const struct ofi_device *device = listener->device;
+    uint32_t bad = comm->failover.failed & ~comm->failover.heard;
+
+    if (comm->failed_rail && comm->failover.on)
+        bad |= 1u << (comm->failed_rail - 1);
+    for (uint32_t i = 0; i < comm->rail_count; i++) {
+        uint32_t without = listener->without | 1u << comm->rails[i].member;
+
+        if (!(bad >> i & 1) || without == (1u << device->member_count) - 1)
+            continue;
+        listener->without = without;
+        (void)ofi_comm_error(comm);
+        ofi_comm_leave_out(listener->ctx, comm->rails[i].device, comm->peer_text);
+    }
+    ofi_comm_destroy(comm);
+    listener->comm = NULL;
 }
 
 xcclResult_t ofi_accept(xcclNetListenComm_t listen_, xcclNetRecvComm_t *comm_out)
@@ -264,10 +328,8 @@ xcclResult_t ofi_accept(xcclNetListenComm_t listen_, xcclNetRecvComm_t *comm_out
         rc = look(listener);
     if (rc != xcclSuccess)
         return rc;
-    if (listener->comm && move(listener, &done) != xcclSuccess) {
-        ofi_comm_destroy(listener->comm);
-        listener->comm = NULL;
-    }
+    if (listener->comm && move(listener, &done) != xcclSuccess)
+        give_up(listener);
     if (!done) {
         *comm_out = NULL;
         return xcclSuccess;

@@ -97,8 +97,8 @@ void ofi_request_settle(struct ofi_message *message)
     if (comm->peer_left || comm->match.misfit)
         comm->left_ns = xccl_clock_ns();
     if (is_first(message)) {
-        comm->proved++;
-        comm->moved = comm->front = comm->proved == comm->rail_count;
+        comm->proved |= 1u << (message - comm->first);
+        comm->moved = comm->front = comm->proved == (1u << comm->rail_count) - 1;
         /* Both know, and what is said now not all control connections would carry. */
         if (comm->failover.on)
             comm->counted = comm->moved;
@@ -243,12 +243,6 @@ static uint64_t patience_ns(const struct ofi_comm *comm)
     return comm->peer_left == 1 && (int32_t)(comm->goodbye - comm->moved) > 0 ? OWED_NS : QUIET_NS;
 }
 
-/* 1: not the peer has closed the control connection, but what lies between. */
-static int is_path_gone(int err)
-{
-    return err == ETIMEDOUT || err == EHOSTUNREACH || err == ENETUNREACH || err == ENETDOWN;
-}
-
 static void misfit(struct ofi_comm *comm)
 {
     ofi_comm_fail(comm, xcclNetCauseProtocol,
@@ -261,7 +255,7 @@ static void misfit(struct ofi_comm *comm)
 
 static void look_left(struct ofi_comm *comm)
 {
-    int silent = is_path_gone(comm->sys_errno);
+    int silent = ofi_control_lost_path(comm->sys_errno);
 
     if ((!comm->peer_left && !comm->match.misfit) || comm->rc != xcclSuccess ||
         xccl_clock_ns() - comm->left_ns < patience_ns(comm))

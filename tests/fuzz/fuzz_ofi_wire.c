@@ -34,7 +34,8 @@ static void try_handle(const uint8_t **data, size_t *size)
     if (ofi_handle_decode(&bytes, &handle) != xcclSuccess)
         return;
     ofi_handle_encode(&handle, &again);
-    if (memcmp(&again, &bytes, 8 + OFI_TOKEN_BYTES + XCCL_ADDR_WIRE_BYTES) != 0)
+    if (memcmp(&again, &bytes, 8 + OFI_TOKEN_BYTES + (size_t)handle.count * XCCL_ADDR_WIRE_BYTES) !=
+        0)
         abort();
 }
 

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Several rails of the plugin ofi between two hosts: large messages take them all, by either path,
  * and so they do where the two ends have merged different numbers of them, in another order. One
- * that is cut, the first one too, drops out once its host does not answer. */
+ * that is cut, the first one too, drops out once its host does not answer, and a connection comes
+ * up without it. */
 #include <dlfcn.h>
 #include <string.h>
 
 #include "path_flow.h"
 
-#define TIME_S  0.7
-#define RAILS   3
-#define LIBRARY "libfabric.so.1"
-#define SILENCE "2" /* s, after which a host is gone */
-#define CUT_S   7.0 /* of traffic, with the cut after one */
-#define GAP_S   5.0 /* without a message: the silence, and what is between */
+#define TIME_S    0.7
+#define RAILS     3
+#define LIBRARY   "libfabric.so.1"
+#define SILENCE   "2" /* s, after which a host is gone */
+#define CUT_S     7.0 /* of traffic, with the cut after one */
+#define GAP_S     5.0 /* without a message: the silence, and what is between */
+#define UP_S      20.0 /* to come up without a rail: a way is given up after 5 */
+#define FEW_BYTES 20000 /* what tries cost */
 
 struct stage {
     struct path_hosts hosts;
@@ -151,12 +154,50 @@ static void cut_run(int rank, int nranks, void *arg)
     xccl_net_close(net);
 }
 
-static void carry_on(const char *path, int rails, int cut, enum path_cut how)
+/* The rail is dead before anybody connects. */
+static void without_run(int rank, int nranks, void *arg)
+{
+    struct stage *stage = arg;
+    struct path_flow flow = {.bytes = 0};
+    struct path_counters before, after;
+    struct xccl_net *net;
+    double start_s;
+    int dev;
+
+    (void)nranks;
+    if (rank == 2) {
+        path_word_await(&stage->back.ready, 2);
+        path_rail_cut(&stage->hosts, stage->cut, stage->how);
+        path_word_set(&stage->back.ready, 3);
+        return;
+    }
+    path_hosts_enter(&stage->hosts, rank);
+    net = path_net_open_item("ofi", 0);
+    dev = merge(net, stage, rank);
+    if (rank == 1)
+        path_word_await(&stage->back.ready, 1);
+    path_word_set(&stage->back.ready, 1 + rank);
+    path_word_await(&stage->back.ready, 3);
+    start_s = path_seconds();
+    path_counters_read(stage->cut, &before);
+    flow.bytes = stage->bytes;
+    path_flow_open(&flow, net, dev, &stage->there, rank == 0);
+    XT_CHECK(path_seconds() - start_s < UP_S);
+    path_flow_rate(&flow, 0, TIME_S);
+    path_counters_read(stage->cut, &after);
+    XT_CHECK(after.recv_bytes - before.recv_bytes < FEW_BYTES);
+    XT_CHECK_INT(failovers(net, dev), rank == 0);
+    path_flow_close(&flow);
+    xccl_net_close(net);
+}
+
+static void carry_on(const char *path, int rails, int cut, enum path_cut how, xt_rank_fn *run)
 {
     static const struct path_rail all[RAILS] = {{1, 0, 0}, {1, 0, 1}, {1, 0, 2}};
     struct stage *stage = path_shared(sizeof(*stage));
 
     use(path);
+    stage->bytes = run == without_run ? 1 << 20 : 0;
     xt_setenv("XCCL_SOCKET_SILENCE_S", SILENCE);
     for (int host = 0; host < 2; host++) {
         stage->of[host].count = rails;
@@ -166,16 +207,24 @@ static void carry_on(const char *path, int rails, int cut, enum path_cut how)
     stage->cut = cut;
     stage->how = how;
     path_hosts_make(&stage->hosts, all, rails);
-    xt_mp_run(3, cut_run, stage);
+    xt_mp_run(3, run, stage);
     path_hosts_drop(&stage->hosts);
 }
 
 XT_TEST_DEADLINE(a_rail_that_is_cut_drops_out_and_nothing_is_lost, 120)
 {
-    carry_on("message", 2, 0, PATH_CUT_SILENT);
-    carry_on("write", 2, 1, PATH_CUT_SILENT);
-    carry_on("message", 3, 1, PATH_CUT_LINK);
-    carry_on("write", 3, 0, PATH_CUT_LINK);
+    carry_on("message", 2, 0, PATH_CUT_SILENT, cut_run);
+    carry_on("write", 2, 1, PATH_CUT_SILENT, cut_run);
+    carry_on("message", 3, 1, PATH_CUT_LINK, cut_run);
+    carry_on("write", 3, 0, PATH_CUT_LINK, cut_run);
+}
+
+XT_TEST_DEADLINE(a_connection_comes_up_without_the_rail_that_is_dead, 120)
+{
+    carry_on("message", 2, 0, PATH_CUT_SILENT, without_run);
+    carry_on("write", 3, 1, PATH_CUT_SILENT, without_run);
+    carry_on("write", 2, 0, PATH_CUT_LINK, without_run);
+    carry_on("message", 3, 2, PATH_CUT_LINK, without_run);
 }
 
 XT_TEST_DEADLINE(large_messages_take_all_rails, 60)

@@ -176,17 +176,22 @@ XT_TEST_DEADLINE(nccl_is_served_from_its_oldest_to_its_newest_table, 300)
     passes(PLUGIN "@v12", "threads", "every_size_arrives");
 }
 
+static void use_seed(uint64_t number)
+{
+    char seed[24];
+
+    snprintf(seed, sizeof(seed), "%llu", (unsigned long long)number);
+    xt_setenv("FX_FABRIC_SEED", seed);
+}
+
 /* fixtures/fabric_strict.c: EFA's rules, -FI_EAGAIN at random, no order. That it is there shows in
  * what the device is said to take. */
 static void make_strict(void)
 {
-    char seed[24];
-
-    snprintf(seed, sizeof(seed), "%llu", (unsigned long long)xt_seed());
     if (access(XT_BUILD_DIR "/lib/fixtures/fabric-strict/libfabric.so.1", R_OK) != 0)
         XT_SKIP("libfabric was not found when this was built");
     xt_setenv("LD_LIBRARY_PATH", XT_BUILD_DIR "/lib/fixtures/fabric-strict");
-    xt_setenv("FX_FABRIC_SEED", seed);
+    use_seed(xt_seed());
 }
 
 XT_TEST_DEADLINE(a_network_as_strict_as_efa_is_enough, 600)
@@ -407,6 +412,17 @@ static void cut_rails(int spare, int steps)
     xt_setenv("FX_FABRIC_CUT", cut);
 }
 
+#define EARLY_CUTS 4 /* seeds a number of rails */
+
+/* While connections come up: they do without these cards. */
+static void cut_rails_early(int spare)
+{
+    char cut[32];
+
+    snprintf(cut, sizeof(cut), "%d,4,1", spare);
+    xt_setenv("FX_FABRIC_CUT", cut);
+}
+
 /* A program may be through before the last of its rails is. */
 XT_TEST_DEADLINE(a_connection_all_of_whose_rails_fail_ends_in_time, 120)
 {
@@ -417,10 +433,8 @@ XT_TEST_DEADLINE(a_connection_all_of_whose_rails_fail_ends_in_time, 120)
     cut_rails(-1, 20);
     for (int seed = 1; seed <= 4; seed++) {
         const char *output = NULL;
-        char text[16];
 
-        snprintf(text, sizeof(text), "%d", seed);
-        xt_setenv("FX_FABRIC_SEED", text);
+        use_seed((uint64_t)seed);
         if (check_on_rails("2", "threads", "every_size_arrives", &output) == 0)
             continue;
         if (strstr(output, "did not happen within") || !strstr(output, " on rail"))
@@ -449,6 +463,27 @@ XT_TEST_DEADLINE(rails_that_fail_under_traffic_lose_nothing, 600)
         passes_on_rails("3", "threads", "*group*");
         passes_on_rails("3", "processes", "tags_*");
         passes_on_rails("3", "processes", "*_killed*");
+    }
+}
+
+XT_TEST_DEADLINE(connections_come_up_without_rails_that_fail_meanwhile, 300)
+{
+    need("tcp;ofi_rxm");
+    make_strict();
+    xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
+    xt_setenv("FI_OFI_RXM_MSG_RX_SIZE", "64");
+    for (int write = 0; write < 2; write++) {
+        if (write)
+            need_writes("tcp;ofi_rxm");
+        for (int rails = 2; rails <= 4; rails++) {
+            char text[2] = {(char)('0' + rails), 0};
+
+            cut_rails_early(rails % 2);
+            for (unsigned i = 0; i < EARLY_CUTS; i++) {
+                use_seed(xt_seed() + i);
+                passes_on_rails(text, "threads", "every_size_arrives");
+            }
+        }
     }
 }
 

@@ -66,9 +66,10 @@ XT_TEST(shared_memory_of_libfabric_is_refused_with_the_reason)
 
 static struct ofi_handle some_handle(void)
 {
-    struct ofi_handle handle = {.addr.bytes = 0};
+    struct ofi_handle handle = {.count = OFI_ADDRESSES_MAX};
 
-    XT_OK(xccl_addr_parse("10.1.2.3:4567", 0, &handle.addr));
+    XT_OK(xccl_addr_parse("10.1.2.3:4567", 0, &handle.addrs[0]));
+    XT_OK(xccl_addr_parse("[fd00::17]:89", 0, &handle.addrs[1]));
     for (int i = 0; i < OFI_TOKEN_BYTES; i++)
         handle.token[i] = (uint8_t)(i * 7 + 1);
     return handle;
@@ -79,10 +80,14 @@ XT_TEST(a_handle_comes_back_and_a_damaged_one_is_refused)
     struct ofi_handle handle = some_handle(), back;
     xcclNetHandle_t bytes;
 
-    ofi_handle_encode(&handle, &bytes);
-    XT_OK(ofi_handle_decode(&bytes, &back));
-    XT_CHECK(memcmp(back.token, handle.token, OFI_TOKEN_BYTES) == 0);
-    XT_CHECK(xccl_addr_equal(&back.addr, &handle.addr));
+    for (handle.count = 1; handle.count <= OFI_ADDRESSES_MAX; handle.count++) {
+        ofi_handle_encode(&handle, &bytes);
+        XT_OK(ofi_handle_decode(&bytes, &back));
+        XT_CHECK(memcmp(back.token, handle.token, OFI_TOKEN_BYTES) == 0);
+        XT_CHECK_INT(back.count, handle.count);
+        for (uint32_t i = 0; i < handle.count; i++)
+            XT_CHECK(xccl_addr_equal(&back.addrs[i], &handle.addrs[i]));
+    }
     for (int i = XCCL_NET_HANDLE_USED; i < XCCL_NET_HANDLE_BYTES; i++)
         XT_CHECK_INT(bytes.bytes[i], 0);
     bytes.bytes[4] ^= 1;
