@@ -194,6 +194,15 @@ static void make_strict(void)
     use_seed(xt_seed());
 }
 
+/* With little memory an endpoint. */
+static void make_strict_rails(void)
+{
+    need("tcp;ofi_rxm");
+    make_strict();
+    xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
+    xt_setenv("FI_OFI_RXM_MSG_RX_SIZE", "64");
+}
+
 XT_TEST_DEADLINE(a_network_as_strict_as_efa_is_enough, 600)
 {
     const char *argv[] = {program, "net", "list", file_of_plugin, NULL}, *output = NULL;
@@ -386,10 +395,7 @@ XT_TEST_DEADLINE(the_suite_passes_over_rails_with_writes, 600)
 
 XT_TEST_DEADLINE(rails_as_strict_as_efa_are_enough, 600)
 {
-    need("tcp;ofi_rxm");
-    make_strict();
-    xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
-    xt_setenv("FI_OFI_RXM_MSG_RX_SIZE", "64");
+    make_strict_rails();
     passes_on_rails("2", "threads", "*");
     passes_on_rails("2", "single", "*_in_flight");
     need_writes("tcp;ofi_rxm");
@@ -426,10 +432,7 @@ static void cut_rails_early(int spare)
 /* A program may be through before the last of its rails is. */
 XT_TEST_DEADLINE(a_connection_all_of_whose_rails_fail_ends_in_time, 120)
 {
-    need("tcp;ofi_rxm");
-    make_strict();
-    xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
-    xt_setenv("FI_OFI_RXM_MSG_RX_SIZE", "64");
+    make_strict_rails();
     cut_rails(-1, 20);
     for (int seed = 1; seed <= 4; seed++) {
         const char *output = NULL;
@@ -446,10 +449,7 @@ XT_TEST_DEADLINE(a_connection_all_of_whose_rails_fail_ends_in_time, 120)
 
 XT_TEST_DEADLINE(rails_that_fail_under_traffic_lose_nothing, 600)
 {
-    need("tcp;ofi_rxm");
-    make_strict();
-    xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
-    xt_setenv("FI_OFI_RXM_MSG_RX_SIZE", "64");
+    make_strict_rails();
     for (int write = 0; write < 2; write++) {
         if (write)
             need_writes("tcp;ofi_rxm");
@@ -468,10 +468,7 @@ XT_TEST_DEADLINE(rails_that_fail_under_traffic_lose_nothing, 600)
 
 XT_TEST_DEADLINE(connections_come_up_without_rails_that_fail_meanwhile, 300)
 {
-    need("tcp;ofi_rxm");
-    make_strict();
-    xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
-    xt_setenv("FI_OFI_RXM_MSG_RX_SIZE", "64");
+    make_strict_rails();
     for (int write = 0; write < 2; write++) {
         if (write)
             need_writes("tcp;ofi_rxm");
