@@ -133,6 +133,8 @@ xcclResult_t ofi_close_connect(xcclNetContext_t ctx, xcclNetConnect_t state);
 struct ofi_comm *ofi_comm_create(struct ofi_ctx *ctx, struct ofi_device *device, int is_send,
                                  int fd, const struct xccl_addr *peer, uint32_t without);
 void ofi_comm_destroy(struct ofi_comm *comm);
+/* 1: it has been OFI_LATE_NS. */
+int ofi_patience_ends(struct ofi_patience *patience);
 /* Says that a card is not used, with the thread's error text for the reason. */
 void ofi_comm_leave_out(const struct ofi_ctx *ctx, const struct ofi_device *card,
                         const char *peer_text);
@@ -329,6 +331,8 @@ int ofi_failover_doubt(struct ofi_comm *comm, uint32_t rail, int err);
  * keeps to the rules says so. */
 int ofi_failover_heard(struct ofi_comm *comm, uint32_t rail, int ended);
 int ofi_failover_has(struct ofi_comm *comm, uint32_t what);
+/* Rails that have failed, for all that is known, and not because the peer leaves. */
+uint32_t ofi_failover_bad(const struct ofi_comm *comm);
 /* Receiver: a message has come that others are to come before; its sender may wait for it. */
 void ofi_failover_tell(struct ofi_comm *comm, uint32_t number);
 /* After each poll of the queues. */

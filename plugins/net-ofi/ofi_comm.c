@@ -33,6 +33,18 @@ static void give_memory_back(struct ofi_comm *comm)
     }
 }
 
+#define LOOK_NS (50 * XCCL_NS_PER_MS) /* what one look counts for at most */
+
+int ofi_patience_ends(struct ofi_patience *patience)
+{
+    uint64_t now_ns = xccl_clock_ns(), since_ns = now_ns - patience->last_ns;
+
+    if (patience->last_ns)
+        patience->waited_ns += since_ns < LOOK_NS ? since_ns : LOOK_NS;
+    patience->last_ns = now_ns;
+    return patience->waited_ns >= OFI_LATE_NS;
+}
+
 void ofi_comm_leave_out(const struct ofi_ctx *ctx, const struct ofi_device *card,
                         const char *peer_text)
 {
@@ -68,6 +80,7 @@ static xcclResult_t open_rails(struct ofi_comm *comm, uint32_t without)
         else
             ofi_comm_leave_out(comm->ctx, rail->device, comm->peer_text);
     }
+    comm->left_out = device->member_count - comm->rail_count;
     return comm->rail_count ? xcclSuccess : rc;
 }
 
@@ -165,6 +178,8 @@ void ofi_comm_up(struct ofi_comm *comm)
         rail->fabric_fd = ofi_manners_sockets(rail->end.name, rail->end.peer_name);
     }
     comm->is_joined = comm->is_up = 1;
+    if (comm->left_out)
+        xccl_net_count(&comm->counters.failover_count, comm->left_out);
     ofi_control_tune(comm);
     pthread_mutex_lock(&comm->ctx->lock);
     comm->next = comm->ctx->comms;

@@ -16,17 +16,17 @@
  *
  * Message 0 makes the provider connect, and proves the way, before the first isend.
  *
- * Where rails may fail, one that does not come up is left out: the sender closes what it has, and
- * comes once more with the endpoints of its other cards. A receiver that notices says so (FAILS),
- * and does without its own card the next time; once the sender is up the rail drops out as any
+ * Where rails may fail, one that does not come up is left out: who notices says so (FAILS), the
+ * sender closes what it has, and comes once more with the endpoints of its other cards; the
+ * receiver does without its card of that rail, too. Once the sender is up the rail drops out as any
  * other. Where the first address of the handle does not answer the sender comes by the next one.
  *
  * Thread: one at a time a connect. */
+#include <stdio.h>
+
 #include "base/alloc.h"
 #include "base/tcp.h"
 #include "ofi_int.h"
-
-#define LATER_NS (1000 * XCCL_NS_PER_MS) /* once a card's has been found not to carry */
 
 static void say_hello(struct ofi_connect *state)
 {
@@ -49,7 +49,7 @@ static xcclResult_t try_once(struct ofi_connect *state)
     state->comm = NULL;
     state->connected = state->introduced = state->probed = state->proved = 0;
     state->side = state->sent = state->have = 0;
-    state->since_ns = xccl_clock_ns();
+    state->patience = (struct ofi_patience){.waited_ns = 0};
     rc = xccl_tcp_connect_start(addr, &fd);
     if (rc != xcclSuccess)
         return rc;
@@ -112,8 +112,38 @@ static xcclResult_t open_sides(struct ofi_connect *state, const struct ofi_reply
         rc = xccl_tcp_connect_start(way, &fd);
         if (rc == xcclSuccess)
             ofi_control_add(comm, fd, i);
+        else
+            comm->failed_rail = i + 1;
     }
     return rc;
+}
+
+static void swap_sides(struct ofi_connect *state, uint32_t a, uint32_t b)
+{
+    struct ofi_link link = state->comm->links[a];
+    struct xccl_addr way = state->ways[a];
+
+    state->comm->links[a] = state->comm->links[b];
+    state->comm->links[b] = link;
+    state->ways[a] = state->ways[b];
+    state->ways[b] = way;
+}
+
+/* The first one that is connected, or has failed, is the next. */
+static xcclResult_t choose_side(struct ofi_connect *state)
+{
+    struct ofi_comm *comm = state->comm;
+
+    for (uint32_t i = state->side; i < comm->link_count; i++) {
+        xcclResult_t rc = xccl_tcp_connect_test(comm->links[i].fd, &state->ways[i],
+                                                &state->connected);
+
+        if (rc == xcclSuccess && !state->connected)
+            continue;
+        swap_sides(state, state->side, i);
+        return rc;
+    }
+    return xcclSuccess;
 }
 
 /* One after the other says hello. */
@@ -124,13 +154,14 @@ static xcclResult_t introduce_sides(struct ofi_connect *state)
 
     while (state->side < comm->link_count && rc == xcclSuccess) {
         struct ofi_link *link = &comm->links[state->side];
-        struct ofi_hello hello = {.piece_bytes = state->visit, .tells = link->rail};
+        struct ofi_hello hello = {.piece_bytes = state->visit};
         size_t moved = 0;
 
         if (!state->connected)
-            rc = xccl_tcp_connect_test(link->fd, &state->ways[state->side], &state->connected);
+            rc = choose_side(state);
         if (rc != xcclSuccess || !state->connected)
             return rc;
+        hello.tells = link->rail;
         ofi_hello_encode(state->handle.token, &hello, state->hello);
         rc = xccl_tcp_send_some(link->fd, state->hello + state->sent, OFI_HELLO_BYTES - state->sent,
                                 &moved);
@@ -151,6 +182,7 @@ static xcclResult_t agree(struct ofi_connect *state)
     struct ofi_reply reply;
     xcclResult_t rc;
 
+    state->is_final = 1;
     if (!ofi_reply_decode(state->reply, comm->rail_count, &reply))
         return xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
                                  "%s answers what is not of the ofi plugin", comm->peer_text);
@@ -165,7 +197,20 @@ static xcclResult_t agree(struct ofi_connect *state)
         return xccl_fail_quietly(xcclRemoteError, 0, "set XCCL_OFI_PATH alike on all ranks",
                                  "%s does not take writes as this end's %s sends them",
                                  comm->peer_text, comm->device->name);
+    state->is_final = 0;
     return rc == xcclSuccess ? open_sides(state, &reply) : rc;
+}
+
+/* From then on its silence counts. */
+static xcclResult_t connect_first(struct ofi_connect *state)
+{
+    struct ofi_comm *comm = state->comm;
+    xcclResult_t rc = xccl_tcp_connect_test(comm->links[0].fd, &state->handle.addrs[state->way],
+                                            &state->connected);
+
+    if (rc == xcclSuccess && state->connected)
+        ofi_control_tune(comm);
+    return rc;
 }
 
 /* The hello out, the reply in. */
@@ -176,8 +221,7 @@ static xcclResult_t introduce(struct ofi_connect *state)
     xcclResult_t rc = xcclSuccess;
 
     if (!state->connected)
-        rc = xccl_tcp_connect_test(comm->links[0].fd, &state->handle.addrs[state->way],
-                                   &state->connected);
+        rc = connect_first(state);
     if (rc == xcclSuccess && state->connected && state->sent < OFI_HELLO_BYTES) {
         rc = xccl_tcp_send_some(comm->links[0].fd, state->hello + state->sent,
                                 OFI_HELLO_BYTES - state->sent, &moved);
@@ -192,6 +236,19 @@ static xcclResult_t introduce(struct ofi_connect *state)
     if (rc != xcclSuccess || state->have < OFI_REPLY_BYTES)
         return rc;
     return agree(state);
+}
+
+/* What the receiver may have said meanwhile. */
+static xcclResult_t look_once_more(struct ofi_comm *comm)
+{
+    if (!comm->failover.on)
+        return xcclSuccess;
+    ofi_control_look(comm);
+    if (comm->rc != xcclSuccess)
+        return ofi_comm_error(comm);
+    return comm->peer_left ? xccl_fail_quietly(xcclRemoteError, 0, "look for its first error",
+                                               "%s has closed the connection", comm->peer_text)
+                           : xcclSuccess;
 }
 
 static xcclResult_t move(struct ofi_connect *state, int *done_out)
@@ -211,8 +268,11 @@ static xcclResult_t move(struct ofi_connect *state, int *done_out)
         ofi_request_poll(comm);
     if (comm->rc != xcclSuccess)
         return ofi_comm_error(comm);
-    *done_out = comm->moved == 1 && state->side == comm->link_count;
-    return xcclSuccess;
+    if (comm->moved != 1 || state->side < comm->link_count)
+        return xcclSuccess;
+    rc = look_once_more(comm);
+    *done_out = rc == xcclSuccess;
+    return rc;
 }
 
 /* --- once more --- */
@@ -231,23 +291,20 @@ static uint32_t missing_rails(const struct ofi_connect *state)
 /* Success while it is not late, or nothing can be done about it. */
 static xcclResult_t check_time(struct ofi_connect *state)
 {
-    uint64_t now_ns = xccl_clock_ns(), late_ns = state->way ? LATER_NS : OFI_LATE_NS;
-    struct ofi_comm *comm = state->comm;
+    const struct ofi_comm *comm = state->comm;
 
-    if (!ofi_failover_can(state->device))
-        return xcclSuccess;
     if (!state->proved && comm->proved) {
         state->proved = 1;
-        state->since_ns = now_ns;
+        state->patience.waited_ns = 0;
     }
-    if (now_ns - state->since_ns < late_ns)
+    if (!ofi_patience_ends(&state->patience))
         return xcclSuccess;
     if (!state->introduced && !state->connected && state->way + 1 < state->handle.count)
         return xccl_fail_quietly(xcclTimeout, 0, NULL, "%s does not answer", comm->peer_text);
-    if (!state->introduced || !state->proved)
+    if (!ofi_failover_can(state->device) || !state->introduced || !state->proved)
         return xcclSuccess;
     return xccl_fail_quietly(xcclTimeout, 0, NULL, "nothing has come through in %u ms",
-                             (unsigned)(late_ns / XCCL_NS_PER_MS));
+                             (unsigned)(OFI_LATE_NS / XCCL_NS_PER_MS));
 }
 
 /* Those that a try has failed by. */
@@ -264,16 +321,33 @@ static uint32_t bad_rails(const struct ofi_connect *state, xcclResult_t rc)
     return state->side < comm->link_count ? 1u << comm->links[state->side].rail : 0;
 }
 
-/* 1: another try may do better. */
+/* With the thread's error text for the reason. 0: there is no other one. */
+static int try_other_address(struct ofi_connect *state)
+{
+    char from[XCCL_ADDR_TEXT_BYTES], to[XCCL_ADDR_TEXT_BYTES], line[OFI_TEXT_BYTES];
+
+    if (state->way + 1 >= state->handle.count)
+        return 0;
+    xccl_addr_format(&state->handle.addrs[state->way++], from);
+    xccl_addr_format(&state->handle.addrs[state->way], to);
+    snprintf(line, sizeof(line), "%s of a peer is not reached, now by %s: %.300s", from, to,
+             xccl_error_text());
+    if (state->ctx->log)
+        state->ctx->log(xcclNetLogWarn, line);
+    return 1;
+}
+
+/* 1: another try may do better. What the sender does without the receiver shall do without as well,
+ * for where all cards reach each other the dead one may be either's. */
 static int may_try_again(struct ofi_connect *state, xcclResult_t rc)
 {
     struct ofi_comm *comm = state->comm;
     uint32_t bad;
 
-    if (!ofi_failover_can(state->device))
-        return 0;
     if (!state->introduced && !state->connected)
-        return ++state->way < state->handle.count;
+        return try_other_address(state);
+    if (!ofi_failover_can(state->device) || state->is_final)
+        return 0;
     bad = state->introduced ? bad_rails(state, rc) : 0;
     if (!bad) /* it may be without a card of its own the next time */
         return ++state->refusals < OFI_RAILS_MAX;
@@ -283,6 +357,7 @@ static int may_try_again(struct ofi_connect *state, xcclResult_t rc)
         if (!(bad >> i & 1))
             continue;
         state->without |= 1u << comm->rails[i].member;
+        ofi_control_fails(comm, i);
         ofi_comm_leave_out(state->ctx, comm->rails[i].device, comm->peer_text);
     }
     return 1;
@@ -299,14 +374,6 @@ static xcclResult_t advance(struct ofi_connect *state, int *done_out)
         rc = try_once(state);
     }
     return rc;
-}
-
-static void count_out(struct ofi_connect *state)
-{
-    uint32_t count = (uint32_t)__builtin_popcount(state->without);
-
-    if (count)
-        xccl_net_count(&state->comm->counters.failover_count, count);
 }
 
 xcclResult_t ofi_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *handle,
@@ -332,7 +399,6 @@ xcclResult_t ofi_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *h
         ofi_close_connect(ctx, state);
         return rc;
     }
-    count_out(state);
     ofi_control_agree(state->comm);
     ofi_comm_up(state->comm);
     *comm_out = state->comm;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The control connections of a comm that is up: frames of 8 bytes, a word that says what and one
- * number. With several rails there is one for each whose card has an address of its own, and every
- * frame goes by all of them, so none is lost with a rail; the first that comes of each counts.
+/* The control connections of a comm: frames of 8 bytes, a word that says what and one number. With
+ * several rails there is one for each whose card has an address of its own, and every frame goes by
+ * all of them, so none is lost with a rail; the first that comes of each counts.
  *
  *   receiver > sender   COUNT n    n messages have come in all, with message 0; where rails may
  *                                  fail: all before n, as soon as that is so
@@ -105,11 +105,11 @@ static void closed(struct ofi_comm *comm, struct ofi_link *link, int err)
 
     comm->sys_errno = err;
     xccl_tcp_close(&link->fd);
-    if (ofi_control_is_open(comm) && !comm->is_up) {
+    if (ofi_control_is_open(comm) && !comm->is_up && !comm->is_agreed) {
         /* Nobody would watch that rail. A peer that closes has reasons that it has not told. */
         ofi_comm_fail_rail(comm, &comm->rails[rail], err ? err : FI_ECONNRESET,
                            "joining the rails with", "on its control connection");
-        if (!ofi_control_lost_path(err))
+        if (link->rail == OFI_RAILS_MAX || !ofi_control_lost_path(err))
             comm->failed_rail = 0;
         return;
     }

@@ -32,11 +32,11 @@
  * twice: they say the same again.
  *
  * The last rail's error ends the comm, as the only one's does. So does what hurts memory and not
- * the way (a key that is refused), and any rail's where messages have been received into the memory
- * of a device: what it has brought there nobody else can flush (ofi_flush.c). A provider that binds
- * registrations to endpoints (FI_MR_ENDPOINT) does not let them close before those, which are the
- * caller's: there an error ends the comm. A rail does not come back. Thread: the comm's; nothing
- * here is on the way of a message. */
+ * the way (a key that is refused), any rail's of net (stops_early() below), and any rail's where
+ * messages have been received into the memory of a device: what it has brought there nobody else
+ * can flush (ofi_flush.c). A provider that binds registrations to endpoints (FI_MR_ENDPOINT) does
+ * not let them close before those, which are the caller's: there an error ends the comm. A rail
+ * does not come back. Thread: the comm's; nothing here is on the way of a message. */
 #include <stdio.h>
 #include <string.h>
 
@@ -59,13 +59,36 @@ static uint32_t all_rails(const struct ofi_comm *comm)
     return (1u << comm->rail_count) - 1;
 }
 
+/* 1: net and tcp, which are one provider by two names, may read nothing any more behind a large
+ * message that has come before its receive (up to libfabric 1.18; ofiwg/libfabric pull request
+ * 8920). What a lost rail has not brought goes once more behind just those: the size that tells the
+ * receiver of pieces which another rail has brought. */
+static int stops_early(const struct ofi_comm *comm)
+{
+    const char *provider = comm->device->info->fabric_attr->prov_name;
+
+    return strcmp(provider, "net") == 0 || strcmp(provider, "tcp") == 0;
+}
+
 /* 1: the comm cannot do without those that have failed. */
 static int is_last(const struct ofi_comm *comm)
 {
     uint32_t failed = comm->failover.failed;
 
-    return failed == all_rails(comm) ||
+    return failed == all_rails(comm) || (failed && stops_early(comm)) ||
            (failed & ~ofi_failover_closed(comm) && ofi_flush_is_needed(comm));
+}
+
+/* Why not, to whom the peer has said that a rail fails. */
+static const char *why_last(const struct ofi_comm *comm)
+{
+    if (comm->failover.failed == all_rails(comm))
+        return "the peer has given up the last rail";
+    if (stops_early(comm))
+        return "the peer has given up this rail, and this provider may stand still where others "
+               "take what it has not brought";
+    return "the peer has given up this rail, and no other one can flush what it has brought into "
+           "the memory of a device";
 }
 
 uint32_t ofi_failover_home(const struct ofi_comm *comm, uint32_t number)
@@ -167,12 +190,21 @@ int ofi_failover_heard(struct ofi_comm *comm, uint32_t rail, int ended)
     over->ended |= (uint32_t)(ended != 0) << rail;
     if (is_last(comm))
         ofi_comm_fail_rail(comm, &comm->rails[rail], FI_ECONNABORTED,
-                           comm->is_send ? "sending to" : "receiving from",
-                           over->failed == all_rails(comm)
-                               ? "the peer has given up the last rail"
-                               : "the peer has given up this rail, and no other one can flush "
-                                 "what it has brought into the memory of a device");
+                           comm->is_send ? "sending to" : "receiving from", why_last(comm));
     return 1;
+}
+
+uint32_t ofi_failover_bad(const struct ofi_comm *comm)
+{
+    const struct ofi_failover *over = &comm->failover;
+    uint32_t bad = over->failed & (over->heard | ofi_failover_closed(comm));
+    uint64_t now_ns = xccl_clock_ns();
+
+    for (uint32_t i = 0; i < comm->rail_count; i++) {
+        if (over->failed >> i & 1 && now_ns - over->since_ns[i] >= DOUBT_NS)
+            bad |= 1u << i;
+    }
+    return bad;
 }
 
 /* --- closing --- */

@@ -398,6 +398,7 @@ struct ofi_comm {
     uint32_t rail_count;
     struct ofi_rail rails[OFI_RAILS_MAX]; /* the same ones at both ends */
     struct ofi_failover failover;
+    uint32_t left_out; /* cards of its device that it does without */
     int is_joined; /* all its control connections are there */
     int is_agreed; /* receiver, where rails may fail: the sender goes on with these rails */
     int is_up; /* its caller has it */
@@ -442,6 +443,12 @@ struct ofi_comm {
     struct ofi_flusher *flusher; /* of a receiver whose device takes device memory, else NULL */
 };
 
+/* How long something has been waited for, by calls that look at it: a caller that does not come for
+ * long has waited for nothing meanwhile. */
+struct ofi_patience {
+    uint64_t waited_ns, last_ns;
+};
+
 struct ofi_handle {
     uint8_t token[OFI_TOKEN_BYTES];
     uint32_t count; /* of addresses, of cards of their own */
@@ -456,8 +463,9 @@ struct ofi_connect {
     uint32_t way; /* which of the handle's addresses is tried */
     uint32_t without; /* cards of the device that are left out, a bit each */
     uint32_t refusals; /* tries that the receiver has ended */
-    uint64_t since_ns; /* of the try; once a rail has proved itself, of that */
+    struct ofi_patience patience; /* with the try; once a rail has proved itself, with the others */
     int proved; /* one has */
+    int is_final; /* another try would fail alike */
     int connected, introduced, probed;
     uint64_t visit;
     uint32_t side; /* the link that introduces itself; the first one has */
@@ -476,7 +484,7 @@ struct ofi_listen {
     struct xccl_doorstep step;
     struct ofi_comm *comm; /* of the right sender, until its first message has come */
     uint64_t visit; /* what its further connections say */
-    uint64_t agreed_ns; /* when it went on with its rails, and one had proved itself; 0: not yet */
+    struct ofi_patience patience; /* with rails, once the sender is up and one has proved itself */
     uint32_t first; /* the member of the device by whose port it came */
     uint32_t without; /* members that have failed so, a bit each */
     uint32_t awaited; /* rails of those that have not come, a bit each */

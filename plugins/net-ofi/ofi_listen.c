@@ -182,8 +182,9 @@ static xcclResult_t welcome(struct ofi_listen *listener, struct xccl_stranger *s
         ofi_comm_destroy(comm);
         return rc;
     }
+    ofi_control_tune(comm);
     listener->comm = comm;
-    listener->agreed_ns = 0;
+    listener->patience = (struct ofi_patience){.waited_ns = 0};
     listener->posted = 0;
     listener->sent = 0;
     return xcclSuccess;
@@ -213,6 +214,7 @@ static void join(struct ofi_listen *listener, struct xccl_stranger *stranger,
     }
     listener->awaited &= ~(1u << hello->tells);
     ofi_control_add(listener->comm, stranger->fd, hello->tells);
+    ofi_control_tune(listener->comm);
     stranger->fd = -1;
 }
 
@@ -251,18 +253,18 @@ static xcclResult_t look(struct ofi_listen *listener)
     return rc;
 }
 
-/* The sender is up, and may have lost what it has given to a rail: nobody else would notice. */
+/* The sender is up, and may have lost what it has given to a rail, or to that rail's control
+ * connection: nobody else would notice. */
 static void look_after(struct ofi_listen *listener)
 {
     struct ofi_comm *comm = listener->comm;
-    uint64_t now_ns = xccl_clock_ns();
+    uint32_t missing = (((1u << comm->rail_count) - 1) & ~comm->proved) | listener->awaited;
 
-    if (!comm->is_agreed || !comm->proved || comm->moved)
+    missing &= ~comm->failover.failed;
+    if (!comm->is_agreed || !comm->proved || !missing || !ofi_patience_ends(&listener->patience))
         return;
-    if (!listener->agreed_ns)
-        listener->agreed_ns = now_ns;
-    for (uint32_t i = 0; i < comm->rail_count && now_ns - listener->agreed_ns > OFI_LATE_NS; i++) {
-        if (!(comm->proved >> i & 1))
+    for (uint32_t i = 0; i < comm->rail_count; i++) {
+        if (missing >> i & 1)
             ofi_failover_fail(comm, i, FI_ETIMEDOUT, "waiting for",
                               "nothing has come by this rail");
     }
@@ -284,35 +286,52 @@ static xcclResult_t move(struct ofi_listen *listener, int *done_out)
     listener->sent += (uint32_t)moved;
     if (rc == xcclSuccess && listener->sent == OFI_REPLY_BYTES && listener->awaited)
         rc = look_sides(listener);
-    comm->is_joined = listener->sent == OFI_REPLY_BYTES && !listener->awaited;
     if (rc == xcclSuccess) {
         ofi_request_poll(comm);
         look_after(listener);
         rc = comm->rc;
     }
+    /* One that comes later all the same is sent away, for it has missed what was said since. */
+    listener->awaited &= ~comm->failover.failed;
+    comm->is_joined = listener->sent == OFI_REPLY_BYTES && !listener->awaited;
     *done_out = rc == xcclSuccess && comm->is_joined && comm->moved == 1 &&
                 (comm->is_agreed || !comm->failover.on);
     return rc;
 }
 
-/* The one in hand has failed. Cards of this end by which that was are left out of what the sender's
- * next try meets. */
+static void say_why(const struct ofi_comm *comm, uint32_t rail)
+{
+    const struct ofi_failover *over = &comm->failover;
+    const char *detail = over->detail[rail];
+
+    if (!over->err[rail])
+        (void)ofi_comm_error(comm);
+    else
+        (void)xccl_fail_quietly(xcclRemoteError, 0, NULL, "%s%s%s",
+                                comm->ctx->library.strerror(over->err[rail]), *detail ? ", " : "",
+                                detail);
+    ofi_comm_leave_out(comm->ctx, comm->rails[rail].device, comm->peer_text);
+}
+
+/* The one in hand has failed. Cards of this end by which that was, or whose rails the sender has
+ * given up, are left out of what its next try meets. */
 static void give_up(struct ofi_listen *listener)
 {
     struct ofi_comm *comm = listener->comm;
     const struct ofi_device *device = listener->device;
-    uint32_t bad = comm->failover.failed & ~comm->failover.heard;
+    uint32_t bad = ofi_failover_bad(comm);
+    uint32_t own = comm->failed_rail && comm->failover.on ? 1u << (comm->failed_rail - 1) : 0;
 
-    if (comm->failed_rail && comm->failover.on)
-        bad |= 1u << (comm->failed_rail - 1);
+    bad |= own;
+    if (bad == (1u << comm->rail_count) - 1)
+        bad = own;
     for (uint32_t i = 0; i < comm->rail_count; i++) {
         uint32_t without = listener->without | 1u << comm->rails[i].member;
 
         if (!(bad >> i & 1) || without == (1u << device->member_count) - 1)
             continue;
         listener->without = without;
-        (void)ofi_comm_error(comm);
-        ofi_comm_leave_out(listener->ctx, comm->rails[i].device, comm->peer_text);
+        say_why(comm, i);
     }
     ofi_comm_destroy(comm);
     listener->comm = NULL;

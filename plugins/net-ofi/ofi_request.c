@@ -729,24 +729,26 @@ xcclResult_t ofi_irecv(xcclNetRecvComm_t comm_, int count, void *const *data, co
 
 xcclResult_t ofi_request_first(struct ofi_comm *comm, int *posted_out)
 {
-    uint32_t rail = 0;
-    ssize_t err = 0;
+    int waits = 0;
 
-    for (uint32_t i = 0; i < comm->rail_count && !err; i++) {
+    /* One that is dead may refuse for ever. */
+    for (uint32_t i = 0; i < comm->rail_count; i++) {
         struct ofi_message *message = &comm->first[i];
+        ssize_t err = 0;
 
-        rail = i;
         message->mem = comm->probe_mem;
         if (message->state == OFI_FREE)
             err = try_start(message, i);
+        if (err && err != -FI_EAGAIN) {
+            ofi_comm_fail_rail(comm, &comm->rails[i], (int)-err, "greeting", "");
+            return comm->rc;
+        }
+        waits |= err != 0;
     }
-    *posted_out = !err;
-    if (!err)
+    *posted_out = !waits;
+    if (!waits)
         comm->taken = comm->posted = 1;
-    if (!err || err == -FI_EAGAIN)
-        return xcclSuccess;
-    ofi_comm_fail_rail(comm, &comm->rails[rail], (int)-err, "greeting", "");
-    return comm->rc;
+    return xcclSuccess;
 }
 
 static void sizes_get(const struct ofi_comm *comm, const struct ofi_group *group, size_t *bytes_out)

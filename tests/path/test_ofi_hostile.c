@@ -23,7 +23,7 @@
 #define ADDR_AT       (8 + OFI_TOKEN_BYTES) /* in a handle, behind two words */
 #define HEAD_BYTES    100 /* of both: what is not a further rail's */
 #define FRAMES_BYTES  64 /* of frames that come afterwards */
-#define WORDS         8
+#define WORDS         9
 #define MESSAGES      64
 #define MESSAGE_BYTES ((size_t)40 << 10)
 #define IDLE_MS       400 /* nothing moves: given up */

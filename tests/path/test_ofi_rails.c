@@ -10,6 +10,9 @@
 
 #define TIME_S    0.7
 #define RAILS     3
+#define RXM       "tcp;ofi_rxm"
+#define RXD       "udp;ofi_rxd"
+#define RXD_BYTES 50000 /* it takes 64 KiB at most */
 #define LIBRARY   "libfabric.so.1"
 #define SILENCE   "2" /* s, after which a host is gone */
 #define CUT_S     7.0 /* of traffic, with the cut after one */
@@ -19,7 +22,7 @@
 
 struct stage {
     struct path_hosts hosts;
-    struct path_meet there, back;
+    struct path_meet there, back, before;
     size_t bytes;
     struct {
         int count, rails[RAILS];
@@ -89,7 +92,7 @@ static void host_run(int rank, int nranks, void *arg)
     xccl_net_close(net);
 }
 
-static void use(const char *path)
+static void use(const char *provider, const char *path)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 
@@ -97,9 +100,10 @@ static void use(const char *path)
         XT_SKIP("libfabric1 is not installed");
     dlclose(library);
     xt_setenv("XCCL_PLUGIN_PROBE_S", "0");
-    xt_setenv("XCCL_OFI_PROVIDER", "tcp;ofi_rxm");
+    xt_setenv("XCCL_OFI_PROVIDER", provider);
     xt_setenv("XCCL_OFI_PATH", path);
-    xt_setenv("FI_PROVIDER", "tcp,ofi_rxm");
+    xt_setenv("FI_PROVIDER", "tcp,ofi_rxm,udp,ofi_rxd,net");
+    xt_setenv("FI_NET_MAX_SAVED", "64"); /* net takes no writes with less */
     xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
     xt_setenv("FI_OFI_RXM_MSG_RX_SIZE", "64");
 }
@@ -109,7 +113,7 @@ static void carry(const char *path, size_t bytes, const struct stage *like)
     static const struct path_rail rails[RAILS] = {{1, 0, 0}, {1, 0, 1}, {1, 0, 2}};
     struct stage *stage = path_shared(sizeof(*stage));
 
-    use(path);
+    use(RXM, path);
     memcpy(stage->of, like->of, sizeof(stage->of));
     stage->bytes = bytes;
     path_hosts_make(&stage->hosts, rails, RAILS);
@@ -145,11 +149,40 @@ static void cut_run(int rank, int nranks, void *arg)
     net = path_net_open_item("ofi", 0);
     dev = merge(net, stage, rank);
     path_flow_open(&flow, net, dev, &stage->there, rank == 0);
+    flow.bytes = stage->bytes;
     path_word_set(&stage->back.ready, 1);
     path_flow_rate(&flow, 0, CUT_S);
     XT_CHECK(flow.gap_s < GAP_S);
     XT_CHECK_INT(failovers(net, dev), 1);
     XT_CHECK_INT(failovers(net, path_net_device(net, stage->cut)), 1);
+    path_flow_close(&flow);
+    xccl_net_close(net);
+}
+
+/* Over a provider whose rails do not stand in for each other both ends hear of it in time. */
+static void end_run(int rank, int nranks, void *arg)
+{
+    struct stage *stage = arg;
+    struct path_flow flow = {.bytes = 0};
+    struct xccl_net *net;
+    double start_s;
+
+    (void)nranks;
+    if (rank == 2) {
+        path_word_await(&stage->back.ready, 1);
+        path_rail_cut(&stage->hosts, stage->cut, stage->how);
+        return;
+    }
+    path_hosts_enter(&stage->hosts, rank);
+    net = path_net_open_item("ofi", 0);
+    path_flow_open(&flow, net, merge(net, stage, rank), &stage->there, rank == 0);
+    path_word_set(&stage->back.ready, 1);
+    start_s = path_seconds();
+    while (flow.rc == xcclSuccess && path_seconds() - start_s < CUT_S)
+        path_flow_turn(&flow);
+    XT_CHECK_INT(flow.rc, xcclRemoteError);
+    XT_CHECK(flow.failed_s - start_s < GAP_S);
+    XT_CHECK_HAS(flow.text, "rail");
     path_flow_close(&flow);
     xccl_net_close(net);
 }
@@ -174,6 +207,8 @@ static void without_run(int rank, int nranks, void *arg)
     path_hosts_enter(&stage->hosts, rank);
     net = path_net_open_item("ofi", 0);
     dev = merge(net, stage, rank);
+    /* The kernel knows the neighbours from now on, so what is cut is silent at once. */
+    flow_by(stage, net, dev, &stage->before, rank == 0);
     if (rank == 1)
         path_word_await(&stage->back.ready, 1);
     path_word_set(&stage->back.ready, 1 + rank);
@@ -186,18 +221,21 @@ static void without_run(int rank, int nranks, void *arg)
     path_flow_rate(&flow, 0, TIME_S);
     path_counters_read(stage->cut, &after);
     XT_CHECK(after.recv_bytes - before.recv_bytes < FEW_BYTES);
-    XT_CHECK_INT(failovers(net, dev), rank == 0);
+    XT_CHECK_INT(failovers(net, dev), 1);
     path_flow_close(&flow);
     xccl_net_close(net);
 }
 
-static void carry_on(const char *path, int rails, int cut, enum path_cut how, xt_rank_fn *run)
+static void carry_on(const char *provider, const char *path, int rails, int cut, enum path_cut how,
+                     xt_rank_fn *run)
 {
     static const struct path_rail all[RAILS] = {{1, 0, 0}, {1, 0, 1}, {1, 0, 2}};
     struct stage *stage = path_shared(sizeof(*stage));
 
-    use(path);
+    use(provider, path);
     stage->bytes = run == without_run ? 1 << 20 : 0;
+    if (strcmp(provider, RXD) == 0)
+        stage->bytes = RXD_BYTES;
     xt_setenv("XCCL_SOCKET_SILENCE_S", SILENCE);
     for (int host = 0; host < 2; host++) {
         stage->of[host].count = rails;
@@ -213,18 +251,36 @@ static void carry_on(const char *path, int rails, int cut, enum path_cut how, xt
 
 XT_TEST_DEADLINE(a_rail_that_is_cut_drops_out_and_nothing_is_lost, 120)
 {
-    carry_on("message", 2, 0, PATH_CUT_SILENT, cut_run);
-    carry_on("write", 2, 1, PATH_CUT_SILENT, cut_run);
-    carry_on("message", 3, 1, PATH_CUT_LINK, cut_run);
-    carry_on("write", 3, 0, PATH_CUT_LINK, cut_run);
+    carry_on(RXM, "message", 2, 0, PATH_CUT_SILENT, cut_run);
+    carry_on(RXM, "write", 2, 1, PATH_CUT_SILENT, cut_run);
+    carry_on(RXM, "message", 3, 1, PATH_CUT_LINK, cut_run);
+    carry_on(RXM, "write", 3, 0, PATH_CUT_LINK, cut_run);
+}
+
+XT_TEST_DEADLINE(a_rail_of_datagrams_that_is_cut_drops_out, 120)
+{
+    carry_on(RXD, "message", 2, 0, PATH_CUT_SILENT, cut_run);
+    carry_on(RXD, "message", 3, 1, PATH_CUT_LINK, cut_run);
+    carry_on(RXD, "message", 2, 1, PATH_CUT_SILENT, without_run);
+}
+
+XT_TEST_DEADLINE(a_rail_that_no_other_one_stands_in_for_ends_its_connection, 120)
+{
+    carry_on("net", "message", 2, 0, PATH_CUT_SILENT, end_run);
+    carry_on("net", "write", 3, 1, PATH_CUT_LINK, end_run);
+    carry_on("net", "message", 2, 1, PATH_CUT_SILENT, without_run);
 }
 
 XT_TEST_DEADLINE(a_connection_comes_up_without_the_rail_that_is_dead, 120)
 {
-    carry_on("message", 2, 0, PATH_CUT_SILENT, without_run);
-    carry_on("write", 3, 1, PATH_CUT_SILENT, without_run);
-    carry_on("write", 2, 0, PATH_CUT_LINK, without_run);
-    carry_on("message", 3, 2, PATH_CUT_LINK, without_run);
+    carry_on(RXM, "message", 2, 0, PATH_CUT_SILENT, without_run);
+    carry_on(RXM, "write", 3, 1, PATH_CUT_SILENT, without_run);
+    carry_on(RXM, "write", 2, 0, PATH_CUT_LINK, without_run);
+    carry_on(RXM, "message", 3, 2, PATH_CUT_LINK, without_run);
+    /* Not the last one of those that it is joined with, one after the other. */
+    carry_on(RXM, "message", 3, 2, PATH_CUT_SILENT, without_run);
+    carry_on(RXM, "write", 2, 1, PATH_CUT_ROUTE, without_run);
+    carry_on(RXM, "message", 3, 1, PATH_CUT_ROUTE, without_run);
 }
 
 XT_TEST_DEADLINE(large_messages_take_all_rails, 60)
