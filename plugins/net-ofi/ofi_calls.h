@@ -136,8 +136,7 @@ void ofi_comm_destroy(struct ofi_comm *comm);
 /* 1: it has been OFI_LATE_NS. */
 int ofi_patience_ends(struct ofi_patience *patience);
 /* Says that a card is not used, with the thread's error text for the reason. */
-void ofi_comm_leave_out(const struct ofi_ctx *ctx, const struct ofi_device *card,
-                        const char *peer_text);
+void ofi_comm_leave_out(const struct ofi_comm *comm, const struct ofi_device *card);
 /* The connection's rails are known: rail i is the one that was opened as ends[i], and its peer has
  * that name. Others are closed. */
 xcclResult_t ofi_comm_pair(struct ofi_comm *comm, uint32_t count, const uint32_t *ends,

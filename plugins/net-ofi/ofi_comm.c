@@ -45,17 +45,16 @@ int ofi_patience_ends(struct ofi_patience *patience)
     return patience->waited_ns >= OFI_LATE_NS;
 }
 
-void ofi_comm_leave_out(const struct ofi_ctx *ctx, const struct ofi_device *card,
-                        const char *peer_text)
+void ofi_comm_leave_out(const struct ofi_comm *comm, const struct ofi_device *card)
 {
     char line[OFI_TEXT_BYTES];
 
-    if (!ctx->log)
+    if (!comm->ctx->log)
         return;
     snprintf(line, sizeof(line),
              "a connection with %s comes up without its rail %s (%s): %.300s; the others go on",
-             peer_text, card->name, card->info->fabric_attr->prov_name, xccl_error_text());
-    ctx->log(xcclNetLogWarn, line);
+             comm->peer_text, card->name, card->info->fabric_attr->prov_name, xccl_error_text());
+    comm->ctx->log(xcclNetLogWarn, line);
 }
 
 /* Where rails may fail, one that cannot be opened is left out, as long as there is another. */
@@ -78,7 +77,7 @@ static xcclResult_t open_rails(struct ofi_comm *comm, uint32_t without)
         else if (!ofi_failover_can(device))
             return rc;
         else
-            ofi_comm_leave_out(comm->ctx, rail->device, comm->peer_text);
+            ofi_comm_leave_out(comm, rail->device);
     }
     comm->left_out = device->member_count - comm->rail_count;
     return comm->rail_count ? xcclSuccess : rc;

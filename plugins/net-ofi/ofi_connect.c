@@ -54,7 +54,8 @@ static xcclResult_t try_once(struct ofi_connect *state)
     if (rc != xcclSuccess)
         return rc;
     state->comm = ofi_comm_create(state->ctx, state->device, 1, fd, addr, state->without);
-    if (!state->comm)
+    state->is_final = !state->comm;
+    if (state->is_final)
         return xcclSystemError;
     say_hello(state);
     return xcclSuccess;
@@ -140,6 +141,7 @@ static xcclResult_t choose_side(struct ofi_connect *state)
 
         if (rc == xcclSuccess && !state->connected)
             continue;
+        ofi_control_tune(comm);
         swap_sides(state, state->side, i);
         return rc;
     }
@@ -264,6 +266,9 @@ static xcclResult_t move(struct ofi_connect *state, int *done_out)
         rc = ofi_request_first(comm, &state->probed);
     if (rc != xcclSuccess)
         return rc;
+    /* Before errors that come of the peer's closing: which rail it does without. */
+    if (state->introduced && comm->failover.on)
+        ofi_control_look(comm);
     if (state->introduced)
         ofi_request_poll(comm);
     if (comm->rc != xcclSuccess)
@@ -301,7 +306,7 @@ static xcclResult_t check_time(struct ofi_connect *state)
         return xcclSuccess;
     if (!state->introduced && !state->connected && state->way + 1 < state->handle.count)
         return xccl_fail_quietly(xcclTimeout, 0, NULL, "%s does not answer", comm->peer_text);
-    if (!ofi_failover_can(state->device) || !state->introduced || !state->proved)
+    if (!state->introduced || !comm->failover.on || !state->proved)
         return xcclSuccess;
     return xccl_fail_quietly(xcclTimeout, 0, NULL, "nothing has come through in %u ms",
                              (unsigned)(OFI_LATE_NS / XCCL_NS_PER_MS));
@@ -344,9 +349,11 @@ static int may_try_again(struct ofi_connect *state, xcclResult_t rc)
     struct ofi_comm *comm = state->comm;
     uint32_t bad;
 
+    if (state->is_final)
+        return 0;
     if (!state->introduced && !state->connected)
         return try_other_address(state);
-    if (!ofi_failover_can(state->device) || state->is_final)
+    if (!ofi_failover_can(state->device))
         return 0;
     bad = state->introduced ? bad_rails(state, rc) : 0;
     if (!bad) /* it may be without a card of its own the next time */
@@ -358,7 +365,7 @@ static int may_try_again(struct ofi_connect *state, xcclResult_t rc)
             continue;
         state->without |= 1u << comm->rails[i].member;
         ofi_control_fails(comm, i);
-        ofi_comm_leave_out(state->ctx, comm->rails[i].device, comm->peer_text);
+        ofi_comm_leave_out(comm, comm->rails[i].device);
     }
     return 1;
 }
@@ -370,6 +377,8 @@ static xcclResult_t advance(struct ofi_connect *state, int *done_out)
     if (rc == xcclSuccess && !*done_out)
         rc = check_time(state);
     while (rc != xcclSuccess && may_try_again(state, rc)) {
+        if (state->comm)
+            ofi_control_close(state->comm); /* first, as the receiver does in ofi_listen.c */
         ofi_comm_destroy(state->comm);
         rc = try_once(state);
     }

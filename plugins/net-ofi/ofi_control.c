@@ -107,6 +107,8 @@ static void closed(struct ofi_comm *comm, struct ofi_link *link, int err)
     xccl_tcp_close(&link->fd);
     if (ofi_control_is_open(comm) && !comm->is_up && !comm->is_agreed) {
         /* Nobody would watch that rail. A peer that closes has reasons that it has not told. */
+        if (link->rail != OFI_RAILS_MAX && ofi_control_lost_path(err))
+            ofi_control_fails(comm, rail);
         ofi_comm_fail_rail(comm, &comm->rails[rail], err ? err : FI_ECONNRESET,
                            "joining the rails with", "on its control connection");
         if (link->rail == OFI_RAILS_MAX || !ofi_control_lost_path(err))

@@ -32,11 +32,11 @@
  * twice: they say the same again.
  *
  * The last rail's error ends the comm, as the only one's does. So does what hurts memory and not
- * the way (a key that is refused), any rail's of net (stops_early() below), and any rail's where
- * messages have been received into the memory of a device: what it has brought there nobody else
- * can flush (ofi_flush.c). A provider that binds registrations to endpoints (FI_MR_ENDPOINT) does
- * not let them close before those, which are the caller's: there an error ends the comm. A rail
- * does not come back. Thread: the comm's; nothing here is on the way of a message. */
+ * the way (a key that is refused), any rail's of net (may_stand_still() below), and any rail's
+ * where messages have been received into the memory of a device: what it has brought there nobody
+ * else can flush (ofi_flush.c). A provider that binds registrations to endpoints (FI_MR_ENDPOINT)
+ * does not let them close before those, which are the caller's: there an error ends the comm. A
+ * rail does not come back. Thread: the comm's; nothing here is on the way of a message. */
 #include <stdio.h>
 #include <string.h>
 
@@ -63,7 +63,7 @@ static uint32_t all_rails(const struct ofi_comm *comm)
  * message that has come before its receive (up to libfabric 1.18; ofiwg/libfabric pull request
  * 8920). What a lost rail has not brought goes once more behind just those: the size that tells the
  * receiver of pieces which another rail has brought. */
-static int stops_early(const struct ofi_comm *comm)
+static int may_stand_still(const struct ofi_comm *comm)
 {
     const char *provider = comm->device->info->fabric_attr->prov_name;
 
@@ -75,7 +75,7 @@ static int is_last(const struct ofi_comm *comm)
 {
     uint32_t failed = comm->failover.failed;
 
-    return failed == all_rails(comm) || (failed && stops_early(comm)) ||
+    return failed == all_rails(comm) || (failed && may_stand_still(comm)) ||
            (failed & ~ofi_failover_closed(comm) && ofi_flush_is_needed(comm));
 }
 
@@ -84,7 +84,7 @@ static const char *why_last(const struct ofi_comm *comm)
 {
     if (comm->failover.failed == all_rails(comm))
         return "the peer has given up the last rail";
-    if (stops_early(comm))
+    if (may_stand_still(comm))
         return "the peer has given up this rail, and this provider may stand still where others "
                "take what it has not brought";
     return "the peer has given up this rail, and no other one can flush what it has brought into "
@@ -167,6 +167,10 @@ void ofi_failover_fail(struct ofi_comm *comm, uint32_t rail, int err, const char
         doubt(comm, rail, err, detail);
         over->failed |= 1u << rail;
         if (!is_last(comm))
+            return;
+        if (!comm->is_up) /* a sender that comes once more may have said by which it does not */
+            ofi_control_look(comm);
+        if (comm->rc != xcclSuccess)
             return;
         ofi_control_fails(comm, rail);
     }

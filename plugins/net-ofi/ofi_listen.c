@@ -310,7 +310,7 @@ static void say_why(const struct ofi_comm *comm, uint32_t rail)
         (void)xccl_fail_quietly(xcclRemoteError, 0, NULL, "%s%s%s",
                                 comm->ctx->library.strerror(over->err[rail]), *detail ? ", " : "",
                                 detail);
-    ofi_comm_leave_out(comm->ctx, comm->rails[rail].device, comm->peer_text);
+    ofi_comm_leave_out(comm, comm->rails[rail].device);
 }
 
 /* The one in hand has failed. Cards of this end by which that was, or whose rails the sender has
@@ -319,10 +319,13 @@ static void give_up(struct ofi_listen *listener)
 {
     struct ofi_comm *comm = listener->comm;
     const struct ofi_device *device = listener->device;
-    uint32_t bad = ofi_failover_bad(comm);
     uint32_t own = comm->failed_rail && comm->failover.on ? 1u << (comm->failed_rail - 1) : 0;
+    uint32_t bad = comm->failover.failed & comm->failover.heard;
 
-    bad |= own;
+    /* What the sender does not go on with makes errors of the others as well, once it closes them.
+     */
+    if (!bad)
+        bad = ofi_failover_bad(comm) | own;
     if (bad == (1u << comm->rail_count) - 1)
         bad = own;
     for (uint32_t i = 0; i < comm->rail_count; i++) {
@@ -333,6 +336,7 @@ static void give_up(struct ofi_listen *listener)
         listener->without = without;
         say_why(comm, i);
     }
+    ofi_control_close(comm); /* first: errors that come of the closing say less */
     ofi_comm_destroy(comm);
     listener->comm = NULL;
 }
