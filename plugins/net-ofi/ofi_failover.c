@@ -32,11 +32,12 @@
  * twice: they say the same again.
  *
  * The last rail's error ends the comm, as the only one's does. So does what hurts memory and not
- * the way (a key that is refused), any rail's of net (may_stand_still() below), and any rail's
- * where messages have been received into the memory of a device: what it has brought there nobody
- * else can flush (ofi_flush.c). A provider that binds registrations to endpoints (FI_MR_ENDPOINT)
- * does not let them close before those, which are the caller's: there an error ends the comm. A
- * rail does not come back. Thread: the comm's; nothing here is on the way of a message. */
+ * the way (a key that is refused), any rail's of some providers (cannot_carry_on() below), and any
+ * rail's where messages have been received into the memory of a device: what it has brought there
+ * nobody else can flush (ofi_flush.c). A provider that binds registrations to endpoints
+ * (FI_MR_ENDPOINT) does not let them close before those, which are the caller's: there an error
+ * ends the comm. A rail does not come back. Thread: the comm's; nothing here is on the way of a
+ * message. */
 #include <stdio.h>
 #include <string.h>
 
@@ -62,12 +63,13 @@ static uint32_t all_rails(const struct ofi_comm *comm)
 /* 1: net and tcp, which are one provider by two names, may read nothing any more behind a large
  * message that has come before its receive (up to libfabric 1.18; ofiwg/libfabric pull request
  * 8920). What a lost rail has not brought goes once more behind just those: the size that tells the
- * receiver of pieces which another rail has brought. */
-static int may_stand_still(const struct ofi_comm *comm)
+ * receiver of pieces which another rail has brought. And ofi_rxd bears no receive behind that of a
+ * later message, as what goes once more has. */
+static int cannot_carry_on(const struct ofi_comm *comm)
 {
     const char *provider = comm->device->info->fabric_attr->prov_name;
 
-    return strcmp(provider, "net") == 0 || strcmp(provider, "tcp") == 0;
+    return comm->in_order || strcmp(provider, "net") == 0 || strcmp(provider, "tcp") == 0;
 }
 
 /* 1: the comm cannot do without those that have failed. */
@@ -75,7 +77,7 @@ static int is_last(const struct ofi_comm *comm)
 {
     uint32_t failed = comm->failover.failed;
 
-    return failed == all_rails(comm) || (failed && may_stand_still(comm)) ||
+    return failed == all_rails(comm) || (failed && cannot_carry_on(comm)) ||
            (failed & ~ofi_failover_closed(comm) && ofi_flush_is_needed(comm));
 }
 
@@ -84,9 +86,9 @@ static const char *why_last(const struct ofi_comm *comm)
 {
     if (comm->failover.failed == all_rails(comm))
         return "the peer has given up the last rail";
-    if (may_stand_still(comm))
-        return "the peer has given up this rail, and this provider may stand still where others "
-               "take what it has not brought";
+    if (cannot_carry_on(comm))
+        return "the peer has given up this rail, and over this provider no other one can take what "
+               "it has not brought";
     return "the peer has given up this rail, and no other one can flush what it has brought into "
            "the memory of a device";
 }

@@ -393,6 +393,7 @@ struct ofi_comm {
     int tells_tag; /* and its tag beside its number */
     int fetches; /* the provider is ofi_rxm */
     int drops; /* it is net */
+    int in_order; /* receives are to be posted in the order in which messages come */
     int writes; /* both ends have the write path */
     int cuts; /* large messages are written, or sent in pieces */
     uint32_t rail_count;

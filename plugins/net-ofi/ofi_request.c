@@ -444,7 +444,7 @@ static void start_all(struct ofi_comm *comm)
     while (comm->posted != comm->taken && !err && comm->rc == xcclSuccess) {
         struct ofi_message *message;
 
-        if (!comm->idle || !has_room(comm))
+        if (!comm->idle || !has_room(comm) || (comm->in_order && comm->pieces.waiting))
             break;
         message = ofi_group_next(comm);
         if (!message || (!comm->is_send && ofi_request_too_late(comm, message)))

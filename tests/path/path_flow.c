@@ -18,12 +18,10 @@
 /* ---- messages ---- */
 
 /* Small ones, those of one line, and those that are spread over several. */
-static size_t message_bytes(const struct path_flow *flow, uint64_t number)
+static size_t drawn_bytes(uint64_t number)
 {
     uint64_t state = number, dice = xt_random(&state), size = xt_random(&state);
 
-    if (flow->bytes)
-        return flow->bytes;
     switch (dice % 8) {
     case 0:
         return size % 64;
@@ -37,6 +35,15 @@ static size_t message_bytes(const struct path_flow *flow, uint64_t number)
     default:
         return (128 << 10) + size % (PATH_MESSAGE_MAX - (128 << 10) + 1);
     }
+}
+
+static size_t message_bytes(const struct path_flow *flow, uint64_t number)
+{
+    size_t drawn = drawn_bytes(number);
+
+    if (flow->bytes)
+        return flow->bytes;
+    return flow->most && drawn > flow->most ? drawn % (flow->most + 1) : drawn;
 }
 
 static uint64_t hash_of(const char *data, size_t bytes)
@@ -176,13 +183,14 @@ static void flow_accept(struct path_flow *flow, int dev)
 void path_flow_open(struct path_flow *flow, struct xccl_net *net, int dev, struct path_meet *meet,
                     int is_send)
 {
-    size_t bytes = flow->bytes;
+    size_t bytes = flow->bytes, most = flow->most;
 
     memset(flow, 0, sizeof(*flow));
     flow->net = net;
     flow->meet = meet;
     flow->is_send = is_send;
     flow->bytes = bytes;
+    flow->most = most;
     if (is_send)
         flow_connect(flow, dev);
     else

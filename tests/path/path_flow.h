@@ -19,6 +19,7 @@ struct path_flow {
     struct path_meet *meet;
     int is_send;
     size_t bytes; /* of each message; 0: of many sizes, and every byte is checked */
+    size_t most; /* of many sizes up to this one; 0: to PATH_MESSAGE_MAX */
     int quiet; /* nothing more is posted */
     void *comm;
     int wait_fd;

@@ -13,7 +13,7 @@
 #define RAILS     3
 #define RXM       "tcp;ofi_rxm"
 #define RXD       "udp;ofi_rxd"
-#define RXD_BYTES 50000 /* it takes 64 KiB at most */
+#define RXD_BYTES ((size_t)64 << 10) /* it takes no more */
 #define LIBRARY   "libfabric.so.1"
 #define SILENCE   "2" /* s, after which a host is gone */
 #define CUT_S     7.0 /* of traffic, with the cut after one */
@@ -23,7 +23,7 @@
 struct stage {
     struct path_hosts hosts;
     struct path_meet there, back, before;
-    size_t bytes;
+    size_t bytes, most;
     struct {
         int count, rails[RAILS];
     } of[2]; /* of the two hosts */
@@ -56,10 +56,9 @@ static struct xccl_net *enter(const struct stage *stage, int rank, int *dev_out)
 static void flow_by(struct stage *stage, struct xccl_net *net, int dev, struct path_meet *meet,
                     int is_send)
 {
-    struct path_flow flow = {.bytes = 0};
+    struct path_flow flow = {.bytes = stage->bytes, .most = stage->most};
 
     path_flow_open(&flow, net, dev, meet, is_send);
-    flow.bytes = stage->bytes;
     path_flow_rate(&flow, 0, TIME_S);
     path_flow_close(&flow);
 }
@@ -102,7 +101,7 @@ static void host_run(int rank, int nranks, void *arg)
     xccl_net_close(net);
 }
 
-static void use(const char *provider, const char *path)
+static void use(struct stage *stage, const char *provider, const char *path)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 
@@ -116,19 +115,27 @@ static void use(const char *provider, const char *path)
     xt_setenv("FI_NET_MAX_SAVED", "64"); /* net takes no writes with less */
     xt_setenv("FI_OFI_RXM_BUFFER_SIZE", "2048");
     xt_setenv("FI_OFI_RXM_MSG_RX_SIZE", "64");
+    if (strcmp(provider, RXD) == 0)
+        stage->most = RXD_BYTES;
 }
 
-static void carry(const char *path, size_t bytes, const struct stage *like)
+static void carry_over(const char *provider, const char *path, size_t bytes,
+                       const struct stage *like)
 {
     static const struct path_rail rails[RAILS] = {{1, 0, 0}, {1, 0, 1}, {1, 0, 2}};
     struct stage *stage = path_shared(sizeof(*stage));
 
-    use(RXM, path);
+    use(stage, provider, path);
     memcpy(stage->of, like->of, sizeof(stage->of));
     stage->bytes = bytes;
     path_hosts_make(&stage->hosts, rails, RAILS);
     xt_mp_run(2, host_run, stage);
     path_hosts_drop(&stage->hosts);
+}
+
+static void carry(const char *path, size_t bytes, const struct stage *like)
+{
+    carry_over(RXM, path, bytes, like);
 }
 
 /* --- a rail that is cut --- */
@@ -144,7 +151,7 @@ static uint64_t failovers(const struct xccl_net *net, int dev)
 static void cut_run(int rank, int nranks, void *arg)
 {
     struct stage *stage = arg;
-    struct path_flow flow = {.bytes = 0};
+    struct path_flow flow = {.bytes = stage->bytes, .most = stage->most};
     struct xccl_net *net;
     int dev;
 
@@ -157,7 +164,6 @@ static void cut_run(int rank, int nranks, void *arg)
     }
     net = enter(stage, rank, &dev);
     path_flow_open(&flow, net, dev, &stage->there, rank == 0);
-    flow.bytes = stage->bytes;
     path_word_set(&stage->back.ready, 1);
     path_flow_rate(&flow, 0, CUT_S);
     XT_CHECK(flow.gap_s < GAP_S);
@@ -171,7 +177,7 @@ static void cut_run(int rank, int nranks, void *arg)
 static void end_run(int rank, int nranks, void *arg)
 {
     struct stage *stage = arg;
-    struct path_flow flow = {.bytes = 0};
+    struct path_flow flow = {.bytes = stage->bytes, .most = stage->most};
     struct xccl_net *net;
     double start_s;
     char card[16];
@@ -201,7 +207,7 @@ static void end_run(int rank, int nranks, void *arg)
 static void without_run(int rank, int nranks, void *arg)
 {
     struct stage *stage = arg;
-    struct path_flow flow = {.bytes = 0};
+    struct path_flow flow = {.bytes = stage->bytes, .most = stage->most};
     struct xccl_net *net;
     double start_s;
     int dev;
@@ -221,7 +227,6 @@ static void without_run(int rank, int nranks, void *arg)
     path_word_set(&stage->back.ready, 1 + rank);
     path_word_await(&stage->back.ready, 3);
     start_s = path_seconds();
-    flow.bytes = stage->bytes;
     path_flow_open(&flow, net, dev, &stage->there, rank == 0);
     XT_CHECK(path_seconds() - start_s < UP_S);
     path_flow_rate(&flow, 0, TIME_S);
@@ -247,11 +252,9 @@ static void carry_on(const char *provider, const char *path, int rails, int cut,
 {
     struct stage *stage = path_shared(sizeof(*stage));
 
-    use(provider, path);
+    use(stage, provider, path);
     stage->left_out = 1;
-    stage->bytes = run == without_run ? 1 << 20 : 0;
-    if (strcmp(provider, RXD) == 0)
-        stage->bytes = RXD_BYTES;
+    stage->bytes = run == without_run && !stage->most ? 1 << 20 : 0;
     for (int host = 0; host < 2; host++) {
         stage->of[host].count = rails;
         for (int i = 0; i < rails; i++)
@@ -268,18 +271,14 @@ XT_TEST_DEADLINE(a_rail_that_is_cut_drops_out_and_nothing_is_lost, 120)
     carry_on(RXM, "write", 3, 0, PATH_CUT_LINK, cut_run);
 }
 
-XT_TEST_DEADLINE(a_rail_of_datagrams_that_is_cut_drops_out, 120)
-{
-    carry_on(RXD, "message", 2, 0, PATH_CUT_SILENT, cut_run);
-    carry_on(RXD, "message", 3, 1, PATH_CUT_LINK, cut_run);
-    carry_on(RXD, "message", 2, 1, PATH_CUT_SILENT, without_run);
-}
-
 XT_TEST_DEADLINE(a_rail_that_no_other_one_stands_in_for_ends_its_connection, 120)
 {
     carry_on("net", "message", 2, 0, PATH_CUT_SILENT, end_run);
     carry_on("net", "write", 3, 1, PATH_CUT_LINK, end_run);
     carry_on("net", "message", 2, 1, PATH_CUT_SILENT, without_run);
+    carry_on(RXD, "message", 2, 0, PATH_CUT_SILENT, end_run);
+    carry_on(RXD, "write", 3, 1, PATH_CUT_LINK, end_run);
+    carry_on(RXD, "message", 2, 1, PATH_CUT_SILENT, without_run);
 }
 
 XT_TEST_DEADLINE(a_connection_comes_up_without_the_rail_that_is_dead, 120)
@@ -299,7 +298,7 @@ XT_TEST_DEADLINE(a_single_card_finds_the_other_address, 60)
 {
     struct stage *stage = path_shared(sizeof(*stage));
 
-    use(RXM, "message");
+    use(stage, RXM, "message");
     stage->bytes = 1 << 20;
     stage->of[0].count = 1;
     stage->of[0].rails[0] = 1;
@@ -322,6 +321,15 @@ XT_TEST_DEADLINE(messages_of_all_sizes_arrive_whole_and_in_order_over_rails, 60)
 
     carry("message", 0, &like);
     carry("write", 0, &like);
+}
+
+/* Its messages take the rails whole, and what is written waits for nothing behind it. */
+XT_TEST_DEADLINE(datagrams_of_all_sizes_arrive_whole_and_in_order_over_rails, 60)
+{
+    static const struct stage like = {.of = {{3, {0, 1, 2}}, {3, {0, 1, 2}}}};
+
+    carry_over(RXD, "message", 0, &like);
+    carry_over(RXD, "write", 0, &like);
 }
 
 /* Rails of one subnet find each other, and what is over stays idle. */
