@@ -83,12 +83,12 @@ static xcclResult_t open_rails(struct ofi_comm *comm, uint32_t without)
     return comm->rail_count ? xcclSuccess : rc;
 }
 
-/* ofi_rxd (1.17) gives a receive that finds its message whole, posted while a later message or
- * write is still coming in, the rest of that one as well: rxd_progress_unexp_msg
- * (prov/rxd/src/rxd_msg.c) sets the peer's current receive and does not put it back. Data are lost
- * so, and the list of free receives becomes a ring, in which fi_cq_read turns for ever. So there
- * nothing is sent in pieces, messages take the rails whole, and none is sent behind one that is
- * still to be written. */
+/* ofi_rxd (1.17) gives a receive that finds its message whole, posted while a later message that
+ * has its receive, or a write, is still coming in, the rest of that one as well:
+ * rxd_progress_unexp_msg (prov/rxd/src/rxd_msg.c) sets the peer's current receive and does not put
+ * it back. Data are lost so, and the list of free receives becomes a ring, in which fi_cq_read
+ * turns for ever. So none is sent behind one that is still to be written, nor in pieces, which
+ * would have their receives late; what an endpoint has been given, rxd keeps in order. */
 static int is_in_order(const struct ofi_device *device)
 {
     return strstr(device->info->fabric_attr->prov_name, "ofi_rxd") != NULL;

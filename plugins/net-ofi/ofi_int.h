@@ -8,11 +8,12 @@
  * two exchange their endpoints' addresses, credits, and signs of life.
  *
  * A message is one tagged send whose tag is the message's number; a receive asks for its number, so
- * no order is asked of the provider. At most OFI_WINDOW messages are on their way that the receiver
- * has not counted yet. Where both ends have the write path or several rails (ofi_piece.c), that
- * send carries small messages; of a larger one it says the size alone, and the bytes are written
- * into the memory that the receiver has announced, or are sent in pieces. From the first grouped
- * receive of a connection on, a message has the number of the part that it is for (ofi_group.c). */
+ * no order is asked of the provider (but for in_order below). At most OFI_WINDOW messages are on
+ * their way that the receiver has not counted yet. Where both ends have the write path or several
+ * rails (ofi_piece.c), that send carries small messages; of a larger one it says the size alone,
+ * and the bytes are written into the memory that the receiver has announced, or are sent in pieces.
+ * From the first grouped receive of a connection on, a message has the number of the part that it
+ * is for (ofi_group.c). */
 #ifndef XCCL_OFI_INT_H
 #define XCCL_OFI_INT_H
 
