@@ -252,7 +252,8 @@ def head_part(found):
             f"| versions | {', '.join(found['versions'])} |",
             f"| cores | {found['pinned']} |",
             f"| seed | {found['seed']} |",
-            f"| time | {found['minutes']:.0f} minutes, {rounds} rounds |",
+            f"| time | {found['minutes']:.0f} minutes, {rounds} rounds"
+            + (f"; not to its end: {found['stopped']}" if found.get("stopped") else "") + " |",
             f"| others | used {100 * found['others']:.0f} % of the machine meanwhile; the load was "
             f"{found['loads'][0]:.0f} before and {found['loads'][1]:.0f} after |", ""]
 

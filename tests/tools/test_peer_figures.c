@@ -143,15 +143,23 @@ XT_TEST(a_check_measures_losses_again_and_needs_ratios)
         "())\n"
         "found = {key: key for key in ('versions', 'date', 'command', 'seed', 'loads')}\n"
         "found.update(points=[two], machine={'processor': 'P'}, others=0.5)\n"
-        "def again(args, todo, versions, after=[]):\n"
+        "def again(args, todo, versions, points, after=[]):\n"
         "    assert todo == {('shm', 2): [('all_reduce', [8])]}, todo\n"
-        "    return [after.pop(0)]\n"
+        "    points.append(after.pop(0))\n"
         "try:\n"
         "    assert figures.check(args, found) == 1\n"
         "    assert figures.keep_ratios(args, found) == 1\n"
         "    assert not os.path.exists(args.ratios)\n"
         "    assert figures.keep_ratios(args, dict(found, others=0.01)) == 0\n"
-        "    assert json.load(open(args.ratios))['ratios'] == {'shm 2 all_reduce 8': 2.0}\n"
+        "    assert json.load(open(args.ratios))[0]['ratios'] == {'shm 2 all_reduce 8': 2.0}\n"
+        "    other = dict(found, others=0.01, machine={'processor': 'Q'}, points=[point(xccl=[1.0]"
+        ", mpich=[9.0])])\n"
+        "    assert figures.keep_ratios(args, other) == 0\n"
+        "    kept = figures.read_kept(args.ratios)\n"
+        "    assert [figures.ratios_for(kept, who)[0]['shm 2 all_reduce 8'] for who in 'PQR'] == "
+        "[2.0, 9.0, 2.0]\n"
+        "    assert figures.ratios_for(kept, 'Q')[1] is None\n"
+        "    assert 'P, Q' in figures.ratios_for(kept, 'R')[1]\n"
         "    assert figures.check(args, found) == 0\n"
         "    bad = point(xccl=[5.0], mpich=[5.0])\n"
         "    figures.take_points = lambda *a: again(*a, after=[two])\n"
@@ -195,6 +203,26 @@ XT_TEST_DEADLINE(a_short_run_leaves_page_drawing_and_figures, 240)
                "    for values in times.values():\n"
                "        assert len(values) == 2 and values[0] > 0, point\n"
                "END\n");
+}
+
+XT_TEST_DEADLINE(a_run_that_is_ended_leaves_a_page_of_what_there_is, 120)
+{
+    run_script(FIGURES
+               "--ranks 2 --paths shm --sizes 8 --collectives all_reduce --contestants xccl "
+               "--rounds 100000 --group-ms 1 --no-extras > $TMPDIR/out 2>&1 & sleep 2; kill $!\n"
+               "if wait $! || ls $TMPDIR/peers-*; then exit 1; fi\n" FIGURES
+               "--ranks 2 --paths shm --sizes 8 16 32 64 --collectives all_reduce all_gather "
+               "broadcast reduce --contestants xccl --rounds 1000 --group-ms 1 --no-extras > "
+               "$TMPDIR/out 2>&1 &\n"
+               "for i in {1..600}; do\n"
+               "    ! grep -q 'shm 2 all_reduce 16 B' $TMPDIR/out || break\n"
+               "    sleep 0.1\n"
+               "done\n"
+               "kill $!\n"
+               "if wait $!; then exit 1; fi\n"
+               "grep 'it was told to end' $TMPDIR/out\n"
+               "grep '; not to its end: it was told to end |$' $TMPDIR/peers-*.md\n"
+               "grep '^### all_reduce, 2 ranks, shared memory$' $TMPDIR/peers-*.md\n");
 }
 
 XT_TEST_DEADLINE(ours_and_the_peers_go_over_tcp_too, 120)
@@ -243,7 +271,9 @@ XT_TEST_DEADLINE(a_contestant_that_dies_is_told_by_name, 120)
         "    raise AssertionError(text)\n"
         "told('limits, 2 ranks: ended with 1', lambda: figures.World(args, 'shm', 2, 64)"
         ".__enter__())\n"
-        "told('choose smaller --sizes', lambda: figures.World(args, 'shm', 2, 1 << 29))\n"
+        "args.sizes = [1 << 28, 1 << 29]\n"
+        "assert figures.sizes_that_fit(args, 'shm', 2) == [1 << 28]\n"
+        "told('choose smaller --sizes', lambda: figures.sizes_that_fit(args, 'shm', 4))\n"
         "told('written no figures', lambda: figures.take_json(['/bin/true']))\n"
         "told('exited with 1', lambda: figures.take_json(['/bin/false']))\n");
 }
