@@ -31,6 +31,7 @@ struct stage {
     } of[2]; /* of the two hosts */
     int cut; /* the rail */
     int left_out; /* of rails, at either end, when the connection has come up */
+    int loses; /* the provider loses memory */
     enum path_cut how;
 };
 
@@ -49,6 +50,8 @@ static struct xccl_net *enter(const struct stage *stage, int rank, int *dev_out)
 {
     struct xccl_net *net;
 
+    if (stage->loses)
+        xt_allow_leaks("libfabric's net loses 2.4 KB a connection (1.17)");
     path_hosts_enter(&stage->hosts, rank);
     net = path_net_open_item("ofi", 0);
     *dev_out = merge(net, stage, rank);
@@ -119,6 +122,7 @@ static void use(struct stage *stage, const char *provider, const char *path)
     xt_setenv("FI_OFI_RXM_MSG_RX_SIZE", "64");
     if (strcmp(provider, RXD) == 0)
         stage->most = RXD_BYTES;
+    stage->loses = strcmp(provider, "net") == 0;
 }
 
 static void carry_over(const char *provider, const char *path, size_t bytes,
