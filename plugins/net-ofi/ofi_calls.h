@@ -62,6 +62,7 @@ struct ofi_device *ofi_device_open(struct ofi_ctx *ctx, int dev);
 
 size_t ofi_device_bytes(const struct ofi_device *device); /* of a message, at most */
 int ofi_device_parts(const struct ofi_device *device); /* of a grouped receive, at most */
+int ofi_device_is_rxd(const struct ofi_device *device);
 size_t ofi_device_send_bytes(const struct ofi_device *device); /* of one send of the provider */
 /* What libfabric is asked for, of that provider; NULL: no memory. */
 struct fi_info *ofi_device_hints(const struct ofi_ctx *ctx, const char *provider);

@@ -83,17 +83,6 @@ static xcclResult_t open_rails(struct ofi_comm *comm, uint32_t without)
     return comm->rail_count ? xcclSuccess : rc;
 }
 
-/* ofi_rxd (1.17) gives a receive that finds its message whole, posted while a later message that
- * has its receive, or a write, is still coming in, the rest of that one as well:
- * rxd_progress_unexp_msg (prov/rxd/src/rxd_msg.c) sets the peer's current receive and does not put
- * it back. Data are lost so, and the list of free receives becomes a ring, in which fi_cq_read
- * turns for ever. So none is sent behind one that is still to be written, nor in pieces, which
- * would have their receives late; what an endpoint has been given, rxd keeps in order. */
-static int is_in_order(const struct ofi_device *device)
-{
-    return strstr(device->info->fabric_attr->prov_name, "ofi_rxd") != NULL;
-}
-
 struct ofi_comm *ofi_comm_create(struct ofi_ctx *ctx, struct ofi_device *device, int is_send,
                                  int fd, const struct xccl_addr *peer, uint32_t without)
 {
@@ -113,7 +102,7 @@ struct ofi_comm *ofi_comm_create(struct ofi_ctx *ctx, struct ofi_device *device,
     comm->fetches = strstr(device->info->fabric_attr->prov_name, "ofi_rxm") != NULL;
     comm->failover.on = ofi_failover_can(device);
     comm->drops = strcmp(device->info->fabric_attr->prov_name, "net") == 0;
-    comm->in_order = is_in_order(device);
+    comm->in_order = ofi_device_is_rxd(device);
     xccl_addr_format(peer, comm->peer_text);
     ofi_request_init(comm);
     xccl_net_tally_join(&device->tally, &comm->counters);

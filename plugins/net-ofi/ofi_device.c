@@ -32,6 +32,7 @@
 #define MESSAGE_MAX   ((size_t)1 << 30)
 #define RXD_BYTES                                                                                  \
     ((size_t)1 << 16) /* with larger ones udp;ofi_rxd loses its way in retransmissions */
+static_assert(RXD_BYTES <= OFI_STRIPE_BYTES, "nothing is cut there, see ofi_device_is_rxd()");
 
 /* By what the provider knows of the card, else by what the system knows of the interface. */
 static void place_init(struct ofi_device *device, const struct xccl_netif *netif)
@@ -534,10 +535,21 @@ struct ofi_device *ofi_device_open(struct ofi_ctx *ctx, int dev)
     return device;
 }
 
+/* ofi_rxd (1.17) gives a receive that finds its message whole, posted while a later message that
+ * has its receive, or a write, is still coming in, the rest of that one as well:
+ * rxd_progress_unexp_msg (prov/rxd/src/rxd_msg.c) sets the peer's current receive and does not put
+ * it back. Data are lost so, and the list of free receives becomes a ring, in which fi_cq_read
+ * turns for ever. So none is sent behind one that is still to be written; what an endpoint has been
+ * given, rxd keeps in order. */
+int ofi_device_is_rxd(const struct ofi_device *device)
+{
+    return is_rxd(device->info->fabric_attr->prov_name);
+}
+
 size_t ofi_device_send_bytes(const struct ofi_device *device)
 {
     const struct fi_info *info = device->info;
-    size_t most = strstr(info->fabric_attr->prov_name, "ofi_rxd") ? RXD_BYTES : MESSAGE_MAX;
+    size_t most = ofi_device_is_rxd(device) ? RXD_BYTES : MESSAGE_MAX;
 
     return info->ep_attr->max_msg_size < most ? info->ep_attr->max_msg_size : most;
 }
@@ -556,7 +568,7 @@ size_t ofi_device_bytes(const struct ofi_device *device)
 {
     size_t one = ofi_device_send_bytes(device);
 
-    if (!device->piece_bytes || is_rxd(device->info->fabric_attr->prov_name))
+    if (!device->piece_bytes || ofi_device_is_rxd(device))
         return one;
     return one < MESSAGE_MAX / OFI_PIECES_MAX ? one * OFI_PIECES_MAX : MESSAGE_MAX;
 }

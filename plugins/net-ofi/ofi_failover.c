@@ -69,7 +69,7 @@ static int cannot_carry_on(const struct ofi_comm *comm)
 {
     const char *provider = comm->device->info->fabric_attr->prov_name;
 
-    return comm->in_order || strcmp(provider, "net") == 0 || strcmp(provider, "tcp") == 0;
+    return comm->in_order || comm->drops || strcmp(provider, "tcp") == 0;
 }
 
 /* 1: the comm cannot do without those that have failed. */

@@ -394,7 +394,7 @@ struct ofi_comm {
     int tells_tag; /* and its tag beside its number */
     int fetches; /* the provider is ofi_rxm */
     int drops; /* it is net */
-    int in_order; /* receives are to be posted in the order in which messages come */
+    int in_order; /* it is ofi_rxd: receives are to be posted in the order of messages */
     int writes; /* both ends have the write path */
     int cuts; /* large messages are written, or sent in pieces */
     uint32_t rail_count;

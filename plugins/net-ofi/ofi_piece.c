@@ -82,8 +82,7 @@ void ofi_piece_agree(struct ofi_comm *comm, uint64_t piece_bytes)
     size_t eager = comm->fetches ? OFI_RXM_EAGER_BYTES : OFI_EAGER_BYTES;
 
     comm->writes = piece_bytes && piece_bytes == comm->device->piece_bytes;
-    /* Over ofi_rxd nothing is as large: that is how it shall stay. */
-    comm->cuts = comm->writes || (comm->rail_count > 1 && comm->tells_size && !comm->in_order);
+    comm->cuts = comm->writes || (comm->rail_count > 1 && comm->tells_size);
     if (comm->writes)
         comm->bytes_max = ofi_device_bytes(comm->device);
     comm->eager_max = comm->writes ? eager : OFI_STRIPE_BYTES;

@@ -29,7 +29,7 @@ int ofi_wait_wanted(const struct ofi_device *device)
 {
     const char *provider = device->info->fabric_attr->prov_name;
 
-    return xccl_param_int(XCCL_P_OFI_WAIT) && !strstr(provider, "ofi_rxd") &&
+    return xccl_param_int(XCCL_P_OFI_WAIT) && !ofi_device_is_rxd(device) &&
            strcmp(provider, "net") != 0;
 }
 
