@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Of XCCL_WAYS_PERIOD calls of a kind and size the first few are measured, as many each way; the
- * first one each way finds the memory of the other way in the caches and does not count. Thread:
- * see the header. */
+/* Now and then a few calls of a kind and size are measured, as many each way. Their times are added
+ * up, since a rank that finds its data there already waits in the next call instead; the first one
+ * each way finds the memory of the other way in the caches and does not count, nor does the
+ * longest, which something else may have held up. Thread: see the header. */
 #include "comm/comm_ways.h"
 
 #include "base/clock.h"
@@ -20,7 +21,6 @@ static unsigned size_of(uint64_t bytes)
 int xccl_comm_way_is_address(struct xccl_comm_ways *ways, enum xccl_coll kind, uint64_t bytes)
 {
     struct xccl_way_row *row;
-    uint32_t turn;
 
     if (!ways || bytes < XCCL_WAYS_MIN)
         return 0;
@@ -28,25 +28,38 @@ int xccl_comm_way_is_address(struct xccl_comm_ways *ways, enum xccl_coll kind, u
     if (ways->always)
         return 1;
     row = &ways->rows[kind][size_of(bytes)];
-    turn = row->calls++ % XCCL_WAYS_PERIOD;
-    if (turn >= 2 * XCCL_WAYS_TRIALS)
+    if (row->calls == row->period) {
+        row->calls = 0;
+        row->period = !row->period                         ? XCCL_WAYS_PERIOD
+                      : row->period < XCCL_WAYS_PERIOD_MAX ? 2 * row->period
+                                                           : XCCL_WAYS_PERIOD_MAX;
+    }
+    ways->trials = bytes < XCCL_WAYS_LARGE ? XCCL_WAYS_TRIALS : XCCL_WAYS_TRIALS_LARGE;
+    if (row->calls++ >= 2 * ways->trials)
         return row->best == XCCL_WAY_ADDRESS;
     ways->row = row;
     ways->began_ns = xccl_clock_ns();
-    return turn < XCCL_WAYS_TRIALS;
+    return row->calls <= ways->trials;
 }
 
 void xccl_comm_way_took(struct xccl_comm_ways *ways)
 {
     struct xccl_way_row *row = ways->row;
-    uint32_t turn = (row->calls - 1) % XCCL_WAYS_PERIOD, trial = turn % XCCL_WAYS_TRIALS;
     uint64_t took = xccl_clock_ns() - ways->began_ns;
-    uint64_t *ns = &row->ns[turn < XCCL_WAYS_TRIALS ? XCCL_WAY_ADDRESS : XCCL_WAY_SLOTS];
+    uint64_t *ns = &row->ns[row->calls <= ways->trials ? XCCL_WAY_ADDRESS : XCCL_WAY_SLOTS];
+    uint32_t trial = (row->calls - 1) % ways->trials;
 
     ways->row = NULL;
-    if (trial == 1 || (trial > 1 && took < *ns))
-        *ns = took;
-    if (turn == 2 * XCCL_WAYS_TRIALS - 1)
+    if (trial == 0) {
+        *ns = row->most_ns = 0;
+        return;
+    }
+    *ns += took;
+    if (took > row->most_ns)
+        row->most_ns = took;
+    if (trial == ways->trials - 1)
+        *ns -= row->most_ns;
+    if (row->calls == 2 * ways->trials)
         row->best = row->ns[XCCL_WAY_ADDRESS] < row->ns[XCCL_WAY_SLOTS] ? XCCL_WAY_ADDRESS
                                                                         : XCCL_WAY_SLOTS;
 }

@@ -10,16 +10,22 @@
 
 #include "plan/plan.h"
 
-#define XCCL_WAYS_MIN    (64u << 10) /* bytes of a call; what is smaller goes through slots */
-#define XCCL_WAYS_SIZES  24 /* of a factor of two each */
-#define XCCL_WAYS_PERIOD 128u /* calls, a power of two */
-#define XCCL_WAYS_TRIALS 3u /* of them, each way */
+#define XCCL_WAYS_MIN   (64u << 10) /* bytes of a call; what is smaller goes through slots */
+#define XCCL_WAYS_SIZES 24 /* of a factor of two each */
+/* Calls until both are measured again: at first, and at most after twice as many each time. */
+#define XCCL_WAYS_PERIOD     128u
+#define XCCL_WAYS_PERIOD_MAX 4096u
+/* Calls that are measured each way: of small sizes more, for ranks may be a call apart there. */
+#define XCCL_WAYS_TRIALS       8u
+#define XCCL_WAYS_TRIALS_LARGE 3u
+#define XCCL_WAYS_LARGE        (4u << 20)
 
 enum xccl_way { XCCL_WAY_SLOTS, XCCL_WAY_ADDRESS, XCCL_WAYS };
 
 struct xccl_way_row {
-    uint64_t ns[XCCL_WAYS]; /* the quickest of those that were measured last */
-    uint32_t calls;
+    uint64_t ns[XCCL_WAYS]; /* of those that were measured last, together */
+    uint64_t most_ns; /* the longest of the way at hand */
+    uint32_t calls, period; /* since measuring began, and until it begins again */
     enum xccl_way best;
 };
 
@@ -27,6 +33,7 @@ struct xccl_comm_ways {
     int always; /* 1: not measured, but by address */
     /* Of the call at work, if it is measured: */
     struct xccl_way_row *row;
+    uint32_t trials; /* of its size */
     uint64_t began_ns;
     struct xccl_way_row rows[XCCL_COLL_COUNT][XCCL_WAYS_SIZES];
 };

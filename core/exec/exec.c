@@ -23,7 +23,7 @@
 #define LONG_NS    25000 /* for each rank of a core: so 40,000 of them wake up in a second */
 #define SPINS_ALONE                                                                                \
     256u /* a core for each rank: yielding earlier costs up to four times at 8 bytes */
-#define SPINS_CROWD  16u /* more ranks than cores: spinning longer keeps the others from running */
+#define SPINS_CROWD  1u /* more ranks than cores: spinning longer keeps the others from running */
 #define YIELD_NS     (10 * XCCL_NS_PER_MS)
 #define SLEEP_MAX_NS (100 * XCCL_NS_PER_MS) /* errors are to be seen in time */
 
@@ -80,7 +80,6 @@ static inline int start_listed(const struct xccl_plan *plan, struct xccl_run_lan
 {
     lane->move = plan->moves + plan->lane_moves[number];
     lane->end = plan->moves + plan->lane_moves[number + 1];
-    lane->place.chunk = 0;
     return lane->move < lane->end;
 }
 
@@ -98,7 +97,6 @@ static void start_lanes(struct xccl_run *run)
     for (uint32_t i = 0; i < lanes; i++) {
         struct xccl_run_lane *lane = &run->lanes[run->nlanes];
 
-        lane->sent = 0;
         lane->waited = 0;
         lane->ahead = 0;
         lane->ahead_ends = 0;
@@ -178,7 +176,8 @@ void xccl_run_start_again(struct xccl_run *run, const struct xccl_run_args *args
     run->buffers[XCCL_BUFFER_IN] = (char *)(uintptr_t)args->in;
     run->buffers[XCCL_BUFFER_OUT] = args->out;
     run->flag_low = xccl_flag_low(plan->signature, args->seq);
-    run->lanes->sent = 0;
+    run->lanes->ahead = 0;
+    run->lanes->ahead_ends = 0;
     (void)start_listed(plan, run->lanes, 0);
     run->lanes_left = 1;
 }
@@ -227,7 +226,7 @@ static inline __attribute__((always_inline)) int progress(struct xccl_run *run)
 
 int xccl_run_progress(struct xccl_run *run)
 {
-    return progress(run);
+    return run->rc ? 0 : progress(run);
 }
 
 static __attribute__((noinline)) int are_nets_idle(const struct xccl_binding *binding)
@@ -311,7 +310,7 @@ wait_for_any(struct xccl_run *const *runs, unsigned count, const struct xccl_wai
         int moved = 0;
 
         for (unsigned i = 0; i < count; i++) {
-            moved |= progress(runs[i]);
+            moved |= xccl_run_progress(runs[i]);
             if (runs[i]->rc || is_done(runs[i]))
                 return i;
         }
@@ -333,6 +332,8 @@ static __attribute__((noinline)) void wait_longer(struct xccl_run *run,
 
 void xccl_exec_wait_one(struct xccl_run *run, const struct xccl_wait_policy *policy)
 {
+    if (run->rc || is_done(run))
+        return;
     (void)progress(run);
     if (!run->rc && !is_done(run))
         wait_longer(run, policy);

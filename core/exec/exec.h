@@ -97,15 +97,17 @@ struct xccl_place {
 struct xccl_run_lane {
     const struct xccl_move *move; /* the next one: in the plan's list, or now; NULL: done */
     const struct xccl_move *end; /* of the list; NULL: decoded */
-    struct xccl_place place; /* with a list: the chunk of an exchange alone */
-    uint32_t sent; /* chunks of this occurrence that an exchange has sent */
+    struct xccl_place place; /* without a list */
     uint32_t waited; /* 1: the waits of this step are over */
-    /* Of sends ahead of the move (go_ahead() in interp.c): `next` is so many moves further; 0:
-     * there is none. What only sends and lies between has been sent. */
+    /* Sends run ahead (go_ahead() in interp.c): of so many moves from this one on all has been sent
+     * that sends what is there; 0: of none. */
     uint32_t ahead;
-    uint32_t ahead_ends; /* 1: next has to wait until it is the move */
-    struct xccl_place next_place;
-    uintptr_t store_first, store_end; /* memory that moves before next have yet to store */
+    uint32_t ahead_ends; /* 1: the move behind those has to wait until it is this one */
+    struct xccl_place next_place; /* of next, without a list */
+    /* Memory that moves before next have yet to store, in OUT and in SCRATCH. */
+    struct {
+        uintptr_t first, end;
+    } stores[2];
     struct xccl_move now, next;
 };
 

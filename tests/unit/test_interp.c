@@ -284,6 +284,59 @@ XT_TEST(what_waits_to_receive_sends_further_tiles_in_place)
     send_ahead(1);
 }
 
+/* Messages that each link of rank 0 has got while no other of four ranks is there, as a number
+ * whose first digit is that of the first link. */
+static int sent_alone(enum xccl_coll coll, const char *name, int keeps_list, size_t count)
+{
+    struct world *world = calloc(1, sizeof *world);
+    const struct xccl_schedule *schedule;
+    uint64_t seed = xt_seed();
+    int param, sent = 0;
+
+    XT_CHECK(world != NULL);
+    world->generator = xccl_generator_find(coll, name, &param);
+    world->n = 4;
+    world->nslots = 4;
+    world->lag = 2;
+    world->proto = XCCL_PROTO_SLICES;
+    world->keeps_list = keeps_list;
+    world->seq = 1;
+    world_open(world);
+    schedule = world->bindings[0]->schedule;
+    world_start(world, 0, count);
+    (void)xccl_run_progress(&world->runs[0]);
+    XT_CHECK(!xccl_run_progress(&world->runs[0]));
+    for (int i = 0; i < schedule->nconns; i++)
+        if (schedule->conns[i].dir == XCCL_CONN_SEND)
+            sent = 10 * sent + (int)world->bindings[0]->links[i]->step;
+    for (int r = 1; r < 4; r++)
+        world_start(world, r, count);
+    for (int i = 0; i < 4000; i++)
+        (void)xccl_run_progress(&world->runs[xt_random(&seed) % 4]);
+    for (int r = 0; r < 4; r++) {
+        XT_CHECK(xccl_run_done(&world->runs[r]));
+        for (size_t i = 0; i < count; i++)
+            XT_CHECK_INT((uint32_t)world->out[r][i], world_want(world, r, count, i));
+        world_finish(world, r);
+    }
+    world_close(world);
+    free(world);
+    return sent;
+}
+
+/* An exchange with several ranks does not wait for one before it sends to the next, but for slots;
+ * what is still to come, or says that something has come, is not sent. */
+XT_TEST(exchanges_send_to_all_that_they_can)
+{
+    for (int list = 0; list < 2; list++) {
+        XT_CHECK_INT(sent_alone(XCCL_COLL_ALL_TO_ALL, "pairwise", list, 10), 111);
+        XT_CHECK_INT(sent_alone(XCCL_COLL_ALL_TO_ALL, "bruck", list, 10), 21);
+        XT_CHECK_INT(sent_alone(XCCL_COLL_ALL_GATHER, "ring", list, 10), 1);
+        XT_CHECK_INT(sent_alone(XCCL_COLL_BARRIER, "dissemination", list, 0), 10);
+    }
+    XT_CHECK_INT(sent_alone(XCCL_COLL_ALL_TO_ALL, "pairwise", 0, 100), 444);
+}
+
 static xcclResult_t give_up(struct xccl_run *run, uint64_t waited_ns)
 {
     (void)run;

@@ -365,12 +365,9 @@ static void decode_next(struct xccl_run *run, struct xccl_run_lane *lane)
 {
     struct xccl_place *place = &lane->place;
 
-    if (!lane->move->left) {
-        lane->sent = 0;
-        if (place->occurrence + 1 == place->step->rep) {
-            give_signal(run, place);
-            lane->waited = 0;
-        }
+    if (!lane->move->left && place->occurrence + 1 == place->step->rep) {
+        give_signal(run, place);
+        lane->waited = 0;
     }
     if (xccl_place_next(run->plan, place))
         xccl_move_make(run->plan, place, &lane->now);
@@ -380,39 +377,17 @@ static void decode_next(struct xccl_run *run, struct xccl_run_lane *lane)
 
 INLINE void lane_advance(struct xccl_run *run, struct xccl_run_lane *lane)
 {
-    if (!lane->end) {
-        if (lane->ahead && !--lane->ahead)
-            lane->ahead_ends = 0;
+    if (lane->ahead && !--lane->ahead)
+        lane->ahead_ends = 0;
+    if (!lane->end)
         decode_next(run, lane);
-        return;
-    }
-    if (lane->move->op & XCCL_STEP_XCHG) {
-        lane->place.chunk++;
-        if (!lane->move->left)
-            lane->place.chunk = lane->sent = 0;
-    }
-    if (++lane->move == lane->end)
+    else if (++lane->move == lane->end)
         lane_done(run, lane);
-}
-
-/* The move of the chunk that an exchange sends next. */
-INLINE const struct xccl_move *next_sent(const struct xccl_run *run,
-                                         const struct xccl_run_lane *lane, struct xccl_move *room)
-{
-    struct xccl_place place = lane->place;
-
-    if (lane->sent == place.chunk)
-        return lane->move;
-    if (lane->end)
-        return lane->move + (lane->sent - place.chunk);
-    place.chunk = lane->sent;
-    xccl_move_make(run->plan, &place, room);
-    return room;
 }
 
 /* --- sends ahead --- */
 
-/* Moves of further tiles that are looked at beyond the one that waits. */
+/* Moves that are looked at beyond the one that waits. */
 #define AHEAD_MAX 64
 
 INLINE int only_sends(const struct xccl_move *move)
@@ -421,108 +396,146 @@ INLINE int only_sends(const struct xccl_move *move)
                         XCCL_STEP_ACC | XCCL_STEP_XCHG)) == (XCCL_STEP_SRC | XCCL_STEP_SEND);
 }
 
-static int only_receives(const struct xccl_move *move)
+INLINE int sends(const struct xccl_move *move)
 {
-    return (move->op & XCCL_STEP_RECV) && !(move->op & (XCCL_STEP_SEND | XCCL_STEP_XCHG));
+    return (move->op & (XCCL_STEP_SEND | XCCL_STEP_XCHG)) != 0;
 }
 
 static void note_store(const struct xccl_run *run, struct xccl_run_lane *lane,
                        const struct xccl_move *move)
 {
     uintptr_t at = (uintptr_t)destination_of(run, move);
+    int where = move->dst_buffer == XCCL_BUFFER_SCRATCH;
 
     if (!at)
         return;
-    if (at < lane->store_first)
-        lane->store_first = at;
-    if (at + move->bytes > lane->store_end)
-        lane->store_end = at + move->bytes;
+    if (at < lane->stores[where].first)
+        lane->stores[where].first = at;
+    if (at + move->bytes > lane->stores[where].end)
+        lane->stores[where].end = at + move->bytes;
 }
 
-static void make_next(const struct xccl_run *run, struct xccl_run_lane *lane)
+/* The move of which nothing has been sent; lane->ahead is not 0. */
+INLINE const struct xccl_move *next_of(const struct xccl_run_lane *lane)
 {
+    return lane->end ? lane->move + lane->ahead : &lane->next;
+}
+
+/* That one is done with. */
+INLINE void pass_next(const struct xccl_run *run, struct xccl_run_lane *lane,
+                      const struct xccl_move *move)
+{
+    note_store(run, lane, move);
     lane->ahead++;
-    if (xccl_place_next(run->plan, &lane->next_place))
+    if (lane->end)
+        lane->ahead_ends = lane->move + lane->ahead == lane->end;
+    else if (xccl_place_next(run->plan, &lane->next_place))
         xccl_move_make(run->plan, &lane->next_place, &lane->next);
     else
         lane->ahead_ends = 1;
 }
 
-/* 1: next was sent. */
-static int send_next(struct xccl_run *run, struct xccl_run_lane *lane, enum xccl_proto proto)
+/* The move at hand is the first one that has sent all that it sends before it receives. */
+INLINE void begin_ahead(const struct xccl_run *run, struct xccl_run_lane *lane)
 {
-    const struct xccl_move *move = &lane->next;
-    uintptr_t at = (uintptr_t)(run->buffers[move->src_buffer] + move->src);
-    const char *src;
-
-    if (at < lane->store_end && at + move->send_bytes > lane->store_first) {
+    if (lane->end && lane->move + 1 == lane->end) {
+        lane->ahead = 1;
         lane->ahead_ends = 1;
-        return 0;
+        return;
     }
-    if (!all_send_ready(move))
-        return 0;
-    src = source_of(run, move);
-    send_all(run, move, proto, src, source_stays(run, move, src));
-    return 1;
+    for (int i = 0; i < 2; i++) {
+        lane->stores[i].first = UINTPTR_MAX;
+        lane->stores[i].end = 0;
+    }
+    if (!lane->end)
+        lane->next_place = lane->place;
+    pass_next(run, lane, lane->move);
 }
 
-/* The lane waits to receive: what the moves behind it only send may go, as long as none of those
- * left out sends, so that each link keeps its order, and none has yet to store it. Else each tile
- * would wait for the one before to come across. 1: something was sent. */
+INLINE void send_source(struct xccl_run *run, const struct xccl_move *move, enum xccl_proto proto)
+{
+    const char *src = source_of(run, move);
+
+    send_all(run, move, proto, src, source_stays(run, move, src));
+}
+
+/* Of the exchange at hand some chunk has not been sent. */
+INLINE int is_exchanging(const struct xccl_run_lane *lane)
+{
+    return (lane->move->op & XCCL_STEP_XCHG) && lane->ahead <= lane->move->left;
+}
+
+/* May next go before the moves between have received? Within the occurrence of an exchange that is
+ * proven. Beyond it none of them may have to store what it sends; an empty message says that the
+ * one before it has come; and no lane may ask how far this one is, no message say how many come. */
+static int may_go_ahead(const struct xccl_run *run, const struct xccl_run_lane *lane,
+                        const struct xccl_move *next)
+{
+    uintptr_t at = (uintptr_t)(run->buffers[next->src_buffer] + next->src);
+    int is_stored = 0;
+
+    if (is_exchanging(lane))
+        return 1;
+    if (!(next->op & XCCL_STEP_XCHG) && !only_sends(next))
+        return 0;
+    for (int i = 0; i < 2; i++)
+        is_stored |= at < lane->stores[i].end && at + next->send_bytes > lane->stores[i].first;
+    return !is_stored && !run->plan->binding->schedule->nwaits && !run->plan->ends_short &&
+           (next->send_bytes || !next->nsend);
+}
+
+/* The lane waits to receive: what the moves behind it send may go, as long as there are slots, and
+ * none of those left out sends, so that each link keeps its order. Else each tile, and each peer of
+ * an exchange with several, would wait for the one before to come across. 1: something was sent. */
 static __attribute__((noinline)) int go_ahead(struct xccl_run *run, struct xccl_run_lane *lane,
                                               enum xccl_proto proto)
 {
     int moved = 0;
 
-    /* No lane asks how far another one is, and no message says how many come. */
-    if (run->plan->binding->schedule->nwaits || run->plan->ends_short)
-        return 0;
-    if (!lane->ahead) {
-        if (!only_receives(lane->move))
-            return 0;
-        lane->store_first = UINTPTR_MAX;
-        lane->store_end = 0;
-        lane->next_place = lane->place;
-        note_store(run, lane, lane->move);
-        make_next(run, lane);
-    }
-    while (!lane->ahead_ends && lane->ahead < AHEAD_MAX) {
-        if (only_receives(&lane->next)) {
-            note_store(run, lane, &lane->next);
-        } else if (!only_sends(&lane->next)) {
-            lane->ahead_ends = 1;
-            break;
-        } else if (!send_next(run, lane, proto)) {
-            break;
-        } else {
+    while ((!lane->ahead_ends || is_exchanging(lane)) && lane->ahead < AHEAD_MAX) {
+        const struct xccl_move *next = next_of(lane);
+
+        if (sends(next)) {
+            if (!may_go_ahead(run, lane, next)) {
+                lane->ahead_ends = 1;
+                break;
+            }
+            if (!all_send_ready(next))
+                break;
+            send_source(run, next, proto);
             moved = 1;
         }
-        make_next(run, lane);
+        pass_next(run, lane, next);
     }
     return moved;
 }
 
-/* Sends run ahead of receives within the occurrence, as far as there are slots. */
+/* The same where the move at hand is no exchange. */
+static __attribute__((noinline)) int wait_ahead(struct xccl_run *run, struct xccl_run_lane *lane,
+                                                enum xccl_proto proto)
+{
+    if (!lane->ahead) {
+        if (sends(lane->move))
+            return 0;
+        begin_ahead(run, lane);
+    }
+    return go_ahead(run, lane, proto);
+}
+
 INLINE int exchange(struct xccl_run *run, struct xccl_run_lane *lane, enum xccl_proto proto)
 {
-    uint32_t end = lane->place.chunk + 1 + lane->move->left;
     int moved = 0;
 
-    while (lane->sent < end) {
-        struct xccl_move room;
-        const struct xccl_move *move = next_sent(run, lane, &room);
-        const char *src;
-
-        if (!all_send_ready(move))
-            break;
-        src = source_of(run, move);
-        send_all(run, move, proto, src, source_stays(run, move, src));
-        lane->sent++;
+    if (!lane->ahead) {
+        if (!all_send_ready(lane->move))
+            return 0;
+        send_source(run, lane->move, proto);
+        begin_ahead(run, lane);
         moved = 1;
     }
-    if (lane->sent == lane->place.chunk || !all_recv_ready(run, lane->move, proto))
-        return moved;
-    if (!take(run, lane->move, proto))
+    if (!lane->ahead_ends || is_exchanging(lane))
+        moved |= go_ahead(run, lane, proto);
+    if (!all_recv_ready(run, lane->move, proto) || !take(run, lane->move, proto))
         return moved;
     lane_advance(run, lane);
     return 1;
@@ -540,9 +553,8 @@ INLINE int lane_move(struct xccl_run *run, struct xccl_run_lane *lane, enum xccl
         lane_advance(run, lane);
         return 1;
     }
-    if (!all_send_ready(move) || !all_recv_ready(run, move, proto)) {
-        return lane->end || run->rc ? 0 : go_ahead(run, lane, proto);
-    }
+    if (!all_send_ready(move) || !all_recv_ready(run, move, proto))
+        return lane->end || run->rc ? 0 : wait_ahead(run, lane, proto);
     if (move->nrecv && !receive(run, move, proto))
         return 0;
     if (!(move->op & XCCL_STEP_RECV))
