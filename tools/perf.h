@@ -105,7 +105,7 @@ struct xccl_perf_options {
     int iters_given; /* 1: exactly iters; 0: more where they take less than 20 ms */
     uint32_t types, ops; /* sets, one bit each */
     int single; /* 1: percentiles of single calls too */
-    int64_t registers; /* 1: buffers of xcclMemAlloc */
+    int64_t registers; /* 1: buffers of xcclMemAlloc; 2: private ones, registered */
     int device; /* 1: buffers are on CUDA devices, as XCCL_DEVICE says */
     int64_t graph_launches; /* of a graph of the calls; 0: none is made */
     int vs_mpi;

@@ -206,7 +206,7 @@ static int read_option(int code, struct xccl_perf_options *options)
     case 'G':
         return read_count(code, 0, COUNT_MAX, &options->graph_launches);
     case 'R':
-        return read_count(code, 0, 1, &options->registers);
+        return read_count(code, 0, 2, &options->registers);
     case 'I':
         options->single = 1;
         return 1;

@@ -87,12 +87,23 @@ static xcclResult_t mirror_buffers(struct xccl_perf_job *job, size_t bytes)
     return rc;
 }
 
+/* They stay so until the communicator goes. */
+static xcclResult_t register_buffers(struct xccl_perf_job *job, size_t bytes)
+{
+    xcclResult_t rc = xcclSuccess;
+    void *handle;
+
+    for (int i = 0; i < 2 && !rc; i++)
+        rc = xcclCommRegister(job->comm, job->memory[i], bytes + XCCL_PERF_MARGINS, &handle);
+    return rc;
+}
+
 static xcclResult_t run_joined(struct xccl_perf_job *job)
 {
     size_t bytes = buffer_bytes(job);
     xcclResult_t rc;
 
-    if (job->options->registers && !job->options->device) {
+    if (job->options->registers == 1 && !job->options->device) {
         job->take = take_shared;
         job->give = give_shared;
     }
@@ -103,6 +114,8 @@ static xcclResult_t run_joined(struct xccl_perf_job *job)
         rc = join_device(job);
     if (!rc)
         rc = mirror_buffers(job, bytes);
+    if (!rc && job->options->registers == 2 && !job->options->device)
+        rc = register_buffers(job, bytes);
     if (!rc && job->options->vs_mpi)
         rc = xccl_perf_mpi_start(job, bytes);
     job->begin_ns = xccl_clock_ns();

@@ -4,6 +4,7 @@
 #include "xccl.h"
 
 #include "api/api_int.h"
+#include "base/os.h"
 #include "comm/comm_cuda.h"
 #include "comm/comm_usage.h"
 #include "exec/cuda/user_memory.h"
@@ -52,6 +53,8 @@ xcclResult_t xcclCommRegister(const xcclComm_t comm, void *buff, size_t size, vo
     if (!rc)
         *handle = registered;
     xccl_comm_leave_aside(comm);
+    if (!rc && !comm->cuda)
+        xccl_os_huge_pages(buff, size);
     return rc;
 }
 

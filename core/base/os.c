@@ -19,6 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/inject.h"
@@ -27,7 +28,14 @@
 #define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3 */
 #endif
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1 */
+#endif
+
 #define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
+#define HUGE_BYTES ((size_t)2 << 20) /* where they are larger, the kernel finds none inside */
+#define HUGE_PART  (16 * HUGE_BYTES) /* 20 to 60 ms (2 cores, Intel Xeon) */
+#define HUGE_NS    (300 * XCCL_NS_PER_MS)
 
 static pthread_once_t identity_once = PTHREAD_ONCE_INIT;
 static char identity_host[256];
@@ -201,6 +209,24 @@ xcclResult_t xccl_map_touch(void *at, size_t bytes)
                          "cannot take %zu bytes of shared memory", bytes);
     touch_pages(first, end, page);
     return xcclSuccess;
+}
+
+void xccl_os_huge_pages(void *at, size_t bytes)
+{
+    uintptr_t first = ((uintptr_t)at + HUGE_BYTES - 1) & ~(uintptr_t)(HUGE_BYTES - 1);
+    uintptr_t end = ((uintptr_t)at + bytes) & ~(uintptr_t)(HUGE_BYTES - 1);
+    uint64_t begin_ns = xccl_clock_ns();
+
+    while (first < end && xccl_clock_ns() - begin_ns < HUGE_NS) {
+        size_t part = end - first < HUGE_PART ? end - first : HUGE_PART;
+
+        /* It makes none of nothing: one page has to be there. */
+        for (size_t i = 0; i < part; i += HUGE_BYTES)
+            (void)madvise((void *)(first + i), 1, MADV_POPULATE_WRITE);
+        if (madvise((void *)first, part, MADV_COLLAPSE) != 0 && errno == EINVAL)
+            return; /* not this memory, or not this kernel */
+        first += part;
+    }
 }
 
 xcclResult_t xccl_os_random(void *bytes_out, size_t bytes)

@@ -33,6 +33,11 @@ void xccl_map_close(
  * changing what it holds: whoever uses it then meets no fault. */
 xcclResult_t xccl_map_touch(void *at, size_t bytes);
 
+/* Puts what lies there into huge pages and takes memory for it, as far as the kernel does that
+ * (Linux 6.1) and some tenths of a second go; what it holds stays. Memory of any kind: where it
+ * cannot be done nothing changes. */
+void xccl_os_huge_pages(void *at, size_t bytes);
+
 xcclResult_t xccl_os_random(void *bytes_out, size_t bytes);
 const char *xccl_os_hostname(void); /* up to the first dot; kept */
 /* 64 bits that are equal for processes that may share memory: boot id and pid-independent parts. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The arena: address space for as much as the host has memory, and an ordered list of what is
- * taken. Pages take memory when they are touched, and give it back with the block.
+ * taken. Pages take memory when they are touched, but a block that has whole huge pages takes them
+ * at once, unless it is a large part of the host's memory: every peer maps those for next to
+ * nothing, and copies are quicker. The memory goes back with the block.
  *
  * fork(): the child forgets the arena. What it has inherited stays mapped and is its parent's.
  * Lock order: alone. Thread: any. */
@@ -16,9 +18,10 @@
 #include "base/error.h"
 #include "base/os.h"
 
-#define BYTES_MIN (1ull << 30)
-#define BYTES_MAX (256ull << 30) /* some hundred peers map as much each */
-#define HUGE_PAGE (2u << 20)
+#define BYTES_MIN  (1ull << 30)
+#define BYTES_MAX  (256ull << 30) /* some hundred peers map as much each */
+#define HUGE_PAGE  (2u << 20)
+#define HUGE_SHARE 32 /* of the arena, of which a block that is taken at once has one at most */
 
 struct block {
     size_t offset, bytes;
@@ -182,6 +185,7 @@ void *xccl_arena_take(size_t bytes)
 {
     struct block *block = xccl_calloc(1, sizeof *block);
     void *memory = NULL;
+    int is_part;
 
     if (!block)
         return NULL;
@@ -192,9 +196,12 @@ void *xccl_arena_take(size_t bytes)
         if (!memory)
             drop_user();
     }
+    is_part = memory && bytes <= map.bytes / HUGE_SHARE;
     pthread_mutex_unlock(&lock);
     if (!memory)
         xccl_free(block);
+    else if (is_part)
+        xccl_os_huge_pages(memory, bytes);
     return memory;
 }
 

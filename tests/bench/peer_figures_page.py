@@ -13,7 +13,8 @@ from socket_figures_page import size_text, table
 KIB, MIB = 1 << 10, 1 << 20
 PATH_NAMES = {"shm": "shared memory", "tcp": "TCP on all sides"}
 PLAIN = "xccl"  # processes with private buffers: what is judged
-OURS = {PLAIN: "XCCL", "xccl-alloc": "XCCL, xcclMemAlloc", "xccl-threads": "XCCL, threads",
+OURS = {PLAIN: "XCCL", "xccl-alloc": "XCCL, xcclMemAlloc",
+        "xccl-registered": "XCCL, registered", "xccl-threads": "XCCL, threads",
         "xccl-no-record": "XCCL, no counters"}
 PEERS = {"openmpi": "Open MPI", "openmpi-ucx": "Open MPI, UCX", "mpich": "MPICH"}
 LIMITS = {"limits": "bare loops"}

@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* XCCL's ranks for bench/peer_figures, and what is measured without a peer.
  *
- *   xccl run -n N -- xcclbench serve NAME BYTES [--alloc] [--cores LIST]
- *   xcclbench serve NAME BYTES --threads N [--alloc] [--cores LIST]
- *       ranks that carry out orders which come by the socket NAME (tools/perf_serve.h), with
- * private buffers or those of xcclMemAlloc; as processes, or as threads of one xccl run -n N --
- * xcclbench late US [CALLS] an all-reduce of 8 bytes to which the last rank comes US microseconds
- * late: how long the others need from its coming on, and the processor time that they use while
- * they wait xccl run -n N -- xcclbench idle MS the processor time of a process with a communicator
- * that has nothing to do xcclbench one [CALLS] a call on a communicator of one rank: arguments,
- * plan and launch
+ *   xccl run -n N -- xcclbench serve NAME BYTES [--alloc|--register] [--cores LIST]
+ *   xcclbench serve NAME BYTES --threads N [--alloc|--register] [--cores LIST]
+ *       ranks, as processes or as threads of one, that carry out orders which come by the socket
+ *       NAME (tools/perf_serve.h), with private buffers, registered ones or those of xcclMemAlloc
+ *
+ *   xccl run -n N -- xcclbench late US [CALLS]
+ *       an all-reduce of 8 bytes to which the last rank comes US microseconds late: how long the
+ *       others need from its coming on, and the processor time that they use while they wait
+ *
+ *   xccl run -n N -- xcclbench idle MS
+ *       the processor time of a process with a communicator that has nothing to do
+ *
+ *   xcclbench one [CALLS]
+ *       a call on a communicator of one rank: arguments, plan and launch
  *
  * late, idle and one write one JSON object, of rank 0 or of the worst rank.
  *
@@ -38,6 +43,7 @@ struct rank {
     xcclUniqueId id;
     const char *name, *cores;
     uint64_t bytes;
+    int registers; /* the buffers */
     int ok;
 };
 
@@ -105,6 +111,7 @@ static void *serve_rank(void *arg)
     struct xccl_perf_server *server = &rank->server;
     struct xccl_perf_job *job = &server->job;
     char software[64];
+    void *handle;
     int version = 0;
 
     if (!tell(xcclCommInitRank(&job->comm, job->nranks, rank->id, job->rank), NULL))
@@ -113,6 +120,10 @@ static void *serve_rank(void *arg)
     snprintf(software, sizeof(software), "XCCL %d.%d.%d", version / 10000, version / 100 % 100,
              version % 100);
     rank->ok = xccl_perf_server_init(server, rank->name, rank->bytes, software);
+    for (int i = 0; i < 2 && rank->ok && rank->registers; i++)
+        rank->ok = tell(
+            xcclCommRegister(job->comm, job->memory[i], rank->bytes + XCCL_PERF_MARGINS, &handle),
+            job->comm);
     if (rank->ok) {
         xccl_perf_server_pin(server, rank->cores);
         rank->ok = xccl_perf_server_run(server);
@@ -147,6 +158,7 @@ static int serve_threads(struct rank *ranks, int count)
 static int serve(int argc, char **argv)
 {
     static const struct option options[] = {{"alloc", no_argument, NULL, 'a'},
+                                            {"register", no_argument, NULL, 'r'},
                                             {"threads", required_argument, NULL, 't'},
                                             {"cores", required_argument, NULL, 'c'},
                                             {NULL, 0, NULL, 0}};
@@ -159,6 +171,8 @@ static int serve(int argc, char **argv)
         if (letter == 'a') {
             job->take = take_shared;
             job->give = give_shared;
+        } else if (letter == 'r') {
+            first.registers = 1;
         } else if (letter == 't') {
             threads = (int)strtol(optarg, NULL, 10);
         } else if (letter == 'c') {

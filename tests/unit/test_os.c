@@ -57,6 +57,70 @@ XT_TEST(both_holders_see_the_same_memory)
     xccl_map_close(&theirs);
 }
 
+/* Of the mapping that has it, KiB in huge pages. */
+static long huge_kib(const void *at)
+{
+    FILE *file = fopen("/proc/self/smaps", "r");
+    unsigned long first, end;
+    long kib = 0, part;
+    char line[256];
+    int found = 0;
+
+    XT_CHECK(file != NULL);
+    while (fgets(line, sizeof line, file)) {
+        if (sscanf(line, "%lx-%lx", &first, &end) == 2)
+            found = first <= (unsigned long)at && (unsigned long)at < end;
+        else if (found && sscanf(line, "AnonHugePages: %ld", &part) == 1)
+            kib += part;
+    }
+    fclose(file);
+    return kib;
+}
+
+static char *map_private(size_t bytes, int rights)
+{
+    char *memory = mmap(NULL, bytes, rights, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    XT_CHECK(memory != MAP_FAILED);
+    return memory;
+}
+
+XT_TEST(huge_pages_hold_what_was_there)
+{
+    size_t bytes = 16u << 20, inner = bytes - 300;
+    char *memory = map_private(bytes, PROT_READ | PROT_WRITE);
+    char *probe = map_private(bytes, PROT_READ | PROT_WRITE);
+    long kib;
+
+    for (size_t i = 0; i < bytes; i += 4096)
+        memory[i] = probe[i] = (char)(i >> 12);
+    kib = huge_kib(memory); /* a neighbour's may be among them */
+    xccl_os_huge_pages(memory + 100, inner);
+    kib = huge_kib(memory) - kib;
+    for (size_t i = 0; i < bytes; i += 4096)
+        XT_CHECK_INT(memory[i], (char)(i >> 12));
+    if (madvise(probe, bytes, 25 /* MADV_COLLAPSE */) != 0)
+        XT_SKIP("this kernel makes no huge pages when it is asked");
+    XT_CHECK(kib >= (long)(bytes >> 10) - 4096); /* but for both ends */
+    munmap(memory, bytes);
+    munmap(probe, bytes);
+}
+
+XT_TEST(huge_pages_of_what_has_none_change_nothing)
+{
+    size_t bytes = 8u << 20;
+    char *sealed = map_private(bytes, PROT_READ), *gone = map_private(bytes, PROT_NONE), few[100];
+
+    munmap(gone, bytes);
+    xccl_os_huge_pages(NULL, 0);
+    xccl_os_huge_pages(few, sizeof few);
+    xccl_os_huge_pages(gone, bytes);
+    xccl_os_huge_pages(sealed, bytes);
+    for (size_t i = 0; i < bytes; i += 4096)
+        XT_CHECK_INT(sealed[i], 0);
+    munmap(sealed, bytes);
+}
+
 XT_TEST(closing_a_map_that_was_never_made_closes_nothing)
 {
     struct xccl_map map = {0};
