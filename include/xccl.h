@@ -189,7 +189,8 @@ xcclResult_t xcclCommCuDevice(const xcclComm_t comm, int *device);
  * the parent, also of a blocking one, until the new communicators have joined. xcclCommFinalize may
  * return xcclInProgress too; xcclCommDestroy waits. Other ranks may be of the other kind. */
 
-/* Memory for buffers: zeroed, whole pages. Any memory will do for a buffer; this kind is read in
+/* Memory for buffers: zeroed, whole pages, huge ones where the kernel gives them, which takes it as
+ * long as it says of xcclCommRegister below. Any memory will do for a buffer; this kind is read in
  * place by the other ranks of the host, which saves a copy of all that is large. Between threads of
  * one process any memory is, and TCP sends from and receives into any (XCCL_DIRECT=0 turns all of
  * it off). A child of fork() shares it with its parent. size 0 gives NULL; xcclSystemError: there
@@ -202,8 +203,9 @@ xcclResult_t xcclMemFree(void *ptr);
 /* Announces a buffer that will be used often; it stays the caller's, and is there until it is
  * deregistered. On the host what lies in it is put into huge pages where the kernel does that
  * (Linux 6.1): calls of 2 MiB and more that do not reduce become 1.1 to 1.4 times as quick between
- * processes. It takes 1 to 2 ms for each 2 MiB, but no more than some tenths of a second. On a
- * device the library only takes note. What is left is deregistered with the communicator. */
+ * processes. It takes memory for all of them, and 2 to 4 ms for each 2 MiB, but no more than some
+ * tenths of a second: the rest of a large buffer stays as it is. On a device the library only takes
+ * note. What is left is deregistered with the communicator. */
 xcclResult_t xcclCommRegister(const xcclComm_t comm, void *buff, size_t size, void **handle);
 /* Takes back one of them, once; also after xcclCommFinalize. */
 xcclResult_t xcclCommDeregister(const xcclComm_t comm, void *handle);

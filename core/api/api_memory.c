@@ -37,6 +37,7 @@ xcclResult_t xcclCommRegister(const xcclComm_t comm, void *buff, size_t size, vo
 {
     struct xccl_registered *registered = NULL;
     xcclResult_t rc = xccl_api_check_comm("xcclCommRegister", comm);
+    int on_host;
 
     if (rc)
         return rc;
@@ -49,11 +50,12 @@ xcclResult_t xcclCommRegister(const xcclComm_t comm, void *buff, size_t size, vo
     rc = xccl_comm_enter_aside(comm);
     if (rc)
         return rc;
+    on_host = !comm->cuda;
     rc = xccl_comm_register(comm, buff, size, &registered);
     if (!rc)
         *handle = registered;
     xccl_comm_leave_aside(comm);
-    if (!rc && !comm->cuda)
+    if (!rc && on_host)
         xccl_os_huge_pages(buff, size);
     return rc;
 }

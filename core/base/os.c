@@ -211,20 +211,33 @@ xcclResult_t xccl_map_touch(void *at, size_t bytes)
     return xcclSuccess;
 }
 
+/* One page has to be there to make a huge one of. 0: it is not for that, since this memory or this
+ * kernel has none. */
+static int make_of_nothing(uintptr_t first, size_t bytes)
+{
+    (void)madvise((void *)first, 1, MADV_POPULATE_WRITE);
+    if (madvise((void *)first, HUGE_BYTES, MADV_COLLAPSE) != 0 && errno == EINVAL)
+        return 0;
+    for (size_t i = HUGE_BYTES; i < bytes; i += HUGE_BYTES)
+        (void)madvise((void *)(first + i), 1, MADV_POPULATE_WRITE);
+    (void)madvise((void *)first, bytes, MADV_COLLAPSE);
+    return 1;
+}
+
 void xccl_os_huge_pages(void *at, size_t bytes)
 {
     uintptr_t first = ((uintptr_t)at + HUGE_BYTES - 1) & ~(uintptr_t)(HUGE_BYTES - 1);
     uintptr_t end = ((uintptr_t)at + bytes) & ~(uintptr_t)(HUGE_BYTES - 1);
-    uint64_t begin_ns = xccl_clock_ns();
+    uint64_t begin_ns;
 
+    if (bytes < HUGE_BYTES || first < (uintptr_t)at)
+        return;
+    begin_ns = xccl_clock_ns();
     while (first < end && xccl_clock_ns() - begin_ns < HUGE_NS) {
         size_t part = end - first < HUGE_PART ? end - first : HUGE_PART;
 
-        /* It makes none of nothing: one page has to be there. */
-        for (size_t i = 0; i < part; i += HUGE_BYTES)
-            (void)madvise((void *)(first + i), 1, MADV_POPULATE_WRITE);
-        if (madvise((void *)first, part, MADV_COLLAPSE) != 0 && errno == EINVAL)
-            return; /* not this memory, or not this kernel */
+        if (madvise((void *)first, part, MADV_COLLAPSE) != 0 && !make_of_nothing(first, part))
+            return;
         first += part;
     }
 }

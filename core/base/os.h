@@ -34,8 +34,8 @@ void xccl_map_close(
 xcclResult_t xccl_map_touch(void *at, size_t bytes);
 
 /* Puts what lies there into huge pages and takes memory for it, as far as the kernel does that
- * (Linux 6.1) and some tenths of a second go; what it holds stays. Memory of any kind: where it
- * cannot be done nothing changes. */
+ * (Linux 6.1, whatever transparent_hugepage says) and some tenths of a second go; what it holds
+ * stays. Memory of any kind: where it cannot be done some pages may have been taken. */
 void xccl_os_huge_pages(void *at, size_t bytes);
 
 xcclResult_t xccl_os_random(void *bytes_out, size_t bytes);

@@ -149,12 +149,6 @@ static inline void choose_way(struct xcclComm *comm)
             (uint64_t)plan->chunk_bytes * plan->binding->schedule->nchunks);
 }
 
-/* It takes no longer than telling of it. */
-static inline int is_short(const struct xccl_plan *plan)
-{
-    return plan && plan->moves && plan->binding->proto <= XCCL_PROTO_SMALL;
-}
-
 xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task)
 {
     xcclResult_t rc;
@@ -173,9 +167,6 @@ xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task
         return rc;
     }
     choose_way(comm);
-    /* What a short call sends is on its way while the call is told of. */
-    if (is_short(comm->run.plan))
-        (void)xccl_run_progress(&comm->run);
     xccl_comm_record_begin(comm);
     return xcclSuccess;
 }

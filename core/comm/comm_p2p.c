@@ -149,8 +149,6 @@ xcclResult_t xccl_comm_begin_p2p(struct xcclComm *comm, const struct xccl_p2p_it
     comm->run.owner = comm;
     comm->run.by_address = (uint8_t)xccl_comm_way_is_address(comm->ways, XCCL_COLL_SEND_RECV,
                                                              comm->p2p->exchanged);
-    if (comm->p2p->all_up && comm->p2p->is_short) /* as in xccl_comm_begin() */
-        (void)step(&comm->run);
     xccl_comm_record_begin_p2p(comm);
     return xcclSuccess;
 }

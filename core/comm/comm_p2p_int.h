@@ -47,7 +47,6 @@ struct xccl_comm_p2p {
     uint64_t looked_ns; /* of the wait: when links were looked at that have not been made */
     /* What the group's items were like; 0: a group like this one takes the whole way. */
     uint64_t exchanged; /* bytes of its messages, if they go both ways */
-    int is_short; /* 1: they take no longer than telling of the group */
     uint32_t shape_count;
     struct xccl_p2p_shape shape[XCCL_P2P_SHAPE];
 };

@@ -9,8 +9,6 @@
 #include "base/alloc.h"
 #include "comm/comm_links.h"
 
-#define SHORT_BYTES (16u << 10) /* of a group, both ways together */
-
 static xcclResult_t make_state(struct xcclComm *comm)
 {
     struct xccl_comm_p2p *p2p = xccl_calloc(1, sizeof *p2p);
@@ -173,14 +171,13 @@ static void fill_streams(struct xcclComm *comm, const struct xccl_p2p_item *item
 }
 
 /* What is only sent is not exchanged: it shall go into slots, so that the sender need not wait. */
-static void weigh(struct xccl_comm_p2p *p2p, const struct xccl_p2p_item *items, uint32_t count)
+static uint64_t exchanged_bytes(const struct xccl_p2p_item *items, uint32_t count)
 {
     uint64_t bytes[2] = {0, 0}; /* received, sent */
 
     for (uint32_t i = 0; i < count; i++)
         bytes[items[i].sends != 0] += items[i].bytes;
-    p2p->exchanged = bytes[0] && bytes[1] ? bytes[0] + bytes[1] : 0;
-    p2p->is_short = bytes[0] + bytes[1] <= SHORT_BYTES;
+    return bytes[0] && bytes[1] ? bytes[0] + bytes[1] : 0;
 }
 
 xcclResult_t xccl_p2p_arrange(struct xcclComm *comm, const struct xccl_p2p_item *items,
@@ -191,7 +188,7 @@ xcclResult_t xccl_p2p_arrange(struct xcclComm *comm, const struct xccl_p2p_item 
     if (rc)
         return rc;
     comm->p2p->shape_count = 0;
-    weigh(comm->p2p, items, count);
+    comm->p2p->exchanged = exchanged_bytes(items, count);
     unlist_streams(comm->p2p);
     rc = make_room(comm->p2p, count);
     if (!rc)

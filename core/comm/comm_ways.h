@@ -12,7 +12,7 @@
 
 #define XCCL_WAYS_MIN   (64u << 10) /* bytes of a call; what is smaller goes through slots */
 #define XCCL_WAYS_SIZES 24 /* of a factor of two each */
-/* Calls until both are measured again: at first, and at most after twice as many each time. */
+/* Calls until both are measured again: at first so many, then twice as many each time. */
 #define XCCL_WAYS_PERIOD     128u
 #define XCCL_WAYS_PERIOD_MAX 4096u
 /* Calls that are measured each way: of small sizes more, for ranks may be a call apart there. */

@@ -226,7 +226,7 @@ static inline __attribute__((always_inline)) int progress(struct xccl_run *run)
 
 int xccl_run_progress(struct xccl_run *run)
 {
-    return run->rc ? 0 : progress(run);
+    return progress(run);
 }
 
 static __attribute__((noinline)) int are_nets_idle(const struct xccl_binding *binding)
@@ -310,7 +310,7 @@ wait_for_any(struct xccl_run *const *runs, unsigned count, const struct xccl_wai
         int moved = 0;
 
         for (unsigned i = 0; i < count; i++) {
-            moved |= xccl_run_progress(runs[i]);
+            moved |= progress(runs[i]);
             if (runs[i]->rc || is_done(runs[i]))
                 return i;
         }
@@ -332,8 +332,6 @@ static __attribute__((noinline)) void wait_longer(struct xccl_run *run,
 
 void xccl_exec_wait_one(struct xccl_run *run, const struct xccl_wait_policy *policy)
 {
-    if (run->rc || is_done(run))
-        return;
     (void)progress(run);
     if (!run->rc && !is_done(run))
         wait_longer(run, policy);

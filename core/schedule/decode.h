@@ -13,7 +13,8 @@
  *      connections of the fan. The received slots are given back at the end;
  *   3. with XCHG: the source is sent on the sending connections; then what the receiving
  *      connections bring is combined and stored as above (PRE is about the source, POST about what
- *      is stored). Sends may run ahead of receives within the occurrence, never behind them.
+ *      is stored). Sends may run ahead of receives within the occurrence, never behind them; beyond
+ *      it as any send may: where nobody could tell, since what it sends has been stored.
  *
  * Chunks of IN and OUT count modulo those of the buffer, chunks of SCRATCH modulo nscratch; tile t
  * uses the scratch memory t mod scrbufs. */

@@ -337,6 +337,58 @@ XT_TEST(exchanges_send_to_all_that_they_can)
     XT_CHECK_INT(sent_alone(XCCL_COLL_ALL_TO_ALL, "pairwise", 0, 100), 444);
 }
 
+/* Lane 0 stores what lane 1 sends behind an exchange. Only messages hold lane 1 back until then:
+ * the peer may answer the exchange after it has sent to lane 0. */
+static struct ranks lanes_in_order(void)
+{
+    struct ranks ranks = make(&(struct by_hand){
+        .coll = XCCL_COLL_ALL_TO_ALL, .n = 2, .nchunks = 2, .nsteps = 3, .nconns = 3, .split = 1});
+
+    for (int r = 0; r < 2; r++) {
+        struct xccl_schedule *s = ranks.schedules[r];
+
+        s->lanes[0].nconn = 1;
+        s->lanes[1].conn0 = 1;
+        s->lanes[1].nconn = 2;
+        for (int i = 0; i < 3; i++)
+            s->conns[i] = (struct xccl_schedule_conn){.peer = (uint16_t)(1 - r),
+                                                      .dir = i == 1 ? XCCL_CONN_SEND
+                                                                    : XCCL_CONN_RECV,
+                                                      .id = (uint16_t)(i > 0),
+                                                      .group = (uint16_t)i};
+        s->steps[0] = step_of(RECV | DST, IN_OUT, 0, 1);
+        s->steps[0].rconn = 0;
+        s->steps[1] = step_of(SRC | DST | RECV | SEND | XCHG, IN_OUT, 1, 0);
+        s->steps[2] = step_of(SRC | SEND, OUT_OUT, 1, 0);
+    }
+    return ranks;
+}
+
+XT_TEST(nothing_is_sent_that_another_lane_may_have_to_store)
+{
+    for (int list = 0; list < 2; list++) {
+        struct ranks ranks = lanes_in_order();
+        struct world *world = calloc(1, sizeof *world);
+
+        XT_CHECK(world != NULL);
+        world->generator = generator_of(XCCL_COLL_ALL_TO_ALL, "pairwise");
+        world->given = ranks.schedules;
+        world->n = 2;
+        world->lag = 1;
+        world->nslots = 4;
+        world->proto = XCCL_PROTO_SLICES;
+        world->keeps_list = list;
+        world->seq = 1;
+        world_open(world);
+        world_start(world, 0, 10);
+        (void)xccl_run_progress(&world->runs[0]);
+        XT_CHECK_INT(world->bindings[0]->links[1]->step, 1); /* the exchange's */
+        world_finish(world, 0);
+        world_close(world);
+        free(world);
+    }
+}
+
 static xcclResult_t give_up(struct xccl_run *run, uint64_t waited_ns)
 {
     (void)run;

@@ -466,22 +466,28 @@ INLINE int is_exchanging(const struct xccl_run_lane *lane)
 }
 
 /* May next go before the moves between have received? Within the occurrence of an exchange that is
- * proven. Beyond it none of them may have to store what it sends; an empty message says that the
- * one before it has come; and no lane may ask how far this one is, no message say how many come. */
+ * proven. Beyond it none of them may have to store what it sends, nor another lane, which messages
+ * alone may hold back until then; an empty message says that the one before it has come; no lane
+ * may ask how far this one is, no message say how many come; and in a network exchanges with many
+ * at once would get into each other's way. */
 static int may_go_ahead(const struct xccl_run *run, const struct xccl_run_lane *lane,
                         const struct xccl_move *next)
 {
     uintptr_t at = (uintptr_t)(run->buffers[next->src_buffer] + next->src);
+    const struct xccl_binding *binding = run->plan->binding;
     int is_stored = 0;
 
     if (is_exchanging(lane))
         return 1;
     if (!(next->op & XCCL_STEP_XCHG) && !only_sends(next))
         return 0;
+    if (binding->schedule->nlanes > 1 || binding->schedule->nwaits || run->plan->ends_short)
+        return 0;
+    if ((next->op & XCCL_STEP_XCHG) && binding->net_count)
+        return 0;
     for (int i = 0; i < 2; i++)
         is_stored |= at < lane->stores[i].end && at + next->send_bytes > lane->stores[i].first;
-    return !is_stored && !run->plan->binding->schedule->nwaits && !run->plan->ends_short &&
-           (next->send_bytes || !next->nsend);
+    return !is_stored && (next->send_bytes || !next->nsend);
 }
 
 /* The lane waits to receive: what the moves behind it send may go, as long as there are slots, and
