@@ -137,16 +137,30 @@ static __attribute__((noinline)) xcclResult_t begin_other(struct xcclComm *comm,
     return xcclSuccess;
 }
 
+/* All that it moves is read where it lies. */
+static inline int is_in_place(const struct xccl_comm_ways *ways, const struct xccl_run *run)
+{
+    return ways->all_in_place || (ways->in_arena && (run->places[0] || run->places[1]) &&
+                                  (run->places[0] || !run->buffers[XCCL_BUFFER_IN]) &&
+                                  (run->places[1] || !run->buffers[XCCL_BUFFER_OUT]));
+}
+
 /* Reductions gain nothing by address: they read a slot as they would read their own memory. */
 static inline void choose_way(struct xcclComm *comm)
 {
     const struct xccl_plan *plan = comm->run.plan;
+    struct xccl_run *run = &comm->run;
+    uint64_t bytes;
 
-    comm->run.by_address = 0;
-    if (plan && plan->binding->offer_count && !plan->reduction.reduce)
-        comm->run.by_address = (uint8_t)xccl_comm_way_is_address(
-            comm->ways, comm->call.coll,
-            (uint64_t)plan->chunk_bytes * plan->binding->schedule->nchunks);
+    run->by_address = 0;
+    run->copies = 0;
+    if (!comm->ways || !plan || !plan->binding->offer_count)
+        return;
+    bytes = (uint64_t)plan->chunk_bytes * plan->binding->schedule->nchunks;
+    if (is_in_place(comm->ways, run))
+        run->copies = (uint8_t)xccl_comm_way_is_slots(comm->ways, comm->call.coll, bytes);
+    else if (!plan->reduction.reduce)
+        run->by_address = (uint8_t)xccl_comm_way_is_address(comm->ways, comm->call.coll, bytes);
 }
 
 xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task)

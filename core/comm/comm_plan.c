@@ -62,6 +62,24 @@ static void number_hosts(const struct xcclComm *comm)
     }
 }
 
+/* 0: no memory. */
+static int make_ways(struct xcclComm *comm)
+{
+    int all, takes = xccl_shm_takes_addresses(comm->shm);
+    int arena = xccl_shm_reads_in_place(comm->shm, &all);
+
+    if (!arena && !takes)
+        return 1;
+    comm->ways = xccl_calloc(1, sizeof *comm->ways);
+    if (!comm->ways)
+        return 0;
+    comm->ways->takes_addresses = takes;
+    comm->ways->always = xccl_param_int(XCCL_P_PEER_MEMORY) == XCCL_PEER_MEMORY_ON;
+    comm->ways->in_arena = arena;
+    comm->ways->all_in_place = all;
+    return 1;
+}
+
 xcclResult_t xccl_init_planner(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     struct xcclComm *comm = init->comm;
@@ -74,12 +92,8 @@ xcclResult_t xccl_init_planner(struct xccl_init *init, enum xccl_init_state *sta
     comm->multicast = xccl_calloc(n, sizeof *comm->multicast);
     comm->nodes = xccl_calloc(n, sizeof *comm->nodes);
     comm->bind = xccl_comm_bind_create();
-    if (comm->shm && !comm->cuda && xccl_shm_takes_addresses(comm->shm)) {
-        comm->ways = xccl_calloc(1, sizeof *comm->ways);
-        if (!comm->ways)
-            return xcclSystemError;
-        comm->ways->always = xccl_param_int(XCCL_P_PEER_MEMORY) == XCCL_PEER_MEMORY_ON;
-    }
+    if (comm->shm && !comm->cuda && !make_ways(comm))
+        return xcclSystemError;
     if (!comm->multicast || !comm->nodes || !comm->bind)
         return xcclSystemError;
     for (int i = 0; i < comm->nranks; i++)

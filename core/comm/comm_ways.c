@@ -18,16 +18,9 @@ static unsigned size_of(uint64_t bytes)
     return size;
 }
 
-int xccl_comm_way_is_address(struct xccl_comm_ways *ways, enum xccl_coll kind, uint64_t bytes)
+/* One copy, for the next call of such a row? */
+static int is_one_copy(struct xccl_comm_ways *ways, struct xccl_way_row *row, uint64_t bytes)
 {
-    struct xccl_way_row *row;
-
-    if (!ways || bytes < XCCL_WAYS_MIN)
-        return 0;
-    ways->row = NULL;
-    if (ways->always)
-        return 1;
-    row = &ways->rows[kind][size_of(bytes)];
     if (row->calls == row->period) {
         row->calls = 0;
         row->period = !row->period                         ? XCCL_WAYS_PERIOD
@@ -40,6 +33,22 @@ int xccl_comm_way_is_address(struct xccl_comm_ways *ways, enum xccl_coll kind, u
     ways->row = row;
     ways->began_ns = xccl_clock_ns();
     return row->calls <= ways->trials;
+}
+
+int xccl_comm_way_is_address(struct xccl_comm_ways *ways, enum xccl_coll kind, uint64_t bytes)
+{
+    if (!ways || !ways->takes_addresses || bytes < XCCL_WAYS_MIN)
+        return 0;
+    ways->row = NULL;
+    return ways->always || is_one_copy(ways, &ways->rows[0][kind][size_of(bytes)], bytes);
+}
+
+int xccl_comm_way_is_slots(struct xccl_comm_ways *ways, enum xccl_coll kind, uint64_t bytes)
+{
+    if (!ways || bytes < XCCL_WAYS_LARGE)
+        return 0;
+    ways->row = NULL;
+    return !is_one_copy(ways, &ways->rows[1][kind][size_of(bytes)], bytes);
 }
 
 void xccl_comm_way_took(struct xccl_comm_ways *ways)

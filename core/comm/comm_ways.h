@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two ways for what large calls move between processes of a host and do not reduce: through slots,
- * which is two copies, or from the sender's private memory, which is one, by the kernel. Which is
- * quicker depends on how near the cores are to each other, which nobody tells: so both are measured
- * as calls go, for each collective and size, and again now and then. Each sender chooses for
- * itself; receivers take what comes. Where no other process is read there are no ways: NULL.
+/* Two ways for what large calls move on a host: through slots, which is two copies, or from where
+ * it lies, which is one. In private memory of another process it is the kernel that copies, and
+ * reductions always go through slots; memory that is read in place is, but from XCCL_WAYS_LARGE on
+ * two cores that copy half the way each may be quicker than one that copies all the way. Which is
+ * quicker depends on how near the cores are to each other and to the memory, which nobody tells: so
+ * both are measured as calls go, for each collective and size, and again now and then. Each sender
+ * chooses for itself; receivers take what comes. Where nothing is read there are no ways: NULL.
  * Thread: the holder of the crank. */
 #ifndef XCCL_COMM_COMM_WAYS_H
 #define XCCL_COMM_COMM_WAYS_H
@@ -30,12 +32,14 @@ struct xccl_way_row {
 };
 
 struct xccl_comm_ways {
-    int always; /* 1: not measured, but by address */
+    int takes_addresses; /* 1: private memory of other processes is read */
+    int always; /* 1: which is not measured, but done */
+    int in_arena, all_in_place; /* memory that is read in place: that of the arena; any */
     /* Of the call at work, if it is measured: */
     struct xccl_way_row *row;
     uint32_t trials; /* of its size */
     uint64_t began_ns;
-    struct xccl_way_row rows[XCCL_COLL_COUNT][XCCL_WAYS_SIZES];
+    struct xccl_way_row rows[2][XCCL_COLL_COUNT][XCCL_WAYS_SIZES]; /* private, in place */
 };
 
 /* XCCL_PEER_MEMORY, in the order of its words. */
@@ -44,6 +48,8 @@ enum xccl_peer_memory { XCCL_PEER_MEMORY_AUTO, XCCL_PEER_MEMORY_OFF, XCCL_PEER_M
 /* 1: a call of so many bytes is to go by address. kind: SEND_RECV for a group of them; bytes: the
  * same on all ranks of a collective, so that these measure the same way in the same call. */
 int xccl_comm_way_is_address(struct xccl_comm_ways *ways, enum xccl_coll kind, uint64_t bytes);
+/* 1: of memory that is read in place a call goes through slots all the same. */
+int xccl_comm_way_is_slots(struct xccl_comm_ways *ways, enum xccl_coll kind, uint64_t bytes);
 /* It has ended well; ways->row is not NULL. */
 void xccl_comm_way_took(struct xccl_comm_ways *ways);
 

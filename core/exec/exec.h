@@ -119,7 +119,9 @@ struct xccl_run {
     uint32_t flag_low; /* signature and sequence number of this call, folded */
     uint8_t direct; /* the XCCL_DIRECT_* that count for this call */
     uint8_t offers; /* 1: messages have stayed in its buffers */
-    uint8_t by_address; /* 1: the owner wants them to stay in private memory too */
+    /* What the owner wants for the ranks of this host; 1: messages stay in private memory too; 1:
+     * none stay anywhere. */
+    uint8_t by_address, copies;
     uint32_t nlanes, lanes_left;
     struct xccl_run_lane *lanes;
     uint32_t *signals; /* by signal of the binding: tiles in which it was given */

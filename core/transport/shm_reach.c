@@ -50,6 +50,14 @@ static int is_near(const struct xccl_shm *shm, int index)
     return shm->processes[index].id == shm->processes[shm->local_index].id;
 }
 
+static int are_all_near(const struct xccl_shm *shm)
+{
+    for (int i = 0; i < shm->nlocal; i++)
+        if (!is_near(shm, i))
+            return 0;
+    return 1;
+}
+
 struct fetch {
     const struct xccl_shm *shm;
     const struct xccl_addr *addr;
@@ -128,6 +136,12 @@ int xccl_shm_takes_addresses(const struct xccl_shm *shm)
     return shm->reads_peers;
 }
 
+int xccl_shm_reads_in_place(const struct xccl_shm *shm, int *all_out)
+{
+    *all_out = shm->reaches && are_all_near(shm);
+    return shm->reaches;
+}
+
 void xccl_shm_drop_arenas(struct xccl_shm *shm)
 {
     for (int i = 0; shm->arenas && i < shm->nlocal; i++)
@@ -201,14 +215,6 @@ xcclResult_t xccl_shm_fifo_recv_reach(struct xccl_shm *shm, int from_index, uint
     if (!is_near(shm, from_index))
         return xcclSuccess;
     return share_offers(shm, shm->local_index, fifo_key(shm, from_index, id), reach_out);
-}
-
-static int are_all_near(const struct xccl_shm *shm)
-{
-    for (int i = 0; i < shm->nlocal; i++)
-        if (!is_near(shm, i))
-            return 0;
-    return 1;
 }
 
 xcclResult_t xccl_shm_multicast_send_reach(struct xccl_shm *shm, struct xccl_reach *reach_out)

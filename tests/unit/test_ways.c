@@ -21,6 +21,15 @@
 #define MEASURED       (2 * (int)XCCL_WAYS_TRIALS)
 #define MEASURED_LARGE (2 * (int)XCCL_WAYS_TRIALS_LARGE)
 
+static struct xccl_comm_ways *make_ways(void)
+{
+    struct xccl_comm_ways *ways = calloc(1, sizeof *ways);
+
+    XT_CHECK(ways != NULL);
+    ways->takes_addresses = 1;
+    return ways;
+}
+
 static enum xccl_way choose(struct xccl_comm_ways *ways, enum xccl_coll kind, uint64_t bytes)
 {
     return xccl_comm_way_is_address(ways, kind, bytes) ? XCCL_WAY_ADDRESS : XCCL_WAY_SLOTS;
@@ -41,10 +50,9 @@ static enum xccl_way make_call(struct xccl_comm_ways *ways, enum xccl_coll kind,
 
 XT_TEST(the_quicker_way_is_taken_for_each_kind_and_size)
 {
-    struct xccl_comm_ways *ways = calloc(1, sizeof *ways);
+    struct xccl_comm_ways *ways = make_ways();
     int taken[XCCL_WAYS] = {0};
 
-    XT_CHECK(ways != NULL);
     for (int i = 0; i < MEASURED; i++) {
         taken[make_call(ways, XCCL_COLL_ALL_GATHER, CALL, XCCL_WAY_SLOTS)]++;
         (void)make_call(ways, XCCL_COLL_ALL_GATHER, 4 * CALL, XCCL_WAY_ADDRESS);
@@ -64,23 +72,48 @@ XT_TEST(the_quicker_way_is_taken_for_each_kind_and_size)
 
 XT_TEST(a_way_that_became_the_quicker_one_is_found)
 {
-    struct xccl_comm_ways *ways = calloc(1, sizeof *ways);
+    struct xccl_comm_ways *ways = make_ways();
 
-    XT_CHECK(ways != NULL);
     for (int i = 0; i < PERIOD; i++)
         (void)make_call(ways, XCCL_COLL_BROADCAST, CALL, XCCL_WAY_ADDRESS);
-    XT_CHECK_INT(ways->rows[XCCL_COLL_BROADCAST][4].best, XCCL_WAY_SLOTS);
+    XT_CHECK_INT(ways->rows[0][XCCL_COLL_BROADCAST][4].best, XCCL_WAY_SLOTS);
     for (int i = 0; i < MEASURED; i++)
         (void)make_call(ways, XCCL_COLL_BROADCAST, CALL, XCCL_WAY_SLOTS);
     XT_CHECK_INT(choose(ways, XCCL_COLL_BROADCAST, CALL), XCCL_WAY_ADDRESS);
     free(ways);
 }
 
+/* Memory that is read in place is measured for itself, and only what is large. */
+XT_TEST(what_is_read_in_place_goes_through_slots_where_that_is_quicker)
+{
+    struct xccl_comm_ways *ways = make_ways();
+    int slots = 0;
+
+    ways->always = 1; /* which is about private memory */
+    for (int i = 0; i < MEASURED_LARGE; i++) {
+        int is_slots = xccl_comm_way_is_slots(ways, XCCL_COLL_BROADCAST, XCCL_WAYS_LARGE);
+
+        XT_CHECK(ways->row != NULL);
+        if (!is_slots)
+            ways->began_ns -= 2 * XCCL_NS_PER_MS;
+        xccl_comm_way_took(ways);
+        slots += is_slots;
+    }
+    XT_CHECK_INT(slots, MEASURED_LARGE / 2);
+    XT_CHECK(xccl_comm_way_is_slots(ways, XCCL_COLL_BROADCAST, XCCL_WAYS_LARGE));
+    XT_CHECK(!ways->row);
+    XT_CHECK(!xccl_comm_way_is_slots(ways, XCCL_COLL_BROADCAST, XCCL_WAYS_LARGE - 1));
+    XT_CHECK(!xccl_comm_way_is_slots(NULL, XCCL_COLL_BROADCAST, XCCL_WAYS_LARGE));
+    XT_CHECK(!ways->rows[0][XCCL_COLL_BROADCAST][6].calls);
+    ways->takes_addresses = 0;
+    XT_CHECK_INT(choose(ways, XCCL_COLL_BROADCAST, CALL), XCCL_WAY_SLOTS);
+    free(ways);
+}
+
 XT_TEST(every_size_has_a_row_and_the_setting_may_choose)
 {
-    struct xccl_comm_ways *ways = calloc(1, sizeof *ways);
+    struct xccl_comm_ways *ways = make_ways();
 
-    XT_CHECK(ways != NULL);
     for (uint64_t bytes = XCCL_WAYS_MIN; bytes; bytes *= 2)
         (void)choose(ways, XCCL_COLL_ALL_TO_ALL, bytes);
     (void)choose(ways, XCCL_COLL_ALL_TO_ALL, UINT64_MAX);
