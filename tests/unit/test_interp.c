@@ -284,23 +284,30 @@ XT_TEST(what_waits_to_receive_sends_further_tiles_in_place)
     send_ahead(1);
 }
 
-/* Messages that each link of rank 0 has got while no other of four ranks is there, as a number
- * whose first digit is that of the first link. */
-static int sent_alone(enum xccl_coll coll, const char *name, int keeps_list, size_t count)
+static struct world *slices_of(enum xccl_coll coll, const char *name, int n, int keeps_list)
 {
     struct world *world = calloc(1, sizeof *world);
-    const struct xccl_schedule *schedule;
-    uint64_t seed = xt_seed();
-    int param, sent = 0;
 
     XT_CHECK(world != NULL);
-    world->generator = xccl_generator_find(coll, name, &param);
-    world->n = 4;
+    world->generator = generator_of(coll, name);
+    world->n = n;
     world->nslots = 4;
     world->lag = 2;
     world->proto = XCCL_PROTO_SLICES;
     world->keeps_list = keeps_list;
     world->seq = 1;
+    return world;
+}
+
+/* Messages that each link of rank 0 has got while no other of four ranks is there, as a number
+ * whose first digit is that of the first link. */
+static int sent_alone(enum xccl_coll coll, const char *name, int keeps_list, size_t count)
+{
+    struct world *world = slices_of(coll, name, 4, keeps_list);
+    const struct xccl_schedule *schedule;
+    uint64_t seed = xt_seed();
+    int sent = 0;
+
     world_open(world);
     schedule = world->bindings[0]->schedule;
     world_start(world, 0, count);
@@ -368,17 +375,9 @@ XT_TEST(nothing_is_sent_that_another_lane_may_have_to_store)
 {
     for (int list = 0; list < 2; list++) {
         struct ranks ranks = lanes_in_order();
-        struct world *world = calloc(1, sizeof *world);
+        struct world *world = slices_of(XCCL_COLL_ALL_TO_ALL, "pairwise", 2, list);
 
-        XT_CHECK(world != NULL);
-        world->generator = generator_of(XCCL_COLL_ALL_TO_ALL, "pairwise");
         world->given = ranks.schedules;
-        world->n = 2;
-        world->lag = 1;
-        world->nslots = 4;
-        world->proto = XCCL_PROTO_SLICES;
-        world->keeps_list = list;
-        world->seq = 1;
         world_open(world);
         world_start(world, 0, 10);
         (void)xccl_run_progress(&world->runs[0]);
