@@ -262,6 +262,11 @@ double xccl_perf_bus_factor(const struct xccl_perf_coll *coll, int nranks);
 /* One call of what is measured. */
 xcclResult_t xccl_perf_call(const struct xccl_perf_job *job, const void *send, void *recv,
                             size_t count);
+/* For take and give of a job: memory of xcclMemAlloc. */
+void *xccl_perf_take_shared(size_t bytes);
+void xccl_perf_give_shared(void *memory);
+/* The job's buffers of so many bytes, until its communicator goes. */
+xcclResult_t xccl_perf_register(const struct xccl_perf_job *job, size_t bytes);
 
 /* Where the buffers of a call lie; those that a rank has not: NULL in place, and otherwise memory
  * that must stay as it is. */

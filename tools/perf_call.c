@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One call of what `xccl perf` measures.
+/* One call of what `xccl perf` measures, and the kinds of memory that XCCL has for its buffers.
  *
  * Thread: the rank's. */
 #include "perf.h"
@@ -100,4 +100,26 @@ xcclResult_t xccl_perf_call(const struct xccl_perf_job *job, const void *send, v
     default:
         return call_uneven(job, send, recv);
     }
+}
+
+void *xccl_perf_take_shared(size_t bytes)
+{
+    void *memory = NULL;
+
+    return xcclMemAlloc(&memory, bytes) == xcclSuccess ? memory : NULL;
+}
+
+void xccl_perf_give_shared(void *memory)
+{
+    (void)xcclMemFree(memory);
+}
+
+xcclResult_t xccl_perf_register(const struct xccl_perf_job *job, size_t bytes)
+{
+    xcclResult_t rc = xcclSuccess;
+    void *handle;
+
+    for (int i = 0; i < 2 && !rc; i++)
+        rc = xcclCommRegister(job->comm, job->memory[i], bytes + XCCL_PERF_MARGINS, &handle);
+    return rc;
 }

@@ -49,18 +49,6 @@ static size_t buffer_bytes(const struct xccl_perf_job *job)
     return job->options->part == &xccl_perf_groups ? 0 : job->options->max_bytes;
 }
 
-static void *take_shared(size_t bytes)
-{
-    void *memory = NULL;
-
-    return xcclMemAlloc(&memory, bytes) == xcclSuccess ? memory : NULL;
-}
-
-static void give_shared(void *memory)
-{
-    (void)xcclMemFree(memory);
-}
-
 /* The communicator of the devices: rank 0 makes its id, and tells it over the host's. */
 static xcclResult_t join_device(struct xccl_perf_job *job)
 {
@@ -87,25 +75,14 @@ static xcclResult_t mirror_buffers(struct xccl_perf_job *job, size_t bytes)
     return rc;
 }
 
-/* They stay so until the communicator goes. */
-static xcclResult_t register_buffers(struct xccl_perf_job *job, size_t bytes)
-{
-    xcclResult_t rc = xcclSuccess;
-    void *handle;
-
-    for (int i = 0; i < 2 && !rc; i++)
-        rc = xcclCommRegister(job->comm, job->memory[i], bytes + XCCL_PERF_MARGINS, &handle);
-    return rc;
-}
-
 static xcclResult_t run_joined(struct xccl_perf_job *job)
 {
     size_t bytes = buffer_bytes(job);
     xcclResult_t rc;
 
     if (job->options->registers == 1 && !job->options->device) {
-        job->take = take_shared;
-        job->give = give_shared;
+        job->take = xccl_perf_take_shared;
+        job->give = xccl_perf_give_shared;
     }
     rc = xccl_perf_job_init(job, bytes);
     if (!rc)
@@ -115,7 +92,7 @@ static xcclResult_t run_joined(struct xccl_perf_job *job)
     if (!rc)
         rc = mirror_buffers(job, bytes);
     if (!rc && job->options->registers == 2 && !job->options->device)
-        rc = register_buffers(job, bytes);
+        rc = xccl_perf_register(job, bytes);
     if (!rc && job->options->vs_mpi)
         rc = xccl_perf_mpi_start(job, bytes);
     job->begin_ns = xccl_clock_ns();

@@ -33,8 +33,7 @@
 #endif
 
 #define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
-#define HUGE_BYTES ((size_t)2 << 20) /* where they are larger, the kernel finds none inside */
-#define HUGE_PART  (16 * HUGE_BYTES) /* 20 to 60 ms (2 cores, Intel Xeon) */
+#define HUGE_PART  (16 * XCCL_HUGE_PAGE) /* 10 to 60 ms (2 cores, Intel Xeon) */
 #define HUGE_NS    (300 * XCCL_NS_PER_MS)
 
 static pthread_once_t identity_once = PTHREAD_ONCE_INIT;
@@ -57,13 +56,39 @@ static int memfd_open(const char *name)
     return fd;
 }
 
+/* Where huge pages of the file are such of the map, too: in the midst of room for one more. */
+static void *map_aligned(int fd, size_t bytes, int rights)
+{
+    size_t room = bytes + XCCL_HUGE_PAGE, before;
+    char *first = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *map, *end;
+
+    if (first == MAP_FAILED)
+        return first;
+    before = -(uintptr_t)first & (XCCL_HUGE_PAGE - 1);
+    map = mmap(first + before, bytes, rights, MAP_SHARED | MAP_FIXED, fd, 0);
+    if (map == MAP_FAILED) {
+        munmap(first, room);
+        return map;
+    }
+    end = map +
+          ((bytes + (size_t)sysconf(_SC_PAGESIZE) - 1) & ~((size_t)sysconf(_SC_PAGESIZE) - 1));
+    if (before)
+        munmap(first, before);
+    if (end < first + room)
+        munmap(end, (size_t)(first + room - end));
+    return map;
+}
+
 static void *map_shared(int fd, size_t bytes, int rights)
 {
     if (xccl_inject_due()) {
         errno = ENOMEM;
         return MAP_FAILED;
     }
-    return mmap(NULL, bytes, rights, MAP_SHARED, fd, 0);
+    if (bytes < XCCL_HUGE_PAGE)
+        return mmap(NULL, bytes, rights, MAP_SHARED, fd, 0);
+    return map_aligned(fd, bytes, rights);
 }
 
 xcclResult_t xccl_map_create(const char *name, size_t bytes, struct xccl_map *map_out)
@@ -216,9 +241,9 @@ xcclResult_t xccl_map_touch(void *at, size_t bytes)
 static int make_of_nothing(uintptr_t first, size_t bytes)
 {
     (void)madvise((void *)first, 1, MADV_POPULATE_WRITE);
-    if (madvise((void *)first, HUGE_BYTES, MADV_COLLAPSE) != 0 && errno == EINVAL)
+    if (madvise((void *)first, XCCL_HUGE_PAGE, MADV_COLLAPSE) != 0 && errno == EINVAL)
         return 0;
-    for (size_t i = HUGE_BYTES; i < bytes; i += HUGE_BYTES)
+    for (size_t i = XCCL_HUGE_PAGE; i < bytes; i += XCCL_HUGE_PAGE)
         (void)madvise((void *)(first + i), 1, MADV_POPULATE_WRITE);
     (void)madvise((void *)first, bytes, MADV_COLLAPSE);
     return 1;
@@ -226,11 +251,11 @@ static int make_of_nothing(uintptr_t first, size_t bytes)
 
 void xccl_os_huge_pages(void *at, size_t bytes)
 {
-    uintptr_t first = ((uintptr_t)at + HUGE_BYTES - 1) & ~(uintptr_t)(HUGE_BYTES - 1);
-    uintptr_t end = ((uintptr_t)at + bytes) & ~(uintptr_t)(HUGE_BYTES - 1);
+    uintptr_t first = ((uintptr_t)at + XCCL_HUGE_PAGE - 1) & ~(uintptr_t)(XCCL_HUGE_PAGE - 1);
+    uintptr_t end = ((uintptr_t)at + bytes) & ~(uintptr_t)(XCCL_HUGE_PAGE - 1);
     uint64_t begin_ns;
 
-    if (bytes < HUGE_BYTES || first < (uintptr_t)at)
+    if (bytes < XCCL_HUGE_PAGE || first < (uintptr_t)at)
         return;
     begin_ns = xccl_clock_ns();
     while (first < end && xccl_clock_ns() - begin_ns < HUGE_NS) {

@@ -33,6 +33,7 @@ void xccl_map_close(
  * changing what it holds: whoever uses it then meets no fault. */
 xcclResult_t xccl_map_touch(void *at, size_t bytes);
 
+#define XCCL_HUGE_PAGE ((size_t)2 << 20) /* where they are larger, the kernel finds none inside */
 /* Puts what lies there into huge pages and takes memory for it, as far as the kernel does that
  * (Linux 6.1, whatever transparent_hugepage says) and some tenths of a second go; what it holds
  * stays. Memory of any kind: where it cannot be done some pages may have been taken. */

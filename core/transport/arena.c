@@ -20,7 +20,6 @@
 
 #define BYTES_MIN  (1ull << 30)
 #define BYTES_MAX  (256ull << 30) /* some hundred peers map as much each */
-#define HUGE_PAGE  (2u << 20)
 #define HUGE_SHARE 32 /* of the arena, of which a block that is taken at once has one at most */
 
 struct block {
@@ -154,7 +153,7 @@ int xccl_arena_fd(void)
 /* The first gap that is large enough; *before_out: the block before it, or NULL. */
 static int find_gap(size_t bytes, size_t *offset_out, struct block **before_out)
 {
-    size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : (size_t)sysconf(_SC_PAGESIZE), at = 0;
+    size_t align = bytes >= XCCL_HUGE_PAGE ? XCCL_HUGE_PAGE : (size_t)sysconf(_SC_PAGESIZE), at = 0;
     struct block *before = NULL, *next = blocks;
 
     for (; next && (at > next->offset || next->offset - at < bytes);
@@ -176,7 +175,7 @@ static void *enter_block(struct block *block)
     *(before ? &before->next : &blocks) = block;
     memory = (char *)map.base + block->offset;
     (void)madvise(memory, block->bytes, MADV_DODUMP);
-    if (block->bytes >= HUGE_PAGE)
+    if (block->bytes >= XCCL_HUGE_PAGE)
         (void)madvise(memory, block->bytes, MADV_HUGEPAGE); /* where the host allows it */
     return memory;
 }

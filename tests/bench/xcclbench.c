@@ -92,18 +92,6 @@ static int sum(struct xccl_perf_server *server, int64_t *value_io)
 static const struct xccl_perf_server_ops ops = {
     .program = "xcclbench", .prepare = prepare, .run = run, .greatest = greatest, .sum = sum};
 
-static void *take_shared(size_t bytes)
-{
-    void *memory = NULL;
-
-    return xcclMemAlloc(&memory, bytes) == xcclSuccess ? memory : NULL;
-}
-
-static void give_shared(void *memory)
-{
-    (void)xcclMemFree(memory);
-}
-
 /* Pinned only after the communicator has been made, which asks how many cores there are. */
 static void *serve_rank(void *arg)
 {
@@ -111,7 +99,6 @@ static void *serve_rank(void *arg)
     struct xccl_perf_server *server = &rank->server;
     struct xccl_perf_job *job = &server->job;
     char software[64];
-    void *handle;
     int version = 0;
 
     if (!tell(xcclCommInitRank(&job->comm, job->nranks, rank->id, job->rank), NULL))
@@ -120,10 +107,8 @@ static void *serve_rank(void *arg)
     snprintf(software, sizeof(software), "XCCL %d.%d.%d", version / 10000, version / 100 % 100,
              version % 100);
     rank->ok = xccl_perf_server_init(server, rank->name, rank->bytes, software);
-    for (int i = 0; i < 2 && rank->ok && rank->registers; i++)
-        rank->ok = tell(
-            xcclCommRegister(job->comm, job->memory[i], rank->bytes + XCCL_PERF_MARGINS, &handle),
-            job->comm);
+    if (rank->ok && rank->registers)
+        rank->ok = tell(xccl_perf_register(job, rank->bytes), job->comm);
     if (rank->ok) {
         xccl_perf_server_pin(server, rank->cores);
         rank->ok = xccl_perf_server_run(server);
@@ -169,8 +154,8 @@ static int serve(int argc, char **argv)
 
     while ((letter = getopt_long(argc, argv, "", options, NULL)) != -1) {
         if (letter == 'a') {
-            job->take = take_shared;
-            job->give = give_shared;
+            job->take = xccl_perf_take_shared;
+            job->give = xccl_perf_give_shared;
         } else if (letter == 'r') {
             first.registers = 1;
         } else if (letter == 't') {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Private memory that other processes read through the kernel: that they do, and what happens where
- * a buffer cannot be read. test_direct looks at the data of every collective. */
+ * a buffer cannot be read. And large calls of memory that is read in place, which are measured
+ * beside slots. test_direct looks at the data of every collective. */
 #include <string.h>
 #include <unistd.h>
 
@@ -87,6 +88,98 @@ XT_TEST(a_buffer_that_cannot_be_read_is_an_error_on_both_sides)
 {
     xt_setenv("XCCL_PEER_MEMORY", "on");
     xt_mp_run(2, unreadable, world_create());
+}
+
+/* --- in place, or through slots --- */
+
+#define LARGE ((size_t)XCCL_WAYS_LARGE / sizeof(int32_t) + 1027)
+#define CALLS 8 /* the first may not be measured, for it makes the links */
+
+static void fill(int32_t *in, int rank, int call)
+{
+    for (size_t i = 0; i < LARGE; i++)
+        in[i] = (int32_t)i + 1000 * rank + call;
+}
+
+static int32_t want(enum xccl_coll coll, int nranks, int call, size_t i)
+{
+    int32_t sum = 0;
+
+    if (coll == XCCL_COLL_BROADCAST)
+        return (int32_t)i + call;
+    for (int r = 0; r < nranks; r++)
+        sum += (int32_t)i + 1000 * r + call;
+    return sum;
+}
+
+static xcclResult_t call_of(enum xccl_coll coll, const int32_t *in, int32_t *out, xcclComm_t comm)
+{
+    if (coll == XCCL_COLL_BROADCAST)
+        return xcclBroadcast(in, out, LARGE, xcclInt32, 0, comm, NULL);
+    if (coll == XCCL_COLL_REDUCE)
+        return xcclReduce(in, out, LARGE, xcclInt32, xcclSum, 0, comm, NULL);
+    return xcclAllReduce(in, out, LARGE, xcclInt32, xcclSum, comm, NULL);
+}
+
+/* Both are tried in each collective, and the data is right whichever it is. */
+static void goes_both_ways(xcclComm_t comm, int rank, int nranks, int32_t *in, int32_t *out)
+{
+    static const enum xccl_coll colls[] = {XCCL_COLL_ALL_REDUCE, XCCL_COLL_BROADCAST,
+                                           XCCL_COLL_REDUCE};
+
+    for (int k = 0; k < 3; k++) {
+        int copied = 0;
+
+        for (int call = 0; call < CALLS; call++) {
+            fill(in, rank, call);
+            XT_OK(call_of(colls[k], in, out, comm));
+            memset(in, 0x77, LARGE * sizeof *in); /* nobody reads it any more */
+            copied += comm->run.copies;
+            for (size_t i = 0; i < LARGE && (rank == 0 || colls[k] != XCCL_COLL_REDUCE); i++)
+                if (out[i] != want(colls[k], nranks, call, i))
+                    XT_FAIL("collective %d, call %d: element %zu is %d", (int)colls[k], call, i,
+                            out[i]);
+        }
+        if (!comm->run.plan->binding->offer_count) /* who sends nothing does not choose */
+            continue;
+        XT_CHECK(copied >= (int)XCCL_WAYS_TRIALS_LARGE);
+        XT_CHECK(CALLS - copied >= (int)XCCL_WAYS_TRIALS_LARGE);
+    }
+}
+
+static void in_arena(int rank, int nranks, void *arg)
+{
+    xcclComm_t comm = world_join(arg, rank, nranks);
+    void *in, *out;
+
+    XT_OK(xcclMemAlloc(&in, LARGE * sizeof(int32_t)));
+    XT_OK(xcclMemAlloc(&out, LARGE * sizeof(int32_t)));
+    goes_both_ways(comm, rank, nranks, in, out);
+    XT_OK(xcclMemFree(in));
+    XT_OK(xcclMemFree(out));
+    XT_OK(xcclCommDestroy(comm));
+}
+
+static void in_one_process(int rank, int nranks, void *arg)
+{
+    xcclComm_t comm = world_join(arg, rank, nranks);
+    size_t bytes = LARGE * sizeof(int32_t);
+    char *in = take_pages(bytes, 0), *out = take_pages(bytes, 0);
+
+    goes_both_ways(comm, rank, nranks, (int32_t *)(void *)in, (int32_t *)(void *)out);
+    XT_OK(xcclCommDestroy(comm));
+    munmap(in, bytes);
+    munmap(out, bytes);
+}
+
+XT_TEST(large_calls_of_shared_memory_are_measured_in_place_and_through_slots)
+{
+    xt_mp_run(2, in_arena, world_create());
+}
+
+XT_TEST(large_calls_between_threads_are_measured_in_place_and_through_slots)
+{
+    xt_threads_run(3, in_one_process, world_create());
 }
 
 static void without(int rank, int nranks, void *arg)

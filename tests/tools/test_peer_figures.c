@@ -179,9 +179,10 @@ XT_TEST(a_check_measures_losses_again_and_needs_ratios)
 XT_TEST_DEADLINE(a_short_run_leaves_page_drawing_and_figures, 240)
 {
     run_script(FIGURES
-               "--ranks 2 --paths shm --sizes 8 70000 --collectives all_reduce barrier broadcast "
-               "reduce_scatter alltoallv --contestants xccl xccl-alloc xccl-threads xccl-no-record "
-               "limits openmpi --rounds 2 --group-ms 1 --idle-ms 50 --seed 7 > $TMPDIR/out 2>&1 || "
+               "--ranks 2 --paths shm --sizes 8 2097152 --collectives all_reduce barrier broadcast "
+               "reduce_scatter alltoallv --contestants xccl xccl-alloc xccl-registered "
+               "xccl-threads xccl-no-record limits openmpi --rounds 2 --group-ms 1 --idle-ms 50 "
+               "--seed 7 > $TMPDIR/out 2>&1 || "
                "{ cat $TMPDIR/out; exit 1; }\n"
                "cd $TMPDIR\n"
                "grep -q '^### alltoallv, 2 ranks, shared memory$' peers-*.md\n"
@@ -200,6 +201,7 @@ XT_TEST_DEADLINE(a_short_run_leaves_page_drawing_and_figures, 240)
                "    assert ('limits' in times) == limited, point\n"
                "    assert ('xccl-no-record' in times) == (point['coll'] == 'all_reduce' and "
                "point['size'] == 8), point\n"
+               "    assert ('xccl-registered' in times) == (point['size'] > 8), point\n"
                "    for values in times.values():\n"
                "        assert len(values) == 2 and values[0] > 0, point\n"
                "END\n");

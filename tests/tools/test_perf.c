@@ -229,6 +229,19 @@ XT_TEST_DEADLINE(names_of_nccl_tests_are_understood, 120)
     }
 }
 
+XT_TEST_DEADLINE(buffers_are_private_shared_or_registered, 120)
+{
+    static const char *const kinds[] = {"0", "1", "2"};
+    const char *output;
+    char args[100];
+
+    for (int i = 0; i < 3; i++) {
+        snprintf(args, sizeof(args), "--ranks 2 -b 4M -e 4M -n 2 -R %s", kinds[i]);
+        XT_CHECK_INT(run_perf(args, &output), 0);
+        XT_CHECK_HAS(output, "# Out of bounds values : 0 OK");
+    }
+}
+
 XT_TEST_DEADLINE(without_a_check_nothing_is_claimed, 120)
 {
     const char *output = NULL;

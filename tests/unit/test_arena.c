@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/inject.h"
 #include "base/os.h"
+#include "huge_pages.h"
 #include "xt.h"
 
 #define PAGE   4096u
@@ -59,6 +60,39 @@ XT_TEST(a_place_is_inside_as_a_whole_or_there_is_none)
     XT_CHECK_INT(xccl_arena_place(here, sizeof here), 0);
     XT_CHECK_INT(xccl_arena_place(NULL, 0), 0);
     xccl_arena_drop();
+}
+
+/* Can this kernel put shared memory into huge pages when it is asked? */
+static int makes_huge_pages(void)
+{
+    struct xccl_map map;
+    char *whole;
+    int made;
+
+    XT_OK(xccl_map_create("probe", 8u << 20, &map));
+    whole = (char *)(((uintptr_t)map.base + XCCL_HUGE_PAGE - 1) & ~(XCCL_HUGE_PAGE - 1));
+    *whole = 1;
+    made = madvise(whole, XCCL_HUGE_PAGE, COLLAPSE) == 0;
+    xccl_map_close(&map);
+    return made;
+}
+
+XT_TEST(a_large_block_has_huge_pages_and_is_zeroed)
+{
+    size_t bytes = 8u << 20;
+    char *block;
+
+    if (!makes_huge_pages())
+        XT_SKIP("this kernel makes no huge pages of shared memory when it is asked");
+    for (int i = 0; i < 2; i++) {
+        block = xccl_arena_take(bytes);
+        XT_CHECK(block != NULL);
+        XT_CHECK(huge_kib(block, "ShmemPmdMapped") >= 2048);
+        for (size_t at = 0; at < bytes; at++)
+            XT_CHECK(block[at] == 0);
+        memset(block, 1, bytes);
+        XT_CHECK_INT(xccl_arena_give(block), 1);
+    }
 }
 
 /* A byte of a block, in its middle and at both ends. */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "exec/host/interp.h"
 #include "exec_world.h"
 #include "schedule_ranks.h"
 
@@ -299,23 +300,31 @@ static struct world *slices_of(enum xccl_coll coll, const char *name, int n, int
     return world;
 }
 
-/* Messages that each link of rank 0 has got while no other of four ranks is there, as a number
- * whose first digit is that of the first link. */
+/* Messages that each link of a rank has got, as a number whose first digit is that of the first
+ * link. */
+static int sent_by(const struct xccl_binding *binding)
+{
+    const struct xccl_schedule *schedule = binding->schedule;
+    int sent = 0;
+
+    for (int i = 0; i < schedule->nconns; i++)
+        if (schedule->conns[i].dir == XCCL_CONN_SEND)
+            sent = 10 * sent + (int)binding->links[i]->step;
+    return sent;
+}
+
+/* By rank 0 while no other of four ranks is there. */
 static int sent_alone(enum xccl_coll coll, const char *name, int keeps_list, size_t count)
 {
     struct world *world = slices_of(coll, name, 4, keeps_list);
-    const struct xccl_schedule *schedule;
     uint64_t seed = xt_seed();
-    int sent = 0;
+    int sent;
 
     world_open(world);
-    schedule = world->bindings[0]->schedule;
     world_start(world, 0, count);
     (void)xccl_run_progress(&world->runs[0]);
     XT_CHECK(!xccl_run_progress(&world->runs[0]));
-    for (int i = 0; i < schedule->nconns; i++)
-        if (schedule->conns[i].dir == XCCL_CONN_SEND)
-            sent = 10 * sent + (int)world->bindings[0]->links[i]->step;
+    sent = sent_by(world->bindings[0]);
     for (int r = 1; r < 4; r++)
         world_start(world, r, count);
     for (int i = 0; i < 4000; i++)
@@ -342,6 +351,24 @@ XT_TEST(exchanges_send_to_all_that_they_can)
         XT_CHECK_INT(sent_alone(XCCL_COLL_BARRIER, "dissemination", list, 0), 10);
     }
     XT_CHECK_INT(sent_alone(XCCL_COLL_ALL_TO_ALL, "pairwise", 0, 100), 444);
+}
+
+/* Over a network an exchange goes on to the next rank when it has heard of the one before. */
+XT_TEST(exchanges_over_networks_go_from_rank_to_rank)
+{
+    struct world *world = slices_of(XCCL_COLL_ALL_TO_ALL, "pairwise", 4, 1);
+
+    world_open(world);
+    world_start(world, 0, 10);
+    world->bindings[0]->net_count = 1; /* there is none: only the interpreter is asked */
+    (void)xccl_interp_slices(&world->runs[0]);
+    XT_CHECK_INT(sent_by(world->bindings[0]), 100);
+    world->bindings[0]->net_count = 0;
+    (void)xccl_interp_slices(&world->runs[0]);
+    XT_CHECK_INT(sent_by(world->bindings[0]), 100); /* it has been decided */
+    world_finish(world, 0);
+    world_close(world);
+    free(world);
 }
 
 /* Lane 0 stores what lane 1 sends behind an exchange. Only messages hold lane 1 back until then:

@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/inject.h"
+#include "huge_pages.h"
 #include "xt.h"
 
 #define BYTES ((size_t)16384)
@@ -57,26 +58,6 @@ XT_TEST(both_holders_see_the_same_memory)
     xccl_map_close(&theirs);
 }
 
-/* Of the mapping that has it, KiB in huge pages. */
-static long huge_kib(const void *at)
-{
-    FILE *file = fopen("/proc/self/smaps", "r");
-    unsigned long first, end;
-    long kib = 0, part;
-    char line[256];
-    int found = 0;
-
-    XT_CHECK(file != NULL);
-    while (fgets(line, sizeof line, file)) {
-        if (sscanf(line, "%lx-%lx", &first, &end) == 2)
-            found = first <= (unsigned long)at && (unsigned long)at < end;
-        else if (found && sscanf(line, "AnonHugePages: %ld", &part) == 1)
-            kib += part;
-    }
-    fclose(file);
-    return kib;
-}
-
 static char *map_private(size_t bytes, int rights)
 {
     char *memory = mmap(NULL, bytes, rights, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -94,12 +75,11 @@ XT_TEST(huge_pages_hold_what_was_there)
 
     for (size_t i = 0; i < bytes; i += 4096)
         memory[i] = probe[i] = (char)(i >> 12);
-    kib = huge_kib(memory); /* a neighbour's may be among them */
     xccl_os_huge_pages(memory + 100, inner);
-    kib = huge_kib(memory) - kib;
+    kib = huge_kib(memory, "AnonHugePages"); /* before the probe, which may be its neighbour */
     for (size_t i = 0; i < bytes; i += 4096)
         XT_CHECK_INT(memory[i], (char)(i >> 12));
-    if (madvise(probe, bytes, 25 /* MADV_COLLAPSE */) != 0)
+    if (madvise(probe, bytes, COLLAPSE) != 0)
         XT_SKIP("this kernel makes no huge pages when it is asked");
     XT_CHECK(kib >= 2048); /* some page may be in use for a moment */
     munmap(memory, bytes);
