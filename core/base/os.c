@@ -56,28 +56,20 @@ static int memfd_open(const char *name)
     return fd;
 }
 
-/* Where huge pages of the file are such of the map, too: in the midst of room for one more. */
-static void *map_aligned(int fd, size_t bytes, int rights)
+/* An address from which huge pages of a file are such of its map, too, if nobody takes it before;
+ * NULL: any. Memory below that size has none. */
+static void *aligned_place(size_t bytes)
 {
-    size_t room = bytes + XCCL_HUGE_PAGE, before;
-    char *first = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    char *map, *end;
+    size_t room = bytes + XCCL_HUGE_PAGE;
+    void *first;
 
+    if (bytes < XCCL_HUGE_PAGE)
+        return NULL;
+    first = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (first == MAP_FAILED)
-        return first;
-    before = -(uintptr_t)first & (XCCL_HUGE_PAGE - 1);
-    map = mmap(first + before, bytes, rights, MAP_SHARED | MAP_FIXED, fd, 0);
-    if (map == MAP_FAILED) {
-        munmap(first, room);
-        return map;
-    }
-    end = map +
-          ((bytes + (size_t)sysconf(_SC_PAGESIZE) - 1) & ~((size_t)sysconf(_SC_PAGESIZE) - 1));
-    if (before)
-        munmap(first, before);
-    if (end < first + room)
-        munmap(end, (size_t)(first + room - end));
-    return map;
+        return NULL;
+    munmap(first, room);
+    return (void *)(((uintptr_t)first + XCCL_HUGE_PAGE - 1) & ~(uintptr_t)(XCCL_HUGE_PAGE - 1));
 }
 
 static void *map_shared(int fd, size_t bytes, int rights)
@@ -86,9 +78,7 @@ static void *map_shared(int fd, size_t bytes, int rights)
         errno = ENOMEM;
         return MAP_FAILED;
     }
-    if (bytes < XCCL_HUGE_PAGE)
-        return mmap(NULL, bytes, rights, MAP_SHARED, fd, 0);
-    return map_aligned(fd, bytes, rights);
+    return mmap(aligned_place(bytes), bytes, rights, MAP_SHARED, fd, 0);
 }
 
 xcclResult_t xccl_map_create(const char *name, size_t bytes, struct xccl_map *map_out)

@@ -152,8 +152,6 @@ static inline void choose_way(struct xcclComm *comm)
     struct xccl_run *run = &comm->run;
     uint64_t bytes;
 
-    run->by_address = 0;
-    run->copies = 0;
     if (!comm->ways || !plan || !plan->binding->offer_count)
         return;
     bytes = (uint64_t)plan->chunk_bytes * plan->binding->schedule->nchunks;

@@ -147,7 +147,6 @@ xcclResult_t xccl_comm_begin_p2p(struct xcclComm *comm, const struct xccl_p2p_it
     comm->run.step = step;
     comm->run.check = xccl_p2p_check;
     comm->run.owner = comm;
-    comm->run.copies = 0;
     comm->run.by_address = (uint8_t)xccl_comm_way_is_address(comm->ways, XCCL_COLL_SEND_RECV,
                                                              comm->p2p->exchanged);
     xccl_comm_record_begin_p2p(comm);

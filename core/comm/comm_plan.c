@@ -68,7 +68,7 @@ static int make_ways(struct xcclComm *comm)
     int all, takes = xccl_shm_takes_addresses(comm->shm);
     int arena = xccl_shm_reads_in_place(comm->shm, &all);
 
-    if (!arena && !takes)
+    if (!arena && !all && !takes)
         return 1;
     comm->ways = xccl_calloc(1, sizeof *comm->ways);
     if (!comm->ways)

@@ -19,7 +19,7 @@
 #define XCCL_WAYS_PERIOD_MAX 4096u
 /* Calls that are measured each way: of small sizes more, for ranks may be a call apart there. */
 #define XCCL_WAYS_TRIALS       8u
-#define XCCL_WAYS_TRIALS_LARGE 3u
+#define XCCL_WAYS_TRIALS_LARGE 4u
 #define XCCL_WAYS_LARGE        (4u << 20)
 
 enum xccl_way { XCCL_WAY_SLOTS, XCCL_WAY_ADDRESS, XCCL_WAYS };
@@ -46,7 +46,8 @@ struct xccl_comm_ways {
 enum xccl_peer_memory { XCCL_PEER_MEMORY_AUTO, XCCL_PEER_MEMORY_OFF, XCCL_PEER_MEMORY_ON };
 
 /* 1: a call of so many bytes is to go by address. kind: SEND_RECV for a group of them; bytes: the
- * same on all ranks of a collective, so that these measure the same way in the same call. */
+ * same on all ranks of a collective, so that these measure the same way in the same call where
+ * their memory is of one kind. */
 int xccl_comm_way_is_address(struct xccl_comm_ways *ways, enum xccl_coll kind, uint64_t bytes);
 /* 1: of memory that is read in place a call goes through slots all the same. */
 int xccl_comm_way_is_slots(struct xccl_comm_ways *ways, enum xccl_coll kind, uint64_t bytes);

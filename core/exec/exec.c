@@ -55,6 +55,8 @@ void xccl_run_clear(struct xccl_run *run)
     run->bad_net = NULL;
     run->direct = 0;
     run->offers = 0;
+    run->by_address = 0;
+    run->copies = 0;
     run->nlanes = 0;
     run->lanes_left = 0;
 }

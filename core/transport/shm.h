@@ -88,8 +88,8 @@ int xccl_shm_nlocal(const struct xccl_shm *shm);
 int xccl_shm_rank_of(const struct xccl_shm *shm, int index);
 int xccl_shm_index_of(const struct xccl_shm *shm, int rank); /* -1: not on this host */
 int xccl_shm_takes_addresses(const struct xccl_shm *shm); /* 1: private memory is read */
-/* 1: memory is read in place: that of the arena; all: whatever it is, for all ranks of this host
- * are in one process. */
+/* 1: this rank's memory of the arena is read in place; all: whatever it is, for all ranks of this
+ * host are in one process. */
 int xccl_shm_reads_in_place(const struct xccl_shm *shm, int *all_out);
 int xccl_shm_is_tight(const struct xccl_shm *shm); /* see struct xccl_shm_sizes */
 size_t xccl_shm_bytes(const struct xccl_shm *shm); /* taken in the own segment */

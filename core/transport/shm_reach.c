@@ -139,7 +139,7 @@ int xccl_shm_takes_addresses(const struct xccl_shm *shm)
 int xccl_shm_reads_in_place(const struct xccl_shm *shm, int *all_out)
 {
     *all_out = shm->reaches && are_all_near(shm);
-    return shm->reaches;
+    return shm->reaches && shm->processes[shm->local_index].arena_bytes;
 }
 
 void xccl_shm_drop_arenas(struct xccl_shm *shm)

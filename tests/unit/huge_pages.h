@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* For tests of memory in huge pages: how much of it is, as the kernel tells. Kernels before 6.1 make
- * none when they are asked, and others may have none left: tests probe that with memory of their
- * own. Thread: any. */
+/* For tests of memory in huge pages: how much of it is, as the kernel tells. Kernels before 6.1
+ * make none when they are asked, and others may have none left: tests probe that with memory of
+ * their own. Thread: any. */
 #ifndef TESTS_UNIT_HUGE_PAGES_H
 #define TESTS_UNIT_HUGE_PAGES_H
 

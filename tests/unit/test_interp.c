@@ -59,6 +59,7 @@ static int play_direct(const struct xccl_generator *generator, int n, uint64_t *
         world->lag = 1;
         world->nslots = (uint32_t)generator->slots + (uint32_t)(i & 1) * 3;
         world->direct = ways[i];
+        world->mixes = i & 1;
         some_calls(world, seed);
         stayed += world->stayed;
     }

@@ -101,6 +101,24 @@ XT_TEST(huge_pages_of_what_has_none_change_nothing)
     munmap(sealed, bytes);
 }
 
+XT_TEST(large_maps_begin_where_huge_pages_do)
+{
+    static const size_t sizes[] = {XCCL_HUGE_PAGE, XCCL_HUGE_PAGE + 1, 5 * XCCL_HUGE_PAGE - 4096};
+
+    for (int i = 0; i < 3; i++) {
+        struct xccl_map mine, theirs;
+
+        XT_OK(xccl_map_create("test", sizes[i], &mine));
+        XT_OK(xccl_map_open(dup(mine.fd), sizes[i], &theirs));
+        XT_CHECK_INT((uintptr_t)mine.base % XCCL_HUGE_PAGE, 0);
+        XT_CHECK_INT((uintptr_t)theirs.base % XCCL_HUGE_PAGE, 0);
+        ((char *)mine.base)[sizes[i] - 1] = 7;
+        XT_CHECK_INT(((const char *)theirs.base)[sizes[i] - 1], 7);
+        xccl_map_close(&mine);
+        xccl_map_close(&theirs);
+    }
+}
+
 XT_TEST(closing_a_map_that_was_never_made_closes_nothing)
 {
     struct xccl_map map = {0};
