@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@ int xccl_perf_server_init(struct xccl_perf_server *server, const char *name, uin
         .magic = XCCL_PERF_MPI_MAGIC, .rank = server->job.rank, .nranks = server->job.nranks};
 
     server->fd = -1;
+    server->bytes = bytes;
     server->job.options = &server->options;
     if (xccl_perf_job_init(&server->job, bytes) != xcclSuccess) {
         fprintf(stderr, "%s: %s\n", server->ops->program, xccl_error_text());
@@ -125,6 +127,22 @@ static int check(struct xccl_perf_server *server, const struct xccl_perf_mpi_ord
     return server->ops->sum(server, &answer->wrong);
 }
 
+static int let_pages_go(struct xccl_perf_server *server, const struct xccl_perf_mpi_order *order,
+                        struct xccl_perf_mpi_answer *answer)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = server->bytes + XCCL_PERF_MARGINS;
+
+    *answer = (struct xccl_perf_mpi_answer){.order = *order, .wrong = -1};
+    for (int i = 0; i < 2 && !server->keeps_pages; i++) {
+        if (madvise(server->job.memory[i], bytes / page * page, MADV_DONTNEED) == 0)
+            continue;
+        fprintf(stderr, "%s: rank %d: cannot give pages back: %s\n", server->ops->program,
+                server->job.rank, strerror(errno));
+        return 0;
+    }
+    return 1;
+}
+
 /* time_us stays 0 where there is no such form. */
 static int carry_out(struct xccl_perf_server *server, const struct xccl_perf_mpi_order *order,
                      struct xccl_perf_mpi_answer *answer)
@@ -132,6 +150,8 @@ static int carry_out(struct xccl_perf_server *server, const struct xccl_perf_mpi
     struct xccl_perf_job *job = &server->job;
     int has = 0;
 
+    if (order->coll == XCCL_PERF_MPI_NEW_PAGES)
+        return let_pages_go(server, order, answer);
     *answer = (struct xccl_perf_mpi_answer){.order = *order, .wrong = -1};
     job->coll = &xccl_perf_colls[order->coll];
     job->type = (xcclDataType_t)order->type;
@@ -154,8 +174,8 @@ static int is_order(const struct xccl_perf_server *server, const struct xccl_per
 
     while (xccl_perf_colls[known].name)
         known++;
-    if (order->magic == XCCL_PERF_MPI_MAGIC && order->coll >= 0 && order->coll < known &&
-        order->type >= 0 && order->type < xcclNumTypes && order->root >= 0 &&
+    if (order->magic == XCCL_PERF_MPI_MAGIC && order->coll >= XCCL_PERF_MPI_NEW_PAGES &&
+        order->coll < known && order->type >= 0 && order->type < xcclNumTypes && order->root >= 0 &&
         order->root < server->job.nranks)
         return 1;
     fprintf(stderr, "%s: rank %d: an order that it does not know; build everything again\n",

@@ -34,6 +34,8 @@ struct xccl_perf_server {
     struct xccl_perf_job job; /* rank, nranks, comm, take and give: the caller's */
     struct xccl_perf_shape shape; /* of the order at work */
     int in_place;
+    uint64_t bytes; /* of a buffer */
+    int keeps_pages; /* the caller's: buffers are more than private memory */
     int fd;
 };
 

@@ -15,6 +15,9 @@
 
 #define XCCL_PERF_MPI_NAME_BYTES 32 /* of a socket, as hex digits */
 
+/* In place of a collective: pages of private buffers go, and the next order takes others. */
+#define XCCL_PERF_MPI_NEW_PAGES (-1)
+
 /* What a rank says first. */
 struct xccl_perf_mpi_hello {
     uint32_t magic;
@@ -26,7 +29,7 @@ struct xccl_perf_mpi_hello {
 /* One batch of calls of one size. */
 struct xccl_perf_mpi_order {
     uint32_t magic;
-    int32_t coll; /* its index in xccl_perf_colls */
+    int32_t coll; /* its index in xccl_perf_colls, or XCCL_PERF_MPI_NEW_PAGES */
     int32_t type, op, root, in_place, exact;
     int64_t iters, warmup_iters, group_calls, check_runs;
     uint64_t bytes;

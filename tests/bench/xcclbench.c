@@ -156,8 +156,10 @@ static int serve(int argc, char **argv)
         if (letter == 'a') {
             job->take = xccl_perf_take_shared;
             job->give = xccl_perf_give_shared;
+            first.server.keeps_pages = 1;
         } else if (letter == 'r') {
             first.registers = 1;
+            first.server.keeps_pages = 1;
         } else if (letter == 't') {
             threads = (int)strtol(optarg, NULL, 10);
         } else if (letter == 'c') {
