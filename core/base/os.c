@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -23,6 +24,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/inject.h"
+#include "base/sysfs.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3 */
@@ -239,22 +241,44 @@ static int make_of_nothing(uintptr_t first, size_t bytes)
     return 1;
 }
 
-void xccl_os_huge_pages(void *at, size_t bytes)
+/* 0: not all of it. */
+static int into_huge_pages(void *at, size_t bytes, int makes)
 {
     uintptr_t first = ((uintptr_t)at + XCCL_HUGE_PAGE - 1) & ~(uintptr_t)(XCCL_HUGE_PAGE - 1);
     uintptr_t end = ((uintptr_t)at + bytes) & ~(uintptr_t)(XCCL_HUGE_PAGE - 1);
     uint64_t begin_ns;
 
     if (bytes < XCCL_HUGE_PAGE || first < (uintptr_t)at)
-        return;
+        return 1;
     begin_ns = xccl_clock_ns();
     while (first < end && xccl_clock_ns() - begin_ns < HUGE_NS) {
         size_t part = end - first < HUGE_PART ? end - first : HUGE_PART;
 
-        if (madvise((void *)first, part, MADV_COLLAPSE) != 0 && !make_of_nothing(first, part))
-            return;
+        if (madvise((void *)first, part, MADV_COLLAPSE) != 0 &&
+            !(makes && make_of_nothing(first, part)))
+            return 0;
         first += part;
     }
+    return first >= end;
+}
+
+void xccl_os_huge_pages(void *at, size_t bytes)
+{
+    (void)into_huge_pages(at, bytes, 1);
+}
+
+int xccl_os_into_huge_pages(void *at, size_t bytes)
+{
+    return into_huge_pages(at, bytes, 0);
+}
+
+int xccl_os_wants_huge_pages(void)
+{
+    char text[64] = "";
+
+    xccl_sysfs_line("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof(text));
+    return strchr(text, '[') && !strstr(text, "[never]") &&
+           prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 0;
 }
 
 xcclResult_t xccl_os_random(void *bytes_out, size_t bytes)

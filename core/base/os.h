@@ -38,6 +38,11 @@ xcclResult_t xccl_map_touch(void *at, size_t bytes);
  * (Linux 6.1, whatever transparent_hugepage says) and some tenths of a second go; what it holds
  * stays. Memory of any kind: where it cannot be done some pages may have been taken. */
 void xccl_os_huge_pages(void *at, size_t bytes);
+/* Puts what is there already into huge pages, and nothing else. 0: not all of it. */
+int xccl_os_into_huge_pages(void *at, size_t bytes);
+/* Whether memory may get them of which the program has not said so: transparent_hugepage is not
+ * never, and PR_SET_THP_DISABLE not set. */
+int xccl_os_wants_huge_pages(void);
 
 xcclResult_t xccl_os_random(void *bytes_out, size_t bytes);
 const char *xccl_os_hostname(void); /* up to the first dot; kept */

@@ -145,6 +145,18 @@ static inline int is_in_place(const struct xccl_comm_ways *ways, const struct xc
                                   (run->places[1] || !run->buffers[XCCL_BUFFER_OUT]));
 }
 
+static __attribute__((noinline)) void note_buffers(struct xcclComm *comm)
+{
+    const struct xccl_run *run = &comm->run;
+
+    for (int i = XCCL_BUFFER_IN; i <= XCCL_BUFFER_OUT; i++) {
+        size_t bytes = run->plan->layouts[i].total;
+
+        if (run->buffers[i] && bytes >= XCCL_HUGE_LEAST)
+            xccl_comm_huge_note(&comm->ways->huge, run->buffers[i], bytes);
+    }
+}
+
 /* Reductions gain nothing by address: they read a slot as they would read their own memory. */
 static inline void choose_way(struct xcclComm *comm)
 {
@@ -155,6 +167,8 @@ static inline void choose_way(struct xcclComm *comm)
     if (!comm->ways || !plan || !plan->binding->offer_count)
         return;
     bytes = (uint64_t)plan->chunk_bytes * plan->binding->schedule->nchunks;
+    if (bytes >= XCCL_HUGE_LEAST)
+        note_buffers(comm);
     if (is_in_place(comm->ways, run))
         run->copies = (uint8_t)xccl_comm_way_is_slots(comm->ways, comm->call.coll, bytes);
     else if (!plan->reduction.reduce)
@@ -193,6 +207,8 @@ xcclResult_t xccl_comm_end(struct xcclComm *comm, xcclResult_t rc)
     if (comm->ways && comm->ways->row && !rc)
         xccl_comm_way_took(comm->ways);
     xccl_comm_record_end(comm, rc);
+    if (comm->ways && comm->ways->huge.due && !rc && xccl_comm_huge_make(&comm->ways->huge))
+        xccl_comm_ways_measure_again(comm->ways);
     comm->call.sizes = NULL; /* the caller's, who may free them now */
     atomic_store_explicit(&comm->board->outside, 1, memory_order_relaxed);
     xccl_comm_release(comm);

@@ -127,6 +127,15 @@ static void set_up_again(struct xccl_comm_p2p *p2p)
     }
 }
 
+static __attribute__((noinline)) void
+note_buffers(struct xccl_comm_huge *huge, const struct xccl_p2p_item *items, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (items[i].bytes >= XCCL_HUGE_LEAST && !items[i].connects)
+            xccl_comm_huge_note(huge, items[i].at, items[i].bytes);
+    }
+}
+
 xcclResult_t xccl_comm_begin_p2p(struct xcclComm *comm, const struct xccl_p2p_item *items,
                                  uint32_t count)
 {
@@ -149,6 +158,8 @@ xcclResult_t xccl_comm_begin_p2p(struct xcclComm *comm, const struct xccl_p2p_it
     comm->run.owner = comm;
     comm->run.by_address = (uint8_t)xccl_comm_way_is_address(comm->ways, XCCL_COLL_SEND_RECV,
                                                              comm->p2p->exchanged);
+    if (comm->ways && comm->p2p->exchanged >= XCCL_HUGE_LEAST)
+        note_buffers(&comm->ways->huge, items, count);
     xccl_comm_record_begin_p2p(comm);
     return xcclSuccess;
 }

@@ -10,6 +10,7 @@
 #ifndef XCCL_COMM_COMM_WAYS_H
 #define XCCL_COMM_COMM_WAYS_H
 
+#include "comm/comm_huge.h"
 #include "plan/plan.h"
 
 #define XCCL_WAYS_MIN   (64u << 10) /* bytes of a call; what is smaller goes through slots */
@@ -18,8 +19,8 @@
 #define XCCL_WAYS_PERIOD     128u
 #define XCCL_WAYS_PERIOD_MAX 4096u
 /* Calls that are measured each way: of small sizes more, for ranks may be a call apart there. */
-#define XCCL_WAYS_TRIALS       8u
-#define XCCL_WAYS_TRIALS_LARGE 4u
+#define XCCL_WAYS_TRIALS       10u
+#define XCCL_WAYS_TRIALS_LARGE 6u
 #define XCCL_WAYS_LARGE        (4u << 20)
 
 enum xccl_way { XCCL_WAY_SLOTS, XCCL_WAY_ADDRESS, XCCL_WAYS };
@@ -35,10 +36,12 @@ struct xccl_comm_ways {
     int takes_addresses; /* 1: private memory of other processes is read */
     int always; /* 1: which is not measured, but done */
     int in_arena, all_in_place; /* memory that is read in place: that of the arena; any */
+    struct xccl_comm_huge huge;
     /* Of the call at work, if it is measured: */
     struct xccl_way_row *row;
     uint32_t trials; /* of its size */
     uint64_t began_ns;
+    struct xccl_way_row *last; /* of the call at work, or of the last one that had one */
     struct xccl_way_row rows[2][XCCL_COLL_COUNT][XCCL_WAYS_SIZES]; /* private, in place */
 };
 
@@ -53,5 +56,7 @@ int xccl_comm_way_is_address(struct xccl_comm_ways *ways, enum xccl_coll kind, u
 int xccl_comm_way_is_slots(struct xccl_comm_ways *ways, enum xccl_coll kind, uint64_t bytes);
 /* It has ended well; ways->row is not NULL. */
 void xccl_comm_way_took(struct xccl_comm_ways *ways);
+/* Calls as the last one have become quicker: both ways are measured again from the next one on. */
+void xccl_comm_ways_measure_again(struct xccl_comm_ways *ways);
 
 #endif

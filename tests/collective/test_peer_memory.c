@@ -5,7 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/os.h"
+#include "base/param.h"
 #include "comm/comm.h"
+#include "huge_pages.h"
 #include "world.h"
 
 #define BYTES ((size_t)100 << 10) /* one slot would hold it */
@@ -93,7 +96,7 @@ XT_TEST(a_buffer_that_cannot_be_read_is_an_error_on_both_sides)
 /* --- in place, or through slots --- */
 
 #define LARGE ((size_t)XCCL_WAYS_LARGE / sizeof(int32_t) + 1027)
-#define CALLS 10 /* the first may not be measured, for it makes the links */
+#define CALLS (2 * (int)XCCL_WAYS_TRIALS_LARGE + 6) /* huge pages make it begin again once */
 
 static void fill(int32_t *in, int rank, int call)
 {
@@ -192,6 +195,73 @@ XT_TEST(large_calls_of_shared_memory_are_measured_in_place_and_through_slots)
 XT_TEST(large_calls_between_threads_are_measured_in_place_and_through_slots)
 {
     xt_threads_run(3, in_one_process, world_create());
+}
+
+/* --- huge pages --- */
+
+#define OFTEN (2 * (int)XCCL_HUGE_CALLS)
+
+/* Whether what is in a mapping of its own has huge pages, after calls that send and receive it;
+ * nobody's data is touched by that. */
+static long used_often(xcclComm_t comm, int rank, char *in, char *out, size_t bytes)
+{
+    for (int call = 0; call < OFTEN; call++) {
+        memset(in, rank + call, bytes);
+        memset(out, 0x55, bytes);
+        XT_OK(xcclGroupStart());
+        XT_OK(xcclSend(in, bytes, xcclUint8, 1 - rank, comm, NULL));
+        XT_OK(xcclRecv(out, bytes, xcclUint8, 1 - rank, comm, NULL));
+        XT_OK(xcclGroupEnd());
+        for (size_t i = 0; i < bytes; i += 512)
+            XT_CHECK_INT(out[i], (char)(1 - rank + call));
+        XT_CHECK_INT(in[bytes - 1], (char)(rank + call));
+    }
+    return huge_kib(in, "AnonHugePages") + huge_kib(out, "AnonHugePages");
+}
+
+static long reduced_often(xcclComm_t comm, int rank, char *in, char *out, size_t bytes)
+{
+    for (int call = 0; call < OFTEN; call++) {
+        memset(in, rank + call, bytes);
+        XT_OK(xcclAllReduce(in, out, bytes, xcclUint8, xcclSum, comm, NULL));
+        for (size_t i = 0; i < bytes; i += 512)
+            XT_CHECK_INT(out[i], (char)(1 + 2 * call));
+    }
+    return huge_kib(in, "AnonHugePages") + huge_kib(out, "AnonHugePages");
+}
+
+static void gets_huge_pages(int rank, int nranks, void *arg)
+{
+    size_t bytes = 2 * XCCL_WAYS_LARGE;
+    int wants = xccl_os_wants_huge_pages() && xccl_param_int(XCCL_P_HUGE_PAGES);
+    xcclComm_t comm = join_or_skip(arg, rank, nranks);
+    char *probe = take_pages(bytes, 0);
+    int makes = madvise(probe, bytes, COLLAPSE) == 0;
+
+    munmap(probe, bytes);
+    for (int k = 0; k < 2; k++) {
+        char *in = take_pages(bytes, 0), *out = take_pages(bytes, 0);
+        long kib = k ? reduced_often(comm, rank, in, out, bytes)
+                     : used_often(comm, rank, in, out, bytes);
+
+        XT_CHECK(wants && makes ? kib >= 2048 : kib == 0);
+        munmap(in, bytes);
+        munmap(out, bytes);
+    }
+    XT_OK(xcclCommDestroy(comm));
+    if (wants && !makes)
+        XT_SKIP("this kernel makes no huge pages when it is asked");
+}
+
+XT_TEST(private_buffers_that_are_used_often_get_huge_pages)
+{
+    xt_mp_run(2, gets_huge_pages, world_create());
+}
+
+XT_TEST(the_setting_keeps_huge_pages_from_them)
+{
+    xt_setenv("XCCL_HUGE_PAGES", "0");
+    xt_mp_run(2, gets_huge_pages, world_create());
 }
 
 static void without(int rank, int nranks, void *arg)

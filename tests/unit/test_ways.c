@@ -83,6 +83,46 @@ XT_TEST(a_way_that_became_the_quicker_one_is_found)
     free(ways);
 }
 
+/* They find the memory of the other way in the caches. */
+XT_TEST(the_first_half_of_each_way_does_not_count)
+{
+    struct xccl_comm_ways *ways = make_ways();
+    int taken[XCCL_WAYS] = {0};
+
+    for (int i = 0; i < MEASURED; i++) {
+        enum xccl_way way = choose(ways, XCCL_COLL_BROADCAST, CALL);
+        int is_early = ++taken[way] <= MEASURED / 4;
+
+        if (is_early == (way == XCCL_WAY_ADDRESS))
+            ways->began_ns -= 2 * XCCL_NS_PER_MS;
+        xccl_comm_way_took(ways);
+    }
+    XT_CHECK_INT(choose(ways, XCCL_COLL_BROADCAST, CALL), XCCL_WAY_ADDRESS);
+    free(ways);
+}
+
+XT_TEST(calls_that_got_quicker_are_measured_again_at_once)
+{
+    struct xccl_comm_ways *ways = make_ways();
+
+    xccl_comm_ways_measure_again(ways); /* no call has gone yet */
+    for (int i = 0; i < MEASURED + 5; i++) {
+        (void)make_call(ways, XCCL_COLL_BROADCAST, CALL, XCCL_WAY_ADDRESS);
+        (void)make_call(ways, XCCL_COLL_ALL_GATHER, CALL, XCCL_WAY_ADDRESS);
+    }
+    XT_CHECK_INT(choose(ways, XCCL_COLL_BROADCAST, CALL), XCCL_WAY_SLOTS);
+    XT_CHECK(!ways->row);
+    xccl_comm_ways_measure_again(ways);
+    for (int i = 0; i < MEASURED; i++) {
+        (void)choose(ways, XCCL_COLL_ALL_GATHER, CALL);
+        XT_CHECK(!ways->row); /* these have not */
+        XT_CHECK_INT(make_call(ways, XCCL_COLL_BROADCAST, CALL, XCCL_WAY_SLOTS),
+                     i < MEASURED / 2 ? XCCL_WAY_ADDRESS : XCCL_WAY_SLOTS);
+    }
+    XT_CHECK_INT(choose(ways, XCCL_COLL_BROADCAST, CALL), XCCL_WAY_ADDRESS);
+    free(ways);
+}
+
 /* Memory that is read in place is measured for itself, and only what is large. */
 XT_TEST(what_is_read_in_place_goes_through_slots_where_that_is_quicker)
 {

@@ -2,8 +2,8 @@
 /* For tests of memory in huge pages: how much of it is, as the kernel tells. Kernels before 6.1
  * make none when they are asked, and others may have none left: tests probe that with memory of
  * their own. Thread: any. */
-#ifndef TESTS_UNIT_HUGE_PAGES_H
-#define TESTS_UNIT_HUGE_PAGES_H
+#ifndef TESTS_HARNESS_HUGE_PAGES_H
+#define TESTS_HARNESS_HUGE_PAGES_H
 
 #include <stdio.h>
 #include <string.h>
