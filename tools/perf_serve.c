@@ -130,11 +130,15 @@ static int check(struct xccl_perf_server *server, const struct xccl_perf_mpi_ord
 static int let_pages_go(struct xccl_perf_server *server, const struct xccl_perf_mpi_order *order,
                         struct xccl_perf_mpi_answer *answer)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = server->bytes + XCCL_PERF_MARGINS;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 
     *answer = (struct xccl_perf_mpi_answer){.order = *order, .wrong = -1};
     for (int i = 0; i < 2 && !server->keeps_pages; i++) {
-        if (madvise(server->job.memory[i], bytes / page * page, MADV_DONTNEED) == 0)
+        uintptr_t begin = (uintptr_t)server->job.memory[i];
+        uintptr_t end = (begin + server->bytes + XCCL_PERF_MARGINS) / page * page;
+
+        begin = (begin + page - 1) / page * page;
+        if (begin >= end || madvise((void *)begin, end - begin, MADV_DONTNEED) == 0)
             continue;
         fprintf(stderr, "%s: rank %d: cannot give pages back: %s\n", server->ops->program,
                 server->job.rank, strerror(errno));

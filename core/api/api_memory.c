@@ -4,7 +4,7 @@
 #include "xccl.h"
 
 #include "api/api_int.h"
-#include "base/os.h"
+#include "base/huge_pages.h"
 #include "comm/comm_cuda.h"
 #include "comm/comm_usage.h"
 #include "exec/cuda/user_memory.h"
@@ -56,7 +56,7 @@ xcclResult_t xcclCommRegister(const xcclComm_t comm, void *buff, size_t size, vo
         *handle = registered;
     xccl_comm_leave_aside(comm);
     if (!rc && on_host)
-        xccl_os_huge_pages(buff, size);
+        xccl_huge_pages_make(buff, size);
     return rc;
 }
 

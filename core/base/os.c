@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -23,20 +22,14 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/huge_pages.h"
 #include "base/inject.h"
-#include "base/sysfs.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3 */
 #endif
 
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25 /* Linux 6.1 */
-#endif
-
 #define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
-#define HUGE_PART  (16 * XCCL_HUGE_PAGE) /* 10 to 60 ms (2 cores, Intel Xeon) */
-#define HUGE_NS    (300 * XCCL_NS_PER_MS)
 
 static pthread_once_t identity_once = PTHREAD_ONCE_INIT;
 static char identity_host[256];
@@ -226,59 +219,6 @@ xcclResult_t xccl_map_touch(void *at, size_t bytes)
                          "cannot take %zu bytes of shared memory", bytes);
     touch_pages(first, end, page);
     return xcclSuccess;
-}
-
-/* One page has to be there to make a huge one of. 0: it is not for that, since this memory or this
- * kernel has none. */
-static int make_of_nothing(uintptr_t first, size_t bytes)
-{
-    (void)madvise((void *)first, 1, MADV_POPULATE_WRITE);
-    if (madvise((void *)first, XCCL_HUGE_PAGE, MADV_COLLAPSE) != 0 && errno == EINVAL)
-        return 0;
-    for (size_t i = XCCL_HUGE_PAGE; i < bytes; i += XCCL_HUGE_PAGE)
-        (void)madvise((void *)(first + i), 1, MADV_POPULATE_WRITE);
-    (void)madvise((void *)first, bytes, MADV_COLLAPSE);
-    return 1;
-}
-
-/* 0: not all of it. */
-static int into_huge_pages(void *at, size_t bytes, int makes)
-{
-    uintptr_t first = ((uintptr_t)at + XCCL_HUGE_PAGE - 1) & ~(uintptr_t)(XCCL_HUGE_PAGE - 1);
-    uintptr_t end = ((uintptr_t)at + bytes) & ~(uintptr_t)(XCCL_HUGE_PAGE - 1);
-    uint64_t begin_ns;
-
-    if (bytes < XCCL_HUGE_PAGE || first < (uintptr_t)at)
-        return 1;
-    begin_ns = xccl_clock_ns();
-    while (first < end && xccl_clock_ns() - begin_ns < HUGE_NS) {
-        size_t part = end - first < HUGE_PART ? end - first : HUGE_PART;
-
-        if (madvise((void *)first, part, MADV_COLLAPSE) != 0 &&
-            !(makes && make_of_nothing(first, part)))
-            return 0;
-        first += part;
-    }
-    return first >= end;
-}
-
-void xccl_os_huge_pages(void *at, size_t bytes)
-{
-    (void)into_huge_pages(at, bytes, 1);
-}
-
-int xccl_os_into_huge_pages(void *at, size_t bytes)
-{
-    return into_huge_pages(at, bytes, 0);
-}
-
-int xccl_os_wants_huge_pages(void)
-{
-    char text[64] = "";
-
-    xccl_sysfs_line("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof(text));
-    return strchr(text, '[') && !strstr(text, "[never]") &&
-           prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 0;
 }
 
 xcclResult_t xccl_os_random(void *bytes_out, size_t bytes)

@@ -33,17 +33,6 @@ void xccl_map_close(
  * changing what it holds: whoever uses it then meets no fault. */
 xcclResult_t xccl_map_touch(void *at, size_t bytes);
 
-#define XCCL_HUGE_PAGE ((size_t)2 << 20) /* where they are larger, the kernel finds none inside */
-/* Puts what lies there into huge pages and takes memory for it, as far as the kernel does that
- * (Linux 6.1, whatever transparent_hugepage says) and some tenths of a second go; what it holds
- * stays. Memory of any kind: where it cannot be done some pages may have been taken. */
-void xccl_os_huge_pages(void *at, size_t bytes);
-/* Puts what is there already into huge pages, and nothing else. 0: not all of it. */
-int xccl_os_into_huge_pages(void *at, size_t bytes);
-/* Whether memory may get them of which the program has not said so: transparent_hugepage is not
- * never, and PR_SET_THP_DISABLE not set. */
-int xccl_os_wants_huge_pages(void);
-
 xcclResult_t xccl_os_random(void *bytes_out, size_t bytes);
 const char *xccl_os_hostname(void); /* up to the first dot; kept */
 /* 64 bits that are equal for processes that may share memory: boot id and pid-independent parts. */

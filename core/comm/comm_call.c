@@ -3,7 +3,8 @@
  * to blame when a call fails, is comm_verdict.c.
  *
  * Path of a repeated call: argument checks (api), crank, error word, last plan, run, board. No
- * lock, no allocation, no clock, no system call. Thread: the caller, who holds the crank. */
+ * lock, no allocation, and but for large ones that are measured or get huge pages no clock and no
+ * system call. Thread: the caller, who holds the crank. */
 #include "base/log.h"
 #include "comm/comm_links.h"
 #include "comm/comm_plan.h"
@@ -145,14 +146,16 @@ static inline int is_in_place(const struct xccl_comm_ways *ways, const struct xc
                                   (run->places[1] || !run->buffers[XCCL_BUFFER_OUT]));
 }
 
+/* Not those of calls with sizes, whose blocks may lie far apart. */
 static __attribute__((noinline)) void note_buffers(struct xcclComm *comm)
 {
     const struct xccl_run *run = &comm->run;
 
-    for (int i = XCCL_BUFFER_IN; i <= XCCL_BUFFER_OUT; i++) {
+    xccl_comm_huge_begin(&comm->ways->huge);
+    for (int i = XCCL_BUFFER_IN; i <= XCCL_BUFFER_OUT && !comm->call.sizes; i++) {
         size_t bytes = run->plan->layouts[i].total;
 
-        if (run->buffers[i] && bytes >= XCCL_HUGE_LEAST)
+        if (run->buffers[i] && !run->places[i] && bytes >= XCCL_HUGE_LEAST)
             xccl_comm_huge_note(&comm->ways->huge, run->buffers[i], bytes);
     }
 }
@@ -207,8 +210,8 @@ xcclResult_t xccl_comm_end(struct xcclComm *comm, xcclResult_t rc)
     if (comm->ways && comm->ways->row && !rc)
         xccl_comm_way_took(comm->ways);
     xccl_comm_record_end(comm, rc);
-    if (comm->ways && comm->ways->huge.due && !rc && xccl_comm_huge_make(&comm->ways->huge))
-        xccl_comm_ways_measure_again(comm->ways);
+    if (comm->ways && comm->ways->huge.due && !rc)
+        xccl_comm_huge_gather(&comm->ways->huge);
     comm->call.sizes = NULL; /* the caller's, who may free them now */
     atomic_store_explicit(&comm->board->outside, 1, memory_order_relaxed);
     xccl_comm_release(comm);

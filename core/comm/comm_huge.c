@@ -1,63 +1,98 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Buffers are known by address, those that fall on one place of the table by turns: who comes last
- * has it. One that got its huge pages is looked at again all the same, for the program may have
- * given it back and taken another at the same address; where nothing is to be done a look takes
- * some microseconds. Thread: see the header. */
+/* Buffers are known by address. One that got its huge pages is looked at again all the same, for
+ * the program may have given it back and taken another at the same address; but for more of it than
+ * before not within a second, for each look troubles all processors for a moment. Thread: see the
+ * header. */
 #include "comm/comm_huge.h"
 
-#include "base/os.h"
+#include "base/clock.h"
 #include "base/param.h"
+
+#define LOOK_NS (1000 * XCCL_NS_PER_MS)
+#define CALL_NS (50 * XCCL_NS_PER_MS)
 
 void xccl_comm_huge_init(struct xccl_comm_huge *huge)
 {
-    huge->on = xccl_param_int(XCCL_P_HUGE_PAGES) && xccl_os_wants_huge_pages();
+    huge->on = xccl_param_int(XCCL_P_HUGE_PAGES) && xccl_huge_pages_wanted();
+}
+
+void xccl_comm_huge_begin(struct xccl_comm_huge *huge)
+{
+    huge->call++;
+    huge->due = 0;
 }
 
 /* By the page: buffers of one program often lie whole MiBs apart. */
+static struct xccl_huge_buffer *set_of(struct xccl_comm_huge *huge, uintptr_t at)
+{
+    return huge->buffers[(((uint64_t)at >> 12) * 0x9e3779b97f4a7c15ull >> 32) % XCCL_HUGE_SETS];
+}
+
 static struct xccl_huge_buffer *place_of(struct xccl_comm_huge *huge, uintptr_t at)
 {
-    return &huge->buffers[((uint64_t)at >> 12) * 0x9e3779b97f4a7c15ull >> 58];
+    struct xccl_huge_buffer *set = set_of(huge, at), *oldest = set;
+
+    for (uint32_t i = 0; i < XCCL_HUGE_WAYS; i++) {
+        if (set[i].at == at)
+            return &set[i];
+        if (set[i].call < oldest->call)
+            oldest = &set[i];
+    }
+    *oldest = (struct xccl_huge_buffer){.at = at, .wait = XCCL_HUGE_CALLS};
+    return oldest;
+}
+
+static int is_due(const struct xccl_huge_buffer *buffer)
+{
+    return buffer->calls >= buffer->wait &&
+           (buffer->bytes > buffer->looked_bytes || xccl_clock_ns() - buffer->looked_ns >= LOOK_NS);
 }
 
 void xccl_comm_huge_note(struct xccl_comm_huge *huge, const void *at, size_t bytes)
 {
-    struct xccl_huge_buffer *buffer = place_of(huge, (uintptr_t)at);
+    struct xccl_huge_buffer *buffer;
 
     if (!huge->on)
         return;
-    if (buffer->at != (uintptr_t)at)
-        *buffer = (struct xccl_huge_buffer){.at = (uintptr_t)at, .wait = XCCL_HUGE_CALLS};
+    buffer = place_of(huge, (uintptr_t)at);
     if (buffer->bytes < bytes)
         buffer->bytes = bytes;
-    huge->due |= ++buffer->calls >= buffer->wait;
+    if (buffer->call == huge->call)
+        return;
+    buffer->call = huge->call;
+    buffer->calls++;
+    huge->due |= is_due(buffer);
 }
 
-/* 1: it has them, and had never. */
-static int make(struct xccl_huge_buffer *buffer)
+static void gather(struct xccl_huge_buffer *buffer, uint64_t until_ns)
 {
-    int had = (int)buffer->has;
+    enum xccl_huge_pages made = xccl_huge_pages_gather((void *)buffer->at, buffer->bytes, until_ns);
 
-    buffer->calls = 0;
-    if (xccl_os_into_huge_pages((void *)buffer->at, buffer->bytes)) {
+    if (made == XCCL_HUGE_PAGES_LATER)
+        return; /* due again with its next call */
+    if (made == XCCL_HUGE_PAGES_ALL)
         buffer->wait = XCCL_HUGE_CALLS;
-        buffer->has = 1;
-    } else if (buffer->wait < XCCL_HUGE_CALLS_MAX) {
+    else if (buffer->wait < XCCL_HUGE_CALLS_MAX)
         buffer->wait *= 2;
-    }
+    if (buffer->looked_bytes < buffer->bytes)
+        buffer->looked_bytes = buffer->bytes;
+    buffer->looked_ns = xccl_clock_ns();
     buffer->bytes = 0;
-    return buffer->has && !had;
+    buffer->calls = 0;
 }
 
-int xccl_comm_huge_make(struct xccl_comm_huge *huge)
+void xccl_comm_huge_gather(struct xccl_comm_huge *huge)
 {
-    int first = 0;
+    uint64_t until_ns = xccl_clock_ns() + CALL_NS;
 
     huge->due = 0;
-    for (int i = 0; i < XCCL_HUGE_BUFFERS; i++) {
-        struct xccl_huge_buffer *buffer = &huge->buffers[i];
+    for (uint32_t i = 0; i < XCCL_HUGE_SETS * XCCL_HUGE_WAYS; i++) {
+        struct xccl_huge_buffer *buffer = &huge->buffers[i / XCCL_HUGE_WAYS][i % XCCL_HUGE_WAYS];
 
-        if (buffer->at && buffer->calls >= buffer->wait)
-            first |= make(buffer);
+        if (!buffer->at || buffer->call != huge->call || !is_due(buffer))
+            continue;
+        gather(buffer, until_ns);
+        if (xccl_clock_ns() >= until_ns)
+            return;
     }
-    return first;
 }

@@ -3,7 +3,7 @@
  * work than small pages, and these, where they lie scattered in the machine's memory, are slower
  * still. Making them costs as much as a few calls, so a buffer that comes and goes is left alone;
  * so is all memory where the administrator or the program wants no huge pages, or XCCL_HUGE_PAGES
- * is 0. What a buffer holds and where it lies stay, and no memory is taken but its own.
+ * is 0, and what is not this process's alone or not all there (base/huge_pages.h).
  * Thread: the holder of the crank. */
 #ifndef XCCL_COMM_COMM_HUGE_H
 #define XCCL_COMM_COMM_HUGE_H
@@ -11,30 +11,39 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define XCCL_HUGE_LEAST   ((size_t)2 << 20) /* bytes; a whole huge page may be inside */
-#define XCCL_HUGE_BUFFERS 64
-#define XCCL_HUGE_CALLS                                                                            \
-    16u /* with a buffer, before it gets them, and until it is looked at again */
+#include "base/huge_pages.h"
+
+#define XCCL_HUGE_LEAST XCCL_HUGE_PAGE /* bytes of a buffer; a whole one may be inside */
+/* Buffers that are followed: each has a few places by its address, of which one that was not used
+ * for the longest time is given to the next. */
+#define XCCL_HUGE_SETS      16u
+#define XCCL_HUGE_WAYS      4u
+#define XCCL_HUGE_CALLS     16u /* with a buffer, before it is looked at, and looked at again */
 #define XCCL_HUGE_CALLS_MAX 4096u /* where it did not get all, twice as many each time */
 
 struct xccl_huge_buffer {
     uintptr_t at; /* 0: none */
     size_t bytes; /* the most that a call has used since it was looked at */
+    uint64_t call; /* the last one that used it */
+    uint64_t looked_ns; /* 0: never */
+    size_t looked_bytes; /* of it */
     uint32_t calls, wait; /* since it was looked at, and until it will be */
-    uint32_t has; /* 1: it got them once */
 };
 
 struct xccl_comm_huge {
-    int on, due; /* 1: some buffer has been used often enough */
-    struct xccl_huge_buffer buffers[XCCL_HUGE_BUFFERS];
+    int on; /* 1: they are wanted */
+    int due; /* 1: some buffer of this call is to be looked at */
+    uint64_t call; /* the number of this one */
+    struct xccl_huge_buffer buffers[XCCL_HUGE_SETS][XCCL_HUGE_WAYS];
 };
 
-/* on: 1 where they are wanted; nothing else. */
 void xccl_comm_huge_init(struct xccl_comm_huge *huge);
-/* A call uses this buffer, of XCCL_HUGE_LEAST or more. */
+/* A large call begins, and uses the buffers that are noted until the next one; one that is noted
+ * twice counts once. */
+void xccl_comm_huge_begin(struct xccl_comm_huge *huge);
 void xccl_comm_huge_note(struct xccl_comm_huge *huge, const void *at, size_t bytes);
-/* After a call that has ended well, with due: some tenths of a second at most for each buffer. 1:
- * one has got them for the first time, so that what was measured before says little. */
-int xccl_comm_huge_make(struct xccl_comm_huge *huge);
+/* When it has ended well, if due: all of its buffers together take some hundredths of a second at
+ * most, the rest in later calls. */
+void xccl_comm_huge_gather(struct xccl_comm_huge *huge);
 
 #endif

@@ -130,6 +130,7 @@ static void set_up_again(struct xccl_comm_p2p *p2p)
 static __attribute__((noinline)) void
 note_buffers(struct xccl_comm_huge *huge, const struct xccl_p2p_item *items, uint32_t count)
 {
+    xccl_comm_huge_begin(huge);
     for (uint32_t i = 0; i < count; i++) {
         if (items[i].bytes >= XCCL_HUGE_LEAST && !items[i].connects)
             xccl_comm_huge_note(huge, items[i].at, items[i].bytes);

@@ -19,15 +19,19 @@ static unsigned size_of(uint64_t bytes)
     return size;
 }
 
+static uint32_t next_period(uint32_t period)
+{
+    if (period < XCCL_WAYS_PERIOD)
+        return period ? XCCL_WAYS_PERIOD : XCCL_WAYS_PERIOD_FIRST;
+    return period < XCCL_WAYS_PERIOD_MAX ? 2 * period : XCCL_WAYS_PERIOD_MAX;
+}
+
 /* One copy, for the next call of such a row? */
 static int is_one_copy(struct xccl_comm_ways *ways, struct xccl_way_row *row, uint64_t bytes)
 {
-    ways->last = row;
     if (row->calls == row->period) {
         row->calls = 0;
-        row->period = !row->period                         ? XCCL_WAYS_PERIOD
-                      : row->period < XCCL_WAYS_PERIOD_MAX ? 2 * row->period
-                                                           : XCCL_WAYS_PERIOD_MAX;
+        row->period = next_period(row->period);
     }
     ways->trials = bytes < XCCL_WAYS_LARGE ? XCCL_WAYS_TRIALS : XCCL_WAYS_TRIALS_LARGE;
     if (row->calls++ >= 2 * ways->trials)
@@ -51,13 +55,6 @@ int xccl_comm_way_is_slots(struct xccl_comm_ways *ways, enum xccl_coll kind, uin
         return 0;
     ways->row = NULL;
     return !is_one_copy(ways, &ways->rows[1][kind][size_of(bytes)], bytes);
-}
-
-void xccl_comm_ways_measure_again(struct xccl_comm_ways *ways)
-{
-    if (ways->last)
-        ways->last->calls = 0;
-    ways->row = NULL;
 }
 
 void xccl_comm_way_took(struct xccl_comm_ways *ways)

@@ -15,9 +15,11 @@
 
 #define XCCL_WAYS_MIN   (64u << 10) /* bytes of a call; what is smaller goes through slots */
 #define XCCL_WAYS_SIZES 24 /* of a factor of two each */
-/* Calls until both are measured again: at first so many, then twice as many each time. */
-#define XCCL_WAYS_PERIOD     128u
-#define XCCL_WAYS_PERIOD_MAX 4096u
+/* Calls until both are measured again: at first few, after which large buffers have their huge
+ * pages (comm_huge.h), then so many, then twice as many each time. */
+#define XCCL_WAYS_PERIOD_FIRST 48u
+#define XCCL_WAYS_PERIOD       128u
+#define XCCL_WAYS_PERIOD_MAX   4096u
 /* Calls that are measured each way: of small sizes more, for ranks may be a call apart there. */
 #define XCCL_WAYS_TRIALS       10u
 #define XCCL_WAYS_TRIALS_LARGE 6u
@@ -36,12 +38,11 @@ struct xccl_comm_ways {
     int takes_addresses; /* 1: private memory of other processes is read */
     int always; /* 1: which is not measured, but done */
     int in_arena, all_in_place; /* memory that is read in place: that of the arena; any */
-    struct xccl_comm_huge huge;
     /* Of the call at work, if it is measured: */
     struct xccl_way_row *row;
     uint32_t trials; /* of its size */
     uint64_t began_ns;
-    struct xccl_way_row *last; /* of the call at work, or of the last one that had one */
+    struct xccl_comm_huge huge;
     struct xccl_way_row rows[2][XCCL_COLL_COUNT][XCCL_WAYS_SIZES]; /* private, in place */
 };
 
@@ -56,7 +57,5 @@ int xccl_comm_way_is_address(struct xccl_comm_ways *ways, enum xccl_coll kind, u
 int xccl_comm_way_is_slots(struct xccl_comm_ways *ways, enum xccl_coll kind, uint64_t bytes);
 /* It has ended well; ways->row is not NULL. */
 void xccl_comm_way_took(struct xccl_comm_ways *ways);
-/* Calls as the last one have become quicker: both ways are measured again from the next one on. */
-void xccl_comm_ways_measure_again(struct xccl_comm_ways *ways);
 
 #endif

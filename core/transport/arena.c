@@ -16,6 +16,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/huge_pages.h"
 #include "base/os.h"
 
 #define BYTES_MIN  (1ull << 30)
@@ -200,7 +201,7 @@ void *xccl_arena_take(size_t bytes)
     if (!memory)
         xccl_free(block);
     else if (is_part)
-        xccl_os_huge_pages(memory, bytes);
+        xccl_huge_pages_make(memory, bytes);
     return memory;
 }
 

@@ -303,6 +303,8 @@ static inline xcclResult_t test_sends(struct pair *pair, struct traffic *traffic
 
 static inline xcclResult_t test_recvs(struct pair *pair, struct traffic *traffic)
 {
+    xcclResult_t first = xcclSuccess;
+
     for (int i = 0; i < traffic->posted_groups; i++) {
         struct group *group = &traffic->groups[i];
         size_t bytes[PARTS];
@@ -312,13 +314,13 @@ static inline xcclResult_t test_recvs(struct pair *pair, struct traffic *traffic
         if (group->came)
             continue;
         rc = pair->nets[1]->calls.test(group->request, &done, bytes);
-        if (rc != xcclSuccess)
-            return rc;
-        if (done)
+        if (first == xcclSuccess)
+            first = rc;
+        if (rc == xcclSuccess && done)
             group_take(traffic, group, bytes);
-        traffic->came += done;
+        traffic->came += rc == xcclSuccess && done;
     }
-    return xcclSuccess;
+    return first;
 }
 
 /* One turn: posts what may be, tests all. */

@@ -11,9 +11,10 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/huge_pages.h"
 #include "base/inject.h"
 #include "base/os.h"
-#include "huge_pages.h"
+#include "huge_memory.h"
 #include "xt.h"
 
 #define PAGE   4096u

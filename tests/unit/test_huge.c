@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Huge pages for buffers that are used again and again: after how many calls, whose, and what
- * happens where there are none to be had. */
+/* Huge pages for buffers that are used again and again: after how many calls, whose, what is left
+ * alone, and what happens where there are none to be had. */
 #include "comm/comm_huge.h"
 
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/os.h"
-#include "huge_pages.h"
-#include "xt.h"
+#include "base/clock.h"
+#include "huge_memory.h"
 
 #define BYTES (4 * XCCL_HUGE_PAGE)
+#define ALL   (long)(BYTES >> 10)
 #define CALLS (int)XCCL_HUGE_CALLS
 
 static struct xccl_comm_huge *make_huge(void)
@@ -26,93 +24,116 @@ static struct xccl_comm_huge *make_huge(void)
     return huge;
 }
 
-static char *map_pages(size_t bytes)
+static char *map_pages(void)
 {
-    char *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    XT_CHECK(pages != MAP_FAILED);
-    return pages;
+    return huge_map(BYTES, MAP_PRIVATE);
 }
 
-static void fill(char *pages, size_t bytes)
+static void fill(char *pages)
 {
-    for (size_t i = 0; i < bytes; i += 4096)
-        pages[i] = (char)(i >> 12);
+    for (size_t i = 0; i < BYTES; i += 4096)
+        pages[i] = (char)(i >> 12 | 1);
 }
 
-static void check(const char *pages, size_t bytes)
+static void check(const char *pages)
 {
-    for (size_t i = 0; i < bytes; i += 4096)
-        XT_CHECK_INT(pages[i], (char)(i >> 12));
+    for (size_t i = 0; i < BYTES; i += 4096)
+        XT_CHECK_INT(pages[i], (char)(i >> 12 | 1));
 }
 
-static void skip_without_huge_pages(void)
+static long anon_kib(const char *pages)
 {
-    char *probe = map_pages(BYTES);
-    int made;
-
-    fill(probe, BYTES);
-    made = madvise(probe, BYTES, COLLAPSE) == 0;
-    munmap(probe, BYTES);
-    if (!made)
-        XT_SKIP("this kernel makes no huge pages when it is asked");
+    return huge_kib(pages, "AnonHugePages");
 }
 
-/* So many calls with a buffer; what make() told, summed up. */
+/* So many calls with a buffer; in how many of them it was looked at. */
 static int use(struct xccl_comm_huge *huge, char *at, size_t bytes, int calls)
 {
-    int first = 0;
+    int looks = 0;
 
     for (int i = 0; i < calls; i++) {
+        xccl_comm_huge_begin(huge);
         xccl_comm_huge_note(huge, at, bytes);
-        first += huge->due && xccl_comm_huge_make(huge);
+        looks += huge->due;
+        if (huge->due)
+            xccl_comm_huge_gather(huge);
     }
-    return first;
+    return looks;
 }
 
 static struct xccl_huge_buffer *entry_of(struct xccl_comm_huge *huge, const char *at)
 {
-    for (int i = 0; i < XCCL_HUGE_BUFFERS; i++) {
-        if (huge->buffers[i].at == (uintptr_t)at)
-            return &huge->buffers[i];
+    for (uint32_t i = 0; i < XCCL_HUGE_SETS * XCCL_HUGE_WAYS; i++) {
+        if (huge->buffers[i / XCCL_HUGE_WAYS][i % XCCL_HUGE_WAYS].at == (uintptr_t)at)
+            return &huge->buffers[i / XCCL_HUGE_WAYS][i % XCCL_HUGE_WAYS];
     }
     return NULL;
+}
+
+/* As if it had been looked at long ago. */
+static void let_time_pass(struct xccl_comm_huge *huge, const char *at)
+{
+    entry_of(huge, at)->looked_ns = 1;
 }
 
 XT_TEST(a_buffer_gets_them_after_some_calls_and_keeps_its_data)
 {
     struct xccl_comm_huge *huge = make_huge();
-    char *pages = map_pages(BYTES);
+    char *pages = map_pages();
 
-    skip_without_huge_pages();
-    fill(pages, BYTES);
+    huge_skip_unless_asked();
+    fill(pages);
     XT_CHECK_INT(use(huge, pages + 64, BYTES - 64, CALLS - 1), 0);
-    XT_CHECK(!huge->due);
-    XT_CHECK_INT(huge_kib(pages, "AnonHugePages"), 0);
+    XT_CHECK_INT(anon_kib(pages), 0);
     XT_CHECK_INT(use(huge, pages + 64, BYTES - 64, 1), 1);
-    XT_CHECK(!huge->due);
-    XT_CHECK(huge_kib(pages, "AnonHugePages") >= 2048);
-    check(pages, BYTES);
-    XT_CHECK_INT(use(huge, pages + 64, BYTES - 64, 3 * CALLS), 0); /* only the first time counts */
+    XT_CHECK(anon_kib(pages) >= 2048 && anon_kib(pages) < ALL); /* the first is not whole */
+    check(pages);
     munmap(pages, BYTES);
     free(huge);
 }
 
-/* As malloc does it: the memory goes, and other memory comes to the same address. */
+/* As malloc does it: the memory goes, and other memory comes to the same address. But a look costs
+ * something, so it is not taken more than once a second. */
 XT_TEST(memory_that_comes_to_the_same_address_gets_them_too)
 {
     struct xccl_comm_huge *huge = make_huge();
-    char *pages = map_pages(BYTES);
+    char *pages = map_pages();
 
-    skip_without_huge_pages();
-    fill(pages, BYTES);
-    (void)use(huge, pages, BYTES, CALLS);
+    huge_skip_unless_asked();
+    fill(pages);
+    XT_CHECK_INT(use(huge, pages, BYTES, CALLS), 1);
     XT_CHECK_INT(madvise(pages, BYTES, MADV_DONTNEED), 0);
-    fill(pages, BYTES);
-    XT_CHECK_INT(huge_kib(pages, "AnonHugePages"), 0);
-    XT_CHECK_INT(use(huge, pages, BYTES, CALLS), 0);
-    XT_CHECK(huge_kib(pages, "AnonHugePages") >= 2048);
-    check(pages, BYTES);
+    fill(pages);
+    XT_CHECK_INT(anon_kib(pages), 0);
+    entry_of(huge, pages)->looked_ns = xccl_clock_ns();
+    XT_CHECK_INT(use(huge, pages, BYTES, 2 * CALLS), 0);
+    let_time_pass(huge, pages);
+    XT_CHECK_INT(use(huge, pages, BYTES, 1), 1);
+    XT_CHECK(anon_kib(pages) >= 2048);
+    check(pages);
+    munmap(pages, BYTES);
+    free(huge);
+}
+
+XT_TEST(a_call_counts_once_for_each_of_its_buffers)
+{
+    struct xccl_comm_huge *huge = make_huge();
+    char *pages = map_pages();
+
+    for (int call = 0; call < CALLS; call++) {
+        XT_CHECK(!huge->due);
+        xccl_comm_huge_begin(huge);
+        for (int k = 0; k < 3; k++)
+            xccl_comm_huge_note(huge, pages, BYTES);
+        xccl_comm_huge_note(huge, pages + BYTES / 2, BYTES / 2);
+    }
+    XT_CHECK(huge->due);
+    XT_CHECK_INT(entry_of(huge, pages)->calls, CALLS);
+    XT_CHECK_INT(entry_of(huge, pages + BYTES / 2)->calls, CALLS);
+    xccl_comm_huge_begin(huge);
+    XT_CHECK(!huge->due); /* a call that does not use it leaves it alone */
+    xccl_comm_huge_gather(huge);
+    XT_CHECK_INT(entry_of(huge, pages)->calls, CALLS);
     munmap(pages, BYTES);
     free(huge);
 }
@@ -120,37 +141,58 @@ XT_TEST(memory_that_comes_to_the_same_address_gets_them_too)
 XT_TEST(only_what_calls_have_used_since_is_looked_at)
 {
     struct xccl_comm_huge *huge = make_huge();
-    char *pages = map_pages(BYTES);
+    char *pages = map_pages();
 
-    xccl_comm_huge_note(huge, pages, BYTES / 2);
-    xccl_comm_huge_note(huge, pages, BYTES);
-    xccl_comm_huge_note(huge, pages, BYTES / 4);
+    fill(pages);
+    (void)use(huge, pages, BYTES / 2, 1);
+    (void)use(huge, pages, BYTES, 1);
+    (void)use(huge, pages, BYTES / 4, 1);
     XT_CHECK(entry_of(huge, pages)->bytes == BYTES);
-    (void)use(huge, pages, BYTES, CALLS - 3);
+    XT_CHECK_INT(use(huge, pages, BYTES, CALLS - 3), 1);
     XT_CHECK(entry_of(huge, pages)->bytes == 0);
-    xccl_comm_huge_note(huge, pages, BYTES / 4);
+    (void)use(huge, pages, BYTES / 4, 1);
     XT_CHECK(entry_of(huge, pages)->bytes == BYTES / 4);
     munmap(pages, BYTES);
     free(huge);
 }
 
-XT_TEST(the_programs_no_is_respected_and_asked_for_less_and_less_often)
+/* As programs do that go from size to size. */
+XT_TEST(more_of_a_buffer_than_before_gets_them_at_once)
 {
     struct xccl_comm_huge *huge = make_huge();
-    char *pages = map_pages(BYTES);
+    char *pages = map_pages();
+
+    huge_skip_unless_asked();
+    fill(pages);
+    XT_CHECK_INT(use(huge, pages, BYTES / 4, CALLS), 1);
+    XT_CHECK_INT(use(huge, pages, BYTES / 2, CALLS), 1);
+    XT_CHECK(anon_kib(pages) >= ALL / 2 - 2048 && anon_kib(pages) <= ALL / 2);
+    XT_CHECK_INT(use(huge, pages, BYTES / 4, CALLS), 0);
+    XT_CHECK_INT(use(huge, pages, BYTES, 1), 1);
+    XT_CHECK(anon_kib(pages) > ALL / 2);
+    munmap(pages, BYTES);
+    free(huge);
+}
+
+XT_TEST(the_programs_no_is_respected_and_it_is_asked_less_and_less_often)
+{
+    struct xccl_comm_huge *huge = make_huge();
+    char *pages = map_pages();
     uint32_t wait = XCCL_HUGE_CALLS;
 
     XT_CHECK_INT(madvise(pages, BYTES, MADV_NOHUGEPAGE), 0);
-    fill(pages, BYTES);
+    fill(pages);
+    XT_CHECK_INT(use(huge, pages, BYTES, (int)wait), 1);
     while (wait < XCCL_HUGE_CALLS_MAX) {
-        XT_CHECK_INT(use(huge, pages, BYTES, (int)wait), 0);
         wait *= 2;
         XT_CHECK_INT(entry_of(huge, pages)->wait, wait);
+        let_time_pass(huge, pages);
+        XT_CHECK_INT(use(huge, pages, BYTES, (int)wait - 1), 0);
+        XT_CHECK_INT(use(huge, pages, BYTES, 1), 1);
     }
-    XT_CHECK_INT(use(huge, pages, BYTES, (int)wait), 0);
     XT_CHECK_INT(entry_of(huge, pages)->wait, XCCL_HUGE_CALLS_MAX);
-    XT_CHECK_INT(huge_kib(pages, "AnonHugePages"), 0);
-    check(pages, BYTES);
+    XT_CHECK_INT(anon_kib(pages), 0);
+    check(pages);
     munmap(pages, BYTES);
     free(huge);
 }
@@ -158,28 +200,31 @@ XT_TEST(the_programs_no_is_respected_and_asked_for_less_and_less_often)
 XT_TEST(memory_that_is_gone_is_no_error)
 {
     struct xccl_comm_huge *huge = make_huge();
-    char *pages = map_pages(BYTES);
+    char *pages = map_pages();
 
     munmap(pages, BYTES);
-    XT_CHECK_INT(use(huge, pages, BYTES, CALLS), 0);
+    XT_CHECK_INT(use(huge, pages, BYTES, CALLS), 1);
     XT_CHECK_INT(entry_of(huge, pages)->wait, 2 * CALLS);
+    XT_CHECK(xccl_huge_pages_gather(NULL, 0, 0) == XCCL_HUGE_PAGES_ALL);
+    XT_CHECK(xccl_huge_pages_gather((void *)~(uintptr_t)4095, BYTES, 0) == XCCL_HUGE_PAGES_ALL);
     free(huge);
 }
 
-XT_TEST(buffers_that_share_a_place_begin_anew)
+/* More than there is room for: those that were used last are followed. */
+XT_TEST(many_buffers_take_turns)
 {
     struct xccl_comm_huge *huge = make_huge();
-    char *base = (char *)((uintptr_t)1 << 40), *other = base; /* nothing is there */
+    char *base = (char *)((uintptr_t)1 << 40), *few[XCCL_HUGE_WAYS]; /* nothing is there */
 
-    xccl_comm_huge_note(huge, base, BYTES);
-    do {
-        other += 4096;
-        xccl_comm_huge_note(huge, other, BYTES);
-    } while (entry_of(huge, base));
-    XT_CHECK_INT(entry_of(huge, other)->calls, 1);
-    for (int i = 0; i < 4 * CALLS; i++) {
-        xccl_comm_huge_note(huge, i % 2 ? base : other, BYTES);
-        XT_CHECK(!huge->due);
+    for (uint32_t i = 0; i < 8 * XCCL_HUGE_SETS * XCCL_HUGE_WAYS; i++)
+        (void)use(huge, base + i * BYTES, BYTES, 1);
+    for (uint32_t k = 0; k < XCCL_HUGE_WAYS; k++)
+        few[k] = base + (1000 + k) * BYTES;
+    for (int call = 1; call < CALLS; call++) {
+        for (uint32_t k = 0; k < XCCL_HUGE_WAYS; k++) {
+            XT_CHECK_INT(use(huge, few[k], BYTES, 1), 0);
+            XT_CHECK_INT(entry_of(huge, few[k])->calls, call);
+        }
     }
     free(huge);
 }
@@ -187,23 +232,25 @@ XT_TEST(buffers_that_share_a_place_begin_anew)
 XT_TEST(where_they_are_off_nothing_is_ever_due)
 {
     struct xccl_comm_huge *huge = make_huge();
-    char *pages = map_pages(BYTES);
+    char *pages = map_pages();
 
     huge->on = 0;
     XT_CHECK_INT(use(huge, pages, BYTES, 100 * CALLS), 0);
-    XT_CHECK(!huge->due && !entry_of(huge, pages));
+    XT_CHECK(!entry_of(huge, pages));
     munmap(pages, BYTES);
     free(huge);
 }
 
 XT_TEST(a_process_that_wants_none_has_them_off)
 {
+    struct xccl_comm_huge huge = {.on = 0};
     int status = 0;
-    pid_t child = fork();
+    pid_t child;
 
+    xccl_comm_huge_init(&huge);
+    XT_CHECK_INT(huge.on, xccl_huge_pages_wanted());
+    child = fork();
     if (child == 0) {
-        struct xccl_comm_huge huge = {.on = 1};
-
         if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0)
             _exit(2);
         xccl_comm_huge_init(&huge);
@@ -220,4 +267,82 @@ XT_TEST(the_setting_turns_them_off)
     xt_setenv("XCCL_HUGE_PAGES", "0");
     xccl_comm_huge_init(&huge);
     XT_CHECK(!huge.on);
+}
+
+/* ---- what is left alone ---- */
+
+static enum xccl_huge_pages gather(char *pages)
+{
+    return xccl_huge_pages_gather(pages, BYTES, XCCL_NEVER_NS);
+}
+
+XT_TEST(no_memory_is_taken_that_was_not_there)
+{
+    char *pages = map_pages();
+
+    huge_skip_unless_asked();
+    fill(pages);
+    XT_CHECK_INT(madvise(pages + XCCL_HUGE_PAGE + 40960, 4096, MADV_DONTNEED), 0);
+    XT_CHECK(gather(pages) == XCCL_HUGE_PAGES_SOME);
+    XT_CHECK_INT(huge_kib(pages, "Rss"), ALL - 4);
+    XT_CHECK(anon_kib(pages) >= 2048 && anon_kib(pages) < ALL); /* what lies behind, too */
+    pages[XCCL_HUGE_PAGE + 40960] = (char)((XCCL_HUGE_PAGE + 40960) >> 12 | 1);
+    check(pages);
+    XT_CHECK(gather(pages) == XCCL_HUGE_PAGES_ALL);
+    XT_CHECK_INT(anon_kib(pages), ALL);
+    munmap(pages, BYTES);
+}
+
+XT_TEST(memory_that_others_share_is_left_as_it_is)
+{
+    char *pages = huge_map(BYTES, MAP_SHARED);
+
+    huge_skip_unless_asked();
+    fill(pages);
+    XT_CHECK(gather(pages) == XCCL_HUGE_PAGES_SOME);
+    XT_CHECK_INT(huge_kib(pages, "ShmemPmdMapped"), 0);
+    check(pages);
+    munmap(pages, BYTES);
+}
+
+XT_TEST(pages_that_a_child_has_are_not_copied)
+{
+    char *pages = map_pages();
+    int ends[2], status = 0;
+    char word = 0;
+    pid_t child;
+
+    huge_skip_unless_asked();
+    fill(pages);
+    XT_CHECK_INT(pipe(ends), 0);
+    child = fork();
+    if (child == 0) {
+        close(ends[1]);
+        _exit(read(ends[0], &word, 1) != 0); /* until the parent closes its end */
+    }
+    XT_CHECK(child > 0);
+    pages[0] = pages[0]; /* one of them is the parent's alone */
+    XT_CHECK(gather(pages) == XCCL_HUGE_PAGES_SOME);
+    XT_CHECK_INT(anon_kib(pages), 0);
+    close(ends[0]);
+    close(ends[1]);
+    XT_CHECK(waitpid(child, &status, 0) == child && status == 0);
+    XT_CHECK(gather(pages) == XCCL_HUGE_PAGES_ALL);
+    XT_CHECK_INT(anon_kib(pages), ALL);
+    check(pages);
+    munmap(pages, BYTES);
+}
+
+XT_TEST(when_time_is_up_the_rest_is_done_later)
+{
+    size_t bytes = 3 * BYTES;
+    char *pages = huge_map(bytes, MAP_PRIVATE);
+
+    huge_skip_unless_asked();
+    memset(pages, 3, bytes);
+    XT_CHECK(xccl_huge_pages_gather(pages, bytes, 0) == XCCL_HUGE_PAGES_LATER);
+    XT_CHECK_INT(anon_kib(pages), ALL);
+    XT_CHECK(xccl_huge_pages_gather(pages, bytes, XCCL_NEVER_NS) == XCCL_HUGE_PAGES_ALL);
+    XT_CHECK_INT(anon_kib(pages), 3 * ALL);
+    munmap(pages, bytes);
 }

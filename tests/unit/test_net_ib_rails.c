@@ -530,6 +530,8 @@ static void close_and_count(struct pair *pair, struct traffic *traffic)
         rc = test_recvs(pair, traffic);
         XT_CHECK(!xccl_limit_passed(&limit));
     }
+    /* The call that failed may have taken what belongs to one that was asked before. */
+    (void)test_recvs(pair, traffic);
     for (int i = 0; i < traffic->posted_groups; i++) {
         const struct group *group = &traffic->groups[i];
         int sent = 0;

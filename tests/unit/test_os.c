@@ -12,8 +12,9 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/huge_pages.h"
 #include "base/inject.h"
-#include "huge_pages.h"
+#include "huge_memory.h"
 #include "xt.h"
 
 #define BYTES ((size_t)16384)
@@ -75,7 +76,7 @@ XT_TEST(huge_pages_hold_what_was_there)
 
     for (size_t i = 0; i < bytes; i += 4096)
         memory[i] = probe[i] = (char)(i >> 12);
-    xccl_os_huge_pages(memory + 100, inner);
+    xccl_huge_pages_make(memory + 100, inner);
     kib = huge_kib(memory, "AnonHugePages"); /* before the probe, which may be its neighbour */
     for (size_t i = 0; i < bytes; i += 4096)
         XT_CHECK_INT(memory[i], (char)(i >> 12));
@@ -92,10 +93,10 @@ XT_TEST(huge_pages_of_what_has_none_change_nothing)
     char *sealed = map_private(bytes, PROT_READ), *gone = map_private(bytes, PROT_NONE), few[100];
 
     munmap(gone, bytes);
-    xccl_os_huge_pages(NULL, 0);
-    xccl_os_huge_pages(few, sizeof few);
-    xccl_os_huge_pages(gone, bytes);
-    xccl_os_huge_pages(sealed, bytes);
+    xccl_huge_pages_make(NULL, 0);
+    xccl_huge_pages_make(few, sizeof few);
+    xccl_huge_pages_make(gone, bytes);
+    xccl_huge_pages_make(sealed, bytes);
     for (size_t i = 0; i < bytes; i += 4096)
         XT_CHECK_INT(sealed[i], 0);
     munmap(sealed, bytes);

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* MADV_COLLAPSE fills holes, breaks up what is shared after fork(), and takes file pages, too. Who
+ * has not been asked looks at each small page first: /proc/self/pagemap tells of one's own pages
+ * whether they are there, and whose (Documentation/admin-guide/mm/pagemap.rst). Each call of it
+ * empties the kernel's lists of all processors, so that many huge pages go together.
+ * Thread: any. */
+#include "base/huge_pages.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/sysfs.h"
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1 */
+#endif
+
+#define PART       (16 * XCCL_HUGE_PAGE) /* 10 to 60 ms (2 cores, Intel Xeon) */
+#define PART_SMALL (4 * XCCL_HUGE_PAGE) /* between two looks at the clock */
+#define MAKE_NS    (300 * XCCL_NS_PER_MS)
+
+/* Bits of pagemap. */
+#define THERE (1ull << 63)
+#define FILES (1ull << 61) /* or shared */
+#define OWN   (1ull << 56) /* mapped once */
+
+#define FOLDER "/sys/kernel/mm/transparent_hugepage/"
+
+/* The whole ones in it. */
+struct range {
+    uintptr_t first, end;
+};
+
+static struct range whole_pages(const void *at, size_t bytes)
+{
+    uintptr_t mask = XCCL_HUGE_PAGE - 1, begin = (uintptr_t)at;
+    struct range range = {(begin + mask) & ~mask, (begin + bytes) & ~mask};
+
+    if (range.first < begin || range.end < range.first)
+        range.end = range.first;
+    return range;
+}
+
+static int collapse(uintptr_t first, size_t bytes)
+{
+    return madvise((void *)first, bytes, MADV_COLLAPSE) == 0;
+}
+
+/* One page has to be there to make a huge one of. 0: it is not for that, since this memory or this
+ * kernel has none. */
+static int make_of_nothing(uintptr_t first, size_t bytes)
+{
+    (void)madvise((void *)first, 1, MADV_POPULATE_WRITE);
+    if (!collapse(first, XCCL_HUGE_PAGE) && errno == EINVAL)
+        return 0;
+    for (size_t i = XCCL_HUGE_PAGE; i < bytes; i += XCCL_HUGE_PAGE)
+        (void)madvise((void *)(first + i), 1, MADV_POPULATE_WRITE);
+    (void)collapse(first, bytes);
+    return 1;
+}
+
+void xccl_huge_pages_make(void *at, size_t bytes)
+{
+    struct range left = whole_pages(at, bytes);
+    uint64_t begin_ns;
+
+    if (left.first >= left.end)
+        return;
+    begin_ns = xccl_clock_ns();
+    while (left.first < left.end && xccl_clock_ns() - begin_ns < MAKE_NS) {
+        size_t part = left.end - left.first < PART ? left.end - left.first : PART;
+
+        if (!collapse(left.first, part) && !make_of_nothing(left.first, part))
+            return;
+        left.first += part;
+    }
+}
+
+/* Of the memory of one huge page. */
+static int is_own(int pagemap, uintptr_t first)
+{
+    uint64_t bits[XCCL_HUGE_PAGE / 4096];
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), count = XCCL_HUGE_PAGE / page;
+    ssize_t want = (ssize_t)(count * sizeof(bits[0]));
+
+    if (page < 4096 || pread(pagemap, bits, (size_t)want, (off_t)(first / page * 8)) != want)
+        return 0;
+    for (size_t i = 0; i < count; i++) {
+        if ((bits[i] & (THERE | FILES | OWN)) != (THERE | OWN))
+            return 0;
+    }
+    return 1;
+}
+
+/* The first ones of a range that are, up to a part. */
+static size_t own_bytes(int pagemap, struct range left)
+{
+    size_t bytes = 0;
+
+    while (bytes < PART_SMALL && left.first + bytes < left.end &&
+           is_own(pagemap, left.first + bytes))
+        bytes += XCCL_HUGE_PAGE;
+    return bytes;
+}
+
+enum xccl_huge_pages xccl_huge_pages_gather(void *at, size_t bytes, uint64_t until_ns)
+{
+    enum xccl_huge_pages made = XCCL_HUGE_PAGES_ALL;
+    struct range left = whole_pages(at, bytes);
+    int pagemap;
+
+    if (left.first >= left.end)
+        return made;
+    pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    if (pagemap < 0)
+        return XCCL_HUGE_PAGES_SOME;
+    while (left.first < left.end && made != XCCL_HUGE_PAGES_LATER) {
+        size_t part = own_bytes(pagemap, left);
+
+        if (!part || !collapse(left.first, part))
+            made = XCCL_HUGE_PAGES_SOME;
+        left.first += part ? part : XCCL_HUGE_PAGE;
+        if (left.first < left.end && xccl_clock_ns() >= until_ns)
+            made = XCCL_HUGE_PAGES_LATER;
+    }
+    close(pagemap);
+    return made;
+}
+
+/* Such a file names all choices, the one that holds in brackets. */
+static int has_chosen(const char *file, const char *word)
+{
+    char text[128] = "";
+
+    xccl_sysfs_line(file, text, sizeof(text));
+    return strstr(text, word) != NULL;
+}
+
+int xccl_huge_pages_wanted(void)
+{
+    static const char all[] = FOLDER "enabled", own[] = FOLDER "hugepages-2048kB/enabled";
+    int wanted = has_chosen(all, "[always]") || has_chosen(all, "[madvise]");
+
+    /* Since Linux 6.8 each size has its own word, which may be that of all. */
+    if (has_chosen(own, "[never]"))
+        wanted = 0;
+    else if (has_chosen(own, "[always]") || has_chosen(own, "[madvise]"))
+        wanted = 1;
+    return wanted && prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 0;
+}
