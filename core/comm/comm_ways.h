@@ -19,7 +19,7 @@
  * pages (comm_huge.h), then so many, then twice as many each time. */
 #define XCCL_WAYS_PERIOD_FIRST 48u
 #define XCCL_WAYS_PERIOD       128u
-#define XCCL_WAYS_PERIOD_MAX   4096u
+#define XCCL_WAYS_PERIOD_MAX   1024u
 /* Calls that are measured each way: of small sizes more, for ranks may be a call apart there. */
 #define XCCL_WAYS_TRIALS       10u
 #define XCCL_WAYS_TRIALS_LARGE 6u
@@ -28,8 +28,8 @@
 enum xccl_way { XCCL_WAY_SLOTS, XCCL_WAY_ADDRESS, XCCL_WAYS };
 
 struct xccl_way_row {
-    uint64_t ns[XCCL_WAYS]; /* of those that were measured last, together */
-    uint64_t most_ns; /* the longest of the way at hand */
+    uint64_t ns[XCCL_WAYS]; /* of those that were measured, together */
+    uint64_t now_ns, most_ns; /* of the way at hand: so far, and the longest */
     uint32_t calls, period; /* since measuring began, and until it begins again */
     enum xccl_way best;
 };

@@ -101,6 +101,25 @@ XT_TEST(the_first_half_of_each_way_does_not_count)
     free(ways);
 }
 
+/* A call or two that something else held up do not turn it round for a thousand calls. */
+XT_TEST(what_was_measured_before_counts_too)
+{
+    struct xccl_comm_ways *ways = make_ways();
+    struct xccl_way_row *row = &ways->rows[0][XCCL_COLL_BROADCAST][4];
+
+    for (int i = 0; i < PERIOD; i++)
+        (void)make_call(ways, XCCL_COLL_BROADCAST, CALL, XCCL_WAY_ADDRESS);
+    XT_CHECK_INT(row->best, XCCL_WAY_SLOTS);
+    for (int i = 0; i < MEASURED; i++) {
+        int is_slots = choose(ways, XCCL_COLL_BROADCAST, CALL) == XCCL_WAY_SLOTS;
+
+        ways->began_ns -= (is_slots && i >= MEASURED - 2 ? 4 : 1) * XCCL_NS_PER_MS;
+        xccl_comm_way_took(ways);
+    }
+    XT_CHECK_INT(row->best, XCCL_WAY_SLOTS); /* 7 ms and 0 of before; the other 4 and 8 */
+    free(ways);
+}
+
 /* The first time soon, since buffers may have got huge pages meanwhile. */
 XT_TEST(both_are_measured_again_less_and_less_often)
 {
