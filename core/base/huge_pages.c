@@ -1,24 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* MADV_COLLAPSE fills holes, breaks up what is shared after fork(), and takes file pages, too. Who
  * has not been asked looks at each small page first: /proc/self/pagemap tells of one's own pages
- * whether they are there, and whose (Documentation/admin-guide/mm/pagemap.rst). Each call of it
- * empties the kernel's lists of all processors, so that many huge pages go together.
+ * whether they are there, and whose (Documentation/admin-guide/mm/pagemap.rst). Each MADV_COLLAPSE
+ * has all processors empty lists of theirs, so some huge pages go together.
  * Thread: any. */
 #include "base/huge_pages.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/sysfs.h"
-
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25 /* Linux 6.1 */
-#endif
 
 #define PART       (16 * XCCL_HUGE_PAGE) /* 10 to 60 ms (2 cores, Intel Xeon) */
 #define PART_SMALL (4 * XCCL_HUGE_PAGE) /* between two looks at the clock */
@@ -28,8 +24,6 @@
 #define THERE (1ull << 63)
 #define FILES (1ull << 61) /* or shared */
 #define OWN   (1ull << 56) /* mapped once */
-
-#define FOLDER "/sys/kernel/mm/transparent_hugepage/"
 
 /* The whole ones in it. */
 struct range {
@@ -85,12 +79,12 @@ void xccl_huge_pages_make(void *at, size_t bytes)
 static int is_own(int pagemap, uintptr_t first)
 {
     uint64_t bits[XCCL_HUGE_PAGE / 4096];
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), count = XCCL_HUGE_PAGE / page;
-    ssize_t want = (ssize_t)(count * sizeof(bits[0]));
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = XCCL_HUGE_PAGE / page * sizeof(bits[0]);
 
-    if (page < 4096 || pread(pagemap, bits, (size_t)want, (off_t)(first / page * 8)) != want)
+    if (bytes > sizeof(bits) ||
+        pread(pagemap, bits, bytes, (off_t)(first / page * sizeof(bits[0]))) != (ssize_t)bytes)
         return 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < bytes / sizeof(bits[0]); i++) {
         if ((bits[i] & (THERE | FILES | OWN)) != (THERE | OWN))
             return 0;
     }
@@ -108,48 +102,64 @@ static size_t own_bytes(int pagemap, struct range left)
     return bytes;
 }
 
-enum xccl_huge_pages xccl_huge_pages_gather(void *at, size_t bytes, uint64_t until_ns)
+/* 1: all of a range; *first_io: how far it got. */
+static int gather(int pagemap, struct range left, uintptr_t *first_io, uint64_t until_ns)
 {
-    enum xccl_huge_pages made = XCCL_HUGE_PAGES_ALL;
-    struct range left = whole_pages(at, bytes);
-    int pagemap;
+    int all = 1;
 
-    if (left.first >= left.end)
-        return made;
-    pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-    if (pagemap < 0)
-        return XCCL_HUGE_PAGES_SOME;
-    while (left.first < left.end && made != XCCL_HUGE_PAGES_LATER) {
+    do {
         size_t part = own_bytes(pagemap, left);
+        int made = part && collapse(left.first, part);
 
-        if (!part || !collapse(left.first, part))
-            made = XCCL_HUGE_PAGES_SOME;
         left.first += part ? part : XCCL_HUGE_PAGE;
-        if (left.first < left.end && xccl_clock_ns() >= until_ns)
-            made = XCCL_HUGE_PAGES_LATER;
+        if (part && !made && (errno == ENOMEM || errno == EBUSY))
+            left.first = left.end; /* there are no more of them */
+        all &= made;
+    } while (left.first < left.end && xccl_clock_ns() < until_ns);
+    *first_io = left.first;
+    return all;
+}
+
+int xccl_huge_pages_gather(void *at, size_t bytes, size_t *done_io, uint64_t until_ns)
+{
+    struct range left = whole_pages((char *)at + *done_io, bytes - *done_io);
+    uintptr_t first = left.first;
+    int pagemap, all;
+
+    if (left.first >= left.end) {
+        *done_io = bytes;
+        return 1;
     }
+    pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    if (pagemap < 0) {
+        *done_io = bytes;
+        return 0;
+    }
+    all = gather(pagemap, left, &first, until_ns);
     close(pagemap);
-    return made;
+    *done_io = first < left.end ? first - (uintptr_t)at : bytes;
+    return all;
 }
 
 /* Such a file names all choices, the one that holds in brackets. */
-static int has_chosen(const char *file, const char *word)
+static int has_chosen(const char *folder, const char *file, const char *word)
 {
-    char text[128] = "";
+    char path[256], text[128] = "";
 
-    xccl_sysfs_line(file, text, sizeof(text));
+    snprintf(path, sizeof(path), "%s/%s", folder, file);
+    xccl_sysfs_line(path, text, sizeof(text));
     return strstr(text, word) != NULL;
 }
 
-int xccl_huge_pages_wanted(void)
+int xccl_huge_pages_wanted(const char *folder)
 {
-    static const char all[] = FOLDER "enabled", own[] = FOLDER "hugepages-2048kB/enabled";
-    int wanted = has_chosen(all, "[always]") || has_chosen(all, "[madvise]");
+    static const char all[] = "enabled", own[] = "hugepages-2048kB/enabled";
+    int wanted = has_chosen(folder, all, "[always]") || has_chosen(folder, all, "[madvise]");
 
     /* Since Linux 6.8 each size has its own word, which may be that of all. */
-    if (has_chosen(own, "[never]"))
+    if (has_chosen(folder, own, "[never]"))
         wanted = 0;
-    else if (has_chosen(own, "[always]") || has_chosen(own, "[madvise]"))
+    else if (has_chosen(folder, own, "[always]") || has_chosen(folder, own, "[madvise]"))
         wanted = 1;
     return wanted && prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 0;
 }

@@ -6,6 +6,11 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1 */
+#endif
 
 #define XCCL_HUGE_PAGE ((size_t)2 << 20) /* where they are larger, the kernel finds none inside */
 
@@ -14,14 +19,15 @@
  * cannot be done some pages may have been taken. */
 void xccl_huge_pages_make(void *at, size_t bytes);
 
-enum xccl_huge_pages { XCCL_HUGE_PAGES_SOME, XCCL_HUGE_PAGES_ALL, XCCL_HUGE_PAGES_LATER };
-
-/* For what the program knows nothing of: where all small pages are there and nobody else has them,
- * so that no more memory is taken than before, and that of files, of other processes and of
- * children is left alone. LATER: the time was up before the end. */
-enum xccl_huge_pages xccl_huge_pages_gather(void *at, size_t bytes, uint64_t until_ns);
-/* Whether memory may get them without being asked: transparent_hugepage is not never, for this size
- * either, and PR_SET_THP_DISABLE is not set. */
-int xccl_huge_pages_wanted(void);
+/* For what the program knows nothing of, from *done_io bytes on: where all small pages are there
+ * and nobody else has them, so that no more memory is taken than before, and what is shared, with
+ * children too, or of a file is left alone (but for a file's private map all of whose pages were
+ * written to). *done_io becomes how far it got, all of it unless the time was up. 0: some had to
+ * stay as it is, perhaps all; also where /proc/self/pagemap cannot be read. */
+int xccl_huge_pages_gather(void *at, size_t bytes, size_t *done_io, uint64_t until_ns);
+/* Whether memory may get them without being asked, by the words in this folder: not never, for this
+ * size either; and PR_SET_THP_DISABLE is not set. */
+#define XCCL_HUGE_PAGES_FOLDER "/sys/kernel/mm/transparent_hugepage"
+int xccl_huge_pages_wanted(const char *folder);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Buffers are known by address. One that got its huge pages is looked at again all the same, for
- * the program may have given it back and taken another at the same address; but for more of it than
- * before not within a second, for each look troubles all processors for a moment. Thread: see the
- * header. */
+ * the program may have given it back and taken another at the same address; but at most once a
+ * second, unless calls use more of it than before, for each look troubles all processors a moment.
+ * Thread: see the header. */
 #include "comm/comm_huge.h"
 
 #include "base/clock.h"
@@ -13,7 +13,7 @@
 
 void xccl_comm_huge_init(struct xccl_comm_huge *huge)
 {
-    huge->on = xccl_param_int(XCCL_P_HUGE_PAGES) && xccl_huge_pages_wanted();
+    huge->on = xccl_param_int(XCCL_P_HUGE_PAGES) && xccl_huge_pages_wanted(XCCL_HUGE_PAGES_FOLDER);
 }
 
 void xccl_comm_huge_begin(struct xccl_comm_huge *huge)
@@ -22,21 +22,15 @@ void xccl_comm_huge_begin(struct xccl_comm_huge *huge)
     huge->due = 0;
 }
 
-/* By the page: buffers of one program often lie whole MiBs apart. */
-static struct xccl_huge_buffer *set_of(struct xccl_comm_huge *huge, uintptr_t at)
-{
-    return huge->buffers[(((uint64_t)at >> 12) * 0x9e3779b97f4a7c15ull >> 32) % XCCL_HUGE_SETS];
-}
-
 static struct xccl_huge_buffer *place_of(struct xccl_comm_huge *huge, uintptr_t at)
 {
-    struct xccl_huge_buffer *set = set_of(huge, at), *oldest = set;
+    struct xccl_huge_buffer *oldest = huge->buffers;
 
-    for (uint32_t i = 0; i < XCCL_HUGE_WAYS; i++) {
-        if (set[i].at == at)
-            return &set[i];
-        if (set[i].call < oldest->call)
-            oldest = &set[i];
+    for (int i = 0; i < XCCL_HUGE_BUFFERS; i++) {
+        if (huge->buffers[i].at == at)
+            return &huge->buffers[i];
+        if (huge->buffers[i].call < oldest->call)
+            oldest = &huge->buffers[i];
     }
     *oldest = (struct xccl_huge_buffer){.at = at, .wait = XCCL_HUGE_CALLS};
     return oldest;
@@ -66,18 +60,19 @@ void xccl_comm_huge_note(struct xccl_comm_huge *huge, const void *at, size_t byt
 
 static void gather(struct xccl_huge_buffer *buffer, uint64_t until_ns)
 {
-    enum xccl_huge_pages made = xccl_huge_pages_gather((void *)buffer->at, buffer->bytes, until_ns);
-
-    if (made == XCCL_HUGE_PAGES_LATER)
+    buffer->missed |= !xccl_huge_pages_gather((void *)buffer->at, buffer->bytes, &buffer->done,
+                                              until_ns);
+    if (buffer->done < buffer->bytes)
         return; /* due again with its next call */
-    if (made == XCCL_HUGE_PAGES_ALL)
+    if (!buffer->missed)
         buffer->wait = XCCL_HUGE_CALLS;
     else if (buffer->wait < XCCL_HUGE_CALLS_MAX)
         buffer->wait *= 2;
     if (buffer->looked_bytes < buffer->bytes)
         buffer->looked_bytes = buffer->bytes;
     buffer->looked_ns = xccl_clock_ns();
-    buffer->bytes = 0;
+    buffer->bytes = buffer->done = 0;
+    buffer->missed = 0;
     buffer->calls = 0;
 }
 
@@ -86,8 +81,8 @@ void xccl_comm_huge_gather(struct xccl_comm_huge *huge)
     uint64_t until_ns = xccl_clock_ns() + CALL_NS;
 
     huge->due = 0;
-    for (uint32_t i = 0; i < XCCL_HUGE_SETS * XCCL_HUGE_WAYS; i++) {
-        struct xccl_huge_buffer *buffer = &huge->buffers[i / XCCL_HUGE_WAYS][i % XCCL_HUGE_WAYS];
+    for (int i = 0; i < XCCL_HUGE_BUFFERS; i++) {
+        struct xccl_huge_buffer *buffer = &huge->buffers[i];
 
         if (!buffer->at || buffer->call != huge->call || !is_due(buffer))
             continue;

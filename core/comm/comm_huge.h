@@ -13,11 +13,8 @@
 
 #include "base/huge_pages.h"
 
-#define XCCL_HUGE_LEAST XCCL_HUGE_PAGE /* bytes of a buffer; a whole one may be inside */
-/* Buffers that are followed: each has a few places by its address, of which one that was not used
- * for the longest time is given to the next. */
-#define XCCL_HUGE_SETS      16u
-#define XCCL_HUGE_WAYS      4u
+#define XCCL_HUGE_LEAST     XCCL_HUGE_PAGE /* bytes of a buffer; a whole one may be inside */
+#define XCCL_HUGE_BUFFERS   64 /* are followed; a new one takes the place of the oldest in use */
 #define XCCL_HUGE_CALLS     16u /* with a buffer, before it is looked at, and looked at again */
 #define XCCL_HUGE_CALLS_MAX 4096u /* where it did not get all, twice as many each time */
 
@@ -26,7 +23,9 @@ struct xccl_huge_buffer {
     size_t bytes; /* the most that a call has used since it was looked at */
     uint64_t call; /* the last one that used it */
     uint64_t looked_ns; /* 0: never */
-    size_t looked_bytes; /* of it */
+    size_t looked_bytes; /* the most of it that was */
+    size_t done; /* of a look that is not at its end */
+    int missed; /* 1: that some bytes had to stay as they are */
     uint32_t calls, wait; /* since it was looked at, and until it will be */
 };
 
@@ -34,7 +33,7 @@ struct xccl_comm_huge {
     int on; /* 1: they are wanted */
     int due; /* 1: some buffer of this call is to be looked at */
     uint64_t call; /* the number of this one */
-    struct xccl_huge_buffer buffers[XCCL_HUGE_SETS][XCCL_HUGE_WAYS];
+    struct xccl_huge_buffer buffers[XCCL_HUGE_BUFFERS];
 };
 
 void xccl_comm_huge_init(struct xccl_comm_huge *huge);
@@ -42,8 +41,8 @@ void xccl_comm_huge_init(struct xccl_comm_huge *huge);
  * twice counts once. */
 void xccl_comm_huge_begin(struct xccl_comm_huge *huge);
 void xccl_comm_huge_note(struct xccl_comm_huge *huge, const void *at, size_t bytes);
-/* When it has ended well, if due: all of its buffers together take some hundredths of a second at
- * most, the rest in later calls. */
+/* When it has ended well, if due: for some hundredths of a second at most, the rest in later calls.
+ */
 void xccl_comm_huge_gather(struct xccl_comm_huge *huge);
 
 #endif

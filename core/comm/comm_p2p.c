@@ -14,6 +14,7 @@
 #include "comm/comm_p2p_int.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
+#include "transport/arena.h"
 
 void xccl_comm_p2p_free(struct xccl_comm_p2p *p2p)
 {
@@ -127,13 +128,19 @@ static void set_up_again(struct xccl_comm_p2p *p2p)
     }
 }
 
+/* What ranks of this host read or write. */
 static __attribute__((noinline)) void
-note_buffers(struct xccl_comm_huge *huge, const struct xccl_p2p_item *items, uint32_t count)
+note_buffers(struct xcclComm *comm, const struct xccl_p2p_item *items, uint32_t count)
 {
+    struct xccl_comm_huge *huge = &comm->ways->huge;
+
     xccl_comm_huge_begin(huge);
     for (uint32_t i = 0; i < count; i++) {
-        if (items[i].bytes >= XCCL_HUGE_LEAST && !items[i].connects)
-            xccl_comm_huge_note(huge, items[i].at, items[i].bytes);
+        const struct xccl_p2p_item *item = &items[i];
+
+        if (item->bytes >= XCCL_HUGE_LEAST && !item->connects && item->peer != comm->rank &&
+            xccl_comm_is_local(comm, item->peer) && !xccl_arena_place(item->at, item->bytes))
+            xccl_comm_huge_note(huge, item->at, item->bytes);
     }
 }
 
@@ -160,7 +167,7 @@ xcclResult_t xccl_comm_begin_p2p(struct xcclComm *comm, const struct xccl_p2p_it
     comm->run.by_address = (uint8_t)xccl_comm_way_is_address(comm->ways, XCCL_COLL_SEND_RECV,
                                                              comm->p2p->exchanged);
     if (comm->ways && comm->p2p->exchanged >= XCCL_HUGE_LEAST)
-        note_buffers(&comm->ways->huge, items, count);
+        note_buffers(comm, items, count);
     xccl_comm_record_begin_p2p(comm);
     return xcclSuccess;
 }

@@ -73,8 +73,10 @@ void xccl_comm_way_took(struct xccl_comm_ways *ways)
     row->now_ns += took;
     if (took > row->most_ns)
         row->most_ns = took;
+    /* The first time large buffers have small pages still (comm_huge.h), which says little. */
     if (trial == ways->trials - 1)
-        row->ns[way] = row->ns[way] / 2 + row->now_ns - row->most_ns;
+        row->ns[way] = (row->period > XCCL_WAYS_PERIOD ? row->ns[way] / 2 : 0) + row->now_ns -
+                       row->most_ns;
     if (row->calls == 2 * ways->trials)
         row->best = row->ns[XCCL_WAY_ADDRESS] < row->ns[XCCL_WAY_SLOTS] ? XCCL_WAY_ADDRESS
                                                                         : XCCL_WAY_SLOTS;

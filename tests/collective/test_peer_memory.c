@@ -234,12 +234,10 @@ static void use_often(xcclComm_t comm, int rank, char *in, char *out, size_t byt
 static void gets_huge_pages(int rank, int nranks, void *arg)
 {
     size_t bytes = 2 * XCCL_WAYS_LARGE;
-    int wants = xccl_huge_pages_wanted() && xccl_param_int(XCCL_P_HUGE_PAGES);
+    int wants = xccl_huge_pages_wanted(XCCL_HUGE_PAGES_FOLDER) && xccl_param_int(XCCL_P_HUGE_PAGES);
     char *pages[4];
-    xcclComm_t comm;
+    xcclComm_t comm = join_or_skip(arg, rank, nranks);
 
-    huge_skip_unless_asked();
-    comm = join_or_skip(arg, rank, nranks);
     for (int k = 0; k < 4; k++)
         pages[k] = huge_map(bytes, MAP_PRIVATE);
     for (int k = 0; k < 4; k += 2) {
@@ -254,12 +252,14 @@ static void gets_huge_pages(int rank, int nranks, void *arg)
 
 XT_TEST(private_buffers_that_are_used_often_get_huge_pages)
 {
+    huge_skip_unless_asked();
     xt_mp_run(2, gets_huge_pages, world_create());
 }
 
 XT_TEST(the_setting_keeps_huge_pages_from_them)
 {
     xt_setenv("XCCL_HUGE_PAGES", "0");
+    huge_skip_unless_asked();
     xt_mp_run(2, gets_huge_pages, world_create());
 }
 

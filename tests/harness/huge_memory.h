@@ -7,11 +7,9 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
+#include "base/huge_pages.h"
 #include "xt.h"
-
-#define COLLAPSE 25 /* MADV_COLLAPSE, since Linux 6.1 */
 
 /* Of the mapping that has it, KiB that a field of /proc/self/smaps counts. */
 static inline long huge_kib(const void *at, const char *field)
@@ -35,14 +33,15 @@ static inline long huge_kib(const void *at, const char *field)
     return kib;
 }
 
-/* A mapping of its own, with nothing beside it. */
+/* A mapping of its own, with nothing beside it, that begins with a whole one. */
 static inline char *huge_map(size_t bytes, int flags)
 {
-    size_t room = bytes + (8u << 20);
-    char *around = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *whole;
+    uintptr_t mask = XCCL_HUGE_PAGE - 1;
+    char *around = mmap(NULL, bytes + 4 * XCCL_HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS,
+                        -1, 0);
+    char *whole = (char *)(((uintptr_t)around + 2 * XCCL_HUGE_PAGE) & ~mask);
 
     XT_CHECK(around != MAP_FAILED);
-    whole = (char *)(((uintptr_t)around + (4u << 20)) & ~(uintptr_t)((2u << 20) - 1));
     XT_CHECK(mmap(whole, bytes, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
              whole);
     return whole;
@@ -51,15 +50,14 @@ static inline char *huge_map(size_t bytes, int flags)
 /* Small pages become huge ones when it is asked, and not before. */
 static inline void huge_skip_unless_asked(void)
 {
-    size_t bytes = 4u << 20;
-    char *probe = huge_map(bytes, MAP_PRIVATE);
+    char *probe = huge_map(8 * XCCL_HUGE_PAGE, MAP_PRIVATE);
     int made;
 
-    memset(probe, 1, bytes);
+    memset(probe, 1, 8 * XCCL_HUGE_PAGE);
     if (huge_kib(probe, "AnonHugePages"))
         XT_SKIP("this system gives huge pages without being asked");
-    made = madvise(probe, bytes, COLLAPSE) == 0;
-    munmap(probe, bytes);
+    made = madvise(probe, 8 * XCCL_HUGE_PAGE, MADV_COLLAPSE) == 0;
+    munmap(probe, 8 * XCCL_HUGE_PAGE);
     if (!made)
         XT_SKIP("this kernel makes no huge pages when it is asked");
 }

@@ -73,7 +73,7 @@ static int makes_huge_pages(void)
     XT_OK(xccl_map_create("probe", 8u << 20, &map));
     whole = (char *)(((uintptr_t)map.base + XCCL_HUGE_PAGE - 1) & ~(XCCL_HUGE_PAGE - 1));
     *whole = 1;
-    made = madvise(whole, XCCL_HUGE_PAGE, COLLAPSE) == 0;
+    made = madvise(whole, XCCL_HUGE_PAGE, MADV_COLLAPSE) == 0;
     xccl_map_close(&map);
     return made;
 }

@@ -80,7 +80,7 @@ XT_TEST(huge_pages_hold_what_was_there)
     kib = huge_kib(memory, "AnonHugePages"); /* before the probe, which may be its neighbour */
     for (size_t i = 0; i < bytes; i += 4096)
         XT_CHECK_INT(memory[i], (char)(i >> 12));
-    if (madvise(probe, bytes, COLLAPSE) != 0)
+    if (madvise(probe, bytes, MADV_COLLAPSE) != 0)
         XT_SKIP("this kernel makes no huge pages when it is asked");
     XT_CHECK(kib >= 2048); /* some page may be in use for a moment */
     munmap(memory, bytes);
