@@ -405,7 +405,6 @@ XT_TEST(memory_that_others_share_is_left_as_it_is)
 XT_TEST(pages_that_a_child_has_are_not_copied)
 {
     char *pages = map_pages();
-    volatile char *own = pages;
     int ends[2], status = 0;
     char word = 0;
     pid_t child;
@@ -419,7 +418,7 @@ XT_TEST(pages_that_a_child_has_are_not_copied)
         _exit(read(ends[0], &word, 1) != 0); /* until the parent closes its end */
     }
     XT_CHECK(child > 0);
-    *own = 1; /* one of them is the parent's alone */
+    pages[0] = 1; /* one of them is the parent's alone */
     XT_CHECK(!gather(pages));
     XT_CHECK_INT(anon_kib(pages), 0);
     close(ends[0]);
