@@ -49,19 +49,21 @@ void xccl_comm_huge_note(struct xccl_comm_huge *huge, const void *at, size_t byt
     if (!huge->on)
         return;
     buffer = place_of(huge, (uintptr_t)at);
+    if (buffer->call != huge->call) {
+        buffer->call = huge->call;
+        buffer->calls++;
+        buffer->bytes = 0; /* what was larger may be gone */
+    }
     if (buffer->bytes < bytes)
         buffer->bytes = bytes;
-    if (buffer->call == huge->call)
-        return;
-    buffer->call = huge->call;
-    buffer->calls++;
     huge->due |= is_due(buffer);
 }
 
 static void gather(struct xccl_huge_buffer *buffer, uint64_t until_ns)
 {
-    buffer->missed |= !xccl_huge_pages_gather((void *)buffer->at, buffer->bytes, &buffer->done,
-                                              until_ns);
+    if (buffer->done < buffer->bytes)
+        buffer->missed |= !xccl_huge_pages_gather((void *)buffer->at, buffer->bytes, &buffer->done,
+                                                  until_ns);
     if (buffer->done < buffer->bytes)
         return; /* due again with its next call */
     if (!buffer->missed)
@@ -71,7 +73,7 @@ static void gather(struct xccl_huge_buffer *buffer, uint64_t until_ns)
     if (buffer->looked_bytes < buffer->bytes)
         buffer->looked_bytes = buffer->bytes;
     buffer->looked_ns = xccl_clock_ns();
-    buffer->bytes = buffer->done = 0;
+    buffer->done = 0;
     buffer->missed = 0;
     buffer->calls = 0;
 }

@@ -20,8 +20,8 @@
 
 struct xccl_huge_buffer {
     uintptr_t at; /* 0: none */
-    size_t bytes; /* the most that a call has used since it was looked at */
     uint64_t call; /* the last one that used it */
+    size_t bytes; /* the most that this one used */
     uint64_t looked_ns; /* 0: never */
     size_t looked_bytes; /* the most of it that was */
     size_t done; /* of a look that is not at its end */
