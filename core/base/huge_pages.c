@@ -40,9 +40,11 @@ static struct range whole_pages(const void *at, size_t bytes)
     return range;
 }
 
+/* Once more where some page was in use for a moment: those that are made already cost nothing. */
 static int collapse(uintptr_t first, size_t bytes)
 {
-    return madvise((void *)first, bytes, MADV_COLLAPSE) == 0;
+    return madvise((void *)first, bytes, MADV_COLLAPSE) == 0 ||
+           (errno == EAGAIN && madvise((void *)first, bytes, MADV_COLLAPSE) == 0);
 }
 
 /* One page has to be there to make a huge one of. 0: it is not for that, since this memory or this
