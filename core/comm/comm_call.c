@@ -211,7 +211,7 @@ xcclResult_t xccl_comm_end(struct xcclComm *comm, xcclResult_t rc)
         xccl_comm_way_took(comm->ways);
     xccl_comm_record_end(comm, rc);
     if (comm->ways && comm->ways->huge.due && !rc)
-        xccl_comm_huge_gather(&comm->ways->huge);
+        xccl_comm_huge_gather(&comm->ways->huge, xccl_clock_ns() + XCCL_HUGE_NS);
     comm->call.sizes = NULL; /* the caller's, who may free them now */
     atomic_store_explicit(&comm->board->outside, 1, memory_order_relaxed);
     xccl_comm_release(comm);

@@ -5,11 +5,9 @@
  * Thread: see the header. */
 #include "comm/comm_huge.h"
 
-#include "base/clock.h"
 #include "base/param.h"
 
 #define LOOK_NS (1000 * XCCL_NS_PER_MS)
-#define CALL_NS (50 * XCCL_NS_PER_MS)
 
 void xccl_comm_huge_init(struct xccl_comm_huge *huge)
 {
@@ -61,9 +59,8 @@ void xccl_comm_huge_note(struct xccl_comm_huge *huge, const void *at, size_t byt
 
 static void gather(struct xccl_huge_buffer *buffer, uint64_t until_ns)
 {
-    if (buffer->done < buffer->bytes)
-        buffer->missed |= !xccl_huge_pages_gather((void *)buffer->at, buffer->bytes, &buffer->done,
-                                                  until_ns);
+    buffer->missed |= !xccl_huge_pages_gather((void *)buffer->at, buffer->bytes, &buffer->done,
+                                              until_ns);
     if (buffer->done < buffer->bytes)
         return; /* due again with its next call */
     if (!buffer->missed)
@@ -78,10 +75,8 @@ static void gather(struct xccl_huge_buffer *buffer, uint64_t until_ns)
     buffer->calls = 0;
 }
 
-void xccl_comm_huge_gather(struct xccl_comm_huge *huge)
+void xccl_comm_huge_gather(struct xccl_comm_huge *huge, uint64_t until_ns)
 {
-    uint64_t until_ns = xccl_clock_ns() + CALL_NS;
-
     huge->due = 0;
     for (int i = 0; i < XCCL_HUGE_BUFFERS; i++) {
         struct xccl_huge_buffer *buffer = &huge->buffers[i];

@@ -11,12 +11,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "base/huge_pages.h"
 
 #define XCCL_HUGE_LEAST     XCCL_HUGE_PAGE /* bytes of a buffer; a whole one may be inside */
 #define XCCL_HUGE_BUFFERS   64 /* are followed; a new one takes the place of the oldest in use */
 #define XCCL_HUGE_CALLS     16u /* with a buffer, before it is looked at, and looked at again */
 #define XCCL_HUGE_CALLS_MAX 4096u /* where it did not get all, twice as many each time */
+#define XCCL_HUGE_NS        (50 * XCCL_NS_PER_MS) /* that a call spends on it */
 
 struct xccl_huge_buffer {
     uintptr_t at; /* 0: none */
@@ -41,8 +43,8 @@ void xccl_comm_huge_init(struct xccl_comm_huge *huge);
  * twice counts once. */
 void xccl_comm_huge_begin(struct xccl_comm_huge *huge);
 void xccl_comm_huge_note(struct xccl_comm_huge *huge, const void *at, size_t bytes);
-/* When it has ended well, if due: for some hundredths of a second at most, the rest in later calls.
- */
-void xccl_comm_huge_gather(struct xccl_comm_huge *huge);
+/* When it has ended well, if due. At least a part of a buffer; what is left when the time is up has
+ * its turn with the buffer's next calls. */
+void xccl_comm_huge_gather(struct xccl_comm_huge *huge, uint64_t until_ns);
 
 #endif

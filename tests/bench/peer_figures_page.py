@@ -246,8 +246,8 @@ def head_part(found):
             "private buffers, round by round: median (lowest to highest), above 1 XCCL is quicker. "
             "A size is that of the larger",
             "buffer; all is out of place but broadcast, which MPI has in place only. Private "
-            "memory is taken anew for every",
-            "third round.", "",
+            "memory is taken anew for each",
+            "three rounds.", "",
             "| | |", "| --- | --- |",
             f"| machine | {machine['cores']} cores, {machine['processor']}, {machine['memory']} |",
             f"| system | {machine['system']} {machine['release']}, congestion control "

@@ -106,6 +106,7 @@ static void *serve_rank(void *arg)
     (void)xcclGetVersion(&version);
     snprintf(software, sizeof(software), "XCCL %d.%d.%d", version / 10000, version / 100 % 100,
              version % 100);
+    server->keeps_pages = job->take || rank->registers;
     rank->ok = xccl_perf_server_init(server, rank->name, rank->bytes, software);
     if (rank->ok && rank->registers)
         rank->ok = tell(xccl_perf_register(job, rank->bytes), job->comm);
@@ -156,10 +157,8 @@ static int serve(int argc, char **argv)
         if (letter == 'a') {
             job->take = xccl_perf_take_shared;
             job->give = xccl_perf_give_shared;
-            first.server.keeps_pages = 1;
         } else if (letter == 'r') {
             first.registers = 1;
-            first.server.keeps_pages = 1;
         } else if (letter == 't') {
             threads = (int)strtol(optarg, NULL, 10);
         } else if (letter == 'c') {

@@ -236,8 +236,12 @@ static void gets_huge_pages(int rank, int nranks, void *arg)
     size_t bytes = 2 * XCCL_WAYS_LARGE;
     int wants = xccl_huge_pages_wanted(XCCL_HUGE_PAGES_FOLDER) && xccl_param_int(XCCL_P_HUGE_PAGES);
     char *pages[4];
-    xcclComm_t comm = join_or_skip(arg, rank, nranks);
+    xcclComm_t comm = world_join(arg, rank, nranks);
 
+    if (!comm->ways) {
+        XT_OK(xcclCommDestroy(comm));
+        XT_SKIP("processes may not read each other's memory here");
+    }
     for (int k = 0; k < 4; k++)
         pages[k] = huge_map(bytes, MAP_PRIVATE);
     for (int k = 0; k < 4; k += 2) {
@@ -254,6 +258,57 @@ XT_TEST(private_buffers_that_are_used_often_get_huge_pages)
 {
     huge_skip_unless_asked();
     xt_mp_run(2, gets_huge_pages, world_create());
+}
+
+XT_TEST(between_threads_they_get_them_too)
+{
+    huge_skip_unless_asked();
+    xt_threads_run(2, gets_huge_pages, world_create());
+}
+
+static int is_followed(const struct xcclComm *comm, const void *at)
+{
+    int is = 0;
+
+    for (int i = 0; i < XCCL_HUGE_BUFFERS; i++)
+        is |= comm->ways->huge.buffers[i].at == (uintptr_t)at;
+    return is;
+}
+
+static void follows_some(int rank, int nranks, void *arg)
+{
+    size_t bytes = XCCL_HUGE_PAGE, counts[2] = {bytes, bytes}, displs[2] = {0, 2 * bytes};
+    xcclComm_t comm = join_or_skip(arg, rank, nranks);
+    char *in = take_pages(bytes, rank), *out = take_pages(3 * bytes, 0);
+    char *own = take_pages(bytes, 0);
+    void *shared;
+
+    comm->ways->huge.on = 1; /* it only follows them */
+    XT_OK(xcclMemAlloc(&shared, bytes));
+    XT_OK(xcclAllGatherv(in, bytes, out, counts, displs, xcclUint8, comm, NULL));
+    XT_CHECK(!is_followed(comm, in) && !is_followed(comm, out)); /* with a gap between */
+    XT_OK(xcclGroupStart());
+    XT_OK(xcclSend(in, bytes, xcclUint8, rank, comm, NULL));
+    XT_OK(xcclRecv(own, bytes, xcclUint8, rank, comm, NULL));
+    XT_OK(xcclSend(shared, bytes, xcclUint8, 1 - rank, comm, NULL));
+    XT_OK(xcclRecv(out, bytes, xcclUint8, 1 - rank, comm, NULL));
+    XT_OK(xcclGroupEnd());
+    XT_CHECK(!is_followed(comm, in) && !is_followed(comm, own)); /* from itself */
+    XT_CHECK(!is_followed(comm, shared) && is_followed(comm, out));
+    XT_OK(xcclAllReduce(in, own, bytes, xcclUint8, xcclSum, comm, NULL)); /* makes the links */
+    XT_OK(xcclAllReduce(in, own, bytes, xcclUint8, xcclSum, comm, NULL));
+    XT_CHECK(is_followed(comm, in) && is_followed(comm, own));
+    XT_OK(xcclMemFree(shared));
+    XT_OK(xcclCommDestroy(comm));
+    munmap(in, bytes);
+    munmap(out, 3 * bytes);
+    munmap(own, bytes);
+}
+
+/* Only what the ranks of this host read and write of private memory, all of it. */
+XT_TEST(some_buffers_are_not_followed)
+{
+    xt_mp_run(2, follows_some, world_create());
 }
 
 XT_TEST(the_setting_keeps_huge_pages_from_them)

@@ -63,7 +63,7 @@ static int use(struct xccl_comm_huge *huge, char *at, size_t bytes, int calls)
         xccl_comm_huge_note(huge, at, bytes);
         looks += huge->due;
         if (huge->due)
-            xccl_comm_huge_gather(huge);
+            xccl_comm_huge_gather(huge, XCCL_NEVER_NS);
     }
     return looks;
 }
@@ -137,7 +137,7 @@ XT_TEST(a_call_counts_once_for_each_of_its_buffers)
     XT_CHECK_INT(entry_of(huge, pages + BYTES / 2)->calls, CALLS);
     xccl_comm_huge_begin(huge);
     XT_CHECK(!huge->due); /* a call that does not use it leaves it alone */
-    xccl_comm_huge_gather(huge);
+    xccl_comm_huge_gather(huge, XCCL_NEVER_NS);
     XT_CHECK_INT(entry_of(huge, pages)->calls, CALLS);
     munmap(pages, BYTES);
     free(huge);
@@ -243,8 +243,20 @@ XT_TEST(a_new_buffer_takes_the_place_of_the_oldest)
     free(huge);
 }
 
-/* A look that takes long goes on in the next calls, from where it was, and counts at its end. */
-XT_TEST(a_look_goes_on_with_the_next_call)
+/* The time is up at once: a call looks at one part. */
+static int use_briefly(struct xccl_comm_huge *huge, char *at, size_t bytes)
+{
+    int is_due;
+
+    xccl_comm_huge_begin(huge);
+    xccl_comm_huge_note(huge, at, bytes);
+    is_due = huge->due;
+    if (is_due)
+        xccl_comm_huge_gather(huge, 0);
+    return is_due;
+}
+
+static void look_by_parts(int is_whole)
 {
     struct xccl_comm_huge *huge = make_huge();
     size_t bytes = 3 * BYTES;
@@ -254,24 +266,53 @@ XT_TEST(a_look_goes_on_with_the_next_call)
     memset(pages, 3, bytes);
     XT_CHECK(madvise(pages, BYTES, MADV_NOHUGEPAGE) == 0);
     XT_CHECK_INT(use(huge, pages, bytes, CALLS - 1), 0);
-    for (size_t part = 1; part <= 3; part++) {
-        struct xccl_huge_buffer *buffer = entry_of(huge, pages);
-        size_t done = buffer->done;
-
-        xccl_comm_huge_begin(huge);
-        xccl_comm_huge_note(huge, pages, bytes);
-        XT_CHECK(huge->due);
-        buffer->missed |= !xccl_huge_pages_gather(pages, bytes, &buffer->done, 0);
-        XT_CHECK(buffer->done == done + BYTES);
-        XT_CHECK(buffer->missed); /* of the first part */
+    for (size_t part = 1; part <= 2; part++) {
+        XT_CHECK_INT(use_briefly(huge, pages, bytes), 1);
+        XT_CHECK(entry_of(huge, pages)->done == part * BYTES);
+        XT_CHECK_INT(entry_of(huge, pages)->wait, CALLS);
     }
     XT_CHECK(anon_kib(pages + BYTES) >= 2048);
-    xccl_comm_huge_begin(huge);
-    xccl_comm_huge_note(huge, pages, XCCL_HUGE_PAGE); /* less than was looked at already */
-    xccl_comm_huge_gather(huge);
-    XT_CHECK_INT(entry_of(huge, pages)->wait, 2 * CALLS);
+    if (is_whole)
+        XT_CHECK_INT(use_briefly(huge, pages, bytes), 1);
+    else /* less than was looked at already */
+        XT_CHECK_INT(use_briefly(huge, pages, XCCL_HUGE_PAGE), 1);
+    XT_CHECK_INT(entry_of(huge, pages)->wait, 2 * CALLS); /* for the first part */
+    XT_CHECK_INT(use_briefly(huge, pages, bytes), 0);
     XT_CHECK(entry_of(huge, pages)->done == 0 && !entry_of(huge, pages)->missed);
     munmap(pages, bytes);
+    free(huge);
+}
+
+/* One that takes long goes on in the next calls, from where it was, and counts at its end. */
+XT_TEST(a_look_goes_on_with_the_next_call)
+{
+    look_by_parts(1);
+}
+
+XT_TEST(a_look_is_at_its_end_when_calls_use_no_more)
+{
+    look_by_parts(0);
+}
+
+XT_TEST(several_buffers_of_a_call_share_its_time)
+{
+    struct xccl_comm_huge *huge = make_huge();
+    char *pages[2] = {map_pages(), map_pages()};
+
+    huge_skip_unless_asked();
+    fill(pages[0]);
+    fill(pages[1]);
+    for (int call = 0; call < CALLS + 1; call++) {
+        xccl_comm_huge_begin(huge);
+        xccl_comm_huge_note(huge, pages[0], BYTES);
+        xccl_comm_huge_note(huge, pages[1], BYTES);
+        if (huge->due)
+            xccl_comm_huge_gather(huge, 0);
+        for (int k = 0; k < 2; k++)
+            XT_CHECK_INT(anon_kib(pages[k]) > 0, call >= CALLS - 1 + k);
+    }
+    munmap(pages[0], BYTES);
+    munmap(pages[1], BYTES);
     free(huge);
 }
 
@@ -369,11 +410,11 @@ static int gather_once(char *pages)
 /* Some page may be in use for a moment. */
 static int gather(char *pages)
 {
-    int all = 0;
+    int all = gather_once(pages);
 
     for (int i = 0; i < 20 && !all; i++) {
+        usleep(1000);
         all = gather_once(pages);
-        usleep(all ? 0 : 1000);
     }
     return all;
 }
