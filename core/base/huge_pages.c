@@ -124,11 +124,12 @@ static int gather(int pagemap, struct range left, uintptr_t *first_io, uint64_t 
 
 int xccl_huge_pages_gather(void *at, size_t bytes, size_t *done_io, uint64_t until_ns)
 {
-    size_t done = *done_io < bytes ? *done_io : bytes;
-    struct range left = whole_pages((char *)at + done, bytes - done);
-    uintptr_t first = left.first;
+    struct range left = whole_pages(at, bytes);
+    uintptr_t first = (uintptr_t)at + *done_io;
     int pagemap, all;
 
+    if (left.first < first)
+        left.first = first;
     if (left.first >= left.end) {
         *done_io = bytes;
         return 1;
