@@ -17,6 +17,7 @@
 #include "perf_vs_mpi.h"
 
 #define BATCHES_MAX 16
+#define TAKE_LEAST  (512u << 10) /* bytes of a call, for which all pages are taken */
 
 int xccl_perf_server_init(struct xccl_perf_server *server, const char *name, uint64_t bytes,
                           const char *software)
@@ -138,6 +139,7 @@ static int let_pages_go(struct xccl_perf_server *server, const struct xccl_perf_
         uintptr_t end = (begin + server->bytes + XCCL_PERF_MARGINS) / page * page;
 
         begin = (begin + page - 1) / page * page;
+        server->is_bare = 1;
         if (begin >= end || madvise((void *)begin, end - begin, MADV_DONTNEED) == 0)
             continue;
         fprintf(stderr, "%s: rank %d: cannot give pages back: %s\n", server->ops->program,
@@ -145,6 +147,20 @@ static int let_pages_go(struct xccl_perf_server *server, const struct xccl_perf_
         return 0;
     }
     return 1;
+}
+
+/* A program's memory is there from end to end, also where a large call uses a part of it. */
+static void take_pages(struct xccl_perf_server *server, uint64_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    if (!server->is_bare || bytes < TAKE_LEAST)
+        return;
+    for (int i = 0; i < 2; i++) {
+        for (size_t at = 0; at < server->bytes + XCCL_PERF_MARGINS; at += page)
+            server->job.memory[i][at] = 0;
+    }
+    server->is_bare = 0;
 }
 
 /* time_us stays 0 where there is no such form. */
@@ -157,6 +173,7 @@ static int carry_out(struct xccl_perf_server *server, const struct xccl_perf_mpi
     if (order->coll == XCCL_PERF_MPI_NEW_PAGES)
         return let_pages_go(server, order, answer);
     *answer = (struct xccl_perf_mpi_answer){.order = *order, .wrong = -1};
+    take_pages(server, order->bytes);
     job->coll = &xccl_perf_colls[order->coll];
     job->type = (xcclDataType_t)order->type;
     job->op = (xcclRedOp_t)order->op;

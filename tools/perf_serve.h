@@ -36,6 +36,7 @@ struct xccl_perf_server {
     int in_place;
     uint64_t bytes; /* of a buffer */
     int keeps_pages; /* the caller's: buffers are more than private memory */
+    int is_bare; /* 1: their pages are gone */
     int fd;
 };
 

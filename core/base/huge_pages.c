@@ -25,7 +25,7 @@
 #define FILES (1ull << 61) /* or shared */
 #define OWN   (1ull << 56) /* mapped once */
 
-/* The whole ones in it. */
+/* Whole ones. */
 struct range {
     uintptr_t first, end;
 };
@@ -122,26 +122,47 @@ static int gather(int pagemap, struct range left, uintptr_t *first_io, uint64_t 
     return all;
 }
 
-int xccl_huge_pages_gather(void *at, size_t bytes, size_t *done_io, uint64_t until_ns)
+/* The huge page at first, where it is not all in what is from begin to end. */
+static void gather_edge(int pagemap, uintptr_t first, struct range in, size_t edge)
+{
+    if (in.first < first)
+        in.first = first;
+    if (in.end > first + XCCL_HUGE_PAGE)
+        in.end = first + XCCL_HUGE_PAGE;
+    if (in.first < in.end && in.end - in.first >= edge && in.end - in.first < XCCL_HUGE_PAGE &&
+        is_own(pagemap, first))
+        (void)collapse(first, XCCL_HUGE_PAGE);
+}
+
+/* A buffer of malloc begins some bytes behind a page's beginning, so one of 2 MiB has no whole one.
+ */
+static void gather_edges(int pagemap, struct range in, size_t edge)
+{
+    uintptr_t mask = XCCL_HUGE_PAGE - 1;
+
+    gather_edge(pagemap, in.first & ~mask, in, edge);
+    if (((in.first ^ in.end) & ~mask) != 0)
+        gather_edge(pagemap, in.end & ~mask, in, edge);
+}
+
+int xccl_huge_pages_gather(void *at, size_t bytes, size_t edge, size_t *done_io, uint64_t until_ns)
 {
     struct range left = whole_pages(at, bytes);
     uintptr_t first = (uintptr_t)at + *done_io;
-    int pagemap, all;
+    int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC), all = 1;
 
     if (left.first < first)
         left.first = first;
-    if (left.first >= left.end) {
-        *done_io = bytes;
-        return 1;
-    }
-    pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-    if (pagemap < 0) {
-        *done_io = bytes;
+    *done_io = bytes;
+    if (pagemap < 0)
         return 0;
-    }
-    all = gather(pagemap, left, &first, until_ns);
+    if (left.first < left.end)
+        all = gather(pagemap, left, &first, until_ns);
+    if (left.first < left.end && first < left.end)
+        *done_io = first - (uintptr_t)at;
+    else
+        gather_edges(pagemap, (struct range){(uintptr_t)at, (uintptr_t)at + bytes}, edge);
     close(pagemap);
-    *done_io = first < left.end ? first - (uintptr_t)at : bytes;
     return all;
 }
 

@@ -170,7 +170,7 @@ static inline void choose_way(struct xcclComm *comm)
     if (!comm->ways || !plan || !plan->binding->offer_count)
         return;
     bytes = (uint64_t)plan->chunk_bytes * plan->binding->schedule->nchunks;
-    if (bytes >= XCCL_HUGE_LEAST)
+    if (bytes >= (plan->reduction.reduce ? XCCL_HUGE_PAGE : XCCL_HUGE_LEAST))
         note_buffers(comm);
     if (is_in_place(comm->ways, run))
         run->copies = (uint8_t)xccl_comm_way_is_slots(comm->ways, comm->call.coll, bytes);

@@ -20,24 +20,46 @@ void xccl_comm_huge_begin(struct xccl_comm_huge *huge)
     huge->due = 0;
 }
 
+/* Calls use their buffers in turn, so the next one is mostly the one behind the last. */
 static struct xccl_huge_buffer *place_of(struct xccl_comm_huge *huge, uintptr_t at)
 {
-    struct xccl_huge_buffer *oldest = huge->buffers;
+    struct xccl_huge_buffer *buffer, *oldest = huge->buffers;
 
-    for (int i = 0; i < XCCL_HUGE_BUFFERS; i++) {
-        if (huge->buffers[i].at == at)
-            return &huge->buffers[i];
-        if (huge->buffers[i].call < oldest->call)
-            oldest = &huge->buffers[i];
+    for (int i = 0; i < huge->count; i++) {
+        if (huge->next >= huge->count)
+            huge->next = 0;
+        buffer = &huge->buffers[huge->next++];
+        if (buffer->at == at)
+            return buffer;
+        if (buffer->call < oldest->call)
+            oldest = buffer;
     }
+    if (huge->count < XCCL_HUGE_BUFFERS)
+        oldest = &huge->buffers[huge->count++];
     *oldest = (struct xccl_huge_buffer){.at = at, .wait = XCCL_HUGE_CALLS};
     return oldest;
 }
 
-static int is_due(const struct xccl_huge_buffer *buffer)
+static void begin_counting(struct xccl_huge_buffer *buffer)
 {
-    return buffer->calls >= buffer->wait &&
-           (buffer->bytes > buffer->looked_bytes || xccl_clock_ns() - buffer->looked_ns >= LOOK_NS);
+    buffer->calls_before += buffer->calls;
+    buffer->calls = 0;
+}
+
+static uint64_t calls_of(const struct xccl_huge_buffer *buffer)
+{
+    return buffer->calls_before + buffer->calls;
+}
+
+/* Where it is too early the clock, too, is only asked again after as many calls. */
+static int is_due(struct xccl_huge_buffer *buffer)
+{
+    if (buffer->calls < buffer->wait || calls_of(buffer) < XCCL_HUGE_USED / buffer->bytes)
+        return 0;
+    if (buffer->bytes > buffer->looked_bytes || xccl_clock_ns() - buffer->looked_ns >= LOOK_NS)
+        return 1;
+    begin_counting(buffer);
+    return 0;
 }
 
 void xccl_comm_huge_note(struct xccl_comm_huge *huge, const void *at, size_t bytes)
@@ -51,16 +73,22 @@ void xccl_comm_huge_note(struct xccl_comm_huge *huge, const void *at, size_t byt
         buffer->call = huge->call;
         buffer->calls++;
         buffer->bytes = 0; /* what was larger may be gone */
+        buffer->due = 0;
     }
     if (buffer->bytes < bytes)
         buffer->bytes = bytes;
-    huge->due |= is_due(buffer);
+    buffer->due |= is_due(buffer);
+    huge->due |= buffer->due;
 }
 
 static void gather(struct xccl_huge_buffer *buffer, uint64_t until_ns)
 {
-    buffer->missed |= !xccl_huge_pages_gather((void *)buffer->at, buffer->bytes, &buffer->done,
-                                              until_ns);
+    size_t edge = (size_t)(XCCL_HUGE_USED / 2 / calls_of(buffer));
+
+    if (edge < XCCL_HUGE_LEAST / 2)
+        edge = XCCL_HUGE_LEAST / 2;
+    buffer->missed |= !xccl_huge_pages_gather((void *)buffer->at, buffer->bytes, edge,
+                                              &buffer->done, until_ns);
     if (buffer->done < buffer->bytes)
         return; /* due again with its next call */
     if (!buffer->missed)
@@ -72,16 +100,17 @@ static void gather(struct xccl_huge_buffer *buffer, uint64_t until_ns)
     buffer->looked_ns = xccl_clock_ns();
     buffer->done = 0;
     buffer->missed = 0;
-    buffer->calls = 0;
+    buffer->due = 0;
+    begin_counting(buffer);
 }
 
 void xccl_comm_huge_gather(struct xccl_comm_huge *huge, uint64_t until_ns)
 {
     huge->due = 0;
-    for (int i = 0; i < XCCL_HUGE_BUFFERS; i++) {
+    for (int i = 0; i < huge->count; i++) {
         struct xccl_huge_buffer *buffer = &huge->buffers[i];
 
-        if (!buffer->at || buffer->call != huge->call || !is_due(buffer))
+        if (buffer->call != huge->call || !buffer->due)
             continue;
         gather(buffer, until_ns);
         if (xccl_clock_ns() >= until_ns)

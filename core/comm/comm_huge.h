@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Huge pages for private buffers that large calls use again and again. A copy finds them with less
  * work than small pages, and these, where they lie scattered in the machine's memory, are slower
- * still. Making them costs as much as a few calls, so a buffer that comes and goes is left alone;
- * so is all memory where the administrator or the program wants no huge pages, or XCCL_HUGE_PAGES
- * is 0, and what is not this process's alone or not all there (base/huge_pages.h).
- * Thread: the holder of the crank. */
+ * still. Making them costs as much as a few calls, so a buffer that comes and goes is left alone,
+ * and where a page has only a part of it, that part was used so much more often before; so is all
+ * memory where the administrator or the program wants no huge pages, or XCCL_HUGE_PAGES is 0, and
+ * what is not this process's alone or not all there (base/huge_pages.h). Thread: the holder of the
+ * crank. */
 #ifndef XCCL_COMM_COMM_HUGE_H
 #define XCCL_COMM_COMM_HUGE_H
 
@@ -14,9 +15,10 @@
 #include "base/clock.h"
 #include "base/huge_pages.h"
 
-#define XCCL_HUGE_LEAST     XCCL_HUGE_PAGE /* bytes of a buffer; a whole one may be inside */
+#define XCCL_HUGE_LEAST     (64u << 10) /* bytes of a buffer */
 #define XCCL_HUGE_BUFFERS   64 /* are followed; a new one takes the place of the oldest in use */
 #define XCCL_HUGE_CALLS     16u /* with a buffer, before it is looked at, and looked at again */
+#define XCCL_HUGE_USED      (32u << 20) /* bytes that it was used for, before it is looked at */
 #define XCCL_HUGE_CALLS_MAX 4096u /* where it did not get all, twice as many each time */
 #define XCCL_HUGE_NS        (50 * XCCL_NS_PER_MS) /* that a call spends on it */
 
@@ -28,13 +30,16 @@ struct xccl_huge_buffer {
     size_t looked_bytes; /* the most of it that was */
     size_t done; /* of a look that is not at its end */
     int missed; /* 1: that some bytes had to stay as they are */
-    uint32_t calls, wait; /* since it was looked at, and until it will be */
+    int due; /* 1: in this call */
+    uint32_t calls, wait; /* since it was looked at or the clock was, and until it will be */
+    uint64_t calls_before;
 };
 
 struct xccl_comm_huge {
     int on; /* 1: they are wanted */
     int due; /* 1: some buffer of this call is to be looked at */
     uint64_t call; /* the number of this one */
+    int count, next; /* buffers that there are; where the next one is looked for first */
     struct xccl_huge_buffer buffers[XCCL_HUGE_BUFFERS];
 };
 

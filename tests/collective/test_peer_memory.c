@@ -266,6 +266,38 @@ XT_TEST(between_threads_they_get_them_too)
     xt_threads_run(2, gets_huge_pages, world_create());
 }
 
+/* Both are parts of memory that is there from end to end. */
+static void small_ones_get_huge_pages(int rank, int nranks, void *arg)
+{
+    size_t bytes = 256 << 10, all = 4 * XCCL_HUGE_PAGE;
+    int wants = xccl_huge_pages_wanted(XCCL_HUGE_PAGES_FOLDER),
+        calls = (int)(XCCL_HUGE_USED / bytes);
+    char *pages = huge_map(all, MAP_PRIVATE);
+    char *in = pages + 4096, *out = pages + XCCL_HUGE_PAGE - 4096;
+    xcclComm_t comm = join_or_skip(arg, rank, nranks);
+
+    memset(pages, 0x33, all);
+    for (int call = 0; call < calls + 2; call++) { /* the first may only make links */
+        in[0] = in[bytes - 1] = (char)(rank + call);
+        exchange(comm, rank, in, out, bytes);
+        XT_CHECK_INT(out[0], (char)(1 - rank + call));
+        XT_CHECK_INT(out[bytes - 1], (char)(1 - rank + call));
+        if (call < calls - 2)
+            XT_CHECK_INT(huge_kib(pages, "AnonHugePages"), 0);
+    }
+    XT_CHECK((huge_kib(pages, "AnonHugePages") >= 2048) == wants);
+    for (size_t i = XCCL_HUGE_PAGE - 4096 + bytes; i < all; i += 512)
+        XT_CHECK_INT(pages[i], 0x33);
+    XT_OK(xcclCommDestroy(comm));
+    munmap(pages, all);
+}
+
+XT_TEST(small_buffers_get_them_after_more_calls)
+{
+    huge_skip_unless_asked();
+    xt_mp_run(2, small_ones_get_huge_pages, world_create());
+}
+
 static int is_followed(const struct xcclComm *comm, const void *at)
 {
     int is = 0;
@@ -296,6 +328,9 @@ static void follows_some(int rank, int nranks, void *arg)
     XT_OK(xcclGroupEnd());
     XT_CHECK(!is_followed(comm, in) && !is_followed(comm, own)); /* from itself */
     XT_CHECK(!is_followed(comm, shared) && is_followed(comm, out));
+    for (int i = 0; i < 2; i++)
+        XT_OK(xcclAllReduce(in, own, bytes / 2, xcclUint8, xcclSum, comm, NULL));
+    XT_CHECK(!is_followed(comm, in) && !is_followed(comm, own)); /* it would gain nothing */
     for (int i = 0; i < 2; i++)
         XT_OK(xcclAllReduce(in, own, bytes, xcclUint8, xcclSum, comm, NULL));
     XT_CHECK(is_followed(comm, in) && is_followed(comm, own));
