@@ -17,7 +17,7 @@
 #include "perf_vs_mpi.h"
 
 #define BATCHES_MAX 16
-#define TAKE_LEAST  (512u << 10) /* bytes of a call, for which all pages are taken */
+#define TAKE_LEAST  (128u << 10) /* bytes of a call, for which all pages are taken */
 
 int xccl_perf_server_init(struct xccl_perf_server *server, const char *name, uint64_t bytes,
                           const char *software)

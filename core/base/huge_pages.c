@@ -19,6 +19,7 @@
 #define PART       (16 * XCCL_HUGE_PAGE) /* 5 to 60 ms (2 cores, Intel Xeon) */
 #define PART_SMALL (4 * XCCL_HUGE_PAGE) /* between two looks at the clock */
 #define MAKE_NS    (300 * XCCL_NS_PER_MS)
+#define NONE_LEFT  2
 
 /* Bits of pagemap. */
 #define THERE (1ull << 63)
@@ -45,6 +46,12 @@ static int collapse(uintptr_t first, size_t bytes)
 {
     return madvise((void *)first, bytes, MADV_COLLAPSE) == 0 ||
            (errno == EAGAIN && madvise((void *)first, bytes, MADV_COLLAPSE) == 0);
+}
+
+/* Why collapse() has failed: there are no more of them. */
+static int has_none_left(void)
+{
+    return errno == ENOMEM || errno == EBUSY;
 }
 
 /* One page has to be there to make a huge one of. 0: it is not for that, since this memory or this
@@ -104,66 +111,71 @@ static size_t own_bytes(int pagemap, struct range left)
     return bytes;
 }
 
-/* 1: all of a range; *first_io: how far it got. */
+/* 1: all of a range; 0: not all; NONE_LEFT. *first_io: how far it got. */
 static int gather(int pagemap, struct range left, uintptr_t *first_io, uint64_t until_ns)
 {
-    int all = 1;
+    int all = 1, is_short = 0;
 
     do {
         size_t part = own_bytes(pagemap, left);
         int made = part && collapse(left.first, part);
 
         left.first += part ? part : XCCL_HUGE_PAGE;
-        if (part && !made && (errno == ENOMEM || errno == EBUSY))
-            left.first = left.end; /* there are no more of them */
+        is_short = part && !made && has_none_left();
+        if (is_short)
+            left.first = left.end;
         all &= made;
     } while (left.first < left.end && xccl_clock_ns() < until_ns);
     *first_io = left.first;
-    return all;
+    return is_short ? NONE_LEFT : all;
 }
 
-/* The huge page at first, where it is not all in what is from begin to end. */
-static void gather_edge(int pagemap, uintptr_t first, struct range in, size_t edge)
+/* The huge page at first, where it is not whole in the range. 0: there was no memory for it; others
+ * that cannot be made are not missed. */
+static int gather_edge(int pagemap, uintptr_t first, struct range in, size_t edge)
 {
     if (in.first < first)
         in.first = first;
     if (in.end > first + XCCL_HUGE_PAGE)
         in.end = first + XCCL_HUGE_PAGE;
-    if (in.first < in.end && in.end - in.first >= edge && in.end - in.first < XCCL_HUGE_PAGE &&
-        is_own(pagemap, first))
-        (void)collapse(first, XCCL_HUGE_PAGE);
+    if (in.first >= in.end || in.end - in.first < edge || in.end - in.first == XCCL_HUGE_PAGE)
+        return 1;
+    return !is_own(pagemap, first) || collapse(first, XCCL_HUGE_PAGE) || !has_none_left();
 }
 
 /* A buffer of malloc begins some bytes behind a page's beginning, so one of 2 MiB has no whole one.
  */
-static void gather_edges(int pagemap, struct range in, size_t edge)
+static int gather_edges(int pagemap, struct range in, size_t edge)
 {
     uintptr_t mask = XCCL_HUGE_PAGE - 1;
 
-    gather_edge(pagemap, in.first & ~mask, in, edge);
-    if (((in.first ^ in.end) & ~mask) != 0)
-        gather_edge(pagemap, in.end & ~mask, in, edge);
+    return gather_edge(pagemap, in.first & ~mask, in, edge) &&
+           (((in.first ^ in.end) & ~mask) == 0 || gather_edge(pagemap, in.end & ~mask, in, edge));
 }
 
 int xccl_huge_pages_gather(void *at, size_t bytes, size_t edge, size_t *done_io, uint64_t until_ns)
 {
     struct range left = whole_pages(at, bytes);
-    uintptr_t first = (uintptr_t)at + *done_io;
-    int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC), all = 1;
+    struct range in = {(uintptr_t)at, (uintptr_t)at + bytes};
+    uintptr_t first = in.first + *done_io;
+    int pagemap, all = 1;
 
-    if (left.first < first)
-        left.first = first;
     *done_io = bytes;
+    if (in.first >= in.end)
+        return 1;
+    pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     if (pagemap < 0)
         return 0;
+    if (left.first < first)
+        left.first = first;
     if (left.first < left.end)
         all = gather(pagemap, left, &first, until_ns);
     if (left.first < left.end && first < left.end)
-        *done_io = first - (uintptr_t)at;
-    else
-        gather_edges(pagemap, (struct range){(uintptr_t)at, (uintptr_t)at + bytes}, edge);
+        *done_io = first - in.first;
+    else if (all != NONE_LEFT)
+        all &= gather_edges(pagemap, in, edge);
     close(pagemap);
-    return all;
+    return all == 1;
 }
 
 /* Such a file names all choices, the one that holds in brackets. */

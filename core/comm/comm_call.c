@@ -160,7 +160,8 @@ static __attribute__((noinline)) void note_buffers(struct xcclComm *comm)
     }
 }
 
-/* Reductions gain nothing by address: they read a slot as they would read their own memory. */
+/* Reductions gain nothing by address: they read a slot as they would read their own memory. So
+ * huge pages are of use to large ones alone. */
 static inline void choose_way(struct xcclComm *comm)
 {
     const struct xccl_plan *plan = comm->run.plan;

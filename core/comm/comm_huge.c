@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Buffers are known by address. One that got its huge pages is looked at again all the same, for
  * the program may have given it back and taken another at the same address; but at most once a
- * second, unless calls use more of it than before, for each look troubles all processors a moment.
+ * second, and few in all, unless calls use more of it, for a look troubles all processors a moment.
  * Thread: see the header. */
 #include "comm/comm_huge.h"
 
@@ -40,26 +40,31 @@ static struct xccl_huge_buffer *place_of(struct xccl_comm_huge *huge, uintptr_t 
     return oldest;
 }
 
-static void begin_counting(struct xccl_huge_buffer *buffer)
+/* Once more, though all of it was: some in a second, since many may lie in one huge page. */
+static int may_look_again(struct xccl_comm_huge *huge, uint64_t looked_ns)
 {
-    buffer->calls_before += buffer->calls;
-    buffer->calls = 0;
-}
+    uint64_t now_ns = xccl_clock_ns();
 
-static uint64_t calls_of(const struct xccl_huge_buffer *buffer)
-{
-    return buffer->calls_before + buffer->calls;
-}
-
-/* Where it is too early the clock, too, is only asked again after as many calls. */
-static int is_due(struct xccl_huge_buffer *buffer)
-{
-    if (buffer->calls < buffer->wait || calls_of(buffer) < XCCL_HUGE_USED / buffer->bytes)
+    if (now_ns - looked_ns < LOOK_NS)
         return 0;
-    if (buffer->bytes > buffer->looked_bytes || xccl_clock_ns() - buffer->looked_ns >= LOOK_NS)
+    if (now_ns - huge->again_ns >= LOOK_NS) {
+        huge->again_ns = now_ns;
+        huge->again = 0;
+    }
+    return huge->again++ < XCCL_HUGE_AGAIN;
+}
+
+/* Where it is too early the clock is only asked again after as many calls. */
+static int is_due(struct xccl_comm_huge *huge, struct xccl_huge_buffer *buffer)
+{
+    if (buffer->calls < buffer->wait || buffer->used < XCCL_HUGE_USED)
+        return 0;
+    if (buffer->bytes > buffer->looked_bytes || buffer->done > 0)
         return 1;
-    begin_counting(buffer);
-    return 0;
+    if (buffer->calls < buffer->ask)
+        return 0;
+    buffer->ask = buffer->calls + buffer->wait;
+    return may_look_again(huge, buffer->looked_ns);
 }
 
 void xccl_comm_huge_note(struct xccl_comm_huge *huge, const void *at, size_t bytes)
@@ -75,15 +80,17 @@ void xccl_comm_huge_note(struct xccl_comm_huge *huge, const void *at, size_t byt
         buffer->bytes = 0; /* what was larger may be gone */
         buffer->due = 0;
     }
-    if (buffer->bytes < bytes)
+    if (buffer->bytes < bytes) {
+        buffer->used += bytes - buffer->bytes;
         buffer->bytes = bytes;
-    buffer->due |= is_due(buffer);
+    }
+    buffer->due = buffer->due || is_due(huge, buffer);
     huge->due |= buffer->due;
 }
 
 static void gather(struct xccl_huge_buffer *buffer, uint64_t until_ns)
 {
-    size_t edge = (size_t)(XCCL_HUGE_USED / 2 / calls_of(buffer));
+    size_t edge = (size_t)(XCCL_HUGE_USED / 2 / (buffer->used / buffer->bytes));
 
     if (edge < XCCL_HUGE_LEAST / 2)
         edge = XCCL_HUGE_LEAST / 2;
@@ -101,7 +108,8 @@ static void gather(struct xccl_huge_buffer *buffer, uint64_t until_ns)
     buffer->done = 0;
     buffer->missed = 0;
     buffer->due = 0;
-    begin_counting(buffer);
+    buffer->calls = 0;
+    buffer->ask = 0;
 }
 
 void xccl_comm_huge_gather(struct xccl_comm_huge *huge, uint64_t until_ns)

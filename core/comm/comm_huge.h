@@ -20,10 +20,11 @@
 #define XCCL_HUGE_CALLS     16u /* with a buffer, before it is looked at, and looked at again */
 #define XCCL_HUGE_USED      (32u << 20) /* bytes that it was used for, before it is looked at */
 #define XCCL_HUGE_CALLS_MAX 4096u /* where it did not get all, twice as many each time */
+#define XCCL_HUGE_AGAIN     8u /* buffers a second that were looked at before */
 #define XCCL_HUGE_NS        (50 * XCCL_NS_PER_MS) /* that a call spends on it */
 
 struct xccl_huge_buffer {
-    uintptr_t at; /* 0: none */
+    uintptr_t at;
     uint64_t call; /* the last one that used it */
     size_t bytes; /* the most that this one used */
     uint64_t looked_ns; /* 0: never */
@@ -31,8 +32,9 @@ struct xccl_huge_buffer {
     size_t done; /* of a look that is not at its end */
     int missed; /* 1: that some bytes had to stay as they are */
     int due; /* 1: in this call */
-    uint32_t calls, wait; /* since it was looked at or the clock was, and until it will be */
-    uint64_t calls_before;
+    uint32_t calls, wait; /* since it was looked at, and until it may be */
+    uint32_t ask; /* the clock, when there were so many */
+    uint64_t used; /* bytes, in all calls that there were with this address */
 };
 
 struct xccl_comm_huge {
@@ -40,6 +42,8 @@ struct xccl_comm_huge {
     int due; /* 1: some buffer of this call is to be looked at */
     uint64_t call; /* the number of this one */
     int count, next; /* buffers that there are; where the next one is looked for first */
+    uint64_t again_ns; /* when the second began in which so many were looked at again */
+    uint32_t again;
     struct xccl_huge_buffer buffers[XCCL_HUGE_BUFFERS];
 };
 
@@ -47,6 +51,7 @@ void xccl_comm_huge_init(struct xccl_comm_huge *huge);
 /* A large call begins, and uses the buffers that are noted until the next one; one that is noted
  * twice counts once. */
 void xccl_comm_huge_begin(struct xccl_comm_huge *huge);
+/* bytes: not 0. */
 void xccl_comm_huge_note(struct xccl_comm_huge *huge, const void *at, size_t bytes);
 /* When it has ended well, if due. At least a part of a buffer; what is left when the time is up has
  * its turn with the buffer's next calls. */

@@ -332,6 +332,9 @@ static void follows_some(int rank, int nranks, void *arg)
         XT_OK(xcclAllReduce(in, own, bytes / 2, xcclUint8, xcclSum, comm, NULL));
     XT_CHECK(!is_followed(comm, in) && !is_followed(comm, own)); /* it would gain nothing */
     for (int i = 0; i < 2; i++)
+        XT_OK(xcclAllGather(in, own, XCCL_HUGE_LEAST, xcclUint8, comm, NULL));
+    XT_CHECK(is_followed(comm, in) && is_followed(comm, own));
+    for (int i = 0; i < 2; i++)
         XT_OK(xcclAllReduce(in, own, bytes, xcclUint8, xcclSum, comm, NULL));
     XT_CHECK(is_followed(comm, in) && is_followed(comm, own));
     XT_OK(xcclMemFree(shared));

@@ -58,7 +58,7 @@ static void own_network(void)
     close(fd);
 }
 
-/* An instance has done one cycle when this begins, and when it ends. */
+/* After whole instances another one has done one cycle, so that rounds end alike. */
 static void round_run(struct path_ends *ends, const char *item, const char *device, int cycles)
 {
     for (int i = 0; i < cycles; i++) {

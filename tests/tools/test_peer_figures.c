@@ -213,7 +213,10 @@ XT_TEST_DEADLINE(private_memory_is_given_back_and_taken_anew, 120)
         "        print(contestant.name, before, after)\n"
         "        assert (before - after >= 30) == goes, (contestant.name, before, after)\n"
         "        assert contestant.order('all_reduce', 1 << 20, 1, 1, 1, 1)[2] == 0\n"
-        "        assert before - resident(contestant) < 4, (contestant.name, 'all of it')\n");
+        "        end = time.monotonic() + 20\n"
+        "        while before - resident(contestant) >= 8 and time.monotonic() < end:\n"
+        "            time.sleep(0.02)\n"
+        "        assert before - resident(contestant) < 8, (contestant.name, 'all of it')\n");
 }
 
 XT_TEST_DEADLINE(a_short_run_leaves_page_drawing_and_figures, 240)

@@ -77,6 +77,11 @@ static struct xccl_huge_buffer *entry_of(struct xccl_comm_huge *huge, const char
     return NULL;
 }
 
+static int wait_of(struct xccl_comm_huge *huge, const char *at)
+{
+    return (int)entry_of(huge, at)->wait;
+}
+
 static void let_time_pass(void)
 {
     now_ns += XCCL_NS_PER_S;
@@ -113,7 +118,7 @@ XT_TEST(memory_that_comes_to_the_same_address_gets_them_too)
     XT_CHECK_INT(anon_kib(pages), 0);
     XT_CHECK_INT(use(huge, pages, BYTES, 2 * CALLS), 0);
     let_time_pass();
-    XT_CHECK_INT(use(huge, pages, BYTES, CALLS), 1);
+    XT_CHECK_INT(use(huge, pages, BYTES, wait_of(huge, pages)), 1);
     XT_CHECK(anon_kib(pages) >= 2048);
     check(pages);
     munmap(pages, BYTES);
@@ -165,7 +170,7 @@ XT_TEST(only_what_the_call_uses_is_looked_at)
 }
 
 /* As programs do that go from size to size. */
-XT_TEST(more_of_a_buffer_than_before_gets_them_within_the_second)
+XT_TEST(more_of_a_buffer_than_before_gets_them_at_once)
 {
     struct xccl_comm_huge *huge = make_huge();
     char *pages = map_pages();
@@ -176,8 +181,49 @@ XT_TEST(more_of_a_buffer_than_before_gets_them_within_the_second)
     XT_CHECK_INT(use(huge, pages, BYTES / 2, CALLS), 1);
     XT_CHECK(anon_kib(pages) >= 2048 && anon_kib(pages) <= ALL / 2);
     XT_CHECK_INT(use(huge, pages, BYTES / 4, CALLS), 0);
-    XT_CHECK_INT(use(huge, pages, BYTES, CALLS), 1);
+    XT_CHECK_INT(use(huge, pages, BYTES, 1), 1);
     XT_CHECK(anon_kib(pages) >= ALL / 2); /* some page may be in use for a moment */
+    munmap(pages, BYTES);
+    free(huge);
+}
+
+/* In whatever order: a call with less of a buffer does not hide one with more. */
+XT_TEST(calls_that_use_less_now_and_then_change_nothing)
+{
+    struct xccl_comm_huge *huge = make_huge();
+    char *pages = map_pages();
+
+    huge_skip_unless_asked();
+    fill(pages);
+    for (int call = 0; call < 3 * CALLS; call++)
+        (void)use(huge, pages, call % 2 ? BYTES / 4 : BYTES, 1);
+    XT_CHECK(entry_of(huge, pages)->looked_bytes == BYTES);
+    XT_CHECK(anon_kib(pages) >= ALL / 2);
+    munmap(pages, BYTES);
+    free(huge);
+}
+
+/* Many may lie in one page, and each look costs something. */
+XT_TEST(few_buffers_a_second_are_looked_at_again)
+{
+    struct xccl_comm_huge *huge = make_huge();
+    char *pages = map_pages();
+    size_t part = 64 << 10;
+    int calls = (int)(XCCL_HUGE_USED / part);
+
+    huge_skip_unless_asked();
+    fill(pages);
+    for (size_t i = 0; i < 32; i++)
+        XT_CHECK_INT(use(huge, pages + i * part, part, calls), 1);
+    for (int second = 0; second < 4; second++) {
+        int looks = 0;
+
+        let_time_pass();
+        for (size_t i = 0; i < 32 * 64; i++)
+            looks += use(huge, pages + i % 32 * part, part, 1);
+        XT_CHECK_INT(looks, XCCL_HUGE_AGAIN);
+    }
+    check(pages);
     munmap(pages, BYTES);
     free(huge);
 }
@@ -493,14 +539,17 @@ XT_TEST(the_last_part_of_a_buffer_comes_later)
     fill(pages);
     XT_CHECK_INT(use(huge, pages, XCCL_HUGE_PAGE + part, CALLS), 1);
     XT_CHECK(anon_kib(pages) <= 2048);
-    for (; calls < (int)(XCCL_HUGE_USED / 2 / part); calls += CALLS) {
+    while (calls < (int)(XCCL_HUGE_USED / 2 / part)) {
+        int more = wait_of(huge, pages);
+
         XT_CHECK(anon_kib(pages) <= 2048);
         let_time_pass();
-        XT_CHECK_INT(use(huge, pages, XCCL_HUGE_PAGE + part, CALLS), 1);
+        XT_CHECK_INT(use(huge, pages, XCCL_HUGE_PAGE + part, more), 1);
+        calls += more;
     }
     for (int i = 0; i < 20 && anon_kib(pages) < 4096; i++) { /* one may be in use for a moment */
         let_time_pass();
-        (void)use(huge, pages, XCCL_HUGE_PAGE + part, CALLS);
+        (void)use(huge, pages, XCCL_HUGE_PAGE + part, wait_of(huge, pages));
     }
     XT_CHECK_INT(anon_kib(pages), 4096);
     munmap(pages, BYTES);
