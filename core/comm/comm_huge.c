@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Buffers are known by address. One that got its huge pages is looked at again all the same, for
  * the program may have given it back and taken another at the same address; but at most once a
- * second, and few in all, unless calls use more of it, for a look troubles all processors a moment.
+ * second, less often where there are many, unless calls use more of it: a look troubles all
+ * processors a moment.
  * Thread: see the header. */
 #include "comm/comm_huge.h"
 
@@ -40,23 +41,12 @@ static struct xccl_huge_buffer *place_of(struct xccl_comm_huge *huge, uintptr_t 
     return oldest;
 }
 
-/* Once more, though all of it was: some in a second, since many may lie in one huge page. */
-static int may_look_again(struct xccl_comm_huge *huge, uint64_t looked_ns)
+/* Where it is too early the clock is only asked again after as many calls. The more buffers there
+ * are, the more rarely each has its turn, since many may lie in one huge page. */
+static int is_due(const struct xccl_comm_huge *huge, struct xccl_huge_buffer *buffer)
 {
-    uint64_t now_ns = xccl_clock_ns();
+    uint64_t rest_ns = LOOK_NS * (1 + (uint64_t)huge->count / XCCL_HUGE_AGAIN);
 
-    if (now_ns - looked_ns < LOOK_NS)
-        return 0;
-    if (now_ns - huge->again_ns >= LOOK_NS) {
-        huge->again_ns = now_ns;
-        huge->again = 0;
-    }
-    return huge->again++ < XCCL_HUGE_AGAIN;
-}
-
-/* Where it is too early the clock is only asked again after as many calls. */
-static int is_due(struct xccl_comm_huge *huge, struct xccl_huge_buffer *buffer)
-{
     if (buffer->calls < buffer->wait || buffer->used < XCCL_HUGE_USED)
         return 0;
     if (buffer->bytes > buffer->looked_bytes || buffer->done > 0)
@@ -64,7 +54,7 @@ static int is_due(struct xccl_comm_huge *huge, struct xccl_huge_buffer *buffer)
     if (buffer->calls < buffer->ask)
         return 0;
     buffer->ask = buffer->calls + buffer->wait;
-    return may_look_again(huge, buffer->looked_ns);
+    return xccl_clock_ns() - buffer->looked_ns >= rest_ns;
 }
 
 void xccl_comm_huge_note(struct xccl_comm_huge *huge, const void *at, size_t bytes)

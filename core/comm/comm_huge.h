@@ -20,7 +20,7 @@
 #define XCCL_HUGE_CALLS     16u /* with a buffer, before it is looked at, and looked at again */
 #define XCCL_HUGE_USED      (32u << 20) /* bytes that it was used for, before it is looked at */
 #define XCCL_HUGE_CALLS_MAX 4096u /* where it did not get all, twice as many each time */
-#define XCCL_HUGE_AGAIN     8u /* buffers a second that were looked at before */
+#define XCCL_HUGE_AGAIN     8u /* buffers in a second that were looked at before, at most */
 #define XCCL_HUGE_NS        (50 * XCCL_NS_PER_MS) /* that a call spends on it */
 
 struct xccl_huge_buffer {
@@ -42,8 +42,6 @@ struct xccl_comm_huge {
     int due; /* 1: some buffer of this call is to be looked at */
     uint64_t call; /* the number of this one */
     int count, next; /* buffers that there are; where the next one is looked for first */
-    uint64_t again_ns; /* when the second began in which so many were looked at again */
-    uint32_t again;
     struct xccl_huge_buffer buffers[XCCL_HUGE_BUFFERS];
 };
 

@@ -231,10 +231,15 @@ static void use_often(xcclComm_t comm, int rank, char *in, char *out, size_t byt
     }
 }
 
+static int wants_huge_pages(void)
+{
+    return xccl_huge_pages_wanted(XCCL_HUGE_PAGES_FOLDER) && xccl_param_int(XCCL_P_HUGE_PAGES);
+}
+
 static void gets_huge_pages(int rank, int nranks, void *arg)
 {
     size_t bytes = 2 * XCCL_WAYS_LARGE;
-    int wants = xccl_huge_pages_wanted(XCCL_HUGE_PAGES_FOLDER) && xccl_param_int(XCCL_P_HUGE_PAGES);
+    int wants = wants_huge_pages();
     char *pages[4];
     xcclComm_t comm = world_join(arg, rank, nranks);
 
@@ -270,8 +275,7 @@ XT_TEST(between_threads_they_get_them_too)
 static void small_ones_get_huge_pages(int rank, int nranks, void *arg)
 {
     size_t bytes = 256 << 10, all = 4 * XCCL_HUGE_PAGE;
-    int wants = xccl_huge_pages_wanted(XCCL_HUGE_PAGES_FOLDER),
-        calls = (int)(XCCL_HUGE_USED / bytes);
+    int wants = wants_huge_pages(), calls = (int)(XCCL_HUGE_USED / bytes);
     char *pages = huge_map(all, MAP_PRIVATE);
     char *in = pages + 4096, *out = pages + XCCL_HUGE_PAGE - 4096;
     xcclComm_t comm = join_or_skip(arg, rank, nranks);
