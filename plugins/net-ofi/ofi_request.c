@@ -232,12 +232,16 @@ static void poll_error(struct ofi_comm *comm, uint32_t idx)
 }
 
 /* How long nothing may come of a peer that has left until it is over: what it had sent may be in
- * the network's buffers yet, and what it says has left it is worth a longer wait. */
-static uint64_t patience_ns(const struct ofi_comm *comm)
+ * the network's buffers yet, and what it says has left it is worth a longer wait. To a sender it
+ * has sent nothing but what completes the sends of what it has received, and that goes another way
+ * than the word that it has left, which may overtake. */
+static int64_t patience_ns(const struct ofi_comm *comm)
 {
     /* A sender whose message has no part waits until those before it are counted. */
+    if (comm->is_send && !comm->peer_left)
+        return comm->counted != comm->posted ? OWED_NS : 0;
     if (comm->is_send)
-        return !comm->peer_left && comm->counted != comm->posted ? OWED_NS : 0;
+        return QUIET_NS;
     if (ofi_flush_is_under_way(comm))
         return OWED_NS;
     return comm->peer_left == 1 && (int32_t)(comm->goodbye - comm->moved) > 0 ? OWED_NS : QUIET_NS;
@@ -258,7 +262,7 @@ static void look_left(struct ofi_comm *comm)
     int silent = ofi_control_lost_path(comm->sys_errno);
 
     if ((!comm->peer_left && !comm->match.misfit) || comm->rc != xcclSuccess ||
-        xccl_clock_ns() - comm->left_ns < patience_ns(comm))
+        (int64_t)(xccl_clock_ns() - comm->left_ns) < patience_ns(comm))
         return;
     if (comm->match.misfit) {
         misfit(comm);

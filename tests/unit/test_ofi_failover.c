@@ -126,6 +126,36 @@ XT_TEST(a_send_is_done_once_the_receiver_has_counted_it)
     down_rails();
 }
 
+/* The receiver closes with its last message, and its word of that may come before the queue has the
+ * completion. */
+XT_TEST(what_a_peer_has_counted_is_done_although_it_has_left)
+{
+    for (int comes = 0; comes < 2; comes++) {
+        xcclNetRequest_t request;
+        int done = 0;
+
+        up_rails(1, 2, 0);
+        request = send_bytes(100);
+        frame_comes(COUNT, 2);
+        close(fx.control);
+        fx.control = -1;
+        while (fx.comm->peer_left != 2) {
+            XT_OK(ofi_test(request, &done, NULL));
+            XT_CHECK_INT(done, 0);
+        }
+        fx.comm->left_ns += 100 * XCCL_NS_PER_S; /* time stands still */
+        is_under_way(request);
+        if (comes)
+            leaves(fx.sends[0].context);
+        fx.comm->left_ns -= 200 * XCCL_NS_PER_S;
+        if (comes)
+            is_done(request, 100);
+        else
+            XT_CHECK_RC(test_for_long(request, &done, NULL), xcclRemoteError);
+        down_rails();
+    }
+}
+
 XT_TEST(a_receiver_tells_at_once_what_all_has_come)
 {
     xcclNetRequest_t requests[3];
