@@ -249,7 +249,7 @@ xcclResult_t xccl_group_add_call(const struct xccl_task *task, struct xccl_host_
     struct xcclComm *comm = task->comm;
 
     /* Relaxed: see execute(). */
-    if (__builtin_expect(!own_group()->depth && !stream &&
+    if (__builtin_expect(!group.depth && !stream &&
                              !atomic_load_explicit(&comm->detour, memory_order_relaxed),
                          1))
         return xccl_comm_execute(comm, task);

@@ -12,6 +12,8 @@
 #include "comm/comm_record.h"
 #include "comm/comm_verdict.h"
 
+#define INLINE static inline __attribute__((always_inline)) /* once more in xccl_comm_execute() */
+
 static xcclResult_t busy(struct xcclComm *comm)
 {
     if (xccl_comm_error(comm)) /* an aborted communicator is busy for ever */
@@ -162,14 +164,12 @@ static __attribute__((noinline)) void note_buffers(struct xcclComm *comm)
 
 /* Reductions gain nothing by address: they read a slot as they would read their own memory. So
  * huge pages are of use to large ones alone. */
-static inline void choose_way(struct xcclComm *comm)
+static __attribute__((noinline)) void choose_way(struct xcclComm *comm)
 {
     const struct xccl_plan *plan = comm->run.plan;
     struct xccl_run *run = &comm->run;
     uint64_t bytes;
 
-    if (!comm->ways || !plan || !plan->binding->offer_count)
-        return;
     bytes = (uint64_t)plan->chunk_bytes * plan->binding->schedule->nchunks;
     if (bytes >= (plan->reduction.reduce ? XCCL_HUGE_PAGE : XCCL_HUGE_LEAST))
         note_buffers(comm);
@@ -179,7 +179,7 @@ static inline void choose_way(struct xcclComm *comm)
         run->by_address = (uint8_t)xccl_comm_way_is_address(comm->ways, comm->call.coll, bytes);
 }
 
-xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task)
+INLINE xcclResult_t begin(struct xcclComm *comm, const struct xccl_task *task)
 {
     xcclResult_t rc;
 
@@ -196,36 +196,63 @@ xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task
         xccl_comm_release(comm);
         return rc;
     }
-    choose_way(comm);
+    if (comm->ways && comm->run.plan && comm->run.plan->binding->offer_count)
+        choose_way(comm);
     xccl_comm_record_begin(comm);
     return xcclSuccess;
 }
 
-xcclResult_t xccl_comm_end(struct xcclComm *comm, xcclResult_t rc)
+/* What is rare has functions of its own: then the others need few registers. */
+static __attribute__((noinline, cold)) xcclResult_t fail(struct xcclComm *comm, xcclResult_t rc)
 {
-    if (__builtin_expect(rc != xcclSuccess, 0)) {
-        rc = xccl_comm_blame(comm, rc);
-        xccl_comm_links_revoke(comm);
-        xccl_comm_links_let_go(comm->links);
-    }
+    rc = xccl_comm_blame(comm, rc);
+    xccl_comm_links_revoke(comm);
+    xccl_comm_links_let_go(comm->links);
+    return rc;
+}
+
+static __attribute__((noinline)) void end_measured(struct xcclComm *comm)
+{
+    xccl_comm_way_took(comm->ways);
+}
+
+static __attribute__((noinline)) void gather(struct xcclComm *comm)
+{
+    xccl_comm_huge_gather(&comm->ways->huge, xccl_clock_ns() + XCCL_HUGE_NS);
+}
+
+INLINE xcclResult_t end(struct xcclComm *comm, xcclResult_t rc)
+{
+    if (__builtin_expect(rc != xcclSuccess, 0))
+        rc = fail(comm, rc);
     if (comm->ways && comm->ways->row && !rc)
-        xccl_comm_way_took(comm->ways);
+        end_measured(comm);
     xccl_comm_record_end(comm, rc);
     if (comm->ways && comm->ways->huge.due && !rc)
-        xccl_comm_huge_gather(&comm->ways->huge, xccl_clock_ns() + XCCL_HUGE_NS);
+        gather(comm);
     comm->call.sizes = NULL; /* the caller's, who may free them now */
     atomic_store_explicit(&comm->board->outside, 1, memory_order_relaxed);
     xccl_comm_release(comm);
     return rc;
 }
 
+xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task)
+{
+    return begin(comm, task);
+}
+
+xcclResult_t xccl_comm_end(struct xcclComm *comm, xcclResult_t rc)
+{
+    return end(comm, rc);
+}
+
 xcclResult_t xccl_comm_execute(struct xcclComm *comm, const struct xccl_task *task)
 {
     struct xccl_run *run = &comm->run;
-    xcclResult_t rc = xccl_comm_begin(comm, task);
+    xcclResult_t rc = begin(comm, task);
 
     if (rc)
         return rc;
     xccl_exec_wait_one(run, &comm->policy);
-    return xccl_comm_end(comm, run->rc);
+    return end(comm, run->rc);
 }

@@ -214,7 +214,7 @@ static void tell_lender_stuck(struct xcclComm *comm)
         xccl_log(XCCL_LOG_ERROR, "%s", text);
 }
 
-int xccl_comm_progress_claim(struct xcclComm *comm)
+__attribute__((noinline)) int xccl_comm_progress_claim(struct xcclComm *comm)
 {
     /* Acquire: pairs with the store in xccl_comm_progress_release(). */
     if (atomic_exchange_explicit(&comm->inside, 1, memory_order_acquire))
@@ -226,7 +226,7 @@ int xccl_comm_progress_claim(struct xcclComm *comm)
     return 0;
 }
 
-void xccl_comm_progress_release(struct xcclComm *comm)
+__attribute__((noinline)) void xccl_comm_progress_release(struct xcclComm *comm)
 {
     struct xccl_comm_progress *progress = comm->progress;
     int pending;

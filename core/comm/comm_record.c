@@ -113,7 +113,7 @@ void xccl_comm_record_resume(struct xcclComm *comm)
         return;
     xccl_comm_record_call(comm);
     record->call.word |= comm->seq << 32;
-    xccl_record_enter(record, record->call.bytes);
+    xccl_record_enter(record, record->call.word, record->call.bytes);
 }
 
 void xccl_comm_record_plan(struct xcclComm *comm)
@@ -142,7 +142,7 @@ void xccl_comm_record_begin_p2p(struct xcclComm *comm)
         xccl_record_p2p_begin(comm->record);
 }
 
-void xccl_comm_record_end_other(struct xcclComm *comm, xcclResult_t rc)
+__attribute__((noinline)) void xccl_comm_record_end_other(struct xcclComm *comm, xcclResult_t rc)
 {
     static const uint64_t none[2];
 

@@ -38,8 +38,7 @@ static inline void xccl_comm_record_begin(struct xcclComm *comm)
 
     if (!record)
         return;
-    record->call.word = comm->seq << 32 | (uint32_t)record->call.word;
-    xccl_record_begin(record);
+    xccl_record_begin(record, comm->seq << 32 | (uint32_t)record->call.word);
 }
 
 /* The call or group at work has ended with rc. */

@@ -167,21 +167,21 @@ void xccl_run_start(struct xccl_run *run, const struct xccl_plan *plan,
 void xccl_run_start_again(struct xccl_run *run, const struct xccl_run_args *args)
 {
     const struct xccl_plan *plan = run->plan;
-    const struct xccl_binding *binding = plan->binding;
 
-    if (!plan->moves || run->nlanes != 1 || binding->schedule->nlanes != 1 || binding->net_count ||
-        binding->offer_count) {
+    if (plan->again == XCCL_AGAIN_WHOLE) {
         xccl_run_start(run, plan, args);
         return;
     }
-    /* One lane, which has a list: nothing else has changed. */
     run->buffers[XCCL_BUFFER_IN] = (char *)(uintptr_t)args->in;
     run->buffers[XCCL_BUFFER_OUT] = args->out;
     run->flag_low = xccl_flag_low(plan->signature, args->seq);
+    run->lanes_left = 1;
+    if (plan->again == XCCL_AGAIN_ALONE)
+        return;
     run->lanes->ahead = 0;
     run->lanes->ahead_ends = 0;
-    (void)start_listed(plan, run->lanes, 0);
-    run->lanes_left = 1;
+    run->lanes->move = plan->moves;
+    run->lanes->end = plan->first_end;
 }
 
 static int progress_nets(struct xccl_run *run)
@@ -207,6 +207,8 @@ static inline __attribute__((always_inline)) int progress(struct xccl_run *run)
 
     if (__builtin_expect(!run->plan, 0))
         return run->rc ? 0 : run->step(run);
+    if (run->plan->again == XCCL_AGAIN_ALONE)
+        return xccl_interp_alone(run);
     switch (run->plan->binding->proto) {
     case XCCL_PROTO_LINES:
         moved = xccl_interp_lines(run);
@@ -332,7 +334,7 @@ static __attribute__((noinline)) void wait_longer(struct xccl_run *run,
     (void)wait_for_any(&run, 1, policy);
 }
 
-void xccl_exec_wait_one(struct xccl_run *run, const struct xccl_wait_policy *policy)
+void xccl_exec_wait_links(struct xccl_run *run, const struct xccl_wait_policy *policy)
 {
     (void)progress(run);
     if (!run->rc && !is_done(run))

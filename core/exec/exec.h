@@ -64,6 +64,13 @@ struct xccl_plan_traffic {
     uint64_t sent[2], received[2];
 };
 
+/* How a run begins that is the last one but for its buffers. */
+enum xccl_again {
+    XCCL_AGAIN_WHOLE, /* as the first time */
+    XCCL_AGAIN_LANE, /* its only lane, which has a list, goes through it again */
+    XCCL_AGAIN_ALONE /* the same, and there are no links: it never waits */
+};
+
 /* Fixed once made. The first lines are what a call touches. */
 struct xccl_plan {
     uint64_t key[2]; /* what it is the plan of (plan.h) */
@@ -79,6 +86,8 @@ struct xccl_plan {
     /* Of a short plan all that its lanes do, lane after lane, moves without effect left out; NULL:
      * decoded on the way. */
     struct xccl_move *moves;
+    const struct xccl_move *first_end; /* of those of the first lane */
+    enum xccl_again again;
     uint32_t *lane_moves; /* by lane: its first; one more entry ends the last */
     uint32_t *net_messages; /* for each of binding->net_conns; NULL: it has none */
     struct xccl_plan_traffic traffic;
@@ -175,8 +184,21 @@ void xccl_run_start_again(struct xccl_run *run, const struct xccl_run_args *args
 int xccl_run_progress(struct xccl_run *run);
 int xccl_run_done(struct xccl_run *run);
 
+/* Of a run without links (XCCL_AGAIN_ALONE): all of it. */
+int xccl_interp_alone(struct xccl_run *run);
+
+/* The half for runs with links; use the function below. */
+void xccl_exec_wait_links(struct xccl_run *run, const struct xccl_wait_policy *policy);
+
 /* Until it is done or has failed: its rc tells. */
-void xccl_exec_wait_one(struct xccl_run *run, const struct xccl_wait_policy *policy);
+static inline void xccl_exec_wait_one(struct xccl_run *run, const struct xccl_wait_policy *policy)
+{
+    if (run->plan && run->plan->again == XCCL_AGAIN_ALONE)
+        (void)xccl_interp_alone(run);
+    else
+        xccl_exec_wait_links(run, policy);
+}
+
 /* Until one of them is done or has failed (its rc tells): *which_out is its index. */
 void xccl_exec_wait(struct xccl_run *const *runs, unsigned count,
                     const struct xccl_wait_policy *policy, unsigned *which_out);

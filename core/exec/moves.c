@@ -220,6 +220,17 @@ static uint32_t list_lane(const struct xccl_plan *plan, uint32_t lane, struct xc
     return count;
 }
 
+static enum xccl_again again_of(const struct xccl_plan *plan)
+{
+    const struct xccl_binding *binding = plan->binding;
+    const struct xccl_schedule *schedule = binding->schedule;
+
+    if (schedule->nlanes != 1 || binding->net_count || binding->offer_count ||
+        plan->first_end == plan->moves)
+        return XCCL_AGAIN_WHOLE;
+    return schedule->nconns ? XCCL_AGAIN_LANE : XCCL_AGAIN_ALONE;
+}
+
 xcclResult_t xccl_plan_resolve(struct xccl_plan *plan)
 {
     const struct xccl_schedule *schedule = plan->binding->schedule;
@@ -235,6 +246,8 @@ xcclResult_t xccl_plan_resolve(struct xccl_plan *plan)
     for (uint32_t i = 0; i < schedule->nlanes; i++)
         plan->lane_moves[i + 1] = plan->lane_moves[i] +
                                   list_lane(plan, i, plan->moves + plan->lane_moves[i]);
+    plan->first_end = plan->moves + plan->lane_moves[1];
+    plan->again = again_of(plan);
     return xcclSuccess;
 }
 

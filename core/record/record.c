@@ -398,7 +398,7 @@ void xccl_record_p2p_begin(struct xccl_record *record)
     xccl_record_add(&sends->issued_bytes, sent_bytes(record));
     xccl_record_add(&recvs->issued_calls, record->recvs);
     xccl_record_add(&recvs->issued_bytes, received_bytes(record));
-    xccl_record_enter(record, sent_bytes(record) + received_bytes(record));
+    xccl_record_enter(record, record->call.word, sent_bytes(record) + received_bytes(record));
 }
 
 void xccl_record_p2p_end(struct xccl_record *record)

@@ -98,11 +98,14 @@ static inline void xccl_record_event(struct xccl_record *record, enum xccl_recor
     atomic_store_explicit(&event->word, number << 8 | (uint64_t)kind, memory_order_release);
 }
 
-static inline void xccl_record_enter(struct xccl_record *record, uint64_t bytes)
+/* word: of the call. It is stored and not loaded again, for a load that finds a part of what it
+ * wants in a store on its way waits for that. */
+static inline void xccl_record_enter(struct xccl_record *record, uint64_t word, uint64_t bytes)
 {
     struct xccl_record_block *block = record->block;
     uint64_t tick = 0;
 
+    record->call.word = word;
     /* Two events a call. */
     record->timed = bytes >= XCCL_RECORD_LARGE ||
                     (record->next / 2 & (XCCL_RECORD_SAMPLE - 1)) == 0;
@@ -113,9 +116,9 @@ static inline void xccl_record_enter(struct xccl_record *record, uint64_t bytes)
     atomic_store_explicit(&block->seen_tick, tick, memory_order_relaxed);
     /* Release: what the call is before that there is one; for readers of a dead process's file the
      * order of stores is that in which they became visible. */
-    atomic_store_explicit(&block->current, record->call.word, memory_order_release);
+    atomic_store_explicit(&block->current, word, memory_order_release);
     record->issued = record->next;
-    xccl_record_event(record, XCCL_RECORD_ISSUED, tick, record->call.count, record->call.word);
+    xccl_record_event(record, XCCL_RECORD_ISSUED, tick, record->call.count, word);
 }
 
 static inline void xccl_record_leave(struct xccl_record *record)
@@ -163,11 +166,11 @@ static inline void xccl_record_count_done(struct xccl_record_row *row, uint64_t 
     }
 }
 
-/* The collective of record->call has begun. */
-static inline void xccl_record_begin(struct xccl_record *record)
+/* The collective of record->call has begun, in its call of that word. */
+static inline void xccl_record_begin(struct xccl_record *record, uint64_t word)
 {
     xccl_record_count_begun(record->row, record->call.bytes);
-    xccl_record_enter(record, record->call.bytes);
+    xccl_record_enter(record, word, record->call.bytes);
 }
 
 /* It is done. sent and received: payload that crossed links, by [0] own host and [1] others. */

@@ -26,7 +26,7 @@ static uint64_t clock_read(clockid_t clock)
     return (uint64_t)now.tv_sec * XCCL_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
-uint64_t xccl_record_monotonic(void)
+__attribute__((noinline)) uint64_t xccl_record_monotonic(void)
 {
     return clock_read(CLOCK_MONOTONIC);
 }

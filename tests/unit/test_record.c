@@ -19,7 +19,7 @@ static void call_begin(struct xccl_record *record, uint64_t seq, uint64_t count)
     struct xccl_record_call call = {xccl_record_call_word(seq, 4, 0, 0, 0), count, count};
 
     xccl_record_set_call(record, &call);
-    xccl_record_begin(record);
+    xccl_record_begin(record, record->call.word);
 }
 
 static void call_end(struct xccl_record *record)

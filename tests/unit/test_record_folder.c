@@ -42,7 +42,7 @@ static void check_no_file(const char *why)
         XT_CHECK(records[i] != NULL);
         xccl_record_ready(records[i], 1);
         xccl_record_set_call(records[i], &call);
-        xccl_record_begin(records[i]);
+        xccl_record_begin(records[i], records[i]->call.word);
     }
     xccl_record_close(&records[0]);
     xccl_record_close(&records[1]);

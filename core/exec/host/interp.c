@@ -272,24 +272,34 @@ INLINE int receive(struct xccl_run *run, const struct xccl_move *move, enum xccl
     return 1;
 }
 
-/* Without receiving: copy, add to memory, send. */
-INLINE void local(struct xccl_run *run, const struct xccl_move *move, enum xccl_proto proto)
+/* Copy, or add to memory. */
+INLINE void store_own(const struct xccl_run *run, const struct xccl_move *move, const char *src,
+                      char *dst)
 {
     const struct xccl_plan *plan = run->plan;
+
+    if (!dst || !move->bytes)
+        return;
+    if (move->op & XCCL_STEP_ACC)
+        plan->reduction.reduce(dst, dst, src, move->bytes / plan->elem_bytes);
+    else if (dst != src)
+        xccl_copy(dst, src, move->bytes);
+    finish(run, move, dst);
+}
+
+/* Without receiving: send, copy, add to memory. What is sent goes first, where it is not what is
+ * finished here: others wait for it, and for what is stored here nobody does. */
+INLINE void local(struct xccl_run *run, const struct xccl_move *move, enum xccl_proto proto)
+{
     const char *src = source_of(run, move);
     char *dst = destination_of(run, move);
+    int sends_dst = dst && has_finish(run, move);
 
-    if (dst && move->bytes) {
-        if (move->op & XCCL_STEP_ACC)
-            plan->reduction.reduce(dst, dst, src, move->bytes / plan->elem_bytes);
-        else if (dst != src)
-            xccl_copy(dst, src, move->bytes);
-        finish(run, move, dst);
-    }
-    if (has_finish(run, move) && dst)
-        send_all(run, move, proto, dst, stays_at(run, move, move->dst_buffer, move->dst));
-    else
+    if (!sends_dst)
         send_all(run, move, proto, src, source_stays(run, move, src));
+    store_own(run, move, src, dst);
+    if (sends_dst)
+        send_all(run, move, proto, dst, stays_at(run, move, move->dst_buffer, move->dst));
 }
 
 /* What an exchange receives: stored, or added to memory. 0: as above. */
@@ -598,6 +608,18 @@ int xccl_interp_slices(struct xccl_run *run)
 int xccl_interp_tight(struct xccl_run *run)
 {
     return move_lanes(run, XCCL_PROTO_TIGHT);
+}
+
+int xccl_interp_alone(struct xccl_run *run)
+{
+    const struct xccl_move *move = run->plan->moves, *end = run->plan->first_end;
+
+    if (!run->lanes_left)
+        return 0;
+    for (; move < end; move++)
+        store_own(run, move, source_of(run, move), destination_of(run, move));
+    run->lanes_left = 0;
+    return 1;
 }
 
 void xccl_interp_see_readers(const struct xccl_run *run)
