@@ -216,7 +216,7 @@ static __attribute__((noinline)) void end_measured(struct xcclComm *comm)
     xccl_comm_way_took(comm->ways);
 }
 
-static __attribute__((noinline)) void gather(struct xcclComm *comm)
+static __attribute__((noinline)) void gather_pages(struct xcclComm *comm)
 {
     xccl_comm_huge_gather(&comm->ways->huge, xccl_clock_ns() + XCCL_HUGE_NS);
 }
@@ -229,7 +229,7 @@ INLINE xcclResult_t end(struct xcclComm *comm, xcclResult_t rc)
         end_measured(comm);
     xccl_comm_record_end(comm, rc);
     if (comm->ways && comm->ways->huge.due && !rc)
-        gather(comm);
+        gather_pages(comm);
     comm->call.sizes = NULL; /* the caller's, who may free them now */
     atomic_store_explicit(&comm->board->outside, 1, memory_order_relaxed);
     xccl_comm_release(comm);

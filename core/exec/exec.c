@@ -181,7 +181,7 @@ void xccl_run_start_again(struct xccl_run *run, const struct xccl_run_args *args
     run->lanes->ahead = 0;
     run->lanes->ahead_ends = 0;
     run->lanes->move = plan->moves;
-    run->lanes->end = plan->first_end;
+    run->lanes->end = plan->moves_end;
 }
 
 static int progress_nets(struct xccl_run *run)

@@ -225,8 +225,7 @@ static enum xccl_again again_of(const struct xccl_plan *plan)
     const struct xccl_binding *binding = plan->binding;
     const struct xccl_schedule *schedule = binding->schedule;
 
-    if (schedule->nlanes != 1 || binding->net_count || binding->offer_count ||
-        plan->first_end == plan->moves)
+    if (schedule->nlanes != 1 || !plan->lane_moves[1] || binding->net_count || binding->offer_count)
         return XCCL_AGAIN_WHOLE;
     return schedule->nconns ? XCCL_AGAIN_LANE : XCCL_AGAIN_ALONE;
 }
@@ -246,8 +245,9 @@ xcclResult_t xccl_plan_resolve(struct xccl_plan *plan)
     for (uint32_t i = 0; i < schedule->nlanes; i++)
         plan->lane_moves[i + 1] = plan->lane_moves[i] +
                                   list_lane(plan, i, plan->moves + plan->lane_moves[i]);
-    plan->first_end = plan->moves + plan->lane_moves[1];
     plan->again = again_of(plan);
+    if (plan->again != XCCL_AGAIN_WHOLE)
+        plan->moves_end = plan->moves + plan->lane_moves[1];
     return xcclSuccess;
 }
 

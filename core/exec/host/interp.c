@@ -612,7 +612,7 @@ int xccl_interp_tight(struct xccl_run *run)
 
 int xccl_interp_alone(struct xccl_run *run)
 {
-    const struct xccl_move *move = run->plan->moves, *end = run->plan->first_end;
+    const struct xccl_move *move = run->plan->moves, *end = run->plan->moves_end;
 
     if (!run->lanes_left)
         return 0;
