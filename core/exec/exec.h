@@ -86,7 +86,7 @@ struct xccl_plan {
     /* Of a short plan all that its lanes do, lane after lane, moves without effect left out; NULL:
      * decoded on the way. */
     struct xccl_move *moves;
-    const struct xccl_move *moves_end; /* of the list, where there is but one lane */
+    const struct xccl_move *moves_end; /* of the list, where a run begins again by it */
     enum xccl_again again;
     uint32_t *lane_moves; /* by lane: its first; one more entry ends the last */
     uint32_t *net_messages; /* for each of binding->net_conns; NULL: it has none */

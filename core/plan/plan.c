@@ -59,6 +59,7 @@ static void drop_plans(struct xccl_planner *planner)
     }
     planner->plan_count = 0;
     planner->last = NULL;
+    planner->plans_made++; /* who kept one looks for it again, also where no other one is made */
 }
 
 void xccl_planner_fini(struct xccl_planner *planner)

@@ -73,7 +73,7 @@ struct xccl_planner {
     struct xccl_plan *last;
     struct xccl_plan **table; /* open addressing */
     uint32_t plan_count;
-    uint64_t plans_made; /* ever */
+    uint64_t plans_made; /* ever; that all are dropped counts, too */
     struct xccl_plan *sized; /* of the last v-collective, which the table does not take */
     struct xccl_call sized_call; /* with a reference to its sizes */
     struct xccl_kept_binding *bindings;

@@ -241,7 +241,7 @@ static int64_t patience_ns(const struct ofi_comm *comm)
     if (comm->is_send && !comm->peer_left)
         return comm->counted != comm->posted ? OWED_NS : 0;
     if (comm->is_send)
-        return QUIET_NS;
+        return comm->moved != comm->posted ? QUIET_NS : 0;
     if (ofi_flush_is_under_way(comm))
         return OWED_NS;
     return comm->peer_left == 1 && (int32_t)(comm->goodbye - comm->moved) > 0 ? OWED_NS : QUIET_NS;
@@ -593,10 +593,13 @@ static void start_again(struct ofi_comm *comm)
     }
 }
 
-/* Gives the provider all that waits for it. */
+/* Gives the provider all that waits for it; nothing for a peer that has left, from whom completions
+ * alone may come. */
 static void push(struct ofi_comm *comm)
 {
     comm->refused = 0;
+    if (comm->is_send && comm->peer_left)
+        return;
     if (comm->failover.again)
         start_again(comm);
     start_all(comm);

@@ -189,6 +189,38 @@ XT_TEST(one_process_splits_alone)
     run_in_processes(1, 0);
 }
 
+/* The same calls with other buffers, by themselves and beside a larger communicator's. */
+static void repeat_alone(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    xcclComm_t comm = world_join(world, rank, nranks), alone = split_by(&rules[3], comm);
+
+    for (int i = 0; i < 12; i++) {
+        int in[3] = {i, i + rank, 1}, out[3] = {-1, -1, -1};
+        double some = i + 0.5, same = -1;
+
+        if (i % 3 == 0)
+            XT_OK(xcclGroupStart());
+        XT_OK(xcclAllReduce(&some, &same, 1, xcclFloat64, xcclAvg, alone, NULL));
+        XT_OK(xcclAllReduce(in, out, 1, xcclInt32, xcclSum, comm, NULL));
+        for (int k = 1; k < 3; k++)
+            XT_OK(xcclAllReduce(&in[k], &out[k], 1, xcclInt32, xcclMax, alone, NULL));
+        if (i % 3 == 0)
+            XT_OK(xcclGroupEnd());
+        XT_CHECK(same == some);
+        XT_CHECK_INT(out[0], nranks * i);
+        XT_CHECK_INT(out[1], in[1]);
+        XT_CHECK_INT(out[2], in[2]);
+    }
+    XT_OK(xcclCommDestroy(alone));
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(a_rank_alone_repeats_its_calls_also_beside_others)
+{
+    xt_mp_run(2, repeat_alone, world_create());
+}
+
 /* --- in groups of one thread --- */
 
 static void group_split(const struct rule *rule, xcclComm_t *comms, int nranks, xcclComm_t *out)

@@ -145,6 +145,8 @@ XT_TEST(what_a_peer_has_counted_is_done_although_it_has_left)
         }
         fx.comm->left_ns += 100 * XCCL_NS_PER_S; /* time stands still */
         is_under_way(request);
+        is_under_way(send_bytes(100));
+        XT_CHECK_INT(fx.send_count, 1); /* nothing more goes to it */
         if (comes)
             leaves(fx.sends[0].context);
         fx.comm->left_ns -= 200 * XCCL_NS_PER_S;

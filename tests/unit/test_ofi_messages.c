@@ -246,7 +246,7 @@ XT_TEST(a_note_that_is_none_is_an_error)
 
 /* --- sleeping --- */
 
-/* A receiver, and the descriptor that its caller sleeps on. */
+/* The descriptor that the comm's caller sleeps on. */
 static int fall_asleep(void)
 {
     int fd = -1, again = -1;
@@ -457,20 +457,24 @@ XT_TEST(who_sleeps_is_woken_for_a_lost_note_as_long_as_it_matters)
 /* From then on time passes until it is an error, of which nothing tells. */
 XT_TEST(who_sleeps_is_woken_by_the_end_of_the_peer)
 {
-    xcclNetRequest_t request;
-    int fd = up_asleep(0), done = 0;
-    xcclResult_t rc = xcclSuccess;
+    for (int is_send = 0; is_send < 2; is_send++) {
+        xcclNetRequest_t request;
+        xcclResult_t rc = xcclSuccess;
+        int fd, done = 0;
 
-    request = receive();
-    is_under_way(request);
-    XT_CHECK_INT(is_awake(fd), 0);
-    shutdown(fx.control, SHUT_RDWR);
-    while (rc == xcclSuccess) {
-        XT_CHECK_INT(is_awake(fd), 1);
-        rc = ofi_test(request, &done, NULL);
+        up_on(is_send, 1, 0);
+        fd = fall_asleep();
+        request = is_send ? send_bytes(100) : receive();
+        is_under_way(request);
+        XT_CHECK_INT(is_awake(fd), 0);
+        shutdown(fx.control, SHUT_RDWR);
+        while (rc == xcclSuccess) {
+            XT_CHECK_INT(is_awake(fd), 1);
+            rc = ofi_test(request, &done, NULL);
+        }
+        XT_CHECK_HAS(xccl_error_text(), "the peer has closed it or is gone");
+        down_asleep();
     }
-    XT_CHECK_HAS(xccl_error_text(), "the peer has closed it or is gone");
-    down_asleep();
 }
 
 /* --- what may be written to --- */

@@ -274,6 +274,28 @@ XT_TEST(plans_are_kept_and_a_full_cache_is_emptied)
     xccl_planner_fini(&planner);
 }
 
+/* Who has kept one must not take it for what it was, although none was made in its place. */
+XT_TEST(an_emptied_cache_shows_also_where_the_next_plan_cannot_be_made)
+{
+    struct xccl_call call = call_of(XCCL_COLL_ALL_REDUCE, 0);
+    struct xccl_planner planner;
+    struct xccl_found found;
+    uint64_t made;
+
+    planner_open(&planner, 2, 1, no_setting);
+    while (planner.plan_count < 1024) {
+        call.count++;
+        (void)plan_of(&planner, &call, 8192);
+    }
+    made = planner.plans_made;
+    call.type = xcclFloat32;
+    call.op = xcclNumOps; /* there is none */
+    XT_CHECK_RC(xccl_plan_get(&planner, &call, &found), xcclInvalidArgument);
+    XT_CHECK_INT(planner.plan_count, 0);
+    XT_CHECK(planner.plans_made != made);
+    xccl_planner_fini(&planner);
+}
+
 XT_TEST(whatever_differs_in_a_call_differs_in_its_signature)
 {
     struct xccl_call calls[] = {

@@ -288,7 +288,7 @@ INLINE void store_own(const struct xccl_run *run, const struct xccl_move *move, 
 }
 
 /* Without receiving: send, copy, add to memory. What is sent goes first, where it is not what is
- * finished here: others wait for it, and for what is stored here nobody does. */
+ * finished here: other ranks wait for it, and for what is stored none does. */
 INLINE void local(struct xccl_run *run, const struct xccl_move *move, enum xccl_proto proto)
 {
     const char *src = source_of(run, move);
