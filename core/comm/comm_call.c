@@ -202,7 +202,7 @@ INLINE xcclResult_t begin(struct xcclComm *comm, const struct xccl_task *task)
     return xcclSuccess;
 }
 
-/* What is rare has functions of its own: then the others need few registers. */
+/* What is rare in a call is not inlined, here and below: then the rest needs few registers. */
 static __attribute__((noinline, cold)) xcclResult_t fail(struct xcclComm *comm, xcclResult_t rc)
 {
     rc = xccl_comm_blame(comm, rc);
@@ -211,25 +211,15 @@ static __attribute__((noinline, cold)) xcclResult_t fail(struct xcclComm *comm, 
     return rc;
 }
 
-static __attribute__((noinline)) void end_measured(struct xcclComm *comm)
-{
-    xccl_comm_way_took(comm->ways);
-}
-
-static __attribute__((noinline)) void gather_pages(struct xcclComm *comm)
-{
-    xccl_comm_huge_gather(&comm->ways->huge, xccl_clock_ns() + XCCL_HUGE_NS);
-}
-
 INLINE xcclResult_t end(struct xcclComm *comm, xcclResult_t rc)
 {
     if (__builtin_expect(rc != xcclSuccess, 0))
         rc = fail(comm, rc);
     if (comm->ways && comm->ways->row && !rc)
-        end_measured(comm);
+        xccl_comm_way_took(comm->ways);
     xccl_comm_record_end(comm, rc);
     if (comm->ways && comm->ways->huge.due && !rc)
-        gather_pages(comm);
+        xccl_comm_huge_gather(&comm->ways->huge, xccl_clock_ns() + XCCL_HUGE_NS);
     comm->call.sizes = NULL; /* the caller's, who may free them now */
     atomic_store_explicit(&comm->board->outside, 1, memory_order_relaxed);
     xccl_comm_release(comm);

@@ -102,7 +102,7 @@ static void gather(struct xccl_huge_buffer *buffer, uint64_t until_ns)
     buffer->ask = 0;
 }
 
-void xccl_comm_huge_gather(struct xccl_comm_huge *huge, uint64_t until_ns)
+__attribute__((noinline)) void xccl_comm_huge_gather(struct xccl_comm_huge *huge, uint64_t until_ns)
 {
     huge->due = 0;
     for (int i = 0; i < huge->count; i++) {

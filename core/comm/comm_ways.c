@@ -58,7 +58,7 @@ int xccl_comm_way_is_slots(struct xccl_comm_ways *ways, enum xccl_coll kind, uin
     return !is_one_copy(ways, &ways->rows[1][kind][size_of(bytes)], bytes);
 }
 
-void xccl_comm_way_took(struct xccl_comm_ways *ways)
+__attribute__((noinline)) void xccl_comm_way_took(struct xccl_comm_ways *ways)
 {
     struct xccl_way_row *row = ways->row;
     uint64_t took = xccl_clock_ns() - ways->began_ns;

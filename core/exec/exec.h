@@ -187,7 +187,7 @@ int xccl_run_done(struct xccl_run *run);
 /* Of a run without links (XCCL_AGAIN_ALONE): all of it. */
 int xccl_interp_alone(struct xccl_run *run);
 
-/* The half for runs with links; use the function below. */
+/* The half for runs that may have to wait; use the function below. */
 void xccl_exec_wait_links(struct xccl_run *run, const struct xccl_wait_policy *policy);
 
 /* Until it is done or has failed: its rc tells. */
