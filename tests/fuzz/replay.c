@@ -4,6 +4,7 @@
  * The same seed and corpus give the same inputs; a failure leaves the input in the output as hex
  * digits. Thread: one. */
 #include <dirent.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,12 +56,16 @@ static void run_input(const uint8_t *data, size_t bytes)
 
 static void corpus_read(void)
 {
-    const char *path = XT_SOURCE_DIR "/tests/fuzz/corpus/" XT_FUZZ_NAME;
-    DIR *dir = opendir(path);
+    char path[1024];
     struct dirent *entry;
+    DIR *dir;
+
+    snprintf(path, sizeof(path), XT_SOURCE_DIR "/tests/fuzz/corpus/%s",
+             program_invocation_short_name);
+    dir = opendir(path);
 
     while (dir && corpus.nfiles < MAX_FILES && (entry = readdir(dir))) {
-        char name[1024];
+        char name[1300];
         FILE *file;
         int i = corpus.nfiles;
 
