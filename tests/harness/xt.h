@@ -5,7 +5,8 @@
  * Exit codes: 0 pass, 77 skip, else fail. Arguments of a test program: `--list`, `--repeat N`,
  * `--jobs N`, names or parts of names. Environment: XT_SEED, XT_RESULTS (a file that gets a line
  * per test: program, name, ms, verdict, reason, ms of processor time), XT_DEADLINE_FACTOR (longer
- * deadlines for long runs), XT_SHARE=K/N (share K of N of the tests, drawn by the seed).
+ * deadlines for long runs), XT_SHARE=K/N (share K of N of the tests, drawn by the seed), XT_WHOLE
+ * (names of programs with spaces between, which run whole all the same).
  * XT_BUILD_DIR and XT_SOURCE_DIR are defined as texts: where bin/ and lib/ were built, and the
  * repository. */
 #ifndef XT_H

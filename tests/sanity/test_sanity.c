@@ -318,6 +318,20 @@ XT_TEST(test_asked_for_by_name_is_in_every_share)
     XT_CHECK_HAS(run_case("shared_a", 2), "XT_SHARE is \"half\"");
 }
 
+XT_TEST(a_program_named_whole_has_no_share)
+{
+    char names[512];
+    int first;
+
+    xt_setenv("XT_WHOLE", "sanity_case test_sanity_cases sanity_cases_more");
+    first = ran_of_share("0/2", 1, names, sizeof(names));
+    XT_CHECK_INT(first + ran_of_share("1/2", 1, names, sizeof(names)), 8);
+    xt_setenv("XT_WHOLE", "test_perf sanity_cases");
+    XT_CHECK_INT(ran_of_share("0/2", 1, names, sizeof(names)), 8);
+    xt_setenv("XT_WHOLE", "sanity_cases test_perf");
+    XT_CHECK_INT(ran_of_share("1/2", 1, names, sizeof(names)), 8);
+}
+
 XT_TEST(results_are_written_for_programs)
 {
     char path[512], line[512] = "", *end = NULL;
