@@ -85,6 +85,8 @@ struct xt_snapshot;
 struct xt_snapshot *xt_snapshot_take(void);
 /* Writes what has come since, "" if nothing, and frees the snapshot. */
 void xt_snapshot_compare(struct xt_snapshot *before, char *text, size_t bytes);
+/* This process has forked pid: files with that number in their names are the test's. */
+void xt_forked(pid_t pid);
 uint64_t xt_live_blocks(void);
 const char *xt_error_source_text(void);
 /* What the last program of xt_run_program() has printed; NULL: there was none, or it was silent. */

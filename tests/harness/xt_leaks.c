@@ -2,24 +2,29 @@
 /* Leak checks: what a test or rank has left behind compared with what there was when it began.
  * Memory of counted allocators, descriptors, threads, child processes, and files where the library
  * may leave some. Threads and files get a second to go away, because a detached thread ends when it
- * likes. A new file that a process outside of the test holds open or mapped is that process's own,
- * and a killed process may leave its record.
+ * likes. All new files count in the test's own folder of records, except that a killed process may
+ * leave its record. /dev/shm belongs to all users and programs: there a new file counts if it is
+ * our user's and its name holds the number of this process or of one that the harness forked for
+ * it. The library names all of its files so.
  * Thread: the main thread of a test or rank. */
 #include "xt_int.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#define GRACE_MS 1000
+#define GRACE_MS   1000
+#define FORKED_MAX 4096 /* processes; the oldest are forgotten */
 
-enum folder { FOLDER_FDS, FOLDER_THREADS, FOLDER_SHM, FOLDER_RUN, FOLDER_SHM_RUN, FOLDER_COUNT };
+enum folder { FOLDER_FDS, FOLDER_THREADS, FOLDER_RUN, FOLDER_SHM, FOLDER_SHM_RUN, FOLDER_COUNT };
 
 struct xt_snapshot {
     uint64_t live_blocks;
@@ -31,6 +36,9 @@ struct text {
     char *bytes;
     size_t room, used;
 };
+
+static pid_t forked[FORKED_MAX];
+static unsigned forked_count;
 
 static void text_add(struct text *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
@@ -66,7 +74,7 @@ static char *list_names(const char *path)
     while (dir && (entry = readdir(dir))) {
         bool is_own_fd = strcmp(path, "/proc/self/fd") == 0 && strcmp(entry->d_name, own_fd) == 0;
 
-        if (entry->d_name[0] != '.' && !is_own_fd)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 && !is_own_fd)
             fprintf(out, "%s\n", entry->d_name);
     }
     if (dir)
@@ -161,76 +169,68 @@ static void describe(enum folder folder, const char *path, const char *name, cha
     }
 }
 
-static bool maps_have(const char *pid, const char *path)
-{
-    char name[XT_PATH_BYTES], line[1024];
-    bool found = false;
-    FILE *maps;
-
-    snprintf(name, sizeof(name), "/proc/%s/maps", pid);
-    maps = fopen(name, "re");
-    while (maps && !found && fgets(line, sizeof(line), maps))
-        found = strstr(line, path) != NULL;
-    if (maps)
-        fclose(maps);
-    return found;
-}
-
-static bool fds_have(const char *pid, const char *path)
-{
-    char folder[XT_PATH_BYTES], what[512], empty[] = "\n", *names, *cursor;
-    const char *name;
-    bool found = false;
-
-    snprintf(folder, sizeof(folder), "/proc/%s/fd", pid);
-    names = list_names(folder);
-    cursor = names;
-    while (!found && (name = next_new(&cursor, empty))) {
-        describe(FOLDER_FDS, folder, name, what, sizeof(what));
-        found = strcmp(what, path) == 0;
-    }
-    free(names);
-    return found;
-}
-
-static bool held_by_others(const char *folder, const char *name)
-{
-    char path[XT_PATH_BYTES + NAME_MAX + 2], own[16], *pids = list_names("/proc"), *cursor = pids;
-    const char *pid;
-    bool held = false;
-
-    snprintf(path, sizeof(path), "%s/%s", folder, name);
-    snprintf(own, sizeof(own), "%d", (int)getpid());
-    while (!held && (pid = next_new(&cursor, "\n"))) {
-        if (pid[0] < '0' || pid[0] > '9' || strcmp(pid, own) == 0)
-            continue;
-        held = maps_have(pid, path) || fds_have(pid, path);
-    }
-    free(pids);
-    return held;
-}
-
 /* The record of another process: a rank's, which looks itself, or of one that was killed, which may
  * leave it. */
 static bool is_others_record(const char *name)
 {
     const char *dot = strrchr(name, '.');
+    long pid = atol(name + (name[0] == '.')); /* a dot begins the name of one that is being made */
 
-    return dot && strcmp(dot, ".record") == 0 && atol(name) != (long)getpid();
+    return dot && strcmp(dot, ".record") == 0 && pid != (long)getpid();
 }
 
-/* What may be new and is nobody's leak. The folder of records stays, and is looked into itself. */
+void xt_forked(pid_t pid)
+{
+    forked[forked_count++ % FORKED_MAX] = pid;
+}
+
+/* This process, or one that it has forked by way of the harness. */
+static bool is_own_pid(unsigned long pid)
+{
+    for (unsigned i = 0; i < forked_count && i < FORKED_MAX; i++) {
+        if (pid == (unsigned long)forked[i])
+            return true;
+    }
+    return pid == (unsigned long)getpid();
+}
+
+/* As a word: within a longer number or a hexadecimal one it is chance. */
+static bool names_own_pid(const char *name)
+{
+    for (const char *at = name; *at; at++) {
+        char *end;
+        unsigned long pid = strtoul(at, &end, 10);
+
+        if (isdigit((unsigned char)*at) && (at == name || !isalnum((unsigned char)at[-1])) &&
+            !isalnum((unsigned char)*end) && is_own_pid(pid))
+            return true;
+    }
+    return false;
+}
+
+/* Whether a new file in a folder that all programs of the machine share is of this test. Nothing
+ * but its name can tell: other programs, of this user too, make and remove files meanwhile. */
+static bool is_ours(enum folder folder, const char *path, const char *name)
+{
+    char entry[XT_PATH_BYTES + NAME_MAX + 2];
+    struct stat info;
+
+    if (folder == FOLDER_SHM && strncmp(name, "xccl", 4) != 0)
+        return false;
+    /* The folder of records stays, and its number is a user's. */
+    snprintf(entry, sizeof(entry), "xccl-%u", (unsigned)geteuid());
+    if (strcmp(name, entry) == 0 || !names_own_pid(name))
+        return false;
+    snprintf(entry, sizeof(entry), "%s/%s", path, name);
+    return lstat(entry, &info) == 0 && info.st_uid == geteuid();
+}
+
+/* What may be new and is nobody's leak. */
 static bool is_allowed(enum folder folder, const char *path, const char *name)
 {
-    char records[32];
-
-    if (folder < FOLDER_SHM)
+    if (folder < FOLDER_RUN)
         return false;
-    snprintf(records, sizeof(records), "xccl-%u", getuid());
-    /* Other programs, of tests and beside them, leave files of other names. */
-    if (folder == FOLDER_SHM && (strcmp(name, records) == 0 || strncmp(name, "xccl", 4) != 0))
-        return true;
-    return (folder != FOLDER_SHM && is_others_record(name)) || held_by_others(path, name);
+    return is_others_record(name) || (folder != FOLDER_RUN && !is_ours(folder, path, name));
 }
 
 static void compare_once(const struct xt_snapshot *before, enum folder folder, struct text *text)
@@ -243,7 +243,7 @@ static void compare_once(const struct xt_snapshot *before, enum folder folder, s
         if (is_allowed(folder, path, name))
             continue;
         describe(folder, path, name, what, sizeof(what));
-        if (folder >= FOLDER_SHM)
+        if (folder >= FOLDER_RUN)
             text_add(text, "; file %s/%s", path, name);
         else
             text_add(text, "; %s %s (%s)", nouns[folder], name, what);
@@ -308,6 +308,7 @@ struct xt_snapshot *xt_snapshot_take(void)
     if (pthread_create(&idle, NULL, idle_run, NULL) == 0)
         pthread_join(idle, NULL);
 #endif
+    forked_count = 0;
     snprintf(snapshot->paths[FOLDER_FDS], XT_PATH_BYTES, "/proc/self/fd");
     snprintf(snapshot->paths[FOLDER_THREADS], XT_PATH_BYTES, "/proc/self/task");
     snprintf(snapshot->paths[FOLDER_SHM], XT_PATH_BYTES, "/dev/shm");

@@ -278,6 +278,7 @@ int xt_run_program(const char *const *argv, const char **output_out)
         fprintf(stderr, "cannot run %s: %s\n", argv[0], strerror(errno));
         _exit(127);
     }
+    xt_forked(pid);
     /* The runner's deadline bounds this wait: it kills the whole process group. */
     while (waitpid(pid, &status, 0) < 0) {
         if (errno != EINTR)

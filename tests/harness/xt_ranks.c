@@ -62,6 +62,7 @@ struct xt_mp *xt_mp_start(int nranks, xt_rank_fn *fn, void *arg)
             XT_FAIL("cannot fork rank %d: %s", i, strerror(errno));
         if (mp->ranks[i].pid == 0)
             rank_main(mp, i, fn, arg);
+        xt_forked(mp->ranks[i].pid);
     }
     return mp;
 }

@@ -164,37 +164,108 @@ XT_TEST(bad_orphan)
     XT_CHECK_INT(waitpid(pid, NULL, 0), pid);
 }
 
-/* In the folder of the library's records, which is the test's own. */
-static void leave_file(const char *name)
+static void leave_file(const char *folder, const char *name)
 {
     char path[512];
-    FILE *file;
+    FILE *file = NULL;
 
-    snprintf(path, sizeof(path), "%s/xccl", getenv("XDG_RUNTIME_DIR"));
-    XT_CHECK(mkdir(path, 0700) == 0 || errno == EEXIST);
-    snprintf(path, sizeof(path), "%s/xccl/%s", getenv("XDG_RUNTIME_DIR"), name);
-    file = fopen(path, "w");
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    /* Another program may remove a folder in /dev/shm as soon as it is there. */
+    for (int i = 0; i < 1000 && !file; i++) {
+        XT_CHECK(mkdir(folder, 0700) == 0 || errno == EEXIST);
+        file = fopen(path, "w");
+    }
     XT_CHECK(file != NULL);
     fclose(file);
 }
 
+/* The folder of the library's records, which is the test's own. */
+static const char *own_folder(void)
+{
+    static char path[512];
+
+    snprintf(path, sizeof(path), "%s/xccl", getenv("XDG_RUNTIME_DIR"));
+    return path;
+}
+
+/* Where records lie without a session: programs outside of the test use it too. */
+static const char *shared_folder(void)
+{
+    static char path[64];
+
+    snprintf(path, sizeof(path), "/dev/shm/xccl-%u", (unsigned)geteuid());
+    return path;
+}
+
+/* before, the number of this process, after. */
+static const char *pid_name(const char *before, const char *after)
+{
+    static char name[64];
+
+    snprintf(name, sizeof(name), "%s%d%s", before, (int)getpid(), after);
+    return name;
+}
+
 XT_TEST(bad_file)
 {
-    leave_file("left");
+    leave_file(own_folder(), "left");
 }
 
 XT_TEST(bad_record)
 {
-    char name[64];
+    leave_file(own_folder(), pid_name("", "-1.record"));
+}
 
-    snprintf(name, sizeof(name), "%d-1.record", (int)getpid());
-    leave_file(name);
+XT_TEST(bad_record_that_was_being_made)
+{
+    leave_file(own_folder(), pid_name(".", "-1.record"));
 }
 
 /* As of a process that was killed. */
 XT_TEST(good_record_of_another)
 {
-    leave_file("1-1.record");
+    leave_file(own_folder(), "1-1.record");
+}
+
+XT_TEST(bad_file_in_shm)
+{
+    leave_file("/dev/shm", pid_name("xccl-", "-left"));
+}
+
+XT_TEST(bad_record_in_shm)
+{
+    leave_file(shared_folder(), pid_name("", "-1.record"));
+}
+
+static void leave_and_die(int rank, int nranks, void *arg)
+{
+    (void)rank;
+    (void)nranks;
+    (void)arg;
+    leave_file("/dev/shm", pid_name("xccl-", "-left"));
+    kill(getpid(), SIGKILL);
+}
+
+XT_TEST(bad_file_of_a_killed_rank)
+{
+    int status;
+
+    xt_mp_wait(xt_mp_start(1, leave_and_die, NULL), &status);
+    XT_CHECK_INT(WTERMSIG(status), SIGKILL);
+}
+
+/* Files come to /dev/shm from outside of this test while it runs. */
+XT_TEST(good_files_of_strangers)
+{
+    const char *folder = getenv("SANITY_STRANGERS");
+    char made[600];
+
+    if (!folder)
+        return;
+    leave_file(folder, "begun");
+    snprintf(made, sizeof(made), "%s/made", folder);
+    while (access(made, F_OK) != 0) /* bounded by the test's deadline */
+        usleep(1000);
 }
 
 XT_TEST_DEADLINE(bad_hang, 1)

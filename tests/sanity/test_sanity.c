@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The harness is tested: each case of sanity_cases.c must be judged and reported as it deserves.
  * Runs that program, which lies beside this one, once per case. Thread: one. */
+#include <fcntl.h>
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,7 +30,8 @@ static const char *cases_path(void)
 /* Runs one case; returns what was printed. */
 static const char *run_case(const char *name, int want_exit)
 {
-    const char *argv[] = {cases_path(), name, NULL}, *output;
+    static const char *output; /* static: gcc 12 takes what is returned for a pointer to it */
+    const char *argv[] = {cases_path(), name, NULL};
     int status = xt_run_program(argv, &output);
 
     if (!WIFEXITED(status) || WEXITSTATUS(status) != want_exit)
@@ -142,7 +145,86 @@ XT_TEST(leak_of_a_file_is_caught)
 XT_TEST(leak_of_an_own_record_is_caught_and_that_of_a_killed_process_allowed)
 {
     expect_failure("bad_record", "-1.record");
+    expect_failure("bad_record_that_was_being_made", "-1.record");
     expect_pass("good_record_of_another");
+}
+
+/* The case leaves a file in /dev/shm: it must be told, and is removed here. */
+static void expect_left_in_shm(const char *name)
+{
+    const char *output = run_case(name, 1), *found;
+    char path[256];
+
+    XT_CHECK_HAS(output, FAILED);
+    XT_CHECK_HAS(output, "left behind: file /dev/shm/xccl-");
+    found = strstr(output, "file /dev/shm/xccl-");
+    XT_CHECK_INT(sscanf(found, "file %255s", path), 1);
+    XT_CHECK_INT(unlink(path), 0);
+}
+
+XT_TEST(leak_of_a_file_in_shm_is_caught)
+{
+    expect_left_in_shm("bad_file_in_shm");
+    expect_left_in_shm("bad_record_in_shm");
+    expect_left_in_shm("bad_file_of_a_killed_rank");
+}
+
+#define STRANGERS 5
+
+/* As other programs may name their files, here the process pid. The first is a folder. */
+static void name_strangers(int pid, char paths_out[STRANGERS][64])
+{
+    unsigned user = geteuid();
+
+    snprintf(paths_out[0], 64, "/dev/shm/xccl-4711");
+    snprintf(paths_out[1], 64, "/dev/shm/xccl-%d-foo", pid);
+    snprintf(paths_out[2], 64, "/dev/shm/xccl-foo-%d", pid);
+    snprintf(paths_out[3], 64, "/dev/shm/xccl-%u/%d-1.record", user, pid);
+    snprintf(paths_out[4], 64, "/dev/shm/xccl-%u/left-%d", user, pid);
+}
+
+/* A process outside of the case: makes its files once the case has begun. */
+_Noreturn static void strangers_main(const char *begun, const char *made)
+{
+    char paths[STRANGERS][64], folder[64];
+
+    while (access(begun, F_OK) != 0) /* bounded by the test's deadline */
+        usleep(1000);
+    name_strangers((int)getpid(), paths);
+    snprintf(folder, sizeof(folder), "/dev/shm/xccl-%u", (unsigned)geteuid());
+    (void)mkdir(folder, 0700);
+    if (mkdir(paths[0], 0700) == 0 && geteuid() == 0 && chown(paths[0], 4711, 4711) != 0)
+        _exit(1);
+    for (int i = 1; i < STRANGERS; i++)
+        close(open(paths[i], O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    for (int i = 1; i < STRANGERS; i++) {
+        if (access(paths[i], F_OK) != 0)
+            _exit(1);
+    }
+    close(open(made, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    _exit(0);
+}
+
+XT_TEST(files_of_other_programs_and_users_are_not_counted)
+{
+    const char *folder = xt_tmpdir();
+    char paths[STRANGERS][64], begun[300], made[300];
+    int status = 0;
+    pid_t pid;
+
+    snprintf(begun, sizeof(begun), "%s/begun", folder);
+    snprintf(made, sizeof(made), "%s/made", folder);
+    xt_setenv("SANITY_STRANGERS", folder);
+    pid = fork();
+    XT_CHECK(pid >= 0);
+    if (pid == 0)
+        strangers_main(begun, made);
+    expect_pass("good_files_of_strangers");
+    XT_CHECK_INT(waitpid(pid, &status, 0), pid);
+    XT_CHECK_INT(status, 0);
+    name_strangers((int)pid, paths);
+    for (int i = 0; i < STRANGERS; i++)
+        (void)remove(paths[i]);
 }
 
 XT_TEST(hang_is_ended_with_its_children)
@@ -267,7 +349,7 @@ XT_TEST(tests_side_by_side_are_judged_alone)
     int status = xt_run_program(argv, &output);
 
     XT_CHECK_INT(WEXITSTATUS(status), 1);
-    XT_CHECK_HAS(output, "\n18 passed, 2 failed\n");
+    XT_CHECK_HAS(output, "\n20 passed, 2 failed\n");
 }
 
 /* How many of the shared cases ran with a share and a seed, and which. */
