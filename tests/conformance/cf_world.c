@@ -7,8 +7,10 @@
  * Thread: one; no other of ours may open descriptors meanwhile. */
 #include "cf_int.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -81,13 +83,29 @@ static int count_children(void)
     return count;
 }
 
-/* A file is ours when its name holds our process number, the plugin's name or xccl. */
-static int is_ours(const struct cf *me, const char *name)
+/* Whether word stands in name with neither a letter nor a digit beside it: "ib" is in "xt-ib-1",
+ * but not in "xt-qRibz0". */
+static int has_word(const char *name, const char *word)
+{
+    size_t bytes = strlen(word);
+
+    for (const char *at = name; bytes && (at = strstr(at, word)); at++) {
+        if ((at == name || !isalnum((unsigned char)at[-1])) && !isalnum((unsigned char)at[bytes]))
+            return 1;
+    }
+    return 0;
+}
+
+/* The folders belong to all programs of the machine. A file there is ours when it is our user's and
+ * its name holds our process number or the plugin's name. */
+static int is_ours(const struct cf *me, int folder_fd, const char *name)
 {
     char number[16];
+    struct stat info;
 
     snprintf(number, sizeof(number), "%d", (int)getpid());
-    return strstr(name, number) || (me->shared->name[0] && strstr(name, me->shared->name));
+    return (has_word(name, number) || has_word(name, me->shared->name)) &&
+           fstatat(folder_fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && info.st_uid == geteuid();
 }
 
 static void take_files(const struct cf *me, char files[FILES_BYTES])
@@ -101,7 +119,7 @@ static void take_files(const struct cf *me, char files[FILES_BYTES])
         const struct dirent *entry;
 
         while (dir && (entry = readdir(dir))) {
-            if (used + 300 < FILES_BYTES && is_ours(me, entry->d_name))
+            if (used + 300 < FILES_BYTES && is_ours(me, dirfd(dir), entry->d_name))
                 used += (size_t)snprintf(files + used, FILES_BYTES - used, "%s/%s\n", folders[i],
                                          entry->d_name);
         }
