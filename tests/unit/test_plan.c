@@ -5,6 +5,7 @@
 #include "plan/plan.h"
 
 #include <stdio.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -199,7 +200,16 @@ XT_TEST(a_call_gets_a_plan_when_its_binding_is_ready)
     xccl_planner_fini(&planner);
 }
 
-/* The best of a few: other programs may be in the way. Links are not part of it. */
+/* Processor time of this process, so that other programs do not count. */
+static uint64_t processor_ns(void)
+{
+    struct timespec now;
+
+    XT_CHECK_INT(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now), 0);
+    return (uint64_t)now.tv_sec * XCCL_NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+/* The best of a few: another program may have had the cache. Links are not part of it. */
 XT_TEST(a_ring_of_4096_ranks_is_planned_within_5_ms)
 {
     const struct xccl_call call = call_of(XCCL_COLL_ALL_REDUCE, 16u << 20);
@@ -210,9 +220,9 @@ XT_TEST(a_ring_of_4096_ranks_is_planned_within_5_ms)
         uint64_t begin_ns, took_ns;
 
         planner_open(&planner, 4096, 0, "ring");
-        begin_ns = xccl_clock_ns();
+        begin_ns = processor_ns();
         (void)plan_of(&planner, &call, 128u << 10);
-        took_ns = xccl_clock_ns() - begin_ns;
+        took_ns = processor_ns() - begin_ns;
         best_ns = took_ns < best_ns ? took_ns : best_ns;
         xccl_planner_fini(&planner);
     }
