@@ -17,7 +17,7 @@
 #ifdef XCCL_SANITIZED
 #define SOON_S 4.0
 #else
-#define SOON_S 2.0
+#define SOON_S xt_bound(2, 4)
 #endif
 #define RANKS_MAX  3
 #define OWN_MAX    2 /* ranks of one process */
@@ -25,7 +25,7 @@
 #define WHY_BYTES  800 /* of a failure text */
 #define COUNT      2000
 /* The library's deadlines are 5 s: a round that needs them is late, one beyond them hangs. */
-#define LATE_S 8.0
+#define LATE_S xt_bound(8, 12)
 #define LOST_S 1.0
 
 /* How one process's part of a round ended. */

@@ -140,46 +140,48 @@ static void hurt(const char *transport, size_t count, int signal_number, double 
 #else
 #define SLOW 1
 #endif
+/* The kernel ends a killed rank's connections at once; silence would tell after 4 s. */
+#define KILL_S (xt_bound(1, 3) * SLOW)
 /* Four heartbeats stay out, and the next look comes within another one. */
-#define STOP_S (5.5 * SLOW)
+#define STOP_S (xt_bound(5.5, 7.5) * SLOW)
 
 XT_TEST(killed_rank_is_named_by_all_over_shared_memory)
 {
-    hurt("shm", 10, SIGKILL, 1 * SLOW);
+    hurt("shm", 10, SIGKILL, KILL_S);
 }
 XT_TEST(killed_rank_is_named_by_all_in_a_large_call)
 {
-    hurt("shm", 1000000, SIGKILL, 1 * SLOW);
+    hurt("shm", 1000000, SIGKILL, KILL_S);
 }
 XT_TEST(killed_rank_is_named_by_all_over_unix_sockets)
 {
-    hurt("unix", 10, SIGKILL, 1 * SLOW);
+    hurt("unix", 10, SIGKILL, KILL_S);
 }
 XT_TEST(killed_rank_is_named_by_all_in_a_large_call_over_unix_sockets)
 {
-    hurt("unix", 1000000, SIGKILL, 1 * SLOW);
+    hurt("unix", 1000000, SIGKILL, KILL_S);
 }
 XT_TEST(killed_rank_is_named_by_all_over_tcp)
 {
-    hurt("tcp", 10, SIGKILL, 1 * SLOW);
+    hurt("tcp", 10, SIGKILL, KILL_S);
 }
 XT_TEST(killed_rank_is_named_by_all_in_a_large_call_over_tcp)
 {
-    hurt("tcp", 1000000, SIGKILL, 1 * SLOW);
+    hurt("tcp", 1000000, SIGKILL, KILL_S);
 }
 XT_TEST(killed_rank_is_named_by_all_over_both)
 {
-    hurt("mixed", 5000, SIGKILL, 1 * SLOW);
+    hurt("mixed", 5000, SIGKILL, KILL_S);
 }
 XT_TEST(killed_rank_is_named_by_all_who_send_over_shared_memory)
 {
     sends = 1;
-    hurt("shm", 100000, SIGKILL, 1 * SLOW);
+    hurt("shm", 100000, SIGKILL, KILL_S);
 }
 XT_TEST(killed_rank_is_named_by_all_who_send_over_tcp)
 {
     sends = 1;
-    hurt("tcp", 100000, SIGKILL, 1 * SLOW);
+    hurt("tcp", 100000, SIGKILL, KILL_S);
 }
 XT_TEST(stopped_rank_is_named_by_all_over_shared_memory)
 {
@@ -285,7 +287,7 @@ static void killed_while_joining(int process, int nprocs, void *arg)
     atomic_fetch_add_explicit(&world->arrived, 1, memory_order_release);
     start = world_seconds();
     XT_CHECK(xcclGroupEnd() != xcclSuccess);
-    XT_CHECK(world_seconds() - start < 5 * SLOW);
+    XT_CHECK(world_seconds() - start < xt_bound(5, 10) * SLOW);
     XT_CHECK(!comms[0] && !comms[1]);
     XT_CHECK(strstr(xcclGetLastError(NULL), "rank 2 ") ||
              strstr(xcclGetLastError(NULL), "rank 5 "));
@@ -324,7 +326,7 @@ static void leave_a_stopped_neighbour(int rank, int nranks, void *arg)
     start = world_seconds();
     if (rank == 0) {
         XT_OK(xcclCommDestroy(comm));
-        XT_CHECK(world_seconds() - start < 0.5 * SLOW);
+        XT_CHECK(world_seconds() - start < xt_bound(0.5, 1.5) * SLOW);
         return;
     }
     XT_CHECK_RC(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL), xcclRemoteError);
@@ -419,7 +421,7 @@ static void caller_and_aborter(int thread, int nthreads, void *arg)
         sched_yield();
     start = world_seconds();
     XT_OK(xcclCommAbort(job->comm));
-    XT_CHECK(world_seconds() - start < 1.0 * SLOW);
+    XT_CHECK(world_seconds() - start < KILL_S);
 }
 
 static void abort_from_another_thread(int rank, int nranks, void *arg)

@@ -13,7 +13,7 @@
 #define NCCL_V8  FIXTURES "libnccl-net-fx-v8.so"
 #define NCCL_V12 FIXTURES "libnccl-net-fx-v12.so"
 
-/* From the return of the passive rank to the end of its peer's call. */
+/* From the return of the passive rank to the end of its peer's call, where a core is free. */
 #if defined(XCCL_SANITIZED)
 #define WITHIN_MS 200
 #else
@@ -21,6 +21,10 @@
 #endif
 
 #define ROUNDS 20
+
+/* Calls after which rank 0 computes, and for how long. */
+#define CALLS     4
+#define COMPUTE_S 0.75
 
 struct passive {
     struct world world;
@@ -104,19 +108,30 @@ static void call_and_compute(int rank, int nranks, void *arg)
 
     choose(p, rank);
     comm = world_join(&p->world, rank, nranks);
-    call_round(p, comm, rank, 0);
-    if (rank == 0)
-        compute_until(p->returned_s[0] + 3);
+    for (int round = 0; round < CALLS; round++) {
+        call_round(p, comm, rank, round);
+        if (rank == 0)
+            compute_until(p->returned_s[round] + COMPUTE_S);
+    }
     XT_OK(xcclCommDestroy(comm));
 }
 
+/* Each call ends while rank 0 still computes. How soon, the quickest tells: in the others, programs
+ * beside this one may have had the cores. */
 static void peer_ends_in_time(const char *plugin, size_t count)
 {
     struct passive *p = passive_create(plugin, "10", count);
+    double least_ms = COMPUTE_S * 1e3;
 
     xt_mp_run(2, call_and_compute, p);
-    if (late_ms(p, 0) > WITHIN_MS)
-        XT_FAIL("the peer ended its call %.1f ms after the other rank's return", late_ms(p, 0));
+    for (int round = 0; round < CALLS; round++) {
+        if (late_ms(p, round) > 0.9e3 * COMPUTE_S)
+            XT_FAIL("call %d: the peer ended %.1f ms after the other rank's return", round,
+                    late_ms(p, round));
+        least_ms = late_ms(p, round) < least_ms ? late_ms(p, round) : least_ms;
+    }
+    if (least_ms > WITHIN_MS)
+        XT_FAIL("the peer ended its calls %.1f ms or more after the other rank's return", least_ms);
 }
 
 XT_TEST(peer_of_a_computing_rank_ends_its_call_over_sockets)
@@ -190,6 +205,10 @@ XT_TEST(destroy_delivers_what_is_pending)
     xt_mp_run(2, call_and_leave, passive_create(MANUAL, "30", 1000));
 }
 
+/* What is posted stays with the plugin for so long, and an abort does not. */
+#define HOLD_S  5
+#define HOLD_MS "5000"
+
 static void call_and_abort(int rank, int nranks, void *arg)
 {
     struct passive *p = arg;
@@ -204,7 +223,7 @@ static void call_and_abort(int rank, int nranks, void *arg)
         XT_OK(xcclAllReduce(data, data, 10, xcclFloat32, xcclSum, comm, NULL));
         start_s = world_seconds();
         XT_OK(xcclCommAbort(comm));
-        XT_CHECK(world_seconds() - start_s < 1e-3 * 4 * WITHIN_MS);
+        XT_CHECK(world_seconds() - start_s < HOLD_S / 2.0);
         XT_CHECK_RC(xcclAllReduce(data, data, 10, xcclFloat32, xcclSum, comm, NULL),
                     xcclRemoteError); /* late, as another thread's call may be */
         return;
@@ -217,7 +236,7 @@ static void call_and_abort(int rank, int nranks, void *arg)
 
 XT_TEST(abort_waits_for_no_delivery)
 {
-    xt_mp_run(2, call_and_abort, passive_create(MANUAL, "5000", 10));
+    xt_mp_run(2, call_and_abort, passive_create(MANUAL, HOLD_MS, 10));
 }
 
 /* Rank 0's call returns, and only then does its plugin find that it cannot deliver. */

@@ -99,6 +99,10 @@ void xt_threads_run(int nranks, xt_rank_fn *fn, void *arg);
 double xt_seconds(void);
 /* What was left out so far. The library's own deadlines know nothing of it. */
 double xt_lost_seconds(void);
+/* The bound of a time in seconds. quiet_s: what is promised of a machine that does nothing else,
+ * which the environment says with XT_QUIET=1. busy_s: beside other programs, which may have the
+ * cores for a while; still less than what the next slower way takes, which the test tells apart. */
+double xt_bound(double quiet_s, double busy_s);
 /* A fresh folder, removed with its contents after the test. */
 const char *xt_tmpdir(void);
 /* setenv for this test process. value NULL: unset. */

@@ -46,6 +46,13 @@ double xt_lost_seconds(void)
     return 1e-9 * (double)pulse_raw() - xt_seconds();
 }
 
+double xt_bound(double quiet_s, double busy_s)
+{
+    const char *text = getenv("XT_QUIET");
+
+    return text && strcmp(text, "1") == 0 ? quiet_s : busy_s;
+}
+
 void *xt_shared_alloc(size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -25,7 +25,7 @@
 #define STOPPED_S     20.0 /* a stopped peer is no error for as long as this, at least */
 #define GOES_ON_S     5.0 /* when it continues */
 #define HEALTHY_SHARE 0.9 /* of the rate before, or of the rail's where buffers helped before */
-#define HEALTHY_GAP_S 1.0 /* the longest time without a message */
+#define HEALTHY_GAP_S xt_bound(1, 1.8) /* the longest time without a message */
 
 #define PEERS_MAX 6
 

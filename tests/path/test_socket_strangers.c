@@ -31,8 +31,8 @@
 #define WINDOWS   3 /* of each kind, in a set */
 #define SETS      3 /* at most: a machine that is busy otherwise may spoil one */
 #define WINDOW_S  0.7
-#define RIGHT_S   1.0 /* until the right sender is in, among them */
-#define GONE_S    8.0 /* until nothing of the strangers is left: silent ones have 5 s */
+#define RIGHT_S   xt_bound(1, 3) /* until the right sender is in, among them */
+#define GONE_S    xt_bound(8, 12) /* until nothing of the strangers is left: silent ones have 5 s */
 #define STAYING   200 /* who come at once, and do not go */
 #define CROWD_MAX 2048
 #define TOKEN_AT  8 /* in a hello */
