@@ -51,7 +51,8 @@ static xcclResult_t check_plain(const struct vcall *v, xcclStream_t stream)
         return rc;
     if ((unsigned)v->call.type >= xcclNumTypes)
         return bad_number(v, "datatype", (int)v->call.type, xcclNumTypes);
-    if (xccl_coll_reduces(v->call.coll) && (unsigned)v->call.op >= xcclNumOps) {
+    /* A call that does not reduce has op 0. */
+    if ((unsigned)v->call.op >= xcclNumOps) {
         const struct xccl_task task = {.comm = v->comm, .call = v->call};
 
         rc = xccl_api_check_op(v->name, &task);
