@@ -14,7 +14,7 @@
 /* Why comm is no communicator that this process may use; xcclSuccess when it is one. call: the name
  * of the public call, for the text. */
 xcclResult_t xccl_api_check_comm(const char *call, const struct xcclComm *comm);
-/* The same for calls that may follow xcclCommFinalize. */
+/* Checks comm as xccl_api_check_comm() does, for calls that may follow xcclCommFinalize. */
 xcclResult_t xccl_api_check_known(const char *call, const struct xcclComm *comm);
 
 /* Why stream, which is not NULL, is none of this process. */

@@ -339,7 +339,7 @@ struct work {
     struct xccl_p2p_item *items; /* room for the sends and receives of a communicator */
 };
 
-/* The same for few calls. */
+/* Memory for the work of few calls, on the stack. */
 struct few_work {
     struct xccl_run *runs[FEW];
     struct xcclComm *comms[FEW], *seen[FEW];

@@ -22,7 +22,7 @@ struct xccl_group_entry {
 
 /* Notes the entry, or executes it when no group is open. */
 xcclResult_t xccl_group_add(const struct xccl_group_entry *entry);
-/* The same of a call, and of a message. */
+/* Notes a call or a message, or executes it when no group is open. */
 xcclResult_t xccl_group_add_call(const struct xccl_task *task, struct xccl_host_stream *stream);
 xcclResult_t xccl_group_add_p2p(struct xcclComm *comm, const struct xccl_p2p_item *item,
                                 struct xccl_host_stream *stream);
@@ -31,7 +31,8 @@ xcclResult_t xccl_group_run(const struct xccl_group_entry *entries, uint32_t cou
 /* A call inside a group was wrong: the whole group will not be executed. Returns rc. */
 xcclResult_t xccl_group_reject(xcclResult_t rc);
 
-/* The same, where memory was short, which the other ranks cannot know: then comm has failed. */
+/* Rejects the group as xccl_group_reject() does. If memory was short, which the other ranks cannot
+ * know, comm has failed, too. */
 xcclResult_t xccl_group_lack(struct xcclComm *comm, xcclResult_t rc);
 /* 1: calls of this thread's open group were given to the stream. */
 int xccl_group_has_stream(const struct xccl_host_stream *stream);

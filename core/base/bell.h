@@ -25,7 +25,7 @@ uint32_t xccl_bell_listen(struct xccl_bell *bell);
 /* Returns after a ring that came since heard, or when the limit's next look is due: the deadline,
  * or 100 ms while it has an abort flag. */
 void xccl_bell_wait(struct xccl_bell *bell, uint32_t heard, const struct xccl_limit *limit);
-/* The same, with a bound in nanoseconds. */
+/* Returns after a ring that came since heard, or after nap_ns. */
 void xccl_bell_nap(struct xccl_bell *bell, uint32_t heard, uint64_t nap_ns);
 
 #endif

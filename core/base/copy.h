@@ -14,7 +14,7 @@
 
 #define XCCL_COPY_STRING_MIN 1024u /* bytes from which somebody may take the string instruction */
 
-/* The same as memcpy, never by the string instruction. */
+/* Copies as memcpy does, never by the string instruction. */
 void xccl_copy_by_vectors(void *to, const void *from, size_t bytes);
 
 /* 1: the string instruction is slow there. */

@@ -14,7 +14,7 @@
 xcclResult_t xccl_fail(xcclResult_t rc, int err, const char *todo, const char *fmt, ...)
     __attribute__((format(printf, 4, 5), cold));
 
-/* The same without the log line, for errors that the caller expects and may swallow. */
+/* xccl_fail() without the log line, for errors that the caller expects and may swallow. */
 xcclResult_t xccl_fail_quietly(xcclResult_t rc, int err, const char *todo, const char *fmt, ...)
     __attribute__((format(printf, 4, 5), cold));
 

@@ -52,8 +52,9 @@ struct xccl_netif {
  * one address each: interfaces that are up; names ib* first; docker*, veth*, virbr* and lo only
  * when nothing else is there. No match is xcclInvalidUsage that lists what there is. */
 xcclResult_t xccl_netif_choose(struct xccl_netif *ifs_out, int max, int *count_out);
-/* The same for a job that meets at near: unless XCCL_SOCKET_IFNAME is set, the interface whose
- * subnet holds near comes first, even loopback. near may be NULL. */
+/* The interfaces for a job that meets at near: those of xccl_netif_choose(), but unless
+ * XCCL_SOCKET_IFNAME is set, the interface whose subnet holds near comes first, even loopback. near
+ * may be NULL. */
 xcclResult_t xccl_netif_choose_near(const struct xccl_addr *near, struct xccl_netif *ifs_out,
                                     int max, int *count_out);
 

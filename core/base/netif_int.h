@@ -21,9 +21,9 @@ struct xccl_netif_found {
 int xccl_netif_select(const struct xccl_netif_found *found, int found_count, const char *spec,
                       int family, struct xccl_netif *ifs_out, int max);
 
-/* The same, but with no names in spec the interface in the smallest subnet that holds near comes
- * first, with its address there, also where it would not be chosen at all otherwise. near may be
- * NULL. */
+/* Chooses as xccl_netif_select(). If spec has no names, the interface in the smallest subnet that
+ * holds near comes first, with its address there, even if it would not be chosen otherwise.
+ * near may be NULL. */
 int xccl_netif_select_near(const struct xccl_netif_found *found, int found_count,
                            const struct xccl_addr *near, const char *spec, int family,
                            struct xccl_netif *ifs_out, int max);

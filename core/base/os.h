@@ -22,7 +22,8 @@ xcclResult_t xccl_map_create(const char *name, size_t bytes, struct xccl_map *ma
 /* Maps a descriptor that a peer sent: refuses one without the seals or of another size than bytes.
  * Takes fd over, also on failure. */
 xcclResult_t xccl_map_open(int fd, size_t bytes, struct xccl_map *map_out);
-/* The same for reading alone; a descriptor for reading will do. */
+/* Maps a peer's descriptor for reading, after the checks of xccl_map_open(). A read-only descriptor
+ * is enough. */
 xcclResult_t xccl_map_open_to_read(int fd, size_t bytes, struct xccl_map *map_out);
 /* Replaces the descriptor by one for reading, to be handed out. Closes the map on failure. */
 xcclResult_t xccl_map_limit_to_reading(struct xccl_map *map);
@@ -41,7 +42,7 @@ uint64_t xccl_os_host_hash(void);
  * play no part in it. */
 uint64_t xccl_os_netns_hash(void);
 int xccl_os_cores(void); /* usable by this process: affinity mask */
-/* The same as a set, of which processes make unions; above 256 cores several share a bit. */
+/* The usable cores as a set, for unions over processes; above 256 cores several share a bit. */
 #define XCCL_CORE_WORDS 4
 void xccl_os_core_set(uint64_t set_out[XCCL_CORE_WORDS]);
 int xccl_os_core_count(const uint64_t set[XCCL_CORE_WORDS]);

@@ -23,8 +23,8 @@ xcclResult_t xccl_tcp_accept(int listen_fd, int *fd_out, struct xccl_addr *peer_
 
 /* Starts a connection; *fd_out polls writable when it is decided. */
 xcclResult_t xccl_tcp_connect_start(const struct xccl_addr *addr, int *fd_out);
-/* The same in two steps, for options that must be there before: a socket for addr, and what starts
- * it. A socket that cannot start is closed, *fd -1. */
+/* Starts a connection in two steps, for options that must be set before it: open makes a socket for
+ * addr, connect_on starts it. A socket that cannot start is closed, *fd -1. */
 xcclResult_t xccl_tcp_open(const struct xccl_addr *addr, int *fd_out);
 xcclResult_t xccl_tcp_connect_on(int *fd, const struct xccl_addr *addr);
 /* Asks after one: *done_out 1 when connected; xcclRemoteError when refused or not reached, which

@@ -90,7 +90,7 @@ xcclResult_t xccl_bootstrap_recv_start(struct xccl_bootstrap *boot, int rank, ui
  * begun now does not wait for a rank that is still busy. */
 int xccl_bootstrap_has_mail(struct xccl_bootstrap *boot, int rank, uint32_t tag);
 
-/* The same, waiting. */
+/* Start an operation and wait until it is done. */
 xcclResult_t xccl_bootstrap_allgather(struct xccl_bootstrap *boot, const struct xccl_boot_set *set,
                                       void *data, size_t part_bytes,
                                       const struct xccl_limit *limit);

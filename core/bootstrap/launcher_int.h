@@ -46,7 +46,7 @@ xcclResult_t xccl_launcher_carry(const struct xccl_launch *launch, unsigned numb
 
 /* A variable as a number; missing or anything else is xcclInvalidUsage that names it. */
 xcclResult_t xccl_launcher_env_int(const char *name, int low, int high, int *value_out);
-/* The same for what is only good to know: fallback when it is not there or no number. */
+/* A variable as a number; fallback when it is missing or no number. */
 int xccl_launcher_env_maybe(const char *name, int fallback);
 /* rank_name and nranks_name must both be there and fit. */
 xcclResult_t xccl_launcher_env_place(const char *rank_name, const char *nranks_name,

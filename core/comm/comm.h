@@ -187,7 +187,7 @@ struct xccl_join_args {
  * other. A split that is refused because of its arguments leaves the parent as it was; one that
  * fails before the ranks of a color have found each other fails the parent too. */
 xcclResult_t xccl_comm_create(const struct xccl_join_args *joins, uint32_t count);
-/* The same for non-blocking communicators: begins, and leaves the rest to the progress thread.
+/* Joins as non-blocking communicators: begins, and leaves the rest to the progress thread.
  * *comm_out is set at once, but for ranks without a color. What cannot even begin is an error here,
  * and there are no communicators then. The arguments are not looked at any more afterwards. */
 xcclResult_t xccl_comm_create_later(const struct xccl_join_args *joins, uint32_t count);
@@ -256,7 +256,7 @@ void xccl_comm_leave(struct xcclComm *comm);
  * thread's. Returns the result in force. Any thread. */
 xcclResult_t xccl_comm_fail(struct xcclComm *comm, xcclResult_t rc, const char *fmt, ...)
     __attribute__((format(printf, 3, 4), cold));
-/* The same for any reason. */
+/* Raises an error of any kind, as xccl_comm_fail() raises XCCL_NOTICE_ERROR. */
 xcclResult_t xccl_comm_raise(struct xcclComm *comm, enum xccl_notice_kind kind, xcclResult_t rc,
                              const char *fmt, ...) __attribute__((format(printf, 4, 5), cold));
 /* Keeps rc and text unless there is an error already; 1 when it was the first. Tells nobody, logs

@@ -43,7 +43,8 @@ enum xccl_stream_kind xccl_host_stream_kind(const struct xccl_host_stream *strea
 void xccl_host_stream_destroy(struct xccl_host_stream *stream);
 /* Until nothing is outstanding: the first error of its work, which becomes the thread's text. */
 xcclResult_t xccl_host_stream_wait(struct xccl_host_stream *stream);
-/* The same without waiting: xcclInProgress when something is, and nothing has failed. */
+/* The first error of the stream's work, without waiting; xcclInProgress when something is
+ * outstanding and nothing has failed. */
 xcclResult_t xccl_host_stream_query(struct xccl_host_stream *stream);
 
 /* --- operations --- */

@@ -282,7 +282,7 @@ xcclResult_t xccl_comm_cuda_net_view(struct xccl_comm_cuda *cuda, struct xccl_ne
  * `ends` send links in so many channels have been read. first: by end and channel, the place of its
  * link in the table. Also 1 where nobody can tell. */
 int xccl_comm_cuda_is_read(const struct xccl_comm_cuda *cuda, const struct xccl_cuda_reading *what);
-/* The same of all links of bindings. */
+/* 1: all messages of all links of bindings have been read. */
 int xccl_comm_cuda_links_read(const struct xcclComm *comm);
 
 /* --- comm_cuda_edges.c --- */
@@ -356,8 +356,8 @@ void xccl_comm_cuda_drop_ways(struct xccl_comm_cuda *cuda);
 
 /* --- comm_cuda_p2p.c --- */
 xcclResult_t xccl_cuda_p2p_offer(struct xcclComm *comm, struct xccl_cuda_offer *offer);
-/* The same once kinds were refused: only what has to be is other memory, and the former stays until
- * it is dropped. */
+/* Offers memory again after peers refused its kind. Only what must change is new memory; the old
+ * memory stays until xccl_cuda_p2p_drop_stale(). */
 xcclResult_t xccl_cuda_p2p_offer_again(struct xcclComm *comm, struct xccl_cuda_offer *offer);
 void xccl_cuda_p2p_drop_stale(struct xcclComm *comm);
 /* Opens what the ranks of the host offer, and closes what they no longer do; refused: by local

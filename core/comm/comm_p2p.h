@@ -28,16 +28,16 @@ xcclResult_t xccl_comm_check_p2p(const struct xcclComm *comm, const struct xccl_
  * more when this returns. */
 xcclResult_t xccl_comm_begin_p2p(struct xcclComm *comm, const struct xccl_p2p_item *items,
                                  uint32_t count);
-/* The same, waiting for the end. */
+/* Begins all of them and waits for the end. */
 xcclResult_t xccl_comm_execute_p2p(struct xcclComm *comm, const struct xccl_p2p_item *items,
                                    uint32_t count);
 
 /* For comm_verdict.c: 1 when the run is one of sends and receives. */
 int xccl_comm_in_p2p(const struct xcclComm *comm);
-/* Likewise: an error when a peer that is still waited for has left. */
+/* For comm_verdict.c: an error when a peer that is still waited for has left. */
 xcclResult_t xccl_comm_p2p_check_left(struct xcclComm *comm);
-/* Likewise: what a group that failed with rc has to say, as the thread's error text; 0:
- * nothing. */
+/* For comm_verdict.c: sets the thread's error text to what a group that failed with rc has to say;
+ * 0: nothing. */
 int xccl_comm_p2p_blame(struct xcclComm *comm);
 
 size_t xccl_comm_p2p_bytes(const struct xccl_comm_p2p *p2p); /* NULL: 0 */

@@ -76,7 +76,7 @@ static __attribute__((noinline)) int start_lane(struct xccl_run *run, struct xcc
     return 1;
 }
 
-/* The same where the plan has the list. */
+/* Sets the cursor on the first move of a lane whose moves the plan lists; 0: it has none. */
 static inline int start_listed(const struct xccl_plan *plan, struct xccl_run_lane *lane,
                                uint32_t number)
 {

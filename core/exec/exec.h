@@ -178,7 +178,7 @@ void xccl_run_clear(struct xccl_run *run);
 /* All links of the plan's binding are there. Clears the run first. */
 void xccl_run_start(struct xccl_run *run, const struct xccl_plan *plan,
                     const struct xccl_run_args *args);
-/* The same for the plan of the last run, which succeeded, with the same scratch memory. */
+/* Starts the plan of the last run once more. That run succeeded; scratch memory stays the same. */
 void xccl_run_start_again(struct xccl_run *run, const struct xccl_run_args *args);
 /* 1 when it moved. run->rc tells of an error, xccl_run_done() of the end. */
 int xccl_run_progress(struct xccl_run *run);

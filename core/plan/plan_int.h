@@ -14,7 +14,7 @@ xcclResult_t xccl_plan_bytes(const struct xccl_planner *planner, const struct xc
                              size_t *bytes_out);
 /* The largest chunk, of a vector or block of so many bytes. */
 size_t xccl_plan_chunk_bytes(enum xccl_coll coll, size_t bytes, int nchunks);
-/* The same of a call with sizes, of which all ranks know as much: 0 for all-to-all. */
+/* The largest chunk of a call with sizes, if all ranks know it; 0 for all-to-all. */
 size_t xccl_plan_known_bytes(const struct xccl_call *call);
 /* Where chunks lie and how they are cut. plan->binding is ready. tile_bytes: of the choice. */
 xcclResult_t xccl_plan_cut(const struct xccl_planner *planner, const struct xccl_call *call,

@@ -112,7 +112,7 @@ void nccl_logger_take(int level, unsigned long flags, const char *file, int line
 xcclResult_t nccl_result(int result);
 /* Sets the thread's error text "NAME ENTRY: RESULT: LAST WARNING", returns the result as ours. */
 xcclResult_t nccl_failed(const struct nccl_instance *instance, const char *entry, int result);
-/* The same for errors of the adapter's own, "NAME ENTRY: why". */
+/* Sets the thread's error text "NAME ENTRY: why" for an error of the adapter. Returns rc. */
 xcclResult_t nccl_refuse(const struct nccl_instance *instance, const char *entry, xcclResult_t rc,
                          const char *fmt, ...) __attribute__((format(printf, 4, 5), cold));
 /* One line for the instance's log. */

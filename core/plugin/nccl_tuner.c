@@ -136,7 +136,7 @@ err_tuner:
     return NULL;
 }
 
-/* The same, with a line about its fate; a refusal is added to why. */
+/* Opens one file and logs what became of it; a refusal is added to why. */
 static struct xccl_tuner *candidate_open(const char *path, const struct xccl_tuner_open_args *args,
                                          struct net_reason *why)
 {

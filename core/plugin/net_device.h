@@ -51,7 +51,7 @@ struct xccl_net;
 /* Asks the instance for one device's properties. */
 xcclResult_t xccl_net_device_ask(struct xccl_net *net, int number,
                                  struct xccl_net_device *device_out);
-/* The same for all, as far as XCCL_NET_DEVICES_MAX. */
+/* Asks the instance for the properties of all devices, up to XCCL_NET_DEVICES_MAX. */
 xcclResult_t xccl_net_devices_ask(struct xccl_net *net,
                                   struct xccl_net_device devices_out[XCCL_NET_DEVICES_MAX],
                                   int *count_out);

@@ -57,7 +57,7 @@ struct xccl_net_open_args {
  * have been loaded (base/param.h). */
 xcclResult_t xccl_net_open_list(const char *list, const struct xccl_net_open_args *args,
                                 struct xccl_net *nets_out[], int max, int *count_out);
-/* The same for one item; loads settings. */
+/* Loads settings, then opens one item of a list, or fails as xccl_net_open_list(). */
 xcclResult_t xccl_net_open_item(const char *item, const struct xccl_net_open_args *args,
                                 struct xccl_net **net_out);
 void xccl_net_close(struct xccl_net *net); /* finalize, unload; NULL is fine */

@@ -181,7 +181,7 @@ static inline void xccl_record_end(struct xccl_record *record, const uint64_t se
     xccl_record_leave(record);
 }
 
-/* The same of a call while another one is told as the one at work: only counted. */
+/* Begin and end of a call while the record shows another one as at work: it is counted only. */
 void xccl_record_begin_apart(struct xccl_record *record, const struct xccl_record_call *call);
 void xccl_record_end_apart(struct xccl_record *record, const struct xccl_record_call *call,
                            const uint64_t sent[2], const uint64_t received[2]);

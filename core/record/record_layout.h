@@ -43,7 +43,7 @@ enum xccl_record_clock {
     XCCL_RECORD_TSC = 2, /* cycles of an invariant time stamp counter */
 };
 
-/* The same moment on three clocks. */
+/* One moment on three clocks. */
 struct xccl_record_mark {
     uint64_t tick, mono_ns, real_ns;
 };

@@ -35,7 +35,7 @@ int xccl_build_lane(struct xccl_builder *builder);
  * same_group is not 0. Connections of one fan are made one behind the other. */
 int xccl_build_conn(struct xccl_builder *builder, int lane, enum xccl_conn_dir dir, int peer,
                     int id, int same_group);
-/* The same, of the kind multicast. */
+/* A new connection of the kind multicast; its number in the lane. */
 int xccl_build_multicast(struct xccl_builder *builder, int lane, enum xccl_conn_dir dir, int peer,
                          int id, int same_group);
 

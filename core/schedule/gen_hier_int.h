@@ -89,7 +89,7 @@ void xccl_hier_side_even(struct xccl_hier_side *side, enum xccl_step_buffer buff
 int xccl_hier_ranks_sort(struct xccl_hier *hier, int count, int rank);
 /* These fill ranks. In this rank's node: */
 struct xccl_hier_part xccl_hier_inner_part(struct xccl_hier *hier, enum xccl_coll coll);
-/* The same, with the leader as root. */
+/* The ranks of this rank's node, with the leader as root. */
 struct xccl_hier_part xccl_hier_led_part(struct xccl_hier *hier, enum xccl_coll coll);
 /* Rank j of each node, in a smaller one rank j modulo its size. */
 struct xccl_hier_part xccl_hier_rail_part(struct xccl_hier *hier, enum xccl_coll coll, int j);

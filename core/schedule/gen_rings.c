@@ -27,7 +27,8 @@ static void ring_add(const struct xccl_gen *gen, int n, int r)
                           FROM_PREV, TO_NEXT);
 }
 
-/* The same chunks come once more, are kept and go on, but for the last, which the next rank has. */
+/* The finished chunks of ring_add() arrive, are kept and passed on, except the last one, which the
+ * next rank has. */
 static void ring_spread(const struct xccl_gen *gen, int n, int r)
 {
     if (n > 2)

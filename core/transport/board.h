@@ -58,7 +58,7 @@ static inline void xccl_board_write(struct xccl_board *board, const struct xccl_
     atomic_store_explicit(&board->word, call->seq << 32 | flag_low, memory_order_release);
 }
 
-/* The same of a call that is like the last one: what is behind the version stays true. */
+/* Writes a call that equals the last one but for seq: the fields behind the version stay true. */
 static inline void xccl_board_write_again(struct xccl_board *board, uint64_t seq, uint32_t flag_low)
 {
     /* Release fence and store to past: see xccl_board_past(). */

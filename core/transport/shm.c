@@ -495,7 +495,7 @@ static struct xccl_link place_on(struct xccl_shm *shm, int owner, size_t place,
     };
 }
 
-/* The same with its memory. */
+/* A link as place_on() makes it, after the memory of its place was taken. */
 static xcclResult_t link_on(struct xccl_shm *shm, int owner, size_t place, const struct pool *pool,
                             struct xccl_link *link_out)
 {

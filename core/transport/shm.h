@@ -61,8 +61,7 @@ xcclResult_t xccl_shm_create(const struct xccl_shm_args *args, struct xccl_shm *
  * table, or over a connection, once for all ranks of the process. */
 xcclResult_t xccl_shm_fetch(struct xccl_shm *shm, int index, const struct xccl_addr *addr,
                             const struct xccl_limit *limit);
-/* The same without waiting, for a rank of this process: *found_out 0: its segment is not there yet.
- */
+/* Gets the segment of a rank of this process without waiting; *found_out 0: it is not there yet. */
 xcclResult_t xccl_shm_find(struct xccl_shm *shm, int index, const struct xccl_addr *addr,
                            int *found_out);
 /* 1: this rank has got the arenas of all processes of the host. */

@@ -59,8 +59,8 @@ void xccl_cuda_free(const struct xccl_cuda_device *device, xccl_cu_ptr at); /* 0
 xcclResult_t xccl_cuda_host_alloc(struct xccl_cuda_device *device, size_t bytes, void **at_out,
                                   xccl_cu_ptr *device_at_out);
 void xccl_cuda_host_free(const struct xccl_cuda_device *device, void *at);
-/* The same for memory that no kernel uses any more, but without a wait for those of other workers:
- * as soon as none is at work, or somebody takes as much. */
+/* Frees memory that no kernel uses any more, without a wait for the kernels of other workers: as
+ * soon as none is at work, or somebody takes as much. */
 void xccl_cuda_free_later(struct xccl_cuda_device *device, xccl_cu_ptr at, size_t bytes);
 void xccl_cuda_host_free_later(struct xccl_cuda_device *device, void *at, xccl_cu_ptr device_at,
                                size_t bytes);

@@ -40,7 +40,7 @@ xccl_cu_result xccl_cuda_block_export(const struct xccl_cuda_device *device,
  * caller's. */
 xccl_cu_result xccl_cuda_block_import(const struct xccl_cuda_device *device, int fd, size_t bytes,
                                       struct xccl_cuda_block *block_out);
-/* The same by fabric handles. */
+/* Exports and imports a block by a fabric handle instead of a descriptor. */
 xccl_cu_result xccl_cuda_block_export_fabric(const struct xccl_cuda_device *device,
                                              const struct xccl_cuda_block *block,
                                              struct xccl_cu_fabric *fabric_out);

@@ -123,7 +123,7 @@ INLINE uint64_t stays_at(const struct xccl_run *run, const struct xccl_move *mov
     return run->places[buffer] ? run->places[buffer] + offset : STAYS;
 }
 
-/* The same of what source_of() gave. */
+/* May bytes at src, which source_of() gave, be sent without a copy, and where are they? */
 INLINE uint64_t source_stays(const struct xccl_run *run, const struct xccl_move *move,
                              const char *src)
 {
@@ -526,7 +526,7 @@ static __attribute__((noinline)) int go_ahead(struct xccl_run *run, struct xccl_
     return moved;
 }
 
-/* The same where the move at hand is no exchange. */
+/* Sends ahead, as go_ahead(), from a move that is no exchange. 0 if the move itself sends. */
 static __attribute__((noinline)) int wait_ahead(struct xccl_run *run, struct xccl_run_lane *lane,
                                                 enum xccl_proto proto)
 {

@@ -42,7 +42,7 @@ typedef double any_float64 ANY;
             to[i] = combine(x[i], y[i]);                                                           \
     }
 
-/* The same for scaling by a number of type number, which lies in the scalar's first bytes. */
+/* A kernel that scales elements by a number of type number, the scalar's first bytes. */
 #define SCALE_LOOP(name, elem, number, scale)                                                      \
     static void name(void *out, const void *in, size_t elem_count,                                 \
                      const struct xccl_scalar *scalar)                                             \

@@ -193,7 +193,7 @@ INLINE int send_in_place(struct xccl_run *run, struct xccl_link *link, struct xc
     return 1;
 }
 
-/* The same slot serves for what is copied. */
+/* The slot to copy a message into; the message is not offered in place. */
 INLINE char *slot_to_fill(const struct xccl_link *link, const struct xccl_reach *reach)
 {
     offer(link, reach, NULL);

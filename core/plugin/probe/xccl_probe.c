@@ -43,7 +43,7 @@ static const char *load_only(const char *path)
     return NET_PROBE_WORD_DONE;
 }
 
-/* The same way that the library goes afterwards, without another probe. */
+/* Opens the plugin as the library does afterwards, without another probe. */
 static const char *load_and_init(const char *path, int contract)
 {
     static const struct xccl_net_open_args args = {
