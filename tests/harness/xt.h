@@ -83,7 +83,7 @@ uint64_t xt_random(uint64_t *state);
 typedef void xt_rank_fn(int rank, int nranks, void *arg);
 void xt_mp_run(int nranks, xt_rank_fn *fn, void *arg);
 
-/* The same in pieces, for tests that hurt a rank in mid-run. */
+/* xt_mp_run() in pieces, for tests that hurt a rank in mid-run. */
 struct xt_mp;
 struct xt_mp *xt_mp_start(int nranks, xt_rank_fn *fn, void *arg);
 pid_t xt_mp_pid(struct xt_mp *mp, int rank);
@@ -119,8 +119,8 @@ const char *xt_why(const char *output);
 int xt_entries(const char *path);
 /* Threads of this process whose names begin so; "": all. */
 int xt_threads_named(const char *begin);
-/* The same once there are at most want, or after 2 s: pthread_join returns before the kernel has
- * taken the thread out of /proc. */
+/* Threads whose names begin so, once there are at most want, or after 2 s: pthread_join returns
+ * before the kernel has taken the thread out of /proc. */
 int xt_threads_left(const char *begin, int want);
 
 #endif
