@@ -275,8 +275,8 @@ xcclResult_t xcclStreamDestroy(xcclStream_t stream);
  * operation ends by itself, with an error at the latest after XCCL_TIMEOUT_S. NULL: nothing is
  * outstanding there, xcclSuccess. */
 xcclResult_t xcclStreamSynchronize(xcclStream_t stream);
-/* The same without waiting: xcclInProgress while something is outstanding and nothing has failed.
- */
+/* The first error of what the stream was given until now, or xcclSuccess, without waiting;
+ * xcclInProgress while something is outstanding and nothing has failed. */
 xcclResult_t xcclStreamQuery(xcclStream_t stream);
 
 /* Collectives. All ranks of comm call the same one with the same count, datatype, op and root; the
@@ -298,7 +298,7 @@ xcclResult_t xcclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
  */
 xcclResult_t xcclBroadcast(const void *sendbuff, void *recvbuff, size_t count,
                            xcclDataType_t datatype, int root, xcclComm_t comm, xcclStream_t stream);
-/* The same, always in place. */
+/* Broadcasts buff of root into buff of every rank. */
 xcclResult_t xcclBcast(void *buff, size_t count, xcclDataType_t datatype, int root, xcclComm_t comm,
                        xcclStream_t stream);
 

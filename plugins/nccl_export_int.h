@@ -37,7 +37,7 @@ extern pthread_mutex_t export_lock;
 
 /* Tells the plugin's text of the error just returned; returns NCCL's code for it. */
 int export_failed(xcclResult_t rc);
-/* The same for what may be success. */
+/* NCCL's code for rc; tells the plugin's error text unless rc is success. */
 int export_result(xcclResult_t rc);
 /* An error of our own. */
 int export_refused(xcclResult_t rc, const char *text);

@@ -11,7 +11,7 @@
 /* A text as a JSON string. Bytes that are no UTF-8 come out as U+FFFD, so that the result always is
  * JSON. */
 void xccl_json_text(FILE *file, const char *text);
-/* The same, or null for NULL and "". */
+/* A text as a JSON string, or null for NULL and "". */
 void xccl_json_text_or_null(FILE *file, const char *text);
 /* A number with so many digits after the point, or null for one that JSON has no word for. */
 void xccl_json_number(FILE *file, double value, int digits);

@@ -160,9 +160,9 @@ struct xccl_netperf_spread xccl_netperf_latency_ratio(const struct xccl_netperf_
 /* The table, on standard output. */
 void xccl_netperf_table_head(const struct xccl_netperf_job *job);
 void xccl_netperf_table_row(const struct xccl_netperf_job *job, const struct xccl_netperf_row *row);
-/* The same as one JSON object; error "" when there was none. 0: it could not be written. */
+/* Writes the table as one JSON object; error "": there was none. 0: it could not be written. */
 int xccl_netperf_json_write(FILE *file, const struct xccl_netperf_job *job, const char *error);
-/* The same as a drawing (SVG). 0: it could not be written. */
+/* Writes the table as a drawing (SVG). 0: it could not be written. */
 int xccl_netperf_plot_write(FILE *file, const struct xccl_netperf_job *job);
 
 /* xccl net perf: argv[0] is "perf". Returns the exit status. */

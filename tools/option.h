@@ -15,7 +15,7 @@ struct option; /* getopt.h */
 int xccl_option_int(const char *command, const char *option, const char *text, int64_t low,
                     int64_t high, int64_t *value_out);
 
-/* The same with K, M or G behind the number for powers of 1024, from 0 to 1 TiB. */
+/* Bytes from 0 to 1 TiB, decimal, with K, M or G behind the number for powers of 1024. */
 int xccl_option_bytes(const char *command, const char *option, const char *text,
                       uint64_t *bytes_out);
 

@@ -334,10 +334,10 @@ int64_t xccl_perf_wrong_total(const struct xccl_perf_job *job);
 double xccl_perf_busbw_average(const struct xccl_perf_job *job);
 /* Above each part's JSON stands what is the same for all; below it the error. */
 void xccl_perf_json_sizes(FILE *file, const struct xccl_perf_job *job);
-/* The same as one JSON object; error NULL when there was none. 0 when it could not be written. */
+/* Writes the table as one JSON object; error NULL: there was none. 0: it could not be written. */
 int xccl_perf_json_write(FILE *file, const struct xccl_perf_job *job, const char *error);
 void xccl_perf_json_spread(FILE *file, const struct xccl_perf_spread *spread);
-/* The same as a drawing (SVG). 0: it could not be written. */
+/* Writes the table as a drawing (SVG). 0: it could not be written. */
 int xccl_perf_plot_write(FILE *file, const struct xccl_perf_job *job);
 /* How far a long run is, on a terminal. Rank 0 only; from its thread. */
 void xccl_perf_progress(const struct xccl_perf_job *job, const char *what, int64_t done,

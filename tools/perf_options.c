@@ -144,7 +144,7 @@ static int read_seed(struct xccl_perf_options *options)
     return 0;
 }
 
-/* Likewise. */
+/* Reads --device into XCCL_DEVICE; 0 after a message. */
 static int read_device(void)
 {
     if (strcmp(optarg, "host") == 0 || strcmp(optarg, "cuda") == 0) {

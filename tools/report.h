@@ -39,7 +39,7 @@ struct xccl_report {
  */
 int xccl_report_collect(const char *target, uint32_t keep, struct xccl_report *report_out);
 void xccl_report_free(struct xccl_report *report); /* a zeroed one is fine */
-/* The same communicator in an earlier report, NULL: it was not there. */
+/* Finds a communicator in an earlier report; NULL: it was not there. */
 const struct xccl_record_comm *xccl_report_earlier(const struct xccl_report *earlier,
                                                    const struct xccl_report_record *record,
                                                    const struct xccl_record_comm *comm);
@@ -62,7 +62,7 @@ void xccl_report_call_text(uint64_t word, uint64_t count, char *text_out, size_t
 /* One word: joining, ready, calling, failed, left, gone (its process ended otherwise). */
 const char *xccl_report_state(const struct xccl_report_record *record,
                               const struct xccl_record_comm *comm);
-/* The same in words: "in call 17, all_reduce of 4096 float32, sum, since 3.2 s". */
+/* The state in words: "in call 17, all_reduce of 4096 float32, sum, since 3.2 s". */
 void xccl_report_state_text(const struct xccl_report_record *record,
                             const struct xccl_record_comm *comm, char *text_out, size_t bytes);
 /* How long it has been in its call, or was before its last sign of life. NAN: unknown. */

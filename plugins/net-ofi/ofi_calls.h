@@ -154,7 +154,7 @@ void ofi_comm_sweep(struct ofi_ctx *ctx, int wait_ms);
 xcclResult_t ofi_progress(xcclNetContext_t ctx, int *pending_out);
 /* Keeps the thread's error text for all later calls. */
 void ofi_comm_fail(struct ofi_comm *comm, xcclNetCause_t cause, xcclResult_t rc);
-/* The same for an error of libfabric on that rail, a positive number; detail may be "". */
+/* Fails the comm with an error of libfabric on that rail, a positive number; detail may be "". */
 void ofi_comm_fail_rail(struct ofi_comm *comm, const struct ofi_rail *rail, int err,
                         const char *doing, const char *detail);
 xcclResult_t ofi_comm_error(const struct ofi_comm *comm);
@@ -189,7 +189,7 @@ int ofi_control_ended(struct ofi_comm *comm, uint32_t rail);
 
 /* ofi_memory.c */
 xcclResult_t ofi_reg_mr(void *comm, void *data, size_t bytes, uint32_t type, xcclNetMem_t *mem_out);
-/* The same for host memory of our own; access: besides sending from there and receiving there. */
+/* Registers host memory of the plugin; access: what is needed besides sending and receiving. */
 xcclResult_t ofi_mem_register(struct ofi_comm *comm, void *data, size_t bytes, uint64_t access,
                               xcclNetMem_t *mem_out);
 /* wanted: its range, kind and access. */
@@ -255,7 +255,7 @@ xcclResult_t ofi_request_first(struct ofi_comm *comm, int *posted_out);
 uint32_t ofi_request_left(const struct ofi_comm *comm);
 /* Takes completions; errors are kept in the comm. */
 void ofi_request_poll(struct ofi_comm *comm);
-/* The same of one rail. Gives how many; less than 0: an error. */
+/* Takes completions of one rail. Gives how many; less than 0: an error. */
 ssize_t ofi_request_poll_rail(struct ofi_comm *comm, uint32_t rail);
 /* Sender: the receiver has all messages before end. */
 void ofi_request_counted(struct ofi_comm *comm, uint32_t end);
@@ -389,7 +389,7 @@ void ofi_piece_came(struct ofi_comm *comm, uint32_t rail, uint64_t beside);
 void ofi_piece_tally(struct ofi_message *message);
 /* The message that says a size alone has come. 0: the comm has failed. */
 int ofi_piece_headed(struct ofi_message *message, size_t bytes);
-/* The same for a message that has come whole. */
+/* A message that was sent whole has come, without writes. 0: the comm has failed. */
 int ofi_piece_plain(struct ofi_message *message);
 
 /* ofi_rail.c: pure. */

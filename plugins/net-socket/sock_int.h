@@ -396,7 +396,7 @@ xcclResult_t sock_close_listen(xcclNetListenComm_t listen);
 xcclResult_t sock_listen_poll(struct sock_listen *listener, int *came_out);
 /* From now on those who come wake who sleeps on the descriptor; -1: nobody. */
 void sock_listen_watch(struct sock_listen *listener, int wait_fd);
-/* The same ports and secret once more, for one comm; NULL: not possible. */
+/* A second listener with the ports and the secret of this one, for one comm; NULL: not possible. */
 struct sock_listen *sock_listen_copy(const struct sock_listen *listener);
 
 /* sock_connect.c */
@@ -436,7 +436,7 @@ static inline void sock_comm_busy(struct sock_comm *comm)
 /* A connection becomes a line of a comm that is up. */
 void sock_comm_line(struct sock_comm *comm, int line, int fd, const struct xccl_addr *peer);
 xcclResult_t sock_wait_fd(void *comm, int *fd_out);
-/* The same for the thread that moves the comm. */
+/* The descriptor to sleep on, for the thread that moves the comm. */
 xcclResult_t sock_comm_wait_fd(struct sock_comm *comm, int *fd_out);
 xcclResult_t sock_error_detail(void *comm, xcclNetError_v1 *error);
 
@@ -504,7 +504,7 @@ void sock_rejoin_look(struct sock_receiver *receiver); /* whatever the time */
 int sock_ack_read(struct sock_sender *sender, int line);
 /* Tells the sender what has come, when that is due. */
 void sock_ack_write(struct sock_receiver *receiver);
-/* The same on one line, which has come again. */
+/* Tells the sender what has come, on one line that is connected again. */
 void sock_ack_prove(struct sock_receiver *receiver, int line);
 
 /* sock_collect.c */

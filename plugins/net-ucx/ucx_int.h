@@ -259,7 +259,7 @@ static inline int ucx_link_claim(struct ucx_link *link)
 {
     return !link->may_share || !atomic_exchange_explicit(&link->claimed, 1, memory_order_acquire);
 }
-/* The same, for those who need not wait long: who has it never waits for anything. */
+/* Claims the link, waiting for its holder. That is short: a holder never waits for anything. */
 void ucx_link_claim_wait(struct ucx_link *link);
 /* Release: pairs with the next claim. */
 static inline void ucx_link_give(struct ucx_link *link)
@@ -286,7 +286,7 @@ xcclResult_t ucx_close_comm(void *comm);
 void ucx_closed_sweep(struct ucx_ctx *ctx, uint64_t limit_ns);
 /* The first error of a comm: the thread's error text becomes its own. */
 void ucx_comm_fail(struct ucx_comm *comm, xcclNetCause_t cause, xcclResult_t rc);
-/* The same for what UCX says. */
+/* Fails the comm with a status of UCX, if it has not failed before. */
 void ucx_comm_fail_status(struct ucx_comm *comm, ucs_status_t status);
 xcclResult_t ucx_comm_error(const struct ucx_comm *comm);
 /* Is the peer still there? */

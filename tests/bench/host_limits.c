@@ -104,7 +104,7 @@ static void add(float *restrict out, const float *restrict a, const float *restr
         out[i] = a[i] + b[i];
 }
 
-/* The same with stores past the caches, where it knows how. */
+/* Adds with stores that bypass the caches, if the processor has them. */
 static void add_past(float *out, const float *a, const float *b, size_t count)
 {
     size_t done = 0;

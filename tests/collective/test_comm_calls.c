@@ -189,7 +189,7 @@ XT_TEST(one_process_splits_alone)
     run_in_processes(1, 0);
 }
 
-/* The same calls with other buffers, by themselves and beside a larger communicator's. */
+/* Repeats calls with other buffers, by themselves and beside a larger communicator's. */
 static void repeat_alone(int rank, int nranks, void *arg)
 {
     struct world *world = arg;

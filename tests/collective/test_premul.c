@@ -110,7 +110,7 @@ static void reduce_scatter(const struct job *job, xcclRedOp_t op)
               sum_of(i + job->count * (size_t)job->rank, job->nranks, job->round));
 }
 
-/* The same with a size for each rank, here equal ones. */
+/* Reduce-scatter with a size for each rank, here equal ones. */
 static void reduce_scatter_v(const struct job *job, xcclRedOp_t op)
 {
     size_t counts[RANKS_MAX];

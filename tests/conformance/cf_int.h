@@ -121,7 +121,7 @@ size_t cf_at_most(const struct cf *me, size_t bytes);
 /* 0 .. below - 1. */
 size_t cf_pick(struct cf *me, size_t below);
 void cf_sleep_ms(uint64_t ms);
-/* The same case for another thread; its own random numbers. */
+/* A copy of the case for another thread, with random numbers of its own. */
 struct cf cf_share(struct cf *me, uint64_t salt);
 /* A loop that waits for what must come: cf_turn() gives up the core, moves what the instance owes
  * and fails at the end with "WHAT did not happen in 10 s". */
@@ -222,10 +222,10 @@ xcclNetRequest_t cf_recv_post(struct cf *me, void *comm, const struct cf_buffer 
 xcclNetRequest_t cf_group_post(struct cf *me, void *comm, const struct cf_recv *recv);
 /* Tests until done; sizes: as test's bytes, at least XCCL_NET_MAX_RECVS, may be NULL. */
 void cf_wait(struct cf *me, xcclNetRequest_t request, size_t *sizes, const char *what);
-/* The same for a send and its receive in one thread: neither may need the other to end first. */
+/* Tests a send and its receive in one thread until both are done, without an order between them. */
 void cf_wait_both(struct cf *me, xcclNetRequest_t sending, xcclNetRequest_t receiving,
                   size_t *sizes, const char *what);
-/* The same until the request ends with an error, which it gives. Fails when it is done. */
+/* Tests until the request ends with an error, which it gives. Fails when the request is done. */
 xcclResult_t cf_wait_error(struct cf *me, xcclNetRequest_t request, const char *what);
 /* Whole messages: fills, sends and waits; posts, waits, and compares. */
 void cf_send(struct cf *me, void *comm, struct cf_buffer *buffer, size_t bytes, uint64_t salt);

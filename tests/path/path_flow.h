@@ -41,7 +41,7 @@ struct path_flow {
 
 /* An instance with the devices of this host's rails and no others. ipv6 0: IPv4. */
 struct xccl_net *path_net_open(int ipv6);
-/* The same of a plugin that goes by the settings of sockets. */
+/* An instance of a plugin that follows the settings of sockets, with this host's rails only. */
 struct xccl_net *path_net_open_item(const char *item, int ipv6);
 /* Device of a rail, as properties name it. */
 int path_net_device(const struct xccl_net *net, int rail);

@@ -61,7 +61,7 @@ struct path_counters {
     uint64_t recv_bytes, recv_packets, send_bytes, send_packets;
 };
 void path_counters_read(int rail, struct path_counters *counters_out);
-/* The same of another host, from outside. */
+/* What an interface of another host has counted, read from outside. */
 void path_host_counters(const struct path_hosts *hosts, int host, int rail,
                         struct path_counters *counters_out);
 /* Whether the calling process's host has IPv6. */

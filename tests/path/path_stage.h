@@ -35,7 +35,7 @@ void path_word_set(_Atomic uint32_t *word, uint32_t value);
 uint32_t path_word_get(const _Atomic uint32_t *word);
 /* Asleep until the word has reached value; the test fails when that takes PATH_WAIT_MS. */
 void path_word_await(_Atomic uint32_t *word, uint32_t value);
-/* The same; 0 when it has not after ms. */
+/* Asleep until the word has reached value; 0 when it has not after ms. */
 int path_word_within(_Atomic uint32_t *word, uint32_t value, int ms);
 
 /* A process tells yes or no, again and again, number counting from 1; the others ask for it. */

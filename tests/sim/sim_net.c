@@ -124,7 +124,7 @@ static struct sim_socket *socket_of(int fd)
     return found;
 }
 
-/* The same, asked for by its owner's code. */
+/* The socket of a descriptor, which the code of its own host uses. */
 static struct sim_socket *own_socket(int fd)
 {
     struct sim_socket *found = socket_of(fd);

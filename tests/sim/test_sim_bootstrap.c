@@ -18,7 +18,7 @@
 #define HOUR_NS         (3600 * XCCL_NS_PER_S)
 /* How long after the first error the last rank may take to end, with network and all. */
 #define TOLD_NS (10 * XCCL_NS_PER_S)
-/* The same where no packet is late, 0.3 s at the door included. */
+/* How long it may take where no packet is late, 0.3 s at the door included. */
 #define SOON_NS (2 * XCCL_NS_PER_S)
 
 static uint64_t dice;

@@ -60,7 +60,7 @@ static int run_any_perf(const char *args, const char **output_out)
     return WEXITSTATUS(status);
 }
 
-/* The same over the loopback device, whatever else there is. */
+/* Runs `xccl net perf` over the loopback device; returns the exit status. */
 static int run_perf(const char *args, const char **output_out)
 {
     xt_setenv("XCCL_SOCKET_IFNAME", "lo");

@@ -428,7 +428,7 @@ static inline void up(int is_send)
     up_on(is_send, 1, PIECE);
 }
 
-/* The same without writes. */
+/* A comm of one rail without writes. */
 static inline void up_plain(int is_send)
 {
     up_on(is_send, 1, 0);

@@ -76,7 +76,7 @@ XT_TEST(a_group_may_name_communicators_in_any_order)
     xt_mp_run(4, any_order, world_create());
 }
 
-/* The same over sockets: the operations advance side by side, whatever waits. */
+/* any_order() over sockets: the operations advance side by side, whatever waits. */
 static void any_order_over_sockets(int rank, int nranks, void *arg)
 {
     xt_setenv("XCCL_SHM_DISABLE", "1");

@@ -364,7 +364,7 @@ XT_TEST(who_sleeps_is_woken_by_room_that_progress_has_found)
     down_asleep();
 }
 
-/* The same of where early messages end. */
+/* Progress reads the frame that says where early messages end, of which nobody tells again. */
 XT_TEST(who_sleeps_is_woken_by_an_answer_that_progress_has_found)
 {
     static const uint32_t tags[2] = {1, 2};
