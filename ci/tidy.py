@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks the rules of the tree that a compiler does not: heads, sizes, names, layers.
+"""Checks the rules of the tree that a compiler does not: heads, sizes, names, layers, texts.
 
     ci/tidy.py              all files that git knows or would add; exit status 1: something found
     ci/tidy.py FILE...      only what is found in these
@@ -34,6 +34,16 @@ WAIVER = re.compile(r"tidy: allow ([a-z-]+)(?: because (\S.*))?")
 PLAIN_ATOMIC = re.compile(
     r"\batomic_(?:store|load|exchange|compare_exchange_(?:strong|weak)|fetch_(?:add|sub|or|and|xor)"
     r"|flag_test_and_set|flag_clear)\s*\(")
+# A text that begins so points at another one, or says nothing yet.
+POINTING = re.compile(
+    r"^(?:/\*+|//) *(?:\n \* *)?(the same|same as|as above|likewise|ditto)\b", re.M | re.I)
+STRINGS = re.compile(r'(?:"(?:\\.|[^"\\])*"\s*)+')
+NO_BEGINNING = set("""
+    and as at because both but by do does during each either every few for from he her his if
+    in into it its likewise many neither no none not of on one or other our same she so some such
+    than that their them then there these they this those though to too unless until upon we what
+    whatever when whenever where wherever whether which whichever while who whoever whom whose why
+    with without you your""".split())
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
 KEYWORDS_WITH_BLOCK = {"if", "for", "while", "switch"}
 
@@ -206,6 +216,36 @@ def check_code(path, code):
                           "_explicit form and say what it pairs with")
 
 
+def check_comments(path, text):
+    """At the beginning of a line, a comment is about a function, a type or a table."""
+    for match in POINTING.finditer(text):
+        line = line_of(text, match.start())
+        before = text[:match.start()].split("\n")[-2:-1]
+        # The later lines of a comment of // may begin with anything.
+        if text.startswith("//", match.start()) and before and before[0].startswith("//"):
+            continue
+        yield Finding(path, line, "comment-start", f"a comment that begins with `{match.group(1)}` "
+                      "and points at another; say what this one does, with its noun or verb first")
+
+
+def check_help(path, text):
+    """The last strings of each XCCL_PARAM are the help that a user reads without the table."""
+    code = re.sub(r"/\*.*?\*/", blank, text, flags=re.S)
+    rows = list(re.finditer(r"^XCCL_PARAM\((\w+),", code, re.M))
+    for match, following in zip(rows, rows[1:] + [None]):
+        row = code[match.end():following.start() if following else len(code)]
+        last = (STRINGS.findall(row) or [""])[-1]
+        words = "".join(re.findall(r'"((?:\\.|[^"\\])*)"', last)).split()
+        first = words[0].strip(",.:;").lower() if words else ""
+        second = words[1].strip(",.:;").lower() if len(words) > 1 else ""
+        if first == "the" and second in NO_BEGINNING:
+            first = f"the {second}"
+        if not first[:1].isalpha() or first.split()[-1] in NO_BEGINNING:
+            yield Finding(path, line_of(text, match.start()), "help", f"the help of "
+                          f"{match.group(1)} begins with `{first}`; begin with the noun or verb of "
+                          "what it sets, then say its values, then its limits")
+
+
 def read_layers(text):
     layers = {}
     for line in text.split("\n"):
@@ -304,6 +344,10 @@ def check_file(path, text, layers):
     if path.endswith(C_ENDINGS) or script or os.path.basename(path).startswith(".clang-"):
         found += check_head(path, lines)
         found += check_lines(path, lines)
+    if path.endswith(C_ENDINGS + (".cu", ".cpp")):
+        found += check_comments(path, text)
+    if path.endswith("param.def"):
+        found += check_help(path, text)
     if path.endswith(C_ENDINGS):
         code = code_only(text)
         found += check_code(path, code)
@@ -373,6 +417,10 @@ FLAT = "int g(int (*h)(int, int), int b)\n{\n    struct s s = {.a = {{1}, {2}}};
        "        x = (struct s){.a = {{{1}}}};\n    }\n}\n"
 TABLE = "/* tidy: allow file-size because it is a table */\n"
 EIGHT = "int f(int a, int b, int c, int d, int e, int g, int h, int i)\n{\n}\n"
+SETTING = "/* SPDX-License-Identifier: BSD-3-Clause */\n" \
+          "/* XCCL_PARAM(name, help) */\n" \
+          'XCCL_PARAM(A, INT, "1", 0, 1, "s", "a|b",\n           "%s " "and (more)")\n' \
+          'XCCL_PARAM(B, STRING, "", 0, 0, "", "", "name of \\"it\\"")\n'
 
 # path, text, the rules that must be found in it
 CASES = [
@@ -413,6 +461,26 @@ CASES = [
     ("core/comm/a.c", HEAD + '#include "base/os_int.h"\n', ["layer"]),
     ("core/comm/a.c", HEAD + '#include "../base/os.h"\n', ["layer"]),
     ("core/nowhere/a.c", HEAD, ["layer"]),
+    ("core/base/a.c", HEAD + "/* The same for few. */\nvoid f(void);\n", ["comment-start"]),
+    ("core/base/a.h", HEAD + "/* Likewise: few. */\nvoid f(void);\n", ["comment-start"]),
+    ("core/base/a.c", HEAD + "/*\n * Same as f. */\nvoid g(void)\n{\n}\n", ["comment-start"]),
+    ("core/base/a.cu", "/* As above, for few. */\nvoid f(void);\n", ["comment-start"]),
+    ("tests/unit/a.cpp", "// ditto\nvoid f(void);\n", ["comment-start"]),
+    ("tests/unit/a.cpp", "// Few ranks have\n// the same name.\nvoid f(void);\n", []),
+    ("core/base/a.c", HEAD + "/* tidy: allow comment-start because it is a quote */\n"
+                             "/* The same for few. */\nvoid f(void);\n", []),
+    ("core/base/a.c", HEAD + "/* Calls all that have the same name.\n * The same again. */\n"
+                             "void f(void);\n", []),
+    ("core/base/param.def", SETTING % "seconds between looks", []),
+    ("core/base/param.def", SETTING % "How often to look", []),
+    ("core/base/param.def", SETTING % "the library to open", []),
+    ("core/base/param.def", SETTING % "what it is", ["help"]),
+    ("core/base/param.def", SETTING % "Whether to look", ["help"]),
+    ("core/base/param.def", SETTING % "the same on all ranks", ["help"]),
+    ("core/base/param.def", SETTING % "of which kind", ["help"]),
+    ("core/base/param.def", SETTING % "0: no look", ["help"]),
+    ("core/base/param.def", "/* SPDX-License-Identifier: BSD-3-Clause */\n"
+     'XCCL_PARAM(A, INT, "1", 0, 1, "s", "a", "")\n', ["help"]),
     ("tests/unit/a.c", HEAD + '#include "comm/comm.h"\n', []),
 ]
 TREE_CASES = [
