@@ -21,7 +21,7 @@ import sys
 import tempfile
 
 # The rules hold for what comes after it.
-BASE = "56900eb168426e27c52a3a428d7e749ca4423d18"
+BASE = "4b2b82efbc59fc97a17f42916f84026b3a4707b8"
 MAX_TITLE = 60
 WHOLE_TREE = "tree"
 TITLE = re.compile(r"([^\s:]+): \S")
