@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #define COUNT 3000
-/* s: an error is on all ranks. Heartbeats would tell after 4. */
-#define SOON xt_bound(1, 3)
+/* s: an error is on all ranks. Heartbeats would tell after 3 to 4. */
+#define SOON xt_bound(1, 2.5)
 
 /* Waits for the stream, whose kernels end by an error; how long it took. */
 static double wait_stream(struct on_device *on)
@@ -189,7 +189,7 @@ static void abort_one(int rank, int nranks, void *arg)
         usleep(100000);
         start = xt_seconds();
         XT_OK(xcclCommAbort(on.comm));
-        XT_CHECK(xt_seconds() - start < xt_bound(2, 3.5));
+        XT_CHECK(xt_seconds() - start < xt_bound(2, 2.5));
         return;
     }
     begun(&on, xcclAllReduce(at(on.in, 0), at(on.out, 0), COUNT, xcclInt32, xcclSum, on.comm,
@@ -243,7 +243,7 @@ static void survive(int rank, int nranks, void *arg)
     begun(&on, xcclAllReduce(at(on.in, 0), at(on.out, 0), COUNT, xcclInt32, xcclSum, on.comm,
                              on.stream));
     XT_CHECK_INT(await_error(&on, &took), xcclRemoteError);
-    XT_CHECK(took < xt_bound(2, 3.5));
+    XT_CHECK(took < xt_bound(2, 2.5));
     XT_CHECK_HAS(xcclGetLastError(on.comm), "rank 1");
     XT_CHECK(wait_stream(&on) < SOON);
     XT_OK(xcclCommDestroy(on.comm));

@@ -140,8 +140,8 @@ static void hurt(const char *transport, size_t count, int signal_number, double 
 #else
 #define SLOW 1
 #endif
-/* The kernel ends a killed rank's connections at once; silence would tell after 4 s. */
-#define KILL_S (xt_bound(1, 3) * SLOW)
+/* The kernel ends a killed rank's connections at once; silence would tell after 3 to 4 s. */
+#define KILL_S (xt_bound(1, 2.5) * SLOW)
 /* Four heartbeats stay out, and the next look comes within another one. */
 #define STOP_S (xt_bound(5.5, 7.5) * SLOW)
 

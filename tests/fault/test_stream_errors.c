@@ -9,11 +9,12 @@
 
 #define COUNT 200000 /* floats */
 
-/* Under sanitizers on shared cores everything takes longer. Heartbeats would tell after 4 s. */
+/* Under sanitizers on shared cores everything takes longer. Heartbeats would tell after 3 to 4 s.
+ */
 #if defined(XCCL_SANITIZED)
 #define LIMIT_S 4.0
 #else
-#define LIMIT_S xt_bound(1, 3)
+#define LIMIT_S xt_bound(1, 2.5)
 #endif
 
 static void run(int nranks, xt_rank_fn *fn, const char *transport)

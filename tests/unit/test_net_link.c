@@ -722,7 +722,7 @@ static void one_dies(int rank, int victim, struct two_ends *both)
     }
     XT_CHECK_INT(rc, xcclRemoteError);
     XT_CHECK_HAS(xccl_error_text(), "127.0.0.1:");
-    XT_CHECK(killed_ns && (double)(xccl_clock_ns() - killed_ns) * 1e-9 < xt_bound(1, 3));
+    XT_CHECK(killed_ns && (double)(xccl_clock_ns() - killed_ns) * 1e-9 < xt_bound(1, 2.5));
     xccl_net_link_destroy(link);
     xccl_net_close(net);
 }
