@@ -246,15 +246,26 @@ static void fail_tell(struct sock_hand *hand)
     bell_ring(hand);
 }
 
+/* The places of a request's number; NULL where the comm only receives, or only sends. */
+static struct sock_hand_send *send_at(struct sock_hand *hand, uint32_t number)
+{
+    return hand->sends ? &hand->sends[number % SOCK_SENDS] : NULL;
+}
+
+static struct sock_hand_recv *recv_at(struct sock_hand *hand, uint32_t number)
+{
+    return hand->recvs ? &hand->recvs[number % SOCK_RECVS] : NULL;
+}
+
 /* Begins the next request that was posted. 1: it did; 0: the comm is busy; -1: error. */
 static int begin(struct sock_hand *hand)
 {
-    struct sock_hand_send *send = &hand->sends[hand->taken % SOCK_SENDS];
-    struct sock_hand_recv *recv = &hand->recvs[hand->taken % SOCK_RECVS];
+    struct sock_hand_send *send = send_at(hand, hand->taken);
+    struct sock_hand_recv *recv = recv_at(hand, hand->taken);
     xcclNetRequest_t real = NULL;
     xcclResult_t rc;
 
-    if (hand->sends)
+    if (send)
         rc = sock_isend(hand->comm, send->data, send->bytes, send->tag, send->mem, &real);
     else
         rc = sock_irecv(hand->comm, recv->count, recv->data, recv->bytes, recv->tags, recv->mems,
@@ -267,7 +278,7 @@ static int begin(struct sock_hand *hand)
     }
     if (!real)
         return 0;
-    *(hand->sends ? &send->real : &recv->real) = real;
+    *(send ? &send->real : &recv->real) = real;
     hand->taken++;
     hand->active++;
     return 1;
@@ -275,23 +286,22 @@ static int begin(struct sock_hand *hand)
 
 static struct sock_request **real_at(struct sock_hand *hand, uint32_t number)
 {
-    return hand->sends ? &hand->sends[number % SOCK_SENDS].real
-                       : &hand->recvs[number % SOCK_RECVS].real;
+    return hand->sends ? &send_at(hand, number)->real : &recv_at(hand, number)->real;
 }
 
 /* One request of the comm is through. */
 static void done_tell(struct sock_hand *hand, uint32_t number)
 {
     struct sock_request **real = real_at(hand, number);
-    struct sock_hand_send *send = &hand->sends[number % SOCK_SENDS];
-    struct sock_hand_recv *recv = &hand->recvs[number % SOCK_RECVS];
+    struct sock_hand_send *send = send_at(hand, number);
+    struct sock_hand_recv *recv = recv_at(hand, number);
 
-    sock_request_reap(*real, hand->sends ? NULL : recv->bytes);
+    sock_request_reap(*real, send ? NULL : recv->bytes);
     *real = NULL;
     hand->active--;
     /* Release: sizes and received bytes are there; pairs with sock_hand_test. Sequentially
      * consistent with bell_ring. From here on all but `real` is the caller's. */
-    atomic_store_explicit(hand->sends ? &send->done : &recv->done, 1, memory_order_seq_cst);
+    atomic_store_explicit(send ? &send->done : &recv->done, 1, memory_order_seq_cst);
 }
 
 static uint32_t reap_all(struct sock_hand *hand)

@@ -130,12 +130,18 @@ INLINE uint64_t source_stays(const struct xccl_run *run, const struct xccl_move 
     return src == run->room ? 0 : stays_at(run, move, move->src_buffer, move->src);
 }
 
+/* A place in a buffer. Added as numbers: an empty buffer may be NULL, to which C adds nothing. */
+INLINE char *place_in(const struct xccl_run *run, int buffer, size_t offset)
+{
+    return (char *)((uintptr_t)run->buffers[buffer] + offset);
+}
+
 /* The source, where the step has one; as its operator wants it where it is this rank's
  * contribution. */
 INLINE const char *source_of(const struct xccl_run *run, const struct xccl_move *move)
 {
     const struct xccl_operator *op = &run->plan->reduction;
-    const char *src = run->buffers[move->src_buffer] + move->src;
+    const char *src = place_in(run, move->src_buffer, move->src);
 
     if (__builtin_expect(!op->pre || !(move->flags & XCCL_FLAG_PRE), 1))
         return src;
@@ -147,7 +153,7 @@ INLINE char *destination_of(const struct xccl_run *run, const struct xccl_move *
 {
     int stores = (move->op & XCCL_STEP_DST) && move->dst_buffer != XCCL_BUFFER_ZERO;
 
-    return stores ? run->buffers[move->dst_buffer] + move->dst : NULL;
+    return stores ? place_in(run, move->dst_buffer, move->dst) : NULL;
 }
 
 /* A value that is final now. */
@@ -483,7 +489,7 @@ INLINE int is_exchanging(const struct xccl_run_lane *lane)
 static int may_go_ahead(const struct xccl_run *run, const struct xccl_run_lane *lane,
                         const struct xccl_move *next)
 {
-    uintptr_t at = (uintptr_t)(run->buffers[next->src_buffer] + next->src);
+    uintptr_t at = (uintptr_t)place_in(run, next->src_buffer, next->src);
     const struct xccl_binding *binding = run->plan->binding;
     int is_stored = 0;
 
