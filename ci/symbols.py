@@ -21,6 +21,7 @@ A folder is core/STAGE with all below it, plugins/NAME, or plugins for the files
 A finding reads `file (symbol) -> file: what is wrong; what to do`.
 """
 import argparse
+import json
 import os
 import re
 import shutil
@@ -290,9 +291,22 @@ def show(graph, chosen):
                           f"{os.path.relpath(target, folder)}: {' '.join(symbols)}")
 
 
+def list_compiled(build):
+    """The sources that the build knows; None without a list. Some need what a machine lacks."""
+    path = os.path.join(build, "compile_commands.json")
+    if not os.path.exists(path):
+        return None
+    return {os.path.relpath(entry["file"]) for entry in json.loads(read(path))}
+
+
 def load(build):
     """The graph of the tree in the working folder, and its source files."""
     sources = list_sources()
+    compiled = list_compiled(build)
+    if compiled is not None:
+        for path in sorted(sources - compiled):
+            print(f"note: {path} is not part of this build")
+        sources &= compiled
     objects = list_objects(build, sources)
     if not objects:
         sys.exit(f"symbols: no objects in {build}; build the preset release first")

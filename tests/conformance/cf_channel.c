@@ -46,7 +46,7 @@ static void channel_wait(struct cf *me)
     struct pollfd fd = {.fd = me->channel, .events = POLLIN};
 
     /* The other role, which knows more about what is missing, gives up first. */
-    patience.end_ns += (patience.end_ns - cf_now()) / 6;
+    patience.begin_ns += cf_patience_ms(me) * CF_MS / 6;
     while (poll(&fd, 1, me->props.needsProgress ? 1 : 20) <= 0) {
         patience.turns = 63; /* looks at the clock each time */
         cf_turn(me, &patience);

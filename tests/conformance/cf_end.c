@@ -140,18 +140,33 @@ struct cf cf_share(struct cf *me, uint64_t salt)
     return other;
 }
 
-/* Set before the process has a second thread. */
-static uint64_t wait_ms = CF_WAIT_MS;
+/* A machine with much else to do moves 64 MB a second. */
+#define BUSY_BYTES_A_MS (64u << 10)
+
+/* Set before the process has a second thread. The more is for large messages. */
+static uint64_t wait_ms = CF_WAIT_MS, more_ms;
 
 void cf_patience_set(uint64_t timeout_ms)
 {
-    if (timeout_ms && timeout_ms * 3 / 4 < wait_ms)
-        wait_ms = timeout_ms * 3 / 4;
+    uint64_t most_ms = timeout_ms * 3 / 4;
+
+    if (!timeout_ms)
+        return;
+    if (most_ms < wait_ms)
+        wait_ms = most_ms;
+    more_ms = most_ms - wait_ms;
+}
+
+uint64_t cf_patience_ms(const struct cf *me)
+{
+    uint64_t ms = me->largest_bytes / BUSY_BYTES_A_MS;
+
+    return wait_ms + (ms < more_ms ? ms : more_ms);
 }
 
 struct cf_patience cf_patience(const char *what)
 {
-    return (struct cf_patience){cf_now() + wait_ms * CF_MS, 0, what};
+    return (struct cf_patience){cf_now(), 0, what};
 }
 
 void cf_turn(struct cf *me, struct cf_patience *patience)
@@ -166,6 +181,6 @@ void cf_turn(struct cf *me, struct cf_patience *patience)
     }
     if (++patience->turns % 8 == 0)
         sched_yield();
-    if (patience->turns % 64 == 0 && cf_now() > patience->end_ns)
-        cf_fail(me, "%s " CF_WAITED " %.1f s", patience->what, (double)wait_ms / 1000);
+    if (patience->turns % 64 == 0 && cf_now() > patience->begin_ns + cf_patience_ms(me) * CF_MS)
+        cf_fail(me, "%s " CF_WAITED " %.1f s", patience->what, (double)cf_patience_ms(me) / 1000);
 }

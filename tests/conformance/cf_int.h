@@ -126,13 +126,15 @@ struct cf cf_share(struct cf *me, uint64_t salt);
 /* A loop that waits for what must come: cf_turn() gives up the core, moves what the instance owes
  * and fails at the end with "WHAT did not happen in 10 s". */
 struct cf_patience {
-    uint64_t end_ns;
+    uint64_t begin_ns;
     unsigned turns;
     const char *what;
 };
 struct cf_patience cf_patience(const char *what);
-/* How long patience lasts in this process: less than the deadline of the case. */
+/* How long patience lasts in this process: less than the deadline of the case, and longer for large
+ * messages. */
 void cf_patience_set(uint64_t timeout_ms);
+uint64_t cf_patience_ms(const struct cf *me);
 void cf_turn(struct cf *me, struct cf_patience *patience);
 
 /* ---- cf_channel.c: between the roles ---- */

@@ -48,12 +48,12 @@ static void passes(const char *args)
     XT_CHECK_HAS(output, " passed, 0 failed");
 }
 
-XT_TEST_DEADLINE(socket_passes_the_complete_suite, 120)
+XT_TEST_DEADLINE(socket_passes_the_complete_suite, 240)
 {
     passes("--max-bytes " LARGEST " socket");
 }
 
-XT_TEST_DEADLINE(smallest_plugin_passes_the_complete_suite, 120)
+XT_TEST_DEADLINE(smallest_plugin_passes_the_complete_suite, 240)
 {
     passes("--max-bytes " LARGEST " loopback");
 }
