@@ -28,7 +28,7 @@ ALWAYS = {"release": {"unit", "fault", "sanity", "sim", "fuzz", "cuda"},
           "asan": {"unit", "sanity"}, "tsan": {"unit", "sanity"}}
 DRAWN = {"collective", "path", "tools", "emu"}
 # Seconds that the release tests may take on two cores, by the measured times.
-BUDGET_S = 480
+BUDGET_S = 420
 CORES = 2
 LEAST_SHARES = 3
 MOST_SHARES = 30

@@ -1,32 +1,45 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes tests/times.txt from a run of all tests: how long each takes, and how much work it is.
+"""Brings tests/times.txt up to date from a run of tests: how long each takes, how much work it is.
 
-    rm -f RESULTS build/release/Testing/Temporary/CTestCostData.txt
-    XT_RESULTS=RESULTS ctest --test-dir build/release -j 3
-    ci/test_times.py build/release RESULTS
+    XT_RESULTS=RESULTS ctest --test-dir build/release -j 3 > OUTPUT
+    ci/test_times.py OUTPUT RESULTS [NAME...]    rows of all tests of the run, or of these
 
 The wall time is ctest's, the processor time the harness's. ctest orders the tests by them and runs
-side by side what leaves cores idle; ci/select_tests.py keeps ci/check short by them. A new test
-needs no row until it takes more than some seconds. Needs python3-minimal only.
+side by side what leaves cores idle; ci/select_tests.py keeps ci/check short by them. The run must
+not have drawn a share of a test's cases. Needs python3-minimal only.
 """
 import os
+import re
 import sys
 
+PAGE = "tests/times.txt"
 HEAD = """# SPDX-License-Identifier: BSD-3-Clause
 # Measured times of whole test programs on two cores: name, seconds of wall time, seconds of
 # processor time. ci/test_times.py writes this file and says how. No row: under a second.
 """
+ENDED = re.compile(r" Test +#\d+: (\S+) .*?([0-9.]+) sec$")
+
+
+def read_rows(path):
+    """{test: (wall s, processor s)}"""
+    rows = {}
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            words = line.split("#")[0].split()
+            if len(words) == 3:
+                rows[words[0]] = (float(words[1]), float(words[2]))
+    return rows
 
 
 def read_wall(path):
-    """{test: s}; the file ends with a line of dashes and the failed tests."""
+    """{test: s}"""
     wall = {}
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
-            words = line.split()
-            if len(words) == 3:
-                wall[words[0]] = float(words[2])
+            ended = ENDED.search(line.rstrip())
+            if ended and "(Disabled)" not in line:
+                wall[ended.group(1)] = float(ended.group(2))
     return wall
 
 
@@ -41,22 +54,25 @@ def read_processor(path):
 
 
 def main(arguments):
-    if len(arguments) != 2:
+    if len(arguments) < 2:
         print(__doc__)
         return 2
+    wall, processor = read_wall(arguments[0]), read_processor(arguments[1])
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-    wall = read_wall(os.path.join(arguments[0], "Testing/Temporary/CTestCostData.txt"))
-    processor = read_processor(arguments[1])
+    rows = read_rows(PAGE) if os.path.exists(PAGE) else {}
     # Tests that run one program in several settings share its processor time.
     program = {test: max((name for name in processor if test.startswith(name)), key=len,
                          default=None) for test in wall}
-    with open("tests/times.txt", "w", encoding="utf-8") as out:
+    for test in arguments[2:] or wall:
+        if program.get(test) and not test.endswith("_cuda"):
+            runs = sum(1 for other in wall if program[other] == program[test] and
+                       not other.endswith("_cuda"))
+            rows[test] = (wall[test], processor[program[test]] / runs)
+    with open(PAGE, "w", encoding="utf-8") as out:
         out.write(HEAD)
-        for test in sorted(wall):
-            name = program[test]
-            runs = sum(1 for other in wall if program[other] == name and wall[other] >= 0.5)
-            if name and wall[test] >= 1 and not test.endswith("_cuda"):
-                out.write(f"{test:<32}{wall[test]:8.1f}{processor[name] / max(runs, 1):8.1f}\n")
+        for test, (seconds, work) in sorted(rows.items()):
+            if seconds >= 1:
+                out.write(f"{test:<32}{seconds:8.1f}{work:8.1f}\n")
     return 0
 
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Operations on streams: their order, alone and with calls without a stream; that they go on while
  * the program does something else; what they hold until they end; the life of streams. */
+#include <math.h>
+#include <stdbool.h>
+
 #include "stream_world.h"
 
 #define LARGE  (1u << 20) /* floats: many slices, so that every rank has to go on moving */
@@ -180,6 +183,7 @@ static double time_compute(uint64_t rounds)
 
 struct times {
     double communicate, compute, both;
+    bool was_done; /* when the computation beside it ended */
 };
 
 /* Both ranks; rank 0's times. */
@@ -203,6 +207,7 @@ static struct times measure(int rank, xcclComm_t comm, xcclStream_t stream, uint
         for (int i = 0; i < STEPS; i++)
             XT_OK(xcclAllReduce(&value, &value, 1, xcclInt32, xcclMax, comm, stream));
         (void)time_compute(rounds);
+        times.was_done = xcclStreamQuery(stream) == xcclSuccess;
         XT_OK(xcclStreamSynchronize(stream));
     }
     times.both = xt_seconds() - begin;
@@ -218,8 +223,9 @@ static int by_size(const void *a, const void *b)
     return *left < *right ? -1 : *left > *right;
 }
 
-/* The median of several tries must show it: the machine has other things to do. Rank 1 always takes
- * part in all of them. */
+/* Where other programs run, one of several tries must show that the operations ended while the rank
+ * computed; on a quiet machine the median of the times must show what that saves. Rank 1 takes part
+ * in all tries. */
 static void overlap(int rank, int nranks, void *arg)
 {
     xcclComm_t comm = streams_join(arg, rank, nranks);
@@ -227,19 +233,21 @@ static void overlap(int rank, int nranks, void *arg)
     uint64_t rounds = 1u << 20;
     double shares[TRIES];
     struct times times = {0};
+    int done = 0;
 
-    while (!rank && time_compute(rounds) < STEPS * STEP_NS * 1e-9)
+    while (!rank && time_compute(rounds) < 1.5 * STEPS * STEP_NS * 1e-9)
         rounds *= 2;
     for (int i = 0; i < TRIES; i++) {
         times = measure(rank, comm, stream, rounds);
+        done += times.was_done;
         shares[i] = times.both / (times.communicate + times.compute);
     }
     qsort(shares, TRIES, sizeof shares[0], by_size);
-    if (!rank && shares[TRIES / 2] > 0.85)
-        XT_FAIL("communication %.3f s, computation %.3f s, both together %.3f s: %.2f of the sum, "
-                "from %.2f to %.2f",
-                times.communicate, times.compute, times.both, shares[TRIES / 2], shares[0],
-                shares[TRIES - 1]);
+    if (!rank && (done == 0 || shares[TRIES / 2] > xt_bound(0.85, INFINITY)))
+        XT_FAIL("%d of %d streams were done when the computation was; communication %.3f s, "
+                "computation %.3f s, both together %.3f s: %.2f of the sum, from %.2f to %.2f",
+                done, TRIES, times.communicate, times.compute, times.both, shares[TRIES / 2],
+                shares[0], shares[TRIES - 1]);
     XT_OK(xcclStreamDestroy(stream));
     XT_OK(xcclCommDestroy(comm));
 }
