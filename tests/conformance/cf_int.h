@@ -81,6 +81,7 @@ struct cf_shared {
     _Atomic(const char *) call[CF_ROLES]; /* the last one */
     _Atomic int in_call[CF_ROLES];
     _Atomic int may_die[CF_ROLES];
+    _Atomic int took_long; /* an entry; the runner reads it after the end of the process */
     /* What the first look at the plugin found. */
     char name[64], contract[32], path[512], device[64];
     xcclNetProperties_v1 props; /* without what its pointers point to */

@@ -24,7 +24,7 @@ struct cf_task {
     int pidfd, output_fd;
     uint64_t begin_ns, end_ns; /* end: the deadline */
     struct cf_shared *shared;
-    int verdict;
+    int verdict, again; /* again: this is the second run */
     uint64_t ms;
     char text[CF_TEXT_BYTES + 200];
 };

@@ -126,6 +126,22 @@ XT_TEST(an_accept_that_blocks_is_found)
     finds("accept-blocks", "nothing_blocks_without_a_peer", "single", "accept took ");
 }
 
+/* The machine may make any entry wait now and then. */
+XT_TEST(an_accept_that_is_slow_once_passes_in_a_second_run)
+{
+    const char *output = NULL;
+    char path[512];
+
+    snprintf(path, sizeof(path), "%s/once", xt_tmpdir());
+    xt_setenv("FX_BROKEN", "accept-blocks-once");
+    xt_setenv("FX_BROKEN_ONCE", path);
+    XT_CHECK_INT(CHECK(&output, "--quick", "--case", "nothing_blocks_without_a_peer", "--form",
+                       "single", BROKEN),
+                 0);
+    XT_CHECK_HAS(output, "1 passed, 0 failed");
+    XT_CHECK_INT(access(path, F_OK), 0);
+}
+
 XT_TEST(a_descriptor_left_by_each_connect_is_found)
 {
     finds("fd-leak", "comms_leave_nothing", "single", "is still open");
