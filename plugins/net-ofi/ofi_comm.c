@@ -188,8 +188,9 @@ void ofi_comm_up(struct ofi_comm *comm)
 }
 
 /* Before an endpoint closes in the middle of a message. ofi_rxm crashes when it closes one with a
- * read of a large message under way (seen in 1.17; libfabric #11828 has it of 2.4): its flush of
- * the queue below meets a request that is gone. So the connection is cut first, and the errors that
+ * read of a large message under way (seen in 1.17; libfabric #11828 has it of 2.4), or with a
+ * peer's write half received (1.17): its flush of the queue below meets a request that is gone, or
+ * an error without a context. So the connection is cut first, and the errors that
  * follow are taken the usual way. */
 static void break_off(struct ofi_comm *comm, struct ofi_rail *rail)
 {
