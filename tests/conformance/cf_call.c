@@ -52,18 +52,21 @@ static void leave(struct cf *me)
     atomic_store_explicit(&me->shared->in_call[me->role], 0, memory_order_relaxed);
 }
 
+_Noreturn static void fail_slow(struct cf *me, const char *call, uint64_t ms, const char *why)
+{
+    /* Relaxed: the process ends before the runner reads it. */
+    atomic_store_explicit(&me->shared->took_long, 1, memory_order_relaxed);
+    cf_fail(me, "%s took %llu ms; %s", call, (unsigned long long)ms, why);
+}
+
 void cf_leave(struct cf *me, const char *call, uint64_t begin_ns)
 {
     uint64_t ms = (cf_now() - begin_ns) / CF_MS;
     uint64_t limit_ms = LONG_MS + me->largest_bytes / BYTES_A_MS * CF_SLOW;
 
     leave(me);
-    if (ms <= limit_ms || ms <= limit_ms + (starved_ns() - before_ns) / CF_MS)
-        return;
-    /* Relaxed: the process ends before it is read. */
-    atomic_store_explicit(&me->shared->took_long, 1, memory_order_relaxed);
-    cf_fail(me, "%s took %llu ms; no entry waits for a peer (rule 1)", call,
-            (unsigned long long)ms);
+    if (ms > limit_ms && ms > limit_ms + (starved_ns() - before_ns) / CF_MS)
+        fail_slow(me, call, ms, "no entry waits for a peer (rule 1)");
 }
 
 /* A plugin of NCCL's contract merges once in a process, so an instance is opened either before or
@@ -126,8 +129,7 @@ void cf_fini(struct cf *me, struct xccl_net *net)
     leave(me);
     ms = (cf_now() - begin_ns) / CF_MS;
     if (ms > LONG_MS + 1000)
-        cf_fail(me, "finalize took %llu ms; what has not left yet is given at most 1 s",
-                (unsigned long long)ms);
+        fail_slow(me, "finalize", ms, "what has not left yet is given at most 1 s");
 }
 
 xcclResult_t cf_properties(struct cf *me, int dev, xcclNetProperties_v1 *props)

@@ -202,7 +202,7 @@ void cf_report_task(struct cf_report *report, const struct cf_task *task)
     if (told)
         fprintf(report->lines, "%-7s %-34s %-10s %6llu ms  %s\n", verdict_name(task->verdict),
                 task->test->name, cf_form_name(task->form), (unsigned long long)task->ms, rule);
-    if (told && task->verdict != CF_PASSED)
+    if (told && (task->verdict != CF_PASSED || task->again))
         print_text(report->lines, task->text);
     if (task->verdict == CF_FAILED)
         fprintf(report->lines, "      again: --case %s --form %s --seed %llu\n", task->test->name,

@@ -205,7 +205,7 @@ XT_TEST(destroy_delivers_what_is_pending)
     xt_mp_run(2, call_and_leave, passive_create(MANUAL, "30", 1000));
 }
 
-/* What is posted stays with the plugin for so long, and an abort does not. */
+/* The plugin holds posted messages for HOLD_S; an abort must not wait for them. */
 #define HOLD_S  5
 #define HOLD_MS "5000"
 

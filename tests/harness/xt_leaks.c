@@ -225,7 +225,7 @@ static bool is_ours(enum folder folder, const char *path, const char *name)
     return lstat(entry, &info) == 0 && info.st_uid == geteuid();
 }
 
-/* What may be new and is nobody's leak. */
+/* Whether an entry may be new without being a leak of this test. */
 static bool is_allowed(enum folder folder, const char *path, const char *name)
 {
     if (folder < FOLDER_RUN)

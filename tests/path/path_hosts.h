@@ -61,7 +61,7 @@ struct path_counters {
     uint64_t recv_bytes, recv_packets, send_bytes, send_packets;
 };
 void path_counters_read(int rail, struct path_counters *counters_out);
-/* What an interface of another host has counted, read from outside. */
+/* Reads from outside what the interface of a rail of another host has counted. */
 void path_host_counters(const struct path_hosts *hosts, int host, int rail,
                         struct path_counters *counters_out);
 /* Whether the calling process's host has IPv6. */
