@@ -27,8 +27,10 @@ IGNORED = ".git-blame-ignore-revs"
 ALWAYS = {"release": {"unit", "fault", "sanity", "sim", "fuzz", "cuda"},
           "asan": {"unit", "sanity"}, "tsan": {"unit", "sanity"}}
 DRAWN = {"collective", "path", "tools", "emu"}
-# Seconds that the release tests may take on two cores, by the measured times.
-BUDGET_S = 420
+# Seconds that the tests of release and of one sanitizer may take together on two cores, by the
+# measured times of the release build; a sanitizer takes as many times longer.
+BUDGET_S = 850
+SANITIZER_FACTOR = 1.6
 CORES = 2
 LEAST_SHARES = 3
 MOST_SHARES = 30
@@ -70,7 +72,8 @@ def changed_files():
     ignored = set(read_file(IGNORED).split()) if os.path.exists(IGNORED) else set()
     log = run("git", "log", "--first-parent", f"--max-count={COMMITS}", "-M", "--name-status",
               "--format=commit\t%H")
-    return changed_paths(log + run("git", "diff", "--name-status", "-M", "HEAD"), ignored) + \
+    # First the work tree, which is no commit's.
+    return changed_paths(run("git", "diff", "--name-status", "-M", "HEAD") + log, ignored) + \
         run("git", "ls-files", "-o", "--exclude-standard").split("\n")
 
 
@@ -117,8 +120,14 @@ def cost_s(name, times):
     return max(processor / CORES, wall / (3 * CORES))
 
 
-def shares_for(whole, drawn, times):
-    left = BUDGET_S - sum(cost_s(name, times) for name in whole)
+def whole_of(tests, kind, touched):
+    return {name for name, label in tests.items()
+            if label in ALWAYS[kind] or (name in touched and label in DRAWN | {"fault"})}
+
+
+def shares_for(whole, sanitized, drawn, times):
+    left = BUDGET_S - sum(cost_s(name, times) for name in whole) - \
+        SANITIZER_FACTOR * sum(cost_s(name, times) for name in sanitized)
     total = sum(cost_s(name, times) for name in drawn)
     shares = LEAST_SHARES
     while shares < MOST_SHARES and total / shares > left:
@@ -128,8 +137,7 @@ def shares_for(whole, drawn, times):
 
 def choose(tests, kind, touched, times, seed):
     """tests: {name: label}. Returns lines to print."""
-    whole = {name for name, label in tests.items()
-             if label in ALWAYS[kind] or (name in touched and label in DRAWN | {"fault"})}
+    whole = whole_of(tests, kind, touched)
     rest = sorted(name for name, label in tests.items()
                   if name not in whole and label in DRAWN | {"fault", "sim"})
     drawn = [name for name in rest if kind == "release"]
@@ -137,7 +145,7 @@ def choose(tests, kind, touched, times, seed):
     lately = sorted(name for name in whole if tests[name] not in ALWAYS[kind])
     lines.append("note: whole, because touched lately: " + (" ".join(lately) or "none"))
     if drawn:
-        shares = shares_for(whole, drawn, times)
+        shares = shares_for(whole, whole_of(tests, "asan", touched), drawn, times)
         lines.append(f"share {seed % shares}/{shares}")
         lines.append(f"note: night: {shares - 1} of {shares} cases of " + " ".join(drawn))
     elif rest:
@@ -176,8 +184,9 @@ def self_test():
         (programs_of("tests/path/test_a.c", rows), ["test_a"]),
         (without_row(["core/c.c", "core/b.c", "README.md", "ci/c.c"], rows), ["core/c.c"]),
         (cost_s("t_x", times), 5.0), (cost_s("t_a", times), 2000 / 6), (cost_s("new", times), 0.5),
-        (shares_for([], ["t_x"], times), 3), (shares_for([], ["t_a"] * 6, times), 5),
-        (shares_for(["t_a"] * 2, ["t_x"], times), MOST_SHARES),
+        (shares_for([], [], ["t_x"], times), 3), (shares_for([], [], ["t_a"] * 9, times), 4),
+        (shares_for(["t_a"] * 3, [], ["t_x"], times), MOST_SHARES),
+        (shares_for([], ["t_a"], ["t_a"] * 9, times), 10),
         (choose(tests, "release", {"t_x"}, times, 4),
          ["whole f t_x u", "note: whole, because touched lately: t_x", "share 1/3",
           "note: night: 2 of 3 cases of t_a", "regex ^(f|t_x|u|t_a)$"]),
@@ -187,7 +196,7 @@ def self_test():
     ]
     log = "commit\tA\n\nM\ta.c\nR100\tb.c\tq/b.c\nR090\tc.c\tq/c.c\ncommit\tB\n\nM\td.c\n"
     checks += [(changed_paths(log, {"B"}), ["a.c", "q/c.c"]),
-               (changed_paths(log + "M\te.c\n", {"A"}), ["d.c", "e.c"])]
+               (changed_paths("M\te.c\n" + log, {"A"}), ["e.c", "d.c"])]
     failed = [(got, want) for got, want in checks if got != want]
     for got, want in failed:
         print(f"self-test: got {got}, want {want}")

@@ -8,16 +8,18 @@
     ci/symbols.py --self-test              the rules on small objects that gcc compiles
 
 File A refers to file B if an object of A needs a symbol that an object of B defines. The objects
-are those of core/ and plugins/ in build/release, or in the FOLDER of --build. gcc-nm reads them:
-plain nm sees nothing in an object that holds only gcc's intermediate code. A call that the compiler
-inlined before it wrote the symbols does not show.
+are those of core/, plugins/ and tools/ in build/release, or in the FOLDER of --build. gcc-nm reads
+them: plain nm sees nothing in an object that holds only gcc's intermediate code. A call that the
+compiler inlined before it wrote the symbols does not show.
 
 The rules:
-  - a folder refers to the folders that ci/layers.txt allows, and to no other;
+  - a folder refers to the folders that ci/layers.txt allows, and to no other; tools/ may also use
+    what libxccl.so exports (core/libxccl.map);
   - no circle of files goes through two folders;
   - the largest circle of files inside a folder has as many files as ci/circles.txt says, or 1,
     which is no circle. The number must be the real one, so it falls with the circle.
-A folder is core/STAGE with all below it, plugins/NAME, or plugins for the files directly in it.
+A folder is core/STAGE with all below it, plugins/NAME, or plugins or tools for the files directly
+in it.
 A finding reads `file (symbol) -> file: what is wrong; what to do`.
 """
 import argparse
@@ -31,7 +33,7 @@ import tempfile
 
 import tidy
 
-ROOTS = ("core", "plugins")
+ROOTS = ("core", "plugins", "tools")
 OBJECT = re.compile(r"(.*?)/CMakeFiles/([^/]+)\.dir/(.*)\.o$")
 SHOWN_EDGES = 5
 
@@ -192,9 +194,13 @@ def check_built(sources, graph):
             yield f"{path}: no object of it was built; build the preset release first"
 
 
-def check_layers(graph, layers):
+def check_layers(graph, layers, public):
     for source, target, symbols in graph.references():
         upper, lower = tidy.stage_of(source), tidy.stage_of(target)
+        if upper == "tools":
+            symbols = [symbol for symbol in symbols if symbol not in public]
+            if not symbols:
+                continue
         # Files directly in plugins/ are of the stage plugins, too.
         if upper != lower and lower not in layers.get(upper, ()):
             yield (f"{reference(source, target, symbols)}: {upper} may not use {lower} "
@@ -256,9 +262,16 @@ def check_circles_file(allowed, sources):
         yield f"ci/circles.txt: {folder}: no file of the tree is there; remove the line"
 
 
-def check_all(graph, sources, layers, allowed):
-    return [*check_built(sources, graph), *check_layers(graph, layers), *check_across(graph),
-            *check_inside(graph, allowed), *check_circles_file(allowed, sources)]
+def check_all(graph, sources, layers, public, allowed):
+    return [*check_built(sources, graph), *check_layers(graph, layers, public),
+            *check_across(graph), *check_inside(graph, allowed),
+            *check_circles_file(allowed, sources)]
+
+
+def read_public():
+    """The names that libxccl.so exports."""
+    return set(subprocess.run([sys.executable, "ci/map_symbols.py", "core/libxccl.map"],
+                              stdout=subprocess.PIPE, text=True, check=True).stdout.split())
 
 
 def read_circles(text):
@@ -331,7 +344,7 @@ def main():
     if arguments.show is not None:
         show(graph, arguments.show)
         return 0
-    found = check_all(graph, sources, tidy.read_layers(read("ci/layers.txt")),
+    found = check_all(graph, sources, tidy.read_layers(read("ci/layers.txt")), read_public(),
                       read_circles(read("ci/circles.txt")))
     absent = {folder_of(path) for path in sources} - set(graph.folders())
     for folder in sorted(absent):
@@ -345,12 +358,15 @@ def main():
 
 # ---- self-test ----
 
-LAYERS = "base:\ncomm: base\napi: comm base\nplugins: base\n"
+LAYERS = "base:\ncomm: base\napi: comm base\nplugins: base\ntools: base\n"
+PUBLIC = {"call"}
 GOOD = {
     "core/base/log.c": "void log_it(void) {}\n",
     "core/comm/comm.c": "void log_it(void); void comm_go(void) { log_it(); }\n",
     "core/comm/host/walk.c": "void comm_go(void); void comm_walk(void) { comm_go(); }\n",
     "core/api/call.c": "void comm_go(void); void call(void) { comm_go(); }\n",
+    "tools/tool.c": "void log_it(void); void call(void);\n"
+                    "void tool(void) { log_it(); call(); }\n",
     "plugins/export.c": "void log_it(void); void send_it(void) { log_it(); }\n",
     "plugins/net-a/send.c": "void send_it(void); void go(void) { send_it(); }\n",
 }
@@ -373,6 +389,14 @@ CASES = [
       "core/base/log.c": "void log_it(void) {}\n",
       "core/comm/comm.c": "void comm_go(void) {}\n"}, "",
      ["core/base/up.c (comm_go) -> core/comm/comm.c: base may not use comm"]),
+    ("a tool that uses more than what is exported",
+     {"tools/tool.c": "void comm_go(void); void call(void);\n"
+                      "void tool(void) { comm_go(); call(); }\n"}, "",
+     ["tools/tool.c (comm_go) -> core/comm/comm.c: tools may not use comm"]),
+    ("a folder that uses upward what is exported",
+     {"core/base/up.c": "void call(void); void up(void) { call(); }\n",
+      "core/api/call.c": "void call(void) {}\n"}, "",
+     ["core/base/up.c (call) -> core/api/call.c: base may not use api"]),
     ("a plugin that uses a stage above base",
      {"plugins/net-a/up.c": "void comm_go(void); void up(void) { comm_go(); }\n"}, "",
      ["plugins/net-a/up.c (comm_go) -> core/comm/comm.c: plugins may not use comm"]),
@@ -457,7 +481,8 @@ def run_case(files, numbers, flags):
                          flags)
             os.remove("core/base/gone.c")
             graph, sources = load("build/release")
-            return check_all(graph, sources, tidy.read_layers(LAYERS), read_circles(numbers))
+            return check_all(graph, sources, tidy.read_layers(LAYERS), PUBLIC,
+                             read_circles(numbers))
         finally:
             os.chdir(home)
 
