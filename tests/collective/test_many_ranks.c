@@ -8,17 +8,6 @@
 
 #include "world.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SLOW 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SLOW 1
-#endif
-#endif
-#ifndef SLOW
-#define SLOW 0
-#endif
-
 static int number_of(const char *name, int usual)
 {
     const char *text = getenv(name);
@@ -216,7 +205,7 @@ static void crowd(int rank, int nranks, void *arg)
 
 XT_TEST_DEADLINE(hundreds_of_ranks_are_threads_of_one_process, 60)
 {
-    int nranks = number_of("XT_RANKS", SLOW ? 48 : 256);
+    int nranks = number_of("XT_RANKS", XT_SANITIZED ? 48 : 256);
     struct world *world = world_create();
     long most;
 
@@ -225,13 +214,13 @@ XT_TEST_DEADLINE(hundreds_of_ranks_are_threads_of_one_process, 60)
     most = memory_kib("/proc/self/status", "VmHWM:");
     printf("most memory: %ld MiB\n", most >> 10);
     XT_CHECK_INT(segments_mapped(), 0);
-    if (!SLOW)
+    if (!XT_SANITIZED)
         XT_CHECK(most < 8l << 20);
 }
 
 XT_TEST_DEADLINE(one_thread_joins_as_hundreds_of_ranks, 60)
 {
-    int nranks = number_of("XT_RANKS", SLOW ? 48 : 256);
+    int nranks = number_of("XT_RANKS", XT_SANITIZED ? 48 : 256);
     xcclComm_t *comms = calloc((size_t)nranks, sizeof(void *));
     int *data = make_ints((size_t)nranks);
     double since = xt_seconds();
@@ -389,7 +378,7 @@ static void hundred(int rank, int nranks, void *arg)
 {
     xcclComm_t first = world_join(arg, rank, nranks), comms[ALIVE];
     xcclUniqueId ids[ALIVE];
-    int count = SLOW ? ALIVE / 5 : ALIVE;
+    int count = XT_SANITIZED ? ALIVE / 5 : ALIVE;
 
     for (int i = 0; i < count && rank == 0; i++)
         XT_OK(xcclGetUniqueId(&ids[i]));
@@ -469,7 +458,7 @@ static void run_cycles(int rank, int nranks, void *arg)
         }
         tell_cycles(before, warm, after, i);
         XT_CHECK_INT(segments_mapped(), 0);
-        if (!SLOW)
+        if (!XT_SANITIZED)
             XT_CHECK(after <= before + 1024);
         /* The service thread may still be closing what the last cycle left. */
         for (int tries = 0; tries < 2000 && xt_entries("/proc/self/fd") > fds; tries++)
@@ -481,7 +470,7 @@ static void run_cycles(int rank, int nranks, void *arg)
 
 XT_TEST_DEADLINE(cycles_of_threads_leave_nothing_behind, 4000)
 {
-    struct cycles cycles = {.count = number_of("XT_CYCLES", SLOW ? 40 : 300)};
+    struct cycles cycles = {.count = number_of("XT_CYCLES", XT_SANITIZED ? 40 : 300)};
 
     world_create();
     pthread_barrier_init(&cycles.step, NULL, 4);
@@ -603,7 +592,7 @@ static void all_pairs_rank(int rank, int nranks, void *arg)
     kib = atomic_load_explicit(&pairs->sum->kib, memory_order_relaxed);
     if (rank == 0)
         printf("%d processes, all to all: %llu MiB\n", nranks, (unsigned long long)kib >> 10);
-    if (!SLOW)
+    if (!XT_SANITIZED)
         XT_CHECK(kib < 4ull << 20);
     XT_OK(xcclCommDestroy(comm));
 }
@@ -615,6 +604,6 @@ XT_TEST_DEADLINE(all_to_all_of_many_processes_stays_within_memory, 60)
     pairs.sum = mmap(NULL, sizeof *pairs.sum, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
                      -1, 0);
     XT_CHECK(pairs.sum != MAP_FAILED);
-    xt_mp_run(SLOW ? 12 : 64, all_pairs_rank, &pairs);
+    xt_mp_run(XT_SANITIZED ? 12 : 64, all_pairs_rank, &pairs);
     munmap(pairs.sum, sizeof *pairs.sum);
 }

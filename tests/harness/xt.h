@@ -17,6 +17,29 @@
 #include <string.h>
 #include <sys/types.h>
 
+/* What this program was built with: 1 or 0. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define XT_ASAN 1
+#endif
+#if __has_feature(thread_sanitizer)
+#define XT_TSAN 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) && !defined(XT_ASAN)
+#define XT_ASAN 1
+#endif
+#if defined(__SANITIZE_THREAD__) && !defined(XT_TSAN)
+#define XT_TSAN 1
+#endif
+#ifndef XT_ASAN
+#define XT_ASAN 0
+#endif
+#ifndef XT_TSAN
+#define XT_TSAN 0
+#endif
+#define XT_SANITIZED (XT_ASAN || XT_TSAN)
+
 typedef void xt_fn(void);
 
 struct xt_test {

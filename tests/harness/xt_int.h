@@ -17,27 +17,6 @@
 #define XT_PATH_BYTES   256
 #define XT_OUTPUT_BYTES (1024 * 1024)
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define XT_SANITIZED 1
-#endif
-#if __has_feature(thread_sanitizer)
-#define XT_TSAN 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define XT_SANITIZED 1
-#endif
-#if defined(__SANITIZE_THREAD__)
-#define XT_TSAN 1
-#endif
-#ifndef XT_SANITIZED
-#define XT_SANITIZED 0
-#endif
-#ifndef XT_TSAN
-#define XT_TSAN 0
-#endif
-
 /* How far a test or a rank came. Written by the process itself, read by its parent after its end.
  */
 enum xt_stage { XT_RUNNING, XT_RETURNED, XT_FAILED, XT_SKIPPED };

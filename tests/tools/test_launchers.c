@@ -18,22 +18,6 @@
 #define PERF  XCCL " perf bootstrap -n 20"
 #define COLL  XCCL " perf all_reduce -b 8 -e 1K -f 128 -n 3"
 
-#if defined(__has_feature)
-#define HAS_FEATURE(feature) __has_feature(feature)
-#else
-#define HAS_FEATURE(feature) 0
-#endif
-#if defined(__SANITIZE_THREAD__) || HAS_FEATURE(thread_sanitizer)
-#define THREAD_SANITIZED 1
-#else
-#define THREAD_SANITIZED 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || HAS_FEATURE(address_sanitizer)
-#define ADDRESS_SANITIZED 1
-#else
-#define ADDRESS_SANITIZED 0
-#endif
-
 static size_t count_of(const char *text, const char *part)
 {
     size_t bytes = strlen(part), count = 0;
@@ -71,7 +55,7 @@ static void need(const char *program)
 /* libpmix and the libraries below it are not built for sanitizers, and keep memory to the end. */
 static void allow_pmix(void)
 {
-    if (THREAD_SANITIZED)
+    if (XT_TSAN)
         XT_SKIP("libpmix is not built for the thread sanitizer");
     xt_setenv("ASAN_OPTIONS", "detect_leaks=0");
 }
@@ -120,7 +104,7 @@ static void need_mpi(void)
 {
     need("mpirun.openmpi");
     need("mpicc.openmpi");
-    if (THREAD_SANITIZED || ADDRESS_SANITIZED)
+    if (XT_SANITIZED)
         XT_SKIP("libxccl.so is built for a sanitizer, and this program is not");
 }
 
@@ -302,9 +286,9 @@ XT_TEST_DEADLINE(ranks_of_slurms_srun_find_each_other, 240)
     int status = 99;
 
     need("env");
-    if (!THREAD_SANITIZED)
+    if (!XT_TSAN)
         allow_pmix();
-    snprintf(text, sizeof(text), script, THREAD_SANITIZED ? "" : "pmix");
+    snprintf(text, sizeof(text), script, XT_TSAN ? "" : "pmix");
     /* 99: a port was taken by somebody else meanwhile. */
     for (int i = 0; i < 3 && status == 99; i++)
         status = WEXITSTATUS(xt_run_program(argv, &output));
@@ -312,12 +296,12 @@ XT_TEST_DEADLINE(ranks_of_slurms_srun_find_each_other, 240)
         XT_SKIP("%s", output);
     printf("%s", output);
     XT_CHECK_INT(status, 0);
-    XT_CHECK_INT(count_of(output, " of 4: sum = 6 10 14 18\n"), THREAD_SANITIZED ? 8 : 12);
-    XT_CHECK_INT(count_of(output, "# xccl perf bootstrap: 4 ranks, PMIx"), !THREAD_SANITIZED);
+    XT_CHECK_INT(count_of(output, " of 4: sum = 6 10 14 18\n"), XT_TSAN ? 8 : 12);
+    XT_CHECK_INT(count_of(output, "# xccl perf bootstrap: 4 ranks, PMIx"), !XT_TSAN);
     XT_CHECK_INT(count_of(output, "# xccl perf bootstrap: 4 ranks, PMI ("), 1);
     XT_CHECK_INT(count_of(output, "# xccl perf bootstrap: 4 ranks, Slurm without PMI"), 1);
-    XT_CHECK_INT(count_of(output, "# Wrong bytes : 0 OK\n"), THREAD_SANITIZED ? 2 : 3);
-    XT_CHECK_INT(count_of(output, "# Out of bounds values : 0 OK\n"), THREAD_SANITIZED ? 2 : 3);
+    XT_CHECK_INT(count_of(output, "# Wrong bytes : 0 OK\n"), XT_TSAN ? 2 : 3);
+    XT_CHECK_INT(count_of(output, "# Out of bounds values : 0 OK\n"), XT_TSAN ? 2 : 3);
     XT_CHECK_INT(count_of(output, "rank 0 of 1: sum = 0 1 2 3\n"), 1);
 }
 

@@ -20,17 +20,6 @@
 #define SCHEMA   XT_SOURCE_DIR "/tools/schema/net_perf.schema.json"
 #define ARGS_MAX 32
 
-#if defined(__has_feature)
-#define HAS_FEATURE(feature) __has_feature(feature)
-#else
-#define HAS_FEATURE(feature) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || HAS_FEATURE(thread_sanitizer) || HAS_FEATURE(address_sanitizer)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
-
 /* Splits the words of args behind `xccl net perf`; words holds their letters. */
 static void make_argv(const char *args, char *words, size_t bytes, const char **argv)
 {
@@ -377,7 +366,7 @@ XT_TEST_DEADLINE(a_wrong_byte_fails_the_run, 120)
     FILE *file = NULL;
     int found = 0;
 
-    if (SANITIZED)
+    if (XT_SANITIZED)
         XT_SKIP("a sanitizer wants to be the first library");
     xt_setenv("LD_PRELOAD", make_falsifier());
     snprintf(path, sizeof(path), "%s/figures.json", xt_tmpdir());

@@ -16,17 +16,6 @@
 #define ARGS_MAX  32
 #define DEPTH_MAX 8
 
-#if defined(__has_feature)
-#define HAS_FEATURE(feature) __has_feature(feature)
-#else
-#define HAS_FEATURE(feature) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || HAS_FEATURE(thread_sanitizer) || HAS_FEATURE(address_sanitizer)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
-
 /* Runs `xccl perf` with the words of args; returns the exit status. */
 static int run_words(const char *args, const char **output_out)
 {
@@ -472,7 +461,7 @@ XT_TEST_DEADLINE(a_wrong_value_on_any_rank_fails_the_run, 120)
     struct row rows[2];
     const char *output = NULL;
 
-    if (SANITIZED)
+    if (XT_SANITIZED)
         XT_SKIP("a sanitizer wants to be the first library");
     xt_setenv("FALSE_ELEMENT", "63");
     xt_setenv("LD_PRELOAD", make_falsifier());
@@ -487,7 +476,7 @@ XT_TEST_DEADLINE(a_write_behind_the_buffer_fails_the_run, 120)
 {
     const char *output = NULL;
 
-    if (SANITIZED)
+    if (XT_SANITIZED)
         XT_SKIP("a sanitizer wants to be the first library");
     xt_setenv("FALSE_ELEMENT", "64");
     xt_setenv("LD_PRELOAD", make_falsifier());
@@ -501,7 +490,7 @@ XT_TEST_DEADLINE(a_write_to_the_rest_of_the_buffer_fails_the_run, 120)
     struct row rows[2] = {0};
     const char *output = NULL;
 
-    if (SANITIZED)
+    if (XT_SANITIZED)
         XT_SKIP("a sanitizer wants to be the first library");
     xt_setenv("FALSE_ELEMENT", "-1");
     xt_setenv("LD_PRELOAD", make_falsifier());
@@ -515,7 +504,7 @@ XT_TEST_DEADLINE(a_barrier_that_does_not_wait_fails_the_run, 120)
 {
     const char *output = NULL;
 
-    if (SANITIZED)
+    if (XT_SANITIZED)
         XT_SKIP("a sanitizer wants to be the first library");
     xt_setenv("LD_PRELOAD", make_falsifier());
     XT_CHECK_INT(run_words("barrier --ranks 2 -n 1 -c 20", &output), 1);

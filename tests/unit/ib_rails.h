@@ -67,6 +67,7 @@ struct traffic {
     struct message messages[MESSAGES];
     struct group groups[MESSAGES];
     int group_count, posted_sends, posted_groups, came;
+    int forged; /* notes that the receiver never sent may have pieces written again */
 };
 
 static uint8_t *out, *in;
@@ -270,6 +271,9 @@ static inline xcclResult_t send_post(struct pair *pair, struct traffic *traffic)
 static inline void group_take(const struct traffic *traffic, struct group *group,
                               const size_t *bytes)
 {
+    group->came = 1;
+    if (XT_TSAN && traffic->forged) /* the same bytes once more: right, but a race to TSan */
+        return;
     for (int k = 0; k < group->count; k++) {
         int i = group->first + k;
         uint8_t *at = in + (size_t)i * ROOM;
@@ -281,7 +285,6 @@ static inline void group_take(const struct traffic *traffic, struct group *group
         }
         memset(at, GIVEN, ROOM);
     }
-    group->came = 1;
 }
 
 static inline xcclResult_t test_sends(struct pair *pair, struct traffic *traffic)

@@ -242,6 +242,7 @@ XT_TEST_DEADLINE(notes_that_nobody_sent_are_an_error_at_most, 120)
         relay_start(&relay, &pair);
         pair_connect(&pair);
         traffic_begin(&traffic, MIX_ALL, (uint64_t)round);
+        traffic.forged = 1;
         if (round % 3)
             set_port(round % 2, 1 + round % (PORT_KINDS - 1));
         for (int turn = 0; turn < 400 && rc == xcclSuccess; turn++) {
