@@ -204,10 +204,9 @@ xcclResult_t xcclMemFree(void *ptr);
  * deregistered. On the host what lies in it is put into huge pages where the kernel does that
  * (Linux 6.1): calls of 2 MiB and more that do not reduce become 1.1 to 1.3 times as quick between
  * processes. It takes memory for all of them, and up to 4 ms for each 2 MiB, but no more than some
- * tenths of a second: the rest of a large buffer stays as it is. Private buffers of 64 KiB or more
- * get them without it, too, where all is there and this process's alone, after 16 calls or more
- * between ranks of a host (XCCL_HUGE_PAGES). On a device the library only takes note. What is left
- * is deregistered with the communicator. */
+ * tenths of a second: the rest of a large buffer stays as it is. The library puts no other memory
+ * of the program into huge pages. On a device the library only takes note. What is left is
+ * deregistered with the communicator. */
 xcclResult_t xcclCommRegister(const xcclComm_t comm, void *buff, size_t size, void **handle);
 /* Takes back one of them, once; also after xcclCommFinalize. */
 xcclResult_t xcclCommDeregister(const xcclComm_t comm, void *handle);

@@ -3,8 +3,8 @@
  * to blame when a call fails, is comm_verdict.c.
  *
  * Path of a repeated call: argument checks (api), crank, error word, last plan, run, board. No
- * lock, no allocation, and but for large ones that are measured or get huge pages no clock and no
- * system call. Thread: the caller, who holds the crank. */
+ * lock, no allocation, and but for large ones that are measured no clock and no system call.
+ * Thread: the caller, who holds the crank. */
 #include "base/log.h"
 #include "comm/comm_links.h"
 #include "comm/comm_plan.h"
@@ -148,22 +148,7 @@ static inline int is_in_place(const struct xccl_comm_ways *ways, const struct xc
                                   (run->places[1] || !run->buffers[XCCL_BUFFER_OUT]));
 }
 
-/* Not those of calls with sizes, whose blocks may lie far apart. */
-static __attribute__((noinline)) void note_buffers(struct xcclComm *comm)
-{
-    const struct xccl_run *run = &comm->run;
-
-    xccl_comm_huge_begin(&comm->ways->huge);
-    for (int i = XCCL_BUFFER_IN; i <= XCCL_BUFFER_OUT && !comm->call.sizes; i++) {
-        size_t bytes = run->plan->layouts[i].total;
-
-        if (run->buffers[i] && !run->places[i] && bytes >= XCCL_HUGE_LEAST)
-            xccl_comm_huge_note(&comm->ways->huge, run->buffers[i], bytes);
-    }
-}
-
-/* Reductions gain nothing by address: they read a slot as they would read their own memory. So
- * huge pages are of use to large ones alone. */
+/* Reductions gain nothing by address: they read a slot as they would read their own memory. */
 static __attribute__((noinline)) void choose_way(struct xcclComm *comm)
 {
     const struct xccl_plan *plan = comm->run.plan;
@@ -171,8 +156,6 @@ static __attribute__((noinline)) void choose_way(struct xcclComm *comm)
     uint64_t bytes;
 
     bytes = (uint64_t)plan->chunk_bytes * plan->binding->schedule->nchunks;
-    if (bytes >= (plan->reduction.reduce ? XCCL_HUGE_PAGE : XCCL_HUGE_LEAST))
-        note_buffers(comm);
     if (is_in_place(comm->ways, run))
         run->copies = (uint8_t)xccl_comm_way_is_slots(comm->ways, comm->call.coll, bytes);
     else if (!plan->reduction.reduce)
@@ -218,8 +201,6 @@ INLINE xcclResult_t end(struct xcclComm *comm, xcclResult_t rc)
     if (comm->ways && comm->ways->row && !rc)
         xccl_comm_way_took(comm->ways);
     xccl_comm_record_end(comm, rc);
-    if (comm->ways && comm->ways->huge.due && !rc)
-        xccl_comm_huge_gather(&comm->ways->huge, xccl_clock_ns() + XCCL_HUGE_NS);
     comm->call.sizes = NULL; /* the caller's, who may free them now */
     atomic_store_explicit(&comm->board->outside, 1, memory_order_relaxed);
     xccl_comm_release(comm);

@@ -14,7 +14,6 @@
 #include "comm/comm_p2p_int.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
-#include "transport/arena.h"
 
 void xccl_comm_p2p_free(struct xccl_comm_p2p *p2p)
 {
@@ -128,22 +127,6 @@ static void set_up_again(struct xccl_comm_p2p *p2p)
     }
 }
 
-/* What ranks of this host read or write. */
-static __attribute__((noinline)) void
-note_buffers(struct xcclComm *comm, const struct xccl_p2p_item *items, uint32_t count)
-{
-    struct xccl_comm_huge *huge = &comm->ways->huge;
-
-    xccl_comm_huge_begin(huge);
-    for (uint32_t i = 0; i < count; i++) {
-        const struct xccl_p2p_item *item = &items[i];
-
-        if (item->bytes >= XCCL_HUGE_LEAST && !item->connects && item->peer != comm->rank &&
-            xccl_comm_is_local(comm, item->peer) && !xccl_arena_place(item->at, item->bytes))
-            xccl_comm_huge_note(huge, item->at, item->bytes);
-    }
-}
-
 xcclResult_t xccl_comm_begin_p2p(struct xcclComm *comm, const struct xccl_p2p_item *items,
                                  uint32_t count)
 {
@@ -166,8 +149,6 @@ xcclResult_t xccl_comm_begin_p2p(struct xcclComm *comm, const struct xccl_p2p_it
     comm->run.owner = comm;
     comm->run.by_address = (uint8_t)xccl_comm_way_is_address(comm->ways, XCCL_COLL_SEND_RECV,
                                                              comm->p2p->exchanged);
-    if (comm->ways && comm->p2p->exchanged >= XCCL_HUGE_LEAST)
-        note_buffers(comm, items, count);
     xccl_comm_record_begin_p2p(comm);
     return xcclSuccess;
 }

@@ -77,7 +77,6 @@ static int make_ways(struct xcclComm *comm)
     comm->ways->always = xccl_param_int(XCCL_P_PEER_MEMORY) == XCCL_PEER_MEMORY_ON;
     comm->ways->in_arena = arena;
     comm->ways->all_in_place = all;
-    xccl_comm_huge_init(&comm->ways->huge);
     return 1;
 }
 

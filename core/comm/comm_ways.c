@@ -73,7 +73,7 @@ __attribute__((noinline)) void xccl_comm_way_took(struct xccl_comm_ways *ways)
     row->now_ns += took;
     if (took > row->most_ns)
         row->most_ns = took;
-    /* The first time large buffers have small pages still (comm_huge.h), which says little. */
+    /* The first time says little: both ways found cold memory. */
     if (trial == ways->trials - 1)
         row->ns[way] = (row->period > XCCL_WAYS_PERIOD ? row->ns[way] / 2 : 0) + row->now_ns -
                        row->most_ns;

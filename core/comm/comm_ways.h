@@ -10,13 +10,13 @@
 #ifndef XCCL_COMM_COMM_WAYS_H
 #define XCCL_COMM_COMM_WAYS_H
 
-#include "comm/comm_huge.h"
+#include "base/clock.h"
 #include "plan/plan.h"
 
 #define XCCL_WAYS_MIN   (64u << 10) /* bytes of a call; what is smaller goes through slots */
 #define XCCL_WAYS_SIZES 24 /* of a factor of two each */
-/* Calls until both are measured again: at first few, after which large buffers have their huge
- * pages (comm_huge.h), then so many, then twice as many each time. */
+/* Calls until both are measured again: at first few, then so many, then twice as many each time.
+ */
 #define XCCL_WAYS_PERIOD_FIRST 48u
 #define XCCL_WAYS_PERIOD       128u
 #define XCCL_WAYS_PERIOD_MAX   1024u
@@ -42,7 +42,6 @@ struct xccl_comm_ways {
     struct xccl_way_row *row;
     uint32_t trials; /* of its size */
     uint64_t began_ns;
-    struct xccl_comm_huge huge;
     struct xccl_way_row rows[2][XCCL_COLL_COUNT][XCCL_WAYS_SIZES]; /* private, in place */
 };
 

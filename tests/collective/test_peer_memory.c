@@ -200,7 +200,7 @@ XT_TEST(large_calls_between_threads_are_measured_in_place_and_through_slots)
 
 /* --- huge pages --- */
 
-#define OFTEN (2 * (int)XCCL_HUGE_CALLS)
+#define OFTEN 40 /* calls */
 
 static void exchange(xcclComm_t comm, int rank, char *in, char *out, size_t bytes)
 {
@@ -210,155 +210,31 @@ static void exchange(xcclComm_t comm, int rank, char *in, char *out, size_t byte
     XT_OK(xcclGroupEnd());
 }
 
-/* Nobody's data is touched when buffers get them. The first calls may not count: they make links.
- */
-static void use_often(xcclComm_t comm, int rank, char *in, char *out, size_t bytes, int reduces)
+static void keeps_small_pages(int rank, int nranks, void *arg)
 {
-    for (int call = 0; call < OFTEN; call++) {
-        char want = (char)(reduces ? 1 + 2 * call : 1 - rank + call);
+    size_t bytes = 4 * XCCL_HUGE_PAGE;
+    char *in = huge_map(bytes, MAP_PRIVATE), *out = huge_map(bytes, MAP_PRIVATE);
+    xcclComm_t comm = join_or_skip(arg, rank, nranks);
 
+    for (int call = 0; call < OFTEN; call++) {
         memset(in, rank + call, bytes);
-        memset(out, 0x55, bytes);
-        if (reduces)
+        if (call % 2)
             XT_OK(xcclAllReduce(in, out, bytes, xcclUint8, xcclSum, comm, NULL));
         else
             exchange(comm, rank, in, out, bytes);
-        for (size_t i = 0; i < bytes; i += 512)
-            XT_CHECK_INT(out[i], want);
-        XT_CHECK_INT(in[bytes - 1], (char)(rank + call));
-        if (call < OFTEN / 2 - 2)
-            XT_CHECK_INT(huge_kib(in, "AnonHugePages") + huge_kib(out, "AnonHugePages"), 0);
+        XT_CHECK_INT(out[bytes - 1], (char)(call % 2 ? 1 + 2 * call : 1 - rank + call));
+        XT_CHECK_INT(huge_kib(in, "AnonHugePages") + huge_kib(out, "AnonHugePages"), 0);
     }
-}
-
-static int wants_huge_pages(void)
-{
-    return xccl_huge_pages_wanted(XCCL_HUGE_PAGES_FOLDER) && xccl_param_int(XCCL_P_HUGE_PAGES);
-}
-
-static void gets_huge_pages(int rank, int nranks, void *arg)
-{
-    size_t bytes = 2 * XCCL_WAYS_LARGE;
-    int wants = wants_huge_pages();
-    char *pages[4];
-    xcclComm_t comm = world_join(arg, rank, nranks);
-
-    if (!comm->ways) {
-        XT_OK(xcclCommDestroy(comm));
-        XT_SKIP("processes may not read each other's memory here");
-    }
-    for (int k = 0; k < 4; k++)
-        pages[k] = huge_map(bytes, MAP_PRIVATE);
-    for (int k = 0; k < 4; k += 2) {
-        use_often(comm, rank, pages[k], pages[k + 1], bytes, k != 0);
-        XT_CHECK((huge_kib(pages[k], "AnonHugePages") >= 2048) == wants);
-        XT_CHECK((huge_kib(pages[k + 1], "AnonHugePages") >= 2048) == wants);
-    }
-    XT_OK(xcclCommDestroy(comm));
-    for (int k = 0; k < 4; k++)
-        munmap(pages[k], bytes);
-}
-
-XT_TEST(private_buffers_that_are_used_often_get_huge_pages)
-{
-    huge_skip_unless_asked();
-    xt_mp_run(2, gets_huge_pages, world_create());
-}
-
-XT_TEST(between_threads_they_get_them_too)
-{
-    huge_skip_unless_asked();
-    xt_threads_run(2, gets_huge_pages, world_create());
-}
-
-/* Both are parts of memory that is there from end to end. */
-static void small_ones_get_huge_pages(int rank, int nranks, void *arg)
-{
-    size_t bytes = 256 << 10, all = 4 * XCCL_HUGE_PAGE;
-    int wants = wants_huge_pages(), calls = (int)(XCCL_HUGE_USED / bytes);
-    char *pages = huge_map(all, MAP_PRIVATE);
-    char *in = pages + 4096, *out = pages + XCCL_HUGE_PAGE - 4096;
-    xcclComm_t comm = join_or_skip(arg, rank, nranks);
-
-    memset(pages, 0x33, all);
-    for (int call = 0; call < calls + 2; call++) { /* the first may only make links */
-        in[0] = in[bytes - 1] = (char)(rank + call);
-        exchange(comm, rank, in, out, bytes);
-        XT_CHECK_INT(out[0], (char)(1 - rank + call));
-        XT_CHECK_INT(out[bytes - 1], (char)(1 - rank + call));
-        if (call < calls - 2)
-            XT_CHECK_INT(huge_kib(pages, "AnonHugePages"), 0);
-    }
-    XT_CHECK((huge_kib(pages, "AnonHugePages") >= 2048) == wants);
-    for (size_t i = XCCL_HUGE_PAGE - 4096 + bytes; i < all; i += 512)
-        XT_CHECK_INT(pages[i], 0x33);
-    XT_OK(xcclCommDestroy(comm));
-    munmap(pages, all);
-}
-
-XT_TEST(small_buffers_get_them_after_more_calls)
-{
-    huge_skip_unless_asked();
-    xt_mp_run(2, small_ones_get_huge_pages, world_create());
-}
-
-static int is_followed(const struct xcclComm *comm, const void *at)
-{
-    int is = 0;
-
-    for (int i = 0; i < XCCL_HUGE_BUFFERS; i++)
-        is |= comm->ways->huge.buffers[i].at == (uintptr_t)at;
-    return is;
-}
-
-static void follows_some(int rank, int nranks, void *arg)
-{
-    size_t bytes = XCCL_HUGE_PAGE, counts[2] = {bytes, bytes}, displs[2] = {0, 2 * bytes};
-    xcclComm_t comm = join_or_skip(arg, rank, nranks);
-    char *in = take_pages(bytes, rank), *out = take_pages(3 * bytes, 0);
-    char *own = take_pages(bytes, 0);
-    void *shared;
-
-    comm->ways->huge.on = 1; /* it only follows them */
-    XT_OK(xcclMemAlloc(&shared, bytes));
-    for (int i = 0; i < 2; i++) /* the first makes the links */
-        XT_OK(xcclAllGatherv(in, bytes, out, counts, displs, xcclUint8, comm, NULL));
-    XT_CHECK(!is_followed(comm, in) && !is_followed(comm, out)); /* with a gap between */
-    XT_OK(xcclGroupStart());
-    XT_OK(xcclSend(in, bytes, xcclUint8, rank, comm, NULL));
-    XT_OK(xcclRecv(own, bytes, xcclUint8, rank, comm, NULL));
-    XT_OK(xcclSend(shared, bytes, xcclUint8, 1 - rank, comm, NULL));
-    XT_OK(xcclRecv(out, bytes, xcclUint8, 1 - rank, comm, NULL));
-    XT_OK(xcclGroupEnd());
-    XT_CHECK(!is_followed(comm, in) && !is_followed(comm, own)); /* from itself */
-    XT_CHECK(!is_followed(comm, shared) && is_followed(comm, out));
-    for (int i = 0; i < 2; i++)
-        XT_OK(xcclAllReduce(in, own, bytes / 2, xcclUint8, xcclSum, comm, NULL));
-    XT_CHECK(!is_followed(comm, in) && !is_followed(comm, own)); /* it would gain nothing */
-    for (int i = 0; i < 2; i++)
-        XT_OK(xcclAllGather(in, own, XCCL_HUGE_LEAST, xcclUint8, comm, NULL));
-    XT_CHECK(is_followed(comm, in) && is_followed(comm, own));
-    for (int i = 0; i < 2; i++)
-        XT_OK(xcclAllReduce(in, own, bytes, xcclUint8, xcclSum, comm, NULL));
-    XT_CHECK(is_followed(comm, in) && is_followed(comm, own));
-    XT_OK(xcclMemFree(shared));
     XT_OK(xcclCommDestroy(comm));
     munmap(in, bytes);
-    munmap(out, 3 * bytes);
-    munmap(own, bytes);
+    munmap(out, bytes);
 }
 
-/* Only what the ranks of this host read and write of private memory, all of it. */
-XT_TEST(some_buffers_are_not_followed)
+/* Only what the program registers, or takes by xcclMemAlloc, gets huge pages. */
+XT_TEST(the_programs_memory_keeps_its_pages)
 {
-    xt_mp_run(2, follows_some, world_create());
-}
-
-XT_TEST(the_setting_keeps_huge_pages_from_them)
-{
-    xt_setenv("XCCL_HUGE_PAGES", "0");
     huge_skip_unless_asked();
-    xt_mp_run(2, gets_huge_pages, world_create());
+    xt_mp_run(2, keeps_small_pages, world_create());
 }
 
 static void without(int rank, int nranks, void *arg)

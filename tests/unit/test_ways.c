@@ -123,7 +123,6 @@ XT_TEST(what_was_measured_before_counts_too)
     free(ways);
 }
 
-/* The first time soon, since buffers may have got huge pages meanwhile. */
 XT_TEST(both_are_measured_again_less_and_less_often)
 {
     static const uint32_t periods[] = {XCCL_WAYS_PERIOD_FIRST, XCCL_WAYS_PERIOD,
