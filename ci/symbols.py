@@ -196,7 +196,7 @@ def check_built(sources, graph):
 
 def check_layers(graph, layers, public):
     for source, target, symbols in graph.references():
-        upper, lower = tidy.stage_of(source), tidy.stage_of(target)
+        upper, lower = tidy.stage_of(source, layers), tidy.stage_of(target, layers)
         if upper == "tools":
             symbols = [symbol for symbol in symbols if symbol not in public]
             if not symbols:
@@ -358,7 +358,7 @@ def main():
 
 # ---- self-test ----
 
-LAYERS = "base:\ncomm: base\napi: comm base\nplugins: base\ntools: base\n"
+LAYERS = "base:\ncomm: base\napi: comm base\nkit: base\nplugins: kit base\ntools: base\n"
 PUBLIC = {"call"}
 GOOD = {
     "core/base/log.c": "void log_it(void) {}\n",
@@ -369,6 +369,8 @@ GOOD = {
                     "void tool(void) { log_it(); call(); }\n",
     "plugins/export.c": "void log_it(void); void send_it(void) { log_it(); }\n",
     "plugins/net-a/send.c": "void send_it(void); void go(void) { send_it(); }\n",
+    "plugins/kit/greet.c": "void log_it(void); void greet(void) { log_it(); }\n",
+    "plugins/net-a/meet.c": "void greet(void); void meet(void) { greet(); }\n",
 }
 
 
@@ -400,6 +402,9 @@ CASES = [
     ("a plugin that uses a stage above base",
      {"plugins/net-a/up.c": "void comm_go(void); void up(void) { comm_go(); }\n"}, "",
      ["plugins/net-a/up.c (comm_go) -> core/comm/comm.c: plugins may not use comm"]),
+    ("a kit that uses a plugin",
+     {"plugins/kit/up.c": "void go(void); void up(void) { go(); }\n"}, "",
+     ["plugins/kit/up.c (go) -> plugins/net-a/send.c: kit may not use plugins"]),
     ("a symbol that is a variable",
      {"core/base/up.c": "extern int comm_now; int *up(void) { return &comm_now; }\n",
       "core/comm/now.c": "int comm_now = 1;\n"}, "",

@@ -256,15 +256,15 @@ def read_layers(text):
     return layers
 
 
-def stage_of(path):
+def stage_of(path, layers):
     parts = path.split("/")
-    if parts[0] == "core" and len(parts) > 2:
+    if len(parts) > 2 and (parts[0] == "core" or parts[0] == "plugins" and parts[1] in layers):
         return parts[1]
     return parts[0] if parts[0] in ("tools", "plugins", "examples") and len(parts) > 1 else ""
 
 
 def check_layers(path, lines, layers):
-    stage = stage_of(path)
+    stage = stage_of(path, layers)
     if not stage:
         return
     if stage not in layers:

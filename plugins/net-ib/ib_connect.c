@@ -42,8 +42,7 @@ struct ib_connect_way {
 
 static void block_prepare(struct ib_connect_way *way, struct ib_block *block)
 {
-    memcpy(block->token, way->handle.token, sizeof(block->token));
-    ib_block_encode(block, way->bytes);
+    ib_block_encode(way->handle.token, block, way->bytes);
     way->moved = 0;
 }
 
@@ -128,7 +127,6 @@ static xcclResult_t do_say(struct ib_connect_way *way, int *next_out)
 
 static xcclResult_t do_hear(struct ib_connect_way *way, int *next_out)
 {
-    static const uint8_t no_token[IB_TOKEN_BYTES];
     struct ib_comm *comm = &way->sender->comm;
     size_t moved = 0;
     xcclResult_t rc = xccl_tcp_recv_some(comm->fd, way->bytes + way->moved,
@@ -141,7 +139,8 @@ static xcclResult_t do_hear(struct ib_connect_way *way, int *next_out)
     way->moved += moved;
     if (way->moved < IB_BLOCK_BYTES)
         return xcclSuccess;
-    if (!ib_block_decode(way->bytes, no_token, &comm->peer))
+    if (!kit_hello_is_right(&ib_dialect, ib_no_token, way->bytes) ||
+        !ib_block_decode(way->bytes, &comm->peer))
         return xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
                                  "%s does not answer as the ib plugin does", comm->peer_text);
     rc = pairs_make(way);

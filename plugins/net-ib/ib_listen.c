@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The receiver's side of coming up: a TCP port, and those who come there. Nothing here waits:
- * accept is asked again and again.
- *
- * Strangers: a wrong block closes at once, a silent connection after 5 s, and of 64 unproven
- * connections the oldest makes room for a new one. No queue pair is made before the token has been
- * shown. A sender that goes away again before it is ready leaves the door open.
+ * accept is asked again and again. No queue pair is made before the token has been shown
+ * (kit_hello.h). A sender that goes away again before it is ready leaves the door open.
  *
  * Thread: one at a time a listener. */
 #include "ib_int.h"
@@ -13,9 +10,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/doorstep.h"
-#include "base/os.h"
-#include "base/param.h"
 #include "base/tcp.h"
 
 #define INTERFACES_MAX 16
@@ -23,15 +17,13 @@
 struct ib_listener {
     struct ib_ctx *ctx;
     struct ib_device *device;
-    int fd;
-    uint8_t token[IB_TOKEN_BYTES];
+    struct kit_listener door;
     struct ib_receiver *receiver; /* of the sender that has proved itself; NULL: none yet */
     size_t said; /* bytes of the answer that are on their way */
     uint8_t answer[IB_BLOCK_BYTES];
     size_t have; /* bytes of the sender's last block */
     uint8_t last[IB_BLOCK_BYTES];
     struct ib_starter starter; /* once that is whole */
-    struct xccl_doorstep step;
 };
 
 static xcclResult_t port_open(struct ib_listener *listener, struct xccl_addr *addr_out)
@@ -49,7 +41,7 @@ static xcclResult_t port_open(struct ib_listener *listener, struct xccl_addr *ad
     for (uint32_t i = 0; i < device->port_count; i++)
         own[i] = device->ports[i]->netdev;
     chosen = ib_interface_choose(names, count, own, (int)device->port_count);
-    return xccl_tcp_listen(&ifs[chosen].addr, &listener->fd, addr_out);
+    return xccl_tcp_listen(&ifs[chosen].addr, &listener->door.fds[0], addr_out);
 }
 
 xcclResult_t ib_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_out,
@@ -67,19 +59,14 @@ xcclResult_t ib_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_ou
         return xcclSystemError;
     listener->ctx = ctx;
     listener->device = device;
-    listener->fd = -1;
-    listener->step.log = ((struct ib_ctx *)ctx)->log;
-    listener->step.device = device->name;
-    rc = xccl_doorstep_init(&listener->step, IB_BLOCK_BYTES);
-    if (rc == xcclSuccess)
-        rc = xccl_os_random(listener->token, sizeof(listener->token));
+    rc = kit_listener_open(&listener->door, &ib_dialect, ((struct ib_ctx *)ctx)->log, device->name);
     if (rc == xcclSuccess)
         rc = port_open(listener, &handle.addr);
     if (rc != xcclSuccess) {
         ib_close_listen(listener);
         return rc;
     }
-    memcpy(handle.token, listener->token, sizeof(handle.token));
+    memcpy(handle.token, listener->door.token, sizeof(handle.token));
     ib_handle_encode(&handle, handle_out);
     *listen_out = listener;
     return xcclSuccess;
@@ -89,11 +76,10 @@ xcclResult_t ib_close_listen(xcclNetListenComm_t listen)
 {
     struct ib_listener *listener = listen;
 
-    xccl_doorstep_fini(&listener->step);
+    kit_listener_close(&listener->door);
     ib_start_fini(&listener->starter);
     if (listener->receiver)
         ib_close_recv(listener->receiver);
-    xccl_tcp_close(&listener->fd);
     xccl_free(listener);
     return xcclSuccess;
 }
@@ -143,25 +129,22 @@ static xcclResult_t receiver_make(struct ib_listener *listener, struct xccl_stra
         return rc;
     if (count)
         ib_queue_tell(comm, &here);
-    ib_block_encode(&here, listener->answer);
+    ib_block_encode(ib_no_token, &here, listener->answer);
     if (count)
         return xcclSuccess;
     /* The other end says why, too. */
-    (void)xccl_tcp_send_some(comm->fd, listener->answer, IB_BLOCK_BYTES, &listener->said);
+    (void)kit_say(comm->fd, listener->answer, IB_BLOCK_BYTES, &listener->said);
     return ib_reach_refuse(&here, block);
 }
 
-/* Reads what has come of a block. */
-static xcclResult_t prove(struct ib_listener *listener, struct xccl_stranger *stranger,
-                          uint64_t now_ns)
+/* One at a time. */
+static xcclResult_t welcome(struct ib_listener *listener, struct xccl_stranger *stranger)
 {
     struct ib_block block;
 
-    if (!xccl_doorstep_read(&listener->step, stranger, IB_BLOCK_BYTES, now_ns))
-        return xcclSuccess;
-    if (ib_block_decode(stranger->hello, listener->token, &block) && !listener->receiver)
+    if (ib_block_decode(stranger->hello, &block) && !listener->receiver)
         return receiver_make(listener, stranger, &block);
-    xccl_doorstep_drop(&listener->step, stranger, "a wrong block");
+    xccl_doorstep_drop(&listener->door.step, stranger, ib_dialect.wrong);
     return xcclSuccess;
 }
 
@@ -194,25 +177,19 @@ static xcclResult_t receiver_start(struct ib_listener *listener, int *done_out)
 static xcclResult_t receiver_move(struct ib_listener *listener, int *done_out)
 {
     struct ib_comm *comm = &listener->receiver->comm;
-    size_t moved = 0;
     struct ib_block block;
-    xcclResult_t rc = xcclSuccess;
+    xcclResult_t rc;
 
     if (listener->starter.comm)
         return receiver_start(listener, done_out);
-    if (listener->said < IB_BLOCK_BYTES)
-        rc = xccl_tcp_send_some(comm->fd, listener->answer + listener->said,
-                                IB_BLOCK_BYTES - listener->said, &moved);
-    listener->said += moved;
-    moved = 0;
+    rc = kit_say(comm->fd, listener->answer, IB_BLOCK_BYTES, &listener->said);
     if (rc == xcclSuccess && listener->said == IB_BLOCK_BYTES)
-        rc = xccl_tcp_recv_some(comm->fd, listener->last + listener->have,
-                                IB_BLOCK_BYTES - listener->have, &moved);
-    listener->have += moved;
+        rc = kit_hear(comm->fd, listener->last, IB_BLOCK_BYTES, &listener->have);
     if (rc == xcclSuccess && listener->have < IB_BLOCK_BYTES)
         return xcclSuccess;
-    if (rc == xcclSuccess && ib_block_decode(listener->last, listener->token, &block) &&
-        block.pairs == comm->queue.count) {
+    if (rc == xcclSuccess &&
+        kit_hello_is_right(&ib_dialect, listener->door.token, listener->last) &&
+        ib_block_decode(listener->last, &block) && block.pairs == comm->queue.count) {
         rc = last_take(listener, &block);
         return rc == xcclSuccess ? receiver_start(listener, done_out) : rc;
     }
@@ -227,16 +204,13 @@ xcclResult_t ib_accept(xcclNetListenComm_t listen, xcclNetRecvComm_t *comm_out)
 {
     struct ib_listener *listener = listen;
     uint64_t now_ns = xccl_clock_ns();
-    xcclResult_t rc = xccl_doorstep_fill(&listener->step, listener->fd, now_ns);
-    int done = 0;
+    struct xccl_stranger *stranger;
+    xcclResult_t rc = kit_listener_fill(&listener->door, now_ns);
+    int at = 0, done = 0;
 
-    for (int i = 0; i < XCCL_DOORSTEP_PLACES && rc == xcclSuccess; i++) {
-        if (listener->step.places[i].fd >= 0)
-            rc = prove(listener, &listener->step.places[i], now_ns);
-    }
-    if (rc != xcclSuccess)
-        return rc;
-    if (listener->receiver)
+    while (rc == xcclSuccess && (stranger = kit_listener_next(&listener->door, &at, now_ns)))
+        rc = welcome(listener, stranger);
+    if (rc == xcclSuccess && listener->receiver)
         rc = receiver_move(listener, &done);
     if (rc != xcclSuccess)
         return rc;

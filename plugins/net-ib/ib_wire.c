@@ -6,39 +6,31 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "base/doorstep.h"
-#include "base/error.h"
-#include "base/wire.h"
+#define LINE_WORDS (sizeof(struct ib_line) / sizeof(uint32_t))
 
-#define TODO_BUILD  "use the same build of XCCL on all ranks"
-#define LINE_WORDS  (sizeof(struct ib_line) / sizeof(uint32_t))
-#define ADDR_OFFSET 40
+static_assert(KIT_HEAD_BYTES + XCCL_ADDR_WIRE_BYTES <= XCCL_NET_HANDLE_USED, "NCCL can carry it");
 
-static_assert(ADDR_OFFSET + XCCL_ADDR_WIRE_BYTES <= XCCL_NET_HANDLE_USED, "NCCL can carry it");
+const struct kit_dialect ib_dialect = {.plugin = "ib",
+                                       .wrong = "a wrong block",
+                                       .handle_magic = IB_HANDLE_MAGIC,
+                                       .hello_magic = IB_BLOCK_MAGIC,
+                                       .version = IB_WIRE_VERSION,
+                                       .hello_bytes = IB_BLOCK_BYTES,
+                                       .hello_bytes_max = IB_BLOCK_BYTES};
+const uint8_t ib_no_token[KIT_TOKEN_BYTES];
 
 void ib_handle_encode(const struct ib_handle *handle, xcclNetHandle_t *bytes_out)
 {
-    struct xccl_wire wire = xccl_wire_over(bytes_out->bytes, sizeof(bytes_out->bytes));
-
-    memset(bytes_out, 0, sizeof(*bytes_out));
-    xccl_wire_put_u32(&wire, IB_HANDLE_MAGIC);
-    xccl_wire_put_u32(&wire, IB_WIRE_VERSION);
-    xccl_wire_put(&wire, handle->token, IB_TOKEN_BYTES);
-    xccl_addr_encode(&handle->addr, bytes_out->bytes + ADDR_OFFSET);
+    (void)kit_handle_begin(&ib_dialect, handle->token, bytes_out);
+    xccl_addr_encode(&handle->addr, bytes_out->bytes + KIT_HEAD_BYTES);
 }
 
 xcclResult_t ib_handle_decode(const xcclNetHandle_t *bytes, struct ib_handle *handle_out)
 {
-    xcclNetHandle_t copy = *bytes;
-    struct xccl_wire wire = xccl_wire_over(copy.bytes, sizeof(copy.bytes));
-    uint32_t magic = xccl_wire_get_u32(&wire), version = xccl_wire_get_u32(&wire);
+    xcclResult_t rc = kit_handle_read(&ib_dialect, bytes, handle_out->token);
 
-    if (magic != IB_HANDLE_MAGIC || version != IB_WIRE_VERSION)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, TODO_BUILD,
-                                 "a connect handle is not of the ib plugin, wire version %d",
-                                 IB_WIRE_VERSION);
-    xccl_wire_get(&wire, handle_out->token, IB_TOKEN_BYTES);
-    return xccl_addr_decode(copy.bytes + ADDR_OFFSET, &handle_out->addr);
+    return rc == xcclSuccess ? xccl_addr_decode(bytes->bytes + KIT_HEAD_BYTES, &handle_out->addr)
+                             : rc;
 }
 
 static void port_encode(struct xccl_wire *wire, const struct ib_port_info *port)
@@ -64,14 +56,12 @@ static void port_decode(struct xccl_wire *wire, struct ib_port_info *port_out)
     port_out->name[sizeof(port_out->name) - 1] = 0;
 }
 
-void ib_block_encode(const struct ib_block *block, uint8_t bytes_out[IB_BLOCK_BYTES])
+void ib_block_encode(const uint8_t token[KIT_TOKEN_BYTES], const struct ib_block *block,
+                     uint8_t bytes_out[IB_BLOCK_BYTES])
 {
-    struct xccl_wire wire = xccl_wire_over(bytes_out, IB_BLOCK_BYTES);
+    struct xccl_wire wire = kit_hello_begin(&ib_dialect, token, bytes_out);
 
-    memset(bytes_out, 0, IB_BLOCK_BYTES);
-    xccl_wire_put_u32(&wire, IB_BLOCK_MAGIC);
-    xccl_wire_put_u32(&wire, IB_WIRE_VERSION);
-    xccl_wire_put(&wire, block->token, IB_TOKEN_BYTES);
+    memset(bytes_out + KIT_HEAD_BYTES, 0, IB_BLOCK_BYTES - KIT_HEAD_BYTES);
     xccl_wire_put_u64(&wire, block->ring_addr);
     xccl_wire_put_u32(&wire, block->per_link);
     xccl_wire_put_u32(&wire, block->ports);
@@ -93,17 +83,12 @@ void ib_block_encode(const struct ib_block *block, uint8_t bytes_out[IB_BLOCK_BY
     }
 }
 
-int ib_block_decode(const uint8_t bytes[IB_BLOCK_BYTES], const uint8_t token[IB_TOKEN_BYTES],
-                    struct ib_block *block_out)
+int ib_block_decode(const uint8_t bytes[IB_BLOCK_BYTES], struct ib_block *block_out)
 {
-    uint8_t copy[IB_BLOCK_BYTES];
+    uint8_t copy[IB_BLOCK_BYTES - KIT_HEAD_BYTES];
     struct xccl_wire wire = xccl_wire_over(copy, sizeof(copy));
-    uint32_t magic, version;
 
-    memcpy(copy, bytes, sizeof(copy));
-    magic = xccl_wire_get_u32(&wire);
-    version = xccl_wire_get_u32(&wire);
-    xccl_wire_get(&wire, block_out->token, IB_TOKEN_BYTES);
+    memcpy(copy, bytes + KIT_HEAD_BYTES, sizeof(copy));
     block_out->ring_addr = xccl_wire_get_u64(&wire);
     block_out->per_link = xccl_wire_get_u32(&wire);
     block_out->ports = xccl_wire_get_u32(&wire);
@@ -123,10 +108,9 @@ int ib_block_decode(const uint8_t bytes[IB_BLOCK_BYTES], const uint8_t token[IB_
         block_out->extras[i].options = xccl_wire_get_u32(&wire);
         block_out->extras[i].mask = xccl_wire_get_u32(&wire);
     }
-    return xccl_token_equal(block_out->token, token, IB_TOKEN_BYTES) && magic == IB_BLOCK_MAGIC &&
-           version == IB_WIRE_VERSION && block_out->ports >= 1 &&
-           block_out->ports <= IB_PORTS_MAX && block_out->pairs <= IB_PAIRS_MAX &&
-           block_out->per_link >= 1 && block_out->per_link <= IB_PAIRS_MAX;
+    return block_out->ports >= 1 && block_out->ports <= IB_PORTS_MAX &&
+           block_out->pairs <= IB_PAIRS_MAX && block_out->per_link >= 1 &&
+           block_out->per_link <= IB_PAIRS_MAX;
 }
 
 void ib_note_encode(const struct ib_note *note, uint8_t bytes_out[IB_NOTE_BYTES])

@@ -10,13 +10,12 @@
 #include <stdint.h>
 
 #include "base/netaddr.h"
-#include "xccl_net.h"
+#include "kit/kit_hello.h"
 
 #define IB_WIRE_VERSION 4
 #define IB_HANDLE_MAGIC 0x48494358u /* "XCIH" */
 #define IB_BLOCK_MAGIC  0x42494358u /* "XCIB" */
 #define IB_NOTE_MAGIC   0x4e494358u /* "XCIN" */
-#define IB_TOKEN_BYTES  32
 #define IB_BLOCK_BYTES  640
 #define IB_NOTE_BYTES   128
 #define IB_PORTS_MAX    4 /* of one end */
@@ -24,9 +23,12 @@
 #define IB_PIECES_MAX   8 /* of a message */
 #define IB_UNIT_BYTES   ((size_t)64 << 10) /* see the immediate value */
 
+extern const struct kit_dialect ib_dialect;
+extern const uint8_t ib_no_token[KIT_TOKEN_BYTES]; /* zero */
+
 struct ib_handle {
     struct xccl_addr addr;
-    uint8_t token[IB_TOKEN_BYTES];
+    uint8_t token[KIT_TOKEN_BYTES];
 };
 
 #define IB_MTU_NONE 0 /* of a port that is left out, whose index stays */
@@ -55,7 +57,6 @@ struct ib_link {
 /* What one end says of itself: the sender its ports, the receiver its own with the queue pairs of
  * both, the sender its queue pairs and its ring. */
 struct ib_block {
-    uint8_t token[IB_TOKEN_BYTES]; /* the sender's proof; zero from the receiver */
     uint64_t ring_addr; /* the sender's: where lines go */
     uint32_t ring_rkey[IB_PORTS_MAX];
     uint32_t per_link; /* queue pairs wanted for each two ports that talk */
@@ -90,10 +91,11 @@ struct ib_note {
 
 void ib_handle_encode(const struct ib_handle *handle, xcclNetHandle_t *bytes_out);
 xcclResult_t ib_handle_decode(const xcclNetHandle_t *bytes, struct ib_handle *handle_out);
-void ib_block_encode(const struct ib_block *block, uint8_t bytes_out[IB_BLOCK_BYTES]);
-/* 1: it is one of this version and has this token, compared in constant time. */
-int ib_block_decode(const uint8_t bytes[IB_BLOCK_BYTES], const uint8_t token[IB_TOKEN_BYTES],
-                    struct ib_block *block_out);
+/* token: the sender's proof; ib_no_token from the receiver. */
+void ib_block_encode(const uint8_t token[KIT_TOKEN_BYTES], const struct ib_block *block,
+                     uint8_t bytes_out[IB_BLOCK_BYTES]);
+/* 1: what is behind the token is within its limits. */
+int ib_block_decode(const uint8_t bytes[IB_BLOCK_BYTES], struct ib_block *block_out);
 void ib_note_encode(const struct ib_note *note, uint8_t bytes_out[IB_NOTE_BYTES]);
 int ib_note_decode(const uint8_t bytes[IB_NOTE_BYTES], struct ib_note *note_out);
 

@@ -215,7 +215,7 @@ static xcclResult_t requests_create(struct ucx_comm *comm)
 }
 
 xcclResult_t ucx_comm_create(struct ucx_ctx *ctx, struct ucx_device *device, enum ucx_mode mode,
-                             const uint8_t token[UCX_TOKEN_BYTES], int is_send,
+                             const uint8_t token[KIT_TOKEN_BYTES], int is_send,
                              struct ucx_comm **comm_out)
 {
     struct ucx_comm *comm = xccl_calloc_aligned(64, sizeof(*comm));
@@ -228,7 +228,7 @@ xcclResult_t ucx_comm_create(struct ucx_ctx *ctx, struct ucx_device *device, enu
     comm->mode = mode;
     comm->home = mode == UCX_SHM ? &ctx->shm : &device->net;
     comm->is_send = is_send;
-    memcpy(comm->token, token, UCX_TOKEN_BYTES);
+    memcpy(comm->token, token, KIT_TOKEN_BYTES);
     comm->tag = ucx_tag_make(token, 0);
     comm->side_fd = comm->wait_fd = comm->bell_fd = -1;
     xccl_net_tally_join(&device->tally, &comm->counters);

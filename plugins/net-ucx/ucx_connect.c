@@ -125,8 +125,8 @@ static xcclResult_t do_answer(struct ucx_connect *state, int *done_out)
     xcclResult_t rc;
 
     if (state->have >= UCX_HEAD_BYTES) {
-        if (!ucx_hello_decode(state->in, state->handle.token, &hello) ||
-            hello.mode != state->comm->mode)
+        if (!kit_hello_is_right(&ucx_dialect, state->handle.token, state->in) ||
+            !ucx_hello_decode(state->in, &hello) || hello.mode != state->comm->mode)
             return wrong_answer(state, "a wrong hello");
         want += hello.address_bytes;
     }

@@ -17,7 +17,6 @@
 #include <stdint.h>
 
 #include "base/clock.h"
-#include "base/doorstep.h"
 #include "base/error.h"
 #include "base/net_entry.h"
 #include "base/netaddr.h"
@@ -132,7 +131,7 @@ struct ucx_comm {
     struct ucx_home *home;
     enum ucx_mode mode;
     int is_send;
-    uint8_t token[UCX_TOKEN_BYTES];
+    uint8_t token[KIT_TOKEN_BYTES];
     uint64_t tag; /* of tag 0 */
     xcclResult_t rc; /* once set, it stays */
     xcclNetCause_t cause;
@@ -176,12 +175,10 @@ struct ucx_comm {
 struct ucx_listen {
     struct ucx_ctx *ctx;
     struct ucx_device *device;
-    int fd;
-    uint8_t token[UCX_TOKEN_BYTES]; /* what the right sender knows */
+    struct kit_listener door;
     struct ucx_comm *comm; /* of the sender that has proved itself, else NULL */
     size_t out_bytes, out_sent, ready_have;
     uint8_t out[UCX_HELLO_MAX], ready[UCX_READY_BYTES];
-    struct xccl_doorstep step;
 };
 
 /* A connect under way. */
@@ -271,7 +268,7 @@ static inline void ucx_link_give(struct ucx_link *link)
 /* ucx_comm.c */
 /* Without a link, for ucx_link_take. */
 xcclResult_t ucx_comm_create(struct ucx_ctx *ctx, struct ucx_device *device, enum ucx_mode mode,
-                             const uint8_t token[UCX_TOKEN_BYTES], int is_send,
+                             const uint8_t token[KIT_TOKEN_BYTES], int is_send,
                              struct ucx_comm **comm_out);
 /* Takes fd, the side socket. */
 void ucx_comm_side(struct ucx_comm *comm, int fd, const struct xccl_addr *peer);

@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The receiver's side of coming up: a port, and those who come there. Nothing here waits: accept is
- * asked again and again.
- *
- * Strangers: a wrong hello closes at once, a silent connection after 5 s, and of 64 unproven
- * connections the oldest makes room for a new one. The token is compared in constant time, and
- * before it is right nothing of a hello reaches UCX. A sender that proves itself and then goes
- * leaves the place free again.
+ * asked again and again. Before a sender has shown the token (kit_hello.h) nothing of its hello
+ * reaches UCX. One that proves itself and then goes leaves the place free again.
  *
  * Thread: one at a time a listener. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/os.h"
 #include "base/tcp.h"
 #include "base/wire.h"
 #include "ucx_int.h"
@@ -33,20 +27,15 @@ xcclResult_t ucx_listen(xcclNetContext_t ctx_, int dev, xcclNetHandle_t *handle_
         return xcclSystemError;
     listener->ctx = ctx;
     listener->device = device;
-    listener->fd = -1;
-    listener->step.log = ctx->log;
-    listener->step.device = device->name;
-    rc = xccl_doorstep_init(&listener->step, UCX_HELLO_MAX);
+    rc = kit_listener_open(&listener->door, &ucx_dialect, ctx->log, device->name);
     if (rc == xcclSuccess)
-        rc = xccl_os_random(listener->token, sizeof(listener->token));
-    if (rc == xcclSuccess)
-        rc = xccl_tcp_listen(&device->netif.addr, &listener->fd, &handle.addr);
+        rc = xccl_tcp_listen(&device->netif.addr, &listener->door.fds[0], &handle.addr);
     if (rc != xcclSuccess) {
         ucx_close_listen(listener);
         return rc;
     }
     handle.modes = ucx_device_modes(ctx, device);
-    memcpy(handle.token, listener->token, sizeof(handle.token));
+    memcpy(handle.token, listener->door.token, sizeof(handle.token));
     ucx_handle_encode(&handle, handle_out);
     *listen_out = listener;
     return xcclSuccess;
@@ -56,34 +45,31 @@ xcclResult_t ucx_close_listen(xcclNetListenComm_t listen_)
 {
     struct ucx_listen *listener = listen_;
 
-    xccl_doorstep_fini(&listener->step);
-    xccl_tcp_close(&listener->fd);
+    kit_listener_close(&listener->door);
     if (listener->comm)
         ucx_close_comm(listener->comm);
     xccl_free(listener);
     return xcclSuccess;
 }
 
-/* 1: all has come and is right. 0: not yet, or he is dropped. */
+/* Of who has shown the token. 1: all has come and is right. 0: not yet, or he is dropped. */
 static int hello_read(struct ucx_listen *listener, struct xccl_stranger *stranger,
                       struct ucx_hello *hello, uint64_t now_ns)
 {
     const uint8_t *address = stranger->hello + UCX_HEAD_BYTES;
     const char *why = NULL;
 
-    if (!xccl_doorstep_read(&listener->step, stranger, UCX_HEAD_BYTES, now_ns))
-        return 0;
-    if (!ucx_hello_decode(stranger->hello, listener->token, hello))
-        why = "a wrong hello";
-    else if (!xccl_doorstep_read(&listener->step, stranger, UCX_HEAD_BYTES + hello->address_bytes,
-                                 now_ns))
+    if (!ucx_hello_decode(stranger->hello, hello))
+        why = ucx_dialect.wrong;
+    else if (!xccl_doorstep_read(&listener->door.step, stranger,
+                                 UCX_HEAD_BYTES + hello->address_bytes, now_ns))
         return 0;
     else if (!(ucx_device_modes(listener->ctx, listener->device) & 1u << hello->mode))
         why = "it asks for transports that are not here";
     else if (!ucx_hello_intact(hello, address))
         why = "a damaged worker address";
     if (why)
-        xccl_doorstep_drop(&listener->step, stranger, why);
+        xccl_doorstep_drop(&listener->door.step, stranger, why);
     return !why;
 }
 
@@ -107,8 +93,8 @@ static xcclResult_t comm_begin(struct ucx_listen *listener, struct xccl_stranger
 {
     struct ucx_comm *comm = NULL;
     int can = 0;
-    xcclResult_t rc = ucx_comm_create(listener->ctx, listener->device, hello->mode, listener->token,
-                                      0, &comm);
+    xcclResult_t rc = ucx_comm_create(listener->ctx, listener->device, hello->mode,
+                                      listener->door.token, 0, &comm);
 
     if (rc != xcclSuccess)
         return rc;
@@ -118,7 +104,7 @@ static xcclResult_t comm_begin(struct ucx_listen *listener, struct xccl_stranger
         rc = comm_join(listener, comm, hello, stranger->hello + UCX_HEAD_BYTES, &can);
     if (!can) {
         if (rc == xcclSuccess)
-            xccl_doorstep_drop(&listener->step, stranger, xccl_error_text());
+            xccl_doorstep_drop(&listener->door.step, stranger, xccl_error_text());
         ucx_close_comm(comm);
         return rc;
     }
@@ -131,13 +117,14 @@ static xcclResult_t comm_begin(struct ucx_listen *listener, struct xccl_stranger
 
 static xcclResult_t prove(struct ucx_listen *listener, uint64_t now_ns)
 {
-    xcclResult_t rc = xcclSuccess;
+    xcclResult_t rc = kit_listener_fill(&listener->door, now_ns);
+    struct xccl_stranger *stranger;
+    struct ucx_hello hello;
+    int at = 0;
 
-    for (int i = 0; i < XCCL_DOORSTEP_PLACES && !listener->comm && rc == xcclSuccess; i++) {
-        struct xccl_stranger *stranger = &listener->step.places[i];
-        struct ucx_hello hello;
-
-        if (stranger->fd >= 0 && hello_read(listener, stranger, &hello, now_ns))
+    while (rc == xcclSuccess && !listener->comm &&
+           (stranger = kit_listener_next(&listener->door, &at, now_ns))) {
+        if (hello_read(listener, stranger, &hello, now_ns))
             rc = comm_begin(listener, stranger, &hello);
     }
     return rc;
@@ -147,18 +134,12 @@ static xcclResult_t prove(struct ucx_listen *listener, uint64_t now_ns)
 static xcclResult_t comm_turn(struct ucx_listen *listener, int *done_out)
 {
     struct ucx_comm *comm = listener->comm;
-    size_t sent = 0, have = 0;
-    xcclResult_t rc = xcclSuccess;
+    xcclResult_t rc = kit_say(comm->side_fd, listener->out, listener->out_bytes,
+                              &listener->out_sent);
 
-    if (listener->out_sent < listener->out_bytes)
-        rc = xccl_tcp_send_some(comm->side_fd, listener->out + listener->out_sent,
-                                listener->out_bytes - listener->out_sent, &sent);
-    listener->out_sent += sent;
     (void)ucx_comm_poll(comm);
     if (rc == xcclSuccess)
-        rc = xccl_tcp_recv_some(comm->side_fd, listener->ready + listener->ready_have,
-                                UCX_READY_BYTES - listener->ready_have, &have);
-    listener->ready_have += have;
+        rc = kit_hear(comm->side_fd, listener->ready, UCX_READY_BYTES, &listener->ready_have);
     if (rc == xcclSuccess && comm->rc != xcclSuccess)
         rc = ucx_comm_error(comm);
     if (rc == xcclSuccess && listener->ready_have == UCX_READY_BYTES) {
@@ -183,14 +164,11 @@ static xcclResult_t comm_move(struct ucx_listen *listener, int *done_out)
 xcclResult_t ucx_accept(xcclNetListenComm_t listen_, xcclNetRecvComm_t *comm_out)
 {
     struct ucx_listen *listener = listen_;
-    uint64_t now_ns = xccl_clock_ns();
     int done = 0;
     xcclResult_t rc;
 
     ucx_library_enter(listener->ctx->log);
-    rc = xccl_doorstep_fill(&listener->step, listener->fd, now_ns);
-    if (rc == xcclSuccess)
-        rc = prove(listener, now_ns);
+    rc = prove(listener, xccl_clock_ns());
     /* Who proves himself and goes is no error: the caller has the deadline. */
     if (rc == xcclSuccess && listener->comm && comm_move(listener, &done) != xcclSuccess) {
         ucx_close_comm(listener->comm);

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The handle, the hello and what UCX says of its transports, byte by byte. A hello is proved by the
- * token, in constant time, before anything else of it is believed: UCX takes a worker address as it
- * is, so nobody but the peer may give one, and a hash finds one that was damaged on the way.
+ * token (kit_hello.h) before anything else of it is believed: UCX takes a worker address as it is,
+ * so nobody but the peer may give one, and a hash finds one that was damaged on the way.
  * Thread: any. */
 #include "ucx_wire.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "base/doorstep.h"
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/wire.h"
 
-#define TODO_BUILD "use the same build of XCCL on all ranks"
+const struct kit_dialect ucx_dialect = {.plugin = "ucx",
+                                        .wrong = "a wrong hello",
+                                        .handle_magic = UCX_HANDLE_MAGIC,
+                                        .hello_magic = UCX_HELLO_MAGIC,
+                                        .version = UCX_WIRE_VERSION,
+                                        .hello_bytes = UCX_HEAD_BYTES,
+                                        .hello_bytes_max = UCX_HELLO_MAX};
 
 void ucx_handle_encode(const struct ucx_handle *handle, xcclNetHandle_t *handle_out)
 {
-    struct xccl_wire wire = xccl_wire_over(handle_out->bytes, sizeof(handle_out->bytes));
+    struct xccl_wire wire = kit_handle_begin(&ucx_dialect, handle->token, handle_out);
     uint8_t addr[XCCL_ADDR_WIRE_BYTES];
 
-    memset(handle_out, 0, sizeof(*handle_out));
     xccl_addr_encode(&handle->addr, addr);
-    xccl_wire_put_u32(&wire, UCX_HANDLE_MAGIC);
-    xccl_wire_put_u32(&wire, UCX_WIRE_VERSION);
-    xccl_wire_put(&wire, handle->token, UCX_TOKEN_BYTES);
     xccl_wire_put_u64(&wire, handle->host);
     xccl_wire_put_u64(&wire, handle->instance);
     xccl_wire_put_u32(&wire, handle->modes);
@@ -34,34 +34,29 @@ void ucx_handle_encode(const struct ucx_handle *handle, xcclNetHandle_t *handle_
 xcclResult_t ucx_handle_decode(const xcclNetHandle_t *bytes, struct ucx_handle *handle_out)
 {
     xcclNetHandle_t copy = *bytes;
-    struct xccl_wire wire = xccl_wire_over(copy.bytes, sizeof(copy.bytes));
-    uint32_t magic = xccl_wire_get_u32(&wire), version = xccl_wire_get_u32(&wire);
+    struct xccl_wire wire = xccl_wire_over(copy.bytes + KIT_HEAD_BYTES,
+                                           sizeof(copy.bytes) - KIT_HEAD_BYTES);
     uint8_t addr[XCCL_ADDR_WIRE_BYTES];
+    xcclResult_t rc = kit_handle_read(&ucx_dialect, bytes, handle_out->token);
 
-    if (magic != UCX_HANDLE_MAGIC || version != UCX_WIRE_VERSION)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, TODO_BUILD,
-                                 "a connect handle is not of the ucx plugin, wire version %d",
-                                 UCX_WIRE_VERSION);
-    xccl_wire_get(&wire, handle_out->token, UCX_TOKEN_BYTES);
+    if (rc != xcclSuccess)
+        return rc;
     handle_out->host = xccl_wire_get_u64(&wire);
     handle_out->instance = xccl_wire_get_u64(&wire);
     handle_out->modes = xccl_wire_get_u32(&wire);
     xccl_wire_get(&wire, addr, sizeof(addr));
     if (handle_out->modes == 0 || handle_out->modes >= 1u << UCX_MODES)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, TODO_BUILD,
+        return xccl_fail_quietly(xcclInvalidArgument, 0, "use the same build of XCCL on all ranks",
                                  "a connect handle of the ucx plugin is damaged: transports %#x",
                                  handle_out->modes);
     return xccl_addr_decode(addr, &handle_out->addr);
 }
 
-size_t ucx_hello_encode(const uint8_t token[UCX_TOKEN_BYTES], const struct ucx_hello *hello,
+size_t ucx_hello_encode(const uint8_t token[KIT_TOKEN_BYTES], const struct ucx_hello *hello,
                         const void *address, uint8_t bytes_out[UCX_HELLO_MAX])
 {
-    struct xccl_wire wire = xccl_wire_over(bytes_out, UCX_HELLO_MAX);
+    struct xccl_wire wire = kit_hello_begin(&ucx_dialect, token, bytes_out);
 
-    xccl_wire_put_u32(&wire, UCX_HELLO_MAGIC);
-    xccl_wire_put_u32(&wire, UCX_WIRE_VERSION);
-    xccl_wire_put(&wire, token, UCX_TOKEN_BYTES);
     xccl_wire_put_u32(&wire, hello->mode);
     xccl_wire_put_u32(&wire, hello->address_bytes);
     xccl_wire_put_u64(&wire, xccl_hash_bytes(XCCL_HASH_START, address, hello->address_bytes));
@@ -72,26 +67,20 @@ size_t ucx_hello_encode(const uint8_t token[UCX_TOKEN_BYTES], const struct ucx_h
     return wire.bad ? 0 : UCX_HEAD_BYTES + hello->address_bytes;
 }
 
-int ucx_hello_decode(const uint8_t head[UCX_HEAD_BYTES], const uint8_t token[UCX_TOKEN_BYTES],
-                     struct ucx_hello *hello_out)
+int ucx_hello_decode(const uint8_t head[UCX_HEAD_BYTES], struct ucx_hello *hello_out)
 {
-    uint8_t copy[UCX_HEAD_BYTES], theirs[UCX_TOKEN_BYTES];
+    uint8_t copy[UCX_HEAD_BYTES - KIT_HEAD_BYTES];
     struct xccl_wire wire = xccl_wire_over(copy, sizeof(copy));
-    uint32_t magic, version;
 
-    memcpy(copy, head, sizeof(copy));
-    magic = xccl_wire_get_u32(&wire);
-    version = xccl_wire_get_u32(&wire);
-    xccl_wire_get(&wire, theirs, sizeof(theirs));
+    memcpy(copy, head + KIT_HEAD_BYTES, sizeof(copy));
     hello_out->mode = xccl_wire_get_u32(&wire);
     hello_out->address_bytes = xccl_wire_get_u32(&wire);
     hello_out->address_hash = xccl_wire_get_u64(&wire);
     hello_out->instance = xccl_wire_get_u64(&wire);
     hello_out->link = xccl_wire_get_u64(&wire);
     hello_out->wanted = xccl_wire_get_u64(&wire);
-    return xccl_token_equal(theirs, token, UCX_TOKEN_BYTES) && magic == UCX_HELLO_MAGIC &&
-           version == UCX_WIRE_VERSION && hello_out->mode < UCX_MODES && hello_out->link != 0 &&
-           hello_out->address_bytes > 0 && hello_out->address_bytes <= UCX_ADDRESS_MAX;
+    return hello_out->mode < UCX_MODES && hello_out->link != 0 && hello_out->address_bytes > 0 &&
+           hello_out->address_bytes <= UCX_ADDRESS_MAX;
 }
 
 int ucx_hello_intact(const struct ucx_hello *hello, const uint8_t *address)
@@ -119,9 +108,9 @@ int ucx_bye_decode(const uint8_t bytes[UCX_BYE_BYTES], uint64_t *sent_out)
     return 1;
 }
 
-uint64_t ucx_tag_make(const uint8_t token[UCX_TOKEN_BYTES], uint32_t tag)
+uint64_t ucx_tag_make(const uint8_t token[KIT_TOKEN_BYTES], uint32_t tag)
 {
-    uint64_t id = xccl_hash_bytes(XCCL_HASH_START, token, UCX_TOKEN_BYTES);
+    uint64_t id = xccl_hash_bytes(XCCL_HASH_START, token, KIT_TOKEN_BYTES);
 
     return id << 32 | tag;
 }

@@ -10,15 +10,14 @@
 #include <stdint.h>
 
 #include "base/netaddr.h"
-#include "xccl_net.h"
+#include "kit/kit_hello.h"
 
 #define UCX_WIRE_VERSION 2
 #define UCX_HANDLE_MAGIC 0x58435548u /* "HUCX" */
 #define UCX_HELLO_MAGIC  0x5843554cu
 #define UCX_BYE_MAGIC    0x58435542u
-#define UCX_TOKEN_BYTES  32
 #define UCX_ADDRESS_MAX  4096 /* of a UCX worker address; about 200 is usual */
-#define UCX_HEAD_BYTES   (4 + 4 + UCX_TOKEN_BYTES + 4 + 4 + 8 + 3 * 8)
+#define UCX_HEAD_BYTES   (KIT_HEAD_BYTES + 4 + 4 + 8 + 3 * 8)
 #define UCX_HELLO_MAX    (UCX_HEAD_BYTES + UCX_ADDRESS_MAX)
 #define UCX_READY_BYTES  4
 #define UCX_BYE_BYTES    12
@@ -30,9 +29,11 @@ enum ucx_mode {
 };
 #define UCX_MODES 2
 
+extern const struct kit_dialect ucx_dialect;
+
 struct ucx_handle {
     struct xccl_addr addr; /* of the receiver's side socket */
-    uint8_t token[UCX_TOKEN_BYTES];
+    uint8_t token[KIT_TOKEN_BYTES];
     uint64_t host; /* equal: memory can be shared */
     uint64_t instance; /* the receiver's, random */
     uint32_t modes; /* that the receiver has, one bit each */
@@ -53,11 +54,10 @@ struct ucx_hello {
 };
 /* Bytes of the whole, 0 if they do not fit; address is at most UCX_ADDRESS_MAX bytes. Of hello all
  * but address_hash counts. */
-size_t ucx_hello_encode(const uint8_t token[UCX_TOKEN_BYTES], const struct ucx_hello *hello,
+size_t ucx_hello_encode(const uint8_t token[KIT_TOKEN_BYTES], const struct ucx_hello *hello,
                         const void *address, uint8_t bytes_out[UCX_HELLO_MAX]);
-/* Of a head; 0: a wrong one. */
-int ucx_hello_decode(const uint8_t head[UCX_HEAD_BYTES], const uint8_t token[UCX_TOKEN_BYTES],
-                     struct ucx_hello *hello_out);
+/* Of a head, what is behind its token; 0: a wrong one. */
+int ucx_hello_decode(const uint8_t head[UCX_HEAD_BYTES], struct ucx_hello *hello_out);
 /* 1: the address behind the head is whole. */
 int ucx_hello_intact(const struct ucx_hello *hello, const uint8_t *address);
 
@@ -68,7 +68,7 @@ int ucx_bye_decode(const uint8_t bytes[UCX_BYE_BYTES], uint64_t *sent_out);
 /* UCX's 64-bit tag: who is connected above, the caller's tag below. There is no sequence and no
  * group index in it: UCX matches sends of equal tags in their order (ucp.h, ucp_tag_send_nbx), and
  * rule 6 leaves no choice beyond that. */
-uint64_t ucx_tag_make(const uint8_t token[UCX_TOKEN_BYTES], uint32_t tag);
+uint64_t ucx_tag_make(const uint8_t token[KIT_TOKEN_BYTES], uint32_t tag);
 
 /* A line of ucp_context_print_info: "#  resource 1  :  md 1  dev 1  flags -- tcp/lo". 1: it names
  * a transport and its device. */
@@ -85,7 +85,7 @@ int ucx_resource_mode(const struct ucx_resource *resource);
  * there: knem. */
 int ucx_by_hardware(enum ucx_mode mode, const char *tls);
 
-static_assert(4 + 4 + UCX_TOKEN_BYTES + 8 + 8 + 4 + XCCL_ADDR_WIRE_BYTES <= XCCL_NET_HANDLE_USED,
+static_assert(KIT_HEAD_BYTES + 8 + 8 + 4 + XCCL_ADDR_WIRE_BYTES <= XCCL_NET_HANDLE_USED,
               "a handle that NCCL can carry");
 
 #endif

@@ -36,7 +36,7 @@ static void try_handle(const uint8_t **data, size_t *size)
 /* 1: it is one. */
 static int try_block(const uint8_t **data, size_t *size, struct ib_block *block_out)
 {
-    uint8_t bytes[IB_BLOCK_BYTES], again[IB_BLOCK_BYTES], token[IB_TOKEN_BYTES];
+    uint8_t bytes[IB_BLOCK_BYTES], again[IB_BLOCK_BYTES], token[KIT_TOKEN_BYTES];
     struct ib_block block;
 
     take(data, size, bytes, sizeof(bytes));
@@ -45,16 +45,18 @@ static int try_block(const uint8_t **data, size_t *size, struct ib_block *block_
     /* Small numbers: most would be too large. */
     for (int i = 48; i < 60; i++)
         bytes[i] = i % 4 ? 0 : bytes[i] % 20;
-    if (!ib_block_decode(bytes, token, block_out))
+    if (!kit_hello_is_right(&ib_dialect, token, bytes))
+        abort();
+    if (!ib_block_decode(bytes, block_out))
         return 0;
     if (block_out->ports < 1 || block_out->ports > IB_PORTS_MAX || block_out->per_link < 1 ||
         block_out->per_link > IB_PAIRS_MAX || block_out->pairs > IB_PAIRS_MAX)
         abort();
-    ib_block_encode(block_out, again);
-    if (!ib_block_decode(again, token, &block) || block.pairs != block_out->pairs)
+    ib_block_encode(token, block_out, again);
+    if (!ib_block_decode(again, &block) || block.pairs != block_out->pairs)
         abort();
     token[0] ^= 1;
-    if (ib_block_decode(bytes, token, &block))
+    if (kit_hello_is_right(&ib_dialect, token, bytes))
         abort();
     return 1;
 }

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The first bytes of a side channel, at either end; the header has the rules.
+ *
+ * Thread: as the header says. */
+#include "kit/kit_hello.h"
+
+#include "base/error.h"
+#include "base/os.h"
+#include "base/tcp.h"
+
+static struct xccl_wire head_put(uint32_t magic, uint32_t version, const uint8_t *token,
+                                 struct xccl_wire wire)
+{
+    xccl_wire_put_u32(&wire, magic);
+    xccl_wire_put_u32(&wire, version);
+    xccl_wire_put(&wire, token, KIT_TOKEN_BYTES);
+    return wire;
+}
+
+struct xccl_wire kit_handle_begin(const struct kit_dialect *dialect, const uint8_t *token,
+                                  xcclNetHandle_t *handle_out)
+{
+    memset(handle_out, 0, sizeof(*handle_out));
+    return head_put(dialect->handle_magic, dialect->version, token,
+                    xccl_wire_over(handle_out->bytes, sizeof(handle_out->bytes)));
+}
+
+struct xccl_wire kit_hello_begin(const struct kit_dialect *dialect, const uint8_t *token,
+                                 uint8_t *hello_out)
+{
+    return head_put(dialect->hello_magic, dialect->version, token,
+                    xccl_wire_over(hello_out, dialect->hello_bytes_max));
+}
+
+xcclResult_t kit_handle_read(const struct kit_dialect *dialect, const xcclNetHandle_t *handle,
+                             uint8_t token_out[KIT_TOKEN_BYTES])
+{
+    xcclNetHandle_t copy = *handle;
+    struct xccl_wire wire = xccl_wire_over(copy.bytes, sizeof(copy.bytes));
+
+    if (xccl_wire_get_u32(&wire) != dialect->handle_magic ||
+        xccl_wire_get_u32(&wire) != dialect->version)
+        return xccl_fail_quietly(xcclInvalidArgument, 0, "use the same build of XCCL on all ranks",
+                                 "a connect handle is not of the %s plugin, wire version %u",
+                                 dialect->plugin, dialect->version);
+    xccl_wire_get(&wire, token_out, KIT_TOKEN_BYTES);
+    return xcclSuccess;
+}
+
+int kit_hello_is_right(const struct kit_dialect *dialect, const uint8_t *token,
+                       const uint8_t *hello)
+{
+    uint8_t head[KIT_HEAD_BYTES];
+    struct xccl_wire wire = xccl_wire_over(head, sizeof(head));
+
+    memcpy(head, hello, sizeof(head));
+    return xccl_token_equal(head + 8, token, KIT_TOKEN_BYTES) &&
+           xccl_wire_get_u32(&wire) == dialect->hello_magic &&
+           xccl_wire_get_u32(&wire) == dialect->version;
+}
+
+/* ---- receiver ---- */
+
+xcclResult_t kit_listener_open(struct kit_listener *listener, const struct kit_dialect *dialect,
+                               xcclNetLogger_t log, const char *device)
+{
+    xcclResult_t rc;
+
+    listener->dialect = dialect;
+    for (int i = 0; i < KIT_PORTS_MAX; i++)
+        listener->fds[i] = -1;
+    listener->step = (struct xccl_doorstep){.log = log, .device = device};
+    rc = xccl_doorstep_init(&listener->step, dialect->hello_bytes_max);
+    return rc == xcclSuccess ? xccl_os_random(listener->token, sizeof(listener->token)) : rc;
+}
+
+void kit_listener_close(struct kit_listener *listener)
+{
+    xccl_doorstep_fini(&listener->step);
+    for (int i = 0; listener->dialect && i < KIT_PORTS_MAX; i++)
+        xccl_tcp_close(&listener->fds[i]);
+}
+
+xcclResult_t kit_listener_fill(struct kit_listener *listener, uint64_t now_ns)
+{
+    xcclResult_t rc = xcclSuccess;
+
+    for (int i = 0; i < KIT_PORTS_MAX && rc == xcclSuccess; i++) {
+        if (listener->fds[i] >= 0)
+            rc = xccl_doorstep_fill(&listener->step, listener->fds[i], now_ns);
+    }
+    return rc;
+}
+
+struct xccl_stranger *kit_listener_next(struct kit_listener *listener, int *at_idx, uint64_t now_ns)
+{
+    while (*at_idx < XCCL_DOORSTEP_PLACES) {
+        struct xccl_stranger *stranger = &listener->step.places[(*at_idx)++];
+
+        if (stranger->fd < 0 ||
+            !xccl_doorstep_read(&listener->step, stranger, listener->dialect->hello_bytes, now_ns))
+            continue;
+        if (kit_hello_is_right(listener->dialect, listener->token, stranger->hello))
+            return stranger;
+        xccl_doorstep_drop(&listener->step, stranger, listener->dialect->wrong);
+    }
+    return NULL;
+}
+
+/* ---- both ---- */
+
+xcclResult_t kit_say(int fd, const uint8_t *data, size_t bytes, size_t *moved)
+{
+    size_t more = 0;
+    xcclResult_t rc = xcclSuccess;
+
+    if (*moved < bytes)
+        rc = xccl_tcp_send_some(fd, data + *moved, bytes - *moved, &more);
+    *moved += more;
+    return rc;
+}
+
+xcclResult_t kit_hear(int fd, uint8_t *data, size_t bytes, size_t *moved)
+{
+    size_t more = 0;
+    xcclResult_t rc = xcclSuccess;
+
+    if (*moved < bytes)
+        rc = xccl_tcp_recv_some(fd, data + *moved, bytes - *moved, &more);
+    *moved += more;
+    return rc;
+}
