@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The side channel that ib, ofi and ucx have in common, over the loopback: a hello that is right,
+ * in pieces, wrong in each of its first bytes, cut in the middle, or not said at all; and more
+ * strangers than there are places. The clock of the door is the test's own.
+ *
+ * Thread: one. */
+#include <errno.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/tcp.h"
+#include "kit/kit_hello.h"
+#include "xt.h"
+
+#define HELLO_BYTES (KIT_HEAD_BYTES + 8)
+#define TRIES       2000
+
+static const struct kit_dialect dialect = {.plugin = "toy",
+                                           .wrong = "a wrong hello",
+                                           .handle_magic = 0x11223344,
+                                           .hello_magic = 0x55667788,
+                                           .version = 3,
+                                           .hello_bytes = HELLO_BYTES,
+                                           .hello_bytes_max = HELLO_BYTES + 4};
+static struct kit_listener door;
+static struct xccl_addr addrs[KIT_PORTS_MAX];
+static char said[400];
+
+static void log_line(xcclNetLogLevel_t level, const char *line)
+{
+    (void)level;
+    snprintf(said, sizeof(said), "%s", line);
+}
+
+static void door_open(int port_count)
+{
+    struct xccl_addr any;
+
+    said[0] = 0;
+    XT_OK(kit_listener_open(&door, &dialect, log_line, "dev0"));
+    XT_OK(xccl_addr_parse("127.0.0.1:1", 0, &any));
+    xccl_addr_set_port(&any, 0);
+    for (int i = 0; i < port_count; i++)
+        XT_OK(xccl_tcp_listen(&any, &door.fds[i], &addrs[i]));
+}
+
+static void hello_make(uint8_t hello_out[HELLO_BYTES])
+{
+    struct xccl_wire wire;
+
+    memset(hello_out, 0, HELLO_BYTES);
+    wire = kit_hello_begin(&dialect, door.token, hello_out);
+    xccl_wire_put_u64(&wire, 77);
+}
+
+/* Somebody comes and says these bytes. */
+static int come(int port, const void *data, size_t bytes)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    XT_CHECK(fd >= 0);
+    XT_CHECK_INT(connect(fd, &addrs[port].sa.any, addrs[port].bytes), 0);
+    XT_CHECK_INT(send(fd, data, bytes, 0), bytes);
+    return fd;
+}
+
+static struct xccl_stranger *look(uint64_t now_ns)
+{
+    int at = 0;
+
+    XT_OK(kit_listener_fill(&door, now_ns));
+    return kit_listener_next(&door, &at, now_ns);
+}
+
+/* Until somebody has shown the token: the loopback takes its time. */
+static struct xccl_stranger *meet(uint64_t now_ns)
+{
+    struct xccl_stranger *stranger = NULL;
+
+    for (int i = 0; i < TRIES && !stranger; i++) {
+        stranger = look(now_ns);
+        usleep(500);
+    }
+    XT_CHECK(stranger != NULL);
+    return stranger;
+}
+
+/* Nobody is let in, and the listener says why. */
+static void expect_dropped(const char *why)
+{
+    said[0] = 0;
+    for (int i = 0; i < TRIES && !said[0]; i++) {
+        XT_CHECK(look(1) == NULL);
+        usleep(500);
+    }
+    XT_CHECK_HAS(said, "on dev0: ");
+    XT_CHECK_HAS(said, why);
+}
+
+static int places_taken(void)
+{
+    int count = 0;
+
+    for (int i = 0; i < XCCL_DOORSTEP_PLACES; i++)
+        count += door.step.places[i].fd >= 0;
+    return count;
+}
+
+XT_TEST(a_handle_comes_back_and_a_strange_one_names_the_plugin)
+{
+    uint8_t token[KIT_TOKEN_BYTES];
+    xcclNetHandle_t handle;
+    struct xccl_wire wire;
+
+    door_open(0);
+    wire = kit_handle_begin(&dialect, door.token, &handle);
+    XT_CHECK(wire.at == handle.bytes + KIT_HEAD_BYTES);
+    XT_OK(kit_handle_read(&dialect, &handle, token));
+    XT_CHECK(memcmp(token, door.token, sizeof(token)) == 0);
+    for (int i = 0; i < 8; i++) {
+        handle.bytes[i] ^= 0x20;
+        XT_CHECK_RC(kit_handle_read(&dialect, &handle, token), xcclInvalidArgument);
+        XT_CHECK_HAS(xccl_error_text(),
+                     "a connect handle is not of the toy plugin, wire version 3");
+        handle.bytes[i] ^= 0x20;
+    }
+    kit_listener_close(&door);
+}
+
+XT_TEST(a_hello_is_right_in_one_piece_or_two_and_by_any_port)
+{
+    uint8_t hello[HELLO_BYTES];
+    struct xccl_stranger *stranger;
+    int fd;
+
+    door_open(2);
+    hello_make(hello);
+    fd = come(0, hello, sizeof(hello));
+    stranger = meet(1);
+    XT_CHECK(memcmp(stranger->hello, hello, sizeof(hello)) == 0);
+    /* Who is left at the door is there again. */
+    XT_CHECK(meet(1) == stranger);
+    xccl_doorstep_drop(&door.step, stranger, "test");
+    close(fd);
+    fd = come(1, hello, KIT_HEAD_BYTES + 3);
+    while (places_taken() == 0)
+        XT_CHECK(look(1) == NULL);
+    XT_CHECK_INT(send(fd, hello + KIT_HEAD_BYTES + 3, 5, 0), 5);
+    XT_CHECK(memcmp(meet(1)->hello, hello, sizeof(hello)) == 0);
+    close(fd);
+    kit_listener_close(&door);
+}
+
+XT_TEST(a_hello_is_known_by_each_byte_of_its_head)
+{
+    uint8_t hello[HELLO_BYTES];
+
+    door_open(1);
+    hello_make(hello);
+    for (int i = 0; i < KIT_HEAD_BYTES; i++) {
+        int fd;
+
+        hello[i] ^= 0x40;
+        fd = come(0, hello, sizeof(hello));
+        expect_dropped("a wrong hello");
+        hello[i] ^= 0x40;
+        close(fd);
+    }
+    XT_CHECK_INT(places_taken(), 0);
+    kit_listener_close(&door);
+}
+
+XT_TEST(who_goes_in_the_middle_of_a_hello_leaves_nothing)
+{
+    uint8_t hello[HELLO_BYTES];
+
+    door_open(1);
+    hello_make(hello);
+    close(come(0, hello, HELLO_BYTES - 1));
+    expect_dropped("it has gone");
+    XT_CHECK_INT(places_taken(), 0);
+    kit_listener_close(&door);
+}
+
+XT_TEST(a_silent_one_waits_for_five_seconds_and_delays_nobody)
+{
+    uint8_t hello[HELLO_BYTES];
+    int silent, fd;
+
+    door_open(1);
+    hello_make(hello);
+    silent = come(0, "x", 1);
+    while (places_taken() == 0)
+        XT_CHECK(look(1) == NULL);
+    fd = come(0, hello, sizeof(hello));
+    XT_CHECK(meet(1 + 5 * XCCL_NS_PER_S) == &door.step.places[1]);
+    XT_CHECK_INT(places_taken(), 2);
+    XT_CHECK(look(2 + 5 * XCCL_NS_PER_S) == &door.step.places[1]);
+    XT_CHECK_INT(places_taken(), 1);
+    XT_CHECK_HAS(said, "no complete hello in 5 s");
+    close(silent);
+    close(fd);
+    kit_listener_close(&door);
+}
+
+XT_TEST(of_too_many_strangers_the_oldest_makes_room)
+{
+    int fds[XCCL_DOORSTEP_PLACES], fd;
+    uint8_t hello[HELLO_BYTES];
+
+    door_open(1);
+    hello_make(hello);
+    for (int i = 0; i < XCCL_DOORSTEP_PLACES; i++) {
+        fds[i] = come(0, "x", 1);
+        for (int k = 0; k < TRIES && places_taken() <= i; k++) {
+            XT_CHECK(look((uint64_t)i + 1) == NULL);
+            usleep(500);
+        }
+        XT_CHECK_INT(places_taken(), i + 1);
+    }
+    fd = come(0, hello, sizeof(hello));
+    XT_CHECK(meet(XCCL_DOORSTEP_PLACES + 1) == &door.step.places[0]);
+    XT_CHECK_HAS(said, "too many at once have not said who they are");
+    for (int i = 0; i < XCCL_DOORSTEP_PLACES; i++)
+        close(fds[i]);
+    close(fd);
+    kit_listener_close(&door);
+}
