@@ -130,3 +130,18 @@ xcclResult_t kit_hear(int fd, uint8_t *data, size_t bytes, size_t *moved)
     *moved += more;
     return rc;
 }
+
+/* ---- sender ---- */
+
+xcclResult_t kit_greet(struct kit_greeting *greeting, int fd, const struct xccl_addr *addr,
+                       const uint8_t *hello, size_t bytes, int *done_out)
+{
+    xcclResult_t rc = xcclSuccess;
+
+    if (!greeting->is_reached)
+        rc = xccl_tcp_connect_test(fd, addr, &greeting->is_reached);
+    if (rc == xcclSuccess && greeting->is_reached)
+        rc = kit_say(fd, hello, bytes, &greeting->said);
+    *done_out = rc == xcclSuccess && greeting->said == bytes;
+    return rc;
+}

@@ -3,7 +3,7 @@
  * Handles and hellos begin with magic, version and token; the contents behind are the plugin's. A
  * sender proves itself by the token of the handle, in one function on either side.
  *
- * Thread: one at a time a listener; the rest any. Nothing here waits, and only open
+ * Thread: one at a time a listener or a greeting; the rest any. Nothing here waits, and only open
  * allocates. */
 #ifndef KIT_HELLO_H
 #define KIT_HELLO_H
@@ -56,6 +56,15 @@ xcclResult_t kit_listener_fill(struct kit_listener *listener, uint64_t now_ns);
 struct xccl_stranger *kit_listener_next(struct kit_listener *listener, int *at_idx,
                                         uint64_t now_ns);
 
+/* The sender's beginning, all zero at first. */
+struct kit_greeting {
+    int is_reached; /* the connection is there */
+    size_t said, heard; /* bytes */
+};
+/* Asks after the connection to addr that was started, then says the hello. *done_out 1: it is out.
+ */
+xcclResult_t kit_greet(struct kit_greeting *greeting, int fd, const struct xccl_addr *addr,
+                       const uint8_t *hello, size_t bytes, int *done_out);
 /* What the socket takes now, or has, of what is to go or to come; *moved: bytes so far. */
 xcclResult_t kit_say(int fd, const uint8_t *data, size_t bytes, size_t *moved);
 xcclResult_t kit_hear(int fd, uint8_t *data, size_t bytes, size_t *moved);

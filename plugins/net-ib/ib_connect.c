@@ -16,35 +16,20 @@
  * Thread: one at a time a connect. */
 #include "ib_int.h"
 
-#include <string.h>
-
 #include "base/alloc.h"
-#include "base/param.h"
 #include "base/tcp.h"
 
-enum connect_state {
-    CONNECT_REACH,
-    CONNECT_SAY,
-    CONNECT_HEAR,
-    CONNECT_START,
-    CONNECT_TELL,
-    CONNECT_DONE
-};
+enum connect_state { CONNECT_GREET, CONNECT_HEAR, CONNECT_START, CONNECT_TELL, CONNECT_DONE };
 
 struct ib_connect_way {
     struct ib_sender *sender;
     enum connect_state state;
     struct ib_handle handle;
-    size_t moved;
+    struct kit_greeting greeting;
+    size_t told; /* bytes of the last block */
     uint8_t bytes[IB_BLOCK_BYTES];
     struct ib_starter starter;
 };
-
-static void block_prepare(struct ib_connect_way *way, struct ib_block *block)
-{
-    ib_block_encode(way->handle.token, block, way->bytes);
-    way->moved = 0;
-}
 
 static xcclResult_t say_prepare(struct ib_connect_way *way)
 {
@@ -54,8 +39,8 @@ static xcclResult_t say_prepare(struct ib_connect_way *way)
     if (rc != xcclSuccess)
         return rc;
     ib_queue_tell(&way->sender->comm, &block);
-    block_prepare(way, &block);
-    return xcclSuccess;
+    ib_block_encode(way->handle.token, &block, way->bytes);
+    return xccl_tcp_connect_start(&way->handle.addr, &way->sender->comm.fd);
 }
 
 /* The peer's block is there: queue pairs as it says. */
@@ -96,48 +81,34 @@ static xcclResult_t do_start(struct ib_connect_way *way, int *next_out)
     block.ring_addr = (uintptr_t)sender->ring;
     for (uint32_t i = 0; i < comm->queue.port_count; i++)
         block.ring_rkey[i] = sender->ring_mrs[i]->rkey;
-    block_prepare(way, &block);
+    ib_block_encode(way->handle.token, &block, way->bytes);
     return xcclSuccess;
 }
 
-static xcclResult_t do_reach(struct ib_connect_way *way, int *next_out)
+static xcclResult_t do_greet(struct ib_connect_way *way, int *next_out)
 {
-    struct ib_comm *comm = &way->sender->comm;
-    xcclResult_t rc = xcclSuccess;
-
-    if (comm->fd < 0)
-        rc = xccl_tcp_connect_start(&way->handle.addr, &comm->fd);
-    if (rc == xcclSuccess && comm->fd >= 0)
-        rc = xccl_tcp_connect_test(comm->fd, &way->handle.addr, next_out);
-    return rc;
+    return kit_greet(&way->greeting, way->sender->comm.fd, &way->handle.addr, way->bytes,
+                     IB_BLOCK_BYTES, next_out);
 }
 
-static xcclResult_t do_say(struct ib_connect_way *way, int *next_out)
+static xcclResult_t do_tell(struct ib_connect_way *way, int *next_out)
 {
-    size_t moved = 0;
-    xcclResult_t rc = xccl_tcp_send_some(way->sender->comm.fd, way->bytes + way->moved,
-                                         IB_BLOCK_BYTES - way->moved, &moved);
+    xcclResult_t rc = kit_say(way->sender->comm.fd, way->bytes, IB_BLOCK_BYTES, &way->told);
 
-    way->moved += moved;
-    *next_out = way->moved == IB_BLOCK_BYTES;
-    if (*next_out)
-        way->moved = 0;
+    *next_out = way->told == IB_BLOCK_BYTES;
     return rc;
 }
 
 static xcclResult_t do_hear(struct ib_connect_way *way, int *next_out)
 {
     struct ib_comm *comm = &way->sender->comm;
-    size_t moved = 0;
-    xcclResult_t rc = xccl_tcp_recv_some(comm->fd, way->bytes + way->moved,
-                                         IB_BLOCK_BYTES - way->moved, &moved);
+    xcclResult_t rc = kit_hear(comm->fd, way->bytes, IB_BLOCK_BYTES, &way->greeting.heard);
 
     if (rc != xcclSuccess)
         return xccl_fail_quietly(rc, 0, "look for the first error of that process",
                                  "%s has closed the connection during the handshake",
                                  comm->peer_text);
-    way->moved += moved;
-    if (way->moved < IB_BLOCK_BYTES)
+    if (way->greeting.heard < IB_BLOCK_BYTES)
         return xcclSuccess;
     if (!kit_hello_is_right(&ib_dialect, ib_no_token, way->bytes) ||
         !ib_block_decode(way->bytes, &comm->peer))
@@ -149,8 +120,10 @@ static xcclResult_t do_hear(struct ib_connect_way *way, int *next_out)
 }
 
 static xcclResult_t (*const states[CONNECT_DONE])(struct ib_connect_way *, int *) = {
-    [CONNECT_REACH] = do_reach, [CONNECT_SAY] = do_say,  [CONNECT_HEAR] = do_hear,
-    [CONNECT_START] = do_start, [CONNECT_TELL] = do_say,
+    [CONNECT_GREET] = do_greet,
+    [CONNECT_HEAR] = do_hear,
+    [CONNECT_START] = do_start,
+    [CONNECT_TELL] = do_tell,
 };
 
 static xcclResult_t way_begin(struct ib_ctx *ctx, int dev, const xcclNetHandle_t *handle,

@@ -78,20 +78,10 @@ static xcclResult_t connect_begin(struct ucx_ctx *ctx, int dev, const xcclNetHan
     return rc;
 }
 
-static xcclResult_t send_out(struct ucx_connect *state, int *done_out)
+static xcclResult_t do_greet(struct ucx_connect *state, int *done_out)
 {
-    size_t moved = 0;
-    xcclResult_t rc = xccl_tcp_send_some(state->fd, state->out + state->out_sent,
-                                         state->out_bytes - state->out_sent, &moved);
-
-    state->out_sent += moved;
-    *done_out = rc == xcclSuccess && state->out_sent == state->out_bytes;
-    return rc;
-}
-
-static xcclResult_t do_connecting(struct ucx_connect *state, int *done_out)
-{
-    return xccl_tcp_connect_test(state->fd, &state->handle.addr, done_out);
+    return kit_greet(&state->greeting, state->fd, &state->handle.addr, state->out, state->out_bytes,
+                     done_out);
 }
 
 static xcclResult_t wrong_answer(const struct ucx_connect *state, const char *what)
@@ -121,20 +111,19 @@ static xcclResult_t refused(const struct ucx_connect *state)
 static xcclResult_t do_answer(struct ucx_connect *state, int *done_out)
 {
     struct ucx_hello hello = {.address_bytes = 0};
-    size_t want = UCX_HEAD_BYTES, moved = 0;
+    size_t want = UCX_HEAD_BYTES;
     xcclResult_t rc;
 
-    if (state->have >= UCX_HEAD_BYTES) {
+    if (state->greeting.heard >= UCX_HEAD_BYTES) {
         if (!kit_hello_is_right(&ucx_dialect, state->handle.token, state->in) ||
             !ucx_hello_decode(state->in, &hello) || hello.mode != state->comm->mode)
             return wrong_answer(state, "a wrong hello");
         want += hello.address_bytes;
     }
-    rc = xccl_tcp_recv_some(state->fd, state->in + state->have, want - state->have, &moved);
-    state->have += moved;
+    rc = kit_hear(state->fd, state->in, want, &state->greeting.heard);
     if (rc == xcclRemoteError)
         return refused(state);
-    if (rc != xcclSuccess || state->have < want || want == UCX_HEAD_BYTES)
+    if (rc != xcclSuccess || state->greeting.heard < want || want == UCX_HEAD_BYTES)
         return rc;
     if (!ucx_hello_intact(&hello, state->in + UCX_HEAD_BYTES))
         return wrong_answer(state, "a damaged worker address");
@@ -160,21 +149,27 @@ static xcclResult_t do_flush(struct ucx_connect *state, int *done_out)
     struct xccl_wire wire = xccl_wire_over(state->out, UCX_READY_BYTES);
 
     comm->sent = comm->flushed = 0;
-    state->out_bytes = UCX_READY_BYTES;
-    state->out_sent = 0;
+    state->greeting.said = 0;
     xccl_wire_put_u32(&wire, UCX_HELLO_MAGIC);
-    state->fd = comm->side_fd;
     *done_out = 1;
     return xcclSuccess;
 }
 
+static xcclResult_t do_ready(struct ucx_connect *state, int *done_out)
+{
+    xcclResult_t rc = kit_say(state->comm->side_fd, state->out, UCX_READY_BYTES,
+                              &state->greeting.said);
+
+    *done_out = state->greeting.said == UCX_READY_BYTES;
+    return rc;
+}
+
 typedef xcclResult_t (*phase_fn)(struct ucx_connect *state, int *done_out);
 
-static const phase_fn phases[] = {[UCX_CONNECTING] = do_connecting,
-                                  [UCX_HELLO] = send_out,
+static const phase_fn phases[] = {[UCX_GREET] = do_greet,
                                   [UCX_ANSWER] = do_answer,
                                   [UCX_FLUSH] = do_flush,
-                                  [UCX_READY] = send_out};
+                                  [UCX_READY] = do_ready};
 
 /* With the claim. *done_out 1: the comm is up. */
 static xcclResult_t connect_move(struct ucx_connect *state, int *done_out)
@@ -221,7 +216,6 @@ xcclResult_t ucx_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *h
         ucx_comm_up(state->comm);
         *comm_out = state->comm;
         state->comm = NULL;
-        state->fd = -1; /* the comm's */
     }
     if (state)
         ucx_close_connect(ctx, state);
@@ -233,8 +227,6 @@ xcclResult_t ucx_close_connect(xcclNetContext_t ctx, xcclNetConnect_t state_)
     struct ucx_connect *state = state_;
 
     (void)ctx;
-    if (state->comm && state->fd == state->comm->side_fd)
-        state->fd = -1;
     xccl_tcp_close(&state->fd);
     if (state->comm)
         ucx_close_comm(state->comm);

@@ -186,10 +186,11 @@ struct ucx_connect {
     struct ucx_ctx *ctx;
     struct ucx_device *device;
     struct ucx_handle handle;
-    enum { UCX_CONNECTING, UCX_HELLO, UCX_ANSWER, UCX_FLUSH, UCX_READY } phase;
-    int fd; /* the comm's from the start of UCX_HELLO on */
+    enum { UCX_GREET, UCX_ANSWER, UCX_FLUSH, UCX_READY } phase;
+    int fd; /* -1: the comm has it, from the answer on */
     struct ucx_comm *comm;
-    size_t out_bytes, out_sent, have;
+    struct kit_greeting greeting;
+    size_t out_bytes;
     uint8_t out[UCX_HELLO_MAX], in[UCX_HELLO_MAX];
 };
 

@@ -229,3 +229,54 @@ XT_TEST(of_too_many_strangers_the_oldest_makes_room)
     close(fd);
     kit_listener_close(&door);
 }
+
+XT_TEST(a_greeting_says_the_hello_once_it_is_through)
+{
+    struct kit_greeting greeting = {.is_reached = 0};
+    uint8_t hello[HELLO_BYTES], answer[4] = {0};
+    struct xccl_stranger *stranger;
+    size_t said_bytes = 0;
+    int fd = -1, done = 0;
+
+    door_open(1);
+    hello_make(hello);
+    XT_OK(xccl_tcp_connect_start(&addrs[0], &fd));
+    for (int i = 0; i < TRIES && !done; i++) {
+        XT_OK(kit_greet(&greeting, fd, &addrs[0], hello, sizeof(hello), &done));
+        usleep(500);
+    }
+    XT_CHECK(done && greeting.is_reached && greeting.said == sizeof(hello));
+    /* What is out is not said once more. */
+    XT_OK(kit_greet(&greeting, fd, &addrs[0], hello, sizeof(hello), &done));
+    stranger = meet(1);
+    XT_CHECK_INT(xccl_doorstep_read(&door.step, stranger, HELLO_BYTES + 1, 1), 0);
+    XT_OK(kit_say(stranger->fd, (const uint8_t *)"well", 4, &said_bytes));
+    XT_CHECK_INT(said_bytes, 4);
+    for (int i = 0; i < TRIES && greeting.heard < sizeof(answer); i++) {
+        XT_OK(kit_hear(fd, answer, sizeof(answer), &greeting.heard));
+        usleep(500);
+    }
+    XT_CHECK(memcmp(answer, "well", sizeof(answer)) == 0);
+    kit_listener_close(&door);
+    xccl_tcp_close(&fd);
+}
+
+XT_TEST(a_greeting_to_nobody_is_an_error)
+{
+    struct kit_greeting greeting = {.is_reached = 0};
+    xcclResult_t rc = xcclSuccess;
+    uint8_t hello[HELLO_BYTES];
+    int fd = -1, done = 0;
+
+    door_open(1);
+    hello_make(hello);
+    kit_listener_close(&door);
+    rc = xccl_tcp_connect_start(&addrs[0], &fd);
+    for (int i = 0; i < TRIES && rc == xcclSuccess; i++) {
+        rc = kit_greet(&greeting, fd, &addrs[0], hello, sizeof(hello), &done);
+        XT_CHECK(!done && greeting.said == 0);
+        usleep(500);
+    }
+    XT_CHECK_RC(rc, xcclRemoteError);
+    xccl_tcp_close(&fd);
+}
