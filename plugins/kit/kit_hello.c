@@ -47,16 +47,15 @@ xcclResult_t kit_handle_read(const struct kit_dialect *dialect, const xcclNetHan
     return xcclSuccess;
 }
 
-int kit_hello_is_right(const struct kit_dialect *dialect, const uint8_t *token,
-                       const uint8_t *hello)
+int kit_hello_read(const struct kit_dialect *dialect, const uint8_t *token, uint8_t *hello,
+                   void *content_out)
 {
-    uint8_t head[KIT_HEAD_BYTES];
-    struct xccl_wire wire = xccl_wire_over(head, sizeof(head));
+    struct xccl_wire wire = xccl_wire_over(hello, dialect->hello_bytes);
+    uint32_t magic = xccl_wire_get_u32(&wire), version = xccl_wire_get_u32(&wire);
 
-    memcpy(head, hello, sizeof(head));
-    return xccl_token_equal(head + 8, token, KIT_TOKEN_BYTES) &&
-           xccl_wire_get_u32(&wire) == dialect->hello_magic &&
-           xccl_wire_get_u32(&wire) == dialect->version;
+    return xccl_token_equal(xccl_wire_take(&wire, KIT_TOKEN_BYTES), token, KIT_TOKEN_BYTES) &&
+           magic == dialect->hello_magic && version == dialect->version &&
+           dialect->decode(&wire, content_out);
 }
 
 /* ---- receiver ---- */
@@ -92,7 +91,8 @@ xcclResult_t kit_listener_fill(struct kit_listener *listener, uint64_t now_ns)
     return rc;
 }
 
-struct xccl_stranger *kit_listener_next(struct kit_listener *listener, int *at_idx, uint64_t now_ns)
+struct xccl_stranger *kit_listener_next(struct kit_listener *listener, int *at_idx, uint64_t now_ns,
+                                        void *content_out)
 {
     while (*at_idx < XCCL_DOORSTEP_PLACES) {
         struct xccl_stranger *stranger = &listener->step.places[(*at_idx)++];
@@ -100,7 +100,7 @@ struct xccl_stranger *kit_listener_next(struct kit_listener *listener, int *at_i
         if (stranger->fd < 0 ||
             !xccl_doorstep_read(&listener->step, stranger, listener->dialect->hello_bytes, now_ns))
             continue;
-        if (kit_hello_is_right(listener->dialect, listener->token, stranger->hello))
+        if (kit_hello_read(listener->dialect, listener->token, stranger->hello, content_out))
             return stranger;
         xccl_doorstep_drop(&listener->step, stranger, listener->dialect->wrong);
     }

@@ -22,6 +22,8 @@ struct kit_dialect {
     uint32_t handle_magic, hello_magic, version;
     uint32_t hello_bytes; /* of a hello that are read before the token is looked at */
     uint32_t hello_bytes_max;
+    /* Of hello_bytes what is behind the token. 0: it is wrong. */
+    int (*decode)(struct xccl_wire *wire, void *content_out);
 };
 
 /* Both give the cursor behind the token. A handle is zeroed before. */
@@ -32,9 +34,10 @@ struct xccl_wire kit_hello_begin(const struct kit_dialect *dialect, const uint8_
 /* Error: not of this plugin and version. */
 xcclResult_t kit_handle_read(const struct kit_dialect *dialect, const xcclNetHandle_t *handle,
                              uint8_t token_out[KIT_TOKEN_BYTES]);
-/* 1: it begins as one of this plugin and version, and has this token, compared in constant time. */
-int kit_hello_is_right(const struct kit_dialect *dialect, const uint8_t *token,
-                       const uint8_t *hello);
+/* 1: it begins as one of this plugin and version, has this token, compared in constant time, and
+ * its contents are right. */
+int kit_hello_read(const struct kit_dialect *dialect, const uint8_t *token, uint8_t *hello,
+                   void *content_out);
 
 /* The receiver's door. Strangers: a wrong hello closes at once, a silent connection after 5 s, and
  * of 64 unproven ones the oldest makes room for a new one. */
@@ -53,8 +56,8 @@ void kit_listener_close(struct kit_listener *listener);
 xcclResult_t kit_listener_fill(struct kit_listener *listener, uint64_t now_ns);
 /* The first from place *at_idx on who has said a right hello, hello_bytes of it; *at_idx is behind
  * him then. NULL: no more of them now. Who keeps his connection makes fd -1. */
-struct xccl_stranger *kit_listener_next(struct kit_listener *listener, int *at_idx,
-                                        uint64_t now_ns);
+struct xccl_stranger *kit_listener_next(struct kit_listener *listener, int *at_idx, uint64_t now_ns,
+                                        void *content_out);
 
 /* The sender's beginning, all zero at first. */
 struct kit_greeting {

@@ -110,8 +110,7 @@ static xcclResult_t do_hear(struct ib_connect_way *way, int *next_out)
                                  comm->peer_text);
     if (way->greeting.heard < IB_BLOCK_BYTES)
         return xcclSuccess;
-    if (!kit_hello_is_right(&ib_dialect, ib_no_token, way->bytes) ||
-        !ib_block_decode(way->bytes, &comm->peer))
+    if (!kit_hello_read(&ib_dialect, ib_no_token, way->bytes, &comm->peer))
         return xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
                                  "%s does not answer as the ib plugin does", comm->peer_text);
     rc = pairs_make(way);

@@ -137,17 +137,6 @@ static xcclResult_t receiver_make(struct ib_listener *listener, struct xccl_stra
     return ib_reach_refuse(&here, block);
 }
 
-/* One at a time. */
-static xcclResult_t welcome(struct ib_listener *listener, struct xccl_stranger *stranger)
-{
-    struct ib_block block;
-
-    if (ib_block_decode(stranger->hello, &block) && !listener->receiver)
-        return receiver_make(listener, stranger, &block);
-    xccl_doorstep_drop(&listener->door.step, stranger, ib_dialect.wrong);
-    return xcclSuccess;
-}
-
 /* The sender's last block: its queue pairs and its ring. */
 static xcclResult_t last_take(struct ib_listener *listener, const struct ib_block *block)
 {
@@ -188,8 +177,8 @@ static xcclResult_t receiver_move(struct ib_listener *listener, int *done_out)
     if (rc == xcclSuccess && listener->have < IB_BLOCK_BYTES)
         return xcclSuccess;
     if (rc == xcclSuccess &&
-        kit_hello_is_right(&ib_dialect, listener->door.token, listener->last) &&
-        ib_block_decode(listener->last, &block) && block.pairs == comm->queue.count) {
+        kit_hello_read(&ib_dialect, listener->door.token, listener->last, &block) &&
+        block.pairs == comm->queue.count) {
         rc = last_take(listener, &block);
         return rc == xcclSuccess ? receiver_start(listener, done_out) : rc;
     }
@@ -205,11 +194,17 @@ xcclResult_t ib_accept(xcclNetListenComm_t listen, xcclNetRecvComm_t *comm_out)
     struct ib_listener *listener = listen;
     uint64_t now_ns = xccl_clock_ns();
     struct xccl_stranger *stranger;
+    struct ib_block block;
     xcclResult_t rc = kit_listener_fill(&listener->door, now_ns);
     int at = 0, done = 0;
 
-    while (rc == xcclSuccess && (stranger = kit_listener_next(&listener->door, &at, now_ns)))
-        rc = welcome(listener, stranger);
+    while (rc == xcclSuccess &&
+           (stranger = kit_listener_next(&listener->door, &at, now_ns, &block))) {
+        if (!listener->receiver)
+            rc = receiver_make(listener, stranger, &block);
+        else
+            xccl_doorstep_drop(&listener->door.step, stranger, ib_dialect.wrong);
+    }
     if (rc == xcclSuccess && listener->receiver)
         rc = receiver_move(listener, &done);
     if (rc != xcclSuccess)

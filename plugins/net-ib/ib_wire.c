@@ -10,13 +10,6 @@
 
 static_assert(KIT_HEAD_BYTES + XCCL_ADDR_WIRE_BYTES <= XCCL_NET_HANDLE_USED, "NCCL can carry it");
 
-const struct kit_dialect ib_dialect = {.plugin = "ib",
-                                       .wrong = "a wrong block",
-                                       .handle_magic = IB_HANDLE_MAGIC,
-                                       .hello_magic = IB_BLOCK_MAGIC,
-                                       .version = IB_WIRE_VERSION,
-                                       .hello_bytes = IB_BLOCK_BYTES,
-                                       .hello_bytes_max = IB_BLOCK_BYTES};
 const uint8_t ib_no_token[KIT_TOKEN_BYTES];
 
 void ib_handle_encode(const struct ib_handle *handle, xcclNetHandle_t *bytes_out)
@@ -83,35 +76,42 @@ void ib_block_encode(const uint8_t token[KIT_TOKEN_BYTES], const struct ib_block
     }
 }
 
-int ib_block_decode(const uint8_t bytes[IB_BLOCK_BYTES], struct ib_block *block_out)
+static int block_decode(struct xccl_wire *wire, void *block)
 {
-    uint8_t copy[IB_BLOCK_BYTES - KIT_HEAD_BYTES];
-    struct xccl_wire wire = xccl_wire_over(copy, sizeof(copy));
+    struct ib_block *block_out = block;
 
-    memcpy(copy, bytes + KIT_HEAD_BYTES, sizeof(copy));
-    block_out->ring_addr = xccl_wire_get_u64(&wire);
-    block_out->per_link = xccl_wire_get_u32(&wire);
-    block_out->ports = xccl_wire_get_u32(&wire);
-    block_out->pairs = xccl_wire_get_u32(&wire);
+    block_out->ring_addr = xccl_wire_get_u64(wire);
+    block_out->per_link = xccl_wire_get_u32(wire);
+    block_out->ports = xccl_wire_get_u32(wire);
+    block_out->pairs = xccl_wire_get_u32(wire);
     for (int i = 0; i < IB_PORTS_MAX; i++) {
-        block_out->ring_rkey[i] = xccl_wire_get_u32(&wire);
-        port_decode(&wire, &block_out->port[i]);
+        block_out->ring_rkey[i] = xccl_wire_get_u32(wire);
+        port_decode(wire, &block_out->port[i]);
     }
     for (int i = 0; i < IB_PAIRS_MAX; i++) {
-        block_out->qp_num[i] = xccl_wire_get_u32(&wire);
-        block_out->psn[i] = xccl_wire_get_u32(&wire);
-        block_out->link[i].receiver = xccl_wire_get_u8(&wire);
-        block_out->link[i].sender = xccl_wire_get_u8(&wire);
+        block_out->qp_num[i] = xccl_wire_get_u32(wire);
+        block_out->psn[i] = xccl_wire_get_u32(wire);
+        block_out->link[i].receiver = xccl_wire_get_u8(wire);
+        block_out->link[i].sender = xccl_wire_get_u8(wire);
     }
     for (int i = 0; i < IB_PAIRS_MAX; i++) {
-        block_out->extras[i].vendor = xccl_wire_get_u32(&wire);
-        block_out->extras[i].options = xccl_wire_get_u32(&wire);
-        block_out->extras[i].mask = xccl_wire_get_u32(&wire);
+        block_out->extras[i].vendor = xccl_wire_get_u32(wire);
+        block_out->extras[i].options = xccl_wire_get_u32(wire);
+        block_out->extras[i].mask = xccl_wire_get_u32(wire);
     }
     return block_out->ports >= 1 && block_out->ports <= IB_PORTS_MAX &&
            block_out->pairs <= IB_PAIRS_MAX && block_out->per_link >= 1 &&
            block_out->per_link <= IB_PAIRS_MAX;
 }
+
+const struct kit_dialect ib_dialect = {.plugin = "ib",
+                                       .wrong = "a wrong block",
+                                       .handle_magic = IB_HANDLE_MAGIC,
+                                       .hello_magic = IB_BLOCK_MAGIC,
+                                       .version = IB_WIRE_VERSION,
+                                       .hello_bytes = IB_BLOCK_BYTES,
+                                       .hello_bytes_max = IB_BLOCK_BYTES,
+                                       .decode = block_decode};
 
 void ib_note_encode(const struct ib_note *note, uint8_t bytes_out[IB_NOTE_BYTES])
 {

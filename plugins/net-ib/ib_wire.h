@@ -91,11 +91,9 @@ struct ib_note {
 
 void ib_handle_encode(const struct ib_handle *handle, xcclNetHandle_t *bytes_out);
 xcclResult_t ib_handle_decode(const xcclNetHandle_t *bytes, struct ib_handle *handle_out);
-/* token: the sender's proof; ib_no_token from the receiver. */
+/* token: the sender's proof; ib_no_token from the receiver. kit_hello_read reads it. */
 void ib_block_encode(const uint8_t token[KIT_TOKEN_BYTES], const struct ib_block *block,
                      uint8_t bytes_out[IB_BLOCK_BYTES]);
-/* 1: what is behind the token is within its limits. */
-int ib_block_decode(const uint8_t bytes[IB_BLOCK_BYTES], struct ib_block *block_out);
 void ib_note_encode(const struct ib_note *note, uint8_t bytes_out[IB_NOTE_BYTES]);
 int ib_note_decode(const uint8_t bytes[IB_NOTE_BYTES], struct ib_note *note_out);
 

@@ -115,8 +115,8 @@ static xcclResult_t do_answer(struct ucx_connect *state, int *done_out)
     xcclResult_t rc;
 
     if (state->greeting.heard >= UCX_HEAD_BYTES) {
-        if (!kit_hello_is_right(&ucx_dialect, state->handle.token, state->in) ||
-            !ucx_hello_decode(state->in, &hello) || hello.mode != state->comm->mode)
+        if (!kit_hello_read(&ucx_dialect, state->handle.token, state->in, &hello) ||
+            hello.mode != state->comm->mode)
             return wrong_answer(state, "a wrong hello");
         want += hello.address_bytes;
     }

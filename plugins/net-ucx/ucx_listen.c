@@ -52,17 +52,15 @@ xcclResult_t ucx_close_listen(xcclNetListenComm_t listen_)
     return xcclSuccess;
 }
 
-/* Of who has shown the token. 1: all has come and is right. 0: not yet, or he is dropped. */
+/* Of who has said a right head. 1: all has come and is right. 0: not yet, or he is dropped. */
 static int hello_read(struct ucx_listen *listener, struct xccl_stranger *stranger,
-                      struct ucx_hello *hello, uint64_t now_ns)
+                      const struct ucx_hello *hello, uint64_t now_ns)
 {
     const uint8_t *address = stranger->hello + UCX_HEAD_BYTES;
     const char *why = NULL;
 
-    if (!ucx_hello_decode(stranger->hello, hello))
-        why = ucx_dialect.wrong;
-    else if (!xccl_doorstep_read(&listener->door.step, stranger,
-                                 UCX_HEAD_BYTES + hello->address_bytes, now_ns))
+    if (!xccl_doorstep_read(&listener->door.step, stranger, UCX_HEAD_BYTES + hello->address_bytes,
+                            now_ns))
         return 0;
     else if (!(ucx_device_modes(listener->ctx, listener->device) & 1u << hello->mode))
         why = "it asks for transports that are not here";
@@ -123,7 +121,7 @@ static xcclResult_t prove(struct ucx_listen *listener, uint64_t now_ns)
     int at = 0;
 
     while (rc == xcclSuccess && !listener->comm &&
-           (stranger = kit_listener_next(&listener->door, &at, now_ns))) {
+           (stranger = kit_listener_next(&listener->door, &at, now_ns, &hello))) {
         if (hello_read(listener, stranger, &hello, now_ns))
             rc = comm_begin(listener, stranger, &hello);
     }

@@ -11,14 +11,6 @@
 #include "base/error.h"
 #include "base/hash.h"
 
-const struct kit_dialect ucx_dialect = {.plugin = "ucx",
-                                        .wrong = "a wrong hello",
-                                        .handle_magic = UCX_HANDLE_MAGIC,
-                                        .hello_magic = UCX_HELLO_MAGIC,
-                                        .version = UCX_WIRE_VERSION,
-                                        .hello_bytes = UCX_HEAD_BYTES,
-                                        .hello_bytes_max = UCX_HELLO_MAX};
-
 void ucx_handle_encode(const struct ucx_handle *handle, xcclNetHandle_t *handle_out)
 {
     struct xccl_wire wire = kit_handle_begin(&ucx_dialect, handle->token, handle_out);
@@ -67,21 +59,28 @@ size_t ucx_hello_encode(const uint8_t token[KIT_TOKEN_BYTES], const struct ucx_h
     return wire.bad ? 0 : UCX_HEAD_BYTES + hello->address_bytes;
 }
 
-int ucx_hello_decode(const uint8_t head[UCX_HEAD_BYTES], struct ucx_hello *hello_out)
+static int hello_decode(struct xccl_wire *wire, void *hello)
 {
-    uint8_t copy[UCX_HEAD_BYTES - KIT_HEAD_BYTES];
-    struct xccl_wire wire = xccl_wire_over(copy, sizeof(copy));
+    struct ucx_hello *hello_out = hello;
 
-    memcpy(copy, head + KIT_HEAD_BYTES, sizeof(copy));
-    hello_out->mode = xccl_wire_get_u32(&wire);
-    hello_out->address_bytes = xccl_wire_get_u32(&wire);
-    hello_out->address_hash = xccl_wire_get_u64(&wire);
-    hello_out->instance = xccl_wire_get_u64(&wire);
-    hello_out->link = xccl_wire_get_u64(&wire);
-    hello_out->wanted = xccl_wire_get_u64(&wire);
+    hello_out->mode = xccl_wire_get_u32(wire);
+    hello_out->address_bytes = xccl_wire_get_u32(wire);
+    hello_out->address_hash = xccl_wire_get_u64(wire);
+    hello_out->instance = xccl_wire_get_u64(wire);
+    hello_out->link = xccl_wire_get_u64(wire);
+    hello_out->wanted = xccl_wire_get_u64(wire);
     return hello_out->mode < UCX_MODES && hello_out->link != 0 && hello_out->address_bytes > 0 &&
            hello_out->address_bytes <= UCX_ADDRESS_MAX;
 }
+
+const struct kit_dialect ucx_dialect = {.plugin = "ucx",
+                                        .wrong = "a wrong hello",
+                                        .handle_magic = UCX_HANDLE_MAGIC,
+                                        .hello_magic = UCX_HELLO_MAGIC,
+                                        .version = UCX_WIRE_VERSION,
+                                        .hello_bytes = UCX_HEAD_BYTES,
+                                        .hello_bytes_max = UCX_HELLO_MAX,
+                                        .decode = hello_decode};
 
 int ucx_hello_intact(const struct ucx_hello *hello, const uint8_t *address)
 {

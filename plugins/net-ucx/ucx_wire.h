@@ -52,12 +52,10 @@ struct ucx_hello {
     uint64_t link; /* his, random, never 0 */
     uint64_t wanted; /* the other end's that it would go with; 0: any that fits */
 };
-/* Bytes of the whole, 0 if they do not fit; address is at most UCX_ADDRESS_MAX bytes. Of hello all
- * but address_hash counts. */
+/* kit_hello_read reads the head. Bytes of the whole, 0 if they do not fit; address is at most
+ * UCX_ADDRESS_MAX bytes. Of hello all but address_hash counts. */
 size_t ucx_hello_encode(const uint8_t token[KIT_TOKEN_BYTES], const struct ucx_hello *hello,
                         const void *address, uint8_t bytes_out[UCX_HELLO_MAX]);
-/* Of a head, what is behind its token; 0: a wrong one. */
-int ucx_hello_decode(const uint8_t head[UCX_HEAD_BYTES], struct ucx_hello *hello_out);
 /* 1: the address behind the head is whole. */
 int ucx_hello_intact(const struct ucx_hello *hello, const uint8_t *address);
 

@@ -18,15 +18,26 @@
 #define HELLO_BYTES (KIT_HEAD_BYTES + 8)
 #define TRIES       2000
 
+/* Any word but 13. */
+static int word_decode(struct xccl_wire *wire, void *word_out)
+{
+    uint64_t *word = word_out;
+
+    *word = xccl_wire_get_u64(wire);
+    return *word != 13;
+}
+
 static const struct kit_dialect dialect = {.plugin = "toy",
                                            .wrong = "a wrong hello",
                                            .handle_magic = 0x11223344,
                                            .hello_magic = 0x55667788,
                                            .version = 3,
                                            .hello_bytes = HELLO_BYTES,
-                                           .hello_bytes_max = HELLO_BYTES + 4};
+                                           .hello_bytes_max = HELLO_BYTES + 4,
+                                           .decode = word_decode};
 static struct kit_listener door;
 static struct xccl_addr addrs[KIT_PORTS_MAX];
+static uint64_t word; /* of the last right hello */
 static char said[400];
 
 static void log_line(xcclNetLogLevel_t level, const char *line)
@@ -47,13 +58,13 @@ static void door_open(int port_count)
         XT_OK(xccl_tcp_listen(&any, &door.fds[i], &addrs[i]));
 }
 
-static void hello_make(uint8_t hello_out[HELLO_BYTES])
+static void hello_make(uint8_t hello_out[HELLO_BYTES], uint64_t number)
 {
     struct xccl_wire wire;
 
     memset(hello_out, 0, HELLO_BYTES);
     wire = kit_hello_begin(&dialect, door.token, hello_out);
-    xccl_wire_put_u64(&wire, 77);
+    xccl_wire_put_u64(&wire, number);
 }
 
 /* Somebody comes and says these bytes. */
@@ -72,7 +83,7 @@ static struct xccl_stranger *look(uint64_t now_ns)
     int at = 0;
 
     XT_OK(kit_listener_fill(&door, now_ns));
-    return kit_listener_next(&door, &at, now_ns);
+    return kit_listener_next(&door, &at, now_ns, &word);
 }
 
 /* Until somebody has shown the token: the loopback takes its time. */
@@ -84,7 +95,7 @@ static struct xccl_stranger *meet(uint64_t now_ns)
         stranger = look(now_ns);
         usleep(500);
     }
-    XT_CHECK(stranger != NULL);
+    XT_CHECK(stranger != NULL && word == 77);
     return stranger;
 }
 
@@ -137,7 +148,7 @@ XT_TEST(a_hello_is_right_in_one_piece_or_two_and_by_any_port)
     int fd;
 
     door_open(2);
-    hello_make(hello);
+    hello_make(hello, 77);
     fd = come(0, hello, sizeof(hello));
     stranger = meet(1);
     XT_CHECK(memcmp(stranger->hello, hello, sizeof(hello)) == 0);
@@ -154,12 +165,12 @@ XT_TEST(a_hello_is_right_in_one_piece_or_two_and_by_any_port)
     kit_listener_close(&door);
 }
 
-XT_TEST(a_hello_is_known_by_each_byte_of_its_head)
+XT_TEST(a_hello_is_known_by_each_byte_of_its_head_and_by_its_contents)
 {
     uint8_t hello[HELLO_BYTES];
 
     door_open(1);
-    hello_make(hello);
+    hello_make(hello, 77);
     for (int i = 0; i < KIT_HEAD_BYTES; i++) {
         int fd;
 
@@ -169,6 +180,9 @@ XT_TEST(a_hello_is_known_by_each_byte_of_its_head)
         hello[i] ^= 0x40;
         close(fd);
     }
+    hello_make(hello, 13);
+    close(come(0, hello, sizeof(hello)));
+    expect_dropped("a wrong hello");
     XT_CHECK_INT(places_taken(), 0);
     kit_listener_close(&door);
 }
@@ -178,7 +192,7 @@ XT_TEST(who_goes_in_the_middle_of_a_hello_leaves_nothing)
     uint8_t hello[HELLO_BYTES];
 
     door_open(1);
-    hello_make(hello);
+    hello_make(hello, 77);
     close(come(0, hello, HELLO_BYTES - 1));
     expect_dropped("it has gone");
     XT_CHECK_INT(places_taken(), 0);
@@ -191,7 +205,7 @@ XT_TEST(a_silent_one_waits_for_five_seconds_and_delays_nobody)
     int silent, fd;
 
     door_open(1);
-    hello_make(hello);
+    hello_make(hello, 77);
     silent = come(0, "x", 1);
     while (places_taken() == 0)
         XT_CHECK(look(1) == NULL);
@@ -212,7 +226,7 @@ XT_TEST(of_too_many_strangers_the_oldest_makes_room)
     uint8_t hello[HELLO_BYTES];
 
     door_open(1);
-    hello_make(hello);
+    hello_make(hello, 77);
     for (int i = 0; i < XCCL_DOORSTEP_PLACES; i++) {
         fds[i] = come(0, "x", 1);
         for (int k = 0; k < TRIES && places_taken() <= i; k++) {
@@ -239,7 +253,7 @@ XT_TEST(a_greeting_says_the_hello_once_it_is_through)
     int fd = -1, done = 0;
 
     door_open(1);
-    hello_make(hello);
+    hello_make(hello, 77);
     XT_OK(xccl_tcp_connect_start(&addrs[0], &fd));
     for (int i = 0; i < TRIES && !done; i++) {
         XT_OK(kit_greet(&greeting, fd, &addrs[0], hello, sizeof(hello), &done));
@@ -269,7 +283,7 @@ XT_TEST(a_greeting_to_nobody_is_an_error)
     int fd = -1, done = 0;
 
     door_open(1);
-    hello_make(hello);
+    hello_make(hello, 77);
     kit_listener_close(&door);
     rc = xccl_tcp_connect_start(&addrs[0], &fd);
     for (int i = 0; i < TRIES && rc == xcclSuccess; i++) {
