@@ -4,6 +4,8 @@
  * Thread: as the header says. */
 #include "kit/kit_hello.h"
 
+#include <assert.h>
+
 #include "base/error.h"
 #include "base/os.h"
 #include "base/tcp.h"
@@ -18,11 +20,11 @@ static struct xccl_wire head_put(uint32_t magic, uint32_t version, const uint8_t
 }
 
 struct xccl_wire kit_handle_begin(const struct kit_dialect *dialect, const uint8_t *token,
-                                  xcclNetHandle_t *handle_out)
+                                  xcclNetHandle_t *bytes_out)
 {
-    memset(handle_out, 0, sizeof(*handle_out));
+    memset(bytes_out, 0, sizeof(*bytes_out));
     return head_put(dialect->handle_magic, dialect->version, token,
-                    xccl_wire_over(handle_out->bytes, sizeof(handle_out->bytes)));
+                    xccl_wire_over(bytes_out->bytes, sizeof(bytes_out->bytes)));
 }
 
 struct xccl_wire kit_hello_begin(const struct kit_dialect *dialect, const uint8_t *token,
@@ -32,10 +34,10 @@ struct xccl_wire kit_hello_begin(const struct kit_dialect *dialect, const uint8_
                     xccl_wire_over(hello_out, dialect->hello_bytes_max));
 }
 
-xcclResult_t kit_handle_read(const struct kit_dialect *dialect, const xcclNetHandle_t *handle,
+xcclResult_t kit_handle_read(const struct kit_dialect *dialect, const xcclNetHandle_t *bytes,
                              uint8_t token_out[KIT_TOKEN_BYTES])
 {
-    xcclNetHandle_t copy = *handle;
+    xcclNetHandle_t copy = *bytes;
     struct xccl_wire wire = xccl_wire_over(copy.bytes, sizeof(copy.bytes));
 
     if (xccl_wire_get_u32(&wire) != dialect->handle_magic ||
@@ -45,6 +47,34 @@ xcclResult_t kit_handle_read(const struct kit_dialect *dialect, const xcclNetHan
                                  dialect->plugin, dialect->version);
     xccl_wire_get(&wire, token_out, KIT_TOKEN_BYTES);
     return xcclSuccess;
+}
+
+static_assert(KIT_HEAD_BYTES + KIT_ADDRS_MAX * XCCL_ADDR_WIRE_BYTES <= XCCL_NET_HANDLE_USED,
+              "NCCL can carry it");
+
+void kit_handle_encode(const struct kit_dialect *dialect, const struct kit_handle *handle,
+                       xcclNetHandle_t *bytes_out)
+{
+    uint8_t *at = kit_handle_begin(dialect, handle->token, bytes_out).at;
+
+    for (uint32_t i = 0; i < handle->addr_count; i++)
+        xccl_addr_encode(&handle->addrs[i], at + i * XCCL_ADDR_WIRE_BYTES);
+}
+
+xcclResult_t kit_handle_decode(const struct kit_dialect *dialect, const xcclNetHandle_t *bytes,
+                               struct kit_handle *handle_out)
+{
+    static const uint8_t none[XCCL_ADDR_WIRE_BYTES];
+    const uint8_t *at = bytes->bytes + KIT_HEAD_BYTES;
+    xcclResult_t rc = kit_handle_read(dialect, bytes, handle_out->token);
+
+    handle_out->addr_count = 0;
+    for (int i = 0; i < KIT_ADDRS_MAX && rc == xcclSuccess; i++, at += XCCL_ADDR_WIRE_BYTES) {
+        if (i && memcmp(at, none, sizeof(none)) == 0)
+            break;
+        rc = xccl_addr_decode(at, &handle_out->addrs[handle_out->addr_count++]);
+    }
+    return rc;
 }
 
 int kit_hello_read(const struct kit_dialect *dialect, const uint8_t *token, uint8_t *hello,

@@ -14,6 +14,7 @@
 #define KIT_TOKEN_BYTES 32
 #define KIT_HEAD_BYTES  (4 + 4 + KIT_TOKEN_BYTES)
 #define KIT_PORTS_MAX   4 /* of a listener */
+#define KIT_ADDRS_MAX   2 /* of a handle */
 
 /* What tells the bytes of one plugin from those of others; constant. */
 struct kit_dialect {
@@ -26,13 +27,25 @@ struct kit_dialect {
     int (*decode)(struct xccl_wire *wire, void *content_out);
 };
 
+/* Where the receiver is, of plugins that need to say no more in a handle. */
+struct kit_handle {
+    uint8_t token[KIT_TOKEN_BYTES];
+    uint32_t addr_count; /* at least 1 */
+    struct xccl_addr addrs[KIT_ADDRS_MAX];
+};
+void kit_handle_encode(const struct kit_dialect *dialect, const struct kit_handle *handle,
+                       xcclNetHandle_t *bytes_out);
+/* Error: not of this plugin and version, or an address that is none. */
+xcclResult_t kit_handle_decode(const struct kit_dialect *dialect, const xcclNetHandle_t *bytes,
+                               struct kit_handle *handle_out);
+
 /* Both give the cursor behind the token. A handle is zeroed before. */
 struct xccl_wire kit_handle_begin(const struct kit_dialect *dialect, const uint8_t *token,
-                                  xcclNetHandle_t *handle_out);
+                                  xcclNetHandle_t *bytes_out);
 struct xccl_wire kit_hello_begin(const struct kit_dialect *dialect, const uint8_t *token,
                                  uint8_t *hello_out);
 /* Error: not of this plugin and version. */
-xcclResult_t kit_handle_read(const struct kit_dialect *dialect, const xcclNetHandle_t *handle,
+xcclResult_t kit_handle_read(const struct kit_dialect *dialect, const xcclNetHandle_t *bytes,
                              uint8_t token_out[KIT_TOKEN_BYTES]);
 /* 1: it begins as one of this plugin and version, has this token, compared in constant time, and
  * its contents are right. */

@@ -24,7 +24,7 @@ enum connect_state { CONNECT_GREET, CONNECT_HEAR, CONNECT_START, CONNECT_TELL, C
 struct ib_connect_way {
     struct ib_sender *sender;
     enum connect_state state;
-    struct ib_handle handle;
+    struct kit_handle handle; /* of one address */
     struct kit_greeting greeting;
     size_t told; /* bytes of the last block */
     uint8_t bytes[IB_BLOCK_BYTES];
@@ -40,7 +40,7 @@ static xcclResult_t say_prepare(struct ib_connect_way *way)
         return rc;
     ib_queue_tell(&way->sender->comm, &block);
     ib_block_encode(way->handle.token, &block, way->bytes);
-    return xccl_tcp_connect_start(&way->handle.addr, &way->sender->comm.fd);
+    return xccl_tcp_connect_start(&way->handle.addrs[0], &way->sender->comm.fd);
 }
 
 /* The peer's block is there: queue pairs as it says. */
@@ -87,7 +87,7 @@ static xcclResult_t do_start(struct ib_connect_way *way, int *next_out)
 
 static xcclResult_t do_greet(struct ib_connect_way *way, int *next_out)
 {
-    return kit_greet(&way->greeting, way->sender->comm.fd, &way->handle.addr, way->bytes,
+    return kit_greet(&way->greeting, way->sender->comm.fd, &way->handle.addrs[0], way->bytes,
                      IB_BLOCK_BYTES, next_out);
 }
 
@@ -137,14 +137,14 @@ static xcclResult_t way_begin(struct ib_ctx *ctx, int dev, const xcclNetHandle_t
     way = xccl_calloc(1, sizeof(*way));
     if (!way)
         return xcclSystemError;
-    rc = ib_handle_decode(handle, &way->handle);
+    rc = kit_handle_decode(&ib_dialect, handle, &way->handle);
     if (rc != xcclSuccess)
         goto err_way;
     rc = xcclSystemError;
     way->sender = (struct ib_sender *)ib_comm_create(ctx, device, 1);
     if (!way->sender)
         goto err_way;
-    xccl_addr_format(&way->handle.addr, way->sender->comm.peer_text);
+    xccl_addr_format(&way->handle.addrs[0], way->sender->comm.peer_text);
     rc = say_prepare(way);
     if (rc != xcclSuccess)
         goto err_comm;

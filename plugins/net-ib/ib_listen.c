@@ -48,7 +48,7 @@ xcclResult_t ib_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_ou
                        xcclNetListenComm_t *listen_out)
 {
     struct ib_device *device = ib_device_get(ctx, dev);
-    struct ib_handle handle = {.addr = {.bytes = 0}};
+    struct kit_handle handle = {.addr_count = 1};
     struct ib_listener *listener;
     xcclResult_t rc;
 
@@ -61,13 +61,13 @@ xcclResult_t ib_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_ou
     listener->device = device;
     rc = kit_listener_open(&listener->door, &ib_dialect, ((struct ib_ctx *)ctx)->log, device->name);
     if (rc == xcclSuccess)
-        rc = port_open(listener, &handle.addr);
+        rc = port_open(listener, &handle.addrs[0]);
     if (rc != xcclSuccess) {
         ib_close_listen(listener);
         return rc;
     }
     memcpy(handle.token, listener->door.token, sizeof(handle.token));
-    ib_handle_encode(&handle, handle_out);
+    kit_handle_encode(&ib_dialect, &handle, handle_out);
     *listen_out = listener;
     return xcclSuccess;
 }

@@ -8,23 +8,7 @@
 
 #define LINE_WORDS (sizeof(struct ib_line) / sizeof(uint32_t))
 
-static_assert(KIT_HEAD_BYTES + XCCL_ADDR_WIRE_BYTES <= XCCL_NET_HANDLE_USED, "NCCL can carry it");
-
 const uint8_t ib_no_token[KIT_TOKEN_BYTES];
-
-void ib_handle_encode(const struct ib_handle *handle, xcclNetHandle_t *bytes_out)
-{
-    (void)kit_handle_begin(&ib_dialect, handle->token, bytes_out);
-    xccl_addr_encode(&handle->addr, bytes_out->bytes + KIT_HEAD_BYTES);
-}
-
-xcclResult_t ib_handle_decode(const xcclNetHandle_t *bytes, struct ib_handle *handle_out)
-{
-    xcclResult_t rc = kit_handle_read(&ib_dialect, bytes, handle_out->token);
-
-    return rc == xcclSuccess ? xccl_addr_decode(bytes->bytes + KIT_HEAD_BYTES, &handle_out->addr)
-                             : rc;
-}
 
 static void port_encode(struct xccl_wire *wire, const struct ib_port_info *port)
 {

@@ -26,11 +26,6 @@
 extern const struct kit_dialect ib_dialect;
 extern const uint8_t ib_no_token[KIT_TOKEN_BYTES]; /* zero */
 
-struct ib_handle {
-    struct xccl_addr addr;
-    uint8_t token[KIT_TOKEN_BYTES];
-};
-
 #define IB_MTU_NONE 0 /* of a port that is left out, whose index stays */
 
 /* What one end says of a port. */
@@ -89,8 +84,6 @@ struct ib_note {
     uint8_t gid[16];
 };
 
-void ib_handle_encode(const struct ib_handle *handle, xcclNetHandle_t *bytes_out);
-xcclResult_t ib_handle_decode(const xcclNetHandle_t *bytes, struct ib_handle *handle_out);
 /* token: the sender's proof; ib_no_token from the receiver. kit_hello_read reads it. */
 void ib_block_encode(const uint8_t token[KIT_TOKEN_BYTES], const struct ib_block *block,
                      uint8_t bytes_out[IB_BLOCK_BYTES]);

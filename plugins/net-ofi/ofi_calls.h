@@ -79,10 +79,9 @@ void ofi_endpoint_close(struct ofi_endpoint *end);
 /* From now on it sends to this address. */
 xcclResult_t ofi_endpoint_aim(struct ofi_comm *comm, struct ofi_rail *rail, const uint8_t *name);
 
-/* ofi_handle.c */
-void ofi_handle_encode(const struct ofi_handle *handle, xcclNetHandle_t *handle_out);
-xcclResult_t ofi_handle_decode(const xcclNetHandle_t *bytes, struct ofi_handle *handle_out);
-/* What a sender says of itself. */
+/* ofi_wire.c */
+extern const struct kit_dialect ofi_dialect;
+/* What a sender says of itself; kit_hello_read reads it. */
 struct ofi_hello {
     uint64_t piece_bytes; /* what a write of this end carries at most; 0: it has none */
     uint32_t count; /* of its endpoints */
@@ -103,11 +102,8 @@ struct ofi_reply {
     uint8_t addrs[OFI_RAILS_MAX][XCCL_ADDR_WIRE_BYTES]; /* of OFI_WAY_OWN, else zero */
     uint8_t names[OFI_RAILS_MAX][OFI_ADDRESS_BYTES]; /* the receiver's */
 };
-void ofi_hello_encode(const uint8_t token[OFI_TOKEN_BYTES], const struct ofi_hello *hello,
+void ofi_hello_encode(const uint8_t token[KIT_TOKEN_BYTES], const struct ofi_hello *hello,
                       uint8_t bytes_out[OFI_HELLO_BYTES]);
-/* 0: the hello is wrong. */
-int ofi_hello_decode(const uint8_t bytes[OFI_HELLO_BYTES], const uint8_t token[OFI_TOKEN_BYTES],
-                     struct ofi_hello *hello_out);
 void ofi_reply_encode(const struct ofi_reply *reply, uint8_t bytes_out[OFI_REPLY_BYTES]);
 /* ends: the sender has so many. */
 int ofi_reply_decode(const uint8_t bytes[OFI_REPLY_BYTES], uint32_t ends,

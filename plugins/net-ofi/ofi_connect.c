@@ -47,8 +47,9 @@ static xcclResult_t try_once(struct ofi_connect *state)
     xcclResult_t rc;
 
     state->comm = NULL;
-    state->connected = state->introduced = state->probed = state->proved = 0;
-    state->side = state->sent = state->have = 0;
+    state->introduced = state->probed = state->proved = 0;
+    state->side = 0;
+    state->greeting = (struct kit_greeting){.said = 0};
     state->patience = (struct ofi_patience){.waited_ns = 0};
     rc = xccl_tcp_connect_start(addr, &fd);
     if (rc != xcclSuccess)
@@ -66,8 +67,8 @@ static xcclResult_t begin(struct ofi_ctx *ctx, int dev, const xcclNetHandle_t *b
 {
     struct ofi_device *device;
     struct ofi_connect *state;
-    struct ofi_handle handle;
-    xcclResult_t rc = ofi_device_get(ctx, dev) ? ofi_handle_decode(bytes, &handle)
+    struct kit_handle handle;
+    xcclResult_t rc = ofi_device_get(ctx, dev) ? kit_handle_decode(&ofi_dialect, bytes, &handle)
                                                : xcclInvalidArgument;
 
     if (rc != xcclSuccess)
@@ -76,7 +77,7 @@ static xcclResult_t begin(struct ofi_ctx *ctx, int dev, const xcclNetHandle_t *b
     if (!device)
         return xcclSystemError;
     ofi_comm_sweep(ctx, 0);
-    for (uint32_t i = 0; i < handle.count; i++) {
+    for (uint32_t i = 0; i < handle.addr_count; i++) {
         const struct ofi_device *card = i < device->member_count ? device->members[i] : device;
 
         xccl_addr_take_zone(&handle.addrs[i], &card->control);
@@ -137,9 +138,9 @@ static xcclResult_t choose_side(struct ofi_connect *state)
 
     for (uint32_t i = state->side; i < comm->link_count; i++) {
         xcclResult_t rc = xccl_tcp_connect_test(comm->links[i].fd, &state->ways[i],
-                                                &state->connected);
+                                                &state->greeting.is_reached);
 
-        if (rc == xcclSuccess && !state->connected)
+        if (rc == xcclSuccess && !state->greeting.is_reached)
             continue;
         ofi_control_tune(comm);
         swap_sides(state, state->side, i);
@@ -157,22 +158,20 @@ static xcclResult_t introduce_sides(struct ofi_connect *state)
     while (state->side < comm->link_count && rc == xcclSuccess) {
         struct ofi_link *link = &comm->links[state->side];
         struct ofi_hello hello = {.piece_bytes = state->visit};
-        size_t moved = 0;
+        int done = 0;
 
-        if (!state->connected)
+        if (!state->greeting.is_reached)
             rc = choose_side(state);
-        if (rc != xcclSuccess || !state->connected)
+        if (rc != xcclSuccess || !state->greeting.is_reached)
             return rc;
         hello.tells = link->rail;
         ofi_hello_encode(state->handle.token, &hello, state->hello);
-        rc = xccl_tcp_send_some(link->fd, state->hello + state->sent, OFI_HELLO_BYTES - state->sent,
-                                &moved);
-        state->sent += (uint32_t)moved;
-        if (rc != xcclSuccess || state->sent < OFI_HELLO_BYTES)
+        rc = kit_greet(&state->greeting, link->fd, &state->ways[state->side], state->hello,
+                       OFI_HELLO_BYTES, &done);
+        if (rc != xcclSuccess || !done)
             return rc;
         state->side++;
-        state->sent = 0;
-        state->connected = 0;
+        state->greeting = (struct kit_greeting){.said = 0};
     }
     return rc;
 }
@@ -190,8 +189,7 @@ static xcclResult_t agree(struct ofi_connect *state)
                                  "%s answers what is not of the ofi plugin", comm->peer_text);
     state->introduced = 1;
     state->side = 1;
-    state->sent = 0;
-    state->connected = 0;
+    state->greeting = (struct kit_greeting){.said = 0};
     rc = ofi_comm_pair(comm, reply.count, reply.ends, reply.names);
     if (rc == xcclSuccess)
         rc = ofi_comm_equip(comm, reply.piece_bytes, reply.tells);
@@ -203,39 +201,21 @@ static xcclResult_t agree(struct ofi_connect *state)
     return rc == xcclSuccess ? open_sides(state, &reply) : rc;
 }
 
-/* From then on its silence counts. */
-static xcclResult_t connect_first(struct ofi_connect *state)
-{
-    struct ofi_comm *comm = state->comm;
-    xcclResult_t rc = xccl_tcp_connect_test(comm->links[0].fd, &state->handle.addrs[state->way],
-                                            &state->connected);
-
-    if (rc == xcclSuccess && state->connected)
-        ofi_control_tune(comm);
-    return rc;
-}
-
 /* The hello out, the reply in. */
 static xcclResult_t introduce(struct ofi_connect *state)
 {
     struct ofi_comm *comm = state->comm;
-    size_t moved = 0;
-    xcclResult_t rc = xcclSuccess;
+    int was_reached = state->greeting.is_reached, done = 0;
+    xcclResult_t rc = kit_greet(&state->greeting, comm->links[0].fd,
+                                &state->handle.addrs[state->way], state->hello, OFI_HELLO_BYTES,
+                                &done);
 
-    if (!state->connected)
-        rc = connect_first(state);
-    if (rc == xcclSuccess && state->connected && state->sent < OFI_HELLO_BYTES) {
-        rc = xccl_tcp_send_some(comm->links[0].fd, state->hello + state->sent,
-                                OFI_HELLO_BYTES - state->sent, &moved);
-        state->sent += (uint32_t)moved;
-    }
-    if (rc != xcclSuccess || state->sent < OFI_HELLO_BYTES)
+    if (!was_reached && state->greeting.is_reached)
+        ofi_control_tune(comm); /* from now on its silence counts */
+    if (rc != xcclSuccess || !done)
         return rc;
-    moved = 0;
-    rc = xccl_tcp_recv_some(comm->links[0].fd, state->reply + state->have,
-                            OFI_REPLY_BYTES - state->have, &moved);
-    state->have += (uint32_t)moved;
-    if (rc != xcclSuccess || state->have < OFI_REPLY_BYTES)
+    rc = kit_hear(comm->links[0].fd, state->reply, OFI_REPLY_BYTES, &state->greeting.heard);
+    if (rc != xcclSuccess || state->greeting.heard < OFI_REPLY_BYTES)
         return rc;
     return agree(state);
 }
@@ -304,7 +284,8 @@ static xcclResult_t check_time(struct ofi_connect *state)
     }
     if (!ofi_patience_ends(&state->patience))
         return xcclSuccess;
-    if (!state->introduced && !state->connected && state->way + 1 < state->handle.count)
+    if (!state->introduced && !state->greeting.is_reached &&
+        state->way + 1 < state->handle.addr_count)
         return xccl_fail_quietly(xcclTimeout, 0, NULL, "%s does not answer", comm->peer_text);
     if (!state->introduced || !comm->failover.on || !state->proved)
         return xcclSuccess;
@@ -331,7 +312,7 @@ static int try_other_address(struct ofi_connect *state)
 {
     char from[XCCL_ADDR_TEXT_BYTES], to[XCCL_ADDR_TEXT_BYTES], line[OFI_TEXT_BYTES];
 
-    if (state->way + 1 >= state->handle.count)
+    if (state->way + 1 >= state->handle.addr_count)
         return 0;
     xccl_addr_format(&state->handle.addrs[state->way++], from);
     xccl_addr_format(&state->handle.addrs[state->way], to);
@@ -351,7 +332,7 @@ static int may_try_again(struct ofi_connect *state, xcclResult_t rc)
 
     if (state->is_final)
         return 0;
-    if (!state->introduced && !state->connected)
+    if (!state->introduced && !state->greeting.is_reached)
         return try_other_address(state);
     if (!ofi_failover_can(state->device))
         return 0;

@@ -31,22 +31,19 @@
 #include <stdint.h>
 
 #include "base/clock.h"
-#include "base/doorstep.h"
 #include "base/error.h"
 #include "base/net_entry.h"
 #include "base/netaddr.h"
-#include "base/wire.h"
+#include "kit/kit_hello.h"
 #include "xccl_net.h"
 
-#define OFI_WIRE_VERSION  5
-#define OFI_ADDRESSES_MAX 2 /* of a handle */
+#define OFI_WIRE_VERSION 5
 #define OFI_LATE_NS                                                                                \
     (5000 * XCCL_NS_PER_MS) /* for a rail that is to come up, where another one has */
 #define OFI_HANDLE_MAGIC  0x6f666931u /* "ofi1" */
-#define OFI_TOKEN_BYTES   32
 #define OFI_ADDRESS_BYTES 256 /* an endpoint's address; names of shm are the longest */
-#define OFI_RAILS_MAX     4 /* of a device */
-#define OFI_HELLO_BYTES   (24 + OFI_TOKEN_BYTES + OFI_RAILS_MAX * OFI_ADDRESS_BYTES)
+#define OFI_RAILS_MAX     KIT_PORTS_MAX /* of a device */
+#define OFI_HELLO_BYTES   (KIT_HEAD_BYTES + 16 + OFI_RAILS_MAX * OFI_ADDRESS_BYTES)
 #define OFI_REPLY_BYTES   (32 + OFI_RAILS_MAX * (8 + XCCL_ADDR_WIRE_BYTES + OFI_ADDRESS_BYTES))
 #define OFI_FRAME_BYTES   8 /* on the control connection once it is up */
 #define OFI_DEVICES_MAX   32
@@ -451,28 +448,22 @@ struct ofi_patience {
     uint64_t waited_ns, last_ns;
 };
 
-struct ofi_handle {
-    uint8_t token[OFI_TOKEN_BYTES];
-    uint32_t count; /* of addresses, of cards of their own */
-    struct xccl_addr addrs[OFI_ADDRESSES_MAX];
-};
-
 struct ofi_connect {
     struct ofi_ctx *ctx;
     struct ofi_device *device;
     struct ofi_comm *comm; /* NULL: it could not be made */
-    struct ofi_handle handle;
+    struct kit_handle handle; /* addresses of cards of their own */
     uint32_t way; /* which of the handle's addresses is tried */
     uint32_t without; /* cards of the device that are left out, a bit each */
     uint32_t refusals; /* tries that the receiver has ended */
     struct ofi_patience patience; /* with the try; once a rail has proved itself, with the others */
     int proved; /* one has */
     int is_final; /* another try would fail alike */
-    int connected, introduced, probed;
+    int introduced, probed;
+    struct kit_greeting greeting; /* of the link that says hello */
     uint64_t visit;
     uint32_t side; /* the link that introduces itself; the first one has */
     struct xccl_addr ways[OFI_RAILS_MAX]; /* of links */
-    uint32_t sent, have;
     uint8_t hello[OFI_HELLO_BYTES];
     uint8_t reply[OFI_REPLY_BYTES];
 };
@@ -480,10 +471,8 @@ struct ofi_connect {
 struct ofi_listen {
     struct ofi_ctx *ctx;
     struct ofi_device *device;
-    int fds[OFI_RAILS_MAX]; /* ports, by the device's members; -1: as one before it */
+    struct kit_listener door; /* its ports by the device's members; -1: as one before it */
     struct xccl_addr ways[OFI_RAILS_MAX]; /* to them */
-    uint8_t token[OFI_TOKEN_BYTES];
-    struct xccl_doorstep step;
     struct ofi_comm *comm; /* of the right sender, until its first message has come */
     uint64_t visit; /* what its further connections say */
     struct ofi_patience patience; /* with rails, once the sender is up and one has proved itself */
@@ -491,7 +480,7 @@ struct ofi_listen {
     uint32_t without; /* members that have failed so, a bit each */
     uint32_t awaited; /* rails of those that have not come, a bit each */
     int posted; /* the receive for it */
-    uint32_t sent;
+    size_t sent;
     uint8_t reply[OFI_REPLY_BYTES];
 };
 

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The receiver's side of coming up: a TCP port, and those who come there. Nothing here waits:
- * accept is asked again and again.
- *
- * Strangers: a wrong hello closes at once, a silent connection after 5 s, and when too many have
- * not proved themselves the oldest makes room. None of them costs an endpoint, reaches the caller
- * or delays the right sender. Thread: one at a time a listener. */
+ * accept is asked again and again. None who has not shown the token (kit_hello.h) costs an
+ * endpoint, reaches the caller or delays the right sender. Thread: one at a time a listener. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -28,7 +25,7 @@ static xcclResult_t open_ports(struct ofi_listen *listener)
         for (uint32_t k = 0; k < i && is_other; k++)
             is_other = !xccl_addr_equal(addr, &device->members[k]->control);
         if (is_other)
-            rc = xccl_tcp_listen(addr, &listener->fds[i], &listener->ways[i]);
+            rc = xccl_tcp_listen(addr, &listener->door.fds[i], &listener->ways[i]);
     }
     return rc;
 }
@@ -39,7 +36,7 @@ xcclResult_t ofi_listen(xcclNetContext_t ctx_, int dev, xcclNetHandle_t *handle_
     struct ofi_ctx *ctx = ctx_;
     struct ofi_device *device = ofi_device_get(ctx, dev);
     struct ofi_listen *listener;
-    struct ofi_handle handle;
+    struct kit_handle handle = {.addr_count = 0};
     xcclResult_t rc;
 
     if (!device)
@@ -53,26 +50,19 @@ xcclResult_t ofi_listen(xcclNetContext_t ctx_, int dev, xcclNetHandle_t *handle_
         return xcclSystemError;
     listener->ctx = ctx;
     listener->device = device;
-    for (uint32_t i = 0; i < OFI_RAILS_MAX; i++)
-        listener->fds[i] = -1;
-    listener->step.log = ctx->log;
-    listener->step.device = device->name;
-    rc = xccl_doorstep_init(&listener->step, OFI_HELLO_BYTES);
-    if (rc == xcclSuccess)
-        rc = xccl_os_random(handle.token, sizeof(handle.token));
-    memcpy(listener->token, handle.token, sizeof(handle.token));
+    rc = kit_listener_open(&listener->door, &ofi_dialect, ctx->log, device->name);
     if (rc == xcclSuccess)
         rc = open_ports(listener);
     if (rc != xcclSuccess) {
         ofi_close_listen(listener);
         return rc;
     }
-    handle.count = 0;
-    for (uint32_t i = 0; i < OFI_RAILS_MAX && handle.count < OFI_ADDRESSES_MAX; i++) {
-        if (listener->fds[i] >= 0)
-            handle.addrs[handle.count++] = listener->ways[i];
+    memcpy(handle.token, listener->door.token, sizeof(handle.token));
+    for (uint32_t i = 0; i < OFI_RAILS_MAX && handle.addr_count < KIT_ADDRS_MAX; i++) {
+        if (listener->door.fds[i] >= 0)
+            handle.addrs[handle.addr_count++] = listener->ways[i];
     }
-    ofi_handle_encode(&handle, handle_out);
+    kit_handle_encode(&ofi_dialect, &handle, handle_out);
     *listen_out = listener;
     return xcclSuccess;
 }
@@ -81,24 +71,10 @@ xcclResult_t ofi_close_listen(xcclNetListenComm_t listen_)
 {
     struct ofi_listen *listener = listen_;
 
-    xccl_doorstep_fini(&listener->step);
-    for (uint32_t i = 0; i < OFI_RAILS_MAX; i++)
-        xccl_tcp_close(&listener->fds[i]);
+    kit_listener_close(&listener->door);
     ofi_comm_destroy(listener->comm);
     xccl_free(listener);
     return xcclSuccess;
-}
-
-/* 1: a sender's hello is complete and right. */
-static int prove(struct ofi_listen *listener, struct xccl_stranger *stranger, uint64_t now_ns,
-                 struct ofi_hello *hello_out)
-{
-    if (!xccl_doorstep_read(&listener->step, stranger, OFI_HELLO_BYTES, now_ns))
-        return 0;
-    if (ofi_hello_decode(stranger->hello, listener->token, hello_out))
-        return 1;
-    xccl_doorstep_drop(&listener->step, stranger, "a wrong hello");
-    return 0;
 }
 
 /* The control connections that are to come yet. */
@@ -112,7 +88,7 @@ static xcclResult_t choose_ways(struct ofi_listen *listener, struct ofi_comm *co
         if (member == listener->first) {
             reply->ways[i] = OFI_WAY_FIRST;
             comm->links[0].rail = i;
-        } else if (listener->fds[member] >= 0) {
+        } else if (listener->door.fds[member] >= 0) {
             reply->ways[i] = OFI_WAY_OWN;
             xccl_addr_encode(&listener->ways[member], reply->addrs[i]);
             listener->awaited |= 1u << i;
@@ -158,7 +134,7 @@ static uint32_t port_of(const struct ofi_listen *listener, int fd)
     if (getsockname(fd, &own.sa.any, &own.bytes) != 0)
         return 0;
     for (uint32_t i = 0; i < OFI_RAILS_MAX; i++) {
-        if (listener->fds[i] >= 0 && xccl_addr_equal(&listener->ways[i], &own))
+        if (listener->door.fds[i] >= 0 && xccl_addr_equal(&listener->ways[i], &own))
             return i;
     }
     return 0;
@@ -190,17 +166,6 @@ static xcclResult_t welcome(struct ofi_listen *listener, struct xccl_stranger *s
     return xcclSuccess;
 }
 
-static xcclResult_t fill(struct ofi_listen *listener, uint64_t now_ns)
-{
-    xcclResult_t rc = xcclSuccess;
-
-    for (uint32_t i = 0; i < OFI_RAILS_MAX && rc == xcclSuccess; i++) {
-        if (listener->fds[i] >= 0)
-            rc = xccl_doorstep_fill(&listener->step, listener->fds[i], now_ns);
-    }
-    return rc;
-}
-
 /* One more control connection of the sender that is coming up. Another sender stays at the door. */
 static void join(struct ofi_listen *listener, struct xccl_stranger *stranger,
                  const struct ofi_hello *hello)
@@ -209,7 +174,7 @@ static void join(struct ofi_listen *listener, struct xccl_stranger *stranger,
         return;
     if (!listener->comm || hello->piece_bytes != listener->visit ||
         !(listener->awaited >> hello->tells & 1)) {
-        xccl_doorstep_drop(&listener->step, stranger, "nobody awaits it");
+        xccl_doorstep_drop(&listener->door.step, stranger, "nobody awaits it");
         return;
     }
     listener->awaited &= ~(1u << hello->tells);
@@ -222,29 +187,27 @@ static void join(struct ofi_listen *listener, struct xccl_stranger *stranger,
 static xcclResult_t look_sides(struct ofi_listen *listener)
 {
     uint64_t now_ns = xccl_clock_ns();
-    xcclResult_t rc = fill(listener, now_ns);
+    xcclResult_t rc = kit_listener_fill(&listener->door, now_ns);
+    struct xccl_stranger *stranger;
+    struct ofi_hello hello;
+    int at = 0;
 
-    for (int i = 0; i < XCCL_DOORSTEP_PLACES && listener->awaited; i++) {
-        struct xccl_stranger *stranger = &listener->step.places[i];
-        struct ofi_hello hello;
-
-        if (stranger->fd >= 0 && prove(listener, stranger, now_ns, &hello))
-            join(listener, stranger, &hello);
-    }
+    while (listener->awaited &&
+           (stranger = kit_listener_next(&listener->door, &at, now_ns, &hello)))
+        join(listener, stranger, &hello);
     return rc;
 }
 
 static xcclResult_t look(struct ofi_listen *listener)
 {
     uint64_t now_ns = xccl_clock_ns();
-    xcclResult_t rc = fill(listener, now_ns);
+    xcclResult_t rc = kit_listener_fill(&listener->door, now_ns);
+    struct xccl_stranger *stranger;
+    struct ofi_hello hello;
+    int at = 0;
 
-    for (int i = 0; i < XCCL_DOORSTEP_PLACES && rc == xcclSuccess && !listener->comm; i++) {
-        struct xccl_stranger *stranger = &listener->step.places[i];
-        struct ofi_hello hello;
-
-        if (stranger->fd < 0 || !prove(listener, stranger, now_ns, &hello))
-            continue;
+    while (rc == xcclSuccess && !listener->comm &&
+           (stranger = kit_listener_next(&listener->door, &at, now_ns, &hello))) {
         if (hello.count)
             rc = welcome(listener, stranger, &hello);
         else
@@ -275,15 +238,12 @@ static void look_after(struct ofi_listen *listener)
 static xcclResult_t move(struct ofi_listen *listener, int *done_out)
 {
     struct ofi_comm *comm = listener->comm;
-    size_t moved = 0;
     xcclResult_t rc = xcclSuccess;
 
     if (!listener->posted)
         rc = ofi_request_first(comm, &listener->posted);
-    if (rc == xcclSuccess && listener->posted && listener->sent < OFI_REPLY_BYTES)
-        rc = xccl_tcp_send_some(comm->links[0].fd, listener->reply + listener->sent,
-                                OFI_REPLY_BYTES - listener->sent, &moved);
-    listener->sent += (uint32_t)moved;
+    if (rc == xcclSuccess && listener->posted)
+        rc = kit_say(comm->links[0].fd, listener->reply, OFI_REPLY_BYTES, &listener->sent);
     if (rc == xcclSuccess && listener->sent == OFI_REPLY_BYTES && listener->awaited)
         rc = look_sides(listener);
     if (rc == xcclSuccess) {

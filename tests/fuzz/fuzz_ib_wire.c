@@ -21,15 +21,16 @@ static void stamp(uint8_t *to, uint32_t magic, uint32_t second)
 
 static void try_handle(const uint8_t **data, size_t *size)
 {
-    xcclNetHandle_t bytes, again;
-    struct ib_handle handle;
+    xcclNetHandle_t bytes = {{0}}, again;
+    struct kit_handle handle;
 
-    take(data, size, &bytes, 64);
+    take(data, size, &bytes, KIT_HEAD_BYTES + KIT_ADDRS_MAX * XCCL_ADDR_WIRE_BYTES);
     stamp(bytes.bytes, IB_HANDLE_MAGIC, IB_WIRE_VERSION);
-    if (ib_handle_decode(&bytes, &handle) != xcclSuccess)
+    if (kit_handle_decode(&ib_dialect, &bytes, &handle) != xcclSuccess)
         return;
-    ib_handle_encode(&handle, &again);
-    if (ib_handle_decode(&again, &handle) != xcclSuccess || memcmp(&again, &bytes, 64) != 0)
+    kit_handle_encode(&ib_dialect, &handle, &again);
+    if (kit_handle_decode(&ib_dialect, &again, &handle) != xcclSuccess ||
+        memcmp(&again, &bytes, sizeof(again)) != 0)
         abort();
 }
 

@@ -27,14 +27,14 @@ static void begin(uint8_t *to)
 static void try_handle(const uint8_t **data, size_t *size)
 {
     xcclNetHandle_t bytes, again;
-    struct ofi_handle handle;
+    struct kit_handle handle;
 
     take(data, size, &bytes, sizeof(bytes));
     begin(bytes.bytes);
-    if (ofi_handle_decode(&bytes, &handle) != xcclSuccess)
+    if (kit_handle_decode(&ofi_dialect, &bytes, &handle) != xcclSuccess)
         return;
-    ofi_handle_encode(&handle, &again);
-    if (memcmp(&again, &bytes, 8 + OFI_TOKEN_BYTES + (size_t)handle.count * XCCL_ADDR_WIRE_BYTES) !=
+    kit_handle_encode(&ofi_dialect, &handle, &again);
+    if (memcmp(&again, &bytes, KIT_HEAD_BYTES + (size_t)handle.addr_count * XCCL_ADDR_WIRE_BYTES) !=
         0)
         abort();
 }
@@ -42,13 +42,13 @@ static void try_handle(const uint8_t **data, size_t *size)
 /* 1: it is one. */
 static int try_hello(const uint8_t **data, size_t *size, struct ofi_hello *hello_out)
 {
-    uint8_t bytes[OFI_HELLO_BYTES], again[OFI_HELLO_BYTES], token[OFI_TOKEN_BYTES];
+    uint8_t bytes[OFI_HELLO_BYTES], again[OFI_HELLO_BYTES], token[KIT_TOKEN_BYTES];
 
     take(data, size, bytes, sizeof(bytes));
     begin(bytes);
     memcpy(token, bytes + 8, sizeof(token));
     put(bytes + 16 + sizeof(token), bytes[16 + sizeof(token)] % (OFI_RAILS_MAX + 2));
-    if (!ofi_hello_decode(bytes, token, hello_out))
+    if (!kit_hello_read(&ofi_dialect, token, bytes, hello_out))
         return 0;
     if (hello_out->count > OFI_RAILS_MAX ||
         (!hello_out->count && hello_out->tells >= OFI_RAILS_MAX))
@@ -57,10 +57,10 @@ static int try_hello(const uint8_t **data, size_t *size, struct ofi_hello *hello
     if (memcmp(bytes, again, sizeof(bytes)) != 0)
         abort();
     token[0] ^= 1;
-    if (ofi_hello_decode(bytes, token, hello_out))
+    if (kit_hello_read(&ofi_dialect, token, bytes, hello_out))
         abort();
     token[0] ^= 1;
-    return ofi_hello_decode(bytes, token, hello_out);
+    return kit_hello_read(&ofi_dialect, token, bytes, hello_out);
 }
 
 static void try_pairs(const struct ofi_hello *own, const struct ofi_hello *peer)

@@ -24,7 +24,7 @@
 #include "xt.h"
 
 #define LIBRARY       XT_BUILD_DIR "/lib/xccl/libxccl-net-ofi.so"
-#define ADDR_AT       (8 + OFI_TOKEN_BYTES) /* in a handle, behind two words */
+#define ADDR_AT       KIT_HEAD_BYTES /* in a handle */
 #define HEAD_BYTES    100 /* of both: what is not a further rail's */
 #define FRAMES_BYTES  64 /* of frames that come afterwards */
 #define WORDS         9

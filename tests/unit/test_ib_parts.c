@@ -97,20 +97,19 @@ XT_TEST(speed_is_lanes_times_width)
 
 XT_TEST(handle_survives_and_a_strange_one_is_refused)
 {
-    struct ib_handle handle = {.addr = {.bytes = sizeof(struct sockaddr_in)}}, back;
+    struct kit_handle handle = {.addr_count = 1}, back;
     xcclNetHandle_t bytes;
 
-    handle.addr.sa.in4.sin_family = AF_INET;
-    handle.addr.sa.in4.sin_port = 4711;
+    XT_CHECK(xccl_addr_parse("10.1.2.3:4711", 0, &handle.addrs[0]) == xcclSuccess);
     memset(handle.token, 7, sizeof(handle.token));
-    ib_handle_encode(&handle, &bytes);
-    XT_CHECK(ib_handle_decode(&bytes, &back) == xcclSuccess);
+    kit_handle_encode(&ib_dialect, &handle, &bytes);
+    XT_CHECK(kit_handle_decode(&ib_dialect, &bytes, &back) == xcclSuccess);
     XT_CHECK(memcmp(back.token, handle.token, sizeof(back.token)) == 0);
-    XT_CHECK(xccl_addr_equal(&back.addr, &handle.addr));
+    XT_CHECK(back.addr_count == 1 && xccl_addr_equal(&back.addrs[0], &handle.addrs[0]));
     for (size_t i = XCCL_NET_HANDLE_USED; i < sizeof(bytes.bytes); i++)
         XT_CHECK(bytes.bytes[i] == 0);
     bytes.bytes[0] ^= 1;
-    XT_CHECK(ib_handle_decode(&bytes, &back) == xcclInvalidArgument);
+    XT_CHECK(kit_handle_decode(&ib_dialect, &bytes, &back) == xcclInvalidArgument);
 }
 
 XT_TEST(block_needs_the_token_and_the_version)

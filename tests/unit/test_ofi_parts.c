@@ -64,55 +64,56 @@ XT_TEST(shared_memory_of_libfabric_is_refused_with_the_reason)
     XT_CHECK_HAS(choose("shm", 0, names).line, "take tcp;ofi_rxm");
 }
 
-static struct ofi_handle some_handle(void)
+static struct kit_handle some_handle(void)
 {
-    struct ofi_handle handle = {.count = OFI_ADDRESSES_MAX};
+    struct kit_handle handle = {.addr_count = KIT_ADDRS_MAX};
 
     XT_OK(xccl_addr_parse("10.1.2.3:4567", 0, &handle.addrs[0]));
     XT_OK(xccl_addr_parse("[fd00::17]:89", 0, &handle.addrs[1]));
-    for (int i = 0; i < OFI_TOKEN_BYTES; i++)
+    for (int i = 0; i < KIT_TOKEN_BYTES; i++)
         handle.token[i] = (uint8_t)(i * 7 + 1);
     return handle;
 }
 
 XT_TEST(a_handle_comes_back_and_a_damaged_one_is_refused)
 {
-    struct ofi_handle handle = some_handle(), back;
+    struct kit_handle handle = some_handle(), back;
     xcclNetHandle_t bytes;
 
-    for (handle.count = 1; handle.count <= OFI_ADDRESSES_MAX; handle.count++) {
-        ofi_handle_encode(&handle, &bytes);
-        XT_OK(ofi_handle_decode(&bytes, &back));
-        XT_CHECK(memcmp(back.token, handle.token, OFI_TOKEN_BYTES) == 0);
-        XT_CHECK_INT(back.count, handle.count);
-        for (uint32_t i = 0; i < handle.count; i++)
+    for (handle.addr_count = 1; handle.addr_count <= KIT_ADDRS_MAX; handle.addr_count++) {
+        kit_handle_encode(&ofi_dialect, &handle, &bytes);
+        XT_OK(kit_handle_decode(&ofi_dialect, &bytes, &back));
+        XT_CHECK(memcmp(back.token, handle.token, KIT_TOKEN_BYTES) == 0);
+        XT_CHECK_INT(back.addr_count, handle.addr_count);
+        for (uint32_t i = 0; i < handle.addr_count; i++)
             XT_CHECK(xccl_addr_equal(&back.addrs[i], &handle.addrs[i]));
     }
     for (int i = XCCL_NET_HANDLE_USED; i < XCCL_NET_HANDLE_BYTES; i++)
         XT_CHECK_INT(bytes.bytes[i], 0);
     bytes.bytes[4] ^= 1;
-    XT_CHECK_RC(ofi_handle_decode(&bytes, &back), xcclInvalidArgument);
+    XT_CHECK_RC(kit_handle_decode(&ofi_dialect, &bytes, &back), xcclInvalidArgument);
 }
 
 XT_TEST(a_hello_is_known_by_each_byte_of_its_token)
 {
-    struct ofi_handle handle = some_handle();
+    struct kit_handle handle = some_handle();
     struct ofi_hello hello = {.piece_bytes = 0x123456789aull, .count = 2, .tells = 1}, back;
     uint8_t bytes[OFI_HELLO_BYTES];
 
     strcpy((char *)hello.names[1], "an address");
     ofi_hello_encode(handle.token, &hello, bytes);
-    XT_CHECK(ofi_hello_decode(bytes, handle.token, &back));
+    XT_CHECK(kit_hello_read(&ofi_dialect, handle.token, bytes, &back));
     XT_CHECK(memcmp(back.names, hello.names, sizeof(hello.names)) == 0);
     XT_CHECK(back.piece_bytes == hello.piece_bytes && back.count == 2 && back.tells == 1);
-    for (int i = 0; i < 8 + OFI_TOKEN_BYTES; i++) {
+    for (int i = 0; i < KIT_HEAD_BYTES; i++) {
         bytes[i] ^= 0x40;
-        XT_CHECK(!ofi_hello_decode(bytes, handle.token, &back));
+        XT_CHECK(!kit_hello_read(&ofi_dialect, handle.token, bytes, &back));
         bytes[i] ^= 0x40;
     }
     for (hello.count = 0; hello.count < 7; hello.count++) {
         ofi_hello_encode(handle.token, &hello, bytes);
-        XT_CHECK_INT(ofi_hello_decode(bytes, handle.token, &back), hello.count <= OFI_RAILS_MAX);
+        XT_CHECK_INT(kit_hello_read(&ofi_dialect, handle.token, bytes, &back),
+                     hello.count <= OFI_RAILS_MAX);
     }
 }
 

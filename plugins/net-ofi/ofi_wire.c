@@ -1,95 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The handle, and what the two ends say to each other first, byte by byte. An endpoint's address is
- * what the provider makes it, and its length the same at both ends: the rest is zero.
- * Limit: the 96 bytes of a handle that NCCL can carry. Thread: any. */
+/* What the two ends say to each other first, and notes, byte by byte. An endpoint's address is what
+ * the provider makes it, and its length the same at both ends: the rest is zero.
+ * Thread: any. */
 #include <string.h>
 
 #include "ofi_int.h"
 
-#define TODO_BUILD "use the same build of XCCL on all ranks"
-
-static_assert(8 + OFI_TOKEN_BYTES + OFI_ADDRESSES_MAX * XCCL_ADDR_WIRE_BYTES <=
-                  XCCL_NET_HANDLE_USED,
-              "it fits");
-
-void ofi_handle_encode(const struct ofi_handle *handle, xcclNetHandle_t *handle_out)
-{
-    struct xccl_wire wire = xccl_wire_over(handle_out->bytes, sizeof(handle_out->bytes));
-
-    memset(handle_out, 0, sizeof(*handle_out));
-    xccl_wire_put_u32(&wire, OFI_HANDLE_MAGIC);
-    xccl_wire_put_u32(&wire, OFI_WIRE_VERSION);
-    xccl_wire_put(&wire, handle->token, OFI_TOKEN_BYTES);
-    for (uint32_t i = 0; i < handle->count; i++) {
-        uint8_t addr[XCCL_ADDR_WIRE_BYTES];
-
-        xccl_addr_encode(&handle->addrs[i], addr);
-        xccl_wire_put(&wire, addr, sizeof(addr));
-    }
-}
-
-xcclResult_t ofi_handle_decode(const xcclNetHandle_t *bytes, struct ofi_handle *handle_out)
-{
-    static const uint8_t none[XCCL_ADDR_WIRE_BYTES];
-    xcclNetHandle_t copy = *bytes;
-    struct xccl_wire wire = xccl_wire_over(copy.bytes, sizeof(copy.bytes));
-    uint32_t magic = xccl_wire_get_u32(&wire), version = xccl_wire_get_u32(&wire);
-    xcclResult_t rc = xcclSuccess;
-
-    if (magic != OFI_HANDLE_MAGIC || version != OFI_WIRE_VERSION)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, TODO_BUILD,
-                                 "a connect handle is not of the ofi plugin, wire version %d",
-                                 OFI_WIRE_VERSION);
-    xccl_wire_get(&wire, handle_out->token, OFI_TOKEN_BYTES);
-    handle_out->count = 0;
-    for (int i = 0; i < OFI_ADDRESSES_MAX && rc == xcclSuccess; i++) {
-        uint8_t addr[XCCL_ADDR_WIRE_BYTES];
-
-        xccl_wire_get(&wire, addr, sizeof(addr));
-        if (i && memcmp(addr, none, sizeof(addr)) == 0)
-            break;
-        rc = xccl_addr_decode(addr, &handle_out->addrs[handle_out->count++]);
-    }
-    return rc;
-}
-
-void ofi_hello_encode(const uint8_t token[OFI_TOKEN_BYTES], const struct ofi_hello *hello,
+void ofi_hello_encode(const uint8_t token[KIT_TOKEN_BYTES], const struct ofi_hello *hello,
                       uint8_t bytes_out[OFI_HELLO_BYTES])
 {
-    struct xccl_wire wire = xccl_wire_over(bytes_out, OFI_HELLO_BYTES);
+    struct xccl_wire wire = kit_hello_begin(&ofi_dialect, token, bytes_out);
 
-    xccl_wire_put_u32(&wire, OFI_HANDLE_MAGIC);
-    xccl_wire_put_u32(&wire, OFI_WIRE_VERSION);
-    xccl_wire_put(&wire, token, OFI_TOKEN_BYTES);
     xccl_wire_put_u64(&wire, hello->piece_bytes);
     xccl_wire_put_u32(&wire, hello->count);
     xccl_wire_put_u32(&wire, hello->tells);
     xccl_wire_put(&wire, hello->names, sizeof(hello->names));
 }
 
-/* 0: it does not begin as one of ours. */
-static int begins_right(struct xccl_wire *wire)
+static int hello_decode(struct xccl_wire *wire, void *hello)
 {
-    return xccl_wire_get_u32(wire) == OFI_HANDLE_MAGIC &&
-           xccl_wire_get_u32(wire) == OFI_WIRE_VERSION;
-}
+    struct ofi_hello *hello_out = hello;
 
-int ofi_hello_decode(const uint8_t bytes[OFI_HELLO_BYTES], const uint8_t token[OFI_TOKEN_BYTES],
-                     struct ofi_hello *hello_out)
-{
-    uint8_t copy[OFI_HELLO_BYTES], own[OFI_TOKEN_BYTES];
-    struct xccl_wire wire = xccl_wire_over(copy, sizeof(copy));
-
-    memcpy(copy, bytes, sizeof(copy));
-    if (!xccl_token_equal(bytes + 8, token, OFI_TOKEN_BYTES) || !begins_right(&wire))
-        return 0;
-    xccl_wire_get(&wire, own, sizeof(own));
-    hello_out->piece_bytes = xccl_wire_get_u64(&wire);
-    hello_out->count = xccl_wire_get_u32(&wire);
-    hello_out->tells = xccl_wire_get_u32(&wire);
-    xccl_wire_get(&wire, hello_out->names, sizeof(hello_out->names));
+    hello_out->piece_bytes = xccl_wire_get_u64(wire);
+    hello_out->count = xccl_wire_get_u32(wire);
+    hello_out->tells = xccl_wire_get_u32(wire);
+    xccl_wire_get(wire, hello_out->names, sizeof(hello_out->names));
     return hello_out->count ? hello_out->count <= OFI_RAILS_MAX : hello_out->tells < OFI_RAILS_MAX;
 }
+
+const struct kit_dialect ofi_dialect = {.plugin = "ofi",
+                                        .wrong = "a wrong hello",
+                                        .handle_magic = OFI_HANDLE_MAGIC,
+                                        .hello_magic = OFI_HANDLE_MAGIC,
+                                        .version = OFI_WIRE_VERSION,
+                                        .hello_bytes = OFI_HELLO_BYTES,
+                                        .hello_bytes_max = OFI_HELLO_BYTES,
+                                        .decode = hello_decode};
 
 void ofi_reply_encode(const struct ofi_reply *reply, uint8_t bytes_out[OFI_REPLY_BYTES])
 {
@@ -117,7 +63,8 @@ int ofi_reply_decode(const uint8_t bytes[OFI_REPLY_BYTES], uint32_t ends,
     uint32_t seen = 0, firsts = 0, owns = 0;
 
     memcpy(copy, bytes, sizeof(copy));
-    if (!begins_right(&wire))
+    if (xccl_wire_get_u32(&wire) != OFI_HANDLE_MAGIC ||
+        xccl_wire_get_u32(&wire) != OFI_WIRE_VERSION)
         return 0;
     reply_out->piece_bytes = xccl_wire_get_u64(&wire);
     reply_out->count = xccl_wire_get_u32(&wire);
