@@ -10,9 +10,7 @@
  */
 #include "ib_int.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "base/alloc.h"
 #include "base/tcp.h"
@@ -32,7 +30,7 @@ struct ib_comm *ib_comm_create(struct ib_ctx *ctx, struct ib_device *device, int
     comm->ctx = ctx;
     comm->device = device;
     comm->is_send = is_send;
-    comm->fd = -1;
+    comm->side.fd = -1;
     if (is_send)
         sender->group = 1;
     for (int i = 0; is_send && i < IB_SENDS; i++)
@@ -52,7 +50,7 @@ xcclResult_t ib_close_send(xcclNetSendComm_t comm_)
     ib_queue_fini(&sender->comm);
     ib_unpin(&sender->comm, sender->ring_mrs);
     ib_dereg_all(&sender->comm);
-    xccl_tcp_close(&sender->comm.fd);
+    xccl_tcp_close(&sender->comm.side.fd);
     xccl_net_tally_leave(&sender->comm.device->tally, &sender->comm.counters);
     xccl_free(sender);
     return xcclSuccess;
@@ -74,7 +72,7 @@ xcclResult_t ib_close_recv(xcclNetRecvComm_t comm_)
     for (int i = 0; i < IB_PAIRS_MAX; i++)
         note.came[i] = receiver->comm.queue.pairs[i].last_pieces;
     ib_comm_tell(&receiver->comm, &note);
-    xccl_tcp_close(&receiver->comm.fd);
+    xccl_tcp_close(&receiver->comm.side.fd);
     xccl_net_tally_leave(&receiver->comm.device->tally, &receiver->comm.counters);
     xccl_free(receiver);
     return xcclSuccess;
@@ -107,28 +105,13 @@ xcclResult_t ib_comm_error(const struct ib_comm *comm)
     return comm->rc;
 }
 
-int ib_comm_keep_err(struct ib_comm *comm)
-{
-    if (errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ENOMEM)
-        return 0;
-    if (comm->fd_err == 0)
-        comm->fd_err = errno;
-    return 1;
-}
-
-/* 1: the network of the side channel has failed, which tells nothing of the peer. */
-static int has_no_way(int err)
-{
-    return err == ETIMEDOUT || err == EHOSTUNREACH || err == ENETUNREACH || err == ENETDOWN;
-}
-
 static void fail_channel(struct ib_comm *comm)
 {
-    xcclNetCause_t cause = has_no_way(comm->fd_err) ? xcclNetCauseTimeout : xcclNetCauseLocal;
+    int err = comm->side.err;
 
     ib_comm_fail_code(
-        comm, cause, 0, comm->fd_err,
-        xccl_fail_quietly(xcclRemoteError, comm->fd_err, IB_CHANNEL_TODO,
+        comm, kit_side_is_dark(err) ? xcclNetCauseTimeout : xcclNetCauseLocal, 0, err,
+        xccl_fail_quietly(xcclRemoteError, err, IB_CHANNEL_TODO,
                           "the side channel to the peer %s of %s on %s has failed", comm->peer_text,
                           comm->is_send ? "a send connection" : "a receive connection",
                           comm->device->name));
@@ -136,7 +119,7 @@ static void fail_channel(struct ib_comm *comm)
 
 void ib_comm_fail_gone(struct ib_comm *comm)
 {
-    if (comm->fd_err && comm->fd_err != ECONNRESET && comm->fd_err != EPIPE) {
+    if (comm->side.err) {
         fail_channel(comm);
         return;
     }
@@ -264,27 +247,20 @@ xcclResult_t ib_error_detail(void *comm_, xcclNetError_v1 *error)
 /* More of a note. 1: it is whole. */
 static int note_read(struct ib_comm *comm)
 {
-    ssize_t moved;
-
-    if (comm->note_have == IB_NOTE_BYTES)
+    if (comm->side.in_bytes == IB_NOTE_BYTES)
         return 1; /* it waits for the service */
-    moved = recv(comm->fd, comm->note + comm->note_have, IB_NOTE_BYTES - comm->note_have,
-                 MSG_DONTWAIT);
-    if (moved > 0)
-        comm->note_have += (size_t)moved;
-    else if (moved == 0 || ib_comm_keep_err(comm))
-        comm->ended = 1;
-    if (comm->note_have == IB_NOTE_BYTES && comm->served && !comm->is_serviced)
+    kit_side_read(&comm->side, comm->note, IB_NOTE_BYTES);
+    if (comm->side.in_bytes == IB_NOTE_BYTES && comm->served && !comm->is_serviced)
         ib_service_wake(&comm->ctx->service);
-    return comm->note_have == IB_NOTE_BYTES;
+    return comm->side.in_bytes == IB_NOTE_BYTES;
 }
 
 int ib_comm_listen(struct ib_comm *comm, struct ib_note *note_out)
 {
-    if (comm->ended || ++comm->idle % IB_IDLE_TURNS)
+    if (comm->side.has_ended || ++comm->idle % IB_IDLE_TURNS)
         return 0;
     ib_events_look(comm);
-    ib_comm_flush_notes(comm);
+    kit_side_write(&comm->side, comm->out);
     if (comm->unsettled)
         ib_failover_move(comm);
     if (!note_read(comm))
@@ -292,42 +268,26 @@ int ib_comm_listen(struct ib_comm *comm, struct ib_note *note_out)
     if (ib_note_decode(comm->note, note_out)) {
         if (ib_failover_leaves(comm, note_out))
             return 0; /* it stays where it is */
-        comm->note_have = 0;
+        comm->side.in_bytes = 0;
         return 1;
     }
-    comm->note_have = 0;
+    comm->side.in_bytes = 0;
     ib_comm_fail(comm, xcclNetCauseProtocol,
                  xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
                                    "%s sent what is no note", comm->peer_text));
     return 0;
 }
 
-void ib_comm_flush_notes(struct ib_comm *comm)
-{
-    ssize_t moved;
-
-    if (comm->out_bytes == 0 || comm->fd < 0)
-        return;
-    /* An error is the end of the channel, which is seen where it is read. */
-    moved = send(comm->fd, comm->out, comm->out_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (moved < 0) {
-        (void)ib_comm_keep_err(comm);
-        return;
-    }
-    comm->out_bytes -= (uint32_t)moved;
-    memmove(comm->out, comm->out + moved, comm->out_bytes);
-}
-
 void ib_comm_tell(struct ib_comm *comm, const struct ib_note *note)
 {
     /* A queue pair has one of these under way at a time, and each is answered. */
-    if (comm->out_bytes + IB_NOTE_BYTES > sizeof(comm->out)) {
+    if (!kit_side_has_place(&comm->side, comm->out, sizeof(comm->out), IB_NOTE_BYTES)) {
         ib_comm_fail(comm, xcclNetCauseTimeout,
                      xccl_fail_quietly(xcclRemoteError, 0, "look at that host, and the way to it",
                                        "%s takes no notes", comm->peer_text));
         return;
     }
-    ib_note_encode(note, comm->out + comm->out_bytes);
-    comm->out_bytes += IB_NOTE_BYTES;
-    ib_comm_flush_notes(comm);
+    ib_note_encode(note, comm->out + comm->side.out_bytes);
+    comm->side.out_bytes += IB_NOTE_BYTES;
+    kit_side_write(&comm->side, comm->out);
 }

@@ -40,7 +40,7 @@ static xcclResult_t say_prepare(struct ib_connect_way *way)
         return rc;
     ib_queue_tell(&way->sender->comm, &block);
     ib_block_encode(way->handle.token, &block, way->bytes);
-    return xccl_tcp_connect_start(&way->handle.addrs[0], &way->sender->comm.fd);
+    return xccl_tcp_connect_start(&way->handle.addrs[0], &way->sender->comm.side.fd);
 }
 
 /* The peer's block is there: queue pairs as it says. */
@@ -87,13 +87,13 @@ static xcclResult_t do_start(struct ib_connect_way *way, int *next_out)
 
 static xcclResult_t do_greet(struct ib_connect_way *way, int *next_out)
 {
-    return kit_greet(&way->greeting, way->sender->comm.fd, &way->handle.addrs[0], way->bytes,
+    return kit_greet(&way->greeting, way->sender->comm.side.fd, &way->handle.addrs[0], way->bytes,
                      IB_BLOCK_BYTES, next_out);
 }
 
 static xcclResult_t do_tell(struct ib_connect_way *way, int *next_out)
 {
-    xcclResult_t rc = kit_say(way->sender->comm.fd, way->bytes, IB_BLOCK_BYTES, &way->told);
+    xcclResult_t rc = kit_say(way->sender->comm.side.fd, way->bytes, IB_BLOCK_BYTES, &way->told);
 
     *next_out = way->told == IB_BLOCK_BYTES;
     return rc;
@@ -102,7 +102,7 @@ static xcclResult_t do_tell(struct ib_connect_way *way, int *next_out)
 static xcclResult_t do_hear(struct ib_connect_way *way, int *next_out)
 {
     struct ib_comm *comm = &way->sender->comm;
-    xcclResult_t rc = kit_hear(comm->fd, way->bytes, IB_BLOCK_BYTES, &way->greeting.heard);
+    xcclResult_t rc = kit_hear(comm->side.fd, way->bytes, IB_BLOCK_BYTES, &way->greeting.heard);
 
     if (rc != xcclSuccess)
         return xccl_fail_quietly(rc, 0, "look for the first error of that process",

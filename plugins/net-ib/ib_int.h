@@ -15,6 +15,7 @@
 #include "ib_choice.h"
 #include "ib_verbs.h"
 #include "ib_wire.h"
+#include "kit/kit_side.h"
 
 #define IB_DEVICES_MAX 32
 #define IB_MERGED_MAX  8
@@ -182,12 +183,9 @@ struct ib_comm {
     struct xccl_net_counters counters; /* with the claim */
     int is_send;
     struct ib_memory *memories;
-    int fd; /* the side channel: tells that the peer has gone, and why */
-    int ended; /* nothing comes on it any more */
-    int fd_err; /* the first that it has had; the kernel tells each once, to whoever asks */
+    struct kit_side side; /* tells that the peer has gone, and why */
     uint32_t idle; /* turns without news */
     uint8_t note[IB_NOTE_BYTES]; /* as far as it has come */
-    size_t note_have;
     struct ib_queue queue;
     uint64_t flushed_ns; /* when a work request was found that others took with them; 0: none */
     _Atomic int event; /* of its completion queues, as that of a pair */
@@ -200,8 +198,7 @@ struct ib_comm {
     int is_listed; /* there; written by who opens and closes the comm */
     uint32_t unsettled; /* queue pairs that are not up */
     uint64_t dark_ns; /* since when none is; 0: one is */
-    uint32_t out_bytes; /* notes that wait for the side channel */
-    uint8_t out[2 * IB_PAIRS_MAX * IB_NOTE_BYTES];
+    uint8_t out[2 * IB_PAIRS_MAX * IB_NOTE_BYTES]; /* notes that wait for the side channel */
     struct ib_block peer;
     char peer_text[XCCL_ADDR_TEXT_BYTES];
     /* The first error, which stays; has_failed is written last: ib_error_detail has no claim. */
@@ -404,9 +401,6 @@ xcclResult_t ib_comm_error(const struct ib_comm *comm);
 int ib_comm_listen(struct ib_comm *comm, struct ib_note *note_out);
 /* Tells the peer without waiting; what does not fit the socket goes with a later turn. */
 void ib_comm_tell(struct ib_comm *comm, const struct ib_note *note);
-void ib_comm_flush_notes(struct ib_comm *comm);
-/* errno is of the side channel. 1: it is an error, and the first one is kept; 0: "not now". */
-int ib_comm_keep_err(struct ib_comm *comm);
 /* The side channel has ended. */
 void ib_comm_fail_gone(struct ib_comm *comm);
 

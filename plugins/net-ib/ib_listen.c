@@ -112,7 +112,7 @@ static xcclResult_t receiver_make(struct ib_listener *listener, struct xccl_stra
     listener->said = 0;
     listener->have = 0;
     memset(&listener->starter, 0, sizeof(listener->starter));
-    comm->fd = stranger->fd;
+    comm->side.fd = stranger->fd;
     stranger->fd = -1;
     comm->peer = *block;
     xccl_addr_format(&stranger->peer, comm->peer_text);
@@ -133,7 +133,7 @@ static xcclResult_t receiver_make(struct ib_listener *listener, struct xccl_stra
     if (count)
         return xcclSuccess;
     /* The other end says why, too. */
-    (void)kit_say(comm->fd, listener->answer, IB_BLOCK_BYTES, &listener->said);
+    (void)kit_say(comm->side.fd, listener->answer, IB_BLOCK_BYTES, &listener->said);
     return ib_reach_refuse(&here, block);
 }
 
@@ -171,9 +171,9 @@ static xcclResult_t receiver_move(struct ib_listener *listener, int *done_out)
 
     if (listener->starter.comm)
         return receiver_start(listener, done_out);
-    rc = kit_say(comm->fd, listener->answer, IB_BLOCK_BYTES, &listener->said);
+    rc = kit_say(comm->side.fd, listener->answer, IB_BLOCK_BYTES, &listener->said);
     if (rc == xcclSuccess && listener->said == IB_BLOCK_BYTES)
-        rc = kit_hear(comm->fd, listener->last, IB_BLOCK_BYTES, &listener->have);
+        rc = kit_hear(comm->side.fd, listener->last, IB_BLOCK_BYTES, &listener->have);
     if (rc == xcclSuccess && listener->have < IB_BLOCK_BYTES)
         return xcclSuccess;
     if (rc == xcclSuccess &&

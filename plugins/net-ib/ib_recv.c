@@ -241,7 +241,7 @@ void ib_recv_move(struct ib_receiver *receiver)
     if ((turns && !comm->unsettled) || comm->rc != xcclSuccess)
         return;
     heard = ib_comm_listen(comm, &note);
-    if ((!heard && !comm->ended) || (heard && ib_failover_hear(comm, &note)))
+    if ((!heard && !comm->side.has_ended) || (heard && ib_failover_hear(comm, &note)))
         return;
     /* What the peer sent before is here by now, and counts. */
     while (turns++ < IB_SENDS && poll_once(receiver))

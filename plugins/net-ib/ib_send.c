@@ -443,7 +443,7 @@ static void side_channel(struct ib_sender *sender)
     struct ib_note note;
     int heard = ib_comm_listen(comm, &note);
 
-    if ((!heard && !comm->ended) || (heard && ib_failover_hear(comm, &note)))
+    if ((!heard && !comm->side.has_ended) || (heard && ib_failover_hear(comm, &note)))
         return;
     for (int i = 0; i < IB_SENDS && poll_once(sender); i++)
         continue;
@@ -451,7 +451,7 @@ static void side_channel(struct ib_sender *sender)
     for (int i = 0; sender->has_end && i < IB_PAIRS_MAX; i++)
         comm->queue.pairs[i].came = note.came[i];
     reached_find(sender);
-    if (heard || comm->ended)
+    if (heard || comm->side.has_ended)
         ib_comm_fail_gone(comm);
 }
 

@@ -35,12 +35,12 @@ static int is_for_service(struct ib_comm *comm)
     struct ib_note note;
     ssize_t got;
 
-    if (comm->note_have)
+    if (comm->side.in_bytes)
         return 1; /* the rest of one */
-    got = recv(comm->fd, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
+    got = recv(comm->side.fd, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
     if (got == sizeof(bytes))
         return ib_note_decode(bytes, &note) && note.kind >= IB_NOTE_ENDED;
-    return got > 0 || (got < 0 && !ib_comm_keep_err(comm));
+    return got > 0 || (got < 0 && !kit_side_keep_err(&comm->side));
 }
 
 /* Moves a comm on, with its claim. Gives when it should be looked at again, in ms; -1: when
@@ -51,13 +51,13 @@ static int move(const struct ib_service *service, struct ib_comm *comm)
 
     comm->is_serviced = 1;
     for (int i = 0; i < TURNS && comm->served; i++) {
-        comm->served = comm->rc == xcclSuccess && !comm->ended && is_for_service(comm);
+        comm->served = comm->rc == xcclSuccess && !comm->side.has_ended && is_for_service(comm);
         comm->idle = IB_IDLE_TURNS - 1; /* the side channel, now */
         if (comm->served)
             ib_comm_move(comm);
     }
     if (!comm->served) {
-        (void)epoll_ctl(service->epoll_fd, EPOLL_CTL_DEL, comm->fd, NULL);
+        (void)epoll_ctl(service->epoll_fd, EPOLL_CTL_DEL, comm->side.fd, NULL);
     } else if (comm->unsettled) {
         wait_ms = UNSETTLED_MS;
     }
@@ -202,7 +202,7 @@ xcclResult_t ib_service_add(struct ib_comm *comm)
     if (!comm->has_spare)
         return xcclSuccess;
     pthread_mutex_lock(&service->lock);
-    done = (service->runs || start(comm->ctx)) && watch(service, comm->fd);
+    done = (service->runs || start(comm->ctx)) && watch(service, comm->side.fd);
     err = errno;
     if (done) {
         comm->next = service->comms;
@@ -237,7 +237,7 @@ void ib_service_remove(struct ib_comm *comm)
     while (service->busy == comm)
         pthread_cond_wait(&service->idle, &service->lock);
     if (comm->served)
-        (void)epoll_ctl(service->epoll_fd, EPOLL_CTL_DEL, comm->fd, NULL);
+        (void)epoll_ctl(service->epoll_fd, EPOLL_CTL_DEL, comm->side.fd, NULL);
     pthread_mutex_unlock(&service->lock);
 }
 

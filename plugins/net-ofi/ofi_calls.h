@@ -169,7 +169,6 @@ void ofi_control_count(struct ofi_comm *comm); /* receiver: tells it when it is 
 void ofi_control_goodbye(struct ofi_comm *comm);
 /* 1: an error of a control connection says that not the peer has closed it, but what lies between.
  */
-int ofi_control_lost_path(int err);
 void ofi_control_agree(struct ofi_comm *comm); /* sender: it is up */
 /* Receiver: groups begin with message from. 0: it could not be said now. */
 int ofi_control_groups(struct ofi_comm *comm, uint32_t from);

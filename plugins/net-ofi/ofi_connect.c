@@ -137,7 +137,7 @@ static xcclResult_t choose_side(struct ofi_connect *state)
     struct ofi_comm *comm = state->comm;
 
     for (uint32_t i = state->side; i < comm->link_count; i++) {
-        xcclResult_t rc = xccl_tcp_connect_test(comm->links[i].fd, &state->ways[i],
+        xcclResult_t rc = xccl_tcp_connect_test(comm->links[i].side.fd, &state->ways[i],
                                                 &state->greeting.is_reached);
 
         if (rc == xcclSuccess && !state->greeting.is_reached)
@@ -166,7 +166,7 @@ static xcclResult_t introduce_sides(struct ofi_connect *state)
             return rc;
         hello.tells = link->rail;
         ofi_hello_encode(state->handle.token, &hello, state->hello);
-        rc = kit_greet(&state->greeting, link->fd, &state->ways[state->side], state->hello,
+        rc = kit_greet(&state->greeting, link->side.fd, &state->ways[state->side], state->hello,
                        OFI_HELLO_BYTES, &done);
         if (rc != xcclSuccess || !done)
             return rc;
@@ -206,7 +206,7 @@ static xcclResult_t introduce(struct ofi_connect *state)
 {
     struct ofi_comm *comm = state->comm;
     int was_reached = state->greeting.is_reached, done = 0;
-    xcclResult_t rc = kit_greet(&state->greeting, comm->links[0].fd,
+    xcclResult_t rc = kit_greet(&state->greeting, comm->links[0].side.fd,
                                 &state->handle.addrs[state->way], state->hello, OFI_HELLO_BYTES,
                                 &done);
 
@@ -214,7 +214,7 @@ static xcclResult_t introduce(struct ofi_connect *state)
         ofi_control_tune(comm); /* from now on its silence counts */
     if (rc != xcclSuccess || !done)
         return rc;
-    rc = kit_hear(comm->links[0].fd, state->reply, OFI_REPLY_BYTES, &state->greeting.heard);
+    rc = kit_hear(comm->links[0].side.fd, state->reply, OFI_REPLY_BYTES, &state->greeting.heard);
     if (rc != xcclSuccess || state->greeting.heard < OFI_REPLY_BYTES)
         return rc;
     return agree(state);

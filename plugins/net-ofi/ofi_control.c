@@ -34,51 +34,42 @@
 
 enum word { COUNT = 1, GOODBYE, GROUPS, SWITCH, NO_PART, FAILS, HAS, ENDED, AGREED };
 
-/* A kernel that refuses an option still moves bytes. */
-static void set_int(int fd, int option, int value)
-{
-    (void)setsockopt(fd, IPPROTO_TCP, option, &value, sizeof(value));
-}
-
 /* What the provider never tells: that the peer's host has vanished. Frames are few and wait for
  * nobody, so one without an answer for that long is a sign of the same. */
 static void tune(int fd)
 {
-    int silence_s = (int)xccl_param_int(XCCL_P_SOCKET_SILENCE_S), on = 1;
+    int silence_s = (int)xccl_param_int(XCCL_P_SOCKET_SILENCE_S), silence_ms = silence_s * 1000;
     int probes = silence_s >= PROBES_FROM_S ? PROBES : 1;
     int interval = silence_s >= PROBES_FROM_S ? silence_s / (2 * PROBES + 1) : 1;
     int idle = silence_s - probes * interval;
 
     if (interval < 1)
         interval = 1;
-    set_int(fd, TCP_KEEPIDLE, idle < 1 ? 1 : idle);
-    set_int(fd, TCP_KEEPINTVL, interval);
-    set_int(fd, TCP_KEEPCNT, probes);
-    set_int(fd, TCP_USER_TIMEOUT, silence_s * 1000);
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    kit_side_probe(fd, idle < 1 ? 1 : idle, interval, probes);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof(silence_ms));
 }
 
 void ofi_control_tune(struct ofi_comm *comm)
 {
     for (uint32_t i = 0; i < comm->link_count; i++)
-        tune(comm->links[i].fd);
+        tune(comm->links[i].side.fd);
 }
 
 void ofi_control_add(struct ofi_comm *comm, int fd, uint32_t rail)
 {
-    comm->links[comm->link_count++] = (struct ofi_link){.fd = fd, .rail = rail};
+    comm->links[comm->link_count++] = (struct ofi_link){.side = {.fd = fd}, .rail = rail};
 }
 
 void ofi_control_close(struct ofi_comm *comm)
 {
     for (uint32_t i = 0; i < comm->link_count; i++)
-        xccl_tcp_close(&comm->links[i].fd);
+        xccl_tcp_close(&comm->links[i].side.fd);
 }
 
 int ofi_control_is_open(const struct ofi_comm *comm)
 {
     for (uint32_t i = 0; i < comm->link_count; i++) {
-        if (comm->links[i].fd >= 0)
+        if (comm->links[i].side.fd >= 0)
             return 1;
     }
     return 0;
@@ -88,15 +79,10 @@ int ofi_control_is_open(const struct ofi_comm *comm)
 int ofi_control_owes(const struct ofi_comm *comm)
 {
     for (uint32_t i = 0; i < comm->link_count; i++) {
-        if (comm->links[i].fd >= 0 && !comm->links[i].out_bytes)
+        if (comm->links[i].side.fd >= 0 && !comm->links[i].side.out_bytes)
             return 0;
     }
     return ofi_control_is_open(comm);
-}
-
-int ofi_control_lost_path(int err)
-{
-    return err == ETIMEDOUT || err == EHOSTUNREACH || err == ENETUNREACH || err == ENETDOWN;
 }
 
 static void closed(struct ofi_comm *comm, struct ofi_link *link, int err)
@@ -104,14 +90,14 @@ static void closed(struct ofi_comm *comm, struct ofi_link *link, int err)
     uint32_t rail = link->rail == OFI_RAILS_MAX ? 0 : link->rail;
 
     comm->sys_errno = err;
-    xccl_tcp_close(&link->fd);
+    xccl_tcp_close(&link->side.fd);
     if (ofi_control_is_open(comm) && !comm->is_up && !comm->is_agreed) {
         /* Nobody would watch that rail. A peer that closes has reasons that it has not told. */
-        if (link->rail != OFI_RAILS_MAX && ofi_control_lost_path(err))
+        if (link->rail != OFI_RAILS_MAX && kit_side_is_dark(err))
             ofi_control_fails(comm, rail);
         ofi_comm_fail_rail(comm, &comm->rails[rail], err ? err : FI_ECONNRESET,
                            "joining the rails with", "on its control connection");
-        if (link->rail == OFI_RAILS_MAX || !ofi_control_lost_path(err))
+        if (link->rail == OFI_RAILS_MAX || !kit_side_is_dark(err))
             comm->failed_rail = 0;
         return;
     }
@@ -127,25 +113,10 @@ static void closed(struct ofi_comm *comm, struct ofi_link *link, int err)
     comm->left_ns = xccl_clock_ns();
 }
 
-/* What does not go now goes with the next frame or look. */
-static void flush(struct ofi_link *link)
-{
-    while (link->out_first < link->out_bytes) {
-        ssize_t sent = send(link->fd, link->out + link->out_first,
-                            link->out_bytes - link->out_first, MSG_NOSIGNAL | MSG_DONTWAIT);
-
-        if (sent <= 0)
-            return; /* an error shows when it is read */
-        link->out_first += (uint32_t)sent;
-    }
-    link->out_first = link->out_bytes = 0;
-}
-
 static int has_place(struct ofi_link *link)
 {
-    if (link->fd >= 0 && link->out_bytes + OFI_FRAME_BYTES > sizeof(link->out))
-        flush(link);
-    return link->fd >= 0 && link->out_bytes + OFI_FRAME_BYTES <= sizeof(link->out);
+    return link->side.fd >= 0 &&
+           kit_side_has_place(&link->side, link->out, sizeof(link->out), OFI_FRAME_BYTES);
 }
 
 /* By all of them, so that none is missed whichever is lost. One whose socket is full while another
@@ -160,17 +131,17 @@ static int put(struct ofi_comm *comm, enum word word, uint32_t number)
         struct ofi_link *link = &comm->links[i];
         struct xccl_wire wire;
 
-        if (link->fd < 0)
+        if (link->side.fd < 0)
             continue;
         if (!has_place(link)) {
             closed(comm, link, ETIMEDOUT);
             continue;
         }
-        wire = xccl_wire_over(link->out + link->out_bytes, OFI_FRAME_BYTES);
+        wire = xccl_wire_over(link->out + link->side.out_bytes, OFI_FRAME_BYTES);
         xccl_wire_put_u32(&wire, word);
         xccl_wire_put_u32(&wire, number);
-        link->out_bytes += OFI_FRAME_BYTES;
-        flush(link);
+        link->side.out_bytes += OFI_FRAME_BYTES;
+        kit_side_write(&link->side, link->out);
     }
     return places != 0;
 }
@@ -303,35 +274,33 @@ static void take_all(struct ofi_comm *comm, struct ofi_link *link)
 {
     uint32_t at = 0;
 
-    for (; at + OFI_FRAME_BYTES <= link->in_bytes && comm->rc == xcclSuccess;
+    for (; at + OFI_FRAME_BYTES <= link->side.in_bytes && comm->rc == xcclSuccess;
          at += OFI_FRAME_BYTES) {
         if (++link->heard != comm->frames + 1)
             continue;
         comm->frames++;
         take(comm, link->in + at);
     }
-    link->in_bytes -= at;
-    memmove(link->in, link->in + at, link->in_bytes);
+    link->side.in_bytes -= at;
+    memmove(link->in, link->in + at, link->side.in_bytes);
 }
 
 static void look(struct ofi_comm *comm, struct ofi_link *link)
 {
-    /* Each turn takes bytes; a peer that sends more than this is looked at again later. */
-    for (int i = 0; i < 8 && link->fd >= 0 && comm->rc == xcclSuccess; i++) {
-        ssize_t got = recv(link->fd, link->in + link->in_bytes, sizeof(link->in) - link->in_bytes,
-                           MSG_DONTWAIT);
+    struct kit_side *side = &link->side;
 
-        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+    /* Each turn takes bytes; a peer that sends more than this is looked at again later. */
+    for (int i = 0; i < 8 && side->fd >= 0 && comm->rc == xcclSuccess; i++) {
+        uint32_t had = side->in_bytes;
+
+        kit_side_read(side, link->in, sizeof(link->in));
+        if (side->has_ended)
+            closed(comm, link, side->err);
+        if (side->in_bytes == had)
             break;
-        if (got <= 0) {
-            closed(comm, link, got < 0 ? errno : 0);
-            return;
-        }
-        link->in_bytes += (uint32_t)got;
         take_all(comm, link);
     }
-    if (link->fd >= 0 && link->out_bytes)
-        flush(link);
+    kit_side_write(side, link->out);
 }
 
 void ofi_control_look(struct ofi_comm *comm)

@@ -35,6 +35,7 @@
 #include "base/net_entry.h"
 #include "base/netaddr.h"
 #include "kit/kit_hello.h"
+#include "kit/kit_side.h"
 #include "xccl_net.h"
 
 #define OFI_WIRE_VERSION 5
@@ -349,13 +350,10 @@ struct ofi_rail {
 
 /* A control connection. */
 struct ofi_link {
-    int fd; /* -1: it is closed */
+    struct kit_side side; /* its fd -1: it is closed */
     uint32_t rail; /* whose way it shares; OFI_RAILS_MAX: no rail's */
     uint32_t heard; /* frames that have come by it */
-    uint32_t in_bytes; /* of frames that are coming */
-    uint8_t in[OFI_FRAMES * OFI_FRAME_BYTES];
-    uint32_t out_first, out_bytes; /* frames on their way */
-    uint8_t out[OFI_FRAMES * OFI_FRAME_BYTES];
+    uint8_t in[OFI_FRAMES * OFI_FRAME_BYTES], out[OFI_FRAMES * OFI_FRAME_BYTES];
 };
 
 /* Rails that fail, a bit each in all of these; ofi_failover.c has the drawing. */

@@ -243,7 +243,7 @@ static xcclResult_t move(struct ofi_listen *listener, int *done_out)
     if (!listener->posted)
         rc = ofi_request_first(comm, &listener->posted);
     if (rc == xcclSuccess && listener->posted)
-        rc = kit_say(comm->links[0].fd, listener->reply, OFI_REPLY_BYTES, &listener->sent);
+        rc = kit_say(comm->links[0].side.fd, listener->reply, OFI_REPLY_BYTES, &listener->sent);
     if (rc == xcclSuccess && listener->sent == OFI_REPLY_BYTES && listener->awaited)
         rc = look_sides(listener);
     if (rc == xcclSuccess) {

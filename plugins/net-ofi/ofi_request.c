@@ -259,7 +259,7 @@ static void misfit(struct ofi_comm *comm)
 
 static void look_left(struct ofi_comm *comm)
 {
-    int silent = ofi_control_lost_path(comm->sys_errno);
+    int silent = kit_side_is_dark(comm->sys_errno);
 
     if ((!comm->peer_left && !comm->match.misfit) || comm->rc != xcclSuccess ||
         (int64_t)(xccl_clock_ns() - comm->left_ns) < patience_ns(comm))

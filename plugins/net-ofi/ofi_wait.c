@@ -104,7 +104,7 @@ static int watch_rails(const struct ofi_comm *comm, int epoll_fd)
 static int watch_links(const struct ofi_comm *comm, int epoll_fd)
 {
     for (uint32_t i = 0; i < comm->link_count; i++) {
-        if (comm->links[i].fd >= 0 && !watch(epoll_fd, comm->links[i].fd))
+        if (comm->links[i].side.fd >= 0 && !watch(epoll_fd, comm->links[i].side.fd))
             return 0;
     }
     return 1;

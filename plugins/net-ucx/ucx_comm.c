@@ -9,22 +9,19 @@
  *
  * Thread: one at a time a comm, and whoever has the claim of its link. */
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/tcp.h"
 #include "ucx_int.h"
 
-#define CLOSE_POLLS    256 /* turns that a close gives UCX; none of them waits */
-#define KEEPALIVE_S    10 /* silence before the peer's host is asked */
-#define KEEPALIVE_NEXT 2
-#define KEEPALIVE_LAST 3
+#define CLOSE_POLLS 256 /* turns that a close gives UCX; none of them waits */
+#define SILENT_S    10 /* before the peer's host is asked */
+#define PROBES_S    2 /* from one time to the next */
+#define PROBES      3
 
 /* ---- errors ---- */
 
@@ -84,7 +81,7 @@ void ucx_comm_fail_status(struct ucx_comm *comm, ucs_status_t status)
 
 static void fail_gone(struct ucx_comm *comm)
 {
-    int err = comm->gone_errno;
+    int err = comm->side.err;
     xcclNetCause_t cause = err == ETIMEDOUT                            ? xcclNetCauseTimeout
                            : err == EHOSTUNREACH || err == ENETUNREACH ? xcclNetCauseLinkDown
                                                                        : xcclNetCausePeerGone;
@@ -120,32 +117,21 @@ xcclResult_t ucx_error_detail(void *comm_, xcclNetError_v1 *error)
 
 /* ---- is the peer there? ---- */
 
-static void note_gone(struct ucx_comm *comm, int err)
+static void note_gone(struct ucx_comm *comm)
 {
     if (!comm->gone)
         comm->quiet_ns = comm->gone_ns = xccl_clock_ns();
     comm->gone = 1;
-    if (!comm->gone_errno && err != ECONNRESET && err != EPIPE)
-        comm->gone_errno = err;
 }
 
+/* A bye is the last that comes, whether it is right or not. */
 static void side_read(struct ucx_comm *comm)
 {
-    uint8_t rest[16], *at = comm->bye + comm->bye_have;
-    size_t room = sizeof(comm->bye) - comm->bye_have;
-    ssize_t got = recv(comm->side_fd, room ? at : rest, room ? room : sizeof(rest), MSG_DONTWAIT);
-
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (got <= 0) {
-        note_gone(comm, got < 0 ? errno : 0);
-        return;
-    }
-    comm->bye_have += room ? (size_t)got : 0;
-    if (comm->bye_have == sizeof(comm->bye) && !comm->bye_known) {
+    kit_side_read(&comm->side, comm->bye, sizeof(comm->bye));
+    if (comm->side.in_bytes == sizeof(comm->bye))
         comm->bye_known = ucx_bye_decode(comm->bye, &comm->bye_sent);
-        note_gone(comm, 0);
-    }
+    if (comm->side.in_bytes == sizeof(comm->bye) || comm->side.has_ended)
+        note_gone(comm);
 }
 
 static uint64_t grace_ns(const struct ucx_comm *comm)
@@ -187,7 +173,7 @@ void ucx_comm_cut(struct ucx_comm *comm, ucs_status_t status)
 {
     ucx_link_shut(comm->link);
     comm->status = status;
-    note_gone(comm, 0);
+    note_gone(comm);
 }
 
 /* ---- making ---- */
@@ -230,7 +216,7 @@ xcclResult_t ucx_comm_create(struct ucx_ctx *ctx, struct ucx_device *device, enu
     comm->is_send = is_send;
     memcpy(comm->token, token, KIT_TOKEN_BYTES);
     comm->tag = ucx_tag_make(token, 0);
-    comm->side_fd = comm->wait_fd = comm->bell_fd = -1;
+    comm->side.fd = comm->wait_fd = comm->bell_fd = -1;
     xccl_net_tally_join(&device->tally, &comm->counters);
     rc = requests_create(comm);
     if (rc != xcclSuccess) {
@@ -242,22 +228,10 @@ xcclResult_t ucx_comm_create(struct ucx_ctx *ctx, struct ucx_device *device, enu
     return xcclSuccess;
 }
 
-/* Failing costs only that a dead host is noticed later. */
 void ucx_comm_side(struct ucx_comm *comm, int fd, const struct xccl_addr *peer)
 {
-    const struct {
-        int level, name, value;
-    } options[] = {
-        {IPPROTO_TCP, TCP_NODELAY, 1},
-        {SOL_SOCKET, SO_KEEPALIVE, 1},
-        {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_S},
-        {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_NEXT},
-        {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_LAST},
-    };
-
-    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
-        (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof(int));
-    comm->side_fd = fd;
+    kit_side_probe(fd, SILENT_S, PROBES_S, PROBES);
+    comm->side.fd = fd;
     xccl_addr_format(peer, comm->peer_text);
 }
 
@@ -278,12 +252,13 @@ static void say_bye(struct ucx_comm *comm)
     uint8_t bytes[UCX_BYE_BYTES];
 
     ucx_bye_encode(comm->sent, bytes);
-    (void)send(comm->side_fd, bytes, sizeof(bytes), MSG_NOSIGNAL | MSG_DONTWAIT);
+    comm->side.out_bytes = sizeof(bytes);
+    kit_side_write(&comm->side, bytes);
 }
 
 void ucx_comm_strip(struct ucx_comm *comm)
 {
-    xccl_tcp_close(&comm->side_fd);
+    xccl_tcp_close(&comm->side.fd);
     xccl_tcp_close(&comm->wait_fd);
     xccl_tcp_close(&comm->bell_fd);
     xccl_free(comm->requests);
@@ -402,9 +377,9 @@ static void close_claimed(struct ucx_comm *comm)
     ucx_link_shut(comm->link);
     if (comm->ep) {
         poll_some(comm);
-        if (comm->is_send && comm->side_fd >= 0)
+        if (comm->is_send && comm->side.fd >= 0)
             say_bye(comm);
-        xccl_tcp_close(&comm->side_fd);
+        xccl_tcp_close(&comm->side.fd);
         ucx_requests_cancel(comm);
         kept = stays(comm);
     }
@@ -450,7 +425,7 @@ static xcclResult_t wait_fd_make(struct ucx_comm *comm, int worker_fd)
     comm->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     comm->wait_fd = epoll_create1(EPOLL_CLOEXEC);
     if (comm->bell_fd >= 0 && comm->wait_fd >= 0 && watch(comm->wait_fd, comm->bell_fd) &&
-        watch(comm->wait_fd, comm->side_fd) && watch(comm->wait_fd, worker_fd)) {
+        watch(comm->wait_fd, comm->side.fd) && watch(comm->wait_fd, worker_fd)) {
         ucx_comm_arm(comm);
         return xcclSuccess;
     }

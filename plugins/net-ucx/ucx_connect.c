@@ -157,7 +157,7 @@ static xcclResult_t do_flush(struct ucx_connect *state, int *done_out)
 
 static xcclResult_t do_ready(struct ucx_connect *state, int *done_out)
 {
-    xcclResult_t rc = kit_say(state->comm->side_fd, state->out, UCX_READY_BYTES,
+    xcclResult_t rc = kit_say(state->comm->side.fd, state->out, UCX_READY_BYTES,
                               &state->greeting.said);
 
     *done_out = state->greeting.said == UCX_READY_BYTES;

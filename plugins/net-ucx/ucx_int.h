@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/net_entry.h"
 #include "base/netaddr.h"
+#include "kit/kit_side.h"
 #include "ucx_library.h"
 #include "ucx_wire.h"
 #include "xccl_net.h"
@@ -149,15 +150,13 @@ struct ucx_comm {
     int polled; /* by test, since the last turn of progress */
     struct xccl_net_counters counters;
     /* The side socket: who the peer is, and whether it is still there. */
-    int side_fd;
+    struct kit_side side;
     int gone; /* the peer, or the way to it */
-    int gone_errno; /* 0: it closed, or died */
     uint64_t gone_ns; /* since when */
     uint64_t quiet_ns; /* gone: since when nothing has come */
     uint64_t received_then; /* when that was looked at last */
     uint32_t polls, idle; /* all, and those in which nothing moved */
     uint8_t bye[UCX_BYE_BYTES];
-    size_t bye_have;
     int bye_known;
     uint64_t bye_sent; /* sends that the peer has called done */
     /* To sleep on: the worker's descriptor, the side socket and a bell. -1: nobody has asked. */

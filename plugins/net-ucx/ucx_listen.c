@@ -132,12 +132,12 @@ static xcclResult_t prove(struct ucx_listen *listener, uint64_t now_ns)
 static xcclResult_t comm_turn(struct ucx_listen *listener, int *done_out)
 {
     struct ucx_comm *comm = listener->comm;
-    xcclResult_t rc = kit_say(comm->side_fd, listener->out, listener->out_bytes,
+    xcclResult_t rc = kit_say(comm->side.fd, listener->out, listener->out_bytes,
                               &listener->out_sent);
 
     (void)ucx_comm_poll(comm);
     if (rc == xcclSuccess)
-        rc = kit_hear(comm->side_fd, listener->ready, UCX_READY_BYTES, &listener->ready_have);
+        rc = kit_hear(comm->side.fd, listener->ready, UCX_READY_BYTES, &listener->ready_have);
     if (rc == xcclSuccess && comm->rc != xcclSuccess)
         rc = ucx_comm_error(comm);
     if (rc == xcclSuccess && listener->ready_have == UCX_READY_BYTES) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The side channel that ib, ofi and ucx have in common, over the loopback: a hello that is right,
  * in pieces, wrong in each of its first bytes, cut in the middle, or not said at all; and more
- * strangers than there are places. The clock of the door is the test's own.
+ * strangers than there are places. The clock of the door is the test's own. Then notes: in pieces,
+ * more than the socket takes, and each way in which they end.
  *
  * Thread: one. */
 #include <errno.h>
@@ -13,10 +14,12 @@
 #include "base/error.h"
 #include "base/tcp.h"
 #include "kit/kit_hello.h"
+#include "kit/kit_side.h"
 #include "xt.h"
 
 #define HELLO_BYTES (KIT_HEAD_BYTES + 8)
 #define TRIES       2000
+#define NOTE_BYTES  16
 
 /* Any word but 13. */
 static int word_decode(struct xccl_wire *wire, void *word_out)
@@ -293,4 +296,107 @@ XT_TEST(a_greeting_to_nobody_is_an_error)
     }
     XT_CHECK_RC(rc, xcclRemoteError);
     xccl_tcp_close(&fd);
+}
+
+/* ---- notes ---- */
+
+/* Two ends, of which the second one is the test's. */
+static struct kit_side side_open(int *peer_out)
+{
+    struct kit_side side = {.fd = -1};
+    int fds[2];
+
+    XT_CHECK_INT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+    side.fd = fds[0];
+    *peer_out = fds[1];
+    return side;
+}
+
+XT_TEST(a_note_may_come_in_pieces_and_the_next_one_stays)
+{
+    uint8_t in[NOTE_BYTES];
+    struct kit_side side;
+    int peer;
+
+    side = side_open(&peer);
+    kit_side_read(&side, in, sizeof(in));
+    XT_CHECK(side.in_bytes == 0 && !side.has_ended);
+    XT_CHECK_INT(send(peer, "0123456", 7, 0), 7);
+    kit_side_read(&side, in, sizeof(in));
+    XT_CHECK_INT(side.in_bytes, 7);
+    XT_CHECK_INT(send(peer, "789abcdefNEXT", 13, 0), 13);
+    kit_side_read(&side, in, sizeof(in));
+    XT_CHECK(side.in_bytes == NOTE_BYTES && memcmp(in, "0123456789abcdef", sizeof(in)) == 0);
+    /* Until it is dealt with nothing more is read, not even the end. */
+    close(peer);
+    kit_side_read(&side, in, sizeof(in));
+    XT_CHECK(side.in_bytes == NOTE_BYTES && !side.has_ended);
+    side.in_bytes = 0;
+    kit_side_read(&side, in, sizeof(in));
+    XT_CHECK(side.in_bytes == 4 && memcmp(in, "NEXT", 4) == 0);
+    kit_side_read(&side, in, sizeof(in));
+    XT_CHECK(side.in_bytes == 4 && side.has_ended && side.err == 0);
+    close(side.fd);
+}
+
+XT_TEST(notes_wait_in_order_while_the_socket_is_full)
+{
+    static uint8_t out[4 * NOTE_BYTES], got[NOTE_BYTES];
+    struct kit_side side;
+    uint32_t said_count = 0, count = 0;
+    int peer;
+
+    side = side_open(&peer);
+    while (kit_side_has_place(&side, out, sizeof(out), NOTE_BYTES)) {
+        memset(out + side.out_bytes, 0, NOTE_BYTES);
+        memcpy(out + side.out_bytes, &said_count, sizeof(said_count));
+        said_count++;
+        side.out_bytes += NOTE_BYTES;
+        kit_side_write(&side, out);
+    }
+    XT_CHECK(side.out_bytes + NOTE_BYTES > sizeof(out) && side.err == 0);
+    for (; count < said_count; count++) {
+        uint32_t number;
+
+        kit_side_write(&side, out);
+        XT_CHECK_INT(recv(peer, got, sizeof(got), MSG_WAITALL), sizeof(got));
+        memcpy(&number, got, sizeof(number));
+        XT_CHECK_INT(number, count);
+    }
+    XT_CHECK_INT(side.out_bytes, 0);
+    close(peer);
+    close(side.fd);
+}
+
+XT_TEST(a_peer_that_is_gone_is_no_error_of_the_way)
+{
+    uint8_t out[NOTE_BYTES] = {1}, in[NOTE_BYTES];
+    struct kit_side side;
+    int peer;
+
+    side = side_open(&peer);
+    close(peer);
+    side.out_bytes = sizeof(out);
+    kit_side_write(&side, out);
+    XT_CHECK(side.out_bytes == sizeof(out) && side.err == 0 && !side.has_ended);
+    kit_side_read(&side, in, sizeof(in));
+    XT_CHECK(side.has_ended && side.err == 0);
+    close(side.fd);
+}
+
+XT_TEST(the_first_error_of_the_way_is_kept)
+{
+    struct kit_side side = {.fd = -1};
+
+    errno = EAGAIN;
+    XT_CHECK(!kit_side_keep_err(&side) && side.err == 0);
+    errno = ECONNRESET;
+    XT_CHECK(kit_side_keep_err(&side) && side.err == 0);
+    errno = EHOSTUNREACH;
+    XT_CHECK(kit_side_keep_err(&side));
+    errno = ETIMEDOUT;
+    XT_CHECK(kit_side_keep_err(&side));
+    XT_CHECK_INT(side.err, EHOSTUNREACH);
+    XT_CHECK(kit_side_is_dark(EHOSTUNREACH) && kit_side_is_dark(ETIMEDOUT));
+    XT_CHECK(!kit_side_is_dark(ECONNRESET) && !kit_side_is_dark(0));
 }

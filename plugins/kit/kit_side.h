@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The side channel of a comm that is up: notes of a fixed size, which the plugin encodes and keeps
+ * room for, and how it shows that the peer has gone. What comes first is the last word; what is
+ * said goes out when the socket takes it, with a later call if need be.
+ *
+ * Thread: one at a time a channel. Nothing here waits, allocates, locks or logs. */
+#ifndef KIT_SIDE_H
+#define KIT_SIDE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct kit_side {
+    int fd; /* -1: none */
+    int has_ended; /* nothing comes any more */
+    int err; /* the way's first error, of either direction, for the kernel tells each once; 0: none,
+                so it is the peer that has closed or died */
+    uint32_t in_bytes, out_bytes; /* that have come and are not dealt with, that wait to go */
+};
+
+/* Reads what has come, behind the in_bytes that are there. */
+void kit_side_read(struct kit_side *side, uint8_t *in, size_t room);
+/* Of out what the socket takes; the rest is moved to the front. */
+void kit_side_write(struct kit_side *side, uint8_t *out);
+/* 1: one more note has a place in out, which has room for so much. */
+int kit_side_has_place(struct kit_side *side, uint8_t *out, size_t room, size_t note_bytes);
+/* After a call of the system that failed. 1: it is an error, and is kept; 0: "not now". */
+int kit_side_keep_err(struct kit_side *side);
+/* 1: an error of the network on the way, which tells nothing of the peer. */
+int kit_side_is_dark(int err);
+/* Asks a peer's host that has been silent for idle_s, count times. Failing costs only that a dead
+ * host is noticed later. */
+void kit_side_probe(int fd, int idle_s, int interval_s, int count);
+
+#endif
