@@ -10,71 +10,61 @@
 #include "base/os.h"
 #include "base/tcp.h"
 
-static struct xccl_wire head_put(uint32_t magic, uint32_t version, const uint8_t *token,
-                                 struct xccl_wire wire)
-{
-    xccl_wire_put_u32(&wire, magic);
-    xccl_wire_put_u32(&wire, version);
-    xccl_wire_put(&wire, token, KIT_TOKEN_BYTES);
-    return wire;
-}
-
-struct xccl_wire kit_handle_begin(const struct kit_dialect *dialect, const uint8_t *token,
-                                  xcclNetHandle_t *bytes_out)
-{
-    memset(bytes_out, 0, sizeof(*bytes_out));
-    return head_put(dialect->handle_magic, dialect->version, token,
-                    xccl_wire_over(bytes_out->bytes, sizeof(bytes_out->bytes)));
-}
-
-struct xccl_wire kit_hello_begin(const struct kit_dialect *dialect, const uint8_t *token,
-                                 uint8_t *hello_out)
-{
-    return head_put(dialect->hello_magic, dialect->version, token,
-                    xccl_wire_over(hello_out, dialect->hello_bytes_max));
-}
-
-xcclResult_t kit_handle_read(const struct kit_dialect *dialect, const xcclNetHandle_t *bytes,
-                             uint8_t token_out[KIT_TOKEN_BYTES])
-{
-    xcclNetHandle_t copy = *bytes;
-    struct xccl_wire wire = xccl_wire_over(copy.bytes, sizeof(copy.bytes));
-
-    if (xccl_wire_get_u32(&wire) != dialect->handle_magic ||
-        xccl_wire_get_u32(&wire) != dialect->version)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, "use the same build of XCCL on all ranks",
-                                 "a connect handle is not of the %s plugin, wire version %u",
-                                 dialect->plugin, dialect->version);
-    xccl_wire_get(&wire, token_out, KIT_TOKEN_BYTES);
-    return xcclSuccess;
-}
-
 static_assert(KIT_HEAD_BYTES + KIT_ADDRS_MAX * XCCL_ADDR_WIRE_BYTES <= XCCL_NET_HANDLE_USED,
-              "NCCL can carry it");
+              "NCCL can carry a handle");
+
+static void head_put(struct xccl_wire *wire, uint32_t magic, uint32_t version, const uint8_t *token)
+{
+    xccl_wire_put_u32(wire, magic);
+    xccl_wire_put_u32(wire, version);
+    xccl_wire_put(wire, token, KIT_TOKEN_BYTES);
+}
 
 void kit_handle_encode(const struct kit_dialect *dialect, const struct kit_handle *handle,
                        xcclNetHandle_t *bytes_out)
 {
-    uint8_t *at = kit_handle_begin(dialect, handle->token, bytes_out).at;
+    struct xccl_wire wire = xccl_wire_over(bytes_out->bytes, sizeof(bytes_out->bytes));
 
+    memset(bytes_out, 0, sizeof(*bytes_out));
+    head_put(&wire, dialect->handle_magic, dialect->version, handle->token);
     for (uint32_t i = 0; i < handle->addr_count; i++)
-        xccl_addr_encode(&handle->addrs[i], at + i * XCCL_ADDR_WIRE_BYTES);
+        xccl_addr_encode(&handle->addrs[i],
+                         wire.at + dialect->handle_own_bytes + i * XCCL_ADDR_WIRE_BYTES);
 }
 
 xcclResult_t kit_handle_decode(const struct kit_dialect *dialect, const xcclNetHandle_t *bytes,
                                struct kit_handle *handle_out)
 {
     static const uint8_t none[XCCL_ADDR_WIRE_BYTES];
-    const uint8_t *at = bytes->bytes + KIT_HEAD_BYTES;
-    xcclResult_t rc = kit_handle_read(dialect, bytes, handle_out->token);
+    xcclNetHandle_t copy = *bytes;
+    struct xccl_wire wire = xccl_wire_over(copy.bytes, sizeof(copy.bytes));
+    xcclResult_t rc = xcclSuccess;
 
+    if (xccl_wire_get_u32(&wire) != dialect->handle_magic ||
+        xccl_wire_get_u32(&wire) != dialect->version)
+        return xccl_fail_quietly(xcclInvalidArgument, 0, "use the same build of XCCL on all ranks",
+                                 "a connect handle is not of the %s plugin, wire version %u",
+                                 dialect->plugin, dialect->version);
+    xccl_wire_get(&wire, handle_out->token, KIT_TOKEN_BYTES);
+    (void)xccl_wire_take(&wire, dialect->handle_own_bytes);
     handle_out->addr_count = 0;
-    for (int i = 0; i < KIT_ADDRS_MAX && rc == xcclSuccess; i++, at += XCCL_ADDR_WIRE_BYTES) {
+    for (int i = 0; i < KIT_ADDRS_MAX && rc == xcclSuccess; i++) {
+        const uint8_t *at = xccl_wire_take(&wire, XCCL_ADDR_WIRE_BYTES);
+
         if (i && memcmp(at, none, sizeof(none)) == 0)
             break;
         rc = xccl_addr_decode(at, &handle_out->addrs[handle_out->addr_count++]);
     }
     return rc;
+}
+
+struct xccl_wire kit_hello_begin(const struct kit_dialect *dialect, const uint8_t *token,
+                                 uint8_t *hello_out)
+{
+    struct xccl_wire wire = xccl_wire_over(hello_out, dialect->hello_bytes_max);
+
+    head_put(&wire, dialect->hello_magic, dialect->version, token);
+    return wire;
 }
 
 int kit_hello_read(const struct kit_dialect *dialect, const uint8_t *token, uint8_t *hello,
@@ -96,11 +86,26 @@ xcclResult_t kit_listener_open(struct kit_listener *listener, const struct kit_d
     xcclResult_t rc;
 
     listener->dialect = dialect;
+    listener->handle.addr_count = 0;
     for (int i = 0; i < KIT_PORTS_MAX; i++)
         listener->fds[i] = -1;
     listener->step = (struct xccl_doorstep){.log = log, .device = device};
     rc = xccl_doorstep_init(&listener->step, dialect->hello_bytes_max);
-    return rc == xcclSuccess ? xccl_os_random(listener->token, sizeof(listener->token)) : rc;
+    if (rc == xcclSuccess)
+        rc = xccl_os_random(listener->handle.token, sizeof(listener->handle.token));
+    return rc;
+}
+
+xcclResult_t kit_listener_port(struct kit_listener *listener, uint32_t port_idx,
+                               const struct xccl_addr *addr)
+{
+    struct xccl_addr *port = &listener->ports[port_idx];
+    struct kit_handle *handle = &listener->handle;
+    xcclResult_t rc = xccl_tcp_listen(addr, &listener->fds[port_idx], port);
+
+    if (rc == xcclSuccess && handle->addr_count < KIT_ADDRS_MAX)
+        handle->addrs[handle->addr_count++] = *port;
+    return rc;
 }
 
 void kit_listener_close(struct kit_listener *listener)
@@ -130,7 +135,7 @@ struct xccl_stranger *kit_listener_next(struct kit_listener *listener, int *at_i
         if (stranger->fd < 0 ||
             !xccl_doorstep_read(&listener->step, stranger, listener->dialect->hello_bytes, now_ns))
             continue;
-        if (kit_hello_read(listener->dialect, listener->token, stranger->hello, content_out))
+        if (kit_hello_read(listener->dialect, listener->handle.token, stranger->hello, content_out))
             return stranger;
         xccl_doorstep_drop(&listener->step, stranger, listener->dialect->wrong);
     }

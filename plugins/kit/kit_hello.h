@@ -21,32 +21,29 @@ struct kit_dialect {
     const char *plugin;
     const char *wrong; /* what a wrong hello is called */
     uint32_t handle_magic, hello_magic, version;
+    uint32_t handle_own_bytes; /* of a handle, before the addresses */
     uint32_t hello_bytes; /* of a hello that are read before the token is looked at */
     uint32_t hello_bytes_max;
     /* Of hello_bytes what is behind the token. 0: it is wrong. */
     int (*decode)(struct xccl_wire *wire, void *content_out);
 };
 
-/* Where the receiver is, of plugins that need to say no more in a handle. */
+/* Where the receiver is. */
 struct kit_handle {
     uint8_t token[KIT_TOKEN_BYTES];
     uint32_t addr_count; /* at least 1 */
     struct xccl_addr addrs[KIT_ADDRS_MAX];
 };
+/* The plugin's own bytes, from KIT_HEAD_BYTES on, are zero. */
 void kit_handle_encode(const struct kit_dialect *dialect, const struct kit_handle *handle,
                        xcclNetHandle_t *bytes_out);
 /* Error: not of this plugin and version, or an address that is none. */
 xcclResult_t kit_handle_decode(const struct kit_dialect *dialect, const xcclNetHandle_t *bytes,
                                struct kit_handle *handle_out);
 
-/* Both give the cursor behind the token. A handle is zeroed before. */
-struct xccl_wire kit_handle_begin(const struct kit_dialect *dialect, const uint8_t *token,
-                                  xcclNetHandle_t *bytes_out);
+/* Gives the cursor behind the token. */
 struct xccl_wire kit_hello_begin(const struct kit_dialect *dialect, const uint8_t *token,
                                  uint8_t *hello_out);
-/* Error: not of this plugin and version. */
-xcclResult_t kit_handle_read(const struct kit_dialect *dialect, const xcclNetHandle_t *bytes,
-                             uint8_t token_out[KIT_TOKEN_BYTES]);
 /* 1: it begins as one of this plugin and version, has this token, compared in constant time, and
  * its contents are right. */
 int kit_hello_read(const struct kit_dialect *dialect, const uint8_t *token, uint8_t *hello,
@@ -57,7 +54,8 @@ int kit_hello_read(const struct kit_dialect *dialect, const uint8_t *token, uint
 struct kit_listener {
     const struct kit_dialect *dialect;
     int fds[KIT_PORTS_MAX]; /* -1: no such port */
-    uint8_t token[KIT_TOKEN_BYTES];
+    struct xccl_addr ports[KIT_PORTS_MAX];
+    struct kit_handle handle; /* the token, and the first of the ports */
     struct xccl_doorstep step;
 };
 /* Draws the token; there is no port yet. log may be NULL, device stays the caller's. After an error
@@ -65,6 +63,9 @@ struct kit_listener {
 xcclResult_t kit_listener_open(struct kit_listener *listener, const struct kit_dialect *dialect,
                                xcclNetLogger_t log, const char *device);
 void kit_listener_close(struct kit_listener *listener);
+/* Opens one at addr, whose port is 0, and puts it into the handle if there is room. */
+xcclResult_t kit_listener_port(struct kit_listener *listener, uint32_t port_idx,
+                               const struct xccl_addr *addr);
 /* Takes in those who wait at the ports. */
 xcclResult_t kit_listener_fill(struct kit_listener *listener, uint64_t now_ns);
 /* The first from place *at_idx on who has said a right hello, hello_bytes of it; *at_idx is behind

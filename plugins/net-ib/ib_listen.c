@@ -6,7 +6,6 @@
  * Thread: one at a time a listener. */
 #include "ib_int.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -19,6 +18,7 @@ struct ib_listener {
     struct ib_device *device;
     struct kit_listener door;
     struct ib_receiver *receiver; /* of the sender that has proved itself; NULL: none yet */
+    struct xccl_stranger who; /* that sender, without its connection */
     size_t said; /* bytes of the answer that are on their way */
     uint8_t answer[IB_BLOCK_BYTES];
     size_t have; /* bytes of the sender's last block */
@@ -26,7 +26,7 @@ struct ib_listener {
     struct ib_starter starter; /* once that is whole */
 };
 
-static xcclResult_t port_open(struct ib_listener *listener, struct xccl_addr *addr_out)
+static xcclResult_t port_open(struct ib_listener *listener)
 {
     struct ib_device *device = listener->device;
     struct xccl_netif ifs[INTERFACES_MAX];
@@ -41,14 +41,13 @@ static xcclResult_t port_open(struct ib_listener *listener, struct xccl_addr *ad
     for (uint32_t i = 0; i < device->port_count; i++)
         own[i] = device->ports[i]->netdev;
     chosen = ib_interface_choose(names, count, own, (int)device->port_count);
-    return xccl_tcp_listen(&ifs[chosen].addr, &listener->door.fds[0], addr_out);
+    return kit_listener_port(&listener->door, 0, &ifs[chosen].addr);
 }
 
 xcclResult_t ib_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_out,
                        xcclNetListenComm_t *listen_out)
 {
     struct ib_device *device = ib_device_get(ctx, dev);
-    struct kit_handle handle = {.addr_count = 1};
     struct ib_listener *listener;
     xcclResult_t rc;
 
@@ -61,13 +60,12 @@ xcclResult_t ib_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_ou
     listener->device = device;
     rc = kit_listener_open(&listener->door, &ib_dialect, ((struct ib_ctx *)ctx)->log, device->name);
     if (rc == xcclSuccess)
-        rc = port_open(listener, &handle.addrs[0]);
+        rc = port_open(listener);
     if (rc != xcclSuccess) {
         ib_close_listen(listener);
         return rc;
     }
-    memcpy(handle.token, listener->door.token, sizeof(handle.token));
-    kit_handle_encode(&ib_dialect, &handle, handle_out);
+    kit_handle_encode(&ib_dialect, &listener->door.handle, handle_out);
     *listen_out = listener;
     return xcclSuccess;
 }
@@ -82,17 +80,6 @@ xcclResult_t ib_close_listen(xcclNetListenComm_t listen)
         ib_close_recv(listener->receiver);
     xccl_free(listener);
     return xcclSuccess;
-}
-
-static void say_dropped(const struct ib_listener *listener, const char *peer, const char *why)
-{
-    char line[256];
-
-    if (!listener->ctx->log)
-        return;
-    snprintf(line, sizeof(line), "dropped a connection of %s on %.80s: %s", peer,
-             listener->device->name, why);
-    listener->ctx->log(xcclNetLogDebug, line);
 }
 
 /* The sender has shown the token: a comm for it, and the answer. */
@@ -114,6 +101,7 @@ static xcclResult_t receiver_make(struct ib_listener *listener, struct xccl_stra
     memset(&listener->starter, 0, sizeof(listener->starter));
     comm->side.fd = stranger->fd;
     stranger->fd = -1;
+    listener->who = *stranger;
     comm->peer = *block;
     xccl_addr_format(&stranger->peer, comm->peer_text);
     rc = ib_queue_init(comm);
@@ -177,13 +165,14 @@ static xcclResult_t receiver_move(struct ib_listener *listener, int *done_out)
     if (rc == xcclSuccess && listener->have < IB_BLOCK_BYTES)
         return xcclSuccess;
     if (rc == xcclSuccess &&
-        kit_hello_read(&ib_dialect, listener->door.token, listener->last, &block) &&
+        kit_hello_read(&ib_dialect, listener->door.handle.token, listener->last, &block) &&
         block.pairs == comm->queue.count) {
         rc = last_take(listener, &block);
         return rc == xcclSuccess ? receiver_start(listener, done_out) : rc;
     }
-    say_dropped(listener, comm->peer_text,
-                rc == xcclSuccess ? "a wrong last block" : "it has gone during the handshake");
+    xccl_doorstep_drop(&listener->door.step, &listener->who,
+                       rc == xcclSuccess ? "a wrong last block"
+                                         : "it has gone during the handshake");
     ib_close_recv(listener->receiver);
     listener->receiver = NULL;
     return xcclSuccess;

@@ -470,7 +470,6 @@ struct ofi_listen {
     struct ofi_ctx *ctx;
     struct ofi_device *device;
     struct kit_listener door; /* its ports by the device's members; -1: as one before it */
-    struct xccl_addr ways[OFI_RAILS_MAX]; /* to them */
     struct ofi_comm *comm; /* of the right sender, until its first message has come */
     uint64_t visit; /* what its further connections say */
     struct ofi_patience patience; /* with rails, once the sender is up and one has proved itself */

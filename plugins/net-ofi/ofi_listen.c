@@ -25,7 +25,7 @@ static xcclResult_t open_ports(struct ofi_listen *listener)
         for (uint32_t k = 0; k < i && is_other; k++)
             is_other = !xccl_addr_equal(addr, &device->members[k]->control);
         if (is_other)
-            rc = xccl_tcp_listen(addr, &listener->door.fds[i], &listener->ways[i]);
+            rc = kit_listener_port(&listener->door, i, addr);
     }
     return rc;
 }
@@ -36,7 +36,6 @@ xcclResult_t ofi_listen(xcclNetContext_t ctx_, int dev, xcclNetHandle_t *handle_
     struct ofi_ctx *ctx = ctx_;
     struct ofi_device *device = ofi_device_get(ctx, dev);
     struct ofi_listen *listener;
-    struct kit_handle handle = {.addr_count = 0};
     xcclResult_t rc;
 
     if (!device)
@@ -57,12 +56,7 @@ xcclResult_t ofi_listen(xcclNetContext_t ctx_, int dev, xcclNetHandle_t *handle_
         ofi_close_listen(listener);
         return rc;
     }
-    memcpy(handle.token, listener->door.token, sizeof(handle.token));
-    for (uint32_t i = 0; i < OFI_RAILS_MAX && handle.addr_count < KIT_ADDRS_MAX; i++) {
-        if (listener->door.fds[i] >= 0)
-            handle.addrs[handle.addr_count++] = listener->ways[i];
-    }
-    kit_handle_encode(&ofi_dialect, &handle, handle_out);
+    kit_handle_encode(&ofi_dialect, &listener->door.handle, handle_out);
     *listen_out = listener;
     return xcclSuccess;
 }
@@ -90,7 +84,7 @@ static xcclResult_t choose_ways(struct ofi_listen *listener, struct ofi_comm *co
             comm->links[0].rail = i;
         } else if (listener->door.fds[member] >= 0) {
             reply->ways[i] = OFI_WAY_OWN;
-            xccl_addr_encode(&listener->ways[member], reply->addrs[i]);
+            xccl_addr_encode(&listener->door.ports[member], reply->addrs[i]);
             listener->awaited |= 1u << i;
         }
     }
@@ -134,7 +128,7 @@ static uint32_t port_of(const struct ofi_listen *listener, int fd)
     if (getsockname(fd, &own.sa.any, &own.bytes) != 0)
         return 0;
     for (uint32_t i = 0; i < OFI_RAILS_MAX; i++) {
-        if (listener->door.fds[i] >= 0 && xccl_addr_equal(&listener->ways[i], &own))
+        if (listener->door.fds[i] >= 0 && xccl_addr_equal(&listener->door.ports[i], &own))
             return i;
     }
     return 0;

@@ -32,7 +32,7 @@ static xcclResult_t choose_mode(const struct ucx_connect *state, enum ucx_mode *
     *mode_out = both & 1u << UCX_SHM ? UCX_SHM : UCX_NET;
     if (both)
         return xcclSuccess;
-    xccl_addr_format(&state->handle.addr, text);
+    xccl_addr_format(&state->handle.where.addrs[0], text);
     return xccl_fail_quietly(
         xcclRemoteError, 0, "compare UCX_TLS, XCCL_UCX_TLS and `ucx_info -d` on both",
         "UCX on %s has no transport in common with %s", state->device->name, text);
@@ -58,11 +58,11 @@ static xcclResult_t connect_begin(struct ucx_ctx *ctx, int dev, const xcclNetHan
     if (rc == xcclSuccess)
         rc = choose_mode(state, &mode);
     if (rc == xcclSuccess) {
-        xccl_addr_take_zone(&state->handle.addr, &device->netif.addr);
-        rc = xccl_tcp_connect_start(&state->handle.addr, &state->fd);
+        xccl_addr_take_zone(&state->handle.where.addrs[0], &device->netif.addr);
+        rc = xccl_tcp_connect_start(&state->handle.where.addrs[0], &state->fd);
     }
     if (rc == xcclSuccess)
-        rc = ucx_comm_create(ctx, device, mode, state->handle.token, 1, &state->comm);
+        rc = ucx_comm_create(ctx, device, mode, state->handle.where.token, 1, &state->comm);
     if (rc == xcclSuccess)
         rc = ucx_link_take(state->comm, state->handle.instance, NULL);
     if (rc == xcclSuccess) {
@@ -80,15 +80,15 @@ static xcclResult_t connect_begin(struct ucx_ctx *ctx, int dev, const xcclNetHan
 
 static xcclResult_t do_greet(struct ucx_connect *state, int *done_out)
 {
-    return kit_greet(&state->greeting, state->fd, &state->handle.addr, state->out, state->out_bytes,
-                     done_out);
+    return kit_greet(&state->greeting, state->fd, &state->handle.where.addrs[0], state->out,
+                     state->out_bytes, done_out);
 }
 
 static xcclResult_t wrong_answer(const struct ucx_connect *state, const char *what)
 {
     char text[XCCL_ADDR_TEXT_BYTES];
 
-    xccl_addr_format(&state->handle.addr, text);
+    xccl_addr_format(&state->handle.where.addrs[0], text);
     return xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
                              "what %s answers is not the ucx plugin's: %s", text, what);
 }
@@ -97,7 +97,7 @@ static xcclResult_t refused(const struct ucx_connect *state)
 {
     char text[XCCL_ADDR_TEXT_BYTES];
 
-    xccl_addr_format(&state->handle.addr, text);
+    xccl_addr_format(&state->handle.where.addrs[0], text);
     return xccl_fail_quietly(xcclRemoteError, 0,
                              "the two ends need a transport in common: compare UCX_TLS, "
                              "UCX_NET_DEVICES and `ucx_info -d` on both",
@@ -115,7 +115,7 @@ static xcclResult_t do_answer(struct ucx_connect *state, int *done_out)
     xcclResult_t rc;
 
     if (state->greeting.heard >= UCX_HEAD_BYTES) {
-        if (!kit_hello_read(&ucx_dialect, state->handle.token, state->in, &hello) ||
+        if (!kit_hello_read(&ucx_dialect, state->handle.where.token, state->in, &hello) ||
             hello.mode != state->comm->mode)
             return wrong_answer(state, "a wrong hello");
         want += hello.address_bytes;
@@ -127,7 +127,7 @@ static xcclResult_t do_answer(struct ucx_connect *state, int *done_out)
         return rc;
     if (!ucx_hello_intact(&hello, state->in + UCX_HEAD_BYTES))
         return wrong_answer(state, "a damaged worker address");
-    ucx_comm_side(state->comm, state->fd, &state->handle.addr);
+    ucx_comm_side(state->comm, state->fd, &state->handle.where.addrs[0]);
     state->fd = -1;
     rc = ucx_link_join(state->comm, &hello, state->in + UCX_HEAD_BYTES);
     state->comm->sent = 1; /* a flush that covers no send */

@@ -29,13 +29,13 @@ xcclResult_t ucx_listen(xcclNetContext_t ctx_, int dev, xcclNetHandle_t *handle_
     listener->device = device;
     rc = kit_listener_open(&listener->door, &ucx_dialect, ctx->log, device->name);
     if (rc == xcclSuccess)
-        rc = xccl_tcp_listen(&device->netif.addr, &listener->door.fds[0], &handle.addr);
+        rc = kit_listener_port(&listener->door, 0, &device->netif.addr);
     if (rc != xcclSuccess) {
         ucx_close_listen(listener);
         return rc;
     }
     handle.modes = ucx_device_modes(ctx, device);
-    memcpy(handle.token, listener->door.token, sizeof(handle.token));
+    handle.where = listener->door.handle;
     ucx_handle_encode(&handle, handle_out);
     *listen_out = listener;
     return xcclSuccess;
@@ -92,7 +92,7 @@ static xcclResult_t comm_begin(struct ucx_listen *listener, struct xccl_stranger
     struct ucx_comm *comm = NULL;
     int can = 0;
     xcclResult_t rc = ucx_comm_create(listener->ctx, listener->device, hello->mode,
-                                      listener->door.token, 0, &comm);
+                                      listener->door.handle.token, 0, &comm);
 
     if (rc != xcclSuccess)
         return rc;

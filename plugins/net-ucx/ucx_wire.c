@@ -13,35 +13,30 @@
 
 void ucx_handle_encode(const struct ucx_handle *handle, xcclNetHandle_t *handle_out)
 {
-    struct xccl_wire wire = kit_handle_begin(&ucx_dialect, handle->token, handle_out);
-    uint8_t addr[XCCL_ADDR_WIRE_BYTES];
+    struct xccl_wire wire = xccl_wire_over(handle_out->bytes + KIT_HEAD_BYTES, UCX_OWN_BYTES);
 
-    xccl_addr_encode(&handle->addr, addr);
+    kit_handle_encode(&ucx_dialect, &handle->where, handle_out);
     xccl_wire_put_u64(&wire, handle->host);
     xccl_wire_put_u64(&wire, handle->instance);
     xccl_wire_put_u32(&wire, handle->modes);
-    xccl_wire_put(&wire, addr, sizeof(addr));
 }
 
 xcclResult_t ucx_handle_decode(const xcclNetHandle_t *bytes, struct ucx_handle *handle_out)
 {
     xcclNetHandle_t copy = *bytes;
-    struct xccl_wire wire = xccl_wire_over(copy.bytes + KIT_HEAD_BYTES,
-                                           sizeof(copy.bytes) - KIT_HEAD_BYTES);
-    uint8_t addr[XCCL_ADDR_WIRE_BYTES];
-    xcclResult_t rc = kit_handle_read(&ucx_dialect, bytes, handle_out->token);
+    struct xccl_wire wire = xccl_wire_over(copy.bytes + KIT_HEAD_BYTES, UCX_OWN_BYTES);
+    xcclResult_t rc = kit_handle_decode(&ucx_dialect, bytes, &handle_out->where);
 
     if (rc != xcclSuccess)
         return rc;
     handle_out->host = xccl_wire_get_u64(&wire);
     handle_out->instance = xccl_wire_get_u64(&wire);
     handle_out->modes = xccl_wire_get_u32(&wire);
-    xccl_wire_get(&wire, addr, sizeof(addr));
     if (handle_out->modes == 0 || handle_out->modes >= 1u << UCX_MODES)
         return xccl_fail_quietly(xcclInvalidArgument, 0, "use the same build of XCCL on all ranks",
                                  "a connect handle of the ucx plugin is damaged: transports %#x",
                                  handle_out->modes);
-    return xccl_addr_decode(addr, &handle_out->addr);
+    return xcclSuccess;
 }
 
 size_t ucx_hello_encode(const uint8_t token[KIT_TOKEN_BYTES], const struct ucx_hello *hello,
@@ -78,6 +73,7 @@ const struct kit_dialect ucx_dialect = {.plugin = "ucx",
                                         .handle_magic = UCX_HANDLE_MAGIC,
                                         .hello_magic = UCX_HELLO_MAGIC,
                                         .version = UCX_WIRE_VERSION,
+                                        .handle_own_bytes = UCX_OWN_BYTES,
                                         .hello_bytes = UCX_HEAD_BYTES,
                                         .hello_bytes_max = UCX_HELLO_MAX,
                                         .decode = hello_decode};

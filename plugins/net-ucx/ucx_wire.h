@@ -17,6 +17,7 @@
 #define UCX_HELLO_MAGIC  0x5843554cu
 #define UCX_BYE_MAGIC    0x58435542u
 #define UCX_ADDRESS_MAX  4096 /* of a UCX worker address; about 200 is usual */
+#define UCX_OWN_BYTES    (8 + 8 + 4) /* of a handle */
 #define UCX_HEAD_BYTES   (KIT_HEAD_BYTES + 4 + 4 + 8 + 3 * 8)
 #define UCX_HELLO_MAX    (UCX_HEAD_BYTES + UCX_ADDRESS_MAX)
 #define UCX_READY_BYTES  4
@@ -32,8 +33,7 @@ enum ucx_mode {
 extern const struct kit_dialect ucx_dialect;
 
 struct ucx_handle {
-    struct xccl_addr addr; /* of the receiver's side socket */
-    uint8_t token[KIT_TOKEN_BYTES];
+    struct kit_handle where; /* one address: of the receiver's side socket */
     uint64_t host; /* equal: memory can be shared */
     uint64_t instance; /* the receiver's, random */
     uint32_t modes; /* that the receiver has, one bit each */
@@ -83,7 +83,7 @@ int ucx_resource_mode(const struct ucx_resource *resource);
  * there: knem. */
 int ucx_by_hardware(enum ucx_mode mode, const char *tls);
 
-static_assert(KIT_HEAD_BYTES + 8 + 8 + 4 + XCCL_ADDR_WIRE_BYTES <= XCCL_NET_HANDLE_USED,
+static_assert(KIT_HEAD_BYTES + UCX_OWN_BYTES + XCCL_ADDR_WIRE_BYTES <= XCCL_NET_HANDLE_USED,
               "a handle that NCCL can carry");
 
 #endif

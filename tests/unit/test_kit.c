@@ -35,11 +35,11 @@ static const struct kit_dialect dialect = {.plugin = "toy",
                                            .handle_magic = 0x11223344,
                                            .hello_magic = 0x55667788,
                                            .version = 3,
+                                           .handle_own_bytes = 4,
                                            .hello_bytes = HELLO_BYTES,
                                            .hello_bytes_max = HELLO_BYTES + 4,
                                            .decode = word_decode};
 static struct kit_listener door;
-static struct xccl_addr addrs[KIT_PORTS_MAX];
 static uint64_t word; /* of the last right hello */
 static char said[400];
 
@@ -58,7 +58,7 @@ static void door_open(int port_count)
     XT_OK(xccl_addr_parse("127.0.0.1:1", 0, &any));
     xccl_addr_set_port(&any, 0);
     for (int i = 0; i < port_count; i++)
-        XT_OK(xccl_tcp_listen(&any, &door.fds[i], &addrs[i]));
+        XT_OK(kit_listener_port(&door, (uint32_t)i, &any));
 }
 
 static void hello_make(uint8_t hello_out[HELLO_BYTES], uint64_t number)
@@ -66,7 +66,7 @@ static void hello_make(uint8_t hello_out[HELLO_BYTES], uint64_t number)
     struct xccl_wire wire;
 
     memset(hello_out, 0, HELLO_BYTES);
-    wire = kit_hello_begin(&dialect, door.token, hello_out);
+    wire = kit_hello_begin(&dialect, door.handle.token, hello_out);
     xccl_wire_put_u64(&wire, number);
 }
 
@@ -76,7 +76,7 @@ static int come(int port, const void *data, size_t bytes)
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     XT_CHECK(fd >= 0);
-    XT_CHECK_INT(connect(fd, &addrs[port].sa.any, addrs[port].bytes), 0);
+    XT_CHECK_INT(connect(fd, &door.ports[port].sa.any, door.ports[port].bytes), 0);
     XT_CHECK_INT(send(fd, data, bytes, 0), bytes);
     return fd;
 }
@@ -125,23 +125,28 @@ static int places_taken(void)
 
 XT_TEST(a_handle_comes_back_and_a_strange_one_names_the_plugin)
 {
-    uint8_t token[KIT_TOKEN_BYTES];
-    xcclNetHandle_t handle;
-    struct xccl_wire wire;
+    xcclNetHandle_t bytes;
+    struct kit_handle back;
 
-    door_open(0);
-    wire = kit_handle_begin(&dialect, door.token, &handle);
-    XT_CHECK(wire.at == handle.bytes + KIT_HEAD_BYTES);
-    XT_OK(kit_handle_read(&dialect, &handle, token));
-    XT_CHECK(memcmp(token, door.token, sizeof(token)) == 0);
+    for (uint32_t count = 1; count <= KIT_PORTS_MAX; count++) {
+        door_open((int)count);
+        kit_handle_encode(&dialect, &door.handle, &bytes);
+        XT_OK(kit_handle_decode(&dialect, &bytes, &back));
+        XT_CHECK(memcmp(back.token, door.handle.token, sizeof(back.token)) == 0);
+        XT_CHECK_INT(back.addr_count, count < KIT_ADDRS_MAX ? count : KIT_ADDRS_MAX);
+        for (uint32_t i = 0; i < back.addr_count; i++)
+            XT_CHECK(xccl_addr_equal(&back.addrs[i], &door.ports[i]));
+        kit_listener_close(&door);
+    }
+    for (int i = 0; i < 4; i++)
+        XT_CHECK_INT(bytes.bytes[KIT_HEAD_BYTES + i], 0); /* the plugin's own */
     for (int i = 0; i < 8; i++) {
-        handle.bytes[i] ^= 0x20;
-        XT_CHECK_RC(kit_handle_read(&dialect, &handle, token), xcclInvalidArgument);
+        bytes.bytes[i] ^= 0x20;
+        XT_CHECK_RC(kit_handle_decode(&dialect, &bytes, &back), xcclInvalidArgument);
         XT_CHECK_HAS(xccl_error_text(),
                      "a connect handle is not of the toy plugin, wire version 3");
-        handle.bytes[i] ^= 0x20;
+        bytes.bytes[i] ^= 0x20;
     }
-    kit_listener_close(&door);
 }
 
 XT_TEST(a_hello_is_right_in_one_piece_or_two_and_by_any_port)
@@ -257,14 +262,14 @@ XT_TEST(a_greeting_says_the_hello_once_it_is_through)
 
     door_open(1);
     hello_make(hello, 77);
-    XT_OK(xccl_tcp_connect_start(&addrs[0], &fd));
+    XT_OK(xccl_tcp_connect_start(&door.ports[0], &fd));
     for (int i = 0; i < TRIES && !done; i++) {
-        XT_OK(kit_greet(&greeting, fd, &addrs[0], hello, sizeof(hello), &done));
+        XT_OK(kit_greet(&greeting, fd, &door.ports[0], hello, sizeof(hello), &done));
         usleep(500);
     }
     XT_CHECK(done && greeting.is_reached && greeting.said == sizeof(hello));
     /* What is out is not said once more. */
-    XT_OK(kit_greet(&greeting, fd, &addrs[0], hello, sizeof(hello), &done));
+    XT_OK(kit_greet(&greeting, fd, &door.ports[0], hello, sizeof(hello), &done));
     stranger = meet(1);
     XT_CHECK_INT(xccl_doorstep_read(&door.step, stranger, HELLO_BYTES + 1, 1), 0);
     XT_OK(kit_say(stranger->fd, (const uint8_t *)"well", 4, &said_bytes));
@@ -288,9 +293,9 @@ XT_TEST(a_greeting_to_nobody_is_an_error)
     door_open(1);
     hello_make(hello, 77);
     kit_listener_close(&door);
-    rc = xccl_tcp_connect_start(&addrs[0], &fd);
+    rc = xccl_tcp_connect_start(&door.ports[0], &fd);
     for (int i = 0; i < TRIES && rc == xcclSuccess; i++) {
-        rc = kit_greet(&greeting, fd, &addrs[0], hello, sizeof(hello), &done);
+        rc = kit_greet(&greeting, fd, &door.ports[0], hello, sizeof(hello), &done);
         XT_CHECK(!done && greeting.said == 0);
         usleep(500);
     }

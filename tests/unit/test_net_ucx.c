@@ -8,11 +8,12 @@
 
 static struct ucx_handle example(void)
 {
-    struct ucx_handle handle = {.host = 0x1122334455667788ull, .instance = 77, .modes = 3};
+    struct ucx_handle handle = {
+        .where = {.addr_count = 1}, .host = 0x1122334455667788ull, .instance = 77, .modes = 3};
 
     for (int i = 0; i < KIT_TOKEN_BYTES; i++)
-        handle.token[i] = (uint8_t)(7 * i + 1);
-    XT_CHECK(xccl_addr_parse("10.1.2.3:4000", 0, &handle.addr) == xcclSuccess);
+        handle.where.token[i] = (uint8_t)(7 * i + 1);
+    XT_CHECK(xccl_addr_parse("10.1.2.3:4000", 0, &handle.where.addrs[0]) == xcclSuccess);
     return handle;
 }
 
@@ -24,8 +25,8 @@ XT_TEST(a_handle_comes_back_and_leaves_nccls_part_zero)
     ucx_handle_encode(&handle, &bytes);
     XT_CHECK(ucx_handle_decode(&bytes, &back) == xcclSuccess);
     XT_CHECK(back.host == handle.host && back.modes == 3);
-    XT_CHECK(memcmp(back.token, handle.token, KIT_TOKEN_BYTES) == 0);
-    XT_CHECK(xccl_addr_equal(&back.addr, &handle.addr));
+    XT_CHECK(memcmp(back.where.token, handle.where.token, KIT_TOKEN_BYTES) == 0);
+    XT_CHECK(xccl_addr_equal(&back.where.addrs[0], &handle.where.addrs[0]));
     for (int i = XCCL_NET_HANDLE_USED; i < XCCL_NET_HANDLE_BYTES; i++)
         XT_CHECK(bytes.bytes[i] == 0);
 }
@@ -55,18 +56,18 @@ XT_TEST(a_hello_is_proved_by_its_token_and_its_address_by_a_hash)
     const struct ucx_hello says = {UCX_SHM, 6, 0, 1, 2, 3},
                            long_one = {UCX_NET, sizeof(address), 0, 1, 2, 3};
     struct ucx_hello hello;
-    size_t count = ucx_hello_encode(handle.token, &says, "worker", bytes);
+    size_t count = ucx_hello_encode(handle.where.token, &says, "worker", bytes);
 
     XT_CHECK(count == UCX_HEAD_BYTES + 6);
-    XT_CHECK(kit_hello_read(&ucx_dialect, handle.token, bytes, &hello));
+    XT_CHECK(kit_hello_read(&ucx_dialect, handle.where.token, bytes, &hello));
     XT_CHECK(hello.mode == UCX_SHM && hello.address_bytes == 6);
     XT_CHECK(hello.instance == 1 && hello.link == 2 && hello.wanted == 3);
     XT_CHECK(ucx_hello_intact(&hello, bytes + UCX_HEAD_BYTES));
     bytes[UCX_HEAD_BYTES + 3] ^= 1;
     XT_CHECK(!ucx_hello_intact(&hello, bytes + UCX_HEAD_BYTES));
-    handle.token[31] ^= 1;
-    XT_CHECK(!kit_hello_read(&ucx_dialect, handle.token, bytes, &hello));
-    XT_CHECK(ucx_hello_encode(handle.token, &long_one, address, bytes) == 0);
+    handle.where.token[31] ^= 1;
+    XT_CHECK(!kit_hello_read(&ucx_dialect, handle.where.token, bytes, &hello));
+    XT_CHECK(ucx_hello_encode(handle.where.token, &long_one, address, bytes) == 0);
 }
 
 XT_TEST(a_hello_that_asks_for_too_much_is_wrong)
@@ -77,17 +78,17 @@ XT_TEST(a_hello_that_asks_for_too_much_is_wrong)
     const struct ucx_hello says = {UCX_NET, 6, 0, 1, 2, 3};
     const size_t mode_at = KIT_HEAD_BYTES, bytes_at = mode_at + 4;
 
-    (void)ucx_hello_encode(handle.token, &says, "worker", bytes);
+    (void)ucx_hello_encode(handle.where.token, &says, "worker", bytes);
     bytes[bytes_at + 1] = 0x20; /* 8 KiB and 6 bytes */
-    XT_CHECK(!kit_hello_read(&ucx_dialect, handle.token, bytes, &hello));
+    XT_CHECK(!kit_hello_read(&ucx_dialect, handle.where.token, bytes, &hello));
     bytes[bytes_at + 1] = 0;
     bytes[bytes_at] = 0;
-    XT_CHECK(!kit_hello_read(&ucx_dialect, handle.token, bytes, &hello));
+    XT_CHECK(!kit_hello_read(&ucx_dialect, handle.where.token, bytes, &hello));
     bytes[bytes_at] = 6;
     bytes[mode_at] = UCX_MODES;
-    XT_CHECK(!kit_hello_read(&ucx_dialect, handle.token, bytes, &hello));
+    XT_CHECK(!kit_hello_read(&ucx_dialect, handle.where.token, bytes, &hello));
     bytes[mode_at] = UCX_NET;
-    XT_CHECK(kit_hello_read(&ucx_dialect, handle.token, bytes, &hello));
+    XT_CHECK(kit_hello_read(&ucx_dialect, handle.where.token, bytes, &hello));
 }
 
 XT_TEST(a_bye_comes_back)
@@ -104,12 +105,12 @@ XT_TEST(a_bye_comes_back)
 XT_TEST(tags_differ_by_connection_and_by_the_callers_tag)
 {
     struct ucx_handle handle = example();
-    uint64_t tag = ucx_tag_make(handle.token, 0);
+    uint64_t tag = ucx_tag_make(handle.where.token, 0);
 
     XT_CHECK((uint32_t)tag == 0);
-    XT_CHECK(ucx_tag_make(handle.token, UINT32_MAX) == (tag | UINT32_MAX));
-    handle.token[0] ^= 1;
-    XT_CHECK(ucx_tag_make(handle.token, 0) >> 32 != tag >> 32);
+    XT_CHECK(ucx_tag_make(handle.where.token, UINT32_MAX) == (tag | UINT32_MAX));
+    handle.where.token[0] ^= 1;
+    XT_CHECK(ucx_tag_make(handle.where.token, 0) >> 32 != tag >> 32);
 }
 
 XT_TEST(what_ucx_says_of_its_transports_is_read)

@@ -30,8 +30,8 @@ static void two_close(struct two *two)
 /* TCP connections of UCX, which are not to or from a listener's port. */
 static int data_connections(const struct two *two)
 {
-    in_port_t a = (in_port_t)xccl_addr_port(&two->a.parts.addr);
-    in_port_t b = (in_port_t)xccl_addr_port(&two->b.parts.addr);
+    in_port_t a = (in_port_t)xccl_addr_port(&two->a.parts.where.addrs[0]);
+    in_port_t b = (in_port_t)xccl_addr_port(&two->b.parts.where.addrs[0]);
     int ends = 0;
 
     for (int fd = 3; fd < FDS; fd++) {

@@ -26,7 +26,7 @@ static size_t damaged_hello(const struct plugin *plugin, uint8_t bytes_out[UCX_H
 
     for (size_t i = 0; i < sizeof(noise); i++)
         noise[i] = (uint8_t)xt_random(&random);
-    bytes = ucx_hello_encode(plugin->parts.token, &hello, noise, bytes_out);
+    bytes = ucx_hello_encode(plugin->parts.where.token, &hello, noise, bytes_out);
     bytes_out[bytes - 1] ^= 1;
     return bytes;
 }
@@ -76,7 +76,7 @@ XT_TEST_DEADLINE(a_sender_with_a_damaged_address_is_dropped, 90)
 
     plugin_open(&plugin);
     bytes = damaged_hello(&plugin, hello);
-    fd = socket_to(&plugin.parts.addr);
+    fd = socket_to(&plugin.parts.where.addrs[0]);
     XT_OK(xccl_tcp_send_some(fd, hello, bytes, &sent));
     XT_CHECK(sent == bytes);
     expect_dropped(&plugin, fd);
@@ -93,7 +93,7 @@ XT_TEST_DEADLINE(a_sender_with_half_an_address_is_dropped, 90)
 
     plugin_open(&plugin);
     bytes = damaged_hello(&plugin, hello);
-    fd = socket_to(&plugin.parts.addr);
+    fd = socket_to(&plugin.parts.where.addrs[0]);
     XT_OK(xccl_tcp_send_some(fd, hello, bytes - GARBAGE / 2, &sent));
     XT_CHECK(sent == bytes - GARBAGE / 2);
     shutdown(fd, SHUT_WR);
@@ -120,7 +120,7 @@ static void connect_fails(size_t answer_less, const char *why)
     handle = plugin.parts;
     XT_OK(xccl_addr_parse("127.0.0.1:1", 0, &own));
     xccl_addr_set_port(&own, 0);
-    XT_OK(xccl_tcp_listen(&own, &listen_fd, &handle.addr));
+    XT_OK(xccl_tcp_listen(&own, &listen_fd, &handle.where.addrs[0]));
     handle.modes = 1u << UCX_NET;
     ucx_handle_encode(&handle, &bytes);
     while (rc == xcclSuccess && xccl_clock_ns() < end_ns) {
@@ -163,7 +163,7 @@ XT_TEST_DEADLINE(a_receiver_that_says_nothing_and_goes_is_an_error_at_once, 90)
 /* Breaks every TCP connection of this process but side sockets. How many. */
 static int cut_data_connections(const struct plugin *plugin)
 {
-    in_port_t side = (in_port_t)xccl_addr_port(&plugin->parts.addr);
+    in_port_t side = (in_port_t)xccl_addr_port(&plugin->parts.where.addrs[0]);
     int count = 0;
 
     for (int fd = 3; fd < 512; fd++) {
