@@ -264,10 +264,6 @@ xcclResult_t xccl_comm_raise(struct xcclComm *comm, enum xccl_notice_kind kind, 
 int xccl_comm_set_error(struct xcclComm *comm, xcclResult_t rc, const char *text);
 /* The error in force, or xcclSuccess; its text becomes the thread's. */
 xcclResult_t xccl_comm_error(struct xcclComm *comm);
-/* Name and labels: "tensor (tp=0,dp=3)", or what there is of them, cut to bytes; "": neither. */
-void xccl_comm_label_text(const struct xcclComm *comm, char *text_out, size_t bytes);
-/* "rank 3 (host b, pid 91)" */
-void xccl_comm_name_rank(const struct xcclComm *comm, int rank, char *text_out, size_t bytes);
 
 static inline void xccl_comm_set_waited(struct xcclComm *comm, int waited)
 {

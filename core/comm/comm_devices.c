@@ -135,8 +135,3 @@ xcclResult_t xccl_comm_devices_choose(struct xcclComm *comm, const struct xccl_n
     }
     return rc;
 }
-
-int xccl_comm_net_device(const struct xcclComm *comm, int peer)
-{
-    return xccl_comm_net(comm, peer)->use[comm->net_kind[peer]].number;
-}

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "comm/comm_where.h"
 #include "comm/control.h"
 #include "record/record.h"
 
@@ -87,19 +88,4 @@ xcclResult_t xccl_comm_fail(struct xcclComm *comm, xcclResult_t rc, const char *
     known = raise_kind(comm, XCCL_NOTICE_ERROR, rc, fmt, args);
     va_end(args);
     return known;
-}
-
-void xccl_comm_label_text(const struct xcclComm *comm, char *text_out, size_t bytes)
-{
-    int both = comm->name[0] && comm->labels[0];
-
-    snprintf(text_out, bytes, "%s%s%s%s", comm->name, both ? " (" : "", comm->labels,
-             both ? ")" : "");
-}
-
-void xccl_comm_name_rank(const struct xcclComm *comm, int rank, char *text_out, size_t bytes)
-{
-    const struct xccl_peer *peer = &comm->peers[rank];
-
-    snprintf(text_out, bytes, "rank %d (host %s, pid %u)", rank, peer->host, peer->pid);
 }

@@ -7,7 +7,7 @@
 #ifndef XCCL_COMM_COMM_INT_H
 #define XCCL_COMM_COMM_INT_H
 
-#include "comm/comm.h"
+#include "comm/comm_where.h"
 
 /* What a step says. No step blocks, but for a peer on this host whose service thread answers. */
 enum xccl_init_state {
@@ -69,23 +69,13 @@ uint8_t *xccl_init_parts(struct xccl_init *init, size_t part_bytes);
 /* Begins it, and the next phase finds all parts in init->parts. */
 xcclResult_t xccl_init_gather(struct xccl_init *init);
 
-/* comm_nets.c: the plugin for a peer that shares no memory; undoing. */
-struct xccl_net *xccl_comm_net(const struct xcclComm *comm, int peer);
+/* comm_nets.c: undoing. */
 void xccl_comm_nets_close(struct xcclComm *comm);
 void xccl_comm_watch_stop(struct xcclComm *comm);
 /* comm_devices.c: what the opened plugins have; after the choice of plugins, whose rows these are;
- * the device for a peer that shares no memory. */
+ */
 xcclResult_t xccl_comm_devices_ask(struct xcclComm *comm);
 xcclResult_t xccl_comm_devices_choose(struct xcclComm *comm, const struct xccl_net_row *rows);
-int xccl_comm_net_device(const struct xcclComm *comm, int peer);
-/* comm_peers.c: 1 when two ranks may try shared memory. */
-int xccl_comm_may_share(const struct xcclComm *comm, int a, int b);
-/* comm_links.c */
-int xccl_comm_is_local(const struct xcclComm *comm, int rank);
-int xccl_comm_any_remote(const struct xcclComm *comm);
-/* Cores that the ranks of this host may use together, at least 1; the same on all of them. */
-int xccl_comm_host_cores(const struct xcclComm *comm);
-
 /* comm_init.c: runs phases until one cannot go on. DONE: all are. An error is final. */
 xccl_init_step_fn xccl_init_run;
 int xccl_init_is_done(const struct xccl_init *init);

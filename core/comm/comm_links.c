@@ -17,19 +17,6 @@ struct xccl_comm_links {
     uint64_t net_bytes; /* taken by the slots of network links */
 };
 
-int xccl_comm_is_local(const struct xcclComm *comm, int rank)
-{
-    return rank == comm->rank || (comm->shm && xccl_shm_index_of(comm->shm, rank) >= 0);
-}
-
-int xccl_comm_any_remote(const struct xcclComm *comm)
-{
-    for (int i = 0; i < comm->nranks; i++)
-        if (!xccl_comm_is_local(comm, i))
-            return 1;
-    return 0;
-}
-
 xcclResult_t xccl_comm_links_create(struct xcclComm *comm)
 {
     struct xccl_comm_links *links = xccl_calloc(1, sizeof *links);

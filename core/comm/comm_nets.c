@@ -237,11 +237,6 @@ xcclResult_t xccl_init_choose(struct xccl_init *init, enum xccl_init_state *stat
     return rc;
 }
 
-struct xccl_net *xccl_comm_net(const struct xcclComm *comm, int peer)
-{
-    return comm->nets[comm->net_idx[peer]];
-}
-
 /* ---- the watch ---- */
 
 /* By the position in the list; the instances may be at their end. */

@@ -156,27 +156,6 @@ static xcclResult_t describe_self(struct xccl_init *init, struct xccl_peer *self
     return xcclSuccess;
 }
 
-/* Launchers bind ranks to cores of their own: none has more than one, and yet each has one. */
-int xccl_comm_host_cores(const struct xcclComm *comm)
-{
-    const struct xccl_peer *self = &comm->peers[comm->rank];
-    uint64_t together[XCCL_CORE_WORDS] = {0};
-    uint32_t most = 1, count;
-
-    for (int i = 0; i < comm->nranks; i++) {
-        const struct xccl_peer *peer = &comm->peers[i];
-
-        if (peer->host_hash != self->host_hash)
-            continue;
-        for (int k = 0; k < XCCL_CORE_WORDS; k++)
-            together[k] |= peer->core_set[k];
-        most = peer->cores > most ? peer->cores : most;
-    }
-    count = (uint32_t)xccl_os_core_count(together);
-    most = count > most ? count : most;
-    return most > INT16_MAX ? INT16_MAX : (int)most; /* others may tell anything */
-}
-
 static void choose_wait(struct xcclComm *comm)
 {
     const struct xccl_peer *self = &comm->peers[comm->rank];
@@ -251,12 +230,6 @@ xcclResult_t xccl_init_check_peers(struct xccl_init *init, enum xccl_init_state 
     choose_wait(comm);
     *state_out = XCCL_INIT_DONE;
     return xcclSuccess;
-}
-
-int xccl_comm_may_share(const struct xcclComm *comm, int a, int b)
-{
-    return comm->peers[a].shm && comm->peers[b].shm &&
-           comm->peers[a].host_hash == comm->peers[b].host_hash;
 }
 
 /* What shared memory has to know of the ranks of this host: room for that of each. */

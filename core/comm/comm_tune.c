@@ -23,11 +23,6 @@ xcclResult_t xccl_comm_tuner_load(struct xccl_tuner_library **library_out)
     return xccl_tuner_library_load(xccl_param_string(XCCL_P_TUNER_PLUGIN), library_out);
 }
 
-const char *xccl_comm_tuner_label(const struct xcclComm *comm)
-{
-    return comm->tuner ? comm->tuner->label : NULL;
-}
-
 /* ---- introduction ---- */
 
 xcclResult_t xccl_comm_tuner_describe(struct xcclComm *comm, struct xccl_peer *self)

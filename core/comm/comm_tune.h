@@ -14,7 +14,5 @@ xcclResult_t xccl_comm_tuner_check(const struct xcclComm *comm, int peer);
 /* For the planner's tuner, before and after its life. */
 void xccl_comm_tuner_start(struct xcclComm *comm);
 void xccl_comm_tuner_stop(struct xcclComm *comm);
-/* For texts; NULL: there is none. */
-const char *xccl_comm_tuner_label(const struct xcclComm *comm);
 
 #endif

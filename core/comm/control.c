@@ -32,6 +32,7 @@
 #include "base/wire.h"
 #include "bootstrap/message.h"
 #include "comm/comm_verdict.h"
+#include "comm/comm_where.h"
 
 enum { FRAME_HEARTBEAT = 0x20, FRAME_NOTICE = 0x21, FRAME_GOODBYE = 0x22 };
 
