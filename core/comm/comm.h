@@ -15,6 +15,7 @@
 #include "base/loop.h"
 #include "base/os.h"
 #include "bootstrap/bootstrap.h"
+#include "comm/comm_error.h"
 #include "comm/comm_ways.h"
 #include "plan/plan.h"
 #include "plugin/net_choose.h"
@@ -138,6 +139,7 @@ struct xcclComm {
     struct xccl_tuner_library *tuner; /* of the process; NULL: none */
     struct xccl_comm_progress *progress; /* NULL: the plugin delivers by itself */
     struct xccl_control *control;
+    xccl_comm_tell_fn *tell; /* of the control plane, while it is open; NULL: there is none */
     _Atomic(struct xccl_comm_async *) async; /* NULL: it never had asynchronous work */
     int is_nonblocking; /* 1: calls without a stream are asynchronous too */
     _Atomic uint32_t join_state; /* of a non-blocking one: enum xccl_join_state */
@@ -239,31 +241,10 @@ xcclResult_t xccl_comm_end(struct xcclComm *comm, xcclResult_t rc);
 /* Both, with the wait between. */
 xcclResult_t xccl_comm_execute(struct xcclComm *comm, const struct xccl_task *task);
 
-/* Why a communicator has failed, as it is told to the other ranks. */
-enum xccl_notice_kind {
-    XCCL_NOTICE_ERROR = 1, /* something went wrong */
-    XCCL_NOTICE_ABORT = 2, /* a rank ended it and is gone */
-    XCCL_NOTICE_REVOKE = 3, /* a rank wants everybody to stop using it */
-    XCCL_NOTICE_END
-};
-
 /* A use of the communicator that is no operation: takes the crank, unless somebody is inside or the
  * communicator has failed. leave puts it. */
 xcclResult_t xccl_comm_enter(struct xcclComm *comm);
 void xccl_comm_leave(struct xcclComm *comm);
-
-/* Raises an error: the first one is kept and told to the other ranks; the text in force becomes the
- * thread's. Returns the result in force. Any thread. */
-xcclResult_t xccl_comm_fail(struct xcclComm *comm, xcclResult_t rc, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4), cold));
-/* Raises an error of any kind, as xccl_comm_fail() raises XCCL_NOTICE_ERROR. */
-xcclResult_t xccl_comm_raise(struct xcclComm *comm, enum xccl_notice_kind kind, xcclResult_t rc,
-                             const char *fmt, ...) __attribute__((format(printf, 4, 5), cold));
-/* Keeps rc and text unless there is an error already; 1 when it was the first. Tells nobody, logs
- * nothing. */
-int xccl_comm_set_error(struct xcclComm *comm, xcclResult_t rc, const char *text);
-/* The error in force, or xcclSuccess; its text becomes the thread's. */
-xcclResult_t xccl_comm_error(struct xcclComm *comm);
 
 static inline void xccl_comm_set_waited(struct xcclComm *comm, int waited)
 {

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The first error of a communicator wins, be it a failure, an abort or a revocation: it is stored
- * once, polled by every wait, told to the other ranks by the control plane, and returned by every
- * later call. Thread: any. */
+/* The first error of a communicator: stored once, polled by every wait, sent to the other ranks by
+ * the hook comm->tell, returned by every later call. The text is written before the word, under a
+ * lock that only writers take.
+ * Thread: any. */
+#include "comm/comm_error.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "comm/comm_where.h"
-#include "comm/control.h"
 #include "record/record.h"
 
 int xccl_comm_set_error(struct xcclComm *comm, xcclResult_t rc, const char *text)
@@ -60,8 +62,8 @@ static xcclResult_t raise_kind(struct xcclComm *comm, enum xccl_notice_kind kind
     vsnprintf(notice.text + used, sizeof notice.text - (size_t)used, fmt, args);
     if (xccl_comm_set_error(comm, rc, notice.text)) {
         /* The others first: a log may be slow. */
-        if (comm->control)
-            xccl_control_tell(comm->control, &notice);
+        if (comm->tell)
+            comm->tell(comm, &notice);
         xccl_comm_log_notice(&notice);
     }
     return xccl_comm_error(comm);

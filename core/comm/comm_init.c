@@ -126,6 +126,7 @@ static xcclResult_t step_device_watch(struct xccl_init *init, enum xccl_init_sta
 
 static void undo_control(struct xcclComm *comm)
 {
+    comm->tell = NULL;
     xccl_control_close(comm->control, comm->seq);
     comm->control = NULL;
 }

@@ -112,7 +112,8 @@ static void neighbour_send(struct neighbour *neighbour, uint16_t type, const voi
         neighbour_flush(neighbour);
 }
 
-void xccl_control_tell(struct xccl_control *control, const struct xccl_notice *notice)
+/* Sends a notice both ways. */
+static void tell(struct xccl_control *control, const struct xccl_notice *notice)
 {
     uint8_t body[NOTICE_BYTES];
     struct xccl_wire wire = xccl_wire_over(body, sizeof body);
@@ -143,7 +144,7 @@ static int take_notice(struct neighbour *neighbour, struct xccl_wire *wire)
     notice.kind = (enum xccl_notice_kind)kind;
     xccl_wire_get(wire, notice.text, xccl_wire_left(wire));
     if (xccl_comm_set_error(comm, (xcclResult_t)notice.rc, notice.text)) {
-        xccl_control_tell(neighbour->control, &notice);
+        tell(neighbour->control, &notice);
         xccl_comm_log_notice(&notice);
     }
     return 1;
@@ -445,6 +446,12 @@ static xcclResult_t watch_neighbours(struct xccl_control *control)
     return rc;
 }
 
+/* Of the communicator's errors. */
+static void tell_error(struct xcclComm *comm, const struct xccl_notice *notice)
+{
+    tell(comm->control, notice);
+}
+
 xcclResult_t xccl_control_open(struct xcclComm *comm, struct xccl_conn *next,
                                struct xccl_conn *prev, struct xccl_control **control_out)
 {
@@ -467,11 +474,13 @@ xcclResult_t xccl_control_open(struct xcclComm *comm, struct xccl_conn *next,
     neighbour_init(control, 0, (comm->rank + 1) % comm->nranks, next);
     neighbour_init(control, 1, (comm->rank + comm->nranks - 1) % comm->nranks, prev);
     *control_out = control;
+    comm->tell = tell_error;
     rc = watch_neighbours(control);
     if (rc) { /* the neighbours must not take it for a leave in order */
         (void)xccl_comm_fail(comm, rc, "rank %d cannot join: %.300s", comm->rank,
                              xccl_error_text());
         *control_out = NULL;
+        comm->tell = NULL;
         xccl_control_close(control, 0);
     }
     xccl_loop_unlock(loop);

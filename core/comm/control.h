@@ -15,26 +15,12 @@
 
 #include "comm/comm.h"
 
-#define XCCL_NOTICE_TEXT_BYTES 400
-
-struct xccl_notice {
-    enum xccl_notice_kind kind;
-    uint32_t rc;
-    int32_t origin;
-    char text[XCCL_NOTICE_TEXT_BYTES];
-};
-
 /* Takes the connections over, also on failure; NULL each when there is one rank. */
 xcclResult_t xccl_control_open(struct xcclComm *comm, struct xccl_conn *next,
                                struct xccl_conn *prev, struct xccl_control **control_out);
-/* Sends a notice both ways. */
-void xccl_control_tell(struct xccl_control *control, const struct xccl_notice *notice);
 /* Says goodbye with the number of the last call. The communicator is not touched afterwards. NULL
  * is fine. */
 void xccl_control_close(struct xccl_control *control, uint64_t last_seq);
-/* The line that a notice is worth on each rank (comm_error.c). */
-void xccl_comm_log_notice(const struct xccl_notice *notice);
-
 /* If a neighbour has left in order before call seq: its rank, else XCCL_NOBODY. Any thread. */
 int xccl_control_left_before(struct xccl_control *control, uint64_t seq, uint64_t *last_seq_out);
 
