@@ -163,20 +163,6 @@ static void undo(struct xcclComm *comm, size_t count)
         phases[--count].undo(comm);
 }
 
-uint8_t *xccl_init_parts(struct xccl_init *init, size_t part_bytes)
-{
-    xccl_free(init->parts);
-    init->part_bytes = part_bytes;
-    init->parts = xccl_calloc((size_t)init->comm->nranks, part_bytes);
-    return init->parts ? init->parts + (size_t)init->comm->rank * part_bytes : NULL;
-}
-
-xcclResult_t xccl_init_gather(struct xccl_init *init)
-{
-    return xccl_bootstrap_allgather_start(init->comm->boot, NULL, init->parts, init->part_bytes,
-                                          &init->limit);
-}
-
 /* One line a communicator: how many ranks, how long, and which way the data goes. */
 static void tell_joined(const struct xcclComm *comm, uint64_t took_ns)
 {
