@@ -88,7 +88,7 @@ static int pick_stat(const struct xcclComm *comm, const struct xccl_comm_usage *
         return 1;
     case xcclStatGpuMemPersist:
     case xcclStatGpuMemTotal:
-        *value = xccl_comm_cuda_bytes(comm);
+        *value = comm->ops->bytes(comm);
         return 1;
     case xcclStatHostMemTotal:
         *value = usage->total;

@@ -54,7 +54,7 @@ struct xccl_peer {
     uint64_t arena_bytes; /* of the process; 0: there is none to be read in place */
     uint64_t mark_at, mark_word; /* struct xccl_peer_mark of the process; 0: none */
     uint64_t process; /* equal: says that it is in one process; xccl_os_process_id() */
-    uint32_t cuda; /* 1: it is of a CUDA device: */
+    uint32_t device_kind; /* of device_ops.h; of a CUDA device: */
     uint32_t ordinal; /* its number in the process */
     uint8_t uuid[16]; /* equal: one device */
 };
@@ -68,13 +68,14 @@ struct xccl_tuner_library; /* plugin/tuner_library.h */
 struct xccl_control; /* control.h */
 struct xccl_record; /* record/record.h */
 struct xccl_comm_async; /* comm_async.h */
+struct xccl_device_ops; /* device_ops.h */
 struct xccl_comm_cuda; /* comm_cuda.h */
 
 /* Why a call does not take the short way. */
 enum xccl_detour {
     XCCL_DETOUR_GROUP = 1, /* its thread owns another rank of the communicator too */
     XCCL_DETOUR_ASYNC = 2, /* it has been given asynchronous work: there may be some */
-    XCCL_DETOUR_CUDA = 4, /* kernels do it */
+    XCCL_DETOUR_DEVICE = 4, /* its device does it: comm->ops */
 };
 
 struct xcclComm {
@@ -130,7 +131,8 @@ struct xcclComm {
     uint32_t slice_bytes; /* of large all-reduces */
     int holds_arena;
     int device; /* of CUDA, or XCCL_DEVICE_HOST */
-    struct xccl_comm_cuda *cuda; /* NULL: of the host */
+    const struct xccl_device_ops *ops; /* of its kind of device; see device_ops.h */
+    struct xccl_comm_cuda *cuda; /* of a CUDA device; that one's files alone */
     int bind_talks; /* 1: an out-of-band operation for it is at work */
     int connects; /* 1: the call at work ends when it has its links and plan */
     uint32_t left_out; /* by collective: a line told that it cannot be connected */

@@ -16,15 +16,16 @@
 
 #include "base/alloc.h"
 #include "base/wire.h"
-#include "comm/comm_cuda.h"
 #include "comm/comm_links.h"
 #include "comm/comm_verdict.h"
+#include "comm/comm_where.h"
+#include "comm/device_ops.h"
 #include "exec/ahead.h"
 
 #define TEXT_BYTES         320
 #define CALL_BYTES         (8 + 8 + 4 * 4)
-#define CUDA_AT            (8 + 4 + TEXT_BYTES + 4 + 4 + CALL_BYTES) /* on devices alone */
-#define TOLD_BYTES         (CUDA_AT + XCCL_CUDA_OFFER_BYTES)
+#define DEVICE_AT          (8 + 4 + TEXT_BYTES + 4 + 4 + CALL_BYTES) /* the device's offer */
+#define TOLD_BYTES         (DEVICE_AT + XCCL_DEVICE_OFFER_MAX)
 #define OFFER_BYTES        (4 + XCCL_NET_HANDLE_BYTES)
 #define CONNECT_VERDICT_MS 300
 #define CONNECT_SPARE_NS   (500 * XCCL_NS_PER_MS)
@@ -98,7 +99,7 @@ static xcclResult_t gather(struct xcclComm *comm, const uint8_t *own, size_t par
 
 /* --- IDLE: what this rank can do alone --- */
 
-static xcclResult_t make_local(struct xcclComm *comm, const struct xccl_binding *binding)
+xcclResult_t xccl_comm_bind_local(struct xcclComm *comm, const struct xccl_binding *binding)
 {
     const struct xccl_schedule *schedule = binding->schedule;
     xcclResult_t rc = xcclSuccess;
@@ -169,14 +170,13 @@ static xcclResult_t tell(struct xcclComm *comm)
     uint32_t more = count_missing(comm, bind->binding);
     uint32_t slot_bytes = more ? xccl_comm_net_slot_bytes(comm, more) : LOCAL_COPY_MAX;
     uint32_t device_bytes = LOCAL_COPY_MAX;
-    xcclResult_t failed = comm->cuda ? xcclSuccess : make_local(comm, bind->binding);
+    xcclResult_t failed;
     struct xccl_board_call call = xccl_comm_own_call(comm);
     char text[TEXT_BYTES] = "";
     uint8_t own[TOLD_BYTES] = {0};
     struct xccl_wire wire = xccl_wire_over(own, sizeof own);
 
-    if (comm->cuda)
-        failed = xccl_comm_cuda_offer(comm, bind->binding, own + CUDA_AT, &device_bytes);
+    failed = comm->ops->offer(comm, bind->binding, own + DEVICE_AT, &device_bytes);
     if (!failed)
         failed = listen_all(comm, slot_bytes);
     slot_bytes = device_bytes < slot_bytes ? device_bytes : slot_bytes;
@@ -193,7 +193,7 @@ static xcclResult_t tell(struct xcclComm *comm)
     xccl_wire_put_u32(&wire, call.type);
     xccl_wire_put_u32(&wire, call.op);
     xccl_wire_put_u32(&wire, call.root);
-    return gather(comm, own, comm->cuda ? TOLD_BYTES : CUDA_AT);
+    return gather(comm, own, DEVICE_AT + comm->ops->offer_bytes);
 }
 
 /* --- TOLD --- */
@@ -269,10 +269,9 @@ static xcclResult_t take_told(struct xcclComm *comm, int *offers_out)
     struct xccl_comm_bind *bind = comm->bind;
     uint32_t least = LOCAL_COPY_MAX, most = 0;
     struct told told;
+    xcclResult_t rc;
 
     for (int i = 0; i < comm->nranks; i++) {
-        xcclResult_t rc;
-
         get_told(comm, i, &told);
         rc = judge_told(comm, i, &told);
         if (rc)
@@ -282,12 +281,9 @@ static xcclResult_t take_told(struct xcclComm *comm, int *offers_out)
     }
     bind->binding->slot_bytes = least;
     *offers_out = most != 0;
-    if (comm->cuda) {
-        xcclResult_t rc = xccl_comm_cuda_take_offers(comm, bind->parts + CUDA_AT, bind->part_bytes);
-
-        if (rc)
-            return rc;
-    }
+    rc = comm->ops->take_offers(comm, bind->parts + DEVICE_AT, bind->part_bytes);
+    if (rc)
+        return rc;
     if (most > XCCL_BOOT_PART_MAX / OFFER_BYTES)
         return xccl_fail(xcclRemoteError, 0, "use another algorithm",
                          "a rank wants %u connections at once", most);
@@ -423,10 +419,25 @@ static xcclResult_t connect_step(struct xcclComm *comm, int *done_out)
 
 /* --- the whole --- */
 
+void xccl_comm_bind_reaches(struct xcclComm *comm, struct xccl_binding *binding)
+{
+    const struct xccl_schedule *schedule = binding->schedule;
+
+    for (uint16_t i = 0; i < schedule->nconns; i++) {
+        binding->reaches[i] = xccl_comm_link_reach(
+            xccl_comm_link_find(comm, &schedule->conns[i], binding->proto));
+        if (binding->reaches[i] && schedule->conns[i].dir == XCCL_CONN_SEND)
+            binding->offer_conns[binding->offer_count++] = i;
+        if (xccl_ahead_is_for(binding, i))
+            binding->ahead_count++;
+    }
+}
+
 static xcclResult_t hand_over(struct xcclComm *comm)
 {
     struct xccl_binding *binding = comm->bind->binding;
     const struct xccl_schedule *schedule = binding->schedule;
+    xcclResult_t rc;
 
     for (uint16_t i = 0; i < schedule->nconns; i++) {
         struct xccl_comm_link *link = xccl_comm_link_find(comm, &schedule->conns[i],
@@ -443,18 +454,10 @@ static xcclResult_t hand_over(struct xcclComm *comm)
         binding->nets[i] = link->net;
         if (link->net)
             binding->net_conns[binding->net_count++] = i;
-        binding->reaches[i] = comm->cuda ? NULL : xccl_comm_link_reach(link);
-        if (binding->reaches[i] && schedule->conns[i].dir == XCCL_CONN_SEND)
-            binding->offer_conns[binding->offer_count++] = i;
-        if (xccl_ahead_is_for(binding, i))
-            binding->ahead_count++;
     }
-    if (comm->cuda) {
-        xcclResult_t rc = xccl_comm_cuda_bound(comm, binding);
-
-        if (rc)
-            return rc;
-    }
+    rc = comm->ops->bound(comm, binding);
+    if (rc)
+        return rc;
     binding->ready = 1;
     reset(comm->bind);
     return xcclSuccess;
@@ -480,7 +483,7 @@ static xcclResult_t begin(struct xcclComm *comm, struct xccl_binding *binding, u
 /* All ranks are on this host. */
 static xcclResult_t bind_alone(struct xcclComm *comm, struct xccl_binding *binding)
 {
-    xcclResult_t rc = make_local(comm, binding);
+    xcclResult_t rc = xccl_comm_bind_local(comm, binding);
 
     if (rc)
         return rc;
@@ -527,6 +530,6 @@ xcclResult_t xccl_comm_bind(struct xcclComm *comm, struct xccl_binding *binding,
     if (rc)
         return rc;
     comm->bind->binding = binding; /* the same until it is ready */
-    return comm->planner.all_local && !comm->cuda ? bind_alone(comm, binding)
-                                                  : step(comm, state_out);
+    return comm->planner.all_local && !comm->ops->offer_bytes ? bind_alone(comm, binding)
+                                                              : step(comm, state_out);
 }

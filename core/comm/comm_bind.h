@@ -21,6 +21,10 @@ struct xccl_comm_bind *xccl_comm_bind_create(void);
 /* A step: never blocks. mark: of the call that needs it, equal on all ranks. An error is final. */
 xcclResult_t xccl_comm_bind(struct xcclComm *comm, struct xccl_binding *binding, uint64_t mark,
                             const struct xccl_limit *limit, enum xccl_bind_state *state_out);
+/* For devices whose links inside a host are shared memory: makes those of a binding that are
+ * missing; once all links are up, notes which of them may carry addresses. */
+xcclResult_t xccl_comm_bind_local(struct xcclComm *comm, const struct xccl_binding *binding);
+void xccl_comm_bind_reaches(struct xcclComm *comm, struct xccl_binding *binding);
 /* What the out-of-band operation works in: free it when the bootstrap is closed. */
 void xccl_comm_bind_free(struct xccl_comm_bind *bind); /* NULL is fine */
 

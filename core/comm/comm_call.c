@@ -11,6 +11,7 @@
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
 #include "comm/comm_verdict.h"
+#include "comm/device_ops.h"
 
 #define INLINE static inline __attribute__((always_inline)) /* once more in xccl_comm_execute() */
 
@@ -130,7 +131,7 @@ static __attribute__((noinline)) xcclResult_t begin_other(struct xcclComm *comm,
         rc = xccl_comm_start_run(comm, found.plan);
     else
         start_later(comm, &found, task->connects);
-    if (!comm->cuda) /* there its thread writes what the device is at */
+    if (!comm->ops->tells_board)
         xccl_board_write(comm->board, &call, comm->run.flag_low);
     if (rc) { /* the others know of the call by now */
         xccl_run_clear(&comm->run);

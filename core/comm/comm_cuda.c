@@ -202,14 +202,14 @@ xcclResult_t xccl_comm_cuda_lend(struct xccl_comm_cuda *cuda, const void *data, 
     return xcclSuccess;
 }
 
-uint64_t xccl_comm_cuda_bytes(const struct xcclComm *comm)
+static uint64_t bytes_of(const struct xcclComm *comm)
 {
     return comm->cuda ? comm->cuda->device_bytes : 0;
 }
 
 /* --- joining --- */
 
-xcclResult_t xccl_init_cuda(struct xccl_init *init, enum xccl_init_state *state_out)
+static xcclResult_t open_device(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     struct xcclComm *comm = init->comm;
     struct xccl_comm_cuda *cuda;
@@ -217,8 +217,6 @@ xcclResult_t xccl_init_cuda(struct xccl_init *init, enum xccl_init_state *state_
     xcclResult_t rc;
 
     *state_out = XCCL_INIT_DONE;
-    if (comm->device == XCCL_DEVICE_HOST)
-        return xcclSuccess;
     rc = xccl_cuda_count_devices(&count);
     if (rc)
         return rc;
@@ -238,11 +236,8 @@ xcclResult_t xccl_init_cuda(struct xccl_init *init, enum xccl_init_state *state_
     return rc;
 }
 
-void xccl_comm_cuda_describe(const struct xcclComm *comm, struct xccl_peer *self)
+static void describe(const struct xcclComm *comm, struct xccl_peer *self)
 {
-    if (!comm->cuda)
-        return;
-    self->cuda = 1;
     self->ordinal = (uint32_t)comm->device;
     memcpy(self->uuid, comm->cuda->device->uuid.bytes, sizeof self->uuid);
 }
@@ -250,20 +245,6 @@ void xccl_comm_cuda_describe(const struct xcclComm *comm, struct xccl_peer *self
 static int is_same_device(const struct xccl_peer *a, const struct xccl_peer *b)
 {
     return a->host_hash == b->host_hash && memcmp(a->uuid, b->uuid, sizeof a->uuid) == 0;
-}
-
-static xcclResult_t check_kinds(const struct xcclComm *comm)
-{
-    const struct xccl_peer *self = &comm->peers[comm->rank];
-    static const char *const kinds[] = {"the host", "a CUDA device"};
-
-    for (int i = 0; i < comm->nranks; i++)
-        if (comm->peers[i].cuda != self->cuda)
-            return xccl_fail(xcclInvalidUsage, 0,
-                             "set XCCL_DEVICE, or the device of the config, alike on all ranks",
-                             "rank %d on host %s is of %s, rank %d of %s", i, comm->peers[i].host,
-                             kinds[comm->peers[i].cuda & 1], comm->rank, kinds[self->cuda & 1]);
-    return xcclSuccess;
 }
 
 static void divide(struct xccl_comm_cuda *cuda)
@@ -320,15 +301,13 @@ static xcclResult_t make_event(struct xccl_comm_cuda *cuda)
 
 /* All ranks are known, and so is shared memory. Ends with a round in which they tell where messages
  * of pairs go. */
-xcclResult_t xccl_init_cuda_peers(struct xccl_init *init, enum xccl_init_state *state_out)
+static xcclResult_t meet(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     struct xcclComm *comm = init->comm;
     struct xccl_cuda_offer offer = {0};
-    xcclResult_t rc = check_kinds(comm);
+    xcclResult_t rc;
 
     *state_out = XCCL_INIT_DONE;
-    if (rc || !comm->cuda)
-        return rc;
     divide(comm->cuda);
     rc = xccl_cuda_edges_init(comm);
     if (!rc)
@@ -345,12 +324,10 @@ xcclResult_t xccl_init_cuda_peers(struct xccl_init *init, enum xccl_init_state *
     return xccl_cuda_agree_offer(init, &offer);
 }
 
-xcclResult_t xccl_comm_cuda_ready(struct xcclComm *comm)
+static xcclResult_t ready(struct xcclComm *comm)
 {
-    if (!comm->cuda)
-        return xcclSuccess;
     xccl_comm_cuda_tell_ways(comm);
-    atomic_fetch_or_explicit(&comm->detour, XCCL_DETOUR_CUDA, memory_order_relaxed);
+    atomic_fetch_or_explicit(&comm->detour, XCCL_DETOUR_DEVICE, memory_order_relaxed);
     return xccl_cuda_watch_start(comm);
 }
 
@@ -402,7 +379,17 @@ static void await_readers(struct xcclComm *comm)
     }
 }
 
-void xccl_comm_cuda_stop(struct xcclComm *comm)
+/* The device is gone: calls take the host's way, which returns the communicator's error. */
+static struct xccl_comm_cuda *detach(struct xcclComm *comm)
+{
+    struct xccl_comm_cuda *cuda = comm->cuda;
+
+    atomic_fetch_and_explicit(&comm->detour, ~(uint32_t)XCCL_DETOUR_DEVICE, memory_order_relaxed);
+    comm->cuda = NULL;
+    return cuda;
+}
+
+static void stop(struct xcclComm *comm)
 {
     struct xccl_comm_cuda *cuda = comm->cuda;
 
@@ -414,20 +401,20 @@ void xccl_comm_cuda_stop(struct xcclComm *comm)
                  "kept",
                  comm->rank, DRAIN_MS);
         xccl_cuda_watch_stop(comm);
-        comm->cuda = NULL;
+        (void)detach(comm);
         return;
     }
     await_readers(comm);
     xccl_cuda_watch_stop(comm);
 }
 
-void xccl_comm_cuda_unpin(struct xcclComm *comm)
+static void unpin(struct xcclComm *comm)
 {
     if (comm->cuda)
         xccl_comm_cuda_drop_pins(comm->cuda);
 }
 
-void xccl_comm_cuda_unlink(struct xcclComm *comm)
+static void unlink_all(struct xcclComm *comm)
 {
     if (!comm->cuda || !comm->cuda->device)
         return;
@@ -447,13 +434,12 @@ static void free_images(struct xccl_comm_cuda *cuda)
     xccl_free(cuda->images);
 }
 
-void xccl_comm_cuda_close(struct xcclComm *comm)
+static void close_device(struct xcclComm *comm)
 {
-    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_comm_cuda *cuda = detach(comm);
 
     if (!cuda)
         return;
-    comm->cuda = NULL;
     if (cuda->device) {
         free_images(cuda);
         xccl_comm_cuda_drop_rooms(cuda);
@@ -479,3 +465,35 @@ void xccl_comm_cuda_close(struct xcclComm *comm)
     pthread_mutex_destroy(&cuda->lock);
     xccl_free(cuda);
 }
+
+static xcclResult_t plan(struct xcclComm *comm)
+{
+    comm->planner.is_device = 1;
+    return xcclSuccess;
+}
+
+const struct xccl_device_ops xccl_device_cuda = {
+    .name = "a CUDA device",
+    .kind = 1,
+    .gives_memory = 1,
+    .tells_board = 1,
+    .extra_rooms = 4,
+    .offer_bytes = XCCL_CUDA_OFFER_BYTES,
+    .open = open_device,
+    .meet = meet,
+    .try_links = xccl_init_cuda_links,
+    .describe = describe,
+    .share = xccl_comm_cuda_share,
+    .ready = ready,
+    .stop = stop,
+    .unlink = unlink_all,
+    .close = close_device,
+    .plan = plan,
+    .unpin = unpin,
+    .offer = xccl_comm_cuda_offer,
+    .take_offers = xccl_comm_cuda_take_offers,
+    .give_room = xccl_comm_cuda_give_room,
+    .bound = xccl_comm_cuda_bound,
+    .turn = xccl_comm_cuda_turn,
+    .bytes = bytes_of,
+};

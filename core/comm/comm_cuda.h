@@ -11,6 +11,7 @@
 
 #include "comm/comm_int.h"
 #include "comm/comm_p2p.h"
+#include "comm/device_ops.h"
 
 struct xccl_comm_cuda;
 
@@ -22,19 +23,10 @@ xcclResult_t xccl_cuda_count_devices(int *count_out);
 
 /* --- joining --- */
 
-/* Phases: opens the device; when all ranks are known, what they share; until all that share it can
- * (comm_cuda_agree.c). */
-xccl_init_step_fn xccl_init_cuda, xccl_init_cuda_peers, xccl_init_cuda_links;
-void xccl_comm_cuda_unlink(struct xcclComm *comm); /* while shared memory is there */
-void xccl_comm_cuda_close(struct xcclComm *comm); /* the rest */
-/* What the others are told of this rank's device. */
-void xccl_comm_cuda_describe(const struct xcclComm *comm, struct xccl_peer *self);
-/* The child's thread will be that of its parent, which is in use. Nothing for those of the host. */
+/* The phase that tries out links (comm_cuda_agree.c); see device_ops.h. */
+xccl_init_step_fn xccl_init_cuda_links;
+/* The child's thread will be that of its parent, which is in use. */
 void xccl_comm_cuda_share(struct xcclComm *child, const struct xcclComm *parent);
-/* Calls may begin: the thread, its parent's or a new one, looks after it. */
-xcclResult_t xccl_comm_cuda_ready(struct xcclComm *comm);
-/* Ends the thread and, where it failed, its kernels. Before anything else is closed. */
-void xccl_comm_cuda_stop(struct xcclComm *comm);
 
 /* --- links (comm_cuda_links.c) --- */
 
@@ -72,16 +64,11 @@ xcclResult_t xccl_cuda_needs_links(const struct xccl_cuda_op *op, int *needs_out
  * order that is the same on all ranks: what is launched into one stream takes place one by one. */
 xcclResult_t xccl_cuda_submit(struct xccl_cuda_op *ops, uint32_t count);
 
-/* Before the slots of network links go. */
-void xccl_comm_cuda_unpin(struct xcclComm *comm);
 /* The user's thread makes links, and has the communicator from pause to resume, which may be called
  * again. Meanwhile it gives each communicator its turns, whose operations move by that. 1: one did;
  * 0 also for communicators of the host. */
 void xccl_comm_cuda_pause(struct xcclComm *comm);
 int xccl_comm_cuda_turn(struct xcclComm *comm);
 void xccl_comm_cuda_resume(struct xcclComm *comm);
-
-/* Device memory of the communicator; 0: of the host. */
-uint64_t xccl_comm_cuda_bytes(const struct xcclComm *comm);
 
 #endif

@@ -157,8 +157,6 @@ xcclResult_t xccl_init_cuda_links(struct xccl_init *init, enum xccl_init_state *
     int again;
 
     *state_out = XCCL_INIT_DONE;
-    if (!comm->cuda)
-        return xcclSuccess;
     if (!comm->cuda->agree_asks)
         return try_all(init, state_out);
     xccl_cuda_p2p_drop_stale(comm); /* all have closed it: they have tried what came after it */

@@ -11,13 +11,13 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "comm/comm_bind.h"
-#include "comm/comm_cuda.h"
 #include "comm/comm_p2p.h"
 #include "comm/comm_plan.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
 #include "comm/comm_usage.h"
 #include "comm/control.h"
+#include "comm/device_ops.h"
 #include "transport/arena.h"
 
 /* How much later than its limit an out-of-band operation may end. */
@@ -118,10 +118,40 @@ static xcclResult_t step_control(struct xccl_init *init, enum xccl_init_state *s
     return xccl_control_open(comm, next, prev, &comm->control);
 }
 
+static xcclResult_t step_device(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    return init->comm->ops->open(init, state_out);
+}
+
+static void undo_device(struct xcclComm *comm)
+{
+    comm->ops->close(comm);
+}
+
+static xcclResult_t step_device_meet(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    return init->comm->ops->meet(init, state_out);
+}
+
+static void undo_device_meet(struct xcclComm *comm)
+{
+    comm->ops->unlink(comm);
+}
+
+static xcclResult_t step_device_links(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    return init->comm->ops->try_links(init, state_out);
+}
+
 static xcclResult_t step_device_watch(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     *state_out = XCCL_INIT_DONE;
-    return xccl_comm_cuda_ready(init->comm);
+    return init->comm->ops->ready(init->comm);
+}
+
+static void undo_device_watch(struct xcclComm *comm)
+{
+    comm->ops->stop(comm);
 }
 
 static void undo_control(struct xcclComm *comm)
@@ -133,15 +163,15 @@ static void undo_control(struct xcclComm *comm)
 
 static const struct phase phases[] = {
     {"service", step_service, undo_service},
-    {"device", xccl_init_cuda, xccl_comm_cuda_close},
+    {"device", step_device, undo_device},
     {"bootstrap", step_bootstrap, undo_bootstrap},
     {"introduction", xccl_init_introduce, undo_peers},
     {"peers", xccl_init_check_peers, undo_nothing},
     {"segment", xccl_init_segment, undo_shm},
     {"shared memory", xccl_init_fetch, undo_nothing},
     {"agreement", xccl_init_agree, undo_nothing},
-    {"devices", xccl_init_cuda_peers, xccl_comm_cuda_unlink},
-    {"device links", xccl_init_cuda_links, undo_nothing},
+    {"devices", step_device_meet, undo_device_meet},
+    {"device links", step_device_links, undo_nothing},
     {"watch", xccl_init_watch, xccl_comm_watch_stop},
     {"plugins", xccl_init_nets, xccl_comm_nets_close},
     {"choice", xccl_init_choose, undo_nothing},
@@ -152,7 +182,7 @@ static const struct phase phases[] = {
     {"progress", step_progress, xccl_comm_progress_destroy},
     {"ready", step_ready, undo_nothing},
     {"control", step_control, undo_control},
-    {"device watch", step_device_watch, xccl_comm_cuda_stop},
+    {"device watch", step_device_watch, undo_device_watch},
 };
 #define PHASE_COUNT     (sizeof phases / sizeof phases[0])
 #define PHASE_BOOTSTRAP 2
@@ -275,7 +305,7 @@ void xccl_init_free(struct xccl_init *init)
 void xccl_comm_undo_all(struct xcclComm *comm)
 {
     /* First, while the other ranks still hear of errors, and before anything it needs is closed. */
-    xccl_comm_cuda_stop(comm);
+    comm->ops->stop(comm);
     xccl_comm_progress_leave(comm);
     undo(comm, PHASE_COUNT);
     xccl_record_close(&comm->record);

@@ -15,6 +15,7 @@
 #include "comm/async_int.h"
 #include "comm/comm_record.h"
 #include "comm/comm_tune.h"
+#include "comm/device_ops.h"
 #include "plugin/algo_library.h"
 #include "schedule/algo_plugin.h"
 
@@ -105,6 +106,7 @@ static xcclResult_t make_init(struct xccl_joins *joins, const struct xccl_join_a
     }
     init->job = *job;
     init->comm->device = join->device;
+    init->comm->ops = join->device == XCCL_DEVICE_HOST ? &xccl_device_host : &xccl_device_cuda;
     snprintf(init->comm->net_list, sizeof init->comm->net_list, "%s",
              join->net_list[0] ? join->net_list
              : join->parent    ? join->parent->net_list

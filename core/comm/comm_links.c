@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/param.h"
-#include "comm/comm_cuda.h"
+#include "comm/device_ops.h"
 #include "comm/comm_record.h"
 
 #define NET_SLOT_MIN (8u << 10)
@@ -173,8 +173,8 @@ xcclResult_t xccl_comm_link_net(struct xcclComm *comm, const struct xccl_schedul
         rc = xccl_net_link_listen(net, dev, peer, slot_bytes, handle, &link->net);
     else
         rc = xccl_net_link_create_send(net, dev, peer, slot_bytes, handle, &link->net);
-    if (!rc && comm->cuda)
-        xccl_comm_cuda_give_room(comm, link->net, peer, conn->dir == XCCL_CONN_RECV);
+    if (!rc)
+        comm->ops->give_room(comm, link->net, peer, conn->dir == XCCL_CONN_RECV);
     if (rc) {
         xccl_net_link_destroy(link->net);
         drop_newest(comm, link);

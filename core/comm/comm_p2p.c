@@ -10,10 +10,10 @@
 #include "comm/comm_p2p.h"
 
 #include "base/alloc.h"
-#include "comm/comm_cuda.h"
 #include "comm/comm_p2p_int.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
+#include "comm/device_ops.h"
 
 void xccl_comm_p2p_free(struct xccl_comm_p2p *p2p)
 {
@@ -61,7 +61,7 @@ static int step(struct xccl_run *run)
 
     if (__builtin_expect(!p2p->all_up || p2p->talks, 0)) {
         run->rc = xccl_p2p_connect(comm, &moved);
-        moved |= xccl_comm_cuda_turn(comm);
+        moved |= comm->ops->turn(comm);
     }
     for (uint32_t i = 0; i < p2p->stream_count && !run->rc; i++) {
         struct xccl_stream *stream = p2p->streams[i];

@@ -10,9 +10,9 @@
 #include "base/os.h"
 #include "base/param.h"
 #include "base/wire.h"
-#include "comm/comm_cuda.h"
 #include "comm/comm_plan.h"
 #include "comm/comm_tune.h"
+#include "comm/device_ops.h"
 #include "transport/arena.h"
 
 #define PEER_WIRE_BYTES 392
@@ -70,7 +70,7 @@ static void encode_peer(const struct xccl_peer *peer, uint8_t *part)
     xccl_wire_put_u64(&wire, peer->arena_bytes);
     xccl_wire_put_u64(&wire, peer->mark_at);
     xccl_wire_put_u64(&wire, peer->mark_word);
-    xccl_wire_put_u32(&wire, peer->cuda);
+    xccl_wire_put_u32(&wire, peer->device_kind);
     xccl_wire_put_u32(&wire, peer->ordinal);
     xccl_wire_put(&wire, peer->uuid, sizeof peer->uuid);
 }
@@ -100,7 +100,7 @@ static int decode_peer(uint8_t *part, struct xccl_peer *peer)
     peer->arena_bytes = xccl_wire_get_u64(&wire);
     peer->mark_at = xccl_wire_get_u64(&wire);
     peer->mark_word = xccl_wire_get_u64(&wire);
-    peer->cuda = xccl_wire_get_u32(&wire);
+    peer->device_kind = xccl_wire_get_u32(&wire);
     peer->ordinal = xccl_wire_get_u32(&wire);
     xccl_wire_get(&wire, peer->uuid, sizeof peer->uuid);
     return !wire.bad && peer->shm <= 1;
@@ -150,7 +150,8 @@ static xcclResult_t describe_self(struct xccl_init *init, struct xccl_peer *self
     self->shm = !xccl_param_int(XCCL_P_SHM_DISABLE);
     self->buffer_bytes = (uint64_t)xccl_param_int(XCCL_P_BUFFER_BYTES);
     self->unix_addr = init->unix_addr;
-    xccl_comm_cuda_describe(init->comm, self);
+    self->device_kind = init->comm->ops->kind;
+    init->comm->ops->describe(init->comm, self);
     hold_arena(init->comm, self);
     mark_memory(self);
     return xcclSuccess;
@@ -164,6 +165,13 @@ static void choose_wait(struct xcclComm *comm)
     for (int i = 0; i < comm->nranks; i++)
         ranks += comm->peers[i].host_hash == self->host_hash;
     comm->policy = xccl_wait_policy_for(ranks, xccl_comm_host_cores(comm));
+}
+
+static const char *kind_name(uint32_t kind)
+{
+    return kind == xccl_device_host.kind   ? xccl_device_host.name
+           : kind == xccl_device_cuda.kind ? xccl_device_cuda.name
+                                           : "an unknown device";
 }
 
 /* A root has compared these for the ranks that report to it; those of other roots are met here. */
@@ -187,6 +195,12 @@ static xcclResult_t check_peers(const struct xcclComm *comm)
                 "plugins, than rank %d, whose settings are \"%s\" and \"%s\"",
                 i, peer->host, comm->rank, xccl_param_string(XCCL_P_ALGO),
                 xccl_param_string(XCCL_P_PROTO));
+        if (peer->device_kind != self->device_kind)
+            return xccl_fail(xcclInvalidUsage, 0,
+                             "set XCCL_DEVICE, or the device of the config, alike on all ranks",
+                             "rank %d on host %s is of %s, rank %d of %s", i, peer->host,
+                             kind_name(peer->device_kind), comm->rank,
+                             kind_name(self->device_kind));
         rc = xccl_comm_tuner_check(comm, i);
         if (rc)
             return rc;
@@ -281,7 +295,7 @@ static xcclResult_t make_segment(struct xccl_init *init)
     init->alone = args.one_process && init->nlocal == comm->nranks;
     args.sizes = xccl_shm_sizes(init->nlocal, budget);
     /* Address space, until it is used. */
-    args.sizes.extra_bytes = self->cuda ? 4 * (size_t)budget : 0;
+    args.sizes.extra_bytes = comm->ops->extra_rooms * (size_t)budget;
     memcpy(args.comm_id, init->job.comm_id, sizeof args.comm_id);
     xccl_bootstrap_derive_key(comm->boot, "shm", args.key);
     rc = xccl_shm_create(&args, &comm->shm);
@@ -415,7 +429,7 @@ xcclResult_t xccl_init_agree(struct xccl_init *init, enum xccl_init_state *state
     if (comm->shm)
         rc = xccl_shm_agree(comm->shm, all_got & GOT_ARENAS, all_got & READS_PEERS);
     if (comm->shm)
-        xccl_shm_seal(comm->shm, comm->cuda != NULL);
+        xccl_shm_seal(comm->shm, comm->ops->gives_memory);
     *state_out = XCCL_INIT_DONE;
     return rc;
 }

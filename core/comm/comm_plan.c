@@ -13,11 +13,11 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "comm/comm_bind.h"
-#include "comm/comm_cuda.h"
 #include "comm/comm_links.h"
 #include "comm/comm_record.h"
 #include "comm/comm_tune.h"
 #include "comm/comm_verdict.h"
+#include "comm/device_ops.h"
 #include "plugin/plugin_file.h"
 #include "schedule/algo_plugin.h"
 
@@ -62,24 +62,6 @@ static void number_hosts(const struct xcclComm *comm)
     }
 }
 
-/* 0: no memory. */
-static int make_ways(struct xcclComm *comm)
-{
-    int all, takes = xccl_shm_takes_addresses(comm->shm);
-    int arena = xccl_shm_reads_in_place(comm->shm, &all);
-
-    if (!arena && !all && !takes)
-        return 1;
-    comm->ways = xccl_calloc(1, sizeof *comm->ways);
-    if (!comm->ways)
-        return 0;
-    comm->ways->takes_addresses = takes;
-    comm->ways->always = xccl_param_int(XCCL_P_PEER_MEMORY) == XCCL_PEER_MEMORY_ON;
-    comm->ways->in_arena = arena;
-    comm->ways->all_in_place = all;
-    return 1;
-}
-
 xcclResult_t xccl_init_planner(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     struct xcclComm *comm = init->comm;
@@ -92,8 +74,6 @@ xcclResult_t xccl_init_planner(struct xccl_init *init, enum xccl_init_state *sta
     comm->multicast = xccl_calloc(n, sizeof *comm->multicast);
     comm->nodes = xccl_calloc(n, sizeof *comm->nodes);
     comm->bind = xccl_comm_bind_create();
-    if (comm->shm && !comm->cuda && !make_ways(comm))
-        return xcclSystemError;
     if (!comm->multicast || !comm->nodes || !comm->bind)
         return xcclSystemError;
     for (int i = 0; i < comm->nranks; i++)
@@ -102,16 +82,12 @@ xcclResult_t xccl_init_planner(struct xccl_init *init, enum xccl_init_state *sta
     planner->nranks = comm->nranks;
     planner->rank = comm->rank;
     planner->all_local = !xccl_comm_any_remote(comm);
-    planner->is_device = comm->cuda != NULL;
-    planner->is_crowded = planner->all_local && !comm->cuda &&
-                          comm->nranks > xccl_comm_host_cores(comm);
-    planner->is_tight = planner->all_local && comm->shm && !comm->cuda &&
-                        xccl_shm_is_tight(comm->shm);
-    planner->multicast = comm->shm && !comm->cuda ? comm->multicast : NULL;
     planner->nodes = comm->nodes;
     planner->any_place = xccl_param_int(XCCL_P_DETERMINISM) == 3;
     *state_out = XCCL_INIT_DONE;
-    rc = xccl_planner_init(planner, xccl_param_string(XCCL_P_ALGO));
+    rc = comm->ops->plan(comm);
+    if (!rc)
+        rc = xccl_planner_init(planner, xccl_param_string(XCCL_P_ALGO));
     if (!rc)
         rc = xccl_proto_setting_parse(xccl_param_string(XCCL_P_PROTO), &planner->protos);
     if (!rc)
@@ -125,7 +101,7 @@ void xccl_comm_plan_fini(struct xcclComm *comm)
 {
     xccl_planner_fini(&comm->planner);
     xccl_comm_tuner_stop(comm);
-    xccl_comm_cuda_unpin(comm);
+    comm->ops->unpin(comm);
     xccl_comm_links_destroy(comm->links);
     comm->links = NULL;
     xccl_free(comm->multicast);
@@ -237,7 +213,7 @@ static xcclResult_t prepare_step(struct xcclComm *comm, int *moved_out)
     int ended = 1, left_out = 0;
     xcclResult_t rc = xcclSuccess;
 
-    *moved_out = xccl_comm_cuda_turn(comm);
+    *moved_out = comm->ops->turn(comm);
     if (comm->bind_talks)
         rc = xccl_bootstrap_test(comm->boot, &ended);
     if (rc || !ended)

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "comm/comm_async.h"
-#include "comm/comm_cuda.h"
+#include "comm/device_ops.h"
 #include "comm/comm_int.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
@@ -86,7 +86,7 @@ static void adopt(struct xccl_init *init)
     xccl_bootstrap_take_child(init->parent->boot, &comm->boot);
     init->found = 1;
     if (comm->boot) /* while the parent is there for certain */
-        xccl_comm_cuda_share(comm, init->parent);
+        comm->ops->share(comm, init->parent);
     xccl_split_fini(init);
     init->is_none = !comm->boot;
     if (init->is_none)

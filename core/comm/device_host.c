@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The host as a device: the calling thread runs the steps, buffers are memory of the process, and
+ * links inside the host are shared memory that needs no word with the other ranks.
+ * Thread: as device_ops.h says. */
+#include "comm/device_ops.h"
+
+#include "base/alloc.h"
+#include "base/param.h"
+#include "comm/comm_bind.h"
+#include "comm/comm_where.h"
+
+static xcclResult_t no_phase(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    (void)init;
+    *state_out = XCCL_INIT_DONE;
+    return xcclSuccess;
+}
+
+static void nothing(struct xcclComm *comm)
+{
+    (void)comm;
+}
+
+static void describe(const struct xcclComm *comm, struct xccl_peer *self)
+{
+    (void)comm;
+    (void)self;
+}
+
+static void share(struct xcclComm *child, const struct xcclComm *parent)
+{
+    (void)child;
+    (void)parent;
+}
+
+static xcclResult_t ready(struct xcclComm *comm)
+{
+    (void)comm;
+    return xcclSuccess;
+}
+
+/* 0: no memory. */
+static int make_ways(struct xcclComm *comm)
+{
+    int all, takes = xccl_shm_takes_addresses(comm->shm);
+    int arena = xccl_shm_reads_in_place(comm->shm, &all);
+
+    if (!arena && !all && !takes)
+        return 1;
+    comm->ways = xccl_calloc(1, sizeof *comm->ways);
+    if (!comm->ways)
+        return 0;
+    comm->ways->takes_addresses = takes;
+    comm->ways->always = xccl_param_int(XCCL_P_PEER_MEMORY) == XCCL_PEER_MEMORY_ON;
+    comm->ways->in_arena = arena;
+    comm->ways->all_in_place = all;
+    return 1;
+}
+
+static xcclResult_t plan(struct xcclComm *comm)
+{
+    struct xccl_planner *planner = &comm->planner;
+
+    if (comm->shm && !make_ways(comm))
+        return xcclSystemError;
+    planner->is_crowded = planner->all_local && comm->nranks > xccl_comm_host_cores(comm);
+    planner->is_tight = planner->all_local && comm->shm && xccl_shm_is_tight(comm->shm);
+    planner->multicast = comm->shm ? comm->multicast : NULL;
+    return xcclSuccess;
+}
+
+static xcclResult_t offer(struct xcclComm *comm, struct xccl_binding *binding, uint8_t *offer_out,
+                          uint32_t *slot_bytes_out)
+{
+    (void)offer_out;
+    (void)slot_bytes_out;
+    return xccl_comm_bind_local(comm, binding);
+}
+
+static xcclResult_t take_offers(struct xcclComm *comm, const uint8_t *offers, size_t stride)
+{
+    (void)comm;
+    (void)offers;
+    (void)stride;
+    return xcclSuccess;
+}
+
+static void give_room(struct xcclComm *comm, struct xccl_net_link *net, int peer, int receives)
+{
+    (void)comm;
+    (void)net;
+    (void)peer;
+    (void)receives;
+}
+
+static xcclResult_t bound(struct xcclComm *comm, struct xccl_binding *binding)
+{
+    xccl_comm_bind_reaches(comm, binding);
+    return xcclSuccess;
+}
+
+static int turn(struct xcclComm *comm)
+{
+    (void)comm;
+    return 0;
+}
+
+static uint64_t bytes(const struct xcclComm *comm)
+{
+    (void)comm;
+    return 0;
+}
+
+const struct xccl_device_ops xccl_device_host = {
+    .name = "the host",
+    .open = no_phase,
+    .meet = no_phase,
+    .try_links = no_phase,
+    .describe = describe,
+    .share = share,
+    .ready = ready,
+    .stop = nothing,
+    .unlink = nothing,
+    .close = nothing,
+    .plan = plan,
+    .unpin = nothing,
+    .offer = offer,
+    .take_offers = take_offers,
+    .give_room = give_room,
+    .bound = bound,
+    .turn = turn,
+    .bytes = bytes,
+};
