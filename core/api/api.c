@@ -169,7 +169,7 @@ xcclResult_t xccl_api_take_config(const char *call, const xcclConfig_t *config,
     return rc || !full.commLabels ? rc : take_labels(call, full.commLabels, args);
 }
 
-xcclResult_t xccl_api_add(const char *call, int device, const struct xccl_group_entry *entry)
+xcclResult_t xccl_api_add(const char *call, int device, const struct xccl_entry *entry)
 {
     xcclResult_t rc;
 
@@ -185,7 +185,7 @@ xcclResult_t xccl_api_join(const char *call, const struct xccl_join_args *args,
                            const xcclConfig_t *config)
 {
     struct xccl_join_args join = *args;
-    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_INIT, .join = &join};
+    struct xccl_entry entry = {.kind = XCCL_ENTRY_INIT, .join = &join};
     xcclResult_t rc = check_join(call, args);
 
     if (rc)
@@ -265,7 +265,7 @@ static xcclResult_t check_end(struct xcclComm *comm)
 
 xcclResult_t xcclCommDestroy(xcclComm_t comm)
 {
-    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_DESTROY, .task.comm = comm};
+    struct xccl_entry entry = {.kind = XCCL_ENTRY_DESTROY, .task.comm = comm};
     xcclResult_t rc;
 
     if (!comm)

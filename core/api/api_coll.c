@@ -10,6 +10,7 @@
 #include "api/api_int.h"
 #include "api/group.h"
 #include "api/range.h"
+#include "comm/device_ops.h"
 
 #define COLD           __attribute__((noinline, cold))
 #define INLINE         static inline __attribute__((always_inline))
@@ -139,7 +140,7 @@ INLINE xcclResult_t check(const struct form *form, const struct xccl_task *task,
         if (rc || !task->comm) /* NULL is an error, which clang's analyzer does not see */
             return rc;
     }
-    if (UNLIKELY(stream != NULL) && !task->comm->cuda) {
+    if (UNLIKELY(stream != NULL) && !task->comm->ops->queues) {
         xcclResult_t rc = xccl_api_check_stream(form->call, stream);
 
         if (rc)
@@ -189,7 +190,9 @@ INLINE xcclResult_t submit(const struct form *form, struct xccl_task *task, xccl
         task->send = NULL;
     if (form->sides & RECV_AT_ROOT && !sizes.recv)
         task->recv = NULL;
-    if (UNLIKELY(task->comm->cuda != NULL))
+    /* Relaxed: set before the communicator was given to the program. */
+    if (UNLIKELY(atomic_load_explicit(&task->comm->detour, memory_order_relaxed) &
+                 XCCL_DETOUR_DEVICE))
         return add_in_range(form->call, task, stream);
     return xccl_group_add_call(task, stream);
 }

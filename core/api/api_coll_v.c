@@ -11,6 +11,7 @@
 #include "api/api_int.h"
 #include "api/group.h"
 #include "base/alloc.h"
+#include "comm/device_ops.h"
 
 #define BYTES_MAX (SIZE_MAX / 4) /* of a buffer, as in api_coll.c */
 
@@ -45,7 +46,7 @@ static xcclResult_t check_plain(const struct vcall *v, xcclStream_t stream)
 {
     xcclResult_t rc = xccl_api_check_comm(v->name, v->comm);
 
-    if (!rc && stream && !v->comm->cuda)
+    if (!rc && stream && !v->comm->ops->queues)
         rc = xccl_api_check_stream(v->name, stream);
     if (rc)
         return rc;
@@ -349,7 +350,7 @@ static xcclResult_t check_tables(struct vcall *v)
 
 static xcclResult_t submit(struct vcall *v, xcclStream_t stream)
 {
-    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_CALL, .stream = stream};
+    struct xccl_entry entry = {.kind = XCCL_ENTRY_CALL, .stream = stream};
     xcclResult_t rc = check_plain(v, stream);
 
     if (!rc)

@@ -91,7 +91,7 @@ xcclResult_t xcclCommSplit(xcclComm_t comm, int color, int key, xcclComm_t *newc
                            xcclConfig_t *config)
 {
     struct xccl_join_args args = {.parent = comm};
-    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_INIT, .task.comm = comm, .join = &args};
+    struct xccl_entry entry = {.kind = XCCL_ENTRY_INIT, .task.comm = comm, .join = &args};
     xcclResult_t rc = check_split(comm, color, newcomm);
 
     if (!rc) {

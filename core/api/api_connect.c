@@ -10,8 +10,8 @@ static const size_t sizes[] = {8, 1u << 10, 8u << 10, 32u << 10, 1u << 20};
 
 static xcclResult_t add_call(struct xcclComm *comm, enum xccl_coll coll, size_t count, int connects)
 {
-    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_CALL,
-                                     .task = {.comm = comm, .connects = connects}};
+    struct xccl_entry entry = {.kind = XCCL_ENTRY_CALL,
+                               .task = {.comm = comm, .connects = connects}};
 
     entry.task.call = (struct xccl_call){
         .coll = coll, .type = xcclInt8, .op = xcclSum, .count = count};
@@ -30,7 +30,7 @@ static xcclResult_t add_collectives(struct xcclComm *comm)
 
 static xcclResult_t add_messages(struct xcclComm *comm)
 {
-    struct xccl_group_entry entry = {.kind = XCCL_ENTRY_P2P, .task.comm = comm};
+    struct xccl_entry entry = {.kind = XCCL_ENTRY_P2P, .task.comm = comm};
     xcclResult_t rc = xcclSuccess;
 
     for (int i = 0; i < 2 * comm->nranks && !rc; i++) {

@@ -21,7 +21,7 @@ xcclResult_t xccl_api_check_known(const char *call, const struct xcclComm *comm)
 xcclResult_t xccl_api_check_stream(const char *call, const struct xccl_host_stream *stream);
 
 /* api.c: xccl_group_add, in a range of NVTX if it is for a CUDA device. */
-xcclResult_t xccl_api_add(const char *call, int device, const struct xccl_group_entry *entry);
+xcclResult_t xccl_api_add(const char *call, int device, const struct xccl_entry *entry);
 
 #define XCCL_API_RANKS_MAX 65535
 

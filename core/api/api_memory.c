@@ -4,9 +4,9 @@
 #include "xccl.h"
 
 #include "api/api_int.h"
-#include "base/huge_pages.h"
 #include "comm/comm_cuda.h"
 #include "comm/comm_usage.h"
+#include "comm/device_ops.h"
 #include "exec/cuda/user_memory.h"
 
 xcclResult_t xcclMemAlloc(void **ptr, size_t size)
@@ -37,7 +37,7 @@ xcclResult_t xcclCommRegister(const xcclComm_t comm, void *buff, size_t size, vo
 {
     struct xccl_registered *registered = NULL;
     xcclResult_t rc = xccl_api_check_comm("xcclCommRegister", comm);
-    int on_host;
+    const struct xccl_device_ops *ops;
 
     if (rc)
         return rc;
@@ -50,13 +50,13 @@ xcclResult_t xcclCommRegister(const xcclComm_t comm, void *buff, size_t size, vo
     rc = xccl_comm_enter_aside(comm);
     if (rc)
         return rc;
-    on_host = !comm->cuda;
+    ops = comm->ops;
     rc = xccl_comm_register(comm, buff, size, &registered);
     if (!rc)
         *handle = registered;
     xccl_comm_leave_aside(comm);
-    if (!rc && on_host)
-        xccl_huge_pages_make(buff, size);
+    if (!rc)
+        ops->registered(buff, size);
     return rc;
 }
 

@@ -4,6 +4,7 @@
 #include "xccl.h"
 
 #include "api/api_int.h"
+#include "comm/device_ops.h"
 
 /* What every use of an operator's number must be. */
 static const struct xccl_user_op *find(const struct xcclComm *comm, xcclRedOp_t op)
@@ -53,7 +54,7 @@ xcclResult_t xcclRedOpCreatePreMulSum(xcclRedOp_t *op, void *scalar, xcclDataTyp
     xcclResult_t rc = xccl_api_check_comm("xcclRedOpCreatePreMulSum", comm);
 
     if (!rc)
-        rc = check_create(op, scalar, datatype, residence, comm->cuda != NULL);
+        rc = check_create(op, scalar, datatype, residence, comm->ops->reads_scalars);
     if (!rc)
         rc = xccl_comm_enter_aside(comm);
     if (rc)

@@ -8,6 +8,7 @@
 #include "api/api_int.h"
 #include "api/group.h"
 #include "api/range.h"
+#include "comm/device_ops.h"
 
 #define BYTES_MAX (SIZE_MAX / 4)
 
@@ -52,12 +53,12 @@ static xcclResult_t submit(const char *call, const char *buffer, const struct ar
     else {
         item.bytes = args->count * elem_bytes;
         rc = check(call, buffer, &item, comm);
-        if (!rc && args->stream && !comm->cuda)
+        if (!rc && args->stream && !comm->ops->queues)
             rc = xccl_api_check_stream(call, args->stream);
     }
     if (rc)
         return xccl_group_reject(rc);
-    if (!comm->cuda)
+    if (!comm->ops->queues)
         return xccl_group_add_p2p(comm, &item, args->stream);
     xccl_range_push(call);
     rc = xccl_group_add_p2p(comm, &item, args->stream);

@@ -9,24 +9,24 @@
 
 #include "api/api_int.h"
 #include "api/group_async.h"
-#include "api/group_cuda.h"
 #include "api/range.h"
 #include "base/alloc.h"
-#include "comm/comm_cuda.h"
+#include "comm/call_group.h"
+#include "comm/comm_p2p.h"
+#include "comm/device_ops.h"
 
 #define DEPTH_MAX   1000
 #define ENTRIES_MAX (1u << 20)
-#define FEW         16 /* entries for which no memory is taken */
+#define FEW         XCCL_CALL_FEW
 
 struct group {
     int depth;
     xcclResult_t rc; /* why it will not be executed */
-    struct xccl_group_entry *entries; /* calls and leaves, in their order: few, or more memory */
+    struct xccl_entry *entries; /* calls and leaves, in their order: few, or more memory */
     uint32_t count, room, leaves;
-    int skips_cuda; /* 1: CUDA communicators have had their turn */
     struct xccl_join_args *joins; /* come first, whenever they were noted */
     uint32_t join_count, join_room;
-    struct xccl_group_entry few[FEW];
+    struct xccl_entry few[FEW];
     char text[XCCL_ERROR_TEXT_BYTES]; /* of rc */
 };
 
@@ -45,25 +45,6 @@ xcclResult_t xccl_group_reject(xcclResult_t rc)
         strncpy(group.text, xccl_error_text(), sizeof group.text - 1);
     }
     return rc;
-}
-
-static void keep_first(xcclResult_t *rc, xcclResult_t other, const char *text)
-{
-    if (*rc || !other)
-        return;
-    *rc = other;
-    xccl_error_set_text(text);
-}
-
-/* A communicator that could not begin what the other ranks may have begun has failed. */
-static void fail_begun(struct xcclComm *comm, xcclResult_t begun, xcclResult_t *rc)
-{
-    if (!begun)
-        return;
-    if (!xccl_comm_error(comm))
-        begun = xccl_comm_fail(comm, begun, "rank %d cannot go on with a group: %.300s", comm->rank,
-                               xccl_error_text());
-    keep_first(rc, begun, xccl_error_text());
 }
 
 xcclResult_t xccl_group_lack(struct xcclComm *comm, xcclResult_t rc)
@@ -103,14 +84,14 @@ static xcclResult_t shares_thread(const struct xcclComm *comm)
                      comm->rank);
 }
 
-static xcclResult_t submit_one(const struct xccl_group_entry *entry)
+static xcclResult_t submit_one(const struct xccl_entry *entry)
 {
     xcclResult_t rc = xccl_group_submit(entry, 1);
 
     return rc == xcclSystemError ? xccl_group_lack(entry->task.comm, rc) : rc;
 }
 
-static xcclResult_t execute(const struct xccl_group_entry *entry)
+static xcclResult_t execute(const struct xccl_entry *entry)
 {
     struct xcclComm *comm = entry->task.comm;
     uint32_t detour;
@@ -121,11 +102,11 @@ static xcclResult_t execute(const struct xccl_group_entry *entry)
         xccl_comm_destroy(comm);
         return xcclSuccess;
     }
-    if (comm->cuda)
-        return xccl_group_launch(entry, 1);
     /* Relaxed: set by this thread, or by a call that must come before this one. */
     detour = atomic_load_explicit(&comm->detour, memory_order_relaxed);
     if (__builtin_expect(entry->stream || detour, 0)) {
+        if (detour & XCCL_DETOUR_DEVICE)
+            return comm->ops->submit(entry, 1);
         if (detour & XCCL_DETOUR_GROUP && !entry->stream && !comm->is_nonblocking &&
             xccl_comm_shares_thread(comm))
             return shares_thread(comm);
@@ -211,7 +192,7 @@ static xcclResult_t add_message(struct group *own, struct xcclComm *comm,
                                 const struct xccl_p2p_item *item, struct xccl_host_stream *stream)
 {
     xcclResult_t rc = reserve_entry(own);
-    struct xccl_group_entry *entry = own->entries;
+    struct xccl_entry *entry = own->entries;
 
     if (rc || !entry) /* it is there, which clang's analyzer does not see */
         return rc;
@@ -224,7 +205,7 @@ static xcclResult_t add_message(struct group *own, struct xcclComm *comm,
     return xcclSuccess;
 }
 
-static xcclResult_t add_entry(struct group *own, const struct xccl_group_entry *entry)
+static xcclResult_t add_entry(struct group *own, const struct xccl_entry *entry)
 {
     xcclResult_t rc = reserve_entry(own);
 
@@ -254,7 +235,7 @@ xcclResult_t xccl_group_add_call(const struct xccl_task *task, struct xccl_host_
                          1))
         return xccl_comm_execute(comm, task);
     return xccl_group_add(
-        &(struct xccl_group_entry){.kind = XCCL_ENTRY_CALL, .task = *task, .stream = stream});
+        &(struct xccl_entry){.kind = XCCL_ENTRY_CALL, .task = *task, .stream = stream});
 }
 
 xcclResult_t xccl_group_add_p2p(struct xcclComm *comm, const struct xccl_p2p_item *item,
@@ -264,7 +245,7 @@ xcclResult_t xccl_group_add_p2p(struct xcclComm *comm, const struct xccl_p2p_ite
     xcclResult_t rc;
 
     if (!own->depth)
-        return execute(&(struct xccl_group_entry){
+        return execute(&(struct xccl_entry){
             .kind = XCCL_ENTRY_P2P, .task.comm = comm, .p2p = *item, .stream = stream});
     if (__builtin_expect(own->leaves && leaves_in_group(own, comm), 0))
         return fail_left(comm);
@@ -272,7 +253,7 @@ xcclResult_t xccl_group_add_p2p(struct xcclComm *comm, const struct xccl_p2p_ite
     return rc ? xccl_group_lack(comm, rc) : xcclSuccess;
 }
 
-xcclResult_t xccl_group_add(const struct xccl_group_entry *entry)
+xcclResult_t xccl_group_add(const struct xccl_entry *entry)
 {
     struct group *own = own_group();
     xcclResult_t rc;
@@ -326,161 +307,6 @@ xcclResult_t xcclGroupStart(void)
 
 /* --- operations --- */
 
-/* The communicators of a group at work: runs[i] belongs to comms[i], whose next entry is next[i].
- */
-struct work {
-    struct group *own;
-    struct xccl_run **runs;
-    struct xcclComm **comms;
-    uint32_t *next;
-    uint32_t count;
-    struct xcclComm **seen; /* all that were begun, or could not be */
-    uint32_t seen_count;
-    struct xccl_p2p_item *items; /* room for the sends and receives of a communicator */
-};
-
-/* Memory for the work of few calls, on the stack. */
-struct few_work {
-    struct xccl_run *runs[FEW];
-    struct xcclComm *comms[FEW], *seen[FEW];
-    uint32_t next[FEW];
-    struct xccl_p2p_item items[FEW];
-};
-
-/* Begins the next operation of comm at or after entry `from`. 0: there is none, or it cannot begin.
- * Then the communicator has failed, and the other ranks are told: they may have begun it. */
-static int begin_next(struct work *work, uint32_t at, struct xcclComm *comm, uint32_t from,
-                      xcclResult_t *rc)
-{
-    const struct group *own = work->own;
-
-    for (uint32_t i = from; i < own->count; i++) {
-        const struct xccl_group_entry *entry = &own->entries[i];
-        xcclResult_t begun;
-
-        if (entry->kind != XCCL_ENTRY_CALL || entry->task.comm != comm)
-            continue;
-        begun = xccl_comm_begin(comm, &entry->task);
-        fail_begun(comm, begun, rc);
-        if (begun)
-            return 0;
-        work->runs[at] = &comm->run;
-        work->comms[at] = comm;
-        work->next[at] = i + 1;
-        return 1;
-    }
-    return 0;
-}
-
-/* Begins all sends and receives of comm. -1: there are none; 0: they cannot begin. */
-static int begin_p2p(struct work *work, uint32_t at, struct xcclComm *comm, xcclResult_t *rc)
-{
-    const struct group *own = work->own;
-    uint32_t count = 0;
-    xcclResult_t begun;
-
-    for (uint32_t i = 0; i < own->count; i++)
-        if (own->entries[i].kind == XCCL_ENTRY_P2P && own->entries[i].task.comm == comm)
-            work->items[count++] = own->entries[i].p2p;
-    if (!count)
-        return -1;
-    begun = xccl_comm_begin_p2p(comm, work->items, count);
-    fail_begun(comm, begun, rc);
-    if (begun)
-        return 0;
-    work->runs[at] = &comm->run;
-    work->comms[at] = comm;
-    work->next[at] = 0; /* then its calls */
-    return 1;
-}
-
-static int already_seen(const struct work *work, const struct xcclComm *comm)
-{
-    for (uint32_t i = 0; i < work->seen_count; i++)
-        if (work->seen[i] == comm)
-            return 1;
-    return 0;
-}
-
-static void begin_all(struct work *work, xcclResult_t *rc)
-{
-    const struct group *own = work->own;
-
-    for (uint32_t i = 0; i < own->count; i++) {
-        struct xcclComm *comm = own->entries[i].task.comm;
-        int begun;
-
-        if (own->entries[i].kind > XCCL_ENTRY_P2P || own->skips_cuda & (comm->cuda != NULL) ||
-            already_seen(work, comm))
-            continue;
-        work->seen[work->seen_count++] = comm;
-        begun = begin_p2p(work, work->count, comm, rc);
-        if (begun < 0)
-            begun = begin_next(work, work->count, comm, i, rc);
-        work->count += (uint32_t)begun;
-    }
-}
-
-static void run_all(struct work *work, xcclResult_t *rc)
-{
-    while (work->count) {
-        const struct xccl_wait_policy *policy = &work->comms[0]->policy;
-        struct xcclComm *comm;
-        xcclResult_t ended;
-        unsigned at;
-
-        xccl_exec_wait(work->runs, work->count, policy, &at);
-        comm = work->comms[at];
-        ended = xccl_comm_end(comm, comm->run.rc);
-        if (ended)
-            keep_first(rc, ended, xccl_error_text());
-        if (!ended && begin_next(work, at, comm, work->next[at], rc))
-            continue;
-        if (comm->cuda) /* its operations do not wait for the rest of the group */
-            xccl_comm_cuda_resume(comm);
-        work->count--;
-        work->runs[at] = work->runs[work->count];
-        work->comms[at] = work->comms[work->count];
-        work->next[at] = work->next[work->count];
-    }
-}
-
-/* Before anything begins, so that a group without memory has not started. few: as long as work. */
-static xcclResult_t work_init(struct work *work, struct few_work *few)
-{
-    uint32_t calls = work->own->count - work->own->leaves;
-
-    if (!calls)
-        return xcclSuccess;
-    if (calls <= FEW) {
-        *work = (struct work){.own = work->own,
-                              .runs = few->runs,
-                              .comms = few->comms,
-                              .next = few->next,
-                              .seen = few->seen,
-                              .items = few->items};
-        return xcclSuccess;
-    }
-    work->runs = xccl_calloc(calls, sizeof(void *));
-    work->comms = xccl_calloc(calls, sizeof(void *));
-    work->next = xccl_calloc(calls, sizeof *work->next);
-    work->seen = xccl_calloc(calls, sizeof(void *));
-    work->items = xccl_calloc(calls, sizeof *work->items);
-    return work->runs && work->comms && work->next && work->seen && work->items ? xcclSuccess
-                                                                                : xcclSystemError;
-}
-
-static void work_fini(struct work *work, const struct few_work *few)
-{
-    if (work->runs == few->runs)
-        return;
-    xccl_free(work->runs);
-    xccl_free(work->comms);
-    xccl_free(work->next);
-    xccl_free(work->seen);
-    xccl_free(work->items);
-}
-
 /* Memory was short, so that nothing has begun: nobody shall wait for this rank. */
 static void fail_all(xcclResult_t rc)
 {
@@ -488,7 +314,7 @@ static void fail_all(xcclResult_t rc)
 
     for (uint32_t i = 0; i < group.count; i++)
         if (group.entries[i].kind <= XCCL_ENTRY_P2P)
-            fail_begun(group.entries[i].task.comm, rc, &first);
+            xccl_call_not_begun(group.entries[i].task.comm, rc, &first);
 }
 
 /* Nothing of the group has begun, for rc and the thread's error text. Wrong arguments are the
@@ -500,21 +326,35 @@ static void give_up(xcclResult_t rc)
         fail_all(rc);
 }
 
-/* Operations of CUDA communicators are launched before the host's are waited for. */
-static xcclResult_t launch_cuda(struct group *own)
+/* 1: no earlier entry is of a communicator with that kind of device. */
+static int is_first_of(const struct group *own, uint32_t at, const struct xccl_device_ops *ops)
 {
-    int any = 0;
-
-    for (uint32_t i = 0; i < own->count && !any; i++)
-        any = xccl_group_is_cuda(&own->entries[i]);
-    own->skips_cuda = any;
-    return any ? xccl_group_launch(own->entries, own->count) : xcclSuccess;
+    for (uint32_t i = 0; i < at; i++)
+        if (own->entries[i].kind <= XCCL_ENTRY_P2P && own->entries[i].task.comm->ops == ops)
+            return 0;
+    return 1;
 }
 
-static xcclResult_t execute_entries(struct work *work)
+/* Devices with queues of their own get their operations before the host's are waited for. */
+static xcclResult_t submit_queued(const struct group *own)
 {
-    struct group *own = work->own;
-    xcclResult_t rc = launch_cuda(own), async;
+    xcclResult_t rc = xcclSuccess;
+
+    for (uint32_t i = 0; i < own->count && !rc; i++) {
+        const struct xccl_device_ops *ops;
+
+        if (own->entries[i].kind > XCCL_ENTRY_P2P)
+            continue;
+        ops = own->entries[i].task.comm->ops;
+        if (ops->queues && is_first_of(own, i, ops))
+            rc = ops->submit(own->entries, own->count);
+    }
+    return rc;
+}
+
+static xcclResult_t execute_entries(const struct group *own, struct xccl_call_work *work)
+{
+    xcclResult_t rc = submit_queued(own), async;
 
     if (xccl_group_is_async(own->entries, own->count)) {
         async = xccl_group_submit(own->entries, own->count);
@@ -522,9 +362,7 @@ static xcclResult_t execute_entries(struct work *work)
             fail_all(async);
         rc = rc ? rc : async;
     } else {
-        if (work->seen)
-            begin_all(work, &rc);
-        run_all(work, &rc);
+        xccl_call_work_run(work, 0, &rc);
     }
     for (uint32_t i = 0; i < own->count; i++)
         if (own->entries[i].kind == XCCL_ENTRY_DESTROY)
@@ -534,33 +372,19 @@ static xcclResult_t execute_entries(struct work *work)
 
 static xcclResult_t execute_any(struct group *own)
 {
-    struct few_work few;
-    struct work work = {.own = own};
-    xcclResult_t rc = work_init(&work, &few), joined = xcclSuccess;
+    struct xccl_call_work work;
+    xcclResult_t joined = xcclSuccess;
+    xcclResult_t rc = xccl_call_work_init(&work, own->entries, own->count,
+                                          own->count - own->leaves);
 
     if (rc)
         give_up(rc);
     else if (own->join_count)
         joined = join_all(own->joins, own->join_count);
     if (!rc && (!joined || joined == xcclInProgress))
-        rc = execute_entries(&work);
-    work_fini(&work, &few);
+        rc = execute_entries(own, &work);
+    xccl_call_work_fini(&work);
     return rc ? rc : joined;
-}
-
-xcclResult_t xccl_group_run(const struct xccl_group_entry *entries, uint32_t count)
-{
-    /* Entries are only read. */
-    struct group own = {.entries = (struct xccl_group_entry *)(uintptr_t)entries, .count = count};
-    struct few_work few;
-    struct work work = {.own = &own};
-    xcclResult_t rc = work_init(&work, &few);
-
-    if (!rc && work.seen)
-        begin_all(&work, &rc);
-    run_all(&work, &rc);
-    work_fini(&work, &few);
-    return rc;
 }
 
 /* A few messages of one communicator and nothing else, to be done at once: whose; else NULL. */
@@ -572,32 +396,16 @@ static struct xcclComm *only_messages(const struct group *own)
         return NULL;
     for (uint32_t i = 0; i < own->count; i++)
         if (own->entries[i].kind != XCCL_ENTRY_P2P || own->entries[i].task.comm != comm ||
-            own->entries[i].stream || comm->cuda)
+            own->entries[i].stream || comm->ops->queues)
             return NULL;
     return comm && !comm->is_nonblocking && !xccl_comm_is_async(comm) ? comm : NULL;
-}
-
-static xcclResult_t execute_messages(struct xcclComm *comm, const struct group *own)
-{
-    struct xccl_run *run = &comm->run;
-    struct xccl_p2p_item items[FEW];
-    xcclResult_t rc = xcclSuccess, begun;
-
-    for (uint32_t i = 0; i < own->count; i++)
-        items[i] = own->entries[i].p2p;
-    begun = xccl_comm_begin_p2p(comm, items, own->count);
-    fail_begun(comm, begun, &rc);
-    if (begun)
-        return rc;
-    xccl_exec_wait_one(run, &comm->policy);
-    return xccl_comm_end(comm, run->rc);
 }
 
 static xcclResult_t execute_group(struct group *own)
 {
     struct xcclComm *comm = only_messages(own);
 
-    return comm ? execute_messages(comm, own) : execute_any(own);
+    return comm ? xccl_call_messages(comm, own->entries, own->count) : execute_any(own);
 }
 
 /* Ids hold secrets. */
@@ -618,7 +426,6 @@ static void drop_entries(struct group *own)
     own->join_count = own->join_room = 0;
     own->entries = NULL;
     own->count = own->room = own->leaves = 0;
-    own->skips_cuda = 0;
     own->rc = xcclSuccess;
 }
 
@@ -658,7 +465,7 @@ xcclResult_t xcclGroupEnd(void)
 
 /* --- estimates --- */
 
-static xcclResult_t estimate(const struct xccl_group_entry *entry, double *ns)
+static xcclResult_t estimate(const struct xccl_entry *entry, double *ns)
 {
     struct xcclComm *comm = entry->task.comm;
     double more = 0;

@@ -9,25 +9,14 @@
 #define XCCL_API_GROUP_H
 
 #include "comm/comm_async.h"
-
-enum xccl_group_kind { XCCL_ENTRY_CALL, XCCL_ENTRY_P2P, XCCL_ENTRY_INIT, XCCL_ENTRY_DESTROY };
-
-struct xccl_group_entry {
-    enum xccl_group_kind kind;
-    struct xccl_task task; /* CALL; others but INIT: its comm */
-    struct xccl_p2p_item p2p; /* P2P */
-    struct xccl_host_stream *stream; /* of both, NULL: none */
-    const struct xccl_join_args *join; /* INIT: the caller's; a group makes its own copy */
-};
+#include "comm/entry.h"
 
 /* Notes the entry, or executes it when no group is open. */
-xcclResult_t xccl_group_add(const struct xccl_group_entry *entry);
+xcclResult_t xccl_group_add(const struct xccl_entry *entry);
 /* Notes a call or a message, or executes it when no group is open. */
 xcclResult_t xccl_group_add_call(const struct xccl_task *task, struct xccl_host_stream *stream);
 xcclResult_t xccl_group_add_p2p(struct xcclComm *comm, const struct xccl_p2p_item *item,
                                 struct xccl_host_stream *stream);
-/* Runs operations of the host side by side, now. */
-xcclResult_t xccl_group_run(const struct xccl_group_entry *entries, uint32_t count);
 /* A call inside a group was wrong: the whole group will not be executed. Returns rc. */
 xcclResult_t xccl_group_reject(xcclResult_t rc);
 

@@ -7,6 +7,7 @@
 #include "api/group_async.h"
 
 #include "base/alloc.h"
+#include "comm/device_ops.h"
 
 /* Sends and receives of a communicator. */
 struct messages {
@@ -15,13 +16,13 @@ struct messages {
     uint32_t count;
 };
 
-static int is_operation(const struct xccl_group_entry *entry)
+static int is_operation(const struct xccl_entry *entry)
 {
     return (entry->kind == XCCL_ENTRY_CALL || entry->kind == XCCL_ENTRY_P2P) &&
-           !entry->task.comm->cuda;
+           !entry->task.comm->ops->queues;
 }
 
-int xccl_group_is_async(const struct xccl_group_entry *entries, uint32_t count)
+int xccl_group_is_async(const struct xccl_entry *entries, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
         if (is_operation(&entries[i]) &&
@@ -32,7 +33,7 @@ int xccl_group_is_async(const struct xccl_group_entry *entries, uint32_t count)
 }
 
 /* 1: this is the first operation of its communicator. */
-static int is_first(const struct xccl_group_entry *entries, uint32_t at)
+static int is_first(const struct xccl_entry *entries, uint32_t at)
 {
     for (uint32_t i = 0; i < at; i++)
         if (is_operation(&entries[i]) && entries[i].task.comm == entries[at].task.comm)
@@ -41,8 +42,7 @@ static int is_first(const struct xccl_group_entry *entries, uint32_t at)
 }
 
 static xcclResult_t add_messages(struct xccl_async_batch *batch, struct messages *messages,
-                                 const struct xccl_group_entry *entries, uint32_t from,
-                                 uint32_t count)
+                                 const struct xccl_entry *entries, uint32_t from, uint32_t count)
 {
     struct xcclComm *comm = entries[from].task.comm;
 
@@ -58,8 +58,8 @@ static xcclResult_t add_messages(struct xccl_async_batch *batch, struct messages
     return xccl_async_add_p2p(batch, comm, messages->items, messages->streams, messages->count);
 }
 
-static xcclResult_t add_calls(struct xccl_async_batch *batch,
-                              const struct xccl_group_entry *entries, uint32_t from, uint32_t count)
+static xcclResult_t add_calls(struct xccl_async_batch *batch, const struct xccl_entry *entries,
+                              uint32_t from, uint32_t count)
 {
     xcclResult_t rc = xcclSuccess;
 
@@ -69,7 +69,7 @@ static xcclResult_t add_calls(struct xccl_async_batch *batch,
     return rc;
 }
 
-static xcclResult_t add_all(struct xccl_async_batch *batch, const struct xccl_group_entry *entries,
+static xcclResult_t add_all(struct xccl_async_batch *batch, const struct xccl_entry *entries,
                             uint32_t count)
 {
     struct messages messages = {.items = xccl_calloc(count, sizeof *messages.items),
@@ -88,7 +88,7 @@ static xcclResult_t add_all(struct xccl_async_batch *batch, const struct xccl_gr
     return rc;
 }
 
-static xcclResult_t add_one(struct xccl_async_batch *batch, const struct xccl_group_entry *entry)
+static xcclResult_t add_one(struct xccl_async_batch *batch, const struct xccl_entry *entry)
 {
     if (entry->kind == XCCL_ENTRY_CALL)
         return xccl_async_add_call(batch, &entry->task, entry->stream);
@@ -96,7 +96,7 @@ static xcclResult_t add_one(struct xccl_async_batch *batch, const struct xccl_gr
 }
 
 /* 1: somebody has to ask whether it is done. */
-static int goes_on(const struct xccl_group_entry *entries, uint32_t count)
+static int goes_on(const struct xccl_entry *entries, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
         if (is_operation(&entries[i]) && !entries[i].stream && entries[i].task.comm->is_nonblocking)
@@ -104,7 +104,7 @@ static int goes_on(const struct xccl_group_entry *entries, uint32_t count)
     return 0;
 }
 
-xcclResult_t xccl_group_submit(const struct xccl_group_entry *entries, uint32_t count)
+xcclResult_t xccl_group_submit(const struct xccl_entry *entries, uint32_t count)
 {
     struct xccl_async_batch batch;
     xcclResult_t rc;

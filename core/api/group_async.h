@@ -8,10 +8,10 @@
 #include "api/group.h"
 
 /* 1: one of them has a stream, or a communicator of theirs has work before it, or never blocks. */
-int xccl_group_is_async(const struct xccl_group_entry *entries, uint32_t count);
+int xccl_group_is_async(const struct xccl_entry *entries, uint32_t count);
 /* Gives all of them together, and waits for those without a stream. xcclInProgress when all went
  * well, and some are of communicators that never block. Entries that are no operations are passed
  * over. */
-xcclResult_t xccl_group_submit(const struct xccl_group_entry *entries, uint32_t count);
+xcclResult_t xccl_group_submit(const struct xccl_entry *entries, uint32_t count);
 
 #endif

@@ -466,6 +466,12 @@ static void close_device(struct xcclComm *comm)
     xccl_free(cuda);
 }
 
+static void registered(void *at, size_t bytes)
+{
+    (void)at;
+    (void)bytes;
+}
+
 static xcclResult_t plan(struct xcclComm *comm)
 {
     comm->planner.is_device = 1;
@@ -476,6 +482,8 @@ const struct xccl_device_ops xccl_device_cuda = {
     .name = "a CUDA device",
     .kind = 1,
     .gives_memory = 1,
+    .queues = 1,
+    .reads_scalars = 1,
     .tells_board = 1,
     .extra_rooms = 4,
     .offer_bytes = XCCL_CUDA_OFFER_BYTES,
@@ -494,6 +502,9 @@ const struct xccl_device_ops xccl_device_cuda = {
     .take_offers = xccl_comm_cuda_take_offers,
     .give_room = xccl_comm_cuda_give_room,
     .bound = xccl_comm_cuda_bound,
+    .submit = xccl_comm_cuda_submit,
+    .resume = xccl_comm_cuda_resume,
+    .registered = registered,
     .turn = xccl_comm_cuda_turn,
     .bytes = bytes_of,
 };

@@ -60,6 +60,9 @@ struct xccl_cuda_op {
 /* 1: its links and plan have to be made first, by a task with connects set. Marks the operator as
  * known. An error is of the arguments. */
 xcclResult_t xccl_cuda_needs_links(const struct xccl_cuda_op *op, int *needs_out);
+/* Operations of CUDA communicators in a group, or alone (comm_cuda_group.c): missing links are made
+ * first, as the host's calls make theirs, then all is launched. */
+xcclResult_t xccl_comm_cuda_submit(const struct xccl_entry *entries, uint32_t count);
 /* Launches all of them, messages of each communicator first. Links are there. Brings them in an
  * order that is the same on all ranks: what is launched into one stream takes place one by one. */
 xcclResult_t xccl_cuda_submit(struct xccl_cuda_op *ops, uint32_t count);

@@ -440,8 +440,10 @@ void xccl_comm_cuda_pause(struct xcclComm *comm)
 void xccl_comm_cuda_resume(struct xcclComm *comm)
 {
     struct xccl_comm_cuda *cuda = comm->cuda;
-    struct xccl_cuda_watch *watch = cuda->watch;
+    struct xccl_cuda_watch *watch = cuda ? cuda->watch : NULL;
 
+    if (!watch) /* it has been taken down */
+        return;
     pthread_mutex_lock(&cuda->lock);
     if (watch->connecting) {
         cuda->talks = comm->seq;

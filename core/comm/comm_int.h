@@ -48,11 +48,12 @@ void xccl_init_undo(struct xccl_init *init);
 void xccl_init_free(struct xccl_init *init); /* not the communicator; NULL is fine */
 void xccl_comm_undo_all(struct xcclComm *comm);
 
-/* comm.c: memory, without anything in it; the list of those that have joined. */
+/* comm_list.c: memory, without anything in it; the list of those that have joined. */
 struct xcclComm *xccl_comm_alloc(const struct xccl_job *job, int rank, int nranks);
-void xccl_comm_free(struct xcclComm *comm);
+void xccl_comm_free(struct xcclComm *comm); /* comm.c */
 /* magic: what it is from now on */
 void xccl_comm_publish(struct xcclComm *comm, uint64_t magic);
+void xccl_comm_unlist(struct xcclComm *comm);
 /* A communicator that others may see already: a split knows its id only once it is under way. */
 void xccl_comm_set_id(struct xcclComm *comm, const uint8_t *id);
 

@@ -10,14 +10,7 @@
 #ifndef XCCL_COMM_COMM_P2P_H
 #define XCCL_COMM_COMM_P2P_H
 
-#include "comm/comm.h"
-
-struct xccl_p2p_item {
-    int peer, sends;
-    void *at;
-    size_t bytes;
-    int connects; /* 1: no message, but the links for those of all sizes */
-};
+#include "comm/entry.h"
 
 /* What begin would refuse: sends to oneself without receives of the same sizes. Any thread. */
 xcclResult_t xccl_comm_check_p2p(const struct xcclComm *comm, const struct xccl_p2p_item *items,

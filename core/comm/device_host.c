@@ -5,7 +5,9 @@
 #include "comm/device_ops.h"
 
 #include "base/alloc.h"
+#include "base/huge_pages.h"
 #include "base/param.h"
+#include "comm/call_group.h"
 #include "comm/comm_bind.h"
 #include "comm/comm_where.h"
 
@@ -99,6 +101,11 @@ static xcclResult_t bound(struct xcclComm *comm, struct xccl_binding *binding)
     return xcclSuccess;
 }
 
+static xcclResult_t submit(const struct xccl_entry *entries, uint32_t count)
+{
+    return xccl_call_group(entries, count);
+}
+
 static int turn(struct xcclComm *comm)
 {
     (void)comm;
@@ -128,6 +135,9 @@ const struct xccl_device_ops xccl_device_host = {
     .take_offers = take_offers,
     .give_room = give_room,
     .bound = bound,
+    .submit = submit,
+    .resume = nothing,
+    .registered = xccl_huge_pages_make,
     .turn = turn,
     .bytes = bytes,
 };

@@ -8,6 +8,7 @@
 #ifndef XCCL_COMM_DEVICE_OPS_H
 #define XCCL_COMM_DEVICE_OPS_H
 
+#include "comm/entry.h"
 #include "comm/phase.h"
 
 #define XCCL_DEVICE_OFFER_MAX 384 /* bytes */
@@ -18,6 +19,8 @@ struct xccl_device_ops {
     const char *name; /* for texts: "the host", "a CUDA device" */
     uint32_t kind; /* as ranks send it to each other; all ranks of a communicator have the same */
     int gives_memory; /* 1: ranks of the host get descriptors of its memory after joining */
+    int queues; /* 1: `submit` puts operations into queues of the device and returns */
+    int reads_scalars; /* 1: the scalar of an operator may lie in its memory */
     int tells_board; /* 1: writes the board itself; a call that only makes links does not */
     uint32_t extra_rooms; /* times its budget of buffers that its shared segment has room for */
     uint32_t offer_bytes; /* that a rank sends about its memory for links; 0: nothing */
@@ -57,6 +60,13 @@ struct xccl_device_ops {
 
     /* --- calls --- */
 
+    /* Operations of communicators with this device, alone or those of a group; other entries are
+     * passed over. Only where it queues; the host's calls are executed by call_group.c. */
+    xcclResult_t (*submit)(const struct xccl_entry *entries, uint32_t count);
+    /* A call that makes links has ended: the device goes on by itself. May be called again. */
+    void (*resume)(struct xcclComm *comm);
+    /* The program has registered memory. */
+    void (*registered)(void *at, size_t bytes);
     /* Moves operations that are under way while a call makes links. 1: something moved. */
     int (*turn)(struct xcclComm *comm);
     /* Device memory of the communicator. */

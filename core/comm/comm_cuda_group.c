@@ -3,22 +3,27 @@
  * too: that part is the host's, and runs side by side for all communicators of the group.
  *
  * Thread: the user's. */
-#include "api/group_cuda.h"
-
 #include "base/alloc.h"
-#include "comm/comm_cuda.h"
+#include "comm/call_group.h"
+#include "comm/comm_cuda_int.h"
 
 #define FEW 16
 
 /* What a group asks of CUDA communicators. */
 struct launch {
     struct xccl_cuda_op *ops;
-    struct xccl_group_entry *connects; /* those that have to be connected first */
+    struct xccl_entry *connects; /* those that have to be connected first */
     struct xccl_p2p_item *items; /* room for the messages of a communicator */
     uint32_t count, connect_count;
 };
 
-static struct xccl_cuda_op op_of(const struct xccl_group_entry *entry)
+/* An operation of a CUDA communicator; those of other devices are passed over. */
+static int is_own(const struct xccl_entry *entry)
+{
+    return entry->kind <= XCCL_ENTRY_P2P && entry->task.comm->ops == &xccl_device_cuda;
+}
+
+static struct xccl_cuda_op op_of(const struct xccl_entry *entry)
 {
     return (struct xccl_cuda_op){.task = entry->task,
                                  .is_p2p = entry->kind == XCCL_ENTRY_P2P,
@@ -36,9 +41,9 @@ static xcclResult_t shares_thread(const struct xcclComm *comm)
 }
 
 /* An entry that only makes links. */
-static void add_connect(struct launch *launch, const struct xccl_group_entry *entry)
+static void add_connect(struct launch *launch, const struct xccl_entry *entry)
 {
-    struct xccl_group_entry *connect = &launch->connects[launch->connect_count++];
+    struct xccl_entry *connect = &launch->connects[launch->connect_count++];
 
     *connect = *entry;
     connect->stream = NULL;
@@ -47,13 +52,16 @@ static void add_connect(struct launch *launch, const struct xccl_group_entry *en
     connect->p2p.bytes = 0; /* they are the kernel's to move */
 }
 
-static xcclResult_t add(struct launch *launch, const struct xccl_group_entry *entry, int alone)
+static xcclResult_t add(struct launch *launch, const struct xccl_entry *entry, int alone)
 {
     struct xccl_cuda_op op = op_of(entry);
     int needs,
         connects = entry->kind == XCCL_ENTRY_CALL ? entry->task.connects : entry->p2p.connects;
-    xcclResult_t rc = xccl_cuda_needs_links(&op, &needs);
+    xcclResult_t rc = xccl_comm_error(entry->task.comm);
 
+    if (rc) /* its device may be gone */
+        return rc;
+    rc = xccl_cuda_needs_links(&op, &needs);
     if (rc)
         return rc;
     if (needs && alone && xccl_comm_shares_thread(entry->task.comm))
@@ -107,20 +115,20 @@ static xcclResult_t connect_all(const struct launch *launch)
     if (!launch->connect_count)
         return xcclSuccess;
     pause_watches(launch);
-    rc = xccl_group_run(launch->connects, launch->connect_count);
+    rc = xccl_call_group(launch->connects, launch->connect_count);
     /* Those that came to their end have been; one that could not begin has not. */
     for (uint32_t i = 0; i < launch->connect_count; i++)
         xccl_comm_cuda_resume(launch->connects[i].task.comm);
     return rc;
 }
 
-static xcclResult_t launch_all(struct launch *launch, const struct xccl_group_entry *entries,
+static xcclResult_t launch_all(struct launch *launch, const struct xccl_entry *entries,
                                uint32_t count)
 {
     xcclResult_t rc = xcclSuccess;
 
     for (uint32_t i = 0; i < count && !rc; i++)
-        if (xccl_group_is_cuda(&entries[i]))
+        if (is_own(&entries[i]))
             rc = add(launch, &entries[i], count == 1);
     if (!rc)
         rc = check_messages(launch);
@@ -129,10 +137,10 @@ static xcclResult_t launch_all(struct launch *launch, const struct xccl_group_en
     return rc ? rc : xccl_cuda_submit(launch->ops, launch->count);
 }
 
-xcclResult_t xccl_group_launch(const struct xccl_group_entry *entries, uint32_t count)
+xcclResult_t xccl_comm_cuda_submit(const struct xccl_entry *entries, uint32_t count)
 {
     struct xccl_cuda_op few_ops[FEW];
-    struct xccl_group_entry few_connects[FEW];
+    struct xccl_entry few_connects[FEW];
     struct xccl_p2p_item few_items[FEW];
     struct launch launch = {.ops = few_ops, .connects = few_connects, .items = few_items};
     xcclResult_t rc = xcclSuccess;

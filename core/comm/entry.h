@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* An entry of a group: one call of the program that is kept until it is its turn. The public calls
+ * note entries; those who execute them read them and keep nothing of them.
+ * Thread: the user's. */
+#ifndef XCCL_COMM_ENTRY_H
+#define XCCL_COMM_ENTRY_H
+
+#include "comm/comm.h"
+
+struct xccl_host_stream; /* comm_async.h */
+
+/* A send or a receive. */
+struct xccl_p2p_item {
+    int peer, sends;
+    void *at;
+    size_t bytes;
+    int connects; /* 1: no message, but the links for those of all sizes */
+};
+
+/* The first two are operations. */
+enum xccl_entry_kind { XCCL_ENTRY_CALL, XCCL_ENTRY_P2P, XCCL_ENTRY_INIT, XCCL_ENTRY_DESTROY };
+
+struct xccl_entry {
+    enum xccl_entry_kind kind;
+    struct xccl_task task; /* CALL; others but INIT: its comm */
+    struct xccl_p2p_item p2p; /* P2P */
+    struct xccl_host_stream *stream; /* NULL: none; or the device's own kind of stream */
+    const struct xccl_join_args *join; /* INIT: the caller's; a group makes its own copy */
+};
+
+#endif
