@@ -156,9 +156,9 @@ static void undo_device_watch(struct xcclComm *comm)
 
 static void undo_control(struct xcclComm *comm)
 {
-    comm->tell = NULL;
-    xccl_control_close(comm->control, comm->seq);
+    xccl_control_close(comm->control, comm->seq); /* afterwards its callbacks raise no errors */
     comm->control = NULL;
+    comm->tell = NULL;
 }
 
 static const struct phase phases[] = {
