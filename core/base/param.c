@@ -709,30 +709,29 @@ static void tell_table_row(const struct row *row, void (*line)(void *user, const
 static const char *const page_head[] = {
     "# Settings",
     "",
-    "Every setting of XCCL. This page is printed by `xccl env --markdown`; `xccl env` shows the "
-    "values",
-    "that are in force and where each comes from.",
+    "Every setting of XCCL. `xccl env --markdown` prints this page; `xccl env` shows the values in",
+    "force and the origin of each.",
     "",
-    "A value comes from the environment variable of that name; else from the file that",
-    "`XCCL_CONF_FILE` names, or without that from `~/.xccl.conf` and then `/etc/xccl.conf`; else "
-    "it is",
-    "the default. Each setting is looked for by itself: the first place that has it wins. All are "
-    "read",
-    "and checked once a process. A value out of range is an error, also where another place would "
-    "have",
-    "won; an unknown name that begins with `XCCL_` is a warning that names the nearest known one.",
+    "XCCL looks up each setting by itself and uses the first place that has it:",
     "",
-    "A file has one `NAME=VALUE` a line, names in full (`XCCL_DEBUG=info`), at most 2,048 bytes a "
-    "line",
-    "and 64 KiB in all. Spaces around name and value do not count, quotes are part of the value, "
-    "lines",
-    "that begin with `#` are comments, and of two lines with one name the later counts.",
+    "1. the environment variable of that name;",
+    "2. the file that `XCCL_CONF_FILE` names; or, if it names none, `~/.xccl.conf`, then",
+    "   `/etc/xccl.conf`;",
+    "3. the default.",
     "",
-    "Numbers are decimal; bytes may end in `K`, `M` or `G` for powers of 1,024. Yes or no is one "
-    "of",
-    "`1 yes on true` and `0 no off false`. Words may be in upper or lower case.",
+    "All settings are read and checked once per process. A value out of range is an error, even if",
+    "another place takes precedence. An unknown name that begins with `XCCL_` gives a warning with",
+    "the most similar known name.",
     "",
-    "| Setting | Type | Range | Default | What it does |",
+    "A file has one `NAME=VALUE` per line, with the full name (`XCCL_DEBUG=info`), at most 2,048",
+    "bytes per line and 64 KiB in all. Spaces around name and value are ignored; quotes are part",
+    "of the value. Lines that begin with `#` are comments. If a name occurs twice, the later line",
+    "counts.",
+    "",
+    "Numbers are decimal. Bytes may end in `K`, `M` or `G` for powers of 1,024. Yes or no is one",
+    "of `1 yes on true` and `0 no off false`. Words may be in upper or lower case.",
+    "",
+    "| Setting | Type | Range | Default | What it sets |",
     "|---|---|---|---|---|",
 };
 

@@ -502,8 +502,8 @@ XT_TEST(print_tells_value_origin_default_range_unit_and_help)
     xt_setenv("XCCL_TIMEOUT_S", "10");
     xccl_param_print(0, keep_line, NULL);
     XT_CHECK_INT(count_in(printed, "\n"), XCCL_PARAM_COUNT);
-    XT_CHECK_HAS(printed, "XCCL_TIMEOUT_S=10 (environment; default 600; 0..1073741824 s): how");
-    XT_CHECK_HAS(printed, "XCCL_BUFFER_BYTES=64M (default; default 64M; 1M..1024G bytes): buff");
+    XT_CHECK_HAS(printed, "XCCL_TIMEOUT_S=10 (environment; default 600; 0..1073741824 s): time");
+    XT_CHECK_HAS(printed, "XCCL_BUFFER_BYTES=64M (default; default 64M; 1M..1024G bytes): memory");
     XT_CHECK_HAS(printed, "XCCL_TIMEOUT_INIT_S=30 (");
     XT_CHECK_HAS(printed, "conf:1; default 300; 1..86400 s)");
 }
