@@ -16,24 +16,24 @@
 const char xccl_algo_show_help[] =
     "usage: xccl algo show NAME -n N [--coll COLL] [options]\n"
     "\n"
-    "Prints the schedule of an algorithm: what each rank does, step by step. The text and the\n"
-    "JSON can be read back by `xccl algo verify FILE`.\n"
+    "Prints the schedule of an algorithm: what each rank does, step by step. `xccl algo verify\n"
+    "FILE` can read the text and the JSON.\n"
     "\n"
-    "  -n N, --ranks N   how many ranks\n"
-    "  --nodes A,B,...   for hierarchies, in place of -n: the ranks of each node (4 each)\n"
+    "  -n N, --ranks N   number of ranks\n"
+    "  --nodes A,B,...   for hierarchies, instead of -n: ranks on each node (default: 4)\n"
     "  --inner NAME, --outer NAME\n"
-    "                    for hierarchies: the algorithms in and between nodes\n"
-    "  --coll COLL       which collective, where NAME serves several\n"
-    "  --root R          of broadcast, reduce, gather and scatter (0)\n"
-    "  --rank R          only this rank\n"
-    "  --plugin FILE     loads an algorithm plugin, by path (./x.so) or name, in place of those\n"
+    "                    for hierarchies: the algorithms within and between nodes\n"
+    "  --coll COLL       the collective, if NAME serves several\n"
+    "  --root R          root of broadcast, reduce, gather and scatter (default 0)\n"
+    "  --rank R          print only this rank\n"
+    "  --plugin FILE     load an algorithm plugin, by path (./x.so) or name, instead of those\n"
     "                    in XCCL_ALGO_PLUGIN\n"
-    "  --json            JSON instead of text\n"
-    "  --explicit        each chunk of each step as a line of its own\n"
+    "  --json            print JSON instead of text\n"
+    "  --explicit        print each chunk of each step on a separate line\n"
     "\n"
-    "A parameter stands behind the name: pat:4. `xccl algo list` shows all names.\n"
+    "A parameter follows the name after a colon: pat:4. `xccl algo list` lists all names.\n"
     "\n"
-    "Exit status: 0; 1 when the schedule is not proven; 2 for wrong arguments.\n";
+    "Exit status: 0; 1 if the schedule is not proven; 2 for wrong arguments.\n";
 
 struct show {
     const char *name, *inner, *outer, *nodes_text, *plugins;

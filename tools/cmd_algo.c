@@ -28,31 +28,31 @@ static int algo_main(int argc, char **argv)
 
 const struct xccl_command xccl_cmd_algo = {
     .name = "algo",
-    .summary = "list, show and prove the algorithms of collectives",
+    .summary = "list, show and verify the algorithms of collectives",
     .run = algo_main,
     .part_help = part_help,
-    .help =
-        "usage: xccl algo list [-n N] [--nodes A,B,...] [--coll COLL] [--plugin FILE]\n"
-        "       xccl algo show NAME -n N [options]\n"
-        "       xccl algo verify NAME|FILE|--all [-n N|A..B] [options]\n"
-        "       xccl algo verify --plugin FILE [-n N|A..B] [options]\n"
-        "\n"
-        "Algorithms are data: a schedule says what each rank does, in a few records that serve\n"
-        "every size. It is proven before it runs. Nothing here moves data or needs a GPU.\n"
-        "\n"
-        "  list    the algorithms, with the cost of each in steps, messages and bytes\n"
-        "  show    the schedule of one algorithm, as text or JSON\n"
-        "  verify  proves schedules: built-in ones, of a plugin, or of a file; a refusal is told\n"
-        "          by its smallest counter-example\n"
-        "\n"
-        "All take --plugin FILE, or XCCL_ALGO_PLUGIN: a shared library with algorithms, as\n"
-        "include/xccl_algo.h says.\n"
-        "\n"
-        "Exit status: 0; 1 when something is not proven; 2 for wrong arguments.\n"
-        "\n"
-        "examples: xccl algo list -n 16\n"
-        "          xccl algo show ring --coll all_reduce -n 8 --rank 0\n"
-        "          xccl algo verify --all -n 1..64\n"
-        "          xccl algo show hier --coll all_reduce --nodes 4,4,2\n"
-        "          xccl algo verify mine.txt\n",
+    .help = "usage: xccl algo list [-n N] [--nodes A,B,...] [--coll COLL] [--plugin FILE]\n"
+            "       xccl algo show NAME -n N [options]\n"
+            "       xccl algo verify NAME|FILE|--all [-n N|A..B] [options]\n"
+            "       xccl algo verify --plugin FILE [-n N|A..B] [options]\n"
+            "\n"
+            "An algorithm produces a schedule: a short list of records that says what each rank\n"
+            "does, for messages of any size. XCCL proves a schedule correct before it runs it.\n"
+            "These commands move no data and need no GPU.\n"
+            "\n"
+            "  list    list the algorithms, with the cost of each in steps, messages and bytes\n"
+            "  show    print the schedule of one algorithm, as text or JSON\n"
+            "  verify  prove schedules that are built in, in a plugin, or in a file; a refusal\n"
+            "          shows the smallest counter-example\n"
+            "\n"
+            "--plugin FILE (or XCCL_ALGO_PLUGIN) names a shared library with algorithms, written\n"
+            "against include/xccl_algo.h.\n"
+            "\n"
+            "Exit status: 0; 1 if a schedule is not proven; 2 for wrong arguments.\n"
+            "\n"
+            "examples: xccl algo list -n 16\n"
+            "          xccl algo show ring --coll all_reduce -n 8 --rank 0\n"
+            "          xccl algo verify --all -n 1..64\n"
+            "          xccl algo show hier --coll all_reduce --nodes 4,4,2\n"
+            "          xccl algo verify mine.txt\n",
 };

@@ -39,17 +39,17 @@ static int env_main(int argc, char **argv)
 
 const struct xccl_command xccl_cmd_env = {
     .name = "env",
-    .summary = "list every setting with its value and where that comes from",
+    .summary = "list every setting with its value and origin",
     .run = env_main,
     .help = "usage: xccl env [--markdown]\n"
             "\n"
-            "Lists every setting of XCCL: its value, where that comes from, and what it does. A "
-            "setting\n"
-            "comes from the environment, else from the file that XCCL_CONF_FILE names, else from\n"
-            "~/.xccl.conf, else from /etc/xccl.conf (lines NAME=VALUE), else it is the default.\n"
+            "Lists every setting of XCCL: its value, the origin of the value, and what it sets.\n"
+            "A value comes from the environment; or else from the file that XCCL_CONF_FILE\n"
+            "names (if it names none, from ~/.xccl.conf, then /etc/xccl.conf; lines\n"
+            "NAME=VALUE); or else it is the default.\n"
             "\n"
-            "  --markdown   the table of all settings as a page, without this machine's values\n"
+            "  --markdown   print all settings as a Markdown page, without this host's values\n"
             "\n"
-            "Exit status: 0; 1 when a setting has a value that is not allowed; 2 for wrong "
+            "Exit status: 0; 1 if a setting has a value that is not allowed; 2 for wrong\n"
             "arguments.\n",
 };

@@ -181,14 +181,12 @@ const struct xccl_command xccl_cmd_info = {
     .help =
         "usage: xccl info\n"
         "\n"
-        "Shows what XCCL finds on this host, one \"name: value\" a line: versions, the host "
-        "and its\n"
-        "usable cores, what started this process, the network interfaces chosen (best first), "
-        "whether\n"
-        "shared memory works, the fate of each network plugin that was tried, the tuner plugin, "
-        "and the\n"
-        "settings that are not at their default.\n"
-        "The job's secret is not shown, so the output may go into a report.\n"
+        "Shows what XCCL finds on this host, one \"name: value\" per line: versions, the host\n"
+        "and the cores that this process may use, the launcher that started this process, the\n"
+        "network interfaces chosen (best first), whether shared memory works, each network\n"
+        "plugin that was tried and the result, the tuner plugin, and the settings that are not\n"
+        "at their default.\n"
+        "The output never holds the job's secret, so it may go into a bug report.\n"
         "\n"
-        "Exit status: 0; 1 when something is missing that XCCL needs; 2 for wrong arguments.\n",
+        "Exit status: 0; 1 if something that XCCL needs is missing; 2 for wrong arguments.\n",
 };

@@ -36,7 +36,7 @@ static int show_overview(void)
            "\n");
     for (size_t i = 0; i < COMMANDS; i++)
         printf("  %-8s %s\n", commands[i]->name, commands[i]->summary);
-    printf("  %-8s %s\n", "help", "show what a command does, as `xccl help run`");
+    printf("  %-8s %s\n", "help", "show how to use a command, for example `xccl help run`");
     printf("\n"
            "`xccl --version` prints the version. Exit status: 0 success, 1 failure, 2 wrong "
            "arguments.\n"
