@@ -41,7 +41,7 @@ void *xccl_calloc(size_t count, size_t bytes)
     size_t total;
 
     if (__builtin_mul_overflow(count, bytes, &total)) {
-        xccl_fail(xcclSystemError, ENOMEM, "ask for less",
+        xccl_fail(xcclSystemError, ENOMEM, "allocate fewer",
                   "cannot allocate %zu objects of %zu bytes", count, bytes);
         return NULL;
     }
@@ -59,7 +59,7 @@ void *xccl_calloc_aligned(size_t align, size_t bytes)
     void *memory = NULL;
 
     if (align < sizeof(void *) || (align & (align - 1)) != 0) {
-        xccl_fail(xcclInternalError, 0, "ask for a power of two of at least 8",
+        xccl_fail(xcclInternalError, 0, "use an alignment that is a power of two and at least 8",
                   "cannot allocate %zu bytes aligned to %zu", bytes, align);
         return NULL;
     }

@@ -61,7 +61,7 @@ static int find_functions(void *library)
         if (!found && functions[i].is_later)
             continue;
         if (!found) {
-            refuse("the CUDA driver is too old: it has no ", functions[i].symbol);
+            refuse("the CUDA driver is too old: it lacks ", functions[i].symbol);
             return 0;
         }
         memcpy((char *)&driver + functions[i].offset, &found, sizeof found);
@@ -75,19 +75,20 @@ static void start(void)
     char detail[64];
 
     if (rc) {
-        refuse("cuInit says ", name_of(rc));
+        refuse("cuInit failed: ", name_of(rc));
         return;
     }
     rc = driver.driver_version(&driver.version);
     if (rc || driver.version < VERSION_LEAST) {
-        snprintf(detail, sizeof detail, "%d.%d, and %d.%d is needed", driver.version / 1000,
-                 driver.version % 1000 / 10, VERSION_LEAST / 1000, VERSION_LEAST % 1000 / 10);
-        refuse("the CUDA driver is of version ", detail);
+        snprintf(detail, sizeof detail, "%d.%d; version %d.%d or later is needed",
+                 driver.version / 1000, driver.version % 1000 / 10, VERSION_LEAST / 1000,
+                 VERSION_LEAST % 1000 / 10);
+        refuse("the CUDA driver has version ", detail);
         return;
     }
     rc = driver.device_count(&driver.devices);
     if (rc || driver.devices < 1)
-        refuse("there is no CUDA device: ", rc ? name_of(rc) : "the driver counts none");
+        refuse("there is no CUDA device: ", rc ? name_of(rc) : "the driver reports none");
 }
 
 static void open_driver(void)
@@ -120,7 +121,7 @@ static const char *text_of(xccl_cu_result rc)
     const char *text = NULL;
 
     if (!driver.error_string || driver.error_string(rc, &text) || !text)
-        return "the driver does not say more";
+        return "the driver gives no details";
     return text;
 }
 

@@ -76,17 +76,17 @@ xcclResult_t xccl_loop_create(struct xccl_loop **loop_out)
         return xcclSystemError;
     loop->epoll_fd = epoll_fd_open();
     if (loop->epoll_fd < 0) {
-        rc = xccl_fail(xcclSystemError, errno, "raise ulimit -n", "cannot make an event loop");
+        rc = xccl_fail(xcclSystemError, errno, "raise ulimit -n", "cannot create an event loop");
         goto err_loop;
     }
     loop->wake_fd = wake_fd_open();
     if (loop->wake_fd < 0) {
-        rc = xccl_fail(xcclSystemError, errno, "raise ulimit -n", "cannot make an event loop");
+        rc = xccl_fail(xcclSystemError, errno, "raise ulimit -n", "cannot create an event loop");
         goto err_epoll;
     }
     event.data.ptr = loop;
     if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, loop->wake_fd, &event) != 0) {
-        rc = xccl_fail(xcclSystemError, errno, NULL, "cannot make an event loop");
+        rc = xccl_fail(xcclSystemError, errno, NULL, "cannot create an event loop");
         goto err_wake;
     }
     mutex_init_recursive(&loop->mutex);
@@ -232,7 +232,7 @@ xcclResult_t xccl_loop_add(struct xccl_loop *loop, struct xccl_source *source)
     xcclResult_t rc;
 
     if (loop_of(source))
-        return xccl_fail(xcclInternalError, 0, NULL, "descriptor %d is in an event loop already",
+        return xccl_fail(xcclInternalError, 0, NULL, "descriptor %d is already in an event loop",
                          source->fd);
     pthread_mutex_lock(&loop->mutex);
     rc = source->on_timer ? heap_reserve(loop) : xcclSuccess;
@@ -359,7 +359,7 @@ static xcclResult_t batch_wait(struct xccl_loop *loop, int timeout_ms)
         err = errno;
     }
     if (count < 0 && err != EINTR)
-        return xccl_fail(xcclSystemError, err, NULL, "an event loop cannot wait");
+        return xccl_fail(xcclSystemError, err, NULL, "an event loop cannot wait for events");
     loop->batch_count = count > 0 ? count : 0;
     return xcclSuccess;
 }
@@ -406,7 +406,8 @@ xcclResult_t xccl_loop_run_once(struct xccl_loop *loop, int timeout_ms)
 
     pthread_mutex_lock(&loop->mutex);
     if (loop->driven) {
-        rc = xccl_fail(xcclInternalError, 0, NULL, "an event loop is driven twice at a time");
+        rc = xccl_fail(xcclInternalError, 0, NULL,
+                       "two threads run one event loop at the same time");
         goto out;
     }
     loop->driven = 1;

@@ -18,15 +18,16 @@ int xccl_net_has_device(int dev, int count)
 {
     if (dev >= 0 && dev < count)
         return 1;
-    xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "device %d of %d", dev, count);
+    xccl_fail_quietly(xcclInvalidArgument, 0, NULL,
+                      "device %d does not exist: there are %d devices", dev, count);
     return 0;
 }
 
 int xccl_net_may_merge(const int *devs, int count, int most, int device_count)
 {
     if (count < 1 || count > most) {
-        xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%d devices to be merged, 1 to %d can be",
-                          count, most);
+        xccl_fail_quietly(xcclInvalidArgument, 0, NULL,
+                          "cannot merge %d devices: 1 to %d are possible", count, most);
         return 0;
     }
     for (int i = 0; i < count; i++) {
@@ -35,7 +36,7 @@ int xccl_net_may_merge(const int *devs, int count, int most, int device_count)
         for (int k = 0; k < i; k++) {
             if (devs[k] != devs[i])
                 continue;
-            xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "device %d is named twice", devs[i]);
+            xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "device %d is listed twice", devs[i]);
             return 0;
         }
     }

@@ -25,7 +25,8 @@ enum { WIRE_IPV4 = 4, WIRE_IPV6 = 6 };
 
 static xcclResult_t refuse(const char *text, const char *why)
 {
-    return xccl_fail(xcclInvalidArgument, 0, ADDR_FORMS, "\"%.64s\" is no address: %s", text, why);
+    return xccl_fail(xcclInvalidArgument, 0, ADDR_FORMS, "\"%.64s\" is not an address: %s", text,
+                     why);
 }
 
 /* Decimal digits only, without a leading zero, from 1 to max. */
@@ -128,18 +129,18 @@ static xcclResult_t parse_zone(const char *text, const char *zone, int resolve, 
     uint64_t number = 0;
 
     if (zone[0] == '\0')
-        return refuse(text, "nothing stands behind the %");
+        return refuse(text, "no zone follows the %");
     if (strlen(zone) > ZONE_MAX_BYTES)
-        return refuse(text, "the zone behind the % has more than 15 bytes");
+        return refuse(text, "the zone after the % has more than 15 bytes");
     if (parse_number(zone, UINT32_MAX, &number)) {
         *scope_out = (uint32_t)number;
         return xcclSuccess;
     }
     if (!resolve)
-        return refuse(text, "the zone behind the % is no number from 1 up");
+        return refuse(text, "the zone after the % is not a positive number");
     *scope_out = if_nametoindex(zone);
     if (*scope_out == 0)
-        return refuse(text, "the zone behind the % is no interface of this host");
+        return refuse(text, "the zone after the % is not an interface of this host");
     return xcclSuccess;
 }
 
@@ -159,7 +160,7 @@ static xcclResult_t parse_ipv6(const char *text, char *host, uint16_t port, int 
         *percent = '\0';
     }
     if (inet_pton(AF_INET6, host, &in6) != 1)
-        return refuse(text, "no IPv6 address stands between the brackets");
+        return refuse(text, "the text in brackets is not an IPv6 address");
     make_ipv6(&in6, port, scope, addr_out);
     return xcclSuccess;
 }
@@ -220,7 +221,7 @@ static xcclResult_t parse_plain(const char *text, const char *host, uint16_t por
     struct in_addr in4;
 
     if (host[0] == '\0')
-        return refuse(text, "no host stands before the port");
+        return refuse(text, "the host before the port is missing");
     if (strchr(host, ':'))
         return refuse(text, "an IPv6 address needs brackets around it");
     if (inet_pton(AF_INET, host, &in4) == 1) {
@@ -230,7 +231,7 @@ static xcclResult_t parse_plain(const char *text, const char *host, uint16_t por
     if (!is_hostname(host))
         return refuse(text, "the host is neither an IPv4 address nor a name");
     if (!resolve)
-        return refuse(text, "the host is no IPv4 address, and names are not looked up here");
+        return refuse(text, "the host is not an IPv4 address, and names are not resolved here");
     return resolve_name(text, host, port, addr_out);
 }
 
@@ -254,7 +255,7 @@ xcclResult_t xccl_addr_parse(const char *text, int resolve, struct xccl_addr *ad
         if (!end)
             return refuse(text, "the closing bracket is missing");
         if (end[1] != ':')
-            return refuse(text, "the port is missing behind the bracket");
+            return refuse(text, "the port after the bracket is missing");
         colon = end + 1;
         host_bytes = (size_t)(end - text) - 1;
     } else {
@@ -268,7 +269,7 @@ xcclResult_t xccl_addr_parse(const char *text, int resolve, struct xccl_addr *ad
     memcpy(host, text + brackets, host_bytes);
     host[host_bytes] = '\0';
     if (!parse_number(colon + 1, UINT16_MAX, &port))
-        return refuse(text, "the port is no number from 1 to 65535");
+        return refuse(text, "the port is not a number from 1 to 65535");
     if (brackets)
         rc = parse_ipv6(text, host, (uint16_t)port, resolve, &addr);
     else
@@ -359,7 +360,8 @@ xcclResult_t xccl_addr_decode(const uint8_t wire[XCCL_ADDR_WIRE_BYTES], struct x
         return xcclSuccess;
     }
     if (scope != 0 || memcmp(wire + 12, zeroes, sizeof(zeroes)) != 0)
-        return xccl_fail_quietly(xcclRemoteError, 0, NULL, "IPv4 address with bytes behind it");
+        return xccl_fail_quietly(xcclRemoteError, 0, NULL,
+                                 "an IPv4 address is followed by unexpected bytes");
     memcpy(&in4, wire + 8, sizeof(in4));
     make_ipv4(&in4, port, addr_out);
     return xcclSuccess;

@@ -313,7 +313,8 @@ static xcclResult_t fail_no_match(const struct xccl_netif_found *found, int foun
                                found[i].name, text, found[i].flags & IFF_UP ? "" : " (down)");
     }
     return xccl_fail(xcclInvalidUsage, 0, "change XCCL_SOCKET_IFNAME or XCCL_SOCKET_FAMILY",
-                     "no interface fits XCCL_SOCKET_IFNAME=\"%.64s\" with family %s; there are: %s",
+                     "no interface matches XCCL_SOCKET_IFNAME=\"%.64s\" with address family %s; "
+                     "this host has: %s",
                      spec, families[xccl_param_int(XCCL_P_SOCKET_FAMILY) % 3], list);
 }
 

@@ -83,15 +83,16 @@ xcclResult_t xccl_map_create(const char *name, size_t bytes, struct xccl_map *ma
     int fd;
 
     if (bytes == 0 || bytes > INT64_MAX)
-        return xccl_fail(xcclInvalidArgument, 0, NULL, "cannot make %zu bytes of shared memory",
+        return xccl_fail(xcclInvalidArgument, 0, NULL, "cannot create %zu bytes of shared memory",
                          bytes);
     fd = memfd_open(name);
     if (fd < 0)
-        return xccl_fail(xcclSystemError, errno, "raise ulimit -n if files are the limit",
-                         "cannot make shared memory %s of %zu bytes", name, bytes);
+        return xccl_fail(xcclSystemError, errno,
+                         "raise ulimit -n if this process has no files left",
+                         "cannot create shared memory %s of %zu bytes", name, bytes);
     if (ftruncate(fd, (off_t)bytes) != 0) {
         rc = xccl_fail(xcclSystemError, errno, "lower XCCL_BUFFER_BYTES",
-                       "cannot give shared memory %s %zu bytes", name, bytes);
+                       "cannot extend shared memory %s to %zu bytes", name, bytes);
         goto err_fd;
     }
     if (fcntl(fd, F_ADD_SEALS, SIZE_SEALS | F_SEAL_SEAL) != 0) {
@@ -120,14 +121,15 @@ static xcclResult_t map_check(int fd, size_t bytes)
     if (fstat(fd, &status) != 0)
         return xccl_fail(xcclRemoteError, errno, NULL, "a peer's shared memory cannot be examined");
     if (!S_ISREG(status.st_mode))
-        return xccl_fail(xcclRemoteError, 0, NULL, "a peer sent a descriptor that is no memory");
+        return xccl_fail(xcclRemoteError, 0, NULL,
+                         "a peer sent a descriptor that does not refer to shared memory");
     seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & SIZE_SEALS) != SIZE_SEALS)
         return xccl_fail(xcclRemoteError, 0, NULL,
                          "a peer's shared memory is not sealed against resizing");
     if (bytes == 0 || (uint64_t)status.st_size != bytes)
         return xccl_fail(xcclRemoteError, 0, "start all ranks with the same settings",
-                         "a peer's shared memory has %lld bytes, not %zu",
+                         "a peer's shared memory has %lld bytes instead of %zu",
                          (long long)status.st_size, bytes);
     return xcclSuccess;
 }
@@ -216,7 +218,7 @@ xcclResult_t xccl_map_touch(void *at, size_t bytes)
         return xcclSuccess;
     if (errno != EINVAL)
         return xccl_fail(xcclSystemError, errno, "lower XCCL_BUFFER_BYTES, or free memory",
-                         "cannot take %zu bytes of shared memory", bytes);
+                         "cannot allocate %zu bytes of shared memory", bytes);
     touch_pages(first, end, page);
     return xcclSuccess;
 }
@@ -231,7 +233,8 @@ xcclResult_t xccl_os_random(void *bytes_out, size_t bytes)
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
-            return xccl_fail(xcclSystemError, errno, NULL, "the kernel gives no random bytes");
+            return xccl_fail(xcclSystemError, errno, NULL,
+                             "the kernel does not provide random bytes");
         at += got;
         bytes -= (size_t)got;
     }

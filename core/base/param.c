@@ -185,8 +185,8 @@ static void warn_unknown(const char *name, size_t bytes, struct place place)
         add_note(0, "unknown setting %.*s (%.200s); did you mean %s?", shown, name,
                  place_text(place, where), nearest);
     else
-        add_note(0, "unknown setting %.*s (%.200s); `xccl env` lists those that are known", shown,
-                 name, place_text(place, where));
+        add_note(0, "unknown setting %.*s (%.200s); `xccl env` lists all settings", shown, name,
+                 place_text(place, where));
 }
 
 /* Digits with a sign; BYTES also one of K M G. 1 when the whole text is such a number. */
@@ -320,7 +320,7 @@ static void assign(enum xccl_param_id id, const char *text, size_t bytes, struct
     int64_t number;
 
     if (bytes > XCCL_PARAM_VALUE_BYTES) {
-        add_note(1, "%s has %zu bytes (%.200s); give it at most %d", row->name, bytes,
+        add_note(1, "%s has %zu bytes (%.200s); at most %d are allowed", row->name, bytes,
                  place_text(place, where), XCCL_PARAM_VALUE_BYTES);
         return;
     }
@@ -328,7 +328,7 @@ static void assign(enum xccl_param_id id, const char *text, size_t bytes, struct
     copy[bytes] = 0;
     if (!parse_value(row, copy, &number)) {
         format_range(row, range);
-        add_note(1, "%s=%.80s is not a value of that setting (%.200s); give it %s", row->name, copy,
+        add_note(1, "%s=%.80s is not an allowed value (%.200s); use %s", row->name, copy,
                  place_text(place, where), range);
         return;
     }
@@ -465,7 +465,8 @@ static void tell_notes(void)
             xccl_log(XCCL_LOG_WARN, "%s", state.notes[i].text);
     }
     if (state.notes_dropped)
-        xccl_log(XCCL_LOG_WARN, "%d more lines about settings; correct those above first",
+        xccl_log(XCCL_LOG_WARN,
+                 "%d more messages about settings are not shown; correct the ones above first",
                  state.notes_dropped);
 }
 

@@ -38,7 +38,7 @@ static void *service_run(void *arg)
     /* Acquire: pairs with the release in service_release(). */
     while (!atomic_load_explicit(&service->stop, memory_order_acquire)) {
         if (xccl_loop_run_once(service->loop, -1) != xcclSuccess) {
-            xccl_log(XCCL_LOG_ERROR, "the service thread ends: %s", xccl_error_text());
+            xccl_log(XCCL_LOG_ERROR, "the service thread stops: %s", xccl_error_text());
             break;
         }
     }

@@ -52,7 +52,7 @@ static xcclResult_t check_addr(const struct xccl_addr *addr)
         return xcclSuccess;
     xccl_addr_format(addr, text);
     return xccl_fail(xcclInvalidArgument, 0, "give an IPv4, IPv6 or abstract Unix address",
-                     "%s is no address for a socket", text);
+                     "%s is not a socket address", text);
 }
 
 /* -1 with errno on failure. */
@@ -82,8 +82,8 @@ static xcclResult_t limit_check(const struct xccl_limit *limit, int fd, const ch
     }
     if (xccl_limit_passed(limit)) {
         xccl_tcp_peer_text(fd, peer);
-        return xccl_fail(xcclTimeout, 0, "look at what the peer does", "time is up while %s %s",
-                         doing, peer);
+        return xccl_fail(xcclTimeout, 0, "check whether the peer still runs",
+                         "timed out while %s %s", doing, peer);
     }
     return xcclSuccess;
 }
@@ -147,7 +147,7 @@ static xcclResult_t port_range_get(struct xccl_port_range *range_out)
     *range_out = (struct xccl_port_range){0, 0};
     if (text[0] != '\0' && xccl_port_range_parse(text, range_out) != 0)
         return xccl_fail(xcclInvalidArgument, 0, "give LOW-HIGH, both from 1 to 65535",
-                         "XCCL_PORT_RANGE=\"%.64s\" is no range of ports", text);
+                         "XCCL_PORT_RANGE=\"%.64s\" is not a range of ports", text);
     return xcclSuccess;
 }
 
@@ -214,7 +214,8 @@ xcclResult_t xccl_tcp_listen(const struct xccl_addr *addr, int *fd_out, struct x
         memset(&trial, 0, sizeof(trial));
         trial.bytes = sizeof(trial.sa);
         if (getsockname(fd, &trial.sa.any, &trial.bytes) != 0) {
-            rc = xccl_fail(xcclSystemError, errno, NULL, "cannot ask where a socket listens");
+            rc = xccl_fail(xcclSystemError, errno, NULL,
+                           "cannot query the address of a listening socket");
             close(fd);
             return rc;
         }
@@ -257,7 +258,7 @@ xcclResult_t xccl_tcp_accept(int listen_fd, int *fd_out, struct xccl_addr *peer_
     if (err && !accept_is_nobody(err))
         return xccl_fail_quietly(xcclSystemError, err,
                                  err == EMFILE || err == ENFILE ? TODO_DESCRIPTORS : NULL,
-                                 "cannot take a connection");
+                                 "cannot accept a connection");
     if (fd >= 0 && !is_unix(&peer))
         set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     if (fd >= 0 && peer_out)
@@ -426,9 +427,9 @@ static xcclResult_t connect_give_up(const struct xccl_addr *addr, const struct x
         return xccl_fail_quietly(xcclInvalidUsage, 0, NULL, "aborted while connecting to %s", text);
     if (last_err)
         return xccl_fail(xcclTimeout, last_err, TODO_CONNECT,
-                         "no connection to %s before time was up; the last try", text);
+                         "no connection to %s before the deadline; last attempt", text);
     return xccl_fail(xcclTimeout, 0, TODO_CONNECT,
-                     "no connection to %s before time was up; it did not answer", text);
+                     "no connection to %s before the deadline; there was no answer", text);
 }
 
 static int must_stop(const struct xccl_limit *limit)
@@ -688,7 +689,8 @@ xcclResult_t xccl_tcp_recv_fd(int unix_fd, const struct xccl_limit *limit, int *
                 return xcclSuccess;
             }
             xccl_tcp_peer_text(unix_fd, peer);
-            return xccl_fail(xcclRemoteError, 0, "raise ulimit -n if this process has few left",
+            return xccl_fail(xcclRemoteError, 0,
+                             "raise ulimit -n if this process has few files left",
                              "%s did not send exactly one descriptor", peer);
         }
         if (errno != EAGAIN && errno != EINTR)

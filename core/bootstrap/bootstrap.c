@@ -28,7 +28,7 @@ static void take_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn)
     } else if (hello->purpose == XCCL_PURPOSE_MAIL) {
         xccl_boot_mail_on_conn(boot, conn);
     } else {
-        xccl_log(XCCL_LOG_WARN, "rank %u at %s connects to rank %d for purpose %u, which is none",
+        xccl_log(XCCL_LOG_WARN, "rank %u at %s connects to rank %d with unknown purpose %u",
                  hello->rank, xccl_conn_peer_text(conn), boot->rank, hello->purpose);
         xccl_conn_close(conn);
     }
@@ -42,11 +42,10 @@ static void park_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn)
     struct xccl_boot_parked **end = &boot->parked;
 
     if (!parked) { /* it may hold messages, so it must not go in silence */
-        xccl_boot_fail(
-            boot, xcclRemoteError,
-            "rank %d of a split was sent too much before it knew its place; report this as a "
-            "bug of xccl",
-            boot->rank);
+        xccl_boot_fail(boot, xcclRemoteError,
+                       "rank %d of a split received too many connections before its new rank was "
+                       "known; report this as a bug of xccl",
+                       boot->rank);
         xccl_conn_close(conn);
         return;
     }
@@ -203,8 +202,8 @@ xcclResult_t xccl_bootstrap_start(const struct xccl_job *job, int rank, int nran
     xcclResult_t rc;
 
     if (nranks < 1 || nranks > 1 << XCCL_BOOT_ROUNDS_MAX || rank < 0 || rank >= nranks) {
-        return xccl_fail(xcclInvalidArgument, 0, "use 0 <= rank < nranks", "rank %d of %d ranks",
-                         rank, nranks);
+        return xccl_fail(xcclInvalidArgument, 0, "use 0 <= rank < nranks",
+                         "rank %d is out of range for %d ranks", rank, nranks);
     }
     rc = xccl_boot_make(rank, nranks, bell, &boot);
     if (!rc && nranks == 1) {
@@ -465,8 +464,8 @@ void xccl_bootstrap_abort(struct xccl_bootstrap *boot)
 {
     xccl_loop_lock(boot->loop);
     boot->aborted |= !boot->rc;
-    xccl_boot_fail(boot, xcclInvalidUsage, "rank %d on host %s aborted, out of band", boot->rank,
-                   xccl_os_hostname());
+    xccl_boot_fail(boot, xcclInvalidUsage, "rank %d on host %s aborted an out-of-band operation",
+                   boot->rank, xccl_os_hostname());
     xccl_loop_unlock(boot->loop);
 }
 
@@ -562,7 +561,7 @@ void xccl_bootstrap_close(struct xccl_bootstrap *boot)
         xccl_boot_fail(boot, boot->rc, "%s", ""); /* tells what it has */
     else if (boot->state == XCCL_BOOT_UP && boot->op.kind != XCCL_OP_NONE)
         xccl_boot_fail(boot, xcclRemoteError,
-                       "rank %d on host %s left in the midst of an out-of-band operation",
+                       "rank %d on host %s disconnected during an out-of-band operation",
                        boot->rank, xccl_os_hostname());
     xccl_loop_unlock(boot->loop);
     xccl_boot_split_close(boot);

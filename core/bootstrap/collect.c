@@ -297,8 +297,8 @@ static xcclResult_t op_begin(struct xccl_bootstrap *boot, enum xccl_boot_op_kind
     if (boot->rc)
         return boot->rc;
     if (boot->state != XCCL_BOOT_UP || boot->op.kind != XCCL_OP_NONE)
-        return xccl_fail(xcclInvalidUsage, 0, "wait for it first",
-                         "rank %d: an out-of-band operation is at work", boot->rank);
+        return xccl_fail(xcclInvalidUsage, 0, "wait until it is done",
+                         "rank %d: an out-of-band operation is already running", boot->rank);
     memset(&boot->op, 0, sizeof(boot->op));
     boot->op.kind = kind;
     if (set)
@@ -343,7 +343,8 @@ xcclResult_t xccl_boot_steps_start(struct xccl_bootstrap *boot, enum xccl_boot_o
         return rc;
     if (parts.bytes > XCCL_BOOT_PART_MAX) {
         return xccl_fail(xcclInvalidArgument, 0, "split it",
-                         "an out-of-band all-gather of %zu bytes a rank", parts.bytes);
+                         "an out-of-band all-gather of %zu bytes per rank is too large",
+                         parts.bytes);
     }
     rc = op_begin(boot, kind, set, limit);
     if (!rc) {
@@ -385,7 +386,8 @@ xcclResult_t xccl_bootstrap_broadcast_start(struct xccl_bootstrap *boot,
         return rc;
     if (root < 0 || root >= (set ? set->count : boot->nranks) || bytes > XCCL_BOOT_MESSAGE_MAX) {
         return xccl_fail(xcclInvalidArgument, 0, NULL,
-                         "an out-of-band broadcast of %zu bytes from %d", bytes, root);
+                         "an out-of-band broadcast of %zu bytes from rank %d is not possible",
+                         bytes, root);
     }
     rc = op_begin(boot, XCCL_OP_TREE, set, limit);
     if (!rc) {

@@ -134,9 +134,10 @@ static xcclResult_t conn_fail_shake_closed(struct xccl_conn *conn)
 {
     conn->turned_away = conn->addr.bytes != 0;
     conn_break(conn);
-    return xccl_fail_quietly(xcclRemoteError, 0, "give all ranks the same id and job key",
-                             "%s refused the proof: its key or communicator differs, or it ended",
-                             conn->peer_text);
+    return xccl_fail_quietly(
+        xcclRemoteError, 0, "give all ranks the same id and job key",
+        "%s refused the connection: its job key or communicator differs, or it has ended",
+        conn->peer_text);
 }
 
 static xcclResult_t shake_flush(struct xccl_conn *conn)
@@ -203,7 +204,8 @@ xcclResult_t xccl_conn_shake(struct xccl_conn *conn, int *done_out)
         conn->phase = CONN_SHAKING;
     }
     if (conn->phase == CONN_BROKEN)
-        return xccl_fail_quietly(xcclRemoteError, 0, NULL, "%s is lost", conn->peer_text);
+        return xccl_fail_quietly(xcclRemoteError, 0, NULL, "the connection with %s is lost",
+                                 conn->peer_text);
     while (stepped) {
         xcclResult_t rc = shake_flush(conn);
 
@@ -343,7 +345,7 @@ static xcclResult_t conn_check_open(const struct xccl_conn *conn)
 {
     if (conn->phase == CONN_OPEN)
         return xcclSuccess;
-    return xccl_fail_quietly(xcclRemoteError, 0, "look at the first error of this rank",
+    return xccl_fail_quietly(xcclRemoteError, 0, "see the first error of this rank",
                              "the connection with %s failed before", conn->peer_text);
 }
 
@@ -352,7 +354,7 @@ xcclResult_t xccl_conn_flush(struct xccl_conn *conn, int *pending_out)
     xcclResult_t rc = conn_check_open(conn);
 
     if (!rc && conn->send_failed) {
-        rc = xccl_fail_quietly(xcclRemoteError, 0, "look at the first error of this rank",
+        rc = xccl_fail_quietly(xcclRemoteError, 0, "see the first error of this rank",
                                "sending to %s failed before", conn->peer_text);
     }
     if (rc)
@@ -414,7 +416,8 @@ xcclResult_t xccl_conn_queue_parts(struct xccl_conn *conn, uint16_t type, struct
     if (head.bytes > XCCL_FRAME_MAX_BYTES || body.bytes > XCCL_FRAME_MAX_BYTES - head.bytes ||
         type == XCCL_FRAME_FINAL) {
         return xccl_fail(xcclInvalidArgument, 0, "split the message",
-                         "a frame of type %u with %zu and %zu bytes", type, head.bytes, body.bytes);
+                         "a frame of type %u with %zu and %zu bytes is too large", type, head.bytes,
+                         body.bytes);
     }
     frame_bytes = head.bytes + body.bytes + XCCL_FRAME_OVERHEAD_BYTES;
     if (conn->out_end - conn->out_at + frame_bytes > OUT_MAX_BYTES) {
@@ -424,8 +427,8 @@ xcclResult_t xccl_conn_queue_parts(struct xccl_conn *conn, uint16_t type, struct
     }
     if (conn->out_end - conn->out_at + frame_bytes > OUT_MAX_BYTES) {
         conn_break(conn);
-        return xccl_fail_quietly(xcclRemoteError, 0, "see whether that process still runs",
-                                 "%s does not read what it is sent", conn->peer_text);
+        return xccl_fail_quietly(xcclRemoteError, 0, "check whether that process still runs",
+                                 "%s does not read the data sent to it", conn->peer_text);
     }
     rc = out_reserve(conn, frame_bytes);
     if (rc)
@@ -433,7 +436,7 @@ xcclResult_t xccl_conn_queue_parts(struct xccl_conn *conn, uint16_t type, struct
     sealed = xccl_channel_seal(&conn->channel, type, head, body, conn->out + conn->out_end);
     if (!sealed) {
         return xccl_fail(xcclInternalError, 0, "report this as a bug of xccl",
-                         "a frame after FINAL to %s", conn->peer_text);
+                         "a frame was sent to %s after the final one", conn->peer_text);
     }
     conn->out_end += sealed;
     return xccl_conn_flush(conn, &pending);
@@ -473,8 +476,9 @@ static xcclResult_t in_read(struct xccl_conn *conn, size_t want)
 
         if (rc) {
             conn_break(conn);
-            return xccl_fail_quietly(xcclRemoteError, 0, "look at that process's log",
-                                     "%s closed the connection without saying so", conn->peer_text);
+            return xccl_fail_quietly(xcclRemoteError, 0, "see that process's log",
+                                     "%s closed the connection without announcing it",
+                                     conn->peer_text);
         }
         if (!moved)
             return xcclSuccess;
@@ -569,7 +573,7 @@ xcclResult_t xccl_conn_take(struct xccl_conn *conn, uint16_t *type_out, void *bo
     if (frame.bytes > body_max) {
         conn_break(conn);
         return xccl_fail_quietly(xcclRemoteError, 0, "use the same version of xccl everywhere",
-                                 "%s sent %zu bytes where at most %zu are due", conn->peer_text,
+                                 "%s sent %zu bytes; at most %zu were expected", conn->peer_text,
                                  frame.bytes, body_max);
     }
     if (frame.bytes)
@@ -610,7 +614,7 @@ xcclResult_t xccl_conn_recv(struct xccl_conn *conn, uint16_t *type_out, void *bo
         if (rc || got)
             return rc;
         if (final) {
-            return xccl_fail_quietly(xcclRemoteError, 0, "look at that process's log",
+            return xccl_fail_quietly(xcclRemoteError, 0, "see that process's log",
                                      "%s closed the connection", conn->peer_text);
         }
         rc = xccl_conn_flush(conn, &pending);

@@ -97,8 +97,8 @@ void xccl_boot_fail_peer(struct xccl_bootstrap *boot, xcclResult_t rc, int rank,
         return;
     snprintf(why, sizeof(why), "%s", xccl_error_text());
     boot->maybe_echo = 1;
-    xccl_boot_fail(boot, rc, "rank %d lost rank %d at %s: %.300s; look at that rank's log",
-                   boot->rank, rank, xccl_conn_peer_text(conn), why);
+    xccl_boot_fail(boot, rc, "rank %d lost rank %d at %s: %.300s; see that rank's log", boot->rank,
+                   rank, xccl_conn_peer_text(conn), why);
 }
 
 void xccl_boot_fail_told(struct xccl_bootstrap *boot, const struct xccl_frame *frame,
@@ -135,6 +135,6 @@ void xccl_boot_on_timer(struct xccl_source *source, uint64_t now_ns)
         xccl_boot_join_wait_text(boot, waits, sizeof(waits));
     else
         xccl_boot_op_wait_text(boot, waits, sizeof(waits));
-    xccl_boot_fail(boot, xcclTimeout, "time is up: rank %d of %d %.400s", boot->rank, boot->nranks,
+    xccl_boot_fail(boot, xcclTimeout, "timed out: rank %d of %d %.400s", boot->rank, boot->nranks,
                    waits);
 }

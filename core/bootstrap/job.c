@@ -50,11 +50,11 @@ xcclResult_t xccl_job_init(const xcclUniqueId *ids, int id_count, int rank, int 
     xcclResult_t rc;
 
     if (nranks < 1 || rank < 0 || rank >= nranks) {
-        return xccl_fail(xcclInvalidArgument, 0, "use 0 <= rank < nranks", "rank %d of %d ranks",
-                         rank, nranks);
+        return xccl_fail(xcclInvalidArgument, 0, "use 0 <= rank < nranks",
+                         "rank %d is out of range for %d ranks", rank, nranks);
     }
     if (id_count < 1 || id_count > nranks) {
-        return xccl_fail(xcclInvalidArgument, 0, "give at least one and at most one a rank",
+        return xccl_fail(xcclInvalidArgument, 0, "give at least one id, and at most one per rank",
                          "%d unique ids for %d ranks", id_count, nranks);
     }
     job.meeting_idx = share_of(rank, nranks, id_count);

@@ -76,10 +76,11 @@ static void link_fail(struct xccl_boot_root_link *link, xcclResult_t rc)
 
     snprintf(why, sizeof(why), "%s", xccl_error_text());
     link->reported = 0;
-    xccl_boot_fail(boot, rc,
-                   "rank %d of %d cannot report to the root: %.300s; see whether the process that "
-                   "made the id still runs, and whether the network lets this host reach it",
-                   boot->rank, boot->nranks, why);
+    xccl_boot_fail(
+        boot, rc,
+        "rank %d of %d cannot report to the root: %.300s; check whether the process that created "
+        "the id still runs, and whether this host can reach it over the network",
+        boot->rank, boot->nranks, why);
 }
 
 static void link_lost(struct xccl_boot_root_link *link, xcclResult_t rc)
@@ -242,8 +243,8 @@ static void link_on_final(struct xccl_boot_root_link *link)
     if (link == &boot->root_links[0] && !boot->next_known) {
         link->reported = 0;
         xccl_boot_fail(boot, xcclRemoteError,
-                       "the root at %s closed before rank %d was told its next rank; look at the "
-                       "log of the process that made the id",
+                       "the root at %s closed before rank %d received the address of its next "
+                       "rank; see the log of the process that created the id",
                        xccl_conn_peer_text(link->conn), boot->rank);
     }
 }
@@ -280,8 +281,8 @@ static int link_take_one(struct xccl_boot_root_link *link)
         link_on_next(link, &frame);
     } else {
         xccl_boot_fail(link->boot, xcclRemoteError,
-                       "the root at %s sent a message of type %u that is not due; use one version "
-                       "of xccl everywhere",
+                       "the root at %s sent an unexpected message of type %u; use one version of "
+                       "xccl everywhere",
                        xccl_conn_peer_text(link->conn), frame.type);
     }
     return link->source.loop != NULL && !link->boot->rc;
@@ -348,10 +349,10 @@ static void round_on_addrs(struct xccl_boot_round *round, const struct xccl_fram
 
     if (wire.bad || offset != round->moved || xccl_wire_left(&wire) > round->total - offset ||
         !xccl_wire_left(&wire)) {
-        xccl_boot_fail(boot, xcclRemoteError,
-                       "rank %d at %s sent addresses that are not due; use one version of xccl "
-                       "everywhere",
-                       round->rank, xccl_conn_peer_text(round->conn));
+        xccl_boot_fail(
+            boot, xcclRemoteError,
+            "rank %d at %s sent unexpected addresses; use one version of xccl everywhere",
+            round->rank, xccl_conn_peer_text(round->conn));
         return;
     }
     while (xccl_wire_left(&wire)) {
@@ -369,12 +370,13 @@ static void round_not_due(struct xccl_boot_round *round, const struct xccl_frame
 {
     if (frame->final)
         xccl_boot_fail(round->boot, xcclRemoteError,
-                       "rank %d at %s left before rank %d had all from it; look at that rank's log",
+                       "rank %d at %s disconnected before rank %d had received everything from it; "
+                       "see that rank's log",
                        round->rank, xccl_conn_peer_text(round->conn), round->boot->rank);
     else
         xccl_boot_fail(round->boot, xcclRemoteError,
-                       "rank %d at %s sent a message of type %u that is not due; use one version "
-                       "of xccl everywhere",
+                       "rank %d at %s sent an unexpected message of type %u; use one version of "
+                       "xccl everywhere",
                        round->rank, xccl_conn_peer_text(round->conn), frame->type);
 }
 
@@ -420,16 +422,14 @@ static void round_connect(struct xccl_boot_round *round)
     xcclResult_t rc = xccl_boot_addr(boot, round->rank, &addr) ? xcclRemoteError : xcclSuccess;
 
     if (rc) {
-        (void)xccl_fail_quietly(rc, 0, NULL, "its address came in a form that is not understood");
+        (void)xccl_fail_quietly(rc, 0, NULL, "its address has an unknown format");
     } else {
         xccl_addr_format(&addr, text);
         rc = xccl_conn_start(&addr, boot->job.secret, &hello, &round->conn);
     }
     if (rc) {
         snprintf(why, sizeof(why), "%s", xccl_error_text());
-        xccl_boot_fail(boot, rc,
-                       "rank %d cannot reach rank %d at %s: %.300s; look at that rank's "
-                       "log",
+        xccl_boot_fail(boot, rc, "rank %d cannot reach rank %d at %s: %.300s; see that rank's log",
                        boot->rank, round->rank, text, why);
         return;
     }
@@ -463,12 +463,11 @@ static void round_shake(struct xccl_boot_round *round)
      */
     if (!boot->has_parent &&
         (other->rank != (uint32_t)round->rank || other->nranks != (uint32_t)boot->nranks)) {
-        xccl_boot_fail(
-            boot, xcclRemoteError,
-            "rank %u of %u answers at %s where rank %d of %d should be; see whether addresses "
-            "are translated between the hosts, and set XCCL_SOCKET_IFNAME",
-            other->rank, other->nranks, xccl_conn_peer_text(round->conn), round->rank,
-            boot->nranks);
+        xccl_boot_fail(boot, xcclRemoteError,
+                       "rank %u of %u answers at %s instead of rank %d of %d; check whether "
+                       "addresses are translated between the hosts, and set XCCL_SOCKET_IFNAME",
+                       other->rank, other->nranks, xccl_conn_peer_text(round->conn), round->rank,
+                       boot->nranks);
         return;
     }
     round->shaking = 0;
@@ -630,8 +629,8 @@ void xccl_boot_join_on_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn)
     if (!give || give->conn || give->done || hello->nranks != (uint32_t)boot->nranks ||
         hello->rank != (uint32_t)give->rank) {
         xccl_log(XCCL_LOG_WARN,
-                 "rank %u of %u at %s asked rank %d for round %u, which is not its turn; give each "
-                 "process a rank of its own",
+                 "rank %u of %u at %s asked rank %d for round %u out of turn; give each process a "
+                 "different rank",
                  hello->rank, hello->nranks, xccl_conn_peer_text(conn), boot->rank, hello->detail);
         xccl_conn_close(conn);
         return;

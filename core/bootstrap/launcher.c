@@ -124,7 +124,7 @@ static xcclResult_t manual_place(struct xccl_launch *launch, const struct xccl_l
     (void)limit;
     if (nranks < 1 || rank < 0 || rank >= nranks) {
         return xccl_fail(
-            xcclInvalidUsage, 0, "set both, XCCL_RANK from 0 to XCCL_NRANKS - 1, or neither",
+            xcclInvalidUsage, 0, "set both, with XCCL_RANK from 0 to XCCL_NRANKS - 1, or neither",
             "XCCL_RANK is %lld and XCCL_NRANKS is %lld", (long long)rank, (long long)nranks);
     }
     launch->rank = (int)rank;
@@ -146,7 +146,7 @@ static xcclResult_t manual_meet(const struct xccl_launch *launch, unsigned numbe
         return xccl_fail(xcclInvalidUsage, 0,
                          "set XCCL_COMM_ID to rank 0's HOST:PORT, and XCCL_JOB_KEY, on every rank; "
                          "or start the ranks with xccl run",
-                         "XCCL_RANK and XCCL_NRANKS are set, but no place to meet");
+                         "XCCL_RANK and XCCL_NRANKS are set, but no address where the ranks meet");
     }
     return xccl_unique_id_create(id_out);
 }
@@ -247,7 +247,7 @@ static xcclResult_t read_text(const char *text, xcclUniqueId *id_out)
         }
     }
     return xccl_fail(xcclRemoteError, 0, "use one version of xccl everywhere",
-                     "what the launcher brought from rank 0 is no unique id");
+                     "the data that the launcher passed on from rank 0 is not a unique id");
 }
 
 xcclResult_t xccl_launcher_carry(const struct xccl_launch *launch, unsigned number,
@@ -309,15 +309,16 @@ static xcclResult_t enter(struct xccl_limit *limit_out)
         return rc;
     if (pthread_mutex_trylock(&state.lock)) {
         return xccl_fail(xcclInvalidUsage, 0, "call it from one thread of a rank's process",
-                         "another thread is asking the launcher at this moment");
+                         "another thread is already querying the launcher");
     }
     if (state.owner && state.owner != getpid() && find() != &xccl_launcher_none) {
         pthread_mutex_unlock(&state.lock);
-        return xccl_fail(xcclInvalidUsage, 0,
-                         "ask in the process that the launcher started, and pass the id on",
-                         "this process was forked by process %d after that one asked the launcher, "
-                         "which knows nothing of it",
-                         (int)state.owner);
+        return xccl_fail(
+            xcclInvalidUsage, 0,
+            "make the call in the process that the launcher started, and pass the id on",
+            "this process was forked by process %d after that process had queried the launcher, "
+            "which does not know this one",
+            (int)state.owner);
     }
     *limit_out = xccl_limit_ms((uint64_t)xccl_param_int(XCCL_P_TIMEOUT_INIT_S) * 1000, NULL);
     return xcclSuccess;

@@ -68,8 +68,8 @@ static xcclResult_t meet_at(const char *host, const char *run, unsigned number,
     port = xccl_launcher_port(salt, range, avoid);
     if (port == 0) {
         return xccl_fail(xcclInvalidUsage, 0, "give LOW-HIGH, as in \"" XCCL_LAUNCH_PORT_RANGE "\"",
-                         "XCCL_PORT_RANGE \"%.40s\" has no port to meet at (MASTER_PORT is not "
-                         "used)",
+                         "XCCL_PORT_RANGE \"%.40s\" has no port where the ranks can meet "
+                         "(MASTER_PORT is not used)",
                          range);
     }
     snprintf(addr, sizeof(addr), strchr(host, ':') && *host != '[' ? "[%s]:%d" : "%s:%d", host,
@@ -220,7 +220,7 @@ static xcclResult_t slurm_meet(const struct xccl_launch *launch, unsigned number
         return xccl_fail(xcclInvalidUsage, 0,
                          "use srun --mpi=pmix or --mpi=pmi2, or set XCCL_COMM_ID to rank 0's "
                          "HOST:PORT",
-                         "the first host of SLURM_STEP_NODELIST \"%.100s\" cannot be told",
+                         "the first host of SLURM_STEP_NODELIST \"%.100s\" cannot be determined",
                          list ? list : "");
     }
     snprintf(text, sizeof(text), "slurm %.40s %.40s %d", job ? job : "", getenv("SLURM_STEP_ID"),

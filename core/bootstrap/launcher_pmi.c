@@ -74,8 +74,8 @@ static xcclResult_t wait_for(short events, const struct xccl_limit *limit)
             return xccl_fail(xcclSystemError, errno, NULL, "cannot wait for the launcher's PMI");
         if (xccl_limit_passed(limit)) {
             return xccl_fail(xcclTimeout, 0,
-                             "see whether all ranks were started and ask for ids equally often; "
-                             "XCCL_TIMEOUT_INIT_S sets the limit",
+                             "check whether all ranks were started and make the same number of "
+                             "calls for ids; XCCL_TIMEOUT_INIT_S sets the limit",
                              "rank %d: the launcher's PMI server did not answer in time", pmi.rank);
         }
     }
@@ -92,7 +92,7 @@ static xcclResult_t send_message(struct xccl_pmi_writer *writer, const struct xc
     size_t bytes = xccl_pmi_end(writer), sent = 0;
 
     if (bytes == 0)
-        return xccl_fail(xcclInternalError, 0, advice, "a PMI message cannot be written");
+        return xccl_fail(xcclInternalError, 0, advice, "a PMI message is too long to be sent");
     while (sent < bytes) {
         ssize_t put = send(pmi.fd, writer->bytes + sent, bytes - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
         xcclResult_t rc = xcclSuccess;
@@ -162,8 +162,8 @@ static xcclResult_t read_answer(enum xccl_pmi_version version, const char *name,
     } while (strcmp(answer_out->values[0], "set") == 0);
     if (strcmp(answer_out->values[0], name) != 0) {
         return xccl_fail(xcclRemoteError, 0,
-                         "is somebody else in this process speaking PMI? Pass the id by MPI_Bcast",
-                         "the launcher's PMI server answered \"%.40s\" where %s was due",
+                         "if other code in this process uses PMI, pass the id by MPI_Bcast",
+                         "the launcher's PMI server answered \"%.40s\" instead of %s",
                          answer_out->values[0], name);
     }
     said = xccl_pmi_value(answer_out, "rc");
@@ -194,9 +194,10 @@ static xcclResult_t answer_int(const struct xccl_pmi_message *answer, const char
     long value = text && *text >= '0' && *text <= '9' ? strtol(text, &end, 10) : -1;
 
     if (!end || *end || value < low || value > high) {
-        return xccl_fail(xcclRemoteError, 0, advice,
-                         "the launcher's PMI server says %s=%.40s, not a number from %d to %d",
-                         name, text ? text : "(nothing)", low, high);
+        return xccl_fail(
+            xcclRemoteError, 0, advice,
+            "the launcher's PMI server reports %s=%.40s, which is not a number from %d to %d", name,
+            text ? text : "(nothing)", low, high);
     }
     *value_out = (int)value;
     return xcclSuccess;
@@ -204,9 +205,10 @@ static xcclResult_t answer_int(const struct xccl_pmi_message *answer, const char
 
 static xcclResult_t wrong_place(int rank, int nranks)
 {
-    return xccl_fail(xcclRemoteError, 0, "start the ranks with one launcher",
-                     "the launcher's PMI server says rank %d of %d, its variables %d of %d", rank,
-                     nranks, pmi.rank, pmi.nranks);
+    return xccl_fail(
+        xcclRemoteError, 0, "start the ranks with one launcher",
+        "the launcher's PMI server reports rank %d of %d, its variables say rank %d of %d", rank,
+        nranks, pmi.rank, pmi.nranks);
 }
 
 /* --- joining --- */
@@ -224,7 +226,7 @@ static xcclResult_t open_fd(void)
         return xccl_fail(xcclInvalidUsage, 0,
                          "start the program by mpirun or srun itself, or by a wrapper that leaves "
                          "descriptors open; or set XCCL_RANK, XCCL_NRANKS and XCCL_COMM_ID",
-                         "PMI_FD is %d, and that is no open socket here", fd);
+                         "PMI_FD is %d, which is not an open socket in this process", fd);
     }
     pmi.fd = fd;
     return xcclSuccess;
@@ -284,8 +286,9 @@ static xcclResult_t join_pmi1(const struct xccl_limit *limit)
         return rc;
     space = xccl_pmi_value(&answer, "kvsname");
     if (!space || !*space || strlen(space) >= NAME_BYTES) {
-        return xccl_fail(xcclRemoteError, 0, advice,
-                         "the launcher's PMI server gave no usable name of its key-value space");
+        return xccl_fail(
+            xcclRemoteError, 0, advice,
+            "the launcher's PMI server returned no usable name of its key-value space");
     }
     snprintf(pmi.space, sizeof(pmi.space), "%s", space);
     return xcclSuccess;
@@ -301,7 +304,7 @@ static xcclResult_t join_pmi2(const struct xccl_limit *limit)
     xcclResult_t rc = xcclSuccess;
 
     if (!job || !*job || strlen(job) >= NAME_BYTES)
-        return xccl_fail(xcclInvalidUsage, 0, advice, "PMI_JOBID is no usable name of a job");
+        return xccl_fail(xcclInvalidUsage, 0, advice, "PMI_JOBID is not a usable job name");
     snprintf(pmi.space, sizeof(pmi.space), "%s", job);
     snprintf(rank_text, sizeof(rank_text), "%d", pmi.rank);
     xccl_pmi_begin(&writer, XCCL_PMI_2, "fullinit");
@@ -371,8 +374,8 @@ static xcclResult_t check_alone(void)
     return xccl_fail(xcclInvalidUsage, 0,
                      "take rank and size from MPI, call xcclGetUniqueId on rank 0 and pass the id "
                      "by MPI_Bcast",
-                     "this program uses MPI, which speaks PMI with the launcher itself, and only "
-                     "one of a process can");
+                     "this program uses MPI, which holds the only PMI connection that a process "
+                     "has to its launcher");
 }
 
 static xcclResult_t join_open(const struct xccl_limit *limit)
@@ -383,7 +386,7 @@ static xcclResult_t join_open(const struct xccl_limit *limit)
     if (rc)
         return rc;
     if (pmi.stage == BROKEN || pmi.stage == ENDED) {
-        return xccl_fail(xcclInvalidUsage, 0, "start the job anew",
+        return xccl_fail(xcclInvalidUsage, 0, "restart the job",
                          "rank %d: the PMI connection to the launcher has %s", pmi.rank,
                          pmi.stage == ENDED ? "ended" : "failed before");
     }
@@ -394,7 +397,8 @@ static xcclResult_t join_open(const struct xccl_limit *limit)
     if (!rc)
         rc = pmi.version == XCCL_PMI_1 ? join_pmi1(limit) : join_pmi2(limit);
     if (!rc && atexit(finalize_at_exit))
-        rc = xccl_fail(xcclSystemError, 0, NULL, "no memory for a function to call at exit");
+        rc = xccl_fail(xcclSystemError, 0, NULL,
+                       "cannot register a function to call at exit: out of memory");
     if (rc) {
         hang_up();
         pmi.stage = BROKEN;
@@ -469,9 +473,10 @@ static xcclResult_t get_piece(unsigned number, unsigned piece, char *text, size_
     if (!found)
         found = xccl_pmi_value(&answer, "flag");
     if (!value || (found && strcmp(found, "FALSE") == 0) || strlen(value) >= room - used) {
-        return xccl_fail(xcclRemoteError, 0,
-                         "every rank must ask for ids equally often, with one version of xccl",
-                         "the launcher's PMI server has no usable value for %s", key);
+        return xccl_fail(
+            xcclRemoteError, 0,
+            "make the same number of calls for ids on every rank, with one version of xccl",
+            "the launcher's PMI server has no usable value for %s", key);
     }
     snprintf(text + used, room - used, "%s", value);
     return xcclSuccess;
@@ -495,9 +500,10 @@ static xcclResult_t put_text(unsigned number, const char *text, const struct xcc
     xcclResult_t rc = xcclSuccess;
 
     if (pieces > PIECES_MAX) {
-        return xccl_fail(xcclRemoteError, 0, advice,
-                         "the launcher's PMI server takes values of %zu bytes only",
-                         pmi.value_bytes);
+        return xccl_fail(
+            xcclRemoteError, 0, advice,
+            "the launcher's PMI server accepts values of at most %zu bytes, which is too short",
+            pmi.value_bytes);
     }
     snprintf(whole, sizeof(whole), "%02zu%s", pieces % 100, text);
     for (size_t i = 0; i < pieces && !rc; i++) {
@@ -522,7 +528,7 @@ static xcclResult_t get_text(unsigned number, char text[XCCL_LAUNCH_TEXT_BYTES],
         pieces = (unsigned)(whole[0] - '0') * 10 + (unsigned)(whole[1] - '0');
     if (!rc && (pieces < 1 || pieces > PIECES_MAX)) {
         rc = xccl_fail(xcclRemoteError, 0, "use one version of xccl everywhere",
-                       "what the launcher brought from rank 0 is no unique id");
+                       "the data that the launcher passed on from rank 0 is not a unique id");
     }
     for (unsigned i = 1; i < pieces && !rc; i++)
         rc = get_piece(number, i, whole, sizeof(whole), limit);

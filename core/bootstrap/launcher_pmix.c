@@ -219,8 +219,8 @@ static xcclResult_t task_run(struct task **task, const struct xccl_limit *limit)
     pmix.must_finalize = 0;
     pmix.stage = BROKEN;
     return xccl_fail(xcclTimeout, 0,
-                     "see whether all ranks were started and ask for ids equally often; "
-                     "XCCL_TIMEOUT_INIT_S sets the limit",
+                     "check whether all ranks were started and make the same number of calls for "
+                     "ids; XCCL_TIMEOUT_INIT_S sets the limit",
                      "rank %u: the launcher's PMIx server did not answer in time", pmix.self.rank);
 }
 
@@ -349,7 +349,7 @@ static xcclResult_t load(void)
 
     if (!library) {
         return xccl_fail(xcclSystemError, 0,
-                         "install it (Debian: libpmix2) or name its folder in LD_LIBRARY_PATH; or "
+                         "install it (Debian: libpmix2), or add its folder to LD_LIBRARY_PATH, or "
                          "set XCCL_RANK, XCCL_NRANKS and XCCL_COMM_ID",
                          "a PMIx launcher started this rank, but %s", dlerror());
     }
@@ -396,7 +396,7 @@ static xcclResult_t take_place(const struct task *task)
 {
     if (task->nranks < 1 || task->self.rank >= (uint32_t)task->nranks) {
         return xccl_fail(xcclRemoteError, 0, advice,
-                         "the launcher's PMIx server says rank %u of %d", task->self.rank,
+                         "the launcher's PMIx server reports rank %u of %d", task->self.rank,
                          task->nranks);
     }
     pmix.self = task->self;
@@ -425,7 +425,8 @@ static xcclResult_t join_once(const struct xccl_limit *limit)
     if (task)
         task_destroy(task);
     if (pmix.must_finalize && atexit(finalize_at_exit) && !rc)
-        rc = xccl_fail(xcclSystemError, 0, NULL, "no memory for a function to call at exit");
+        rc = xccl_fail(xcclSystemError, 0, NULL,
+                       "cannot register a function to call at exit: out of memory");
     if (!rc)
         xccl_log(XCCL_LOG_DEBUG, "joined the launcher by PMIx, %s", pmix.calls.get_version());
     return rc;
@@ -438,7 +439,7 @@ static xcclResult_t join(const struct xccl_limit *limit)
     if (pmix.stage == JOINED)
         return xcclSuccess;
     if (pmix.stage != APART) {
-        return xccl_fail(xcclInvalidUsage, 0, "start the job anew",
+        return xccl_fail(xcclInvalidUsage, 0, "restart the job",
                          "the PMIx connection to the launcher has %s",
                          pmix.stage == ENDED ? "ended" : "failed before");
     }

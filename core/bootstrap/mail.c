@@ -64,7 +64,7 @@ void xccl_boot_mail_adopt(struct xccl_bootstrap *boot, int rank, struct xccl_con
     if (!pair || (out ? pair->out != NULL : pair->in != NULL)) {
         xccl_boot_fail(boot, pair ? xcclInternalError : xcclSystemError,
                        "rank %d cannot exchange messages with rank %d: %s", boot->rank, rank,
-                       pair ? "it does so already" : xccl_error_text());
+                       pair ? "a message is already under way" : xccl_error_text());
         xccl_boot_tell_late(boot, conn);
         xccl_conn_close(conn);
     } else if (out) {
@@ -81,7 +81,7 @@ void xccl_boot_mail_on_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn)
 
     if (hello->rank >= (uint32_t)boot->nranks || hello->nranks != (uint32_t)boot->nranks ||
         hello->rank == (uint32_t)boot->rank) {
-        xccl_log(XCCL_LOG_WARN, "rank %u of %u at %s sends to rank %d of %d without reason",
+        xccl_log(XCCL_LOG_WARN, "rank %u of %u at %s sends unexpected data to rank %d of %d",
                  hello->rank, hello->nranks, xccl_conn_peer_text(conn), boot->rank, boot->nranks);
         xccl_conn_close(conn);
         return;
@@ -89,7 +89,7 @@ void xccl_boot_mail_on_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn)
     pair = pair_get(boot, (int)hello->rank);
     if (!pair || pair->parked) { /* what is in it was sent, so it must not be lost in silence */
         xccl_boot_fail(boot, pair ? xcclRemoteError : xcclSystemError,
-                       "rank %d cannot take the messages of rank %u: %s", boot->rank, hello->rank,
+                       "rank %d cannot accept the messages of rank %u: %s", boot->rank, hello->rank,
                        pair ? "it has opened three connections; use one version of xccl everywhere"
                             : xccl_error_text());
         xccl_boot_tell_late(boot, conn);

@@ -65,8 +65,8 @@ static int fits(struct xccl_bootstrap *boot, int rank, const struct xccl_boot_ma
     if (mail->total == recv->mail.total)
         return 1;
     xccl_boot_fail(boot, xcclInvalidUsage,
-                   "rank %d sends %u bytes where rank %d expects %u, out of band; use one version "
-                   "of xccl and the same calls everywhere",
+                   "rank %d sends %u bytes out of band, but rank %d expects %u; use one version of "
+                   "xccl and make the same calls on all ranks",
                    rank, mail->total, boot->rank, recv->mail.total);
     return 0;
 }
@@ -102,15 +102,15 @@ static struct xccl_boot_early *early_add(struct xccl_bootstrap *boot, int rank,
 
     if (boot->early_bytes + mail->total > EARLY_HARD || boot->early_count >= EARLY_COUNT_MAX) {
         xccl_boot_fail(boot, xcclRemoteError,
-                       "rank %d holds %llu messages of %llu bytes that it has not asked for, and "
-                       "rank %d sends one more; receive them, or send fewer",
+                       "rank %d holds %llu messages of %llu bytes that it has not received yet, "
+                       "and rank %d sends one more; receive them, or send fewer",
                        boot->rank, (unsigned long long)boot->early_count,
                        (unsigned long long)boot->early_bytes, rank);
         return NULL;
     }
     early = xccl_calloc(1, sizeof(*early) + mail->total);
     if (!early) {
-        xccl_boot_fail(boot, xcclSystemError, "rank %d on its way: %s", boot->rank,
+        xccl_boot_fail(boot, xcclSystemError, "rank %d cannot keep a message: %s", boot->rank,
                        xccl_error_text());
         return NULL;
     }
@@ -218,7 +218,8 @@ static void in_end(struct xccl_boot_pair *pair, xcclResult_t rc)
 
     if (pair->inside || rc == xcclSystemError || (rc && is_waited_for(pair->boot, pair->rank))) {
         if (!rc)
-            rc = xccl_fail_quietly(xcclRemoteError, 0, NULL, "it left in the midst of a message");
+            rc = xccl_fail_quietly(xcclRemoteError, 0, NULL,
+                                   "it disconnected in the middle of a message");
         xccl_boot_pair_fail(pair, rc, pair->in);
         return;
     }
@@ -247,8 +248,8 @@ static int in_take_one(struct xccl_boot_pair *pair)
         xccl_boot_fail_told(pair->boot, &frame, pair->in);
     else
         xccl_boot_fail(pair->boot, xcclRemoteError,
-                       "rank %d at %s sent a message of type %u that is not due; use one version "
-                       "of xccl everywhere",
+                       "rank %d at %s sent an unexpected message of type %u; use one version of "
+                       "xccl everywhere",
                        pair->rank, xccl_conn_peer_text(pair->in), frame.type);
     return !pair->boot->rc && !pair->held;
 }

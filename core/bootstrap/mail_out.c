@@ -64,12 +64,11 @@ static void out_connect(struct xccl_boot_pair *pair)
         xccl_addr_format(&addr, text);
         rc = xccl_conn_start(&addr, boot->job.secret, &hello, &pair->out);
     } else {
-        (void)xccl_fail_quietly(rc, 0, NULL, "its address came in a form that is not understood");
+        (void)xccl_fail_quietly(rc, 0, NULL, "its address has an unknown format");
     }
     if (rc) {
         snprintf(why, sizeof(why), "%s", xccl_error_text());
-        xccl_boot_fail(boot, rc,
-                       "rank %d cannot reach rank %d at %s: %.300s; look at that rank's log",
+        xccl_boot_fail(boot, rc, "rank %d cannot reach rank %d at %s: %.300s; see that rank's log",
                        boot->rank, pair->rank, text, why);
         return;
     }
@@ -196,7 +195,7 @@ static void out_shake(struct xccl_boot_pair *pair)
     other = xccl_conn_hello(pair->out);
     if (!pair->boot->has_parent && other->rank != (uint32_t)pair->rank) {
         xccl_boot_fail(pair->boot, xcclRemoteError,
-                       "rank %u answers at %s where rank %d should be; look at both ranks' logs",
+                       "rank %u answers at %s instead of rank %d; see the logs of both ranks",
                        other->rank, xccl_conn_peer_text(pair->out), pair->rank);
         return;
     }
@@ -217,8 +216,8 @@ static void out_read(struct xccl_boot_pair *pair)
         xccl_boot_fail_told(pair->boot, &frame, pair->out);
     } else if (!rc && !frame.final) {
         xccl_boot_fail(pair->boot, xcclRemoteError,
-                       "rank %d at %s sent a message of type %u that is not due; use one version "
-                       "of xccl everywhere",
+                       "rank %d at %s sent an unexpected message of type %u; use one version of "
+                       "xccl everywhere",
                        pair->rank, xccl_conn_peer_text(pair->out), frame.type);
     } else if (pair->ending) {
         xccl_boot_out_close(pair);
@@ -227,7 +226,7 @@ static void out_read(struct xccl_boot_pair *pair)
         /* One that ends without a word may never have been read: without memory for its proof the
          * other end drops it. What was sent over it must not be missed in silence. */
         if (!rc)
-            rc = xccl_fail_quietly(xcclRemoteError, 0, NULL, "it has left");
+            rc = xccl_fail_quietly(xcclRemoteError, 0, NULL, "it has disconnected");
         xccl_boot_pair_fail(pair, rc, pair->out);
     } else {
         xccl_boot_out_close(pair);

@@ -237,7 +237,8 @@ static struct xccl_root_session *session_make(struct xccl_root *root,
     struct xccl_root_session *session;
 
     if (root->session_count >= SESSIONS_MAX) {
-        xccl_log(XCCL_LOG_WARN, "root: %d communicators are joining already; end some first",
+        xccl_log(XCCL_LOG_WARN,
+                 "root: %d communicators are already being created; destroy some first",
                  SESSIONS_MAX);
         return NULL;
     }

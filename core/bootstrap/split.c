@@ -149,11 +149,12 @@ xcclResult_t xccl_bootstrap_split_start(struct xccl_bootstrap *boot, int color, 
     xcclResult_t rc;
 
     if (color < -1)
-        return xccl_fail(xcclInvalidArgument, 0, "use colors from 0 on, or -1 for none",
-                         "a split with color %d", color);
+        return xccl_fail(xcclInvalidArgument, 0, "use a color of 0 or more, or -1 for none",
+                         "a split with color %d is not possible", color);
     if (boot->child || boot->split_parts)
-        return xccl_fail(xcclInvalidUsage, 0, "take it first",
-                         "rank %d splits while the child of another split is there", boot->rank);
+        return xccl_fail(xcclInvalidUsage, 0, "complete the other split first",
+                         "rank %d splits while the child of another split has not been taken",
+                         boot->rank);
     boot->split_parts = xccl_calloc((size_t)boot->nranks, PART_BYTES);
     if (!boot->split_parts)
         return xcclSystemError;

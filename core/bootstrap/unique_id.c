@@ -60,9 +60,8 @@ static void id_encode(const struct xccl_meeting *meeting, xcclUniqueId *id_out)
 
 static xcclResult_t id_fail(const char *why)
 {
-    return xccl_fail(xcclInvalidArgument, 0,
-                     "pass on all 128 bytes that xcclGetUniqueId gave, unchanged",
-                     "this is no unique id: %s", why);
+    return xccl_fail(xcclInvalidArgument, 0, "pass on all 128 bytes of xcclGetUniqueId unchanged",
+                     "this is not a unique id: %s", why);
 }
 
 /* The head's eight bytes. */
@@ -144,7 +143,7 @@ static xcclResult_t key_file_check(int fd, const char *path)
     struct stat st;
 
     if (fstat(fd, &st) != 0)
-        return xccl_fail(xcclSystemError, errno, NULL, "cannot look at the key file %s", path);
+        return xccl_fail(xcclSystemError, errno, NULL, "cannot examine the key file %s", path);
     if (!S_ISREG(st.st_mode) || (st.st_uid != geteuid() && st.st_uid != 0) || (st.st_mode & 0077)) {
         return xccl_fail(xcclInvalidUsage, 0, "chown it to this user and chmod 600 it",
                          "the key file %s is not a file that only its owner can read (mode %o, "
@@ -164,7 +163,7 @@ static xcclResult_t key_file_read(const char *path, char key_out[KEY_MAX_BYTES +
     xcclResult_t rc;
 
     if (fd < 0)
-        return xccl_fail(xcclSystemError, errno, "name a readable file in XCCL_JOB_KEY_FILE",
+        return xccl_fail(xcclSystemError, errno, "set XCCL_JOB_KEY_FILE to a readable file",
                          "cannot open the key file %s", path);
     rc = key_file_check(fd, path);
     while (!rc && bytes > 0 && got < KEY_MAX_BYTES + 1) {
@@ -211,8 +210,8 @@ static xcclResult_t comm_id_secret(const char *addr_text, const char *salt, uint
     /* Relaxed: who warns does not matter, only that one does. */
     if (!atomic_flag_test_and_set_explicit(&warned, memory_order_relaxed)) {
         xccl_log(XCCL_LOG_WARN,
-                 "meeting at %s without a job key: whoever reaches this port can join and read; "
-                 "set XCCL_JOB_KEY or XCCL_JOB_KEY_FILE to the same secret on every rank",
+                 "the ranks meet at %s without a job key: anyone who can reach this port can join "
+                 "and read; set XCCL_JOB_KEY or XCCL_JOB_KEY_FILE to the same secret on every rank",
                  addr_text);
     }
     snprintf(text, sizeof(text), "%s%s%s", addr_text, salt[0] ? " " : "", salt);
@@ -234,7 +233,7 @@ static xcclResult_t meeting_at(const char *addr_text, const char *salt,
         return rc;
     if (is_nowhere(&meeting->roots[0])) {
         return xccl_fail(xcclInvalidArgument, 0,
-                         "give an address of rank 0's host that the others can reach",
+                         "give an address of rank 0's host that all ranks can reach",
                          "cannot meet at %s", addr_text);
     }
     meeting->root_count = 1;
@@ -320,6 +319,7 @@ xcclResult_t xccl_unique_id_at(const char *addr_text, const char *salt, xcclUniq
     if (rc)
         return rc;
     if (!addr_text[0])
-        return xccl_fail(xcclInvalidArgument, 0, "give HOST:PORT", "no address to meet at");
+        return xccl_fail(xcclInvalidArgument, 0, "give HOST:PORT",
+                         "the address where the ranks meet is empty");
     return id_make(addr_text, salt, 1, id_out);
 }

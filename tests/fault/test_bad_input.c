@@ -41,16 +41,16 @@ static void real_job(int rank, struct world *world)
 static const struct {
     const char *name, *value, *part;
 } settings[] = {
-    {"XCCL_COMM_ID", "127.0.0.1:99999", "the port is no number from 1 to 65535"},
-    {"XCCL_COMM_ID", "127.0.0.1:-1", "the port is no number from 1 to 65535"},
-    {"XCCL_COMM_ID", "127.0.0.1:0", "the port is no number from 1 to 65535"},
-    {"XCCL_COMM_ID", "127.0.0.1:", "the port is no number from 1 to 65535"},
+    {"XCCL_COMM_ID", "127.0.0.1:99999", "the port is not a number from 1 to 65535"},
+    {"XCCL_COMM_ID", "127.0.0.1:-1", "the port is not a number from 1 to 65535"},
+    {"XCCL_COMM_ID", "127.0.0.1:0", "the port is not a number from 1 to 65535"},
+    {"XCCL_COMM_ID", "127.0.0.1:", "the port is not a number from 1 to 65535"},
     {"XCCL_COMM_ID", "127.0.0.1", "the port is missing"},
     {"XCCL_COMM_ID", "abc", "the port is missing"},
-    {"XCCL_COMM_ID", ":4000", "no host"},
+    {"XCCL_COMM_ID", ":4000", "the host before the port is missing"},
     {"XCCL_COMM_ID", "::1:4000", "brackets"},
     {"XCCL_COMM_ID", "[::1%a-very-long-zone-that-goes-on]:4000", "more than 15 bytes"},
-    {"XCCL_COMM_ID", "[fe80::1%nosuchif]:4000", "no interface"},
+    {"XCCL_COMM_ID", "[fe80::1%nosuchif]:4000", "not an interface"},
     {"XCCL_COMM_ID", "LONG", "too long"},
     {"XCCL_COMM_ID", "LONGZONE", "too long"},
     {"XCCL_COMM_ID", "256.0.0.1:4000", "neither an IPv4 address nor a name"},
@@ -132,12 +132,14 @@ static void bad_rank(int rank, int nranks, void *arg)
         expect("2^31-1 ranks", xcclCommInitRank(&comm, 0x7fffffff, id, 0), xcclInvalidArgument,
                "ranks");
         memset(&id, 0, sizeof id);
-        expect("zero id", xcclCommInitRank(&comm, 2, id, 0), xcclInvalidArgument, "no unique id");
+        expect("zero id", xcclCommInitRank(&comm, 2, id, 0), xcclInvalidArgument,
+               "not a unique id");
         memset(&id, 0xff, sizeof id);
-        expect("ones id", xcclCommInitRank(&comm, 2, id, 0), xcclInvalidArgument, "no unique id");
+        expect("ones id", xcclCommInitRank(&comm, 2, id, 0), xcclInvalidArgument,
+               "not a unique id");
         id = world_id(world, 1, 0);
         memset(id.internal + 57, 0, sizeof id - 57);
-        expect("cut id", xcclCommInitRank(&comm, 2, id, 0), xcclInvalidArgument, "no unique id");
+        expect("cut id", xcclCommInitRank(&comm, 2, id, 0), xcclInvalidArgument, "not a unique id");
         XT_CHECK_RC(xcclCommInitRank(NULL, 2, id, 0), xcclInvalidArgument);
         XT_CHECK_RC(xcclGetUniqueId(NULL), xcclInvalidArgument);
     }

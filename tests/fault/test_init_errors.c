@@ -166,7 +166,7 @@ static void meet_by_key(int rank, int nranks, void *arg)
         return;
     }
     expect(xcclCommInitRank(&comm, nranks, id, rank),
-           rank == 1 ? "refused the proof: its key or communicator differs"
+           rank == 1 ? "refused the connection: its job key or communicator differs"
                      : "missing: ranks 1 of 2");
     XT_CHECK(comm == NULL);
 }

@@ -95,7 +95,7 @@ static void one_is_missing(int rank, int nranks, void *arg)
         XT_OK(xcclCommDestroy(comm));
         return;
     }
-    fails_soon(comm, "time is up");
+    fails_soon(comm, "timed out");
 }
 
 XT_TEST(split_without_one_of_the_ranks_ends_at_its_deadline)

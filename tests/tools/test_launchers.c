@@ -366,7 +366,7 @@ XT_TEST(a_pmix_server_without_a_size_is_an_error)
 {
     make_pmix(ALL_BUT_INIT "int PMIx_Init(void) { return 0; }"
                            "const char *PMIx_Get_version(void) { return \"OpenPMIx 4.2\"; }");
-    check_pmix_error("the launcher's PMIx server says rank 0 of 0");
+    check_pmix_error("the launcher's PMIx server reports rank 0 of 0");
 }
 
 XT_TEST(a_pmix_server_that_does_not_answer_ends_in_a_timeout)

@@ -421,8 +421,9 @@ XT_TEST(options_that_do_not_fit_are_refused)
         {{"--serve", "127.0.0.1:0", "--token", "a", "-J", "-"}, "--json is for the host"},
         {{"--serve", "127.0.0.1:0", "--token", "a", "--quick"}, "--quick is for the host"},
         {{"--serve", "127.0.0.1:0", "--token", "a", "--repeat", "1"}, "--repeat is for the host"},
-        {{"--serve", "127.0.0.1", "--token", "a"}, "--serve: \"127.0.0.1\" is no address"},
-        {{"--remote", "127.0.0.1:x", "--token", "a"}, "--remote: \"127.0.0.1:x\" is no address"},
+        {{"--serve", "127.0.0.1", "--token", "a"}, "--serve: \"127.0.0.1\" is not an address"},
+        {{"--remote", "127.0.0.1:x", "--token", "a"},
+         "--remote: \"127.0.0.1:x\" is not an address"},
     };
 
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {

@@ -207,7 +207,7 @@ XT_TEST(an_ordered_end_is_told_apart_from_a_cut)
     XT_OK(xccl_tcp_wait(xccl_conn_fd(ends.far), POLLIN, &limit));
     XT_CHECK_RC(xccl_conn_take(ends.far, &type, in, sizeof(in), &bytes, &got, &final),
                 xcclRemoteError);
-    XT_CHECK_HAS(xccl_error_text(), "without saying so");
+    XT_CHECK_HAS(xccl_error_text(), "without announcing it");
     xccl_conn_close(ends.near);
     xccl_conn_close(ends.far);
 }
@@ -247,7 +247,7 @@ XT_TEST(a_frame_larger_than_the_readers_room_is_an_error)
     ends_open(&ends);
     XT_OK(xccl_conn_send(ends.near, 32, "123456789", 9, &limit));
     XT_CHECK_RC(xccl_conn_recv(ends.far, &type, in, sizeof(in), &bytes, &limit), xcclRemoteError);
-    XT_CHECK_HAS(xccl_error_text(), "sent 9 bytes where at most 8");
+    XT_CHECK_HAS(xccl_error_text(), "sent 9 bytes; at most 8");
     xccl_conn_close(ends.near);
     xccl_conn_close(ends.far);
 }
@@ -350,7 +350,7 @@ XT_TEST(a_reply_from_one_that_has_gone_is_no_connection)
     XT_OK(xccl_tcp_wait(xccl_conn_fd(conn), POLLRDHUP, &limit));
     XT_CHECK_RC(xccl_conn_shake(conn, &done), xcclRemoteError);
     XT_CHECK(!done && xccl_conn_turned_away(conn));
-    XT_CHECK_HAS(xccl_error_text(), "or it ended");
+    XT_CHECK_HAS(xccl_error_text(), "or it has ended");
     xccl_conn_close(conn);
     xccl_channel_wipe(&channel);
     xccl_tcp_close(&listen_fd);

@@ -111,7 +111,7 @@ XT_TEST(the_port_range_is_kept_and_the_masters_port_left_alone)
     XT_CHECK_INT(port, 29501);
     answer = ask(TORCH "RANK=1 XCCL_PORT_RANGE=29500-29500");
     XT_CHECK_RC(answer.rc, xcclInvalidUsage);
-    XT_CHECK_HAS(answer.error, "has no port to meet at (MASTER_PORT is not used)");
+    XT_CHECK_HAS(answer.error, "has no port where the ranks can meet (MASTER_PORT is not used)");
     for (int i = 0; i < 1000; i++) {
         char text[16];
 
@@ -173,7 +173,7 @@ XT_TEST(steps_of_slurm_meet_at_their_first_host)
     XT_CHECK_INT(second.launch.local_nranks, 2);
     XT_CHECK_HAS(meets_at(&one, &port), "127.0.0.1:");
     one = ask(STEP "SLURM_STEP_ID=1 SLURM_PROCID=3 SLURM_STEP_NODELIST=a[b");
-    XT_CHECK_HAS(one.error, "cannot be told; use srun --mpi=pmix");
+    XT_CHECK_HAS(one.error, "cannot be determined; use srun --mpi=pmix");
     /* A batch script is no step. */
     one = ask("SLURM_JOB_ID=9 SLURM_NTASKS=8 SLURM_PROCID=0 XCCL_COMM_ID=" ADDR);
     XT_CHECK_RC(one.rc, xcclSuccess);
@@ -236,7 +236,7 @@ XT_TEST(settings_of_our_own_come_first_and_must_fit)
     XT_CHECK_INT(answer.launch.local_nranks, 0);
     answer = ask("XCCL_RANK=1 XCCL_NRANKS=3");
     XT_CHECK_RC(answer.rc, xcclInvalidUsage);
-    XT_CHECK_HAS(answer.error, "no place to meet; set XCCL_COMM_ID");
+    XT_CHECK_HAS(answer.error, "no address where the ranks meet; set XCCL_COMM_ID");
     answer = ask("XCCL_RANK=3 XCCL_NRANKS=3 XCCL_COMM_ID=127.0.0.1:4000");
     XT_CHECK_HAS(answer.error, "XCCL_RANK is 3 and XCCL_NRANKS is 3");
     answer = ask("XCCL_RANK=0");

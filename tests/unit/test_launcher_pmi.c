@@ -286,13 +286,14 @@ XT_TEST(wrong_answers_are_errors_that_say_what_was_wrong)
 #define SPACE "cmd=my_kvsname kvsname=k\n"
     static const struct bad bads[] = {
         {"cmd=response_to_init rc=-1 msg=no\n", "refused: response_to_init, code -1, no", 0, 0},
-        {"cmd=response_to_init pmi_version=2 rc=0\n", "pmi_version=2, not a number from 1", 0, 0},
-        {"cmd=maxes\n", "answered \"maxes\" where response_to_init was due", 0, 0},
+        {"cmd=response_to_init pmi_version=2 rc=0\n", "pmi_version=2, which is not a number from 1",
+         0, 0},
+        {"cmd=maxes\n", "answered \"maxes\" instead of response_to_init", 0, 0},
         {"hello=there\n", "does not begin with a command", 0, 0},
         {"cmd\n", "a field without a name or value", 0, 0},
         {"=cmd\n", "a field without a name or value", 0, 0},
         {"\n", "does not begin with a command", 0, 0},
-        {INIT1 "cmd=maxes vallen_max=2\n", "vallen_max=2, not a number", 0, 0},
+        {INIT1 "cmd=maxes vallen_max=2\n", "vallen_max=2, which is not a number", 0, 0},
         {INIT1 "cmd=maxes vallen_max=99999999999999999999\n", "not a number", 0, 0},
         {INIT1 "cmd=maxes vallen_max=12x\n", "not a number", 0, 0},
         {INIT1 "cmd=maxes\n", "vallen_max=(nothing)", 0, 0},
@@ -301,21 +302,21 @@ XT_TEST(wrong_answers_are_errors_that_say_what_was_wrong)
         {INIT1 MAXES SPACE "cmd=barrier_out\ncmd=get_result rc=-1 msg=key_not_found\n",
          "refused: get_result, code -1, key_not_found", 0, 0},
         {INIT1 MAXES SPACE "cmd=barrier_out\ncmd=get_result rc=0\n", "no usable value", 0, 0},
-        {INIT1 MAXES SPACE "cmd=barrier_out\ncmd=get_result rc=0 value=\n", "is no unique id", 0,
+        {INIT1 MAXES SPACE "cmd=barrier_out\ncmd=get_result rc=0 value=\n", "is not a unique id", 0,
          0},
-        {INIT1 MAXES SPACE "cmd=barrier_out\ncmd=get_result rc=0 value=99I00\n", "no unique id", 0,
-         0},
-        {INIT1 MAXES SPACE "cmd=barrier_out\ncmd=get_result rc=0 value=01I00\n", "no unique id", 0,
-         0},
-        {INIT1 MAXES SPACE "cmd=barrier_out\ncmd=get_result rc=0 value=01Exy\n", "no unique id", 0,
-         0},
+        {INIT1 MAXES SPACE "cmd=barrier_out\ncmd=get_result rc=0 value=99I00\n", "not a unique id",
+         0, 0},
+        {INIT1 MAXES SPACE "cmd=barrier_out\ncmd=get_result rc=0 value=01I00\n", "not a unique id",
+         0, 0},
+        {INIT1 MAXES SPACE "cmd=barrier_out\ncmd=get_result rc=0 value=01Exy\n", "not a unique id",
+         0, 0},
         {INIT1 MAXES SPACE "cmd=barrier_out\ncmd=get_result rc=0 value=01E26e6f3b20646f\n",
          "rank 0 could not make a unique id: no; do", 0, xcclSystemError},
         {INIT2 "abcdef", "does not begin with its length", 1, 0},
         {INIT2 "999999cmd=", "has an impossible length", 1, 0},
         {INIT2 "     0cmd=", "has an impossible length", 1, 0},
         {INIT2 "     7cmd=abc", "has a field without an end", 1, 0},
-        {INIT2 "    39cmd=fullinit-response;rank=0;size=2;rc=0;", "says rank 0 of 2", 1, 0},
+        {INIT2 "    39cmd=fullinit-response;rank=0;size=2;rc=0;", "reports rank 0 of 2", 1, 0},
         {INIT2 "    31cmd=fullinit-response;rc=14;errm", "refused: fullinit-response, code 14", 1,
          0},
     };
@@ -441,7 +442,7 @@ XT_TEST(a_descriptor_that_is_no_socket_is_refused)
     setup(ADDR);
     set_all("PMI_FD=987 PMI_RANK=1 PMI_SIZE=2");
     XT_CHECK_RC(xccl_launcher_id(&id, &launch), xcclInvalidUsage);
-    XT_CHECK_HAS(xccl_error_text(), "PMI_FD is 987, and that is no open socket here");
+    XT_CHECK_HAS(xccl_error_text(), "PMI_FD is 987, which is not an open socket in this process");
     /* Who asks for the place alone needs no server. */
     XT_OK(xccl_launcher_place(&launch));
     XT_CHECK_INT(launch.rank, 1);

@@ -12,13 +12,13 @@ XT_TEST(devices_that_may_be_merged)
     XT_CHECK(xccl_net_may_merge(some, 3, 4, 3));
     XT_CHECK(xccl_net_may_merge(some, 1, 4, 3));
     XT_CHECK(!xccl_net_may_merge(some, 0, 4, 3));
-    XT_CHECK_HAS(xccl_error_text(), "0 devices to be merged, 1 to 4 can be");
+    XT_CHECK_HAS(xccl_error_text(), "cannot merge 0 devices: 1 to 4 are possible");
     XT_CHECK(!xccl_net_may_merge(some, 3, 2, 3));
-    XT_CHECK_HAS(xccl_error_text(), "3 devices to be merged, 1 to 2 can be");
+    XT_CHECK_HAS(xccl_error_text(), "cannot merge 3 devices: 1 to 2 are possible");
     XT_CHECK(!xccl_net_may_merge(twice, 3, 4, 3));
-    XT_CHECK_HAS(xccl_error_text(), "device 1 is named twice");
+    XT_CHECK_HAS(xccl_error_text(), "device 1 is listed twice");
     XT_CHECK(!xccl_net_may_merge(beyond, 2, 4, 3));
-    XT_CHECK_HAS(xccl_error_text(), "device 3 of 3");
+    XT_CHECK_HAS(xccl_error_text(), "device 3 does not exist: there are 3 devices");
     XT_CHECK(!xccl_net_may_merge(below, 2, 4, 3));
 }
 

@@ -476,7 +476,7 @@ XT_TEST(an_error_of_the_wrapped_plugin_passes_both_hooks)
     memset(&handle, 9, sizeof(handle));
     chain_open(&chain, "fault:trace:socket", "seed=1,busy=0.1", path);
     XT_CHECK_RC(told(&chain, chain.calls->properties(chain.ctx, 99, &props)), xcclInvalidArgument);
-    XT_CHECK_HAS(xccl_error_text(), "device 99 of");
+    XT_CHECK_HAS(xccl_error_text(), "device 99 does not exist");
     XT_CHECK_RC(told(&chain, chain.calls->connect(chain.ctx, 0, &handle, &state, &comm)),
                 xcclInvalidArgument);
     XT_CHECK_HAS(xccl_error_text(), "is not of the socket plugin");

@@ -110,7 +110,7 @@ XT_TEST(an_error_is_told_in_its_line)
     chain_close(&chain);
     lines = lines_read(path);
     check_whole(&lines);
-    XT_CHECK_INT(lines_with(&lines, " ns: device 99 of "), 1);
+    XT_CHECK_INT(lines_with(&lines, " ns: device 99 does not exist"), 1);
     free(lines.text);
 }
 

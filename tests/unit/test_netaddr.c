@@ -67,7 +67,7 @@ XT_TEST(a_port_that_is_no_port_is_refused)
                                         "10.0.0.1:18446744073709551617"};
 
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
-        check_refused(texts[i], "the port is no number from 1 to 65535");
+        check_refused(texts[i], "the port is not a number from 1 to 65535");
 }
 
 XT_TEST(a_missing_part_is_named)
@@ -75,13 +75,13 @@ XT_TEST(a_missing_part_is_named)
     check_refused("", "empty");
     check_refused("10.0.0.1", "the port is missing");
     check_refused("abc", "the port is missing");
-    check_refused("[::1]", "the port is missing");
-    check_refused("[::1]80", "the port is missing");
+    check_refused("[::1]", "the port after the bracket is missing");
+    check_refused("[::1]80", "the port after the bracket is missing");
     check_refused("[::1:80", "the closing bracket is missing");
-    check_refused(":80", "no host");
+    check_refused(":80", "the host before the port is missing");
     check_refused("::1:80", "brackets");
-    check_refused("[fe80::1%]:80", "nothing stands behind the %");
-    check_refused("[]:80", "no IPv6 address");
+    check_refused("[fe80::1%]:80", "no zone follows the %");
+    check_refused("[]:80", "not an IPv6 address");
 }
 
 XT_TEST(a_host_that_is_no_host_is_refused)
@@ -94,8 +94,8 @@ XT_TEST(a_host_that_is_no_host_is_refused)
     check_refused("1:80", "neither an IPv4 address nor a name");
     check_refused("a b:80", "neither an IPv4 address nor a name");
     check_refused("-a:80", "neither an IPv4 address nor a name");
-    check_refused("localhost:80", "names are not looked up");
-    check_refused("[10.0.0.1]:80", "no IPv6 address");
+    check_refused("localhost:80", "names are not resolved");
+    check_refused("[10.0.0.1]:80", "not an IPv6 address");
     check_refused("[::1%1%2]:80", "zone");
 }
 
@@ -123,8 +123,8 @@ XT_TEST(a_zone_may_be_a_number_and_with_resolve_a_name)
 
     XT_OK(xccl_addr_parse("[fe80::1%1]:80", 0, &addr));
     XT_CHECK_INT(addr.sa.in6.sin6_scope_id, 1);
-    check_refused("[fe80::1%lo]:80", "no number");
-    check_refused("[fe80::1%4294967296]:80", "no number");
+    check_refused("[fe80::1%lo]:80", "not a positive number");
+    check_refused("[fe80::1%4294967296]:80", "not a positive number");
     if (if_nametoindex("lo") == 0)
         XT_SKIP("this host has no interface lo");
     snprintf(want, sizeof(want), "[fe80::1%%lo]:80");
@@ -132,7 +132,7 @@ XT_TEST(a_zone_may_be_a_number_and_with_resolve_a_name)
     xccl_addr_format(&addr, text);
     XT_CHECK_TEXT(text, want);
     XT_CHECK_RC(xccl_addr_parse("[fe80::1%nosuchif]:80", 1, &addr), xcclInvalidArgument);
-    XT_CHECK_HAS(xccl_error_text(), "no interface");
+    XT_CHECK_HAS(xccl_error_text(), "not an interface");
 }
 
 XT_TEST(names_go_through_the_resolver_when_asked_and_follow_the_family)
@@ -484,7 +484,7 @@ XT_TEST(no_match_lists_what_there_is)
     xccl_param_reset();
     XT_CHECK_RC(xccl_netif_choose(ifs, 4, &count), xcclInvalidUsage);
     XT_CHECK_HAS(xccl_error_text(), "nosuchif");
-    XT_CHECK_HAS(xccl_error_text(), "there are: ");
+    XT_CHECK_HAS(xccl_error_text(), "this host has: ");
 }
 
 XT_TEST(each_failure_in_turn_leaks_nothing_while_listing_interfaces)

@@ -487,7 +487,7 @@ static void wait_too_long(struct xccl_bootstrap *boot, int rank, int nranks)
     else
         while (xccl_bootstrap_test(boot, &(int){0}) == xcclSuccess)
             (void)poll(NULL, 0, 1);
-    XT_CHECK_HAS(xccl_error_text(), "time is up: rank 0 of 3 waits for rank 2 to send");
+    XT_CHECK_HAS(xccl_error_text(), "timed out: rank 0 of 3 waits for rank 2 to send");
 }
 
 XT_TEST(a_deadline_names_who_is_awaited_on_all_ranks)
@@ -509,7 +509,7 @@ static void sizes_differ(struct xccl_bootstrap *boot, int rank, int nranks)
     } else {
         XT_CHECK_RC(xccl_bootstrap_recv(boot, 0, 1, data, 9, &limit), xcclInvalidUsage);
     }
-    XT_CHECK_HAS(xccl_error_text(), "rank 0 sends 8 bytes where rank 1 expects 9");
+    XT_CHECK_HAS(xccl_error_text(), "rank 0 sends 8 bytes out of band, but rank 1 expects 9");
 }
 
 XT_TEST(a_message_of_another_size_is_an_error_on_both_ranks)

@@ -175,8 +175,8 @@ XT_TEST(memory_of_another_size_is_refused_with_both_sizes)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW;
 
-    check_refused(memfd(BYTES - 1, seals), BYTES, "has 16383 bytes, not 16384");
-    check_refused(memfd(BYTES * 2, seals), BYTES, "has 32768 bytes, not 16384");
+    check_refused(memfd(BYTES - 1, seals), BYTES, "has 16383 bytes instead of 16384");
+    check_refused(memfd(BYTES * 2, seals), BYTES, "has 32768 bytes instead of 16384");
     check_refused(memfd(0, seals), 0, "has 0 bytes");
 }
 
@@ -199,10 +199,10 @@ XT_TEST(what_is_no_memory_is_refused)
     int pipe_fds[2], file;
 
     XT_CHECK(pipe(pipe_fds) == 0);
-    check_refused(pipe_fds[0], BYTES, "no memory");
-    check_refused(pipe_fds[1], BYTES, "no memory");
-    check_refused(open("/dev/null", O_RDWR), BYTES, "no memory");
-    check_refused(open("/", O_RDONLY), BYTES, "no memory");
+    check_refused(pipe_fds[0], BYTES, "does not refer to shared memory");
+    check_refused(pipe_fds[1], BYTES, "does not refer to shared memory");
+    check_refused(open("/dev/null", O_RDWR), BYTES, "does not refer to shared memory");
+    check_refused(open("/", O_RDONLY), BYTES, "does not refer to shared memory");
     snprintf(path, sizeof(path), "%s/file", xt_tmpdir());
     file = open(path, O_RDWR | O_CREAT, 0600);
     XT_CHECK(ftruncate(file, (off_t)BYTES) == 0);

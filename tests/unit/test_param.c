@@ -261,8 +261,8 @@ XT_TEST(bad_value_error_names_setting_value_range_and_origin)
     start();
     xt_setenv("XCCL_TIMEOUT_INIT_S", "0");
     XT_CHECK_RC(xccl_param_load(), xcclInvalidArgument);
-    XT_CHECK_TEXT(xccl_error_text(), "XCCL_TIMEOUT_INIT_S=0 is not a value of that setting "
-                                     "(environment); give it 1..86400 s");
+    XT_CHECK_TEXT(xccl_error_text(), "XCCL_TIMEOUT_INIT_S=0 is not an allowed value "
+                                     "(environment); use 1..86400 s");
     XT_CHECK_HAS(log_text(), "error: XCCL_TIMEOUT_INIT_S=0 is not");
     XT_CHECK_INT(xccl_param_int(XCCL_P_TIMEOUT_INIT_S), 300);
 }
@@ -273,7 +273,7 @@ XT_TEST(bad_value_in_the_file_names_file_and_line)
 
     start_with_file("\nXCCL_ROOT=tree\n");
     XT_CHECK_RC(xccl_param_load(), xcclInvalidArgument);
-    snprintf(want, sizeof(want), "(%s:2); give it rank0|launcher", conf_path);
+    snprintf(want, sizeof(want), "(%s:2); use rank0|launcher", conf_path);
     XT_CHECK_HAS(xccl_error_text(), want);
     XT_CHECK_HAS(log_text(), want);
 }
@@ -396,7 +396,7 @@ XT_TEST(crowd_of_unknown_names_hides_no_error_and_is_bounded)
     XT_CHECK_HAS(xccl_error_text(), "XCCL_RANK=x");
     XT_CHECK_HAS(log_text(), "XCCL_RANK=x");
     XT_CHECK(count_in(text_buffer, "\n") <= 40);
-    XT_CHECK_HAS(text_buffer, "69 more lines about settings");
+    XT_CHECK_HAS(text_buffer, "69 more messages about settings");
 }
 
 XT_TEST(name_of_the_file_inside_a_file_is_warned_about)

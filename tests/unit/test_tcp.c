@@ -336,7 +336,7 @@ static int fill_queue(const struct xccl_addr *addr, int *fds, int max, xcclResul
 
 XT_TEST(a_listener_that_takes_nobody_ends_in_a_timeout)
 {
-    static const char *const causes[2] = {"did not answer", "temporarily unavailable"};
+    static const char *const causes[2] = {"there was no answer", "temporarily unavailable"};
     struct xccl_addr addrs[2];
     int fds[8], holders[2], count;
     xcclResult_t rc;
