@@ -41,7 +41,7 @@ static xcclResult_t check_join(const char *call, const struct xccl_join_args *ar
         return xccl_fail(xcclInvalidArgument, 0, "give the number of ranks",
                          "%s: nranks is %d, not 1..%d", call, args->nranks, XCCL_API_RANKS_MAX);
     if (args->rank < 0 || args->rank >= args->nranks)
-        return xccl_fail(xcclInvalidArgument, 0, "count ranks from 0", "%s: rank is %d, not 0..%d",
+        return xccl_fail(xcclInvalidArgument, 0, "pass a rank from 0", "%s: rank is %d, not 0..%d",
                          call, args->rank, args->nranks - 1);
     if (args->id_count < 1 || args->id_count > args->nranks)
         return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: nId is %d, not 1..%d", call,
@@ -57,12 +57,12 @@ static xcclResult_t check_config(const char *call, const xcclConfig_t *config)
 {
     if (config->magic != XCCL_CONFIG_MAGIC || config->size < offsetof(xcclConfig_t, netName))
         return xccl_fail(xcclInvalidArgument, 0, "set it to XCCL_CONFIG_INITIALIZER first",
-                         "%s: config is no initialized xcclConfig_t", call);
+                         "%s: config is not an initialized xcclConfig_t", call);
     if (config->size > sizeof *config)
         return xccl_fail(xcclInvalidArgument, 0,
                          "use a library of that version, or build with this library's xccl.h",
                          "%s: config has %zu bytes of version %u, but this library, version %d, "
-                         "knows the first %zu only",
+                         "knows only the first %zu",
                          call, config->size, config->version, XCCL_VERSION_CODE, sizeof *config);
     return xcclSuccess;
 }
@@ -163,8 +163,9 @@ xcclResult_t xccl_api_take_config(const char *call, const xcclConfig_t *config,
         args->device = full.device;
         args->has_device = 1;
         if (full.device < XCCL_DEVICE_HOST)
-            rc = xccl_fail(xcclInvalidArgument, 0, "count devices from 0, or pass XCCL_DEVICE_HOST",
-                           "%s: device is %d", call, full.device);
+            rc = xccl_fail(xcclInvalidArgument, 0,
+                           "pass a device number from 0, or XCCL_DEVICE_HOST", "%s: device is %d",
+                           call, full.device);
     }
     return rc || !full.commLabels ? rc : take_labels(call, full.commLabels, args);
 }
@@ -226,7 +227,7 @@ static xcclResult_t check_joined(const char *call, struct xcclComm *comm)
     if (rc != xcclInProgress)
         return rc;
     return xccl_fail(xcclInvalidUsage, 0,
-                     "call xcclCommGetAsyncError until it does not say xcclInProgress any more",
+                     "call xcclCommGetAsyncError until it no longer returns xcclInProgress",
                      "%s: comm, rank %d, has not joined yet", call, comm->rank);
 }
 
@@ -242,11 +243,11 @@ xcclResult_t xccl_api_check_comm(const char *call, const struct xcclComm *comm)
         return xccl_fail(xcclInvalidUsage, 0, "destroy it",
                          "%s: comm, rank %d of %d, was finalized", call, comm->rank, comm->nranks);
     if (comm && xccl_comm_magic(comm) == XCCL_COMM_FORKED)
-        return xccl_fail(xcclInvalidUsage, 0, "join again in this process",
-                         "%s: comm is of the process that forked this one", call);
+        return xccl_fail(xcclInvalidUsage, 0, "create a new communicator in this process",
+                         "%s: comm belongs to the process that forked this one", call);
     return xccl_fail(
-        xcclInvalidArgument, 0, "pass what xcclCommInitRank gave",
-        comm ? "%s: comm is no communicator, or has been destroyed" : "%s: comm is NULL", call);
+        xcclInvalidArgument, 0, "pass a communicator from xcclCommInitRank",
+        comm ? "%s: comm is not a communicator, or has been destroyed" : "%s: comm is NULL", call);
 }
 
 xcclResult_t xccl_api_check_known(const char *call, const struct xcclComm *comm)

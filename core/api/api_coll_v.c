@@ -121,7 +121,8 @@ static xcclResult_t check_own(const struct vcall *v)
     if (sent == taken)
         return xcclSuccess;
     if (in->is_array && out->is_array)
-        return xccl_fail(xcclInvalidArgument, 0, "a rank sends itself what it takes from itself",
+        return xccl_fail(xcclInvalidArgument, 0,
+                         "a rank must send itself as much as it receives from itself",
                          "%s: %s[%d] is %zu, but %s[%d], of this rank too, is %zu", v->name,
                          in->counts_name, rank, sent, out->counts_name, rank, taken);
     if (in->is_array)
@@ -265,13 +266,14 @@ static xcclResult_t bad_overlap(const struct vcall *v, uint32_t in_block, uint32
                          in->buffer_name, out_block, out->buffer_name);
     if (in->is_array)
         return xccl_fail(xcclInvalidArgument, 0,
-                         "in place is recvbuff == sendbuff + displs[rank]; else keep them apart",
+                         "for in place, pass recvbuff == sendbuff + displs[rank]; otherwise keep "
+                         "the buffers apart",
                          "%s: block %u of %s and %s overlap", v->name, in_block, in->buffer_name,
                          out->buffer_name);
-    return xccl_fail(xcclInvalidArgument, 0,
-                     "in place is sendbuff == recvbuff + displs[rank]; else keep them apart",
-                     "%s: %s and block %u of %s overlap", v->name, in->buffer_name, out_block,
-                     out->buffer_name);
+    return xccl_fail(
+        xcclInvalidArgument, 0,
+        "for in place, pass sendbuff == recvbuff + displs[rank]; otherwise keep the buffers apart",
+        "%s: %s and block %u of %s overlap", v->name, in->buffer_name, out_block, out->buffer_name);
 }
 
 /* May these two lie at the same place? The rank's own block, where one side is that alone. */

@@ -33,7 +33,7 @@ static xcclResult_t check_init_all(xcclComm_t *comm_list, int ndev, const int *d
                          XCCL_API_RANKS_MAX);
     for (int i = 0; devlist && i < ndev; i++)
         if (devlist[i] < 0)
-            return xccl_fail(xcclInvalidArgument, 0, "count devices from 0, or pass NULL",
+            return xccl_fail(xcclInvalidArgument, 0, "pass device numbers from 0, or NULL",
                              "%s: devlist[%d] is %d", call, i, devlist[i]);
     return xcclSuccess;
 }
@@ -82,7 +82,7 @@ static xcclResult_t check_split(const struct xcclComm *comm, int color, xcclComm
     if (!newcomm)
         return xccl_fail(xcclInvalidArgument, 0, NULL, "xcclCommSplit: newcomm is NULL");
     if (color < 0 && color != XCCL_SPLIT_NOCOLOR)
-        return xccl_fail(xcclInvalidArgument, 0, "use colors from 0 on, or XCCL_SPLIT_NOCOLOR",
+        return xccl_fail(xcclInvalidArgument, 0, "use a color of 0 or more, or XCCL_SPLIT_NOCOLOR",
                          "xcclCommSplit: color is %d", color);
     return xcclSuccess;
 }
@@ -102,8 +102,8 @@ xcclResult_t xcclCommSplit(xcclComm_t comm, int color, int key, xcclComm_t *newc
         rc = xccl_api_take_config("xcclCommSplit", config, &args);
     if (!rc && args.device != comm->device)
         rc = xccl_fail(xcclInvalidUsage, 0, "leave the device of the config unset",
-                       "xcclCommSplit: device is %d, and the communicator is of %d", args.device,
-                       comm->device);
+                       "xcclCommSplit: device is %d, but the communicator is on device %d",
+                       args.device, comm->device);
     if (rc || !newcomm) /* it is there on success, which clang's analyzer does not see */
         return xccl_group_reject(rc);
     *newcomm = NULL;

@@ -29,8 +29,9 @@ xcclResult_t xcclMemFree(void *ptr)
 {
     if (!ptr || xccl_user_memory_destroy(ptr) || xccl_cuda_user_free(ptr))
         return xcclSuccess;
-    return xccl_fail(xcclInvalidArgument, 0, "free it with what gave it, and once",
-                     "xcclMemFree: ptr is %p, which xcclMemAlloc did not give", ptr);
+    return xccl_fail(xcclInvalidArgument, 0,
+                     "free memory once, with the function that belongs to its allocation",
+                     "xcclMemFree: ptr is %p, which xcclMemAlloc did not return", ptr);
 }
 
 xcclResult_t xcclCommRegister(const xcclComm_t comm, void *buff, size_t size, void **handle)
@@ -69,10 +70,10 @@ xcclResult_t xcclCommDeregister(const xcclComm_t comm, void *handle)
     if (rc)
         return rc;
     if (!xccl_comm_deregister(comm, handle))
-        rc = xccl_fail(xcclInvalidArgument, 0,
-                       "deregister what xcclCommRegister gave, once, with its communicator",
-                       "xcclCommDeregister: handle is %p, which is none of the communicator's",
-                       handle);
+        rc = xccl_fail(
+            xcclInvalidArgument, 0,
+            "deregister each handle once, with the communicator that registered it",
+            "xcclCommDeregister: handle is %p, which is not a handle of this communicator", handle);
     xccl_comm_leave_aside(comm);
     return rc;
 }

@@ -39,7 +39,7 @@ static xcclResult_t check_create(const xcclRedOp_t *op, const void *scalar, xccl
                          (int)datatype, xcclNumTypes - 1);
     if (residence == xcclScalarDevice && !is_device)
         return xccl_fail(xcclInvalidArgument, 0, "pass xcclScalarHostImmediate",
-                         "%s: residence is xcclScalarDevice, but the communicator is of the host",
+                         "%s: residence is xcclScalarDevice, but the communicator is on the host",
                          call);
     if (residence != xcclScalarHostImmediate && residence != xcclScalarDevice)
         return xccl_fail(xcclInvalidArgument, 0, NULL, "%s: residence is %d, not 0..1", call,
@@ -76,10 +76,11 @@ xcclResult_t xcclRedOpDestroy(xcclRedOp_t op, xcclComm_t comm)
     if (rc)
         return rc;
     if (!find(comm, op))
-        rc = xccl_fail(xcclInvalidArgument, 0,
-                       "destroy what xcclRedOpCreatePreMulSum gave, once, with its communicator",
-                       "xcclRedOpDestroy: op is %d, which is none of the communicator's own",
-                       (int)op);
+        rc = xccl_fail(
+            xcclInvalidArgument, 0,
+            "destroy each operator once, with the communicator that created it",
+            "xcclRedOpDestroy: op is %d, which is not an operator that this communicator created",
+            (int)op);
     else
         xccl_planner_remove_op(&comm->planner, op);
     xccl_comm_leave_aside(comm);

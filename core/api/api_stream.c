@@ -13,10 +13,10 @@ xcclResult_t xccl_api_check_stream(const char *call, const struct xccl_host_stre
     if (kind == XCCL_STREAM_OWN)
         return xcclSuccess;
     if (kind == XCCL_STREAM_FORKED)
-        return xccl_fail(xcclInvalidUsage, 0, "create one in this process",
-                         "%s: stream is of the process that forked this one", call);
-    return xccl_fail(xcclInvalidArgument, 0, "pass what xcclStreamCreate gave, or NULL",
-                     "%s: stream is no stream of this library, or has been destroyed", call);
+        return xccl_fail(xcclInvalidUsage, 0, "create a stream in this process",
+                         "%s: stream belongs to the process that forked this one", call);
+    return xccl_fail(xcclInvalidArgument, 0, "pass a stream from xcclStreamCreate, or NULL",
+                     "%s: stream is not a stream of this library, or has been destroyed", call);
 }
 
 xcclResult_t xcclStreamCreate(xcclStream_t *stream)

@@ -63,7 +63,7 @@ static xcclResult_t join_all(const struct xccl_join_args *joins, uint32_t count)
     for (uint32_t i = 1; i < count && !rc; i++)
         if (joins[i].is_nonblocking != joins[0].is_nonblocking)
             rc = xccl_fail(xcclInvalidUsage, 0, "use a group for each kind",
-                           "a group joins blocking and non-blocking communicators");
+                           "a group creates both blocking and non-blocking communicators");
     if (rc) {
         xccl_comm_decline(joins, count, rc);
         return rc;
@@ -79,8 +79,7 @@ static xcclResult_t shares_thread(const struct xcclComm *comm)
     return xccl_fail(xcclInvalidUsage, 0,
                      "call for all of them between xcclGroupStart and "
                      "xcclGroupEnd",
-                     "another rank of the communicator of rank %d lives in this thread: use a "
-                     "group",
+                     "this thread has another rank of the communicator of rank %d: use a group",
                      comm->rank);
 }
 
@@ -136,8 +135,8 @@ static xcclResult_t reserve(void **array, uint32_t count, uint32_t *room, size_t
     if (count < *room)
         return xcclSuccess;
     if (count >= ENTRIES_MAX)
-        return xccl_fail(xcclInvalidUsage, 0, "end the group earlier", "a group of %u calls",
-                         count);
+        return xccl_fail(xcclInvalidUsage, 0, "end the group earlier",
+                         "a group of %u calls is too large", count);
     grown = xccl_realloc(*array, more * bytes);
     if (!grown)
         return xcclSystemError;
@@ -219,10 +218,9 @@ static xcclResult_t add_entry(struct group *own, const struct xccl_entry *entry)
 
 static xcclResult_t fail_left(const struct xcclComm *comm)
 {
-    return xccl_group_reject(xccl_fail(xcclInvalidUsage, 0, "destroy it once, as the last call",
-                                       "rank %d: a call of a communicator that this group "
-                                       "destroys",
-                                       comm->rank));
+    return xccl_group_reject(
+        xccl_fail(xcclInvalidUsage, 0, "destroy it once, as the last call",
+                  "rank %d: a call uses a communicator that this group destroys", comm->rank));
 }
 
 xcclResult_t xccl_group_add_call(const struct xccl_task *task, struct xccl_host_stream *stream)
@@ -289,10 +287,10 @@ void xccl_group_forget(const struct xcclComm *comm)
             xccl_call_sizes_put(group.entries[i].task.call.sizes);
     if (group.depth > 0 && kept < group.count) {
         group.count = kept;
-        (void)xccl_group_reject(xccl_fail(xcclInvalidUsage, 0, "abort outside of groups",
-                                          "a communicator of rank %d was aborted inside a group "
-                                          "that has calls of it",
-                                          comm->rank));
+        (void)xccl_group_reject(
+            xccl_fail(xcclInvalidUsage, 0, "abort outside of groups",
+                      "a communicator of rank %d was aborted inside a group that has calls on it",
+                      comm->rank));
     }
 }
 
@@ -300,7 +298,7 @@ xcclResult_t xcclGroupStart(void)
 {
     if (group.depth == DEPTH_MAX)
         return xccl_fail(xcclInvalidUsage, 0, "end groups that were started",
-                         "%d groups inside each other", DEPTH_MAX);
+                         "%d groups are nested, which is too many", DEPTH_MAX);
     group.depth++; /* all else is as the end of the last one left it */
     return xcclSuccess;
 }
@@ -490,8 +488,8 @@ static xcclResult_t estimate_group(float *us_out)
     double ns = 0;
 
     if (group.join_count || group.leaves) {
-        rc = xccl_fail(xcclInvalidUsage, 0, "leave them to another group",
-                       "xcclGroupSimulateEnd: ranks join or leave in this group");
+        rc = xccl_fail(xcclInvalidUsage, 0, "put those calls into a different group",
+                       "xcclGroupSimulateEnd: this group creates or destroys communicators");
         xccl_comm_decline(group.joins, group.join_count, rc);
         return rc;
     }

@@ -21,7 +21,7 @@ void xccl_call_not_begun(struct xcclComm *comm, xcclResult_t begun, xcclResult_t
     if (!begun)
         return;
     if (!xccl_comm_error(comm))
-        begun = xccl_comm_fail(comm, begun, "rank %d cannot go on with a group: %.300s", comm->rank,
+        begun = xccl_comm_fail(comm, begun, "rank %d cannot continue a group: %.300s", comm->rank,
                                xccl_error_text());
     keep_first(rc, begun, xccl_error_text());
 }

@@ -35,8 +35,8 @@ static xcclResult_t shares_thread(const struct xcclComm *comm)
 {
     return xccl_fail(xcclInvalidUsage, 0,
                      "call for all of them between xcclGroupStart and xcclGroupEnd",
-                     "the first call of its kind makes connections, and another rank of the "
-                     "communicator of rank %d lives in this thread: use a group",
+                     "the first call of its kind creates connections, and this thread has another "
+                     "rank of the communicator of rank %d: use a group",
                      comm->rank);
 }
 

@@ -63,7 +63,7 @@ static xcclResult_t tie_waits(struct xccl_binding *binding)
                               schedule->steps[step].sig != wait->sig))
             step++;
         if (step == end)
-            return refuse(schedule, "a step waits for a signal that no step gives");
+            return refuse(schedule, "a step waits for a signal that no step sends");
         binding->wait_for[i] = binding->signal_of[step];
     }
     return xcclSuccess;

@@ -39,7 +39,7 @@ enum xccl_coll xccl_setting_coll(const char *word, size_t length)
 
 static xcclResult_t bad_word(const char *word, const char *what)
 {
-    return xccl_fail(xcclInvalidUsage, 0, "`xccl algo list` shows what there is",
+    return xccl_fail(xcclInvalidUsage, 0, "`xccl algo list` lists collectives and algorithms",
                      "XCCL_ALGO: \"%s\" %s", word, what);
 }
 
@@ -84,9 +84,10 @@ static xcclResult_t read_entry(const char *at, size_t length, struct xccl_algo_s
             known |= add_to(&setting->lists[i], (enum xccl_coll)i, word);
         }
         if (!known)
-            return bad_word(word, coll == XCCL_COLL_COUNT
-                                      ? "is no algorithm, or one too many"
-                                      : "is no algorithm of that collective, or one too many");
+            return bad_word(word,
+                            coll == XCCL_COLL_COUNT
+                                ? "is not an algorithm, or is one too many"
+                                : "is not an algorithm of that collective, or is one too many");
     }
     return xcclSuccess;
 }

@@ -199,7 +199,7 @@ static xcclResult_t refuse(const struct xccl_planner *planner, const struct xccl
 {
     return xccl_fail(xcclInvalidUsage, 0,
                      call->sizes ? "allow ring, or pairwise of all_to_all"
-                                 : "allow another one; `xccl algo list -n N` shows what there is",
+                                 : "allow another one; `xccl algo list -n N` lists all algorithms",
                      "XCCL_ALGO%s leaves no algorithm of %s for %d ranks%s",
                      planner->any_place ? " with XCCL_DETERMINISM=3" : "",
                      xccl_coll_name(call->coll), planner->nranks,

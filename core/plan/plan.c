@@ -359,8 +359,8 @@ xcclResult_t xccl_planner_add_op(struct xccl_planner *planner, xcclDataType_t ty
         return xcclSystemError;
     at = choose_op(planner, &user);
     if (at == XCCL_USER_OPS_MAX)
-        return xccl_fail(xcclInvalidUsage, 0, "destroy those that are not needed any more",
-                         "there are %d operators already, as many as a communicator may have",
+        return xccl_fail(xcclInvalidUsage, 0, "destroy operators that are no longer needed",
+                         "the communicator already has %d operators, the largest number possible",
                          XCCL_USER_OPS_MAX);
     if (is_equal(&planner->user_ops[at], &user))
         planner->user_ops[at].used = 1; /* a call that is held may look at the rest */

@@ -31,7 +31,7 @@ static xcclResult_t bad_word(const char *word)
 {
     return xccl_fail(xcclInvalidUsage, 0,
                      "write lines, small or slices, as in small,slices or all_reduce:^lines",
-                     "XCCL_PROTO: \"%s\" is no protocol", word);
+                     "XCCL_PROTO: \"%s\" is not a protocol", word);
 }
 
 /* One word as a bit; 0: it is no protocol. */
@@ -81,8 +81,9 @@ static xcclResult_t read_entry(const char *at, size_t length, struct xccl_proto_
         coll = xccl_setting_coll(at, (size_t)(colon - at));
         snprintf(word, sizeof word, "%.*s", (int)(colon - at), at);
         if (coll == XCCL_COLL_COUNT)
-            return xccl_fail(xcclInvalidUsage, 0, "`xccl algo list` shows what there is",
-                             "XCCL_PROTO: \"%s\" is no collective", word);
+            return xccl_fail(xcclInvalidUsage, 0,
+                             "`xccl algo list` lists collectives and algorithms",
+                             "XCCL_PROTO: \"%s\" is not a collective", word);
         at = colon + 1;
     }
     rc = read_list(at, end, &leaves_out);

@@ -55,8 +55,8 @@ static void warn_once(const struct xccl_planner *planner, const struct xccl_call
     if (atomic_exchange_explicit(tuner->warned, 1, memory_order_relaxed))
         return;
     xccl_log(XCCL_LOG_WARN,
-             "tuner plugin %s, asked about %s of %zu bytes: %s; the built-in choice is used, here "
-             "and, without another word, whenever it happens again",
+             "tuner plugin %s, queried about %s of %zu bytes: %s; the built-in choice is used; "
+             "repetitions are not reported",
              tuner->name, xccl_coll_name(call->coll), call->count * xccl_type_bytes(call->type),
              what);
 }

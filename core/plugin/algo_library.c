@@ -90,7 +90,7 @@ static xcclResult_t item_load(const char *item, xccl_algo_taker_fn *take)
     if (rc || search.taken)
         return rc;
     if (!is_path && strstr(item, ".so"))
-        todo = "a path has a slash: ./ in front of a file of this folder";
+        todo = "write ./ in front of a file in this folder: a path must contain a slash";
     return xccl_fail(xcclInvalidUsage, 0, todo, "algorithm plugin %.60s cannot be used: %.330s",
                      item, search.why.text);
 }

@@ -39,7 +39,7 @@ int nccl_check(const struct nccl_source *source, struct net_reason *reason)
         memcpy(&entry, (const char *)source->table + (size_t)mandatory[i].place * sizeof(entry),
                sizeof(entry));
         if (!entry) {
-            net_reason_set(reason, "its entry %s is NULL, which ncclNetPlugin_v%d demands",
+            net_reason_set(reason, "its entry %s is NULL, but ncclNetPlugin_v%d requires it",
                            mandatory[i].name, source->version);
             return 0;
         }

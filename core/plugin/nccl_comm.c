@@ -152,7 +152,8 @@ xcclResult_t nccl_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_
     if (result)
         rc = nccl_failed(instance, "listen", result);
     else if (!listener->inner)
-        rc = nccl_refuse(instance, "listen", xcclInternalError, "success, but no comm");
+        rc = nccl_refuse(instance, "listen", xcclInternalError,
+                         "the plugin returned success, but no comm");
     nccl_leave();
     if (rc != xcclSuccess) {
         xccl_free(listener);
@@ -307,12 +308,14 @@ xcclResult_t nccl_reg_mr(void *comm_, void *data, size_t bytes, uint32_t type,
 
     if (bytes > instance->ops->reg_bytes_max)
         return nccl_refuse(instance, "regMr", xcclInvalidArgument,
-                           "%zu bytes, NCCL's contract v%d registers at most %zu; register parts",
+                           "cannot register %zu bytes: NCCL's contract v%d allows at most %zu; "
+                           "register smaller parts",
                            bytes, instance->ops->version, instance->ops->reg_bytes_max);
     if (!(type & comm->ptr_support))
-        return nccl_refuse(instance, "regMr", xcclInvalidArgument,
-                           "memory of type %#x, the device takes %#x; copy to host memory first",
-                           type, comm->ptr_support);
+        return nccl_refuse(
+            instance, "regMr", xcclInvalidArgument,
+            "the memory has type %#x, but the device accepts %#x; copy to host memory first", type,
+            comm->ptr_support);
     nccl_enter(instance->log);
     result = instance->ops->reg_mr(instance, comm->inner, data, bytes, (int)type, &inner);
     if (result)
@@ -334,7 +337,7 @@ xcclResult_t nccl_reg_mr_dmabuf(void *comm_, void *data, size_t bytes, uint32_t 
 
     if (!instance->common.reg_mr_dmabuf)
         return nccl_refuse(instance, "regMrDmaBuf", xcclInvalidUsage,
-                           "this plugin registers no DMA-BUF");
+                           "this plugin cannot register a DMA-BUF");
     nccl_enter(instance->log);
     result = instance->common.reg_mr_dmabuf(comm->inner, data, bytes, (int)type, offset, fd,
                                             &inner);

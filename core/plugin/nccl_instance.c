@@ -40,7 +40,7 @@ static xcclResult_t shared_init(struct nccl_instance *instance)
     if (!shared_is_known(instance->table)) {
         if (shared_count == SHARED_MAX)
             rc = nccl_refuse(instance, "init", xcclSystemError,
-                             "%d plugins of old contracts are in use in this process", SHARED_MAX);
+                             "this process already uses %d plugins with old contracts", SHARED_MAX);
         else
             result = instance->ops->init(instance);
         if (result)
@@ -171,7 +171,7 @@ static xcclResult_t devices_fill(struct nccl_instance *instance)
     if (result)
         return nccl_failed(instance, "devices", result);
     if (count < 0 || count > NCCL_DEVICES_MAX)
-        return nccl_refuse(instance, "devices", xcclInternalError, "it says %d devices", count);
+        return nccl_refuse(instance, "devices", xcclInternalError, "it reports %d devices", count);
     for (int i = 0; i < count && rc == xcclSuccess; i++)
         rc = device_add(instance, i);
     return rc;
@@ -189,7 +189,8 @@ int nccl_device_get(struct nccl_instance *instance, const char *entry, int dev,
     pthread_mutex_unlock(&instance->lock);
     if (dev >= 0 && dev < count)
         return 1;
-    nccl_refuse(instance, entry, xcclInvalidArgument, "device %d of %d", dev, count);
+    nccl_refuse(instance, entry, xcclInvalidArgument,
+                "device %d does not exist: there are %d devices", dev, count);
     return 0;
 }
 
@@ -285,8 +286,8 @@ xcclResult_t nccl_devices(xcclNetContext_t ctx, int *count_out)
     pthread_mutex_unlock(&instance->lock);
     if (count == 0 && instance->refused_count > 0)
         return nccl_refuse(instance, "devices", xcclInvalidUsage,
-                           "all %d devices move data by code on a GPU, which XCCL does not do; "
-                           "use another plugin, or one without offload",
+                           "all %d devices move data by code on a GPU, which XCCL does not "
+                           "support; use another plugin, or one without offload",
                            instance->refused_count);
     *count_out = count;
     return xcclSuccess;
@@ -312,8 +313,8 @@ static xcclResult_t merge_locked(struct nccl_instance *instance, const int *devs
 
     for (int i = 0; i < count; i++) {
         if (devs[i] < 0 || devs[i] >= had)
-            return nccl_refuse(instance, "makeVDevice", xcclInvalidArgument, "device %d of %d",
-                               devs[i], had);
+            return nccl_refuse(instance, "makeVDevice", xcclInvalidArgument,
+                               "device %d does not exist: there are %d devices", devs[i], had);
         inner[i] = instance->devices[devs[i]].inner;
     }
     result = instance->ops->merge(instance, inner, count, &merged);
@@ -344,10 +345,10 @@ xcclResult_t nccl_merge_devices(xcclNetContext_t ctx, const int *devs, int count
            sizeof(entry));
     if (!entry)
         return nccl_refuse(instance, "makeVDevice", xcclInvalidUsage,
-                           "this plugin merges no devices");
+                           "this plugin cannot merge devices");
     if (count < 1 || count > most)
         return nccl_refuse(instance, "makeVDevice", xcclInvalidArgument,
-                           "%d devices in one, version %d takes at most %d", count,
+                           "cannot merge %d devices: version %d accepts at most %d", count,
                            instance->ops->version, most);
     pthread_mutex_lock(&instance->lock);
     nccl_enter(instance->log);

@@ -128,7 +128,7 @@ static int sizes_take(struct nccl_request *request, const int *sizes)
             bytes = 0;
         if (bytes < 0 || (size_t)bytes > request->bytes[i]) {
             nccl_refuse(comm->instance, "test", xcclInternalError,
-                        "a receive of %zu bytes is done with a size of %d", request->bytes[i],
+                        "a receive of %zu bytes was completed with a size of %d", request->bytes[i],
                         bytes);
             return 0;
         }
@@ -212,8 +212,10 @@ xcclResult_t nccl_isend(xcclNetSendComm_t comm_, const void *data, size_t bytes,
     if (comm->rc != xcclSuccess)
         return comm_error(comm);
     if (bytes > comm->max_bytes)
-        return nccl_refuse(instance, "isend", xcclInvalidArgument,
-                           "a message of %zu bytes, at most %zu; split it", bytes, comm->max_bytes);
+        return nccl_refuse(
+            instance, "isend", xcclInvalidArgument,
+            "a message of %zu bytes is too large: at most %zu are possible; split it", bytes,
+            comm->max_bytes);
     request = request_find(comm, 0, comm->request_count);
     if (!request) {
         *request_out = NULL;
@@ -241,13 +243,15 @@ static xcclResult_t parts_take(const struct nccl_comm *comm, const char *entry, 
 {
     if (count < 1 || count > comm->max_recvs)
         return nccl_refuse(comm->instance, entry, xcclInvalidArgument,
-                           "%d receives at once, the device takes 1 to %d", count, comm->max_recvs);
+                           "cannot post %d receives together: the device accepts 1 to %d", count,
+                           comm->max_recvs);
     parts_out->count = count;
     for (int i = 0; i < count; i++) {
         if (bytes[i] > comm->max_bytes)
-            return nccl_refuse(comm->instance, entry, xcclInvalidArgument,
-                               "a message of %zu bytes, at most %zu; split it", bytes[i],
-                               comm->max_bytes);
+            return nccl_refuse(
+                comm->instance, entry, xcclInvalidArgument,
+                "a message of %zu bytes is too large: at most %zu are possible; split it", bytes[i],
+                comm->max_bytes);
         parts_out->data[i] = data[i];
         parts_out->bytes[i] = bytes[i];
         parts_out->mems[i] = nccl_mem_inner(mems[i]);
@@ -324,7 +328,8 @@ xcclResult_t nccl_iflush(xcclNetRecvComm_t comm_, int count, void *const *data, 
     request = request_find(comm, comm->request_count, 2 * comm->request_count);
     if (!request)
         return nccl_refuse(instance, "iflush", xcclInvalidUsage,
-                           "%d flushes in flight; test some first", comm->request_count);
+                           "%d flushes are already in flight; test some first",
+                           comm->request_count);
     nccl_enter(NULL);
     result = instance->common.iflush(comm->inner, count, parts.data, sizes, parts.mems, &inner);
     if (result)

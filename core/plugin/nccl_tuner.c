@@ -42,8 +42,8 @@ static int table_check(const struct xccl_tuner *tuner, struct net_reason *reason
         memcpy(&entry, (const char *)tuner->table + i * sizeof(entry), sizeof(entry));
         if (entry)
             continue;
-        net_reason_set(reason, "its entry %s is NULL, which ncclTunerPlugin_v%d demands", names[i],
-                       tuner->version);
+        net_reason_set(reason, "its entry %s is NULL, but ncclTunerPlugin_v%d requires it",
+                       names[i], tuner->version);
         return 0;
     }
     return 1;
@@ -121,7 +121,7 @@ static struct xccl_tuner *file_open(const char *path, const struct xccl_tuner_op
     if (!tuner->library) {
         const char *text = dlerror();
 
-        net_reason_set(reason, "%s", text ? text : "the loader refuses it");
+        net_reason_set(reason, "%s", text ? text : "the dynamic loader refuses it");
         goto err_tuner;
     }
     if (sought && (dlinfo(tuner->library, RTLD_DI_LINKMAP, &map) != 0 || !map ||
@@ -186,7 +186,7 @@ xcclResult_t xccl_tuner_open(const char *item, const char *net_path,
     if (!tuner)
         return xccl_fail_quietly(xcclSystemError, 0, "check its name and XCCL_PLUGIN_PATH",
                                  "no usable tuner plugin: %.380s",
-                                 why.text[0] ? why.text : "none was named");
+                                 why.text[0] ? why.text : "no plugin was named");
     *tuner_out = tuner;
     return xcclSuccess;
 }
@@ -209,8 +209,8 @@ void xccl_tuner_close(struct xccl_tuner *tuner)
     result = table->destroy(tuner->ctx);
     nccl_leave();
     if (result && is_first(tuner))
-        xccl_log(XCCL_LOG_WARN, "tuner plugin %s ends with an error: %s", tuner->name,
-                 nccl_here.warning[0] ? nccl_here.warning : "it does not say why");
+        xccl_log(XCCL_LOG_WARN, "tuner plugin %s reported an error when it was closed: %s",
+                 tuner->name, nccl_here.warning[0] ? nccl_here.warning : "it does not say why");
     dlclose(tuner->library);
     xccl_free(tuner);
 }
@@ -227,8 +227,8 @@ static void warn_once(struct xccl_tuner *tuner, const char *what, const char *wh
 {
     if (is_first(tuner))
         xccl_log(XCCL_LOG_WARN,
-                 "tuner plugin %s: %s: %s; the built-in choice is used, here and whenever it "
-                 "happens again",
+                 "tuner plugin %s: %s: %s; the built-in choice is used, for this call and each "
+                 "time this happens again",
                  tuner->name, what, why);
 }
 

@@ -67,8 +67,8 @@ static xcclResult_t stub_progress(xcclNetContext_t ctx, int *pending)
 
 static xcclResult_t refuse(const char *what)
 {
-    return xccl_fail_quietly(xcclInvalidUsage, 0, "use another network plugin for it",
-                             "this network plugin has no %s", what);
+    return xccl_fail_quietly(xcclInvalidUsage, 0, "use another network plugin",
+                             "this network plugin does not support %s", what);
 }
 
 /* The cause is not told, and the text is lastError's business. */
@@ -86,13 +86,13 @@ static xcclResult_t stub_reg_dmabuf(void *comm, void *data, size_t bytes, uint32
                                     uint64_t offset, int fd, xcclNetMem_t *mem)
 {
     (void)comm, (void)data, (void)bytes, (void)type, (void)offset, (void)fd, (void)mem;
-    return refuse("registration of DMA-BUFs");
+    return refuse("registering DMA-BUFs");
 }
 
 static xcclResult_t stub_merge(xcclNetContext_t ctx, const int *devs, int count, int *dev)
 {
     (void)ctx, (void)devs, (void)count, (void)dev;
-    return refuse("merged devices");
+    return refuse("merging devices");
 }
 
 static xcclResult_t stub_export(xcclNetRecvComm_t comm, xcclNetMem_t mem, xcclNetMemKey_t *key)
@@ -137,7 +137,7 @@ int net_contract_check(const xcclNetPlugin_v1_t *plugin, struct net_reason *reas
         return 0;
     }
     if (!name_is_good(plugin->name)) {
-        net_reason_set(reason, "its name is not 1 to %d lower-case letters and digits",
+        net_reason_set(reason, "its name does not consist of 1 to %d lower-case letters and digits",
                        NAME_BYTES_MAX);
         return 0;
     }
@@ -146,7 +146,7 @@ int net_contract_check(const xcclNetPlugin_v1_t *plugin, struct net_reason *reas
 
         memcpy(&entry, (const char *)plugin + mandatory[i].offset, sizeof(entry));
         if (!entry) {
-            net_reason_set(reason, "its entry %s is NULL, which contract version 1 demands",
+            net_reason_set(reason, "its entry %s is NULL, but contract version 1 requires it",
                            mandatory[i].name);
             return 0;
         }

@@ -34,8 +34,10 @@ static int take_hooks(struct net_item *item, struct net_reason *reason)
         if (!colon || (slash && slash < colon))
             return 1;
         if (item->hook_count == NET_HOOKS_MAX || bytes == 0 || bytes >= NET_HOOK_BYTES) {
-            net_reason_set(reason, "\"%.64s\": at most %d hooks of 1 to %d letters, then a plugin",
-                           item->name, NET_HOOKS_MAX, NET_HOOK_BYTES - 1);
+            net_reason_set(
+                reason,
+                "\"%.64s\": write at most %d hooks of 1 to %d letters in front of the plugin",
+                item->name, NET_HOOKS_MAX, NET_HOOK_BYTES - 1);
             return 0;
         }
         memcpy(item->hooks[item->hook_count], item->name, bytes);
@@ -62,13 +64,14 @@ int net_item_parse(const char *text, struct net_item *item_out, struct net_reaso
         return 0;
     if (!strchr(item.name, '/') && item.name[strspn(item.name, NAME_SIGNS)]) {
         net_reason_set(reason,
-                       at && !item.contract ? "\"%.128s\": behind @ stands xccl1 or v%d to v%d"
-                                            : "\"%.128s\" is no name of a plugin",
+                       at && !item.contract
+                           ? "\"%.128s\": only xccl1 or v%d to v%d may follow the @"
+                           : "\"%.128s\" is not the name of a plugin",
                        item.name, NCCL_NET_OLDEST, NCCL_NET_NEWEST);
         return 0;
     }
     if (!item.name[0]) {
-        net_reason_set(reason, "there is no plugin behind the hook");
+        net_reason_set(reason, "no plugin follows the hook");
         return 0;
     }
     *item_out = item;

@@ -197,7 +197,7 @@ int net_library_open(struct net_library *library, const char *path, int contract
     if (!library->handle) {
         const char *text = dlerror();
 
-        net_reason_set(reason, "%s", text ? text : "the loader refuses it");
+        net_reason_set(reason, "%s", text ? text : "the dynamic loader refuses it");
         return 0;
     }
     pthread_mutex_lock(&told_lock);

@@ -98,9 +98,10 @@ static int name_wire(struct xccl_net *net, struct net_reason *reason)
                                  provider ? "/" : "", provider ? provider : "");
     if (used < sizeof(net->wire_id))
         return 1;
-    net_reason_set(reason,
-                   "the names of it, its hooks and its provider are longer than %zu letters",
-                   sizeof(net->wire_id) - 1);
+    net_reason_set(
+        reason,
+        "the names of the plugin, its hooks and its provider have more than %zu letters in all",
+        sizeof(net->wire_id) - 1);
     return 0;
 }
 
@@ -430,7 +431,7 @@ xcclResult_t xccl_net_open_item(const char *item, const struct xccl_net_open_arg
         return rc;
     net = net_item_open(item, args, NULL, &why);
     if (!net)
-        return xccl_fail(xcclSystemError, 0, "see XCCL_NET_PLUGIN and XCCL_PLUGIN_PATH",
+        return xccl_fail(xcclSystemError, 0, "check XCCL_NET_PLUGIN and XCCL_PLUGIN_PATH",
                          "network plugin %.64s cannot be used: %.360s", item, why.text);
     *net_out = net;
     return xcclSuccess;
@@ -451,8 +452,8 @@ xcclResult_t xccl_net_open_list(const char *list, const struct xccl_net_open_arg
         if (strcmp(item, "none") == 0) {
             if (count == 0)
                 return xccl_fail(xcclInvalidUsage, 0,
-                                 "name a plugin there, or keep all ranks on one node",
-                                 "XCCL_NET_PLUGIN=none allows one node only%s%.300s",
+                                 "name a plugin in XCCL_NET_PLUGIN, or start all ranks on one host",
+                                 "XCCL_NET_PLUGIN=none allows ranks on one host only%s%.300s",
                                  all.text[0] ? "; before it: " : "", all.text);
             break;
         }
@@ -465,11 +466,12 @@ xcclResult_t xccl_net_open_list(const char *list, const struct xccl_net_open_arg
     }
     if (max > 1 && count == max && xccl_net_list_item(&at, item))
         xccl_log(XCCL_LOG_INFO,
-                 "network plugin %s and what follows it are not opened: %d are enough", item, max);
+                 "network plugin %s and the ones after it are not opened: at most %d are used",
+                 item, max);
     if (count == 0)
-        return xccl_fail(xcclSystemError, 0, "see XCCL_NET_PLUGIN and XCCL_PLUGIN_PATH",
+        return xccl_fail(xcclSystemError, 0, "check XCCL_NET_PLUGIN and XCCL_PLUGIN_PATH",
                          "no usable network plugin: %.380s",
-                         all.text[0] ? all.text : "XCCL_NET_PLUGIN names none");
+                         all.text[0] ? all.text : "XCCL_NET_PLUGIN names no plugin");
     *count_out = count;
     return xcclSuccess;
 }

@@ -225,7 +225,7 @@ static void tell_untried(const char *why)
 
     /* Relaxed: only one line more or less. */
     if (!atomic_exchange_explicit(&told, 1, memory_order_relaxed))
-        xccl_log(XCCL_LOG_INFO, "network plugins are loaded without being tried first: %s", why);
+        xccl_log(XCCL_LOG_INFO, "network plugins are loaded without being tested first: %s", why);
 }
 
 /* What came of a probe that was started. */
@@ -243,7 +243,7 @@ static enum net_probe_answer judge(pid_t pid, int fd, int limit_s, struct net_re
     if (strcmp(line, NET_PROBE_WORD_ABSENT) == 0)
         return NET_PROBE_ABSENT;
     if (!ended || killed)
-        net_reason_set(reason, "it does not come back from %.64s within %d s (XCCL_PLUGIN_PROBE_S)",
+        net_reason_set(reason, "it does not return from %.64s within %d s (XCCL_PLUGIN_PROBE_S)",
                        line, limit_s);
     else if (status != -1 && WIFSIGNALED(status))
         net_reason_set(reason, "it crashes in %.64s: signal %d (%s)", line, WTERMSIG(status),
@@ -268,7 +268,7 @@ enum net_probe_answer net_probe(const char *path, int contract, enum net_probe_d
         return this.answer;
     }
     if (!find_program(program)) {
-        tell_untried(PROGRAM " is not beside the plugins");
+        tell_untried(PROGRAM " is missing in the folder of the plugins");
         return NET_PROBE_GOOD;
     }
     err = start(program, path, contract, depth, &pid, &fd);

@@ -21,7 +21,7 @@ void *plugin_file_load(const char *path, const char *kind, const char *symbol,
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
         text = dlerror();
-        net_reason_set(reason, "%s", text ? text : "the loader refuses it");
+        net_reason_set(reason, "%s", text ? text : "the dynamic loader refuses it");
         return NULL;
     }
     *table_out = dlsym(handle, symbol);

@@ -45,11 +45,13 @@ static int name_ok(const char *name)
 static int table_check(const xcclTunerPlugin_v1_t *table, struct net_reason *reason)
 {
     if (table->size < TABLE_BYTES || table->size > SIZE_SANE)
-        net_reason_set(reason, "its table has size %zu; version 1 has %zu or more", table->size,
+        net_reason_set(reason, "its table has %zu bytes; version 1 has at least %zu", table->size,
                        TABLE_BYTES);
     else if (!name_ok(table->name))
-        net_reason_set(reason, "it needs a name of 1 to %d of a-z 0-9 _ -, a letter first",
-                       XCCL_TUNER_NAME_MAX - 1);
+        net_reason_set(
+            reason,
+            "its name must have 1 to %d of the characters a-z 0-9 _ - and begin with a letter",
+            XCCL_TUNER_NAME_MAX - 1);
     else if (!table->init || !table->choose || !table->finalize)
         net_reason_set(reason, "its entry %s is NULL",
                        !table->init     ? "init"
@@ -186,11 +188,10 @@ static struct xccl_tuner_library *try_default(void)
     net_folders_find(&folders);
     library = try_folders(&folders, "libxccl-tuner.so", &why);
     if (!library && why.text[0] && !warned++)
-        xccl_log(
-            XCCL_LOG_WARN,
-            "the tuner plugin cannot be used: %s; the built-in choice is used; mend it, or set "
-            "XCCL_TUNER_PLUGIN=none",
-            why.text);
+        xccl_log(XCCL_LOG_WARN,
+                 "the tuner plugin cannot be used: %s; the built-in choice is used; repair the "
+                 "plugin, or set XCCL_TUNER_PLUGIN=none",
+                 why.text);
     return library;
 }
 
@@ -213,7 +214,7 @@ static xcclResult_t load(const char *setting, struct xccl_tuner_library **librar
     if (*library_out)
         return xcclSuccess;
     if (!strchr(setting, '/') && strstr(setting, ".so"))
-        todo = "a path has a slash: ./ in front of a file of this folder";
+        todo = "write ./ in front of a file in this folder: a path must contain a slash";
     return xccl_fail(xcclInvalidUsage, 0, todo, "tuner plugin %.60s cannot be used: %.330s",
                      setting, why.text);
 }
@@ -252,8 +253,8 @@ int xccl_tuner_start(struct xccl_tuner_library *library, const xcclTunerComm_v1_
     /* Relaxed: a count, with nothing behind it. */
     if (!atomic_exchange_explicit(&library->warned, 1, memory_order_relaxed))
         xccl_log(XCCL_LOG_WARN,
-                 "tuner plugin %s: init failed: %.*s; the built-in choice is used; mend it, or set "
-                 "XCCL_TUNER_PLUGIN=none",
+                 "tuner plugin %s: init failed: %.*s; the built-in choice is used; repair the "
+                 "plugin, or set XCCL_TUNER_PLUGIN=none",
                  library->label, library->is_nccl ? XCCL_ERROR_TEXT_BYTES : 2 * SAID_BYTES,
                  said ? said : "it does not say why");
     return 0;

@@ -66,16 +66,15 @@ static xcclResult_t check_device(struct xccl_net *net, int dev, uint32_t slot_by
                          net->calls.lastError(net->ctx));
     if (slot_bytes == 0 || slot_bytes > SLOT_BYTES_MAX)
         return xccl_fail(xcclInvalidArgument, 0, "give 1 byte to 1 GiB",
-                         "slots of %u bytes on a network link", slot_bytes);
+                         "slots of %u bytes are not possible on a network link", slot_bytes);
     if (props.maxBytes < (size_t)slot_bytes + XCCL_NET_PREAMBLE_BYTES)
-        return xccl_fail(xcclInvalidUsage, 0, "use another plugin or a smaller XCCL_BUFFER_BYTES",
-                         "device %s of network plugin %s sends at most %zu bytes at once, a slot "
-                         "needs %u",
-                         props.name, net->calls.name, props.maxBytes,
-                         slot_bytes + XCCL_NET_PREAMBLE_BYTES);
+        return xccl_fail(
+            xcclInvalidUsage, 0, "use another plugin or a smaller XCCL_BUFFER_BYTES",
+            "device %s of network plugin %s sends at most %zu bytes at once, but a slot needs %u",
+            props.name, net->calls.name, props.maxBytes, slot_bytes + XCCL_NET_PREAMBLE_BYTES);
     if (!(props.ptrSupport & XCCL_NET_PTR_HOST))
         return xccl_fail(xcclInvalidUsage, 0, "use another plugin",
-                         "device %s of network plugin %s does not take host memory", props.name,
+                         "device %s of network plugin %s does not accept host memory", props.name,
                          net->calls.name);
     *any_memory_out = props.anyMemory != 0;
     *flush_max_out = props.maxRecvs < 1 ? 1 : (uint32_t)props.maxRecvs;
@@ -283,7 +282,8 @@ xcclResult_t xccl_net_link_not_up(const struct xccl_net_link *link)
     if (link->state == LINK_FAILED)
         return xccl_fail_quietly(xcclRemoteError, 0, "see the first error of this communicator",
                                  "a network link has failed before");
-    return xccl_fail_quietly(xcclInternalError, 0, NULL, "a network link is used before it is up");
+    return xccl_fail_quietly(xcclInternalError, 0, NULL,
+                             "a network link is used before it is connected");
 }
 
 xcclResult_t xccl_net_link_connect_step(struct xccl_net_link *link, int *done_out)

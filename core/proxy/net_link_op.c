@@ -335,18 +335,18 @@ static xcclResult_t recv_check(struct xccl_net_link *link, size_t bytes)
 
     if (bytes < XCCL_NET_PREAMBLE_BYTES) {
         link->state = LINK_FAILED;
-        return xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
-                                 "the first message of an operation has %zu bytes, not even the "
-                                 "%d of its preamble",
-                                 bytes, XCCL_NET_PREAMBLE_BYTES);
+        return xccl_fail_quietly(
+            xcclRemoteError, 0, "use the same build of XCCL on all ranks",
+            "the first message of an operation has %zu bytes, fewer than the %d of its preamble",
+            bytes, XCCL_NET_PREAMBLE_BYTES);
     }
     if (seq == link->op.seq && signature == link->op.signature)
         return xcclSuccess;
     link->state = LINK_FAILED;
     return xccl_fail_quietly(xcclInvalidUsage, 0,
                              "call the same operations in the same order on all ranks",
-                             "the peer called another operation (its sequence %llu, ours %llu), "
-                             "signatures %016llx and %016llx",
+                             "the peer called a different operation: its sequence number is %llu, "
+                             "this rank's is %llu; signatures %016llx and %016llx",
                              (unsigned long long)seq, (unsigned long long)link->op.seq,
                              (unsigned long long)signature, (unsigned long long)link->op.signature);
 }

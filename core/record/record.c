@@ -172,9 +172,10 @@ struct xccl_record *xccl_record_open(const struct xccl_record_who *who)
     }
     pthread_mutex_unlock(&lock);
     if (!record)
-        xccl_log(XCCL_LOG_INFO, "rank %d: no counters and events are kept of this communicator: %s",
+        xccl_log(XCCL_LOG_INFO, "rank %d: this communicator has no counters and no events: %s",
                  who->rank,
-                 idx < XCCL_RECORD_BLOCKS_MAX ? "there is no memory" : "there are 64 others");
+                 idx < XCCL_RECORD_BLOCKS_MAX ? "out of memory"
+                                              : "64 other communicators have them");
     return record;
 }
 

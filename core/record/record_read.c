@@ -23,7 +23,7 @@
 
 static xcclResult_t no_record(const char *why)
 {
-    return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "it is no record: %s", why);
+    return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "it is not a record: %s", why);
 }
 
 /* --- time --- */
@@ -69,7 +69,7 @@ static xcclResult_t check_head(const struct xccl_record_head *head)
         return no_record("it begins otherwise");
     if (head->version != XCCL_RECORD_VERSION)
         return xccl_fail_quietly(xcclInvalidArgument, 0, "use the xccl command of that version",
-                                 "it is a record of version %u, and this reads version %u",
+                                 "it is a record of version %u; this command reads version %u",
                                  head->version, XCCL_RECORD_VERSION);
     if (head->head_bytes != XCCL_RECORD_PAGE || events < XCCL_RECORD_EVENTS_MIN ||
         events > XCCL_RECORD_EVENTS_MAX || (events & (events - 1)) ||

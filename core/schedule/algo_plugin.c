@@ -138,17 +138,20 @@ static xcclResult_t check_algorithm(const xcclAlgorithm_v1_t *theirs, int idx, c
     if (!theirs)
         return refuse(path, "algorithm %d is NULL", idx);
     if (theirs->size < ALGORITHM_BYTES || theirs->size > XCCL_ALGO_SIZE_SANE)
-        return refuse(path, "algorithm %d has size %zu; version 1 has %zu or more", idx,
+        return refuse(path, "algorithm %d has %zu bytes; version 1 has at least %zu", idx,
                       theirs->size, ALGORITHM_BYTES);
     if (!name_ok(theirs->name))
-        return refuse(path, "algorithm %d needs a name of 1 to %d of a-z 0-9 _ -, a letter first",
+        return refuse(path,
+                      "the name of algorithm %d must have 1 to %d of the characters a-z 0-9 _ - "
+                      "and begin with a letter",
                       idx, XCCL_ALGO_NAME_MAX - 1);
     if (!help_ok(theirs->help))
-        return refuse(path, "algorithm %s needs a help of one line of ASCII, up to %d characters",
-                      theirs->name, XCCL_ALGO_HELP_MAX - 1);
+        return refuse(
+            path, "the help of algorithm %s must be one line of ASCII with at most %d characters",
+            theirs->name, XCCL_ALGO_HELP_MAX - 1);
     if (theirs->coll < 0 || theirs->coll >= XCCL_COLL_SEND_RECV)
-        return refuse(path, "algorithm %s is for collective %d; there are 0 to %d", theirs->name,
-                      theirs->coll, XCCL_COLL_SEND_RECV - 1);
+        return refuse(path, "algorithm %s is for collective %d; collectives are 0 to %d",
+                      theirs->name, theirs->coll, XCCL_COLL_SEND_RECV - 1);
     if (theirs->scrbufs < 0 || theirs->scrbufs > SCRBUFS_MAX)
         return refuse(path, "algorithm %s has scrbufs %d, not 0 to %d", theirs->name,
                       theirs->scrbufs, SCRBUFS_MAX);
@@ -175,18 +178,20 @@ static xcclResult_t check_name(const struct xccl_algo_entry *entry,
     if (!xccl_algo_plugin_path(other))
         return refuse(entry->path, "%s of %s is a built-in algorithm; choose another name",
                       entry->name, xccl_coll_name(coll));
-    return refuse(entry->path, "%s of %s is there already, from %.100s; choose another name",
+    return refuse(entry->path, "%s of %s already exists, from %.100s; choose another name",
                   entry->name, xccl_coll_name(coll), xccl_algo_plugin_path(other));
 }
 
 static xcclResult_t check_table(const xcclAlgoPlugin_v1_t *table, const char *path)
 {
     if (table->size < TABLE_BYTES || table->size > XCCL_ALGO_SIZE_SANE)
-        return refuse(path, "its table has size %zu; version 1 has %zu or more", table->size,
+        return refuse(path, "its table has %zu bytes; version 1 has at least %zu", table->size,
                       TABLE_BYTES);
     if (!name_ok(table->name))
-        return refuse(path, "it needs a name of 1 to %d of a-z 0-9 _ -, a letter first",
-                      XCCL_ALGO_NAME_MAX - 1);
+        return refuse(
+            path,
+            "its name must have 1 to %d of the characters a-z 0-9 _ - and begin with a letter",
+            XCCL_ALGO_NAME_MAX - 1);
     if (table->count < 1 || !table->algorithms)
         return refuse(path, "it has no algorithms: count is %d%s", table->count,
                       table->algorithms ? "" : ", algorithms is NULL");

@@ -59,7 +59,7 @@ xcclResult_t xccl_build_begin(const struct xccl_build_for *what, struct xccl_bui
         what->nchunks < 1 || what->nchunks > TABLE_MAX || what->scrbufs < 1 ||
         what->scrbufs > TABLE_MAX || what->nsends < 0 || what->nsends > TABLE_MAX ||
         what->nreceives < 0 || what->nreceives > TABLE_MAX)
-        return xccl_fail(xcclInvalidArgument, 0, "1 to 65535 ranks and chunks are possible",
+        return xccl_fail(xcclInvalidArgument, 0, "use 1 to 65535 ranks and chunks",
                          "%s cannot be made for rank %d of %d, root %d, with %d chunks", what->name,
                          what->rank, what->nranks, what->root, what->nchunks);
     builder = xccl_calloc(1, sizeof(*builder));
@@ -112,7 +112,7 @@ int xccl_build_lane(struct xccl_builder *builder)
     if (builder->scoped.scope)
         return xccl_scope_lane(builder);
     if (builder->nlanes == LANES_MAX) {
-        xccl_build_fail(builder, "more lanes than there can be", LANES_MAX);
+        xccl_build_fail(builder, "more lanes than allowed", LANES_MAX);
         return 0;
     }
     grown = xccl_realloc(builder->lanes, (builder->nlanes + 1) * sizeof(*grown));
@@ -135,7 +135,7 @@ static int add_conn(struct xccl_builder *builder, int lane, enum xccl_conn_kind 
     if (builder->rc == xcclSuccess && (lane < 0 || (uint32_t)lane + 1 != builder->nlanes))
         xccl_build_fail(builder, "a connection for a lane that is not the last one", lane);
     if (builder->nconns == TABLE_MAX)
-        xccl_build_fail(builder, "more connections than there can be", TABLE_MAX);
+        xccl_build_fail(builder, "more connections than allowed", TABLE_MAX);
     if (!xccl_build_grow(builder, &builder->conns, builder->nconns, &builder->conns_room,
                          sizeof(*builder->conns)))
         return 0;
@@ -194,7 +194,7 @@ static uint32_t pool_add(struct xccl_builder *builder, const struct xccl_chunks 
         if (chunks->buffer == XCCL_BUFFER_ZERO)
             chunk = 0;
         if (chunk < 0 || chunk >= TABLE_MAX) {
-            xccl_build_fail(builder, "a chunk that cannot be", (long)chunk);
+            xccl_build_fail(builder, "an impossible chunk", (long)chunk);
             return at;
         }
         if (chunks->buffer == XCCL_BUFFER_SCRATCH && chunk >= builder->nscratch)
@@ -210,7 +210,7 @@ static uint16_t waits_add(struct xccl_builder *builder, const struct xccl_emit *
 
     for (int i = 0; i < emit->nwaits; i++) {
         if (builder->nwaits == TABLE_MAX)
-            xccl_build_fail(builder, "more waits than there can be", TABLE_MAX);
+            xccl_build_fail(builder, "more waits than allowed", TABLE_MAX);
         if (!xccl_build_grow(builder, &builder->waits, builder->nwaits, &builder->waits_room,
                              sizeof(*builder->waits)))
             return 0;
@@ -232,7 +232,7 @@ static void step_add(struct xccl_builder *builder, int lane, const struct xccl_e
 
     builder->scoped.begins = 0;
     if (count > TABLE_MAX) {
-        xccl_build_fail(builder, "more chunks in a step than there can be", count);
+        xccl_build_fail(builder, "more chunks in a step than allowed", count);
         return;
     }
     /* What is received behind an exchange with ACC is added to where it goes. */
@@ -310,7 +310,7 @@ void xccl_build_step(struct xccl_builder *builder, int lane, const struct xccl_e
     if (builder->rc != xcclSuccess)
         return;
     if (lane < 0 || (uint32_t)lane >= builder->nlanes || emit->nwaits < 0 || emit->nwaits > 3) {
-        xccl_build_fail(builder, "a step of a lane that is not there, or with more than 3 waits",
+        xccl_build_fail(builder, "a step of a lane that does not exist, or with more than 3 waits",
                         lane);
         return;
     }
@@ -353,14 +353,13 @@ static void tables_copy(const struct xccl_builder *builder, const uint32_t *step
 static void too_many(struct xccl_builder *builder)
 {
     if (!builder->scoped.used)
-        xccl_build_fail(builder, "more steps or list entries than there can be",
-                        (long)builder->nfolded);
+        xccl_build_fail(builder, "more steps or list entries than allowed", (long)builder->nfolded);
     else
-        xccl_build_break(builder,
-                         xccl_fail(xcclInvalidArgument, 0, "choose other parts, such as ring",
-                                   "%s of %d ranks needs more steps or list entries than there can "
-                                   "be (65535)",
-                                   builder->what.name, builder->what.nranks));
+        xccl_build_break(
+            builder,
+            xccl_fail(xcclInvalidArgument, 0, "choose other parts, such as ring",
+                      "%s of %d ranks needs more steps or list entries than allowed (65535)",
+                      builder->what.name, builder->what.nranks));
 }
 
 static xcclResult_t make(struct xccl_builder *builder, struct xccl_schedule **schedule_out)

@@ -123,7 +123,7 @@ static void list_add(struct xccl_builder *builder, int list, int64_t chunk)
     struct scoped *scoped = &builder->scoped;
 
     if (chunk < 0 || chunk >= UINT16_MAX)
-        xccl_build_fail(builder, "a chunk that cannot be", (long)chunk);
+        xccl_build_fail(builder, "an impossible chunk", (long)chunk);
     if (xccl_build_grow(builder, &scoped->lists[list], scoped->lengths[list], &scoped->rooms[list],
                         sizeof(*scoped->lists[list])))
         scoped->lists[list][scoped->lengths[list]++] = (uint16_t)chunk;

@@ -115,10 +115,10 @@ xcclResult_t xccl_hier_choose(const struct xccl_generator_for *what,
         .nranks = part->nranks, .rank = part->rank, .root = part->root};
     found = xccl_generator_find(part->coll, name, &for_out->param);
     if (!found || found->plan || (found->serves && !found->serves(for_out)))
-        return xccl_fail(xcclInvalidArgument, 0, "`xccl algo list` shows what there is",
-                         "hier cannot have %s for %s %s of %d ranks", name,
-                         part->outer ? "the outer" : "the inner", xccl_coll_name(part->coll),
-                         part->nranks);
+        return xccl_fail(
+            xcclInvalidArgument, 0, "`xccl algo list` lists collectives and algorithms",
+            "hier cannot have %s for %s %s of %d ranks", name,
+            part->outer ? "the outer" : "the inner", xccl_coll_name(part->coll), part->nranks);
     *generator_out = found;
     *nchunks_out = found->chunks ? found->chunks(for_out) : 1;
     return xcclSuccess;
@@ -145,7 +145,7 @@ static int common_multiple(int a, int b)
 static xcclResult_t fits(const struct xccl_generator_for *what, int64_t nchunks, int *nchunks_out)
 {
     if (nchunks > CHUNKS_MAX)
-        return refuse(what, "nodes of such sizes need more chunks than there can be", CHUNKS_MAX);
+        return refuse(what, "nodes of such sizes need more chunks than allowed", CHUNKS_MAX);
     *nchunks_out = (int)nchunks;
     return xcclSuccess;
 }

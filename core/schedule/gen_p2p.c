@@ -98,7 +98,8 @@ static xcclResult_t make(const struct xccl_p2p_for *what, const struct sorted *s
     xcclResult_t rc;
 
     if (sent != received)
-        return xccl_fail(xcclInvalidArgument, 0, "put both into the group",
+        return xccl_fail(xcclInvalidArgument, 0,
+                         "put each send and its receive into the same group",
                          "a group has %d sends of rank %d to itself and %d receives from itself",
                          sent, what->rank, received);
     rc = xccl_build_begin(&(struct xccl_build_for){.name = "p2p",
@@ -132,7 +133,7 @@ xcclResult_t xccl_p2p_make(const struct xccl_p2p_for *what, struct xccl_schedule
 
     if (what->nranks < 1 || what->rank < 0 || what->rank >= what->nranks)
         return xccl_fail(xcclInvalidArgument, 0, "ranks count from 0",
-                         "a group of rank %d of %d cannot be", what->rank, what->nranks);
+                         "a group of rank %d of %d is not possible", what->rank, what->nranks);
     rc = check_list(what, what->sends, what->nsends, "send");
     if (!rc)
         rc = check_list(what, what->receives, what->nreceives, "receive");

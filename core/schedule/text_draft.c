@@ -137,7 +137,7 @@ xcclResult_t xccl_draft_coll(struct xccl_draft *draft, const char *word, size_t 
         return xcclSuccess;
     }
     return xccl_draft_fail(draft, "name one, such as all_reduce or alltoall",
-                           "\"%s\" is no collective", xccl_draft_shown(word, bytes, shown));
+                           "\"%s\" is not a collective", xccl_draft_shown(word, bytes, shown));
 }
 
 xcclResult_t xccl_draft_head_end(struct xccl_draft *draft)
@@ -334,7 +334,7 @@ static xcclResult_t rank_end(struct xccl_draft *draft)
         return xccl_draft_fail(draft, "raise ranks in the head, or renumber it", "rank %d of %d",
                                draft->rank.rank, draft->set.nranks);
     if (draft->rank.root >= draft->set.nranks)
-        return xccl_draft_fail(draft, "name a rank that is there", "root %d of %d ranks",
+        return xccl_draft_fail(draft, "name an existing rank", "root %d of %d ranks",
                                draft->rank.root, draft->set.nranks);
     if (draft->rank.coll != XCCL_COLL_SEND_RECV &&
         (draft->tables[XCCL_DRAFT_SENDS].used || draft->tables[XCCL_DRAFT_RECEIVES].used))
@@ -342,7 +342,7 @@ static xcclResult_t rank_end(struct xccl_draft *draft)
                                draft->rank.rank, "only send_recv has them");
     schedule = &draft->set.schedules[draft->rank.rank];
     if (*schedule)
-        return xccl_draft_fail(draft, "keep one of them", "rank %d is here a second time",
+        return xccl_draft_fail(draft, "keep one of them", "rank %d occurs a second time",
                                draft->rank.rank);
     draft->bytes += sizeof(draft->rank);
     for (int i = 0; i < XCCL_DRAFT_PARTS; i++)
@@ -380,7 +380,7 @@ xcclResult_t xccl_draft_end(struct xccl_draft *draft, struct xccl_schedule_set *
     if (draft->nread < draft->set.nranks) {
         while (draft->set.schedules[missing])
             missing++;
-        return xccl_draft_fail(draft, "every rank must be there once",
+        return xccl_draft_fail(draft, "include every rank once",
                                "it ends after %d of %d ranks, rank %d is missing", draft->nread,
                                draft->set.nranks, missing);
     }

@@ -298,7 +298,7 @@ static xcclResult_t read_set_entry(struct json *json, void *record)
     }
     if (bits <= 0 || bits & ~(int64_t)set->field->mask || bits & set->value)
         return xccl_draft_fail(&json->draft, "name each of its flags once, no others",
-                               "%s has what is no flag of it, or one twice", set->field->word);
+                               "%s has an unknown flag, or the same flag twice", set->field->word);
     set->value |= (int32_t)bits;
     return xcclSuccess;
 }
@@ -324,7 +324,8 @@ static xcclResult_t read_field(struct json *json, const struct xccl_field *field
     if (rc)
         return rc;
     if (xccl_field_word(field, word.text, word.bytes) < 0)
-        return xccl_draft_fail(&json->draft, NULL, "\"%.40s\" is no %s", word.text, field->word);
+        return xccl_draft_fail(&json->draft, NULL, "\"%.40s\" is not a valid %s", word.text,
+                               field->word);
     xccl_field_set(field, record, xccl_field_word(field, word.text, word.bytes));
     return xcclSuccess;
 }

@@ -47,7 +47,7 @@ static xcclResult_t load(struct xccl_verify_run *run, const struct xccl_verify_l
         *value_out = xccl_verify_initial(run, at, side->cell, side->chunk);
     if (!value_out->set)
         xccl_verify_refuse(run, at, XCCL_VERDICT_UNWRITTEN,
-                           "reads chunk %u of %s, which nobody has written", side->chunk,
+                           "reads chunk %u of %s, which no step has written", side->chunk,
                            xccl_verify_buffer_words(side->buffer));
     return rc;
 }

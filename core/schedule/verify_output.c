@@ -78,7 +78,7 @@ static void check_output(struct xccl_verify_run *run, struct output *output)
     if (!output->value.set)
         output->value = xccl_verify_initial(run, &output->at, cell, 0);
     if (!output->value.set)
-        refuse(run, output, XCCL_VERDICT_RESULT, "nobody has written");
+        refuse(run, output, XCCL_VERDICT_RESULT, "no step has written");
     else if (output->value.origin != output->class)
         refuse(run, output, XCCL_VERDICT_RESULT, "should be another one, it is chunk %u",
                output->value.origin / run->net->parts);

@@ -92,7 +92,7 @@ static xcclResult_t open_arena(void)
 
     if (!bytes)
         return xccl_fail_quietly(xcclSystemError, 0, "raise ulimit -f",
-                                 "the largest file that is allowed is too small");
+                                 "the limit on the size of files is too low");
     rc = xccl_map_create("xccl-arena", bytes, &map);
     if (!rc)
         rc = xccl_map_limit_to_reading(&map);

@@ -44,7 +44,7 @@ xcclResult_t xccl_peer_try(int pid, const struct xccl_peer_mark *mark)
     if (!mark->at)
         return xccl_fail_quietly(xcclSystemError, 0,
                                  "see XCCL_DIRECT and XCCL_PEER_MEMORY of that process",
-                                 "it does not let itself be read");
+                                 "the process does not allow others to read its memory");
     if (!xccl_peer_read(pid, &seen, mark->at, sizeof seen))
         return xccl_fail_quietly(xcclSystemError, errno,
                                  "allow it (kernel.yama.ptrace_scope=0; in a container "
@@ -52,6 +52,6 @@ xcclResult_t xccl_peer_try(int pid, const struct xccl_peer_mark *mark)
                                  "process %d cannot be read", pid);
     if (seen != mark->word)
         return xccl_fail_quietly(xcclSystemError, 0, "give all containers one PID namespace",
-                                 "process %d is another one here", pid);
+                                 "process id %d belongs to a different process here", pid);
     return xcclSuccess;
 }

@@ -156,7 +156,7 @@ xcclResult_t xccl_segment_add(const struct xccl_addr *name, struct xccl_map *map
     map->base = NULL;
     if (taken)
         return xccl_fail(xcclInternalError, 0, "report this as a bug",
-                         "a shared memory segment has the name of another one");
+                         "two shared memory segments have the same name");
     *segment_out = segment;
     return segment ? xcclSuccess : xcclSystemError;
 }
@@ -230,8 +230,8 @@ xcclResult_t xccl_segment_get(const struct xccl_addr *name, const struct xccl_li
         segment->references++;
     pthread_mutex_unlock(&lock);
     if (late)
-        return xccl_fail(xcclTimeout, 0, "see what holds up this host",
-                         "another thread did not get a rank's shared memory in time");
+        return xccl_fail(xcclTimeout, 0, "check the load of this host",
+                         "another thread did not open a rank's shared memory in time");
     if (is_new && segment)
         return end_fetch(segment, fetch(owner, &map), &map, segment_out);
     *segment_out = segment;

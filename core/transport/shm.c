@@ -319,7 +319,7 @@ static xcclResult_t check_segment(const struct xccl_shm *shm, int index)
         head->slice_bytes == shm->sizes.slice_bytes && head->tight_bytes == shm->sizes.tight_bytes)
         return xcclSuccess;
     return xccl_fail(xcclRemoteError, 0, "use the same XCCL version on all ranks",
-                     "the shared memory segment of rank %d has another layout",
+                     "the shared memory segment of rank %d has a different layout",
                      shm->local_ranks[index]);
 }
 
@@ -545,9 +545,10 @@ static xcclResult_t fifo_on(struct xccl_shm *shm, enum xccl_proto proto, int rec
                             uint32_t id, struct xccl_link *link_out)
 {
     if (id >= XCCL_SHM_IDS)
-        return xccl_fail(xcclInternalError, 0, "use another algorithm",
-                         "connection %u of one pair of ranks, and shared memory has room for %d",
-                         id, XCCL_SHM_IDS);
+        return xccl_fail(
+            xcclInternalError, 0, "use another algorithm",
+            "a pair of ranks needs connection %u, but shared memory has room for only %d", id,
+            XCCL_SHM_IDS);
     return link_on(shm, receiver, fifo_place(shm, sender, id), &shm->layout.fifo[proto], link_out);
 }
 

@@ -43,7 +43,7 @@ xcclResult_t xccl_shm_give(struct xccl_shm *shm, int fd, uint32_t times, uint32_
 
     if (!given || shm->given_last == UINT16_MAX) { /* numbers travel as 16 bits */
         xcclResult_t rc = given ? xccl_fail_quietly(xcclInternalError, 0, NULL,
-                                                    "there are no more numbers")
+                                                    "all numbers for passed descriptors are in use")
                                 : xcclSystemError;
 
         xccl_tcp_close(&fd);

@@ -93,7 +93,8 @@ void xccl_shm_fetch_arena(struct xccl_shm *shm, int index, const struct xccl_add
     name = arena_name(shm->processes[index].id);
     rc = xccl_segment_get(&name, limit, fetch_map, &fetch, &shm->arenas[index]);
     if (!rc && xccl_segment_bytes(shm->arenas[index]) != fetch.bytes)
-        rc = xccl_fail_quietly(xcclRemoteError, 0, NULL, "its size is not what was said");
+        rc = xccl_fail_quietly(xcclRemoteError, 0, NULL,
+                               "its size differs from the announced size");
     shm->has_arenas = !rc;
     if (rc)
         xccl_log(XCCL_LOG_INFO, "memory of rank %d is not read in place: %s",

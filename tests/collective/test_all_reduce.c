@@ -346,7 +346,7 @@ static void wrong_arguments(int rank, int nranks, void *arg)
     REFUSED(xcclAllReduce(a, a, 4, xcclFloat32, (xcclRedOp_t)9, comm, NULL), "op is 9");
     REFUSED(xcclAllReduce(a, a, SIZE_MAX / 2, xcclFloat32, xcclSum, comm, NULL), "count is");
     REFUSED(xcclAllReduce(a, a, 4, xcclFloat32, xcclSum, NULL, NULL), "comm is NULL");
-    REFUSED(xcclAllReduce(a, a, 4, xcclFloat32, xcclSum, comm, a), "stream is no stream");
+    REFUSED(xcclAllReduce(a, a, 4, xcclFloat32, xcclSum, comm, a), "stream is not a stream");
     REFUSED(xcclCommCount(comm, NULL), "count is NULL");
     REFUSED(xcclCommUserRank(comm, NULL), "rank is NULL");
     REFUSED(xcclCommCount(NULL, &value), "comm is NULL");

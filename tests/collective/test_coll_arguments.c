@@ -107,7 +107,7 @@ static void wrong_values(const struct call *call, const struct args *good)
     bad.comm = NULL;
     REFUSED_WITH("comm is NULL");
     bad.stream = &bad;
-    REFUSED_WITH("stream is no stream");
+    REFUSED_WITH("stream is not a stream");
     bad.type = xcclNumTypes;
     REFUSED_WITH("datatype is 12, not 0..11");
     bad.type = (xcclDataType_t)-1;
@@ -187,7 +187,7 @@ static void wrong_arguments(int rank, int nranks, void *arg)
     REFUSED(xcclBcast(NULL, N, xcclFloat32, 0, good.comm, NULL), "xcclBcast: buff is NULL");
     REFUSED(xcclBcast(in, N, xcclFloat32, 7, good.comm, NULL), "xcclBcast: root is 7");
     REFUSED(xcclBarrier(NULL, NULL), "xcclBarrier: comm is NULL");
-    REFUSED(xcclBarrier(good.comm, in), "xcclBarrier: stream is no stream");
+    REFUSED(xcclBarrier(good.comm, in), "xcclBarrier: stream is not a stream");
     for (size_t i = 0; i < sizeof both / sizeof both[0]; i++)
         XT_CHECK(both[i] == 0); /* nothing has been written */
     none.send = none.recv = NULL; /* what is not used may be missing, and with nothing to do all */

@@ -520,9 +520,9 @@ static void refuse_configs(xcclComm_t comm)
         config = good;                                                                             \
     } while (0)
     memset(&config, 0, sizeof config);
-    REFUSED_CONFIG("config is no initialized xcclConfig_t");
+    REFUSED_CONFIG("config is not an initialized xcclConfig_t");
     config.size++;
-    REFUSED_CONFIG("knows the first");
+    REFUSED_CONFIG("knows only the first");
     config.blocking = 7;
     REFUSED_CONFIG("blocking is 7, not 0..1");
     config.splitShare = -1;
@@ -561,8 +561,8 @@ static void refuse_memory_and_ops(xcclComm_t comm)
     REFUSED(xcclCommRegister(comm, &value, 1, NULL), "xcclCommRegister: handle is NULL");
     REFUSED(xcclCommRegister(comm, &value, 0, &handle), "size is 0, which buff cannot have");
     REFUSED(xcclCommRegister(comm, &value, SIZE_MAX, &handle), "which buff cannot have");
-    REFUSED(xcclCommDeregister(comm, &value), "which is none of the communicator's");
-    REFUSED(xcclCommDeregister(comm, NULL), "which is none of the communicator's");
+    REFUSED(xcclCommDeregister(comm, &value), "which is not a handle of this communicator");
+    REFUSED(xcclCommDeregister(comm, NULL), "which is not a handle of this communicator");
 #define CREATE(op_out, from, type, residence)                                                      \
     xcclRedOpCreatePreMulSum(op_out, from, type, residence, comm)
     REFUSED(CREATE(NULL, &scalar, xcclFloat32, xcclScalarHostImmediate), "op is NULL");
@@ -570,8 +570,8 @@ static void refuse_memory_and_ops(xcclComm_t comm)
     REFUSED(CREATE(&op, &scalar, xcclNumTypes, xcclScalarHostImmediate), "datatype is 12, not");
     REFUSED(CREATE(&op, &scalar, xcclFloat32, xcclScalarDevice), "residence is xcclScalarDevice");
     REFUSED(CREATE(&op, &scalar, xcclFloat32, (xcclScalarResidence_t)2), "residence is 2, not");
-    REFUSED(xcclRedOpDestroy(xcclSum, comm), "op is 0, which is none");
-    REFUSED(xcclRedOpDestroy(xcclNumOps, comm), "op is 5, which is none");
+    REFUSED(xcclRedOpDestroy(xcclSum, comm), "op is 0, which is not an operator");
+    REFUSED(xcclRedOpDestroy(xcclNumOps, comm), "op is 5, which is not an operator");
     XT_OK(CREATE(&op, &scalar, xcclFloat32, xcclScalarHostImmediate));
 #undef CREATE
     REFUSED(xcclAllReduce(&value, &value, 1, xcclInt32, op, comm, NULL),
@@ -580,7 +580,7 @@ static void refuse_memory_and_ops(xcclComm_t comm)
             "xcclAllReduce: op is 6, not 0..4");
     XT_OK(xcclRedOpDestroy(op, comm));
     REFUSED(xcclAllReduce(&value, &value, 1, xcclFloat32, op, comm, NULL), "op is 5, not 0..4");
-    REFUSED(xcclRedOpDestroy(op, comm), "op is 5, which is none");
+    REFUSED(xcclRedOpDestroy(op, comm), "op is 5, which is not an operator");
 }
 
 XT_TEST(every_wrong_argument_is_named_and_harmless)

@@ -202,7 +202,8 @@ XT_TEST(groups_do_not_mix_kinds)
     XT_OK(xcclCommInitRank(&comms[0], 1, ids[0], 0));
     XT_OK(xcclCommInitRankConfig(&comms[1], 1, ids[1], 0, &config));
     XT_CHECK_RC(xcclGroupEnd(), xcclInvalidUsage);
-    XT_CHECK_HAS(xcclGetLastError(NULL), "a group joins blocking and non-blocking communicators");
+    XT_CHECK_HAS(xcclGetLastError(NULL),
+                 "a group creates both blocking and non-blocking communicators");
     XT_CHECK(!comms[0] && !comms[1]);
 }
 

@@ -293,7 +293,7 @@ XT_TEST(too_many_operators_are_refused)
         XT_CHECK_INT(make(comm, xcclFloat32, 1), xcclNumOps + i);
     XT_CHECK_RC(xcclRedOpCreatePreMulSum(&op, &scalar, xcclFloat32, xcclScalarHostImmediate, comm),
                 xcclInvalidUsage);
-    XT_CHECK_HAS(xcclGetLastError(NULL), "there are 64 operators already");
+    XT_CHECK_HAS(xcclGetLastError(NULL), "already has 64 operators");
     XT_CHECK_INT(op, xcclSum);
     XT_OK(xcclRedOpDestroy((xcclRedOp_t)(xcclNumOps + 9), comm));
     XT_CHECK_INT(make(comm, xcclFloat64, 1), xcclNumOps + 9);

@@ -507,7 +507,7 @@ static void wrong_arguments(int rank, int nranks, void *arg)
     XT_CHECK_HAS(xcclGetLastError(NULL), "datatype is 77");
     XT_CHECK_RC(xcclSend(&data, SIZE_MAX / 2, xcclInt32, 0, comm, NULL), xcclInvalidArgument);
     XT_CHECK_RC(xcclSend(&data, 1, xcclInt32, 0, comm, &data), xcclInvalidArgument);
-    XT_CHECK_HAS(xcclGetLastError(NULL), "stream is no stream");
+    XT_CHECK_HAS(xcclGetLastError(NULL), "stream is not a stream");
     XT_CHECK_RC(xcclSend(&data, 1, xcclInt32, 0, NULL, NULL), xcclInvalidArgument);
     XT_CHECK_RC(xcclSend(&data, 1, xcclInt32, rank, comm, NULL), xcclInvalidUsage);
     XT_CHECK_HAS(xcclGetLastError(NULL), "a send to itself");

@@ -97,7 +97,7 @@ static int try_streams(xcclStream_t stream)
     xcclStream_t own = NULL;
 
     if (xcclStreamQuery(stream) != xcclInvalidUsage ||
-        !strstr(xcclGetLastError(NULL), "of the process that forked this one"))
+        !strstr(xcclGetLastError(NULL), "to the process that forked this one"))
         return 1;
     if (xcclStreamDestroy(stream) != xcclInvalidUsage)
         return 2;

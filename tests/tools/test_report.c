@@ -344,7 +344,7 @@ XT_TEST(a_file_that_is_no_record_is_named)
     snprintf(args, sizeof args, "report %s", path);
     XT_CHECK_INT(run_xccl(args, &output), 1);
     XT_CHECK_HAS(output, path);
-    XT_CHECK_HAS(output, "it is no record");
+    XT_CHECK_HAS(output, "it is not a record");
     XT_CHECK_INT(run_xccl("report /does/not/exist.record", &output), 1);
     XT_CHECK_HAS(output, "cannot be opened");
     xt_setenv("XCCL_RECORD_DIR", xt_tmpdir()); /* programs beside this test may be of any age */

@@ -114,11 +114,11 @@ XT_TEST(a_file_that_is_no_algorithm_plugin_is_refused_and_the_error_says_why)
 {
     is_refused("not-there", "no such file in " EXAMPLES ", " FIXTURES);
     is_refused("not-there", "correct XCCL_ALGO_PLUGIN");
-    is_refused("libxccl-algo-hello.so", "a path has a slash");
+    is_refused("libxccl-algo-hello.so", "a path must contain a slash");
     is_refused("/not/there.so", "No such file");
     is_refused(XT_SOURCE_DIR "/README.md", "README.md");
     is_refused("fx-no-symbol", "it has no symbol xcclAlgoPlugin_v1");
-    is_refused("fx-short-table", "its table has size 16; version 1 has");
+    is_refused("fx-short-table", "its table has 16 bytes; version 1 has");
     is_refused("fx-null-entry", "algorithm line has no emit: it is NULL");
     is_refused("fx-clash", "chain of broadcast is a built-in algorithm");
     is_refused("socket", "no such file");
@@ -214,19 +214,19 @@ XT_TEST(an_algorithm_that_is_not_as_the_contract_says_is_refused)
 
     memset(long_help, 'x', sizeof(long_help));
     table_is_refused(NULL, "algorithm 0 is NULL");
-    WITH(size, 0, "algorithm 0 has size 0; version 1 has 64 or more");
-    WITH(size, sizeof(xcclAlgorithm_v1_t) - 8, "algorithm 0 has size 56");
-    WITH(size, SIZE_MAX, "algorithm 0 has size 18446744073709551615");
-    WITH(name, NULL, "algorithm 0 needs a name");
-    WITH(name, "", "algorithm 0 needs a name");
-    WITH(name, "Ring", "algorithm 0 needs a name");
-    WITH(name, "a:4", "algorithm 0 needs a name");
-    WITH(name, "../a", "algorithm 0 needs a name");
-    WITH(name, long_help, "algorithm 0 needs a name");
-    WITH(help, NULL, "algorithm mine needs a help");
-    WITH(help, "two\nlines", "algorithm mine needs a help");
-    WITH(help, long_help, "algorithm mine needs a help");
-    WITH(coll, -1, "is for collective -1; there are 0 to 8");
+    WITH(size, 0, "algorithm 0 has 0 bytes; version 1 has at least 64");
+    WITH(size, sizeof(xcclAlgorithm_v1_t) - 8, "algorithm 0 has 56 bytes");
+    WITH(size, SIZE_MAX, "algorithm 0 has 18446744073709551615 bytes");
+    WITH(name, NULL, "the name of algorithm 0 must have");
+    WITH(name, "", "the name of algorithm 0 must have");
+    WITH(name, "Ring", "the name of algorithm 0 must have");
+    WITH(name, "a:4", "the name of algorithm 0 must have");
+    WITH(name, "../a", "the name of algorithm 0 must have");
+    WITH(name, long_help, "the name of algorithm 0 must have");
+    WITH(help, NULL, "the help of algorithm mine must be");
+    WITH(help, "two\nlines", "the help of algorithm mine must be");
+    WITH(help, long_help, "the help of algorithm mine must be");
+    WITH(coll, -1, "is for collective -1; collectives are 0 to 8");
     WITH(coll, 9, "is for collective 9");
     WITH(scrbufs, -1, "has scrbufs -1");
     WITH(scrbufs, 1 << 30, "has scrbufs 1073741824");
@@ -242,7 +242,7 @@ XT_TEST(a_table_that_is_not_as_the_contract_says_is_refused)
     int before = generator_count();
 
     XT_CHECK_RC(xccl_algo_plugin_add(&table, "x"), xcclInvalidUsage);
-    XT_CHECK_HAS(xccl_error_text(), "it needs a name");
+    XT_CHECK_HAS(xccl_error_text(), "its name must have");
     XT_CHECK_RC(add_table(NULL, 1), xcclInvalidUsage);
     XT_CHECK_HAS(xccl_error_text(), "it has no algorithms: count is 1, algorithms is NULL");
     XT_CHECK_RC(add_table(two, -7), xcclInvalidUsage);
@@ -257,7 +257,7 @@ XT_TEST(a_table_that_is_not_as_the_contract_says_is_refused)
     XT_OK(add_table(two, 1));
     XT_CHECK_INT(generator_count(), before + 1);
     XT_CHECK_RC(add_table(two, 1), xcclInvalidUsage);
-    XT_CHECK_HAS(xccl_error_text(), "mine of all_reduce is there already, from /a/test.so");
+    XT_CHECK_HAS(xccl_error_text(), "mine of all_reduce already exists, from /a/test.so");
 }
 
 XT_TEST(a_process_has_room_for_32_algorithms_and_each_calls_its_own_functions)

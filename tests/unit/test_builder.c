@@ -203,7 +203,7 @@ XT_TEST(what_cannot_be_is_refused_in_words)
 
     builder = begin(XCCL_COLL_ALL_REDUCE, 2, 2);
     copy(builder, 0, XCCL_ONE_CHUNK(XCCL_BUFFER_IN, 0), XCCL_ONE_CHUNK(XCCL_BUFFER_OUT, 0));
-    end_refused(builder, "a step of a lane that is not there");
+    end_refused(builder, "a step of a lane that does not exist");
 
     builder = begin(XCCL_COLL_ALL_REDUCE, 2, 2);
     copy(builder, xccl_build_lane(builder), (struct xccl_chunks){XCCL_BUFFER_IN, 2, 0, 1, NULL},

@@ -407,7 +407,7 @@ static void wrong_arguments(int rank, int nranks, void *arg)
     config.config.version += 100;
     XT_CHECK_RC(xcclCommInitRankScalable(&comm, nranks, rank, 1, &id, &config.config),
                 xcclInvalidArgument);
-    snprintf(known, sizeof known, "knows the first %zu only", sizeof(xcclConfig_t));
+    snprintf(known, sizeof known, "knows only the first %zu", sizeof(xcclConfig_t));
     XT_CHECK_HAS(xcclGetLastError(NULL), known);
     XT_CHECK(comm == NULL);
 }

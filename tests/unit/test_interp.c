@@ -154,7 +154,7 @@ XT_TEST(a_wait_for_a_signal_that_no_step_gives_is_refused)
     ranks.schedules[0]->waits[0].sig = 99;
     XT_CHECK_RC(xccl_binding_create(ranks.schedules[0], XCCL_PROTO_SLICES, &binding),
                 xcclInternalError);
-    XT_CHECK_HAS(xccl_error_text(), "waits for a signal that no step gives");
+    XT_CHECK_HAS(xccl_error_text(), "waits for a signal that no step sends");
     xccl_schedule_destroy(ranks.schedules[1]);
 }
 

@@ -201,7 +201,7 @@ XT_TEST(what_cannot_be_used_is_named)
     XT_CHECK_HAS(xccl_error_text(), "libnccl-tuner-nowhere.so");
     XT_CHECK_HAS(xccl_error_text(), "no symbol ncclTunerPlugin_v6 to _v2");
     XT_CHECK_RC(xccl_tuner_open(NULL, NULL, &args, &tuner), xcclSystemError);
-    XT_CHECK_HAS(xccl_error_text(), "none was named");
+    XT_CHECK_HAS(xccl_error_text(), "no plugin was named");
     xt_setenv("FX_TUNER_RESULT", "5");
     XT_CHECK_RC(xccl_tuner_open(NULL, FIXTURES "/libnccl-tuner-fx-v2.so", &args, &tuner),
                 xcclSystemError);

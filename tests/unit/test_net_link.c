@@ -584,7 +584,8 @@ static void check_disagree(struct xccl_net_op ours, struct xccl_net_op theirs)
 
     pair_open(&pair);
     XT_CHECK_RC(disagree(&pair, ours, theirs), xcclInvalidUsage);
-    snprintf(text, sizeof(text), "called another operation (its sequence %llu, ours %llu)",
+    snprintf(text, sizeof(text),
+             "called a different operation: its sequence number is %llu, this rank's is %llu",
              (unsigned long long)theirs.seq, (unsigned long long)ours.seq);
     XT_CHECK_HAS(xccl_error_text(), text);
     int moved = 0;

@@ -118,7 +118,7 @@ XT_TEST(a_short_table_is_refused)
 XT_TEST(a_name_that_is_a_path_is_refused)
 {
     xt_setenv("XCCL_PLUGIN_PATH", FIXTURES);
-    refused("fx-bad-name", "its name is not");
+    refused("fx-bad-name", "its name does not consist of");
 }
 
 XT_TEST(an_init_error_shows_the_plugins_own_text)
@@ -151,8 +151,8 @@ XT_TEST(a_plugin_that_does_not_come_back_is_refused_after_the_deadline)
 {
     xt_setenv("XCCL_PLUGIN_PATH", FIXTURES);
     xt_setenv("XCCL_PLUGIN_PROBE_S", "1");
-    refused("fx-stall-load", "it does not come back from loading it within 1 s");
-    refused("fx-stall-init", "it does not come back from init within 1 s");
+    refused("fx-stall-load", "it does not return from loading it within 1 s");
+    refused("fx-stall-init", "it does not return from init within 1 s");
 }
 
 XT_TEST(a_refusal_is_remembered)
@@ -229,10 +229,10 @@ XT_TEST(a_file_beside_a_damaged_one_is_found)
 XT_TEST(what_stands_for_no_plugin_is_told_apart)
 {
     xt_setenv("XCCL_PLUGIN_PATH", FIXTURES);
-    refused("fx-minimal@v99", "behind @ stands xccl1 or v6 to v12");
-    refused("fx minimal", "is no name of a plugin");
+    refused("fx-minimal@v99", "only xccl1 or v6 to v12 may follow the @");
+    refused("fx minimal", "is not the name of a plugin");
     refused("a:b:c:d:e:socket", "at most 4 hooks");
-    refused("fault:", "no plugin behind the hook");
+    refused("fault:", "no plugin follows the hook");
     refused("fx-minimal@v8", "it has no symbol ncclNetPlugin_v8, only xcclNetPlugin_v1");
     refused("nohook:fx-minimal", "hook nohook: no libxccl-net-");
 }
@@ -336,7 +336,7 @@ XT_TEST(none_allows_one_node_only)
 
     XT_OK(xccl_param_load());
     XT_CHECK_RC(xccl_net_open_list("none", &args, &net, 1, &count), xcclInvalidUsage);
-    XT_CHECK_HAS(xccl_error_text(), "one node only");
+    XT_CHECK_HAS(xccl_error_text(), "one host only");
 }
 
 static void survey_line(void *user, const struct xccl_net_candidate *candidate)

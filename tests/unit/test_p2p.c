@@ -308,7 +308,7 @@ XT_TEST(lists_that_cannot_be_are_refused_in_words)
     what.nsends = -1;
     refused(&what, "a group has -1 sends");
     what.nranks = 1;
-    refused(&what, "a group of rank 1 of 1 cannot be");
+    refused(&what, "a group of rank 1 of 1 is not possible");
 }
 
 /* ---- size ---- */

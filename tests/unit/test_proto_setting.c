@@ -68,14 +68,14 @@ XT_TEST(a_word_that_is_no_protocol_is_an_error_that_shows_it)
     static const struct {
         const char *text, *word;
     } cases[] = {
-        {"slics", "\"slics\" is no protocol"},
-        {"lines,", "\"\" is no protocol"},
-        {"lines,,small", "\"\" is no protocol"},
-        {"^", "\"\" is no protocol"},
-        {"lines,^small", "\"^small\" is no protocol"},
-        {"allreduse:LL", "\"allreduse\" is no collective"},
-        {"all_reduce:", "\"\" is no protocol"},
-        {"^all_reduce:LL", "\"^all_reduce\" is no collective"},
+        {"slics", "\"slics\" is not a protocol"},
+        {"lines,", "\"\" is not a protocol"},
+        {"lines,,small", "\"\" is not a protocol"},
+        {"^", "\"\" is not a protocol"},
+        {"lines,^small", "\"^small\" is not a protocol"},
+        {"allreduse:LL", "\"allreduse\" is not a collective"},
+        {"all_reduce:", "\"\" is not a protocol"},
+        {"^all_reduce:LL", "\"^all_reduce\" is not a collective"},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -126,10 +126,10 @@ XT_TEST(what_cannot_be_used_is_refused_with_the_reason)
     refused("nobody", "no such file in " FIXTURES);
     refused("/nowhere/libxccl-tuner-x.so", "No such file or directory");
     refused("fx-no-symbol", "it has no symbol xcclTunerPlugin_v1, so it is no tuner plugin");
-    refused("fx-short-table", "its table has size 16; version 1 has 56 or more");
+    refused("fx-short-table", "its table has 16 bytes; version 1 has at least 56");
     refused("fx-null-entry", "its entry finalize is NULL");
-    refused("fx-bad-name", "it needs a name of 1 to 31");
-    refused("libxccl-tuner-fx.so", "a path has a slash");
+    refused("fx-bad-name", "its name must have 1 to 31");
+    refused("libxccl-tuner-fx.so", "a path must contain a slash");
 }
 
 XT_TEST(a_file_that_anybody_can_change_is_refused_and_as_the_default_costs_one_warning)

@@ -190,7 +190,7 @@ XT_TEST(wrong_chunks_are_refused_by_size_contribution_and_result)
     expect(&ranks, XCCL_VERDICT_SIZE, "rank 2 lane 0 step 4 (recv) chunk 0");
     ranks = make(&(struct by_hand){.coll = XCCL_COLL_BROADCAST, .n = 1, .nchunks = 2, .nsteps = 1});
     ranks.schedules[0]->steps[0] = step_of(SRC | DST, IN_OUT, 1, 1);
-    expect(&ranks, XCCL_VERDICT_RESULT, "nobody has written: chunk 0, tile 0");
+    expect(&ranks, XCCL_VERDICT_RESULT, "no step has written: chunk 0, tile 0");
     ranks = make(
         &(struct by_hand){.coll = XCCL_COLL_ALL_REDUCE, .n = 1, .nchunks = 1, .nsteps = 2});
     ranks.schedules[0]->steps[0] = step_of(SRC | DST, IN_OUT, 0, 0);
@@ -206,7 +206,8 @@ XT_TEST(reads_of_nothing_and_writes_to_the_input_are_refused)
 
     ranks.schedules[1]->steps[2].bufs = OUT_OUT;
     ranks.schedules[1]->steps[2].flags = XCCL_FLAG_POST;
-    expect(&ranks, XCCL_VERDICT_UNWRITTEN, "reads chunk 1 of the output, which nobody has written");
+    expect(&ranks, XCCL_VERDICT_UNWRITTEN,
+           "reads chunk 1 of the output, which no step has written");
     ranks = ring_of(3);
     ranks.schedules[1]->steps[4].bufs = XCCL_STEP_BUFS(XCCL_BUFFER_IN, XCCL_BUFFER_IN);
     expect(&ranks, XCCL_VERDICT_RESULT, "writes to chunk 2 of the input");

@@ -208,9 +208,9 @@ XT_TEST(only_the_process_that_is_meant_is_read)
         XT_SKIP("processes may not read each other's memory here");
     }
     XT_CHECK_RC(xccl_peer_try(child, &wrong), xcclSystemError);
-    XT_CHECK_HAS(xccl_error_text(), "is another one here");
+    XT_CHECK_HAS(xccl_error_text(), "belongs to a different process here");
     XT_CHECK_RC(xccl_peer_try(child, &none), xcclSystemError);
-    XT_CHECK_HAS(xccl_error_text(), "does not let itself be read");
+    XT_CHECK_HAS(xccl_error_text(), "does not allow others to read its memory");
     XT_CHECK(xccl_peer_read(child, &seen, mark.at, sizeof seen));
     XT_CHECK(seen == mark.word);
     XT_CHECK(!xccl_peer_read(child, &seen, 8, sizeof seen)); /* nothing lies there */

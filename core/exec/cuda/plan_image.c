@@ -30,7 +30,7 @@ static size_t aligned(size_t bytes)
 static xcclResult_t refuse(const struct xccl_schedule *schedule, const char *why, uint64_t much,
                            uint64_t limit)
 {
-    return xccl_fail(xcclInvalidUsage, 0, "choose another algorithm by XCCL_ALGO",
+    return xccl_fail(xcclInvalidUsage, 0, "choose another algorithm with XCCL_ALGO",
                      "devices cannot run %s of %s on rank %u of %u: %s, %llu of at most %llu",
                      schedule->name, xccl_coll_name((enum xccl_coll)schedule->coll), schedule->rank,
                      schedule->nranks, why, (unsigned long long)much, (unsigned long long)limit);
