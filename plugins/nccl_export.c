@@ -59,8 +59,7 @@ static int listen_in(struct export_instance *instance, int dev, void *handle, vo
         return export_failed(rc);
     if (memcmp(ours.bytes + XCCL_NET_HANDLE_USED, &empty, sizeof(empty)) != 0) {
         (void)PLUGIN->closeListen(comm);
-        return export_refused(xcclInternalError,
-                              "the plugin's handle is longer than NCCL leaves room for");
+        return export_refused(xcclInternalError, "the plugin's handle is longer than NCCL allows");
     }
     memcpy(handle, &ours, sizeof(ours));
     export_comm_opened();
@@ -242,7 +241,7 @@ static int reg_dmabuf(void *comm, void *data, size_t size, int type, uint64_t of
                       void **mem)
 {
     if (!HAS(regMrDmaBuf))
-        return export_refused(xcclInvalidUsage, "the plugin takes no DMA-BUF");
+        return export_refused(xcclInvalidUsage, "the plugin cannot register a DMA-BUF");
     return export_result(PLUGIN->regMrDmaBuf(comm, data, size, (uint32_t)type, offset, fd, mem));
 }
 #else
@@ -258,7 +257,7 @@ static int isend_v9(void *send_comm, void *data, size_t size, int tag, void *mem
 
     if (size > INT_MAX)
         return export_refused(xcclInvalidArgument,
-                              "a message of more than 2 GiB: test could not tell it");
+                              "a message of more than 2 GiB: test could not report its size");
     rc = PLUGIN->isend(send_comm, data, size, (uint32_t)tag, mem, &ours);
     if (rc != xcclSuccess)
         return export_failed(rc);
@@ -288,7 +287,7 @@ static int irecv_any(void *recv_comm, int n, void **data, const size_t *sizes, c
     xcclResult_t rc;
 
     if (n < 1 || n > XCCL_NET_MAX_RECVS)
-        return export_refused(xcclInvalidArgument, "a receive of no or too many parts");
+        return export_refused(xcclInvalidArgument, "a receive has no parts, or too many");
     for (int i = 0; i < n; i++)
         ours_tags[i] = (uint32_t)tags[i];
     rc = PLUGIN->irecv(recv_comm, n, data, sizes, ours_tags, mems, &ours);
@@ -317,7 +316,7 @@ static int irecv_v8(void *recv_comm, int n, void **data, int *sizes, int *tags, 
     int rc;
 
     if (!sizes_widen(sizes, n, wide))
-        return export_refused(xcclInvalidArgument, "a receive of negative size");
+        return export_refused(xcclInvalidArgument, "a receive has a negative size");
     rc = irecv_any(recv_comm, n, data, wide, tags, mems, &ours);
     if (rc == xcclSuccess)
         *request = ours;
@@ -346,7 +345,7 @@ static int iflush(void *recv_comm, int n, void **data, int *sizes, void **mems, 
 
     if (n < 1 || n > XCCL_NET_MAX_RECVS || !sizes_widen(sizes, n, wide))
         return export_refused(xcclInvalidArgument,
-                              "a flush of no or too many parts, or of negative size");
+                              "a flush has no parts, too many, or one of negative size");
     if (PLUGIN->iflush)
         rc = PLUGIN->iflush(recv_comm, n, data, wide, mems, &ours);
     if (rc != xcclSuccess)
@@ -371,7 +370,7 @@ static int test(void *request, int *done, int *sizes)
     for (int i = 0; i < XCCL_NET_MAX_RECVS && wide[i] != SIZE_UNWRITTEN; i++) {
         if (wide[i] > INT_MAX)
             return export_refused(xcclInternalError,
-                                  "a message came whose size NCCL cannot be told");
+                                  "a message arrived that is too large to report its size to NCCL");
         sizes[i] = (int)wide[i];
     }
     return xcclSuccess;

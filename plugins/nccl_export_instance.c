@@ -264,7 +264,8 @@ int export_finalize_v11(void *ctx)
     known = instance_remove(ctx);
     pthread_mutex_unlock(&export_lock);
     if (!known)
-        return export_refused(xcclInvalidArgument, "finalize of what init has not made");
+        return export_refused(xcclInvalidArgument,
+                              "finalize was called with a context that init did not create");
     rc = instance_destroy(ctx);
     return export_result(rc);
 }
@@ -495,7 +496,7 @@ static xcclResult_t merge_all(struct merge *merge, const char **why_out)
         return xcclInvalidUsage;
     }
     if (!HAS(mergeDevices)) {
-        *why_out = "this plugin merges no devices";
+        *why_out = "this plugin cannot merge devices";
         return xcclInvalidUsage;
     }
     rc = instance_merge(first, merge, &merge->dev);
@@ -516,7 +517,7 @@ static int make_vdevice(int *dev, const int *devs, int count)
     xcclResult_t rc;
 
     if (count < 1 || count > XCCL_NET_MAX_MEMBERS)
-        return export_refused(xcclInvalidArgument, "a merged device of no or too many members");
+        return export_refused(xcclInvalidArgument, "a merged device has no members, or too many");
     memcpy(merge.devs, devs, (size_t)count * sizeof(devs[0]));
     pthread_mutex_lock(&export_lock);
     rc = merge_all(&merge, &why);
@@ -532,7 +533,8 @@ int export_vdevice_v9(int *dev, struct nccl_net_vprops_v9 *members)
 {
     return members->ndevs <= 4
                ? make_vdevice(dev, members->devs, members->ndevs)
-               : export_refused(xcclInvalidArgument, "more members than version 9 has");
+               : export_refused(xcclInvalidArgument,
+                                "a merged device has more members than version 9 allows");
 }
 
 int export_vdevice_v11(int *dev, void *members)

@@ -82,7 +82,7 @@ static xcclResult_t word_fail(const char *item, size_t bytes)
     return xccl_fail_quietly(xcclInvalidArgument, 0,
                              "write WORD=VALUE with commas between; words are seed, delay_us, "
                              "busy, delay, partial, reorder, slow_connect, error, dead, reg",
-                             "XCCL_NET_FAULT has '%.*s', which is no WORD=VALUE known here",
+                             "XCCL_NET_FAULT has '%.*s', which is not a known WORD=VALUE",
                              (int)(bytes < 64 ? bytes : 64), item);
 }
 

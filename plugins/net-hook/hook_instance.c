@@ -37,8 +37,8 @@ static const xcclNetInner_v1 *wrapped_find(const struct hook_shape *shape,
     }
     if (init->inner->plugin->size < sizeof(xcclNetPlugin_v1_t)) {
         xccl_fail_quietly(xcclInvalidUsage, 0, "use hooks and libxccl of one build",
-                          "the table that %s is to wrap has %zu bytes, %zu are needed", shape->name,
-                          init->inner->plugin->size, sizeof(xcclNetPlugin_v1_t));
+                          "the table of the plugin that %s wraps has %zu bytes, but %zu are needed",
+                          shape->name, init->inner->plugin->size, sizeof(xcclNetPlugin_v1_t));
         return NULL;
     }
     return init->inner;

@@ -38,7 +38,7 @@ xcclResult_t hook_request_check(const struct hook_request *request)
 {
     if (request->taken)
         return xcclSuccess;
-    return xccl_fail_quietly(xcclInvalidUsage, 0, "forget a request once it is done",
+    return xccl_fail_quietly(xcclInvalidUsage, 0, "do not test a request after it was done",
                              "a request is tested again after it was done");
 }
 
@@ -138,7 +138,7 @@ xcclResult_t hook_iflush(xcclNetRecvComm_t comm_, int count, void *const *data, 
     /* No request means that nothing is to be waited for, so this one cannot say busy. */
     if (!request)
         return xccl_fail_quietly(xcclInvalidUsage, 0, "test requests until they are done",
-                                 "more than %d requests in flight", HOOK_REQUESTS);
+                                 "more than %d requests are in flight", HOOK_REQUESTS);
     request->count = count;
     rc = comm->ctx->plugin->iflush(comm->inner, count, data, bytes, mems, &inner);
     return request_posted(request, rc, inner, request_out);

@@ -124,8 +124,8 @@ void ib_comm_fail_gone(struct ib_comm *comm)
         return;
     }
     ib_comm_fail(comm, xcclNetCausePeerGone,
-                 xccl_fail_quietly(xcclRemoteError, 0, "look for the first error of that process",
-                                   "the peer %s of %s on %s has gone", comm->peer_text,
+                 xccl_fail_quietly(xcclRemoteError, 0, "see the first error of that process",
+                                   "the peer %s of %s on %s has disconnected", comm->peer_text,
                                    comm->is_send ? "a send connection" : "a receive connection",
                                    comm->device->name));
 }
@@ -178,7 +178,7 @@ static void fail_status(struct ib_comm *comm, const struct ib_pair *pair, enum i
 
     if (ib_port_is_down(comm->ctx, device)) {
         cause = xcclNetCauseLinkDown;
-        hint = "look at its cable and interface";
+        hint = "check its cable and interface";
         down = ", its port is down";
     }
     ib_gid_format(peer->gid, gid);
@@ -274,7 +274,8 @@ int ib_comm_listen(struct ib_comm *comm, struct ib_note *note_out)
     comm->side.in_bytes = 0;
     ib_comm_fail(comm, xcclNetCauseProtocol,
                  xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
-                                   "%s sent what is no note", comm->peer_text));
+                                   "%s sent data that is not a control message of the ib plugin",
+                                   comm->peer_text));
     return 0;
 }
 
@@ -283,8 +284,9 @@ void ib_comm_tell(struct ib_comm *comm, const struct ib_note *note)
     /* A queue pair has one of these under way at a time, and each is answered. */
     if (!kit_side_has_place(&comm->side, comm->out, sizeof(comm->out), IB_NOTE_BYTES)) {
         ib_comm_fail(comm, xcclNetCauseTimeout,
-                     xccl_fail_quietly(xcclRemoteError, 0, "look at that host, and the way to it",
-                                       "%s takes no notes", comm->peer_text));
+                     xccl_fail_quietly(xcclRemoteError, 0,
+                                       "check that host, and the network path to it",
+                                       "%s does not read its control messages", comm->peer_text));
         return;
     }
     ib_note_encode(note, comm->out + comm->side.out_bytes);

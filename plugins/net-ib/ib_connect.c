@@ -59,7 +59,7 @@ static xcclResult_t pairs_make(struct ib_connect_way *way)
 
         if (link->sender >= comm->queue.port_count || link->receiver >= comm->peer.ports)
             return xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
-                                     "%s answers with ports that there are not", comm->peer_text);
+                                     "%s answers with ports that do not exist", comm->peer_text);
     }
     rc = ib_queue_make(comm, comm->peer.link, comm->peer.pairs);
     if (rc == xcclSuccess)
@@ -105,14 +105,14 @@ static xcclResult_t do_hear(struct ib_connect_way *way, int *next_out)
     xcclResult_t rc = kit_hear(comm->side.fd, way->bytes, IB_BLOCK_BYTES, &way->greeting.heard);
 
     if (rc != xcclSuccess)
-        return xccl_fail_quietly(rc, 0, "look for the first error of that process",
+        return xccl_fail_quietly(rc, 0, "see the first error of that process",
                                  "%s has closed the connection during the handshake",
                                  comm->peer_text);
     if (way->greeting.heard < IB_BLOCK_BYTES)
         return xcclSuccess;
     if (!kit_hello_read(&ib_dialect, ib_no_token, way->bytes, &comm->peer))
         return xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
-                                 "%s does not answer as the ib plugin does", comm->peer_text);
+                                 "the answer of %s is not from the ib plugin", comm->peer_text);
     rc = pairs_make(way);
     *next_out = rc == xcclSuccess;
     return rc;

@@ -118,8 +118,8 @@ static xcclResult_t ports_take(struct ib_ctx *ctx, struct ibv_context *context, 
         ctx->device_count++;
         device->pd = ctx->verbs->alloc_pd(context);
         if (!device->pd)
-            return xccl_fail_quietly(xcclSystemError, errno, "look at the limits of the driver",
-                                     "no protection domain on %s", device->name);
+            return xccl_fail_quietly(xcclSystemError, errno, "check the limits of the driver",
+                                     "cannot create a protection domain on %s", device->name);
         device->memory_kinds = XCCL_NET_PTR_HOST | (has_peer_memory() ? XCCL_NET_PTR_CUDA : 0) |
                                (has_dmabuf(ctx, device) ? XCCL_NET_PTR_DMABUF : 0);
     }
@@ -295,7 +295,8 @@ xcclResult_t ib_merge(xcclNetContext_t ctx_, const int *devs, int count, int *de
         return xcclSuccess;
     }
     if (ctx->device_count == IB_DEVICES_MAX + IB_MERGED_MAX)
-        return xccl_fail_quietly(xcclInvalidUsage, 0, NULL, "there are %d devices, no more fit",
+        return xccl_fail_quietly(xcclInvalidUsage, 0, NULL,
+                                 "there are already %d devices, the largest number possible",
                                  ctx->device_count);
     memcpy(merged->pci_path, ctx->devices[devs[0]].pci_path, sizeof(merged->pci_path));
     merged->guid = ctx->devices[devs[0]].guid;

@@ -28,7 +28,7 @@ xcclResult_t ib_events_open(struct ibv_context *context)
         return xcclSuccess; /* of a library that has no descriptor for them */
     if (flags >= 0 && fcntl(context->async_fd, F_SETFL, flags | O_NONBLOCK) == 0)
         return xcclSuccess;
-    return xccl_fail_quietly(xcclSystemError, errno, NULL, "no events of %s",
+    return xccl_fail_quietly(xcclSystemError, errno, NULL, "cannot read the events of %s",
                              context->device->name);
 }
 
@@ -120,7 +120,7 @@ static void fail(struct ib_comm *comm, const struct ib_pair *pair, xcclNetCause_
                  const char *todo, const char *what)
 {
     ib_comm_fail(comm, cause,
-                 xccl_fail_quietly(xcclRemoteError, 0, todo, "%s, the way %s %s of %s: %s",
+                 xccl_fail_quietly(xcclRemoteError, 0, todo, "%s, the path %s %s of %s: %s",
                                    comm->queue.ports[pair->port].device->name,
                                    comm->is_send ? "to" : "from",
                                    comm->peer.port[pair->peer_port].name, comm->peer_text, what));
@@ -149,7 +149,7 @@ static void look_at_end(struct ib_comm *comm, const struct ib_pair *pair)
         limit_ms = END_MIN_MS;
     if ((xccl_clock_ns() - pair->since_ns) / XCCL_NS_PER_MS > limit_ms)
         fail(comm, pair, xcclNetCauseTimeout, IB_CHANNEL_TODO,
-             "it has ended, and the peer does not answer that over the side channel");
+             "its queue pair has ended, and the peer does not confirm that over the side channel");
 }
 
 /* Where others are left, the pair alone ends, and a port that is down is not waited for. */
@@ -172,8 +172,8 @@ static void look_at_pair(struct ib_comm *comm, struct ib_pair *pair)
         fail(comm, pair, xcclNetCauseLinkDown, "see the kernel's log", "the card has failed");
     else if (down_ms && down_ms > ib_patience_ms())
         fail(comm, pair, xcclNetCauseLinkDown,
-             "look at its cable and interface; XCCL_IB_TIMEOUT and XCCL_IB_RETRY_CNT say how long "
-             "it may be away",
+             "check its cable and interface; XCCL_IB_TIMEOUT and XCCL_IB_RETRY_CNT set how long it "
+             "may be down",
              "the port is down");
 }
 
@@ -192,7 +192,7 @@ void ib_events_look(struct ib_comm *comm)
     if (comm->dark_ns && comm->rc == xcclSuccess &&
         (xccl_clock_ns() - comm->dark_ns) / XCCL_NS_PER_MS > ib_patience_ms())
         fail(comm, &comm->queue.pairs[0], xcclNetCauseLinkDown,
-             "look at the cables and interfaces of both ends; XCCL_IB_TIMEOUT and "
-             "XCCL_IB_RETRY_CNT say how long they may be away",
-             "no port is left, of all that there were");
+             "check the cables and interfaces of both ends; XCCL_IB_TIMEOUT and XCCL_IB_RETRY_CNT "
+             "set how long they may be down",
+             "all ports of the connection are down");
 }

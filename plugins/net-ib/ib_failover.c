@@ -117,7 +117,7 @@ static void settle(struct ib_comm *comm, struct ib_pair *pair)
     else if (has_acknowledged((struct ib_sender *)comm, idx))
         ib_send_move_pieces((struct ib_sender *)comm, idx);
     else
-        fail_protocol(comm, "has lost what its card has acknowledged");
+        fail_protocol(comm, "has lost data that its card had acknowledged");
 }
 
 static void end(struct ib_comm *comm, struct ib_pair *pair)
@@ -276,7 +276,7 @@ int ib_failover_hear(struct ib_comm *comm, const struct ib_note *note)
     /* What comes in the wrong state, or is of another queue pair, the other rules refuse. */
     if (!comm->has_spare || note->pair >= comm->queue.count ||
         (note->kind != IB_NOTE_OFFER && note->generation != pair->generation))
-        fail_protocol(comm, "tells of a queue pair that there is not");
+        fail_protocol(comm, "sent a control message about a queue pair that does not exist");
     else if (note->kind == IB_NOTE_ENDED && state != IB_PAIR_GONE && !pair->peer_ended)
         hear_ended(comm, pair, note);
     else if (note->kind == IB_NOTE_OFFER && state == IB_PAIR_GONE && !comm->is_send &&
@@ -289,6 +289,7 @@ int ib_failover_hear(struct ib_comm *comm, const struct ib_note *note)
     else if (note->kind == IB_NOTE_READY && state == IB_PAIR_ANSWERED)
         is_up(comm, pair);
     else if (note->kind != IB_NOTE_READY || comm->is_send || state < IB_PAIR_ENDS)
-        fail_protocol(comm, "tells of a queue pair what cannot be");
+        fail_protocol(comm,
+                      "sent a control message about a queue pair that does not fit its state");
     return 1;
 }

@@ -87,9 +87,9 @@ static xcclResult_t way_open(struct ib_comm *comm, struct ib_flusher *flusher, u
         err = errno;
     else
         err = way_start(comm, way);
-    return err ? xccl_fail_quietly(xcclSystemError, err,
-                                   "use fewer connections, or raise ulimit -l",
-                                   "no queue pair to flush device memory on %s", device->name)
+    return err ? xccl_fail_quietly(
+                     xcclSystemError, err, "use fewer connections, or raise ulimit -l",
+                     "cannot create a queue pair to flush device memory on %s", device->name)
                : xcclSuccess;
 }
 
@@ -265,8 +265,9 @@ xcclResult_t ib_iflush(xcclNetRecvComm_t comm, int count, void *const *data, con
     struct ib_flush *flush;
 
     if (count < 1 || count > IB_PARTS)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%d buffers at once, at most %d",
-                                 count, IB_PARTS);
+        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL,
+                                 "cannot flush %d buffers together: at most %d are possible", count,
+                                 IB_PARTS);
     if (!flusher || !is_needed(count, bytes, mems)) {
         *request_out = NULL;
         return xcclSuccess;
@@ -275,8 +276,8 @@ xcclResult_t ib_iflush(xcclNetRecvComm_t comm, int count, void *const *data, con
         return ib_comm_error(&receiver->comm);
     flush = flush_take(flusher);
     if (!flush)
-        return xccl_fail_quietly(xcclInvalidUsage, 0, "test some first", "%d flushes under way",
-                                 IB_RECVS);
+        return xccl_fail_quietly(xcclInvalidUsage, 0, "test some first",
+                                 "%d flushes are already in flight", IB_RECVS);
     for (uint32_t i = 0; i < receiver->comm.queue.port_count; i++) {
         struct ib_flush_way *way = &flusher->ways[i];
         int err = 0;
@@ -284,7 +285,7 @@ xcclResult_t ib_iflush(xcclNetRecvComm_t comm, int count, void *const *data, con
         if ((ports >> i & 1) && way_is_usable(&receiver->comm, way))
             err = read_each(flusher, way, count, data, bytes, mems);
         if (err && !receiver->comm.has_spare)
-            return flush_fail(&receiver->comm, i, 0, err, "it takes no more work");
+            return flush_fail(&receiver->comm, i, 0, err, "it accepts no more work");
         if (err)
             way_fail(way);
         flush->until[i] = way->pair.posted;
@@ -325,7 +326,7 @@ xcclResult_t ib_flush_test(struct ib_request *request, int *done_out)
     int done = 1;
 
     if (request->state == IB_FREE)
-        return xccl_fail_quietly(xcclInvalidUsage, 0, "forget a request once it is done",
+        return xccl_fail_quietly(xcclInvalidUsage, 0, "do not test a request after it was done",
                                  "a flush is tested again after it was done");
     if (comm->rc != xcclSuccess && !comm->has_spare)
         return ib_comm_error(comm);

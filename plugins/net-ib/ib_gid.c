@@ -40,7 +40,8 @@ static xcclResult_t take_named(const struct ib_ctx *ctx, const struct ib_device 
     union ibv_gid gid;
 
     if (ctx->verbs->query_gid(device->context, (uint8_t)device->port, idx, &gid))
-        return xccl_fail_quietly(xcclInvalidArgument, 0, "see XCCL_IB_GID_INDEX and ibv_devinfo -v",
+        return xccl_fail_quietly(xcclInvalidArgument, 0,
+                                 "check XCCL_IB_GID_INDEX; ibv_devinfo -v lists the GIDs",
                                  "%s has no GID %d", device->name, idx);
     entry_take(device, idx, &gid, port);
     return xcclSuccess;
@@ -52,17 +53,18 @@ static xcclResult_t rule_read(struct ib_gid_rule *rule_out)
 
     if (ib_gid_rule_make((enum ib_family)xccl_param_int(XCCL_P_IB_ADDR_FAMILY), range, rule_out))
         return xcclSuccess;
-    return xccl_fail_quietly(xcclInvalidArgument, 0,
-                             "write ADDRESS/BITS, as 10.0.0.0/8 or fd00::/16",
-                             "XCCL_IB_ADDR_RANGE is '%.60s'", range);
+    return xccl_fail_quietly(
+        xcclInvalidArgument, 0, "write ADDRESS/BITS, as 10.0.0.0/8 or fd00::/16",
+        "XCCL_IB_ADDR_RANGE is '%.60s', which is not a range of addresses", range);
 }
 
 static xcclResult_t tell_none(const struct ib_device *device, int refused)
 {
     if (refused)
-        return xccl_fail_quietly(xcclInvalidUsage, 0,
-                                 "see XCCL_IB_ADDR_FAMILY, XCCL_IB_ADDR_RANGE and ibv_devinfo -v",
-                                 "none of the GIDs of %s is allowed", device->name);
+        return xccl_fail_quietly(
+            xcclInvalidUsage, 0,
+            "check XCCL_IB_ADDR_FAMILY and XCCL_IB_ADDR_RANGE; ibv_devinfo -v lists the GIDs",
+            "the settings allow none of the GIDs of %s", device->name);
     return xccl_fail_quietly(xcclSystemError, 0, "give its network interface an address",
                              "%s has no GID that can be used", device->name);
 }
@@ -185,10 +187,9 @@ xcclResult_t ib_reach_refuse(const struct ib_block *here, const struct ib_block 
 
     ib_gid_format(port->gid, gid);
     ib_gid_format(peer->gid, peer_gid);
-    return xccl_fail_quietly(xcclInvalidUsage, 0,
-                             "choose ports and GIDs that fit by XCCL_IB_HCA and "
-                             "XCCL_IB_GID_INDEX",
-                             "%s with GID %s cannot talk to %s of the peer with GID %s: %s",
-                             port->name, gid, peer->name, peer_gid,
-                             why ? why : "the peer finds no way");
+    return xccl_fail_quietly(
+        xcclInvalidUsage, 0,
+        "choose matching ports and GIDs with XCCL_IB_HCA and XCCL_IB_GID_INDEX",
+        "%s with GID %s cannot communicate with %s of the peer with GID %s: %s", port->name, gid,
+        peer->name, peer_gid, why ? why : "the peer found no path");
 }

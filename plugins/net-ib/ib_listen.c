@@ -172,7 +172,7 @@ static xcclResult_t receiver_move(struct ib_listener *listener, int *done_out)
     }
     xccl_doorstep_drop(&listener->door.step, &listener->who,
                        rc == xcclSuccess ? "a wrong last block"
-                                         : "it has gone during the handshake");
+                                         : "it disconnected during the handshake");
     ib_close_recv(listener->receiver);
     listener->receiver = NULL;
     return xcclSuccess;

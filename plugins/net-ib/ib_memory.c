@@ -33,7 +33,8 @@ xcclResult_t ib_cache_init(struct ib_cache *cache)
 {
     int err = pthread_mutex_init(&cache->lock, NULL);
 
-    return err ? xccl_fail_quietly(xcclSystemError, err, NULL, "no lock for registrations")
+    return err ? xccl_fail_quietly(xcclSystemError, err, NULL,
+                                   "cannot create a lock for registrations")
                : xcclSuccess;
 }
 
@@ -317,9 +318,10 @@ xcclResult_t ib_reg_mr(void *comm_, void *data, size_t bytes, uint32_t type, xcc
         (type != XCCL_NET_PTR_CUDA || !(comm->device->memory_kinds & XCCL_NET_PTR_CUDA)))
         return xccl_fail_quietly(xcclInvalidArgument, 0,
                                  "load nvidia_peermem, or pass a DMA-BUF, or copy to host memory",
-                                 "%s does not take memory of type %#x", comm->device->name, type);
+                                 "%s does not accept memory of type %#x", comm->device->name, type);
     if (bytes && !pages_of(data, bytes, &span.begin, &span.end))
-        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%zu bytes at %p", bytes, data);
+        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "cannot register %zu bytes at %p",
+                                 bytes, data);
     return reg_span(comm, &span, mem_out);
 }
 
@@ -332,11 +334,13 @@ xcclResult_t ib_reg_mr_dmabuf(void *comm_, void *data, size_t bytes, uint32_t ty
     uint64_t before;
 
     if (!(comm->device->memory_kinds & XCCL_NET_PTR_DMABUF))
-        return xccl_fail_quietly(xcclInvalidUsage, 0, "see the kernel's version, and rdma-core's",
-                                 "%s does not take a DMA-BUF", comm->device->name);
+        return xccl_fail_quietly(xcclInvalidUsage, 0,
+                                 "update the kernel and rdma-core, or copy to host memory",
+                                 "%s does not accept a DMA-BUF", comm->device->name);
     if (fd < 0 || (bytes && !pages_of(data, bytes, &span.begin, &span.end)))
-        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%zu bytes at %p of descriptor %d",
-                                 bytes, data, fd);
+        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL,
+                                 "cannot register %zu bytes at %p of descriptor %d", bytes, data,
+                                 fd);
     before = bytes ? (uintptr_t)data - span.begin : 0;
     if (offset < before || (offset - before) % (uint64_t)sysconf(_SC_PAGESIZE) != 0)
         return xccl_fail_quietly(xcclInvalidArgument, 0, NULL,

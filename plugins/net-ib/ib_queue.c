@@ -59,7 +59,7 @@ static xcclResult_t to_init(struct ib_comm *comm, const struct ib_pair *pair)
     int err = comm->ctx->verbs->modify_qp(
         pair->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 
-    return err ? xccl_fail_quietly(xcclSystemError, err, "see XCCL_IB_PKEY",
+    return err ? xccl_fail_quietly(xcclSystemError, err, "check XCCL_IB_PKEY",
                                    "cannot set up a queue pair on %s", device->name)
                : xcclSuccess;
 }
@@ -75,8 +75,8 @@ xcclResult_t ib_pair_make(struct ib_comm *comm, struct ib_pair *pair)
     pair->qp = qp_make(comm, pair, port);
     if (!pair->qp)
         return xccl_fail_quietly(xcclSystemError, errno,
-                                 "use fewer connections, or raise ulimit -l", "no queue pair on %s",
-                                 port->device->name);
+                                 "use fewer connections, or raise ulimit -l",
+                                 "cannot create a queue pair on %s", port->device->name);
     return to_init(comm, pair);
 }
 
@@ -141,7 +141,7 @@ static xcclResult_t cq_make(struct ib_comm *comm, uint32_t port_idx)
     if (port->cq || !entries)
         return xcclSuccess;
     return xccl_fail_quietly(xcclSystemError, errno, "use fewer connections, or raise ulimit -l",
-                             "no completion queue on %s", port->device->name);
+                             "cannot create a completion queue on %s", port->device->name);
 }
 
 /* ---- what a vendor's cards agree on: the receiver offers, the sender takes what it can ---- */
@@ -255,7 +255,7 @@ int ib_queue_poll(struct ib_comm *comm, int max, struct ibv_wc *wcs)
     if (count < 0)
         ib_comm_fail(comm, xcclNetCauseLocal,
                      xccl_fail_quietly(xcclSystemError, 0, "see the kernel's log",
-                                       "completions of %s cannot be read",
+                                       "cannot read the completions of %s",
                                        queue->ports[queue->turn].device->name));
     return count;
 }
@@ -343,8 +343,8 @@ xcclResult_t ib_pair_start(struct ib_comm *comm, struct ib_pair *pair)
     ib_gid_format(port->gid.raw, gid);
     ib_gid_format(peer->gid, peer_gid);
     return xccl_fail_quietly(xcclSystemError, err,
-                             "see that there is a route between these addresses, or choose others "
-                             "by XCCL_IB_GID_INDEX",
+                             "check that there is a route between these addresses, or choose "
+                             "others with XCCL_IB_GID_INDEX",
                              "%s with GID %s cannot be connected to %s of %s with GID %s",
                              port->device->name, gid, peer->name, comm->peer_text, peer_gid);
 }
@@ -377,6 +377,6 @@ void ib_queue_post(struct ib_comm *comm, uint32_t pair_idx, struct ibv_send_wr *
         return;
     ib_comm_fail_code(
         comm, xcclNetCauseLocal, 0, err,
-        xccl_fail_quietly(xcclSystemError, err, NULL, "%s takes no more work towards %s",
+        xccl_fail_quietly(xcclSystemError, err, NULL, "%s accepts no more work for %s",
                           comm->queue.ports[pair->port].device->name, comm->peer_text));
 }

@@ -35,7 +35,7 @@ static int post_empty(struct ib_comm *comm, uint32_t pair_idx, uint32_t count)
 static xcclResult_t tell_no_receives(const struct ib_comm *comm, const struct ib_pair *pair,
                                      int err)
 {
-    return xccl_fail_quietly(xcclSystemError, err, NULL, "%s takes no more receives from %s",
+    return xccl_fail_quietly(xcclSystemError, err, NULL, "%s accepts no more receives from %s",
                              comm->queue.ports[pair->port].device->name, comm->peer_text);
 }
 
@@ -54,8 +54,8 @@ static void fail_protocol(struct ib_receiver *receiver, uint32_t imm)
 {
     ib_comm_fail(&receiver->comm, xcclNetCauseProtocol,
                  xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
-                                   "%s sent a message that nobody waits for (%#x)",
-                                   receiver->comm.peer_text, imm));
+                                   "%s sent an unexpected message (%#x)", receiver->comm.peer_text,
+                                   imm));
 }
 
 /* A piece has come whole. */
@@ -143,13 +143,14 @@ static void note_take(struct ib_comm *comm, const struct ib_note *note)
     case IB_NOTE_TOO_LARGE:
         ib_comm_fail(comm, xcclNetCauseProtocol,
                      xccl_fail_quietly(xcclInvalidUsage, 0, "post receives as large as their sends",
-                                       "%s sends %llu bytes into a receive of %llu",
+                                       "%s sends %llu bytes, but the receive has room for %llu",
                                        comm->peer_text, (unsigned long long)note->value,
                                        (unsigned long long)note->value2));
         break;
     case IB_NOTE_NO_TAG:
         ib_comm_fail(comm, xcclNetCauseProtocol,
-                     xccl_fail_quietly(xcclInvalidUsage, 0, "post receives with the tags of sends",
+                     xccl_fail_quietly(xcclInvalidUsage, 0,
+                                       "post receives with the tags of the sends",
                                        "%s sends a message with tag %llu, for which there is no "
                                        "receive",
                                        comm->peer_text, (unsigned long long)note->value));
@@ -158,7 +159,8 @@ static void note_take(struct ib_comm *comm, const struct ib_note *note)
         ib_comm_fail(comm, xcclNetCauseProtocol,
                      xccl_fail_quietly(xcclRemoteError, 0,
                                        "use the same build of XCCL on all ranks",
-                                       "%s sends a note of kind %u", comm->peer_text, note->kind));
+                                       "%s sends a control message of unknown kind %u",
+                                       comm->peer_text, note->kind));
         break;
     }
 }
@@ -267,13 +269,13 @@ static int recv_arguments(const struct ib_comm *comm, int count, const size_t *b
         if (bytes[i] <= IB_MESSAGE_MAX)
             continue;
         xccl_fail_quietly(xcclInvalidArgument, 0, "split the message",
-                          "a receive of %zu bytes from %s", bytes[i], comm->peer_text);
+                          "a receive of %zu bytes from %s is too large", bytes[i], comm->peer_text);
         return 0;
     }
     if (count >= 1 && count <= IB_PARTS)
         return 1;
-    xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%d receives at once, at most %d", count,
-                      IB_PARTS);
+    xccl_fail_quietly(xcclInvalidArgument, 0, NULL,
+                      "cannot post %d receives together: at most %d are possible", count, IB_PARTS);
     return 0;
 }
 

@@ -30,7 +30,7 @@ static xcclResult_t test(struct ib_request *request, int *done_out, size_t *byte
     struct ib_comm *comm = request->comm;
 
     if (request->state == IB_FREE)
-        return xccl_fail_quietly(xcclInvalidUsage, 0, "forget a request once it is done",
+        return xccl_fail_quietly(xcclInvalidUsage, 0, "do not test a request after it was done",
                                  "a request is tested again after it was done");
     if (request->state != IB_DONE && comm->rc == xcclSuccess)
         ib_comm_move(comm);

@@ -149,10 +149,11 @@ static int group_here(struct ib_sender *sender)
         return 0;
     count = sender->parts[0].count;
     if (count < 1 || count > IB_PARTS) {
-        ib_comm_fail(
-            &sender->comm, xcclNetCauseProtocol,
-            xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
-                              "%s posts a group of %u receives", sender->comm.peer_text, count));
+        ib_comm_fail(&sender->comm, xcclNetCauseProtocol,
+                     xccl_fail_quietly(xcclRemoteError, 0,
+                                       "use the same build of XCCL on all ranks",
+                                       "%s posts a group of %u receives, which is not possible",
+                                       sender->comm.peer_text, count));
         return 0;
     }
     for (uint32_t i = 1; i < count; i++) {
@@ -183,7 +184,7 @@ static void mismatch(struct ib_sender *sender, const struct ib_send *send, int p
     if (sender->reached < sender->matched)
         return;
     if (part < 0) {
-        xccl_fail_quietly(xcclInvalidUsage, 0, "post receives with the tags of sends",
+        xccl_fail_quietly(xcclInvalidUsage, 0, "post receives with the tags of the sends",
                           "%s has no receive for a message with tag %u", comm->peer_text,
                           send->tag);
     } else {
@@ -191,8 +192,8 @@ static void mismatch(struct ib_sender *sender, const struct ib_send *send, int p
         note.value = send->bytes;
         note.value2 = sender->parts[part].bytes;
         xccl_fail_quietly(xcclInvalidUsage, 0, "post receives as large as their sends",
-                          "%zu bytes for a receive of %llu at %s", send->bytes,
-                          (unsigned long long)note.value2, comm->peer_text);
+                          "a send of %zu bytes is larger than its receive of %llu at %s",
+                          send->bytes, (unsigned long long)note.value2, comm->peer_text);
     }
     /* First the error: telling may put another one in the place of the thread's text. */
     ib_comm_fail(comm, xcclNetCauseProtocol, xcclInvalidUsage);
@@ -475,7 +476,8 @@ static xcclResult_t take(struct ib_sender *sender, const void *data, size_t byte
         return ib_comm_error(&sender->comm);
     if (bytes > IB_MESSAGE_MAX)
         return xccl_fail_quietly(xcclInvalidArgument, 0, "split the message",
-                                 "a send of %zu bytes to %s", bytes, sender->comm.peer_text);
+                                 "a send of %zu bytes to %s is too large", bytes,
+                                 sender->comm.peer_text);
     if (send->request.state != IB_FREE) {
         ib_send_move(sender);
         xccl_net_count(&sender->comm.counters.busy_count, 1);

@@ -190,7 +190,8 @@ xcclResult_t ib_service_init(struct ib_service *service)
     if (!err && (err = pthread_cond_init(&service->idle, NULL)) != 0)
         pthread_mutex_destroy(&service->lock);
     service->epoll_fd = service->wake_fd = -1;
-    return err ? xccl_fail_quietly(xcclSystemError, err, NULL, "no lock for connections")
+    return err ? xccl_fail_quietly(xcclSystemError, err, NULL,
+                                   "cannot create a lock for connections")
                : xcclSuccess;
 }
 
@@ -216,7 +217,7 @@ xcclResult_t ib_service_add(struct ib_comm *comm)
     pthread_mutex_unlock(&service->lock);
     return done ? xcclSuccess
                 : xccl_fail_quietly(xcclSystemError, err, "raise ulimit -n and -u",
-                                    "no thread that looks after the ports of %s",
+                                    "cannot start the thread that watches the ports of %s",
                                     comm->device->name);
 }
 

@@ -71,7 +71,8 @@ static xcclResult_t table_fill(void *library, const char *file, struct ib_verbs 
 
         if (!symbol && symbols[i].version)
             return xccl_fail_quietly(xcclSystemError, 0, TODO_INSTALL,
-                                     "no verbs library: %s has no %s", file, symbols[i].name);
+                                     "cannot use the verbs library: %s has no %s", file,
+                                     symbols[i].name);
         memcpy((char *)verbs_out + symbols[i].offset, &symbol, sizeof(symbol));
     }
     return xcclSuccess;
@@ -85,8 +86,8 @@ static xcclResult_t library_open(void)
     xcclResult_t rc;
 
     if (!library)
-        return xccl_fail_quietly(xcclSystemError, 0, TODO_INSTALL, "no verbs library: %s",
-                                 dlerror());
+        return xccl_fail_quietly(xcclSystemError, 0, TODO_INSTALL,
+                                 "cannot open the verbs library: %s", dlerror());
     memset(&verbs, 0, sizeof(verbs));
     rc = table_fill(library, file, &verbs);
     if (rc != xcclSuccess) {

@@ -439,7 +439,7 @@ static const char *todo_of(xcclNetCause_t cause, int err, const char *provider)
 {
     if (err == FI_EHOSTUNREACH && strncmp(provider, "efa", 3) == 0)
         return "look at the security group: it must let all traffic in from itself";
-    return cause == xcclNetCauseLocal ? NULL : "look for the first error of that process";
+    return cause == xcclNetCauseLocal ? NULL : "see the first error of that process";
 }
 
 void ofi_comm_fail_rail(struct ofi_comm *comm, const struct ofi_rail *rail, int err,

@@ -186,7 +186,7 @@ static xcclResult_t agree(struct ofi_connect *state)
     state->is_final = 1;
     if (!ofi_reply_decode(state->reply, comm->rail_count, &reply))
         return xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
-                                 "%s answers what is not of the ofi plugin", comm->peer_text);
+                                 "the answer of %s is not from the ofi plugin", comm->peer_text);
     state->introduced = 1;
     state->side = 1;
     state->greeting = (struct kit_greeting){.said = 0};
@@ -194,8 +194,8 @@ static xcclResult_t agree(struct ofi_connect *state)
     if (rc == xcclSuccess)
         rc = ofi_comm_equip(comm, reply.piece_bytes, reply.tells);
     if (rc == xcclSuccess && !comm->writes && comm->bytes_max < ofi_device_bytes(comm->device))
-        return xccl_fail_quietly(xcclRemoteError, 0, "set XCCL_OFI_PATH alike on all ranks",
-                                 "%s does not take writes as this end's %s sends them",
+        return xccl_fail_quietly(xcclRemoteError, 0, "set the same XCCL_OFI_PATH on all ranks",
+                                 "%s does not accept writes in the form that %s of this host sends",
                                  comm->peer_text, comm->device->name);
     state->is_final = 0;
     return rc == xcclSuccess ? open_sides(state, &reply) : rc;
@@ -228,7 +228,7 @@ static xcclResult_t look_once_more(struct ofi_comm *comm)
     ofi_control_look(comm);
     if (comm->rc != xcclSuccess)
         return ofi_comm_error(comm);
-    return comm->peer_left ? xccl_fail_quietly(xcclRemoteError, 0, "look for its first error",
+    return comm->peer_left ? xccl_fail_quietly(xcclRemoteError, 0, "see its first error",
                                                "%s has closed the connection", comm->peer_text)
                            : xcclSuccess;
 }
@@ -289,7 +289,7 @@ static xcclResult_t check_time(struct ofi_connect *state)
         return xccl_fail_quietly(xcclTimeout, 0, NULL, "%s does not answer", comm->peer_text);
     if (!state->introduced || !comm->failover.on || !state->proved)
         return xcclSuccess;
-    return xccl_fail_quietly(xcclTimeout, 0, NULL, "nothing has come through in %u ms",
+    return xccl_fail_quietly(xcclTimeout, 0, NULL, "no data arrived within %u ms",
                              (unsigned)(OFI_LATE_NS / XCCL_NS_PER_MS));
 }
 

@@ -96,7 +96,7 @@ static void closed(struct ofi_comm *comm, struct ofi_link *link, int err)
         if (link->rail != OFI_RAILS_MAX && kit_side_is_dark(err))
             ofi_control_fails(comm, rail);
         ofi_comm_fail_rail(comm, &comm->rails[rail], err ? err : FI_ECONNRESET,
-                           "joining the rails with", "on its control connection");
+                           "connecting the rails with", "on its control connection");
         if (link->rail == OFI_RAILS_MAX || !kit_side_is_dark(err))
             comm->failed_rail = 0;
         return;
@@ -204,7 +204,7 @@ static void damaged(struct ofi_comm *comm)
 {
     ofi_comm_fail(comm, xcclNetCauseProtocol,
                   xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
-                                    "%s speaks another language on the control connection",
+                                    "%s does not follow the protocol of the control connection",
                                     comm->peer_text));
 }
 

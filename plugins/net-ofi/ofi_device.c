@@ -197,7 +197,8 @@ xcclResult_t ofi_device_ask(const struct ofi_ctx *ctx, uint32_t version, struct 
     *infos = NULL;
     if (err == -FI_ENODATA || err == -FI_ENOSYS)
         return xcclSuccess;
-    return xccl_fail_quietly(xcclSystemError, 0, NULL, "libfabric does not say what is here: %s",
+    return xccl_fail_quietly(xcclSystemError, 0, NULL,
+                             "cannot query libfabric for its providers: %s",
                              ctx->library.strerror(-err));
 }
 
@@ -232,11 +233,10 @@ static xcclResult_t choose(struct ofi_ctx *ctx, const struct fi_info *infos, int
     ofi_choose(names, list_names(infos, names), asked, &choice);
     ctx->has_provider = choice.provider != NULL;
     if (asked && !choice.provider)
-        return xccl_fail_quietly(xcclInvalidUsage, 0,
-                                 "name one of fi_info -l in XCCL_OFI_PROVIDER, and look at "
-                                 "FI_PROVIDER",
-                                 "libfabric %u.%u: %s", FI_MAJOR(version), FI_MINOR(version),
-                                 choice.line);
+        return xccl_fail_quietly(
+            xcclInvalidUsage, 0,
+            "set XCCL_OFI_PROVIDER to a provider that fi_info -l lists, and check FI_PROVIDER",
+            "libfabric %u.%u: %s", FI_MAJOR(version), FI_MINOR(version), choice.line);
     if (try_idx == 0)
         say(ctx, choice.provider ? xcclNetLogInfo : xcclNetLogWarn, choice.line);
     if (try_idx == 0 && choice.provider && strstr(choice.provider, "ofi_rxm") &&
@@ -369,9 +369,9 @@ static xcclResult_t widen(struct ofi_ctx *ctx)
     provider = ctx->devices[0].info->fabric_attr->prov_name;
     if (stops_early(provider))
         return xccl_fail_quietly(xcclInvalidUsage, 0,
-                                 "set " NET_SETTING "=64, or leave XCCL_OFI_PATH out",
-                                 "XCCL_OFI_PATH is write, and libfabric's net keeps too few "
-                                 "messages that come before their receives");
+                                 "set " NET_SETTING "=64, or unset XCCL_OFI_PATH",
+                                 "XCCL_OFI_PATH is write, but libfabric's net keeps too few "
+                                 "messages that arrive before their receives");
     hints = ofi_device_hints(ctx, provider);
     if (hints)
         hints->caps |= FI_RMA | FI_SEND | FI_RECV | FI_WRITE | FI_REMOTE_WRITE;
@@ -380,9 +380,9 @@ static xcclResult_t widen(struct ofi_ctx *ctx)
         rc = device_widen(ctx, &ctx->devices[i], infos);
         if (rc == xcclSuccess && !ctx->devices[i].piece_bytes &&
             xccl_param_int(XCCL_P_OFI_PATH) == WRITE)
-            rc = xccl_fail_quietly(xcclInvalidUsage, 0, "leave XCCL_OFI_PATH out",
-                                   "XCCL_OFI_PATH is write, and %s of libfabric's %s has no writes "
-                                   "with a number beside them",
+            rc = xccl_fail_quietly(xcclInvalidUsage, 0, "unset XCCL_OFI_PATH",
+                                   "XCCL_OFI_PATH is write, but %s of libfabric's %s does not "
+                                   "support writes with a number attached",
                                    ctx->devices[i].name,
                                    ctx->devices[i].info->fabric_attr->prov_name);
     }
@@ -527,7 +527,7 @@ struct ofi_device *ofi_device_open(struct ofi_ctx *ctx, int dev)
         pthread_mutex_unlock(&member->lock);
         if (!err)
             continue;
-        xccl_fail_quietly(xcclSystemError, 0, "look at ulimit -n and ulimit -l",
+        xccl_fail_quietly(xcclSystemError, 0, "check ulimit -n and ulimit -l",
                           "cannot open %s of libfabric's %s: %s", member->name,
                           member->info->fabric_attr->prov_name, ctx->library.strerror(-err));
         return NULL;

@@ -9,7 +9,7 @@
 static xcclResult_t failed(const struct ofi_ctx *ctx, const struct ofi_device *device,
                            const char *what, int err)
 {
-    return xccl_fail_quietly(xcclSystemError, 0, "look at ulimit -n and ulimit -l",
+    return xccl_fail_quietly(xcclSystemError, 0, "check ulimit -n and ulimit -l",
                              "cannot %s on %s (%s): %s", what, device->name,
                              device->info->fabric_attr->prov_name, ctx->library.strerror(-err));
 }
@@ -102,7 +102,7 @@ xcclResult_t ofi_endpoint_aim(struct ofi_comm *comm, struct ofi_rail *rail, cons
     memcpy(rail->end.peer_name, name, OFI_ADDRESS_BYTES);
     if (count == 1)
         return xcclSuccess;
-    return xccl_fail_quietly(xcclRemoteError, 0, NULL, "%s does not take the address of %s: %s",
+    return xccl_fail_quietly(xcclRemoteError, 0, NULL, "%s does not accept the address of %s: %s",
                              rail->device->name, comm->peer_text,
                              comm->ctx->library.strerror(count < 0 ? -count : FI_EINVAL));
 }

@@ -187,10 +187,10 @@ int ofi_failover_heard(struct ofi_comm *comm, uint32_t rail, int ended)
         return 0;
     if (!may_drop_out(comm)) {
         ofi_comm_fail_rail(comm, &comm->rails[rail], FI_ECONNABORTED, "connecting to",
-                           "the peer has given it up");
+                           "the peer has dropped this rail");
         return 1;
     }
-    doubt(comm, rail, FI_ECONNABORTED, "the peer has given it up");
+    doubt(comm, rail, FI_ECONNABORTED, "the peer has dropped this rail");
     over->failed |= 1u << rail;
     over->heard |= 1u << rail;
     over->ended |= (uint32_t)(ended != 0) << rail;

@@ -41,10 +41,10 @@ xcclResult_t ofi_flush_create(struct ofi_comm *comm)
         int count = fi_av_insert(rail->end.av, rail->end.name, 1, &flusher->self[i], 0, NULL);
 
         if (count != 1)
-            return xccl_fail_quietly(xcclSystemError, 0, NULL,
-                                     "%s does not take its own address, to flush device memory: %s",
-                                     rail->device->name,
-                                     comm->ctx->library.strerror(count < 0 ? -count : FI_EINVAL));
+            return xccl_fail_quietly(
+                xcclSystemError, 0, NULL,
+                "%s does not accept its own address, which is needed to flush device memory: %s",
+                rail->device->name, comm->ctx->library.strerror(count < 0 ? -count : FI_EINVAL));
     }
     return ofi_mem_register(comm, flusher->bytes, sizeof(flusher->bytes), FI_READ, &flusher->mem);
 }
@@ -81,13 +81,13 @@ static void fail(struct ofi_comm *comm, uint32_t rail_idx, int err, const char *
 {
     const struct ofi_rail *rail = &comm->rails[rail_idx];
 
-    ofi_comm_fail(comm, xcclNetCauseLocal,
-                  xccl_fail_quietly(xcclSystemError, 0, "see the kernel's log",
-                                    "%s (%s) cannot flush the memory of a device, which %s has "
-                                    "sent to: %s%s%s",
-                                    rail->device->name, rail->device->info->fabric_attr->prov_name,
-                                    comm->peer_text, comm->ctx->library.strerror(err),
-                                    *detail ? ", " : "", detail));
+    ofi_comm_fail(
+        comm, xcclNetCauseLocal,
+        xccl_fail_quietly(xcclSystemError, 0, "see the kernel's log",
+                          "%s (%s) cannot flush device memory after a message from %s: %s%s%s",
+                          rail->device->name, rail->device->info->fabric_attr->prov_name,
+                          comm->peer_text, comm->ctx->library.strerror(err), *detail ? ", " : "",
+                          detail));
 }
 
 /* Gives an error of libfabric. */
@@ -180,8 +180,9 @@ xcclResult_t ofi_iflush(xcclNetRecvComm_t comm_, int count, void *const *data, c
     int most = ofi_device_parts(comm->device);
 
     if (count < 1 || count > most)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%d buffers at once, at most %d",
-                                 count, most);
+        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL,
+                                 "cannot flush %d buffers together: at most %d are possible", count,
+                                 most);
     /* A device that takes more than one has no device memory. */
     if (!comm->flusher || !bytes[0] || !mems || !ofi_mem_is_cuda(mems[0])) {
         *request_out = NULL;
@@ -191,8 +192,8 @@ xcclResult_t ofi_iflush(xcclNetRecvComm_t comm_, int count, void *const *data, c
         return ofi_comm_error(comm);
     flush = take(comm->flusher);
     if (!flush)
-        return xccl_fail_quietly(xcclInvalidUsage, 0, "test some first", "%d flushes under way",
-                                 OFI_REQUESTS);
+        return xccl_fail_quietly(xcclInvalidUsage, 0, "test some first",
+                                 "%d flushes are already in flight", OFI_REQUESTS);
     flush->state = OFI_ACTIVE;
     flush->data = data[0];
     flush->mem = mems[0];

@@ -248,14 +248,16 @@ xcclResult_t ofi_hmem_register(struct ofi_comm *comm, void *data, size_t bytes,
 
     if (!device->takes_cuda)
         return xccl_fail_quietly(xcclInvalidArgument, 0, "copy to host memory first",
-                                 "%s takes no device memory: %s", device->name,
+                                 "%s does not accept device memory: %s", device->name,
                                  comm->ctx->cuda.why);
     wanted->first = (uintptr_t)data;
     if (__builtin_add_overflow(wanted->first, bytes, &wanted->end) || (bytes && !data))
-        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%zu bytes at %p", bytes, data);
+        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "cannot register %zu bytes at %p",
+                                 bytes, data);
     if (bytes && wanted->iface == FI_HMEM_CUDA && !look_up(&comm->ctx->cuda, wanted->first, wanted))
         return xccl_fail_quietly(xcclInvalidArgument, 0, "pass memory of cuMemAlloc or cudaMalloc",
-                                 "%p is no memory of a CUDA device, says its driver", data);
+                                 "%p is not memory of a CUDA device, according to its driver",
+                                 data);
     if (!comm->is_send)
         wanted->access |= FI_REMOTE_READ; /* to flush it */
     return ofi_mem_create(comm, wanted, mem_out);
@@ -271,16 +273,18 @@ xcclResult_t ofi_reg_mr_dmabuf(void *comm_, void *data, size_t bytes, uint32_t t
 
     if (!comm->device->takes_dmabuf && !FI_VERSION_GE(version, API_DMABUF))
         return xccl_fail_quietly(xcclInvalidUsage, 0, "install libfabric 1.20 or later",
-                                 "libfabric %u.%u does not know a DMA-BUF", FI_MAJOR(version),
+                                 "libfabric %u.%u does not support DMA-BUFs", FI_MAJOR(version),
                                  FI_MINOR(version));
     if (!comm->device->takes_dmabuf)
-        return xccl_fail_quietly(xcclInvalidUsage, 0, "set XCCL_OFI_DMABUF=on if its provider does",
-                                 "%s does not take a DMA-BUF", comm->device->name);
+        return xccl_fail_quietly(xcclInvalidUsage, 0,
+                                 "set XCCL_OFI_DMABUF=on if its provider supports it",
+                                 "%s does not accept a DMA-BUF", comm->device->name);
     if (fd < 0 || (type != XCCL_NET_PTR_CUDA && type != XCCL_NET_PTR_HOST) ||
         offset > (uintptr_t)data)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL,
-                                 "%zu bytes at %p, %llu of descriptor %d, type %#x", bytes, data,
-                                 (unsigned long long)offset, fd, type);
+        return xccl_fail_quietly(
+            xcclInvalidArgument, 0, NULL,
+            "cannot register %zu bytes at %p, offset %llu of descriptor %d, type %#x", bytes, data,
+            (unsigned long long)offset, fd, type);
     wanted.iface = type == XCCL_NET_PTR_CUDA ? FI_HMEM_CUDA : FI_HMEM_SYSTEM;
     return ofi_hmem_register(comm, data, bytes, &wanted, mem_out);
 }

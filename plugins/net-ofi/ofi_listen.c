@@ -223,7 +223,7 @@ static void look_after(struct ofi_listen *listener)
     for (uint32_t i = 0; i < comm->rail_count; i++) {
         if (missing >> i & 1)
             ofi_failover_fail(comm, i, FI_ETIMEDOUT, "waiting for",
-                              "nothing has come by this rail");
+                              "no data arrived over this rail");
     }
 }
 

@@ -131,7 +131,7 @@ static xcclResult_t refused(const struct ofi_ctx *ctx, const struct ofi_device *
 
     if (wanted->dmabuf)
         return xccl_fail_quietly(
-            xcclSystemError, 0, "leave XCCL_OFI_DMABUF out, or set XCCL_CUDA_GDR=off",
+            xcclSystemError, 0, "unset XCCL_OFI_DMABUF, or set XCCL_CUDA_GDR=off",
             "cannot register %zu bytes of DMA-BUF %d on %s (%s): %s", bytes, wanted->dmabuf->fd,
             device->name, device->info->fabric_attr->prov_name, why);
     if (wanted->iface == FI_HMEM_CUDA)
@@ -267,7 +267,8 @@ xcclResult_t ofi_mem_register(struct ofi_comm *comm, void *data, size_t bytes, u
     struct ofi_region wanted = {.access = access, .iface = FI_HMEM_SYSTEM};
 
     if ((!data && bytes) || __builtin_add_overflow(first, bytes, &end) || end > UINTPTR_MAX - page)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%zu bytes at %p", bytes, data);
+        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "cannot register %zu bytes at %p",
+                                 bytes, data);
     if (bytes) {
         wanted.first = first - first % page;
         wanted.end = end + (page - end % page) % page;
@@ -291,7 +292,7 @@ xcclResult_t ofi_reg_mr(void *comm_, void *data, size_t bytes, uint32_t type, xc
         return ofi_hmem_register(comm, data, bytes, &wanted, mem_out);
     if (type != XCCL_NET_PTR_HOST)
         return xccl_fail_quietly(xcclInvalidArgument, 0, "copy to host memory first",
-                                 "%s does not take memory of type %#x", comm->device->name, type);
+                                 "%s does not accept memory of type %#x", comm->device->name, type);
     return ofi_mem_register(comm, data, bytes, wanted.access, mem_out);
 }
 
@@ -305,7 +306,7 @@ xcclResult_t ofi_dereg_mr(void *comm_, xcclNetMem_t mem)
     err = mem_destroy(comm->device, mem);
     if (!err)
         return xcclSuccess;
-    return xccl_fail_quietly(xcclSystemError, 0, NULL, "cannot give back a registration on %s: %s",
+    return xccl_fail_quietly(xcclSystemError, 0, NULL, "cannot release a registration on %s: %s",
                              comm->device->name, comm->ctx->library.strerror(-err));
 }
 

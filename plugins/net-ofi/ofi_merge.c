@@ -31,7 +31,7 @@ static xcclResult_t check(const struct ofi_ctx *ctx, const int *devs, int count)
                                      "device %s cannot be merged", device->name);
         if (!is_alike(device, &ctx->devices[devs[0]]))
             return xccl_fail_quietly(xcclInvalidUsage, 0, "merge devices that are alike",
-                                     "device %s takes other messages than %s", device->name,
+                                     "devices %s and %s support different messages", device->name,
                                      ctx->devices[devs[0]].name);
     }
     return xcclSuccess;
@@ -69,7 +69,8 @@ xcclResult_t ofi_merge(xcclNetContext_t ctx_, const int *devs, int count, int *d
         return xcclSuccess;
     }
     if (ctx->device_count == OFI_DEVICES_MAX + OFI_MERGED_MAX)
-        return xccl_fail_quietly(xcclInvalidUsage, 0, NULL, "there are %d devices, no more fit",
+        return xccl_fail_quietly(xcclInvalidUsage, 0, NULL,
+                                 "there are already %d devices, the largest number possible",
                                  ctx->device_count);
     first = &ctx->devices[devs[0]];
     merged->member_count = (uint32_t)count;

@@ -26,10 +26,11 @@
 
 void ofi_request_truncated(struct ofi_comm *comm, size_t over)
 {
-    ofi_comm_fail(comm, xcclNetCauseProtocol,
-                  xccl_fail_quietly(xcclInvalidUsage, 0, "make the sizes of both ends equal",
-                                    "a message of %s is %zu bytes or more larger than its receive",
-                                    comm->peer_text, over));
+    ofi_comm_fail(
+        comm, xcclNetCauseProtocol,
+        xccl_fail_quietly(xcclInvalidUsage, 0, "make the sizes of both ends equal",
+                          "a message of %s is larger than its receive by %zu bytes or more",
+                          comm->peer_text, over));
 }
 
 void ofi_request_damaged(struct ofi_comm *comm, const char *what)
@@ -250,7 +251,7 @@ static int64_t patience_ns(const struct ofi_comm *comm)
 static void misfit(struct ofi_comm *comm)
 {
     ofi_comm_fail(comm, xcclNetCauseProtocol,
-                  xccl_fail_quietly(xcclInvalidUsage, 0, "post receives with the tags of sends",
+                  xccl_fail_quietly(xcclInvalidUsage, 0, "post receives with the tags of the sends",
                                     "%s %s a message with tag %u%s", comm->peer_text,
                                     comm->is_send ? "has no receive for" : "sends",
                                     comm->match.misfit_tag,
@@ -268,14 +269,15 @@ static void look_left(struct ofi_comm *comm)
         misfit(comm);
         return;
     }
-    ofi_comm_fail(comm, silent ? xcclNetCauseTimeout : xcclNetCausePeerGone,
-                  xccl_fail_quietly(xcclRemoteError, 0,
-                                    silent ? "see whether that host and the way to it are up"
-                                           : "look for the first error of that process",
-                                    "connection %s %s on %s: %s", comm->is_send ? "to" : "from",
-                                    comm->peer_text, comm->device->name,
-                                    silent ? "its host does not answer any more"
-                                           : "the peer has closed it or is gone"));
+    ofi_comm_fail(
+        comm, silent ? xcclNetCauseTimeout : xcclNetCausePeerGone,
+        xccl_fail_quietly(xcclRemoteError, 0,
+                          silent ? "check whether that host and the network path to it are up"
+                                 : "see the first error of that process",
+                          "connection %s %s on %s: %s", comm->is_send ? "to" : "from",
+                          comm->peer_text, comm->device->name,
+                          silent ? "its host no longer answers"
+                                 : "the peer has closed it or has ended"));
 }
 
 ssize_t ofi_request_poll_rail(struct ofi_comm *comm, uint32_t idx)
@@ -661,7 +663,8 @@ xcclResult_t ofi_isend(xcclNetSendComm_t comm_, const void *data, size_t bytes, 
         return ofi_comm_error(comm);
     if (bytes > comm->bytes_max)
         return xccl_fail_quietly(xcclInvalidArgument, 0, "split the message",
-                                 "a message of %zu bytes, at most %zu", bytes, comm->bytes_max);
+                                 "a message of %zu bytes is too large: at most %zu are possible",
+                                 bytes, comm->bytes_max);
     if (comm->messages[comm->taken % OFI_MESSAGES].state != OFI_FREE)
         return busy(comm, request_out);
     message = take(comm, data, bytes, tag, mem);
@@ -688,15 +691,15 @@ static xcclResult_t check_receives(const struct ofi_comm *comm, int count, void 
         return xccl_fail_quietly(
             xcclInvalidArgument, 0,
             ofi_device_parts(comm->device) > most ? "use the same libfabric on all hosts" : NULL,
-            "%d receives at once, at most %d", count, most);
+            "cannot post %d receives together: at most %d are possible", count, most);
     for (int i = 0; i < count && comm->writes; i++) {
         size_t room = room_of(comm, bytes[i]);
         uint32_t rail = ofi_failover_next(comm, 0);
 
         if (room > comm->eager_max && rail != OFI_RAILS_MAX &&
             !ofi_mem_remote(&comm->rails[rail], mems ? mems[i] : NULL, data[i], &target))
-            return xccl_fail_quietly(xcclInvalidArgument, 0, "register it",
-                                     "%zu bytes to receive into that are not registered", room);
+            return xccl_fail_quietly(xcclInvalidArgument, 0, "register the buffer",
+                                     "a receive buffer of %zu bytes is not registered", room);
     }
     return xcclSuccess;
 }
@@ -773,7 +776,7 @@ xcclResult_t ofi_test(xcclNetRequest_t request, int *done_out, size_t *bytes_out
     enum ofi_state *state = flush ? &flush->state : comm->is_send ? &message->state : &group->state;
 
     if (*state == OFI_FREE)
-        return xccl_fail_quietly(xcclInvalidUsage, 0, "forget a request once it is done",
+        return xccl_fail_quietly(xcclInvalidUsage, 0, "do not test a request after it was done",
                                  "a request is tested again after it was done");
     if (*state != OFI_DONE && comm->rc == xcclSuccess)
         move(comm);

@@ -113,7 +113,7 @@ int sock_ack_read(struct sock_sender *sender, int line)
             sock_comm_fail(&sender->comm, xcclNetCauseProtocol,
                            xccl_fail_quietly(xcclRemoteError, 0,
                                              "use the same build of XCCL on all ranks",
-                                             "what came back from %s is no acknowledgement",
+                                             "%s sent data that is not an acknowledgement",
                                              sender->comm.peer_text));
             return 0;
         }

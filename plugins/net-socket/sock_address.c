@@ -100,10 +100,10 @@ static xcclResult_t unix_connect(const struct xccl_addr *addr, int *fd_out)
     *fd_out = err ? -1 : fd;
     if (!err || err == EAGAIN || err == EINTR)
         return xcclSuccess;
-    return xccl_fail_quietly(xcclRemoteError, err,
-                             "the device unix is for peers that share this host and its network "
-                             "namespace",
-                             "cannot connect to unix:@%s", addr->sa.un.sun_path + 1);
+    return xccl_fail_quietly(
+        xcclRemoteError, err,
+        "the device unix connects only peers on one host and in one network namespace",
+        "cannot connect to unix:@%s", addr->sa.un.sun_path + 1);
 }
 
 void sock_address_unix(struct xccl_netif *netif_out)

@@ -158,9 +158,10 @@ void sock_comm_fail_errno(struct sock_comm *comm, int err)
     comm->sys_errno = err;
     sock_comm_fail(comm, cause,
                    xccl_fail_quietly(by_peer ? xcclRemoteError : xcclSystemError, err,
-                                     by_peer ? "look for the first error of that process" : NULL,
-                                     "connection %s %s on %s broke", comm->is_send ? "to" : "from",
-                                     comm->peer_text, comm->device->name));
+                                     by_peer ? "see the first error of that process" : NULL,
+                                     "the connection %s %s on %s is broken",
+                                     comm->is_send ? "to" : "from", comm->peer_text,
+                                     comm->device->name));
 }
 
 /* A socket with room polls writable all the time, so a sender's is asked only while it is full;

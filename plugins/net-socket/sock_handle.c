@@ -44,22 +44,23 @@ xcclResult_t sock_handle_decode(const xcclNetHandle_t *bytes, struct sock_handle
     xcclResult_t rc = xcclSuccess;
 
     if (magic != SOCK_HANDLE_MAGIC || version != SOCK_WIRE_VERSION)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, TODO_BUILD,
-                                 "a connect handle is not of the socket plugin, wire version %d",
-                                 SOCK_WIRE_VERSION);
+        return xccl_fail_quietly(
+            xcclInvalidArgument, 0, TODO_BUILD,
+            "a connect handle does not belong to wire version %d of the socket plugin",
+            SOCK_WIRE_VERSION);
     xccl_wire_get(&wire, handle_out->token, SOCK_TOKEN_BYTES);
     handle_out->line_count = xccl_wire_get_u16(&wire);
     handle_out->addr_count = xccl_wire_get_u16(&wire);
     if (handle_out->line_count < 1 || handle_out->line_count > SOCK_LINES_MAX)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, TODO_BUILD,
-                                 "a connect handle of the socket plugin asks for %d lines, at most "
-                                 "%d are known",
-                                 handle_out->line_count, SOCK_LINES_MAX);
+        return xccl_fail_quietly(
+            xcclInvalidArgument, 0, TODO_BUILD,
+            "a connect handle of the socket plugin asks for %d lines; at most %d are supported",
+            handle_out->line_count, SOCK_LINES_MAX);
     if (handle_out->addr_count < 1 || handle_out->addr_count > SOCK_RAILS_MAX)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, TODO_BUILD,
-                                 "a connect handle of the socket plugin has %d addresses, at most "
-                                 "%d are known",
-                                 handle_out->addr_count, SOCK_RAILS_MAX);
+        return xccl_fail_quietly(
+            xcclInvalidArgument, 0, TODO_BUILD,
+            "a connect handle of the socket plugin has %d addresses; at most %d are supported",
+            handle_out->addr_count, SOCK_RAILS_MAX);
     for (int i = 0; i < handle_out->addr_count && rc == xcclSuccess; i++) {
         uint8_t addr[SOCK_ADDRESS_BYTES];
 

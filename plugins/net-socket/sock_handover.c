@@ -94,7 +94,8 @@ xcclResult_t sock_hand_isend(struct sock_comm *comm, const void *data, size_t by
         return sock_comm_error(comm);
     if (bytes > SOCK_MESSAGE_MAX)
         return xccl_fail_quietly(xcclInvalidArgument, 0, "split the message",
-                                 "a message of %zu bytes, at most %zu", bytes, SOCK_MESSAGE_MAX);
+                                 "a message of %zu bytes is too large: at most %zu are possible",
+                                 bytes, SOCK_MESSAGE_MAX);
     if (send->request.state != SOCK_FREE) {
         xccl_net_count(&comm->counters.busy_count, 1);
         *request_out = NULL;
@@ -122,9 +123,9 @@ xcclResult_t sock_hand_irecv(struct sock_comm *comm, int count, void *const *dat
     if (sock_hand_failed(hand))
         return sock_comm_error(comm);
     if (count < 1 || count > SOCK_PARTS)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, "ask for maxRecvs in properties",
-                                 "%d receives in one irecv: the socket plugin takes 1 to %d", count,
-                                 SOCK_PARTS);
+        return xccl_fail_quietly(
+            xcclInvalidArgument, 0, "see maxRecvs in the properties of the device",
+            "%d receives in one irecv: the socket plugin accepts 1 to %d", count, SOCK_PARTS);
     if (recv->request.state != SOCK_FREE) {
         xccl_net_count(&comm->counters.busy_count, 1);
         *request_out = NULL;

@@ -11,9 +11,10 @@ xcclResult_t sock_reg_mr(void *comm, void *data, size_t bytes, uint32_t type, xc
     (void)comm;
     if (type != XCCL_NET_PTR_HOST)
         return xccl_fail_quietly(xcclInvalidArgument, 0, "copy to host memory first",
-                                 "sockets take host memory only, not type %#x", type);
+                                 "sockets accept only host memory, not type %#x", type);
     if (!data && bytes)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%zu bytes at NULL", bytes);
+        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "cannot register %zu bytes at NULL",
+                                 bytes);
     *mem_out = &registered;
     return xcclSuccess;
 }

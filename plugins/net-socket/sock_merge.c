@@ -128,7 +128,8 @@ xcclResult_t sock_merge(xcclNetContext_t ctx_, const int *devs, int count, int *
     if (*dev_out >= 0)
         return xcclSuccess;
     if (ctx->device_count == SOCK_DEVICES_MAX + SOCK_MERGED_MAX)
-        return xccl_fail_quietly(xcclInvalidUsage, 0, NULL, "there are %d devices, no more fit",
+        return xccl_fail_quietly(xcclInvalidUsage, 0, NULL,
+                                 "there are already %d devices, the largest number possible",
                                  ctx->device_count);
     (void)getifaddrs(&list); /* without it the system's routes choose */
     memcpy(merged, &ctx->devices[devs[0]], offsetof(struct sock_device, tally));

@@ -50,22 +50,23 @@ static void fail_tag(struct sock_receiver *receiver, const struct sock_recv *rec
     sock_comm_fail(
         &receiver->comm, xcclNetCauseProtocol,
         recv->count == 1
-            ? xccl_fail_quietly(xcclInvalidUsage, 0, "give both the same tag",
-                                "a message from %s has tag %u, its receive tag %u", peer, tag,
-                                recv->parts[0].tag)
-            : xccl_fail_quietly(xcclInvalidUsage, 0, "send what the group was posted for",
-                                "a message from %s has tag %u, and its group of %d receives has "
-                                "no free part with it",
+            ? xccl_fail_quietly(xcclInvalidUsage, 0, "use the same tag for both",
+                                "a message from %s has tag %u, but its receive has tag %u", peer,
+                                tag, recv->parts[0].tag)
+            : xccl_fail_quietly(xcclInvalidUsage, 0,
+                                "send only messages that the group of receives has tags for",
+                                "a message from %s has tag %u, but its group of %d receives has no "
+                                "free part with that tag",
                                 peer, tag, recv->count));
 }
 
 static void fail_size(struct sock_receiver *receiver, uint64_t bytes, size_t room)
 {
     sock_comm_fail(&receiver->comm, xcclNetCauseProtocol,
-                   xccl_fail_quietly(xcclInvalidUsage, 0,
-                                     "post a receive that is at least as large as the send",
-                                     "a message from %s has %llu bytes, its receive takes %zu",
-                                     receiver->comm.peer_text, (unsigned long long)bytes, room));
+                   xccl_fail_quietly(
+                       xcclInvalidUsage, 0, "post a receive that is at least as large as the send",
+                       "a message from %s has %llu bytes, but its receive has room for %zu",
+                       receiver->comm.peer_text, (unsigned long long)bytes, room));
 }
 
 /* The first free part with the tag, or NULL. It is free no more. */
@@ -185,7 +186,7 @@ int sock_recv_serve(struct sock_receiver *receiver)
 void sock_recv_closed(struct sock_receiver *receiver)
 {
     sock_comm_fail(&receiver->comm, xcclNetCausePeerGone,
-                   xccl_fail_quietly(xcclRemoteError, 0, "look for the first error of that process",
+                   xccl_fail_quietly(xcclRemoteError, 0, "see the first error of that process",
                                      "%s closed the connection while a receive on %s waited",
                                      receiver->comm.peer_text, receiver->comm.device->netif.name));
 }
@@ -258,9 +259,9 @@ xcclResult_t sock_irecv(xcclNetRecvComm_t comm, int count, void *const *data, co
     if (receiver->comm.rc != xcclSuccess)
         return sock_comm_error(&receiver->comm);
     if (count < 1 || count > SOCK_PARTS)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, "ask for maxRecvs in properties",
-                                 "%d receives in one irecv: the socket plugin takes 1 to %d", count,
-                                 SOCK_PARTS);
+        return xccl_fail_quietly(
+            xcclInvalidArgument, 0, "see maxRecvs in the properties of the device",
+            "%d receives in one irecv: the socket plugin accepts 1 to %d", count, SOCK_PARTS);
     if (recv->request.state != SOCK_FREE) {
         sock_comm_busy(&receiver->comm);
         *request_out = NULL;

@@ -67,7 +67,7 @@ static void progress(struct sock_comm *comm, const struct sock_request *request)
 
 xcclResult_t sock_request_gone(void)
 {
-    return xccl_fail_quietly(xcclInvalidUsage, 0, "forget a request once it is done",
+    return xccl_fail_quietly(xcclInvalidUsage, 0, "do not test a request after it was done",
                              "a request is tested again after it was done");
 }
 

@@ -268,7 +268,8 @@ xcclResult_t sock_isend(xcclNetSendComm_t comm, const void *data, size_t bytes, 
         return sock_comm_error(&sender->comm);
     if (bytes > SOCK_MESSAGE_MAX)
         return xccl_fail_quietly(xcclInvalidArgument, 0, "split the message",
-                                 "a message of %zu bytes, at most %zu", bytes, SOCK_MESSAGE_MAX);
+                                 "a message of %zu bytes is too large: at most %zu are possible",
+                                 bytes, SOCK_MESSAGE_MAX);
     if (send->request.state != SOCK_FREE || !queue(sender, send, data, bytes, tag)) {
         sock_comm_busy(&sender->comm);
         *request_out = NULL;

@@ -69,15 +69,16 @@ xcclResult_t trace_sink_open(const char *pattern, int rank, struct trace_sink *s
     if (!pattern[0])
         return xcclSuccess;
     if (!path_expand(pattern, rank, path))
-        return xccl_fail_quietly(xcclInvalidArgument, ENAMETOOLONG, "set XCCL_NET_TRACE shorter",
+        return xccl_fail_quietly(xcclInvalidArgument, ENAMETOOLONG,
+                                 "set XCCL_NET_TRACE to a shorter name",
                                  "cannot open the trace file %.200s", pattern);
     /* Without waiting for the reader of a named pipe; later writes look for room first. */
     sink_out->fd = open(
         path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (sink_out->fd < 0)
         return xccl_fail_quietly(xcclSystemError, errno,
-                                 "set XCCL_NET_TRACE to a file that can be written and is no "
-                                 "symbolic link, or to nothing for standard error",
+                                 "set XCCL_NET_TRACE to a writable file that is not a symbolic "
+                                 "link, or to nothing for standard error",
                                  "cannot open the trace file %.200s", path);
     sink_out->is_file = 1;
     return xcclSuccess;

@@ -73,7 +73,7 @@ void ucx_comm_fail_status(struct ucx_comm *comm, ucs_status_t status)
     comm->status = status;
     ucx_comm_fail(comm, cause,
                   xccl_fail_quietly(by_peer ? xcclRemoteError : xcclSystemError, 0,
-                                    by_peer ? "look for the first error of that process" : NULL,
+                                    by_peer ? "see the first error of that process" : NULL,
                                     "UCX connection %s %s on %s broke: %s", direction(comm),
                                     comm->peer_text, comm->device->name,
                                     ucx.status_string(status)));
@@ -91,11 +91,11 @@ static void fail_gone(struct ucx_comm *comm)
         return;
     }
     comm->sys_errno = err;
-    ucx_comm_fail(
-        comm, cause,
-        xccl_fail_quietly(xcclRemoteError, err, "look for the first error of that process",
-                          "UCX connection %s %s on %s %s", direction(comm), comm->peer_text,
-                          comm->device->name, err ? "broke" : "ended: the peer closed it or died"));
+    ucx_comm_fail(comm, cause,
+                  xccl_fail_quietly(xcclRemoteError, err, "see the first error of that process",
+                                    "UCX connection %s %s on %s %s", direction(comm),
+                                    comm->peer_text, comm->device->name,
+                                    err ? "broke" : "ended: the peer closed it or died"));
 }
 
 xcclResult_t ucx_error_detail(void *comm_, xcclNetError_v1 *error)

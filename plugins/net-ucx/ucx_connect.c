@@ -90,7 +90,7 @@ static xcclResult_t wrong_answer(const struct ucx_connect *state, const char *wh
 
     xccl_addr_format(&state->handle.where.addrs[0], text);
     return xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
-                             "what %s answers is not the ucx plugin's: %s", text, what);
+                             "the answer of %s is not from the ucx plugin: %s", text, what);
 }
 
 static xcclResult_t refused(const struct ucx_connect *state)
@@ -98,13 +98,12 @@ static xcclResult_t refused(const struct ucx_connect *state)
     char text[XCCL_ADDR_TEXT_BYTES];
 
     xccl_addr_format(&state->handle.where.addrs[0], text);
-    return xccl_fail_quietly(xcclRemoteError, 0,
-                             "the two ends need a transport in common: compare UCX_TLS, "
-                             "UCX_NET_DEVICES and `ucx_info -d` on both",
-                             "%s closed a connect over UCX on %s: it has ended, or cannot reach us "
-                             "over %s",
-                             text, state->device->name,
-                             state->comm->mode == UCX_SHM ? "shared memory" : "networks");
+    return xccl_fail_quietly(
+        xcclRemoteError, 0,
+        "both ends need a common transport: compare UCX_TLS, UCX_NET_DEVICES and `ucx_info -d` on "
+        "both",
+        "%s closed a connection over UCX on %s: it has ended, or cannot reach this host over %s",
+        text, state->device->name, state->comm->mode == UCX_SHM ? "shared memory" : "networks");
 }
 
 /* The receiver's hello is as ours. */

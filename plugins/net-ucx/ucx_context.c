@@ -140,11 +140,11 @@ static xcclResult_t read_resources(ucp_context_h context, struct ucx_survey *sur
     FILE *file = open_memstream(&text, &bytes);
 
     if (!file)
-        return xccl_fail_quietly(xcclSystemError, 0, NULL, "no memory to ask UCX");
+        return xccl_fail_quietly(xcclSystemError, 0, NULL, "no memory to query UCX");
     ucx.context_print_info(context, file);
     if (fclose(file) != 0 || !text) {
         free(text);
-        return xccl_fail_quietly(xcclSystemError, 0, NULL, "no memory to ask UCX");
+        return xccl_fail_quietly(xcclSystemError, 0, NULL, "no memory to query UCX");
     }
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         if (!ucx_resource_parse(line, &resource))
@@ -192,7 +192,7 @@ xcclResult_t ucx_home_open(struct ucx_home *home, enum ucx_mode mode, const char
     if (status != UCS_OK) {
         ucx.cleanup(home->context);
         home->context = NULL;
-        return ucx_failed(status, "cannot ask a context");
+        return ucx_failed(status, "cannot query a context");
     }
     home->request_bytes = attr.request_size;
     pthread_mutex_init(&home->lock, NULL);

@@ -98,9 +98,9 @@ static xcclResult_t devices_named(struct ucx_ctx *ctx, const struct ucx_survey *
         for (int i = 0; i < ctx->device_count; i++)
             known &= strcmp(ctx->devices[i].name, name) != 0;
         if (!known)
-            return xccl_fail_quietly(xcclInvalidUsage, 0, "see `ucx_info -d`, column Device",
-                                     "XCCL_UCX_DEVICES: UCX has no network device %s here, or it "
-                                     "is named twice",
+            return xccl_fail_quietly(xcclInvalidUsage, 0, "`ucx_info -d` lists the devices",
+                                     "XCCL_UCX_DEVICES: UCX has no network device %s on this host, "
+                                     "or it is listed twice",
                                      name);
         rc = device_add(ctx, survey, name, name);
     }

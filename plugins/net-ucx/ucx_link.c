@@ -120,7 +120,7 @@ static xcclResult_t make(const struct ucx_comm *comm, uint64_t instance, struct 
     status = ucx.worker_create(comm->home->context, &params, &link->worker);
     if (status != UCS_OK) {
         xccl_free(link);
-        return xccl_fail_quietly(xcclSystemError, 0, "raise ulimit -n, look at /dev/shm",
+        return xccl_fail_quietly(xcclSystemError, 0, "raise ulimit -n, or check /dev/shm",
                                  "UCX cannot make a worker on %s: %s", comm->device->name,
                                  ucx.status_string(status));
     }
@@ -211,9 +211,10 @@ void ucx_link_shut(struct ucx_link *link)
 
 static xcclResult_t has_ended(const struct ucx_comm *comm)
 {
-    return xccl_fail_quietly(xcclSystemError, 0, "XCCL_UCX_PAIR=0 keeps connections apart",
-                             "a UCX connection on %s was to share the worker of one that has been "
-                             "closed in the middle of a transfer",
+    return xccl_fail_quietly(xcclSystemError, 0,
+                             "set XCCL_UCX_PAIR=0 to give each connection a separate worker",
+                             "a UCX connection on %s shares its worker with one that was closed in "
+                             "the middle of a transfer",
                              comm->device->name);
 }
 
@@ -230,7 +231,7 @@ xcclResult_t ucx_link_hello(struct ucx_comm *comm, uint8_t bytes_out[UCX_HELLO_M
         return has_ended(comm);
     status = ucx.worker_get_address(link->worker, &address, &address_bytes);
     if (status != UCS_OK)
-        return xccl_fail_quietly(xcclSystemError, 0, NULL, "UCX gives no address on %s: %s",
+        return xccl_fail_quietly(xcclSystemError, 0, NULL, "UCX returns no address on %s: %s",
                                  comm->device->name, ucx.status_string(status));
     pthread_mutex_lock(&comm->ctx->links_lock);
     hello.link = link->id;
@@ -244,8 +245,8 @@ xcclResult_t ucx_link_hello(struct ucx_comm *comm, uint8_t bytes_out[UCX_HELLO_M
     ucx.worker_release_address(link->worker, address);
     if (*bytes_out_count)
         return xcclSuccess;
-    return xccl_fail_quietly(xcclSystemError, 0, "name fewer devices in UCX_NET_DEVICES",
-                             "UCX's address on %s has %zu bytes, at most %d are carried",
+    return xccl_fail_quietly(xcclSystemError, 0, "list fewer devices in UCX_NET_DEVICES",
+                             "UCX's address on %s has %zu bytes; at most %d are possible",
                              comm->device->name, address_bytes, UCX_ADDRESS_MAX);
 }
 
@@ -311,9 +312,9 @@ xcclResult_t ucx_link_join(struct ucx_comm *comm, const struct ucx_hello *hello,
     if (status == UCS_OK)
         return xcclSuccess;
     return xccl_fail_quietly(status == UCS_ERR_UNREACHABLE ? xcclRemoteError : xcclSystemError, 0,
-                             "the two ends need a transport in common: compare UCX_TLS, "
-                             "UCX_NET_DEVICES and `ucx_info -d` on both",
-                             "UCX has no way %s %s on %s over %s: %s",
+                             "both ends need a common transport: compare UCX_TLS, UCX_NET_DEVICES "
+                             "and `ucx_info -d` on both",
+                             "UCX has no path %s %s on %s over %s: %s",
                              comm->is_send ? "to" : "from", comm->peer_text, comm->device->name,
                              comm->mode == UCX_SHM ? "shared memory" : "networks",
                              ucx.status_string(status));
@@ -373,10 +374,10 @@ static void warn_other(struct ucx_comm *other)
     if (other->rc == xcclSuccess)
         ucx_comm_fail(other, xcclNetCauseLocal,
                       xccl_fail_quietly(
-                          xcclSystemError, 0, "XCCL_UCX_PAIR=0 keeps connections apart",
-                          "UCX connection %s %s on %s ended with the one that goes "
-                          "the other way, which was closed in the middle of a "
-                          "transfer",
+                          xcclSystemError, 0,
+                          "set XCCL_UCX_PAIR=0 to give each connection a separate worker",
+                          "UCX connection %s %s on %s ended together with the one in the opposite "
+                          "direction, which was closed in the middle of a transfer",
                           other->is_send ? "to" : "from", other->peer_text, other->device->name));
 }
 

@@ -72,9 +72,10 @@ xcclResult_t ucx_reg_mr(void *comm, void *data, size_t bytes, uint32_t type, xcc
 
     if (type != XCCL_NET_PTR_HOST)
         return xccl_fail_quietly(xcclInvalidArgument, 0, "copy to host memory first",
-                                 "the ucx plugin takes host memory only, not type %#x", type);
+                                 "the ucx plugin accepts only host memory, not type %#x", type);
     if (!data && bytes)
-        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "%zu bytes at NULL", bytes);
+        return xccl_fail_quietly(xcclInvalidArgument, 0, NULL, "cannot register %zu bytes at NULL",
+                                 bytes);
     pthread_mutex_lock(&home->lock);
     mem = find(home, data, bytes);
     if (!mem)

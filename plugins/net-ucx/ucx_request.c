@@ -227,7 +227,8 @@ static xcclResult_t send_post(struct ucx_comm *comm, const void *data, size_t by
         return ucx_comm_error(comm);
     if (bytes > UCX_MESSAGE_MAX)
         return xccl_fail_quietly(xcclInvalidArgument, 0, "split the message",
-                                 "a send of %zu bytes, at most %zu", bytes, UCX_MESSAGE_MAX);
+                                 "a send of %zu bytes is too large: at most %zu are possible",
+                                 bytes, UCX_MESSAGE_MAX);
     request = slot_take(comm);
     if (!request) {
         *request_out = NULL;
@@ -314,7 +315,8 @@ xcclResult_t ucx_irecv(xcclNetRecvComm_t comm_, int part_count, void *const *dat
 
     if (part_count < 1 || part_count > UCX_PARTS)
         return xccl_fail_quietly(xcclInvalidArgument, 0, NULL,
-                                 "%d receives in one, 1 to %d are possible", part_count, UCX_PARTS);
+                                 "cannot post %d receives together: 1 to %d are possible",
+                                 part_count, UCX_PARTS);
     if (!may_post(comm)) {
         *request_out = NULL;
         return xcclSuccess;
@@ -377,7 +379,7 @@ static xcclResult_t test_claimed(struct ucx_request *request, int *done_out, siz
     struct ucx_comm *comm = request->comm;
 
     if (request->state == UCX_FREE)
-        return xccl_fail_quietly(xcclInvalidUsage, 0, "forget a request once it is done",
+        return xccl_fail_quietly(xcclInvalidUsage, 0, "do not test a request after it was done",
                                  "a request is tested again after it was done");
     if (request->state != UCX_DONE && comm->rc == xcclSuccess)
         move(request);

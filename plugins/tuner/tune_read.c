@@ -229,7 +229,7 @@ static int read_line(struct reader *reader, char *line)
     line[strcspn(line, "#")] = '\0';
     for (word = strtok_r(line, " \t\r", &rest); word; word = strtok_r(NULL, " \t\r", &rest)) {
         if (count == WORDS_MAX)
-            return refuse(reader, "a row has %d words, and there are more", WORDS_MAX);
+            return refuse(reader, "a row has %d words, but this one has more", WORDS_MAX);
         words[count++] = word;
     }
     if (count == 0)
@@ -243,7 +243,7 @@ static int read_line(struct reader *reader, char *line)
     if (count < WORDS_MAX)
         return refuse(reader,
                       "a row has %d words (collective, bytes, ranks, nodes, links, algorithm, "
-                      "protocol, lanes, tile), and here are %d",
+                      "protocol, lanes, tile), but this one has %d",
                       WORDS_MAX, count);
     return read_row(reader, words, &row) && add_row(reader, &row);
 }
@@ -259,7 +259,7 @@ static int read_lines(struct reader *reader, const char *text, size_t bytes)
         if (length >= sizeof line)
             return refuse(reader, "it has more than %d letters", TUNE_LINE_BYTES - 1);
         if (memchr(text, '\0', length))
-            return refuse(reader, "there is a zero byte: this is no text");
+            return refuse(reader, "there is a zero byte: this is not a text file");
         memcpy(line, text, length);
         line[length] = '\0';
         if (!read_line(reader, line))

@@ -110,7 +110,7 @@ XT_TEST(ib_says_that_there_is_no_verbs_library)
     need_plugin();
     xt_setenv("XCCL_IB_LIBRARY", "libverbs-that-is-not-there.so");
     XT_CHECK(run(argv, &output) == 1);
-    XT_CHECK_HAS(output, "no verbs library: libverbs-that-is-not-there.so");
+    XT_CHECK_HAS(output, "cannot open the verbs library: libverbs-that-is-not-there.so");
 }
 
 XT_TEST(without_a_verbs_library_the_next_plugin_is_taken)
@@ -126,7 +126,7 @@ XT_TEST(without_a_verbs_library_the_next_plugin_is_taken)
     xt_setenv("XCCL_DEBUG", "info");
     XT_CHECK(run(argv, &output) == 0);
     XT_CHECK_HAS(output, "Out of bounds values : 0 OK");
-    for (line = output; (line = strstr(line, "no verbs library")) != NULL; line++)
+    for (line = output; (line = strstr(line, "the verbs library")) != NULL; line++)
         count++;
     XT_CHECK_INT(count, 2); /* of each rank */
 }
@@ -163,15 +163,15 @@ XT_TEST_DEADLINE(ib_says_what_failed, 120)
     static const struct {
         const char *name, *text;
     } fails[] = {
-        {"alloc_pd", "no protection domain on fx0:1"},
-        {"create_cq", "no completion queue on fx0:1"},
-        {"create_qp", "no queue pair on fx0:1"},
+        {"alloc_pd", "cannot create a protection domain on fx0:1"},
+        {"create_cq", "cannot create a completion queue on fx0:1"},
+        {"create_qp", "cannot create a queue pair on fx0:1"},
         {"modify_qp", "cannot set up a queue pair on fx0:1"},
         {"reg_mr", "on fx0:1"},
         {"query_gid", "fx0:1 has no GID that can be used"},
-        {"post_recv", "fx0:1 takes no more receives from "},
-        {"post_send", "fx0:1 takes no more work towards "},
-        {"poll_cq", "completions of fx0:1 cannot be read"},
+        {"post_recv", "fx0:1 accepts no more receives from "},
+        {"post_send", "fx0:1 accepts no more work for "},
+        {"poll_cq", "cannot read the completions of fx0:1"},
         {"write", "failed: retry exceeded (vendor code 0)"},
     };
     const char *argv[] = {xccl, "perf", "all_reduce", "-t", "2", "-b",
@@ -212,7 +212,7 @@ XT_TEST(ib_names_the_port_the_card_or_the_queue_that_failed)
     for (size_t i = 0; i < sizeof(fails) / sizeof(fails[0]); i++) {
         xt_setenv("VERBS_FIXTURE_EVENT", fails[i].event);
         XT_CHECK(run(argv, &output) == 1);
-        XT_CHECK_HAS(output, "fx0:1, the way ");
+        XT_CHECK_HAS(output, "fx0:1, the path ");
         XT_CHECK_HAS(output, " of 127.0.0.1:");
         XT_CHECK_HAS(output, fails[i].text);
     }

@@ -438,7 +438,7 @@ XT_TEST(a_setting_that_is_wrong_is_named)
     } cases[] = {
         {"bussy=0.1", "words are seed, delay_us, busy, delay, partial, reorder, slow_connect"},
         {"bussy=0.1", "'bussy=0.1'"},
-        {"busy", "no WORD=VALUE"},
+        {"busy", "not a known WORD=VALUE"},
         {"busy=1.5", "'busy=1.5': the value must be 0 to 1"},
         {"busy=2", "0 to 1"},
         {"busy=", "0 to 1"},
@@ -447,7 +447,7 @@ XT_TEST(a_setting_that_is_wrong_is_named)
         {"delay=0.1x", "0 to 1"},
         {"seed=x", "up to 19 digits"},
         {"seed=1,delay_us=1000001", "0 to 1000000"},
-        {"=1", "no WORD=VALUE"},
+        {"=1", "not a known WORD=VALUE"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -479,7 +479,7 @@ XT_TEST(an_error_of_the_wrapped_plugin_passes_both_hooks)
     XT_CHECK_HAS(xccl_error_text(), "device 99 does not exist");
     XT_CHECK_RC(told(&chain, chain.calls->connect(chain.ctx, 0, &handle, &state, &comm)),
                 xcclInvalidArgument);
-    XT_CHECK_HAS(xccl_error_text(), "is not of the socket plugin");
+    XT_CHECK_HAS(xccl_error_text(), "does not belong to wire version");
     XT_CHECK(state == NULL && comm == NULL);
     chain_close(&chain);
 }

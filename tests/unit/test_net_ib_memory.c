@@ -233,7 +233,7 @@ XT_TEST(flush_that_is_not_taken_ends_the_comm)
     fail_call(NULL);
     XT_CHECK_RC(begin_flush(&pair, &buffer, &request), xcclSystemError);
     XT_CHECK_HAS(calls_of(&pair, 1)->lastError(pair.nets[1]->ctx),
-                 "fx0:1 cannot flush the memory of a device: it takes no more work");
+                 "fx0:1 cannot flush the memory of a device: it accepts no more work");
     close_with_buffer(&pair, &buffer);
 }
 
@@ -330,7 +330,7 @@ XT_TEST(flush_that_cannot_be_set_up_says_so)
                                                     XCCL_NET_PTR_CUDA, 0, buffer.fd, &buffer.mem),
                     xcclSystemError);
         XT_CHECK_HAS(calls_of(&pair, 1)->lastError(pair.nets[1]->ctx),
-                     "no queue pair to flush device memory on fx0:1");
+                     "cannot create a queue pair to flush device memory on fx0:1");
     }
     fail_call(NULL);
     XT_OK(calls_of(&pair, 1)->regMrDmaBuf(pair.recv, buffer.data, BYTES, XCCL_NET_PTR_CUDA, 0,
@@ -489,6 +489,6 @@ XT_TEST(gid_of_another_kind_or_range_is_not_taken)
                                             &pair.send),
                 xcclInvalidUsage);
     XT_CHECK_HAS(calls_of(&pair, 0)->lastError(pair.nets[0]->ctx),
-                 "none of the GIDs of fx0:1 is allowed");
+                 "the settings allow none of the GIDs of fx0:1");
     pair_end(&pair);
 }

@@ -512,7 +512,8 @@ XT_TEST_DEADLINE(without_any_port_the_error_says_so, 60)
         rc = traffic_step(&pair, &traffic, 8);
     }
     XT_CHECK_INT(rc, xcclRemoteError);
-    XT_CHECK_HAS(pair.nets[0]->calls.lastError(pair.nets[0]->ctx), "no port is left");
+    XT_CHECK_HAS(pair.nets[0]->calls.lastError(pair.nets[0]->ctx),
+                 "all ports of the connection are down");
     XT_CHECK_HAS(pair.nets[0]->calls.lastError(pair.nets[0]->ctx), " of 127.0.0.1:");
     set_port(0, PORT_UP);
     set_port(1, PORT_UP);

@@ -255,7 +255,7 @@ XT_TEST(what_the_plugin_does_not_take_is_refused_with_a_text)
     for (int count = 0; count < 10; count += 9) {
         XT_CHECK_RC(pair.net->calls.irecv(pair.recv, count, data, sizes, tags, mems, &request),
                     xcclInvalidArgument);
-        XT_CHECK_HAS(pair.net->calls.lastError(pair.net->ctx), "takes 1 to 8");
+        XT_CHECK_HAS(pair.net->calls.lastError(pair.net->ctx), "accepts 1 to 8");
     }
     XT_CHECK_RC(pair.net->calls.regMr(pair.recv, bytes, 8, XCCL_NET_PTR_CUDA, &mem),
                 xcclInvalidArgument);
@@ -350,7 +350,7 @@ XT_TEST(a_unix_name_that_is_not_here_is_an_error_that_says_so)
         pair.net->calls.connect(pair.net->ctx, UNIX_DEVICE, &pair.handle, &state, &pair.send),
         xcclRemoteError);
     XT_CHECK(state == NULL && pair.send == NULL);
-    XT_CHECK_HAS(pair.net->calls.lastError(pair.net->ctx), "share this host");
+    XT_CHECK_HAS(pair.net->calls.lastError(pair.net->ctx), "only peers on one host");
     pair_close(&pair);
 }
 

@@ -248,9 +248,9 @@ XT_TEST(a_wrong_header_among_guessed_ones_ends_the_comm)
         const char *text;
     } wrong[] = {
         {12, 'Y', xcclRemoteError, "no header where the bytes of message 2 should begin"},
-        {8, 8, xcclInvalidUsage, "has tag 8, its receive tag 7"},
-        {5, 1, xcclInvalidUsage, "1099511644160 bytes, its receive takes 16384"},
-        {7, 255, xcclInvalidUsage, "bytes, its receive takes 16384"},
+        {8, 8, xcclInvalidUsage, "has tag 8, but its receive has tag 7"},
+        {5, 1, xcclInvalidUsage, "1099511644160 bytes, but its receive has room for 16384"},
+        {7, 255, xcclInvalidUsage, "bytes, but its receive has room for 16384"},
     };
 
     for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {

@@ -323,7 +323,7 @@ XT_TEST(a_payload_that_does_not_fit_is_refused_before_its_pad_is_read)
     raw_header(stream, 0, PAGED_MIN + 1);
     raw_send(fd, stream, sizeof(stream));
     XT_CHECK_RC(finish(&pair, post_recv(&pair, in, sizeof(in)), NULL), xcclInvalidUsage);
-    XT_CHECK_HAS(xccl_error_text(), "524289 bytes, its receive takes 524288");
+    XT_CHECK_HAS(xccl_error_text(), "524289 bytes, but its receive has room for 524288");
     for (size_t k = 0; k < sizeof(in); k++)
         XT_CHECK_INT(in[k], 0x5a);
     close(fd);

@@ -442,7 +442,8 @@ XT_TEST_DEADLINE(one_that_closes_in_a_transfer_takes_the_other_with_it, 90)
     XT_OK(two.a.calls->closeSend(there.send));
     free(from);
     XT_CHECK_RC(until_error(two.a.calls, recv), xcclSystemError);
-    XT_CHECK_HAS(two.a.calls->lastError(NULL), "ended with the one that goes the other way");
+    XT_CHECK_HAS(two.a.calls->lastError(NULL),
+                 "ended together with the one in the opposite direction");
     XT_CHECK_HAS(two.a.calls->lastError(NULL), "XCCL_UCX_PAIR=0");
     XT_OK(two.b.calls->closeRecv(there.recv));
     pair_close(back);

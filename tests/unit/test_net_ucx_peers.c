@@ -150,12 +150,12 @@ XT_TEST_DEADLINE(a_receiver_with_a_damaged_address_is_an_error_at_once, 90)
 
 XT_TEST_DEADLINE(a_receiver_with_half_an_address_is_an_error_at_once, 90)
 {
-    connect_fails(GARBAGE / 2, "closed a connect over UCX");
+    connect_fails(GARBAGE / 2, "closed a connection over UCX");
 }
 
 XT_TEST_DEADLINE(a_receiver_that_says_nothing_and_goes_is_an_error_at_once, 90)
 {
-    connect_fails(UCX_HEAD_BYTES + GARBAGE, "closed a connect over UCX");
+    connect_fails(UCX_HEAD_BYTES + GARBAGE, "closed a connection over UCX");
 }
 
 /* ---- messages ---- */

@@ -472,7 +472,7 @@ XT_TEST(a_receiver_says_what_has_come_and_awaits_the_rest_by_the_others)
     complete(fx.receives[7].context, FI_RECV | FI_TAGGED, STRIPE, 0);
     is_done(requests[1], 2 * STRIPE);
     frame_is(COUNT, 4);
-    XT_CHECK_HAS(said.line, "the peer has given it up");
+    XT_CHECK_HAS(said.line, "the peer has dropped this rail");
     XT_CHECK_HAS(said.line, "2 pieces awaited again");
     XT_CHECK_INT(stats_of(&fx.members[1]).failoverCount, 1);
     down_rails();
@@ -673,7 +673,7 @@ XT_TEST(a_peer_that_speaks_of_rails_that_are_not_there_is_an_error)
         request = send_bytes(100);
         frame_comes(rows[i].word, rows[i].number);
         XT_CHECK_RC(test_for_long(request, &done, NULL), xcclRemoteError);
-        XT_CHECK_HAS(xccl_error_text(), "speaks another language");
+        XT_CHECK_HAS(xccl_error_text(), "does not follow the protocol");
         down_large();
     }
 }

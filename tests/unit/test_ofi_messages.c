@@ -472,7 +472,7 @@ XT_TEST(who_sleeps_is_woken_by_the_end_of_the_peer)
             XT_CHECK_INT(is_awake(fd), 1);
             rc = ofi_test(request, &done, NULL);
         }
-        XT_CHECK_HAS(xccl_error_text(), "the peer has closed it or is gone");
+        XT_CHECK_HAS(xccl_error_text(), "the peer has closed it or has ended");
         down_asleep();
     }
 }

@@ -79,10 +79,10 @@ XT_TEST(what_is_no_table_is_refused_with_its_line_and_what_to_write)
         {"all_reduce * * * * ring LL auto auto", "word 7 is \"LL\"; write lines"},
         {"all_reduce * * * * ring auto 0 auto", "word 8 is \"0\""},
         {"all_reduce * * * * ring auto auto 0", "word 9 is \"0\""},
-        {"all_reduce * * * * ring auto auto", "and here are 8"},
-        {"all_reduce * * * * ring auto auto auto auto", "and there are more"},
+        {"all_reduce * * * * ring auto auto", "but this one has 8"},
+        {"all_reduce * * * * ring auto auto auto auto", "but this one has more"},
         {"\x1b[31m * * * * ring auto auto auto", "word 1 is \"?[31m\""},
-        {"tuner-table 1", "and here are 2"},
+        {"tuner-table 1", "but this one has 2"},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
