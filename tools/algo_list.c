@@ -154,7 +154,7 @@ int xccl_algo_list_main(int argc, char **argv)
         }
     }
     if (optind < argc)
-        return xccl_option_usage(COMMAND, "there is nothing to do with %s", argv[optind]);
+        return xccl_option_usage(COMMAND, "unexpected argument %s", argv[optind]);
     if (!xccl_algo_plugins(COMMAND, plugins))
         return XCCL_EXIT_FAILURE;
     if (!text && nranks == 0)

@@ -127,7 +127,8 @@ static int show_main(const struct show *show)
     if (!generator)
         return XCCL_EXIT_USAGE;
     if (!generator->plan && (show->inner || show->outer || show->nodes_text))
-        return xccl_option_usage(COMMAND, "%s has no nodes; hier does", show->name);
+        return xccl_option_usage(COMMAND, "--nodes does not apply to %s; it applies to hier",
+                                 show->name);
     ranks = xccl_algo_make(generator, &what);
     if (!ranks || xccl_prove(ranks, what.nranks, &verdict) != xcclSuccess) {
         xccl_option_tell_error(COMMAND);
@@ -199,9 +200,9 @@ int xccl_algo_show_main(int argc, char **argv)
             return XCCL_EXIT_USAGE;
     }
     if (optind + 1 != argc)
-        return xccl_option_usage(COMMAND, "give one algorithm's name");
+        return xccl_option_usage(COMMAND, "name one algorithm");
     if (show.nranks == 0 && !show.nodes_text)
-        return xccl_option_usage(COMMAND, "say how many ranks by -n");
+        return xccl_option_usage(COMMAND, "give the number of ranks with -n");
     if (!xccl_algo_plugins(COMMAND, show.plugins))
         return XCCL_EXIT_FAILURE;
     show.nranks = xccl_algo_nodes(COMMAND, show.nodes_text, (int)show.nranks, &show.nodes);

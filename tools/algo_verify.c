@@ -378,7 +378,7 @@ static int set_ranks(struct verify *verify, int **nodes_out)
         verify->last = RANKS_USUAL;
     }
     if (verify->nodes_text && verify->first < verify->last && given) {
-        (void)xccl_option_usage(COMMAND, "--nodes is for one number of ranks");
+        (void)xccl_option_usage(COMMAND, "--nodes needs a single number of ranks");
         return 0;
     }
     count = xccl_algo_nodes(COMMAND, verify->nodes_text,
@@ -401,19 +401,20 @@ static int run_words(struct verify *verify, int threads, int count, char **words
     int good = 1;
 
     if (count == 0)
-        return xccl_option_usage(COMMAND, "say what: a name, a file or --all");
+        return xccl_option_usage(COMMAND, "name an algorithm, a file, or --all");
     if (is_file(words[0])) {
         for (int i = 0; i < count; i++)
             good &= prove_file(words[i]);
         return good ? XCCL_EXIT_OK : XCCL_EXIT_FAILURE;
     }
     if (count > 1)
-        return xccl_option_usage(COMMAND, "one name at a time; %s is too much", words[1]);
+        return xccl_option_usage(COMMAND, "only one name is allowed; %s is one too many", words[1]);
     verify->only = xccl_algo_named(COMMAND, words[0], verify->coll, &verify->param);
     if (!verify->only)
         return XCCL_EXIT_USAGE;
     if (!verify->only->plan && (verify->at.inner || verify->at.outer || verify->nodes_text))
-        return xccl_option_usage(COMMAND, "%s has no nodes; hier does", words[0]);
+        return xccl_option_usage(COMMAND, "--nodes does not apply to %s; it applies to hier",
+                                 words[0]);
     return prove_all(verify, threads);
 }
 
@@ -443,7 +444,7 @@ int xccl_algo_verify_main(int argc, char **argv)
     if (threads < 1 || threads > THREADS_MAX)
         threads = threads < 1 ? 1 : THREADS_MAX;
     if (all && optind < argc)
-        return xccl_option_usage(COMMAND, "--all needs no name; %s is too much", argv[optind]);
+        return xccl_option_usage(COMMAND, "--all takes no name, but %s was given", argv[optind]);
     if (!xccl_algo_plugins(COMMAND, verify.plugins))
         return XCCL_EXIT_FAILURE;
     verify.plugins_only = verify.plugins && !all && optind == argc;

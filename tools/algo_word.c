@@ -131,15 +131,16 @@ const struct xccl_generator *xccl_algo_named(const char *command, const char *na
         if (!generator)
             continue;
         if (found) {
-            (void)xccl_option_usage(command, "%s is there for %s and %s: say which by --coll", name,
-                                    xccl_coll_name(found->coll), xccl_coll_name(generator->coll));
+            (void)xccl_option_usage(command, "%s exists for %s and %s: choose one with --coll",
+                                    name, xccl_coll_name(found->coll),
+                                    xccl_coll_name(generator->coll));
             return NULL;
         }
         found = generator;
         *param_out = param;
     }
     if (!found)
-        (void)xccl_option_usage(command, "there is no algorithm %s%s%s; `xccl algo list` shows all",
+        (void)xccl_option_usage(command, "there is no algorithm %s%s%s; `xccl algo list` lists all",
                                 name, coll >= 0 ? " for " : "",
                                 coll >= 0 ? xccl_coll_name((enum xccl_coll)coll) : "");
     return found;

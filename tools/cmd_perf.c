@@ -96,7 +96,8 @@ static int choose_device(struct xccl_perf_options *options)
 {
     options->device = strcmp(xccl_perf_setting(XCCL_P_DEVICE), "cuda") == 0;
     if (options->device && options->vs_mpi)
-        return xccl_option_usage("perf", "--vs-mpi is of host memory, not of --device cuda");
+        return xccl_option_usage(
+            "perf", "--vs-mpi measures host memory and cannot be combined with --device cuda");
     if (!options->device && options->graph_launches)
         return xccl_option_usage("perf", "-G %" PRId64 ": graphs need --device cuda",
                                  options->graph_launches);

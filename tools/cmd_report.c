@@ -40,7 +40,7 @@ static int read_option(int code, struct xccl_report_options *options)
         if (!xccl_option_seconds(COMMAND, "--interval", optarg, INTERVAL_S, &options->interval_ms))
             return 0;
         if (!options->interval_ms)
-            xccl_option_usage(COMMAND, "--interval is 0, and no rate can be told of no time");
+            xccl_option_usage(COMMAND, "--interval must be more than 0");
         return options->interval_ms != 0;
     case OPTION_COUNT:
         return xccl_option_int(COMMAND, "--count", optarg, 1, COUNT_MAX, &options->count);
@@ -69,8 +69,8 @@ static int read_arguments(int argc, char **argv, struct xccl_report_options *opt
     if (options->count && !options->interval_ms)
         return xccl_option_usage(COMMAND, "--count needs --interval");
     if (optind < argc - 1)
-        return xccl_option_usage(COMMAND, "%s is not understood: one process id or file, or none",
-                                 argv[optind + 1]);
+        return xccl_option_usage(
+            COMMAND, "%s is not understood: give at most one process id or file", argv[optind + 1]);
     options->target = argv[optind];
     return XCCL_EXIT_OK;
 }

@@ -48,9 +48,9 @@ static int run_main(int argc, char **argv)
         }
     }
     if (nranks == 0)
-        return xccl_option_usage("run", "how many ranks? -n N is missing");
+        return xccl_option_usage("run", "the number of ranks is missing: give -n N");
     if (optind >= argc)
-        return xccl_option_usage("run", "there is no program to run");
+        return xccl_option_usage("run", "the program to run is missing");
     /* A wrong setting is told once here rather than by every rank. */
     if (xccl_param_load() != xcclSuccess) {
         xccl_option_tell_error("xccl run");

@@ -376,7 +376,7 @@ static void told_to_end(struct launch *launch, int signal_number)
         return;
     }
     launch->told = signal_number;
-    note(launch, "signal %d (%s) passed on to %d ranks; once more kills them", signal_number,
+    note(launch, "signal %d (%s) passed on to %d ranks; a second one kills them", signal_number,
          strsignal(signal_number), launch->alive);
     signal_all(launch, signal_number);
     begin_stop(launch, launch->args->grace_ms);
@@ -466,7 +466,7 @@ static int raise_file_limit(struct launch *launch)
         return 1;
     if (files.rlim_max < needed) {
         xccl_fail(xcclSystemError, 0, "raise ulimit -Hn, start fewer ranks, or use --no-prefix",
-                  "%d ranks need %llu open files, %llu are allowed", launch->args->nranks,
+                  "%d ranks need %llu open files, but only %llu are allowed", launch->args->nranks,
                   (unsigned long long)needed, (unsigned long long)files.rlim_max);
         return 0;
     }

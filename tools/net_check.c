@@ -129,7 +129,7 @@ static int read_forms(const char *text, unsigned *forms_out)
         form = xccl_conformance_form(name);
         if (!form || form == XCCL_CONFORMANCE_REMOTE) {
             xccl_option_usage(NAME,
-                              form ? "the form %s is asked for by --remote"
+                              form ? "the form %s is selected by --remote"
                                    : "--form takes single, threads, processes and namespaces, not "
                                      "%s",
                               name);
@@ -231,7 +231,7 @@ static int is_consistent(const struct said *said)
     const char *serve = said->serve;
 
     if (options->remote && serve)
-        xccl_option_usage(NAME, "--serve is for one host, --remote for the other");
+        xccl_option_usage(NAME, "use --serve on one host and --remote on the other");
     else if ((options->remote || serve) &&
              (!options->token || !options->token[0] || strlen(options->token) > TOKEN_MAX))
         xccl_option_usage(NAME, "--remote and --serve need the same --token, 1 to %d characters",
@@ -239,13 +239,14 @@ static int is_consistent(const struct said *said)
     else if (options->remote && options->jobs > 1)
         xccl_option_usage(NAME, "--remote runs one case at a time: --jobs 1");
     else if (options->remote && said->seen & bit_of(OPTION_FORM))
-        xccl_option_usage(NAME, "--remote has a form of its own: no --form with it");
+        xccl_option_usage(NAME, "--remote cannot be combined with --form");
     else if (options->reverse && !options->remote)
-        xccl_option_usage(NAME, "--reverse goes with --remote");
+        xccl_option_usage(NAME, "--reverse needs --remote");
     else if (options->token && !options->remote && !serve)
-        xccl_option_usage(NAME, "--token goes with --remote or --serve");
+        xccl_option_usage(NAME, "--token needs --remote or --serve");
     else if (serve && runners_option(said->seen))
-        xccl_option_usage(NAME, "--%s is for the host that runs, not with --serve",
+        xccl_option_usage(NAME,
+                          "--%s cannot be combined with --serve; give it on the host with --remote",
                           runners_option(said->seen));
     else
         return 1;
@@ -275,7 +276,7 @@ int xccl_net_check_main(int argc, char **argv)
             return status - 1;
     }
     if (optind + 1 != argc)
-        return xccl_option_usage(NAME, "give one plugin, as `xccl net check socket`");
+        return xccl_option_usage(NAME, "name one plugin, for example `xccl net check socket`");
     said.options.item = argv[optind];
     if (!is_consistent(&said))
         return XCCL_EXIT_USAGE;

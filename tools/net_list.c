@@ -463,7 +463,7 @@ static int set_items(int count, char **items)
             return xccl_option_usage(COMMAND, "\"%s\" is not the name or path of a plugin",
                                      items[i]);
         if (used + bytes + 2 > sizeof(value))
-            return xccl_option_usage(COMMAND, "these are too many plugins for one call");
+            return xccl_option_usage(COMMAND, "too many plugins for one call");
         used += (size_t)snprintf(value + used, sizeof(value) - used, "%s%s", used ? "," : "",
                                  items[i]);
     }
@@ -502,7 +502,7 @@ int xccl_net_list_main(int argc, char **argv)
         json |= code == 'j';
     }
     if (all && optind < argc)
-        return xccl_option_usage(COMMAND, "--all takes no plugin's name, but %s is one",
+        return xccl_option_usage(COMMAND, "--all takes no plugin names, but %s was given",
                                  argv[optind]);
     status = set_items(argc - optind, argv + optind);
     if (status)

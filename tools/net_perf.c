@@ -171,14 +171,13 @@ static int check_options(const struct xccl_netperf_options *options)
         return xccl_option_usage(COMMAND, "-b %" PRIu64 " is more than -e %" PRIu64,
                                  options->min_bytes, options->max_bytes);
     if (count_rows(options) > ROWS_MAX)
-        return xccl_option_usage(COMMAND, "these are more than %d rows; choose a greater -f",
-                                 ROWS_MAX);
+        return xccl_option_usage(COMMAND, "more than %d rows; choose a larger -f", ROWS_MAX);
     if (options->timeout_ms == 0)
-        return xccl_option_usage(COMMAND, "--timeout 0: nothing may hang for ever");
+        return xccl_option_usage(COMMAND, "--timeout 0: must be more than 0");
     if (options->measure_ms == 0)
-        return xccl_option_usage(COMMAND, "--seconds 0: nothing can be measured in no time");
+        return xccl_option_usage(COMMAND, "--seconds 0: must be more than 0");
     if (options->hosts_text && options->threads)
-        return xccl_option_usage(COMMAND, "--hosts and --threads: one process is on one host");
+        return xccl_option_usage(COMMAND, "--hosts and --threads cannot be combined");
     if (options->hosts_text && *options->hosts_text && !strchr(options->hosts_text, ','))
         return xccl_option_usage(COMMAND,
                                  "--hosts=%s: must be two network namespaces, as in "
@@ -199,12 +198,12 @@ static int read_arguments(int argc, char **argv, struct xccl_netperf_options *op
             return XCCL_EXIT_USAGE;
     }
     if (optind == argc)
-        return xccl_option_usage(COMMAND, "no plugin is named, as in `xccl net perf socket`");
+        return xccl_option_usage(
+            COMMAND, "no plugin is named; name one, for example `xccl net perf socket`");
     if (optind < argc - 1)
-        return xccl_option_usage(COMMAND,
-                                 "%s is not understood: one plugin comes without an "
-                                 "option, another with --peer or --vs",
-                                 argv[optind + 1]);
+        return xccl_option_usage(
+            COMMAND, "%s is not understood: name one plugin, and others with --peer or --vs",
+            argv[optind + 1]);
     options->item = argv[optind];
     return check_options(options);
 }

@@ -316,8 +316,8 @@ static int judge(struct xccl_netperf_pair *pair, const struct wait *wait)
     }
     for (int i = 0; i < 2; i++) {
         if (wait->gone & (1u << i))
-            return pair_fail(pair, 0, "%s: the %s has left while %s", pair->items[i], side_names[i],
-                             pair->doing);
+            return pair_fail(pair, 0, "%s: the %s has disconnected while %s", pair->items[i],
+                             side_names[i], pair->doing);
     }
     first = wait->missing & 1u ? 0 : 1;
     return pair_fail(pair, 0,
@@ -342,7 +342,7 @@ static int converse(struct xccl_netperf_pair *pair, unsigned sides,
     wait_answers(pair, &wait);
     for (int i = 0; i < 2 && !wait.failed; i++) {
         if ((sides & (1u << i)) && messages[i].kind != kind)
-            return pair_fail(pair, 0, "%s: the %s gives a wrong answer", pair->items[i],
+            return pair_fail(pair, 0, "%s: the %s sent a wrong answer", pair->items[i],
                              side_names[i]);
     }
     return judge(pair, &wait);

@@ -39,7 +39,7 @@ static int no_part(const char *command, const struct xccl_part *parts)
                                  : parts[i + 1].name ? ", "
                                                      : " or ",
                                  parts[i].name);
-    return xccl_option_usage(command, "say what: %s", names);
+    return xccl_option_usage(command, "name one: %s", names);
 }
 
 static int unknown_part(const char *command, const struct xccl_part *parts, const char *name)

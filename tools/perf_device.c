@@ -160,8 +160,9 @@ xcclResult_t xccl_perf_device_mirror(struct xccl_perf_job *job, const char *memo
     rc = take(job, bytes, &mirror->at);
     if (rc) {
         xccl_free(mirror);
-        return xccl_fail(rc, 0, "choose a smaller -e", "rank %d: no %zu bytes of device %d",
-                         job->rank, bytes, job->device->ordinal);
+        return xccl_fail(rc, 0, "choose a smaller -e",
+                         "rank %d: cannot allocate %zu bytes on device %d", job->rank, bytes,
+                         job->device->ordinal);
     }
     mirror->next = job->device->mirrors;
     job->device->mirrors = mirror;

@@ -293,7 +293,8 @@ static xcclResult_t agree_on_seed(struct xccl_perf_job *job, uint64_t *seed_out)
     if (!job->options->seed_given)
         rc = xccl_os_random(&seed, sizeof(seed));
     if (rc)
-        return xccl_fail(xcclSystemError, 0, "give a --seed", "there are no random bytes");
+        return xccl_fail(xcclSystemError, 0, "give a --seed",
+                         "the system provides no random bytes");
     rc = xccl_perf_exchange(job, &seed, sizeof(seed) / sizeof(uint32_t));
     if (!rc)
         memcpy(seed_out, job->exchange[1], sizeof(*seed_out));

@@ -133,8 +133,8 @@ static xcclResult_t run(struct xccl_perf_job *job)
     int64_t wrong = 0;
 
     if (job->nranks < 2)
-        return xccl_fail(xcclInvalidArgument, 0, "ask for --ranks 2 or more",
-                         "latency is between ranks, and there is one");
+        return xccl_fail(xcclInvalidArgument, 0, "use --ranks 2 or more",
+                         "latency needs at least 2 ranks, and there is only one");
     job->type = xcclFloat32;
     job->op = xcclSum;
     if (job->rank == 0)

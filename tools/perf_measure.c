@@ -41,7 +41,8 @@ xcclResult_t xccl_perf_exchange(struct xccl_perf_job *job, const void *own, size
         return rc;
     if (memcmp((char *)job->exchange[1] + own_at, own, words * ELEM_BYTES) != 0)
         return xccl_fail(xcclInternalError, 0, "report it with the output of `xccl info`",
-                         "rank %d told the others a figure and got back another one", job->rank);
+                         "rank %d sent a figure to the other ranks and received a different one",
+                         job->rank);
     return xcclSuccess;
 }
 

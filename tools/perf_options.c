@@ -278,13 +278,13 @@ static int check_sizes(struct xccl_perf_options *options)
         return xccl_option_usage("perf", "-b %" PRIu64 " is more than -e %" PRIu64,
                                  options->min_bytes, options->max_bytes);
     if (xccl_perf_count_sizes(options) > SIZES_MAX)
-        return xccl_option_usage("perf", "these are more than %d sizes; choose a greater -i",
-                                 SIZES_MAX);
+        return xccl_option_usage("perf", "more than %d sizes; choose a larger -i", SIZES_MAX);
     if (options->threads && options->nranks % options->threads)
-        return xccl_option_usage("perf",
-                                 "--ranks %" PRId64 " -t %" PRId64
-                                 ": the ranks are no multiple of a process's threads",
-                                 options->nranks, options->threads);
+        return xccl_option_usage(
+            "perf",
+            "--ranks %" PRId64 " -t %" PRId64
+            ": the number of ranks is not a multiple of the threads per process",
+            options->nranks, options->threads);
     return XCCL_EXIT_OK;
 }
 
@@ -356,7 +356,7 @@ static int read_options(int argc, char **argv, struct xccl_perf_options *options
         if (code == '?' || code == ':')
             return xccl_option_unknown("perf", code, argc, argv, long_options);
         if (!strchr(options->part->takes, code & 0xff))
-            return xccl_option_usage("perf", "%s is no option of %s", option_name(code),
+            return xccl_option_usage("perf", "%s is not an option of %s", option_name(code),
                                      name ? name : "a collective");
         if (!read_option(code, options))
             return XCCL_EXIT_USAGE;

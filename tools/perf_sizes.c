@@ -34,7 +34,7 @@ int xccl_perf_rows_init(struct xccl_perf_job *job)
         xccl_option_usage("perf", "-r %" PRId64 ": the ranks are 0 to %d", options->root,
                           job->nranks - 1);
     if (job->row_room > ROWS_MAX && job->rank == 0)
-        xccl_option_usage("perf", "these are more than %d rows; ask for fewer sizes", ROWS_MAX);
+        xccl_option_usage("perf", "more than %d rows; choose fewer sizes", ROWS_MAX);
     if (options->root >= job->nranks || job->row_room > ROWS_MAX)
         return XCCL_EXIT_USAGE;
     job->rows = xccl_calloc(job->row_room, sizeof(*job->rows));

@@ -64,7 +64,7 @@ static xcclResult_t find_program(char *path_out, size_t bytes)
     if (used >= 0 && (size_t)used < bytes && access(path_out, X_OK) == 0)
         return xcclSuccess;
     return xccl_fail(xcclInvalidUsage, errno, INSTALL,
-                     "--vs-mpi: there is no %s, which is built where CMake finds MPI", path_out);
+                     "--vs-mpi: there is no %s, which is built only if CMake finds MPI", path_out);
 }
 
 /* A socket with a name of the kernel's choice; the name as hex digits. */
@@ -186,7 +186,8 @@ static xcclResult_t await_ranks(struct xccl_perf_mpi *mpi)
             return tell_end(mpi);
         if (xccl_clock_ns() > end_ns)
             return xccl_fail(xcclTimeout, 0, "look at the lines above, and try mpirun by hand",
-                             "--vs-mpi: not all of MPI's ranks have come in %d s", START_MS / 1000);
+                             "--vs-mpi: not all of MPI's ranks have connected within %d s",
+                             START_MS / 1000);
         if (poll(&listener, 1, SLICE_MS) > 0)
             take_rank(mpi);
     }
@@ -339,9 +340,10 @@ static xcclResult_t await_answer(struct xccl_perf_mpi *mpi, struct xccl_perf_mpi
             return tell_end(mpi);
         if (ready > 0)
             return xccl_fail(xcclRemoteError, 0, "the lines above say why",
-                             "--vs-mpi: a rank of MPI's has ended");
+                             "--vs-mpi: an MPI rank has ended");
         if (xccl_clock_ns() > end_ns)
-            return xccl_fail(xcclTimeout, 0, "raise -T", "--vs-mpi: MPI's ranks take too long");
+            return xccl_fail(xcclTimeout, 0, "raise -T",
+                             "--vs-mpi: MPI's ranks did not finish in time");
     }
 }
 
@@ -351,7 +353,7 @@ static xcclResult_t run_order(struct xccl_perf_mpi *mpi, const struct xccl_perf_
     for (int i = 0; i < mpi->count; i++) {
         if (send(mpi->ranks[i].fd, order, sizeof(*order), MSG_NOSIGNAL) != (ssize_t)sizeof(*order))
             return xccl_fail(xcclRemoteError, errno, "the lines above say why",
-                             "--vs-mpi: rank %d of MPI's has ended", i);
+                             "--vs-mpi: MPI rank %d has ended", i);
     }
     return await_answer(mpi, answer);
 }

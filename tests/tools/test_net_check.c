@@ -262,7 +262,7 @@ XT_TEST(wrong_arguments_are_refused)
     const char *output = NULL;
 
     XT_CHECK_INT(CHECK(&output, "--quick"), 2);
-    XT_CHECK_HAS(output, "give one plugin");
+    XT_CHECK_HAS(output, "name one plugin");
     XT_CHECK_INT(CHECK(&output, "--form", "rows", "socket"), 2);
     XT_CHECK_HAS(output, "rows");
     XT_CHECK_INT(CHECK(&output, "--case", "no_such_case", "socket"), 2);

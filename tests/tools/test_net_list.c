@@ -198,12 +198,12 @@ XT_TEST(wrong_arguments_are_named)
     static const struct {
         const char *args, *says;
     } cases[] = {
-        {"net", "say what: list"},
+        {"net", "name one: list"},
         {"net lits", "did you mean net list?"},
         {"net pref socket", "did you mean net perf?"},
         {"net gibberish", "there is no net gibberish"},
         {"net list --jsn", "did you mean --json?"},
-        {"net list --all socket", "--all takes no plugin's name"},
+        {"net list --all socket", "--all takes no plugin names"},
         {"net list a,b", "is not the name or path of a plugin"},
         {"net list none", "is not the name or path of a plugin"},
     };

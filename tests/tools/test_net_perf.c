@@ -291,10 +291,10 @@ XT_TEST(wrong_arguments_are_named)
         {"socket --flows 1,1,1,1,1,1,1,1,1", "at most 8 numbers"},
         {"socket --window 33", "from 1 to 32"},
         {"socket --rounds 0", "from 1 to 99"},
-        {"socket --timeout 0", "nothing may hang for ever"},
-        {"socket --hosts --threads", "one process is on one host"},
+        {"socket --timeout 0", "--timeout 0: must be more than 0"},
+        {"socket --hosts --threads", "cannot be combined"},
         {"socket --hosts=left", "must be two network namespaces"},
-        {"socket --seconds 0", "in no time"},
+        {"socket --seconds 0", "--seconds 0: must be more than 0"},
         {"socket --flos 1", "did you mean --flows?"},
         {"socket -n", "-n needs a value"},
     };

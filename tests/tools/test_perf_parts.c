@@ -165,7 +165,7 @@ XT_TEST_DEADLINE(latency_has_round_trips_and_collectives_by_ranks, 120)
     XT_CHECK_HAS(output, "# Out of bounds values : 0 OK\n");
     run_python(code, path, NULL);
     XT_CHECK_INT(run_perf("latency --ranks 1", &output), 1);
-    XT_CHECK_HAS(output, "latency is between ranks, and there is one");
+    XT_CHECK_HAS(output, "latency needs at least 2 ranks, and there is only one");
 }
 
 /* ---- random groups ---- */
@@ -296,16 +296,16 @@ XT_TEST(wrong_arguments_are_named)
         const char *args, *says;
     } cases[] = {
         {"latency twice", "twice is not understood"},
-        {"latency --ranks 2 -o sum", "-o is no option of latency"},
-        {"groups --plot x.svg", "--plot is no option of groups"},
+        {"latency --ranks 2 -o sum", "-o is not an option of latency"},
+        {"groups --plot x.svg", "--plot is not an option of groups"},
         {"groups --comms 33", "--comms 33: must be a whole number from 1 to 32"},
         {"groups --seed 0x5g", "--seed 0x5g: must be a number"},
         {"groups --seed -1", "--seed -1: must be a number"},
         {"groups --groups 0", "--groups 0: must be"},
-        {"groups -b 8", "-b is no option of groups"},
-        {"all_reduce --seed 1", "--seed is no option of a collective"},
+        {"groups -b 8", "-b is not an option of groups"},
+        {"all_reduce --seed 1", "--seed is not an option of a collective"},
         {"-n 3 groups", "groups comes first: xccl perf groups [options]"},
-        {"all_reduce --ranks 3 -t 2", "no multiple of a process's threads"},
+        {"all_reduce --ranks 3 -t 2", "not a multiple of the threads per process"},
         {"all_reduce -t 0", "-t 0: must be"},
         {"all_reduce --vs_mpi", "did you mean --vs-mpi?"},
         {"latincy", "did you mean latency?"},

@@ -358,7 +358,7 @@ XT_TEST(wrong_arguments_are_named)
         const char *args, *says;
     } cases[] = {
         {"report --intervall 1", "did you mean --interval?"},
-        {"report --interval 0", "--interval is 0"},
+        {"report --interval 0", "--interval must be more than 0"},
         {"report --interval soon", "--interval"},
         {"report --count 3", "--count needs --interval"},
         {"report --events -1", "--events"},

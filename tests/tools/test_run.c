@@ -321,7 +321,7 @@ XT_TEST(wrong_arguments_are_usage_errors)
     XT_CHECK_INT(run_xccl("run", "-n", "2x", "true", &output), 2);
     XT_CHECK_INT(run_xccl("run", "-n", "2", NULL, &output), 2);
     XT_CHECK_INT(run_xccl("run", "true", NULL, NULL, &output), 2);
-    XT_CHECK_HAS(output, "-n N is missing");
+    XT_CHECK_HAS(output, "the number of ranks is missing");
     XT_CHECK_INT(run_xccl("run", "--grave", "2", NULL, &output), 2);
     XT_CHECK_HAS(output, "did you mean --grace?");
 }
