@@ -103,8 +103,8 @@ static void look_after(struct xccl_comm_async *async)
 
     if (!async->idle_since_ns)
         async->idle_since_ns = now_ns;
-    if (!run->rc && run->check)
-        run->rc = run->check(run, now_ns - async->idle_since_ns);
+    if (!run->rc)
+        run->rc = run->kind->check(run, now_ns - async->idle_since_ns);
 }
 
 /* A connection broke, and nobody has said yet who is to blame: 1 while there is time for it. */

@@ -81,7 +81,6 @@ static void start_later(struct xcclComm *comm, const struct xccl_found *found, i
     comm->connects = connects;
     xccl_run_clear(run);
     run->flag_low = xccl_flag_low(found->signature, comm->seq);
-    run->step = xccl_comm_prepare_run;
 }
 
 /* The call is the last one but for its buffers. Plans stay while none is made; those with an
@@ -125,7 +124,7 @@ static __attribute__((noinline)) xcclResult_t begin_other(struct xcclComm *comm,
     /* Sizes are let go of at the end; a plan for them is no other call's. */
     comm->told_plans = task->call.sizes ? 0 : comm->planner.plans_made;
     call = xccl_comm_own_call(comm);
-    comm->run.check = xccl_comm_check_call;
+    comm->run.kind = &xccl_call_kind;
     comm->run.owner = comm;
     if (found.plan && !task->connects)
         rc = xccl_comm_start_run(comm, found.plan);

@@ -28,6 +28,7 @@
 #include "base/log.h"
 #include "comm/comm_cuda_int.h"
 #include "comm/comm_p2p_int.h"
+#include "comm/comm_plan.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
 #include "comm/comm_verdict.h"
@@ -114,6 +115,7 @@ static void be_call(struct xccl_cuda_watch *watch)
     comm->connects = 0;
     xccl_run_clear(&comm->run);
     comm->run.owner = comm;
+    comm->run.kind = &xccl_call_kind;
     if (!watch->image)
         return;
     comm->call = watch->image->call;

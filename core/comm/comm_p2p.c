@@ -77,10 +77,14 @@ static int step(struct xccl_run *run)
     return moved;
 }
 
-int xccl_comm_in_p2p(const struct xcclComm *comm)
-{
-    return !comm->run.plan && comm->run.step == step;
-}
+static const struct xccl_run_kind messages = {
+    .name = "sends and receives",
+    .is_messages = 1,
+    .step = step,
+    .check = xccl_p2p_check,
+    .blame = xccl_p2p_blame,
+    .check_left = xccl_p2p_check_left,
+};
 
 /* --- beginning --- */
 
@@ -144,8 +148,7 @@ xcclResult_t xccl_comm_begin_p2p(struct xcclComm *comm, const struct xccl_p2p_it
     }
     comm->p2p->looked_ns = 0;
     xccl_run_clear(&comm->run);
-    comm->run.step = step;
-    comm->run.check = xccl_p2p_check;
+    comm->run.kind = &messages;
     comm->run.owner = comm;
     comm->run.by_address = (uint8_t)xccl_comm_way_is_address(comm->ways, XCCL_COLL_SEND_RECV,
                                                              comm->p2p->exchanged);

@@ -25,14 +25,6 @@ xcclResult_t xccl_comm_begin_p2p(struct xcclComm *comm, const struct xccl_p2p_it
 xcclResult_t xccl_comm_execute_p2p(struct xcclComm *comm, const struct xccl_p2p_item *items,
                                    uint32_t count);
 
-/* For comm_verdict.c: 1 when the run is one of sends and receives. */
-int xccl_comm_in_p2p(const struct xcclComm *comm);
-/* For comm_verdict.c: an error when a peer that is still waited for has left. */
-xcclResult_t xccl_comm_p2p_check_left(struct xcclComm *comm);
-/* For comm_verdict.c: sets the thread's error text to what a group that failed with rc has to say;
- * 0: nothing. */
-int xccl_comm_p2p_blame(struct xcclComm *comm);
-
 size_t xccl_comm_p2p_bytes(const struct xccl_comm_p2p *p2p); /* NULL: 0 */
 void xccl_comm_p2p_free(struct xccl_comm_p2p *p2p); /* NULL is fine */
 

@@ -103,10 +103,12 @@ static xcclResult_t look_at_all(struct xcclComm *comm, uint64_t waited_ns)
 }
 
 /* Nothing moves, so what a peer that left has sent before has come. */
-xcclResult_t xccl_comm_p2p_check_left(struct xcclComm *comm)
+xcclResult_t xccl_p2p_check_left(struct xccl_run *run, int again)
 {
+    struct xcclComm *comm = run->owner;
     const struct xccl_comm_p2p *p2p = comm->p2p;
 
+    (void)again;
     for (uint32_t i = 0; i < p2p->stream_count; i++) {
         const struct xccl_stream *stream = p2p->streams[i];
         xcclResult_t rc;
@@ -137,7 +139,7 @@ xcclResult_t xccl_p2p_check(struct xccl_run *run, uint64_t waited_ns)
     if (!rc)
         rc = look_at_all(comm, waited_ns);
     if (!rc && waited_ns > LEFT_NS)
-        rc = xccl_comm_p2p_check_left(comm);
+        rc = xccl_p2p_check_left(run, 1);
     if (rc || waited_ns <= comm->timeout_ns)
         return rc;
     list_peers(comm, peers, sizeof peers);
@@ -148,13 +150,14 @@ xcclResult_t xccl_p2p_check(struct xccl_run *run, uint64_t waited_ns)
 }
 
 /* What a slice of another size says; 0: the group failed otherwise. */
-int xccl_comm_p2p_blame(struct xcclComm *comm)
+int xccl_p2p_blame(struct xccl_run *run)
 {
-    const struct xccl_link *link = comm->run.bad_link;
+    struct xcclComm *comm = run->owner;
+    const struct xccl_link *link = run->bad_link;
     const struct xccl_stream *stream;
     struct xccl_came came;
 
-    if (!xccl_comm_in_p2p(comm) || !link)
+    if (!link)
         return 0;
     stream = comm->p2p->stream_of[2 * comm->run.bad_peer];
     if (!stream->net && xccl_stream_came(stream, stream->kind, link, &came))

@@ -9,8 +9,8 @@
 
 /* Starts the run of the call that comm->args tell. */
 xcclResult_t xccl_comm_start_run(struct xcclComm *comm, const struct xccl_plan *plan);
-/* For run.step: gives the call links and a plan, and starts it. */
-int xccl_comm_prepare_run(struct xccl_run *run);
+/* Runs of calls. Without a plan: gives the call links and a plan, and starts it. */
+extern const struct xccl_run_kind xccl_call_kind;
 /* Of the settings XCCL_ALGO and XCCL_PROTO, and of the files of all algorithm plugins, wherever
  * they lie. */
 uint32_t xccl_comm_algo_hash(void);

@@ -148,7 +148,7 @@ __attribute__((noinline)) void xccl_comm_record_end_other(struct xcclComm *comm,
 
     if (rc)
         xccl_record_fail(comm->record, rc);
-    else if (xccl_comm_in_p2p(comm))
+    else if (comm->run.kind->is_messages)
         xccl_record_p2p_end(comm->record);
     else
         xccl_record_end(comm->record, none, none);

@@ -11,7 +11,6 @@
 
 #include "base/log.h"
 #include "comm/comm_int.h"
-#include "comm/comm_p2p.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_tune.h"
 #include "comm/control.h"
@@ -300,14 +299,11 @@ static xcclResult_t check_boards(struct xcclComm *comm)
     return xcclSuccess;
 }
 
-static xcclResult_t check_left(struct xcclComm *comm, int again)
+xcclResult_t xccl_comm_check_left(struct xccl_run *run, int again)
 {
+    struct xcclComm *comm = run->owner;
     uint64_t last_seq;
-    int rank;
-
-    if (xccl_comm_in_p2p(comm))
-        return xccl_comm_p2p_check_left(comm);
-    rank = xccl_control_left_before(comm->control, comm->seq, &last_seq);
+    int rank = xccl_control_left_before(comm->control, comm->seq, &last_seq);
 
     return rank == XCCL_NOBODY ? xcclSuccess : fail_left(comm, rank, last_seq, again);
 }
@@ -412,7 +408,7 @@ xcclResult_t xccl_comm_check_call(struct xccl_run *run, uint64_t waited_ns)
     if (!rc)
         rc = check_boards(comm);
     if (!rc)
-        rc = check_left(comm, 1);
+        rc = run->kind->check_left(run, 1);
     if (!rc && waited_ns > comm->timeout_ns)
         rc = fail_timeout(comm, waited_ns);
     return rc;
@@ -440,13 +436,14 @@ static const char *advice_for(xcclNetCause_t cause)
  * better; what the plugin said is then one line of this rank's log. */
 static xcclResult_t fail_link(struct xcclComm *comm, xcclResult_t rc)
 {
-    const struct xccl_net_link *link = comm->run.bad_net;
+    struct xccl_run *run = &comm->run;
+    const struct xccl_net_link *link = run->bad_net;
     char cause[XCCL_ERROR_TEXT_BYTES], name[NAME_BYTES];
 
     snprintf(cause, sizeof cause, "%s", xccl_error_text());
     xccl_comm_name_rank(comm, comm->run.bad_peer, name, sizeof name);
-    if (xccl_comm_await_error(comm, VERDICT_NAP_NS) || check_left(comm, 0) ||
-        xccl_comm_await_error(comm, XCCL_VERDICT_NS) || check_left(comm, 0)) {
+    if (xccl_comm_await_error(comm, VERDICT_NAP_NS) || run->kind->check_left(run, 0) ||
+        xccl_comm_await_error(comm, XCCL_VERDICT_NS) || run->kind->check_left(run, 0)) {
         xccl_log(XCCL_LOG_INFO, "rank %d lost its connection with %s as well: %s", comm->rank, name,
                  cause);
         return xccl_comm_error(comm);
@@ -461,7 +458,7 @@ xcclResult_t xccl_comm_blame(struct xcclComm *comm, xcclResult_t rc)
 
     if (known)
         return known;
-    if (xccl_comm_p2p_blame(comm))
+    if (comm->run.kind->blame(&comm->run))
         return xccl_comm_error(comm);
     if (comm->run.other_size && comm->call.sizes && comm->call.coll == XCCL_COLL_ALL_TO_ALL)
         return fail_sizes(comm, comm->run.bad_peer);

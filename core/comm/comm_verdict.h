@@ -14,8 +14,10 @@
 struct xccl_board_call xccl_comm_board_call(const struct xccl_call *call, uint64_t seq);
 /* The call that this rank is in, or was in last. */
 struct xccl_board_call xccl_comm_own_call(const struct xcclComm *comm);
-/* For run.check: an error of another rank, ranks in other calls, ranks that left, the deadline. */
+/* For runs of calls (xccl_run_kind): an error of another rank, ranks in other calls, ranks that
+ * left, the deadline; and neighbours that left before this call. */
 xcclResult_t xccl_comm_check_call(struct xccl_run *run, uint64_t waited_ns);
+xcclResult_t xccl_comm_check_left(struct xccl_run *run, int again);
 /* The call has failed with rc: raises the communicator's error, with the rank that caused it,
  * unless there is one already. Returns the one in force. */
 xcclResult_t xccl_comm_blame(struct xcclComm *comm, xcclResult_t rc);

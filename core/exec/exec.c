@@ -206,7 +206,7 @@ static inline __attribute__((always_inline)) int progress(struct xccl_run *run)
     int moved = 0;
 
     if (__builtin_expect(!run->plan, 0))
-        return run->rc ? 0 : run->step(run);
+        return run->rc ? 0 : run->kind->step(run);
     if (run->plan->again == XCCL_AGAIN_ALONE)
         return xccl_interp_alone(run);
     switch (run->plan->binding->proto) {
@@ -259,8 +259,8 @@ int xccl_run_done(struct xccl_run *run)
 static void check_runs(struct xccl_run *const *runs, unsigned count, uint64_t waited_ns)
 {
     for (unsigned i = 0; i < count; i++)
-        if (runs[i]->check && !runs[i]->rc)
-            runs[i]->rc = runs[i]->check(runs[i], waited_ns);
+        if (runs[i]->kind && !runs[i]->rc)
+            runs[i]->rc = runs[i]->kind->check(runs[i], waited_ns);
 }
 
 /* How long nothing has moved. */

@@ -120,8 +120,25 @@ struct xccl_run_lane {
     struct xccl_move now, next;
 };
 
+struct xccl_run;
+
+/* What kind of operation a run is: how it moves without a plan, and who looks after its wait. */
+struct xccl_run_kind {
+    const char *name;
+    int is_messages; /* 1: sends and receives, which have no number in the sequence of calls */
+    /* While there is no plan: moves what there is instead, and sets finished, or starts the run
+     * with a plan. 1 when something moved. */
+    int (*step)(struct xccl_run *run);
+    /* Asked in the slow branch of a wait: an error ends the wait. waited_ns: since it began. */
+    xcclResult_t (*check)(struct xccl_run *run, uint64_t waited_ns);
+    /* The run has failed: raises its owner's error. 0: this kind knows nothing better. */
+    int (*blame)(struct xccl_run *run);
+    /* An error when a rank that is still needed has left. again: 1 when it will be asked again. */
+    xcclResult_t (*check_left)(struct xccl_run *run, int again);
+};
+
 struct xccl_run {
-    const struct xccl_plan *plan; /* NULL while step is at work */
+    const struct xccl_plan *plan; /* NULL while the kind's step is at work */
     char *buffers[4]; /* by enum xccl_step_buffer */
     char *room;
     uint64_t places[2]; /* of IN and OUT in the arena, 0: not there */
@@ -140,12 +157,8 @@ struct xccl_run {
     const struct xccl_link *bad_link; /* a message of another call arrived here */
     int other_size; /* 1: it is of this call, but not as large as this rank expects */
     const struct xccl_net_link *bad_net; /* this one failed */
-    /* While there is no plan: moves what there is instead, and sets finished, or starts the run
-     * with a plan. 1 when something moved. */
-    int (*step)(struct xccl_run *run);
-    int finished;
-    /* Asked in the slow branch of a wait: an error ends the wait. waited_ns: since it began. */
-    xcclResult_t (*check)(struct xccl_run *run, uint64_t waited_ns);
+    int finished; /* set by the kind's step: there is nothing left to move */
+    const struct xccl_run_kind *kind; /* NULL: a run that nobody looks after, with a plan */
     void *owner;
 };
 

@@ -424,13 +424,14 @@ static xcclResult_t give_up(struct xccl_run *run, uint64_t waited_ns)
 
 XT_TEST(a_wait_ends_when_its_check_says_so)
 {
+    static const struct xccl_run_kind kind = {.name = "test", .check = give_up};
     struct xccl_wait_policy policy = xccl_wait_policy_for(1, 1);
     struct world *world = two_ranks(XCCL_PROTO_LINES);
     struct xccl_run *run = &world->runs[0];
     unsigned which = 7;
 
     world_start(world, 0, 10); /* rank 1 never comes */
-    run->check = give_up;
+    run->kind = &kind;
     xccl_exec_wait(&run, 1, &policy, &which);
     XT_CHECK_INT(which, 0);
     XT_CHECK_RC(run->rc, xcclTimeout);
