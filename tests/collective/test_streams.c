@@ -371,11 +371,11 @@ XT_TEST(what_is_no_stream_is_refused)
     xt_set_error_source(world_error);
     REFUSED(xcclStreamCreate(NULL), "xcclStreamCreate: stream is NULL");
     for (size_t i = 0; i < sizeof strays / sizeof strays[0]; i++) {
-        REFUSED(xcclStreamDestroy(strays[i]), "xcclStreamDestroy: stream is no stream");
-        REFUSED(xcclStreamQuery(strays[i]), "xcclStreamQuery: stream is no stream");
-        REFUSED(xcclStreamSynchronize(strays[i]), "xcclStreamSynchronize: stream is no stream");
+        REFUSED(xcclStreamDestroy(strays[i]), "xcclStreamDestroy: stream is not a stream");
+        REFUSED(xcclStreamQuery(strays[i]), "xcclStreamQuery: stream is not a stream");
+        REFUSED(xcclStreamSynchronize(strays[i]), "xcclStreamSynchronize: stream is not a stream");
     }
-    REFUSED(xcclStreamDestroy(NULL), "xcclStreamDestroy: stream is no stream");
+    REFUSED(xcclStreamDestroy(NULL), "xcclStreamDestroy: stream is not a stream");
     XT_OK(xcclStreamQuery(NULL));
     XT_OK(xcclStreamSynchronize(NULL));
     XT_OK(xcclStreamQuery(stream)); /* nothing was given to it */
