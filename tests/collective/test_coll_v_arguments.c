@@ -81,7 +81,7 @@ XT_TEST(communicator_stream_type_and_operator_are_checked)
     expect(xcclAllGatherv(from, 4, to, counts, NULL, (xcclDataType_t)12, comms[1], NULL),
            "xcclAllGatherv: datatype is 12");
     expect(xcclAllGatherv(from, 4, to, counts, NULL, xcclInt32, comms[1], stream),
-           "xcclAllGatherv: stream is no stream");
+           "xcclAllGatherv: stream is not a stream");
     expect(
         xcclReduceScatterv(from, counts, NULL, to, 4, xcclInt32, (xcclRedOp_t)77, comms[1], NULL),
         "xcclReduceScatterv: op is 77");

@@ -225,7 +225,7 @@ XT_TEST_DEADLINE(a_read_that_breaks_ends_the_comm_alone, 60)
     buffer_make(&ends, ends.recv, 0, &to);
     pass(&ends, &from, &to, BYTES);
     XT_CHECK_RC(flush(&ends, &to, BYTES), xcclSystemError);
-    XT_CHECK_HAS(ends.net->calls.lastError(ends.net->ctx), " cannot flush the memory of a device");
+    XT_CHECK_HAS(ends.net->calls.lastError(ends.net->ctx), " cannot flush device memory");
     buffer_free(&ends, ends.send, &from);
     buffer_free(&ends, ends.recv, &to);
     path_ends_close(&ends, 0);

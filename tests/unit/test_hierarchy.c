@@ -513,7 +513,7 @@ XT_TEST(layouts_that_cannot_be_are_refused_in_words)
     struct crowd crowd = crowd_begin(XCCL_COLL_ALL_REDUCE);
 
     crowd_uneven(&crowd, &primes);
-    refused(&crowd, "more chunks than there can be (65535)");
+    refused(&crowd, "more chunks than allowed (65535)");
     crowd_even(&crowd, 2, 3);
     crowd.nodes[4] = -1;
     refused(&crowd, "a node's number is too large or negative (-1)");

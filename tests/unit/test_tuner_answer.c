@@ -383,7 +383,7 @@ XT_TEST(each_kind_of_nonsense_leaves_the_built_in_choice_and_costs_one_warning)
         }
         XT_CHECK_INT(asked, 3);
         XT_CHECK_INT(warnings, 1);
-        XT_CHECK_HAS(warning, "tuner plugin test (here), asked about all_reduce of 4096 bytes");
+        XT_CHECK_HAS(warning, "tuner plugin test (here), queried about all_reduce of 4096 bytes");
         XT_CHECK_HAS(warning, defects[i]);
         XT_CHECK_HAS(warning, "the built-in choice is used");
         xccl_planner_fini(&planner);
