@@ -2,6 +2,8 @@
 /* What the files of CUDA communicators share. Stays in this folder.
  *
  *   comm_cuda.c        joining and leaving: device and status
+ *   comm_cuda_pool.c   device memory, kept from call to call
+ *   comm_cuda_group.c  operations of a group: missing links first, then launches
  *   comm_cuda_edges.c  which kind of memory each pair of ranks of a host has its links in
  *   comm_cuda_memory.c memory of links, its own and that of other ranks
  *   comm_cuda_agree.c  trying out whether the ranks of a host open each other's
@@ -224,8 +226,6 @@ struct xccl_comm_cuda {
     struct xccl_cuda_image **images;
     uint32_t image_count, image_room;
     struct xccl_cuda_image *last; /* of the last call */
-    uint64_t last_plans; /* planner.plans_made then */
-    uint32_t sized_next;
 
     xccl_cu_ptr scratch;
     size_t scratch_bytes;
@@ -261,6 +261,9 @@ static inline uint64_t xccl_cuda_word(const uint64_t *word)
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
+/* --- comm_cuda_pool.c --- */
+/* All of it goes; no kernel of the communicator uses it. */
+void xccl_comm_cuda_drop_pool(struct xccl_comm_cuda *cuda);
 /* Device memory that counts as the communicator's. It is of so many bytes. */
 size_t xccl_comm_cuda_rounded(size_t bytes);
 /* A copy in device memory for the next launch, or for the graph that is being captured. */
