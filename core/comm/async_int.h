@@ -58,9 +58,22 @@ void xccl_async_ended(struct xccl_async_op *op, xcclResult_t rc);
 /* Before there is a thread. */
 void xccl_async_watch_forks(void);
 
-/* Joins that have to be driven: anybody gives, the progress thread takes one after the other. */
-void xccl_async_give_joins(struct xccl_joins *joins);
-struct xccl_joins *xccl_async_take_joins(void);
+enum xccl_async_state {
+    XCCL_ASYNC_DONE,
+    XCCL_ASYNC_WAIT, /* until the next ring, or until it is due */
+    XCCL_ASYNC_MORE, /* it is to go on at once */
+};
+
+/* Work of the thread that is no operation, such as ranks that join: part of what it belongs to. */
+struct xccl_async_job {
+    /* Called after each ring, and when due. It may free itself when it says XCCL_ASYNC_DONE. */
+    enum xccl_async_state (*step)(struct xccl_async_job *job);
+    uint64_t due_ns; /* when it is to be called without a ring; set by step */
+    struct xccl_async_job *next;
+};
+/* Anybody gives, the progress thread takes one after the other. */
+void xccl_async_give_job(struct xccl_async_job *job);
+struct xccl_async_job *xccl_async_take_job(void);
 
 /* --- the thread (async_thread.c) --- */
 

@@ -42,8 +42,8 @@ static struct xccl_bell bell; /* rung for news */
 /* The progress thread's own. */
 struct worker {
     struct xccl_comm_async *running;
-    struct xccl_joins *joins;
-    uint64_t joins_due_ns; /* when the next of them is, without a ring */
+    struct xccl_async_job *jobs;
+    uint64_t jobs_due_ns; /* when the next of them is, without a ring */
     uint32_t seen; /* ring of the bell up to which the queues have been looked at */
     int looks_again; /* 1: an operation has ended, or waits for somebody inside its communicator */
     uint32_t idle_rounds;
@@ -172,43 +172,41 @@ static int turn_all(struct worker *worker)
     return moved;
 }
 
-/* --- joins --- */
+/* --- jobs --- */
 
 /* Each that is due once, which is all of them after a ring; 1 when one is to go on at once. */
-static int turn_joins(struct worker *worker, int rung)
+static int turn_jobs(struct worker *worker, int rung)
 {
-    struct xccl_joins **at = &worker->joins;
+    struct xccl_async_job **at = &worker->jobs;
     int more = 0;
 
-    worker->joins_due_ns = XCCL_NEVER_NS;
+    worker->jobs_due_ns = XCCL_NEVER_NS;
     while (*at) {
-        struct xccl_joins *joins = *at, *next = *xccl_joins_next(joins);
-        uint64_t due_ns = xccl_joins_due_ns(joins);
+        struct xccl_async_job *job = *at, *next = job->next;
 
-        if (rung || xccl_clock_ns() >= due_ns) {
-            enum xccl_init_state state = xccl_joins_step(joins);
+        if (rung || xccl_clock_ns() >= job->due_ns) {
+            enum xccl_async_state state = job->step(job);
 
-            more |= state == XCCL_INIT_MORE;
-            if (state == XCCL_INIT_DONE) {
+            more |= state == XCCL_ASYNC_MORE;
+            if (state == XCCL_ASYNC_DONE) { /* it may be gone */
                 *at = next;
                 continue;
             }
-            due_ns = xccl_joins_due_ns(joins);
         }
-        if (due_ns < worker->joins_due_ns)
-            worker->joins_due_ns = due_ns;
-        at = xccl_joins_next(joins);
+        if (job->due_ns < worker->jobs_due_ns)
+            worker->jobs_due_ns = job->due_ns;
+        at = &job->next;
     }
     return more;
 }
 
-static void take_joins(struct worker *worker)
+static void take_jobs(struct worker *worker)
 {
-    struct xccl_joins *joins;
+    struct xccl_async_job *job;
 
-    while ((joins = xccl_async_take_joins()) != NULL) {
-        *xccl_joins_next(joins) = worker->joins;
-        worker->joins = joins;
+    while ((job = xccl_async_take_job()) != NULL) {
+        job->next = worker->jobs;
+        worker->jobs = job;
     }
 }
 
@@ -237,7 +235,7 @@ static void rest(struct worker *worker)
             xccl_os_pause();
         else
             xccl_bell_wait(&bell, worker->seen,
-                           &(struct xccl_limit){.deadline_ns = worker->joins_due_ns});
+                           &(struct xccl_limit){.deadline_ns = worker->jobs_due_ns});
         return;
     }
     if (!worker->sleepy && rounds % LOOK_EVERY == 0) {
@@ -257,7 +255,7 @@ static void rest(struct worker *worker)
 
 static void *run(void *arg)
 {
-    struct worker worker = {.looks_again = 1, .joins_due_ns = XCCL_NEVER_NS};
+    struct worker worker = {.looks_again = 1, .jobs_due_ns = XCCL_NEVER_NS};
 
     (void)arg;
     pthread_setname_np(pthread_self(), "xccl-progress");
@@ -271,9 +269,9 @@ static void *run(void *arg)
             break;
         worker.seen = heard;
         if (rung)
-            take_joins(&worker);
-        if (worker.joins)
-            moved = turn_joins(&worker, rung);
+            take_jobs(&worker);
+        if (worker.jobs)
+            moved = turn_jobs(&worker, rung);
         if (rung || worker.looks_again)
             begin_all(&worker);
         moved |= turn_all(&worker);

@@ -26,7 +26,7 @@ static struct xccl_comm_async *queued; /* communicators with something in their 
 static struct xccl_host_stream *streams; /* of the program */
 static struct xccl_host_stream *inherited; /* of the process that forked this one */
 static uint64_t batches; /* given so far */
-static struct xccl_joins *joins; /* new ones, the last first */
+static struct xccl_async_job *jobs; /* new ones, the last first */
 
 /* --- fork --- */
 
@@ -52,7 +52,7 @@ static void fork_child(void)
     *end = streams;
     streams = NULL;
     queued = NULL;
-    joins = NULL;
+    jobs = NULL;
     pthread_mutex_unlock(&lock);
     xccl_async_thread_fork_child();
 }
@@ -539,23 +539,23 @@ void xccl_async_gate_close(struct xccl_async_gate *gate)
 
 /* --- the progress thread --- */
 
-void xccl_async_give_joins(struct xccl_joins *given)
+void xccl_async_give_job(struct xccl_async_job *given)
 {
     pthread_mutex_lock(&lock);
-    *xccl_joins_next(given) = joins;
-    joins = given;
+    given->next = jobs;
+    jobs = given;
     pthread_mutex_unlock(&lock);
     xccl_async_thread_ring();
 }
 
-struct xccl_joins *xccl_async_take_joins(void)
+struct xccl_async_job *xccl_async_take_job(void)
 {
-    struct xccl_joins *taken;
+    struct xccl_async_job *taken;
 
     pthread_mutex_lock(&lock);
-    taken = joins;
+    taken = jobs;
     if (taken)
-        joins = *xccl_joins_next(taken);
+        jobs = taken->next;
     pthread_mutex_unlock(&lock);
     return taken;
 }

@@ -57,12 +57,4 @@ void xccl_comm_unlist(struct xcclComm *comm);
 /* A communicator that others may see already: a split knows its id only once it is under way. */
 void xccl_comm_set_id(struct xcclComm *comm, const uint8_t *id);
 
-/* Joins of the progress thread (comm_join.c). step: each rank once; DONE: all have joined, or the
- * joins have failed, and joins is gone. */
-struct xccl_joins;
-enum xccl_init_state xccl_joins_step(struct xccl_joins *joins);
-/* When the next step is due without a ring, after this one's state. */
-uint64_t xccl_joins_due_ns(const struct xccl_joins *joins);
-struct xccl_joins **xccl_joins_next(struct xccl_joins *joins); /* a list for who drives them */
-
 #endif

@@ -6,6 +6,8 @@
  *
  * Limits: a rank whose service thread does not answer holds up the others for at most 5 s.
  * Thread: the joining one. */
+#include <assert.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,6 +28,7 @@
 #define SILENT_NS  (400 * XCCL_NS_PER_MS) /* a decline that takes longer was in vain */
 
 struct xccl_joins {
+    struct xccl_async_job job; /* in the background; first, so that one is the other */
     const struct xccl_join_args *args;
     struct xccl_init **inits; /* NULL: not begun */
     uint32_t count;
@@ -37,9 +40,8 @@ struct xccl_joins {
     int later; /* 1: so it is */
     struct xccl_join_args *own_args; /* the same as args, with ids of their own */
     struct xcclComm **comms; /* that the user has; NULL: not this one */
-    uint64_t due_ns;
-    struct xccl_joins *next;
 };
+static_assert(offsetof(struct xccl_joins, job) == 0, "the progress thread has the job alone");
 
 /* Returns how long it took. */
 static uint64_t decline_one(const struct xccl_join_args *join, xcclResult_t rc)
@@ -436,6 +438,51 @@ static void let_threads_go(const struct xccl_joins *joins)
     }
 }
 
+/* 1: the user has aborted one of them. Acquire: nothing has to be seen with it. */
+static int is_unwanted(const struct xccl_joins *joins)
+{
+    for (uint32_t i = 0; i < joins->count; i++)
+        if (atomic_load_explicit(&joins->inits[i]->comm->aborted, memory_order_acquire))
+            return 1;
+    return 0;
+}
+
+/* The states are the last that is touched: the user may free a communicator then. */
+static void end_joins(struct xccl_joins *joins, xcclResult_t rc)
+{
+    if (rc)
+        give_up(joins, rc);
+    for (uint32_t i = 0; i < joins->count && !rc; i++)
+        hand_over(joins->inits[i], NULL);
+    drop_inits(joins);
+    for (uint32_t i = 0; i < joins->count; i++)
+        if (is_out(joins, i)) /* release: all of it. Pairs with the loads in comm.c. */
+            atomic_store_explicit(&joins->comms[i]->join_state,
+                                  rc ? XCCL_JOIN_FAILED : XCCL_JOIN_DONE, memory_order_release);
+    drop_joins(joins);
+}
+
+/* Each rank once. */
+static enum xccl_async_state step(struct xccl_async_job *job)
+{
+    struct xccl_joins *joins = (struct xccl_joins *)job;
+    enum xccl_init_state most = XCCL_INIT_DONE;
+    xcclResult_t rc;
+
+    if (is_unwanted(joins))
+        rc = xccl_fail_quietly(xcclInvalidUsage, 0, NULL,
+                               "rank %d was aborted while it joined the communicator",
+                               joins->inits[0]->comm->rank);
+    else
+        rc = run_each(joins, &most);
+    if (rc || most == XCCL_INIT_DONE) {
+        end_joins(joins, rc);
+        return XCCL_ASYNC_DONE;
+    }
+    job->due_ns = most == XCCL_INIT_MORE ? 0 : nap_for(joins, most).deadline_ns;
+    return most == XCCL_INIT_MORE ? XCCL_ASYNC_MORE : XCCL_ASYNC_WAIT;
+}
+
 xcclResult_t xccl_comm_create_later(const struct xccl_join_args *args, uint32_t count)
 {
     struct xccl_joins *joins;
@@ -466,59 +513,7 @@ xcclResult_t xccl_comm_create_later(const struct xccl_join_args *args, uint32_t 
         xccl_comm_publish(comm, XCCL_COMM_JOINING);
         *args[i].comm_out = comm;
     }
-    xccl_async_give_joins(joins);
+    joins->job.step = step;
+    xccl_async_give_job(&joins->job);
     return xcclSuccess;
-}
-
-/* 1: the user has aborted one of them. Acquire: nothing has to be seen with it. */
-static int is_unwanted(const struct xccl_joins *joins)
-{
-    for (uint32_t i = 0; i < joins->count; i++)
-        if (atomic_load_explicit(&joins->inits[i]->comm->aborted, memory_order_acquire))
-            return 1;
-    return 0;
-}
-
-/* The states are the last that is touched: the user may free a communicator then. */
-static void end_joins(struct xccl_joins *joins, xcclResult_t rc)
-{
-    if (rc)
-        give_up(joins, rc);
-    for (uint32_t i = 0; i < joins->count && !rc; i++)
-        hand_over(joins->inits[i], NULL);
-    drop_inits(joins);
-    for (uint32_t i = 0; i < joins->count; i++)
-        if (is_out(joins, i)) /* release: all of it. Pairs with the loads in comm.c. */
-            atomic_store_explicit(&joins->comms[i]->join_state,
-                                  rc ? XCCL_JOIN_FAILED : XCCL_JOIN_DONE, memory_order_release);
-    drop_joins(joins);
-}
-
-enum xccl_init_state xccl_joins_step(struct xccl_joins *joins)
-{
-    enum xccl_init_state most = XCCL_INIT_DONE;
-    xcclResult_t rc;
-
-    if (is_unwanted(joins))
-        rc = xccl_fail_quietly(xcclInvalidUsage, 0, NULL,
-                               "rank %d was aborted while it joined the communicator",
-                               joins->inits[0]->comm->rank);
-    else
-        rc = run_each(joins, &most);
-    if (rc || most == XCCL_INIT_DONE) {
-        end_joins(joins, rc);
-        return XCCL_INIT_DONE;
-    }
-    joins->due_ns = most == XCCL_INIT_MORE ? 0 : nap_for(joins, most).deadline_ns;
-    return most;
-}
-
-uint64_t xccl_joins_due_ns(const struct xccl_joins *joins)
-{
-    return joins->due_ns;
-}
-
-struct xccl_joins **xccl_joins_next(struct xccl_joins *joins)
-{
-    return &joins->next;
 }
