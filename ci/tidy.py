@@ -216,6 +216,19 @@ def check_code(path, code):
                           "_explicit form and say what it pairs with")
 
 
+DEVICE_STATE = re.compile(r"\bcomm(?:->|\.)cuda\b")
+
+
+def check_device(path, code):
+    """A device is reached through its table; the CUDA communicator is its own files' alone."""
+    if not path.startswith("core/") or "cuda" in path:
+        return
+    for number, line in enumerate(code.split("\n"), 1):
+        if DEVICE_STATE.search(line):
+            yield Finding(path, number, "device", "comm->cuda outside the files of CUDA; give "
+                          "struct xccl_device_ops an entry, or use one that it has")
+
+
 def check_comments(path, text):
     """At the beginning of a line, a comment is about a function, a type or a table."""
     for match in POINTING.finditer(text):
@@ -351,6 +364,7 @@ def check_file(path, text, layers):
     if path.endswith(C_ENDINGS):
         code = code_only(text)
         found += check_code(path, code)
+        found += check_device(path, code)
         found += check_layers(path, lines, layers)
         if not path.endswith(".def"):
             found += check_functions(path, code)
@@ -461,6 +475,9 @@ CASES = [
     ("core/comm/a.c", HEAD + '#include "base/os_int.h"\n', ["layer"]),
     ("core/comm/a.c", HEAD + '#include "../base/os.h"\n', ["layer"]),
     ("core/nowhere/a.c", HEAD, ["layer"]),
+    ("core/comm/a.c", HEAD + "int f(void)\n{\n    return comm->cuda != NULL;\n}\n", ["device"]),
+    ("core/comm/a.c", HEAD + "int f(void)\n{\n    return a->comm->cuda;\n}\n", ["device"]),
+    ("core/comm/comm_cuda.c", HEAD + "int f(void)\n{\n    return comm->cuda;\n}\n", []),
     ("core/base/a.c", HEAD + "/* The same for few. */\nvoid f(void);\n", ["comment-start"]),
     ("core/base/a.h", HEAD + "/* Likewise: few. */\nvoid f(void);\n", ["comment-start"]),
     ("core/base/a.c", HEAD + "/*\n * Same as f. */\nvoid g(void)\n{\n}\n", ["comment-start"]),
