@@ -324,19 +324,12 @@ static void give_up(xcclResult_t rc)
         fail_all(rc);
 }
 
-/* 1: no earlier entry is of a communicator with that kind of device. */
-static int is_first_of(const struct group *own, uint32_t at, const struct xccl_device_ops *ops)
-{
-    for (uint32_t i = 0; i < at; i++)
-        if (own->entries[i].kind <= XCCL_ENTRY_P2P && own->entries[i].task.comm->ops == ops)
-            return 0;
-    return 1;
-}
-
-/* Devices with queues of their own get their operations before the host's are waited for. */
+/* Devices with queues of their own get their operations before the host's are waited for: those of
+ * all communicators with one kind of device together. */
 static xcclResult_t submit_queued(const struct group *own)
 {
     xcclResult_t rc = xcclSuccess;
+    uint32_t kinds = 0; /* that have theirs */
 
     for (uint32_t i = 0; i < own->count && !rc; i++) {
         const struct xccl_device_ops *ops;
@@ -344,8 +337,10 @@ static xcclResult_t submit_queued(const struct group *own)
         if (own->entries[i].kind > XCCL_ENTRY_P2P)
             continue;
         ops = own->entries[i].task.comm->ops;
-        if (ops->queues && is_first_of(own, i, ops))
-            rc = ops->submit(own->entries, own->count);
+        if (!ops->queues || kinds & 1u << ops->kind)
+            continue;
+        kinds |= 1u << ops->kind;
+        rc = ops->submit(own->entries, own->count);
     }
     return rc;
 }

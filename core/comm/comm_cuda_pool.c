@@ -22,7 +22,7 @@ size_t xccl_comm_cuda_rounded(size_t bytes)
     return power;
 }
 
-/* What was given back before; 0: none is of that size. */
+/* Takes a spare block of that size from the pool; 0: there is none. */
 static xccl_cu_ptr take_spare(struct xccl_comm_cuda *cuda, size_t size)
 {
     struct xccl_cuda_spare **at = &cuda->spares, *spare;
@@ -100,7 +100,7 @@ void xccl_comm_cuda_free(struct xccl_comm_cuda *cuda, xccl_cu_ptr at, size_t byt
     }
 }
 
-/* What launches that have ended were lent. */
+/* Returns the memory lent to launches that have ended. */
 static void take_back(struct xccl_comm_cuda *cuda)
 {
     struct xccl_cuda_spare *lent;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Between the files that make a communicator: comm.c, which has the memory and the list of all of
- * them, comm_join.c, which drives ranks that join side by side,
+/* Between the files that make a communicator: comm_list.c, which has the memory and the list of all
+ * of them, comm.c, which ends them, comm_join.c, which drives ranks that join side by side,
  * comm_split.c, which has what is special about a split, comm_init.c, which has the table of
  * phases, and comm_peers.c, comm_nets.c, comm_devices.c, comm_plan.c, comm_tune.c and
  * comm_progress.c, which have the phases' steps. Thread: the one that joins, destroys or aborts. */

@@ -51,7 +51,7 @@ static void set_detour(struct xcclComm *comm, uint32_t detour, int on)
         atomic_fetch_and_explicit(&comm->detour, ~detour, memory_order_relaxed);
 }
 
-/* Of all ranks of a communicator in one thread, after one has come or gone; the lock is held.
+/* Marks all ranks of a communicator in one thread, after one has joined or left; the lock is held.
  * Relaxed: a call that sees the old value began before the change. Once through the list: there may
  * be a thousand of them. */
 static void mark_siblings(const uint8_t *id, int64_t thread_id)

@@ -22,8 +22,8 @@ static unsigned size_of(uint64_t bytes)
 
 static uint32_t next_period(uint32_t period)
 {
-    if (period < XCCL_WAYS_PERIOD)
-        return period ? XCCL_WAYS_PERIOD : XCCL_WAYS_PERIOD_FIRST;
+    if (!period)
+        return XCCL_WAYS_PERIOD;
     return period < XCCL_WAYS_PERIOD_MAX ? 2 * period : XCCL_WAYS_PERIOD_MAX;
 }
 
@@ -73,10 +73,8 @@ __attribute__((noinline)) void xccl_comm_way_took(struct xccl_comm_ways *ways)
     row->now_ns += took;
     if (took > row->most_ns)
         row->most_ns = took;
-    /* The first time says little: both ways found cold memory. */
     if (trial == ways->trials - 1)
-        row->ns[way] = (row->period > XCCL_WAYS_PERIOD ? row->ns[way] / 2 : 0) + row->now_ns -
-                       row->most_ns;
+        row->ns[way] = row->ns[way] / 2 + row->now_ns - row->most_ns;
     if (row->calls == 2 * ways->trials)
         row->best = row->ns[XCCL_WAY_ADDRESS] < row->ns[XCCL_WAY_SLOTS] ? XCCL_WAY_ADDRESS
                                                                         : XCCL_WAY_SLOTS;

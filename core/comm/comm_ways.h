@@ -15,11 +15,9 @@
 
 #define XCCL_WAYS_MIN   (64u << 10) /* bytes of a call; what is smaller goes through slots */
 #define XCCL_WAYS_SIZES 24 /* of a factor of two each */
-/* Calls until both are measured again: at first few, then so many, then twice as many each time.
- */
-#define XCCL_WAYS_PERIOD_FIRST 48u
-#define XCCL_WAYS_PERIOD       128u
-#define XCCL_WAYS_PERIOD_MAX   1024u
+/* Calls until both are measured again, the first time; then twice as many each time. */
+#define XCCL_WAYS_PERIOD     128u
+#define XCCL_WAYS_PERIOD_MAX 1024u
 /* Calls that are measured each way: of small sizes more, for ranks may be a call apart there. */
 #define XCCL_WAYS_TRIALS       10u
 #define XCCL_WAYS_TRIALS_LARGE 6u

@@ -446,7 +446,7 @@ static xcclResult_t watch_neighbours(struct xccl_control *control)
     return rc;
 }
 
-/* Of the communicator's errors. */
+/* comm->tell: sends the communicator's first error. */
 static void tell_error(struct xcclComm *comm, const struct xccl_notice *notice)
 {
     tell(comm->control, notice);

@@ -101,11 +101,6 @@ static xcclResult_t bound(struct xcclComm *comm, struct xccl_binding *binding)
     return xcclSuccess;
 }
 
-static xcclResult_t submit(const struct xccl_entry *entries, uint32_t count)
-{
-    return xccl_call_group(entries, count);
-}
-
 static int turn(struct xcclComm *comm)
 {
     (void)comm;
@@ -135,7 +130,7 @@ const struct xccl_device_ops xccl_device_host = {
     .take_offers = take_offers,
     .give_room = give_room,
     .bound = bound,
-    .submit = submit,
+    .submit = xccl_call_group,
     .resume = nothing,
     .registered = xccl_huge_pages_make,
     .turn = turn,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a communicator needs of its device: one const table per kind of device. The host is a device
- * too (device_host.c). comm->ops is set when the communicator is made and never NULL; every entry
- * is there. A call on the host does not go through the table: it asks comm->detour, one word.
+/* Devices: one const table per kind says what a communicator needs of its device. The host is a
+ * device too (device_host.c). comm->ops is set when the communicator is made and never NULL; every
+ * entry is there. A call on the host does not go through the table: it reads comm->detour, one
+ * word.
  *
  * Functions of joining and leaving run in the joining thread; the others in the thread of the user,
  * who holds the crank, where nothing else is said. */

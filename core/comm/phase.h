@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a phase of joining is: a step that is called until it is done, and never blocks. Who owns a
- * part of the communicator writes its phases; the table that orders them stays with joining. The
+/* Phases of joining: a phase is a step that is called until it is done, and never blocks. Each part
+ * of a communicator has phases of its own; the table that orders them stays with joining. The
  * two calls here let the ranks exchange what a phase needs.
  * Thread: the joining one. */
 #ifndef XCCL_COMM_PHASE_H
@@ -8,7 +8,7 @@
 
 #include "comm/comm.h"
 
-/* What a step says. No step blocks, but for a peer on this host whose service thread answers. */
+/* Result of a step. A step blocks only for the answer of a service thread on this host. */
 enum xccl_init_state {
     XCCL_INIT_DONE, /* the next phase comes, once the out-of-band operation begun has ended */
     XCCL_INIT_WAIT, /* the bell will ring */
@@ -31,7 +31,7 @@ struct xccl_init {
     int fetched, got_all;
     int alone; /* 1: all ranks of the communicator are in this process, which all of them know */
     uint32_t premade; /* bindings that have been made before the first call */
-    /* Of a split (comm_split.c): */
+    /* Fields of a split (comm_split.c): */
     struct xcclComm *parent; /* NULL: it joins by ids */
     const struct xccl_init *before; /* another split of parent, whose turn is first; NULL: none */
     int color, key;

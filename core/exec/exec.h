@@ -122,7 +122,7 @@ struct xccl_run_lane {
 
 struct xccl_run;
 
-/* What kind of operation a run is: how it moves without a plan, and who looks after its wait. */
+/* Kind of a run: how it moves without a plan, and who checks it while it waits. */
 struct xccl_run_kind {
     const char *name;
     int is_messages; /* 1: sends and receives, which have no number in the sequence of calls */
