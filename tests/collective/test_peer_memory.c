@@ -225,6 +225,7 @@ static void keeps_small_pages(int rank, int nranks, void *arg)
     size_t bytes = 4 * XCCL_HUGE_PAGE;
     char *in = huge_map(bytes, MAP_PRIVATE), *out = huge_map(bytes, MAP_PRIVATE);
     xcclComm_t comm = join_or_skip(arg, rank, nranks);
+    void *registered;
 
     for (int call = 0; call < OFTEN; call++) {
         if (call == 2) /* the first of each kind have made links */
@@ -238,6 +239,8 @@ static void keeps_small_pages(int rank, int nranks, void *arg)
         XT_CHECK_INT(huge_kib(in, "AnonHugePages") + huge_kib(out, "AnonHugePages"), 0);
     }
     XT_CHECK_INT(advices, 0);
+    XT_OK(xcclCommRegister(comm, in, bytes, &registered));
+    XT_CHECK(advices > 0 && huge_kib(in, "AnonHugePages") > 0);
     XT_OK(xcclCommDestroy(comm));
     munmap(in, bytes);
     munmap(out, bytes);
