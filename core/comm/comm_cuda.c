@@ -6,6 +6,7 @@
  * Thread: see the header. */
 #include "comm/comm_cuda.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <string.h>
 #include <time.h>
@@ -20,6 +21,8 @@
 #define DRAIN_NAP_NS 100000
 #define READ_MS      5000
 #define HOMES_BYTES  (XCCL_CUDA_HOMES * sizeof(struct xccl_dev_home))
+
+static_assert(XCCL_CUDA_OFFER_BYTES <= XCCL_DEVICE_OFFER_MAX, "an offer fits into what ranks send");
 
 /* --- which device --- */
 
