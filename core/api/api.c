@@ -10,9 +10,11 @@
 #include "api/api_int.h"
 #include "api/group.h"
 #include "api/range.h"
-#include "comm/comm_cuda.h"
 #include "base/os.h"
 #include "base/param.h"
+#include "comm/comm_cuda.h"
+#include "comm/comm_list.h"
+#include "comm/join.h"
 
 xcclResult_t xcclGetVersion(int *version)
 {

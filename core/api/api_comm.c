@@ -8,6 +8,8 @@
 #include "api/api_int.h"
 #include "api/group.h"
 #include "comm/comm_cuda.h"
+#include "comm/comm_list.h"
+#include "comm/join.h"
 
 /* --- joining --- */
 

@@ -4,7 +4,9 @@
 #include "xccl.h"
 
 #include "api/api_int.h"
+#include "comm/comm_call.h"
 #include "comm/comm_cuda.h"
+#include "comm/comm_memory.h"
 #include "comm/comm_usage.h"
 #include "comm/device_ops.h"
 #include "exec/cuda/user_memory.h"

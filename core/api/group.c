@@ -12,8 +12,11 @@
 #include "api/range.h"
 #include "base/alloc.h"
 #include "comm/call_group.h"
+#include "comm/comm_call.h"
+#include "comm/comm_list.h"
 #include "comm/comm_p2p.h"
 #include "comm/device_ops.h"
+#include "comm/join.h"
 
 #define DEPTH_MAX   1000
 #define ENTRIES_MAX (1u << 20)

@@ -5,7 +5,7 @@
 #define XCCL_COMM_ASYNC_INT_H
 
 #include "comm/comm_async.h"
-#include "comm/comm_int.h"
+#include "comm/comm_where.h"
 
 /* Whom an operation belongs to. */
 struct xccl_async_link {

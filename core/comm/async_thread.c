@@ -25,6 +25,7 @@
 #include "base/inject.h"
 #include "base/os.h"
 #include "comm/async_int.h"
+#include "comm/comm_call.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_verdict.h"
 

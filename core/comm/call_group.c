@@ -5,6 +5,7 @@
 #include "comm/call_group.h"
 
 #include "base/alloc.h"
+#include "comm/comm_call.h"
 #include "comm/comm_p2p.h"
 #include "comm/device_ops.h"
 

@@ -2,7 +2,7 @@
 /* The end of a communicator: destroyed in order, aborted, or revoked. What aborted communicators
  * leave is a shell, whose memory stays for a while, for calls that come too late.
  * Thread: destroy the owner's, the others any. */
-#include "comm/comm.h"
+#include "comm/join.h"
 
 #include <linux/membarrier.h>
 #include <poll.h>
@@ -14,6 +14,8 @@
 #include "base/os.h"
 #include "comm/async_int.h"
 #include "comm/comm_int.h"
+#include "comm/comm_list.h"
+#include "comm/comm_memory.h"
 #include "comm/comm_progress.h"
 #include "record/record.h"
 

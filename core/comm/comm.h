@@ -16,7 +16,6 @@
 #include "base/os.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/comm_error.h"
-#include "comm/comm_ways.h"
 #include "plan/plan.h"
 #include "plugin/net_choose.h"
 #include "proxy/crank.h"
@@ -63,6 +62,7 @@ struct xccl_comm_bind; /* comm_bind.c */
 struct xccl_registered; /* comm_memory.c */
 struct xccl_comm_links; /* comm_links.c */
 struct xccl_comm_p2p; /* comm_p2p.c */
+struct xccl_comm_ways; /* comm_ways.h */
 struct xccl_comm_progress; /* comm_progress.h */
 struct xccl_tuner_library; /* plugin/tuner_library.h */
 struct xccl_control; /* control.h */
@@ -167,86 +167,6 @@ static inline void xccl_comm_set_magic(struct xcclComm *comm, uint64_t magic)
 {
     atomic_store_explicit(&comm->magic, magic, memory_order_release);
 }
-
-#define XCCL_NO_COLOR (-1)
-
-/* What a rank that joins is given, or one that splits a communicator. */
-struct xccl_join_args {
-    const xcclUniqueId *ids; /* id_count of them; must stay until the joining is over */
-    int id_count, rank, nranks;
-    struct xcclComm *parent; /* NULL, or it is split, and what is above has no meaning */
-    int color, key; /* of a split */
-    char net_list[XCCL_NET_LIST_BYTES]; /* "": the parent's, or XCCL_NET_PLUGIN's */
-    char name[XCCL_COMM_NAME_BYTES];
-    char labels[XCCL_COMM_LABELS_BYTES];
-    int has_labels; /* 0: a split has its parent's */
-    int is_nonblocking;
-    int device; /* of CUDA, or XCCL_DEVICE_HOST */
-    int has_device; /* 0: nobody has said which */
-    struct xcclComm **comm_out; /* set on success only; NULL to ranks without a color */
-};
-
-/* Joins as all of these ranks side by side, in the calling thread: all of them or none. The error
- * is the first one's; whoever waits for the others is told. Splits of one parent come one after the
- * other. A split that is refused because of its arguments leaves the parent as it was; one that
- * fails before the ranks of a color have found each other fails the parent too. */
-xcclResult_t xccl_comm_create(const struct xccl_join_args *joins, uint32_t count);
-/* Joins as non-blocking communicators: begins, and leaves the rest to the progress thread.
- * *comm_out is set at once, but for ranks without a color. What cannot even begin is an error here,
- * and there are no communicators then. The arguments are not looked at any more afterwards. */
-xcclResult_t xccl_comm_create_later(const struct xccl_join_args *joins, uint32_t count);
-/* These ranks do not even begin to join, for reason rc and the thread's error text, which stays:
- * tells the roots, so that nobody waits for them. At most half a second a root. */
-void xccl_comm_decline(const struct xccl_join_args *joins, uint32_t count, xcclResult_t rc);
-/* --- memory (comm_memory.c) --- */
-
-/* Whole pages, zeroed, of this process. Any thread. */
-xcclResult_t xccl_user_memory_create(size_t bytes, void **memory_out);
-/* 0: memory is not the beginning of any. Any thread. */
-int xccl_user_memory_destroy(const void *memory);
-/* Notes a buffer that is going to be used again and again. The crank's holder. */
-xcclResult_t xccl_comm_register(struct xcclComm *comm, void *buffer, size_t bytes,
-                                struct xccl_registered **registered_out);
-/* 0: there is no such one. The crank's holder. */
-int xccl_comm_deregister(struct xcclComm *comm, const void *registered);
-
-/* Of a non-blocking communicator whose magic is XCCL_COMM_JOINING: xcclSuccess when it has joined,
- * and its magic tells from now on; xcclInProgress, or why it failed. */
-xcclResult_t xccl_comm_check_joined(struct xcclComm *comm);
-/* Orderly leave and free. NULL is fine. */
-void xccl_comm_destroy(struct xcclComm *comm);
-/* From any thread: raises "rank r aborted" everywhere, waits for this process's call to return (at
- * most 1 s) and takes everything down; a call that does not return by then keeps it all, with a
- * warning. What is left is a shell whose calls return the error; the oldest of several shells is
- * freed for a new one. */
-void xccl_comm_abort(struct xcclComm *comm);
-/* From any thread: every call that waits or comes later returns "rank r revoked the communicator",
- * on all ranks. Nothing is taken down: each rank still destroys the communicator in order. */
-void xccl_comm_revoke(struct xcclComm *comm);
-/* 1 when the calling thread, which owns comm from now on, owns another rank of the communicator. */
-int xccl_comm_shares_thread(struct xcclComm *comm);
-
-/* One operation, kept until it is its turn. */
-struct xccl_task {
-    struct xcclComm *comm;
-    const void *send;
-    void *recv;
-    struct xccl_call call;
-    int connects; /* 1: links and plan only, nothing is moved */
-};
-
-/* Begins a task: sequence number, board, plan, run. The crank is taken and kept until end. */
-xcclResult_t xccl_comm_begin(struct xcclComm *comm, const struct xccl_task *task);
-/* After the run is done, or failed with rc: puts the crank; turns rc into the communicator's error.
- */
-xcclResult_t xccl_comm_end(struct xcclComm *comm, xcclResult_t rc);
-/* Both, with the wait between. */
-xcclResult_t xccl_comm_execute(struct xcclComm *comm, const struct xccl_task *task);
-
-/* A use of the communicator that is no operation: takes the crank, unless somebody is inside or the
- * communicator has failed. leave puts it. */
-xcclResult_t xccl_comm_enter(struct xcclComm *comm);
-void xccl_comm_leave(struct xcclComm *comm);
 
 static inline void xccl_comm_set_waited(struct xcclComm *comm, int waited)
 {

@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/os.h"
 #include "comm/async_int.h"
+#include "comm/comm_call.h"
 #include "comm/comm_progress.h"
 
 #define SPARES_MAX 256u /* used operations that a communicator keeps */

@@ -8,7 +8,7 @@
 #ifndef XCCL_COMM_COMM_BIND_H
 #define XCCL_COMM_COMM_BIND_H
 
-#include "comm/comm_int.h"
+#include "comm/comm.h"
 
 enum xccl_bind_state {
     XCCL_BIND_DONE, /* the binding is ready */

@@ -9,8 +9,8 @@
 #ifndef XCCL_COMM_COMM_CUDA_H
 #define XCCL_COMM_COMM_CUDA_H
 
-#include "comm/comm_int.h"
 #include "comm/comm_p2p.h"
+#include "comm/comm_where.h"
 #include "comm/device_ops.h"
 
 struct xccl_comm_cuda;

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "comm/call_group.h"
 #include "comm/comm_cuda_int.h"
+#include "comm/comm_list.h"
 
 #define FEW 16
 

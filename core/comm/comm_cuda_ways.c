@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "comm/comm_cuda_int.h"
 #include "comm/comm_links.h"
+#include "comm/comm_ways.h"
 #include "proxy/net_link.h"
 #include "record/record.h"
 

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "xccl.h"
 
 struct xcclComm;
@@ -20,6 +21,9 @@ enum xccl_notice_kind {
     XCCL_NOTICE_REVOKE = 3, /* a rank wants everybody to stop using it */
     XCCL_NOTICE_END
 };
+
+/* For others to say who is to blame for a connection that broke. */
+#define XCCL_VERDICT_NS (700 * XCCL_NS_PER_MS)
 
 #define XCCL_NOTICE_TEXT_BYTES 400
 

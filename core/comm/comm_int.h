@@ -2,12 +2,13 @@
 /* Between the files that make a communicator: comm_list.c, which has the memory and the list of all
  * of them, comm.c, which ends them, comm_join.c, which drives ranks that join side by side,
  * comm_split.c, which has what is special about a split, comm_init.c, which has the table of
- * phases, and comm_peers.c, comm_nets.c, comm_devices.c, comm_plan.c, comm_tune.c and
+ * phases, and comm_peers.c, comm_nets.c, comm_devices.c, comm_planner.c, comm_tune.c and
  * comm_progress.c, which have the phases' steps. Thread: the one that joins, destroys or aborts. */
 #ifndef XCCL_COMM_COMM_INT_H
 #define XCCL_COMM_COMM_INT_H
 
 #include "comm/comm_where.h"
+#include "comm/join.h"
 #include "comm/phase.h"
 
 /* In the order of the table (comm_init.c). */
@@ -27,9 +28,6 @@ void xccl_split_fini(struct xccl_init *init);
  * knows of it and rc is about arguments. */
 void xccl_split_refuse(struct xcclComm *parent, int begun, xcclResult_t rc);
 
-/* comm_memory.c */
-void xccl_comm_registered_drop(struct xcclComm *comm);
-
 /* comm_nets.c: undoing. */
 void xccl_comm_nets_close(struct xcclComm *comm);
 void xccl_comm_watch_stop(struct xcclComm *comm);
@@ -37,6 +35,10 @@ void xccl_comm_watch_stop(struct xcclComm *comm);
  */
 xcclResult_t xccl_comm_devices_ask(struct xcclComm *comm);
 xcclResult_t xccl_comm_devices_choose(struct xcclComm *comm, const struct xccl_net_row *rows);
+/* comm_planner.c: of the settings XCCL_ALGO and XCCL_PROTO, and of the files of all algorithm
+ * plugins, wherever they lie; undoing: plans, bindings, links. */
+uint32_t xccl_comm_algo_hash(void);
+void xccl_comm_plan_fini(struct xcclComm *comm);
 /* comm_init.c: runs phases until one cannot go on. DONE: all are. An error is final. */
 xccl_init_step_fn xccl_init_run;
 int xccl_init_is_done(const struct xccl_init *init);
@@ -48,13 +50,7 @@ void xccl_init_undo(struct xccl_init *init);
 void xccl_init_free(struct xccl_init *init); /* not the communicator; NULL is fine */
 void xccl_comm_undo_all(struct xcclComm *comm);
 
-/* comm_list.c: memory, without anything in it; the list of those that have joined. */
-struct xcclComm *xccl_comm_alloc(const struct xccl_job *job, int rank, int nranks);
-void xccl_comm_free(struct xcclComm *comm); /* comm.c */
-/* magic: what it is from now on */
-void xccl_comm_publish(struct xcclComm *comm, uint64_t magic);
-void xccl_comm_unlist(struct xcclComm *comm);
-/* A communicator that others may see already: a split knows its id only once it is under way. */
-void xccl_comm_set_id(struct xcclComm *comm, const uint8_t *id);
+/* comm.c: memory, when there is nothing in it any more. */
+void xccl_comm_free(struct xcclComm *comm);
 
 #endif

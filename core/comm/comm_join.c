@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "comm/async_int.h"
+#include "comm/comm_list.h"
 #include "comm/comm_record.h"
 #include "comm/comm_tune.h"
 #include "comm/device_ops.h"

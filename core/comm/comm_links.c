@@ -6,8 +6,9 @@
 
 #include "base/alloc.h"
 #include "base/param.h"
-#include "comm/device_ops.h"
 #include "comm/comm_record.h"
+#include "comm/comm_where.h"
+#include "comm/device_ops.h"
 
 #define NET_SLOT_MIN (8u << 10)
 

@@ -4,7 +4,7 @@
 #ifndef XCCL_COMM_COMM_LINKS_H
 #define XCCL_COMM_COMM_LINKS_H
 
-#include "comm/comm_int.h"
+#include "comm/comm.h"
 
 /* Of connections for sends and receives. Those of schedules are below. */
 #define XCCL_P2P_ID (XCCL_SHM_IDS - 1)

@@ -2,6 +2,8 @@
 /* Memory of communicators, and the list of those in this process: it finds a thread that owns two
  * ranks of one communicator, which may then be used in groups only, and marks all of them in a
  * child of fork(). Thread: any; the list has a lock. */
+#include "comm/comm_list.h"
+
 #include <linux/membarrier.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -9,7 +11,6 @@
 
 #include "base/alloc.h"
 #include "base/os.h"
-#include "comm/comm_int.h"
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct xcclComm *list;

@@ -5,13 +5,14 @@
  * memory registration changes nothing: it is checked, noted, and forgotten with the communicator.
  *
  * Thread: memory: any, there is a lock; registered buffers: the crank's holder. */
+#include "comm/comm_memory.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "comm/comm_int.h"
 #include "transport/arena.h"
 
 struct memory {

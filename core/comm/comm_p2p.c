@@ -10,9 +10,11 @@
 #include "comm/comm_p2p.h"
 
 #include "base/alloc.h"
+#include "comm/comm_call.h"
 #include "comm/comm_p2p_int.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
+#include "comm/comm_ways.h"
 #include "comm/device_ops.h"
 
 void xccl_comm_p2p_free(struct xccl_comm_p2p *p2p)

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "comm/comm_links.h"
+#include "comm/comm_where.h"
 
 static xcclResult_t make_state(struct xcclComm *comm)
 {

@@ -8,6 +8,7 @@
 #include "comm/comm_links.h"
 #include "comm/comm_p2p_int.h"
 #include "comm/comm_plan.h"
+#include "comm/comm_where.h"
 
 #define P2P_TAG 0x50325000u /* of words out of band */
 #define NOBODY  UINT32_MAX

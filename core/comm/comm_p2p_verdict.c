@@ -8,6 +8,7 @@
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
 #include "comm/comm_verdict.h"
+#include "comm/comm_where.h"
 #include "comm/control.h"
 
 #define LEFT_NS (100 * XCCL_NS_PER_MS)

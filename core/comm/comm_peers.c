@@ -12,6 +12,7 @@
 #include "base/wire.h"
 #include "comm/comm_plan.h"
 #include "comm/comm_tune.h"
+#include "comm/comm_ways.h"
 #include "comm/device_ops.h"
 #include "transport/arena.h"
 

@@ -24,7 +24,6 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "comm/comm_verdict.h"
 
 #define TURN_NS      XCCL_NS_PER_MS
 #define LEAVE_MS     1000

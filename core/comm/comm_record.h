@@ -5,7 +5,7 @@
 #ifndef XCCL_COMM_COMM_RECORD_H
 #define XCCL_COMM_COMM_RECORD_H
 
-#include "comm/comm_p2p.h"
+#include "comm/entry.h"
 #include "record/record.h"
 
 void xccl_comm_record_open(struct xcclComm *comm);

@@ -4,7 +4,7 @@
 #ifndef XCCL_COMM_COMM_USAGE_H
 #define XCCL_COMM_COMM_USAGE_H
 
-#include "comm/comm_int.h"
+#include "comm/comm.h"
 
 struct xccl_comm_usage {
     uint64_t total; /* of the four below */

@@ -10,9 +10,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "comm/comm_int.h"
 #include "comm/comm_progress.h"
-#include "comm/comm_tune.h"
+#include "comm/comm_where.h"
 #include "comm/control.h"
 #include "record/record.h"
 

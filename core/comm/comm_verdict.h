@@ -7,9 +7,6 @@
 
 #include "comm/comm.h"
 
-/* For others to say who is to blame for a connection that broke. */
-#define XCCL_VERDICT_NS (700 * XCCL_NS_PER_MS)
-
 /* A call as boards tell it. */
 struct xccl_board_call xccl_comm_board_call(const struct xccl_call *call, uint64_t seq);
 /* The call that this rank is in, or was in last. */

@@ -9,6 +9,7 @@
 #include "base/param.h"
 #include "comm/call_group.h"
 #include "comm/comm_bind.h"
+#include "comm/comm_ways.h"
 #include "comm/comm_where.h"
 
 static xcclResult_t no_phase(struct xccl_init *init, enum xccl_init_state *state_out)

@@ -8,6 +8,16 @@
 #include "comm/comm.h"
 
 struct xccl_host_stream; /* comm_async.h */
+struct xccl_join_args; /* join.h */
+
+/* One operation, kept until it is its turn. */
+struct xccl_task {
+    struct xcclComm *comm;
+    const void *send;
+    void *recv;
+    struct xccl_call call;
+    int connects; /* 1: links and plan only, nothing is moved */
+};
 
 /* A send or a receive. */
 struct xccl_p2p_item {

@@ -9,6 +9,7 @@
 #include "base/huge_pages.h"
 #include "base/param.h"
 #include "comm/comm.h"
+#include "comm/comm_ways.h"
 #include "huge_memory.h"
 #include "world.h"
 

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "comm/comm.h"
+#include "comm/join.h"
 
 #define REVOKER 1
 
