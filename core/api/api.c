@@ -14,7 +14,7 @@
 #include "base/param.h"
 #include "comm/comm_cuda.h"
 #include "comm/comm_list.h"
-#include "comm/join.h"
+#include "join/join.h"
 
 xcclResult_t xcclGetVersion(int *version)
 {

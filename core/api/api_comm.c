@@ -9,7 +9,7 @@
 #include "api/group.h"
 #include "comm/comm_cuda.h"
 #include "comm/comm_list.h"
-#include "comm/join.h"
+#include "join/join.h"
 
 /* --- joining --- */
 

@@ -7,9 +7,9 @@
 #include "comm/comm_call.h"
 #include "comm/comm_cuda.h"
 #include "comm/comm_memory.h"
-#include "comm/comm_usage.h"
 #include "comm/device_ops.h"
 #include "exec/cuda/user_memory.h"
+#include "join/comm_usage.h"
 
 xcclResult_t xcclMemAlloc(void **ptr, size_t size)
 {

@@ -16,7 +16,7 @@
 #include "comm/comm_list.h"
 #include "comm/comm_p2p.h"
 #include "comm/device_ops.h"
-#include "comm/join.h"
+#include "join/join.h"
 
 #define DEPTH_MAX   1000
 #define ENTRIES_MAX (1u << 20)

@@ -4,6 +4,7 @@
 #ifndef XCCL_COMM_ASYNC_INT_H
 #define XCCL_COMM_ASYNC_INT_H
 
+#include "comm/async_job.h"
 #include "comm/comm_async.h"
 #include "comm/comm_where.h"
 
@@ -58,31 +59,10 @@ void xccl_async_ended(struct xccl_async_op *op, xcclResult_t rc);
 /* Before there is a thread. */
 void xccl_async_watch_forks(void);
 
-enum xccl_async_state {
-    XCCL_ASYNC_DONE,
-    XCCL_ASYNC_WAIT, /* until the next ring, or until it is due */
-    XCCL_ASYNC_MORE, /* it is to go on at once */
-};
-
-/* Work of the thread that is no operation, such as ranks that join: part of what it belongs to. */
-struct xccl_async_job {
-    /* Called after each ring, and when due. It may free itself when it says XCCL_ASYNC_DONE. */
-    enum xccl_async_state (*step)(struct xccl_async_job *job);
-    uint64_t due_ns; /* when it is to be called without a ring; set by step */
-    struct xccl_async_job *next;
-};
-/* Anybody gives, the progress thread takes one after the other. */
-void xccl_async_give_job(struct xccl_async_job *job);
+/* The next job; NULL: none. */
 struct xccl_async_job *xccl_async_take_job(void);
 
 /* --- the thread (async_thread.c) --- */
-
-/* Started by the first get, ended by the last put, which must find the queues empty. */
-xcclResult_t xccl_async_thread_get(void);
-void xccl_async_thread_put(void);
-/* There is news: work, an error, an abort. */
-void xccl_async_thread_ring(void);
-struct xccl_bell *xccl_async_thread_bell(void);
 
 /* Around fork(): see comm_async.c. */
 void xccl_async_thread_fork_prepare(void);

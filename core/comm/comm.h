@@ -23,7 +23,7 @@
 #include "xccl.h"
 
 #define XCCL_COMM_MAGIC   0x58434c434f4d4d31ull
-#define XCCL_COMM_FORKED  0x58434c464f524b31ull /* in a child: see comm.c */
+#define XCCL_COMM_FORKED  0x58434c464f524b31ull /* in a child: see comm_end.c */
 #define XCCL_COMM_FINAL   0x58434c46494e4c31ull /* finalized: only destroy and abort may follow */
 #define XCCL_COMM_JOINING 0x58434c4a4f494e31ull /* non-blocking: see enum xccl_join_state */
 #define XCCL_NOBODY       (-1)
@@ -153,7 +153,7 @@ struct xcclComm {
     _Atomic int aborted; /* 1: somebody is at it, or it is a shell */
     struct xccl_registered *registered; /* buffers */
     uint64_t joined_bytes; /* of memory, when it had joined; see comm_usage.h */
-    struct xcclComm *next; /* of this process, see comm.c */
+    struct xcclComm *next; /* of this process, see comm_end.c */
 };
 
 /* Acquire: what was there when it was set, maybe by another thread. */

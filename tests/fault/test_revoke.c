@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "comm/comm.h"
-#include "comm/join.h"
+#include "join/join.h"
 
 #define REVOKER 1
 

@@ -11,15 +11,15 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "comm/comm_bind.h"
-#include "comm/comm_int.h"
 #include "comm/comm_p2p.h"
 #include "comm/comm_plan.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
-#include "comm/comm_usage.h"
 #include "comm/comm_where.h"
 #include "comm/control.h"
 #include "comm/device_ops.h"
+#include "join/comm_usage.h"
+#include "join/join_int.h"
 #include "transport/arena.h"
 
 /* How much later than its limit an out-of-band operation may end. */

@@ -4,7 +4,7 @@
  * they lie in, so the sum over ranks counts each once. What the process has once, such as the
  * service thread, plugins and their buffers, is no rank's. Thread: the crank's holder, or the one
  * that joins. */
-#include "comm/comm_usage.h"
+#include "join/comm_usage.h"
 
 #include "base/alloc.h"
 #include "comm/comm_links.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How a communicator comes and goes: ranks join, split, destroy, abort and revoke.
  * Thread: as each says; else the user's. */
-#ifndef XCCL_COMM_JOIN_H
-#define XCCL_COMM_JOIN_H
+#ifndef XCCL_JOIN_JOIN_H
+#define XCCL_JOIN_JOIN_H
 
 #include "comm/comm.h"
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Between the files that make a communicator: comm_list.c, which has the memory and the list of all
- * of them, comm.c, which ends them, comm_join.c, which drives ranks that join side by side,
+ * of them, comm_end.c, which ends them, comm_join.c, which drives ranks that join side by side,
  * comm_split.c, which has what is special about a split, comm_init.c, which has the table of
  * phases, and comm_peers.c, comm_nets.c, comm_devices.c, comm_planner.c, comm_tune.c and
  * comm_progress.c, which have the phases' steps. Thread: the one that joins, destroys or aborts. */
-#ifndef XCCL_COMM_COMM_INT_H
-#define XCCL_COMM_COMM_INT_H
+#ifndef XCCL_JOIN_JOIN_INT_H
+#define XCCL_JOIN_JOIN_INT_H
 
 #include "comm/comm_where.h"
-#include "comm/join.h"
 #include "comm/phase.h"
+#include "join/join.h"
 
 /* In the order of the table (comm_init.c). */
 xccl_init_step_fn xccl_init_introduce, xccl_init_check_peers, xccl_init_segment, xccl_init_fetch,
@@ -50,7 +50,7 @@ void xccl_init_undo(struct xccl_init *init);
 void xccl_init_free(struct xccl_init *init); /* not the communicator; NULL is fine */
 void xccl_comm_undo_all(struct xcclComm *comm);
 
-/* comm.c: memory, when there is nothing in it any more. */
+/* comm_end.c: memory, when there is nothing in it any more. */
 void xccl_comm_free(struct xcclComm *comm);
 
 #endif

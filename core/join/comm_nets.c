@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "base/wire.h"
-#include "comm/comm_int.h"
+#include "join/join_int.h"
 
 #define ROW_WIRE_BYTES (4 + XCCL_NETS_MAX * (XCCL_WIRE_ID_BYTES + 12))
 #define LOOK_NS        XCCL_NS_PER_S

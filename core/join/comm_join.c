@@ -14,11 +14,12 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/param.h"
-#include "comm/async_int.h"
+#include "comm/async_job.h"
+#include "comm/comm_async.h"
 #include "comm/comm_list.h"
 #include "comm/comm_record.h"
-#include "comm/comm_tune.h"
 #include "comm/device_ops.h"
+#include "join/comm_tune.h"
 #include "plugin/algo_library.h"
 #include "schedule/algo_plugin.h"
 
@@ -457,7 +458,7 @@ static void end_joins(struct xccl_joins *joins, xcclResult_t rc)
         hand_over(joins->inits[i], NULL);
     drop_inits(joins);
     for (uint32_t i = 0; i < joins->count; i++)
-        if (is_out(joins, i)) /* release: all of it. Pairs with the loads in comm.c. */
+        if (is_out(joins, i)) /* release: all of it. Pairs with the loads in comm_end.c. */
             atomic_store_explicit(&joins->comms[i]->join_state,
                                   rc ? XCCL_JOIN_FAILED : XCCL_JOIN_DONE, memory_order_release);
     drop_joins(joins);

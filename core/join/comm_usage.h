@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How much memory a rank takes in one communicator, in bytes. Thread: the crank's holder, or the
  * one that joins. */
-#ifndef XCCL_COMM_COMM_USAGE_H
-#define XCCL_COMM_COMM_USAGE_H
+#ifndef XCCL_JOIN_COMM_USAGE_H
+#define XCCL_JOIN_COMM_USAGE_H
 
 #include "comm/comm.h"
 

@@ -11,9 +11,9 @@
 #include "base/param.h"
 #include "base/wire.h"
 #include "comm/comm_plan.h"
-#include "comm/comm_tune.h"
 #include "comm/comm_ways.h"
 #include "comm/device_ops.h"
+#include "join/comm_tune.h"
 #include "transport/arena.h"
 
 #define PEER_WIRE_BYTES 392

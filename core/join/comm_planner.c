@@ -8,11 +8,11 @@
 #include "base/hash.h"
 #include "base/param.h"
 #include "comm/comm_bind.h"
-#include "comm/comm_int.h"
 #include "comm/comm_links.h"
 #include "comm/comm_plan.h"
-#include "comm/comm_tune.h"
 #include "comm/device_ops.h"
+#include "join/comm_tune.h"
+#include "join/join_int.h"
 #include "plugin/plugin_file.h"
 #include "schedule/algo_plugin.h"
 

@@ -3,7 +3,7 @@
  * the same of the outside (its digest) is compared in the introduction; that it answers alike, by a
  * hash over choices, once it has begun on all. What both miss is found in the call that differs,
  * since a choice is part of a call's signature. Thread: the joining one. */
-#include "comm/comm_tune.h"
+#include "join/comm_tune.h"
 
 #include <stdio.h>
 #include <string.h>

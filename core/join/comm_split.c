@@ -11,12 +11,12 @@
 
 #include "comm/comm_async.h"
 #include "comm/comm_call.h"
-#include "comm/comm_int.h"
 #include "comm/comm_list.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
 #include "comm/comm_verdict.h"
 #include "comm/device_ops.h"
+#include "join/join_int.h"
 
 #define VERDICT_NS (500 * XCCL_NS_PER_MS) /* for the parent's control plane to name a culprit */
 

@@ -2,7 +2,7 @@
 /* The end of a communicator: destroyed in order, aborted, or revoked. What aborted communicators
  * leave is a shell, whose memory stays for a while, for calls that come too late.
  * Thread: destroy the owner's, the others any. */
-#include "comm/join.h"
+#include "join/join.h"
 
 #include <linux/membarrier.h>
 #include <poll.h>
@@ -12,11 +12,12 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/os.h"
-#include "comm/async_int.h"
-#include "comm/comm_int.h"
+#include "comm/async_job.h"
+#include "comm/comm_async.h"
 #include "comm/comm_list.h"
 #include "comm/comm_memory.h"
 #include "comm/comm_progress.h"
+#include "join/join_int.h"
 #include "record/record.h"
 
 #define ABORT_WAIT_MS 1000

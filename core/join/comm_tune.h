@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A communicator and its tuner (plugin/tuner_library.h). Ranks introduce themselves with the file
  * that they have, and compare at the end of init what it answers. Thread: the joining one. */
-#ifndef XCCL_COMM_COMM_TUNE_H
-#define XCCL_COMM_COMM_TUNE_H
+#ifndef XCCL_JOIN_COMM_TUNE_H
+#define XCCL_JOIN_COMM_TUNE_H
 
-#include "comm/comm_int.h"
+#include "join/join_int.h"
 
 /* What XCCL_TUNER_PLUGIN names; NULL: nothing. An error when that cannot be used. */
 xcclResult_t xccl_comm_tuner_load(struct xccl_tuner_library **library_out);

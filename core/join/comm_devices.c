@@ -8,7 +8,7 @@
  * Thread: the joining one. */
 #include "base/log.h"
 #include "base/param.h"
-#include "comm/comm_int.h"
+#include "join/join_int.h"
 
 xcclResult_t xccl_comm_devices_ask(struct xcclComm *comm)
 {
