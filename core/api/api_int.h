@@ -5,7 +5,7 @@
 #define XCCL_API_API_INT_H
 
 #include "api/group.h"
-#include "comm/comm_async.h"
+#include "stream/comm_async.h"
 
 /* Each call has a twin with a p in front of its name, for tools that interpose it. */
 #define XCCL_TWIN(result, name, args)                                                              \

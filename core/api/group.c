@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "api/api_int.h"
-#include "api/group_async.h"
 #include "api/range.h"
 #include "base/alloc.h"
 #include "comm/call_group.h"
@@ -17,6 +16,7 @@
 #include "comm/comm_p2p.h"
 #include "comm/device_ops.h"
 #include "join/join.h"
+#include "stream/group_async.h"
 
 #define DEPTH_MAX   1000
 #define ENTRIES_MAX (1u << 20)

@@ -8,8 +8,8 @@
 #ifndef XCCL_API_GROUP_H
 #define XCCL_API_GROUP_H
 
-#include "comm/comm_async.h"
 #include "comm/entry.h"
+#include "stream/comm_async.h"
 
 /* Notes the entry, or executes it when no group is open. */
 xcclResult_t xccl_group_add(const struct xccl_entry *entry);

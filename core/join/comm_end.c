@@ -12,13 +12,13 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/os.h"
-#include "comm/async_job.h"
-#include "comm/comm_async.h"
 #include "comm/comm_list.h"
 #include "comm/comm_memory.h"
 #include "comm/comm_progress.h"
 #include "join/join_int.h"
 #include "record/record.h"
+#include "stream/async_job.h"
+#include "stream/comm_async.h"
 
 #define ABORT_WAIT_MS 1000
 #define JOIN_WAIT_MS  6000 /* somewhat longer than comm_join.c may take to give up */

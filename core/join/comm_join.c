@@ -14,14 +14,14 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/param.h"
-#include "comm/async_job.h"
-#include "comm/comm_async.h"
 #include "comm/comm_list.h"
 #include "comm/comm_record.h"
 #include "comm/device_ops.h"
 #include "join/comm_tune.h"
 #include "plugin/algo_library.h"
 #include "schedule/algo_plugin.h"
+#include "stream/async_job.h"
+#include "stream/comm_async.h"
 
 #define LOOK_MS    1000 /* without a ring: as often as that all the same */
 #define SPLIT_MS   20 /* and for errors of a communicator that is split, which ring no bell */

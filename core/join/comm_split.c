@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/comm_async.h"
 #include "comm/comm_call.h"
 #include "comm/comm_list.h"
 #include "comm/comm_progress.h"
@@ -17,6 +16,7 @@
 #include "comm/comm_verdict.h"
 #include "comm/device_ops.h"
 #include "join/join_int.h"
+#include "stream/comm_async.h"
 
 #define VERDICT_NS (500 * XCCL_NS_PER_MS) /* for the parent's control plane to name a culprit */
 

@@ -5,7 +5,7 @@
  * needsProgress), and then they are a compare-and-swap and a release store.
  *
  * Asynchronous work needs no shared crank: the progress thread takes it only for what is queued,
- * and a caller only when nothing is (comm/comm_async.h).
+ * and a caller only when nothing is (stream/comm_async.h).
  *
  * Nobody keeps the crank while it waits for a user or another rank: a lender gives it back after
  * its budget, a caller when its call returns. So a take waits for a lender only, about 50 us at

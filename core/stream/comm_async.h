@@ -14,8 +14,8 @@
  *
  * Thread: any, where nothing else is said; one lock guards all queues, and is held for a few
  * pointers only. */
-#ifndef XCCL_COMM_COMM_ASYNC_H
-#define XCCL_COMM_COMM_ASYNC_H
+#ifndef XCCL_STREAM_COMM_ASYNC_H
+#define XCCL_STREAM_COMM_ASYNC_H
 
 #include "base/bell.h"
 #include "comm/comm_p2p.h"

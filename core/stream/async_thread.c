@@ -24,10 +24,10 @@
 #include "base/alloc.h"
 #include "base/inject.h"
 #include "base/os.h"
-#include "comm/async_int.h"
 #include "comm/comm_call.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_verdict.h"
+#include "stream/async_int.h"
 
 #define LOOK_EVERY 64u
 #define LINGER     512u /* rounds with nothing to do before it sleeps: work often follows work */

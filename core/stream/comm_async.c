@@ -12,9 +12,9 @@
 
 #include "base/alloc.h"
 #include "base/os.h"
-#include "comm/async_int.h"
 #include "comm/comm_call.h"
 #include "comm/comm_progress.h"
+#include "stream/async_int.h"
 
 #define SPARES_MAX 256u /* used operations that a communicator keeps */
 #define WAIT_SPINS 200u /* pauses of a waiter before it yields */

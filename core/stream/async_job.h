@@ -2,8 +2,8 @@
 /* The progress thread as other parts use it: they keep it alive, ring it, and give it jobs, which
  * are work of theirs that is no operation of a queue.
  * Thread: any, where nothing else is said. */
-#ifndef XCCL_COMM_ASYNC_JOB_H
-#define XCCL_COMM_ASYNC_JOB_H
+#ifndef XCCL_STREAM_ASYNC_JOB_H
+#define XCCL_STREAM_ASYNC_JOB_H
 
 #include "base/bell.h"
 #include "xccl.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Between the queues (comm_async.c) and the thread that works them off (async_thread.c).
  * Thread: as each says. */
-#ifndef XCCL_COMM_ASYNC_INT_H
-#define XCCL_COMM_ASYNC_INT_H
+#ifndef XCCL_STREAM_ASYNC_INT_H
+#define XCCL_STREAM_ASYNC_INT_H
 
-#include "comm/async_job.h"
-#include "comm/comm_async.h"
 #include "comm/comm_where.h"
+#include "stream/async_job.h"
+#include "stream/comm_async.h"
 
 /* Whom an operation belongs to. */
 struct xccl_async_link {

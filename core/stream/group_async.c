@@ -4,7 +4,7 @@
  * something is wrong with one of its entries, not at all. A group with any asynchronous work is
  * given completely, also operations that could be done at once: so they all go side by side.
  * Thread: the user's. */
-#include "api/group_async.h"
+#include "stream/group_async.h"
 
 #include "base/alloc.h"
 #include "comm/device_ops.h"
