@@ -12,8 +12,8 @@
 #include "api/range.h"
 #include "base/os.h"
 #include "base/param.h"
-#include "comm/comm_cuda.h"
 #include "comm/comm_list.h"
+#include "cuda/cuda_device.h"
 #include "join/join.h"
 
 xcclResult_t xcclGetVersion(int *version)

@@ -7,8 +7,8 @@
 
 #include "api/api_int.h"
 #include "api/group.h"
-#include "comm/comm_cuda.h"
 #include "comm/comm_list.h"
+#include "cuda/cuda_device.h"
 #include "join/join.h"
 
 /* --- joining --- */

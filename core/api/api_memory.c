@@ -5,9 +5,9 @@
 
 #include "api/api_int.h"
 #include "comm/comm_call.h"
-#include "comm/comm_cuda.h"
 #include "comm/comm_memory.h"
 #include "comm/device_ops.h"
+#include "cuda/cuda_device.h"
 #include "exec/cuda/user_memory.h"
 #include "join/comm_usage.h"
 

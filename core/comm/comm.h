@@ -69,7 +69,7 @@ struct xccl_control; /* control.h */
 struct xccl_record; /* record/record.h */
 struct xccl_comm_async; /* comm_async.h */
 struct xccl_device_ops; /* device_ops.h */
-struct xccl_comm_cuda; /* comm_cuda.h */
+struct xccl_cuda_comm; /* cuda_device.h */
 
 /* Why a call does not take the short way. */
 enum xccl_detour {
@@ -132,7 +132,7 @@ struct xcclComm {
     int holds_arena;
     int device; /* of CUDA, or XCCL_DEVICE_HOST */
     const struct xccl_device_ops *ops; /* of its kind of device; see device_ops.h */
-    struct xccl_comm_cuda *cuda; /* of a CUDA device; that one's files alone */
+    struct xccl_cuda_comm *cuda; /* of a CUDA device; that one's files alone */
     int bind_talks; /* 1: an out-of-band operation for it is at work */
     int connects; /* 1: the call at work ends when it has its links and plan */
     uint32_t left_out; /* by collective: a line told that it cannot be connected */

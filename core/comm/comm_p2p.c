@@ -11,7 +11,7 @@
 
 #include "base/alloc.h"
 #include "comm/comm_call.h"
-#include "comm/comm_p2p_int.h"
+#include "comm/comm_p2p_state.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
 #include "comm/comm_ways.h"

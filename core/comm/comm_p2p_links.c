@@ -6,7 +6,7 @@
  * certain order. Thread: the holder of the crank. */
 #include "comm/comm_bind.h"
 #include "comm/comm_links.h"
-#include "comm/comm_p2p_int.h"
+#include "comm/comm_p2p_state.h"
 #include "comm/comm_plan.h"
 #include "comm/comm_where.h"
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "comm/comm_links.h"
-#include "comm/comm_p2p_int.h"
+#include "comm/comm_p2p_state.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
 #include "comm/comm_verdict.h"

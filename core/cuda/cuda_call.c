@@ -15,7 +15,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "comm/comm_cuda_int.h"
+#include "cuda/cuda_int.h"
 #include "exec/cuda/device_fn.h"
 
 #define SIZED_KEPT 32u /* images of v-collectives that stay; there are too many sizes */
@@ -36,7 +36,7 @@ static uint32_t channels_of(const struct xccl_plan *plan, const struct xccl_cuda
 
 /* --- images --- */
 
-static xcclResult_t fill_image(struct xccl_comm_cuda *cuda, const struct xccl_call *call,
+static xcclResult_t fill_image(struct xccl_cuda_comm *cuda, const struct xccl_call *call,
                                const struct xccl_plan *plan, struct xccl_cuda_image *image)
 {
     struct xccl_cuda_binding *made = image->cuda;
@@ -58,7 +58,7 @@ static xcclResult_t fill_image(struct xccl_comm_cuda *cuda, const struct xccl_ca
     image->function = xccl_cuda_device_function(cuda->device,
                                                 xccl_device_kernel(call->type, fn.flags));
     image->bytes = host->size;
-    rc = xccl_comm_cuda_alloc(cuda, host->size, &image->at);
+    rc = xccl_cuda_pool_alloc(cuda, host->size, &image->at);
     if (!rc) {
         xccl_plan_image_relocate(host, image->at, made->table, made->signals);
         rc = xccl_cuda_upload(cuda->device, image->at, host->bytes, host->size);
@@ -67,9 +67,9 @@ static xcclResult_t fill_image(struct xccl_comm_cuda *cuda, const struct xccl_ca
     return rc;
 }
 
-static void image_free(struct xccl_comm_cuda *cuda, struct xccl_cuda_image *image)
+static void image_free(struct xccl_cuda_comm *cuda, struct xccl_cuda_image *image)
 {
-    xccl_comm_cuda_free(cuda, image->at, image->bytes);
+    xccl_cuda_pool_free(cuda, image->at, image->bytes);
     xccl_free(image->net_messages);
     xccl_free(image);
 }
@@ -88,7 +88,7 @@ static xcclResult_t keep_messages(const struct xccl_plan *plan, struct xccl_cuda
 }
 
 /* All launches have ended: the images of sizes that do not come again may go. */
-static void drop_sized(struct xccl_comm_cuda *cuda)
+static void drop_sized(struct xccl_cuda_comm *cuda)
 {
     struct xccl_cuda_image *gone = NULL;
     uint32_t sized = 0;
@@ -96,7 +96,7 @@ static void drop_sized(struct xccl_comm_cuda *cuda)
 
     for (uint32_t i = 0; i < cuda->image_count; i++)
         sized += cuda->images[i] && cuda->images[i]->is_sized && !cuda->images[i]->is_captured;
-    if (sized < SIZED_KEPT || !xccl_comm_cuda_is_done(cuda))
+    if (sized < SIZED_KEPT || !xccl_cuda_is_done(cuda))
         return;
     pthread_mutex_lock(&cuda->lock);
     /* The thread may not have come so far. */
@@ -121,7 +121,7 @@ static void drop_sized(struct xccl_comm_cuda *cuda)
 }
 
 /* A place in the table: an empty one, else a new one at its end. */
-static xcclResult_t number_image(struct xccl_comm_cuda *cuda, struct xccl_cuda_image *image)
+static xcclResult_t number_image(struct xccl_cuda_comm *cuda, struct xccl_cuda_image *image)
 {
     uint32_t room = cuda->image_room ? 2 * cuda->image_room : 64;
     struct xccl_cuda_image **grown;
@@ -144,7 +144,7 @@ static xcclResult_t number_image(struct xccl_comm_cuda *cuda, struct xccl_cuda_i
     return xcclSuccess;
 }
 
-static xcclResult_t make_image(struct xccl_comm_cuda *cuda, const struct xccl_call *call,
+static xcclResult_t make_image(struct xccl_cuda_comm *cuda, const struct xccl_call *call,
                                const struct xccl_plan *plan, struct xccl_cuda_image **image_out)
 {
     struct xccl_cuda_image *image;
@@ -156,7 +156,7 @@ static xcclResult_t make_image(struct xccl_comm_cuda *cuda, const struct xccl_ca
     if (!image)
         return xcclSystemError;
     image->binding = plan->binding;
-    image->cuda = xccl_comm_cuda_find(cuda, plan->binding);
+    image->cuda = xccl_cuda_find(cuda, plan->binding);
     image->key[0] = plan->key[0];
     image->key[1] = plan->key[1];
     image->signature = plan->signature;
@@ -185,7 +185,7 @@ static xcclResult_t make_image(struct xccl_comm_cuda *cuda, const struct xccl_ca
 }
 
 /* Is it the image of this plan? Keys of v-collectives do not say all. */
-static int is_image_of(const struct xccl_comm_cuda *cuda, const struct xccl_cuda_image *image,
+static int is_image_of(const struct xccl_cuda_comm *cuda, const struct xccl_cuda_image *image,
                        const struct xccl_plan *plan)
 {
     if (!image || image->key[0] != plan->key[0] || image->key[1] != plan->key[1] ||
@@ -195,7 +195,7 @@ static int is_image_of(const struct xccl_comm_cuda *cuda, const struct xccl_cuda
            (image->plan == plan && image->plans == cuda->comm->planner.plans_made);
 }
 
-static xcclResult_t find_image(struct xccl_comm_cuda *cuda, const struct xccl_call *call,
+static xcclResult_t find_image(struct xccl_cuda_comm *cuda, const struct xccl_call *call,
                                const struct xccl_plan *plan, struct xccl_cuda_image **image_out)
 {
     struct xccl_cuda_image *image = cuda->last;
@@ -218,7 +218,7 @@ static xcclResult_t find_image(struct xccl_comm_cuda *cuda, const struct xccl_ca
 
 /* A call, ready to go. */
 struct prepared {
-    struct xccl_comm_cuda *cuda;
+    struct xccl_cuda_comm *cuda;
     struct xccl_cuda_image *image;
     xccl_cu_stream stream;
     struct xccl_dev_work work;
@@ -226,7 +226,7 @@ struct prepared {
 };
 
 /* Graphs and launches at work may use the old memory. */
-static xcclResult_t grow_scratch(struct xccl_comm_cuda *cuda, size_t bytes)
+static xcclResult_t grow_scratch(struct xccl_cuda_comm *cuda, size_t bytes)
 {
     struct xccl_cuda_spare *old;
     xccl_cu_ptr at;
@@ -237,7 +237,7 @@ static xcclResult_t grow_scratch(struct xccl_comm_cuda *cuda, size_t bytes)
     old = xccl_calloc(1, sizeof *old);
     if (!old)
         return xcclSystemError;
-    rc = xccl_comm_cuda_alloc(cuda, bytes, &at);
+    rc = xccl_cuda_pool_alloc(cuda, bytes, &at);
     if (rc || !cuda->scratch) {
         xccl_free(old);
     } else {
@@ -247,11 +247,11 @@ static xcclResult_t grow_scratch(struct xccl_comm_cuda *cuda, size_t bytes)
     if (rc)
         return rc;
     cuda->scratch = at;
-    cuda->scratch_bytes = xccl_comm_cuda_rounded(bytes);
+    cuda->scratch_bytes = xccl_cuda_pool_rounded(bytes);
     return xcclSuccess;
 }
 
-static void set_scalar(const struct xccl_comm_cuda *cuda, const struct xccl_call *call,
+static void set_scalar(const struct xccl_cuda_comm *cuda, const struct xccl_call *call,
                        const struct xccl_plan *plan, struct xccl_dev_work *work)
 {
     const struct xccl_user_op *op = xccl_planner_op(&cuda->comm->planner, call->op);
@@ -264,7 +264,7 @@ static void set_scalar(const struct xccl_comm_cuda *cuda, const struct xccl_call
 static xcclResult_t prepare(const struct xccl_cuda_op *op, struct prepared *prepared)
 {
     struct xcclComm *comm = op->task.comm;
-    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_comm *cuda = comm->cuda;
     struct xccl_found found;
     xcclResult_t rc = xccl_comm_error(comm);
 
@@ -298,8 +298,7 @@ static xcclResult_t prepare(const struct xccl_cuda_op *op, struct prepared *prep
 
 /* --- launches --- */
 
-xcclResult_t xccl_comm_cuda_order(struct xccl_comm_cuda *cuda, xccl_cu_stream stream,
-                                  int is_capturing)
+xcclResult_t xccl_cuda_order(struct xccl_cuda_comm *cuda, xccl_cu_stream stream, int is_capturing)
 {
     if (!cuda->worker.has_launched || cuda->stream == stream || cuda->was_captured != is_capturing)
         return xcclSuccess;
@@ -307,8 +306,8 @@ xcclResult_t xccl_comm_cuda_order(struct xccl_comm_cuda *cuda, xccl_cu_stream st
                             "waiting for the communicator's last stream");
 }
 
-xcclResult_t xccl_comm_cuda_launched(struct xccl_comm_cuda *cuda, xccl_cu_stream stream,
-                                     int is_capturing)
+xcclResult_t xccl_cuda_launched(struct xccl_cuda_comm *cuda, xccl_cu_stream stream,
+                                int is_capturing)
 {
     cuda->stream = stream;
     cuda->worker.has_launched = 1;
@@ -327,7 +326,7 @@ static int is_behind(const struct prepared *a, const struct prepared *b)
 static xcclResult_t launch(struct prepared *all, uint32_t count, uint32_t first)
 {
     struct xccl_dev_launch launch = {0};
-    struct xccl_comm_cuda *cuda = all[first].cuda;
+    struct xccl_cuda_comm *cuda = all[first].cuda;
     void *parameters[] = {&launch};
     xccl_cu_stream stream = all[first].stream;
     uint32_t blocks = 0;
@@ -344,7 +343,7 @@ static xcclResult_t launch(struct prepared *all, uint32_t count, uint32_t first)
             continue;
         if (all[i].image->function != all[first].image->function)
             break;
-        rc = xccl_comm_cuda_order(all[i].cuda, stream, capturing);
+        rc = xccl_cuda_order(all[i].cuda, stream, capturing);
         all[i].work.block0 = blocks;
         blocks += all[i].work.nblocks;
         launch.works[launch.nworks++] = all[i].work;
@@ -369,7 +368,7 @@ static xcclResult_t launch(struct prepared *all, uint32_t count, uint32_t first)
         all[i].image->is_captured |= capturing;
         if (rc)
             continue;
-        rc = xccl_comm_cuda_launched(all[i].cuda, stream, capturing);
+        rc = xccl_cuda_launched(all[i].cuda, stream, capturing);
     }
     xccl_cuda_launch_end(cuda->device);
     xccl_cuda_leave(cuda->device);
@@ -445,7 +444,7 @@ static int compare_ops(const void *a, const void *b)
     return order ? order : (x->number > y->number) - (x->number < y->number);
 }
 
-xcclResult_t xccl_cuda_submit(struct xccl_cuda_op *ops, uint32_t count)
+xcclResult_t xccl_cuda_launch_all(struct xccl_cuda_op *ops, uint32_t count)
 {
     struct prepared few[FEW], *prepared = few;
     uint8_t few_done[FEW], *done = few_done;

@@ -5,8 +5,8 @@
  * Thread: the user's. */
 #include "base/alloc.h"
 #include "comm/call_group.h"
-#include "comm/comm_cuda_int.h"
 #include "comm/comm_list.h"
+#include "cuda/cuda_int.h"
 
 #define FEW 16
 
@@ -21,7 +21,7 @@ struct launch {
 /* An operation of a CUDA communicator; those of other devices are passed over. */
 static int is_own(const struct xccl_entry *entry)
 {
-    return entry->kind <= XCCL_ENTRY_P2P && entry->task.comm->ops->submit == xccl_comm_cuda_submit;
+    return entry->kind <= XCCL_ENTRY_P2P && entry->task.comm->ops->submit == xccl_cuda_submit;
 }
 
 static struct xccl_cuda_op op_of(const struct xccl_entry *entry)
@@ -105,7 +105,7 @@ static void pause_watches(const struct launch *launch)
         while (launch->connects[first].task.comm != comm)
             first++;
         if (first == i)
-            xccl_comm_cuda_pause(comm);
+            xccl_cuda_pause(comm);
     }
 }
 
@@ -119,7 +119,7 @@ static xcclResult_t connect_all(const struct launch *launch)
     rc = xccl_call_group(launch->connects, launch->connect_count);
     /* Those that came to their end have been; one that could not begin has not. */
     for (uint32_t i = 0; i < launch->connect_count; i++)
-        xccl_comm_cuda_resume(launch->connects[i].task.comm);
+        xccl_cuda_resume(launch->connects[i].task.comm);
     return rc;
 }
 
@@ -135,10 +135,10 @@ static xcclResult_t launch_all(struct launch *launch, const struct xccl_entry *e
         rc = check_messages(launch);
     if (!rc)
         rc = connect_all(launch);
-    return rc ? rc : xccl_cuda_submit(launch->ops, launch->count);
+    return rc ? rc : xccl_cuda_launch_all(launch->ops, launch->count);
 }
 
-xcclResult_t xccl_comm_cuda_submit(const struct xccl_entry *entries, uint32_t count)
+xcclResult_t xccl_cuda_submit(const struct xccl_entry *entries, uint32_t count)
 {
     struct xccl_cuda_op few_ops[FEW];
     struct xccl_entry few_connects[FEW];

@@ -4,7 +4,7 @@
  * divided: all blocks of an operation have to be at work at the same time.
  *
  * Thread: see the header. */
-#include "comm/comm_cuda.h"
+#include "cuda/cuda_device.h"
 
 #include <assert.h>
 #include <dlfcn.h>
@@ -14,7 +14,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/param.h"
-#include "comm/comm_cuda_int.h"
+#include "cuda/cuda_int.h"
 
 #define CHANNELS_MAX 16u /* by default: beyond it a device's memory has no more to give */
 #define DRAIN_MS     1000
@@ -76,7 +76,7 @@ static uint64_t bytes_of(const struct xcclComm *comm)
 static xcclResult_t open_device(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     struct xcclComm *comm = init->comm;
-    struct xccl_comm_cuda *cuda;
+    struct xccl_cuda_comm *cuda;
     int count = 0;
     xcclResult_t rc;
 
@@ -111,7 +111,7 @@ static int is_same_device(const struct xccl_peer *a, const struct xccl_peer *b)
     return a->host_hash == b->host_hash && memcmp(a->uuid, b->uuid, sizeof a->uuid) == 0;
 }
 
-static void divide(struct xccl_comm_cuda *cuda)
+static void divide(struct xccl_cuda_comm *cuda)
 {
     const struct xcclComm *comm = cuda->comm;
     uint32_t blocks = (uint32_t)cuda->device->multiprocessors, want;
@@ -127,7 +127,7 @@ static void divide(struct xccl_comm_cuda *cuda)
 }
 
 /* What the device and the host tell each other by. */
-static xcclResult_t make_status(struct xccl_comm_cuda *cuda)
+static xcclResult_t make_status(struct xccl_cuda_comm *cuda)
 {
     struct xccl_dev_comm dev = {.rank = (uint32_t)cuda->comm->rank};
     void *status = NULL;
@@ -140,16 +140,16 @@ static xcclResult_t make_status(struct xccl_comm_cuda *cuda)
     memset(cuda->status, 0, sizeof *cuda->status);
     dev.status = cuda->status_at;
     if (xccl_comm_any_remote(cuda->comm)) {
-        rc = xccl_comm_cuda_alloc(cuda, HOMES_BYTES, &cuda->homes_at);
+        rc = xccl_cuda_pool_alloc(cuda, HOMES_BYTES, &cuda->homes_at);
         if (rc)
             return rc;
     }
     dev.homes = cuda->homes_at;
-    rc = xccl_comm_cuda_alloc(cuda, sizeof dev, &cuda->comm_at);
+    rc = xccl_cuda_pool_alloc(cuda, sizeof dev, &cuda->comm_at);
     return rc ? rc : xccl_cuda_upload(cuda->device, cuda->comm_at, &dev, sizeof dev);
 }
 
-static xcclResult_t make_event(struct xccl_comm_cuda *cuda)
+static xcclResult_t make_event(struct xccl_cuda_comm *cuda)
 {
     xcclResult_t rc = xccl_cuda_enter(cuda->device);
 
@@ -190,7 +190,7 @@ static xcclResult_t meet(struct xccl_init *init, enum xccl_init_state *state_out
 
 static xcclResult_t ready(struct xcclComm *comm)
 {
-    xccl_comm_cuda_tell_ways(comm);
+    xccl_cuda_tell_ways(comm);
     atomic_fetch_or_explicit(&comm->detour, XCCL_DETOUR_DEVICE, memory_order_relaxed);
     return xccl_cuda_watch_start(comm);
 }
@@ -198,7 +198,7 @@ static xcclResult_t ready(struct xcclComm *comm)
 /* --- leaving --- */
 
 /* Kernels that still run use all of it. 0: they do not end. */
-static int drain(struct xccl_comm_cuda *cuda)
+static int drain(struct xccl_cuda_comm *cuda)
 {
     struct xccl_limit limit = xccl_limit_ms(DRAIN_MS, NULL);
     int failed = xccl_comm_error(cuda->comm) != xcclSuccess;
@@ -225,13 +225,13 @@ static int drain(struct xccl_comm_cuda *cuda)
  * all that it sent has been read; after an error until they have had time to see it. */
 static void await_readers(struct xcclComm *comm)
 {
-    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_comm *cuda = comm->cuda;
     struct xccl_limit limit = xccl_limit_ms(READ_MS, NULL);
 
     if (!cuda->worker.has_launched)
         return;
     while (!xccl_comm_error(comm) && !xccl_limit_passed(&limit) &&
-           !(xccl_comm_cuda_links_read(comm) && xccl_cuda_p2p_is_read(comm)))
+           !(xccl_cuda_links_read(comm) && xccl_cuda_p2p_is_read(comm)))
         nanosleep(&(struct timespec){.tv_nsec = DRAIN_NAP_NS}, NULL);
     while (comm->shm && xccl_comm_error(comm) && !xccl_limit_passed(&limit)) {
         /* Relaxed: a time, and nothing with it. */
@@ -244,9 +244,9 @@ static void await_readers(struct xcclComm *comm)
 }
 
 /* The device is gone: calls take the host's way, which returns the communicator's error. */
-static struct xccl_comm_cuda *detach(struct xcclComm *comm)
+static struct xccl_cuda_comm *detach(struct xcclComm *comm)
 {
-    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_comm *cuda = comm->cuda;
 
     atomic_fetch_and_explicit(&comm->detour, ~(uint32_t)XCCL_DETOUR_DEVICE, memory_order_relaxed);
     comm->cuda = NULL;
@@ -255,7 +255,7 @@ static struct xccl_comm_cuda *detach(struct xcclComm *comm)
 
 static void stop(struct xcclComm *comm)
 {
-    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_comm *cuda = comm->cuda;
 
     if (!cuda || !cuda->watch)
         return;
@@ -275,7 +275,7 @@ static void stop(struct xcclComm *comm)
 static void unpin(struct xcclComm *comm)
 {
     if (comm->cuda)
-        xccl_comm_cuda_drop_pins(comm->cuda);
+        xccl_cuda_drop_pins(comm->cuda);
 }
 
 static void unlink_all(struct xcclComm *comm)
@@ -283,15 +283,15 @@ static void unlink_all(struct xcclComm *comm)
     if (!comm->cuda || !comm->cuda->device)
         return;
     xccl_cuda_p2p_free(comm->cuda);
-    xccl_comm_cuda_drop_links(comm->cuda);
+    xccl_cuda_drop_links(comm->cuda);
 }
 
-static void free_images(struct xccl_comm_cuda *cuda)
+static void free_images(struct xccl_cuda_comm *cuda)
 {
     for (uint32_t i = 0; i < cuda->image_count; i++) {
         if (!cuda->images[i])
             continue;
-        xccl_comm_cuda_free(cuda, cuda->images[i]->at, cuda->images[i]->bytes);
+        xccl_cuda_pool_free(cuda, cuda->images[i]->at, cuda->images[i]->bytes);
         xccl_free(cuda->images[i]->net_messages);
         xccl_free(cuda->images[i]);
     }
@@ -300,18 +300,18 @@ static void free_images(struct xccl_comm_cuda *cuda)
 
 static void close_device(struct xcclComm *comm)
 {
-    struct xccl_comm_cuda *cuda = detach(comm);
+    struct xccl_cuda_comm *cuda = detach(comm);
 
     if (!cuda)
         return;
     if (cuda->device) {
         free_images(cuda);
-        xccl_comm_cuda_drop_rooms(cuda);
-        xccl_comm_cuda_free(cuda, cuda->scratch, cuda->scratch_bytes);
-        xccl_comm_cuda_free(cuda, cuda->homes_at, HOMES_BYTES);
-        xccl_comm_cuda_free(cuda, cuda->comm_at, sizeof(struct xccl_dev_comm));
+        xccl_cuda_drop_rooms(cuda);
+        xccl_cuda_pool_free(cuda, cuda->scratch, cuda->scratch_bytes);
+        xccl_cuda_pool_free(cuda, cuda->homes_at, HOMES_BYTES);
+        xccl_cuda_pool_free(cuda, cuda->comm_at, sizeof(struct xccl_dev_comm));
         xccl_cuda_worker_leave(cuda->device, &cuda->worker);
-        xccl_comm_cuda_drop_pool(cuda);
+        xccl_cuda_pool_drop(cuda);
         xccl_cuda_host_free_later(cuda->device, cuda->status, cuda->status_at,
                                   sizeof *cuda->status);
         if (cuda->worker.event && !xccl_cuda_enter(cuda->device)) {
@@ -321,7 +321,7 @@ static void close_device(struct xcclComm *comm)
         xccl_cuda_device_put(cuda->device);
     }
     xccl_cuda_thread_put(cuda); /* of a child that has not joined */
-    xccl_comm_cuda_drop_ways(cuda);
+    xccl_cuda_drop_ways(cuda);
     xccl_cuda_edges_fini(&cuda->edges);
     xccl_free(cuda->agree_offers);
     pthread_mutex_destroy(&cuda->lock);
@@ -353,20 +353,20 @@ const struct xccl_device_ops xccl_device_cuda = {
     .meet = meet,
     .try_links = xccl_init_cuda_links,
     .describe = describe,
-    .share = xccl_comm_cuda_share,
+    .share = xccl_cuda_share,
     .ready = ready,
     .stop = stop,
     .unlink = unlink_all,
     .close = close_device,
     .plan = plan,
     .unpin = unpin,
-    .offer = xccl_comm_cuda_offer,
-    .take_offers = xccl_comm_cuda_take_offers,
-    .give_room = xccl_comm_cuda_give_room,
-    .bound = xccl_comm_cuda_bound,
-    .submit = xccl_comm_cuda_submit,
-    .resume = xccl_comm_cuda_resume,
+    .offer = xccl_cuda_offer,
+    .take_offers = xccl_cuda_take_offers,
+    .give_room = xccl_cuda_give_room,
+    .bound = xccl_cuda_bound,
+    .submit = xccl_cuda_submit,
+    .resume = xccl_cuda_resume,
     .registered = registered,
-    .turn = xccl_comm_cuda_turn,
+    .turn = xccl_cuda_turn,
     .bytes = bytes_of,
 };

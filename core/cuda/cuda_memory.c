@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory of links that the ranks of a host reach. It is offered in pieces, one for each sort that
- * some rank is to have (comm_cuda_edges.c):
+ * some rank is to have (cuda_edges.c):
  *
  *   BY_HANDLE  device memory that other processes get as a descriptor (exec/cuda/handle_memory.h),
  *              over a proven Unix connection (transport/shm_given.c), or by a fabric handle, which
@@ -9,7 +9,7 @@
  *   BY_HOST    pinned memory in the rank's shared segment
  *
  * What a driver refuses, or another rank cannot open, is found out when ranks join
- * (comm_cuda_agree.c). Once all have joined, nobody would try out whether IPC works: a piece that
+ * (cuda_agree.c). Once all have joined, nobody would try out whether IPC works: a piece that
  * is refused then is pinned, and says why.
  *
  * Thread: the joining one, then the crank's holder. */
@@ -18,8 +18,8 @@
 
 #include "base/alloc.h"
 #include "base/param.h"
-#include "comm/comm_cuda_int.h"
 #include "comm/comm_links.h"
+#include "cuda/cuda_int.h"
 
 #define PAGE     4096u
 #define FETCH_MS 5000
@@ -44,7 +44,7 @@ struct xccl_cuda_pin {
     struct xccl_cuda_pin *next;
 };
 
-static xcclResult_t pin_once(struct xccl_comm_cuda *cuda, char *at, size_t bytes)
+static xcclResult_t pin_once(struct xccl_cuda_comm *cuda, char *at, size_t bytes)
 {
     struct pinned *pinned = pinned_list;
     xcclResult_t rc;
@@ -99,8 +99,7 @@ static void unpin(const char *at)
     pthread_mutex_unlock(&pinned_lock);
 }
 
-xcclResult_t xccl_comm_cuda_pin(struct xccl_comm_cuda *cuda, void *at, size_t bytes,
-                                xccl_cu_ptr *at_out)
+xcclResult_t xccl_cuda_pin(struct xccl_cuda_comm *cuda, void *at, size_t bytes, xccl_cu_ptr *at_out)
 {
     struct xccl_cuda_pin *pin = xccl_calloc(1, sizeof *pin);
     xcclResult_t rc;
@@ -125,7 +124,7 @@ xcclResult_t xccl_comm_cuda_pin(struct xccl_comm_cuda *cuda, void *at, size_t by
     return rc;
 }
 
-void xccl_comm_cuda_drop_pins(struct xccl_comm_cuda *cuda)
+void xccl_cuda_drop_pins(struct xccl_cuda_comm *cuda)
 {
     while (cuda->pins) {
         struct xccl_cuda_pin *pin = cuda->pins;
@@ -146,7 +145,7 @@ static int list_devices(const struct xcclComm *comm, int *ordinals_out, int room
     for (int i = 0; i < comm->nranks; i++) {
         int ordinal = (int)comm->peers[i].ordinal, known = ordinal == comm->device;
 
-        if (!xccl_comm_is_local(comm, i) || !xccl_comm_cuda_same_process(comm, i))
+        if (!xccl_comm_is_local(comm, i) || !xccl_cuda_same_process(comm, i))
             continue;
         for (int k = 0; k < count; k++)
             known |= ordinals_out[k] == ordinal;
@@ -167,7 +166,7 @@ static struct xccl_cuda_why refusal(const struct xcclComm *comm, enum xccl_cuda_
 static void offer_fabric(struct xcclComm *comm, const struct xccl_cuda_block *block,
                          struct xccl_cuda_piece *piece)
 {
-    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_comm *cuda = comm->cuda;
     xccl_cu_result result;
 
     if (!block->has_fabric && block->no_fabric)
@@ -194,7 +193,7 @@ static xcclResult_t offer_handle(struct xcclComm *comm, const struct xccl_cuda_w
                                  struct xccl_cuda_piece *piece, struct xccl_cuda_held *held,
                                  struct xccl_cuda_why *refused)
 {
-    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_comm *cuda = comm->cuda;
     int reaches[XCCL_CUDA_DEVICES_MAX];
     int count = list_devices(comm, reaches, XCCL_CUDA_DEVICES_MAX);
     xccl_cu_result result = xccl_cuda_block_create(cuda->device, piece->bytes, reaches, count, 1,
@@ -223,7 +222,7 @@ static xcclResult_t offer_handle(struct xcclComm *comm, const struct xccl_cuda_w
 
 static void take_back(struct xcclComm *comm, struct xccl_cuda_held *held)
 {
-    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_comm *cuda = comm->cuda;
 
     if (held->number)
         xccl_shm_take_back(comm->shm, held->number);
@@ -232,11 +231,11 @@ static void take_back(struct xcclComm *comm, struct xccl_cuda_held *held)
         xccl_cuda_block_free(cuda->device, &held->block);
     }
     if (held->memory == XCCL_CUDA_MEMORY_DEVICE)
-        xccl_comm_cuda_free(cuda, held->at, held->bytes);
+        xccl_cuda_pool_free(cuda, held->at, held->bytes);
     *held = (struct xccl_cuda_held){0}; /* host memory is the segment's */
 }
 
-void xccl_comm_cuda_take_back(struct xcclComm *comm, struct xccl_cuda_held held[XCCL_CUDA_PIECES])
+void xccl_cuda_take_back(struct xcclComm *comm, struct xccl_cuda_held held[XCCL_CUDA_PIECES])
 {
     for (int i = 0; i < XCCL_CUDA_PIECES; i++)
         take_back(comm, &held[i]);
@@ -246,9 +245,9 @@ static xcclResult_t offer_device(struct xcclComm *comm, uint32_t times,
                                  struct xccl_cuda_piece *piece, struct xccl_cuda_held *held,
                                  struct xccl_cuda_why *refused)
 {
-    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_comm *cuda = comm->cuda;
     xccl_cu_result result;
-    xcclResult_t rc = xccl_comm_cuda_alloc(cuda, piece->bytes, &held->at);
+    xcclResult_t rc = xccl_cuda_pool_alloc(cuda, piece->bytes, &held->at);
 
     if (rc)
         return rc;
@@ -273,7 +272,7 @@ static xcclResult_t offer_device(struct xcclComm *comm, uint32_t times,
 static xcclResult_t offer_host(struct xcclComm *comm, struct xccl_cuda_piece *piece,
                                struct xccl_cuda_held *held)
 {
-    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_comm *cuda = comm->cuda;
     size_t room, at = cuda->extra_used;
     char *extra = xccl_shm_extra(comm->shm, xccl_shm_index_of(comm->shm, comm->rank), &room);
 
@@ -286,13 +285,12 @@ static xcclResult_t offer_host(struct xcclComm *comm, struct xccl_cuda_piece *pi
     held->memory = piece->memory = XCCL_CUDA_MEMORY_HOST;
     piece->base = at;
     memset(extra + at, 0, piece->bytes);
-    return xccl_comm_cuda_pin(cuda, extra + at, piece->bytes, &held->at);
+    return xccl_cuda_pin(cuda, extra + at, piece->bytes, &held->at);
 }
 
-xcclResult_t xccl_comm_cuda_offer_piece(struct xcclComm *comm, enum xccl_cuda_which which,
-                                        const struct xccl_cuda_want *want,
-                                        struct xccl_cuda_piece *piece, struct xccl_cuda_held *held,
-                                        struct xccl_cuda_why *refused)
+xcclResult_t xccl_cuda_offer_piece(struct xcclComm *comm, enum xccl_cuda_which which,
+                                   const struct xccl_cuda_want *want, struct xccl_cuda_piece *piece,
+                                   struct xccl_cuda_held *held, struct xccl_cuda_why *refused)
 {
     struct xccl_cuda_why *fallen = &comm->cuda->fallen[which], why = {0};
     xcclResult_t rc = xcclSuccess;
@@ -341,7 +339,7 @@ static int is_it(const struct xccl_cuda_opened *opened, const struct xccl_cuda_p
     }
 }
 
-static struct xccl_cuda_opened *find_opened(const struct xccl_comm_cuda *cuda, int peer,
+static struct xccl_cuda_opened *find_opened(const struct xccl_cuda_comm *cuda, int peer,
                                             enum xccl_cuda_memory kind,
                                             const struct xccl_cuda_piece *piece)
 {
@@ -388,7 +386,7 @@ static xcclResult_t open_fabric(struct xcclComm *comm, const struct xccl_cuda_pi
 static xcclResult_t open_ipc(struct xcclComm *comm, const struct xccl_cuda_piece *piece,
                              struct xccl_cuda_opened *opened, struct xccl_cuda_why *refused)
 {
-    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_comm *cuda = comm->cuda;
     xccl_cu_result result;
     xcclResult_t rc = xccl_cuda_enter(cuda->device);
 
@@ -404,7 +402,7 @@ static xcclResult_t open_ipc(struct xcclComm *comm, const struct xccl_cuda_piece
 static xcclResult_t open_other(struct xcclComm *comm, int peer, const struct xccl_cuda_piece *piece,
                                xccl_cu_ptr *at_out, struct xccl_cuda_why *refused)
 {
-    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_comm *cuda = comm->cuda;
     enum xccl_cuda_memory kind =
         (enum xccl_cuda_memory)cuda->edges.theirs[xccl_shm_index_of(comm->shm, peer)].kind;
     struct xccl_cuda_opened *opened = find_opened(cuda, peer, kind, piece);
@@ -443,7 +441,7 @@ static xcclResult_t open_other(struct xcclComm *comm, int peer, const struct xcc
     return xcclSuccess;
 }
 
-void xccl_comm_cuda_close_opened(struct xccl_comm_cuda *cuda, int all)
+void xccl_cuda_close_opened(struct xccl_cuda_comm *cuda, int all)
 {
     struct xccl_cuda_opened **at = &cuda->opened;
 
@@ -465,7 +463,7 @@ void xccl_comm_cuda_close_opened(struct xccl_comm_cuda *cuda, int all)
 }
 
 /* Another device of this process. */
-static xcclResult_t enable_peer(struct xccl_comm_cuda *cuda, int ordinal)
+static xcclResult_t enable_peer(struct xccl_cuda_comm *cuda, int ordinal)
 {
     struct xccl_cuda_device *peer;
     xccl_cu_result result;
@@ -496,14 +494,13 @@ static xcclResult_t map_host(struct xcclComm *comm, int peer, const struct xccl_
     if (piece->base > room || piece->bytes > room - piece->base || piece->base % PAGE)
         return xccl_fail(xcclRemoteError, 0, NULL, "rank %d offers memory that it does not have",
                          peer);
-    return xccl_comm_cuda_pin(comm->cuda, extra + piece->base, piece->bytes, base_out);
+    return xccl_cuda_pin(comm->cuda, extra + piece->base, piece->bytes, base_out);
 }
 
-xcclResult_t xccl_comm_cuda_map(struct xcclComm *comm, int peer,
-                                const struct xccl_cuda_piece *piece, xccl_cu_ptr *base_out,
-                                struct xccl_cuda_why *refused)
+xcclResult_t xccl_cuda_map(struct xcclComm *comm, int peer, const struct xccl_cuda_piece *piece,
+                           xccl_cu_ptr *base_out, struct xccl_cuda_why *refused)
 {
-    int is_same_process = xccl_comm_cuda_same_process(comm, peer);
+    int is_same_process = xccl_cuda_same_process(comm, peer);
 
     switch (piece->memory) {
     case XCCL_CUDA_MEMORY_HOST:

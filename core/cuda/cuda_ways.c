@@ -11,9 +11,9 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "comm/comm_cuda_int.h"
 #include "comm/comm_links.h"
 #include "comm/comm_ways.h"
+#include "cuda/cuda_int.h"
 #include "proxy/net_link.h"
 #include "record/record.h"
 
@@ -47,7 +47,7 @@ static struct xccl_cuda_ways *ways_of(struct xcclComm *comm)
     return ways;
 }
 
-void xccl_comm_cuda_drop_ways(struct xccl_comm_cuda *cuda)
+void xccl_cuda_drop_ways(struct xccl_cuda_comm *cuda)
 {
     if (cuda->ways)
         xccl_free(cuda->ways->of);
@@ -195,7 +195,7 @@ static enum xccl_record_way_kind near_kind(const struct xcclComm *comm, int peer
 {
     if (slots->memory == XCCL_CUDA_MEMORY_HOST)
         return XCCL_RECORD_WAY_PINNED;
-    if (xccl_comm_cuda_same_process(comm, peer))
+    if (xccl_cuda_same_process(comm, peer))
         return comm->peers[peer].ordinal == comm->peers[comm->rank].ordinal
                    ? XCCL_RECORD_WAY_SAME_DEVICE
                    : XCCL_RECORD_WAY_PEER_ACCESS;
@@ -217,8 +217,8 @@ static void add_why(const struct xcclComm *comm, const struct xccl_cuda_why *why
                  (int)(XCCL_RECORD_WHY_BYTES - used - sizeof "; "), more);
 }
 
-void xccl_comm_cuda_note_near(struct xcclComm *comm, int peer, int sends,
-                              const struct xccl_cuda_piece *slots)
+void xccl_cuda_note_near(struct xcclComm *comm, int peer, int sends,
+                         const struct xccl_cuda_piece *slots)
 {
     const struct xccl_cuda_edges *edges = &comm->cuda->edges;
     int index = xccl_shm_index_of(comm->shm, peer), owner = sends ? peer : comm->rank;
@@ -240,7 +240,7 @@ void xccl_comm_cuda_note_near(struct xcclComm *comm, int peer, int sends,
 
 /* --- over networks --- */
 
-void xccl_comm_cuda_note_net(struct xcclComm *comm, const struct xccl_net_link *net)
+void xccl_cuda_note_net(struct xcclComm *comm, const struct xccl_net_link *net)
 {
     int peer = xccl_net_link_peer(net);
     const struct xccl_peer *self = &comm->peers[comm->rank], *other = &comm->peers[peer];
@@ -257,7 +257,7 @@ void xccl_comm_cuda_note_net(struct xcclComm *comm, const struct xccl_net_link *
 
 /* --- the line of the log --- */
 
-void xccl_comm_cuda_tell_ways(struct xcclComm *comm)
+void xccl_cuda_tell_ways(struct xcclComm *comm)
 {
     static const char *const names[XCCL_RECORD_WAY_END] = {
         [XCCL_RECORD_WAY_SAME_DEVICE] = "the same device",

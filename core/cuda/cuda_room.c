@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/param.h"
 #include "base/sysfs.h"
-#include "comm/comm_cuda_int.h"
+#include "cuda/cuda_int.h"
 #include "proxy/net_link.h"
 
 /* Words of XCCL_CUDA_GDR. */
@@ -28,7 +28,7 @@ struct xccl_cuda_room {
     struct xccl_cuda_room *next;
 };
 
-static int attribute(const struct xccl_comm_cuda *cuda, int which)
+static int attribute(const struct xccl_cuda_comm *cuda, int which)
 {
     int value = 0;
 
@@ -36,7 +36,7 @@ static int attribute(const struct xccl_comm_cuda *cuda, int which)
 }
 
 /* What goes from one PCI root to another one goes through the processors, and slowly. */
-static int is_near(const struct xccl_comm_cuda *cuda, const char *card)
+static int is_near(const struct xccl_cuda_comm *cuda, const char *card)
 {
     char id[32] = "", link[80], device[256];
 
@@ -49,13 +49,13 @@ static int is_near(const struct xccl_comm_cuda *cuda, const char *card)
     return xccl_sysfs_same_root(device, card);
 }
 
-static int has_dmabuf(const struct xccl_comm_cuda *cuda)
+static int has_dmabuf(const struct xccl_cuda_comm *cuda)
 {
     return cuda->driver->mem_range_handle && attribute(cuda, XCCL_CU_ATTR_DMABUF);
 }
 
 /* Why slots of links over this device lie in host memory; NULL: they need not. */
-static const char *obstacle(const struct xccl_comm_cuda *cuda, const xcclNetProperties_v1 *props)
+static const char *obstacle(const struct xccl_cuda_comm *cuda, const xcclNetProperties_v1 *props)
 {
     int told = (int)xccl_param_int(XCCL_P_CUDA_GDR);
 
@@ -78,7 +78,7 @@ static xcclResult_t ask(const struct xcclComm *comm, int peer, xcclNetProperties
     return net->calls.properties(net->ctx, xccl_comm_net_device(comm, peer), props_out);
 }
 
-int xccl_comm_cuda_may_have_room(const struct xcclComm *comm, int peer)
+int xccl_cuda_may_have_room(const struct xcclComm *comm, int peer)
 {
     xcclNetProperties_v1 props;
 
@@ -86,7 +86,7 @@ int xccl_comm_cuda_may_have_room(const struct xcclComm *comm, int peer)
 }
 
 /* Quietly: there is another way. */
-static xcclResult_t get_fd(const struct xccl_comm_cuda *cuda, struct xccl_net_room *room)
+static xcclResult_t get_fd(const struct xccl_cuda_comm *cuda, struct xccl_net_room *room)
 {
     xcclResult_t rc = xccl_cuda_enter(cuda->device);
 
@@ -100,7 +100,7 @@ static xcclResult_t get_fd(const struct xccl_comm_cuda *cuda, struct xccl_net_ro
     return rc;
 }
 
-static xcclResult_t make(struct xccl_comm_cuda *cuda, struct xccl_net_link *net, int by_address,
+static xcclResult_t make(struct xccl_cuda_comm *cuda, struct xccl_net_link *net, int by_address,
                          struct xccl_net_room *room)
 {
     struct xccl_cuda_room *made = xccl_calloc(1, sizeof *made);
@@ -111,7 +111,7 @@ static xcclResult_t make(struct xccl_comm_cuda *cuda, struct xccl_net_link *net,
         return xcclSystemError;
     made->bytes = bytes + ALIGN;
     xccl_error_hush(1); /* as above */
-    rc = xccl_comm_cuda_alloc(cuda, made->bytes, &made->base);
+    rc = xccl_cuda_pool_alloc(cuda, made->bytes, &made->base);
     xccl_error_hush(0);
     *room = (struct xccl_net_room){
         .at = (void *)(uintptr_t)((made->base + ALIGN - 1) & ~(xccl_cu_ptr)(ALIGN - 1)),
@@ -122,7 +122,7 @@ static xcclResult_t make(struct xccl_comm_cuda *cuda, struct xccl_net_link *net,
     if (!rc && !by_address)
         rc = get_fd(cuda, room);
     if (rc) {
-        xccl_comm_cuda_free(cuda, made->base, made->bytes);
+        xccl_cuda_pool_free(cuda, made->base, made->bytes);
         xccl_free(made);
         return rc;
     }
@@ -131,8 +131,7 @@ static xcclResult_t make(struct xccl_comm_cuda *cuda, struct xccl_net_link *net,
     return xcclSuccess;
 }
 
-void xccl_comm_cuda_give_room(struct xcclComm *comm, struct xccl_net_link *net, int peer,
-                              int receives)
+void xccl_cuda_give_room(struct xcclComm *comm, struct xccl_net_link *net, int peer, int receives)
 {
     struct xccl_net_room room = {.fd = -1};
     char text[XCCL_NET_ROOM_WHY_BYTES];
@@ -162,14 +161,14 @@ void xccl_comm_cuda_give_room(struct xcclComm *comm, struct xccl_net_link *net, 
     xccl_net_link_set_room_why(net, text);
 }
 
-void xccl_comm_cuda_drop_rooms(struct xccl_comm_cuda *cuda)
+void xccl_cuda_drop_rooms(struct xccl_cuda_comm *cuda)
 {
     while (cuda->rooms) {
         struct xccl_cuda_room *room = cuda->rooms;
 
         cuda->rooms = room->next;
         if (!room->is_kept)
-            xccl_comm_cuda_free(cuda, room->base, room->bytes);
+            xccl_cuda_pool_free(cuda, room->base, room->bytes);
         xccl_free(room);
     }
 }

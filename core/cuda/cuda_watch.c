@@ -26,12 +26,12 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "comm/comm_cuda_int.h"
-#include "comm/comm_p2p_int.h"
+#include "comm/comm_p2p_state.h"
 #include "comm/comm_plan.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
 #include "comm/comm_verdict.h"
+#include "cuda/cuda_int.h"
 #include "exec/streams.h"
 
 #define IDLE_NS     (5 * XCCL_NS_PER_MS)
@@ -64,7 +64,7 @@ struct xccl_cuda_thread {
 static pthread_mutex_t refs_lock = PTHREAD_MUTEX_INITIALIZER;
 
 struct xccl_cuda_watch {
-    struct xccl_comm_cuda *cuda;
+    struct xccl_cuda_comm *cuda;
     struct xccl_cuda_watch *next;
     _Atomic uint32_t ends; /* 1: leave when nothing is at work */
     _Atomic uint32_t gone; /* 1: the thread knows it no more */
@@ -86,7 +86,7 @@ struct xccl_cuda_watch {
 
 /* --- one operation --- */
 
-static struct xccl_dev_start *start_of(const struct xccl_comm_cuda *cuda, uint64_t seq)
+static struct xccl_dev_start *start_of(const struct xccl_cuda_comm *cuda, uint64_t seq)
 {
     return &cuda->status->starts[seq % XCCL_DEV_STARTS];
 }
@@ -172,7 +172,7 @@ static void skip_lost(struct xccl_cuda_watch *watch)
 /* The next operation has begun: its image; NULL: it has not. */
 static const struct xccl_cuda_image *find_start(struct xccl_cuda_watch *watch)
 {
-    struct xccl_comm_cuda *cuda = watch->cuda;
+    struct xccl_cuda_comm *cuda = watch->cuda;
     struct xccl_dev_start *start = start_of(cuda, watch->next_op);
     uint64_t seq = xccl_cuda_word(&start->seq), plan = xccl_cuda_word(&start->plan);
 
@@ -237,7 +237,7 @@ static int move_nets(struct xccl_cuda_watch *watch)
 
 /* --- messages to other hosts --- */
 
-xcclResult_t xccl_cuda_watch_messages(struct xccl_comm_cuda *cuda, struct xccl_net_link *net,
+xcclResult_t xccl_cuda_watch_messages(struct xccl_cuda_comm *cuda, struct xccl_net_link *net,
                                       uint32_t slots)
 {
     struct far_op *op = xccl_calloc(1, sizeof *op);
@@ -302,7 +302,7 @@ static int move_far(struct xccl_cuda_watch *watch)
 
 /* --- errors --- */
 
-static void set_abort(struct xccl_comm_cuda *cuda)
+static void set_abort(struct xccl_cuda_comm *cuda)
 {
     /* Relaxed: only this thread writes it. */
     if (!atomic_load_explicit(&cuda->failed_ns, memory_order_relaxed))
@@ -314,7 +314,7 @@ static void set_abort(struct xccl_comm_cuda *cuda)
 /* What a kernel found. */
 static void take_device_error(struct xccl_cuda_watch *watch)
 {
-    struct xccl_comm_cuda *cuda = watch->cuda;
+    struct xccl_cuda_comm *cuda = watch->cuda;
     struct xcclComm *comm = cuda->comm;
     uint32_t error = __atomic_load_n(&cuda->status->error, __ATOMIC_ACQUIRE);
     const struct xccl_cuda_image *image;
@@ -336,7 +336,7 @@ static void take_device_error(struct xccl_cuda_watch *watch)
                              comm->rank, (int)cuda->status->peer);
 }
 
-static int messages_at_work(const struct xccl_comm_cuda *cuda)
+static int messages_at_work(const struct xccl_cuda_comm *cuda)
 {
     return xccl_cuda_word(&cuda->status->messages_begun) !=
            xccl_cuda_word(&cuda->status->messages_done);
@@ -408,7 +408,7 @@ static int move(struct xccl_cuda_watch *watch)
 /* One turn; 1: something moved. */
 static int turn(struct xccl_cuda_watch *watch)
 {
-    struct xccl_comm_cuda *cuda = watch->cuda;
+    struct xccl_cuda_comm *cuda = watch->cuda;
     int moved;
 
     watch->at_work = 0;
@@ -422,16 +422,16 @@ static int turn(struct xccl_cuda_watch *watch)
     return moved;
 }
 
-int xccl_comm_cuda_turn(struct xcclComm *comm)
+int xccl_cuda_turn(struct xcclComm *comm)
 {
     struct xccl_cuda_watch *watch = comm->cuda ? comm->cuda->watch : NULL;
 
     return watch && watch->connecting ? move(watch) : 0;
 }
 
-void xccl_comm_cuda_pause(struct xcclComm *comm)
+void xccl_cuda_pause(struct xcclComm *comm)
 {
-    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_comm *cuda = comm->cuda;
 
     pthread_mutex_lock(&cuda->lock);
     comm->seq = cuda->talks;
@@ -439,9 +439,9 @@ void xccl_comm_cuda_pause(struct xcclComm *comm)
     pthread_mutex_unlock(&cuda->lock);
 }
 
-void xccl_comm_cuda_resume(struct xcclComm *comm)
+void xccl_cuda_resume(struct xcclComm *comm)
 {
-    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_comm *cuda = comm->cuda;
     struct xccl_cuda_watch *watch = cuda ? cuda->watch : NULL;
 
     if (!watch) /* it has been taken down */
@@ -584,7 +584,7 @@ static xcclResult_t make_thread(struct xccl_cuda_thread **thread_out)
                      "cannot start the thread of a CUDA communicator");
 }
 
-void xccl_comm_cuda_share(struct xcclComm *child, const struct xcclComm *parent)
+void xccl_cuda_share(struct xcclComm *child, const struct xcclComm *parent)
 {
     if (!child->cuda || !parent->cuda || !parent->cuda->thread)
         return;
@@ -594,7 +594,7 @@ void xccl_comm_cuda_share(struct xcclComm *child, const struct xcclComm *parent)
     child->cuda->thread = parent->cuda->thread;
 }
 
-void xccl_cuda_thread_put(struct xccl_comm_cuda *cuda)
+void xccl_cuda_thread_put(struct xccl_cuda_comm *cuda)
 {
     struct xccl_cuda_thread *thread = cuda->thread;
     int refs;
@@ -616,7 +616,7 @@ void xccl_cuda_thread_put(struct xccl_comm_cuda *cuda)
 
 xcclResult_t xccl_cuda_watch_start(struct xcclComm *comm)
 {
-    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_comm *cuda = comm->cuda;
     struct xccl_cuda_watch *watch = xccl_calloc(1, sizeof *watch);
     xcclResult_t rc = watch ? xcclSuccess : xcclSystemError;
 

@@ -6,12 +6,12 @@
  *
  * Thread: the caller's. */
 #include "base/alloc.h"
-#include "comm/comm_cuda_int.h"
+#include "cuda/cuda_int.h"
 
 #define ROUNDED_BYTES ((size_t)1 << 20) /* up to here sizes are powers of two, so that they fit */
 #define LEAST_BYTES   ((size_t)512)
 
-size_t xccl_comm_cuda_rounded(size_t bytes)
+size_t xccl_cuda_pool_rounded(size_t bytes)
 {
     size_t power = LEAST_BYTES;
 
@@ -23,7 +23,7 @@ size_t xccl_comm_cuda_rounded(size_t bytes)
 }
 
 /* Takes a spare block of that size from the pool; 0: there is none. */
-static xccl_cu_ptr take_spare(struct xccl_comm_cuda *cuda, size_t size)
+static xccl_cu_ptr take_spare(struct xccl_cuda_comm *cuda, size_t size)
 {
     struct xccl_cuda_spare **at = &cuda->spares, *spare;
     xccl_cu_ptr found;
@@ -40,7 +40,7 @@ static xccl_cu_ptr take_spare(struct xccl_comm_cuda *cuda, size_t size)
 }
 
 /* No kernel of the communicator uses the list. */
-static void leave_list(struct xccl_comm_cuda *cuda, struct xccl_cuda_spare **list)
+static void leave_list(struct xccl_cuda_comm *cuda, struct xccl_cuda_spare **list)
 {
     struct xccl_cuda_spare *spare;
 
@@ -52,7 +52,7 @@ static void leave_list(struct xccl_comm_cuda *cuda, struct xccl_cuda_spare **lis
     }
 }
 
-int xccl_comm_cuda_is_done(const struct xccl_comm_cuda *cuda)
+int xccl_cuda_is_done(const struct xccl_cuda_comm *cuda)
 {
     int done;
 
@@ -65,15 +65,15 @@ int xccl_comm_cuda_is_done(const struct xccl_comm_cuda *cuda)
     return done;
 }
 
-xcclResult_t xccl_comm_cuda_alloc(struct xccl_comm_cuda *cuda, size_t bytes, xccl_cu_ptr *at_out)
+xcclResult_t xccl_cuda_pool_alloc(struct xccl_cuda_comm *cuda, size_t bytes, xccl_cu_ptr *at_out)
 {
-    size_t size = xccl_comm_cuda_rounded(bytes);
+    size_t size = xccl_cuda_pool_rounded(bytes);
     xcclResult_t rc = xcclSystemError;
 
     *at_out = take_spare(cuda, size);
     if (*at_out)
         return xcclSuccess;
-    if (cuda->spares && xccl_comm_cuda_is_done(cuda)) {
+    if (cuda->spares && xccl_cuda_is_done(cuda)) {
         xccl_error_hush(1);
         rc = xccl_cuda_alloc(cuda->device, size, at_out);
         xccl_error_hush(0);
@@ -87,34 +87,34 @@ xcclResult_t xccl_comm_cuda_alloc(struct xccl_comm_cuda *cuda, size_t bytes, xcc
     return rc;
 }
 
-void xccl_comm_cuda_free(struct xccl_comm_cuda *cuda, xccl_cu_ptr at, size_t bytes)
+void xccl_cuda_pool_free(struct xccl_cuda_comm *cuda, xccl_cu_ptr at, size_t bytes)
 {
     struct xccl_cuda_spare *spare = at ? xccl_calloc(1, sizeof *spare) : NULL;
 
     if (spare) {
-        *spare = (struct xccl_cuda_spare){cuda->spares, at, xccl_comm_cuda_rounded(bytes)};
+        *spare = (struct xccl_cuda_spare){cuda->spares, at, xccl_cuda_pool_rounded(bytes)};
         cuda->spares = spare;
     } else if (at) { /* no memory: one that waits is better than none */
         xccl_cuda_free(cuda->device, at);
-        cuda->device_bytes -= xccl_comm_cuda_rounded(bytes);
+        cuda->device_bytes -= xccl_cuda_pool_rounded(bytes);
     }
 }
 
 /* Returns the memory lent to launches that have ended. */
-static void take_back(struct xccl_comm_cuda *cuda)
+static void take_back(struct xccl_cuda_comm *cuda)
 {
     struct xccl_cuda_spare *lent;
 
-    if (!cuda->lent || !xccl_comm_cuda_is_done(cuda))
+    if (!cuda->lent || !xccl_cuda_is_done(cuda))
         return;
     while ((lent = cuda->lent)) {
         cuda->lent = lent->next;
-        xccl_comm_cuda_free(cuda, lent->at, lent->bytes);
+        xccl_cuda_pool_free(cuda, lent->at, lent->bytes);
         xccl_free(lent);
     }
 }
 
-xcclResult_t xccl_comm_cuda_lend(struct xccl_comm_cuda *cuda, const void *data, size_t bytes,
+xcclResult_t xccl_cuda_pool_lend(struct xccl_cuda_comm *cuda, const void *data, size_t bytes,
                                  int captured, xccl_cu_ptr *at_out)
 {
     struct xccl_cuda_spare **list = captured ? &cuda->kept : &cuda->lent, *lent;
@@ -125,12 +125,12 @@ xcclResult_t xccl_comm_cuda_lend(struct xccl_comm_cuda *cuda, const void *data, 
     lent = xccl_calloc(1, sizeof *lent);
     if (!lent)
         return xcclSystemError;
-    lent->bytes = xccl_comm_cuda_rounded(bytes);
-    rc = xccl_comm_cuda_alloc(cuda, bytes, &lent->at);
+    lent->bytes = xccl_cuda_pool_rounded(bytes);
+    rc = xccl_cuda_pool_alloc(cuda, bytes, &lent->at);
     if (!rc)
         rc = xccl_cuda_upload(cuda->device, lent->at, data, bytes);
     if (rc) {
-        xccl_comm_cuda_free(cuda, lent->at, bytes);
+        xccl_cuda_pool_free(cuda, lent->at, bytes);
         xccl_free(lent);
         return rc;
     }
@@ -140,7 +140,7 @@ xcclResult_t xccl_comm_cuda_lend(struct xccl_comm_cuda *cuda, const void *data, 
     return xcclSuccess;
 }
 
-void xccl_comm_cuda_drop_pool(struct xccl_comm_cuda *cuda)
+void xccl_cuda_pool_drop(struct xccl_cuda_comm *cuda)
 {
     leave_list(cuda, &cuda->spares);
     leave_list(cuda, &cuda->lent);

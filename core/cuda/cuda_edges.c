@@ -3,7 +3,7 @@
  * for every other rank of its host by itself: one that does not reach the owner's device, or cannot
  * open its memory, leaves the others as they are. What was chosen, and why it is no better, goes
  * round with the offers for messages, as a row for each rank, in every round in which ranks join
- * (comm_cuda_agree.c); so all ranks of a host know where in the owner's pieces each of them is.
+ * (cuda_agree.c); so all ranks of a host know where in the owner's pieces each of them is.
  *
  *   row: for each rank of the host, by local index: kind, place, what refused better kinds
  *
@@ -14,8 +14,8 @@
 #include "base/alloc.h"
 #include "base/param.h"
 #include "base/wire.h"
-#include "comm/comm_cuda_int.h"
 #include "comm/comm_links.h"
+#include "cuda/cuda_int.h"
 
 /* Words of XCCL_CUDA_CUMEM. */
 #define CUMEM_OFF    0
@@ -26,7 +26,7 @@
 /* --- the kinds to begin with --- */
 
 /* Why code on that peer's device cannot read and write this device's memory. */
-static enum xccl_cuda_why_code obstacle(const struct xccl_comm_cuda *cuda,
+static enum xccl_cuda_why_code obstacle(const struct xccl_cuda_comm *cuda,
                                         const struct xccl_peer *peer)
 {
     const struct xccl_cuda_driver *driver = cuda->driver;
@@ -48,7 +48,7 @@ static enum xccl_cuda_why_code obstacle(const struct xccl_comm_cuda *cuda,
 }
 
 /* For other processes whose device reaches this one's. why: what says no to better ones. */
-static enum xccl_cuda_memory best_kind(const struct xccl_comm_cuda *cuda,
+static enum xccl_cuda_memory best_kind(const struct xccl_cuda_comm *cuda,
                                        struct xccl_cuda_why why[XCCL_CUDA_WHYS])
 {
     int64_t setting = xccl_param_int(XCCL_P_CUDA_CUMEM);
@@ -87,7 +87,7 @@ static void choose(struct xcclComm *comm)
         if (code) {
             edge->kind = XCCL_CUDA_MEMORY_HOST;
             edge->why[1] = (struct xccl_cuda_why){.code = code, .rank = (uint32_t)peer};
-        } else if (xccl_comm_cuda_same_process(comm, peer)) {
+        } else if (xccl_cuda_same_process(comm, peer)) {
             edge->kind = XCCL_CUDA_MEMORY_DEVICE;
         } else {
             edge->kind = (uint8_t)others;
@@ -155,7 +155,7 @@ void xccl_cuda_edges_fini(struct xccl_cuda_edges *edges)
     *edges = (struct xccl_cuda_edges){0};
 }
 
-void xccl_cuda_edge_lower(const struct xccl_comm_cuda *cuda, struct xccl_cuda_edge *edge,
+void xccl_cuda_edge_lower(const struct xccl_cuda_comm *cuda, struct xccl_cuda_edge *edge,
                           const struct xccl_cuda_why *why)
 {
     int by_handle = edge->kind == XCCL_CUDA_MEMORY_HANDLE;
@@ -212,7 +212,7 @@ int xccl_cuda_edges_give(const struct xcclComm *comm)
 
     for (uint32_t i = 0; i < edges->count; i++)
         if (edges->own[i].kind == XCCL_CUDA_MEMORY_HANDLE &&
-            !xccl_comm_cuda_same_process(comm, xccl_shm_rank_of(comm->shm, (int)i)))
+            !xccl_cuda_same_process(comm, xccl_shm_rank_of(comm->shm, (int)i)))
             return 1;
     return 0;
 }

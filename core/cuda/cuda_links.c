@@ -2,7 +2,7 @@
 /* Links of a binding between ranks of one host, and the table that kernels find them in.
  *
  * A rank offers a piece of memory for a binding, one for each sort that some peer is to have
- * (comm_cuda_edges.c): a place for each connection that it receives on from such a peer and each
+ * (cuda_edges.c): a place for each connection that it receives on from such a peer and each
  * channel, where its slots lie, then a head for each that it sends on to one, which the receiver
  * writes, so that a sender polls its own memory. Which place is whose follows from the schedules of
  * both ranks, which either can make; so the offers are all that is told, in the round in which
@@ -12,7 +12,7 @@
  *   place:  SIMPLE: headers of all slots, then payloads; LL, LL128: slots
  *
  * Links over networks have their slots in pinned memory of this process, or in rooms of the device
- * (comm_cuda_room.c), one channel each.
+ * (cuda_room.c), one channel each.
  *
  * Thread: the joining one, then the crank's holder. */
 #include <string.h>
@@ -20,8 +20,8 @@
 #include "base/alloc.h"
 #include "base/param.h"
 #include "base/wire.h"
-#include "comm/comm_cuda_int.h"
 #include "comm/comm_links.h"
+#include "cuda/cuda_int.h"
 
 #define SLOTS         8u
 #define HEADERS_BYTES (SLOTS * XCCL_LINE_BYTES)
@@ -68,7 +68,7 @@ static void get_piece(struct xccl_wire *wire, struct xccl_cuda_piece *piece, int
     piece->why.result = xccl_wire_get_u32(wire);
 }
 
-void xccl_comm_cuda_put_offer(const struct xccl_cuda_offer *offer, uint8_t *bytes)
+void xccl_cuda_put_offer(const struct xccl_cuda_offer *offer, uint8_t *bytes)
 {
     struct xccl_wire wire = xccl_wire_over(bytes, XCCL_CUDA_OFFER_BYTES);
 
@@ -81,7 +81,7 @@ void xccl_comm_cuda_put_offer(const struct xccl_cuda_offer *offer, uint8_t *byte
         put_piece(&wire, &offer->pieces[i], i);
 }
 
-void xccl_comm_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offer)
+void xccl_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offer)
 {
     /* The reader takes bytes that it may change, and does not. */
     struct xccl_wire wire = xccl_wire_over((uint8_t *)(uintptr_t)bytes, XCCL_CUDA_OFFER_BYTES);
@@ -181,7 +181,7 @@ static struct receives count_receives(const struct xcclComm *comm,
 /* The least of what the device can have at work, the budget, and networks, which have one. */
 static void shape(const struct xcclComm *comm, struct xccl_cuda_binding *cuda_binding)
 {
-    const struct xccl_comm_cuda *cuda = comm->cuda;
+    const struct xccl_cuda_comm *cuda = comm->cuda;
     const struct xccl_schedule *schedule = cuda_binding->binding->schedule;
     struct xccl_cuda_offer *own = &cuda_binding->own;
     struct receives receives = count_receives(comm, schedule);
@@ -195,7 +195,7 @@ static void shape(const struct xcclComm *comm, struct xccl_cuda_binding *cuda_bi
         own->channels = 1;
     for (uint32_t i = 0; i < schedule->nconns && !own->has_rooms; i++)
         own->has_rooms = !xccl_comm_is_local(comm, schedule->conns[i].peer) &&
-                         xccl_comm_cuda_may_have_room(comm, schedule->conns[i].peer);
+                         xccl_cuda_may_have_room(comm, schedule->conns[i].peer);
     for (;;) {
         end_bytes = own->channels * place_bytes(cuda_binding->proto, own->slot_bytes);
         if (receives.device * end_bytes <= budget / BUDGET_SHARE &&
@@ -211,8 +211,8 @@ static void shape(const struct xcclComm *comm, struct xccl_cuda_binding *cuda_bi
     own->place_bytes = place_bytes(cuda_binding->proto, own->slot_bytes);
 }
 
-struct xccl_cuda_binding *xccl_comm_cuda_find(const struct xccl_comm_cuda *cuda,
-                                              const struct xccl_binding *binding)
+struct xccl_cuda_binding *xccl_cuda_find(const struct xccl_cuda_comm *cuda,
+                                         const struct xccl_binding *binding)
 {
     struct xccl_cuda_binding *at = cuda->bindings;
 
@@ -230,7 +230,7 @@ static void count_openers(const struct xcclComm *comm, const struct xccl_schedul
     for (uint32_t i = 0; i < schedule->nconns; i++) {
         int peer = schedule->conns[i].peer, is_new = 1;
 
-        if (!is_in(comm, &schedule->conns[i], which) || xccl_comm_cuda_same_process(comm, peer))
+        if (!is_in(comm, &schedule->conns[i], which) || xccl_cuda_same_process(comm, peer))
             continue;
         for (uint32_t k = 0; k < i && is_new; k++)
             is_new = schedule->conns[k].peer != peer;
@@ -255,13 +255,13 @@ static xcclResult_t offer_piece(struct xcclComm *comm, struct xccl_cuda_binding 
     piece->heads = receives * made->own.channels * made->own.place_bytes;
     want.bytes = piece->heads + sends * made->own.channels * XCCL_DEV_HEAD_BYTES;
     count_openers(comm, schedule, which, &want);
-    return xccl_comm_cuda_offer_piece(comm, which, &want, piece, &made->held[which], NULL);
+    return xccl_cuda_offer_piece(comm, which, &want, piece, &made->held[which], NULL);
 }
 
-xcclResult_t xccl_comm_cuda_offer(struct xcclComm *comm, struct xccl_binding *binding,
-                                  uint8_t *offer_out, uint32_t *slot_bytes_out)
+xcclResult_t xccl_cuda_offer(struct xcclComm *comm, struct xccl_binding *binding,
+                             uint8_t *offer_out, uint32_t *slot_bytes_out)
 {
-    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_comm *cuda = comm->cuda;
     struct xccl_cuda_binding *made = xccl_calloc(1, sizeof *made);
     xcclResult_t rc = xcclSuccess;
 
@@ -282,7 +282,7 @@ xcclResult_t xccl_comm_cuda_offer(struct xcclComm *comm, struct xccl_binding *bi
     for (int which = 0; which < XCCL_CUDA_PIECES && !rc; which++)
         rc = offer_piece(comm, made, (enum xccl_cuda_which)which);
     *slot_bytes_out = made->own.slot_bytes;
-    xccl_comm_cuda_put_offer(&made->own, offer_out);
+    xccl_cuda_put_offer(&made->own, offer_out);
     return rc;
 }
 
@@ -323,9 +323,8 @@ static int place_at(const struct xccl_cuda_side *side, uint32_t channel, uint64_
     return 1;
 }
 
-xcclResult_t xccl_comm_cuda_place_link(const struct xccl_cuda_side sides[2], int sends,
-                                       uint32_t channel, uint32_t headers,
-                                       struct xccl_dev_link *link)
+xcclResult_t xccl_cuda_place_link(const struct xccl_cuda_side sides[2], int sends, uint32_t channel,
+                                  uint32_t headers, struct xccl_dev_link *link)
 {
     /* The receiver has the slots, the sender has the head. */
     const struct xccl_cuda_side *slots = &sides[!sends], *heads = &sides[sends];
@@ -361,8 +360,8 @@ static xcclResult_t fill_link(const struct xccl_cuda_binding *made,
         .limit = sends ? slots->nslots : 0,
         .peer = conn->peer,
     };
-    return xccl_comm_cuda_place_link(sides, sends, channel,
-                                     made->proto == XCCL_DEV_SIMPLE ? HEADERS_BYTES : 0, link);
+    return xccl_cuda_place_link(sides, sends, channel,
+                                made->proto == XCCL_DEV_SIMPLE ? HEADERS_BYTES : 0, link);
 }
 
 static xcclResult_t no_end(const struct xcclComm *comm, const struct xccl_schedule_conn *conn)
@@ -399,15 +398,15 @@ static xcclResult_t link_conn(struct xcclComm *comm, struct xccl_cuda_binding *m
     xccl_schedule_destroy(theirs);
     if (sides[0].place == UINT32_MAX || sides[1].place == UINT32_MAX || offer->nslots != SLOTS)
         return no_end(comm, conn);
-    rc = xccl_comm_cuda_map(comm, conn->peer, sides[0].piece, &sides[0].base, NULL);
+    rc = xccl_cuda_map(comm, conn->peer, sides[0].piece, &sides[0].base, NULL);
     for (uint32_t i = 0; i < made->channels && !rc; i++)
         rc = fill_link(made, conn, sides, i, &made->links[at * made->channels + i]);
     if (!rc)
-        xccl_comm_cuda_note_near(comm, conn->peer, sends, sides[!sends].piece);
+        xccl_cuda_note_near(comm, conn->peer, sends, sides[!sends].piece);
     return rc;
 }
 
-xcclResult_t xccl_comm_cuda_take_offers(struct xcclComm *comm, const uint8_t *offers, size_t stride)
+xcclResult_t xccl_cuda_take_offers(struct xcclComm *comm, const uint8_t *offers, size_t stride)
 {
     struct xccl_cuda_binding *made = comm->cuda->binding_now;
     const struct xccl_schedule *schedule = made->binding->schedule;
@@ -416,7 +415,7 @@ xcclResult_t xccl_comm_cuda_take_offers(struct xcclComm *comm, const uint8_t *of
 
     made->channels = made->own.channels;
     for (int i = 0; i < comm->nranks; i++) {
-        xccl_comm_cuda_get_offer(offers + (size_t)i * stride, &offer);
+        xccl_cuda_get_offer(offers + (size_t)i * stride, &offer);
         if (offer.channels < made->channels)
             made->channels = offer.channels;
         made->apart |= offer.has_rooms != 0;
@@ -432,24 +431,24 @@ xcclResult_t xccl_comm_cuda_take_offers(struct xcclComm *comm, const uint8_t *of
 
         if (!xccl_comm_is_local(comm, peer))
             continue;
-        xccl_comm_cuda_get_offer(offers + (size_t)peer * stride, &offer);
+        xccl_cuda_get_offer(offers + (size_t)peer * stride, &offer);
         rc = link_conn(comm, made, i, &offer);
     }
     return rc;
 }
 
 /* Its slots are the executor's, here the kernel's. */
-xcclResult_t xccl_comm_cuda_net_view(struct xccl_comm_cuda *cuda, struct xccl_net_link *net,
-                                     struct xccl_dev_link *link)
+xcclResult_t xccl_cuda_net_view(struct xccl_cuda_comm *cuda, struct xccl_net_link *net,
+                                struct xccl_dev_link *link)
 {
     const struct xccl_link *view = xccl_net_link_view(net);
     const void *room = xccl_net_link_room(net);
     size_t bytes;
     char *memory = xccl_net_link_memory(net, &bytes);
     xccl_cu_ptr at = 0;
-    xcclResult_t rc = xccl_comm_cuda_pin(cuda, memory, bytes, &at);
+    xcclResult_t rc = xccl_cuda_pin(cuda, memory, bytes, &at);
 
-    xccl_comm_cuda_note_net(cuda->comm, net);
+    xccl_cuda_note_net(cuda->comm, net);
     *link = (struct xccl_dev_link){
         .header = at + (uint64_t)(view->header - memory),
         .payload = room ? (uintptr_t)room : at + (uint64_t)(view->payload - memory),
@@ -474,7 +473,7 @@ struct xccl_cuda_home {
 };
 
 /* Gives the link a home when it is new. apart: as of its first binding, at both ends. */
-static xcclResult_t house(struct xccl_comm_cuda *cuda, struct xccl_net_link *net, int apart,
+static xcclResult_t house(struct xccl_cuda_comm *cuda, struct xccl_net_link *net, int apart,
                           struct xccl_dev_link *link)
 {
     struct xccl_dev_home state = {.step = link->step, .slot = link->slot, .limit = link->limit};
@@ -503,28 +502,28 @@ static xcclResult_t house(struct xccl_comm_cuda *cuda, struct xccl_net_link *net
     return rc;
 }
 
-xcclResult_t xccl_comm_cuda_bound(struct xcclComm *comm, struct xccl_binding *binding)
+xcclResult_t xccl_cuda_bound(struct xcclComm *comm, struct xccl_binding *binding)
 {
-    struct xccl_comm_cuda *cuda = comm->cuda;
-    struct xccl_cuda_binding *made = xccl_comm_cuda_find(cuda, binding);
+    struct xccl_cuda_comm *cuda = comm->cuda;
+    struct xccl_cuda_binding *made = xccl_cuda_find(cuda, binding);
     size_t count = (size_t)binding->schedule->nconns * made->channels;
     xcclResult_t rc = xcclSuccess;
 
     for (uint32_t i = 0; i < binding->net_count && !rc; i++) {
         struct xccl_dev_link *link = &made->links[binding->net_conns[i] * made->channels];
 
-        rc = xccl_comm_cuda_net_view(cuda, binding->nets[binding->net_conns[i]], link);
+        rc = xccl_cuda_net_view(cuda, binding->nets[binding->net_conns[i]], link);
         if (!rc)
             rc = house(cuda, binding->nets[binding->net_conns[i]], made->apart, link);
     }
     made->table_bytes = (count + 1) * sizeof *made->links;
     if (!rc)
-        rc = xccl_comm_cuda_alloc(cuda, made->table_bytes, &made->table);
+        rc = xccl_cuda_pool_alloc(cuda, made->table_bytes, &made->table);
     if (!rc)
         rc = xccl_cuda_upload(cuda->device, made->table, made->links, made->table_bytes);
     made->signals_bytes = (size_t)(binding->nsignals + 1) * made->channels * sizeof(uint64_t);
     if (!rc)
-        rc = xccl_comm_cuda_alloc(cuda, made->signals_bytes, &made->signals);
+        rc = xccl_cuda_pool_alloc(cuda, made->signals_bytes, &made->signals);
     if (!rc)
         rc = xccl_cuda_clear(cuda->device, made->signals, made->signals_bytes);
     xccl_free(made->links);
@@ -535,7 +534,7 @@ xcclResult_t xccl_comm_cuda_bound(struct xcclComm *comm, struct xccl_binding *bi
 
 /* --- the end --- */
 
-int xccl_comm_cuda_is_read(const struct xccl_comm_cuda *cuda, const struct xccl_cuda_reading *what)
+int xccl_cuda_is_read(const struct xccl_cuda_comm *cuda, const struct xccl_cuda_reading *what)
 {
     size_t table_bytes = what->links * sizeof(struct xccl_dev_link);
     size_t heads_bytes = (size_t)what->head_count * XCCL_DEV_HEAD_BYTES;
@@ -582,12 +581,12 @@ static int is_piece_read(const struct xcclComm *comm, const struct xccl_cuda_bin
                                                                        : UINT32_MAX;
         end++;
     }
-    all = xccl_comm_cuda_is_read(comm->cuda, &what);
+    all = xccl_cuda_is_read(comm->cuda, &what);
     xccl_free(link_of);
     return all;
 }
 
-int xccl_comm_cuda_links_read(const struct xcclComm *comm)
+int xccl_cuda_links_read(const struct xcclComm *comm)
 {
     for (const struct xccl_cuda_binding *at = comm->cuda->bindings; at; at = at->next)
         for (int which = 0; which < XCCL_CUDA_PIECES; which++)
@@ -596,24 +595,24 @@ int xccl_comm_cuda_links_read(const struct xcclComm *comm)
     return 1;
 }
 
-void xccl_comm_cuda_drop_links(struct xccl_comm_cuda *cuda)
+void xccl_cuda_drop_links(struct xccl_cuda_comm *cuda)
 {
     while (cuda->bindings) {
         struct xccl_cuda_binding *made = cuda->bindings;
 
         cuda->bindings = made->next;
-        xccl_comm_cuda_take_back(cuda->comm, made->held);
-        xccl_comm_cuda_free(cuda, made->table, made->table_bytes);
-        xccl_comm_cuda_free(cuda, made->signals, made->signals_bytes);
+        xccl_cuda_take_back(cuda->comm, made->held);
+        xccl_cuda_pool_free(cuda, made->table, made->table_bytes);
+        xccl_cuda_pool_free(cuda, made->signals, made->signals_bytes);
         xccl_free(made->links);
         xccl_free(made);
     }
-    xccl_comm_cuda_close_opened(cuda, 1);
+    xccl_cuda_close_opened(cuda, 1);
     while (cuda->homes) {
         struct xccl_cuda_home *home = cuda->homes;
 
         cuda->homes = home->next;
         xccl_free(home);
     }
-    xccl_comm_cuda_drop_pins(cuda);
+    xccl_cuda_drop_pins(cuda);
 }

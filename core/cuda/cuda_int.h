@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the files of CUDA communicators share. Stays in this folder.
  *
- *   comm_cuda.c        joining and leaving: device and status
- *   comm_cuda_pool.c   device memory, kept from call to call
- *   comm_cuda_group.c  operations of a group: missing links first, then launches
- *   comm_cuda_edges.c  which kind of memory each pair of ranks of a host has its links in
- *   comm_cuda_memory.c memory of links, its own and that of other ranks
- *   comm_cuda_agree.c  trying out whether the ranks of a host open each other's
- *   comm_cuda_links.c  links of bindings, and the tables that kernels find them in
- *   comm_cuda_call.c   a call: plan, image, launch
- *   comm_cuda_p2p.c    sends and receives
- *   comm_cuda_room.c   device memory for slots of network links
- *   comm_cuda_ways.c   which way each link goes, and why, for the record
- *   comm_cuda_watch.c  the thread: network links, what takes too long, errors
+ *   cuda_device.c  joining and leaving: device and status
+ *   cuda_pool.c    device memory, kept from call to call
+ *   cuda_group.c   operations of a group: missing links first, then launches
+ *   cuda_edges.c   which kind of memory each pair of ranks of a host has its links in
+ *   cuda_memory.c  memory of links, its own and that of other ranks
+ *   cuda_agree.c   trying out whether the ranks of a host open each other's
+ *   cuda_links.c   links of bindings, and the tables that kernels find them in
+ *   cuda_call.c    a call: plan, image, launch
+ *   cuda_p2p.c     sends and receives
+ *   cuda_room.c    device memory for slots of network links
+ *   cuda_ways.c    which way each link goes, and why, for the record
+ *   cuda_watch.c   the thread: network links, what takes too long, errors
  *
  * Thread: what the lock guards is said beside it; the rest is the caller's. */
-#ifndef XCCL_COMM_COMM_CUDA_INT_H
-#define XCCL_COMM_COMM_CUDA_INT_H
+#ifndef XCCL_CUDA_CUDA_INT_H
+#define XCCL_CUDA_CUDA_INT_H
 
 #include "base/cuda_driver.h"
-#include "comm/comm_cuda.h"
+#include "cuda/cuda_device.h"
 #include "exec/cuda/device.h"
 #include "exec/cuda/device_abi.h"
 #include "exec/cuda/handle_memory.h"
@@ -86,7 +86,7 @@ struct xccl_cuda_edge {
     struct xccl_cuda_why why[XCCL_CUDA_WHYS];
 };
 
-/* All of them on this host, by local index. Its ranks know the same (comm_cuda_edges.c). */
+/* All of them on this host, by local index. Its ranks know the same (cuda_edges.c). */
 struct xccl_cuda_edges {
     uint32_t count; /* ranks that share memory with this one, itself included; 0: none do */
     uint32_t widest; /* the most of any host, as all ranks count them */
@@ -187,16 +187,16 @@ struct xccl_cuda_spare {
     size_t bytes;
 };
 
-struct xccl_cuda_pin; /* comm_cuda_memory.c */
+struct xccl_cuda_pin; /* cuda_memory.c */
 struct xccl_cuda_opened; /* likewise */
-struct xccl_cuda_home; /* comm_cuda_links.c */
-struct xccl_cuda_room; /* comm_cuda_room.c */
-struct xccl_cuda_p2p; /* comm_cuda_p2p.c */
-struct xccl_cuda_watch; /* comm_cuda_watch.c */
+struct xccl_cuda_home; /* cuda_links.c */
+struct xccl_cuda_room; /* cuda_room.c */
+struct xccl_cuda_p2p; /* cuda_p2p.c */
+struct xccl_cuda_watch; /* cuda_watch.c */
 struct xccl_cuda_thread; /* likewise */
-struct xccl_cuda_ways; /* comm_cuda_ways.c */
+struct xccl_cuda_ways; /* cuda_ways.c */
 
-struct xccl_comm_cuda {
+struct xccl_cuda_comm {
     struct xcclComm *comm;
     struct xccl_cuda_device *device;
     const struct xccl_cuda_driver *driver;
@@ -247,7 +247,7 @@ struct xccl_comm_cuda {
     pthread_mutex_t lock; /* of the tables above, and of network operations */
 };
 
-static inline int xccl_comm_cuda_same_process(const struct xcclComm *comm, int peer)
+static inline int xccl_cuda_same_process(const struct xcclComm *comm, int peer)
 {
     const struct xccl_peer *self = &comm->peers[comm->rank], *other = &comm->peers[peer];
 
@@ -261,39 +261,39 @@ static inline uint64_t xccl_cuda_word(const uint64_t *word)
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
-/* --- comm_cuda_pool.c --- */
+/* --- cuda_pool.c --- */
 /* All of it goes; no kernel of the communicator uses it. */
-void xccl_comm_cuda_drop_pool(struct xccl_comm_cuda *cuda);
+void xccl_cuda_pool_drop(struct xccl_cuda_comm *cuda);
 /* Device memory that counts as the communicator's. It is of so many bytes. */
-size_t xccl_comm_cuda_rounded(size_t bytes);
+size_t xccl_cuda_pool_rounded(size_t bytes);
 /* A copy in device memory for the next launch, or for the graph that is being captured. */
-xcclResult_t xccl_comm_cuda_lend(struct xccl_comm_cuda *cuda, const void *data, size_t bytes,
+xcclResult_t xccl_cuda_pool_lend(struct xccl_cuda_comm *cuda, const void *data, size_t bytes,
                                  int captured, xccl_cu_ptr *at_out);
-xcclResult_t xccl_comm_cuda_alloc(struct xccl_comm_cuda *cuda, size_t bytes, xccl_cu_ptr *at_out);
-void xccl_comm_cuda_free(struct xccl_comm_cuda *cuda, xccl_cu_ptr at, size_t bytes);
-void xccl_comm_cuda_drop_links(struct xccl_comm_cuda *cuda);
-struct xccl_cuda_binding *xccl_comm_cuda_find(const struct xccl_comm_cuda *cuda,
-                                              const struct xccl_binding *binding);
+xcclResult_t xccl_cuda_pool_alloc(struct xccl_cuda_comm *cuda, size_t bytes, xccl_cu_ptr *at_out);
+void xccl_cuda_pool_free(struct xccl_cuda_comm *cuda, xccl_cu_ptr at, size_t bytes);
+void xccl_cuda_drop_links(struct xccl_cuda_comm *cuda);
+struct xccl_cuda_binding *xccl_cuda_find(const struct xccl_cuda_comm *cuda,
+                                         const struct xccl_binding *binding);
 /* Pins host memory, whole pages of its own, until the links are dropped. */
-xcclResult_t xccl_comm_cuda_pin(struct xccl_comm_cuda *cuda, void *at, size_t bytes,
-                                xccl_cu_ptr *at_out);
-void xccl_comm_cuda_drop_pins(struct xccl_comm_cuda *cuda);
+xcclResult_t xccl_cuda_pin(struct xccl_cuda_comm *cuda, void *at, size_t bytes,
+                           xccl_cu_ptr *at_out);
+void xccl_cuda_drop_pins(struct xccl_cuda_comm *cuda);
 /* A network link as kernels see it, by itself. */
-xcclResult_t xccl_comm_cuda_net_view(struct xccl_comm_cuda *cuda, struct xccl_net_link *net,
-                                     struct xccl_dev_link *link);
+xcclResult_t xccl_cuda_net_view(struct xccl_cuda_comm *cuda, struct xccl_net_link *net,
+                                struct xccl_dev_link *link);
 /* 1: the links' table in device memory says no more than what heads at `heads` say: all messages of
  * `ends` send links in so many channels have been read. first: by end and channel, the place of its
  * link in the table. Also 1 where nobody can tell. */
-int xccl_comm_cuda_is_read(const struct xccl_comm_cuda *cuda, const struct xccl_cuda_reading *what);
+int xccl_cuda_is_read(const struct xccl_cuda_comm *cuda, const struct xccl_cuda_reading *what);
 /* 1: all messages of all links of bindings have been read. */
-int xccl_comm_cuda_links_read(const struct xcclComm *comm);
+int xccl_cuda_links_read(const struct xcclComm *comm);
 
-/* --- comm_cuda_edges.c --- */
+/* --- cuda_edges.c --- */
 /* The kinds to begin with, of this rank's memory. */
 xcclResult_t xccl_cuda_edges_init(struct xcclComm *comm);
 void xccl_cuda_edges_fini(struct xccl_cuda_edges *edges);
 /* That kind of the rank's own memory was refused: the next one. */
-void xccl_cuda_edge_lower(const struct xccl_comm_cuda *cuda, struct xccl_cuda_edge *edge,
+void xccl_cuda_edge_lower(const struct xccl_cuda_comm *cuda, struct xccl_cuda_edge *edge,
                           const struct xccl_cuda_why *why);
 /* What all are told beside an offer, and the same from all: a row of each host's ranks. */
 size_t xccl_cuda_edges_row_bytes(const struct xccl_cuda_edges *edges);
@@ -306,58 +306,54 @@ enum xccl_cuda_which xccl_cuda_edge_piece(const struct xccl_cuda_edge *edge);
 /* 1: somebody is given descriptors of this rank's memory. */
 int xccl_cuda_edges_give(const struct xcclComm *comm);
 
-/* --- comm_cuda_agree.c --- */
+/* --- cuda_agree.c --- */
 /* Tells all what this rank offers for messages, and to whom in which way. */
 xcclResult_t xccl_cuda_agree_offer(struct xccl_init *init, const struct xccl_cuda_offer *offer);
 
-/* --- comm_cuda_memory.c --- */
+/* --- cuda_memory.c --- */
 /* Zeroed memory, which the ranks of the host will reach by what is put into piece (all but heads).
  * refused->code set: it cannot be had in that way; refused NULL: then it is pinned host memory, and
  * so are all such pieces from now on. */
-xcclResult_t xccl_comm_cuda_offer_piece(struct xcclComm *comm, enum xccl_cuda_which which,
-                                        const struct xccl_cuda_want *want,
-                                        struct xccl_cuda_piece *piece, struct xccl_cuda_held *held,
-                                        struct xccl_cuda_why *refused);
-void xccl_comm_cuda_take_back(struct xcclComm *comm, struct xccl_cuda_held held[XCCL_CUDA_PIECES]);
+xcclResult_t xccl_cuda_offer_piece(struct xcclComm *comm, enum xccl_cuda_which which,
+                                   const struct xccl_cuda_want *want, struct xccl_cuda_piece *piece,
+                                   struct xccl_cuda_held *held, struct xccl_cuda_why *refused);
+void xccl_cuda_take_back(struct xcclComm *comm, struct xccl_cuda_held held[XCCL_CUDA_PIECES]);
 /* Where a piece of a peer's memory lies for this process. Success with refused->code set: it cannot
  * be opened; refused NULL: that is an error. */
-xcclResult_t xccl_comm_cuda_map(struct xcclComm *comm, int peer,
-                                const struct xccl_cuda_piece *piece, xccl_cu_ptr *base_out,
-                                struct xccl_cuda_why *refused);
+xcclResult_t xccl_cuda_map(struct xcclComm *comm, int peer, const struct xccl_cuda_piece *piece,
+                           xccl_cu_ptr *base_out, struct xccl_cuda_why *refused);
 /* What was not mapped in this round of agreeing; or all. */
-void xccl_comm_cuda_close_opened(struct xccl_comm_cuda *cuda, int all);
+void xccl_cuda_close_opened(struct xccl_cuda_comm *cuda, int all);
 
-/* --- comm_cuda_links.c --- */
+/* --- cuda_links.c --- */
 /* Where a link's slots and head are; sides: the peer's and this rank's; channel: of it; headers:
  * bytes before the slots' payload. Fails where the peer's numbers lead out of its memory. */
-xcclResult_t xccl_comm_cuda_place_link(const struct xccl_cuda_side sides[2], int sends,
-                                       uint32_t channel, uint32_t headers,
-                                       struct xccl_dev_link *link);
-void xccl_comm_cuda_put_offer(const struct xccl_cuda_offer *offer, uint8_t *bytes);
-void xccl_comm_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offer);
+xcclResult_t xccl_cuda_place_link(const struct xccl_cuda_side sides[2], int sends, uint32_t channel,
+                                  uint32_t headers, struct xccl_dev_link *link);
+void xccl_cuda_put_offer(const struct xccl_cuda_offer *offer, uint8_t *bytes);
+void xccl_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offer);
 
 /* 1: all that it launched has ended. 0 also behind a capture: its event must not be asked. */
-int xccl_comm_cuda_is_done(const struct xccl_comm_cuda *cuda);
+int xccl_cuda_is_done(const struct xccl_cuda_comm *cuda);
 /* Around launches of a communicator: what it launched before comes before. */
-xcclResult_t xccl_comm_cuda_order(struct xccl_comm_cuda *cuda, xccl_cu_stream stream,
-                                  int is_capturing);
-xcclResult_t xccl_comm_cuda_launched(struct xccl_comm_cuda *cuda, xccl_cu_stream stream,
-                                     int is_capturing);
+xcclResult_t xccl_cuda_order(struct xccl_cuda_comm *cuda, xccl_cu_stream stream, int is_capturing);
+xcclResult_t xccl_cuda_launched(struct xccl_cuda_comm *cuda, xccl_cu_stream stream,
+                                int is_capturing);
 
-/* --- comm_cuda_room.c --- */
+/* --- cuda_room.c --- */
 /* Whether slots of network links to that rank may lie in device memory. */
-int xccl_comm_cuda_may_have_room(const struct xcclComm *comm, int peer);
-void xccl_comm_cuda_drop_rooms(struct xccl_comm_cuda *cuda); /* their links are gone */
+int xccl_cuda_may_have_room(const struct xcclComm *comm, int peer);
+void xccl_cuda_drop_rooms(struct xccl_cuda_comm *cuda); /* their links are gone */
 
-/* --- comm_cuda_ways.c --- */
+/* --- cuda_ways.c --- */
 /* A link to (sends) or from a rank of this host has its slots in a piece that was offered so. */
-void xccl_comm_cuda_note_near(struct xcclComm *comm, int peer, int sends,
-                              const struct xccl_cuda_piece *slots);
-void xccl_comm_cuda_note_net(struct xcclComm *comm, const struct xccl_net_link *net); /* it is up */
-void xccl_comm_cuda_tell_ways(struct xcclComm *comm);
-void xccl_comm_cuda_drop_ways(struct xccl_comm_cuda *cuda);
+void xccl_cuda_note_near(struct xcclComm *comm, int peer, int sends,
+                         const struct xccl_cuda_piece *slots);
+void xccl_cuda_note_net(struct xcclComm *comm, const struct xccl_net_link *net); /* it is up */
+void xccl_cuda_tell_ways(struct xcclComm *comm);
+void xccl_cuda_drop_ways(struct xccl_cuda_comm *cuda);
 
-/* --- comm_cuda_p2p.c --- */
+/* --- cuda_p2p.c --- */
 xcclResult_t xccl_cuda_p2p_offer(struct xcclComm *comm, struct xccl_cuda_offer *offer);
 /* Offers memory again after peers refused its kind. Only what must change is new memory; the old
  * memory stays until xccl_cuda_p2p_drop_stale(). */
@@ -368,17 +364,17 @@ void xccl_cuda_p2p_drop_stale(struct xcclComm *comm);
 xcclResult_t xccl_cuda_p2p_try(struct xcclComm *comm, const uint8_t *offers, size_t stride,
                                struct xccl_cuda_why *refused);
 xcclResult_t xccl_cuda_p2p_take(struct xcclComm *comm, const uint8_t *offers, size_t stride);
-void xccl_cuda_p2p_free(struct xccl_comm_cuda *cuda);
+void xccl_cuda_p2p_free(struct xccl_cuda_comm *cuda);
 int xccl_cuda_p2p_needs_link(const struct xcclComm *comm, int peer, int sends);
 int xccl_cuda_p2p_is_read(const struct xcclComm *comm);
 xcclResult_t xccl_cuda_p2p_launch(const struct xccl_cuda_op *ops, uint32_t count);
 
-/* --- comm_cuda_watch.c --- */
+/* --- cuda_watch.c --- */
 xcclResult_t xccl_cuda_watch_start(struct xcclComm *comm);
 void xccl_cuda_watch_stop(struct xcclComm *comm);
-void xccl_cuda_thread_put(struct xccl_comm_cuda *cuda); /* none is fine */
+void xccl_cuda_thread_put(struct xccl_cuda_comm *cuda); /* none is fine */
 /* A launch will move so many messages over a link to another host. */
-xcclResult_t xccl_cuda_watch_messages(struct xccl_comm_cuda *cuda, struct xccl_net_link *net,
+xcclResult_t xccl_cuda_watch_messages(struct xccl_cuda_comm *cuda, struct xccl_net_link *net,
                                       uint32_t slots);
 
 #endif

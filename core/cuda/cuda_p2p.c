@@ -13,8 +13,8 @@
 
 #include "base/alloc.h"
 #include "base/param.h"
-#include "comm/comm_cuda_int.h"
-#include "comm/comm_p2p_int.h"
+#include "comm/comm_p2p_state.h"
+#include "cuda/cuda_int.h"
 #include "exec/streams.h"
 
 #define SLOTS      8u
@@ -65,7 +65,7 @@ static struct members count_members(const struct xcclComm *comm, enum xccl_cuda_
         if (edge->kind == XCCL_CUDA_MEMORY_FABRIC)
             members.want.fabrics++;
         else
-            members.want.times += !xccl_comm_cuda_same_process(comm, peer);
+            members.want.times += !xccl_cuda_same_process(comm, peer);
     }
     return members;
 }
@@ -75,7 +75,7 @@ static int is_about(const struct xcclComm *comm, uint32_t index,
                     const struct xccl_cuda_why *refused)
 {
     const struct xccl_cuda_edge *edge = &comm->cuda->edges.own[index];
-    int is_near = xccl_comm_cuda_same_process(comm, xccl_shm_rank_of(comm->shm, (int)index));
+    int is_near = xccl_cuda_same_process(comm, xccl_shm_rank_of(comm->shm, (int)index));
 
     switch (refused->code) {
     case XCCL_CUDA_WHY_FABRIC_CREATE:
@@ -121,7 +121,7 @@ static xcclResult_t make_piece(struct xcclComm *comm, enum xccl_cuda_which which
     *refused = (struct xccl_cuda_why){0};
     *piece = (struct xccl_cuda_piece){.heads = channels * p2p->own.place_bytes};
     members->want.bytes = piece->heads + channels * XCCL_DEV_HEAD_BYTES;
-    rc = xccl_comm_cuda_offer_piece(comm, which, &members->want, piece, &p2p->held[which], refused);
+    rc = xccl_cuda_offer_piece(comm, which, &members->want, piece, &p2p->held[which], refused);
     if (rc)
         return rc;
     p2p->places[which] = members->count;
@@ -164,7 +164,7 @@ static xcclResult_t offer_pieces(struct xcclComm *comm, struct xccl_cuda_offer *
 
 xcclResult_t xccl_cuda_p2p_offer(struct xcclComm *comm, struct xccl_cuda_offer *offer)
 {
-    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_comm *cuda = comm->cuda;
     uint32_t peers = cuda->edges.count ? cuda->edges.count : 1;
     uint64_t budget = (uint64_t)xccl_param_int(XCCL_P_BUFFER_BYTES) / SHARE;
     struct xccl_cuda_p2p *p2p = xccl_calloc(1, sizeof *p2p);
@@ -196,7 +196,7 @@ xcclResult_t xccl_cuda_p2p_offer_again(struct xcclComm *comm, struct xccl_cuda_o
 
 void xccl_cuda_p2p_drop_stale(struct xcclComm *comm)
 {
-    xccl_comm_cuda_take_back(comm, comm->cuda->p2p->stale);
+    xccl_cuda_take_back(comm, comm->cuda->p2p->stale);
 }
 
 /* --- links --- */
@@ -218,8 +218,8 @@ static xcclResult_t find_sides(struct xcclComm *comm, uint32_t index,
                                        .piece = &p2p->own.pieces[which],
                                        .base = p2p->held[which].at,
                                        .place = own->place};
-    return xccl_comm_cuda_map(comm, xccl_shm_rank_of(comm->shm, (int)index), sides[0].piece,
-                              &sides[0].base, refused);
+    return xccl_cuda_map(comm, xccl_shm_rank_of(comm->shm, (int)index), sides[0].piece,
+                         &sides[0].base, refused);
 }
 
 xcclResult_t xccl_cuda_p2p_try(struct xcclComm *comm, const uint8_t *offers, size_t stride,
@@ -234,10 +234,10 @@ xcclResult_t xccl_cuda_p2p_try(struct xcclComm *comm, const uint8_t *offers, siz
 
         if (peer == comm->rank)
             continue;
-        xccl_comm_cuda_get_offer(offers + (size_t)peer * stride, &offer);
+        xccl_cuda_get_offer(offers + (size_t)peer * stride, &offer);
         rc = find_sides(comm, i, &offer, sides, &refused[i]);
     }
-    xccl_comm_cuda_close_opened(comm->cuda, 0);
+    xccl_cuda_close_opened(comm->cuda, 0);
     return rc;
 }
 
@@ -255,7 +255,7 @@ static xcclResult_t fill_link(const struct xccl_cuda_side sides[2], int sends, u
         .limit = sends ? SLOTS : 0,
         .peer = (uint16_t)peer,
     };
-    return xccl_comm_cuda_place_link(sides, sends, channel, HEADERS, link);
+    return xccl_cuda_place_link(sides, sends, channel, HEADERS, link);
 }
 
 static xcclResult_t fill_peer(struct xcclComm *comm, const struct xccl_cuda_offer *offer,
@@ -270,13 +270,13 @@ static xcclResult_t fill_peer(struct xcclComm *comm, const struct xccl_cuda_offe
         for (uint32_t i = 0; i < channels && !rc; i++)
             rc = fill_link(sides, (int)sends, i, peer, &links[sends * channels + i]);
     for (int sends = 0; sends < 2 && !rc; sends++)
-        xccl_comm_cuda_note_near(comm, peer, sends, sides[!sends].piece);
+        xccl_cuda_note_near(comm, peer, sends, sides[!sends].piece);
     return rc;
 }
 
 xcclResult_t xccl_cuda_p2p_take(struct xcclComm *comm, const uint8_t *offers, size_t stride)
 {
-    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_comm *cuda = comm->cuda;
     struct xccl_cuda_p2p *p2p = cuda->p2p;
     uint32_t peers = cuda->edges.count;
     struct xccl_cuda_offer offer;
@@ -291,8 +291,7 @@ xcclResult_t xccl_cuda_p2p_take(struct xcclComm *comm, const uint8_t *offers, si
     }
     p2p->channels = p2p->own.channels;
     for (uint32_t i = 0; i < peers; i++) {
-        xccl_comm_cuda_get_offer(offers + (size_t)xccl_shm_rank_of(comm->shm, (int)i) * stride,
-                                 &offer);
+        xccl_cuda_get_offer(offers + (size_t)xccl_shm_rank_of(comm->shm, (int)i) * stride, &offer);
         if (offer.channels < p2p->channels)
             p2p->channels = offer.channels;
     }
@@ -303,12 +302,12 @@ xcclResult_t xccl_cuda_p2p_take(struct xcclComm *comm, const uint8_t *offers, si
     for (uint32_t i = 0; i < peers && !rc; i++) {
         int peer = xccl_shm_rank_of(comm->shm, (int)i);
 
-        xccl_comm_cuda_get_offer(offers + (size_t)peer * stride, &offer);
+        xccl_cuda_get_offer(offers + (size_t)peer * stride, &offer);
         if (peer != comm->rank)
             rc = fill_peer(comm, &offer, i, links + 2 * i * p2p->channels);
     }
     if (!rc)
-        rc = xccl_comm_cuda_alloc(cuda, p2p->table_bytes, &p2p->table);
+        rc = xccl_cuda_pool_alloc(cuda, p2p->table_bytes, &p2p->table);
     if (!rc)
         rc = xccl_cuda_upload(cuda->device, p2p->table, links, p2p->table_bytes);
     xccl_free(links);
@@ -331,7 +330,7 @@ static int is_piece_read(const struct xcclComm *comm, enum xccl_cuda_which which
             if (xccl_cuda_edge_piece(&edges->own[i]) == which)
                 link_of[edges->own[i].place * channels + c] = (2 * i + 1) * p2p->channels + c;
     if (link_of)
-        all = xccl_comm_cuda_is_read(
+        all = xccl_cuda_is_read(
             comm->cuda,
             &(struct xccl_cuda_reading){.table = p2p->table,
                                         .links = 2 * edges->count * p2p->channels,
@@ -352,18 +351,18 @@ int xccl_cuda_p2p_is_read(const struct xcclComm *comm)
     return 1;
 }
 
-void xccl_cuda_p2p_free(struct xccl_comm_cuda *cuda)
+void xccl_cuda_p2p_free(struct xccl_cuda_comm *cuda)
 {
     struct xccl_cuda_p2p *p2p = cuda->p2p;
 
     if (!p2p)
         return;
     cuda->p2p = NULL;
-    xccl_comm_cuda_take_back(cuda->comm, p2p->held);
-    xccl_comm_cuda_take_back(cuda->comm, p2p->stale);
-    xccl_comm_cuda_free(cuda, p2p->table, p2p->table_bytes);
+    xccl_cuda_take_back(cuda->comm, p2p->held);
+    xccl_cuda_take_back(cuda->comm, p2p->stale);
+    xccl_cuda_pool_free(cuda, p2p->table, p2p->table_bytes);
     for (int i = 0; p2p->far && i < 2 * cuda->comm->nranks; i++)
-        xccl_comm_cuda_free(cuda, p2p->far[i], sizeof(struct xccl_dev_link));
+        xccl_cuda_pool_free(cuda, p2p->far[i], sizeof(struct xccl_dev_link));
     xccl_free(p2p->far);
     xccl_free(p2p);
 }
@@ -386,15 +385,15 @@ int xccl_cuda_p2p_needs_link(const struct xcclComm *comm, int peer, int sends)
 /* The link to another host as the kernel sees it. */
 static xcclResult_t far_link(struct xcclComm *comm, int peer, int sends, xccl_cu_ptr *at_out)
 {
-    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_comm *cuda = comm->cuda;
     xccl_cu_ptr *at = &cuda->p2p->far[2 * peer + sends];
     struct xccl_dev_link link;
     xcclResult_t rc = xcclSuccess;
 
     if (!*at) {
-        rc = xccl_comm_cuda_net_view(cuda, stream_of(comm, peer, sends)->net, &link);
+        rc = xccl_cuda_net_view(cuda, stream_of(comm, peer, sends)->net, &link);
         if (!rc)
-            rc = xccl_comm_cuda_alloc(cuda, sizeof link, at);
+            rc = xccl_cuda_pool_alloc(cuda, sizeof link, at);
         if (!rc)
             rc = xccl_cuda_upload(cuda->device, *at, &link, sizeof link);
     }
@@ -475,7 +474,7 @@ static xcclResult_t item_of(const struct xccl_cuda_op *op, int far, struct xccl_
 static xcclResult_t copy_own(const struct xccl_cuda_op *ops, uint32_t count,
                              const struct xccl_cuda_op *send, uint32_t number)
 {
-    struct xccl_comm_cuda *cuda = send->task.comm->cuda;
+    struct xccl_cuda_comm *cuda = send->task.comm->cuda;
     xcclResult_t rc;
 
     for (uint32_t i = 0; i < count; i++) {
@@ -513,7 +512,7 @@ static xcclResult_t copy_all_own(const struct xccl_cuda_op *ops, uint32_t count,
 /* Streams of a group's messages besides the first one wait for each other. */
 static xcclResult_t join_streams(const struct group *group, int after)
 {
-    struct xccl_comm_cuda *cuda = group->comm->cuda;
+    struct xccl_cuda_comm *cuda = group->comm->cuda;
     uint32_t count = group->nsends + group->nreceives;
     xcclResult_t rc = xcclSuccess;
 
@@ -538,7 +537,7 @@ static xcclResult_t place_items(struct group *group, const struct xccl_dev_item 
                                 int capturing, struct xccl_dev_messages_launch *launch,
                                 uint32_t *used)
 {
-    struct xccl_comm_cuda *cuda = group->comm->cuda;
+    struct xccl_cuda_comm *cuda = group->comm->cuda;
     uint32_t count = group->work.nsends + group->work.nreceives;
     xccl_cu_ptr at;
     xcclResult_t rc;
@@ -549,7 +548,7 @@ static xcclResult_t place_items(struct group *group, const struct xccl_dev_item 
         *used += count;
         return xcclSuccess;
     }
-    rc = xccl_comm_cuda_lend(cuda, items, count * sizeof *items, capturing, &at);
+    rc = xccl_cuda_pool_lend(cuda, items, count * sizeof *items, capturing, &at);
     if (rc)
         return rc;
     group->work.sends = at;
@@ -604,7 +603,7 @@ static xcclResult_t lay_out_both(struct group *group, int far, struct xccl_dev_i
 static xcclResult_t prepare(struct group *group, int far, int capturing,
                             struct xccl_dev_messages_launch *launch, uint32_t *used)
 {
-    struct xccl_comm_cuda *cuda = group->comm->cuda;
+    struct xccl_cuda_comm *cuda = group->comm->cuda;
     uint32_t to = count_peers(group->ops, group->nsends);
     uint32_t from = count_peers(group->ops + group->nsends, group->nreceives);
     struct xccl_dev_item few[FEW] = {{0}}, *items = few;
@@ -642,7 +641,7 @@ static xcclResult_t prepare(struct group *group, int far, int capturing,
 static xcclResult_t begin_far(struct group *group)
 {
     struct xcclComm *comm = group->comm;
-    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_comm *cuda = comm->cuda;
     uint32_t count = group->nsends + group->nreceives;
     xcclResult_t rc = xcclSuccess;
 
@@ -660,7 +659,7 @@ static xcclResult_t begin_far(struct group *group)
 static xcclResult_t launch_with(struct group *groups, uint32_t count, uint32_t first, int far)
 {
     struct xccl_dev_messages_launch launch = {0};
-    struct xccl_comm_cuda *cuda = groups[first].comm->cuda;
+    struct xccl_cuda_comm *cuda = groups[first].comm->cuda;
     xccl_cu_stream stream = groups[first].stream;
     void *parameters[] = {&launch};
     uint32_t blocks = 0, used = 0;
@@ -683,7 +682,7 @@ static xcclResult_t launch_with(struct group *groups, uint32_t count, uint32_t f
             continue;
         rc = prepare(group, far, capturing, &launch, &used);
         if (!rc)
-            rc = xccl_comm_cuda_order(group->comm->cuda, stream, capturing);
+            rc = xccl_cuda_order(group->comm->cuda, stream, capturing);
         if (!rc)
             rc = join_streams(group, 0);
         if (!rc && far)
@@ -703,7 +702,7 @@ static xcclResult_t launch_with(struct group *groups, uint32_t count, uint32_t f
             continue;
         groups[i].launched = 1;
         if (!rc)
-            rc = xccl_comm_cuda_launched(groups[i].comm->cuda, stream, capturing);
+            rc = xccl_cuda_launched(groups[i].comm->cuda, stream, capturing);
         if (!rc)
             rc = join_streams(&groups[i], 1);
     }

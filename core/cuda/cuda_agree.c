@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Joining: ranks of a host open the memory that each offers for messages, and tell all whose they
- * could not. The owner then offers that rank, and no other, the next kind (comm_cuda_edges.c), and
+ * could not. The owner then offers that rank, and no other, the next kind (cuda_edges.c), and
  * all try again. Whether a process may open another one's memory depends on drivers, containers and
  * limits, which nothing says beforehand.
  *
@@ -14,8 +14,8 @@
  * Thread: the joining one. */
 #include "base/alloc.h"
 #include "base/wire.h"
-#include "comm/comm_cuda_int.h"
 #include "comm/comm_links.h"
+#include "cuda/cuda_int.h"
 
 /* Each round lowers a kind, and there are four; what was opened in one may be refused in a later
  * one, where its owner had to make it anew. */
@@ -25,7 +25,7 @@
 static int is_one_process(const struct xcclComm *comm)
 {
     for (int i = 0; i < comm->nranks; i++)
-        if (!xccl_comm_cuda_same_process(comm, i))
+        if (!xccl_cuda_same_process(comm, i))
             return 0;
     return 1;
 }
@@ -42,7 +42,7 @@ xcclResult_t xccl_cuda_agree_offer(struct xccl_init *init, const struct xccl_cud
 
     if (!own)
         return xcclSystemError;
-    xccl_comm_cuda_put_offer(offer, own);
+    xccl_cuda_put_offer(offer, own);
     xccl_cuda_edges_put(edges, own + XCCL_CUDA_OFFER_BYTES);
     return xccl_init_gather(init);
 }
@@ -78,7 +78,7 @@ static xcclResult_t put_verdicts(struct xcclComm *comm, const uint8_t *offers, s
 static xcclResult_t try_all(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     struct xcclComm *comm = init->comm;
-    struct xccl_comm_cuda *cuda = comm->cuda;
+    struct xccl_cuda_comm *cuda = comm->cuda;
     size_t stride = init->part_bytes;
     uint8_t *own;
     xcclResult_t rc = xccl_cuda_edges_get(comm, init->parts + XCCL_CUDA_OFFER_BYTES, stride);
@@ -136,7 +136,7 @@ static void judge(struct xccl_init *init, int *again_out)
 
 static xcclResult_t offer_again(struct xccl_init *init, enum xccl_init_state *state_out)
 {
-    struct xccl_comm_cuda *cuda = init->comm->cuda;
+    struct xccl_cuda_comm *cuda = init->comm->cuda;
     struct xccl_cuda_offer offer;
     xcclResult_t rc;
 
