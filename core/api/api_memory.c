@@ -4,7 +4,7 @@
 #include "xccl.h"
 
 #include "api/api_int.h"
-#include "comm/comm_call.h"
+#include "call/comm_call.h"
 #include "comm/comm_memory.h"
 #include "comm/device_ops.h"
 #include "cuda/cuda_device.h"

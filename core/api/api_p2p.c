@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Send and receive: look at every argument, and note the message. All messages of a group go
- * together (comm/comm_p2p.h). Thread: the user's. */
+ * together (call/comm_p2p.h). Thread: the user's. */
 #include "xccl.h"
 
 #include <stddef.h>

@@ -9,7 +9,7 @@
 #ifndef XCCL_CUDA_CUDA_DEVICE_H
 #define XCCL_CUDA_CUDA_DEVICE_H
 
-#include "comm/comm_p2p.h"
+#include "call/comm_p2p.h"
 #include "comm/comm_where.h"
 #include "comm/device_ops.h"
 

@@ -4,7 +4,7 @@
  *
  * Thread: the user's. */
 #include "base/alloc.h"
-#include "comm/call_group.h"
+#include "call/call_group.h"
 #include "comm/comm_list.h"
 #include "cuda/cuda_int.h"
 

@@ -13,7 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/param.h"
-#include "comm/comm_p2p_state.h"
+#include "call/comm_p2p_state.h"
 #include "cuda/cuda_int.h"
 #include "exec/streams.h"
 

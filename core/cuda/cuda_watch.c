@@ -26,8 +26,8 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "comm/comm_p2p_state.h"
-#include "comm/comm_plan.h"
+#include "call/comm_p2p_state.h"
+#include "call/comm_plan.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
 #include "comm/comm_verdict.h"

@@ -11,8 +11,8 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "call/comm_ways.h"
 #include "comm/comm_links.h"
-#include "comm/comm_ways.h"
 #include "cuda/cuda_int.h"
 #include "proxy/net_link.h"
 #include "record/record.h"

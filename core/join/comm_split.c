@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/comm_call.h"
+#include "call/comm_call.h"
 #include "comm/comm_list.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"

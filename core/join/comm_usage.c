@@ -7,8 +7,8 @@
 #include "join/comm_usage.h"
 
 #include "base/alloc.h"
+#include "call/comm_p2p.h"
 #include "comm/comm_links.h"
-#include "comm/comm_p2p.h"
 
 static uint64_t table_bytes(const struct xcclComm *comm)
 {

@@ -12,7 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/os.h"
-#include "comm/comm_call.h"
+#include "call/comm_call.h"
 #include "comm/comm_progress.h"
 #include "stream/async_int.h"
 

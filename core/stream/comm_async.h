@@ -18,7 +18,7 @@
 #define XCCL_STREAM_COMM_ASYNC_H
 
 #include "base/bell.h"
-#include "comm/comm_p2p.h"
+#include "call/comm_p2p.h"
 
 struct xccl_async_op;
 struct xccl_async_link;

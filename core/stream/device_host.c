@@ -7,9 +7,9 @@
 #include "base/alloc.h"
 #include "base/huge_pages.h"
 #include "base/param.h"
-#include "comm/call_group.h"
+#include "call/call_group.h"
+#include "call/comm_ways.h"
 #include "comm/comm_bind.h"
-#include "comm/comm_ways.h"
 #include "comm/comm_where.h"
 
 static xcclResult_t no_phase(struct xccl_init *init, enum xccl_init_state *state_out)

@@ -8,8 +8,8 @@
 
 #include "base/huge_pages.h"
 #include "base/param.h"
+#include "call/comm_ways.h"
 #include "comm/comm.h"
-#include "comm/comm_ways.h"
 #include "huge_memory.h"
 #include "world.h"
 

@@ -2,7 +2,7 @@
 /* Two ways for large messages between processes: each is measured for every kind and size of call,
  * the quicker is taken, and both again after a while. And the memory of another process: what is
  * read is that of the process that is meant. */
-#include "comm/comm_ways.h"
+#include "call/comm_ways.h"
 
 #include <errno.h>
 #include <signal.h>

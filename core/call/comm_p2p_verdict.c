@@ -3,8 +3,8 @@
  * came with another size than the one expected, the deadline. Thread: the holder of the crank. */
 #include <stdio.h>
 
+#include "call/comm_p2p_state.h"
 #include "comm/comm_links.h"
-#include "comm/comm_p2p_state.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
 #include "comm/comm_verdict.h"

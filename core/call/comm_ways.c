@@ -5,7 +5,7 @@
  * 330 us then, and 420 after six calls; the kernel's copy the other way round); nor does the
  * longest, which something else may have held up. What was measured before counts half as much.
  * Thread: see the header. */
-#include "comm/comm_ways.h"
+#include "call/comm_ways.h"
 
 #include "base/clock.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One call of a communicator, from its begin to its end.
  * Thread: the caller, who holds the crank from begin to end. */
-#ifndef XCCL_COMM_COMM_CALL_H
-#define XCCL_COMM_COMM_CALL_H
+#ifndef XCCL_CALL_COMM_CALL_H
+#define XCCL_CALL_COMM_CALL_H
 
 #include "comm/entry.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How a call gets its plan: what has none yet gets its links, step by step within the wait of the
  * call, and then its plan. Thread: the crank's holder. */
-#include "comm/comm_plan.h"
+#include "call/comm_plan.h"
 
 #include "base/alloc.h"
 #include "base/log.h"

@@ -7,8 +7,8 @@
  * both are measured as calls go, for each collective and size, and again now and then. Each sender
  * chooses for itself; receivers take what comes. Where nothing is read there are no ways: NULL.
  * Thread: the holder of the crank. */
-#ifndef XCCL_COMM_COMM_WAYS_H
-#define XCCL_COMM_COMM_WAYS_H
+#ifndef XCCL_CALL_COMM_WAYS_H
+#define XCCL_CALL_COMM_WAYS_H
 
 #include "base/clock.h"
 #include "plan/plan.h"

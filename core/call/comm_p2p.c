@@ -7,14 +7,14 @@
  *
  * A repeated group takes no memory, and its work grows with its messages, not with the ranks.
  * Thread: see the header. */
-#include "comm/comm_p2p.h"
+#include "call/comm_p2p.h"
 
 #include "base/alloc.h"
-#include "comm/comm_call.h"
-#include "comm/comm_p2p_state.h"
+#include "call/comm_call.h"
+#include "call/comm_p2p_state.h"
+#include "call/comm_ways.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
-#include "comm/comm_ways.h"
 #include "comm/device_ops.h"
 
 void xccl_comm_p2p_free(struct xccl_comm_p2p *p2p)

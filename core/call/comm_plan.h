@@ -2,8 +2,8 @@
 /* Between calls and the planner: a call that has its plan starts at once, one that has none yet
  * gets links and plan within its wait.
  * Thread: the crank's holder. */
-#ifndef XCCL_COMM_COMM_PLAN_H
-#define XCCL_COMM_COMM_PLAN_H
+#ifndef XCCL_CALL_COMM_PLAN_H
+#define XCCL_CALL_COMM_PLAN_H
 
 #include "comm/comm.h"
 

@@ -2,8 +2,8 @@
 /* Operations of a group on the host, executed by the calling thread: all communicators side by
  * side, each with its sends and receives together and then its calls in their order. One that fails
  * while it runs fails its communicator, and the others are finished. Thread: the user's. */
-#ifndef XCCL_COMM_CALL_GROUP_H
-#define XCCL_COMM_CALL_GROUP_H
+#ifndef XCCL_CALL_CALL_GROUP_H
+#define XCCL_CALL_CALL_GROUP_H
 
 #include "comm/entry.h"
 

@@ -2,11 +2,11 @@
 /* Begins the first operation of each communicator, waits for whichever ends, and begins that one's
  * next. Nothing is begun twice, and what could not begin is told to the other ranks.
  * Thread: the user's. */
-#include "comm/call_group.h"
+#include "call/call_group.h"
 
 #include "base/alloc.h"
-#include "comm/comm_call.h"
-#include "comm/comm_p2p.h"
+#include "call/comm_call.h"
+#include "call/comm_p2p.h"
 #include "comm/device_ops.h"
 
 static void keep_first(xcclResult_t *rc, xcclResult_t other, const char *text)

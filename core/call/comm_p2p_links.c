@@ -4,10 +4,10 @@
  * end when that word has come; then connect and accept are polled. Words out of band go one at a
  * time: first all that this rank has to say, then those that have come; nobody is waited for in a
  * certain order. Thread: the holder of the crank. */
+#include "call/comm_p2p_state.h"
+#include "call/comm_plan.h"
 #include "comm/comm_bind.h"
 #include "comm/comm_links.h"
-#include "comm/comm_p2p_state.h"
-#include "comm/comm_plan.h"
 #include "comm/comm_where.h"
 
 #define P2P_TAG 0x50325000u /* of words out of band */

@@ -7,8 +7,8 @@
  * that no order of peers can stand still.
  *
  * Thread: the caller, who holds the crank from begin to xccl_comm_end. */
-#ifndef XCCL_COMM_COMM_P2P_H
-#define XCCL_COMM_COMM_P2P_H
+#ifndef XCCL_CALL_COMM_P2P_H
+#define XCCL_CALL_COMM_P2P_H
 
 #include "comm/entry.h"
 

@@ -5,15 +5,15 @@
  * Path of a repeated call: argument checks (api), crank, error word, last plan, run, board. No
  * lock, no allocation, and but for large ones that are measured no clock and no system call.
  * Thread: the caller, who holds the crank. */
-#include "comm/comm_call.h"
+#include "call/comm_call.h"
 
 #include "base/log.h"
+#include "call/comm_plan.h"
+#include "call/comm_ways.h"
 #include "comm/comm_links.h"
-#include "comm/comm_plan.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
 #include "comm/comm_verdict.h"
-#include "comm/comm_ways.h"
 #include "comm/device_ops.h"
 
 #define INLINE static inline __attribute__((always_inline)) /* once more in xccl_comm_execute() */

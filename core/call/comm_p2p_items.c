@@ -2,7 +2,7 @@
 /* From the items of a group to streams, one for each peer and direction, and their messages, in the
  * order of the rounds of a pairwise exchange. A group like the last one, which is what programs
  * mostly have, only tells where its buffers are. Thread: the holder of the crank. */
-#include "comm/comm_p2p_state.h"
+#include "call/comm_p2p_state.h"
 
 #include <string.h>
 

@@ -8,10 +8,10 @@
  *   comm_p2p_verdict.c  the slow branch of the wait: who is waited for, who is to blame
  *
  * Thread: the holder of the crank. */
-#ifndef XCCL_COMM_COMM_P2P_STATE_H
-#define XCCL_COMM_COMM_P2P_STATE_H
+#ifndef XCCL_CALL_COMM_P2P_STATE_H
+#define XCCL_CALL_COMM_P2P_STATE_H
 
-#include "comm/comm_p2p.h"
+#include "call/comm_p2p.h"
 #include "exec/streams.h"
 
 #define XCCL_P2P_ALL_KINDS ((1u << XCCL_STREAM_KINDS) - 1)
