@@ -10,11 +10,11 @@
 #include "base/log.h"
 #include "call/comm_plan.h"
 #include "call/comm_ways.h"
-#include "comm/comm_links.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
 #include "comm/comm_verdict.h"
 #include "comm/device_ops.h"
+#include "connect/comm_links.h"
 
 #define INLINE static inline __attribute__((always_inline)) /* once more in xccl_comm_execute() */
 

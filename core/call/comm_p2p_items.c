@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "comm/comm_links.h"
 #include "comm/comm_where.h"
+#include "connect/comm_links.h"
 
 static xcclResult_t make_state(struct xcclComm *comm)
 {

@@ -6,9 +6,9 @@
  * certain order. Thread: the holder of the crank. */
 #include "call/comm_p2p_state.h"
 #include "call/comm_plan.h"
-#include "comm/comm_bind.h"
-#include "comm/comm_links.h"
 #include "comm/comm_where.h"
+#include "connect/comm_bind.h"
+#include "connect/comm_links.h"
 
 #define P2P_TAG 0x50325000u /* of words out of band */
 #define NOBODY  UINT32_MAX

@@ -14,7 +14,7 @@
  * Thread: the joining one. */
 #include "base/alloc.h"
 #include "base/wire.h"
-#include "comm/comm_links.h"
+#include "connect/comm_links.h"
 #include "cuda/cuda_int.h"
 
 /* Each round lowers a kind, and there are four; what was opened in one may be refused in a later

@@ -14,7 +14,7 @@
 #include "base/alloc.h"
 #include "base/param.h"
 #include "base/wire.h"
-#include "comm/comm_links.h"
+#include "connect/comm_links.h"
 #include "cuda/cuda_int.h"
 
 /* Words of XCCL_CUDA_CUMEM. */

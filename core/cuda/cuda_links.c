@@ -20,7 +20,7 @@
 #include "base/alloc.h"
 #include "base/param.h"
 #include "base/wire.h"
-#include "comm/comm_links.h"
+#include "connect/comm_links.h"
 #include "cuda/cuda_int.h"
 
 #define SLOTS         8u

@@ -18,7 +18,7 @@
 
 #include "base/alloc.h"
 #include "base/param.h"
-#include "comm/comm_links.h"
+#include "connect/comm_links.h"
 #include "cuda/cuda_int.h"
 
 #define PAGE     4096u

@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "call/comm_ways.h"
-#include "comm/comm_links.h"
+#include "connect/comm_links.h"
 #include "cuda/cuda_int.h"
 #include "proxy/net_link.h"
 #include "record/record.h"

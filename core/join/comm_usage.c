@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "call/comm_p2p.h"
-#include "comm/comm_links.h"
+#include "connect/comm_links.h"
 
 static uint64_t table_bytes(const struct xcclComm *comm)
 {

@@ -9,8 +9,8 @@
 #include "base/param.h"
 #include "call/call_group.h"
 #include "call/comm_ways.h"
-#include "comm/comm_bind.h"
 #include "comm/comm_where.h"
+#include "connect/comm_bind.h"
 
 static xcclResult_t no_phase(struct xccl_init *init, enum xccl_init_state *state_out)
 {

@@ -17,7 +17,7 @@
 #include "xt.h"
 
 #define RANKS_MAX 512
-#define IDS_MAX   15 /* links of a pair of ranks, one way: XCCL_P2P_ID of comm/comm_links.h */
+#define IDS_MAX   15 /* links of a pair of ranks, one way: XCCL_P2P_ID of connect/comm_links.h */
 
 __attribute__((constructor)) static void sources(void)
 {

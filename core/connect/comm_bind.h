@@ -5,8 +5,8 @@
  * same call; ranks that are in different ones find out here.
  *
  * Thread: the joining one, then the crank's holder. One binding at a time. */
-#ifndef XCCL_COMM_COMM_BIND_H
-#define XCCL_COMM_COMM_BIND_H
+#ifndef XCCL_CONNECT_COMM_BIND_H
+#define XCCL_CONNECT_COMM_BIND_H
 
 #include "comm/comm.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The links of a communicator. They are made when a schedule first names their connection
  * (comm_bind.c), and stay until the end. Thread: the joining one, then the crank's holder. */
-#ifndef XCCL_COMM_COMM_LINKS_H
-#define XCCL_COMM_COMM_LINKS_H
+#ifndef XCCL_CONNECT_COMM_LINKS_H
+#define XCCL_CONNECT_COMM_LINKS_H
 
 #include "comm/comm.h"
 

@@ -9,17 +9,17 @@
  *
  * All connections are made at once and none waits for another, so no order of ranks can block.
  * Thread: see the header. */
-#include "comm/comm_bind.h"
+#include "connect/comm_bind.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/wire.h"
-#include "comm/comm_links.h"
 #include "comm/comm_verdict.h"
 #include "comm/comm_where.h"
 #include "comm/device_ops.h"
+#include "connect/comm_links.h"
 #include "exec/ahead.h"
 
 #define TEXT_BYTES         320

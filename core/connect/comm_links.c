@@ -2,7 +2,7 @@
 /* The links that a communicator has so far, by peer, and making the ends that need no word with the
  * peer: over shared memory, and the receive ends over a network. A link serves all schedules that
  * name its connection. Thread: see comm_links.h. */
-#include "comm/comm_links.h"
+#include "connect/comm_links.h"
 
 #include "base/alloc.h"
 #include "base/param.h"
