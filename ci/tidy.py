@@ -265,7 +265,7 @@ def read_layers(text):
         line = line.split("#")[0].strip()
         if line:
             folder, _, allowed = line.partition(":")
-            layers[folder.strip()] = set(allowed.split())
+            layers.setdefault(folder.strip(), set()).update(allowed.split())
     return layers
 
 

@@ -12,9 +12,9 @@
 #include "call/comm_ways.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
-#include "comm/comm_verdict.h"
 #include "comm/device_ops.h"
 #include "connect/comm_links.h"
+#include "watch/comm_verdict.h"
 
 #define INLINE static inline __attribute__((always_inline)) /* once more in xccl_comm_execute() */
 

@@ -6,10 +6,10 @@
 #include "call/comm_p2p_state.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
-#include "comm/comm_verdict.h"
 #include "comm/comm_where.h"
-#include "comm/control.h"
 #include "connect/comm_links.h"
+#include "watch/comm_verdict.h"
+#include "watch/control.h"
 
 #define LEFT_NS (100 * XCCL_NS_PER_MS)
 

@@ -6,9 +6,9 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "comm/comm_record.h"
-#include "comm/comm_verdict.h"
 #include "comm/device_ops.h"
 #include "connect/comm_bind.h"
+#include "watch/comm_verdict.h"
 
 /* The verdict of a call that waits too long names ranks; what waits out of band shall not be first.
  */

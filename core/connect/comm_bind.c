@@ -16,11 +16,11 @@
 
 #include "base/alloc.h"
 #include "base/wire.h"
-#include "comm/comm_verdict.h"
 #include "comm/comm_where.h"
 #include "comm/device_ops.h"
 #include "connect/comm_links.h"
 #include "exec/ahead.h"
+#include "watch/comm_verdict.h"
 
 #define TEXT_BYTES         320
 #define CALL_BYTES         (8 + 8 + 4 * 4)

@@ -30,9 +30,9 @@
 #include "call/comm_plan.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
-#include "comm/comm_verdict.h"
 #include "cuda/cuda_int.h"
 #include "exec/streams.h"
+#include "watch/comm_verdict.h"
 
 #define IDLE_NS     (5 * XCCL_NS_PER_MS)
 #define WAIT_NS     (1 * XCCL_NS_PER_MS) /* something is at work without this thread */

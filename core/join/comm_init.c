@@ -15,12 +15,12 @@
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
 #include "comm/comm_where.h"
-#include "comm/control.h"
 #include "comm/device_ops.h"
 #include "connect/comm_bind.h"
 #include "join/comm_usage.h"
 #include "join/join_int.h"
 #include "transport/arena.h"
+#include "watch/control.h"
 
 /* How much later than its limit an out-of-band operation may end. */
 #define GRACE_NS (3 * XCCL_NS_PER_S)

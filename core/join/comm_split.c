@@ -13,10 +13,10 @@
 #include "comm/comm_list.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
-#include "comm/comm_verdict.h"
 #include "comm/device_ops.h"
 #include "join/join_int.h"
 #include "stream/comm_async.h"
+#include "watch/comm_verdict.h"
 
 #define VERDICT_NS (500 * XCCL_NS_PER_MS) /* for the parent's control plane to name a culprit */
 

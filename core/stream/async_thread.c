@@ -26,8 +26,8 @@
 #include "base/os.h"
 #include "call/comm_call.h"
 #include "comm/comm_progress.h"
-#include "comm/comm_verdict.h"
 #include "stream/async_int.h"
+#include "watch/comm_verdict.h"
 
 #define LOOK_EVERY 64u
 #define LINGER     512u /* rounds with nothing to do before it sleeps: work often follows work */

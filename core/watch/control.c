@@ -17,7 +17,7 @@
  *
  * Thread: see control.h. What close detaches, the service thread frees: it holds a reference to
  * itself for each control plane. */
-#include "comm/control.h"
+#include "watch/control.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -31,8 +31,8 @@
 #include "base/param.h"
 #include "base/wire.h"
 #include "bootstrap/message.h"
-#include "comm/comm_verdict.h"
 #include "comm/comm_where.h"
+#include "watch/comm_verdict.h"
 
 enum { FRAME_HEARTBEAT = 0x20, FRAME_NOTICE = 0x21, FRAME_GOODBYE = 0x22 };
 

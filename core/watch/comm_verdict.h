@@ -2,8 +2,8 @@
 /* Why a call does not end, and who is to blame.
  * Thread: the crank's holder, but for xccl_comm_compare_calls, which is the service thread's and
  * touches the board and the error only. */
-#ifndef XCCL_COMM_COMM_VERDICT_H
-#define XCCL_COMM_COMM_VERDICT_H
+#ifndef XCCL_WATCH_COMM_VERDICT_H
+#define XCCL_WATCH_COMM_VERDICT_H
 
 #include "comm/comm.h"
 

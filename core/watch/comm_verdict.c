@@ -3,7 +3,7 @@
  * left or do not come, broken connections. Every text names ranks, hosts and calls in full, since
  * it is told to all ranks as it is. Thread: the crank's holder in the slow branch of a wait or at
  * the end of a call, but for xccl_comm_compare_calls. */
-#include "comm/comm_verdict.h"
+#include "watch/comm_verdict.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -12,8 +12,8 @@
 #include "base/log.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_where.h"
-#include "comm/control.h"
 #include "record/record.h"
+#include "watch/control.h"
 
 #define NAME_BYTES      128
 #define CALL_BYTES      128

@@ -10,8 +10,8 @@
  * close with unread bytes would reset the connection, and the goodbye might be lost.
  *
  * Thread: the service thread; tell and close: any, the loop's lock guards. */
-#ifndef XCCL_COMM_CONTROL_H
-#define XCCL_COMM_CONTROL_H
+#ifndef XCCL_WATCH_CONTROL_H
+#define XCCL_WATCH_CONTROL_H
 
 #include "comm/comm.h"
 
