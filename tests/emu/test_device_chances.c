@@ -50,6 +50,8 @@ static xcclResult_t come_and_go(const struct rounds *rounds, int rank, int nrank
         XT_OK(xcclCommGetAsyncError(on->comm, &late));
         XT_CHECK(xt_seconds() - start < LATE_S);
     }
+    if (!late) /* kernels also end because the communicator has failed */
+        XT_OK(xcclCommGetAsyncError(on->comm, &late));
     (void)xcclCommDestroy(on->comm);
     if (rc || late)
         return rc ? rc : late;
