@@ -474,7 +474,7 @@ static xcclResult_t estimate(const struct xccl_entry *entry, double *ns)
     if (entry->kind == XCCL_ENTRY_P2P)
         more = xccl_plan_message_ns(&comm->planner, entry->p2p.bytes);
     else
-        rc = xccl_plan_estimate_ns(&comm->planner, &entry->task.call, &more);
+        rc = xccl_plan_told(xccl_plan_estimate_ns(&comm->planner, &entry->task.call, &more));
     xccl_comm_leave(comm);
     *ns += more;
     return rc;

@@ -13,7 +13,6 @@
 #include "base/log.h"
 
 static _Thread_local char error_text[XCCL_ERROR_TEXT_BYTES];
-static _Thread_local int hushed;
 
 /* Appends up to the end of the buffer; what does not fit is cut. */
 __attribute__((format(printf, 3, 0))) static void append(char *text, size_t *used, const char *fmt,
@@ -62,7 +61,7 @@ __attribute__((format(printf, 4, 0))) static void keep(int loud, int err, const 
     char text[XCCL_ERROR_TEXT_BYTES];
 
     compose(text, err, todo, fmt, args);
-    if (loud && !hushed)
+    if (loud)
         xccl_log(XCCL_LOG_ERROR, "%s", text);
     xccl_error_set_text(text);
     errno = saved_errno;
@@ -88,9 +87,11 @@ xcclResult_t xccl_fail_quietly(xcclResult_t rc, int err, const char *todo, const
     return rc;
 }
 
-void xccl_error_hush(int on)
+xcclResult_t xccl_error_tell(xcclResult_t rc)
 {
-    hushed += on ? 1 : -1;
+    if (rc)
+        xccl_log(XCCL_LOG_ERROR, "%s", error_text);
+    return rc;
 }
 
 const char *xccl_error_text(void)

@@ -18,9 +18,9 @@ xcclResult_t xccl_fail(xcclResult_t rc, int err, const char *todo, const char *f
 xcclResult_t xccl_fail_quietly(xcclResult_t rc, int err, const char *todo, const char *fmt, ...)
     __attribute__((format(printf, 4, 5), cold));
 
-/* While it is on, xccl_fail() of this thread is as quiet: for those who try what may not be
- * possible by code that does not know of it. Each on is followed by an off. */
-void xccl_error_hush(int on);
+/* Logs the thread's error text: of something that has failed quietly, and is an error after all.
+ * Returns rc; xcclSuccess logs nothing. */
+xcclResult_t xccl_error_tell(xcclResult_t rc);
 
 /* The thread's error text, "" if none. Good until the thread's next error. */
 const char *xccl_error_text(void);

@@ -25,8 +25,8 @@ enum { WIRE_IPV4 = 4, WIRE_IPV6 = 6 };
 
 static xcclResult_t refuse(const char *text, const char *why)
 {
-    return xccl_fail(xcclInvalidArgument, 0, ADDR_FORMS, "\"%.64s\" is not an address: %s", text,
-                     why);
+    return xccl_fail_quietly(xcclInvalidArgument, 0, ADDR_FORMS, "\"%.64s\" is not an address: %s",
+                             text, why);
 }
 
 /* Decimal digits only, without a leading zero, from 1 to max. */
@@ -197,8 +197,8 @@ static xcclResult_t resolve_name(const char *text, const char *host, uint16_t po
     hints.ai_family = families[xccl_param_int(XCCL_P_SOCKET_FAMILY) % 3];
     err = xccl_inject_due() ? EAI_AGAIN : getaddrinfo(host, NULL, &hints, &found);
     if (err)
-        return xccl_fail(xcclSystemError, 0, "check the name, or give a numeric address",
-                         "cannot resolve \"%.64s\": %s", text, gai_strerror(err));
+        return xccl_fail_quietly(xcclSystemError, 0, "check the name, or give a numeric address",
+                                 "cannot resolve \"%.64s\": %s", text, gai_strerror(err));
     for (struct addrinfo *at = found; at; at = at->ai_next) {
         if (at->ai_family != AF_INET && at->ai_family != AF_INET6)
             continue;
@@ -210,8 +210,8 @@ static xcclResult_t resolve_name(const char *text, const char *host, uint16_t po
         return xcclSuccess;
     }
     freeaddrinfo(found);
-    return xccl_fail(xcclSystemError, 0, "check the name, or give a numeric address",
-                     "\"%.64s\" has neither an IPv4 nor an IPv6 address", text);
+    return xccl_fail_quietly(xcclSystemError, 0, "check the name, or give a numeric address",
+                             "\"%.64s\" has neither an IPv4 nor an IPv6 address", text);
 }
 
 /* host: what stood before the port's colon, without brackets. */

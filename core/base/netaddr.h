@@ -30,7 +30,8 @@ struct xccl_addr {
 void xccl_addr_format(const struct xccl_addr *addr, char text_out[XCCL_ADDR_TEXT_BYTES]);
 /* The forms above but unix, and HOSTNAME:PORT through the resolver when resolve is 1.
  * Port 1..65535, whole text used, zone at most 15 bytes; else xcclInvalidArgument saying what is
- * wrong with it. With resolve 0 nothing but text is looked at, so a zone must be a number then. */
+ * wrong with it; nothing is logged. With resolve 0 nothing but text is looked at, so a zone must be
+ * a number then. */
 xcclResult_t xccl_addr_parse(const char *text, int resolve, struct xccl_addr *addr_out);
 uint16_t xccl_addr_port(const struct xccl_addr *addr);
 void xccl_addr_set_port(struct xccl_addr *addr, uint16_t port);

@@ -602,26 +602,3 @@ xcclResult_t xccl_conn_send(struct xccl_conn *conn, uint16_t type, const void *b
     }
     return rc;
 }
-
-xcclResult_t xccl_conn_recv(struct xccl_conn *conn, uint16_t *type_out, void *body_out,
-                            size_t body_max, size_t *bytes_out, const struct xccl_limit *limit)
-{
-    for (;;) {
-        int got = 0, final = 0, pending = 0;
-        xcclResult_t rc = xccl_conn_take(conn, type_out, body_out, body_max, bytes_out, &got,
-                                         &final);
-
-        if (rc || got)
-            return rc;
-        if (final) {
-            return xccl_fail_quietly(xcclRemoteError, 0, "see that process's log",
-                                     "%s closed the connection", conn->peer_text);
-        }
-        rc = xccl_conn_flush(conn, &pending);
-        if (rc)
-            return rc;
-        rc = xccl_tcp_wait(conn->fd, (short)(pending ? POLLIN | POLLOUT : POLLIN), limit);
-        if (rc)
-            return rc;
-    }
-}

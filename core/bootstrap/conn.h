@@ -43,11 +43,9 @@ void xccl_conn_close(
 int xccl_conn_fd(const struct xccl_conn *conn);
 const struct xccl_hello *xccl_conn_hello(const struct xccl_conn *conn); /* the other end's */
 
-/* One frame, waiting. body_max < the frame's size is xcclRemoteError. */
+/* One frame, waiting. */
 xcclResult_t xccl_conn_send(struct xccl_conn *conn, uint16_t type, const void *body, size_t bytes,
                             const struct xccl_limit *limit);
-xcclResult_t xccl_conn_recv(struct xccl_conn *conn, uint16_t *type_out, void *body_out,
-                            size_t body_max, size_t *bytes_out, const struct xccl_limit *limit);
 
 /* For event loops. queue: encrypts and keeps what the socket does not take now; at most 256 KiB are
  * kept, more is xcclRemoteError. flush: writes what it can; *pending_out 1 when bytes are left, so

@@ -239,7 +239,7 @@ static xcclResult_t open_port(const struct xccl_limit *limit)
     struct xccl_pmi_message message;
     struct xccl_addr addr;
     int rank = -1, nranks = -1;
-    xcclResult_t rc = xccl_addr_parse(getenv("PMI_PORT"), 1, &addr);
+    xcclResult_t rc = xccl_error_tell(xccl_addr_parse(getenv("PMI_PORT"), 1, &addr));
 
     if (!rc)
         rc = xccl_tcp_connect(&addr, limit, &pmi.fd);

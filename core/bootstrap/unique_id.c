@@ -227,7 +227,7 @@ static xcclResult_t meeting_at(const char *addr_text, const char *salt,
     struct xccl_wire wire = xccl_wire_over(count, sizeof(count));
     crypto_generichash_state state;
     uint8_t hash[32];
-    xcclResult_t rc = xccl_addr_parse(addr_text, 1, &meeting->roots[0]);
+    xcclResult_t rc = xccl_error_tell(xccl_addr_parse(addr_text, 1, &meeting->roots[0]));
 
     if (rc)
         return rc;

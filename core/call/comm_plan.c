@@ -55,14 +55,9 @@ struct xccl_limit xccl_comm_talk_limit(const struct xcclComm *comm)
 xcclResult_t xccl_comm_plan_links(struct xcclComm *comm, const struct xccl_call *call,
                                   struct xccl_found *found_out, int *left_out)
 {
-    xcclResult_t rc;
+    xcclResult_t rc = xccl_plan_try(&comm->planner, call, found_out);
 
-    xccl_error_hush(1);
-    rc = xccl_plan_get(&comm->planner, call, found_out);
-    xccl_error_hush(0);
     *left_out = rc == xcclInvalidUsage;
-    if (rc && !*left_out)
-        xccl_log(XCCL_LOG_ERROR, "%s", xccl_error_text());
     return *left_out ? xcclSuccess : rc;
 }
 

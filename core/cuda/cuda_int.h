@@ -270,6 +270,8 @@ size_t xccl_cuda_pool_rounded(size_t bytes);
 xcclResult_t xccl_cuda_pool_lend(struct xccl_cuda_comm *cuda, const void *data, size_t bytes,
                                  int captured, xccl_cu_ptr *at_out);
 xcclResult_t xccl_cuda_pool_alloc(struct xccl_cuda_comm *cuda, size_t bytes, xccl_cu_ptr *at_out);
+/* Does the same where another way follows: a refusal is not logged. */
+xcclResult_t xccl_cuda_pool_try(struct xccl_cuda_comm *cuda, size_t bytes, xccl_cu_ptr *at_out);
 void xccl_cuda_pool_free(struct xccl_cuda_comm *cuda, xccl_cu_ptr at, size_t bytes);
 void xccl_cuda_drop_links(struct xccl_cuda_comm *cuda);
 struct xccl_cuda_binding *xccl_cuda_find(const struct xccl_cuda_comm *cuda,

@@ -6,6 +6,7 @@
  *
  * Thread: the caller's. */
 #include "base/alloc.h"
+#include "base/error.h"
 #include "cuda/cuda_int.h"
 
 #define ROUNDED_BYTES ((size_t)1 << 20) /* up to here sizes are powers of two, so that they fit */
@@ -65,7 +66,7 @@ int xccl_cuda_is_done(const struct xccl_cuda_comm *cuda)
     return done;
 }
 
-xcclResult_t xccl_cuda_pool_alloc(struct xccl_cuda_comm *cuda, size_t bytes, xccl_cu_ptr *at_out)
+xcclResult_t xccl_cuda_pool_try(struct xccl_cuda_comm *cuda, size_t bytes, xccl_cu_ptr *at_out)
 {
     size_t size = xccl_cuda_pool_rounded(bytes);
     xcclResult_t rc = xcclSystemError;
@@ -74,17 +75,20 @@ xcclResult_t xccl_cuda_pool_alloc(struct xccl_cuda_comm *cuda, size_t bytes, xcc
     if (*at_out)
         return xcclSuccess;
     if (cuda->spares && xccl_cuda_is_done(cuda)) {
-        xccl_error_hush(1);
-        rc = xccl_cuda_alloc(cuda->device, size, at_out);
-        xccl_error_hush(0);
+        rc = xccl_cuda_try_alloc(cuda->device, size, at_out);
         if (rc)
             leave_list(cuda, &cuda->spares);
     }
     if (rc)
-        rc = xccl_cuda_alloc(cuda->device, size, at_out);
+        rc = xccl_cuda_try_alloc(cuda->device, size, at_out);
     if (!rc)
         cuda->device_bytes += size;
     return rc;
+}
+
+xcclResult_t xccl_cuda_pool_alloc(struct xccl_cuda_comm *cuda, size_t bytes, xccl_cu_ptr *at_out)
+{
+    return xccl_error_tell(xccl_cuda_pool_try(cuda, bytes, at_out));
 }
 
 void xccl_cuda_pool_free(struct xccl_cuda_comm *cuda, xccl_cu_ptr at, size_t bytes)

@@ -110,9 +110,7 @@ static xcclResult_t make(struct xccl_cuda_comm *cuda, struct xccl_net_link *net,
     if (!made)
         return xcclSystemError;
     made->bytes = bytes + ALIGN;
-    xccl_error_hush(1); /* as above */
-    rc = xccl_cuda_pool_alloc(cuda, made->bytes, &made->base);
-    xccl_error_hush(0);
+    rc = xccl_cuda_pool_try(cuda, made->bytes, &made->base);
     *room = (struct xccl_net_room){
         .at = (void *)(uintptr_t)((made->base + ALIGN - 1) & ~(xccl_cu_ptr)(ALIGN - 1)),
         .bytes = bytes,

@@ -118,7 +118,7 @@ static xcclResult_t premade_binding(struct xcclComm *comm, uint32_t number,
 
     if (!rc)
         *mark_out = xccl_plan_signature(&call, &choice);
-    return rc;
+    return xccl_plan_told(rc);
 }
 
 xcclResult_t xccl_init_connect(struct xccl_init *init, enum xccl_init_state *state_out)

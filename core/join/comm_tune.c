@@ -134,7 +134,7 @@ static xcclResult_t hash_choices(const struct xccl_planner *planner, uint64_t *h
             xcclResult_t rc = xccl_plan_choose(planner, &call, &choice);
 
             if (rc)
-                return rc;
+                return xccl_plan_told(rc);
             signature = xccl_plan_signature(&call, &choice);
             hash = xccl_hash_bytes(hash, &signature, sizeof signature);
         }

@@ -197,13 +197,13 @@ static const char *name_sized(const struct xccl_planner *planner, enum xccl_coll
 
 static xcclResult_t refuse(const struct xccl_planner *planner, const struct xccl_call *call)
 {
-    return xccl_fail(xcclInvalidUsage, 0,
-                     call->sizes ? "allow ring, or pairwise of all_to_all"
-                                 : "allow another one; `xccl algo list -n N` lists all algorithms",
-                     "XCCL_ALGO%s leaves no algorithm of %s for %d ranks%s",
-                     planner->any_place ? " with XCCL_DETERMINISM=3" : "",
-                     xccl_coll_name(call->coll), planner->nranks,
-                     call->sizes ? " and blocks of different sizes" : "");
+    return xccl_fail_quietly(
+        xcclInvalidUsage, 0,
+        call->sizes ? "allow ring, or pairwise of all_to_all"
+                    : "allow another one; `xccl algo list -n N` lists all algorithms",
+        "XCCL_ALGO%s leaves no algorithm of %s for %d ranks%s",
+        planner->any_place ? " with XCCL_DETERMINISM=3" : "", xccl_coll_name(call->coll),
+        planner->nranks, call->sizes ? " and blocks of different sizes" : "");
 }
 
 /* The first one that the setting allows: of its list in its order, else of the table. */
@@ -291,12 +291,12 @@ xcclResult_t xccl_plan_choose_proto(const struct xccl_planner *planner,
             if (xccl_plan_proto_fits(planner, call, (enum xccl_proto)proto))
                 break;
     if (proto < 0)
-        return xccl_fail(xcclInvalidUsage, 0, "allow slices",
-                         "XCCL_PROTO leaves no protocol of %s for %d ranks%s",
-                         xccl_coll_name(call->coll), planner->nranks,
-                         call->sizes           ? " and blocks of different sizes"
-                         : !planner->all_local ? " over a network"
-                                               : "");
+        return xccl_fail_quietly(xcclInvalidUsage, 0, "allow slices",
+                                 "XCCL_PROTO leaves no protocol of %s for %d ranks%s",
+                                 xccl_coll_name(call->coll), planner->nranks,
+                                 call->sizes           ? " and blocks of different sizes"
+                                 : !planner->all_local ? " over a network"
+                                                       : "");
     *proto_out = (enum xccl_proto)proto;
     return xcclSuccess;
 }

@@ -177,9 +177,9 @@ xcclResult_t xccl_plan_cut(const struct xccl_planner *planner, const struct xccl
     plan->elem_bytes = (uint32_t)xccl_type_bytes(call->type);
     plan->chunk_bytes = xccl_plan_chunk_bytes(call->coll, bytes, schedule->nchunks);
     if (is_uneven(schedule, bytes, plan->chunk_bytes))
-        return xccl_fail(xcclInvalidUsage, 0, "choose another algorithm with XCCL_ALGO",
-                         "%s of %s needs a count that %u divides", schedule->name,
-                         xccl_coll_name(call->coll), schedule->nchunks);
+        return xccl_fail_quietly(xcclInvalidUsage, 0, "choose another algorithm with XCCL_ALGO",
+                                 "%s of %s needs a count that %u divides", schedule->name,
+                                 xccl_coll_name(call->coll), schedule->nchunks);
     rc = cut_chunks(call, tile_bytes, plan);
     if (rc)
         return rc;

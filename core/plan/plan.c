@@ -526,7 +526,7 @@ static xcclResult_t get_sized(struct xccl_planner *planner, const struct xccl_ca
     return xcclSuccess;
 }
 
-xcclResult_t xccl_plan_get(struct xccl_planner *planner, const struct xccl_call *call,
+xcclResult_t xccl_plan_try(struct xccl_planner *planner, const struct xccl_call *call,
                            struct xccl_found *found_out)
 {
     const struct xccl_plan *plan = planner->last;
@@ -543,4 +543,15 @@ xcclResult_t xccl_plan_get(struct xccl_planner *planner, const struct xccl_call 
         return xcclSuccess;
     }
     return get_other(planner, call, key, found_out);
+}
+
+xcclResult_t xccl_plan_told(xcclResult_t rc)
+{
+    return __builtin_expect(rc == xcclInvalidUsage, 0) ? xccl_error_tell(rc) : rc;
+}
+
+xcclResult_t xccl_plan_get(struct xccl_planner *planner, const struct xccl_call *call,
+                           struct xccl_found *found_out)
+{
+    return xccl_plan_told(xccl_plan_try(planner, call, found_out));
 }

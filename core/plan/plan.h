@@ -121,8 +121,15 @@ struct xccl_found {
     uint64_t signature; /* of the call */
 };
 
-/* The plan of a call, made when it is new and its binding ready. */
+/* The plan of a call, made when it is new and its binding ready. xcclInvalidUsage: the settings
+ * leave no way to do it. */
 xcclResult_t xccl_plan_get(struct xccl_planner *planner, const struct xccl_call *call,
+                           struct xccl_found *found_out);
+/* Logs a call that the settings leave no way to do; returns rc. */
+xcclResult_t xccl_plan_told(xcclResult_t rc);
+/* Does the same as get for callers that can do without: xcclInvalidUsage is not logged, here and in
+ * what follows. */
+xcclResult_t xccl_plan_try(struct xccl_planner *planner, const struct xccl_call *call,
                            struct xccl_found *found_out);
 
 /* The choice alone. */

@@ -39,8 +39,6 @@ struct xccl_segment {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t fetched; /* of any segment, or it has failed */
 static struct xccl_segment *lists[LISTS];
-static size_t count;
-static uint64_t total_bytes;
 
 static void fork_prepare(void)
 {
@@ -66,8 +64,6 @@ static void make_condition(void)
 static void fork_child(void)
 {
     memset(lists, 0, sizeof lists);
-    count = 0;
-    total_bytes = 0;
     make_condition();
     pthread_mutex_unlock(&lock);
 }
@@ -113,8 +109,6 @@ static struct xccl_segment *enter(const struct xccl_addr *name, char *base, size
     segment->references = 1;
     segment->next = *list;
     *list = segment;
-    count++;
-    total_bytes += bytes;
     return segment;
 }
 
@@ -126,8 +120,6 @@ static void drop(struct xccl_segment *segment)
         at = &(*at)->next;
     if (*at) { /* not so in a child of fork() */
         *at = segment->next;
-        count--;
-        total_bytes -= segment->bytes;
     }
 }
 
@@ -201,7 +193,6 @@ static xcclResult_t end_fetch(struct xccl_segment *segment, xcclResult_t rc,
     } else {
         segment->base = map->base;
         segment->bytes = map->bytes;
-        total_bytes += map->bytes;
     }
     pthread_cond_broadcast(&fetched);
     pthread_mutex_unlock(&lock);
@@ -306,15 +297,4 @@ char *xccl_segment_base(const struct xccl_segment *segment)
 size_t xccl_segment_bytes(const struct xccl_segment *segment)
 {
     return segment->bytes;
-}
-
-size_t xccl_segment_count(uint64_t *bytes_out)
-{
-    size_t now;
-
-    pthread_mutex_lock(&lock);
-    now = count;
-    *bytes_out = total_bytes;
-    pthread_mutex_unlock(&lock);
-    return now;
 }

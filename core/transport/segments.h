@@ -40,7 +40,4 @@ void *xccl_segment_side(struct xccl_segment *segment, uint64_t key, size_t bytes
 char *xccl_segment_base(const struct xccl_segment *segment);
 size_t xccl_segment_bytes(const struct xccl_segment *segment);
 
-/* Segments in the table, and the bytes of address space that they take. */
-size_t xccl_segment_count(uint64_t *bytes_out);
-
 #endif

@@ -163,11 +163,8 @@ void cf_remote_keep(int fd)
 
 int cf_address_read(const char *option, const char *text, struct xccl_addr *addr_out)
 {
-    xcclResult_t rc;
+    xcclResult_t rc = xccl_addr_parse(text, 1, addr_out);
 
-    xccl_error_hush(1);
-    rc = xccl_addr_parse(text, 1, addr_out);
-    xccl_error_hush(0);
     if (rc != xcclSuccess)
         fprintf(stderr, "xccl net check: %s: %s\n", option, xccl_error_text());
     return rc == xcclSuccess;

@@ -15,6 +15,7 @@
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/conn_int.h"
 #include "bootstrap/message.h"
+#include "conn_recv.h"
 #include "xt.h"
 
 __attribute__((constructor)) static void sources(void)
@@ -115,12 +116,12 @@ static void ring_check(struct xccl_conn *next, struct xccl_conn *prev, int rank,
     XT_CHECK_INT(xccl_conn_hello(next)->rank, (rank + 1) % nranks);
     XT_CHECK_INT(xccl_conn_hello(prev)->rank, (rank + nranks - 1) % nranks);
     XT_OK(xccl_conn_send(next, 40, &word, sizeof(word), &limit));
-    XT_OK(xccl_conn_recv(prev, &type, &got, sizeof(got), &bytes, &limit));
+    XT_OK(conn_recv(prev, &type, &got, sizeof(got), &bytes, &limit));
     XT_CHECK_INT(type, 40);
     XT_CHECK_INT(bytes, sizeof(got));
     XT_CHECK_INT(got, (rank + nranks - 1) % nranks);
     XT_OK(xccl_conn_send(prev, 41, &word, sizeof(word), &limit));
-    XT_OK(xccl_conn_recv(next, &type, &got, sizeof(got), &bytes, &limit));
+    XT_OK(conn_recv(next, &type, &got, sizeof(got), &bytes, &limit));
     XT_CHECK_INT(got, (rank + 1) % nranks);
 }
 
@@ -460,7 +461,7 @@ static void root_error(struct xccl_conn *conn, struct xccl_boot_error *error_out
     uint16_t type;
     size_t bytes;
 
-    XT_OK(xccl_conn_recv(conn, &type, body, sizeof(body), &bytes, &limit));
+    XT_OK(conn_recv(conn, &type, body, sizeof(body), &bytes, &limit));
     XT_CHECK_INT(type, XCCL_BOOT_ERROR);
     XT_CHECK_INT(xccl_boot_error_decode(body, bytes, error_out), 0);
     xccl_conn_close(conn);
@@ -542,7 +543,7 @@ XT_TEST(the_root_survives_proven_nonsense)
         for (size_t at = 0; at < bytes; at++)
             body[at] = (uint8_t)xt_random(&seed);
         XT_OK(xccl_conn_send(conn, type, body, bytes, &limit));
-        XT_CHECK_RC(xccl_conn_recv(conn, &got_type, body, sizeof(body), &bytes, &limit),
+        XT_CHECK_RC(conn_recv(conn, &got_type, body, sizeof(body), &bytes, &limit),
                     xcclRemoteError);
         xccl_conn_close(conn);
     }

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "bootstrap/conn_int.h"
+#include "conn_recv.h"
 #include "xt.h"
 
 __attribute__((constructor)) static void sources(void)
@@ -86,7 +87,7 @@ XT_TEST(frames_of_all_sizes_arrive_whole_and_in_order)
         size_t got = 0;
 
         XT_OK(xccl_conn_send(ends.near, (uint16_t)(32 + bytes % 100), out, bytes, &limit));
-        XT_OK(xccl_conn_recv(ends.far, &type, in, XCCL_FRAME_MAX_BYTES, &got, &limit));
+        XT_OK(conn_recv(ends.far, &type, in, XCCL_FRAME_MAX_BYTES, &got, &limit));
         XT_CHECK_INT(type, 32 + bytes % 100);
         XT_CHECK_INT(got, bytes);
         XT_CHECK(!bytes || memcmp(in, out, bytes) == 0);
@@ -165,9 +166,9 @@ XT_TEST(frames_are_taken_after_the_own_side_was_finished)
         XT_OK(xccl_conn_finish(ends.near, &pending));
     XT_CHECK(xccl_conn_queue(ends.near, 32, "more", 4) != xcclSuccess);
     XT_OK(xccl_conn_send(ends.far, 33, "late", 4, &limit));
-    XT_OK(xccl_conn_recv(ends.near, &type, body, sizeof(body), &bytes, &limit));
+    XT_OK(conn_recv(ends.near, &type, body, sizeof(body), &bytes, &limit));
     XT_CHECK_INT(type, 33);
-    XT_OK(xccl_conn_recv(ends.far, &type, body, sizeof(body), &bytes, &limit));
+    XT_OK(conn_recv(ends.far, &type, body, sizeof(body), &bytes, &limit));
     XT_CHECK_INT(type, 32);
     while (!final) {
         XT_OK(xccl_conn_take(ends.far, &type, body, sizeof(body), &bytes, &got, &final));
@@ -194,12 +195,12 @@ XT_TEST(an_ordered_end_is_told_apart_from_a_cut)
     ends_open(&ends);
     XT_OK(xccl_conn_queue(ends.near, 32, "last", 4));
     xccl_conn_close(ends.near);
-    XT_OK(xccl_conn_recv(ends.far, &type, in, sizeof(in), &bytes, &limit));
+    XT_OK(conn_recv(ends.far, &type, in, sizeof(in), &bytes, &limit));
     XT_OK(xccl_tcp_wait(xccl_conn_fd(ends.far), POLLIN, &limit));
     XT_OK(xccl_conn_take(ends.far, &type, in, sizeof(in), &bytes, &got, &final));
     XT_CHECK_INT(got, 0);
     XT_CHECK_INT(final, 1);
-    XT_CHECK_RC(xccl_conn_recv(ends.far, &type, in, sizeof(in), &bytes, &limit), xcclRemoteError);
+    XT_CHECK_RC(conn_recv(ends.far, &type, in, sizeof(in), &bytes, &limit), xcclRemoteError);
     xccl_conn_close(ends.far);
 
     ends_open(&ends);
@@ -227,8 +228,7 @@ XT_TEST(bytes_from_the_side_break_the_stream)
 
         ends_open(&ends);
         XT_OK(xccl_tcp_send_all(xccl_conn_fd(ends.near), forged[i].data, forged[i].bytes, &limit));
-        XT_CHECK_RC(xccl_conn_recv(ends.far, &type, in, sizeof(in), &bytes, &limit),
-                    xcclRemoteError);
+        XT_CHECK_RC(conn_recv(ends.far, &type, in, sizeof(in), &bytes, &limit), xcclRemoteError);
         XT_CHECK_HAS(xccl_error_text(), i ? "altered" : "impossible length");
         XT_CHECK_RC(xccl_conn_queue(ends.far, 32, "x", 1), xcclRemoteError);
         xccl_conn_close(ends.near);
@@ -246,7 +246,7 @@ XT_TEST(a_frame_larger_than_the_readers_room_is_an_error)
 
     ends_open(&ends);
     XT_OK(xccl_conn_send(ends.near, 32, "123456789", 9, &limit));
-    XT_CHECK_RC(xccl_conn_recv(ends.far, &type, in, sizeof(in), &bytes, &limit), xcclRemoteError);
+    XT_CHECK_RC(conn_recv(ends.far, &type, in, sizeof(in), &bytes, &limit), xcclRemoteError);
     XT_CHECK_HAS(xccl_error_text(), "sent 9 bytes; at most 8");
     xccl_conn_close(ends.near);
     xccl_conn_close(ends.far);
@@ -261,7 +261,7 @@ XT_TEST(waiting_ends_with_the_limit)
     struct ends ends;
 
     ends_open(&ends);
-    XT_CHECK_RC(xccl_conn_recv(ends.far, &type, in, sizeof(in), &bytes, &limit), xcclTimeout);
+    XT_CHECK_RC(conn_recv(ends.far, &type, in, sizeof(in), &bytes, &limit), xcclTimeout);
     xccl_conn_close(ends.near);
     xccl_conn_close(ends.far);
 }

@@ -54,6 +54,9 @@ void xccl_cuda_leave(const struct xccl_cuda_device *device);
 
 /* --- device_memory.c --- */
 xcclResult_t xccl_cuda_alloc(struct xccl_cuda_device *device, size_t bytes, xccl_cu_ptr *at_out);
+/* Does the same where another way follows: a refusal of the driver is not logged. */
+xcclResult_t xccl_cuda_try_alloc(struct xccl_cuda_device *device, size_t bytes,
+                                 xccl_cu_ptr *at_out);
 void xccl_cuda_free(const struct xccl_cuda_device *device, xccl_cu_ptr at); /* 0 is fine */
 /* Pinned memory, and where the device sees it. */
 xcclResult_t xccl_cuda_host_alloc(struct xccl_cuda_device *device, size_t bytes, void **at_out,

@@ -158,25 +158,43 @@ static int take_left(struct xccl_cuda_device *device, int is_host, size_t bytes,
 
 /* --- taking and giving --- */
 
-xcclResult_t xccl_cuda_alloc(struct xccl_cuda_device *device, size_t bytes, xccl_cu_ptr *at_out)
+/* What the driver says; *rc_out: of its context. */
+static xccl_cu_result take(struct xccl_cuda_device *device, size_t bytes, xccl_cu_ptr *at_out,
+                           xcclResult_t *rc_out)
 {
     struct xccl_cuda_left left;
     xccl_cu_result result;
-    xcclResult_t rc;
 
     *at_out = 0;
+    *rc_out = xcclSuccess;
     if (take_left(device, 0, bytes, &left)) {
         *at_out = left.at;
-        return xcclSuccess;
+        return 0;
     }
-    rc = xccl_cuda_enter(device);
-    if (rc)
-        return rc;
+    *rc_out = xccl_cuda_enter(device);
+    if (*rc_out)
+        return 0;
     result = device->driver->mem_alloc(at_out, bytes);
     if (result == XCCL_CU_OUT_OF_MEMORY && xccl_cuda_free_left(device))
         result = device->driver->mem_alloc(at_out, bytes);
     xccl_cuda_leave(device);
-    return xccl_cuda_result(result, "device memory");
+    return result;
+}
+
+xcclResult_t xccl_cuda_alloc(struct xccl_cuda_device *device, size_t bytes, xccl_cu_ptr *at_out)
+{
+    xcclResult_t rc;
+    xccl_cu_result result = take(device, bytes, at_out, &rc);
+
+    return rc ? rc : xccl_cuda_result(result, "device memory");
+}
+
+xcclResult_t xccl_cuda_try_alloc(struct xccl_cuda_device *device, size_t bytes, xccl_cu_ptr *at_out)
+{
+    xcclResult_t rc;
+    xccl_cu_result result = take(device, bytes, at_out, &rc);
+
+    return rc ? rc : xccl_cuda_result_quietly(result, "device memory");
 }
 
 void xccl_cuda_free(const struct xccl_cuda_device *device, xccl_cu_ptr at)
