@@ -3,7 +3,7 @@
  * to blame when a call fails, is comm_verdict.c.
  *
  * Path of a repeated call: argument checks (api), crank, error word, last plan, run, board. No
- * lock, no allocation, and but for large ones that are measured no clock and no system call.
+ * lock, no allocation, no clock, and no system call but for large ones.
  * Thread: the caller, who holds the crank. */
 #include "call/comm_call.h"
 
@@ -143,28 +143,6 @@ static __attribute__((noinline)) xcclResult_t begin_other(struct xcclComm *comm,
     return xcclSuccess;
 }
 
-/* All that it moves is read where it lies. */
-static inline int is_in_place(const struct xccl_comm_ways *ways, const struct xccl_run *run)
-{
-    return ways->all_in_place || (ways->in_arena && (run->places[0] || run->places[1]) &&
-                                  (run->places[0] || !run->buffers[XCCL_BUFFER_IN]) &&
-                                  (run->places[1] || !run->buffers[XCCL_BUFFER_OUT]));
-}
-
-/* Reductions gain nothing by address: they read a slot as they would read their own memory. */
-static __attribute__((noinline)) void choose_way(struct xcclComm *comm)
-{
-    const struct xccl_plan *plan = comm->run.plan;
-    struct xccl_run *run = &comm->run;
-    uint64_t bytes;
-
-    bytes = (uint64_t)plan->chunk_bytes * plan->binding->schedule->nchunks;
-    if (is_in_place(comm->ways, run))
-        run->copies = (uint8_t)xccl_comm_way_is_slots(comm->ways, comm->call.coll, bytes);
-    else if (!plan->reduction.reduce)
-        run->by_address = (uint8_t)xccl_comm_way_is_address(comm->ways, comm->call.coll, bytes);
-}
-
 INLINE xcclResult_t begin(struct xcclComm *comm, const struct xccl_task *task)
 {
     xcclResult_t rc;
@@ -182,8 +160,8 @@ INLINE xcclResult_t begin(struct xcclComm *comm, const struct xccl_task *task)
         xccl_comm_release(comm);
         return rc;
     }
-    if (comm->ways && comm->run.plan && comm->run.plan->binding->offer_count)
-        choose_way(comm);
+    if (comm->ways.any && comm->run.plan && comm->run.plan->binding->offer_count)
+        xccl_comm_ways_choose(comm);
     xccl_comm_record_begin(comm);
     return xcclSuccess;
 }
@@ -201,8 +179,6 @@ INLINE xcclResult_t end(struct xcclComm *comm, xcclResult_t rc)
 {
     if (__builtin_expect(rc != xcclSuccess, 0))
         rc = fail(comm, rc);
-    if (comm->ways && comm->ways->row && !rc)
-        xccl_comm_way_took(comm->ways);
     xccl_comm_record_end(comm, rc);
     comm->call.sizes = NULL; /* the caller's, who may free them now */
     atomic_store_explicit(&comm->board->outside, 1, memory_order_relaxed);

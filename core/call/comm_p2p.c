@@ -152,8 +152,7 @@ xcclResult_t xccl_comm_begin_p2p(struct xcclComm *comm, const struct xccl_p2p_it
     xccl_run_clear(&comm->run);
     comm->run.kind = &messages;
     comm->run.owner = comm;
-    comm->run.by_address = (uint8_t)xccl_comm_way_is_address(comm->ways, XCCL_COLL_SEND_RECV,
-                                                             comm->p2p->exchanged);
+    comm->run.by_address = (uint8_t)xccl_comm_ways_is_address(comm, comm->p2p->exchanged);
     xccl_comm_record_begin_p2p(comm);
     return xcclSuccess;
 }

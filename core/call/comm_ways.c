@@ -1,81 +1,55 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Now and then a few calls of a kind and size are measured, as many each way. Their times are added
- * up, since a rank that finds its data there already waits in the next call instead. The first half
- * each way does not count, for it finds the other way's memory in the caches (of 2 MiB, slots take
- * 330 us then, and 420 after six calls; the kernel's copy the other way round); nor does the
- * longest, which something else may have held up. What was measured before counts half as much.
- * Thread: see the header. */
+/* Sizes from which a call takes the other way, by the distance of the cores. Thread: see the
+ * header. */
 #include "call/comm_ways.h"
 
-#include "base/clock.h"
+#include "base/param.h"
+#include "comm/comm_where.h"
 
-static unsigned size_of(uint64_t bytes)
+#define ADDRESS_MIN (64u << 10) /* bytes of a call; what is smaller goes through slots */
+#define SLOTS_MIN   (4u << 20) /* of memory that is read in place */
+#define FAR_NS      150u /* between cores that share a cache, and others */
+
+/* As soon as one core has to do the work of several, the way with fewer copies is quicker. */
+static int is_near(const struct xcclComm *comm)
 {
-    unsigned size = 0;
-
-    while (bytes >= 2 * (uint64_t)XCCL_WAYS_MIN && size < XCCL_WAYS_SIZES - 1) {
-        bytes /= 2;
-        size++;
-    }
-    return size;
+    return comm->ways.distance_ns && comm->ways.distance_ns < FAR_NS;
 }
 
-static uint32_t next_period(uint32_t period)
+void xccl_comm_ways_set(struct xcclComm *comm)
 {
-    if (!period)
-        return XCCL_WAYS_PERIOD;
-    return period < XCCL_WAYS_PERIOD_MAX ? 2 * period : XCCL_WAYS_PERIOD_MAX;
+    struct xccl_ways *ways = &comm->ways;
+    int all, takes = xccl_shm_takes_addresses(comm->shm);
+    int arena = xccl_shm_reads_in_place(comm->shm, &all);
+
+    ways->any = takes || arena || all;
+    ways->in_arena = arena != 0;
+    ways->all_in_place = all != 0;
+    if (takes && xccl_param_int(XCCL_P_PEER_MEMORY) == XCCL_PEER_MEMORY_ON)
+        ways->address_from = ADDRESS_MIN;
+    else if (takes && !is_near(comm))
+        ways->address_from = ADDRESS_MIN;
+    if (is_near(comm))
+        ways->slots_from = SLOTS_MIN;
 }
 
-/* One copy, for the next call of such a row? */
-static int is_one_copy(struct xccl_comm_ways *ways, struct xccl_way_row *row, uint64_t bytes)
+/* All that it moves is read where it lies. */
+static int is_in_place(const struct xccl_ways *ways, const struct xccl_run *run)
 {
-    if (row->calls == row->period) {
-        row->calls = 0;
-        row->period = next_period(row->period);
-    }
-    ways->trials = bytes < XCCL_WAYS_LARGE ? XCCL_WAYS_TRIALS : XCCL_WAYS_TRIALS_LARGE;
-    if (row->calls++ >= 2 * ways->trials)
-        return row->best == XCCL_WAY_ADDRESS;
-    ways->row = row;
-    ways->began_ns = xccl_clock_ns();
-    return row->calls <= ways->trials;
+    return ways->all_in_place || (ways->in_arena && (run->places[0] || run->places[1]) &&
+                                  (run->places[0] || !run->buffers[XCCL_BUFFER_IN]) &&
+                                  (run->places[1] || !run->buffers[XCCL_BUFFER_OUT]));
 }
 
-int xccl_comm_way_is_address(struct xccl_comm_ways *ways, enum xccl_coll kind, uint64_t bytes)
+void xccl_comm_ways_choose(struct xcclComm *comm)
 {
-    if (!ways || !ways->takes_addresses || bytes < XCCL_WAYS_MIN)
-        return 0;
-    ways->row = NULL;
-    return ways->always || is_one_copy(ways, &ways->rows[0][kind][size_of(bytes)], bytes);
-}
+    const struct xccl_plan *plan = comm->run.plan;
+    const struct xccl_ways *ways = &comm->ways;
+    struct xccl_run *run = &comm->run;
+    uint64_t bytes = (uint64_t)plan->chunk_bytes * plan->binding->schedule->nchunks;
 
-int xccl_comm_way_is_slots(struct xccl_comm_ways *ways, enum xccl_coll kind, uint64_t bytes)
-{
-    if (!ways || bytes < XCCL_WAYS_LARGE)
-        return 0;
-    ways->row = NULL;
-    return !is_one_copy(ways, &ways->rows[1][kind][size_of(bytes)], bytes);
-}
-
-__attribute__((noinline)) void xccl_comm_way_took(struct xccl_comm_ways *ways)
-{
-    struct xccl_way_row *row = ways->row;
-    uint64_t took = xccl_clock_ns() - ways->began_ns;
-    enum xccl_way way = row->calls <= ways->trials ? XCCL_WAY_ADDRESS : XCCL_WAY_SLOTS;
-    uint32_t trial = (row->calls - 1) % ways->trials;
-
-    ways->row = NULL;
-    if (trial < ways->trials / 2) {
-        row->now_ns = row->most_ns = 0;
-        return;
-    }
-    row->now_ns += took;
-    if (took > row->most_ns)
-        row->most_ns = took;
-    if (trial == ways->trials - 1)
-        row->ns[way] = row->ns[way] / 2 + row->now_ns - row->most_ns;
-    if (row->calls == 2 * ways->trials)
-        row->best = row->ns[XCCL_WAY_ADDRESS] < row->ns[XCCL_WAY_SLOTS] ? XCCL_WAY_ADDRESS
-                                                                        : XCCL_WAY_SLOTS;
+    if (is_in_place(ways, run))
+        run->copies = ways->slots_from && bytes >= ways->slots_from;
+    else if (!plan->reduction.reduce) /* a reduction reads a slot as it would its own memory */
+        run->by_address = ways->address_from && bytes >= ways->address_from;
 }

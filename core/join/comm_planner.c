@@ -99,8 +99,6 @@ void xccl_comm_plan_fini(struct xcclComm *comm)
     xccl_free(comm->multicast);
     xccl_free(comm->nodes);
     xccl_free(comm->args.scratch);
-    xccl_free(comm->ways);
-    comm->ways = NULL;
     comm->multicast = NULL;
     comm->nodes = NULL;
     comm->args.scratch = NULL;

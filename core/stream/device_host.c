@@ -4,7 +4,6 @@
  * Thread: as device_ops.h says. */
 #include "comm/device_ops.h"
 
-#include "base/alloc.h"
 #include "base/huge_pages.h"
 #include "base/param.h"
 #include "call/call_group.h"
@@ -42,30 +41,42 @@ static xcclResult_t ready(struct xcclComm *comm)
     return xcclSuccess;
 }
 
-/* 0: no memory. */
-static int make_ways(struct xcclComm *comm)
+/* Two neighbours of the host measure how far apart their cores are; not those of one thread, nor
+ * ranks that share cores. */
+static void begin_measuring(struct xccl_init *init)
 {
-    int all, takes = xccl_shm_takes_addresses(comm->shm);
-    int arena = xccl_shm_reads_in_place(comm->shm, &all);
+    struct xcclComm *comm = init->comm;
+    int self = xccl_shm_index_of(comm->shm, comm->rank), other = self ^ 1;
+    const struct xccl_peer *own = &comm->peers[comm->rank], *its;
 
-    if (!arena && !all && !takes)
-        return 1;
-    comm->ways = xccl_calloc(1, sizeof *comm->ways);
-    if (!comm->ways)
-        return 0;
-    comm->ways->takes_addresses = takes;
-    comm->ways->always = xccl_param_int(XCCL_P_PEER_MEMORY) == XCCL_PEER_MEMORY_ON;
-    comm->ways->in_arena = arena;
-    comm->ways->all_in_place = all;
-    return 1;
+    if (other >= xccl_shm_nlocal(comm->shm))
+        return;
+    its = &comm->peers[xccl_shm_rank_of(comm->shm, other)];
+    if ((its->process == own->process && its->thread == own->thread) ||
+        xccl_shm_nlocal(comm->shm) > xccl_comm_host_cores(comm))
+        return;
+    xccl_distance_begin(&init->distance, xccl_shm_board(comm->shm, self),
+                        xccl_shm_board(comm->shm, other), self < other);
+}
+
+static xcclResult_t measure(struct xccl_init *init, enum xccl_init_state *state_out)
+{
+    if (init->comm->shm && !init->distance.limit_ns)
+        begin_measuring(init);
+    *state_out = XCCL_INIT_MORE;
+    if (!xccl_distance_step(&init->distance))
+        return xcclSuccess;
+    init->comm->ways.distance_ns = init->distance.best_ns;
+    *state_out = XCCL_INIT_DONE;
+    return xcclSuccess;
 }
 
 static xcclResult_t plan(struct xcclComm *comm)
 {
     struct xccl_planner *planner = &comm->planner;
 
-    if (comm->shm && !make_ways(comm))
-        return xcclSystemError;
+    if (comm->shm)
+        xccl_comm_ways_set(comm);
     planner->is_crowded = planner->all_local && comm->nranks > xccl_comm_host_cores(comm);
     planner->is_tight = planner->all_local && comm->shm && xccl_shm_is_tight(comm->shm);
     planner->multicast = comm->shm ? comm->multicast : NULL;
@@ -118,7 +129,7 @@ const struct xccl_device_ops xccl_device_host = {
     .name = "the host",
     .open = no_phase,
     .meet = no_phase,
-    .try_links = no_phase,
+    .try_links = measure,
     .describe = describe,
     .share = share,
     .ready = ready,

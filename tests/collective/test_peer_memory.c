@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Private memory that other processes read through the kernel: that they do, and what happens where
- * a buffer cannot be read. And large calls of memory that is read in place, which are measured
- * beside slots. test_direct looks at the data of every collective. */
+ * a buffer cannot be read. And large calls of memory that is read in place, or goes through slots
+ * all the same. test_direct looks at the data of every collective. */
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -97,9 +97,8 @@ XT_TEST(a_buffer_that_cannot_be_read_is_an_error_on_both_sides)
 
 /* --- in place, or through slots --- */
 
-#define LARGE ((size_t)XCCL_WAYS_LARGE / sizeof(int32_t) + 1027)
-#define CALLS                                                                                      \
-    (2 * (int)XCCL_WAYS_TRIALS_LARGE + 2) /* the first may not be measured: it makes the links */
+#define LARGE (((size_t)4 << 20) / sizeof(int32_t) + 1027)
+#define CALLS 18
 
 static void fill(int32_t *in, int rank, int call)
 {
@@ -127,7 +126,7 @@ static xcclResult_t call_of(enum xccl_coll coll, const int32_t *in, int32_t *out
     return xcclAllReduce(in, out, LARGE, xcclInt32, xcclSum, comm, NULL);
 }
 
-/* Both are tried in each collective, and the data is right whichever it is. */
+/* Each collective goes either way, and the data is right whichever it is. */
 static void goes_both_ways(xcclComm_t comm, int rank, int nranks, int32_t *in, int32_t *out)
 {
     static const enum xccl_coll colls[] = {XCCL_COLL_ALL_REDUCE, XCCL_COLL_BROADCAST,
@@ -137,6 +136,9 @@ static void goes_both_ways(xcclComm_t comm, int rank, int nranks, int32_t *in, i
         int copied = 0;
 
         for (int call = 0; call < CALLS; call++) {
+            comm->ways.slots_from = call % 3 ? 1 : 0; /* ranks choose apart */
+            if (rank == 1)
+                comm->ways.slots_from = call % 2;
             fill(in, rank, call);
             XT_OK(call_of(colls[k], in, out, comm));
             memset(in, 0x77, LARGE * sizeof *in); /* nobody reads it any more */
@@ -148,9 +150,27 @@ static void goes_both_ways(xcclComm_t comm, int rank, int nranks, int32_t *in, i
         }
         if (colls[k] != XCCL_COLL_ALL_REDUCE && (rank == 0) != (colls[k] == XCCL_COLL_BROADCAST))
             continue; /* who only receives does not choose */
-        XT_CHECK(copied >= (int)XCCL_WAYS_TRIALS_LARGE);
-        XT_CHECK(CALLS - copied >= (int)XCCL_WAYS_TRIALS_LARGE);
+        XT_CHECK_INT(copied, rank == 1 ? CALLS / 2 : CALLS * 2 / 3);
     }
+}
+
+/* Neighbours know how far apart they are, or both do not; private memory goes by it. */
+static void knows_distance(int rank, int nranks, void *arg)
+{
+    xcclComm_t comm = join_or_skip(arg, rank, nranks);
+    const struct xccl_ways *ways = &comm->ways;
+    int32_t own = (int32_t)ways->distance_ns, all[2];
+
+    XT_OK(xcclAllGather(&own, all, 1, xcclInt32, comm, NULL));
+    XT_CHECK_INT(all[0], all[1]);
+    XT_CHECK(!ways->address_from || !ways->slots_from); /* near is one of both */
+    XT_CHECK(ways->address_from || (ways->slots_from && own));
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(neighbours_measure_how_far_apart_they_are)
+{
+    xt_mp_run(2, knows_distance, world_create());
 }
 
 static xcclComm_t join_in_place(struct world *world, int rank, int nranks)
@@ -190,12 +210,12 @@ static void in_one_process(int rank, int nranks, void *arg)
     munmap(out, bytes);
 }
 
-XT_TEST(large_calls_of_shared_memory_are_measured_in_place_and_through_slots)
+XT_TEST(large_calls_of_shared_memory_go_in_place_and_through_slots)
 {
     xt_mp_run(2, in_arena, world_create());
 }
 
-XT_TEST(large_calls_between_threads_are_measured_in_place_and_through_slots)
+XT_TEST(large_calls_between_threads_go_in_place_and_through_slots)
 {
     xt_threads_run(3, in_one_process, world_create());
 }
@@ -212,12 +232,12 @@ static void exchange(xcclComm_t comm, int rank, char *in, char *out, size_t byte
     XT_OK(xcclGroupEnd());
 }
 
-static int advices; /* calls of madvise() so far */
+static int advices; /* calls of madvise() about more than a page; long waits look into one */
 
 /* Takes the place of the C library's, for the library under test too. */
 int madvise(void *at, size_t bytes, int advice)
 {
-    advices++;
+    advices += bytes > (size_t)sysconf(_SC_PAGESIZE);
     return (int)syscall(SYS_madvise, at, bytes, advice);
 }
 
@@ -261,7 +281,7 @@ static void without(int rank, int nranks, void *arg)
     xt_setenv("XCCL_PEER_MEMORY", rank == 1 ? "off" : "on");
     comm = world_join(arg, rank, nranks);
     XT_CHECK(!reads_by_address(comm));
-    XT_CHECK(!comm->ways || !comm->ways->takes_addresses);
+    XT_CHECK(!comm->ways.address_from);
     XT_OK(xcclCommDestroy(comm));
 }
 

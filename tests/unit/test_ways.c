@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two ways for large messages between processes: each is measured for every kind and size of call,
- * the quicker is taken, and both again after a while. And the memory of another process: what is
- * read is that of the process that is meant. */
-#include "call/comm_ways.h"
+/* The distance between cores, by which large messages take one way or the other. And the memory of
+ * another process: what is read is that of the process that is meant. */
+#include "transport/distance.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,173 +18,74 @@
 #include "transport/peer_memory.h"
 #include "xt.h"
 
-#define CALL           (1u << 20)
-#define PERIOD         (int)XCCL_WAYS_PERIOD
-#define MEASURED       (2 * (int)XCCL_WAYS_TRIALS)
-#define MEASURED_LARGE (2 * (int)XCCL_WAYS_TRIALS_LARGE)
+/* One end of a measurement. */
+struct end {
+    struct xccl_board boards[2];
+    uint32_t found[2];
+};
 
-static struct xccl_comm_ways *make_ways(void)
+static void measure(int rank, int nranks, void *arg)
 {
-    struct xccl_comm_ways *ways = calloc(1, sizeof *ways);
+    struct end *end = arg;
+    struct xccl_distance distance;
 
-    XT_CHECK(ways != NULL);
-    ways->takes_addresses = 1;
-    return ways;
+    (void)nranks;
+    xccl_distance_begin(&distance, &end->boards[rank], &end->boards[1 - rank], rank == 0);
+    while (!xccl_distance_step(&distance))
+        sched_yield();
+    end->found[rank] = distance.best_ns;
 }
 
-static enum xccl_way choose(struct xccl_comm_ways *ways, enum xccl_coll kind, uint64_t bytes)
+/* On a busy machine they may miss each other. */
+XT_TEST(both_ends_learn_the_same_distance)
 {
-    return xccl_comm_way_is_address(ways, kind, bytes) ? XCCL_WAY_ADDRESS : XCCL_WAY_SLOTS;
+    struct end end;
+    int tries = 0;
+
+    do {
+        memset(&end, 0, sizeof end);
+        xt_threads_run(2, measure, &end);
+        XT_CHECK(++tries < 1000);
+    } while (!end.found[0] || !end.found[1]);
+    XT_CHECK_INT(end.found[0], end.found[1]);
+    printf("%u ns\n", end.found[0]);
 }
 
-/* A call of a kind whose slow way takes 2 ms longer. */
-static enum xccl_way make_call(struct xccl_comm_ways *ways, enum xccl_coll kind, uint64_t bytes,
-                               enum xccl_way slow)
+XT_TEST(who_finds_nobody_gives_up)
 {
-    enum xccl_way way = choose(ways, kind, bytes);
+    for (int leads = 0; leads < 2; leads++) {
+        struct xccl_board own = {0}, other = {0};
+        struct xccl_distance distance;
+        uint64_t begin_ns = xccl_clock_ns();
 
-    if (ways->row && way == slow)
-        ways->began_ns -= 2 * XCCL_NS_PER_MS;
-    if (ways->row)
-        xccl_comm_way_took(ways);
-    return way;
-}
-
-XT_TEST(the_quicker_way_is_taken_for_each_kind_and_size)
-{
-    struct xccl_comm_ways *ways = make_ways();
-    int taken[XCCL_WAYS] = {0};
-
-    for (int i = 0; i < MEASURED; i++) {
-        taken[make_call(ways, XCCL_COLL_ALL_GATHER, CALL, XCCL_WAY_SLOTS)]++;
-        (void)make_call(ways, XCCL_COLL_ALL_GATHER, 4 * CALL, XCCL_WAY_ADDRESS);
-        (void)make_call(ways, XCCL_COLL_SEND_RECV, CALL, XCCL_WAY_ADDRESS);
+        xccl_distance_begin(&distance, &own, &other, leads);
+        while (!xccl_distance_step(&distance))
+            XT_CHECK(xccl_clock_ns() - begin_ns < XCCL_NS_PER_S);
+        XT_CHECK(xccl_clock_ns() - begin_ns >= XCCL_DISTANCE_NS);
+        XT_CHECK_INT(distance.best_ns, 0);
     }
-    XT_CHECK_INT(taken[XCCL_WAY_SLOTS], MEASURED / 2);
-    XT_CHECK_INT(taken[XCCL_WAY_ADDRESS], MEASURED / 2);
-    XT_CHECK(!ways->row); /* fewer are measured of the larger ones */
-    for (int i = MEASURED; i < PERIOD; i++) {
-        XT_CHECK_INT(choose(ways, XCCL_COLL_ALL_GATHER, CALL + 5), XCCL_WAY_ADDRESS);
-        XT_CHECK_INT(choose(ways, XCCL_COLL_ALL_GATHER, 4 * CALL), XCCL_WAY_SLOTS);
-        XT_CHECK_INT(choose(ways, XCCL_COLL_SEND_RECV, CALL), XCCL_WAY_SLOTS);
-        XT_CHECK(!ways->row);
-    }
-    free(ways);
 }
 
-XT_TEST(a_way_that_became_the_quicker_one_is_found)
+XT_TEST(a_number_that_no_leader_says_ends_it)
 {
-    struct xccl_comm_ways *ways = make_ways();
+    struct xccl_board own = {0}, other = {0};
+    struct xccl_distance distance;
 
-    for (int i = 0; i < PERIOD; i++)
-        (void)make_call(ways, XCCL_COLL_BROADCAST, CALL, XCCL_WAY_ADDRESS);
-    XT_CHECK_INT(ways->rows[0][XCCL_COLL_BROADCAST][4].best, XCCL_WAY_SLOTS);
-    for (int i = 0; i < MEASURED; i++)
-        (void)make_call(ways, XCCL_COLL_BROADCAST, CALL, XCCL_WAY_SLOTS);
-    XT_CHECK_INT(choose(ways, XCCL_COLL_BROADCAST, CALL), XCCL_WAY_ADDRESS);
-    free(ways);
+    xccl_distance_begin(&distance, &own, &other, 0);
+    atomic_store_explicit(&other.ping, 1, memory_order_relaxed);
+    XT_CHECK(!xccl_distance_step(&distance));
+    XT_CHECK_INT(atomic_load_explicit(&own.ping, memory_order_relaxed), 1);
+    atomic_store_explicit(&other.ping, 7, memory_order_relaxed);
+    XT_CHECK(xccl_distance_step(&distance));
+    XT_CHECK_INT(distance.best_ns, 0);
 }
 
-/* They find the memory of the other way in the caches. */
-XT_TEST(the_first_half_of_each_way_does_not_count)
+XT_TEST(without_a_neighbour_nothing_is_measured)
 {
-    struct xccl_comm_ways *ways = make_ways();
-    int taken[XCCL_WAYS] = {0};
+    struct xccl_distance distance = {0};
 
-    for (int i = 0; i < MEASURED; i++) {
-        enum xccl_way way = choose(ways, XCCL_COLL_BROADCAST, CALL);
-        int is_early = ++taken[way] <= MEASURED / 4;
-
-        if (is_early == (way == XCCL_WAY_ADDRESS))
-            ways->began_ns -= 2 * XCCL_NS_PER_MS;
-        xccl_comm_way_took(ways);
-    }
-    XT_CHECK_INT(choose(ways, XCCL_COLL_BROADCAST, CALL), XCCL_WAY_ADDRESS);
-    free(ways);
-}
-
-/* A call or two that something else held up do not turn it round for a thousand calls. */
-XT_TEST(what_was_measured_before_counts_too)
-{
-    struct xccl_comm_ways *ways = make_ways();
-    struct xccl_way_row *row = &ways->rows[0][XCCL_COLL_BROADCAST][4];
-
-    for (int i = 0; i < PERIOD; i++)
-        (void)make_call(ways, XCCL_COLL_BROADCAST, CALL, XCCL_WAY_SLOTS);
-    XT_CHECK_INT(row->best, XCCL_WAY_ADDRESS);
-    for (int i = 0; i < 2 * PERIOD + 4 * PERIOD; i++) /* measured twice */
-        (void)make_call(ways, XCCL_COLL_BROADCAST, CALL, XCCL_WAY_ADDRESS);
-    XT_CHECK_INT(row->best, XCCL_WAY_SLOTS);
-    for (int i = 0; i < MEASURED; i++) {
-        int is_slots = choose(ways, XCCL_COLL_BROADCAST, CALL) == XCCL_WAY_SLOTS;
-
-        ways->began_ns -= (is_slots && i >= MEASURED - 2 ? 4 : 1) * XCCL_NS_PER_MS;
-        xccl_comm_way_took(ways);
-    }
-    XT_CHECK_INT(row->best, XCCL_WAY_SLOTS); /* 7 ms and 1 of before; the other 4 and 6 */
-    free(ways);
-}
-
-XT_TEST(both_are_measured_again_less_and_less_often)
-{
-    static const uint32_t periods[] = {XCCL_WAYS_PERIOD, 2 * XCCL_WAYS_PERIOD, 4 * XCCL_WAYS_PERIOD,
-                                       8 * XCCL_WAYS_PERIOD};
-    struct xccl_comm_ways *ways = make_ways();
-
-    for (size_t k = 0; k < sizeof periods / sizeof periods[0]; k++) {
-        for (uint32_t i = 0; i < periods[k]; i++) {
-            (void)make_call(ways, XCCL_COLL_BROADCAST, CALL, XCCL_WAY_ADDRESS);
-            XT_CHECK_INT(ways->rows[0][XCCL_COLL_BROADCAST][4].calls, i + 1);
-        }
-        XT_CHECK_INT(ways->rows[0][XCCL_COLL_BROADCAST][4].period, periods[k]);
-    }
-    for (int i = 0; i < 20 * (int)XCCL_WAYS_PERIOD_MAX; i++)
-        (void)make_call(ways, XCCL_COLL_BROADCAST, CALL, XCCL_WAY_ADDRESS);
-    XT_CHECK_INT(ways->rows[0][XCCL_COLL_BROADCAST][4].period, XCCL_WAYS_PERIOD_MAX);
-    free(ways);
-}
-
-/* Memory that is read in place is measured for itself, and only what is large. */
-XT_TEST(what_is_read_in_place_goes_through_slots_where_that_is_quicker)
-{
-    struct xccl_comm_ways *ways = make_ways();
-    int slots = 0;
-
-    ways->always = 1; /* which is about private memory */
-    for (int i = 0; i < MEASURED_LARGE; i++) {
-        int is_slots = xccl_comm_way_is_slots(ways, XCCL_COLL_BROADCAST, XCCL_WAYS_LARGE);
-
-        XT_CHECK(ways->row != NULL);
-        if (!is_slots)
-            ways->began_ns -= 2 * XCCL_NS_PER_MS;
-        xccl_comm_way_took(ways);
-        slots += is_slots;
-    }
-    XT_CHECK_INT(slots, MEASURED_LARGE / 2);
-    XT_CHECK(xccl_comm_way_is_slots(ways, XCCL_COLL_BROADCAST, XCCL_WAYS_LARGE));
-    XT_CHECK(!ways->row);
-    XT_CHECK(!xccl_comm_way_is_slots(ways, XCCL_COLL_BROADCAST, XCCL_WAYS_LARGE - 1));
-    XT_CHECK(!xccl_comm_way_is_slots(NULL, XCCL_COLL_BROADCAST, XCCL_WAYS_LARGE));
-    XT_CHECK(!ways->rows[0][XCCL_COLL_BROADCAST][6].calls);
-    ways->takes_addresses = 0;
-    XT_CHECK_INT(choose(ways, XCCL_COLL_BROADCAST, CALL), XCCL_WAY_SLOTS);
-    free(ways);
-}
-
-XT_TEST(every_size_has_a_row_and_the_setting_may_choose)
-{
-    struct xccl_comm_ways *ways = make_ways();
-
-    for (uint64_t bytes = XCCL_WAYS_MIN; bytes; bytes *= 2)
-        (void)choose(ways, XCCL_COLL_ALL_TO_ALL, bytes);
-    (void)choose(ways, XCCL_COLL_ALL_TO_ALL, UINT64_MAX);
-    XT_CHECK_INT(choose(NULL, XCCL_COLL_GATHER, CALL), XCCL_WAY_SLOTS);
-    ways->always = 1;
-    XT_CHECK_INT(choose(ways, XCCL_COLL_GATHER, XCCL_WAYS_MIN - 1), XCCL_WAY_SLOTS);
-    for (int i = 0; i < 300; i++)
-        XT_CHECK_INT(choose(ways, XCCL_COLL_GATHER, CALL), XCCL_WAY_ADDRESS);
-    XT_CHECK(!ways->row);
-    free(ways);
+    XT_CHECK(xccl_distance_step(&distance));
+    XT_CHECK_INT(distance.best_ns, 0);
 }
 
 XT_TEST(only_the_process_that_is_meant_is_read)
