@@ -247,11 +247,12 @@ static xcclResult_t offer(struct xcclComm *comm, uint32_t most)
     const struct xccl_comm_bind *bind = comm->bind;
     size_t bytes = (size_t)most * OFFER_BYTES;
     uint8_t *own = xccl_calloc(most, OFFER_BYTES);
-    struct xccl_wire wire = xccl_wire_over(own, bytes);
+    struct xccl_wire wire;
     xcclResult_t rc;
 
     if (!own)
         return xcclSystemError;
+    wire = xccl_wire_over(own, bytes);
     for (uint32_t i = 0; i < bind->listen_count; i++) {
         const struct xccl_schedule_conn *conn = &bind->binding->schedule->conns[bind->listening[i]];
 
