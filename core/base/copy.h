@@ -3,7 +3,7 @@
  * says that it is fast. On Zen 3 and later it is not when the destination lies 1 to 31 bytes behind
  * the source, a multiple of a page aside: 128 KiB take 43 us in place of 3. Slots begin with a
  * page, and memory of malloc that is large lies 16 bytes behind one, so that receiving is just that
- * (https://sourceware.org/bugzilla/show_bug.cgi?id=30994; tests/unit/test_copy.c measures it).
+ * (https://sourceware.org/bugzilla/show_bug.cgi?id=30994; tests/unit/base/test_copy.c measures it).
  * Thread: any. */
 #ifndef XCCL_BASE_COPY_H
 #define XCCL_BASE_COPY_H

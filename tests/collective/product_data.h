@@ -14,7 +14,7 @@
 
 #include <stdlib.h>
 
-#include "number_ref.h"
+#include "unit/exec/number_ref.h"
 #include "xccl_types.h"
 #include "xt.h"
 

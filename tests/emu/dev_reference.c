@@ -3,7 +3,7 @@
  * buffers that are there. Thread: one. */
 #include "dev_reference.h"
 
-#include "exec_world.h"
+#include "unit/exec/exec_world.h"
 
 struct dev_reference {
     struct world world;

@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "dev_reference.h"
-#include "number_ref.h"
 #include "plan/plan_int.h"
+#include "unit/exec/number_ref.h"
 #include "xt.h"
 
 #define CHANNELS_MAX 8192

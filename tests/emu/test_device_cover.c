@@ -14,7 +14,7 @@
 
 #include "dev_points.h"
 #include "dev_world.h"
-#include "schedule_ranks.h"
+#include "unit/schedule/schedule_ranks.h"
 #include "xt.h"
 
 #define SHARDS 6

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "path_flow.h"
-#include "sock_pair.h"
+#include "plugins/socket/sock_pair.h"
 
 #ifdef XCCL_SANITIZED
 #define STRANGERS 500

@@ -246,7 +246,7 @@ XT_TEST_DEADLINE(a_network_as_strict_as_efa_is_enough_for_writes, 600)
     passes(PLUGIN, "single", "*regist*");
 }
 
-/* Orders that only a test can make are in unit/test_ofi_messages.c. */
+/* Orders that only a test can make are in plugins/ofi/test_ofi_messages.c. */
 XT_TEST_DEADLINE(a_peer_that_keeps_to_no_rule_is_an_error_with_words, 120)
 {
     static const struct {

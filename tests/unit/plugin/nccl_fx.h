@@ -3,8 +3,8 @@
  * through its adapter, and a connected pair of comms. The fixture knows none of our headers and is
  * strict about NCCL's contract: whatever it does not like is an error with a text. Header only; one
  * test program each. Thread: the test's own. */
-#ifndef TESTS_UNIT_NCCL_FX_H
-#define TESTS_UNIT_NCCL_FX_H
+#ifndef TESTS_UNIT_PLUGIN_NCCL_FX_H
+#define TESTS_UNIT_PLUGIN_NCCL_FX_H
 
 #include <dlfcn.h>
 #include <pthread.h>

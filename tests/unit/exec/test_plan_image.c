@@ -9,7 +9,7 @@
 #include "exec/cuda/device_fn.h"
 #include "exec_world.h"
 #include "schedule/decode.h"
-#include "schedule_ranks.h"
+#include "unit/schedule/schedule_ranks.h"
 
 /* An image at an address of its own, that is here. */
 struct read {

@@ -2,8 +2,8 @@
 /* Two ends of a connection of the ib plugin over merged ports, in one thread, with traffic between
  * them that is checked byte by byte, over the verbs library of one process
  * (fixtures/verbs_fixture.c). */
-#ifndef IB_RAILS_H
-#define IB_RAILS_H
+#ifndef TESTS_PLUGINS_IB_IB_RAILS_H
+#define TESTS_PLUGINS_IB_IB_RAILS_H
 
 #include <dlfcn.h>
 #include <stdio.h>

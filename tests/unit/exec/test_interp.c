@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "exec/host/interp.h"
 #include "exec_world.h"
-#include "schedule_ranks.h"
+#include "unit/schedule/schedule_ranks.h"
 
 /* Calls of one world. */
 static void some_calls(struct world *world, uint64_t *seed)

@@ -3,8 +3,8 @@
  * connected comms in it, both ends in this process, and traffic whose every byte is compared.
  * Header only; one test program each.
  * Thread: the test's own. */
-#ifndef TESTS_UNIT_HOOK_CHAIN_H
-#define TESTS_UNIT_HOOK_CHAIN_H
+#ifndef TESTS_UNIT_PLUGIN_HOOK_CHAIN_H
+#define TESTS_UNIT_PLUGIN_HOOK_CHAIN_H
 
 #include <dlfcn.h>
 #include <stdio.h>

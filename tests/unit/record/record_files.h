@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* For tests of records: a folder of the test's own, and what lies in it. Header only.
  * Thread: the test's own. */
-#ifndef TESTS_UNIT_RECORD_FILES_H
-#define TESTS_UNIT_RECORD_FILES_H
+#ifndef TESTS_UNIT_RECORD_RECORD_FILES_H
+#define TESTS_UNIT_RECORD_RECORD_FILES_H
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Arithmetic on the elements of all types, one at a time, in double and with the rounding written
  * out: what the reduction kernels are held to. An element is its bits in a uint64_t. */
-#ifndef NUMBER_REF_H
-#define NUMBER_REF_H
+#ifndef TESTS_UNIT_EXEC_NUMBER_REF_H
+#define TESTS_UNIT_EXEC_NUMBER_REF_H
 
 #include <math.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Two ends of a socket connection in one thread, opened through the loader on the loopback
  * interface, for the tests of the socket plugin. */
-#ifndef SOCK_PAIR_H
-#define SOCK_PAIR_H
+#ifndef TESTS_PLUGINS_SOCKET_SOCK_PAIR_H
+#define TESTS_PLUGINS_SOCKET_SOCK_PAIR_H
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -2,8 +2,8 @@
 /* For tests of the ofi plugin: a fabric that takes what it is given, and completes what a test
  * says, so that the rare orders come every time, and a comm over it that is up. Header only; one
  * test program each. Thread: the test's own. */
-#ifndef TESTS_UNIT_OFI_FX_H
-#define TESTS_UNIT_OFI_FX_H
+#ifndef TESTS_PLUGINS_OFI_OFI_FX_H
+#define TESTS_PLUGINS_OFI_OFI_FX_H
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* For tests of the executor: all ranks of one schedule in one thread, their links in plain memory,
  * buffers with a pattern, and what each collective must make of it. */
-#ifndef TESTS_UNIT_EXEC_WORLD_H
-#define TESTS_UNIT_EXEC_WORLD_H
+#ifndef TESTS_UNIT_EXEC_EXEC_WORLD_H
+#define TESTS_UNIT_EXEC_EXEC_WORLD_H
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A frame of a connection, waited for: the product takes frames in event loops only.
  * Thread: one at a time a connection. */
-#ifndef XCCL_TESTS_CONN_RECV_H
-#define XCCL_TESTS_CONN_RECV_H
+#ifndef TESTS_UNIT_BOOTSTRAP_CONN_RECV_H
+#define TESTS_UNIT_BOOTSTRAP_CONN_RECV_H
 
 #include <poll.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Schedules of all ranks together, for tests of the verifier: generated ones, ways to damage them,
  * and small ones made by hand. */
-#ifndef SCHEDULE_RANKS_H
-#define SCHEDULE_RANKS_H
+#ifndef TESTS_UNIT_SCHEDULE_SCHEDULE_RANKS_H
+#define TESTS_UNIT_SCHEDULE_SCHEDULE_RANKS_H
 
 #include <string.h>
 

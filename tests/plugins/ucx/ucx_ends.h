@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Instances of the UCX plugin over TCP in one process, connections between them, and messages, for
  * tests that look at what is behind. Nothing here waits for longer than END_NS. Header only. */
-#ifndef TESTS_UNIT_UCX_ENDS_H
-#define TESTS_UNIT_UCX_ENDS_H
+#ifndef TESTS_PLUGINS_UCX_UCX_ENDS_H
+#define TESTS_PLUGINS_UCX_UCX_ENDS_H
 
 #include <dlfcn.h>
 #include <netinet/in.h>

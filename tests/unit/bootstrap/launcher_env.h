@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* An environment without any launcher, for tests that put one in. Header only.
  * Thread: one. */
-#ifndef XCCL_TESTS_LAUNCHER_ENV_H
-#define XCCL_TESTS_LAUNCHER_ENV_H
+#ifndef TESTS_UNIT_BOOTSTRAP_LAUNCHER_ENV_H
+#define TESTS_UNIT_BOOTSTRAP_LAUNCHER_ENV_H
 
 #include <stdio.h>
 #include <string.h>

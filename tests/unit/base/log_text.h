@@ -2,8 +2,8 @@
 /* For tests that look at what was logged: the log goes to a file whose path the test sets. Header
  * only; one test program each.
  * Thread: the test's own. */
-#ifndef TESTS_UNIT_LOG_TEXT_H
-#define TESTS_UNIT_LOG_TEXT_H
+#ifndef TESTS_UNIT_BASE_LOG_TEXT_H
+#define TESTS_UNIT_BASE_LOG_TEXT_H
 
 #include <fcntl.h>
 #include <unistd.h>
