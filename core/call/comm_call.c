@@ -9,7 +9,6 @@
 
 #include "base/log.h"
 #include "call/comm_plan.h"
-#include "call/comm_ways.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
 #include "comm/device_ops.h"
@@ -160,8 +159,6 @@ INLINE xcclResult_t begin(struct xcclComm *comm, const struct xccl_task *task)
         xccl_comm_release(comm);
         return rc;
     }
-    if (comm->ways.any && comm->run.plan && comm->run.plan->binding->offer_count)
-        xccl_comm_ways_choose(comm);
     xccl_comm_record_begin(comm);
     return xcclSuccess;
 }

@@ -12,7 +12,6 @@
 #include "base/alloc.h"
 #include "call/comm_call.h"
 #include "call/comm_p2p_state.h"
-#include "call/comm_ways.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
 #include "comm/device_ops.h"
@@ -152,7 +151,8 @@ xcclResult_t xccl_comm_begin_p2p(struct xcclComm *comm, const struct xccl_p2p_it
     xccl_run_clear(&comm->run);
     comm->run.kind = &messages;
     comm->run.owner = comm;
-    comm->run.by_address = (uint8_t)xccl_comm_ways_is_address(comm, comm->p2p->exchanged);
+    comm->run.by_address = comm->planner.by_address != XCCL_BY_ADDRESS_NEVER &&
+                           comm->p2p->exchanged >= XCCL_ADDRESS_MIN;
     xccl_comm_record_begin_p2p(comm);
     return xcclSuccess;
 }

@@ -10,7 +10,6 @@
 #define XCCL_COMM_COMM_H
 
 #include <pthread.h>
-#include <stdbool.h>
 
 #include "base/error.h"
 #include "base/loop.h"
@@ -54,7 +53,6 @@ struct xccl_peer {
     uint64_t arena_bytes; /* of the process; 0: there is none to be read in place */
     uint64_t mark_at, mark_word; /* struct xccl_peer_mark of the process; 0: none */
     uint64_t process; /* equal: says that it is in one process; xccl_os_process_id() */
-    uint32_t thread; /* that joins */
     uint32_t device_kind; /* of device_ops.h; of a CUDA device: */
     uint32_t ordinal; /* its number in the process */
     uint8_t uuid[16]; /* equal: one device */
@@ -79,15 +77,6 @@ enum xccl_detour {
     XCCL_DETOUR_DEVICE = 4, /* its device does it: comm->ops */
 };
 
-/* How large a call must be to take the other way inside a host; see call/comm_ways.h. */
-struct xccl_ways {
-    bool any; /* false: all messages go through slots */
-    bool in_arena, all_in_place; /* memory that is read in place: that of the arena; any */
-    uint32_t distance_ns; /* of the cores of this rank and a neighbour; 0: not known */
-    uint64_t address_from; /* bytes; private memory is read by address; 0: never */
-    uint64_t slots_from; /* what is read in place goes through slots all the same; 0: never */
-};
-
 struct xcclComm {
     /* What a call touches first. */
     _Atomic uint64_t magic;
@@ -108,7 +97,6 @@ struct xcclComm {
                             again */
     struct xccl_run_args args; /* of the run */
     struct xccl_record *record; /* counters and events; NULL: none are kept */
-    struct xccl_ways ways;
     size_t scratch_bytes; /* behind args.scratch; as much as any plan has asked for */
 
     /* Cold. */

@@ -7,7 +7,6 @@
 #define XCCL_COMM_PHASE_H
 
 #include "comm/comm.h"
-#include "transport/distance.h"
 
 /* Result of a step. A step blocks only for the answer of a service thread on this host. */
 enum xccl_init_state {
@@ -30,7 +29,6 @@ struct xccl_init {
     struct xccl_addr unix_addr;
     int *locals, nlocal; /* ranks that may share memory with this one, itself included */
     int fetched, got_all;
-    struct xccl_distance distance; /* of two neighbours of the host */
     int alone; /* 1: all ranks of the communicator are in this process, which all of them know */
     uint32_t premade; /* bindings that have been made before the first call */
     /* Fields of a split (comm_split.c): */

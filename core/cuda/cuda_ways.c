@@ -11,7 +11,6 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "call/comm_ways.h"
 #include "connect/comm_links.h"
 #include "cuda/cuda_int.h"
 #include "proxy/net_link.h"

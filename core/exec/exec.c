@@ -56,7 +56,6 @@ void xccl_run_clear(struct xccl_run *run)
     run->direct = 0;
     run->offers = 0;
     run->by_address = 0;
-    run->copies = 0;
     run->nlanes = 0;
     run->lanes_left = 0;
 }
@@ -148,6 +147,7 @@ void xccl_run_start(struct xccl_run *run, const struct xccl_plan *plan,
 
     xccl_run_clear(run);
     run->plan = plan;
+    run->by_address = plan->by_address;
     /* The executor only reads from IN. */
     run->buffers[XCCL_BUFFER_IN] = (char *)(uintptr_t)args->in;
     run->buffers[XCCL_BUFFER_OUT] = args->out;

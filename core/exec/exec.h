@@ -8,6 +8,8 @@
 #ifndef XCCL_EXEC_EXEC_H
 #define XCCL_EXEC_EXEC_H
 
+#include <stdbool.h>
+
 #include "exec/binding.h"
 #include "exec/host/kernels.h"
 
@@ -88,6 +90,7 @@ struct xccl_plan {
     struct xccl_move *moves;
     const struct xccl_move *moves_end; /* of the list, where a run begins again by it */
     enum xccl_again again;
+    bool by_address; /* see struct xccl_run */
     uint32_t *lane_moves; /* by lane: its first; one more entry ends the last */
     uint32_t *net_messages; /* for each of binding->net_conns; NULL: it has none */
     struct xccl_plan_traffic traffic;
@@ -145,9 +148,8 @@ struct xccl_run {
     uint32_t flag_low; /* signature and sequence number of this call, folded */
     uint8_t direct; /* the XCCL_DIRECT_* that count for this call */
     uint8_t offers; /* 1: messages have stayed in its buffers */
-    /* What the owner wants for the ranks of this host; 1: messages stay in private memory too; 1:
-     * none stay anywhere. */
-    uint8_t by_address, copies;
+    bool
+        by_address; /* what is large stays in private memory, too, for ranks of this host to read */
     uint32_t nlanes, lanes_left;
     struct xccl_run_lane *lanes;
     uint32_t *signals; /* by signal of the binding: tiles in which it was given */

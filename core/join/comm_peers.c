@@ -11,12 +11,11 @@
 #include "base/param.h"
 #include "base/wire.h"
 #include "call/comm_plan.h"
-#include "call/comm_ways.h"
 #include "comm/device_ops.h"
 #include "join/comm_tune.h"
 #include "transport/arena.h"
 
-#define PEER_WIRE_BYTES 396
+#define PEER_WIRE_BYTES 392
 #define UNIX_NAME_BYTES 107
 #define FETCH_MS        5000
 
@@ -67,7 +66,6 @@ static void encode_peer(const struct xccl_peer *peer, uint8_t *part)
     xccl_wire_put_u32(&wire, peer->tuner);
     xccl_wire_put(&wire, peer->tuner_name, sizeof peer->tuner_name);
     xccl_wire_put_u64(&wire, peer->process);
-    xccl_wire_put_u32(&wire, peer->thread);
     xccl_wire_put_u32(&wire, peer->direct);
     xccl_wire_put_u64(&wire, peer->arena_bytes);
     xccl_wire_put_u64(&wire, peer->mark_at);
@@ -98,7 +96,6 @@ static int decode_peer(uint8_t *part, struct xccl_peer *peer)
     xccl_wire_get(&wire, peer->tuner_name, sizeof peer->tuner_name);
     peer->tuner_name[sizeof peer->tuner_name - 1] = 0;
     peer->process = xccl_wire_get_u64(&wire);
-    peer->thread = xccl_wire_get_u32(&wire);
     peer->direct = xccl_wire_get_u32(&wire);
     peer->arena_bytes = xccl_wire_get_u64(&wire);
     peer->mark_at = xccl_wire_get_u64(&wire);
@@ -146,7 +143,6 @@ static xcclResult_t describe_self(struct xccl_init *init, struct xccl_peer *self
     self->netns_hash = xccl_os_netns_hash();
     snprintf(self->host, sizeof self->host, "%s", xccl_os_hostname());
     self->pid = (uint32_t)getpid();
-    self->thread = (uint32_t)xccl_os_thread_id();
     self->cores = (uint32_t)xccl_os_cores();
     xccl_os_core_set(self->core_set);
     self->version = XCCL_VERSION_CODE;

@@ -416,6 +416,20 @@ static xcclResult_t count_plan(const struct xccl_planner *planner, struct xccl_p
     return xcclSuccess;
 }
 
+/* A call that reduces reads a slot as it would read its own memory, so nothing is won. One copy by
+ * the kernel is quicker than two through slots, but not where one rank reads from all others: those
+ * fill slots while it reads. */
+static bool goes_by_address(const struct xccl_planner *planner, const struct xccl_call *call,
+                            const struct xccl_plan *plan)
+{
+    uint64_t bytes = (uint64_t)plan->chunk_bytes * plan->binding->schedule->nchunks;
+
+    if (planner->by_address == XCCL_BY_ADDRESS_NEVER || plan->reduction.reduce)
+        return false;
+    return bytes >= XCCL_ADDRESS_MIN &&
+           (planner->by_address == XCCL_BY_ADDRESS_ALWAYS || call->coll != XCCL_COLL_GATHER);
+}
+
 /* Everything but the key, for a binding that is ready. */
 static xcclResult_t fill_plan(const struct xccl_planner *planner, const struct xccl_call *call,
                               uint32_t tile_bytes, struct xccl_plan *plan)
@@ -426,6 +440,8 @@ static xcclResult_t fill_plan(const struct xccl_planner *planner, const struct x
         return xccl_fail(xcclInvalidArgument, 0, NULL, "there is no operator %d of type %d",
                          (int)call->op, (int)call->type);
     rc = xccl_plan_cut(planner, call, tile_bytes, plan);
+    if (!rc)
+        plan->by_address = goes_by_address(planner, call, plan);
     if (!rc)
         rc = xccl_plan_resolve(plan);
     return rc ? rc : count_plan(planner, plan);

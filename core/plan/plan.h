@@ -60,11 +60,21 @@ struct xccl_user_op {
     const void *device_scalar; /* in device memory; NULL: it is in how */
 };
 
+#define XCCL_ADDRESS_MIN (64u << 10) /* bytes of a call or a group that goes by address */
+
+/* Which calls leave what is large in private memory, for ranks of the host to read by address. */
+enum xccl_by_address {
+    XCCL_BY_ADDRESS_NEVER,
+    XCCL_BY_ADDRESS_PAYS, /* where that is quicker */
+    XCCL_BY_ADDRESS_ALWAYS, /* that do not reduce */
+};
+
 struct xccl_planner {
     int nranks, rank;
     int all_local; /* 1: all ranks share memory */
     int is_tight; /* 1: and are so many that links of all with all must be small */
     int is_crowded; /* 1: and are more than the cores that they may use */
+    enum xccl_by_address by_address;
     int is_device; /* 1: kernels of a device do the calls */
     const uint8_t *multicast; /* by rank, as generators take it; the owner's */
     const int *nodes; /* likewise */

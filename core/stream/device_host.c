@@ -7,7 +7,6 @@
 #include "base/huge_pages.h"
 #include "base/param.h"
 #include "call/call_group.h"
-#include "call/comm_ways.h"
 #include "comm/comm_where.h"
 #include "connect/comm_bind.h"
 
@@ -41,42 +40,14 @@ static xcclResult_t ready(struct xcclComm *comm)
     return xcclSuccess;
 }
 
-/* Two neighbours of the host measure how far apart their cores are; not those of one thread, nor
- * ranks that share cores. */
-static void begin_measuring(struct xccl_init *init)
-{
-    struct xcclComm *comm = init->comm;
-    int self = xccl_shm_index_of(comm->shm, comm->rank), other = self ^ 1;
-    const struct xccl_peer *own = &comm->peers[comm->rank], *its;
-
-    if (other >= xccl_shm_nlocal(comm->shm))
-        return;
-    its = &comm->peers[xccl_shm_rank_of(comm->shm, other)];
-    if ((its->process == own->process && its->thread == own->thread) ||
-        xccl_shm_nlocal(comm->shm) > xccl_comm_host_cores(comm))
-        return;
-    xccl_distance_begin(&init->distance, xccl_shm_board(comm->shm, self),
-                        xccl_shm_board(comm->shm, other), self < other);
-}
-
-static xcclResult_t measure(struct xccl_init *init, enum xccl_init_state *state_out)
-{
-    if (init->comm->shm && !init->distance.limit_ns)
-        begin_measuring(init);
-    *state_out = XCCL_INIT_MORE;
-    if (!xccl_distance_step(&init->distance))
-        return xcclSuccess;
-    init->comm->ways.distance_ns = init->distance.best_ns;
-    *state_out = XCCL_INIT_DONE;
-    return xcclSuccess;
-}
-
 static xcclResult_t plan(struct xcclComm *comm)
 {
     struct xccl_planner *planner = &comm->planner;
 
-    if (comm->shm)
-        xccl_comm_ways_set(comm);
+    if (comm->shm && xccl_shm_takes_addresses(comm->shm))
+        planner->by_address = xccl_param_int(XCCL_P_PEER_MEMORY) == XCCL_PEER_MEMORY_ON
+                                  ? XCCL_BY_ADDRESS_ALWAYS
+                                  : XCCL_BY_ADDRESS_PAYS;
     planner->is_crowded = planner->all_local && comm->nranks > xccl_comm_host_cores(comm);
     planner->is_tight = planner->all_local && comm->shm && xccl_shm_is_tight(comm->shm);
     planner->multicast = comm->shm ? comm->multicast : NULL;
@@ -129,7 +100,7 @@ const struct xccl_device_ops xccl_device_host = {
     .name = "the host",
     .open = no_phase,
     .meet = no_phase,
-    .try_links = measure,
+    .try_links = no_phase,
     .describe = describe,
     .share = share,
     .ready = ready,

@@ -28,7 +28,6 @@ struct xccl_board {
     _Atomic uint32_t past[XCCL_BOARD_PAST];
     _Atomic uint32_t root; /* of a call with sizes: their hash */
     _Atomic uint32_t splits; /* of the communicator, that its owner has begun */
-    _Atomic uint32_t ping; /* while joining: see distance.h */
 };
 static_assert(sizeof(struct xccl_board) == 128, "one rank, one pair of lines");
 

@@ -11,6 +11,9 @@
 
 #include "xccl.h"
 
+/* XCCL_PEER_MEMORY, in the order of its words. */
+enum xccl_peer_memory { XCCL_PEER_MEMORY_AUTO, XCCL_PEER_MEMORY_OFF, XCCL_PEER_MEMORY_ON };
+
 /* A word of this process with which others find out whether they read its memory. */
 struct xccl_peer_mark {
     uint64_t at, word; /* its address and its value; 0: there is none */

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Private memory that other processes read through the kernel: that they do, and what happens where
- * a buffer cannot be read. And large calls of memory that is read in place, or goes through slots
- * all the same. test_direct looks at the data of every collective. */
+ * a buffer cannot be read. And large calls of memory that is read in place. test_direct looks at
+ * the data of every collective. */
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/huge_pages.h"
 #include "base/param.h"
-#include "call/comm_ways.h"
 #include "comm/comm.h"
 #include "huge_memory.h"
 #include "world.h"
@@ -98,7 +97,7 @@ XT_TEST(a_buffer_that_cannot_be_read_is_an_error_on_both_sides)
 /* --- in place, or through slots --- */
 
 #define LARGE (((size_t)4 << 20) / sizeof(int32_t) + 1027)
-#define CALLS 18
+#define CALLS 3
 
 static void fill(int32_t *in, int rank, int call)
 {
@@ -126,51 +125,54 @@ static xcclResult_t call_of(enum xccl_coll coll, const int32_t *in, int32_t *out
     return xcclAllReduce(in, out, LARGE, xcclInt32, xcclSum, comm, NULL);
 }
 
-/* Each collective goes either way, and the data is right whichever it is. */
-static void goes_both_ways(xcclComm_t comm, int rank, int nranks, int32_t *in, int32_t *out)
+/* Large calls of all kinds, whose data is right. */
+static void call_each(xcclComm_t comm, int rank, int nranks, int32_t *in, int32_t *out)
 {
     static const enum xccl_coll colls[] = {XCCL_COLL_ALL_REDUCE, XCCL_COLL_BROADCAST,
                                            XCCL_COLL_REDUCE};
 
     for (int k = 0; k < 3; k++) {
-        int copied = 0;
-
         for (int call = 0; call < CALLS; call++) {
-            comm->ways.slots_from = call % 3 ? 1 : 0; /* ranks choose apart */
-            if (rank == 1)
-                comm->ways.slots_from = call % 2;
             fill(in, rank, call);
             XT_OK(call_of(colls[k], in, out, comm));
             memset(in, 0x77, LARGE * sizeof *in); /* nobody reads it any more */
-            copied += comm->run.copies;
             for (size_t i = 0; i < LARGE && (rank == 0 || colls[k] != XCCL_COLL_REDUCE); i++)
                 if (out[i] != want(colls[k], nranks, call, i))
                     XT_FAIL("collective %d, call %d: element %zu is %d", (int)colls[k], call, i,
                             out[i]);
         }
-        if (colls[k] != XCCL_COLL_ALL_REDUCE && (rank == 0) != (colls[k] == XCCL_COLL_BROADCAST))
-            continue; /* who only receives does not choose */
-        XT_CHECK_INT(copied, rank == 1 ? CALLS / 2 : CALLS * 2 / 3);
     }
 }
 
-/* Neighbours know how far apart they are, or both do not; private memory goes by it. */
-static void knows_distance(int rank, int nranks, void *arg)
+/* Which calls leave it where it is: by kind and size, and as the setting says. */
+static void chooses(int rank, int nranks, void *arg)
 {
     xcclComm_t comm = join_or_skip(arg, rank, nranks);
-    const struct xccl_ways *ways = &comm->ways;
-    int32_t own = (int32_t)ways->distance_ns, all[2];
+    int always = comm->planner.by_address == XCCL_BY_ADDRESS_ALWAYS;
+    char *in = take_pages(2 * BYTES, rank), *out = take_pages(2 * BYTES, 0);
 
-    XT_OK(xcclAllGather(&own, all, 1, xcclInt32, comm, NULL));
-    XT_CHECK_INT(all[0], all[1]);
-    XT_CHECK(!ways->address_from || !ways->slots_from); /* near is one of both */
-    XT_CHECK(ways->address_from || (ways->slots_from && own));
+    XT_OK(xcclAllGather(in, out, BYTES, xcclUint8, comm, NULL));
+    XT_CHECK(comm->run.plan->by_address);
+    XT_OK(xcclAllGather(in, out, XCCL_ADDRESS_MIN / 2 - 16, xcclUint8, comm, NULL));
+    XT_CHECK(!comm->run.plan->by_address);
+    XT_OK(xcclAllReduce(in, out, BYTES, xcclUint8, xcclSum, comm, NULL));
+    XT_CHECK(!comm->run.plan->by_address);
+    XT_OK(xcclGather(in, out, BYTES, xcclUint8, 0, comm, NULL));
+    XT_CHECK_INT(comm->run.plan->by_address, always);
     XT_OK(xcclCommDestroy(comm));
+    munmap(in, 2 * BYTES);
+    munmap(out, 2 * BYTES);
 }
 
-XT_TEST(neighbours_measure_how_far_apart_they_are)
+XT_TEST(large_calls_but_gather_go_by_address)
 {
-    xt_mp_run(2, knows_distance, world_create());
+    xt_mp_run(2, chooses, world_create());
+}
+
+XT_TEST(the_setting_takes_gather_too)
+{
+    xt_setenv("XCCL_PEER_MEMORY", "on");
+    xt_mp_run(2, chooses, world_create());
 }
 
 static xcclComm_t join_in_place(struct world *world, int rank, int nranks)
@@ -192,7 +194,7 @@ static void in_arena(int rank, int nranks, void *arg)
 
     XT_OK(xcclMemAlloc(&in, LARGE * sizeof(int32_t)));
     XT_OK(xcclMemAlloc(&out, LARGE * sizeof(int32_t)));
-    goes_both_ways(comm, rank, nranks, in, out);
+    call_each(comm, rank, nranks, in, out);
     XT_OK(xcclMemFree(in));
     XT_OK(xcclMemFree(out));
     XT_OK(xcclCommDestroy(comm));
@@ -204,18 +206,18 @@ static void in_one_process(int rank, int nranks, void *arg)
     size_t bytes = LARGE * sizeof(int32_t);
     char *in = take_pages(bytes, 0), *out = take_pages(bytes, 0);
 
-    goes_both_ways(comm, rank, nranks, (int32_t *)(void *)in, (int32_t *)(void *)out);
+    call_each(comm, rank, nranks, (int32_t *)(void *)in, (int32_t *)(void *)out);
     XT_OK(xcclCommDestroy(comm));
     munmap(in, bytes);
     munmap(out, bytes);
 }
 
-XT_TEST(large_calls_of_shared_memory_go_in_place_and_through_slots)
+XT_TEST(large_calls_of_shared_memory_are_read_in_place)
 {
     xt_mp_run(2, in_arena, world_create());
 }
 
-XT_TEST(large_calls_between_threads_go_in_place_and_through_slots)
+XT_TEST(large_calls_between_threads_are_read_in_place)
 {
     xt_threads_run(3, in_one_process, world_create());
 }
@@ -281,7 +283,7 @@ static void without(int rank, int nranks, void *arg)
     xt_setenv("XCCL_PEER_MEMORY", rank == 1 ? "off" : "on");
     comm = world_join(arg, rank, nranks);
     XT_CHECK(!reads_by_address(comm));
-    XT_CHECK(!comm->ways.address_from);
+    XT_CHECK_INT(comm->planner.by_address, XCCL_BY_ADDRESS_NEVER);
     XT_OK(xcclCommDestroy(comm));
 }
 

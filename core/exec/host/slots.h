@@ -175,8 +175,6 @@ INLINE int goes_by_address(const struct xccl_run *run, const struct xccl_reach *
 INLINE int send_in_place(struct xccl_run *run, struct xccl_link *link, struct xccl_reach *reach,
                          uint64_t place, const char *from, size_t bytes)
 {
-    if (run->copies && !reach->is_net)
-        return 0;
     if (place && reach->takes_places)
         from = NULL;
     else if (reach->offers)

@@ -33,7 +33,7 @@ struct world {
     enum { WORLD_COPIES, WORLD_OFFERS, WORLD_PLACES, WORLD_ADDRESSES } direct;
     void (*before)(struct world *world); /* each progress; NULL: nothing */
     int stayed; /* calls of a rank in which some have */
-    int mixes; /* one rank in three copies all the same */
+    int mixes; /* the memory of one rank in three is not read where it lies */
     int twists; /* contributions and results are changed on their way, once each */
     const int *nodes;
     const uint8_t *multicast;
@@ -310,8 +310,11 @@ static inline void world_start(struct world *world, int rank, size_t count)
     args.out = world->out[rank];
     args.scratch = world->scratch[rank];
     xccl_run_start(&world->runs[rank], plan, &args);
-    world->runs[rank].by_address = !xccl_coll_reduces(call.coll);
-    world->runs[rank].copies = world->mixes && ((uint64_t)rank + world->seq) % 3 == 0;
+    world->runs[rank].by_address = !xccl_coll_reduces(call.coll); /* of any size */
+    if (world->mixes && ((uint64_t)rank + world->seq) % 3 == 0) {
+        world->runs[rank].by_address = false;
+        world->runs[rank].places[0] = world->runs[rank].places[1] = 0;
+    }
 }
 
 static inline void world_finish(struct world *world, int rank)

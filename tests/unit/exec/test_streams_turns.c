@@ -148,7 +148,7 @@ static void wire_reads_addresses(struct wire *wire)
 /* Moves a message and returns how many looks the receiver needed. */
 static uint32_t looks_by_address(size_t bytes, int by_address)
 {
-    struct xccl_run sender = {.bad_peer = -1, .by_address = (uint8_t)by_address};
+    struct xccl_run sender = {.bad_peer = -1, .by_address = by_address != 0};
     struct xccl_run receiver = {.bad_peer = -1};
     struct wire wire;
     char *from = malloc(bytes), *to = calloc(1, bytes);
