@@ -57,8 +57,7 @@ xcclResult_t xccl_build_begin(const struct xccl_build_for *what, struct xccl_bui
     if (what->nranks < 1 || what->nranks > TABLE_MAX || what->rank < 0 ||
         what->rank >= what->nranks || what->root < 0 || what->root >= what->nranks ||
         what->nchunks < 1 || what->nchunks > TABLE_MAX || what->scrbufs < 1 ||
-        what->scrbufs > TABLE_MAX || what->nsends < 0 || what->nsends > TABLE_MAX ||
-        what->nreceives < 0 || what->nreceives > TABLE_MAX)
+        what->scrbufs > TABLE_MAX)
         return xccl_fail(xcclInvalidArgument, 0, "use 1 to 65535 ranks and chunks",
                          "%s cannot be made for rank %d of %d, root %d, with %d chunks", what->name,
                          what->rank, what->nranks, what->root, what->nchunks);
@@ -93,9 +92,6 @@ uint32_t xccl_build_size(const struct xccl_builder *builder, int buffer)
         return builder->nscratch;
     if (buffer == XCCL_BUFFER_ZERO)
         return 0;
-    if (builder->what.coll == XCCL_COLL_SEND_RECV)
-        return (uint32_t)(buffer == XCCL_BUFFER_IN ? builder->what.nsends
-                                                   : builder->what.nreceives);
     return xccl_coll_chunks(builder->what.coll, (enum xccl_step_buffer)buffer,
                             builder->what.rank == builder->what.root,
                             (uint32_t)builder->what.nchunks);
@@ -342,11 +338,6 @@ static void tables_copy(const struct xccl_builder *builder, const uint32_t *step
         memcpy(schedule->waits, builder->waits, builder->nwaits * sizeof(*builder->waits));
     if (builder->nlist)
         memcpy(schedule->list, builder->list, builder->nlist * sizeof(*builder->list));
-    if (builder->what.nsends)
-        memcpy(schedule->peers, builder->what.sends, schedule->nin * sizeof(*schedule->peers));
-    if (builder->what.nreceives)
-        memcpy(schedule->peers + schedule->nin, builder->what.receives,
-               schedule->nout * sizeof(*schedule->peers));
 }
 
 /* Nobody's fault where generators are put together. */
@@ -393,9 +384,7 @@ static xcclResult_t make(struct xccl_builder *builder, struct xccl_schedule **sc
                                       .nsteps = (uint16_t)builder->nfolded,
                                       .nconns = (uint16_t)builder->nconns,
                                       .nwaits = (uint16_t)builder->nwaits,
-                                      .nlist = (uint16_t)builder->nlist,
-                                      .nsends = (uint16_t)builder->what.nsends,
-                                      .nreceives = (uint16_t)builder->what.nreceives},
+                                      .nlist = (uint16_t)builder->nlist},
         &schedule);
     if (rc)
         return rc;

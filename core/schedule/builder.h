@@ -20,9 +20,6 @@ struct xccl_build_for {
     enum xccl_coll coll;
     int nranks, rank, root, nchunks;
     int scrbufs; /* 1 or more */
-    /* Of send_recv: the peers of the chunks of IN and OUT. They live as long as the builder. */
-    int nsends, nreceives;
-    const uint16_t *sends, *receives;
 };
 
 xcclResult_t xccl_build_begin(const struct xccl_build_for *what, struct xccl_builder **builder_out);

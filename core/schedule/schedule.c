@@ -65,9 +65,8 @@ static size_t part_at(size_t *used, size_t bytes)
 xcclResult_t xccl_schedule_create(const struct xccl_schedule_shape *shape,
                                   struct xccl_schedule **schedule_out)
 {
-    size_t used = 0, steps, conns, lanes, waits, list, peers;
-    int is_root = shape->rank == shape->root, is_p2p = shape->coll == XCCL_COLL_SEND_RECV;
-    uint32_t npeers = is_p2p ? (uint32_t)shape->nsends + shape->nreceives : 0;
+    size_t used = 0, steps, conns, lanes, waits, list;
+    int is_root = shape->rank == shape->root;
     struct xccl_schedule *schedule;
     char *block;
 
@@ -77,7 +76,6 @@ xcclResult_t xccl_schedule_create(const struct xccl_schedule_shape *shape,
     lanes = part_at(&used, shape->nlanes * sizeof(struct xccl_schedule_lane));
     waits = part_at(&used, shape->nwaits * sizeof(struct xccl_schedule_wait));
     list = part_at(&used, shape->nlist * sizeof(uint16_t));
-    peers = part_at(&used, npeers * sizeof(uint16_t));
     block = xccl_calloc_aligned(64, used);
     if (!block)
         return xcclSystemError;
@@ -104,12 +102,7 @@ xcclResult_t xccl_schedule_create(const struct xccl_schedule_shape *shape,
         .lanes = (struct xccl_schedule_lane *)(void *)(block + lanes),
         .waits = (struct xccl_schedule_wait *)(void *)(block + waits),
         .list = (uint16_t *)(void *)(block + list),
-        .peers = (uint16_t *)(void *)(block + peers),
     };
-    if (is_p2p) {
-        schedule->nin = shape->nsends;
-        schedule->nout = shape->nreceives;
-    }
     for (int i = 0; i < shape->nlanes; i++)
         schedule->lanes[i].nparts = 1;
     *schedule_out = schedule;
@@ -247,10 +240,7 @@ static int step_ok(const struct xccl_schedule *schedule, uint32_t lane,
 static xcclResult_t check_tables(const struct xccl_schedule *schedule)
 {
     uint32_t steps = 0, conns = 0;
-    uint32_t npeers = schedule->coll == XCCL_COLL_SEND_RECV
-                          ? (uint32_t)schedule->nin + schedule->nout
-                          : 0;
-    int good = schedule->coll < XCCL_COLL_COUNT && schedule->nranks > 0 &&
+    int good = schedule->coll < XCCL_COLL_SEND_RECV && schedule->nranks > 0 &&
                schedule->rank < schedule->nranks && schedule->root < schedule->nranks &&
                schedule->nchunks > 0 && schedule->scrbufs > 0 && schedule->minslots > 0;
 
@@ -262,8 +252,6 @@ static xcclResult_t check_tables(const struct xccl_schedule *schedule)
         steps += lane->nstep;
         conns += lane->nconn;
     }
-    for (uint32_t i = 0; good && i < npeers; i++)
-        good = schedule->peers[i] < schedule->nranks;
     if (good && steps == schedule->nsteps && conns == schedule->nconns)
         return xcclSuccess;
     return xccl_fail(xcclInternalError, 0, "report this as a bug of the algorithm",

@@ -26,7 +26,7 @@ enum xccl_coll {
     XCCL_COLL_GATHER,
     XCCL_COLL_SCATTER,
     XCCL_COLL_BARRIER,
-    XCCL_COLL_SEND_RECV, /* a group of sends and receives, of which each rank has its own */
+    XCCL_COLL_SEND_RECV, /* a group of sends and receives: it has no schedule */
     XCCL_COLL_COUNT
 };
 
@@ -103,9 +103,6 @@ struct xccl_schedule {
     struct xccl_schedule_lane *lanes;
     struct xccl_schedule_wait *waits;
     uint16_t *list;
-    /* Of send_recv: whom each chunk of IN goes to, then whom each chunk of OUT comes from. The k-th
-     * message of a rank to another one is the k-th that this one has from it. */
-    uint16_t *peers;
 };
 
 void xccl_schedule_destroy(struct xccl_schedule *schedule); /* NULL is fine */
@@ -117,7 +114,6 @@ struct xccl_schedule_shape {
     uint16_t nranks, rank, root;
     uint16_t nchunks, nlanes, nscratch, scrbufs;
     uint16_t nsteps, nconns, nwaits, nlist;
-    uint16_t nsends, nreceives; /* of send_recv: chunks of IN and OUT */
 };
 
 /* One zeroed block for everything, with lanes that are empty. */

@@ -26,8 +26,6 @@ void xccl_draft_begin(struct xccl_draft *draft, const char *where)
         [XCCL_DRAFT_LANES] = {.entry_bytes = sizeof(struct xccl_schedule_lane), .what = "lanes"},
         [XCCL_DRAFT_WAITS] = {.entry_bytes = sizeof(struct xccl_schedule_wait), .what = "waits"},
         [XCCL_DRAFT_LIST] = {.entry_bytes = sizeof(uint16_t), .what = "list entries"},
-        [XCCL_DRAFT_SENDS] = {.entry_bytes = sizeof(uint16_t), .what = "sends"},
-        [XCCL_DRAFT_RECEIVES] = {.entry_bytes = sizeof(uint16_t), .what = "receives"},
     };
 
     *draft = (struct xccl_draft){.where = where, .line = 1};
@@ -128,7 +126,7 @@ xcclResult_t xccl_draft_coll(struct xccl_draft *draft, const char *word, size_t 
 {
     char shown[XCCL_SHOWN_BYTES];
 
-    for (int coll = 0; coll < XCCL_COLL_COUNT; coll++) {
+    for (int coll = 0; coll < XCCL_COLL_SEND_RECV; coll++) {
         const char *name = xccl_coll_name((enum xccl_coll)coll);
 
         if (strlen(name) != bytes || memcmp(name, word, bytes) != 0)
@@ -302,9 +300,7 @@ static xcclResult_t make(const struct xccl_draft *draft, struct xccl_schedule **
                                       .nsteps = (uint16_t)tables[XCCL_DRAFT_STEPS].used,
                                       .nconns = (uint16_t)tables[XCCL_DRAFT_CONNS].used,
                                       .nwaits = (uint16_t)tables[XCCL_DRAFT_WAITS].used,
-                                      .nlist = (uint16_t)tables[XCCL_DRAFT_LIST].used,
-                                      .nsends = (uint16_t)tables[XCCL_DRAFT_SENDS].used,
-                                      .nreceives = (uint16_t)tables[XCCL_DRAFT_RECEIVES].used},
+                                      .nlist = (uint16_t)tables[XCCL_DRAFT_LIST].used},
         &schedule);
     if (rc)
         return rc;
@@ -316,10 +312,6 @@ static xcclResult_t make(const struct xccl_draft *draft, struct xccl_schedule **
     copy_table(draft, XCCL_DRAFT_LANES, schedule->lanes);
     copy_table(draft, XCCL_DRAFT_WAITS, schedule->waits);
     copy_table(draft, XCCL_DRAFT_LIST, schedule->list);
-    if (rank->coll == XCCL_COLL_SEND_RECV) {
-        copy_table(draft, XCCL_DRAFT_SENDS, schedule->peers);
-        copy_table(draft, XCCL_DRAFT_RECEIVES, schedule->peers + schedule->nin);
-    }
     *schedule_out = schedule;
     return xcclSuccess;
 }
@@ -336,10 +328,6 @@ static xcclResult_t rank_end(struct xccl_draft *draft)
     if (draft->rank.root >= draft->set.nranks)
         return xccl_draft_fail(draft, "name an existing rank", "root %d of %d ranks",
                                draft->rank.root, draft->set.nranks);
-    if (draft->rank.coll != XCCL_COLL_SEND_RECV &&
-        (draft->tables[XCCL_DRAFT_SENDS].used || draft->tables[XCCL_DRAFT_RECEIVES].used))
-        return xccl_draft_fail(draft, "leave them out", "sends or receives of rank %d, but %s",
-                               draft->rank.rank, "only send_recv has them");
     schedule = &draft->set.schedules[draft->rank.rank];
     if (*schedule)
         return xccl_draft_fail(draft, "keep one of them", "rank %d occurs a second time",

@@ -171,7 +171,7 @@ int xccl_text_fits(struct xccl_schedule *const *schedules, int nranks)
 {
     const char *name = nranks > 0 ? schedules[0]->name : NULL;
 
-    if (!name || strlen(name) > XCCL_TEXT_NAME_MAX || schedules[0]->coll >= XCCL_COLL_COUNT)
+    if (!name || strlen(name) > XCCL_TEXT_NAME_MAX || schedules[0]->coll >= XCCL_COLL_SEND_RECV)
         return 0;
     for (const char *at = name; *at; at++)
         if (*at < ' ' || *at > '~')

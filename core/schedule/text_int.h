@@ -79,8 +79,6 @@ enum xccl_draft_part { /* tables of a rank */
                        XCCL_DRAFT_LANES,
                        XCCL_DRAFT_WAITS,
                        XCCL_DRAFT_LIST,
-                       XCCL_DRAFT_SENDS, /* of send_recv: peers */
-                       XCCL_DRAFT_RECEIVES,
                        XCCL_DRAFT_PARTS
 };
 

@@ -85,12 +85,11 @@ static void put_lane(struct xccl_text_out *out, const struct xccl_schedule *sche
     xccl_text_put(out, "]}");
 }
 
-static void put_list(struct xccl_text_out *out, const char *word, const uint16_t *list,
-                     uint32_t count)
+static void put_list(struct xccl_text_out *out, const struct xccl_schedule *schedule)
 {
-    xccl_text_put(out, ",\n   \"%s\": [", word);
-    for (uint32_t i = 0; i < count; i++)
-        xccl_text_put(out, "%s%u", !i ? "" : i % 16 ? ", " : ",\n    ", list[i]);
+    xccl_text_put(out, ",\n   \"list\": [");
+    for (uint32_t i = 0; i < schedule->nlist; i++)
+        xccl_text_put(out, "%s%u", !i ? "" : i % 16 ? ", " : ",\n    ", schedule->list[i]);
     xccl_text_put(out, "]");
 }
 
@@ -98,11 +97,7 @@ static void put_schedule(struct xccl_text_out *out, const struct xccl_schedule *
 {
     xccl_text_put(out, "  {");
     put_fields(out, &xccl_rank_fields, schedule);
-    put_list(out, "list", schedule->list, schedule->nlist);
-    if (schedule->coll == XCCL_COLL_SEND_RECV) {
-        put_list(out, "sends", schedule->peers, schedule->nin);
-        put_list(out, "receives", schedule->peers + schedule->nin, schedule->nout);
-    }
+    put_list(out, schedule);
     xccl_text_put(out, ",\n   \"waits\": [");
     for (uint32_t i = 0; i < schedule->nwaits; i++) {
         xccl_text_put(out, "%s    {", entry_begin(i));
@@ -458,27 +453,22 @@ static xcclResult_t read_lanes(struct json *json, void *record)
     return read_array(json, read_lane, record);
 }
 
-static xcclResult_t read_list_number(struct json *json, enum xccl_draft_part part)
+static xcclResult_t read_list_entry(struct json *json, void *record)
 {
     int64_t number = 0;
     void *entry;
     xcclResult_t rc = read_number(json, &number);
 
+    (void)record;
     if (rc)
         return rc;
     if (number < 0 || number > 65535)
-        return xccl_draft_fail(&json->draft, "give 0 to 65535", "%s %lld is out of range",
-                               part == XCCL_DRAFT_LIST ? "chunk" : "rank", (long long)number);
-    rc = xccl_draft_add(&json->draft, part, &entry);
+        return xccl_draft_fail(&json->draft, "give 0 to 65535", "chunk %lld is out of range",
+                               (long long)number);
+    rc = xccl_draft_add(&json->draft, XCCL_DRAFT_LIST, &entry);
     if (!rc)
         *(uint16_t *)entry = (uint16_t)number;
     return rc;
-}
-
-static xcclResult_t read_list_entry(struct json *json, void *record)
-{
-    (void)record;
-    return read_list_number(json, XCCL_DRAFT_LIST);
 }
 
 static xcclResult_t read_list(struct json *json, void *record)
@@ -486,36 +476,10 @@ static xcclResult_t read_list(struct json *json, void *record)
     return read_array(json, read_list_entry, record);
 }
 
-static xcclResult_t read_send(struct json *json, void *record)
-{
-    (void)record;
-    return read_list_number(json, XCCL_DRAFT_SENDS);
-}
-
-static xcclResult_t read_sends(struct json *json, void *record)
-{
-    return read_array(json, read_send, record);
-}
-
-static xcclResult_t read_receive(struct json *json, void *record)
-{
-    (void)record;
-    return read_list_number(json, XCCL_DRAFT_RECEIVES);
-}
-
-static xcclResult_t read_receives(struct json *json, void *record)
-{
-    return read_array(json, read_receive, record);
-}
-
 static const struct shape rank_shape = {
     .name = "rank",
     .fields = &xccl_rank_fields,
-    .members = {{"list", read_list, 0},
-                {"sends", read_sends, 0},
-                {"receives", read_receives, 0},
-                {"waits", read_waits, 0},
-                {"lanes", read_lanes, 0}},
+    .members = {{"list", read_list, 0}, {"waits", read_waits, 0}, {"lanes", read_lanes, 0}},
 };
 
 static xcclResult_t read_rank(struct json *json, void *record)

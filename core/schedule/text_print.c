@@ -131,15 +131,14 @@ static void put_step(struct xccl_text_out *out, const struct xccl_step *step, ui
 
 /* ---- a rank ---- */
 
-static void put_list(struct xccl_text_out *out, const char *word, const uint16_t *list,
-                     uint32_t count)
+static void put_list(struct xccl_text_out *out, const struct xccl_schedule *schedule)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < schedule->nlist; i++) {
         if (i % LIST_ENTRIES == 0)
-            xccl_text_put(out, "%s  %s @%u", i ? "\n" : "", word, i);
-        xccl_text_put(out, " %u", list[i]);
+            xccl_text_put(out, "%s  list @%u", i ? "\n" : "", i);
+        xccl_text_put(out, " %u", schedule->list[i]);
     }
-    xccl_text_put(out, count ? "\n" : "");
+    xccl_text_put(out, schedule->nlist ? "\n" : "");
 }
 
 /* Only what differs from the head. */
@@ -153,11 +152,7 @@ static void put_rank(struct xccl_text_out *out, const struct xccl_schedule *sche
         if (xccl_field_get(&fields->field[i], schedule) != xccl_field_get(&fields->field[i], head))
             put_field(out, &fields->field[i], schedule);
     xccl_text_put(out, "\n");
-    put_list(out, "list", schedule->list, schedule->nlist);
-    if (schedule->coll != XCCL_COLL_SEND_RECV)
-        return;
-    put_list(out, "sends", schedule->peers, schedule->nin);
-    put_list(out, "receives", schedule->peers + schedule->nin, schedule->nout);
+    put_list(out, schedule);
 }
 
 /* Entries of the wait table up to `end` that are not written yet. */

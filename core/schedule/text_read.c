@@ -461,7 +461,7 @@ static xcclResult_t read_record(struct reader *reader, enum xccl_draft_part part
 }
 
 /* "list @16 4 5 6": entries 16 and on. */
-static xcclResult_t read_list(struct reader *reader, enum xccl_draft_part part)
+static xcclResult_t read_list(struct reader *reader)
 {
     struct xccl_draft *draft = &reader->draft;
     struct word word;
@@ -472,7 +472,7 @@ static xcclResult_t read_list(struct reader *reader, enum xccl_draft_part part)
     if (word.bytes && *word.text == '@') {
         struct word number = {word.text + 1, word.bytes - 1};
 
-        if (!number_of(&number, &value) || value != draft->tables[part].used)
+        if (!number_of(&number, &value) || value != draft->tables[XCCL_DRAFT_LIST].used)
             return fail(reader, &word, "name the next entry's place, or leave it out",
                         "another entry begins");
         next_word(reader, &word);
@@ -481,9 +481,8 @@ static xcclResult_t read_list(struct reader *reader, enum xccl_draft_part part)
         xcclResult_t rc;
 
         if (!number_of(&word, &value) || value < 0 || value > 65535)
-            return fail(reader, &word, "give a number from 0 to 65535",
-                        part == XCCL_DRAFT_LIST ? "a chunk belongs" : "a rank belongs");
-        rc = xccl_draft_add(draft, part, &entry);
+            return fail(reader, &word, "give a number from 0 to 65535", "a chunk belongs");
+        rc = xccl_draft_add(draft, XCCL_DRAFT_LIST, &entry);
         if (rc)
             return rc;
         *(uint16_t *)entry = (uint16_t)value;
@@ -513,13 +512,8 @@ static xcclResult_t read_line(struct reader *reader)
     if (is(&word, "step"))
         return read_step(reader);
     if (is(&word, "list"))
-        return read_list(reader, XCCL_DRAFT_LIST);
-    if (is(&word, "sends"))
-        return read_list(reader, XCCL_DRAFT_SENDS);
-    if (is(&word, "receives"))
-        return read_list(reader, XCCL_DRAFT_RECEIVES);
-    return fail(reader, &word,
-                "begin with schedule, rank, lane, conn, step, wait, list, sends or receives",
+        return read_list(reader);
+    return fail(reader, &word, "begin with schedule, rank, lane, conn, step, wait or list",
                 "a line begins");
 }
 

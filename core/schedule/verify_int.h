@@ -51,7 +51,6 @@ static inline uint64_t xccl_mix64(uint64_t x)
 
 struct xccl_verify_rank {
     uint32_t lane0, nlanes, conn0, step0, wait0;
-    uint32_t message0; /* of send_recv: in the table of messages */
 };
 
 /* A FIFO or a multicast: one writer, and readers that each see every message. */
@@ -79,9 +78,6 @@ struct xccl_verify_net {
     struct xccl_verify_reader *readers;
     uint32_t *signals; /* of each step: its number among those with SIGNAL */
     uint32_t *wait_steps; /* of each wait: the step of the other lane */
-    /* Of send_recv, for the chunks of IN and then OUT of each rank: the message that it holds.
-     * Messages are numbered by sender, then by its chunks. NULL for others. */
-    uint32_t *messages;
 };
 
 /* verdict->kind is not XCCL_VERDICT_PROVEN where the schedules do not fit together; then there is
@@ -90,8 +86,6 @@ xcclResult_t xccl_verify_net_init(struct xccl_verify_net *net,
                                   struct xccl_schedule *const *schedules, int nranks,
                                   struct xccl_verdict *verdict);
 void xccl_verify_net_fini(struct xccl_verify_net *net);
-/* Fills messages (verify_messages.c), or refuses what nobody receives or sends. */
-xcclResult_t xccl_verify_messages(struct xccl_verify_net *net, struct xccl_verdict *verdict);
 
 /* ---- the run ---- */
 
@@ -159,7 +153,6 @@ struct xccl_verify_lane {
     const uint32_t *sends, *recvs; /* queues and readers of the event */
     /* By buffer: where chunks begin, and size classes (verify_memory.c). */
     uint32_t class0[4], class_step[4];
-    const uint32_t *messages[4]; /* in place of the chunks' numbers; else NULL */
     size_t cell0[4];
     uint32_t alias_first, naliases; /* chunks of IN that have cells */
     uint32_t number, rank, lane, part;
@@ -240,8 +233,6 @@ void xccl_verify_lay_out_tile(const struct xccl_verify_run *run, struct xccl_ver
 static inline uint32_t xccl_verify_class(const struct xccl_verify_lane *at,
                                          enum xccl_step_buffer buffer, uint32_t chunk)
 {
-    if (at->messages[buffer])
-        chunk = at->messages[buffer][chunk];
     return at->class0[buffer] + chunk * at->class_step[buffer];
 }
 

@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 
-enum layout { BY_INDEX, OUT_BY_OWNER, IN_BY_OWNER, BY_PAIR, BY_MESSAGE, NO_CHUNKS };
+enum layout { BY_INDEX, OUT_BY_OWNER, IN_BY_OWNER, BY_PAIR, NO_CHUNKS };
 
 static const uint8_t layouts[XCCL_COLL_COUNT] = {
     [XCCL_COLL_ALL_REDUCE] = BY_INDEX,
@@ -19,12 +19,11 @@ static const uint8_t layouts[XCCL_COLL_COUNT] = {
     [XCCL_COLL_GATHER] = OUT_BY_OWNER,
     [XCCL_COLL_SCATTER] = IN_BY_OWNER,
     [XCCL_COLL_BARRIER] = NO_CHUNKS,
-    [XCCL_COLL_SEND_RECV] = BY_MESSAGE,
 };
 
 int xccl_verify_has_aliases(enum xccl_coll coll)
 {
-    return layouts[coll] != BY_PAIR && layouts[coll] != BY_MESSAGE && layouts[coll] != NO_CHUNKS;
+    return layouts[coll] != BY_PAIR && layouts[coll] != NO_CHUNKS;
 }
 
 static void set_classes(struct xccl_verify_lane *at, enum xccl_step_buffer buffer, uint32_t first,
@@ -55,11 +54,6 @@ void xccl_verify_lay_out(const struct xccl_verify_run *run, struct xccl_verify_l
     }
     for (int buffer = 0; layout == NO_CHUNKS && buffer < 4; buffer++)
         set_classes(at, (enum xccl_step_buffer)buffer, XCCL_CLASS_NONE, 0);
-    if (layout == BY_MESSAGE) {
-        at->messages[XCCL_BUFFER_IN] = run->net->messages + run->net->ranks[at->rank].message0;
-        at->messages[XCCL_BUFFER_OUT] = at->messages[XCCL_BUFFER_IN] +
-                                        run->net->schedules[at->rank]->nin;
-    }
     at->alias_first = memory->alias_in;
     at->naliases = memory->naliases;
     xccl_verify_lay_out_tile(run, at);
@@ -102,19 +96,15 @@ struct xccl_value xccl_verify_initial(const struct xccl_verify_run *run,
     };
 }
 
-/* What the collective's in-place form makes one memory. Messages have no such form, but may be
- * asked about: send k and receive k are one memory where there are as many. */
+/* What the collective's in-place form makes one memory. */
 static void set_aliases(const struct xccl_verify_run *run, uint32_t rank)
 {
     const struct xccl_schedule *schedule = run->net->schedules[rank];
     uint32_t in = xccl_schedule_chunks(schedule, XCCL_BUFFER_IN);
     uint32_t out = xccl_schedule_chunks(schedule, XCCL_BUFFER_OUT);
     struct xccl_verify_memory *memory = &run->memory[rank];
-    enum layout layout = layouts[run->net->coll];
 
-    if (!run->how.in_place || !in || !out)
-        return;
-    if (!xccl_verify_has_aliases(run->net->coll) && (layout != BY_MESSAGE || in != out))
+    if (!run->how.in_place || !in || !out || !xccl_verify_has_aliases(run->net->coll))
         return;
     memory->naliases = in < out ? in : out;
     memory->alias_in = in > out ? rank : 0;

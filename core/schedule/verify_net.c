@@ -405,8 +405,6 @@ xcclResult_t xccl_verify_net_init(struct xccl_verify_net *net,
         return xcclSystemError;
     count_all(net, verdict);
     rc = take_memory(net);
-    if (!rc && verdict->kind == XCCL_VERDICT_PROVEN && net->coll == XCCL_COLL_SEND_RECV)
-        rc = xccl_verify_messages(net, verdict);
     if (!rc && verdict->kind == XCCL_VERDICT_PROVEN && number_signals(net, verdict))
         rc = connect_all(net, verdict);
     if (rc || verdict->kind != XCCL_VERDICT_PROVEN)
@@ -422,6 +420,5 @@ void xccl_verify_net_fini(struct xccl_verify_net *net)
     xccl_free(net->readers);
     xccl_free(net->signals);
     xccl_free(net->wait_steps);
-    xccl_free(net->messages);
     *net = (struct xccl_verify_net){0};
 }

@@ -49,8 +49,6 @@ static uint32_t owner_of(const struct xccl_verify_run *run, const struct output 
     case XCCL_COLL_BROADCAST:
     case XCCL_COLL_SCATTER:
         return schedule->root;
-    case XCCL_COLL_SEND_RECV:
-        return schedule->peers[schedule->nin + output->chunk];
     default:
         return output->chunk;
     }
