@@ -18,8 +18,8 @@ The rules:
   - no circle of files goes through two folders;
   - the largest circle of files inside a folder has as many files as ci/circles.txt says, or 1,
     which is no circle. The number must be the real one, so it falls with the circle.
-A folder is core/STAGE with all below it, plugins/NAME, or plugins or tools for the files directly
-in it.
+A folder is core/STAGE with all below it, plugins/NAME, tools/NAME, or plugins or tools for the
+files directly in it.
 A finding reads `file (symbol) -> file: what is wrong; what to do`.
 """
 import argparse

@@ -15,7 +15,7 @@
 #include "base/os.h"
 #include "base/param.h"
 #include "bootstrap/launcher.h"
-#include "net_list.h"
+#include "net/net_list.h"
 #include "option.h"
 #include "plugin/tuner_library.h"
 #include "xccl.h"

@@ -29,7 +29,7 @@
 #endif
 
 #include "base/clock.h"
-#include "perf_serve.h"
+#include "perf/perf_serve.h"
 
 #define LINE_BYTES 128 /* two, since they are fetched in pairs */
 #define SLOT_BYTES ((size_t)64 << 10)

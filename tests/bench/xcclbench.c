@@ -4,7 +4,8 @@
  *   xccl run -n N -- xcclbench serve NAME BYTES [--alloc|--register] [--cores LIST]
  *   xcclbench serve NAME BYTES --threads N [--alloc|--register] [--cores LIST]
  *       ranks, as processes or as threads of one, that carry out orders which come by the socket
- *       NAME (tools/perf_serve.h), with private buffers, registered ones or those of xcclMemAlloc
+ *       NAME (tools/perf/perf_serve.h), with private buffers, registered ones or those of
+ *       xcclMemAlloc
  *
  *   xccl run -n N -- xcclbench late US [CALLS]
  *       an all-reduce of 8 bytes to which the last rank comes US microseconds late: how long the
@@ -27,7 +28,7 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "perf_serve.h"
+#include "perf/perf_serve.h"
 #include "xccl.h"
 
 #define RANKS_MAX  64

@@ -125,9 +125,9 @@ XT_TEST(a_page_has_tables_and_names_its_drawings)
 XT_TEST(orders_are_those_of_the_programs)
 {
     run_python(PYTHON
-               "text = open('" XT_SOURCE_DIR "/tools/perf_coll.c').read()\n"
+               "text = open('" XT_SOURCE_DIR "/tools/perf/perf_coll.c').read()\n"
                "assert figures.NUMBERS == re.findall(r'\\.name = \"(\\w+)\"', text)\n"
-               "text = open('" XT_SOURCE_DIR "/tools/perf_vs_mpi.h').read()\n"
+               "text = open('" XT_SOURCE_DIR "/tools/perf/perf_vs_mpi.h').read()\n"
                "assert '#define XCCL_PERF_MPI_MAGIC 0x%xu' % figures.MAGIC in text\n"
                "assert '#define XCCL_PERF_MPI_NEW_PAGES (%d)' % figures.NEW_PAGES in text\n"
                "assert (figures.HELLO.size, figures.ORDER.size, figures.ANSWER.size) == (112, 72, "

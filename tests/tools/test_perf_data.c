@@ -6,7 +6,7 @@
  * Thread: one a test. */
 #include <math.h>
 
-#include "../../tools/perf.h"
+#include "../../tools/perf/perf.h"
 #include "xt.h"
 
 #define SPAN 300
