@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* XCCL: collective communication between processes, on plain host memory.
+/* XCCL: collective communication between processes, on plain host memory and CUDA devices.
  *
  * A program makes one unique id, hands its 128 bytes to every rank (a file, MPI, a launcher; they
  * hold a secret), and each rank joins with xcclCommInitRank. After that all ranks make the same

@@ -4,8 +4,7 @@
  * (comm_join.c), used by calls (comm_call.c), ended by destroy or abort, and told of by errors
  * (comm_error.c), of which the first one wins on all ranks.
  *
- * Thread: a call holds the crank; error, error_text and left may be touched by the service thread.
- */
+ * Thread: a call holds the crank; the service thread may touch error and error_text, too. */
 #ifndef XCCL_COMM_COMM_H
 #define XCCL_COMM_COMM_H
 
@@ -23,7 +22,7 @@
 #include "xccl.h"
 
 #define XCCL_COMM_MAGIC   0x58434c434f4d4d31ull
-#define XCCL_COMM_FORKED  0x58434c464f524b31ull /* in a child: see comm_end.c */
+#define XCCL_COMM_FORKED  0x58434c464f524b31ull /* in a child: see comm_list.c */
 #define XCCL_COMM_FINAL   0x58434c46494e4c31ull /* finalized: only destroy and abort may follow */
 #define XCCL_COMM_JOINING 0x58434c4a4f494e31ull /* non-blocking: see enum xccl_join_state */
 #define XCCL_NOBODY       (-1)
@@ -99,19 +98,40 @@ struct xcclComm {
     struct xccl_record *record; /* counters and events; NULL: none are kept */
     size_t scratch_bytes; /* behind args.scratch; as much as any plan has asked for */
 
-    /* Cold. */
+    /* --- cold: by who writes it --- */
+
+    /* The error word (comm_error.c). */
     pthread_mutex_t error_lock;
     char error_text[XCCL_ERROR_TEXT_BYTES];
-    char name[XCCL_COMM_NAME_BYTES]; /* for people; "": none */
-    char labels[XCCL_COMM_LABELS_BYTES]; /* likewise */
+    xccl_comm_tell_fn *tell; /* of the control plane, while it is open; NULL: there is none */
+
+    /* The list and registered memory (comm_list.c, comm_memory.c). */
+    struct xcclComm *next; /* of this process */
     uint8_t id[16];
     int64_t thread_id; /* that joined */
-    struct xccl_peer *peers;
     struct xccl_board private_board;
-    int board_next; /* of the others: where to look next; the crank's holder */
+    struct xccl_registered *registered; /* buffers */
+
+    /* Joining and leaving (core/join): who the ranks are. */
+    char name[XCCL_COMM_NAME_BYTES]; /* for people; "": none */
+    char labels[XCCL_COMM_LABELS_BYTES]; /* likewise */
+    int device; /* of CUDA, or XCCL_DEVICE_HOST */
+    const struct xccl_device_ops *ops; /* of its kind of device; see device_ops.h */
+    struct xccl_peer *peers;
     struct xccl_loop *loop; /* the service thread's; NULL: not held */
     struct xccl_bootstrap *boot; /* out of band, until the end */
     struct xccl_shm *shm; /* NULL: no other rank on this host */
+    int holds_arena;
+    int is_nonblocking; /* 1: calls without a stream are asynchronous too */
+    _Atomic uint32_t join_state; /* of a non-blocking one: enum xccl_join_state */
+    int holds_thread; /* 1: it has a reference to the progress thread */
+    _Atomic int aborted; /* 1: somebody is at it, or it is a shell */
+    uint64_t joined_bytes; /* of memory, when it had joined; see comm_usage.h */
+    /* What the planner and the tuner need. */
+    uint8_t *multicast; /* by rank: shares memory with this one */
+    int *nodes; /* by rank: the number of its host */
+    uint32_t slice_bytes; /* of large all-reduces */
+    struct xccl_tuner_library *tuner; /* of the process; NULL: none */
     /* Network plugins, none when all ranks are on this host; more than one only when no plugin is
      * common to all ranks. net_list: what was asked for. */
     struct xccl_net *nets[XCCL_NETS_MAX];
@@ -123,35 +143,31 @@ struct xcclComm {
     struct xccl_source watch_source;
     uint64_t watch_seen; /* the service thread's */
     int watch_looks;
-    struct xccl_comm_links *links;
-    struct xccl_comm_bind *bind; /* giving a binding its links */
-    struct xccl_comm_p2p *p2p; /* NULL: nothing was sent or received yet */
-    uint32_t slice_bytes; /* of large all-reduces */
-    int holds_arena;
-    int device; /* of CUDA, or XCCL_DEVICE_HOST */
-    const struct xccl_device_ops *ops; /* of its kind of device; see device_ops.h */
-    struct xccl_cuda_comm *cuda; /* of a CUDA device; that one's files alone */
-    int bind_talks; /* 1: an out-of-band operation for it is at work */
-    int connects; /* 1: the call at work ends when it has its links and plan */
-    uint32_t left_out; /* by collective: a line told that it cannot be connected */
-    uint8_t *multicast; /* by rank, for the planner: shares memory with this one */
-    int *nodes; /* by rank, for the planner: the number of its host */
-    struct xccl_tuner_library *tuner; /* of the process; NULL: none */
-    struct xccl_comm_progress *progress; /* NULL: the plugin delivers by itself */
+
+    /* Delivery for plugins that need it (comm_progress.c); NULL: the plugin delivers by itself. */
+    struct xccl_comm_progress *progress;
+
+    /* Who is to blame (core/watch). */
     struct xccl_control *control;
-    xccl_comm_tell_fn *tell; /* of the control plane, while it is open; NULL: there is none */
-    _Atomic(struct xccl_comm_async *) async; /* NULL: it never had asynchronous work */
-    int is_nonblocking; /* 1: calls without a stream are asynchronous too */
-    _Atomic uint32_t join_state; /* of a non-blocking one: enum xccl_join_state */
-    int holds_thread; /* 1: it has a reference to the progress thread */
+    int board_next; /* of the others: where to look next; the crank's holder */
+    uint64_t left_seen_ns; /* when a rank that left was first missed; 0: none */
     /* 1: others have had their time to say who is to blame. Relaxed: at worst a split of it, which
      * looks from another thread, waits in vain, or not at all. */
     _Atomic int verdict_waited;
-    uint64_t left_seen_ns; /* when a rank that left was first missed; 0: none */
-    _Atomic int aborted; /* 1: somebody is at it, or it is a shell */
-    struct xccl_registered *registered; /* buffers */
-    uint64_t joined_bytes; /* of memory, when it had joined; see comm_usage.h */
-    struct xcclComm *next; /* of this process, see comm_end.c */
+
+    /* Links (core/connect). */
+    struct xccl_comm_links *links;
+    struct xccl_comm_bind *bind; /* giving a binding its links */
+
+    /* Calls and groups (core/call). */
+    struct xccl_comm_p2p *p2p; /* NULL: nothing was sent or received yet */
+    int bind_talks; /* 1: an out-of-band operation for a binding is at work */
+    int connects; /* 1: the call at work ends when it has its links and plan */
+    uint32_t left_out; /* by collective: a line told that it cannot be connected */
+
+    /* A CUDA device (core/cuda alone), and asynchronous work (core/stream). */
+    struct xccl_cuda_comm *cuda;
+    _Atomic(struct xccl_comm_async *) async; /* NULL: it never had asynchronous work */
 };
 
 /* Acquire: what was there when it was set, maybe by another thread. */

@@ -21,7 +21,7 @@ struct launch {
 /* An operation of a CUDA communicator; those of other devices are passed over. */
 static int is_own(const struct xccl_entry *entry)
 {
-    return entry->kind <= XCCL_ENTRY_P2P && entry->task.comm->ops->submit == xccl_cuda_submit;
+    return entry->kind <= XCCL_ENTRY_P2P && entry->task.comm->ops == &xccl_device_cuda;
 }
 
 static struct xccl_cuda_op op_of(const struct xccl_entry *entry)

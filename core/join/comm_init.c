@@ -163,10 +163,13 @@ static void undo_control(struct xcclComm *comm)
     comm->tell = NULL;
 }
 
+/* Of the first ones; the others follow in their order. */
+enum { PHASE_SERVICE, PHASE_DEVICE, PHASE_BOOTSTRAP };
+
 static const struct phase phases[] = {
-    {"service", step_service, undo_service},
-    {"device", step_device, undo_device},
-    {"bootstrap", step_bootstrap, undo_bootstrap},
+    [PHASE_SERVICE] = {"service", step_service, undo_service},
+    [PHASE_DEVICE] = {"device", step_device, undo_device},
+    [PHASE_BOOTSTRAP] = {"bootstrap", step_bootstrap, undo_bootstrap},
     {"introduction", xccl_init_introduce, undo_peers},
     {"peers", xccl_init_check_peers, undo_nothing},
     {"segment", xccl_init_segment, undo_shm},
@@ -186,8 +189,7 @@ static const struct phase phases[] = {
     {"control", step_control, undo_control},
     {"device watch", step_device_watch, undo_device_watch},
 };
-#define PHASE_COUNT     (sizeof phases / sizeof phases[0])
-#define PHASE_BOOTSTRAP 2
+#define PHASE_COUNT (sizeof phases / sizeof phases[0])
 
 static void undo(struct xcclComm *comm, size_t count)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Between the files that make a communicator: comm_list.c, which has the memory and the list of all
- * of them, comm_end.c, which ends them, comm_join.c, which drives ranks that join side by side,
- * comm_split.c, which has what is special about a split, comm_init.c, which has the table of
- * phases, and comm_peers.c, comm_nets.c, comm_devices.c, comm_planner.c, comm_tune.c and
- * comm_progress.c, which have the phases' steps. Thread: the one that joins, destroys or aborts. */
+/* Between the files that make and end a communicator: comm_join.c drives ranks that join side by
+ * side, comm_init.c has the table of phases, comm_peers.c, comm_nets.c, comm_devices.c,
+ * comm_planner.c and comm_tune.c have the steps of most phases, comm_split.c has what is special
+ * about a split, and comm_end.c ends a communicator.
+ * Thread: the one that joins, destroys or aborts. */
 #ifndef XCCL_JOIN_JOIN_INT_H
 #define XCCL_JOIN_JOIN_INT_H
 

@@ -2,8 +2,8 @@
 /* Frames on a ring connection, both ways alike:
  *
  *   HEARTBEAT  the sender's board: u64 word, u64 number of its current call, u64 count, u32
- *              collective, u32 type, u32 operator. Two neighbours in different calls of one number
- *              disagree; that finds ranks which wait on links that the others' calls do not use.
+ *              collective, u32 type, u32 operator, u32 root. Two neighbours in different calls of
+ * one number disagree; that finds ranks which wait on links that the others' calls do not use.
  *   NOTICE     u32 kind, u32 result, i32 origin, text: forwarded by whoever did not know yet
  *   GOODBYE    u64 number of the sender's last call; then FINAL, and the sending side is shut
  *   BOOT_ERROR the sender could not join after all, when this rank had (bootstrap/message.h)
