@@ -141,8 +141,9 @@ static xcclResult_t offer_again(struct xccl_init *init, enum xccl_init_state *st
     xcclResult_t rc;
 
     if (++cuda->agree_rounds > ROUNDS_MAX)
-        return xccl_fail(xcclInternalError, 0, "report this as a bug; XCCL_CUDA_P2P=0 does without",
-                         "the ranks of a host do not agree on memory for their links");
+        return xccl_fail(xcclInternalError, 0,
+                         "report this as a bug; XCCL_CUDA_P2P=0 avoids this step",
+                         "the ranks of a host cannot agree on memory for their links");
     rc = xccl_cuda_p2p_offer_again(init->comm, &offer);
     if (rc)
         return rc;

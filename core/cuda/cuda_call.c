@@ -271,8 +271,8 @@ static xcclResult_t prepare(const struct xccl_cuda_op *op, struct prepared *prep
     if (!rc)
         rc = xccl_plan_get(&comm->planner, &op->task.call, &found);
     if (!rc && !found.plan)
-        rc = xccl_fail(xcclInternalError, 0, "report this as a bug",
-                       "rank %d: the links of a call are not there", comm->rank);
+        rc = xccl_fail(xcclInternalError, 0, "report this as a bug", "rank %d: a call has no links",
+                       comm->rank);
     if (rc || !found.plan) /* it is there on success, which clang's analyzer does not see */
         return rc;
     rc = find_image(cuda, &op->task.call, found.plan, &prepared->image);
@@ -336,7 +336,8 @@ static xcclResult_t launch(struct prepared *all, uint32_t count, uint32_t first)
     if (rc)
         return rc;
     xccl_cuda_launch_begin(cuda->device);
-    rc = xccl_cuda_result(cuda->driver->stream_capturing(stream, &capturing), "the stream");
+    rc = xccl_cuda_result(cuda->driver->stream_capturing(stream, &capturing),
+                          "querying the stream's capture");
     capturing = capturing == XCCL_CU_CAPTURE_ACTIVE;
     for (uint32_t i = first; i < count && !rc && launch.nworks < XCCL_DEV_WORKS_MAX; i++) {
         if (!is_behind(&all[first], &all[i]))
@@ -351,10 +352,9 @@ static xcclResult_t launch(struct prepared *all, uint32_t count, uint32_t first)
     }
     if (!rc && blocks > (uint32_t)cuda->device->multiprocessors)
         rc = xccl_fail(xcclInvalidUsage, 0,
-                       "give them streams of their own, or set "
-                       "XCCL_CUDA_CHANNELS lower",
-                       "a group has %u blocks for one stream of device %d, which has room for %d "
-                       "at a time",
+                       "use a separate stream for each call, or lower XCCL_CUDA_CHANNELS",
+                       "the calls of a group on one stream need %u blocks at once, but device %d "
+                       "has room for %d",
                        blocks, cuda->device->ordinal, cuda->device->multiprocessors);
     if (!rc)
         rc = xccl_cuda_result(cuda->driver->launch(all[first].image->function, blocks, 1, 1,

@@ -60,7 +60,7 @@ xcclResult_t xccl_cuda_count_devices(int *count_out)
 
     if (!driver)
         return xccl_fail(xcclInvalidUsage, 0,
-                         "install the driver, or use communicators of the host (XCCL_DEVICE=host)",
+                         "install the driver, or use host communicators (XCCL_DEVICE=host)",
                          "no CUDA device can be used: %s", xccl_cuda_why_not());
     *count_out = driver->devices;
     return xcclSuccess;
@@ -85,9 +85,9 @@ static xcclResult_t open_device(struct xccl_init *init, enum xccl_init_state *st
     if (rc)
         return rc;
     if (comm->device >= count)
-        return xccl_fail(xcclInvalidArgument, 0, "count devices from 0",
-                         "rank %d is to use CUDA device %d, and there are %d", comm->rank,
-                         comm->device, count);
+        return xccl_fail(xcclInvalidArgument, 0, "pass a device number from 0",
+                         "rank %d cannot use CUDA device %d: the number of devices is %d",
+                         comm->rank, comm->device, count);
     cuda = xccl_calloc(1, sizeof *cuda);
     if (!cuda)
         return xcclSystemError;
@@ -156,7 +156,8 @@ static xcclResult_t make_event(struct xccl_cuda_comm *cuda)
     if (rc)
         return rc;
     rc = xccl_cuda_result(
-        cuda->driver->event_create(&cuda->worker.event, XCCL_CU_EVENT_DISABLE_TIMING), "an event");
+        cuda->driver->event_create(&cuda->worker.event, XCCL_CU_EVENT_DISABLE_TIMING),
+        "creating an event");
     xccl_cuda_leave(cuda->device);
     if (!rc)
         xccl_cuda_worker_join(cuda->device, &cuda->worker);
@@ -183,7 +184,7 @@ static xcclResult_t meet(struct xccl_init *init, enum xccl_init_state *state_out
     if (rc)
         return rc;
     xccl_log(XCCL_LOG_INFO,
-             "CUDA device %d (%s): %u of its ranks are of this communicator, %u blocks each",
+             "CUDA device %d (%s): %u ranks of this communicator use it, with %u blocks each",
              comm->device, comm->cuda->device->name, comm->cuda->sharers, comm->cuda->blocks);
     return xccl_cuda_agree_offer(init, &offer);
 }
@@ -261,8 +262,8 @@ static void stop(struct xcclComm *comm)
         return;
     if (!drain(cuda)) {
         xccl_log(XCCL_LOG_WARN,
-                 "rank %d: a kernel does not end %d ms after its communicator has; its memory is "
-                 "kept",
+                 "rank %d: a kernel still runs %d ms after its communicator was destroyed; its "
+                 "memory is not freed",
                  comm->rank, DRAIN_MS);
         xccl_cuda_watch_stop(comm);
         (void)detach(comm);

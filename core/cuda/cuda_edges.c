@@ -279,9 +279,10 @@ xcclResult_t xccl_cuda_edges_get(struct xcclComm *comm, const uint8_t *rows, siz
             struct xccl_cuda_edge edge;
 
             if (!get_edge(&wire, owner, peer, &edge))
-                return xccl_fail(xcclRemoteError, 0, "install the same version everywhere",
-                                 "rank %d offers memory to rank %d in a way that is not understood",
-                                 owner, peer);
+                return xccl_fail(
+                    xcclRemoteError, 0, "install the same version everywhere",
+                    "rank %d sent rank %d a memory offer that this version does not understand",
+                    owner, peer);
             edges->kinds[i * edges->count + k] = edge.kind;
             if (peer == comm->rank)
                 edges->theirs[i] = edge;

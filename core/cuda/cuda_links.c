@@ -274,8 +274,8 @@ xcclResult_t xccl_cuda_offer(struct xcclComm *comm, struct xccl_binding *binding
     shape(comm, made);
     if (!made->own.channels)
         rc = xccl_fail(xcclInvalidUsage, 0, "use another algorithm, or fewer ranks on the device",
-                       "%s of %s has %u lanes, which must be at work at the same time, and rank %d "
-                       "may use %u blocks of its device",
+                       "%s of %s needs at least %u blocks at once, but rank %d may use only %u "
+                       "blocks of its device",
                        binding->schedule->name,
                        xccl_coll_name((enum xccl_coll)binding->schedule->coll),
                        binding->schedule->nlanes, comm->rank, cuda->blocks);
@@ -336,7 +336,7 @@ xcclResult_t xccl_cuda_place_link(const struct xccl_cuda_side sides[2], int send
         !place_at(heads, channel, XCCL_DEV_HEAD_BYTES, heads->piece->heads, heads->piece->bytes,
                   &link->head))
         return xccl_fail(xcclRemoteError, 0, "install the same version everywhere",
-                         "rank %d offers memory that its links with this rank do not fit",
+                         "rank %d offers memory that is too small for its links with this rank",
                          link->peer);
     link->payload = link->header + headers;
     return xcclSuccess;
@@ -366,7 +366,7 @@ static xcclResult_t fill_link(const struct xccl_cuda_binding *made,
 
 static xcclResult_t no_end(const struct xcclComm *comm, const struct xccl_schedule_conn *conn)
 {
-    return xccl_fail(xcclInternalError, 0, "report this as a bug of the algorithm",
+    return xccl_fail(xcclInternalError, 0, "report this as a bug in the algorithm",
                      "rank %d does not have the other end of connection %u of rank %d", conn->peer,
                      conn->id, comm->rank);
 }

@@ -119,7 +119,8 @@ xcclResult_t xccl_cuda_pin(struct xccl_cuda_comm *cuda, void *at, size_t bytes, 
     rc = xccl_cuda_enter(cuda->device);
     if (rc)
         return rc;
-    rc = xccl_cuda_result(cuda->driver->host_device_ptr(at_out, at, 0), "pinned memory");
+    rc = xccl_cuda_result(cuda->driver->host_device_ptr(at_out, at, 0),
+                          "querying the device address of pinned memory");
     xccl_cuda_leave(cuda->device);
     return rc;
 }
@@ -278,8 +279,8 @@ static xcclResult_t offer_host(struct xcclComm *comm, struct xccl_cuda_piece *pi
 
     if (piece->bytes > room - at)
         return xccl_fail(xcclSystemError, 0, "raise XCCL_BUFFER_BYTES",
-                         "rank %d: links between devices that do not reach each other need %zu "
-                         "bytes of shared memory, and %zu of %zu are left",
+                         "rank %d: links between devices without peer access need %zu bytes of "
+                         "shared memory, but only %zu of %zu are free",
                          comm->rank, (size_t)piece->bytes, room - at, room);
     cuda->extra_used += piece->bytes;
     held->memory = piece->memory = XCCL_CUDA_MEMORY_HOST;
@@ -396,7 +397,7 @@ static xcclResult_t open_ipc(struct xcclComm *comm, const struct xccl_cuda_piece
     xccl_cuda_leave(cuda->device);
     opened->ipc = piece->ipc;
     *refused = refusal(comm, XCCL_CUDA_WHY_IPC_OPEN, result);
-    return xccl_cuda_result_quietly(result, "opening IPC");
+    return xccl_cuda_result_quietly(result, "opening an IPC handle");
 }
 
 static xcclResult_t open_other(struct xcclComm *comm, int peer, const struct xccl_cuda_piece *piece,
@@ -434,7 +435,7 @@ static xcclResult_t open_other(struct xcclComm *comm, int peer, const struct xcc
     }
     xccl_free(opened);
     if (!refused || !why.code)
-        return xccl_fail(rc, 0, "XCCL_CUDA_P2P=0 does without it",
+        return xccl_fail(rc, 0, "set XCCL_CUDA_P2P=0 to work without it",
                          "rank %d cannot open device memory of rank %d: %.300s", comm->rank, peer,
                          xccl_error_text());
     *refused = why;
@@ -477,8 +478,9 @@ static xcclResult_t enable_peer(struct xccl_cuda_comm *cuda, int ordinal)
     rc = xccl_cuda_enter(cuda->device);
     if (!rc) {
         result = cuda->driver->ctx_enable_peer(peer->ctx, 0);
-        rc = result == XCCL_CU_PEER_ENABLED ? xcclSuccess
-                                            : xccl_cuda_result(result, "access between devices");
+        rc = result == XCCL_CU_PEER_ENABLED
+                 ? xcclSuccess
+                 : xccl_cuda_result(result, "enabling peer access between devices");
         xccl_cuda_leave(cuda->device);
     }
     xccl_cuda_device_put(peer); /* its own rank holds it */
@@ -492,8 +494,8 @@ static xcclResult_t map_host(struct xcclComm *comm, int peer, const struct xccl_
     char *extra = xccl_shm_extra(comm->shm, xccl_shm_index_of(comm->shm, peer), &room);
 
     if (piece->base > room || piece->bytes > room - piece->base || piece->base % PAGE)
-        return xccl_fail(xcclRemoteError, 0, NULL, "rank %d offers memory that it does not have",
-                         peer);
+        return xccl_fail(xcclRemoteError, 0, NULL,
+                         "rank %d offers memory outside of its shared memory segment", peer);
     return xccl_cuda_pin(comm->cuda, extra + piece->base, piece->bytes, base_out);
 }
 

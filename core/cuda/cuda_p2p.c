@@ -489,7 +489,7 @@ static xcclResult_t copy_own(const struct xccl_cuda_op *ops, uint32_t count,
         rc = xccl_cuda_result(cuda->driver->copy_on_device((xccl_cu_ptr)(uintptr_t)ops[i].p2p.at,
                                                            (xccl_cu_ptr)(uintptr_t)send->p2p.at,
                                                            send->p2p.bytes, ops[i].stream),
-                              "copying what a rank sends to itself");
+                              "copying a message from a rank to itself");
         xccl_cuda_leave(cuda->device);
         return rc;
     }
@@ -523,11 +523,11 @@ static xcclResult_t join_streams(const struct group *group, int after)
             continue;
         if (!after)
             rc = xccl_cuda_result(cuda->driver->event_record(cuda->worker.event, stream),
-                                  "an event");
+                                  "recording an event");
         if (!rc)
             rc = xccl_cuda_result(
                 cuda->driver->stream_wait(after ? stream : group->stream, cuda->worker.event, 0),
-                "streams of one group");
+                "waiting for a stream of the group");
     }
     return rc;
 }
@@ -669,7 +669,8 @@ static xcclResult_t launch_with(struct group *groups, uint32_t count, uint32_t f
     if (rc)
         return rc;
     xccl_cuda_launch_begin(cuda->device);
-    rc = xccl_cuda_result(cuda->driver->stream_capturing(stream, &capturing), "the stream");
+    rc = xccl_cuda_result(cuda->driver->stream_capturing(stream, &capturing),
+                          "querying the stream's capture");
     capturing = capturing == XCCL_CU_CAPTURE_ACTIVE;
     if (capturing && far && !rc)
         rc = xccl_fail(xcclInvalidUsage, 0, "send to other hosts outside of graphs",

@@ -62,11 +62,12 @@ static const char *obstacle(const struct xccl_cuda_comm *cuda, const xcclNetProp
     if (told == GDR_OFF)
         return "XCCL_CUDA_GDR is off";
     if (!(props->ptrSupport & (XCCL_NET_PTR_CUDA | XCCL_NET_PTR_DMABUF)))
-        return "the plugin takes no device memory";
+        return "the plugin does not accept device memory";
     if (!(props->ptrSupport & XCCL_NET_PTR_CUDA) && !has_dmabuf(cuda))
-        return "the plugin takes device memory as a DMA-BUF only, and the CUDA driver gives none";
+        return "the plugin accepts device memory only as a DMA-BUF, but the CUDA driver exports "
+               "none";
     if (told != GDR_ON && !is_near(cuda, props->pciPath))
-        return "card and device are on different PCI roots; XCCL_CUDA_GDR=on does it all the same";
+        return "card and device are on different PCI roots; set XCCL_CUDA_GDR=on to use it anyway";
     return NULL;
 }
 
@@ -95,7 +96,7 @@ static xcclResult_t get_fd(const struct xccl_cuda_comm *cuda, struct xccl_net_ro
     rc = xccl_cuda_result_quietly(cuda->driver->mem_range_handle(&room->fd, (uintptr_t)room->at,
                                                                  room->bytes, XCCL_CU_RANGE_DMABUF,
                                                                  0),
-                                  "no DMA-BUF of it");
+                                  "exporting a DMA-BUF");
     xccl_cuda_leave(cuda->device);
     return rc;
 }

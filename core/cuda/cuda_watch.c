@@ -331,8 +331,8 @@ static void take_device_error(struct xccl_cuda_watch *watch)
         (void)xccl_comm_blame(comm, xcclInvalidUsage);
     else
         (void)xccl_comm_fail(comm, xcclInvalidUsage,
-                             "rank %d takes a message of another size than rank %d sends; counts "
-                             "and datatypes of both must be the same",
+                             "rank %d expects a message of a different size than rank %d sends; "
+                             "counts and datatypes on both ranks must match",
                              comm->rank, (int)cuda->status->peer);
 }
 
@@ -362,8 +362,8 @@ static void look(struct xccl_cuda_watch *watch, int at_work)
         (void)xccl_comm_check_call(&comm->run, now_ns - watch->since_ns);
     } else if (now_ns - watch->since_ns > comm->timeout_ns) {
         (void)xccl_comm_fail(comm, xcclTimeout,
-                             "rank %d has waited %llu s for messages of another rank; look at what "
-                             "they do, or raise XCCL_TIMEOUT_S",
+                             "rank %d has waited %llu s for messages from another rank; check what "
+                             "the other ranks do, or raise XCCL_TIMEOUT_S",
                              comm->rank, (unsigned long long)(comm->timeout_ns / XCCL_NS_PER_S));
     }
 }
@@ -580,7 +580,7 @@ static xcclResult_t make_thread(struct xccl_cuda_thread **thread_out)
         return xcclSuccess;
     }
     xccl_free(thread);
-    return xccl_fail(xcclSystemError, err, "see ulimit -u",
+    return xccl_fail(xcclSystemError, err, "raise ulimit -u",
                      "cannot start the thread of a CUDA communicator");
 }
 

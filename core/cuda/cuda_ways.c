@@ -130,14 +130,14 @@ static void why_text(const struct xcclComm *comm, const struct xccl_cuda_why *wh
                      char *text_out, size_t bytes)
 {
     static const char *const refused[] = {
-        [XCCL_CUDA_WHY_CREATE] = "cuMem refused: creation",
-        [XCCL_CUDA_WHY_EXPORT] = "cuMem refused: export",
-        [XCCL_CUDA_WHY_IMPORT] = "cuMem refused: import",
-        [XCCL_CUDA_WHY_IPC_GET] = "IPC refused: its handle",
-        [XCCL_CUDA_WHY_IPC_OPEN] = "IPC refused: opening",
-        [XCCL_CUDA_WHY_FABRIC_CREATE] = "fabric handle refused: creation",
-        [XCCL_CUDA_WHY_FABRIC_EXPORT] = "fabric handle refused: export",
-        [XCCL_CUDA_WHY_FABRIC_IMPORT] = "fabric handle refused: import",
+        [XCCL_CUDA_WHY_CREATE] = "creating a cuMem handle failed",
+        [XCCL_CUDA_WHY_EXPORT] = "exporting a cuMem handle failed",
+        [XCCL_CUDA_WHY_IMPORT] = "importing a cuMem handle failed",
+        [XCCL_CUDA_WHY_IPC_GET] = "creating an IPC handle failed",
+        [XCCL_CUDA_WHY_IPC_OPEN] = "opening an IPC handle failed",
+        [XCCL_CUDA_WHY_FABRIC_CREATE] = "creating a fabric handle failed",
+        [XCCL_CUDA_WHY_FABRIC_EXPORT] = "exporting a fabric handle failed",
+        [XCCL_CUDA_WHY_FABRIC_IMPORT] = "importing a fabric handle failed",
     };
     const char *name = NULL;
     int other = (int)why->rank;
@@ -147,7 +147,7 @@ static void why_text(const struct xcclComm *comm, const struct xccl_cuda_why *wh
         snprintf(text_out, bytes, "XCCL_CUDA_P2P=0 on rank %d", owner);
         break;
     case XCCL_CUDA_WHY_APART: /* alike for both directions */
-        snprintf(text_out, bytes, "the devices of ranks %d and %d do not reach each other",
+        snprintf(text_out, bytes, "the devices of ranks %d and %d have no peer access",
                  owner < other ? owner : other, owner < other ? other : owner);
         break;
     case XCCL_CUDA_WHY_HIDDEN:
@@ -158,13 +158,14 @@ static void why_text(const struct xcclComm *comm, const struct xccl_cuda_why *wh
         snprintf(text_out, bytes, "XCCL_CUDA_CUMEM=0 on rank %d", owner);
         break;
     case XCCL_CUDA_WHY_CUMEM_LACKS:
-        snprintf(text_out, bytes, "driver or device of rank %d have no cuMem handles", owner);
+        snprintf(text_out, bytes, "the driver or device of rank %d does not support cuMem handles",
+                 owner);
         break;
     case XCCL_CUDA_WHY_CUMEM_FABRIC:
         snprintf(text_out, bytes, "XCCL_CUDA_CUMEM=fabric on rank %d", owner);
         break;
     case XCCL_CUDA_WHY_FABRIC_LACKS:
-        snprintf(text_out, bytes, "the device of rank %d has no fabric handles", owner);
+        snprintf(text_out, bytes, "the device of rank %d does not support fabric handles", owner);
         break;
     case XCCL_CUDA_WHY_FABRIC_CREATE:
     case XCCL_CUDA_WHY_FABRIC_EXPORT:
@@ -176,10 +177,10 @@ static void why_text(const struct xcclComm *comm, const struct xccl_cuda_why *wh
     case XCCL_CUDA_WHY_IPC_OPEN:
         if (!why->result)
             name = why->code == XCCL_CUDA_WHY_EXPORT ? "it could not be kept"
-                                                     : "no descriptor came";
+                                                     : "the file descriptor was not received";
         else if (comm->cuda->driver->error_name((int)why->result, &name) || !name)
             name = "an unknown error";
-        snprintf(text_out, bytes, "%s, on rank %d: %s", refused[why->code], (int)why->rank, name);
+        snprintf(text_out, bytes, "%s on rank %d: %s", refused[why->code], (int)why->rank, name);
         break;
     default:
         text_out[0] = '\0';

@@ -76,13 +76,15 @@ static void run(int nranks, const char *fail, int only, struct expected want)
 XT_TEST(an_allocation_that_is_refused_gives_way_to_ipc)
 {
     run(3, "cuMemCreate:*", -1,
-        (struct expected){XCCL_RECORD_WAY_IPC, NULL, NULL, "cuMem refused: creation, on rank "});
+        (struct expected){XCCL_RECORD_WAY_IPC, NULL, NULL,
+                          "creating a cuMem handle failed on rank "});
 }
 
 XT_TEST(a_descriptor_that_is_refused_gives_way_to_ipc)
 {
     run(2, "cuMemExportToShareableHandle:*", -1,
-        (struct expected){XCCL_RECORD_WAY_IPC, NULL, NULL, "cuMem refused: export, on rank "});
+        (struct expected){XCCL_RECORD_WAY_IPC, NULL, NULL,
+                          "exporting a cuMem handle failed on rank "});
 }
 
 XT_TEST(a_granularity_that_is_refused_gives_way_to_ipc)
@@ -94,7 +96,8 @@ XT_TEST(a_granularity_that_is_refused_gives_way_to_ipc)
 XT_TEST(a_mapping_that_is_refused_gives_way_to_ipc)
 {
     run(2, "cuMemMap:*", -1,
-        (struct expected){XCCL_RECORD_WAY_IPC, NULL, NULL, "cuMem refused: creation, on rank "});
+        (struct expected){XCCL_RECORD_WAY_IPC, NULL, NULL,
+                          "creating a cuMem handle failed on rank "});
 }
 
 XT_TEST(access_that_is_refused_gives_way_to_ipc)
@@ -109,10 +112,11 @@ XT_TEST(an_import_that_one_rank_is_refused_gives_way_to_ipc_for_that_rank)
     static const struct expected ways[] = {{XCCL_RECORD_WAY_HANDLE, "1-2", "1", ""},
                                            {XCCL_RECORD_WAY_HANDLE, "0,2", "0", ""},
                                            {XCCL_RECORD_WAY_HANDLE, "", "0-1", ""}};
-    struct scene scene = {.fails = fails,
-                          .ways = ways,
-                          .want = {XCCL_RECORD_WAY_IPC, NULL, NULL,
-                                   "cuMem refused: import, on rank 2: CUDA_ERROR_OUT_OF_MEMORY"}};
+    struct scene scene = {
+        .fails = fails,
+        .ways = ways,
+        .want = {XCCL_RECORD_WAY_IPC, NULL, NULL,
+                 "importing a cuMem handle failed on rank 2: CUDA_ERROR_OUT_OF_MEMORY"}};
 
     run_scene(3, &scene);
 }
@@ -122,9 +126,9 @@ XT_TEST(an_import_of_one_memory_that_is_refused_leaves_the_others)
 {
     static const char *const fails[] = {NULL, NULL, "cuMemImportFromShareableHandle:1"};
     static const struct expected ways[] = {
-        {XCCL_RECORD_WAY_IPC, "", "2", "cuMem refused: import, on rank 2"},
+        {XCCL_RECORD_WAY_IPC, "", "2", "importing a cuMem handle failed on rank 2"},
         {XCCL_RECORD_WAY_HANDLE, "0,2", "0,2", ""},
-        {XCCL_RECORD_WAY_IPC, "0", "", "cuMem refused: import, on rank 2"}};
+        {XCCL_RECORD_WAY_IPC, "0", "", "importing a cuMem handle failed on rank 2"}};
     struct scene scene = {.fails = fails, .ways = ways};
 
     run_scene(3, &scene);
@@ -142,7 +146,7 @@ XT_TEST(a_refusal_on_one_host_is_got_over_while_others_have_none)
 {
     static const char *const fails[] = {NULL, "cuMemImportFromShareableHandle:*", NULL};
     static const struct expected ways[] = {
-        {XCCL_RECORD_WAY_IPC, "", "1", "cuMem refused: import, on rank 1"},
+        {XCCL_RECORD_WAY_IPC, "", "1", "importing a cuMem handle failed on rank 1"},
         {XCCL_RECORD_WAY_HANDLE, "", "0", ""},
         {XCCL_RECORD_WAY_NET_PINNED, NULL, NULL, NULL}};
     struct scene scene = {.fails = fails, .ways = ways};
@@ -173,31 +177,33 @@ XT_TEST(ipc_that_is_refused_gives_way_to_pinned_memory)
 {
     xt_setenv("XCCL_CUDA_CUMEM", "0");
     run(3, "cuIpcOpenMemHandle_v2:*", 1,
-        (struct expected){XCCL_RECORD_WAY_PINNED, NULL, NULL,
-                          "IPC refused: opening, on rank 1: CUDA_ERROR_OUT_OF_MEMORY; "
-                          "XCCL_CUDA_CUMEM=0"});
+        (struct expected){
+            XCCL_RECORD_WAY_PINNED, NULL, NULL,
+            "opening an IPC handle failed on rank 1: CUDA_ERROR_OUT_OF_MEMORY; XCCL_CUDA_CUMEM=0"});
 }
 
 XT_TEST(an_ipc_handle_that_is_refused_gives_way_to_pinned_memory)
 {
     xt_setenv("XCCL_CUDA_CUMEM", "0");
     run(2, "cuIpcGetMemHandle:*", -1,
-        (struct expected){XCCL_RECORD_WAY_PINNED, NULL, NULL, "IPC refused: its handle, on rank "});
+        (struct expected){XCCL_RECORD_WAY_PINNED, NULL, NULL,
+                          "creating an IPC handle failed on rank "});
 }
 
 XT_TEST(pinned_memory_is_left_where_all_is_refused)
 {
     run(3, "cuMemImportFromShareableHandle:*,cuIpcOpenMemHandle_v2:*", 0,
         (struct expected){XCCL_RECORD_WAY_PINNED, NULL, NULL,
-                          "IPC refused: opening, on rank 0: CUDA_ERROR_OUT_OF_MEMORY; cuMem "
-                          "refused: import, on rank 0: CUDA_ERROR_OUT_OF_MEMORY"});
+                          "opening an IPC handle failed on rank 0: CUDA_ERROR_OUT_OF_MEMORY; "
+                          "importing a cuMem handle failed on rank 0: CUDA_ERROR_OUT_OF_MEMORY"});
 }
 
 /* When a binding is made later, nobody tries out IPC any more. */
 XT_TEST(an_allocation_that_is_refused_later_gives_way_to_pinned_memory)
 {
     run(2, "cuMemCreate:3", -1,
-        (struct expected){XCCL_RECORD_WAY_PINNED, NULL, NULL, "cuMem refused: creation, on rank "});
+        (struct expected){XCCL_RECORD_WAY_PINNED, NULL, NULL,
+                          "creating a cuMem handle failed on rank "});
 }
 
 XT_TEST(a_device_without_handles_is_named)
@@ -205,7 +211,7 @@ XT_TEST(a_device_without_handles_is_named)
     xt_setenv("XCCL_EMU_HANDLES", "0");
     run(2, NULL, -1,
         (struct expected){XCCL_RECORD_WAY_IPC, NULL, NULL,
-                          "driver or device of rank 1 have no cuMem handles"});
+                          "the driver or device of rank 1 does not support cuMem handles"});
 }
 
 XT_TEST(granules_may_have_any_size)
@@ -244,7 +250,7 @@ XT_TEST(a_descriptor_that_is_refused_gives_way_to_a_fabric_handle)
     struct scene scene = {
         .fail = "cuMemExportToShareableHandle:*",
         .only = -1,
-        .want = {XCCL_RECORD_WAY_FABRIC, NULL, NULL, "cuMem refused: export, on rank "}};
+        .want = {XCCL_RECORD_WAY_FABRIC, NULL, NULL, "exporting a cuMem handle failed on rank "}};
 
     run_fabric(2, "1", NULL, &scene);
 }
@@ -256,9 +262,9 @@ XT_TEST(an_import_that_is_refused_gives_way_to_a_fabric_handle_for_that_rank)
     static const char *const fails[] = {
         NULL, NULL, "cuMemImportFromShareableHandle:*,cuMemImportFromShareableHandle.fabric:2"};
     static const struct expected ways[] = {
-        {XCCL_RECORD_WAY_FABRIC, "", "2", "cuMem refused: import, on rank 2"},
-        {XCCL_RECORD_WAY_IPC, "", "2", "fabric handle refused: import, on rank 2"},
-        {XCCL_RECORD_WAY_FABRIC, "0", "", "cuMem refused: import, on rank 2"}};
+        {XCCL_RECORD_WAY_FABRIC, "", "2", "importing a cuMem handle failed on rank 2"},
+        {XCCL_RECORD_WAY_IPC, "", "2", "importing a fabric handle failed on rank 2"},
+        {XCCL_RECORD_WAY_FABRIC, "0", "", "importing a cuMem handle failed on rank 2"}};
     struct scene scene = {.fails = fails, .ways = ways};
 
     run_fabric(3, "1", NULL, &scene);
@@ -273,9 +279,9 @@ XT_TEST(a_process_without_an_imex_channel_does_without_fabric_handles)
 
 XT_TEST(a_process_without_an_imex_channel_is_named)
 {
-    struct scene scene = {.want = {XCCL_RECORD_WAY_IPC, NULL, NULL,
-                                   "fabric handle refused: creation, on rank 1: "
-                                   "CUDA_ERROR_NOT_PERMITTED"}};
+    struct scene scene = {
+        .want = {XCCL_RECORD_WAY_IPC, NULL, NULL,
+                 "creating a fabric handle failed on rank 1: CUDA_ERROR_NOT_PERMITTED"}};
 
     run_fabric(2, "2", "fabric", &scene);
 }
@@ -283,8 +289,8 @@ XT_TEST(a_process_without_an_imex_channel_is_named)
 XT_TEST(a_device_without_fabric_handles_is_named)
 {
     struct scene scene = {.want = {XCCL_RECORD_WAY_IPC, NULL, NULL,
-                                   "XCCL_CUDA_CUMEM=fabric on rank 1; the device of rank 1 has no "
-                                   "fabric handles"}};
+                                   "XCCL_CUDA_CUMEM=fabric on rank 1; the device of rank 1 does "
+                                   "not support fabric handles"}};
 
     run_fabric(2, "0", "fabric", &scene);
 }
@@ -294,7 +300,7 @@ XT_TEST(a_fabric_handle_that_is_not_exported_gives_way_to_ipc)
     struct scene scene = {
         .fail = "cuMemExportToShareableHandle.fabric:*",
         .only = -1,
-        .want = {XCCL_RECORD_WAY_IPC, NULL, NULL, "fabric handle refused: export, on rank "}};
+        .want = {XCCL_RECORD_WAY_IPC, NULL, NULL, "exporting a fabric handle failed on rank "}};
 
     run_fabric(2, "1", "fabric", &scene);
 }
@@ -305,7 +311,7 @@ XT_TEST(a_fabric_handle_that_is_refused_later_gives_way_to_pinned_memory)
     struct scene scene = {
         .fail = "cuMemCreate:3",
         .only = -1,
-        .want = {XCCL_RECORD_WAY_PINNED, NULL, NULL, "fabric handle refused: creation, on rank "}};
+        .want = {XCCL_RECORD_WAY_PINNED, NULL, NULL, "creating a fabric handle failed on rank "}};
 
     run_fabric(2, "1", "fabric", &scene);
 }
@@ -316,7 +322,7 @@ XT_TEST(without_fabric_handles_and_ipc_memory_is_pinned)
         .fail = "cuMemImportFromShareableHandle:*,"
                 "cuMemImportFromShareableHandle.fabric:*,cuIpcOpenMemHandle_v2:*",
         .only = -1,
-        .want = {XCCL_RECORD_WAY_PINNED, NULL, NULL, "IPC refused: opening, on rank "}};
+        .want = {XCCL_RECORD_WAY_PINNED, NULL, NULL, "opening an IPC handle failed on rank "}};
 
     run_fabric(2, "1", NULL, &scene);
 }

@@ -69,7 +69,7 @@ XT_TEST_DEADLINE(a_provider_without_device_memory_goes_by_the_host, 60)
 {
     run_ofi(NULL, "on",
             (struct expected){XCCL_RECORD_WAY_NET_PINNED, NULL, NULL,
-                              "the plugin takes no device memory"});
+                              "the plugin does not accept device memory"});
 }
 
 XT_TEST_DEADLINE(a_registration_that_is_refused_is_named, 60)

@@ -178,7 +178,7 @@ XT_TEST_DEADLINE(some_devices_of_a_thread_reach_each_other, 60)
 {
     const struct expected to_middle = {XCCL_RECORD_WAY_PEER_ACCESS, "1", NULL, ""};
     const struct expected to_end = {XCCL_RECORD_WAY_PINNED, NULL, NULL,
-                                    "the devices of ranks 0 and 2 do not reach each other"};
+                                    "the devices of ranks 0 and 2 have no peer access"};
     struct on_device on[3];
 
     xt_setenv("XCCL_RECORD_DIR", xt_tmpdir());
@@ -462,8 +462,9 @@ XT_TEST_DEADLINE(processes_have_ranks_on_several_devices_by_ipc, 60)
 /* Which the ranks of one process do not need among each other. */
 XT_TEST_DEADLINE(an_ipc_handle_that_is_refused_leaves_peer_access_within_a_process, 60)
 {
-    struct scene scene = {.same = {XCCL_RECORD_WAY_PEER_ACCESS, "1", "1", NULL},
-                          .other = {XCCL_RECORD_WAY_PINNED, "2", NULL, "IPC refused: "}};
+    struct scene scene = {
+        .same = {XCCL_RECORD_WAY_PEER_ACCESS, "1", "1", NULL},
+        .other = {XCCL_RECORD_WAY_PINNED, "2", NULL, "creating an IPC handle failed on rank "}};
 
     xt_setenv("XCCL_CUDA_CUMEM", "0");
     xt_setenv("XCCL_EMU_FAIL", "cuIpcGetMemHandle:*");
@@ -475,7 +476,7 @@ XT_TEST_DEADLINE(access_of_the_other_device_that_is_refused_gives_way_to_ipc, 60
 {
     struct scene scene = {
         .same = {XCCL_RECORD_WAY_PEER_ACCESS, "1", NULL, NULL},
-        .other = {XCCL_RECORD_WAY_IPC, NULL, NULL, "cuMem refused: creation, on rank "}};
+        .other = {XCCL_RECORD_WAY_IPC, NULL, NULL, "creating a cuMem handle failed on rank "}};
 
     xt_setenv("XCCL_EMU_FAIL", "cuMemSetAccess:2");
     run_pairs(&scene);

@@ -66,7 +66,7 @@ XT_TEST(devices_that_do_not_reach_each_other_are_named)
 {
     struct scene scene = {.devices = 2,
                           .want = {XCCL_RECORD_WAY_PINNED, "1", NULL,
-                                   "the devices of ranks 0 and 1 do not reach each other"}};
+                                   "the devices of ranks 0 and 1 have no peer access"}};
 
     xt_setenv("XCCL_EMU_NO_PEER", "1");
     run(2, &scene);
@@ -75,11 +75,11 @@ XT_TEST(devices_that_do_not_reach_each_other_are_named)
 /* What devices 0 and 3 cannot reach of each other changes nothing for the other pairs. */
 static const struct expected one_pair[4][3] = {
     {{XCCL_RECORD_WAY_HANDLE, "1-2", "1-2", ""},
-     {XCCL_RECORD_WAY_PINNED, "3", "3", "the devices of ranks 0 and 3 do not reach each other"}},
+     {XCCL_RECORD_WAY_PINNED, "3", "3", "the devices of ranks 0 and 3 have no peer access"}},
     {{XCCL_RECORD_WAY_HANDLE, "0,2-3", "0,2-3", ""}},
     {{XCCL_RECORD_WAY_HANDLE, "0-1,3", "0-1,3", ""}},
     {{XCCL_RECORD_WAY_HANDLE, "1-2", "1-2", ""},
-     {XCCL_RECORD_WAY_PINNED, "0", "0", "the devices of ranks 0 and 3 do not reach each other"}}};
+     {XCCL_RECORD_WAY_PINNED, "0", "0", "the devices of ranks 0 and 3 have no peer access"}}};
 
 XT_TEST(one_pair_of_devices_that_do_not_reach_each_other_leaves_the_others_direct)
 {
@@ -94,7 +94,7 @@ XT_TEST(a_network_without_device_memory_is_named)
     struct scene scene = {.setting = "net",
                           .devices = 1,
                           .want = {XCCL_RECORD_WAY_NET_PINNED, NULL, NULL,
-                                   "XCCL_SHM_DISABLE=1; the plugin takes no device memory"}};
+                                   "XCCL_SHM_DISABLE=1; the plugin does not accept device memory"}};
 
     run(3, &scene);
 }
