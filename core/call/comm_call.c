@@ -21,8 +21,9 @@ static xcclResult_t busy(struct xcclComm *comm)
 {
     if (xccl_comm_error(comm)) /* an aborted communicator is busy for ever */
         return xccl_comm_error(comm);
-    return xccl_fail(xcclInvalidUsage, 0, "use one thread at a time, or a communicator for each",
-                     "rank %d: another thread is inside this communicator", comm->rank);
+    return xccl_fail(xcclInvalidUsage, 0,
+                     "use one thread at a time, or a separate communicator for each thread",
+                     "rank %d: another thread is using this communicator", comm->rank);
 }
 
 xcclResult_t xccl_comm_enter(struct xcclComm *comm)
@@ -54,7 +55,7 @@ static xcclResult_t find_links(struct xcclComm *comm, const struct xccl_call *ca
     if (rc || !left_out || comm->left_out & 1u << call->coll)
         return rc;
     comm->left_out |= 1u << call->coll; /* the other sizes say the same */
-    xccl_log(XCCL_LOG_INFO, "nothing is connected for %s: %s", xccl_coll_name(call->coll),
+    xccl_log(XCCL_LOG_INFO, "no connections are created for %s: %s", xccl_coll_name(call->coll),
              xccl_error_text());
     return rc;
 }

@@ -53,11 +53,12 @@ static xcclResult_t fail_size(struct xcclComm *comm, const struct xccl_stream *s
 
     xccl_comm_name_rank(comm, stream->peer, name, sizeof name);
     if (came)
-        snprintf(sizes, sizeof sizes, ", %llu bytes%s and not %zu", (unsigned long long)came->bytes,
-                 came->is_all ? "" : " or more", stream->messages[stream->next].bytes);
+        snprintf(sizes, sizeof sizes, " (%llu bytes%s instead of %zu)",
+                 (unsigned long long)came->bytes, came->is_all ? "" : " or more",
+                 stream->messages[stream->next].bytes);
     return xccl_comm_fail(comm, xcclInvalidUsage,
-                          "rank %d receives a message of another size than %s sends%s; sends and "
-                          "receives of two ranks must match in order and size",
+                          "rank %d expects a message of a different size than %s sends%s; sends "
+                          "and receives of two ranks must match in order and size",
                           comm->rank, name, sizes);
 }
 
@@ -122,8 +123,8 @@ xcclResult_t xccl_p2p_check_left(struct xccl_run *run, int again)
             return rc;
         xccl_comm_name_rank(comm, stream->peer, name, sizeof name);
         return xccl_comm_fail(comm, xcclRemoteError,
-                              "%s has left the communicator, but rank %d still waits %s it", name,
-                              comm->rank, stream->sends ? "to send to" : "to receive from");
+                              "%s has left the communicator, but rank %d still waits %s that rank",
+                              name, comm->rank, stream->sends ? "to send to" : "to receive from");
     }
     return xcclSuccess;
 }
@@ -145,8 +146,8 @@ xcclResult_t xccl_p2p_check(struct xccl_run *run, uint64_t waited_ns)
         return rc;
     list_peers(comm, peers, sizeof peers);
     return xccl_comm_fail(comm, xcclTimeout,
-                          "rank %d has waited %llu s in sends and receives, %s; look at what they "
-                          "do, or raise XCCL_TIMEOUT_S",
+                          "rank %d has waited %llu s in sends and receives, %s; check what those "
+                          "ranks do, or raise XCCL_TIMEOUT_S",
                           comm->rank, (unsigned long long)(waited_ns / XCCL_NS_PER_S), peers);
 }
 

@@ -56,7 +56,8 @@ xcclResult_t xccl_user_memory_create(size_t bytes, void **memory_out)
     struct memory *memory;
 
     if (__builtin_add_overflow(bytes, page - 1, &whole))
-        return xccl_fail(xcclInvalidArgument, 0, NULL, "%zu bytes of memory are too many", bytes);
+        return xccl_fail(xcclInvalidArgument, 0, NULL, "an allocation of %zu bytes is too large",
+                         bytes);
     whole &= ~(page - 1);
     memory = xccl_calloc(1, sizeof *memory);
     if (!memory)
@@ -71,8 +72,8 @@ xcclResult_t xccl_user_memory_create(size_t bytes, void **memory_out)
         int err = errno;
 
         xccl_free(memory);
-        return xccl_fail(xcclSystemError, err, "see ulimit -v and what else runs on this host",
-                         "cannot get %zu bytes of memory", whole);
+        return xccl_fail(xcclSystemError, err, "check ulimit -v and the free memory of this host",
+                         "cannot allocate %zu bytes of memory", whole);
     }
     add_memory(memory);
     *memory_out = memory->base;

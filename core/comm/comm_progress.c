@@ -95,8 +95,8 @@ static void raise_when_due(struct xccl_comm_progress *progress)
     if (!progress->rc || has_failed(comm) || xccl_clock_ns() < progress->raise_ns)
         return;
     (void)xccl_comm_fail(comm, progress->rc,
-                         "rank %d: network plugin %s cannot deliver what was sent in call %llu or "
-                         "before: %.200s; destroy the communicator",
+                         "rank %d: network plugin %s cannot deliver data sent in call %llu or "
+                         "earlier: %.200s; destroy the communicator",
                          comm->rank, progress->failed->calls.name, (unsigned long long)comm->seq,
                          progress->text);
 }
@@ -183,12 +183,11 @@ void xccl_comm_progress_leave(struct xcclComm *comm)
         ask_plugins(progress);
     }
     if (is_pending(progress))
-        xccl_log(
-            XCCL_LOG_WARN,
-            "rank %d leaves although a network plugin (%s) has not delivered all that was sent: "
-            "%s; ranks that still wait for it will name this one",
-            comm->rank, comm->nets[0]->calls.name,
-            progress->rc ? progress->text : "1 s has passed");
+        xccl_log(XCCL_LOG_WARN,
+                 "rank %d leaves although network plugin %s has not delivered all data: %s; ranks "
+                 "that still wait for this data will name this rank",
+                 comm->rank, comm->nets[0]->calls.name,
+                 progress->rc ? progress->text : "1 s has passed");
 }
 
 void xccl_comm_progress_turn(struct xcclComm *comm)
@@ -206,8 +205,8 @@ static void tell_lender_stuck(struct xcclComm *comm)
     char text[XCCL_ERROR_TEXT_BYTES];
 
     snprintf(text, sizeof text,
-             "rank %d: network plugin %s does not come back from progress, although no call of it "
-             "may block; use another plugin",
+             "rank %d: network plugin %s has not returned from progress, but its calls must not "
+             "block; use another plugin",
              comm->rank, comm->nets[0]->calls.name);
     if (xccl_comm_set_error(comm, xcclSystemError, text))
         xccl_log(XCCL_LOG_ERROR, "%s", text);

@@ -287,7 +287,7 @@ static xcclResult_t take_told(struct xcclComm *comm, int *offers_out)
         return rc;
     if (most > XCCL_BOOT_PART_MAX / OFFER_BYTES)
         return xccl_fail(xcclRemoteError, 0, "use another algorithm",
-                         "a rank wants %u connections at once", most);
+                         "a rank needs %u connections at once, which is too many", most);
     return most ? offer(comm, most) : xcclSuccess;
 }
 
@@ -309,8 +309,8 @@ static xcclResult_t find_offer(const struct xcclComm *comm, const struct xccl_sc
         xccl_wire_get(&wire, handle_out, sizeof *handle_out);
         return xcclSuccess;
     }
-    return xccl_fail(xcclInternalError, 0, "report this as a bug of the algorithm",
-                     "rank %d does not wait for connection %u of rank %d", conn->peer, conn->id,
+    return xccl_fail(xcclInternalError, 0, "report this as a bug in the algorithm",
+                     "rank %d does not expect connection %u from rank %d", conn->peer, conn->id,
                      comm->rank);
 }
 
@@ -386,13 +386,12 @@ static xcclResult_t fail_waiting(const struct xcclComm *comm, const struct conne
     char name[128];
 
     xccl_comm_name_rank(comm, rest->peer, name, sizeof name);
-    return xccl_fail(xcclTimeout, 0,
-                     "check that the hosts reach each other's addresses, or raise "
-                     "XCCL_TIMEOUT_INIT_S",
-                     "rank %d still waits for %d network connections, the first one with %s, by "
-                     "device %s of plugin %s",
-                     comm->rank, rest->count, name, net->use[comm->net_kind[rest->peer]].name,
-                     net->wire_id);
+    return xccl_fail(
+        xcclTimeout, 0,
+        "check that the hosts can reach each other's addresses, or raise XCCL_TIMEOUT_INIT_S",
+        "rank %d still waits for %d network connections, the first one with %s, by "
+        "device %s of plugin %s",
+        comm->rank, rest->count, name, net->use[comm->net_kind[rest->peer]].name, net->wire_id);
 }
 
 static xcclResult_t connect_step(struct xcclComm *comm, int *done_out)
@@ -449,7 +448,7 @@ static xcclResult_t hand_over(struct xcclComm *comm)
         binding->links[i] = xccl_comm_link_view(link);
         if (xccl_link_slots(binding->links[i]) < schedule->minslots)
             return xccl_fail(xcclInternalError, 0, "use another algorithm",
-                             "%s of %s needs %u slots a connection, and there are %u",
+                             "%s of %s needs %u slots per connection, but there are only %u",
                              schedule->name, xccl_coll_name((enum xccl_coll)schedule->coll),
                              schedule->minslots, xccl_link_slots(binding->links[i]));
         binding->nets[i] = link->net;
@@ -471,11 +470,11 @@ static xcclResult_t begin(struct xcclComm *comm, struct xccl_binding *binding, u
 
     for (uint16_t i = 0; i < schedule->nconns; i++)
         if (schedule->conns[i].id >= XCCL_P2P_ID)
-            return xccl_fail(xcclInternalError, 0, "use another algorithm",
-                             "%s of %s has connection %u of one pair of ranks, and links are "
-                             "numbered up to %d",
-                             schedule->name, xccl_coll_name((enum xccl_coll)schedule->coll),
-                             schedule->conns[i].id, XCCL_P2P_ID - 1);
+            return xccl_fail(
+                xcclInternalError, 0, "use another algorithm",
+                "%s of %s uses connection number %u between two ranks, but numbers end at %d",
+                schedule->name, xccl_coll_name((enum xccl_coll)schedule->coll),
+                schedule->conns[i].id, XCCL_P2P_ID - 1);
     comm->bind->mark = mark;
     comm->bind->limit = *limit;
     return xcclSuccess;

@@ -38,12 +38,11 @@ static xcclResult_t fail_unreached(const struct xcclComm *comm, int peer, uint32
     char name[128];
 
     xccl_comm_name_rank(comm, peer, name, sizeof name);
-    return xccl_fail(xcclInvalidUsage, 0,
-                     "put a plugin with a device for other hosts in front in XCCL_NET_PLUGIN",
-                     "rank %d on host %s cannot reach %s by network plugin %s: the devices that "
-                     "rank %d has reach ranks of its own host and network namespace only",
-                     comm->rank, comm->peers[comm->rank].host, name,
-                     xccl_comm_net(comm, peer)->wire_id, lacks);
+    return xccl_fail(
+        xcclInvalidUsage, 0, "begin XCCL_NET_PLUGIN with a plugin that reaches other hosts",
+        "rank %d on host %s cannot reach %s by network plugin %s: the devices of rank %d work only "
+        "inside its own host and network namespace",
+        comm->rank, comm->peers[comm->rank].host, name, xccl_comm_net(comm, peer)->wire_id, lacks);
 }
 
 /* Sets the kind for each peer, and in users how many peers a plugin's kinds have. */
@@ -85,9 +84,10 @@ static xcclResult_t merge_rails(struct xccl_net *net)
         return rc;
     have = xccl_net_rails(devices, count, want, numbers);
     if (have < want)
-        xccl_log(XCCL_LOG_INFO,
-                 "XCCL_NET_RAILS is %d, but network plugin %s has %d such device%s: uses %s", want,
-                 net->wire_id, have, have == 1 ? "" : "s", have == 1 ? "it" : "these");
+        xccl_log(
+            XCCL_LOG_INFO,
+            "XCCL_NET_RAILS is %d, but network plugin %s has only %d suitable device%s and uses %s",
+            want, net->wire_id, have, have == 1 ? "" : "s", have == 1 ? "it" : "them");
     if (have < 2)
         return xcclSuccess;
     xccl_net_enter(net->watch, net->position, XCCL_NET_MERGE);
@@ -97,8 +97,8 @@ static xcclResult_t merge_rails(struct xccl_net *net)
         return xccl_net_device_ask(net, merged, &net->use[XCCL_NET_FAR]);
     why = net->calls.lastError(net->ctx);
     xccl_log(XCCL_LOG_INFO,
-             "XCCL_NET_RAILS is %d, but network plugin %s does not merge its devices (%.200s): "
-             "uses device %s alone",
+             "XCCL_NET_RAILS is %d, but network plugin %s cannot merge its devices (%.200s) and "
+             "uses only device %s",
              want, net->wire_id, why && *why ? why : "it does not say why",
              net->use[XCCL_NET_FAR].name);
     return xcclSuccess;
@@ -114,7 +114,8 @@ static void tell_use(struct xccl_net *net, const int users[XCCL_NET_KINDS])
         if (!users[kind])
             *device = (struct xccl_net_device){.number = XCCL_NET_NO_DEVICE};
         else if (device->member_count > 1)
-            xccl_log(XCCL_LOG_INFO, "network plugin %s: device %s, merged of %d, for %d rank%s",
+            xccl_log(XCCL_LOG_INFO,
+                     "network plugin %s: device %s, which merges %d devices, for %d rank%s",
                      net->wire_id, device->name, device->member_count, users[kind], plural);
         else
             xccl_log(XCCL_LOG_INFO, "network plugin %s: device %s for %d rank%s", net->wire_id,

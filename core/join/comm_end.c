@@ -82,7 +82,7 @@ void xccl_comm_destroy(struct xcclComm *comm)
     }
     if (comm->crank.shared && !xccl_comm_claim(comm)) {
         xccl_log(XCCL_LOG_WARN,
-                 "rank %d: somebody is still inside a destroyed communicator; its memory is kept",
+                 "rank %d: a thread still uses a destroyed communicator; its memory is not freed",
                  comm->rank);
         return;
     }
@@ -111,7 +111,9 @@ static int abort_joining(struct xcclComm *comm)
     if (has_joined(comm))
         return 0;
     if (!stop_joining(comm)) {
-        xccl_log(XCCL_LOG_WARN, "rank %d: joining does not end after an abort; its memory is kept",
+        xccl_log(XCCL_LOG_WARN,
+                 "rank %d: initialization does not end after an abort; the memory of the "
+                 "communicator is not freed",
                  comm->rank);
         return 1;
     }
@@ -141,7 +143,9 @@ void xccl_comm_abort(struct xcclComm *comm)
         (void)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
     while (!xccl_comm_drain_failed(comm, &limit) || !xccl_comm_claim(comm)) {
         if (xccl_limit_passed(&limit)) {
-            xccl_log(XCCL_LOG_WARN, "%s: a call does not return after an abort; its memory is kept",
+            xccl_log(XCCL_LOG_WARN,
+                     "%s: a call does not return after an abort; the memory of the communicator is "
+                     "not freed",
                      name);
             return;
         }

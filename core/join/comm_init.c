@@ -236,9 +236,10 @@ static xcclResult_t ask_bootstrap(const struct xccl_init *init, int *ended_out)
     if (!rc && !*ended_out && init->parent && init->phase == PHASE_BOOTSTRAP + 1)
         rc = xccl_comm_error(init->parent);
     if (!rc && !*ended_out && xccl_clock_ns() > init->limit.deadline_ns + GRACE_NS)
-        rc = xccl_fail(xcclTimeout, 0, "raise XCCL_TIMEOUT_INIT_S, or see what holds it up",
-                       "rank %d still waits for others before phase \"%s\", and its service thread "
-                       "does not say why",
+        rc = xccl_fail(xcclTimeout, 0,
+                       "raise XCCL_TIMEOUT_INIT_S, or check what delays the other ranks",
+                       "rank %d still waits for other ranks before phase \"%s\", and its service "
+                       "thread reports no cause",
                        init->comm->rank, phases[init->phase].name);
     return rc;
 }

@@ -138,11 +138,11 @@ static xcclResult_t begin_split(struct xccl_joins *joins, uint32_t idx)
     if (joins->count == 1 && !joins->later &&
         (atomic_load_explicit(&parent->detour, memory_order_relaxed) & XCCL_DETOUR_GROUP) &&
         xccl_comm_shares_thread(parent))
-        return xccl_fail(xcclInvalidUsage, 0,
-                         "split as all of them between xcclGroupStart and xcclGroupEnd",
-                         "another rank of the communicator of rank %d lives in this thread: use a "
-                         "group",
-                         parent->rank);
+        return xccl_fail(
+            xcclInvalidUsage, 0,
+            "call xcclCommSplit for all of them between xcclGroupStart and xcclGroupEnd",
+            "this thread has another rank of the communicator of rank %d: use a group",
+            parent->rank);
     memset(&job, 0, sizeof job);
     joins->splits = 1;
     rc = make_init(joins, join, &job, &joins->inits[idx]);
@@ -175,7 +175,7 @@ static xcclResult_t begin_all(struct xccl_joins *joins)
         return rc;
     if (strlen(xccl_param_string(XCCL_P_NET_PLUGIN)) >= XCCL_NET_LIST_BYTES)
         return xccl_fail(xcclInvalidUsage, 0, "name fewer plugins",
-                         "XCCL_NET_PLUGIN has more than %d letters", XCCL_NET_LIST_BYTES - 1);
+                         "XCCL_NET_PLUGIN has more than %d characters", XCCL_NET_LIST_BYTES - 1);
     rc = xccl_algo_libraries_load(xccl_param_string(XCCL_P_ALGO_PLUGIN), xccl_algo_plugin_add);
     if (!rc)
         rc = xccl_comm_tuner_load(&tuner);
@@ -264,7 +264,7 @@ static void tell_others(const struct xccl_joins *joins, uint32_t idx, struct dec
             decline_next(decliner, &joins->args[idx], rc);
     } else if (!init->is_none && init->comm->nranks > 1) {
         (void)xccl_comm_fail(init->comm, xcclRemoteError,
-                             "rank %d leaves again, since its thread could not join all "
+                             "rank %d leaves, because its thread could not create all "
                              "communicators of a group: %.300s",
                              init->comm->rank, xccl_error_text());
     }
@@ -473,7 +473,7 @@ static enum xccl_async_state step(struct xccl_async_job *job)
 
     if (is_unwanted(joins))
         rc = xccl_fail_quietly(xcclInvalidUsage, 0, NULL,
-                               "rank %d was aborted while it joined the communicator",
+                               "rank %d was aborted while it was joining the communicator",
                                joins->inits[0]->comm->rank);
     else
         rc = run_each(joins, &most);

@@ -142,11 +142,12 @@ static void keep(struct xcclComm *comm, const int *peer_at, const int *used)
 static xcclResult_t fail_pair(const struct xcclComm *comm, const struct xccl_net_row *rows, int a,
                               int b)
 {
-    return xccl_fail(
-        xcclInvalidUsage, 0, "set XCCL_NET_PLUGIN alike and install the same plugins on all hosts",
-        "rank %d on host %s and rank %d on host %s have no network plugin in common: "
-        "%s and %s",
-        a, comm->peers[a].host, b, comm->peers[b].host, rows[a].wire_id[0], rows[b].wire_id[0]);
+    return xccl_fail(xcclInvalidUsage, 0,
+                     "set the same XCCL_NET_PLUGIN and install the same plugins on all hosts",
+                     "rank %d on host %s and rank %d on host %s have no network plugin in common: "
+                     "%s and %s",
+                     a, comm->peers[a].host, b, comm->peers[b].host, rows[a].wire_id[0],
+                     rows[b].wire_id[0]);
 }
 
 /* No plugin is common to all: each pair for itself. Whether two others of one host share memory is
@@ -174,9 +175,8 @@ static xcclResult_t choose_pairs(struct xcclComm *comm, const struct xccl_net_ro
         }
     }
     if (comm->rank == 0)
-        xccl_log(XCCL_LOG_WARN,
-                 "no network plugin is common to all ranks: each pair uses the first "
-                 "that both have");
+        xccl_log(XCCL_LOG_WARN, "no network plugin is common to all ranks: each pair of ranks uses "
+                                "the first one that both have");
     return xcclSuccess;
 }
 
@@ -259,14 +259,14 @@ static void tell_stuck(struct xcclComm *comm, uint64_t call)
 
     name_plugin(comm, (int)(call >> 8 & 0xff), name);
     if (entry >= XCCL_NET_ISEND)
-        (void)xccl_comm_fail(comm, xcclSystemError,
-                             "rank %d: network plugin %.64s does not come back from %s for %d s, "
-                             "although no call of it may block; destroy the communicator and use "
-                             "another plugin",
-                             comm->rank, name, xccl_net_entry_name(entry), seconds);
+        (void)xccl_comm_fail(
+            comm, xcclSystemError,
+            "rank %d: network plugin %.64s has not returned from %s for %d s, but its calls must "
+            "not block; destroy the communicator and use another plugin",
+            comm->rank, name, xccl_net_entry_name(entry), seconds);
     else
         xccl_log(XCCL_LOG_WARN,
-                 "rank %d: network plugin %.64s has not come back from %s for %d s; if it never "
+                 "rank %d: network plugin %.64s has not returned from %s for %d s; if it never "
                  "does, use another plugin",
                  comm->rank, name, xccl_net_entry_name(entry), seconds);
 }

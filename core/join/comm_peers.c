@@ -116,7 +116,10 @@ static void hold_arena(struct xcclComm *comm, struct xccl_peer *self)
     if (comm->holds_arena)
         self->arena_bytes = xccl_arena.bytes;
     else
-        xccl_log(XCCL_LOG_INFO, "memory is not read in place: %s", xccl_error_text());
+        xccl_log(
+            XCCL_LOG_INFO,
+            "other ranks cannot read the memory of this process in place, so data is copied: %s",
+            xccl_error_text());
 }
 
 /* For others to find out whether they read this process's private memory. */
@@ -185,22 +188,22 @@ static xcclResult_t check_peers(const struct xcclComm *comm)
 
         if (peer->version != self->version)
             return xccl_fail(xcclInvalidUsage, 0, "install the same version everywhere",
-                             "rank %d on host %s runs XCCL %u, rank %d runs %u", i, peer->host,
+                             "rank %d on host %s runs XCCL %u, but rank %d runs %u", i, peer->host,
                              peer->version, comm->rank, self->version);
         if (peer->algo != self->algo)
             return xccl_fail(
                 xcclInvalidUsage, 0,
-                "set these alike on all ranks, and install the same XCCL_ALGO_PLUGIN",
-                "rank %d on host %s has another XCCL_ALGO or XCCL_PROTO, or other algorithm "
-                "plugins, than rank %d, whose settings are \"%s\" and \"%s\"",
+                "set the same values on all ranks, and install the same XCCL_ALGO_PLUGIN",
+                "rank %d on host %s has a different XCCL_ALGO or XCCL_PROTO, or different "
+                "algorithm plugins, than rank %d, whose settings are \"%s\" and \"%s\"",
                 i, peer->host, comm->rank, xccl_param_string(XCCL_P_ALGO),
                 xccl_param_string(XCCL_P_PROTO));
         if (peer->device_kind != self->device_kind)
-            return xccl_fail(xcclInvalidUsage, 0,
-                             "set XCCL_DEVICE, or the device of the config, alike on all ranks",
-                             "rank %d on host %s is of %s, rank %d of %s", i, peer->host,
-                             kind_name(peer->device_kind), comm->rank,
-                             kind_name(self->device_kind));
+            return xccl_fail(
+                xcclInvalidUsage, 0,
+                "set the same XCCL_DEVICE, or the same kind of device in the config, on all ranks",
+                "rank %d on host %s uses %s, but rank %d uses %s", i, peer->host,
+                kind_name(peer->device_kind), comm->rank, kind_name(self->device_kind));
         rc = xccl_comm_tuner_check(comm, i);
         if (rc)
             return rc;
@@ -235,7 +238,7 @@ xcclResult_t xccl_init_check_peers(struct xccl_init *init, enum xccl_init_state 
     for (int i = 0; i < comm->nranks; i++)
         if (!decode_peer(init->parts + (size_t)i * PEER_WIRE_BYTES, &comm->peers[i]))
             return xccl_fail(xcclRemoteError, 0, "install the same version everywhere",
-                             "rank %d described itself in a way that is not understood", i);
+                             "rank %d sent a description that this version does not understand", i);
     xccl_free(init->parts); /* a thousand ranks of one process have much of it */
     init->parts = NULL;
     rc = check_peers(comm);
@@ -361,8 +364,9 @@ static xcclResult_t find_all(struct xccl_init *init, enum xccl_init_state *state
                                         &found);
 
         if (!rc && !found && xccl_limit_passed(&init->limit))
-            rc = xccl_fail(xcclTimeout, 0, "raise XCCL_TIMEOUT_INIT_S, or see what holds it up",
-                           "rank %d of this process has not made its shared memory", rank);
+            rc = xccl_fail(xcclTimeout, 0,
+                           "raise XCCL_TIMEOUT_INIT_S, or check what delays that rank",
+                           "rank %d of this process has not created its shared memory", rank);
         if (rc || !found)
             return rc;
     }
@@ -380,7 +384,7 @@ static int reads_peers(const struct xccl_init *init)
     unread = xccl_shm_unread_peer(init->comm->shm);
     if (unread >= 0)
         xccl_log(setting == XCCL_PEER_MEMORY_ON ? XCCL_LOG_WARN : XCCL_LOG_INFO,
-                 "private memory of rank %d is not read: %s", unread, xccl_error_text());
+                 "cannot read the private memory of rank %d: %s", unread, xccl_error_text());
     return unread < 0;
 }
 

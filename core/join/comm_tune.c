@@ -44,12 +44,12 @@ xcclResult_t xccl_comm_tuner_check(const struct xcclComm *comm, int peer)
     if (other->tuner == self->tuner && same_name)
         return xcclSuccess;
     return xccl_fail(xcclInvalidUsage, 0,
-                     "install the same tuner plugin everywhere, set XCCL_TUNER_PLUGIN and "
-                     "XCCL_TUNER_FILE alike, or set XCCL_TUNER_PLUGIN=none",
-                     "rank %d on host %s has tuner plugin %s, rank %d %s%s", peer, other->host,
+                     "install the same tuner plugin and set the same XCCL_TUNER_PLUGIN and "
+                     "XCCL_TUNER_FILE on all hosts, or set XCCL_TUNER_PLUGIN=none",
+                     "rank %d on host %s has tuner plugin %s, rank %d has %s%s", peer, other->host,
                      other->tuner_name[0] ? other->tuner_name : "none", comm->rank,
                      self->tuner_name[0] ? self->tuner_name : "none",
-                     same_name ? ", but another file of it, or another table for it" : "");
+                     same_name ? ", but a different file or table of it" : "");
 }
 
 /* ---- its life ---- */
@@ -178,11 +178,12 @@ xcclResult_t xccl_init_compare(struct xccl_init *init, enum xccl_init_state *sta
         if (memcmp(init->parts, init->parts + (size_t)i * sizeof(uint64_t), sizeof(uint64_t)) == 0)
             continue;
         xccl_comm_name_rank(comm, i, name, sizeof name);
-        return xccl_fail(xcclInvalidUsage, 0,
-                         "correct the plugin, as xccl_tuner.h says, or set XCCL_TUNER_PLUGIN=none",
-                         "%s would do calls in other ways than rank 0: tuner plugin %s does not "
-                         "answer alike on all ranks",
-                         name, comm->tuner->label);
+        return xccl_fail(
+            xcclInvalidUsage, 0,
+            "correct the plugin according to xccl_tuner.h, or set XCCL_TUNER_PLUGIN=none",
+            "%s would run calls differently than rank 0: tuner plugin %s does not give the same "
+            "answers on all ranks",
+            name, comm->tuner->label);
     }
     return xcclSuccess;
 }

@@ -68,7 +68,7 @@ static xcclResult_t begin(struct xccl_async_op *op)
                    : xccl_comm_begin(comm, &op->task);
     /* The other ranks may have begun it, and nobody is told here. */
     if (rc && !xccl_comm_error(comm))
-        rc = xccl_comm_fail(comm, rc, "rank %d cannot do what it was given: %.300s", comm->rank,
+        rc = xccl_comm_fail(comm, rc, "rank %d cannot start an operation: %.300s", comm->rank,
                             xccl_error_text());
     return rc;
 }

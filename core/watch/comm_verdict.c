@@ -55,7 +55,7 @@ static void describe_call(const struct xccl_board_call *call, char *text_out, si
     if (sized && coll == XCCL_COLL_ALL_TO_ALL)
         used += snprintf(text_out + used, bytes - (size_t)used, " sent");
     else if (sized)
-        used += snprintf(text_out + used, bytes - (size_t)used, " in all (counts %08x)",
+        used += snprintf(text_out + used, bytes - (size_t)used, " in total (hash of counts %08x)",
                          call->root);
     if (known && xccl_coll_reduces(coll))
         used += snprintf(text_out + used, bytes - (size_t)used, ", %s",
@@ -94,11 +94,11 @@ xcclResult_t xccl_comm_fail_choice(const struct xcclComm *comm, const char *name
     const char *tuner = xccl_comm_tuner_label(comm);
 
     if (!tuner)
-        return xccl_fail(xcclInternalError, 0, "report this as a bug of the choice of algorithms",
-                         "%s does the same call in another way than rank %d", name, comm->rank);
+        return xccl_fail(xcclInternalError, 0, "report this as a bug in the choice of algorithms",
+                         "%s runs the same call differently than rank %d", name, comm->rank);
     return xccl_fail(xcclInvalidUsage, 0,
-                     "correct the plugin, as xccl_tuner.h says, or set XCCL_TUNER_PLUGIN=none",
-                     "%s does the same call in another way than rank %d: tuner plugin %s chose "
+                     "correct the plugin according to xccl_tuner.h, or set XCCL_TUNER_PLUGIN=none",
+                     "%s runs the same call differently than rank %d: tuner plugin %s chose "
                      "differently there (algorithm, protocol, parameter or tile)",
                      name, comm->rank, tuner);
 }
@@ -110,15 +110,15 @@ static xcclResult_t raise_choice(struct xcclComm *comm, const char *name, const 
 
     if (!tuner)
         return xccl_comm_fail(comm, xcclInternalError,
-                              "ranks disagree: rank %d and %s are both in %s, and do it in "
-                              "different ways; report this as a bug of the choice of algorithms",
+                              "ranks disagree: rank %d and %s are both in %s, but run it "
+                              "differently; report this as a bug in the choice of algorithms",
                               comm->rank, name, call);
-    return xccl_comm_fail(comm, xcclInvalidUsage,
-                          "ranks disagree: rank %d and %s are both in %s, and tuner plugin %s "
-                          "chose differently there (algorithm, protocol, parameter or tile); "
-                          "correct the plugin, as xccl_tuner.h says, or set "
-                          "XCCL_TUNER_PLUGIN=none",
-                          comm->rank, name, call, tuner);
+    return xccl_comm_fail(
+        comm, xcclInvalidUsage,
+        "ranks disagree: rank %d and %s are both in %s, but tuner plugin %s chose differently "
+        "there (algorithm, protocol, parameter or tile); correct the plugin according to "
+        "xccl_tuner.h, or set XCCL_TUNER_PLUGIN=none",
+        comm->rank, name, call, tuner);
 }
 
 /* Ranks disagree: both calls go into the text. */
@@ -155,11 +155,11 @@ static xcclResult_t fail_mismatch(struct xcclComm *comm, int peer)
     char their_text[CALL_BYTES];
 
     /* Over a network it cannot be told whether the calls differ, or the choices. */
-    snprintf(their_text, sizeof their_text, "another call%s%.60s%s", tuner ? " (or tuner " : "",
+    snprintf(their_text, sizeof their_text, "a different call%s%.60s%s", tuner ? " (or tuner " : "",
              tuner ? tuner : "", tuner ? " chose differently there)" : "");
 
     if (index >= 0 && is_same_word(comm, index)) /* the message is older than the call */
-        snprintf(their_text, sizeof their_text, "it too, after another one that was not the same");
+        snprintf(their_text, sizeof their_text, "this call now, but made a different call before");
     else if (index >= 0 && xccl_board_read(xccl_shm_board(comm->shm, index), &theirs))
         describe_call(&theirs, their_text, sizeof their_text);
     return raise_mismatch(comm, peer, &mine, their_text);
@@ -174,13 +174,12 @@ static xcclResult_t fail_sizes(struct xcclComm *comm, int peer)
 
     describe_call(&mine, text, sizeof text);
     xccl_comm_name_rank(comm, peer, name, sizeof name);
-    return xccl_comm_fail(comm, xcclInvalidUsage,
-                          "ranks disagree: rank %d is in %s and takes %zu from rank %d, but %s "
-                          "sends another number; sendcounts[%d] of rank %d must equal "
-                          "recvcounts[%d] of rank %d",
-                          comm->rank, text,
-                          sizes->sizes[XCCL_BUFFER_OUT][peer] / xccl_type_bytes(comm->call.type),
-                          peer, name, comm->rank, peer, peer, comm->rank);
+    return xccl_comm_fail(
+        comm, xcclInvalidUsage,
+        "ranks disagree: rank %d is in %s and expects %zu elements from rank %d, but %s sends a "
+        "different number; sendcounts[%d] of rank %d must equal recvcounts[%d] of rank %d",
+        comm->rank, text, sizes->sizes[XCCL_BUFFER_OUT][peer] / xccl_type_bytes(comm->call.type),
+        peer, name, comm->rank, peer, peer, comm->rank);
 }
 
 /* The other rank went through a call of this number that asked nothing of it, and is further on. */
@@ -188,7 +187,8 @@ static xcclResult_t fail_past(struct xcclComm *comm, int peer)
 {
     struct xccl_board_call mine = xccl_comm_own_call(comm);
 
-    return raise_mismatch(comm, peer, &mine, "a later one and made another call of that number");
+    return raise_mismatch(comm, peer, &mine,
+                          "a later call, and made a different call with this number");
 }
 
 void xccl_comm_compare_calls(struct xcclComm *comm, int peer, uint64_t word,
@@ -390,10 +390,10 @@ static xcclResult_t fail_timeout(struct xcclComm *comm, uint64_t waited_ns)
         list_links(&late, comm, 1);
     describe_call(&mine, call, sizeof call);
     return xccl_comm_fail(comm, xcclTimeout,
-                          "rank %d has waited %llu s in %s, for %s; look at what they do, or raise "
-                          "XCCL_TIMEOUT_S",
+                          "rank %d has waited %llu s in %s, for %s; check what the other ranks do, "
+                          "or raise XCCL_TIMEOUT_S",
                           comm->rank, (unsigned long long)(comm->timeout_ns / XCCL_NS_PER_S), call,
-                          late.count ? late.text : "its links to take what it sends");
+                          late.count ? late.text : "the network to accept the data that it sends");
 }
 
 xcclResult_t xccl_comm_check_call(struct xccl_run *run, uint64_t waited_ns)
@@ -419,13 +419,14 @@ static const char *advice_for(xcclNetCause_t cause)
 {
     switch (cause) {
     case xcclNetCausePeerGone:
-        return "; see what that rank wrote last, and why it ended";
+        return "; check what that rank logged last, and why it ended";
     case xcclNetCauseLinkDown:
-        return "; look at the network between the two hosts: interfaces, cables, routes";
+        return "; check the network between the two hosts: interfaces, cables, routes";
     case xcclNetCauseTimeout:
-        return "; see whether that host runs and is reached from here";
+        return "; check that the other host is up and reachable from this host";
     case xcclNetCauseProtocol:
-        return "; install the same build of the plugin on both hosts, then suspect the network";
+        return "; install the same build of the plugin on both hosts; if this does not help, check "
+               "the network";
     default:
         return "";
     }

@@ -42,7 +42,7 @@ enum { FRAME_HEARTBEAT = 0x20, FRAME_NOTICE = 0x21, FRAME_GOODBYE = 0x22 };
 #define SILENT_BEATS    4
 #define STARVED_BEATS   30 /* of a process that is seen to run */
 #define LINGER_MS       800
-#define SEE_LOG         "see what that rank wrote"
+#define SEE_LOG         "check what that rank logged"
 
 static_assert(NOTICE_BYTES <= FRAME_BYTES, "it is");
 
@@ -218,7 +218,8 @@ static void neighbour_read(struct neighbour *neighbour)
         int left = atomic_load_explicit(&neighbour->left_after, memory_order_relaxed) != 0;
 
         if ((rc || final) && !left) {
-            neighbour_dead(neighbour, "is gone: its control connection ended without a goodbye",
+            neighbour_dead(neighbour,
+                           "is gone: its control connection ended without a closing message",
                            SEE_LOG);
             return;
         }
@@ -370,8 +371,8 @@ static void judge_silence(struct neighbour *neighbour, uint64_t now_ns)
     if (!neighbour->conn || atomic_load_explicit(&neighbour->left_after, memory_order_relaxed))
         xccl_loop_set_timer(&neighbour->source, XCCL_NEVER_NS);
     else if (is_silent(neighbour, now_ns))
-        neighbour_dead(neighbour, "gives no sign of life (stopped, or its host is unreachable)",
-                       "see whether that process and the way to its host are up");
+        neighbour_dead(neighbour, "does not respond (stopped, or its host is unreachable)",
+                       "check that its process runs and that its host is reachable");
     else
         send_heartbeat(neighbour);
 }

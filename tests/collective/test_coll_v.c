@@ -515,12 +515,12 @@ static void be_wrong(int rank, int nranks, void *arg)
     XT_CHECK_HAS(text, "call 2");
     XT_CHECK_HAS(text, "rank 1");
     if (w->coll == ALL_TO_ALL) {
-        XT_CHECK_HAS(text, "rank 2 is in call 2: all-to-all-v of 9 int32 sent and takes");
+        XT_CHECK_HAS(text, "rank 2 is in call 2: all-to-all-v of 9 int32 sent and expects");
         XT_CHECK_HAS(text, "from rank 1, but rank 1 (host ");
         XT_CHECK_HAS(text, "sendcounts[2] of rank 1 must equal recvcounts[1] of rank 2");
     } else {
         XT_CHECK_HAS(text, w->coll == GATHER ? "all-gather-v of " : "reduce-scatter-v of ");
-        XT_CHECK_HAS(text, " in all (counts ");
+        XT_CHECK_HAS(text, " in total (hash of counts ");
         XT_CHECK_HAS(text, "with the same counts");
     }
     XT_CHECK(world_seconds() - start < 10);

@@ -64,11 +64,12 @@ static void expect_error(const struct job *job, xcclComm_t comm, xcclResult_t rc
     char sizes[80];
 
     XT_CHECK_RC(rc, xcclInvalidUsage);
-    XT_CHECK_HAS(xcclGetLastError(comm), "rank 1 receives a message of another size than rank 0");
-    snprintf(sizes, sizeof sizes, " and not %zu; ", job->pair->expected);
+    XT_CHECK_HAS(xcclGetLastError(comm),
+                 "rank 1 expects a message of a different size than rank 0");
+    snprintf(sizes, sizeof sizes, " instead of %zu); ", job->pair->expected);
     if (job->says_sizes) {
         XT_CHECK_HAS(xcclGetLastError(comm), sizes);
-        snprintf(sizes, sizeof sizes, ", %zu bytes", job->pair->sent);
+        snprintf(sizes, sizeof sizes, " (%zu bytes", job->pair->sent);
         if (!strstr(xcclGetLastError(comm), " or more "))
             XT_CHECK_HAS(xcclGetLastError(comm), sizes);
     }
@@ -164,7 +165,7 @@ static void swapped(int rank, int nranks, void *arg)
     }
     rc = xcclGroupEnd();
     XT_CHECK_RC(rc, xcclInvalidUsage);
-    XT_CHECK_HAS(xcclGetLastError(comm), "8 bytes and not 100000");
+    XT_CHECK_HAS(xcclGetLastError(comm), "(8 bytes instead of 100000)");
     XT_OK(xcclCommDestroy(comm));
 }
 

@@ -112,8 +112,8 @@ XT_TEST_DEADLINE(plugin_that_reaches_its_own_host_only_is_refused_between_two, 6
     XT_CHECK(!strstr(output, "sum ="));
     XT_CHECK_HAS(output, " on host "); /* which pair is found first is open */
     XT_CHECK_HAS(output, " cannot reach rank ");
-    XT_CHECK_HAS(output, "reach ranks of its own host and network namespace only; put a plugin "
-                         "with a device for other hosts in front in XCCL_NET_PLUGIN");
+    XT_CHECK_HAS(output, "work only inside its own host and network namespace; begin "
+                         "XCCL_NET_PLUGIN with a plugin that reaches other hosts");
 }
 
 /* --- several devices as one --- */
@@ -131,7 +131,7 @@ XT_TEST(rails_are_used_as_one_device)
 {
     const char *output = add_up_on_rails(MANUAL, "2", "1000,1000,1000");
 
-    XT_CHECK_INT(occurrences(output, ": device rails, merged of 2, for 3 ranks"), 4);
+    XT_CHECK_INT(occurrences(output, ": device rails, which merges 2 devices, for 3 ranks"), 4);
     XT_CHECK(!strstr(output, "XCCL_NET_RAILS is"));
 }
 
@@ -139,7 +139,7 @@ XT_TEST(rails_are_used_behind_hooks)
 {
     const char *output = add_up_on_rails("fault:trace:" MANUAL, "2", "1000,1000");
 
-    XT_CHECK_INT(occurrences(output, ": device rails, merged of 2, for 3 ranks"), 4);
+    XT_CHECK_INT(occurrences(output, ": device rails, which merges 2 devices, for 3 ranks"), 4);
 }
 
 XT_TEST(rails_of_a_plugin_of_nccl_are_used)
@@ -148,7 +148,7 @@ XT_TEST(rails_of_a_plugin_of_nccl_are_used)
 
     xt_setenv("FX_NCCL_SPEED", "1000");
     output = add_up_on_rails(NCCL_V12, "2", NULL);
-    XT_CHECK_INT(occurrences(output, ": device fx+, merged of 2, for 3 ranks"), 4);
+    XT_CHECK_INT(occurrences(output, ": device fx+, which merges 2 devices, for 3 ranks"), 4);
 }
 
 XT_TEST(one_rail_is_the_first_device)
@@ -163,9 +163,9 @@ XT_TEST(fewer_rails_than_asked_for_are_used_and_told)
 
     /* The interface below, of unknown speed, goes with them. */
     XT_CHECK_INT(occurrences(output, "XCCL_NET_RAILS is 4, but network plugin fx-manual/xccl1/1 "
-                                     "has 3 such devices: uses these"),
+                                     "has only 3 suitable devices and uses them"),
                  4);
-    XT_CHECK_INT(occurrences(output, ": device rails, merged of 3, for 3 ranks"), 4);
+    XT_CHECK_INT(occurrences(output, ": device rails, which merges 3 devices, for 3 ranks"), 4);
 }
 
 XT_TEST(plugin_that_does_not_merge_uses_one_device_and_it_is_told)
@@ -174,9 +174,10 @@ XT_TEST(plugin_that_does_not_merge_uses_one_device_and_it_is_told)
 
     xt_setenv("FX_MANUAL_MERGE", "0");
     output = add_up_on_rails(MANUAL, "2", "1000,1000");
-    XT_CHECK_INT(occurrences(output, "does not merge its devices (told not to merge): uses device "
-                                     "rail0 alone"),
-                 4);
+    XT_CHECK_INT(
+        occurrences(output,
+                    "cannot merge its devices (told not to merge) and uses only device rail0"),
+        4);
     XT_CHECK_INT(occurrences(output, ": device rail0 for 3 ranks"), 4);
 }
 

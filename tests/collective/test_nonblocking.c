@@ -317,7 +317,7 @@ XT_TEST(join_is_aborted_on_its_way)
         XT_OK(xcclCommAbort(comm));
         XT_CHECK(xt_seconds() - begin < 4);
         XT_CHECK_RC(xcclBarrier(comm, NULL), xcclInvalidUsage); /* too late, but harmless */
-        XT_CHECK_HAS(xcclGetLastError(NULL), "aborted while it joined");
+        XT_CHECK_HAS(xcclGetLastError(NULL), "aborted while it was joining");
     }
     await_roots();
 }

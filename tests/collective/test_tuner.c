@@ -198,8 +198,9 @@ static void answers_differ(int rank, int nranks, void *arg)
     prepare(rank, "fx", "by-rank");
     XT_CHECK_RC(xcclCommInitRank(&comm, nranks, world_id(world, rank, 0), rank), xcclInvalidUsage);
     XT_CHECK_HAS(xcclGetLastError(NULL), "rank 1 (host ");
-    XT_CHECK_HAS(xcclGetLastError(NULL), "would do calls in other ways than rank 0: tuner plugin "
-                                         "fixture (libxccl-tuner-fx.so) does not answer alike");
+    XT_CHECK_HAS(xcclGetLastError(NULL),
+                 "would run calls differently than rank 0: tuner plugin fixture "
+                 "(libxccl-tuner-fx.so) does not give the same answers");
     XT_CHECK_HAS(xcclGetLastError(NULL), "XCCL_TUNER_PLUGIN=none");
 }
 
@@ -257,7 +258,7 @@ static void plugins_differ(int rank, int nranks, void *arg)
     XT_CHECK_HAS(xcclGetLastError(NULL), "has tuner plugin ");
     XT_CHECK_HAS(xcclGetLastError(NULL), "none");
     XT_CHECK_HAS(xcclGetLastError(NULL), "fixture");
-    XT_CHECK_HAS(xcclGetLastError(NULL), "install the same tuner plugin everywhere");
+    XT_CHECK_HAS(xcclGetLastError(NULL), "install the same tuner plugin and set the same");
 }
 
 XT_TEST(ranks_with_different_tuners_are_told_which)
@@ -273,7 +274,7 @@ static void digests_differ(int rank, int nranks, void *arg)
     prepare(rank, "fx", "");
     xt_setenv("FX_TUNER_DIGEST", rank == 1 ? "5" : "6");
     XT_CHECK_RC(xcclCommInitRank(&comm, nranks, world_id(world, rank, 0), rank), xcclInvalidUsage);
-    XT_CHECK_HAS(xcclGetLastError(NULL), "but another file of it, or another table for it");
+    XT_CHECK_HAS(xcclGetLastError(NULL), "but a different file or table of it");
 }
 
 XT_TEST(ranks_with_different_tables_are_told_so)

@@ -75,7 +75,7 @@ static void lose_connections(int rank, int nranks, void *arg)
     XT_CHECK_HAS(text, " (host ");
     XT_CHECK_HAS(text, "network plugin socket cannot ");
     XT_CHECK_HAS(text, world->param ? "unix:process " : "127.0.0.1:");
-    XT_CHECK_HAS(text, "; see what that rank wrote last, and why it ended");
+    XT_CHECK_HAS(text, "; check what that rank logged last, and why it ended");
     XT_OK(xcclCommDestroy(comm));
     free(data);
 }
@@ -136,9 +136,9 @@ static void cause_is_told(const char *fault, const char *says, const char *todo)
 XT_TEST(peer_that_is_gone_is_told_from_a_link_that_is_down)
 {
     cause_is_told("seed=1,dead=0.002", "fault injected: the peer has died",
-                  "; see what that rank wrote last");
+                  "; check what that rank logged last");
     cause_is_told("seed=1,error=0.002", "fault injected: the link has failed",
-                  "; look at the network between the two hosts");
+                  "; check the network between the two hosts");
 }
 
 /* --- while joining --- */
@@ -192,18 +192,18 @@ XT_TEST_DEADLINE(rank_killed_on_another_host_is_named_with_its_address, 60)
 {
     const char *output = happens("kill -9 $p1");
 
-    XT_CHECK_HAS(output, "is gone: its control connection ended without a goodbye; see what that "
-                         "rank wrote, then destroy the communicator");
+    XT_CHECK_HAS(output, "is gone: its control connection ended without a closing message; check "
+                         "what that rank logged, then destroy the communicator");
 }
 
 XT_TEST_DEADLINE(rank_stopped_on_another_host_is_named_with_its_address, 60)
 {
-    XT_CHECK_HAS(happens("kill -STOP $p1"), "gives no sign of life (stopped, or its host is "
-                                            "unreachable); see whether that process and the way to "
-                                            "its host are up");
+    XT_CHECK_HAS(happens("kill -STOP $p1"),
+                 "does not respond (stopped, or its host is unreachable); check that its process "
+                 "runs and that its host is reachable");
 }
 
 XT_TEST_DEADLINE(rank_on_an_unplugged_host_is_named_with_its_address, 60)
 {
-    XT_CHECK_HAS(happens("ip -n $b link set vb down"), "gives no sign of life");
+    XT_CHECK_HAS(happens("ip -n $b link set vb down"), "does not respond");
 }

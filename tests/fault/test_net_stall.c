@@ -29,7 +29,7 @@ static void stall(int rank, int nranks, void *arg)
         XT_CHECK_INT(rank, 0);
     XT_CHECK_RC(xcclAllReduce(data, data, 10, xcclFloat32, xcclSum, comm, NULL), xcclSystemError);
     XT_CHECK_HAS(xcclGetLastError(comm), "rank 0: network plugin ");
-    XT_CHECK_HAS(xcclGetLastError(comm), "does not come back from isend for 5 s");
+    XT_CHECK_HAS(xcclGetLastError(comm), "has not returned from isend for 5 s");
     if (rank != 0)
         XT_CHECK(world_seconds() - start_s < WITHIN_S);
     XT_OK(xcclCommDestroy(comm));
@@ -61,7 +61,7 @@ static void stall_lent(int rank, int nranks, void *arg)
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL); /* the service thread's turn */
         XT_CHECK_RC(xcclAllReduce(data, data, 1, xcclFloat32, xcclSum, comm, NULL),
                     xcclSystemError);
-        XT_CHECK_HAS(xcclGetLastError(comm), "does not come back from progress");
+        XT_CHECK_HAS(xcclGetLastError(comm), "has not returned from progress");
     } else {
         XT_CHECK_RC(xcclAllReduce(data, data, 1, xcclFloat32, xcclSum, comm, NULL),
                     xcclRemoteError);

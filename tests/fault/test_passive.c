@@ -340,7 +340,7 @@ static void two_callers(int thread, int nthreads, void *arg)
         return;
     }
     XT_CHECK_RC(rc, xcclInvalidUsage);
-    XT_CHECK_HAS(xcclGetLastError(NULL), "another thread is inside this communicator");
+    XT_CHECK_HAS(xcclGetLastError(NULL), "another thread is using this communicator");
     atomic_fetch_add_explicit(&callers->refused, 1, memory_order_relaxed);
     atomic_store_explicit(&callers->p->calling[0], 1, memory_order_release);
 }
