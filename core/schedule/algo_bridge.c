@@ -95,11 +95,11 @@ static int wrong(struct bridge *bridge, const char *fmt, ...)
     if (bridge->lane >= 0)
         snprintf(place, sizeof(place), ", lane %d, step %u", bridge->lane,
                  bridge->lanes[bridge->lane].nsteps);
-    xccl_build_break(bridge->builder,
-                     xccl_fail(xcclInvalidArgument, 0, "correct the plugin, as xccl_algo.h says",
-                               "algorithm %s of plugin %s, rank %d of %d%s: %s",
-                               bridge->entry->name, bridge->entry->plugin, bridge->what->rank,
-                               bridge->what->nranks, place, why));
+    xccl_build_break(
+        bridge->builder,
+        xccl_fail(xcclInvalidArgument, 0, "correct the plugin according to xccl_algo.h",
+                  "algorithm %s of plugin %s, rank %d of %d%s: %s", bridge->entry->name,
+                  bridge->entry->plugin, bridge->what->rank, bridge->what->nranks, place, why));
     return 0;
 }
 
@@ -123,7 +123,7 @@ static int32_t bridge_lane(const struct xcclAlgoBuilder *build)
     if (!bridge)
         return 0;
     if (bridge->nlanes == LANES_MAX)
-        return wrong(bridge, "it makes more than %d lanes", LANES_MAX);
+        return wrong(bridge, "it creates more than %d lanes", LANES_MAX);
     bridge->lanes[bridge->nlanes] = (struct bridge_lane){.number = xccl_build_lane(bridge->builder),
                                                          .end0 = bridge->nends};
     return bridge->nlanes++;
@@ -137,12 +137,12 @@ static int end_ok(struct bridge *bridge, const struct end *last, unsigned dir, i
     if (dir > XCCL_CONN_RECV)
         return wrong(bridge, "a connection has direction %u, not 0 or 1", dir);
     if (peer < 0 || peer >= nranks || peer == bridge->what->rank)
-        return wrong(bridge, "a connection is to rank %d, which is not another one of 0 to %d",
+        return wrong(bridge, "a connection names rank %d, which is not another rank from 0 to %d",
                      peer, nranks - 1);
     if (id < 0 || id > NUMBER_MAX)
         return wrong(bridge, "a connection has id %d, not 0 to %d", id, NUMBER_MAX);
     if (bridge->nends == ENDS_MAX)
-        return wrong(bridge, "it makes more than %d connections", ENDS_MAX);
+        return wrong(bridge, "it creates more than %d connections", ENDS_MAX);
     if (last && last->dir != dir)
         return wrong(bridge, "a group has connections of both directions");
     return 1;
@@ -225,9 +225,9 @@ static int sides_ok(struct bridge *bridge, const xcclAlgoStep_v1_t *step)
     if (has_dst && !side_ok(bridge, "dst", &step->dst, !exchange))
         return 0;
     if (has_src && has_dst && !exchange && step->src.count != step->dst.count)
-        return wrong(bridge, "src has %d chunks and dst %d", step->src.count, step->dst.count);
+        return wrong(bridge, "src has %d chunks, but dst has %d", step->src.count, step->dst.count);
     if ((step->op & XCCL_ALGO_ACC) && step->dst.buffer == xcclAlgoZero)
-        return wrong(bridge, "it adds to Zero, which is no memory");
+        return wrong(bridge, "the step adds to Zero, which is not memory");
     return 1;
 }
 
@@ -254,22 +254,22 @@ static int fan_ok(struct bridge *bridge, int dir, int32_t first, int32_t count, 
     if ((count < 1 || count > FAN_MAX) && count != XCCL_ALGO_FAN_ALL)
         return wrong(bridge, "n%s is %d, not 1 to %d or XCCL_ALGO_FAN_ALL", word, count, FAN_MAX);
     if (first < 0 || (uint32_t)first >= of->nends)
-        return wrong(bridge, "%cconn is %d, and the lane has %u connections", word[0], first,
+        return wrong(bridge, "%cconn is %d, but the lane has %u connections", word[0], first,
                      of->nends);
     ends = bridge->ends + of->end0 + first;
     if (count == XCCL_ALGO_FAN_ALL)
         known = group_length(bridge, of, first);
     if ((uint32_t)(first + known) > of->nends)
-        return wrong(bridge, "n%s is %d from connection %d on, and the lane has %u", word, count,
-                     first, of->nends);
+        return wrong(bridge, "n%s is %d from connection %d on, but the lane has %u connections",
+                     word, count, first, of->nends);
     for (int32_t i = 0; i < known; i++) {
         if (ends[i].dir != dir)
-            return wrong(bridge, "connection %d is of the other direction than %s", first + i,
-                         word);
+            return wrong(bridge, "connection %d has the wrong direction for %s", first + i, word);
         if (ends[i].group != ends->group)
-            return wrong(bridge, "connections %d and %d are not of one group", first, first + i);
+            return wrong(bridge, "connections %d and %d are not in the same group", first,
+                         first + i);
         if (ordered && i > 0 && ends[i].peer <= ends[i - 1].peer)
-            return wrong(bridge, "it is ORDERED, and its fan is not in rising order of peers");
+            return wrong(bridge, "the step is ORDERED, but its peers are not in rising order");
     }
     return 1;
 }
@@ -279,7 +279,7 @@ static int fans_ok(struct bridge *bridge, const xcclAlgoStep_v1_t *step)
     int ordered = (step->flags & XCCL_ALGO_ORDERED) != 0;
 
     if (ordered && (!(step->op & XCCL_ALGO_RECV) || (step->op & XCCL_ALGO_XCHG)))
-        return wrong(bridge, "it is ORDERED, and receives nothing or is an exchange");
+        return wrong(bridge, "the step is ORDERED, but it receives nothing or is an exchange");
     if ((step->op & XCCL_ALGO_RECV) &&
         !fan_ok(bridge, XCCL_CONN_RECV, step->rconn, step->nrecv, ordered))
         return 0;
@@ -298,8 +298,8 @@ static int waits_ok(struct bridge *bridge, const xcclAlgoStep_v1_t *step)
 
         if (wait->lane < 0 || wait->lane >= LANES_MAX || wait->dist < 0 || wait->dist > DIST_MAX ||
             wait->sig < 0 || wait->sig > NUMBER_MAX)
-            return wrong(bridge, "wait %d is for lane %d, dist %d, sig %d, which cannot be", i,
-                         wait->lane, wait->dist, wait->sig);
+            return wrong(bridge, "wait %d is for lane %d, dist %d, sig %d, which is out of range",
+                         i, wait->lane, wait->dist, wait->sig);
         if (wait->lane > bridge->waited) {
             bridge->waited = wait->lane;
             bridge->waits_lane = bridge->lane;
@@ -332,9 +332,9 @@ static int step_read(struct bridge *bridge, const xcclAlgoStep_v1_t *step, xcclA
 static int step_ok(struct bridge *bridge, const xcclAlgoStep_v1_t *step)
 {
     if (step->op > OPS_ALL || !xccl_step_legal((uint8_t)step->op))
-        return wrong(bridge, "op 0x%x is none of the twelve that mean something", step->op);
+        return wrong(bridge, "op 0x%x is not one of the twelve valid operations", step->op);
     if (step->flags > FLAGS_ALL)
-        return wrong(bridge, "flags 0x%x has bits without a meaning", step->flags);
+        return wrong(bridge, "flags 0x%x has unknown bits", step->flags);
     if (!sides_ok(bridge, step) || !fans_ok(bridge, step) || !waits_ok(bridge, step))
         return 0;
     if (bridge->nsteps == STEPS_MAX || bridge->nevents > EVENTS_MAX)
@@ -387,7 +387,8 @@ static void bridge_step(const struct xcclAlgoBuilder *build, int32_t lane,
     if (!bridge)
         return;
     if (lane < 0 || lane >= bridge->nlanes) {
-        (void)wrong(bridge, "a step is for lane %d, and there are %d", lane, bridge->nlanes);
+        (void)wrong(bridge, "a step is for lane %d, but the number of lanes is %d", lane,
+                    bridge->nlanes);
         return;
     }
     bridge->lane = lane;
@@ -432,9 +433,9 @@ void xccl_algo_bridge(const struct xccl_algo_entry *entry, struct xccl_builder *
     entry->calls.emit(&bridge.calls, &asked);
     bridge.lane = -1;
     if (bridge.waited >= bridge.nlanes)
-        (void)wrong(&bridge, "step %u of lane %d waits for lane %d, and there are %d",
+        (void)wrong(&bridge, "step %u of lane %d waits for lane %d, but the number of lanes is %d",
                     bridge.waits_step, bridge.waits_lane, bridge.waited, bridge.nlanes);
     else if (bridge.nlanes == 0)
-        (void)wrong(&bridge, "it makes no lane");
+        (void)wrong(&bridge, "it creates no lane");
     xccl_free(bridge.ends);
 }

@@ -110,7 +110,7 @@ static xcclResult_t refuse(const char *path, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(why, sizeof(why), fmt, args);
     va_end(args);
-    return xccl_fail(xcclInvalidUsage, 0, "correct the plugin, as xccl_algo.h says",
+    return xccl_fail(xcclInvalidUsage, 0, "correct the plugin according to xccl_algo.h",
                      "algorithm plugin %.200s: %s", path, why);
 }
 

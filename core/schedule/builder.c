@@ -18,7 +18,7 @@
 void xccl_build_fail(struct xccl_builder *builder, const char *what, long number)
 {
     if (builder->rc == xcclSuccess)
-        builder->rc = xccl_fail(xcclInternalError, 0, "report this as a bug of the algorithm",
+        builder->rc = xccl_fail(xcclInternalError, 0, "report this as a bug in the algorithm",
                                 "%s for rank %d of %d: %s (%ld)", builder->what.name,
                                 builder->what.rank, builder->what.nranks, what, number);
 }
@@ -190,7 +190,7 @@ static uint32_t pool_add(struct xccl_builder *builder, const struct xccl_chunks 
         if (chunks->buffer == XCCL_BUFFER_ZERO)
             chunk = 0;
         if (chunk < 0 || chunk >= TABLE_MAX) {
-            xccl_build_fail(builder, "an impossible chunk", (long)chunk);
+            xccl_build_fail(builder, "a chunk number is out of range", (long)chunk);
             return at;
         }
         if (chunks->buffer == XCCL_BUFFER_SCRATCH && chunk >= builder->nscratch)
@@ -392,7 +392,8 @@ static xcclResult_t make(struct xccl_builder *builder, struct xccl_schedule **sc
     rc = xccl_schedule_check(schedule);
     for (uint32_t i = 0; i < builder->nlanes && !rc; i++)
         if (!xccl_build_says_the_same(builder, i, schedule)) {
-            xccl_build_fail(builder, "the records of a lane do not say what was emitted", i);
+            xccl_build_fail(builder,
+                            "the records of a lane do not match the steps that were emitted", i);
             rc = builder->rc;
         }
     if (rc) {

@@ -21,7 +21,7 @@ void xccl_build_enter(struct xccl_builder *builder, const struct xccl_build_scop
     if (builder->rc != xcclSuccess)
         return;
     if (scoped->scope) {
-        xccl_build_fail(builder, "a scope in a scope", scope->id0);
+        xccl_build_fail(builder, "a scope is inside another scope", scope->id0);
         return;
     }
     if (!scope->again)
@@ -45,10 +45,11 @@ int xccl_scope_lane(struct xccl_builder *builder)
 {
     if (builder->scoped.nlanes++ > 0)
         xccl_build_break(
-            builder, xccl_fail(xcclInvalidArgument, 0, "choose another one, such as ring",
-                               "%s of %d ranks has parts with several lanes, which cannot be one "
-                               "behind the other",
-                               builder->what.name, builder->what.nranks));
+            builder,
+            xccl_fail(
+                xcclInvalidArgument, 0, "choose another part, such as ring",
+                "%s of %d ranks has parts with several lanes, which cannot run one after the other",
+                builder->what.name, builder->what.nranks));
     return (int)builder->nlanes - 1;
 }
 
@@ -112,8 +113,8 @@ static int width_of(struct xccl_builder *builder)
         return width;
     xccl_build_break(builder,
                      xccl_fail(xcclInvalidArgument, 0, "choose mesh, ring, pairwise or direct",
-                               "%s of %d ranks has a part with scratch memory, which "
-                               "nodes of different sizes rule out",
+                               "%s of %d ranks has a part with scratch memory, which cannot work "
+                               "on nodes of different sizes",
                                builder->what.name, builder->what.nranks));
     return 0;
 }
@@ -123,7 +124,7 @@ static void list_add(struct xccl_builder *builder, int list, int64_t chunk)
     struct scoped *scoped = &builder->scoped;
 
     if (chunk < 0 || chunk >= UINT16_MAX)
-        xccl_build_fail(builder, "an impossible chunk", (long)chunk);
+        xccl_build_fail(builder, "a chunk number is out of range", (long)chunk);
     if (xccl_build_grow(builder, &scoped->lists[list], scoped->lengths[list], &scoped->rooms[list],
                         sizeof(*scoped->lists[list])))
         scoped->lists[list][scoped->lengths[list]++] = (uint16_t)chunk;

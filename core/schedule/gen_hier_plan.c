@@ -117,7 +117,7 @@ xcclResult_t xccl_hier_choose(const struct xccl_generator_for *what,
     if (!found || found->plan || (found->serves && !found->serves(for_out)))
         return xccl_fail(
             xcclInvalidArgument, 0, "`xccl algo list` lists collectives and algorithms",
-            "hier cannot have %s for %s %s of %d ranks", name,
+            "hier cannot use %s for %s %s of %d ranks", name,
             part->outer ? "the outer" : "the inner", xccl_coll_name(part->coll), part->nranks);
     *generator_out = found;
     *nchunks_out = found->chunks ? found->chunks(for_out) : 1;

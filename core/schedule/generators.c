@@ -93,8 +93,9 @@ xcclResult_t xccl_generator_make(const struct xccl_generator *generator,
     xcclResult_t rc;
 
     if (what->nranks < 1 || (generator->serves && !generator->serves(what)))
-        return xccl_fail(xcclInvalidArgument, 0, "`xccl algo list` shows what each one serves",
-                         "%s of %s does not serve %d ranks", generator->name,
+        return xccl_fail(xcclInvalidArgument, 0,
+                         "`xccl algo list` lists the ranks that each algorithm supports",
+                         "%s of %s does not support %d ranks", generator->name,
                          xccl_coll_name(generator->coll), what->nranks);
     if (generator->chunks)
         build.nchunks = generator->chunks(what);

@@ -254,8 +254,8 @@ static xcclResult_t check_tables(const struct xccl_schedule *schedule)
     }
     if (good && steps == schedule->nsteps && conns == schedule->nconns)
         return xcclSuccess;
-    return xccl_fail(xcclInternalError, 0, "report this as a bug of the algorithm",
-                     "%s schedule of rank %u of %u: its tables do not fit together", schedule->name,
+    return xccl_fail(xcclInternalError, 0, "report this as a bug in the algorithm",
+                     "%s schedule of rank %u of %u: its tables are inconsistent", schedule->name,
                      schedule->rank, schedule->nranks);
 }
 
@@ -270,9 +270,10 @@ xcclResult_t xccl_schedule_check(const struct xccl_schedule *schedule)
 
         if (conn->peer >= schedule->nranks || conn->dir > XCCL_CONN_RECV ||
             conn->kind > XCCL_CONN_MULTICAST)
-            return xccl_fail(xcclInternalError, 0, "report this as a bug of the algorithm",
-                             "%s schedule of rank %u: connection %u names rank %u of %u",
-                             schedule->name, schedule->rank, i, conn->peer, schedule->nranks);
+            return xccl_fail(
+                xcclInternalError, 0, "report this as a bug in the algorithm",
+                "%s schedule of rank %u: connection %u names rank %u, but there are %u ranks",
+                schedule->name, schedule->rank, i, conn->peer, schedule->nranks);
     }
     for (uint32_t lane = 0; lane < schedule->nlanes; lane++) {
         for (uint32_t i = 0; i < schedule->lanes[lane].nstep; i++) {
@@ -281,7 +282,7 @@ xcclResult_t xccl_schedule_check(const struct xccl_schedule *schedule)
             if (step_ok(schedule, lane, step))
                 continue;
             return xccl_fail(
-                xcclInternalError, 0, "report this as a bug of the algorithm",
+                xcclInternalError, 0, "report this as a bug in the algorithm",
                 "%s schedule of rank %u: step %u of lane %u (op %u) is not well-formed",
                 schedule->name, schedule->rank, i, lane, step->op);
         }

@@ -103,7 +103,8 @@ xcclResult_t xccl_draft_needed(const struct xccl_draft *draft, const struct xccl
 
         if (!(field->flags & XCCL_FIELD_NEEDED) || seen >> i & 1)
             continue;
-        return xccl_draft_fail(draft, "add it", "a %s without %s", record_name, field->word);
+        return xccl_draft_fail(draft, "add it", "a %s lacks the field %s", record_name,
+                               field->word);
     }
     return xcclSuccess;
 }
@@ -113,7 +114,7 @@ xcclResult_t xccl_draft_needed(const struct xccl_draft *draft, const struct xccl
 xcclResult_t xccl_draft_name(struct xccl_draft *draft, const char *name, size_t bytes)
 {
     if (bytes > XCCL_TEXT_NAME_MAX)
-        return xccl_draft_fail(draft, "127 are allowed", "a name of %zu bytes", bytes);
+        return xccl_draft_fail(draft, "use at most 127", "the name has %zu bytes", bytes);
     draft->set.name = xccl_calloc(bytes + 1, 1);
     if (!draft->set.name)
         return xcclSystemError;
@@ -143,7 +144,7 @@ xcclResult_t xccl_draft_head_end(struct xccl_draft *draft)
     struct xccl_schedule **schedules;
 
     if (draft->head.nchunks == 0)
-        return xccl_draft_fail(draft, "add it", "a schedule without chunks");
+        return xccl_draft_fail(draft, "add it", "a schedule lacks the field chunks");
     schedules = xccl_calloc(draft->head.nranks, sizeof(void *));
     if (!schedules)
         return xcclSystemError;
@@ -158,7 +159,8 @@ xcclResult_t xccl_draft_head_end(struct xccl_draft *draft)
 xcclResult_t xccl_draft_rank(struct xccl_draft *draft)
 {
     if (!draft->has_head)
-        return xccl_draft_fail(draft, "put it first", "a rank before the schedule's head");
+        return xccl_draft_fail(draft, "put the head first",
+                               "a rank stands before the schedule's head");
     draft->rank = draft->head;
     for (int i = 0; i < XCCL_DRAFT_PARTS; i++)
         draft->tables[i].used = 0;
@@ -174,7 +176,7 @@ static xcclResult_t grow(struct xccl_draft *draft, struct xccl_draft_table *tabl
     void *grown;
 
     if (table->used == TABLE_MAX)
-        return xccl_draft_fail(draft, "this is the most", "more than %d %s in a rank", TABLE_MAX,
+        return xccl_draft_fail(draft, "this is the limit", "a rank has more than %d %s", TABLE_MAX,
                                table->what);
     if (table->used < table->room)
         return xcclSuccess;
@@ -198,7 +200,7 @@ xcclResult_t xccl_draft_add(struct xccl_draft *draft, enum xccl_draft_part part,
     char *entry;
 
     if (!draft->in_rank || (in_lane && nlanes == 0))
-        return xccl_draft_fail(draft, "begin one first", "%s outside of a %s", table->what,
+        return xccl_draft_fail(draft, "begin one first", "%s must be inside a %s", table->what,
                                in_lane && draft->in_rank ? "lane" : "rank");
     rc = grow(draft, table);
     if (rc)
@@ -323,10 +325,12 @@ static xcclResult_t rank_end(struct xccl_draft *draft)
     xcclResult_t rc;
 
     if (draft->rank.rank >= draft->set.nranks)
-        return xccl_draft_fail(draft, "raise ranks in the head, or renumber it", "rank %d of %d",
+        return xccl_draft_fail(draft, "raise ranks in the head, or change the number",
+                               "rank %d does not exist: the number of ranks is %d",
                                draft->rank.rank, draft->set.nranks);
     if (draft->rank.root >= draft->set.nranks)
-        return xccl_draft_fail(draft, "name an existing rank", "root %d of %d ranks",
+        return xccl_draft_fail(draft, "name an existing rank",
+                               "root %d does not exist: the number of ranks is %d",
                                draft->rank.root, draft->set.nranks);
     schedule = &draft->set.schedules[draft->rank.rank];
     if (*schedule)
@@ -369,8 +373,8 @@ xcclResult_t xccl_draft_end(struct xccl_draft *draft, struct xccl_schedule_set *
         while (draft->set.schedules[missing])
             missing++;
         return xccl_draft_fail(draft, "include every rank once",
-                               "it ends after %d of %d ranks, rank %d is missing", draft->nread,
-                               draft->set.nranks, missing);
+                               "the schedule ends after %d of %d ranks, rank %d is missing",
+                               draft->nread, draft->set.nranks, missing);
     }
     *set_out = draft->set;
     draft->set = (struct xccl_schedule_set){0};

@@ -165,10 +165,10 @@ static xcclResult_t fail(struct json *json, const char *what)
     size_t left = (size_t)(json->end - json->at), bytes = 0;
 
     if (left == 0)
-        return xccl_draft_fail(&json->draft, NULL, "the text ends where %s belongs", what);
+        return xccl_draft_fail(&json->draft, NULL, "the text ends where %s is expected", what);
     while (bytes < left && bytes < 24 && json->at[bytes] != '\n')
         bytes++;
-    return xccl_draft_fail(&json->draft, NULL, "\"%s\" where %s belongs",
+    return xccl_draft_fail(&json->draft, NULL, "found \"%s\" where %s is expected",
                            xccl_draft_shown(json->at, bytes, shown), what);
 }
 
@@ -195,7 +195,7 @@ static xcclResult_t read_string(struct json *json, struct string *string_out)
         return fail(json, "a string");
     for (json->at++; json->at < json->end && *json->at != '"'; json->at++) {
         if (used == STRING_MAX)
-            return xccl_draft_fail(&json->draft, NULL, "a string of more than %d bytes",
+            return xccl_draft_fail(&json->draft, NULL, "a string has more than %d bytes",
                                    STRING_MAX);
         if (*json->at == '\\') {
             json->at++;
@@ -203,7 +203,7 @@ static xcclResult_t read_string(struct json *json, struct string *string_out)
                 return fail(json, "\" or \\");
         }
         if (*json->at < ' ' || *json->at > '~')
-            return fail(json, "an ASCII letter of a string");
+            return fail(json, "an ASCII character of a string");
         string_out->text[used++] = *json->at;
     }
     if (json->at == json->end)
@@ -292,7 +292,7 @@ static xcclResult_t read_set_entry(struct json *json, void *record)
             return rc;
     }
     if (bits <= 0 || bits & ~(int64_t)set->field->mask || bits & set->value)
-        return xccl_draft_fail(&json->draft, "name each of its flags once, no others",
+        return xccl_draft_fail(&json->draft, "name each flag once, and only flags that exist",
                                "%s has an unknown flag, or the same flag twice", set->field->word);
     set->value |= (int32_t)bits;
     return xcclSuccess;
@@ -350,10 +350,10 @@ static xcclResult_t read_member(struct json *json, const struct shape *shape, vo
         return rc;
     at = find_key(shape, &key);
     if (at < 0)
-        return xccl_draft_fail(&json->draft, "see core/schedule/README.md for what it may have",
-                               "a %s has no \"%.40s\"", shape->name, key.text);
+        return xccl_draft_fail(&json->draft, "see core/schedule/README.md for the fields",
+                               "a %s has no field \"%.40s\"", shape->name, key.text);
     if (*seen >> at & 1)
-        return xccl_draft_fail(&json->draft, "name it once", "a %s with two \"%s\"", shape->name,
+        return xccl_draft_fail(&json->draft, "name it once", "a %s has two \"%s\"", shape->name,
                                key.text);
     *seen |= (uint32_t)1 << at;
     rc = take(json, ':');
@@ -383,7 +383,7 @@ static xcclResult_t read_object(struct json *json, const struct shape *shape, vo
         rc = xccl_draft_needed(&json->draft, shape->fields, seen, shape->name);
     for (int i = 0; !rc && i < MEMBERS; i++)
         if (shape->members[i].needed && !(seen >> (nfields + i) & 1))
-            return xccl_draft_fail(&json->draft, "add it", "a %s without %s", shape->name,
+            return xccl_draft_fail(&json->draft, "add it", "a %s lacks the field %s", shape->name,
                                    shape->members[i].key);
     return rc;
 }

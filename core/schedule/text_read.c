@@ -31,7 +31,7 @@ static xcclResult_t fail(const struct reader *reader, const struct word *word, c
 
     if (word->bytes == 0)
         return xccl_draft_fail(&reader->draft, todo, "the line ends where %s", what);
-    return xccl_draft_fail(&reader->draft, todo, "\"%s\" where %s",
+    return xccl_draft_fail(&reader->draft, todo, "found \"%s\" where %s",
                            xccl_draft_shown(word->text, word->bytes, shown), what);
 }
 
@@ -39,7 +39,7 @@ static xcclResult_t fail_twice(const struct reader *reader, const struct word *w
 {
     char shown[XCCL_SHOWN_BYTES];
 
-    return xccl_draft_fail(&reader->draft, "name it once", "a second \"%s\"",
+    return xccl_draft_fail(&reader->draft, "name it once", "\"%s\" occurs a second time",
                            xccl_draft_shown(word->text, word->bytes, shown));
 }
 
@@ -134,13 +134,13 @@ static xcclResult_t read_set(struct reader *reader, const struct xccl_field *fie
         if (bit >= 0)
             bits = (int32_t)1 << bit;
         else if (!hex_of(&part, &bits) || bits & ~(int32_t)field->mask)
-            return fail(reader, word, "join words with +, as in src+send", "flags belong");
+            return fail(reader, word, "join words with +, as in src+send", "flags are expected");
         if (value & bits)
             return fail_twice(reader, &part);
         value |= bits;
         at = plus ? plus + 1 : end;
         if (plus && at == end)
-            return fail(reader, word, "join words with +, as in src+send", "flags belong");
+            return fail(reader, word, "join words with +, as in src+send", "flags are expected");
     } while (at < end);
     xccl_field_set(field, record, value);
     return xcclSuccess;
@@ -188,7 +188,7 @@ static xcclResult_t read_field(struct reader *reader, const struct xccl_fields *
     if (field->kind == XCCL_FIELD_SET)
         return read_set(reader, field, &value, record);
     if (!number_of(&value, &number))
-        return fail(reader, &value, "give a number", "a number belongs");
+        return fail(reader, &value, "give a number", "a number is expected");
     return xccl_draft_number(&reader->draft, field, number, record);
 }
 
@@ -206,7 +206,7 @@ static xcclResult_t read_fields(struct reader *reader, const struct xccl_fields 
             return rc;
         if (!found)
             return fail(reader, &word, "see the list in core/schedule/README.md",
-                        "a field of the record belongs");
+                        "a field of the record is expected");
     }
     return xccl_draft_needed(&reader->draft, fields, seen, record_name);
 }
@@ -221,7 +221,7 @@ static xcclResult_t read_place(struct reader *reader, struct word *word, uint64_
         return xcclSuccess;
     if (number < 0 || (uint64_t)number != place)
         return xccl_draft_fail(&reader->draft, "number them in order, or leave numbers out",
-                               "number %lld in place of %llu", (long long)number,
+                               "found number %lld where %llu is expected", (long long)number,
                                (unsigned long long)place);
     next_word(reader, word);
     return xcclSuccess;
@@ -252,7 +252,7 @@ static xcclResult_t read_side(struct reader *reader, const struct word *word, in
     if (buffer < 0 || !digits(&at, end, &first) || at < end || first > 65535)
         return fail(reader, word,
                     "write BUFFER:CHUNK or BUFFER@ENTRY, BUFFER being in, out, scratch or zero",
-                    "chunks belong");
+                    "chunks are expected");
     step->bufs |= (uint8_t)(buffer << (is_dst ? 2 : 0));
     if (list)
         step->bufs |= is_dst ? XCCL_STEP_DST_LIST : XCCL_STEP_SRC_LIST;
@@ -284,7 +284,7 @@ static xcclResult_t read_from(struct reader *reader, const struct word *word, in
         return fail(reader, word,
                     all ? "write FIRST, FIRST*COUNT with up to 14, or FIRST*all"
                         : "write FIRST or FIRST*COUNT with up to 3",
-                    all ? "connections belong" : "waits belong");
+                    all ? "connections are expected" : "waits are expected");
     *first_out = (int)first;
     *count_out = (int)count;
     return xcclSuccess;
@@ -342,7 +342,7 @@ static xcclResult_t read_step_word(struct reader *reader, const struct word *wor
     rc = read_field(reader, &xccl_step_number_fields, word, seen, step, &found);
     if (!rc && !found)
         return fail(reader, word, "see the list in core/schedule/README.md",
-                    "a field of the step belongs");
+                    "a field of the step is expected");
     return rc;
 }
 
@@ -363,7 +363,7 @@ static xcclResult_t read_step(struct reader *reader)
            draft->tables[XCCL_DRAFT_LANES].used - 1;
     rc = read_place(reader, &word, lane->nstep - 1u);
     if (!rc && word.bytes == 0)
-        return fail(reader, &word, "such as src+send", "what the step does belongs");
+        return fail(reader, &word, "such as src+send", "the operation of the step is expected");
     if (!rc)
         rc = read_set(reader, &xccl_step_fields.field[XCCL_STEP_OP_FIELD], &word, step);
     if (!rc)
@@ -372,7 +372,7 @@ static xcclResult_t read_step(struct reader *reader)
         rc = read_step_word(reader, &word, &seen, &keys, step);
     for (int key = 0; !rc && key < KEY_COUNT; key++)
         if (step->op & step_key_ops[key] && !(keys >> key & 1))
-            return xccl_draft_fail(draft, "add it", "a step with %s without %s and its place",
+            return xccl_draft_fail(draft, "add it", "a step with %s lacks the field %s",
                                    step_keys[key], step_keys[key]);
     return rc;
 }
@@ -389,7 +389,7 @@ static xcclResult_t read_name(struct reader *reader)
 
     next_word(reader, &word);
     if (word.bytes == 0)
-        return fail(reader, &word, "such as ring", "the algorithm's name belongs");
+        return fail(reader, &word, "such as ring", "the algorithm's name is expected");
     if (*word.text != '"')
         return xccl_draft_name(&reader->draft, word.text, word.bytes);
     for (at = word.text + 1; at < reader->end && *at != '"' && used < sizeof(name); at++) {
@@ -401,7 +401,7 @@ static xcclResult_t read_name(struct reader *reader)
     }
     reader->at = at;
     if (used <= XCCL_TEXT_NAME_MAX && (at == reader->end || *at != '"'))
-        return xccl_draft_fail(&reader->draft, "end it with \"", "a name that does not end");
+        return xccl_draft_fail(&reader->draft, "end it with \"", "the name does not end");
     reader->at += at < reader->end;
     return xccl_draft_name(&reader->draft, name, used);
 }
@@ -413,7 +413,8 @@ static xcclResult_t read_head(struct reader *reader)
     xcclResult_t rc;
 
     if (draft->has_head)
-        return xccl_draft_fail(draft, "use a file for each", "a second schedule");
+        return xccl_draft_fail(draft, "use one file for each schedule",
+                               "the file has a second schedule");
     rc = read_name(reader);
     if (rc)
         return rc;
@@ -474,14 +475,14 @@ static xcclResult_t read_list(struct reader *reader)
 
         if (!number_of(&number, &value) || value != draft->tables[XCCL_DRAFT_LIST].used)
             return fail(reader, &word, "name the next entry's place, or leave it out",
-                        "another entry begins");
+                        "the next entry is expected");
         next_word(reader, &word);
     }
     for (; word.bytes; next_word(reader, &word)) {
         xcclResult_t rc;
 
         if (!number_of(&word, &value) || value < 0 || value > 65535)
-            return fail(reader, &word, "give a number from 0 to 65535", "a chunk belongs");
+            return fail(reader, &word, "give a number from 0 to 65535", "a chunk is expected");
         rc = xccl_draft_add(draft, XCCL_DRAFT_LIST, &entry);
         if (rc)
             return rc;

@@ -227,9 +227,10 @@ static int is_ordered(const struct xccl_verify_clocks *clocks, const struct xccl
 static void refuse_race(struct xccl_verify_run *run, const struct xccl_verify_lane *at, int write,
                         const struct access *before, int before_write)
 {
-    xccl_verify_refuse(run, at, XCCL_VERDICT_RACE, "%s memory that is %s, in no certain order,",
+    xccl_verify_refuse(run, at, XCCL_VERDICT_RACE,
+                       "%s memory that is also %s, in an undefined order,",
                        write ? "writes" : "reads", before_write ? "written" : "read");
-    xccl_verify_refuse_other(run, &before->spot, "by");
+    xccl_verify_refuse_other(run, &before->spot, " by");
 }
 
 /* The reads of a cell: the last one of each lane since it was written. */

@@ -60,8 +60,7 @@ static int is_unfit(struct xccl_verify_run *run, const struct xccl_verify_lane *
         xccl_verify_refuse(run, at, XCCL_VERDICT_PRE_POST,
                            "uses the contribution of rank %u without PRE", value->set - 1);
     else if (combines && (value->flags & XCCL_VALUE_POSTED))
-        xccl_verify_refuse(run, at, XCCL_VERDICT_PRE_POST,
-                           "combines a value that has had its POST");
+        xccl_verify_refuse(run, at, XCCL_VERDICT_PRE_POST, "combines a value after its POST");
     return refused(run);
 }
 
@@ -106,7 +105,7 @@ static xcclResult_t combine(struct xccl_verify_run *run, const struct xccl_verif
     rc = xccl_rank_sets_join(run->sets, own.set, value->set, &into->set, &overlap);
     if (overlap)
         xccl_verify_refuse(run, at, XCCL_VERDICT_TWICE,
-                           "adds the contribution of rank %u to a sum that has it (chunk %u)",
+                           "adds the contribution of rank %u a second time (chunk %u)",
                            common_rank(run->sets, own.set, value->set),
                            own.origin / run->net->parts);
     return rc;
@@ -122,7 +121,7 @@ static xcclResult_t load_source(struct xccl_verify_run *run, const struct xccl_v
         return rc;
     if (!(value_out->flags & XCCL_VALUE_RAW))
         xccl_verify_refuse(run, at, XCCL_VERDICT_PRE_POST,
-                           "has PRE, but chunk %u of %s is no contribution as it was given",
+                           "has PRE, but chunk %u of %s is not a contribution in its original form",
                            at->src.chunk, xccl_verify_buffer_words(at->src.buffer));
     value_out->flags &= (uint16_t)~XCCL_VALUE_RAW;
     return xcclSuccess;
@@ -134,10 +133,11 @@ static void post(struct xccl_verify_run *run, const struct xccl_verify_lane *at,
     uint32_t size = run->sets->sizes[value->set];
 
     if (value->flags & XCCL_VALUE_POSTED)
-        xccl_verify_refuse(run, at, XCCL_VERDICT_PRE_POST, "has POST for a value that has had it");
+        xccl_verify_refuse(run, at, XCCL_VERDICT_PRE_POST, "applies POST to a value a second time");
     else if (size != run->net->nranks)
         xccl_verify_refuse(run, at, XCCL_VERDICT_PRE_POST,
-                           "has POST for a sum of %u of %u contributions", size, run->net->nranks);
+                           "applies POST to a sum of %u of %u contributions", size,
+                           run->net->nranks);
     value->flags |= XCCL_VALUE_POSTED;
 }
 
@@ -151,7 +151,8 @@ static xcclResult_t store(struct xccl_verify_run *run, const struct xccl_verify_
         return xcclSuccess;
     if (at->dst.cell == XCCL_CELL_NONE) {
         xccl_verify_refuse(run, at, XCCL_VERDICT_RESULT,
-                           "writes to chunk %u of %s, which is the user's", at->dst.chunk, buffer);
+                           "writes to chunk %u of %s, which a schedule may only read",
+                           at->dst.chunk, buffer);
         return xcclSuccess;
     }
     if (run->touched)
@@ -182,11 +183,10 @@ static void check_size(struct xccl_verify_run *run, const struct xccl_verify_lan
                                                 : "drops a message with data");
     else
         xccl_verify_refuse(run, at, XCCL_VERDICT_SIZE,
-                           "gets chunk %u as chunk %u (by size classes), which need not be equally "
-                           "large",
+                           "gets chunk %u as chunk %u (by size classes), whose size may differ",
                            a / parts, b / parts);
     if (from)
-        xccl_verify_refuse_other(run, from, "it comes from");
+        xccl_verify_refuse_other(run, from, ", sent by");
 }
 
 /* ---- messages ---- */

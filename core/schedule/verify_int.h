@@ -315,7 +315,7 @@ xcclResult_t xccl_verify_clock_access(struct xccl_verify_run *run,
 void xccl_verify_refuse(struct xccl_verify_run *run, const struct xccl_verify_lane *at,
                         enum xccl_verdict_kind kind, const char *fmt, ...)
     __attribute__((format(printf, 4, 5), cold));
-/* Adds another place to the refusal just made: "; WORDS rank ...". */
+/* Adds another place to the refusal just made: "WORDS rank ...". WORDS begin with their blank. */
 void xccl_verify_refuse_other(struct xccl_verify_run *run, const struct xccl_spot *spot,
                               const char *words);
 /* Without a place in a lane. */

@@ -169,8 +169,8 @@ static int exchange_ok(struct xccl_verify_run *run, struct xccl_verify_lane *at,
     return 1;
 refuse:
     xccl_verify_refuse(run, at, XCCL_VERDICT_EXCHANGE,
-                       "receives its chunk number %u into chunk %u of %s, which it sends as "
-                       "number %u: that send may run ahead of this receive",
+                       "receives its chunk number %u into chunk %u of %s, which it also sends as "
+                       "number %u: that send may run before this receive",
                        at->chunk, event.dst, xccl_verify_buffer_words(dst),
                        latest[cell - cell0] - 1);
     return 0;

@@ -76,19 +76,19 @@ static int check_one(struct xccl_schedule *const *schedules, int nranks, int ran
     }
     if (schedule->nranks != nranks || schedule->rank != rank)
         xccl_verdict_refuse(verdict, XCCL_VERDICT_SHAPE, rank,
-                            "the schedule at place %d of %d is that of rank %u of %u", rank, nranks,
-                            schedule->rank, schedule->nranks);
+                            "the schedule given for rank %d of %d is for rank %u of %u", rank,
+                            nranks, schedule->rank, schedule->nranks);
     else if (!same_call(schedule, schedules[0]))
         xccl_verdict_refuse(verdict, XCCL_VERDICT_SHAPE, rank,
                             "rank %d and rank 0 differ in collective, root or chunks", rank);
     else if (per_rank_chunks(schedule->coll) && schedule->nchunks != schedule->nranks)
         xccl_verdict_refuse(verdict, XCCL_VERDICT_SHAPE, rank,
-                            "%s has a chunk for each of %u ranks, not %u chunks",
+                            "%s needs one chunk for each of %u ranks, but the schedule has %u",
                             xccl_coll_name(schedule->coll), schedule->nranks, schedule->nchunks);
     else if (schedule->scrbufs > SCRBUFS_MAX)
         xccl_verdict_refuse(verdict, XCCL_VERDICT_SHAPE, rank,
-                            "rank %d has %u scratch buffers, more than %d", rank, schedule->scrbufs,
-                            SCRBUFS_MAX);
+                            "rank %d has %u scratch buffers, but at most %d are allowed", rank,
+                            schedule->scrbufs, SCRBUFS_MAX);
     return verdict->kind == XCCL_VERDICT_PROVEN;
 }
 
@@ -102,7 +102,7 @@ static int check_flags(const struct xccl_schedule *schedule, uint32_t lane, uint
     if ((step->flags & (XCCL_FLAG_PRE | XCCL_FLAG_POST)) && !xccl_coll_reduces(schedule->coll))
         why = "has PRE or POST in a collective that does not reduce";
     else if ((step->flags & XCCL_FLAG_PRE) && !(step->op & XCCL_STEP_SRC))
-        why = "has PRE but reads nothing of its own";
+        why = "has PRE but no src";
     if (!why)
         return 1;
     xccl_verdict_refuse(verdict, XCCL_VERDICT_PRE_POST, schedule->rank,
@@ -147,10 +147,10 @@ static int link_waits(struct xccl_verify_net *net, uint32_t rank, uint32_t step0
 
         if (found == 1)
             continue;
-        xccl_verdict_refuse(verdict, XCCL_VERDICT_SHAPE, (int)rank,
-                            "rank %u waits for signal %u of lane %u, which %s", rank, wait->sig,
-                            wait->lane,
-                            found ? "several of its steps give" : "none of its steps gives");
+        xccl_verdict_refuse(
+            verdict, XCCL_VERDICT_SHAPE, (int)rank,
+            "rank %u waits for signal %u of lane %u, which %s", rank, wait->sig, wait->lane,
+            found ? "several steps of that lane send" : "no step of that lane sends");
         return 0;
     }
     return 1;
@@ -182,16 +182,16 @@ static void count_all(struct xccl_verify_net *net, struct xccl_verdict *verdict)
             net->parts = net->parts ? net->parts : schedule->lanes[i].nparts;
             net->step_major |= schedule->lanes[i].order == XCCL_STEP_MAJOR;
             if (schedule->lanes[i].nparts != net->parts)
-                xccl_verdict_refuse(verdict, XCCL_VERDICT_SHAPE, (int)r,
-                                    "lane %u of rank %u works on a part of %u of each chunk, "
-                                    "others on one of %u",
-                                    i, r, schedule->lanes[i].nparts, net->parts);
+                xccl_verdict_refuse(
+                    verdict, XCCL_VERDICT_SHAPE, (int)r,
+                    "lane %u of rank %u divides chunks into %u parts, but another lane into %u", i,
+                    r, schedule->lanes[i].nparts, net->parts);
         }
     }
     net->parts = net->parts ? net->parts : 1;
     if (events > EVENTS_MAX || events * (net->scrbufs + 2) > TILES_EVENTS)
         xccl_verdict_refuse(verdict, XCCL_VERDICT_SHAPE, 0,
-                            "a tile of all ranks moves %llu chunks, which is too much to prove",
+                            "a tile of all ranks moves %llu chunks, which is too many to verify",
                             (unsigned long long)events);
 }
 
@@ -247,7 +247,7 @@ static int enter_senders(struct xccl_verify_net *net, struct matching *matching,
         end = find(matching, key_of(rank, multicast ? NO_RECEIVER : conn->peer, conn));
         if (end->key || (multicast && conn->peer != rank)) {
             refuse_end(verdict, rank, lane, conn,
-                       end->key ? "is there twice" : "does not name its sender");
+                       end->key ? "exists twice" : "does not name its sender");
             return 0;
         }
         *end = (struct end){key_of(rank, multicast ? NO_RECEIVER : conn->peer, conn), net->nqueues,
@@ -275,11 +275,11 @@ static int count_readers(struct xccl_verify_net *net, const struct matching *mat
         end = find(matching, key_of(conn->peer, multicast ? NO_RECEIVER : rank, conn));
         if (!end->key || (multicast && conn->peer == rank)) {
             refuse_end(verdict, rank, lane_of_conn(schedule, i), conn,
-                       end->key ? "comes back to its sender" : "has no sender there");
+                       end->key ? "is received by its own sender" : "has no sender on that rank");
             return 0;
         }
         if (!multicast && matching->counts[end->queue]) {
-            refuse_end(verdict, rank, lane_of_conn(schedule, i), conn, "has two readers");
+            refuse_end(verdict, rank, lane_of_conn(schedule, i), conn, "has two receivers");
             return 0;
         }
         matching->counts[end->queue]++;
@@ -300,7 +300,7 @@ static int all_are_read(struct xccl_verify_net *net, const struct matching *matc
                 matching->counts[net->ends[net->ranks[r].conn0 + i]])
                 continue;
             refuse_end(verdict, r, lane_of_conn(schedule, i), &schedule->conns[i],
-                       "has no reader there");
+                       "has no receiver");
             return 0;
         }
     }
@@ -321,7 +321,7 @@ static int enter_readers(struct xccl_verify_net *net, uint32_t rank, struct xccl
         reader = queue->reader0 + queue->nreaders;
         if (queue->nreaders && net->readers[reader - 1].rank == rank) {
             refuse_end(verdict, rank, lane_of_conn(schedule, i), &schedule->conns[i],
-                       "is there twice");
+                       "exists twice");
             return 0;
         }
         net->readers[reader] = (struct xccl_verify_reader){

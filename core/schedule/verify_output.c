@@ -64,7 +64,7 @@ static void check_reduced(struct xccl_verify_run *run, const struct output *outp
             lacks++;
         refuse(run, output, XCCL_VERDICT_RESULT, "lacks the contribution of rank %u", lacks);
     } else if (!(output->value.flags & XCCL_VALUE_POSTED)) {
-        refuse(run, output, XCCL_VERDICT_PRE_POST, "has had no POST");
+        refuse(run, output, XCCL_VERDICT_PRE_POST, "had no POST");
     }
 }
 
@@ -78,16 +78,18 @@ static void check_output(struct xccl_verify_run *run, struct output *output)
     if (!output->value.set)
         refuse(run, output, XCCL_VERDICT_RESULT, "no step has written");
     else if (output->value.origin != output->class)
-        refuse(run, output, XCCL_VERDICT_RESULT, "should be another one, it is chunk %u",
+        refuse(run, output, XCCL_VERDICT_RESULT, "contains the data of chunk %u",
                output->value.origin / run->net->parts);
     else if (output->value.tile != output->at.tile)
-        refuse(run, output, XCCL_VERDICT_RESULT, "is that of tile %u", output->value.tile);
+        refuse(run, output, XCCL_VERDICT_RESULT, "contains the data of tile %u",
+               output->value.tile);
     else if (output->value.flags & XCCL_VALUE_RAW)
         refuse(run, output, XCCL_VERDICT_PRE_POST, "is a contribution without PRE");
     else if (run->net->reduces)
         check_reduced(run, output);
     else if (output->value.set != owner_of(run, output) + 1)
-        refuse(run, output, XCCL_VERDICT_RESULT, "is that of rank %u", output->value.set - 1);
+        refuse(run, output, XCCL_VERDICT_RESULT, "contains the data of rank %u",
+               output->value.set - 1);
 }
 
 static void note_hash(struct xccl_verify_run *run, const struct output *output)
@@ -142,8 +144,8 @@ static void check_barrier(struct xccl_verify_run *run)
                     break;
             if (unknown != r && lane == first + net->ranks[r].nlanes)
                 xccl_verdict_refuse(run->verdict, XCCL_VERDICT_RESULT, (int)r,
-                                    "rank %u leaves the barrier and may not know of rank %u", r,
-                                    unknown);
+                                    "rank %u can leave the barrier before rank %u has entered it",
+                                    r, unknown);
         }
     }
 }

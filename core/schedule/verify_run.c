@@ -365,10 +365,11 @@ static void tell_left_over(struct xccl_verify_run *run)
         uint32_t left = run->queues[reader->queue].sent - run->readers[i].consumed;
 
         if (left)
-            xccl_verdict_refuse(run->verdict, XCCL_VERDICT_LEFT_OVER, (int)reader->rank,
-                                "rank %u lane %u ends with %u messages from rank %u lane %u unread",
-                                reader->rank, run->lanes[reader->lane].lane, left, queue->rank,
-                                run->lanes[queue->writer].lane);
+            xccl_verdict_refuse(
+                run->verdict, XCCL_VERDICT_LEFT_OVER, (int)reader->rank,
+                "rank %u lane %u ends without reading %u messages from rank %u lane %u",
+                reader->rank, run->lanes[reader->lane].lane, left, queue->rank,
+                run->lanes[queue->writer].lane);
     }
 }
 

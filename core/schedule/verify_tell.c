@@ -142,7 +142,7 @@ void xccl_verify_refuse_other(struct xccl_verify_run *run, const struct xccl_spo
     if (run->verdict->other.rank >= 0)
         return;
     run->verdict->other = place_of(run, spot);
-    append(run->verdict, " %s ", words);
+    append(run->verdict, "%s ", words);
     append_place(run, spot);
 }
 
@@ -178,11 +178,11 @@ static void append_wait(struct xccl_verify_run *run, const struct xccl_verify_la
 {
     const struct xccl_verify_lane *other = &run->lanes[awaited(run, at)];
     const char *const words[] = {
-        [XCCL_BLOCK_NONE] = "stands still for",
+        [XCCL_BLOCK_NONE] = "waits for",
         [XCCL_BLOCK_MESSAGE] = "waits for a message from",
-        [XCCL_BLOCK_SLOT] = "waits for a slot to",
-        [XCCL_BLOCK_SIGNAL] = "waits for the signal of",
-        [XCCL_BLOCK_MARK] = "may not write what it sends directly until its receive is posted by"};
+        [XCCL_BLOCK_SLOT] = "waits for a free slot to",
+        [XCCL_BLOCK_SIGNAL] = "waits for a signal from",
+        [XCCL_BLOCK_MARK] = "may not write its message directly until the receive is posted by"};
 
     append(run->verdict, "%s rank %u lane %u", words[at->block], other->rank, other->lane);
 }

@@ -276,8 +276,8 @@ XT_TEST(a_process_has_room_for_32_algorithms_and_each_calls_its_own_functions)
     for (int i = 0; i < 32; i++) {
         char text[96];
 
-        snprintf(text, sizeof(text), "algorithm a%d of plugin test, rank 0 of 2: it makes no lane",
-                 i);
+        snprintf(text, sizeof(text),
+                 "algorithm a%d of plugin test, rank 0 of 2: it creates no lane", i);
         XT_CHECK_RC(proven(found(XCCL_COLL_ALL_REDUCE, names[i]), 2), xcclInvalidArgument);
         XT_CHECK_HAS(xccl_error_text(), text);
     }
@@ -344,38 +344,38 @@ static const struct hostile {
     xcclAlgoStep_v1_t step;
     const char *why;
 } hostile[] = {
-    {{.op = 0}, "op 0x0 is none of the twelve"},
-    {{.op = 0xffffffff}, "op 0xffffffff is none"},
+    {{.op = 0}, "op 0x0 is not one of the twelve"},
+    {{.op = 0xffffffff}, "op 0xffffffff is not one of"},
     {{.op = 256 | COPY_OP}, "op 0x103 is none"},
     {{.op = XCCL_ALGO_ACC | XCCL_ALGO_SEND}, "op 0x18 is none"},
-    {{.op = COPY_OP, .flags = 16}, "flags 0x10 has bits"},
+    {{.op = COPY_OP, .flags = 16}, "flags 0x10 has unknown bits"},
     {{.op = COPY_OP, .reserved = 1}, "the step has fields that this XCCL does not know"},
-    {{.op = COPY_OP, .flags = 64}, "flags 0x40 has bits"},
+    {{.op = COPY_OP, .flags = 64}, "flags 0x40 has unknown bits"},
     {{.op = COPY_OP, .src = {.buffer = -1, .count = 1}}, "src is buffer -1"},
     {{.op = COPY_OP, .src = {.buffer = 4, .count = 1}}, "src is buffer 4"},
     {{.op = COPY_OP, .src = {.buffer = xcclAlgoIn, .count = 0}}, "src has 0 chunks"},
     {{.op = COPY_OP, .src = {.buffer = xcclAlgoIn, .count = -5}}, "src has -5 chunks"},
     {{.op = COPY_OP, .src = {.buffer = xcclAlgoIn, .count = INT32_MAX}}, "src has 2147483647"},
     {{.op = COPY_OP, .src = ONE_IN, .dst = {.buffer = xcclAlgoOut, .count = 2}},
-     "src has 1 chunks and dst 2"},
+     "src has 1 chunks, but dst has 2"},
     {{.op = COPY_OP, .src = ONE_IN, .dst = {.buffer = xcclAlgoScratch, .count = 1, .first = -1}},
      "dst is chunk -1 of scratch memory"},
     {{.op = COPY_OP,
       .src = {.buffer = xcclAlgoScratch, .count = 3, .first = INT32_MAX, .stride = INT32_MAX}},
      "src is chunk 2147483647 of scratch memory"},
     {{.op = COPY_OP | XCCL_ALGO_ACC, .src = ONE_IN, .dst = {.buffer = xcclAlgoZero, .count = 1}},
-     "it adds to Zero"},
+     "the step adds to Zero"},
     {{.op = ADD_OP, .src = ONE_IN, .dst = ONE_OUT, .rconn = 1}, "nrecv is 0"},
     {{.op = ADD_OP, .src = ONE_IN, .dst = ONE_OUT, .rconn = 1, .nrecv = 257}, "nrecv is 257"},
     {{.op = ADD_OP, .src = ONE_IN, .dst = ONE_OUT, .rconn = 65537, .nrecv = 1},
-     "rconn is 65537, and the lane has 3 connections"},
+     "rconn is 65537, but the lane has 3 connections"},
     {{.op = ADD_OP, .src = ONE_IN, .dst = ONE_OUT, .rconn = -1, .nrecv = 1}, "rconn is -1"},
     {{.op = ADD_OP, .src = ONE_IN, .dst = ONE_OUT, .rconn = 1, .nrecv = 3},
-     "nrecv is 3 from connection 1 on, and the lane has 3"},
+     "nrecv is 3 from connection 1 on, but the lane has 3"},
     {{.op = ADD_OP, .src = ONE_IN, .dst = ONE_OUT, .rconn = 0, .nrecv = 1},
-     "connection 0 is of the other direction than recv"},
+     "connection 0 has the wrong direction for recv"},
     {{.op = XCCL_ALGO_SRC | XCCL_ALGO_SEND, .src = ONE_IN, .sconn = 0, .nsend = 2},
-     "connection 1 is of the other direction than send"},
+     "connection 1 has the wrong direction for send"},
     {{.op = XCHG_OP,
       .src = ONE_IN,
       .dst = ONE_OUT,
@@ -390,9 +390,9 @@ static const struct hostile {
       .dst = ONE_OUT,
       .rconn = 1,
       .nrecv = 15},
-     "its fan is not in rising order"},
+     "its peers are not in rising order"},
     {{.op = COPY_OP, .flags = XCCL_ALGO_ORDERED, .src = ONE_IN, .dst = ONE_OUT},
-     "it is ORDERED, and receives nothing"},
+     "the step is ORDERED, but it receives nothing"},
     {{.op = COPY_OP, .flags = XCCL_ALGO_SIGNAL, .src = ONE_IN, .dst = ONE_OUT, .sig = 65536},
      "sig is 65536"},
     {{.op = COPY_OP, .src = ONE_IN, .dst = ONE_OUT, .nwaits = 4}, "nwaits is 4"},
@@ -400,7 +400,7 @@ static const struct hostile {
     {{.op = COPY_OP, .src = ONE_IN, .dst = ONE_OUT, .nwaits = 1, .waits = {{0, 256, 0}}},
      "wait 0 is for lane 0, dist 256"},
     {{.op = COPY_OP, .src = ONE_IN, .dst = ONE_OUT, .nwaits = 1, .waits = {{7, 0, 0}}},
-     "step 0 of lane 0 waits for lane 7, and there are 1"},
+     "step 0 of lane 0 waits for lane 7, but the number of lanes is 1"},
 };
 static const struct hostile *hostile_at;
 
@@ -516,15 +516,15 @@ XT_TEST(a_call_that_cannot_be_is_refused_and_ends_what_the_builder_takes)
         "the step is NULL",
         "the step has size 8; version 1 has",
         "the step has size 18446744073709551615",
-        "a step is for lane 9, and there are 1",
+        "a step is for lane 9, but the number of lanes is 1",
         "a connection is for lane 1, which is not the last one",
         "a connection has direction 2",
-        "a connection is to rank 0, which is not another one of 0 to 3",
-        "a connection is to rank 4",
+        "a connection names rank 0, which is not another rank from 0 to 3",
+        "a connection names rank 4",
         "a connection has id 65536",
         "a group has connections of both directions",
-        "it makes more than 255 lanes",
-        "it makes more than 65535 connections",
+        "it creates more than 255 lanes",
+        "it creates more than 65535 connections",
         "of a reason of its own",
         "it gives up and does not say why",
     };
@@ -589,7 +589,7 @@ XT_TEST(a_number_of_chunks_that_cannot_be_is_refused_alone_and_in_a_hierarchy)
                     xcclInvalidArgument);
     }
     XT_CHECK_RC(proven(found(XCCL_COLL_BROADCAST, "mine"), 3), xcclInvalidArgument);
-    XT_CHECK_HAS(xccl_error_text(), "mine of broadcast does not serve 3 ranks");
+    XT_CHECK_HAS(xccl_error_text(), "mine of broadcast does not support 3 ranks");
 }
 
 /* ---- random values: only that nothing breaks ---- */

@@ -367,7 +367,7 @@ XT_TEST(what_a_scope_has_no_room_for_is_refused_in_words)
 
     xccl_build_enter(builder, &scope_of_two);
     xccl_build_enter(builder, &scope_of_two);
-    end_refused(builder, "a scope in a scope");
+    end_refused(builder, "a scope is inside another scope");
     builder = begin(XCCL_COLL_ALL_REDUCE, 8, 10);
     xccl_build_enter(builder, &scope_of_two);
     (void)xccl_build_conn(builder, 0, XCCL_CONN_SEND, 2, 0, 0);

@@ -480,16 +480,16 @@ XT_TEST(algorithms_that_do_not_fit_are_refused_in_words)
     crowd.what.outer = "dtree";
     refused(&crowd, "several lanes");
     crowd.what.outer = "hier";
-    refused(&crowd, "cannot have hier for the outer all_reduce of 2 ranks");
+    refused(&crowd, "cannot use hier for the outer all_reduce of 2 ranks");
     crowd.what.outer = "ring:2";
-    refused(&crowd, "cannot have ring:2");
+    refused(&crowd, "cannot use ring:2");
     crowd.what.outer = NULL;
     crowd.what.inner = "oneshot";
-    refused(&crowd, "cannot have oneshot for the inner reduce_scatter of 3 ranks");
+    refused(&crowd, "cannot use oneshot for the inner reduce_scatter of 3 ranks");
     crowd = crowd_begin(XCCL_COLL_REDUCE_SCATTER);
     crowd_uneven(&crowd, &shapes[1]);
     crowd.what.outer = "nhr";
-    refused(&crowd, "scratch memory, which nodes of different sizes rule out");
+    refused(&crowd, "scratch memory, which cannot work on nodes of different sizes");
 }
 
 XT_TEST(relays_and_scratch_memory_are_refused_where_blocks_differ_in_number)
@@ -504,7 +504,7 @@ XT_TEST(relays_and_scratch_memory_are_refused_where_blocks_differ_in_number)
     crowd.what.outer = "binomial";
     crowd.what.rank = 1; /* passes on */
     crowd.what.root = 9;
-    refused(&crowd, "nodes of different sizes rule out");
+    refused(&crowd, "cannot work on nodes of different sizes");
 }
 
 XT_TEST(layouts_that_cannot_be_are_refused_in_words)

@@ -155,7 +155,8 @@ XT_TEST(dropped_and_doubled_steps_are_refused)
     struct ranks ranks = ring_of(5);
 
     drop_step(ranks.schedules[2], 4);
-    expect(&ranks, XCCL_VERDICT_LEFT_OVER, "rank 2 lane 0 ends with 1 messages from rank 1");
+    expect(&ranks, XCCL_VERDICT_LEFT_OVER,
+           "rank 2 lane 0 ends without reading 1 messages from rank 1");
     ranks = ring_of(5);
     double_step(&ranks.schedules[2], 4);
     expect(&ranks, XCCL_VERDICT_DEADLOCK,
@@ -166,10 +167,11 @@ XT_TEST(dropped_and_doubled_steps_are_refused)
     expect(&ranks, XCCL_VERDICT_DEADLOCK, "waits for a message from rank");
     ranks = oneshot_of(4, 0);
     drop_step(ranks.schedules[1], 1);
-    expect(&ranks, XCCL_VERDICT_LEFT_OVER, "rank 1 lane 0 ends with 1 messages from rank");
+    expect(&ranks, XCCL_VERDICT_LEFT_OVER,
+           "rank 1 lane 0 ends without reading 1 messages from rank");
     ranks = oneshot_of(4, 4);
     double_step(&ranks.schedules[3], 0);
-    expect(&ranks, XCCL_VERDICT_LEFT_OVER, "1 messages from rank 3 lane 0 unread");
+    expect(&ranks, XCCL_VERDICT_LEFT_OVER, "ends without reading 1 messages from rank 3 lane 0");
 }
 
 XT_TEST(wrong_chunks_are_refused_by_size_contribution_and_result)
@@ -218,24 +220,25 @@ XT_TEST(each_contribution_has_one_pre_and_each_output_one_post)
     struct ranks ranks = ring_of(4);
 
     ranks.schedules[1]->steps[2].flags = XCCL_FLAG_PRE;
-    expect(&ranks, XCCL_VERDICT_PRE_POST, "has had no POST");
+    expect(&ranks, XCCL_VERDICT_PRE_POST, "had no POST");
     ranks = ring_of(4);
     ranks.schedules[1]->steps[1].flags |= XCCL_FLAG_POST;
-    expect(&ranks, XCCL_VERDICT_PRE_POST, "has POST for a sum of 2 of 4 contributions");
+    expect(&ranks, XCCL_VERDICT_PRE_POST, "applies POST to a sum of 2 of 4 contributions");
     ranks = ring_of(4);
     ranks.schedules[1]->steps[3].flags |= XCCL_FLAG_POST;
-    expect(&ranks, XCCL_VERDICT_PRE_POST, "has POST for a value that has had it");
+    expect(&ranks, XCCL_VERDICT_PRE_POST, "applies POST to a value a second time");
     ranks = ring_of(4);
     ranks.schedules[1]->steps[1].flags = 0;
     expect(&ranks, XCCL_VERDICT_PRE_POST, "uses the contribution of rank 1 without PRE");
     ranks = ring_of(4);
     ranks.schedules[1]->steps[3].flags |= XCCL_FLAG_PRE;
-    expect(&ranks, XCCL_VERDICT_PRE_POST, "has PRE but reads nothing of its own");
+    expect(&ranks, XCCL_VERDICT_PRE_POST, "has PRE but no src");
     ranks = ring_of(1);
     double_step(&ranks.schedules[0], 0);
     ranks.schedules[0]->steps[0].flags = XCCL_FLAG_PRE;
     ranks.schedules[0]->steps[1].bufs = OUT_OUT;
-    expect(&ranks, XCCL_VERDICT_PRE_POST, "has PRE, but chunk 0 of the output is no contribution");
+    expect(&ranks, XCCL_VERDICT_PRE_POST,
+           "has PRE, but chunk 0 of the output is not a contribution");
     ranks = swap_in_scratch(0);
     ranks.schedules[1]->steps[0].flags = XCCL_FLAG_PRE;
     expect(&ranks, XCCL_VERDICT_PRE_POST, "does not reduce");
@@ -246,14 +249,14 @@ XT_TEST(ends_of_connections_must_fit)
     struct ranks ranks = ring_of(4);
 
     ranks.schedules[1]->conns[0].peer = 3;
-    expect(&ranks, XCCL_VERDICT_SHAPE, "has no sender there");
+    expect(&ranks, XCCL_VERDICT_SHAPE, "has no sender on that rank");
     ranks = ring_of(4);
     ranks.schedules[1]->conns[1].id = 9;
     expect(&ranks, XCCL_VERDICT_SHAPE, "rank 1 lane 0: the connection from rank 0 with id 9");
     ranks = oneshot_of(4, 4);
     for (int r = 1; r < 4; r++) /* nobody reads the multicast of rank 0, each its FIFO */
         ranks.schedules[r]->conns[1].kind = XCCL_CONN_FIFO;
-    expect(&ranks, XCCL_VERDICT_SHAPE, "has no sender there");
+    expect(&ranks, XCCL_VERDICT_SHAPE, "has no sender on that rank");
     ranks = oneshot_of(3, 3);
     ranks.schedules[1]->conns[0].peer = 2;
     expect(&ranks, XCCL_VERDICT_SHAPE, "does not name its sender");
@@ -262,7 +265,7 @@ XT_TEST(ends_of_connections_must_fit)
     expect(&ranks, XCCL_VERDICT_SHAPE, "not well-formed");
     ranks = ring_of(4);
     ranks.schedules[2]->rank = 3;
-    expect(&ranks, XCCL_VERDICT_SHAPE, "is that of rank 3");
+    expect(&ranks, XCCL_VERDICT_SHAPE, "is for rank 3");
 }
 
 XT_TEST(too_few_slots_are_told_as_a_circle_of_ranks)
@@ -272,7 +275,7 @@ XT_TEST(too_few_slots_are_told_as_a_circle_of_ranks)
 
     XT_CHECK_INT(verdict.kind, XCCL_VERDICT_DEADLOCK);
     XT_CHECK_INT(verdict.minslots, 2);
-    XT_CHECK_HAS(verdict.text, "waits for a slot to rank");
+    XT_CHECK_HAS(verdict.text, "waits for a free slot to rank");
     XT_CHECK_HAS(verdict.text, ", which at step 1 (recv+reduce+send)");
     XT_CHECK_HAS(verdict.text, "slots: 1");
     ranks_free(&ranks);
@@ -312,10 +315,10 @@ XT_TEST(lanes_that_do_not_wait_at_all_are_refused)
     ranks_free(&ranks);
     ranks = staged(2, 2);
     ranks.schedules[0]->waits[0].sig = 99;
-    expect(&ranks, XCCL_VERDICT_SHAPE, "which none of its steps gives");
+    expect(&ranks, XCCL_VERDICT_SHAPE, "which no step of that lane sends");
     ranks = staged(1, 1);
     ranks.schedules[1]->waits[1].dist = 0;
-    expect(&ranks, XCCL_VERDICT_DEADLOCK, "waits for the signal of rank 1 lane");
+    expect(&ranks, XCCL_VERDICT_DEADLOCK, "waits for a signal from rank 1 lane");
 }
 
 XT_TEST(parts_of_chunks_are_proven_one_by_one)
@@ -330,7 +333,7 @@ XT_TEST(parts_of_chunks_are_proven_one_by_one)
     s->lanes[1].part = 1;
     expect_proven(&ranks, (struct xccl_verify_for){0});
     s->lanes[1].nparts = 3;
-    expect(&ranks, XCCL_VERDICT_SHAPE, "works on a part of 3");
+    expect(&ranks, XCCL_VERDICT_SHAPE, "divides chunks into 3 parts");
 }
 
 /* ---- exchanges and direct transfers ---- */
@@ -345,7 +348,7 @@ XT_TEST(swap_in_place_goes_through_slots_but_not_directly)
     XT_CHECK_INT(verdict_of(&ranks).minslots, 1);
     verdict = verdict_for(&ranks, (struct xccl_verify_for){.direct = 1, .nslots = 8});
     XT_CHECK_INT(verdict.kind, XCCL_VERDICT_DEADLOCK);
-    XT_CHECK_HAS(verdict.text, "what it sends directly");
+    XT_CHECK_HAS(verdict.text, "its message directly");
     XT_OK(xccl_prove(ranks.schedules, 2, &verdict));
     XT_CHECK_TEXT(verdict.text, "");
     XT_CHECK((ranks.schedules[0]->steps[2].flags & both) != both);
@@ -426,7 +429,8 @@ XT_TEST(exchange_that_receives_into_a_later_source_is_refused)
         s->steps[1].cstride = 1;
         connect_pair(s, 1 - r, 1 - r, 0);
     }
-    expect(&ranks, XCCL_VERDICT_EXCHANGE, "which it sends as number 1: that send may run ahead");
+    expect(&ranks, XCCL_VERDICT_EXCHANGE,
+           "which it also sends as number 1: that send may run before");
 }
 
 XT_TEST(lanes_that_run_each_step_through_all_tiles_need_steps_that_fit)
@@ -435,11 +439,11 @@ XT_TEST(lanes_that_run_each_step_through_all_tiles_need_steps_that_fit)
 
     for (int r = 0; r < 3; r++)
         ranks.schedules[r]->lanes[0].order = XCCL_STEP_MAJOR;
-    expect(&ranks, XCCL_VERDICT_DEADLOCK, "waits for a slot to rank");
+    expect(&ranks, XCCL_VERDICT_DEADLOCK, "waits for a free slot to rank");
     ranks = swap_in_scratch(0); /* one buffer of scratch for all tiles */
     for (int r = 0; r < 2; r++)
         ranks.schedules[r]->lanes[0].order = XCCL_STEP_MAJOR;
-    expect(&ranks, XCCL_VERDICT_RESULT, "is that of tile");
+    expect(&ranks, XCCL_VERDICT_RESULT, "contains the data of tile");
     for (int r = 0; r < 2; r++) {
         ranks = swap_in_scratch(0);
         ranks.schedules[r]->lanes[0].order = XCCL_STEP_MAJOR;
@@ -488,7 +492,7 @@ XT_TEST(barrier_is_proven_when_all_know_of_all)
         if (rounds == 1)
             continue;
         ranks = barrier_of(n, rounds - 1);
-        expect(&ranks, XCCL_VERDICT_RESULT, "leaves the barrier and may not know of rank");
+        expect(&ranks, XCCL_VERDICT_RESULT, "can leave the barrier before rank");
     }
 }
 
