@@ -76,7 +76,7 @@ static void early_send(struct cf *me)
     while (done < EARLY && done_alone(me, comm, &from[done]))
         done++;
     if (done < EARLY)
-        cf_skip(me, "the plugin calls no send done before its receive is posted");
+        cf_skip(me, "the plugin reports no send as done before its receive is posted");
     cf_close(me, comm);
     cf_barrier(me);
 }
@@ -137,7 +137,7 @@ static int flying_take(struct cf *me, void *comm, struct cf_buffer *to, uint64_t
         cf_turn(me, &patience);
     }
     if (rc == xcclSuccess)
-        cf_expect(me, to->data, sizes[0], salt, "a message whose send was closed away");
+        cf_expect(me, to->data, sizes[0], salt, "a message whose sender closed before it was done");
     return rc == xcclSuccess;
 }
 
@@ -160,7 +160,7 @@ static void sends_in_flight(struct cf *me)
         arrived++;
     cf_ok(me, cf_close_recv(me, pair.recv), "closeRecv after the sender has closed");
     if (arrived == taken)
-        cf_skip(me, "the plugin had sent it all before the close");
+        cf_skip(me, "the plugin had sent everything before the close");
 }
 
 static uint64_t checksum(const struct cf_buffer *buffer)
@@ -206,7 +206,7 @@ static void receives_in_flight(struct cf *me)
             sent = 1;
     }
     if (!sent)
-        cf_fail(me, "a send to a receiver that has closed neither ends nor fails in 5 s");
+        cf_fail(me, "a send to a receiver that has closed neither ends nor fails within 5 s");
     cf_sleep_ms(50);
     for (int i = 0; i < RECEIVES; i++) {
         if (checksum(&to[i]) != sums[i])
@@ -246,7 +246,7 @@ static void listen_alone(struct cf *me)
         cf_ok(me, cf_listen(me, me->dev, &handle, &listen), "listen");
         if (i % 2)
             cf_ok(me, cf_accept(me, listen, &comm), "accept");
-        cf_ok(me, cf_close_listen(me, listen), "closeListen before a sender came");
+        cf_ok(me, cf_close_listen(me, listen), "closeListen before a sender connected");
     }
 }
 
@@ -271,7 +271,8 @@ static void half_open_connect(struct cf *me)
         else if (state)
             cf_ok(me, cf_close_connect(me, state), "closeConnect");
         for (int i = 0; i < 5 && !recv; i++)
-            cf_ok(me, cf_accept(me, listen, &recv), "accept of a sender that has given up");
+            cf_ok(me, cf_accept(me, listen, &recv),
+                  "accept of a sender that has cancelled its connect");
         if (recv)
             cf_ok(me, cf_close_recv(me, recv), "closeRecv");
         cf_ok(me, cf_close_listen(me, listen), "closeListen");
@@ -291,13 +292,13 @@ static void listen_with_sender(struct cf *me)
     memset(&handle, 0, sizeof(handle));
     cf_ok(me, cf_listen(me, me->dev, &handle, &listen), "listen");
     cf_ok(me, cf_connect(me, me->dev, &handle, &state, &send), "connect");
-    cf_ok(me, cf_close_listen(me, listen), "closeListen with a sender under way");
+    cf_ok(me, cf_close_listen(me, listen), "closeListen while a sender connects");
     for (rc = xcclSuccess; rc == xcclSuccess && !send && patience.turns < 1000;) {
         rc = cf_connect(me, me->dev, &handle, &state, &send);
         cf_turn(me, &patience);
     }
     if (rc != xcclSuccess && state)
-        cf_fail(me, "connect failed and left *state set; it is NULL again after an error");
+        cf_fail(me, "connect failed, but left *state set; it must be NULL after an error");
     if (send)
         cf_ok(me, cf_close_send(me, send), "closeSend");
     else if (state)
@@ -332,33 +333,33 @@ const struct cf_case cf_cases_close[] = {
      .forms = CF_PAIRED,
      .send = done_send,
      .recv = done_recv,
-     .text = "what test called done before a close still arrives"},
+     .text = "messages that test reported as done before a close still arrive"},
     {.name = "early_sends_arrive_after_close",
      .rule = 10,
      .forms = CF_PAIRED,
      .send = early_send,
      .recv = early_recv,
-     .text = "also into large receives that are posted after the close"},
+     .text = "messages done before a close also arrive in large receives posted later"},
     {.name = "close_with_sends_in_flight",
      .rule = 10,
      .forms = CF_SINGLE,
      .flags = CF_OWN,
      .solo = sends_in_flight,
-     .text = "closeSend ends them, their memory is not read any more",
+     .text = "closeSend ends sends in flight; their memory is no longer read",
      .why = DRAINS},
     {.name = "close_with_receives_in_flight",
      .rule = 10,
      .forms = CF_SINGLE,
      .flags = CF_OWN,
      .solo = receives_in_flight,
-     .text = "closeRecv ends them, their memory is not written",
+     .text = "closeRecv ends receives in flight; their memory is no longer written",
      .why = DRAINS},
     {.name = "close_with_idle_receives",
      .rule = 10,
      .forms = CF_SINGLE,
      .flags = CF_OWN,
      .solo = idle_receives,
-     .text = "receives that nothing was sent for end with closeRecv",
+     .text = "receives without a message end with closeRecv",
      .why = DRAINS},
     {.name = "close_listen_before_a_sender",
      .rule = 10,
@@ -370,20 +371,20 @@ const struct cf_case cf_cases_close[] = {
      .forms = CF_SINGLE,
      .flags = CF_OWN,
      .solo = half_open_connect,
-     .text = "a connect may be given up at every stage",
-     .why = "it cannot give up a connect: the adapter leaks it on purpose"},
+     .text = "a connect may be cancelled at every stage",
+     .why = "it cannot cancel a connect, so the adapter leaks it on purpose"},
     {.name = "close_listen_with_a_sender",
      .rule = 10,
      .forms = CF_SINGLE,
      .flags = CF_OWN,
      .solo = listen_with_sender,
-     .text = "closeListen during a connect harms neither",
-     .why = "it cannot give up a connect: the adapter leaks it on purpose"},
+     .text = "closeListen during a connect harms neither side",
+     .why = "it cannot cancel a connect, so the adapter leaks it on purpose"},
     {.name = "finalize_frees_connects",
      .forms = CF_SINGLE,
      .flags = CF_OWN,
      .solo = finalize_with_connect,
-     .text = "finalize frees what connects under way hold",
-     .why = "it cannot give up a connect: the adapter leaks it on purpose"},
+     .text = "finalize frees the resources of unfinished connects",
+     .why = "it cannot cancel a connect, so the adapter leaks it on purpose"},
     {.name = NULL},
 };

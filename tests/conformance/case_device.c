@@ -27,11 +27,11 @@ static void look_at(struct cf *me, int dev, const xcclNetProperties_v1 *props)
         cf_fail(me, "device %d (%s): ptrSupport 0x%x lacks host memory", dev, props->name,
                 props->ptrSupport);
     if (props->maxComms < 0 || props->latencyUs < 0)
-        cf_fail(me, "device %d (%s): a negative maxComms or latencyUs", dev, props->name);
+        cf_fail(me, "device %d (%s): maxComms or latencyUs is negative", dev, props->name);
     if (props->memberCount < 0 || props->memberCount > XCCL_NET_MAX_MEMBERS)
         cf_fail(me, "device %d (%s): memberCount is %d", dev, props->name, props->memberCount);
     if (props->storeBytes & (props->storeBytes - 1))
-        cf_fail(me, "device %d (%s): storeBytes %u is no power of two", dev, props->name,
+        cf_fail(me, "device %d (%s): storeBytes %u is not a power of two", dev, props->name,
                 props->storeBytes);
     if (props->sameHost != 0 && props->sameHost != 1)
         cf_fail(me, "device %d (%s): sameHost is %d, neither 0 nor 1", dev, props->name,
@@ -79,7 +79,7 @@ static void properties_stable(struct cf *me)
             a.maxRecvs != b.maxRecvs || a.maxBytes != b.maxBytes || a.guid != b.guid)
             cf_fail(me,
                     "device %d is %s in one instance and %s in another, or differs in its "
-                    "properties; the order is the same on each call",
+                    "properties; the order must be the same on each call",
                     dev, a.name, b.name);
     }
     me->net = first;
@@ -96,7 +96,7 @@ static void no_device_twice(struct cf *me)
             get(me, i, &other);
             if (same_text(props.name, other.name) && props.port == other.port &&
                 props.guid == other.guid)
-                cf_fail(me, "devices %d and %d are both %s", i, dev, props.name);
+                cf_fail(me, "devices %d and %d are both named %s", i, dev, props.name);
         }
     }
 }
@@ -122,12 +122,12 @@ static void only_the_given_size(struct cf *me)
         for (size_t at = sizes[i]; at < sizeof(room); at++) {
             if (room[at] != 0xa5)
                 cf_fail(me,
-                        "properties with size %zu writes byte %zu; no field beyond the size "
-                        "is written",
+                        "properties with size %zu writes byte %zu; it must not write a field "
+                        "beyond the size",
                         sizes[i], at);
         }
         if (props->size != sizes[i])
-            cf_fail(me, "properties changes size from %zu to %zu", sizes[i], props->size);
+            cf_fail(me, "properties changed size from %zu to %zu", sizes[i], props->size);
     }
 }
 
@@ -143,8 +143,10 @@ static void only_the_given_size_of_stats(struct cf *me)
     cf_ok(me, me->net->calls.stats(me->net->ctx, me->dev, stats), "stats with a smaller size");
     for (size_t at = size; at < sizeof(room); at++) {
         if (room[at] != 0xa5)
-            cf_fail(me, "stats with size %zu writes byte %zu; no field beyond the size is written",
-                    size, at);
+            cf_fail(
+                me,
+                "stats with size %zu writes byte %zu; it must not write a field beyond the size",
+                size, at);
     }
 }
 
@@ -165,13 +167,15 @@ static void bad_device(struct cf *me)
         memset(&handle, 0x5a, sizeof(handle));
         kept = handle;
         if (cf_properties(me, bad[i], &props) == xcclSuccess)
-            cf_fail(me, "properties of device %d of %d succeeds", bad[i], count);
+            cf_fail(me, "properties of device %d succeeds, but there are only %d devices", bad[i],
+                    count);
         if (memcmp(&props, &before, sizeof(props)) != 0)
-            cf_fail(me, "properties of device %d fails and has changed the struct", bad[i]);
+            cf_fail(me, "properties of device %d failed, but changed the struct", bad[i]);
         if (cf_listen(me, bad[i], &handle, &listen) == xcclSuccess)
-            cf_fail(me, "listen on device %d of %d succeeds", bad[i], count);
+            cf_fail(me, "listen on device %d succeeds, but there are only %d devices", bad[i],
+                    count);
         if (listen != &mark || memcmp(&handle, &kept, sizeof(handle)) != 0)
-            cf_fail(me, "listen on device %d fails and has changed an output", bad[i]);
+            cf_fail(me, "listen on device %d failed, but changed an output", bad[i]);
     }
 }
 
@@ -180,18 +184,18 @@ static void table_and_init(struct cf *me)
     const char *name = me->net->calls.name;
 
     if (!name || !name[0] || strlen(name) > 32)
-        cf_fail(me, "the plugin's name is not short and not empty");
+        cf_fail(me, "the plugin's name is empty or too long");
     for (const char *at = name; *at && me->own_contract; at++) {
         if (!((*at >= 'a' && *at <= 'z') || (*at >= '0' && *at <= '9') || *at == '-' || *at == '_'))
             cf_fail(me, "the plugin's name \"%s\" is not lower case", name);
     }
     if (!me->net->calls.lastError(me->net->ctx) || !me->net->calls.lastError(NULL))
-        cf_fail(me, "lastError gives NULL; it is \"\" when there is none");
+        cf_fail(me, "lastError returned NULL; it must return \"\" if there is no error");
 }
 
 const struct cf_case cf_cases_device[] = {
     {.name = "name_and_error_text",
-     .text = "the name is lower case, lastError never NULL",
+     .text = "the name is lower case, and lastError never returns NULL",
      .forms = CF_SINGLE,
      .solo = table_and_init},
     {.name = "properties_are_sane",
@@ -203,7 +207,7 @@ const struct cf_case cf_cases_device[] = {
      .forms = CF_SINGLE,
      .solo = properties_stable},
     {.name = "no_device_twice",
-     .text = "no device is there twice",
+     .text = "no device is listed twice",
      .forms = CF_SINGLE,
      .solo = no_device_twice},
     {.name = "properties_keep_to_the_size",
@@ -222,6 +226,6 @@ const struct cf_case cf_cases_device[] = {
      .rule = 4,
      .forms = CF_SINGLE,
      .solo = bad_device,
-     .text = "a device that is not there is an error, outputs stay"},
+     .text = "a device that does not exist is an error; outputs do not change"},
     {.name = NULL},
 };

@@ -53,7 +53,9 @@ static void progress_ends(struct cf *me)
         cf_ok(me, me->net->calls.progress(me->net->ctx, &pending), "progress");
         cf_leave(me, "progress", begin_ns);
         if (cf_now() > end_ns)
-            cf_fail(me, "progress says for a second that something is pending, with all received");
+            cf_fail(
+                me,
+                "progress has reported pending work for a second after everything was received");
     }
     cf_pair_close(me, &pair);
 }
@@ -81,7 +83,7 @@ static void stats_count(struct cf *me)
         if (now.sendBytes < last.sendBytes || now.recvBytes < last.recvBytes ||
             now.sendCount < last.sendCount || now.recvCount < last.recvCount ||
             now.busyCount < last.busyCount)
-            cf_fail(me, "a counter of stats has become smaller");
+            cf_fail(me, "a counter of stats has decreased");
         if (i == 0 && !now.sendCount && !now.recvCount)
             cf_skip(me, "the plugin counts nothing");
         if (now.sendCount != last.sendCount + 1 || now.recvCount != last.recvCount + 1)
@@ -126,7 +128,7 @@ static void wait_recv(struct cf *me)
 
     cf_ok(me, me->net->calls.waitFd(comm, &fd), "waitFd");
     if (fd < 0)
-        cf_skip(me, "waitFd gives -1: there is nothing to wait on");
+        cf_skip(me, "waitFd returned -1: there is nothing to wait on");
     cf_buffer_make(me, comm, 60000, 0, &buffer);
     for (size_t i = 0; i < WAKES; i++) {
         xcclNetRequest_t request = cf_recv_post(me, comm, &buffer, 60000, 7);
@@ -139,8 +141,8 @@ static void wait_recv(struct cf *me)
         while (!done) {
             if (poll(&wait, 1, 3000 * CF_SLOW) == 0)
                 cf_fail(me,
-                        "message %zu of %zu bytes was sent and the descriptor of waitFd does "
-                        "not poll readable",
+                        "message %zu of %zu bytes was sent, but the descriptor of waitFd does not "
+                        "poll readable",
                         i, i * 8000);
             cf_ok(me, cf_test(me, request, &done, sizes), "test");
         }
@@ -161,7 +163,7 @@ static void wait_room_send(struct cf *me)
 
     cf_ok(me, me->net->calls.waitFd(comm, &fd), "waitFd");
     if (fd < 0)
-        cf_skip(me, "waitFd gives -1: there is nothing to wait on");
+        cf_skip(me, "waitFd returned -1: there is nothing to wait on");
     cf_buffer_make(me, comm, bytes, 0, &buffer);
     cf_fill(buffer.data, bytes, 1);
     request = cf_send_post(me, comm, &buffer, bytes, 7);
@@ -171,7 +173,8 @@ static void wait_room_send(struct cf *me)
         struct pollfd wait = {.fd = fd, .events = POLLIN};
 
         if (poll(&wait, 1, 3000 * CF_SLOW) == 0)
-            cf_fail(me, "a send could go on and the descriptor of waitFd does not poll readable");
+            cf_fail(me,
+                    "a send could continue, but the descriptor of waitFd does not poll readable");
         cf_ok(me, cf_test(me, request, &done, NULL), "test");
     }
     cf_barrier(me);
@@ -212,7 +215,7 @@ static void no_error(struct cf *me)
             cf_fail(me, "errorDetail with size %zu writes byte %zu", size, at);
     }
     if (error->cause != xcclNetCauseNone && error->cause != xcclNetCauseUnknown)
-        cf_fail(me, "errorDetail says cause %d of a comm that has not failed", error->cause);
+        cf_fail(me, "errorDetail reports cause %d for a comm that has not failed", error->cause);
     cf_pair_close(me, &pair);
 }
 
@@ -222,23 +225,24 @@ const struct cf_case cf_cases_extras[] = {
      .forms = CF_PAIRED,
      .send = delivery_send,
      .recv = delivery_recv,
-     .text = "without further calls, or by progress with needsProgress"},
+     .text = "sends that are done arrive without further calls, or through progress with "
+             "needsProgress"},
     {.name = "progress_comes_to_an_end",
      .forms = CF_SINGLE,
      .solo = progress_ends,
-     .text = "nothing is pending once all has arrived"},
+     .text = "progress reports nothing pending after everything has arrived"},
     {.name = "stats_count",
      .forms = CF_SINGLE,
      .flags = CF_OWN,
      .solo = stats_count,
-     .text = "counters grow by what was passed",
+     .text = "counters grow by the messages and bytes transferred",
      .why = "it has no stats"},
     {.name = "receiver_sleeps_on_wait_fd",
      .forms = CF_PAIRED,
      .flags = CF_OWN,
      .send = wait_send,
      .recv = wait_recv,
-     .text = "waitFd's descriptor polls readable when a message comes",
+     .text = "waitFd's descriptor polls readable when a message arrives",
      .why = "it has no waitFd"},
     {.name = "sender_sleeps_on_wait_fd",
      .forms = CF_PAIRED,
@@ -251,7 +255,7 @@ const struct cf_case cf_cases_extras[] = {
      .forms = CF_SINGLE,
      .flags = CF_OWN,
      .solo = no_error,
-     .text = "errorDetail keeps to the size and names no cause",
+     .text = "errorDetail respects the size and reports no cause",
      .why = "it has no errorDetail"},
     {.name = NULL},
 };

@@ -79,7 +79,7 @@ static void absent_peer(struct cf *me)
         slow += is_slow(begin_ns);
         expect_quick(me, "accept", slow);
         if (comm)
-            cf_fail(me, "accept gives a comm where no sender has connected");
+            cf_fail(me, "accept returned a comm, but no sender has connected");
     }
     slow = 0;
     for (int i = 0; i < CALLS && !comm; i++) {
@@ -146,7 +146,7 @@ static void handle_is_written_whole(struct cf *me)
     }
     for (size_t at = 0; at < sizeof(stale); at++) {
         if (stale[at])
-            cf_fail(me, "listen leaves byte %zu of the handle as it was; it writes all %d", at,
+            cf_fail(me, "listen did not write byte %zu of the handle; it must write all %d", at,
                     XCCL_NET_HANDLE_BYTES);
     }
 }
@@ -163,11 +163,11 @@ static void wrong_handle(struct cf *me)
     while (rc == xcclSuccess && patience.turns < 2000) {
         rc = cf_connect(me, me->dev, &handle, &state, &comm);
         if (comm)
-            cf_fail(me, "connect with a handle of 0xff bytes gives a comm");
+            cf_fail(me, "connect with a handle of 0xff bytes returned a comm");
         cf_turn(me, &patience);
     }
     if (rc != xcclSuccess && state)
-        cf_fail(me, "connect failed and left *state set; it is NULL again after an error");
+        cf_fail(me, "connect failed, but left *state set; it must be NULL after an error");
     if (state)
         cf_ok(me, cf_close_connect(me, state), "closeConnect");
 }
@@ -244,7 +244,8 @@ static void late_accept(struct cf *me)
 /* A device that is not there. "Ask again" is no answer for ever. */
 static void connect_to_no_device(struct cf *me)
 {
-    struct cf_patience patience = cf_patience("an error of connect on a device that is not there");
+    struct cf_patience patience = cf_patience(
+        "an error of connect on a device that does not exist");
     char mark;
     void *comm;
     xcclNetConnect_t state = NULL;
@@ -256,13 +257,13 @@ static void connect_to_no_device(struct cf *me)
         comm = &mark;
         rc = cf_connect(me, me->net->device_count + 7, &handle, &state, &comm);
         if (rc == xcclSuccess && comm)
-            cf_fail(me, "connect on a device that is not there succeeds");
+            cf_fail(me, "connect on a device that does not exist succeeds");
         cf_turn(me, &patience);
     } while (rc == xcclSuccess);
     if (comm != &mark)
-        cf_fail(me, "connect failed and has changed *comm");
+        cf_fail(me, "connect failed, but changed *comm");
     if (state)
-        cf_fail(me, "connect failed and left *state set; it is NULL again after an error");
+        cf_fail(me, "connect failed, but left *state set; it must be NULL after an error");
 }
 
 static void send_too_much(struct cf *me, void *comm, const struct cf_buffer *buffer)
@@ -283,10 +284,10 @@ static void send_too_much(struct cf *me, void *comm, const struct cf_buffer *buf
         cf_turn(me, &patience);
     } while (rc == xcclSuccess);
     if (rc != xcclInvalidArgument)
-        cf_fail(me, "isend of maxBytes + 1 gives %s instead of invalid argument",
+        cf_fail(me, "isend of maxBytes + 1 returned %s instead of invalid argument",
                 cf_result_name(rc));
     if (request != &mark)
-        cf_fail(me, "isend failed and has changed *request");
+        cf_fail(me, "isend failed, but changed *request");
 }
 
 /* After each error outputs are as they were and the comm works on. */
@@ -305,7 +306,7 @@ static void outputs_after_errors(struct cf *me)
     if (rc == xcclSuccess)
         cf_ok(me, cf_dereg(me, pair.send, mem), "deregMr");
     else if (mem != &mark)
-        cf_fail(me, "regMr failed and has changed *mem");
+        cf_fail(me, "regMr failed, but changed *mem");
     send_too_much(me, pair.send, &buffer);
     cf_pair_pass(me, &pair, 100, 3);
     cf_buffer_free(me, &buffer);
@@ -339,22 +340,22 @@ const struct cf_case cf_cases_life[] = {
      .flags = CF_OWN,
      .forms = CF_SINGLE,
      .solo = wrong_handle,
-     .text = "connect with bytes that are no handle gives no comm",
+     .text = "connect with an invalid handle returns no comm",
      .why = "its plugins trust the handle"},
     {.name = "connections_in_any_order",
      .forms = CF_SINGLE,
      .solo = any_order,
-     .text = "there is no order among the connects of an instance"},
+     .text = "connects of an instance may finish in any order"},
     {.name = "late_accept_finds_its_sender",
      .forms = CF_SINGLE,
      .solo = late_accept,
-     .text = "accept gives a sender that came long before"},
+     .text = "accept finds a sender that connected long before"},
     {.name = "outputs_stay_after_errors",
      .rule = 4,
      .forms = CF_SINGLE,
      .flags = CF_OWN,
      .solo = outputs_after_errors,
-     .text = "after an error outputs are as they were",
+     .text = "an error leaves outputs unchanged",
      .why = "it says nothing about outputs after errors"},
     {.name = NULL},
 };

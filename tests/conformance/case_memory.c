@@ -107,7 +107,7 @@ static void large(struct cf *me)
     to.data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                    -1, 0);
     if (to.data == MAP_FAILED)
-        cf_skip(me, "no 256 MiB of address space");
+        cf_skip(me, "cannot reserve 256 MiB of address space");
     rc = cf_reg(me, pair.recv, to.data, bytes, &to.mem);
     if (rc == xcclSystemError && me->net->calls.lastError(me->net->ctx)[0])
         cf_skip(me, "the limits of this machine: %.200s", me->net->calls.lastError(me->net->ctx));
@@ -210,7 +210,7 @@ static void beside_transfers(struct cf *me)
     cf_pair_open(me, &pair);
     second.me.role = CF_RECEIVER;
     if (pthread_create(&thread, NULL, second_run, &second) != 0)
-        cf_skip(me, "no room for a thread");
+        cf_skip(me, "cannot start a thread");
     for (uint64_t i = 0;
          cf_now() < end_ns || !atomic_load_explicit(&second.rounds, memory_order_relaxed); i++)
         cf_pair_pass(me, &pair, 1000 * (i % 7), i);
@@ -255,7 +255,7 @@ static void dmabuf(struct cf *me)
         cf_skip(me, "the device does not claim XCCL_NET_PTR_DMABUF");
     fd = make_dmabuf(65536, &data);
     if (fd < 0)
-        cf_skip(me, "no /dev/udmabuf here to make a DMA-BUF with");
+        cf_skip(me, "this machine has no /dev/udmabuf to create a DMA-BUF");
     cf_pair_open(me, &pair);
     cf_enter(me, "regMrDmaBuf");
     cf_ok(me, me->net->calls.regMrDmaBuf(pair.recv, data, 65536, XCCL_NET_PTR_HOST, 0, fd, &mem),
@@ -302,15 +302,15 @@ const struct cf_case cf_cases_memory[] = {
     {.name = "registrations_may_overlap",
      .forms = CF_SINGLE,
      .solo = ranges,
-     .text = "ranges overlap, twice, one byte, odd; each lives by itself"},
+     .text = "overlapping, repeated, 1-byte and odd ranges are independent"},
     {.name = "memory_mapped_anew",
      .forms = CF_SINGLE,
      .solo = mapped_anew,
-     .text = "after deregMr the same address may be other memory"},
+     .text = "after deregMr the same address may hold other memory"},
     {.name = "large_registration",
      .forms = CF_SINGLE,
      .solo = large,
-     .text = "256 MiB, or an error that says what to raise"},
+     .text = "256 MiB can be registered, or the error says which limit to raise"},
     {.name = "global_registration",
      .forms = CF_SINGLE,
      .solo = global,
@@ -318,13 +318,16 @@ const struct cf_case cf_cases_memory[] = {
     {.name = "unregistered_memory",
      .forms = CF_SINGLE,
      .solo = unregistered,
-     .text = "with anyMemory isend and irecv take what nobody registered"},
+     .text = "with anyMemory isend and irecv accept unregistered memory"},
     {.name = "registration_beside_transfers",
      .rule = 3,
      .forms = CF_SINGLE,
      .solo = beside_transfers,
      .text = "regMr and deregMr from a second thread"},
     {.name = "dmabuf", .forms = CF_SINGLE, .solo = dmabuf, .text = "a DMA-BUF is registered"},
-    {.name = "flush", .forms = CF_SINGLE, .solo = flush, .text = "iflush ends, harmless on host"},
+    {.name = "flush",
+     .forms = CF_SINGLE,
+     .solo = flush,
+     .text = "iflush ends and is harmless on host memory"},
     {.name = NULL},
 };

@@ -127,7 +127,7 @@ static void outside_recv(struct cf *me)
     window_make(me, comm, &window);
     cf_barrier(me);
     cf_sleep_ms(20);
-    cf_expect_guards(me, &window.data, 0, "a put that leaves its range");
+    cf_expect_guards(me, &window.data, 0, "a put outside of its range");
     cf_close_recv(me, comm);
 }
 
@@ -160,14 +160,14 @@ const struct cf_case cf_cases_onesided[] = {
      .flags = CF_OWN,
      .send = put_send,
      .recv = put_recv,
-     .text = "a signal shows all earlier puts, and adds",
+     .text = "a signal makes all earlier puts visible, and adds",
      .why = "it has no one-sided transfers"},
     {.name = "puts_stay_in_their_range",
      .forms = CF_PAIRED,
      .flags = CF_OWN,
      .send = outside_send,
      .recv = outside_recv,
-     .text = "a put that leaves the range is refused",
+     .text = "a put outside of its range is refused",
      .why = "it has no one-sided transfers"},
     {.name = NULL},
 };

@@ -48,7 +48,7 @@ static void expect_sticky(struct cf *me, void *comm, struct cf_buffer *buffer, i
             cf_fail(me, "%s succeeds on a comm that has failed (rule 9: the same error again)",
                     sends ? "isend" : "irecv");
         if (request != &mark && me->own_contract)
-            cf_fail(me, "%s failed and has changed *request (rule 4)", sends ? "isend" : "irecv");
+            cf_fail(me, "%s failed, but changed *request (rule 4)", sends ? "isend" : "irecv");
     }
 }
 
@@ -66,11 +66,11 @@ static void expect_cause(struct cf *me, void *comm)
     if (error.cause == xcclNetCauseUnknown && !error.text[0])
         return;
     if (error.cause == xcclNetCauseNone)
-        cf_fail(me, "errorDetail says that a comm whose peer died has not failed");
+        cf_fail(me, "errorDetail reports that a comm whose peer died has not failed");
     if (error.cause != xcclNetCausePeerGone && error.cause != xcclNetCauseUnknown &&
         error.cause != xcclNetCauseLinkDown && error.cause != xcclNetCauseTimeout)
-        cf_fail(me, "errorDetail says cause %d after the peer died; %d is peer gone", error.cause,
-                xcclNetCausePeerGone);
+        cf_fail(me, "errorDetail reports cause %d after the peer died, instead of %d (peer gone)",
+                error.cause, xcclNetCausePeerGone);
 }
 
 /* ---- the sender dies ---- */
@@ -156,13 +156,16 @@ static void mid_death_recv(struct cf *me)
     }
     if (done) {
         cf_expect(me, buffer.data, bytes, 1, "a message whose sender was killed");
-        cf_skip(me, "the network took all %zu bytes at once: there is no middle of it", bytes);
+        cf_skip(
+            me,
+            "the network accepted all %zu bytes at once, so the message could not be interrupted",
+            bytes);
     }
     if (me->own_contract && rc != xcclRemoteError)
-        cf_fail(me, "a message that broke off gives %s instead of remote error (rule 11)",
+        cf_fail(me, "an interrupted message returned %s instead of remote error (rule 11)",
                 cf_result_name(rc));
     expect_sticky(me, comm, &buffer, 0);
-    cf_expect_guards(me, &buffer, bytes, "a message that broke off");
+    cf_expect_guards(me, &buffer, bytes, "an interrupted message");
     cf_close_recv(me, comm);
 }
 
@@ -206,7 +209,7 @@ static void receiver_death_send(struct cf *me)
         cf_turn(me, &patience);
     }
     if (me->own_contract && rc != xcclRemoteError)
-        cf_fail(me, "a send to a receiver that was killed gives %s instead of remote error",
+        cf_fail(me, "a send to a receiver that was killed returned %s instead of remote error",
                 cf_result_name(rc));
     expect_sticky(me, comm, &buffer, 1);
     if (me->own_contract)
@@ -241,9 +244,9 @@ static void dead_listener_send(struct cf *me)
     for (end_ns = cf_now() + 300 * CF_MS; rc == xcclSuccess && cf_now() < end_ns && !comm;)
         rc = cf_connect(me, me->dev, &handle, &state, &comm);
     if (comm)
-        cf_fail(me, "connect to a receiver that was killed gives a comm");
+        cf_fail(me, "connect to a receiver that was killed returned a comm");
     if (rc != xcclSuccess && state)
-        cf_fail(me, "connect failed and left *state set; it is NULL again after an error");
+        cf_fail(me, "connect failed, but left *state set; it must be NULL after an error");
     if (state)
         cf_ok(me, cf_close_connect(me, state), "closeConnect");
 }
@@ -300,9 +303,9 @@ static void test_outputs_recv(struct cf *me)
         cf_turn(me, &patience);
     }
     if (done != 77)
-        cf_fail(me, "test failed and has changed *done");
+        cf_fail(me, "test failed, but changed *done");
     if (size != 77)
-        cf_fail(me, "test failed and has changed *bytes");
+        cf_fail(me, "test failed, but changed *bytes");
     cf_barrier(me);
     cf_close_recv(me, comm);
 }
@@ -315,33 +318,33 @@ const struct cf_case cf_cases_peer[] = {
      .forms = DIES,
      .send = idle_death_send,
      .recv = idle_death_recv,
-     .text = "remote error in 5 s, it stays, other comms live on"},
+     .text = "remote error within 5 s; it persists, and other comms still work"},
     {.name = "sender_is_killed_mid_message",
      .rule = 11,
      .forms = DIES,
      .send = mid_death_send,
      .recv = mid_death_recv,
-     .text = "a message that breaks off is a remote error"},
+     .text = "an interrupted message is a remote error"},
     {.name = "receiver_is_killed",
      .rule = 11,
      .forms = DIES,
      .send = receiver_death_send,
      .recv = receiver_death_recv,
-     .text = "sends to it are a remote error in 5 s"},
+     .text = "sends to a killed receiver are a remote error within 5 s"},
     {.name = "listener_is_killed",
      .forms = DIES,
      .flags = CF_OWN,
      .send = dead_listener_send,
      .recv = dead_listener_recv,
-     .text = "connect to nobody gives an error or nothing, no comm",
-     .why = "it cannot give up a connect: the adapter leaks it on purpose"},
+     .text = "connect to a killed receiver returns no comm",
+     .why = "it cannot cancel a connect, so the adapter leaks it on purpose"},
     {.name = "test_keeps_outputs_on_error",
      .rule = 4,
      .forms = CF_THREADS,
      .flags = CF_OWN,
      .send = peer_closes_send,
      .recv = test_outputs_recv,
-     .text = "after an error of test *done and *bytes are as they were",
+     .text = "an error of test leaves *done and *bytes unchanged",
      .why = "it says nothing about outputs after errors"},
     {.name = "complete_before_the_error_stays",
      .rule = 9,

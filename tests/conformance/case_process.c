@@ -43,7 +43,7 @@ static void instances_leave_nothing(struct cf *me)
         if (i == 1)
             world = cf_world_take(me);
         if (cf_init(me, &me->net) != xcclSuccess)
-            cf_fail(me, "init number %d fails", i + 1);
+            cf_fail(me, "init number %d failed", i + 1);
         pass_once(me, 1000);
         cf_fini(me, me->net);
         me->net = NULL;
@@ -73,7 +73,8 @@ static void expect_no_growth(struct cf *me, void (*turn)(struct cf *), int turns
         if (after <= before + (size_t)turns * 2 * 16)
             return;
     }
-    cf_fail(me, "memory grows by %zu bytes over %d times %s", after - before, 2 * turns, what);
+    cf_fail(me, "memory grows by %zu bytes over %d repetitions of %s", after - before, 2 * turns,
+            what);
 }
 
 static void one_comm(struct cf *me)
@@ -84,7 +85,7 @@ static void one_comm(struct cf *me)
 static void one_instance(struct cf *me)
 {
     if (cf_init(me, &me->net) != xcclSuccess)
-        cf_fail(me, "init fails");
+        cf_fail(me, "init failed");
     pass_once(me, 1000);
     cf_fini(me, me->net);
     me->net = NULL;
@@ -99,24 +100,24 @@ static void one_failure(struct cf *me)
 
     memset(&handle, 0xff, sizeof(handle));
     if (cf_listen(me, me->net->device_count, &handle, &listen) == xcclSuccess)
-        cf_fail(me, "listen on a device that is not there succeeds");
+        cf_fail(me, "listen on a device that does not exist succeeds");
     if (cf_connect(me, me->dev, &handle, &state, &comm) == xcclSuccess && state)
         cf_close_connect(me, state);
 }
 
 static void comms_free_memory(struct cf *me)
 {
-    expect_no_growth(me, one_comm, me->quick ? 10 : 50, "a connection made and closed");
+    expect_no_growth(me, one_comm, me->quick ? 10 : 50, "creating and closing a connection");
 }
 
 static void instances_free_memory(struct cf *me)
 {
-    expect_no_growth(me, one_instance, me->quick ? 5 : 20, "an instance made and finalized");
+    expect_no_growth(me, one_instance, me->quick ? 5 : 20, "creating and finalizing an instance");
 }
 
 static void errors_free_memory(struct cf *me)
 {
-    expect_no_growth(me, one_failure, me->quick ? 10 : 50, "a listen and a connect that failed");
+    expect_no_growth(me, one_failure, me->quick ? 10 : 50, "a failed listen and connect");
 }
 
 /* Rule 2, as far as it shows: no memory is taken by messages and kept. */
@@ -160,7 +161,7 @@ static void host_untouched(struct cf *me)
     struct cf_world *world = cf_world_take(me);
 
     if (cf_init(me, &me->net) != xcclSuccess)
-        cf_fail(me, "init fails");
+        cf_fail(me, "init failed");
     for (size_t i = 0; i < 5; i++)
         pass_once(me, i * 5000);
     cf_fini(me, me->net);
@@ -222,7 +223,7 @@ static void close_on_exec(struct cf *me)
     memset(&handle, 0, sizeof(handle));
     each_fd(me, keep_fd);
     if (cf_init(me, &me->net) != xcclSuccess)
-        cf_fail(me, "init fails");
+        cf_fail(me, "init failed");
     cf_ok(me, cf_listen(me, me->dev, &handle, &listen), "listen");
     cf_pair_open(me, &pair);
     if (me->own_contract)
@@ -317,7 +318,7 @@ static void come_strangers(struct cf *me, int fds[STRANGERS])
 
 static void strangers(struct cf *me)
 {
-    struct cf_patience patience = cf_patience("a connection among strangers");
+    struct cf_patience patience = cf_patience("a connection while unknown clients connect");
     int fds[STRANGERS];
     xcclNetHandle_t handle;
     xcclNetListenComm_t listen = NULL;
@@ -332,9 +333,9 @@ static void strangers(struct cf *me)
         cf_skip(me, "no listening TCP socket of the plugin is found in /proc/self/net");
     come_strangers(me, fds);
     for (int i = 0; i < 50; i++) {
-        cf_ok(me, cf_accept(me, listen, &pair.recv), "accept with strangers at the door");
+        cf_ok(me, cf_accept(me, listen, &pair.recv), "accept while unknown clients connect");
         if (pair.recv)
-            cf_fail(me, "accept gives a comm to a stranger");
+            cf_fail(me, "accept returned a comm for an unknown client");
         cf_sleep_ms(1);
     }
     begin_ns = cf_now();
@@ -346,10 +347,10 @@ static void strangers(struct cf *me)
         cf_turn(me, &patience);
     }
     if (cf_now() - begin_ns > 1000 * CF_SLOW * CF_MS)
-        cf_fail(me, "strangers delay the right sender by %llu ms",
+        cf_fail(me, "unknown clients delay the real sender by %llu ms",
                 (unsigned long long)((cf_now() - begin_ns) / CF_MS));
     cf_pair_pass(me, &pair, 1000, 1);
-    cf_ok(me, cf_close_listen(me, listen), "closeListen with strangers at the door");
+    cf_ok(me, cf_close_listen(me, listen), "closeListen while unknown clients are connected");
     cf_pair_close(me, &pair);
     for (int i = 0; i < STRANGERS; i++)
         close(fds[i]);
@@ -364,7 +365,7 @@ const struct cf_case cf_cases_process[] = {
      .forms = CF_SINGLE,
      .flags = CF_UNOPENED,
      .solo = instances_leave_nothing,
-     .text = "those of instances end with finalize"},
+     .text = "descriptors, threads, children and files of instances end with finalize"},
     {.name = "comms_free_their_memory",
      .forms = CF_SINGLE,
      .solo = comms_free_memory,
@@ -389,13 +390,13 @@ const struct cf_case cf_cases_process[] = {
      .forms = CF_SINGLE,
      .flags = CF_UNOPENED,
      .solo = init_again,
-     .text = "finalized, unloaded, loaded and made again"},
+     .text = "finalize, unload, load and init work again"},
     {.name = "host_program_is_untouched",
      .rule = 13,
      .forms = CF_SINGLE,
      .flags = CF_UNOPENED,
      .solo = host_untouched,
-     .text = "environment, signals, folder and streams stay"},
+     .text = "environment, signals, folder and streams do not change"},
     {.name = "descriptors_close_on_exec",
      .rule = 13,
      .forms = CF_SINGLE,
@@ -406,7 +407,7 @@ const struct cf_case cf_cases_process[] = {
      .forms = CF_SINGLE,
      .flags = CF_OWN,
      .solo = strangers,
-     .text = "noise and silence at the port do not delay the right sender",
+     .text = "noisy and silent clients at the port do not delay the real sender",
      .why = "its handshake proves nothing"},
     {.name = NULL},
 };

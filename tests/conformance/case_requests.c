@@ -92,14 +92,15 @@ static void flight_recv(struct cf *me)
 
         requests[i] = post_within(me, comm, &recv);
         if (!requests[i])
-            cf_fail(me, "irecv stays busy with %zu requests in flight; a comm takes %zu", i, count);
+            cf_fail(me, "irecv stays busy with %zu requests in flight; a comm must accept %zu", i,
+                    count);
     }
     cf_barrier(me);
     reap(me, requests, count, sizes);
     for (size_t i = 0; i < count * parts; i++) {
         snprintf(what, sizeof(what), "message %zu of %zu in flight", i, count * parts);
         if (sizes[i / parts][i % parts] != BYTES)
-            cf_fail(me, "%s: test says %zu bytes", what, sizes[i / parts][i % parts]);
+            cf_fail(me, "%s: test reported %zu bytes", what, sizes[i / parts][i % parts]);
         cf_expect(me, buffer.data + i * BYTES, BYTES, i, what);
     }
     cf_barrier(me);
@@ -170,7 +171,8 @@ static void busy_send(struct cf *me)
             busy++;
     }
     if (posted == BUSY_MANY)
-        cf_fail(me, "%d sends of %zu bytes without a receive, and not once busy", BUSY_MANY, bytes);
+        cf_fail(me, "%d sends of %zu bytes without a receive were accepted, and none was busy",
+                BUSY_MANY, bytes);
     cf_tell(me, &posted, sizeof(posted));
     for (uint32_t i = 0; i < posted; i++)
         cf_wait(me, requests[i], NULL, "the end of a send once its receive is posted");
@@ -200,7 +202,7 @@ static void busy_receives(struct cf *me)
             busy++;
     }
     if (posted < requests_of(me))
-        cf_fail(me, "irecv says busy with %zu requests in flight; a comm takes %zu", posted,
+        cf_fail(me, "irecv is busy with %zu requests in flight; a comm must accept %zu", posted,
                 requests_of(me));
     for (size_t i = 0; i < posted; i++) {
         xcclNetRequest_t sending;
@@ -229,7 +231,7 @@ static void late_send(struct cf *me)
         size_t at = i % 16, bytes = i * 61 % 20000;
 
         if (requests[at])
-            cf_wait(me, requests[at], NULL, "the end of a send to a receiver that comes late");
+            cf_wait(me, requests[at], NULL, "the end of a send to a receiver that is late");
         cf_fill(buffers[at].data, bytes, i);
         requests[at] = cf_send_post(me, comm, &buffers[at], bytes, 7);
     }
@@ -272,7 +274,7 @@ static void not_done_early(struct cf *me)
     for (end_ns = cf_now() + 5 * CF_MS; cf_now() < end_ns;) {
         cf_ok(me, cf_test(me, receiving, &done, NULL), "test of a receive");
         if (done)
-            cf_fail(me, "test says that a receive is done before its message was sent");
+            cf_fail(me, "test reported a receive as done before its message was sent");
     }
     cf_fill(from.data, 30000, 1);
     sending = cf_send_post(me, pair.send, &from, 30000, 7);
@@ -294,7 +296,7 @@ const struct cf_case cf_cases_requests[] = {
      .rule = 8,
      .forms = CF_SINGLE,
      .solo = not_done_early,
-     .text = "a receive waits for its message, a done send may be reused"},
+     .text = "a receive waits for its message; the memory of a done send may be reused"},
     {.name = "all_requests_in_flight",
      .rule = 7,
      .forms = CF_PAIRED,
@@ -306,17 +308,17 @@ const struct cf_case cf_cases_requests[] = {
      .forms = CF_PAIRED,
      .send = busy_send,
      .recv = busy_recv,
-     .text = "beyond what it takes isend says busy, nothing is lost"},
+     .text = "isend beyond the plugin's limit is busy; nothing is lost"},
     {.name = "busy_receives_lose_nothing",
      .rule = 7,
      .forms = CF_SINGLE,
      .solo = busy_receives,
-     .text = "beyond what it takes irecv says busy, nothing is lost"},
+     .text = "irecv beyond the plugin's limit is busy; nothing is lost"},
     {.name = "receiver_may_come_late",
      .rule = 7,
      .forms = CF_PAIRED,
      .send = late_send,
      .recv = late_recv,
-     .text = "sends wait for their receives, nothing is lost"},
+     .text = "sends wait for their receives; nothing is lost"},
     {.name = NULL},
 };

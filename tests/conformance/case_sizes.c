@@ -195,7 +195,9 @@ static void send_size_send(struct cf *me)
         cf_fill(buffer.data, bytes, bytes);
         cf_wait(me, cf_send_post(me, comm, &buffer, bytes, 7), sizes, "the end of a send");
         if (sizes[0] != bytes)
-            cf_fail(me, "test of a send of %zu bytes gives bytes[0] %zu; it gives what was sent",
+            cf_fail(me,
+                    "test of a send of %zu bytes set bytes[0] to %zu; it must be the size that was "
+                    "sent",
                     bytes, sizes[0]);
     }
     cf_barrier(me);
@@ -275,7 +277,7 @@ static void larger_send_recv(struct cf *me)
     rc = cf_wait_error(me, cf_recv_post(me, comm, &buffer, 1000, 7),
                        "a receive of 1000 bytes for a message of 5000");
     if (rc == xcclSuccess)
-        cf_fail(me, "a message of 5000 bytes ends in a receive of 1000 without an error");
+        cf_fail(me, "a message of 5000 bytes ended in a receive of 1000 without an error");
     if (me->props.anyMemory && rc != xcclInvalidUsage)
         cf_fail(me,
                 "the error of a message larger than its receive is %d: with anyMemory it must "
@@ -307,7 +309,7 @@ const struct cf_case cf_cases_sizes[] = {
      .forms = CF_PAIRED,
      .send = send_size_send,
      .recv = send_size_recv,
-     .text = "test of a send gives what was sent in bytes[0]"},
+     .text = "test of a send sets bytes[0] to the size that was sent"},
     {.name = "larger_receive_gives_true_size",
      .rule = 5,
      .forms = CF_PAIRED,
@@ -319,6 +321,6 @@ const struct cf_case cf_cases_sizes[] = {
      .forms = CF_PAIRED,
      .send = larger_send_send,
      .recv = larger_send_recv,
-     .text = "a send larger than its receive fails, writes not beyond"},
+     .text = "a send larger than its receive fails and writes nothing beyond it"},
     {.name = NULL},
 };

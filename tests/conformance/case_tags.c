@@ -50,7 +50,8 @@ static void order_recv(struct cf *me)
         size_t at = i % 8;
 
         cf_wait(me, requests[at], sizes, "the end of a receive");
-        snprintf(what, sizeof(what), "message %zu of a row with equal tags (rule 5: in order)", i);
+        snprintf(what, sizeof(what), "message %zu of a series with equal tags (rule 5: in order)",
+                 i);
         if (sizes[0] != i * 3)
             cf_fail(me, "%s has %zu bytes instead of %zu", what, sizes[0], i * 3);
         cf_expect(me, buffers[at].data, i * 3, i, what);
@@ -263,7 +264,7 @@ static void next_group_recv(struct cf *me)
     for (end_ns = cf_now() + 20 * CF_MS; cf_now() < end_ns && !done;)
         cf_ok(me, cf_test(me, requests[cf_pick(me, 2)], &done, NULL), "test of a group");
     if (done)
-        cf_fail(me, "a group is done where one of its two messages was not sent (rule 6)");
+        cf_fail(me, "a group is done although one of its two messages was not sent (rule 6)");
     cf_expect_guards(me, &buffers[2], 0, "the next group, part 1");
     cf_expect_guards(me, &buffers[3], 0, "the next group, part 2");
     cf_barrier(me);

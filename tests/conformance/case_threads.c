@@ -124,7 +124,8 @@ static void *lane_run(void *arg)
 static void need_free_threads(struct cf *me)
 {
     if (me->props.needsProgress)
-        cf_skip(me, "needsProgress: progress runs beside no other call, so one thread at a time");
+        cf_skip(me, "needsProgress: progress must not run beside another call, so only one thread "
+                    "at a time");
 }
 
 static void comms_in_threads(struct cf *me)
@@ -137,7 +138,7 @@ static void comms_in_threads(struct cf *me)
         lanes[i].me = cf_share(me, (uint64_t)i);
         lanes[i].idx = i;
         if (pthread_create(&lanes[i].thread, NULL, lane_run, &lanes[i]) != 0)
-            cf_skip(me, "no room for a thread");
+            cf_skip(me, "cannot start a thread");
     }
     for (int i = 0; i < THREADS; i++)
         pthread_join(lanes[i].thread, NULL);
@@ -167,7 +168,7 @@ static void instances_in_threads(struct cf *me)
         lanes[i].me = cf_share(me, (uint64_t)i);
         lanes[i].idx = i;
         if (pthread_create(&lanes[i].thread, NULL, instance_run, &lanes[i]) != 0)
-            cf_skip(me, "no room for a thread");
+            cf_skip(me, "cannot start a thread");
     }
     for (int i = 0; i < THREADS; i++)
         pthread_join(lanes[i].thread, NULL);
@@ -194,7 +195,7 @@ static void *open_one(void *arg)
 static void in_thread(struct lane *lane, void *(*run)(void *))
 {
     if (pthread_create(&lane->thread, NULL, run, lane) != 0)
-        cf_skip(&lane->me, "no room for a thread");
+        cf_skip(&lane->me, "cannot start a thread");
     pthread_join(lane->thread, NULL);
 }
 
@@ -238,7 +239,7 @@ static void hand_over_requests(struct cf *me)
         posted.receiving = cf_recv_post(me, pair.recv, &to, 65000, 7);
         posted.sending = cf_send_post(me, pair.send, &from, 65000, 7);
         if (pthread_create(&thread, NULL, test_both, &posted) != 0)
-            cf_skip(me, "no room for a thread");
+            cf_skip(me, "cannot start a thread");
         pthread_join(thread, NULL);
         cf_expect(me, to.data, 65000, i, "a message that changed threads");
     }
@@ -253,11 +254,11 @@ const struct cf_case cf_cases_threads[] = {
     {.name = "many_messages_at_once",
      .forms = CF_SINGLE,
      .solo = many_at_once,
-     .text = "messages of several comms are under way together"},
+     .text = "messages of several comms are in flight together"},
     {.name = "many_instances",
      .forms = CF_SINGLE,
      .solo = many_instances,
-     .text = "instances live and end independently"},
+     .text = "instances work and end independently"},
     {.name = "comms_in_several_threads",
      .rule = 3,
      .forms = CF_SINGLE,
@@ -267,12 +268,12 @@ const struct cf_case cf_cases_threads[] = {
      .rule = 3,
      .forms = CF_SINGLE,
      .solo = instances_in_threads,
-     .text = "several instances may be made at once"},
+     .text = "several instances may be created at once"},
     {.name = "comm_changes_threads",
      .rule = 3,
      .forms = CF_SINGLE,
      .solo = hand_over,
-     .text = "which thread calls may change between calls"},
+     .text = "the calling thread may change between calls"},
     {.name = "request_changes_threads",
      .rule = 3,
      .forms = CF_SINGLE,

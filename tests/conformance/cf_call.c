@@ -66,7 +66,7 @@ void cf_leave(struct cf *me, const char *call, uint64_t begin_ns)
 
     leave(me);
     if (ms > limit_ms && ms > limit_ms + (starved_ns() - before_ns) / CF_MS)
-        fail_slow(me, call, ms, "no entry waits for a peer (rule 1)");
+        fail_slow(me, call, ms, "no entry may wait for a peer (rule 1)");
 }
 
 /* A plugin of NCCL's contract merges once in a process, so an instance is opened either before or
@@ -92,7 +92,8 @@ static xcclResult_t merge(struct cf *me, struct xccl_net *net)
     if (rc != xcclSuccess)
         return rc;
     if (merged != net->device_count)
-        cf_fail(me, "the merged device is number %d, the plugin has %d", merged, net->device_count);
+        cf_fail(me, "the merged device has number %d, but the plugin has %d devices", merged,
+                net->device_count);
     net->device_count++;
     me->dev = known = merged;
     return xcclSuccess;
@@ -129,7 +130,7 @@ void cf_fini(struct cf *me, struct xccl_net *net)
     leave(me);
     ms = (cf_now() - begin_ns) / CF_MS;
     if (ms > LONG_MS + 1000)
-        fail_slow(me, "finalize", ms, "what has not left yet is given at most 1 s");
+        fail_slow(me, "finalize", ms, "data that is not sent yet may delay it by at most 1 s");
 }
 
 xcclResult_t cf_properties(struct cf *me, int dev, xcclNetProperties_v1 *props)
@@ -226,7 +227,7 @@ xcclResult_t cf_test(struct cf *me, xcclNetRequest_t request, int *done, size_t 
 
     cf_leave(me, "test", begin_ns);
     if (rc == xcclSuccess && *done != 0 && *done != 1)
-        cf_fail(me, "test succeeds and leaves *done at %d", *done);
+        cf_fail(me, "test succeeded, but left *done at %d", *done);
     return rc;
 }
 

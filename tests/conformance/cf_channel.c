@@ -42,7 +42,7 @@ void cf_tell(struct cf *me, const void *data, size_t bytes)
 /* Sleeps until the channel has something to read. */
 static void channel_wait(struct cf *me)
 {
-    struct cf_patience patience = cf_patience("a word of the other role");
+    struct cf_patience patience = cf_patience("a message from the other role");
     struct pollfd fd = {.fd = me->channel, .events = POLLIN};
 
     /* The other role, which knows more about what is missing, gives up first. */

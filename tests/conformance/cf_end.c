@@ -81,7 +81,7 @@ void cf_ok(struct cf *me, xcclResult_t rc, const char *what)
     if (rc == xcclSuccess)
         return;
     text = me->net ? me->net->calls.lastError(me->net->ctx) : xccl_error_text();
-    cf_fail(me, "%s failed where it must work: %s (%d), lastError: %s", what, xccl_result_text(rc),
+    cf_fail(me, "%s failed, but must succeed: %s (%d), lastError: %s", what, xccl_result_text(rc),
             (int)rc, text && *text ? text : "(no text)");
 }
 

@@ -49,7 +49,7 @@ void cf_tell_end(const struct cf_shared *shared, int status, int role, char *tex
     if (WIFSIGNALED(status))
         snprintf(how, sizeof(how), CF_KILLED_BY "%s", sigabbrev_np(WTERMSIG(status)));
     else
-        snprintf(how, sizeof(how), "ended itself with status %d", WEXITSTATUS(status));
+        snprintf(how, sizeof(how), "exited with status %d", WEXITSTATUS(status));
     if (call)
         snprintf(text, bytes, "the process %s %s %s", how, where, call);
     else
@@ -63,7 +63,7 @@ static void role_open(struct cf *me)
     if (me->test->flags & CF_UNOPENED)
         return;
     if (cf_init(me, &me->net) != xcclSuccess)
-        cf_fail(me, "the plugin does not open: %s", xccl_error_text());
+        cf_fail(me, "cannot open the plugin: %s", xccl_error_text());
 }
 
 static void role_shut(struct cf *me)
@@ -134,7 +134,7 @@ static void run_threads(struct cf roles[CF_ROLES])
         roles[1].net = roles[0].net;
     }
     if (pthread_create(&sender, NULL, role_thread, &roles[CF_SENDER]) != 0)
-        cf_skip(&roles[0], "this machine has no room for a thread");
+        cf_skip(&roles[0], "cannot start a thread on this machine");
     role_thread(&roles[CF_RECEIVER]);
     pthread_join(sender, NULL);
     role_shut(&roles[0]);
@@ -147,7 +147,7 @@ static pid_t role_start(struct cf *me, const struct cf_hosts *hosts, int others_
     pid_t parent = getpid(), pid = fork();
 
     if (pid < 0)
-        cf_skip(me, "this machine has no room for a process");
+        cf_skip(me, "cannot start a process on this machine");
     if (pid > 0)
         return pid;
     cf_die_with(parent);
@@ -232,7 +232,7 @@ static void run_remote(struct cf *me, const struct cf_task *task)
     pid_t pid;
 
     if (me->channel < 0 && !cf_remote_call(me->options, task, &me->channel, &end_fd))
-        cf_fail(me, "the host that serves: %s", xccl_error_text());
+        cf_fail(me, "the host with --serve: %s", xccl_error_text());
     pid = role_start(me, NULL, -1);
     close(me->channel);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -278,7 +278,8 @@ void cf_form_look(const struct xccl_conformance_options *options, struct cf_shar
     me.dev = (int)options->device;
     role_open(&me);
     if (me.dev >= me.net->device_count)
-        cf_fail(&me, "there is no device %d, the plugin has %d", me.dev, me.net->device_count);
+        cf_fail(&me, "device %d does not exist: the number of devices is %d", me.dev,
+                me.net->device_count);
     shared->dev = me.dev;
     shared->props.size = sizeof(shared->props);
     cf_ok(&me, cf_properties(&me, me.dev, &shared->props), "properties");

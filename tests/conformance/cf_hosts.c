@@ -132,7 +132,8 @@ static _Noreturn void keep(int fd, pid_t parent)
         if (status == 70)
             snprintf(word.reason, sizeof(word.reason), "needs the ip program (package iproute2)");
         else if (status != 0)
-            snprintf(word.reason, sizeof(word.reason), "cannot join two network namespaces here");
+            snprintf(word.reason, sizeof(word.reason),
+                     "cannot connect two network namespaces here");
     }
     if (write(fd, &word, sizeof(word)) != (ssize_t)sizeof(word))
         _exit(1);
@@ -162,7 +163,7 @@ int cf_hosts_make(struct cf_hosts *hosts)
         return hosts->reason[0] == 0;
     *hosts = (struct cf_hosts){.tried = 1, .user_fd = -1, .net_fds = {-1, -1}};
     memset(&word, 0, sizeof(word));
-    snprintf(hosts->reason, sizeof(hosts->reason), "network namespaces cannot be made here");
+    snprintf(hosts->reason, sizeof(hosts->reason), "cannot create network namespaces here");
     if (pipe2(ends, O_CLOEXEC) != 0)
         return 0;
     hosts->keeper = fork();

@@ -40,7 +40,7 @@ static void *connect_one(struct cf *me, const xcclNetHandle_t *handle)
         cf_turn(me, &patience);
     }
     if (me->own_contract && state)
-        cf_fail(me, "connect gave a comm and left *state set; it is NULL again then");
+        cf_fail(me, "connect returned a comm, but left *state set; it must be NULL then");
     return comm;
 }
 
@@ -119,7 +119,7 @@ void cf_buffer_make(struct cf *me, void *comm, size_t bytes, size_t shift, struc
     buffer->base = mmap(NULL, buffer->base_bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (buffer->base == MAP_FAILED)
-        cf_skip(me, "this machine has no %zu bytes of memory", buffer->base_bytes);
+        cf_skip(me, "cannot allocate %zu bytes of memory", buffer->base_bytes);
     buffer->data = buffer->base + CF_GUARD + shift;
     buffer->bytes = bytes;
     buffer->comm = comm;
@@ -200,7 +200,7 @@ __attribute__((no_sanitize("thread"))) static void expect_guard(struct cf *me, c
 {
     for (const char *at = from; at < end; at++) {
         if ((unsigned char)*at != GUARD_BYTE)
-            cf_fail(me, "%s (rule 5: a receive never writes beyond what was posted)", what);
+            cf_fail(me, "%s (rule 5: a receive must not write beyond its buffer)", what);
     }
 }
 
@@ -291,7 +291,7 @@ xcclResult_t cf_wait_error(struct cf *me, xcclNetRequest_t request, const char *
         if (rc != xcclSuccess)
             return rc;
         if (done)
-            cf_fail(me, "%s: test says done", what);
+            cf_fail(me, "%s: test reported done", what);
         cf_turn(me, &patience);
     }
 }
@@ -312,7 +312,8 @@ void cf_recv(struct cf *me, void *comm, struct cf_buffer *buffer, size_t bytes, 
     snprintf(what, sizeof(what), "a message of %zu bytes", bytes);
     if (sizes[0] != bytes)
         cf_fail(me,
-                "%s into a receive of %zu: test says %zu bytes; it gives the true size (rule 5)",
+                "%s into a receive of %zu: test reported %zu bytes; it must report the true size "
+                "(rule 5)",
                 what, buffer->bytes, sizes[0]);
     cf_expect(me, buffer->data, bytes, salt, what);
     cf_expect_guards(me, buffer, buffer->bytes, what);
@@ -329,9 +330,9 @@ void cf_pair_pass(struct cf *me, struct cf_pair *pair, size_t bytes, uint64_t sa
     cf_fill(from.data, bytes, salt);
     receiving = cf_recv_post(me, pair->recv, &to, bytes, 7);
     sending = cf_send_post(me, pair->send, &from, bytes, 7);
-    cf_wait_both(me, sending, receiving, sizes, "the passage of a message");
+    cf_wait_both(me, sending, receiving, sizes, "the transfer of a message");
     if (sizes[0] != bytes)
-        cf_fail(me, "a message of %zu bytes arrives as %zu", bytes, sizes[0]);
+        cf_fail(me, "a message of %zu bytes arrived with %zu bytes", bytes, sizes[0]);
     cf_expect(me, to.data, bytes, salt, "the message");
     cf_expect_guards(me, &to, bytes, "the message");
     cf_buffer_free(me, &from);

@@ -214,19 +214,25 @@ int cf_remote_open(struct cf_remote *remote, struct xccl_conformance_options *op
         rc = xccl_tcp_recv_all(remote->fd, bytes, sizeof(bytes), &limit);
     if (rc != xcclSuccess)
         fprintf(stderr,
-                "xccl net check: nobody serves at %s, or with another --token: start there "
-                "`xccl net check --serve %s --token ... %s` (%s)\n",
+                "xccl net check: no server with this --token answers at %s: start `xccl net check "
+                "--serve %s --token ... %s` there (%s)\n",
                 options->remote, options->remote, options->item, xccl_error_text());
     else if (!cf_answer_decode(bytes, &answer))
-        fprintf(stderr, "xccl net check: %s answers what is not of this program's version\n",
-                options->remote);
+        fprintf(
+            stderr,
+            "xccl net check: %s runs a different version; install the same version on both hosts\n",
+            options->remote);
     else if (!answer.good)
         fprintf(stderr, "xccl net check: %s: %s\n", options->remote, answer.why);
     else if (strcmp(answer.plugin, plugin->name) != 0)
-        fprintf(stderr, "xccl net check: %s has the plugin %s, this host %s: name the same\n",
+        fprintf(stderr,
+                "xccl net check: %s has plugin %s, but this host has %s: name the same plugin on "
+                "both hosts\n",
                 options->remote, answer.plugin, plugin->name);
     else if (strcmp(answer.contract, plugin->contract) != 0)
-        fprintf(stderr, "xccl net check: %s has contract %s, this host %s: name the same\n",
+        fprintf(stderr,
+                "xccl net check: %s has contract %s, but this host has %s: name the same plugin "
+                "and contract on both hosts\n",
                 options->remote, answer.contract, plugin->contract);
     else {
         cf_remote_keep(remote->fd);
@@ -337,7 +343,7 @@ void cf_remote_hear_end(struct cf_shared *shared, int end_fd)
     if (here == CF_FAILED)
         weigh(shared, there, text);
     else if (there == CF_NONE)
-        cf_settle(shared, CF_FAILED, "the host that serves ends a case with what is no verdict");
+        cf_settle(shared, CF_FAILED, "the host with --serve ended a case with an invalid verdict");
     else if (there != CF_PASSED)
         cf_settle(shared, there, text);
 }

@@ -18,7 +18,7 @@
 #define CF_ANSWER_BYTES 312
 #define CF_END_BYTES    (8 + CF_TEXT_BYTES)
 #define CF_TOKEN_BYTES  32
-#define CF_HOST_GONE    "the host that serves has gone"
+#define CF_HOST_GONE    "the host with --serve has disconnected"
 #define CF_DEADLINE_MS  3600000u /* of a case, at most */
 
 enum cf_word_kind { CF_WORD_SESSION = 1, CF_WORD_CASE, CF_WORD_CHANNEL };

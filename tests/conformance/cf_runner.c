@@ -64,14 +64,14 @@ static int task_decide(struct runner *runner, struct cf_task *task)
 
     task->verdict = CF_SKIPPED;
     if (reason) {
-        snprintf(task->text, sizeof(task->text), "by list: %s", reason);
+        snprintf(task->text, sizeof(task->text), "skip list: %s", reason);
     } else if (test->flags & CF_OWN && strncmp(runner->plugin.contract, "nccl", 4) == 0) {
         snprintf(task->text, sizeof(task->text), "NCCL's contract: %s", test->why);
     } else if (test->flags & CF_FULL && runner->options.quick) {
-        snprintf(task->text, sizeof(task->text), "takes long; without --quick it runs");
+        snprintf(task->text, sizeof(task->text), "takes long; runs only without --quick");
     } else if ((task->form == CF_NAMESPACES || task->form == CF_REMOTE) &&
                runner->plugin.props.sameHost) {
-        snprintf(task->text, sizeof(task->text), "the device reaches its own host only");
+        snprintf(task->text, sizeof(task->text), "the device reaches only its own host");
     } else if (task->form == CF_NAMESPACES && !cf_hosts_make(&runner->hosts)) {
         snprintf(task->text, sizeof(task->text), "%s", runner->hosts.reason);
     } else if (task->form == CF_REMOTE && xccl_tcp_has_ended(runner->remote.fd)) {
@@ -133,7 +133,7 @@ static int run_again(struct runner *runner, struct cf_task *task)
     task->verdict = CF_NONE;
     /* Stays where the second run passes. */
     snprintf(first, sizeof(first), "%.*s", CF_TEXT_BYTES - 1, task->text);
-    snprintf(task->text, sizeof(task->text), "not so in a first run: %s", first);
+    snprintf(task->text, sizeof(task->text), "failed in a first run: %s", first);
     return 1;
 }
 
@@ -151,7 +151,7 @@ static void run_tasks(struct runner *runner)
             }
             if (!cf_task_start(&runner->options, &runner->hosts, &runner->plugin, task, 0)) {
                 task->verdict = CF_SKIPPED;
-                snprintf(task->text, sizeof(task->text), "this machine has no room for a process");
+                snprintf(task->text, sizeof(task->text), "cannot start a process on this machine");
             } else {
                 running++;
             }
@@ -183,7 +183,7 @@ static int run_all(struct runner *runner)
         return 2;
     make_tasks(runner, options->seed);
     if (runner->task_count == 0) {
-        fprintf(stderr, "xccl net check: no case has such a name and form; see --list\n");
+        fprintf(stderr, "xccl net check: no case has this name and form; --list shows all cases\n");
         return 2;
     }
     if (options->remote && !cf_remote_open(&runner->remote, &runner->options, &runner->plugin))

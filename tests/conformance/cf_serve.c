@@ -93,7 +93,9 @@ static void case_begin(struct serve *serve, int fd, const struct cf_word *word)
                                    .pidfd = -1,
                                    .output_fd = -1};
     if (!serve->task.test)
-        case_say(serve, CF_FAILED, "the host that serves has no such case: is it as new?");
+        case_say(serve, CF_FAILED,
+                 "the host with --serve does not know this case; install the same version on both "
+                 "hosts");
 }
 
 static void case_start(struct serve *serve, int channel)
@@ -115,7 +117,7 @@ static void case_start(struct serve *serve, int channel)
                task->role == CF_SENDER ? "sender" : "receiver");
         fflush(stdout);
     } else {
-        case_say(serve, CF_SKIPPED, "the host that serves has no room for a process");
+        case_say(serve, CF_SKIPPED, "the host with --serve cannot start a process");
     }
     close(channel);
 }
@@ -158,7 +160,7 @@ static void session_begin(struct serve *serve, int fd)
     snprintf(answer.plugin, sizeof(answer.plugin), "%s", serve->plugin.name);
     snprintf(answer.contract, sizeof(answer.contract), "%s", serve->plugin.contract);
     if (!answer.good)
-        snprintf(answer.why, sizeof(answer.why), "another run is under way there");
+        snprintf(answer.why, sizeof(answer.why), "another run is in progress on that host");
     cf_answer_encode(&answer, bytes);
     if (xccl_tcp_send_all(fd, bytes, sizeof(bytes), &limit) != xcclSuccess || !answer.good)
         xccl_tcp_close(&fd);
@@ -247,7 +249,7 @@ static int serve_run(struct serve *serve)
             rest(serve);
     }
     case_drop(serve);
-    printf("# the run has ended: %llu cases came to their end\n", (unsigned long long)serve->count);
+    printf("# the run has ended: %llu cases finished\n", (unsigned long long)serve->count);
     return 0;
 }
 

@@ -225,7 +225,7 @@ int cf_look(const struct xccl_conformance_options *options, struct cf_shared *pl
 
     task.seed = options->seed;
     if (!cf_task_start(options, NULL, plugin_out, &task, 1)) {
-        fprintf(stderr, "xccl net check: this machine has no room for a process\n");
+        fprintf(stderr, "xccl net check: cannot start a process on this machine\n");
         return 0;
     }
     while (cf_tasks_wait(&task, 1) == 0)

@@ -217,13 +217,12 @@ static void expect_threads(struct cf *me, const struct cf_world *before, const c
 
     while ((now = count_entries("/proc/self/task")) > before->threads) {
         if (cf_now() > end_ns)
-            cf_fail(me, "%s %d threads more than before still run", when, now - before->threads);
+            cf_fail(me, "%s %d more threads than before still run", when, now - before->threads);
         cf_sleep_ms(5);
     }
     now = count_children();
     if (now > before->children)
-        cf_fail(me, "%s %d child processes more than before are there", when,
-                now - before->children);
+        cf_fail(me, "%s %d more child processes than before exist", when, now - before->children);
 }
 
 static int maps_have(const char *pid, const char *path)
@@ -280,13 +279,13 @@ static void expect_signals(struct cf *me, const struct cf_world *before, const c
         if (sigaction(i, NULL, &now) != 0)
             continue;
         if (now.sa_handler != before->signals[i].sa_handler)
-            cf_fail(me, "%s the handler of signal %d (SIG%s) is another one (rule 13)", when, i,
+            cf_fail(me, "%s the handler of signal %d (SIG%s) has changed (rule 13)", when, i,
                     i < 32 ? sigabbrev_np(i) : "RT");
     }
     sigprocmask(SIG_SETMASK, NULL, &mask);
     for (int i = 1; i < 65; i++) {
         if (sigismember(&mask, i) != sigismember(&before->mask, i))
-            cf_fail(me, "%s the signal mask is another one (signal %d, rule 13)", when, i);
+            cf_fail(me, "%s the signal mask has changed (signal %d, rule 13)", when, i);
     }
 }
 
@@ -296,14 +295,14 @@ static void expect_host(struct cf *me, const struct cf_world *before, const char
     struct stat stream;
 
     if (hash_env() != before->env_hash)
-        cf_fail(me, "%s the environment is another one (rule 13)", when);
+        cf_fail(me, "%s the environment has changed (rule 13)", when);
     if (getcwd(folder, sizeof(folder)) && strcmp(folder, before->folder) != 0)
-        cf_fail(me, "%s the working directory is %s (rule 13)", when, folder);
+        cf_fail(me, "%s the working directory has changed to %s (rule 13)", when, folder);
     for (int i = 0; i < 3; i++) {
         memset(&stream, 0, sizeof(stream));
         if (fstat(i, &stream) != 0 || stream.st_ino != before->streams[i].st_ino ||
             stream.st_dev != before->streams[i].st_dev)
-            cf_fail(me, "%s standard stream %d is another file (rule 13)", when, i);
+            cf_fail(me, "%s standard stream %d is a different file (rule 13)", when, i);
     }
     expect_signals(me, before, when);
 }

@@ -489,7 +489,7 @@ static int sleeps(const char *form)
         XT_FAIL("%s: %s", form, xt_why(output));
     if (strstr(output, "2 passed, 0 failed, 0 skipped"))
         return 1;
-    XT_CHECK_HAS(output, "waitFd gives -1: there is nothing to wait on");
+    XT_CHECK_HAS(output, "waitFd returned -1: there is nothing to wait on");
     XT_CHECK_HAS(output, "0 passed, 0 failed, 2 skipped");
     return 0;
 }
