@@ -24,7 +24,7 @@ static int env_main(int argc, char **argv)
 
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--markdown") != 0)
-            return xccl_option_usage("env", "%s is not understood", argv[i]);
+            return xccl_option_usage("env", "unexpected argument %s", argv[i]);
         markdown = 1;
     }
     /* The page must not depend on where it was made, and a wrong setting is told but does not keep

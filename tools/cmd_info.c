@@ -162,7 +162,7 @@ static int info_main(int argc, char **argv)
     int status = XCCL_EXIT_OK;
 
     if (argc > 1)
-        return xccl_option_usage("info", "%s is not understood", argv[1]);
+        return xccl_option_usage("info", "unexpected argument %s", argv[1]);
     if (xccl_param_load() != xcclSuccess) {
         xccl_option_tell_error("xccl info");
         return XCCL_EXIT_FAILURE;

@@ -295,7 +295,8 @@ XT_TEST_DEADLINE(programs_say_what_they_have_measured_and_what_is_wrong, 120)
                "fails 2 'usage: xccl run' " TESTS "xcclbench late\n"
                "fails 1 'late needs two ranks' " XT_BUILD_DIR "/bin/xccl run -n 1 -- " TESTS
                "xcclbench late 10\n"
-               "fails 1 'cannot reach what has started it' " TESTS "host_limits serve 0033 64\n"
+               "fails 1 'cannot connect to the program that started it' " TESTS
+               "host_limits serve 0033 64\n"
                "fails 2 'usage: host_limits' " TESTS "host_limits blast\n"
                "printf 'a\\tb\\t8\\t1\\na\\tb\\t8\\n' > $TMPDIR/lines\n"
                "fails 1 'line 2: no panel' bash -c '" TESTS "plot_lines t n < $TMPDIR/lines'\n");

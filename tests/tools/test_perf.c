@@ -393,7 +393,7 @@ XT_TEST(wrong_arguments_are_usage_errors)
         {"-e 1M -i 4", "more than 4096 sizes"},
         {"-f 1", "must be a whole number from 2"},
         {"--ranks 0", "--ranks 0: must be"},
-        {"--ranks 2 twice", "twice is not understood"},
+        {"--ranks 2 twice", "unexpected argument twice"},
         {"--minbites 8", "did you mean --minbytes?"},
         {"-n", "-n needs a value"},
     };
@@ -410,7 +410,7 @@ XT_TEST(wrong_arguments_are_usage_errors)
     XT_CHECK_INT(run_words("", &output), 2);
     XT_CHECK_HAS(output, "no collective is named");
     XT_CHECK_INT(run_words("reduce --ranks 2 -r 2", &output), 2);
-    XT_CHECK_HAS(output, "-r 2: the ranks are 0 to 1");
+    XT_CHECK_HAS(output, "-r 2: must be a rank from 0 to 1");
 }
 
 /* Compiles a library that stands in front of the real one; its path. */
@@ -481,7 +481,7 @@ XT_TEST_DEADLINE(a_write_behind_the_buffer_fails_the_run, 120)
     xt_setenv("FALSE_ELEMENT", "64");
     xt_setenv("LD_PRELOAD", make_falsifier());
     XT_CHECK_INT(run_perf("--ranks 2 -b 256 -e 256 -n 1", &output), 1);
-    XT_CHECK_HAS(output, "rank 1: 1 bytes beside the receive buffer of 256 bytes were written");
+    XT_CHECK_HAS(output, "rank 1: 1 bytes outside of the receive buffer of 256 bytes were written");
 }
 
 /* In place what a rank sent and does not receive must stay. */

@@ -295,7 +295,7 @@ XT_TEST(wrong_arguments_are_named)
     static const struct {
         const char *args, *says;
     } cases[] = {
-        {"latency twice", "twice is not understood"},
+        {"latency twice", "unexpected argument twice"},
         {"latency --ranks 2 -o sum", "-o is not an option of latency"},
         {"groups --plot x.svg", "--plot is not an option of groups"},
         {"groups --comms 33", "--comms 33: must be a whole number from 1 to 32"},
@@ -304,7 +304,7 @@ XT_TEST(wrong_arguments_are_named)
         {"groups --groups 0", "--groups 0: must be"},
         {"groups -b 8", "-b is not an option of groups"},
         {"all_reduce --seed 1", "--seed is not an option of a collective"},
-        {"-n 3 groups", "groups comes first: xccl perf groups [options]"},
+        {"-n 3 groups", "groups must come first: xccl perf groups [options]"},
         {"all_reduce --ranks 3 -t 2", "not a multiple of the threads per process"},
         {"all_reduce -t 0", "-t 0: must be"},
         {"all_reduce --vs_mpi", "did you mean --vs-mpi?"},

@@ -362,7 +362,7 @@ XT_TEST(wrong_arguments_are_named)
         {"report --interval soon", "--interval"},
         {"report --count 3", "--count needs --interval"},
         {"report --events -1", "--events"},
-        {"report 1 2", "2 is not understood"},
+        {"report 1 2", "unexpected argument 2"},
     };
     const char *output = NULL;
 

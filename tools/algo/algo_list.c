@@ -94,7 +94,7 @@ static int list_one(const struct xccl_generator *generator, int nranks, const in
     int good;
 
     if (generator->serves && !generator->serves(&what)) {
-        printf("%-14s %-14s does not serve %d ranks\n", xccl_coll_name(generator->coll),
+        printf("%-14s %-14s does not support %d ranks\n", xccl_coll_name(generator->coll),
                generator->name, nranks);
         return 1;
     }

@@ -250,7 +250,7 @@ static int print_tallies(const struct verify *verify, double seconds)
     printf("%llu proven, %llu refused, in %.1f s\n", (unsigned long long)(cases - refused),
            (unsigned long long)refused, seconds);
     if (cases == 0 && !verify->failed)
-        fprintf(stderr, "xccl %s: nothing to prove: no such algorithm serves these ranks\n",
+        fprintf(stderr, "xccl %s: nothing to prove: no such algorithm supports these ranks\n",
                 COMMAND);
     return cases > 0 && refused == 0;
 }

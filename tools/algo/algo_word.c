@@ -94,7 +94,7 @@ int xccl_algo_nodes(const char *command, const char *text, int nranks, int **nod
     if (text)
         count = nodes_read(command, text, nodes);
     if (count > 0 && nranks > 0 && count != nranks) {
-        (void)xccl_option_usage(command, "--nodes gives %d ranks and -n %d", count, nranks);
+        (void)xccl_option_usage(command, "--nodes gives %d ranks, but -n gives %d", count, nranks);
         count = 0;
     }
     if (count == 0)

@@ -202,7 +202,7 @@ static int read_arguments(int argc, char **argv, struct xccl_netperf_options *op
             COMMAND, "no plugin is named; name one, for example `xccl net perf socket`");
     if (optind < argc - 1)
         return xccl_option_usage(
-            COMMAND, "%s is not understood: name one plugin, and others with --peer or --vs",
+            COMMAND, "unexpected argument %s: name one plugin, and others with --peer or --vs",
             argv[optind + 1]);
     options->item = argv[optind];
     return check_options(options);
@@ -417,7 +417,7 @@ static int memory_fits(struct xccl_netperf_job *job, uint64_t room)
     if (there == 0 || needed <= there)
         return 1;
     return job_fail(job,
-                    "the messages need %" PRIu64 " MiB of memory and %" PRIu64
+                    "the messages need %" PRIu64 " MiB of memory, but only %" PRIu64
                     " MiB are free: choose a smaller -e, --flows or --window",
                     needed >> 20, there >> 20);
 }

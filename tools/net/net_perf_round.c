@@ -91,7 +91,7 @@ static int idle(struct netperf_side *side)
         side->idle_since_ns = now;
     if (now - side->idle_since_ns < timeout_ms * XCCL_NS_PER_MS)
         return 1;
-    return netperf_fail(side, "nothing has moved for %" PRIu64 " ms (--timeout)", timeout_ms);
+    return netperf_fail(side, "no data has moved for %" PRIu64 " ms (--timeout)", timeout_ms);
 }
 
 /* Both sides leave it at about the same time. */
@@ -110,7 +110,7 @@ static int barrier(struct netperf_side *side)
             continue;
         sched_yield();
         if (xccl_clock_ns() > deadline_ns)
-            return netperf_fail(side, "the other side does not begin the round");
+            return netperf_fail(side, "the other side does not start the round");
     }
 }
 
@@ -248,9 +248,10 @@ static int end_reap(struct netperf_side *side, int flow, int way)
         if (!done)
             break;
         if (way == NETPERF_IN && bytes[0] != side->round.bytes) {
-            netperf_fail(
-                side, "message %" PRIu64 " of flow %d came with %zu bytes, %" PRIu64 " were sent",
-                end->done, flow, bytes[0], side->round.bytes);
+            netperf_fail(side,
+                         "message %" PRIu64 " of flow %d arrived with %zu bytes, but %" PRIu64
+                         " were sent",
+                         end->done, flow, bytes[0], side->round.bytes);
             return -1;
         }
         if (way == NETPERF_IN && side->round.check && !compare(side, flow, end->done, 0, bytes[0]))
@@ -435,7 +436,7 @@ int netperf_flush(struct netperf_side *side)
         if (rc != xcclSuccess)
             return netperf_call_failed(side, rc, "progress", 0);
         if (pending && xccl_clock_ns() > deadline_ns)
-            return netperf_fail(side, "progress still has something pending after --timeout");
+            return netperf_fail(side, "progress still reports pending work after --timeout");
         if (pending)
             sched_yield();
     }

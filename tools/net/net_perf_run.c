@@ -312,7 +312,7 @@ static int judge(struct xccl_netperf_pair *pair, const struct wait *wait)
         answer = &wait->answers[first];
         return pair_fail(pair, answer->error.told, "%s: the %s: %s; while %s%s", pair->items[first],
                          side_names[first], answer->error.text, pair->doing,
-                         wait->missing ? "; the other side gives no answer" : "");
+                         wait->missing ? "; the other side does not answer" : "");
     }
     for (int i = 0; i < 2; i++) {
         if (wait->gone & (1u << i))
@@ -321,7 +321,7 @@ static int judge(struct xccl_netperf_pair *pair, const struct wait *wait)
     }
     first = wait->missing & 1u ? 0 : 1;
     return pair_fail(pair, 0,
-                     "%s: the %s has not come back from the plugin for %" PRIu64
+                     "%s: the %s has not returned from the plugin for %" PRIu64
                      " ms while %s; its process is killed",
                      pair->items[first], side_names[first], pair->options->timeout_ms + GRACE_MS,
                      pair->doing);

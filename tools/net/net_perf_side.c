@@ -58,7 +58,7 @@ static int find_device(struct netperf_side *side)
 
     if (!wanted || (end != wanted && *end == '\0')) {
         if (number < 0 || number >= side->net->device_count)
-            return netperf_fail(side, "there is no device %ld, they are 0 to %d", number,
+            return netperf_fail(side, "there is no device %ld: devices are 0 to %d", number,
                                 side->net->device_count - 1);
         side->dev = (int)number;
         return 1;
@@ -124,7 +124,7 @@ static int do_open(struct netperf_side *side, struct xccl_netperf_message *messa
     if (rc != xcclSuccess)
         return netperf_call_failed(side, rc, "properties", 0);
     if (!(props.ptrSupport & XCCL_NET_PTR_HOST))
-        return netperf_fail(side, "device %d does not move host memory", side->dev);
+        return netperf_fail(side, "device %d does not support host memory", side->dev);
     snprintf(about.path, sizeof(about.path), "%s", side->net->path);
     snprintf(about.contract, sizeof(about.contract), "%s", side->net->contract);
     snprintf(about.wire_id, sizeof(about.wire_id), "%s", side->net->wire_id);

@@ -75,12 +75,11 @@ static void print_pair(const struct xccl_netperf_job *job, int k)
     }
     if (strcmp(pair->about[0].wire_id, pair->about[1].wire_id) != 0 ||
         strcmp(pair->about[0].provider, pair->about[1].provider) != 0)
-        printf("# %s: the two sides differ in wire id or provider: they may not understand each "
-               "other\n",
-               k ? "B" : "A");
+        printf(
+            "# %s: the two sides differ in wire id or provider and may not understand each other\n",
+            k ? "B" : "A");
     if (job->options->wait && !(pair->about[0].can_sleep && pair->about[1].can_sleep))
-        printf("# %s: the plugin gives no descriptor to sleep on: --wait asks all the time\n",
-               k ? "B" : "A");
+        printf("# %s: the plugin has no descriptor to sleep on, so --wait polls\n", k ? "B" : "A");
 }
 
 void xccl_netperf_table_head(const struct xccl_netperf_job *job)
@@ -94,9 +93,9 @@ void xccl_netperf_table_head(const struct xccl_netperf_job *job)
            XCCL_PATCH, options->threads ? "two threads" : "two processes", xccl_os_hostname(),
            xccl_os_cores());
     if (options->iters)
-        printf("%" PRId64 " messages a flow in a round", options->iters);
+        printf("%" PRId64 " messages per flow in a round", options->iters);
     else
-        printf("%.3g s a row", (double)options->measure_ms / 1000.0);
+        printf("%.3g s per row", (double)options->measure_ms / 1000.0);
     printf(", %" PRId64 " rounds%s%s\n", options->rounds, options->wait ? ", sleeping" : "",
            options->pin ? ", pinned" : "");
     for (int k = 0; k < job->pair_count; k++)

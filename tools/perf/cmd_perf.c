@@ -79,8 +79,8 @@ static int run_in_job(const struct xccl_perf_options *options, const char *launc
 
     if (options->vs_mpi && !getenv(OWN_ROOT))
         return xccl_option_usage("perf",
-                                 "--vs-mpi under %s: it starts MPI's ranks itself, on this host; "
-                                 "use xccl perf --ranks N --vs-mpi",
+                                 "--vs-mpi cannot run under %s, because it starts MPI's ranks "
+                                 "itself on this host; use xccl perf --ranks N --vs-mpi",
                                  launcher);
     if (xcclGetLaunch(NULL, &nprocs, &proc) != xcclSuccess) {
         fprintf(stderr, "xccl perf: %s\n", xcclGetLastError(NULL));

@@ -563,7 +563,7 @@ static int read_arguments(int argc, char **argv, struct options *options)
     if (!understood)
         return XCCL_EXIT_USAGE;
     if (optind < argc)
-        return xccl_option_usage("perf", "%s is not understood", argv[optind]);
+        return xccl_option_usage("perf", "unexpected argument %s", argv[optind]);
     return XCCL_EXIT_OK;
 }
 

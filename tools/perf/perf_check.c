@@ -123,7 +123,7 @@ void xccl_perf_check_end(struct xccl_perf_job *job, const struct xccl_perf_shape
         job->wrong_here += wrong_rest(job, shape);
     if (outside)
         fprintf(stderr,
-                "xccl perf: rank %d: %lld bytes beside the receive buffer of %zu bytes were "
+                "xccl perf: rank %d: %lld bytes outside of the receive buffer of %zu bytes were "
                 "written\n",
                 job->rank, (long long)outside, at.written_bytes);
     job->wrong_here += outside;

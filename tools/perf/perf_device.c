@@ -47,18 +47,20 @@ static xcclResult_t open_stream(struct xccl_perf_device *device)
     const struct xccl_cuda_driver *driver = device->driver;
     xccl_cu_ctx ctx = NULL;
     xcclResult_t rc = xccl_cuda_result(driver->device_get(&device->device, device->ordinal),
-                                       "a CUDA device");
+                                       "opening a CUDA device");
 
     if (!rc)
         rc = xccl_cuda_result(
-            driver->device_name(device->name, sizeof(device->name), device->device), "its name");
+            driver->device_name(device->name, sizeof(device->name), device->device),
+            "querying the device's name");
     if (!rc)
-        rc = xccl_cuda_result(driver->ctx_retain(&ctx, device->device), "its context");
+        rc = xccl_cuda_result(driver->ctx_retain(&ctx, device->device),
+                              "creating the device's context");
     if (!rc)
-        rc = xccl_cuda_result(driver->ctx_set(ctx), "its context");
+        rc = xccl_cuda_result(driver->ctx_set(ctx), "setting the device's context");
     if (!rc)
         rc = xccl_cuda_result(driver->stream_create(&device->stream, XCCL_CU_STREAM_NON_BLOCKING),
-                              "a stream");
+                              "creating a stream");
     return rc;
 }
 
@@ -139,7 +141,8 @@ static xcclResult_t take(const struct xccl_perf_job *job, size_t bytes, xccl_cu_
     xcclResult_t rc = xcclSuccess;
 
     if (!job->options->registers)
-        return xccl_cuda_result(job->device->driver->mem_alloc(at_out, bytes), "device memory");
+        return xccl_cuda_result(job->device->driver->mem_alloc(at_out, bytes),
+                                "allocating device memory");
     rc = xcclMemAlloc(&memory, bytes);
     *at_out = (xccl_cu_ptr)(uintptr_t)memory;
     return rc;
@@ -197,7 +200,7 @@ static xcclResult_t copy(const struct xccl_perf_job *job, char *memory, size_t b
      * holds its lock: other ranks of this process could not allocate meanwhile, which what it waits
      * for may need. */
     if (rc)
-        return xccl_cuda_result(rc, "the stream");
+        return xccl_cuda_result(rc, "waiting for the stream");
     if (pushes)
         rc = device->driver->copy_to_device(at, memory, bytes, device->stream);
     else
@@ -249,7 +252,8 @@ xcclResult_t xccl_perf_device_wait(const struct xccl_perf_job *job)
 
     if (!job->device)
         return xcclSuccess;
-    rc = xccl_cuda_result(job->device->driver->stream_sync(job->device->stream), "the stream");
+    rc = xccl_cuda_result(job->device->driver->stream_sync(job->device->stream),
+                          "waiting for the stream");
     if (!rc)
         rc = xcclCommGetAsyncError(job->comm, &async);
     return rc ? rc : async;
@@ -271,7 +275,7 @@ xcclResult_t xccl_perf_device_capture(struct xccl_perf_job *job, int begins)
                           "ending a graph");
     if (!rc)
         rc = xccl_cuda_result(driver->graph_instantiate(&device->exec, device->graph, 0),
-                              "making a graph");
+                              "creating a graph");
     return rc ? rc : xccl_perf_device_replay(job, 1);
 }
 

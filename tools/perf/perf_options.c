@@ -262,9 +262,10 @@ static int wrong_subject(int argc, char **argv)
         return xccl_option_usage("perf", "no collective is named; there are " ALL_NAMES
                                          ", and bootstrap, latency and groups");
     if (strcmp(given, "bootstrap") == 0 || part_find(given))
-        return xccl_option_usage("perf", "%s comes first: xccl perf %s [options]", given, given);
+        return xccl_option_usage("perf", "%s must come first: xccl perf %s [options]", given,
+                                 given);
     if (xccl_perf_coll_find(given))
-        return xccl_option_usage("perf", "%s is not understood", argv[optind + 1]);
+        return xccl_option_usage("perf", "unexpected argument %s", argv[optind + 1]);
     if (near)
         return xccl_option_usage("perf", "there is no collective %s; did you mean %s?", given,
                                  near);
@@ -380,7 +381,7 @@ int xccl_perf_options_read(int argc, char **argv, struct xccl_perf_options *opti
     argc -= skip;
     argv += skip;
     if (part && optind < argc)
-        return xccl_option_usage("perf", "%s is not understood", argv[optind]);
+        return xccl_option_usage("perf", "unexpected argument %s", argv[optind]);
     if (!part) {
         options->coll = optind == argc - 1 ? xccl_perf_coll_find(argv[optind]) : NULL;
         if (!options->coll)

@@ -36,8 +36,8 @@ int xccl_perf_server_init(struct xccl_perf_server *server, const char *name, uin
              software);
     server->fd = xccl_perf_mpi_connect(name, &hello);
     if (server->fd < 0)
-        fprintf(stderr, "%s: cannot reach what has started it: %s\n", server->ops->program,
-                strerror(errno));
+        fprintf(stderr, "%s: cannot connect to the program that started it: %s\n",
+                server->ops->program, strerror(errno));
     return server->fd >= 0;
 }
 
@@ -142,7 +142,7 @@ static int let_pages_go(struct xccl_perf_server *server, const struct xccl_perf_
         server->is_bare = 1;
         if (begin >= end || madvise((void *)begin, end - begin, MADV_DONTNEED) == 0)
             continue;
-        fprintf(stderr, "%s: rank %d: cannot give pages back: %s\n", server->ops->program,
+        fprintf(stderr, "%s: rank %d: cannot release memory pages: %s\n", server->ops->program,
                 server->job.rank, strerror(errno));
         return 0;
     }
@@ -199,7 +199,7 @@ static int is_order(const struct xccl_perf_server *server, const struct xccl_per
         order->coll < known && order->type >= 0 && order->type < xcclNumTypes && order->root >= 0 &&
         order->root < server->job.nranks)
         return 1;
-    fprintf(stderr, "%s: rank %d: an order that it does not know; build everything again\n",
+    fprintf(stderr, "%s: rank %d: unknown command; build all programs again\n",
             server->ops->program, server->job.rank);
     return 0;
 }

@@ -31,7 +31,7 @@ int xccl_perf_rows_init(struct xccl_perf_job *job)
 
     job->row_room = count_rows(job);
     if (options->root >= job->nranks && job->rank == 0)
-        xccl_option_usage("perf", "-r %" PRId64 ": the ranks are 0 to %d", options->root,
+        xccl_option_usage("perf", "-r %" PRId64 ": must be a rank from 0 to %d", options->root,
                           job->nranks - 1);
     if (job->row_room > ROWS_MAX && job->rank == 0)
         xccl_option_usage("perf", "more than %d rows; choose fewer sizes", ROWS_MAX);

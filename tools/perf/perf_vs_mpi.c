@@ -57,7 +57,7 @@ static xcclResult_t find_program(char *path_out, size_t bytes)
     int used = 0;
 
     if (!dladdr((void *)(uintptr_t)xcclGetVersion, &info) || !info.dli_fname)
-        return xccl_fail(xcclInternalError, 0, NULL, "--vs-mpi: libxccl.so is not found");
+        return xccl_fail(xcclInternalError, 0, NULL, "--vs-mpi: cannot find libxccl.so");
     slash = strrchr(info.dli_fname, '/');
     used = snprintf(path_out, bytes, "%.*s/xccl/" PROGRAM,
                     slash ? (int)(slash - info.dli_fname) : 1, slash ? info.dli_fname : ".");
@@ -185,7 +185,7 @@ static xcclResult_t await_ranks(struct xccl_perf_mpi *mpi)
         if (has_ended(mpi))
             return tell_end(mpi);
         if (xccl_clock_ns() > end_ns)
-            return xccl_fail(xcclTimeout, 0, "look at the lines above, and try mpirun by hand",
+            return xccl_fail(xcclTimeout, 0, "read the lines above, and try mpirun by hand",
                              "--vs-mpi: not all of MPI's ranks have connected within %d s",
                              START_MS / 1000);
         if (poll(&listener, 1, SLICE_MS) > 0)

@@ -69,8 +69,9 @@ static int read_arguments(int argc, char **argv, struct xccl_report_options *opt
     if (options->count && !options->interval_ms)
         return xccl_option_usage(COMMAND, "--count needs --interval");
     if (optind < argc - 1)
-        return xccl_option_usage(
-            COMMAND, "%s is not understood: give at most one process id or file", argv[optind + 1]);
+        return xccl_option_usage(COMMAND,
+                                 "unexpected argument %s: give at most one process id or file",
+                                 argv[optind + 1]);
     options->target = argv[optind];
     return XCCL_EXIT_OK;
 }

@@ -24,7 +24,7 @@ static struct xccl_report_record *add(struct xccl_report *report)
         struct xccl_report_record *grown = realloc(report->records, room * sizeof *grown);
 
         if (!grown) {
-            fputs("xccl report: there is no memory\n", stderr);
+            fputs("xccl report: no memory\n", stderr);
             return NULL;
         }
         report->records = grown;

@@ -227,7 +227,7 @@ static void show_events(const struct member *member)
     const struct xccl_record_comm *comm = member->comm;
     int told = !comm->error;
 
-    printf("rank %u: the last %u events; ... is a time between those around it\n", comm->rank,
+    printf("rank %u: the last %u events; ... is a time between the events around it\n", comm->rank,
            comm->event_count);
     for (uint32_t i = 0; i < comm->event_count; i++) {
         const struct xccl_record_seen *event = &comm->events[i];

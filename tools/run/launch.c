@@ -542,7 +542,7 @@ static int stream_open(struct launch *launch, int rank, int idx, int *write_fd_o
 
     if (pipe2(ends, O_CLOEXEC) || fcntl(ends[0], F_SETFL, O_NONBLOCK)) {
         xccl_fail(xcclSystemError, errno, "raise ulimit -n, or use --no-prefix",
-                  "cannot make a pipe for rank %d", rank);
+                  "cannot create a pipe for rank %d", rank);
         goto err_ends;
     }
     stream->launch = launch;
