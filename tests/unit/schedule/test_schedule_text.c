@@ -404,7 +404,7 @@ static const struct refusal {
     {"schedule x\n", "t:1: \"\" is not a collective"},
     {"schedule x all_of_it ranks 1 chunks 1\n", "t:1: \"all_of_it\" is not a collective; name one"},
     {"schedule x send_recv ranks 1 chunks 1\n", "t:1: \"send_recv\" is not a collective; name one"},
-    {"schedule x all_reduce ranks 1 chunks 1\nrank 0\nsends 0\n", "t:3: found \"sends\" where a line"},
+    {"schedule x all_reduce ranks 1 chunks 1\nrank 0\nsends 0\n", "t:3: found \"sends\" where a"},
     {"schedule x all_reduce chunks 1\n", "t:1: a schedule lacks the field ranks; add it"},
     {"schedule x all_reduce ranks 1\n", "t:1: a schedule lacks the field chunks; add it"},
     {"schedule x all_reduce ranks 0 chunks 1\n", "t:1: ranks 0 is out of range; give 1 to 65535"},
