@@ -20,6 +20,7 @@ MAX_FILE_LINES = 800
 MAX_FUNCTION_LINES = 70
 MAX_NESTING = 3
 MAX_PARAMETERS = 7
+MAX_FOLDER_FILES = 25  # sources of a stage of core; one algorithm is a file, so not of schedule
 MIN_HEAD_LINES = 2
 MAX_HEAD_LINES = 40
 
@@ -229,6 +230,25 @@ def check_device(path, code):
                           "struct xccl_device_ops an entry, or use one that it has")
 
 
+# The stages around a communicator, and the files there that declare pointers to functions: each has
+# its reason in core/comm/README.md.
+ROOMS = ("join", "stream", "cuda", "call", "connect", "watch", "comm")
+POINTER_FILES = {"core/comm/device_ops.h", "core/comm/comm.h", "core/comm/comm_error.h",
+                 "core/join/comm_init.c", "core/stream/async_job.h"}
+POINTER = re.compile(r"\(\s*\*\s*\w+\s*\)\s*\(|\b\w+_fn\s*\*")
+
+
+def check_pointers(path, code):
+    """A call can be followed by name, but for a few hooks."""
+    parts = path.split("/")
+    if parts[0] != "core" or parts[1] not in ROOMS or path in POINTER_FILES:
+        return
+    for number, line in enumerate(code.split("\n"), 1):
+        if POINTER.search(line):
+            yield Finding(path, number, "pointer", "a pointer to a function; call it by name, or "
+                          "list the file in ci/tidy.py and the reason in core/comm/README.md")
+
+
 def check_comments(path, text):
     """At the beginning of a line, a comment is about a function, a type or a table."""
     for match in POINTING.finditer(text):
@@ -322,6 +342,19 @@ def check_tree(paths, cmake_texts):
             yield Finding(path, 1, "unlisted", "in no CMakeLists.txt; add it to its folder's list")
 
 
+def check_folders(paths):
+    """A stage of core stays small enough to read."""
+    sources = {}
+    for path in paths:
+        parts = path.split("/")
+        if parts[0] == "core" and len(parts) == 3 and path.endswith(".c"):
+            sources.setdefault(parts[1], []).append(path)
+    for stage, files in sources.items():
+        if len(files) > MAX_FOLDER_FILES and stage != "schedule":
+            yield Finding(sorted(files)[-1], 1, "folder", f"core/{stage} has {len(files)} sources, "
+                          f"{MAX_FOLDER_FILES} are allowed; divide it into stages")
+
+
 def is_listed(path, cmake_texts):
     folder, name = os.path.split(path)
     pattern = re.compile(r"(?<![\w.-])" + re.escape(name) + r"(?![\w.-])")
@@ -365,6 +398,7 @@ def check_file(path, text, layers):
         code = code_only(text)
         found += check_code(path, code)
         found += check_device(path, code)
+        found += check_pointers(path, code)
         found += check_layers(path, lines, layers)
         if not path.endswith(".def"):
             found += check_functions(path, code)
@@ -411,7 +445,7 @@ def main(arguments):
     for path, text in texts.items():
         if text is not None:
             found += check_file(path, text, layers)
-    for finding in check_tree(list(texts), cmake_texts):
+    for finding in [*check_tree(list(texts), cmake_texts), *check_folders(list(texts))]:
         text = texts.get(finding.path) or ""
         if not waived(finding, text.split("\n")):
             found.append(finding)
@@ -477,6 +511,10 @@ CASES = [
     ("core/nowhere/a.c", HEAD, ["layer"]),
     ("core/comm/a.c", HEAD + "int f(void)\n{\n    return comm->cuda != NULL;\n}\n", ["device"]),
     ("core/comm/a.c", HEAD + "int f(void)\n{\n    return a->comm->cuda;\n}\n", ["device"]),
+    ("core/comm/a.h", HEAD + "struct a {\n    void (*done)(struct a *a);\n};\n", ["pointer"]),
+    ("core/comm/a.h", HEAD + "struct a {\n    step_fn *step;\n};\n", ["pointer"]),
+    ("core/comm/comm.h", HEAD + "struct a {\n    tell_fn *tell;\n};\n", []),
+    ("core/base/a.h", HEAD + "struct a {\n    void (*done)(struct a *a);\n};\n", []),
     ("core/cuda/a.c", HEAD + "int f(void)\n{\n    return comm->cuda;\n}\n", []),
     ("core/base/a.c", HEAD + "/* The same for few. */\nvoid f(void);\n", ["comment-start"]),
     ("core/base/a.h", HEAD + "/* Likewise: few. */\nvoid f(void);\n", ["comment-start"]),
@@ -500,12 +538,16 @@ CASES = [
      'XCCL_PARAM(A, INT, "1", 0, 1, "s", "a", "")\n', ["help"]),
     ("tests/unit/a.c", HEAD + '#include "comm/comm.h"\n', []),
 ]
+MANY_LISTED = " ".join(f"a{i}.c" for i in range(26))
 TREE_CASES = [
     (["core/base/a.c"], {"core/base": "add_library(b a.c)"}, []),
     (["core/base/a.c"], {"core/base": "add_library(b aa.c)"}, ["unlisted"]),
     (["core/exec/host/a.c"], {"core/exec": "add_library(b host/a.c)"}, []),
     (["core/base/a.h", "core/comm/a.h"], {}, ["file-name"]),
     (["core/util/a.h"], {}, ["folder"]),
+    ([f"core/base/a{i}.c" for i in range(25)], {"core/base": MANY_LISTED}, []),
+    ([f"core/base/a{i}.c" for i in range(26)], {"core/base": MANY_LISTED}, ["folder"]),
+    ([f"core/schedule/a{i}.c" for i in range(26)], {"core/schedule": MANY_LISTED}, []),
 ]
 
 
@@ -518,7 +560,8 @@ def self_test():
             failed += 1
             print(f"self-test: {path}: found {got}, want {want} in:\n{text[:400]}")
     for paths, cmake_texts, want in TREE_CASES:
-        got = sorted({finding.rule for finding in check_tree(paths, cmake_texts)})
+        got = sorted({finding.rule for finding in [*check_tree(paths, cmake_texts),
+                                                   *check_folders(paths)]})
         if got != sorted(want):
             failed += 1
             print(f"self-test: {paths}: found {got}, want {want}")
