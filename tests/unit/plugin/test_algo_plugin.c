@@ -347,7 +347,7 @@ static const struct hostile {
     {{.op = 0}, "op 0x0 is not one of the twelve"},
     {{.op = 0xffffffff}, "op 0xffffffff is not one of"},
     {{.op = 256 | COPY_OP}, "op 0x103 is not one"},
-    {{.op = XCCL_ALGO_ACC | XCCL_ALGO_SEND}, "op 0x18 is none"},
+    {{.op = XCCL_ALGO_ACC | XCCL_ALGO_SEND}, "op 0x18 is not one"},
     {{.op = COPY_OP, .flags = 16}, "flags 0x10 has unknown bits"},
     {{.op = COPY_OP, .reserved = 1}, "the step has fields that this XCCL does not know"},
     {{.op = COPY_OP, .flags = 64}, "flags 0x40 has unknown bits"},
