@@ -165,10 +165,10 @@ pid_t __wrap_getpid(void)
 uint64_t sim_descriptor_limit = 1 << 21;
 
 int __real_getrlimit(__rlimit_resource_t resource, struct rlimit *limit_out);
-int __wrap_getrlimit(__rlimit_resource_t resource, struct rlimit *limit_out);
 /* A sanitizer's run-time calls it before what it needs to check memory accesses is there. */
-__attribute__((no_sanitize("address", "thread"))) int
-__wrap_getrlimit(__rlimit_resource_t resource, struct rlimit *limit_out)
+#define UNCHECKED __attribute__((no_sanitize("address", "thread")))
+UNCHECKED int __wrap_getrlimit(__rlimit_resource_t resource, struct rlimit *limit_out);
+int __wrap_getrlimit(__rlimit_resource_t resource, struct rlimit *limit_out)
 {
     if (!world.fibers)
         return __real_getrlimit(resource, limit_out);
