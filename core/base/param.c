@@ -713,7 +713,7 @@ static const char *const page_head[] = {
     "Every setting of XCCL. `xccl env --markdown` prints this page; `xccl env` shows the values in",
     "force and the origin of each.",
     "",
-    "XCCL looks up each setting by itself and uses the first place that has it:",
+    "XCCL looks up each setting separately and uses the first place that has it:",
     "",
     "1. the environment variable of that name;",
     "2. the file that `XCCL_CONF_FILE` names; or, if it names none, `~/.xccl.conf`, then",
