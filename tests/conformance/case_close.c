@@ -207,7 +207,7 @@ static void receives_in_flight(struct cf *me)
     }
     if (!sent)
         cf_fail(me, "a send to a receiver that has closed neither ends nor fails within 5 s");
-    cf_sleep_ms(50);
+    cf_sleep_ms(50 * CF_SLOW);
     for (int i = 0; i < RECEIVES; i++) {
         if (checksum(&to[i]) != sums[i])
             cf_fail(me, "the memory of receive %d was written after closeRecv had returned", i);
