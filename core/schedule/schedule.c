@@ -45,8 +45,7 @@ int xccl_coll_rooted(enum xccl_coll coll)
 uint32_t xccl_coll_chunks(enum xccl_coll coll, enum xccl_step_buffer buffer, int is_root,
                           uint32_t nchunks)
 {
-    if (coll == XCCL_COLL_BARRIER || coll == XCCL_COLL_SEND_RECV ||
-        (colls[coll].root_only[buffer] && !is_root))
+    if (coll == XCCL_COLL_BARRIER || (colls[coll].root_only[buffer] && !is_root))
         return 0;
     return colls[coll].vector[buffer] ? nchunks : 1;
 }

@@ -26,7 +26,7 @@ enum xccl_coll {
     XCCL_COLL_GATHER,
     XCCL_COLL_SCATTER,
     XCCL_COLL_BARRIER,
-    XCCL_COLL_SEND_RECV, /* a group of sends and receives: it has no schedule */
+    XCCL_COLL_SEND_RECV, /* the last: a group of sends and receives, which has no schedules */
     XCCL_COLL_COUNT
 };
 
@@ -91,7 +91,7 @@ struct xccl_schedule {
     uint16_t flags;
     uint16_t nranks, rank;
     uint16_t root; /* of rooted collectives, else 0 */
-    uint16_t nchunks; /* of the whole vector; 1 for send_recv */
+    uint16_t nchunks; /* of the whole vector */
     uint16_t nin, nout; /* chunks of IN and OUT; 0: the rank has no such buffer */
     uint16_t nlanes;
     uint16_t nscratch; /* chunks of scratch memory ... */
@@ -129,8 +129,7 @@ int xccl_step_legal(uint8_t op);
 const char *xccl_coll_name(enum xccl_coll coll); /* "all_reduce", ... */
 int xccl_coll_reduces(enum xccl_coll coll);
 int xccl_coll_rooted(enum xccl_coll coll);
-/* Chunks that IN or OUT has, of nchunks; 0: only the root has it, and the rank is not. Of send_recv
- * each rank has as many as it says. */
+/* Chunks that IN or OUT has, of nchunks; 0: only the root has it, and the rank is not. */
 uint32_t xccl_coll_chunks(enum xccl_coll coll, enum xccl_step_buffer buffer, int is_root,
                           uint32_t nchunks);
 

@@ -262,9 +262,9 @@ struct shape {
         const char *key;
         read_fn *read;
         int needed;
-    } members[5];
+    } members[3];
 };
-#define MEMBERS 5
+#define MEMBERS 3
 
 struct set_value {
     const struct xccl_field *field;

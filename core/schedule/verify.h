@@ -22,9 +22,8 @@ struct xccl_verify_for {
     int in_place; /* IN and OUT are the same memory where the collective allows it */
     int direct; /* each transfer that is marked DIRECT_SEND or DIRECT_RECV is one */
     int tiles; /* 0: scrbufs + 2 */
-    /* Tiles that chunks have in this call, by size class (for all-to-all the pair from * n + to;
-     * for send_recv sends are numbered through, those of lower ranks first); NULL: all that are
-     * run. Both ends skip the others. */
+    /* Tiles that chunks have in this call, by size class (for all-to-all the pair from * n + to);
+     * NULL: all that are run. Both ends skip the others. */
     const uint8_t *sizes;
 };
 

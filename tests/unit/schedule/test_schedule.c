@@ -207,7 +207,7 @@ XT_TEST(oneshot_and_twoshot_sum_on_one_host_on_many_and_on_both)
         }
 }
 
-XT_TEST(check_refuses_illegal_operations_chunks_and_connections)
+XT_TEST(check_refuses_illegal_operations_chunks_connections_and_collectives)
 {
     struct xccl_schedule *schedule;
     struct xccl_step good;
@@ -227,6 +227,9 @@ XT_TEST(check_refuses_illegal_operations_chunks_and_connections)
     XT_CHECK_RC(xccl_schedule_check(schedule), xcclInternalError);
     schedule->steps[1] = good;
     XT_OK(xccl_schedule_check(schedule));
+    schedule->coll = XCCL_COLL_SEND_RECV;
+    XT_CHECK_RC(xccl_schedule_check(schedule), xcclInternalError);
+    schedule->coll = XCCL_COLL_ALL_REDUCE;
     schedule->conns[0].peer = 5;
     XT_CHECK_RC(xccl_schedule_check(schedule), xcclInternalError);
     xccl_schedule_destroy(schedule);
