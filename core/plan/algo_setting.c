@@ -32,7 +32,8 @@ enum xccl_coll xccl_setting_coll(const char *word, size_t length)
 {
     int coll = 0;
 
-    while (coll < XCCL_COLL_COUNT && !same_coll(xccl_coll_name((enum xccl_coll)coll), word, length))
+    while (coll < XCCL_COLL_WITH_SCHEDULES &&
+           !same_coll(xccl_coll_name((enum xccl_coll)coll), word, length))
         coll++;
     return (enum xccl_coll)coll;
 }
@@ -59,12 +60,12 @@ static int add_to(struct xccl_algo_list *list, enum xccl_coll coll, const char *
 static xcclResult_t read_entry(const char *at, size_t length, struct xccl_algo_setting *setting)
 {
     const char *colon = memchr(at, ':', length), *end = at + length;
-    enum xccl_coll coll = XCCL_COLL_COUNT;
+    enum xccl_coll coll = XCCL_COLL_WITH_SCHEDULES;
     int excludes = 0;
 
     if (colon)
         coll = xccl_setting_coll(at, (size_t)(colon - at));
-    if (coll != XCCL_COLL_COUNT)
+    if (coll != XCCL_COLL_WITH_SCHEDULES)
         at = colon + 1;
     if (at < end && *at == '^') {
         excludes = 1;
@@ -77,15 +78,15 @@ static xcclResult_t read_entry(const char *at, size_t length, struct xccl_algo_s
 
         next = comma ? comma + 1 : end;
         snprintf(word, sizeof word, "%.*s", (int)((comma ? comma : end) - at), at);
-        for (int i = 0; i < XCCL_COLL_COUNT; i++) {
-            if (coll != XCCL_COLL_COUNT && i != (int)coll)
+        for (int i = 0; i < XCCL_COLL_WITH_SCHEDULES; i++) {
+            if (coll != XCCL_COLL_WITH_SCHEDULES && i != (int)coll)
                 continue;
             setting->lists[i].excludes = excludes;
             known |= add_to(&setting->lists[i], (enum xccl_coll)i, word);
         }
         if (!known)
             return bad_word(word,
-                            coll == XCCL_COLL_COUNT
+                            coll == XCCL_COLL_WITH_SCHEDULES
                                 ? "is not an algorithm, or is one too many"
                                 : "is not an algorithm of that collective, or is one too many");
     }

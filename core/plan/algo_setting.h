@@ -26,13 +26,13 @@ struct xccl_algo_list {
 };
 
 struct xccl_algo_setting {
-    struct xccl_algo_list lists[XCCL_COLL_COUNT]; /* an empty one allows all */
+    struct xccl_algo_list lists[XCCL_COLL_WITH_SCHEDULES]; /* an empty one allows all */
 };
 
 /* xcclInvalidUsage says which word is no algorithm. "" and "auto" allow all. */
 xcclResult_t xccl_algo_setting_parse(const char *text, struct xccl_algo_setting *setting_out);
-/* The collective that a setting calls so, "all_reduce" or as NCCL writes it; XCCL_COLL_COUNT: none.
- */
+/* The collective that a setting calls so, "all_reduce" or as NCCL writes it, or
+ * XCCL_COLL_WITH_SCHEDULES: there is none. */
 enum xccl_coll xccl_setting_coll(const char *word, size_t length);
 /* 1: the setting leaves it to be chosen. */
 int xccl_algo_setting_allows(const struct xccl_algo_setting *setting,

@@ -167,7 +167,7 @@ xcclResult_t xccl_plan_prove(const struct xccl_planner *planner)
 {
     xcclResult_t rc = xcclSuccess;
 
-    for (int coll = 0; coll < XCCL_COLL_COUNT; coll++) {
+    for (int coll = 0; coll < XCCL_COLL_WITH_SCHEDULES; coll++) {
         const struct xccl_algo_list *list = &planner->setting.lists[coll];
 
         for (uint32_t i = 0; i < list->count && !list->excludes && !rc; i++) {

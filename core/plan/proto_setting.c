@@ -72,7 +72,7 @@ static xcclResult_t read_entry(const char *at, size_t length, struct xccl_proto_
                                uint32_t *own)
 {
     const char *colon = memchr(at, ':', length), *end = at + length;
-    enum xccl_coll coll = XCCL_COLL_COUNT;
+    enum xccl_coll coll = XCCL_COLL_WITH_SCHEDULES;
     char word[WORD_BYTES];
     unsigned leaves_out = 0;
     xcclResult_t rc;
@@ -80,17 +80,17 @@ static xcclResult_t read_entry(const char *at, size_t length, struct xccl_proto_
     if (colon) {
         coll = xccl_setting_coll(at, (size_t)(colon - at));
         snprintf(word, sizeof word, "%.*s", (int)(colon - at), at);
-        if (coll == XCCL_COLL_COUNT)
+        if (coll == XCCL_COLL_WITH_SCHEDULES)
             return xccl_fail(xcclInvalidUsage, 0,
                              "`xccl algo list` lists collectives and algorithms",
                              "XCCL_PROTO: \"%s\" is not a collective", word);
         at = colon + 1;
     }
     rc = read_list(at, end, &leaves_out);
-    for (int i = 0; i < XCCL_COLL_COUNT && !rc; i++)
-        if (coll == XCCL_COLL_COUNT ? !(*own >> i & 1) : i == (int)coll)
+    for (int i = 0; i < XCCL_COLL_WITH_SCHEDULES && !rc; i++)
+        if (coll == XCCL_COLL_WITH_SCHEDULES ? !(*own >> i & 1) : i == (int)coll)
             setting->leaves_out[i] = (uint8_t)leaves_out;
-    if (coll != XCCL_COLL_COUNT)
+    if (coll != XCCL_COLL_WITH_SCHEDULES)
         *own |= 1u << coll;
     return rc;
 }

@@ -14,7 +14,7 @@
 #include "transport/link.h"
 
 struct xccl_proto_setting {
-    uint8_t leaves_out[XCCL_COLL_COUNT]; /* a bit for each protocol; zeroes allow all */
+    uint8_t leaves_out[XCCL_COLL_WITH_SCHEDULES]; /* a bit for each protocol; zeroes allow all */
 };
 
 /* xcclInvalidUsage says which word is no protocol. "" and "auto" allow all. */

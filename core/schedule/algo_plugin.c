@@ -149,9 +149,9 @@ static xcclResult_t check_algorithm(const xcclAlgorithm_v1_t *theirs, int idx, c
         return refuse(
             path, "the help of algorithm %s must be one line of ASCII with at most %d characters",
             theirs->name, XCCL_ALGO_HELP_MAX - 1);
-    if (theirs->coll < 0 || theirs->coll >= XCCL_COLL_SEND_RECV)
+    if (theirs->coll < 0 || theirs->coll >= XCCL_COLL_WITH_SCHEDULES)
         return refuse(path, "algorithm %s is for collective %d; collectives are 0 to %d",
-                      theirs->name, theirs->coll, XCCL_COLL_SEND_RECV - 1);
+                      theirs->name, theirs->coll, XCCL_COLL_WITH_SCHEDULES - 1);
     if (theirs->scrbufs < 0 || theirs->scrbufs > SCRBUFS_MAX)
         return refuse(path, "algorithm %s has scrbufs %d, not 0 to %d", theirs->name,
                       theirs->scrbufs, SCRBUFS_MAX);

@@ -239,7 +239,7 @@ static int step_ok(const struct xccl_schedule *schedule, uint32_t lane,
 static xcclResult_t check_tables(const struct xccl_schedule *schedule)
 {
     uint32_t steps = 0, conns = 0;
-    int good = schedule->coll < XCCL_COLL_SEND_RECV && schedule->nranks > 0 &&
+    int good = schedule->coll < XCCL_COLL_WITH_SCHEDULES && schedule->nranks > 0 &&
                schedule->rank < schedule->nranks && schedule->root < schedule->nranks &&
                schedule->nchunks > 0 && schedule->scrbufs > 0 && schedule->minslots > 0;
 

@@ -29,6 +29,7 @@ enum xccl_coll {
     XCCL_COLL_SEND_RECV, /* the last: a group of sends and receives, which has no schedules */
     XCCL_COLL_COUNT
 };
+#define XCCL_COLL_WITH_SCHEDULES XCCL_COLL_SEND_RECV /* all before it */
 
 /* xccl_step.bufs: source in bits 0-1, destination in bits 2-3. LIST: src or dst is not a chunk but
  * the first of cnt entries of the index table; such a step has one occurrence. */

@@ -15,9 +15,9 @@
 
 int xccl_algo_coll(const char *command, const char *name)
 {
-    const char *names[XCCL_COLL_COUNT + 1] = {NULL}, *near;
+    const char *names[XCCL_COLL_WITH_SCHEDULES + 1] = {NULL}, *near;
 
-    for (int i = 0; i < XCCL_COLL_COUNT; i++) {
+    for (int i = 0; i < XCCL_COLL_WITH_SCHEDULES; i++) {
         names[i] = xccl_coll_name((enum xccl_coll)i);
         if (strcmp(names[i], name) == 0)
             return i;
@@ -121,7 +121,7 @@ const struct xccl_generator *xccl_algo_named(const char *command, const char *na
 {
     const struct xccl_generator *found = NULL;
 
-    for (int i = 0; i < XCCL_COLL_COUNT; i++) {
+    for (int i = 0; i < XCCL_COLL_WITH_SCHEDULES; i++) {
         const struct xccl_generator *generator;
         int param;
 

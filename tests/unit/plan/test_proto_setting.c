@@ -74,6 +74,7 @@ XT_TEST(a_word_that_is_no_protocol_is_an_error_that_shows_it)
         {"^", "\"\" is not a protocol"},
         {"lines,^small", "\"^small\" is not a protocol"},
         {"allreduse:LL", "\"allreduse\" is not a collective"},
+        {"send_recv:LL", "\"send_recv\" is not a collective"}, /* it has no schedules */
         {"all_reduce:", "\"\" is not a protocol"},
         {"^all_reduce:LL", "\"^all_reduce\" is not a collective"},
     };
