@@ -20,36 +20,46 @@ static void print_line(void *user, const char *text)
 
 static int env_main(int argc, char **argv)
 {
-    int markdown = 0;
+    int status = XCCL_EXIT_OK;
 
+    if (argc == 2 && strcmp(argv[1], "--markdown") == 0) {
+        xccl_param_page(print_line, NULL);
+        return XCCL_EXIT_OK;
+    }
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--markdown") != 0)
+        if (argv[i][0] == '-')
             return xccl_option_usage("env", "unexpected argument %s", argv[i]);
-        markdown = 1;
     }
-    /* The page must not depend on where it was made, and a wrong setting is told but does not keep
-     * the table from being shown. */
-    if (!markdown && xccl_param_load() != xcclSuccess) {
-        xccl_param_print(0, print_line, NULL);
-        return XCCL_EXIT_FAILURE;
+    /* A wrong setting is an error, but the table is shown all the same. */
+    if (xccl_param_load() != xcclSuccess)
+        status = XCCL_EXIT_FAILURE;
+    if (argc < 2)
+        xccl_param_print("", print_line, NULL);
+    for (int i = 1; i < argc; i++) {
+        if (!xccl_param_print(argv[i], print_line, NULL))
+            return xccl_option_usage("env", "no setting has %s in its name", argv[i]);
     }
-    xccl_param_print(markdown, print_line, NULL);
-    return XCCL_EXIT_OK;
+    return status;
 }
 
 const struct xccl_command xccl_cmd_env = {
     .name = "env",
     .summary = "list every setting with its value and origin",
     .run = env_main,
-    .help = "usage: xccl env [--markdown]\n"
+    .help = "usage: xccl env [NAME...]\n"
+            "       xccl env --markdown\n"
             "\n"
-            "Lists every setting of XCCL: its value, the origin of the value, and what it sets.\n"
+            "Lists the settings of XCCL: the value of each, the origin of the value, the values\n"
+            "that are allowed, and what the setting does.\n"
             "A value comes from the environment; or else from the file that XCCL_CONF_FILE\n"
             "names (if it names none, from ~/.xccl.conf, then /etc/xccl.conf; lines\n"
             "NAME=VALUE); or else it is the default.\n"
             "\n"
+            "  NAME         show only settings with NAME in their name, for example ib or timeout\n"
             "  --markdown   print all settings as a Markdown page, without this host's values\n"
             "\n"
             "Exit status: 0; 1 if a setting has a value that is not allowed; 2 for wrong\n"
-            "arguments.\n",
+            "arguments.\n"
+            "\n"
+            "example: xccl env timeout\n",
 };

@@ -657,25 +657,66 @@ xcclResult_t xccl_param_parse_file(const char *file, const char *text, size_t by
 
 #define TOLD_BYTES 2048
 #define CELL_BYTES 320
+#define PAGE_WIDTH 88
+
+/* One clause, in lines of at most PAGE_WIDTH; those after the first are indented further. */
+static void tell_clause(const char *text, size_t length, void (*line)(void *user, const char *text),
+                        void *user)
+{
+    char told[PAGE_WIDTH + 1];
+
+    for (size_t indent = 4; length; indent = 6) {
+        size_t room = PAGE_WIDTH - indent, fit = length;
+
+        if (fit > room) {
+            for (fit = room; fit && text[fit] != ' ';)
+                fit--;
+            if (!fit)
+                fit = room;
+        }
+        snprintf(told, sizeof(told), "%*s%.*s", (int)indent, "", (int)fit, text);
+        line(user, told);
+        fit += fit < length && text[fit] == ' ';
+        text += fit;
+        length -= fit;
+    }
+}
+
+/* What a setting sets, then each value with its meaning, then limits. */
+static void tell_help(const char *help, void (*line)(void *user, const char *text), void *user)
+{
+    for (const char *end; *help; help = *end ? end + 2 : end) {
+        end = strstr(help, "; ");
+        if (!end)
+            end = help + strlen(help);
+        tell_clause(help, (size_t)(end - help), line, user);
+    }
+}
 
 static void tell_row(enum xccl_param_id id, void (*line)(void *user, const char *text), void *user)
 {
     struct xccl_param_info info;
     char told[TOLD_BYTES], range[RANGE_TEXT_BYTES], where[PATH_BYTES + 16];
-    const char *origin = "default";
 
     xccl_param_info(id, &info);
-    format_range(&rows[id], range);
-    if (info.origin != XCCL_ORIGIN_DEFAULT)
-        origin = place_text((struct place){.file = info.file, .line = info.line}, where);
-    snprintf(told, sizeof(told), "%s=%s (%.300s; default %s; %s): %s", info.name, info.value,
-             origin, info.fallback[0] ? info.fallback : "empty", range, info.help);
-    /* One setting, one line, whatever the environment holds. */
+    if (info.origin == XCCL_ORIGIN_DEFAULT)
+        snprintf(told, sizeof(told), "%s=%s (default)", info.name, info.value);
+    else
+        snprintf(told, sizeof(told), "%s=%s (%.300s; default %s)", info.name, info.value,
+                 place_text((struct place){.file = info.file, .line = info.line}, where),
+                 info.fallback[0] ? info.fallback : "empty");
+    /* A value is one line, whatever the environment holds. */
     for (char *at = told; *at; at++) {
         if ((unsigned char)*at < 0x20 || *at == 0x7f)
             *at = '?';
     }
     line(user, told);
+    if (rows[id].type != XCCL_PARAM_STRING) {
+        format_range(&rows[id], range);
+        snprintf(told, sizeof(told), "allowed: %s", range);
+        tell_clause(told, strlen(told), line, user);
+    }
+    tell_help(info.help, line, user);
 }
 
 /* Copies a cell of a table; '|' would end it. */
@@ -736,13 +777,21 @@ static const char *const page_head[] = {
     "|---|---|---|---|---|",
 };
 
-void xccl_param_print(int markdown, void (*line)(void *user, const char *text), void *user)
+int xccl_param_print(const char *part, void (*line)(void *user, const char *text), void *user)
 {
-    if (!markdown) {
-        for (int id = 0; id < XCCL_PARAM_COUNT; id++)
-            tell_row((enum xccl_param_id)id, line, user);
-        return;
+    int count = 0;
+
+    for (int id = 0; id < XCCL_PARAM_COUNT; id++) {
+        if (!strcasestr(rows[id].name, part))
+            continue;
+        tell_row((enum xccl_param_id)id, line, user);
+        count++;
     }
+    return count;
+}
+
+void xccl_param_page(void (*line)(void *user, const char *text), void *user)
+{
     for (size_t i = 0; i < sizeof(page_head) / sizeof(page_head[0]); i++)
         line(user, page_head[i]);
     for (int id = 0; id < XCCL_PARAM_COUNT; id++)

@@ -59,10 +59,12 @@ void xccl_param_info(enum xccl_param_id id, struct xccl_param_info *info_out);
 void xccl_param_job_text(char *text_out, size_t bytes);
 uint64_t xccl_param_job_hash(void);
 
-/* Tells all settings, one line each: name, value, origin, default, range, unit, help. markdown 1:
- * the reference page settings.md instead, which has neither values nor origins. Secrets are not
- * shown. */
-void xccl_param_print(int markdown, void (*line)(void *user, const char *text), void *user);
+/* Passes the settings whose name contains part (in any case; "": all) to line: a line with name,
+ * value, origin and default, then indented lines with the values that are allowed and the help.
+ * Secrets are not shown. Returns the number of settings. */
+int xccl_param_print(const char *part, void (*line)(void *user, const char *text), void *user);
+/* Passes the lines of the reference page settings.md, which has neither values nor origins. */
+void xccl_param_page(void (*line)(void *user, const char *text), void *user);
 
 #define XCCL_PARAM_FILE_BYTES  65536 /* greatest settings file */
 #define XCCL_PARAM_LINE_BYTES  2048 /* greatest line in it, without its end */

@@ -46,6 +46,11 @@ XT_TEST(env_shows_a_value_that_is_set)
     xt_setenv("XCCL_TIMEOUT_S", "1234");
     XT_CHECK_INT(run_xccl("env", NULL, &output), 0);
     XT_CHECK_HAS(output, "XCCL_TIMEOUT_S=1234 (environment");
+    XT_CHECK_INT(run_xccl("env", "timeout", &output), 0);
+    XT_CHECK_HAS(output, "XCCL_TIMEOUT_S=1234 (environment");
+    XT_CHECK(strstr(output, "XCCL_ALGO") == NULL);
+    XT_CHECK_INT(run_xccl("env", "elephant", &output), 2);
+    XT_CHECK_HAS(output, "no setting has elephant in its name");
 }
 
 XT_TEST(env_fails_on_a_value_that_is_not_allowed)

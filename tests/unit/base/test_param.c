@@ -487,7 +487,7 @@ XT_TEST(empty_device_is_an_empty_file)
     XT_OK(xccl_param_load());
 }
 
-static char printed[32768];
+static char printed[65536];
 
 static void keep_line(void *user, const char *text)
 {
@@ -500,20 +500,35 @@ XT_TEST(print_tells_value_origin_default_range_unit_and_help)
 {
     start_with_file("XCCL_TIMEOUT_INIT_S=30\n");
     xt_setenv("XCCL_TIMEOUT_S", "10");
-    xccl_param_print(0, keep_line, NULL);
-    XT_CHECK_INT(count_in(printed, "\n"), XCCL_PARAM_COUNT);
-    XT_CHECK_HAS(printed, "XCCL_TIMEOUT_S=10 (environment; default 600; 0..1073741824 s): time");
-    XT_CHECK_HAS(printed, "XCCL_BUFFER_BYTES=64M (default; default 64M; 1M..1024G bytes): memory");
+    XT_CHECK_INT(xccl_param_print("", keep_line, NULL), XCCL_PARAM_COUNT);
+    XT_CHECK_INT(count_in(printed, "\nXCCL_") + 1, XCCL_PARAM_COUNT);
+    XT_CHECK_HAS(printed, "XCCL_TIMEOUT_S=10 (environment; default 600)\n"
+                          "    allowed: 0..1073741824 s\n"
+                          "    time limit in seconds for a call that waits for other ranks\n"
+                          "    0: no limit");
+    XT_CHECK_HAS(printed, "XCCL_BUFFER_BYTES=64M (default)\n    allowed: 1M..1024G bytes\n");
     XT_CHECK_HAS(printed, "XCCL_TIMEOUT_INIT_S=30 (");
-    XT_CHECK_HAS(printed, "conf:1; default 300; 1..86400 s)");
+    XT_CHECK_HAS(printed, "conf:1; default 300)\n");
+    XT_CHECK_HAS(printed, "XCCL_COMM_ID= (default)\n    address");
+    for (const char *at = printed; *at; at += strcspn(at, "\n") + 1)
+        XT_CHECK(strcspn(at, "\n") <= 88);
 }
 
-XT_TEST(print_gives_one_line_a_setting_whatever_its_value)
+XT_TEST(print_shows_the_settings_whose_name_has_the_word)
+{
+    start();
+    XT_CHECK_INT(xccl_param_print("timeout", keep_line, NULL), 3);
+    XT_CHECK_HAS(printed, "XCCL_IB_TIMEOUT=");
+    XT_CHECK_HAS(printed, "XCCL_TIMEOUT_INIT_S=");
+    XT_CHECK_INT(xccl_param_print("elephant", keep_line, NULL), 0);
+}
+
+XT_TEST(print_shows_a_value_in_one_line_whatever_it_is)
 {
     start();
     xt_setenv("XCCL_COMM_ID", "a\nb\033[2J");
-    xccl_param_print(0, keep_line, NULL);
-    XT_CHECK_INT(count_in(printed, "\n"), XCCL_PARAM_COUNT);
+    xccl_param_print("comm_id", keep_line, NULL);
+    XT_CHECK_HAS(printed, "XCCL_COMM_ID=a?b?[2J (environment; default empty)\n");
     XT_CHECK(strchr(printed, '\033') == NULL);
 }
 
@@ -524,8 +539,8 @@ XT_TEST(secret_is_never_told)
     start();
     xt_setenv("XCCL_JOB_KEY", "s3cr3t");
     xt_setenv("XCCL_DEBUG", "trace");
-    xccl_param_print(0, keep_line, NULL);
-    xccl_param_print(1, keep_line, NULL);
+    xccl_param_print("", keep_line, NULL);
+    xccl_param_page(keep_line, NULL);
     xccl_param_info(XCCL_P_JOB_KEY, &info);
     XT_CHECK_TEXT(info.value, "(set)");
     XT_CHECK_HAS(printed, "XCCL_JOB_KEY=(set) (environment");
@@ -538,7 +553,7 @@ XT_TEST(page_has_one_row_a_setting_and_no_values)
 {
     start();
     xt_setenv("XCCL_COMM_ID", "somewhere:1");
-    xccl_param_print(1, keep_line, NULL);
+    xccl_param_page(keep_line, NULL);
     XT_CHECK_INT(count_in(printed, "| `XCCL_"), XCCL_PARAM_COUNT);
     XT_CHECK_HAS(printed, "# Settings\n");
     XT_CHECK_HAS(printed, "rank0\\|launcher");
