@@ -20,8 +20,8 @@ struct xccl_command {
     /* argv[0] is the command's name. Returns the exit status. --help has been handled unless it
      * comes after an argument that is no option. */
     int (*run)(int argc, char **argv);
-    /* The help of one of its parts, as of list for `xccl help net list`; NULL: no such part. The
-     * entry is NULL for commands without parts. */
+    /* The help of one of its parts, as of list for `xccl help net list`; NULL: it has no such
+     * part. The entry is NULL for commands without parts. */
     const char *(*part_help)(const char *part);
 };
 

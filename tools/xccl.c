@@ -19,6 +19,9 @@ static const struct xccl_command *const commands[] = {
 };
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
+/* Commands that README calls planned: who tries one is not sent to another of a like name. */
+static const char *const planned[] = {"topo", "tune"};
+
 static const struct xccl_command *find_command(const char *name)
 {
     for (size_t i = 0; i < COMMANDS; i++) {
@@ -52,6 +55,13 @@ static int unknown_command(const char *name)
 
     for (size_t i = 0; i < COMMANDS; i++)
         names[i] = commands[i]->name;
+    for (size_t i = 0; i < sizeof(planned) / sizeof(planned[0]); i++) {
+        if (strcmp(planned[i], name) == 0) {
+            fprintf(stderr, "xccl: the command %s is planned; this version does not have it yet\n",
+                    name);
+            return XCCL_EXIT_USAGE;
+        }
+    }
     near = xccl_option_nearest(name, names);
     if (near)
         fprintf(stderr, "xccl: there is no command %s; did you mean %s?\n", name, near);
@@ -60,17 +70,26 @@ static int unknown_command(const char *name)
     return XCCL_EXIT_USAGE;
 }
 
-/* part: a word behind the command's, or NULL. Where it names no part, all of the help is shown. */
+/* part: a word behind the command's, or NULL. */
 static int show_help(const char *name, const char *part)
 {
     const struct xccl_command *command = find_command(name);
     const char *help = NULL;
 
+    if (strcmp(name, "help") == 0)
+        return show_overview();
     if (!command)
         return unknown_command(name);
-    if (part && command->part_help)
-        help = command->part_help(part);
-    fputs(help ? help : command->help, stdout);
+    if (part && strcmp(part, "--help") != 0)
+        help = command->part_help ? command->part_help(part) : NULL;
+    else
+        help = command->help;
+    if (!help) {
+        fprintf(stderr, "xccl: there is no help for %s %s; `xccl help %s` shows what there is\n",
+                name, part, name);
+        return XCCL_EXIT_USAGE;
+    }
+    fputs(help, stdout);
     return XCCL_EXIT_OK;
 }
 
@@ -106,8 +125,11 @@ static int run_command(int argc, char **argv)
     }
     if (strcmp(name, "--version") == 0)
         return show_version();
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
-        return argc > 2 ? show_help(argv[2], argv[3]) : show_overview();
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        if (argc > 2 && !wants_help(argc - 1, argv + 1))
+            return show_help(argv[2], argv[3]);
+        return show_overview();
+    }
     command = find_command(name);
     if (!command)
         return unknown_command(name);

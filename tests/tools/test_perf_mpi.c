@@ -51,6 +51,8 @@ XT_TEST_DEADLINE(every_collective_is_measured_beside_mpis, 240)
         "    mpi = row[way] and row[way]['mpi']\n"
         "    assert not mpi or mpi['nwrong'] in ((None,) if coll == 'barrier' else (0,)), row\n"
         "    assert not mpi or 0 < mpi['ratio_low'] <= mpi['ratio_high'], row\n"
+        "    ratio = mpi and mpi['time'] / row[way]['time']\n"
+        "    assert not mpi or abs(mpi['ratio'] / ratio - 1) < 0.02, row\n"
         "END\n"
         "done\n";
     const char *output = NULL;

@@ -334,6 +334,8 @@ XT_TEST(an_unknown_command_gets_the_nearest_name)
     XT_CHECK_TEXT(output, "xccl: there is no command prf; did you mean perf?\n");
     XT_CHECK_INT(run_xccl("elephant", NULL, NULL, NULL, &output), 2);
     XT_CHECK_HAS(output, "`xccl help` lists them");
+    XT_CHECK_INT(run_xccl("topo", NULL, NULL, NULL, &output), 2);
+    XT_CHECK_HAS(output, "the command topo is planned");
 }
 
 XT_TEST(help_is_the_same_both_ways)
@@ -351,6 +353,25 @@ XT_TEST(help_is_the_same_both_ways)
     XT_CHECK_INT(run_xccl("run", "--help", NULL, NULL, &a), 0);
     XT_CHECK_INT(run_xccl("help", "run", NULL, NULL, &b), 0);
     XT_CHECK_TEXT(a, b);
+    XT_CHECK_INT(run_xccl("help", "run", "--help", NULL, &b), 0);
+    XT_CHECK_TEXT(a, b);
+    XT_CHECK_INT(run_xccl("--help", NULL, NULL, NULL, &a), 0);
+    XT_CHECK_INT(run_xccl("help", "help", NULL, NULL, &b), 0);
+    XT_CHECK_TEXT(a, b);
+    XT_CHECK_INT(run_xccl("help", "--help", NULL, NULL, &b), 0);
+    XT_CHECK_TEXT(a, b);
+}
+
+XT_TEST(help_for_a_part_that_does_not_exist_is_refused)
+{
+    const char *output = NULL;
+
+    XT_CHECK_INT(run_xccl("help", "perf", "all_reduce", NULL, &output), 0);
+    XT_CHECK_HAS(output, "usage: xccl perf COLLECTIVE");
+    XT_CHECK_INT(run_xccl("help", "perf", "startup", NULL, &output), 2);
+    XT_CHECK_HAS(output, "there is no help for perf startup; `xccl help perf`");
+    XT_CHECK_INT(run_xccl("help", "run", "fast", NULL, &output), 2);
+    XT_CHECK_HAS(output, "there is no help for run fast");
 }
 
 XT_TEST_DEADLINE(hello_adds_over_all_ranks, 60)

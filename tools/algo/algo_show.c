@@ -14,13 +14,14 @@
 #define COMMAND "algo show"
 
 const char xccl_algo_show_help[] =
-    "usage: xccl algo show NAME -n N [--coll COLL] [options]\n"
+    "usage: xccl algo show NAME -n N|--nodes A,B,... [--coll COLL] [options]\n"
     "\n"
     "Prints the schedule of an algorithm: what each rank does, step by step. `xccl algo verify\n"
     "FILE` can read the text and the JSON.\n"
     "\n"
     "  -n N, --ranks N   number of ranks\n"
-    "  --nodes A,B,...   for hierarchies, instead of -n: ranks on each node (default: 4)\n"
+    "  --nodes A,B,...   for hierarchies, instead of -n: number of ranks on each node (with -n:\n"
+    "                    4 per node, the rest on the last)\n"
     "  --inner NAME, --outer NAME\n"
     "                    for hierarchies: the algorithms within and between nodes\n"
     "  --coll COLL       the collective, if NAME serves several\n"

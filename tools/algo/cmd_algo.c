@@ -32,9 +32,10 @@ const struct xccl_command xccl_cmd_algo = {
     .run = algo_main,
     .part_help = part_help,
     .help = "usage: xccl algo list [-n N] [--nodes A,B,...] [--coll COLL] [--plugin FILE]\n"
-            "       xccl algo show NAME -n N [options]\n"
-            "       xccl algo verify NAME|FILE|--all [-n N|A..B] [options]\n"
-            "       xccl algo verify --plugin FILE [-n N|A..B] [options]\n"
+            "       xccl algo show NAME -n N|--nodes A,B,... [options]\n"
+            "       xccl algo verify NAME|--all [-n N|A..B|--nodes A,B,...] [options]\n"
+            "       xccl algo verify --plugin FILE [NAME|--all] [-n N|A..B] [options]\n"
+            "       xccl algo verify FILE...\n"
             "\n"
             "An algorithm produces a schedule: a short list of records that says what each rank\n"
             "does, for messages of any size. XCCL proves a schedule correct before it runs it.\n"
@@ -44,6 +45,7 @@ const struct xccl_command xccl_cmd_algo = {
             "  show    print the schedule of one algorithm, as text or JSON\n"
             "  verify  prove schedules that are built in, in a plugin, or in a file; a refusal\n"
             "          shows the smallest counter-example\n"
+            "Details: `xccl help algo list`, `xccl help algo show`, `xccl help algo verify`.\n"
             "\n"
             "--plugin FILE (or XCCL_ALGO_PLUGIN) names a shared library with algorithms, written\n"
             "against include/xccl_algo.h.\n"

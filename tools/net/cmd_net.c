@@ -35,7 +35,7 @@ const struct xccl_command xccl_cmd_net = {
     .run = net_main,
     .part_help = part_help,
     .help = "usage: xccl net list [--all] [--json] [ITEM...]\n"
-            "       xccl net check [options] ITEM\n"
+            "       xccl net check [options] PLUGIN\n"
             "       xccl net perf ITEM [--peer ITEM2] [--vs ITEM3] [options]\n"
             "\n"
             "Examines network plugins, made for XCCL or for NCCL, without a communicator. None\n"
@@ -46,7 +46,7 @@ const struct xccl_command xccl_cmd_net = {
             "  perf   measure latency, bandwidth and message rate between two processes; a\n"
             "         first pass checks every byte; --vs compares two plugins\n"
             "\n"
-            "ITEM is a plugin's name or path, as in XCCL_NET_PLUGIN: socket, fault:socket,\n"
+            "ITEM or PLUGIN is a name or path, as in XCCL_NET_PLUGIN: socket, fault:socket,\n"
             "/opt/x/libnccl-net.so, socket@v10. Details: `xccl help net list`, `xccl help net\n"
             "check`, `xccl help net perf`.\n"
             "\n"

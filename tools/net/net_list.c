@@ -546,8 +546,8 @@ const char xccl_net_list_help[] =
     "                    `(any)`: unregistered memory too, so large messages are not copied\n"
     "  largest message   the size limit of one message\n"
     "  receives          `by 4`: up to four receives may be posted together\n"
-    "  sends             `by themselves`: a send arrives once the plugin reports it as done;\n"
-    "                    `need calls`: it may need further calls by its sender\n"
+    "  sends             `by themselves`: data of a send that is reported as done arrives without\n"
+    "                    further calls; `need calls`: the sender must keep calling the plugin\n"
     "\n"
     "Exit status: 0; 1 if a plugin that was named cannot be used, or none can be; 2 for wrong\n"
     "arguments.\n";

@@ -8,12 +8,14 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "perf/perf.h"
+
 #define STARTING                                                                                   \
     "      --ranks N        number of ranks to start on this host (default: one per usable\n"      \
     "                       core, at least 2)\n"                                                   \
-    "  -t, --nthreads N     threads per process, each of them a rank; without --ranks, one\n"      \
-    "                       process starts; under a launcher, each of its processes has N\n"       \
-    "                       ranks\n"                                                               \
+    "  -t, --nthreads N     run N ranks as threads of one process: without --ranks, one\n"         \
+    "                       process with N ranks; under a launcher, N ranks in each of its\n"      \
+    "                       processes (default 1)\n"                                               \
     "      --device D       location of the buffers, host or cuda (default: as XCCL_DEVICE\n"      \
     "                       says); the ranks of a host take its CUDA devices in turn\n"
 
@@ -40,7 +42,8 @@ const char xccl_perf_help[] =
     "  -n, --iters N        number of calls timed together (default: as many as take 20 ms, at\n"
     "                       least 20)\n"
     "  -w, --warmup_iters N calls before the timed ones (default 5)\n"
-    "  -m, --agg_iters N    calls in one group (default 1); times are still those of one call\n"
+    "  -m, --agg_iters N    calls in one group, that is between xcclGroupStart and\n"
+    "                       xcclGroupEnd (default 1); times are still those of one call\n"
     "  -c, --check N        checked calls after the timed ones (default 1; 0: no check)\n"
     "  -d, --datatype T     int8, uint8, int32, uint32, int64, uint64, half, float, double,\n"
     "                       bfloat16, f8e4m3, f8e5m2 or all (default float)\n"
@@ -55,8 +58,8 @@ const char xccl_perf_help[] =
     "  -G, --cudagraph N    capture the timed calls in a CUDA graph and launch it N times\n"
     "  -I, --intervals      add percentiles of single calls, each timed on its slowest rank;\n"
     "                       reading the clock adds overhead, so these are higher than the mean\n"
-    "      --vs-mpi         compare with the MPI of this host: five rounds in turn, their\n"
-    "                       medians, and the ratio of XCCL's time to MPI's; below 1, XCCL is\n"
+    "      --vs-mpi         compare with the MPI of this host in five alternating rounds: the\n"
+    "                       medians, and MPI's time divided by XCCL's; above 1, XCCL is\n"
     "                       faster; N/A if MPI has no such call\n"
     "  -T, --timeout S      seconds that a call may wait for other ranks (sets XCCL_TIMEOUT_S)\n"
     "  -J, --output_json F  also write the figures to file F as JSON (schema:\n"
@@ -71,8 +74,11 @@ const char xccl_perf_help[] =
     "\n"
     "time is the time of one call on the slowest rank. algbw is size / time. busbw is algbw\n"
     "times 2(n-1)/n for all_reduce, 1 for broadcast, reduce and sendrecv, and (n-1)/n for all\n"
-    "others: what the busiest link would carry. #wrong counts, over all ranks, wrong elements\n"
-    "and bytes written outside the receive buffer. A long run shows its progress on a terminal.\n"
+    "others, with n ranks: the rate at which a rank of the best algorithm would have to send.\n"
+    "#wrong is the number of wrong elements plus the number of bytes that were written outside\n"
+    "the receive buffer, of all ranks together; 0 is correct. In place means that a rank's\n"
+    "result replaces its input in the same buffer. On a terminal, a long run shows its\n"
+    "progress.\n"
     "\n"
     "Exit status: 0; 1 if a value was wrong or a rank failed; 2 for wrong arguments.\n"
     "\n"
@@ -106,12 +112,13 @@ static const char latency_help[] =
 static const char groups_help[] =
     "usage: xccl perf groups [options]\n"
     "\n"
-    "Makes random groups of calls, with every type, operator, root and form: collectives of\n"
-    "every kind, messages, messages of a rank to itself, calls without elements, groups within\n"
-    "groups, and calls outside groups. The calls use several communicators, which are split\n"
-    "from each other at random; within a group, each rank makes its calls in a different order.\n"
-    "Every element of every result is compared with its expected value. The seed determines all\n"
-    "choices: an equal seed and number of ranks give equal groups.\n"
+    "Tests groups: the calls between xcclGroupStart and xcclGroupEnd, which XCCL runs together.\n"
+    "The calls are random, with every data type, operator and root, in place and out of place:\n"
+    "collectives of every kind, messages, messages of a rank to itself, calls without\n"
+    "elements, groups within groups, and calls outside groups. They use several communicators,\n"
+    "which are split from each other at random; within a group, each rank makes its calls in a\n"
+    "different order. Every element of every result is compared with its expected value. The\n"
+    "seed determines all choices: an equal seed and number of ranks give equal groups.\n"
     "\n" STARTING "      --groups N       number of groups (default 100)\n"
     "      --comms M        number of communicators (default 3, at most 32); the first has all\n"
     "                       ranks\n"
@@ -128,12 +135,13 @@ static const char groups_help[] =
 static const char bootstrap_help[] =
     "usage: xccl perf bootstrap [--ranks N] [--threads] [-n N] [-J F]\n"
     "\n"
-    "Measures how ranks meet and exchange data before there is a communicator: joining,\n"
-    "barrier, all-gather, broadcast, and messages there and back. Figures are medians over the\n"
-    "operations, each timed on its slowest rank.\n"
+    "Measures the startup of a job: the time until all ranks have met, and the operations with\n"
+    "which they exchange addresses before there is a communicator: barrier, all-gather,\n"
+    "broadcast, and a message to another rank and back. Figures are medians; each operation is\n"
+    "timed on its slowest rank.\n"
     "\n"
     "      --ranks N        number of ranks to start (default: one per usable core, at least 2)\n"
-    "      --threads        run the ranks as threads of this process\n"
+    "      --threads        run all ranks as threads of one process\n"
     "  -n, --iters N        number of operations (default: as many as take 200 ms)\n"
     "  -J, --output_json F  also write the figures to file F as JSON\n"
     "\n"
@@ -147,5 +155,7 @@ const char *xccl_perf_part_help(const char *part)
         return latency_help;
     if (strcmp(part, "groups") == 0)
         return groups_help;
-    return strcmp(part, "bootstrap") == 0 ? bootstrap_help : NULL;
+    if (strcmp(part, "bootstrap") == 0)
+        return bootstrap_help;
+    return xccl_perf_coll_find(part) ? xccl_perf_help : NULL;
 }

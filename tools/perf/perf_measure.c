@@ -198,7 +198,7 @@ static xcclResult_t measure_beside(struct xccl_perf_job *job, const struct xccl_
         if (!rc)
             rc = xccl_perf_mpi_round(job, shape, in_place, &answer);
         theirs[i] = answer.time_us;
-        ratio = answer.time_us > 0 ? ours[i] / answer.time_us : 0;
+        ratio = ours[i] > 0 ? answer.time_us / ours[i] : 0;
         beside->ratio_low = i && beside->ratio_low < ratio ? beside->ratio_low : ratio;
         beside->ratio_high = i && beside->ratio_high > ratio ? beside->ratio_high : ratio;
         if (i == 0)
@@ -208,8 +208,8 @@ static xcclResult_t measure_beside(struct xccl_perf_job *job, const struct xccl_
         return rc;
     figure->time_us = median(ours, VS_ROUNDS);
     beside->time_us = median(theirs, VS_ROUNDS);
-    if (beside->time_us > 0)
-        beside->ratio = figure->time_us / beside->time_us;
+    if (figure->time_us > 0)
+        beside->ratio = beside->time_us / figure->time_us;
     return xcclSuccess;
 }
 
