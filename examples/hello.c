@@ -22,14 +22,14 @@ int main(void)
     xcclUniqueId id;
     xcclComm_t comm;
 
-    /* Whatever started the ranks tells each its number, and all of them the same id. */
+    /* The launcher gives each rank its number, and all ranks the same id. */
     check(xcclGetLaunch(&id, &nranks, &rank));
     check(xcclCommInitRank(&comm, nranks, id, rank));
 
     for (int i = 0; i < 4; i++)
         mine[i] = (float)(rank + i);
 
-    /* A NULL stream: the sums are there when the call returns. */
+    /* With a NULL stream and host memory, the sums are there when the call returns. */
     check(xcclAllReduce(mine, sum, 4, xcclFloat32, xcclSum, comm, NULL));
     printf("rank %d of %d: sum = %g %g %g %g\n", rank, nranks, sum[0], sum[1], sum[2], sum[3]);
 

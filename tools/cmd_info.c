@@ -186,7 +186,8 @@ const struct xccl_command xccl_cmd_info = {
         "network interfaces chosen (best first), whether shared memory works, each network\n"
         "plugin that was tried and the result, the tuner plugin, and the settings that are not\n"
         "at their default.\n"
-        "The output never holds the job's secret, so it may go into a bug report.\n"
+        "The output holds host names and addresses, but never the job's secret: it can go into\n"
+        "a bug report.\n"
         "\n"
         "Exit status: 0; 1 if something that XCCL needs is missing; 2 for wrong arguments.\n",
 };

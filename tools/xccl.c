@@ -42,7 +42,8 @@ static int show_overview(void)
     printf("  %-8s %s\n", "help", "show how to use a command, for example `xccl help run`");
     printf("\n"
            "`xccl --version` prints the version. Exit status: 0 success, 1 failure, 2 wrong "
-           "arguments.\n"
+           "arguments;\n"
+           "xccl run also passes on that of the program.\n"
            "\n"
            "Try it: xccl perf all_reduce --ranks 4\n");
     return XCCL_EXIT_OK;
@@ -70,8 +71,8 @@ static int unknown_command(const char *name)
     return XCCL_EXIT_USAGE;
 }
 
-/* part: a word behind the command's, or NULL. */
-static int show_help(const char *name, const char *part)
+/* part: a word behind the command's, or NULL; more: another one, which is one too many. */
+static int show_help(const char *name, const char *part, const char *more)
 {
     const struct xccl_command *command = find_command(name);
     const char *help = NULL;
@@ -84,9 +85,12 @@ static int show_help(const char *name, const char *part)
         help = command->part_help ? command->part_help(part) : NULL;
     else
         help = command->help;
+    if (part && more && strcmp(more, "--help") != 0)
+        help = NULL;
     if (!help) {
-        fprintf(stderr, "xccl: there is no help for %s %s; `xccl help %s` shows what there is\n",
-                name, part, name);
+        fprintf(stderr,
+                "xccl: there is no help for %s %s%s%s; `xccl help %s` shows what there is\n", name,
+                part, more ? " " : "", more ? more : "", name);
         return XCCL_EXIT_USAGE;
     }
     fputs(help, stdout);
@@ -127,14 +131,14 @@ static int run_command(int argc, char **argv)
         return show_version();
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         if (argc > 2 && !wants_help(argc - 1, argv + 1))
-            return show_help(argv[2], argv[3]);
+            return show_help(argv[2], argv[3], argc > 4 ? argv[4] : NULL);
         return show_overview();
     }
     command = find_command(name);
     if (!command)
         return unknown_command(name);
     if (wants_help(argc - 1, argv + 1))
-        return show_help(name, NULL);
+        return show_help(name, NULL, NULL);
     return command->run(argc - 1, argv + 1);
 }
 

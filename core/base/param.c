@@ -656,7 +656,7 @@ xcclResult_t xccl_param_parse_file(const char *file, const char *text, size_t by
 /* Telling the settings. */
 
 #define TOLD_BYTES 2048
-#define CELL_BYTES 320
+#define CELL_BYTES 640
 #define PAGE_WIDTH 88
 
 /* One clause, in lines of at most PAGE_WIDTH; those after the first are indented further. */
@@ -713,7 +713,8 @@ static void tell_row(enum xccl_param_id id, void (*line)(void *user, const char 
     line(user, told);
     if (rows[id].type != XCCL_PARAM_STRING) {
         format_range(&rows[id], range);
-        snprintf(told, sizeof(told), "allowed: %s", range);
+        snprintf(told, sizeof(told), "allowed: %s%s", range,
+                 rows[id].type == XCCL_PARAM_BOOL ? " (or no, off, false and yes, on, true)" : "");
         tell_clause(told, strlen(told), line, user);
     }
     tell_help(info.help, line, user);
@@ -761,8 +762,9 @@ static const char *const page_head[] = {
     "   `/etc/xccl.conf`;",
     "3. the default.",
     "",
-    "All settings are read and checked once per process. A value out of range is an error, even if",
-    "another place takes precedence. An unknown name that begins with `XCCL_` gives a warning with",
+    "All settings are read and checked once per process. A value that is not allowed makes the",
+    "creation of communicators fail, even if another place takes precedence. Settings of type text",
+    "are checked when they are used. An unknown name that begins with `XCCL_` gives a warning with",
     "the most similar known name.",
     "",
     "A file has one `NAME=VALUE` per line, with the full name (`XCCL_DEBUG=info`), at most 2,048",
@@ -770,8 +772,9 @@ static const char *const page_head[] = {
     "of the value. Lines that begin with `#` are comments. If a name occurs twice, the later line",
     "counts.",
     "",
-    "Numbers are decimal. Bytes may end in `K`, `M` or `G` for powers of 1,024. Yes or no is one",
-    "of `1 yes on true` and `0 no off false`. Words may be in upper or lower case.",
+    "Numbers are decimal. Bytes may end in `K`, `M` or `G` for powers of 1,024. Yes is one of `1`,",
+    "`yes`, `on` and `true`; no is one of `0`, `no`, `off` and `false`. Words may be in upper or",
+    "lower case.",
     "",
     "| Setting | Type | Range | Default | What it sets |",
     "|---|---|---|---|---|",

@@ -15,7 +15,7 @@
 #define RANKS_DEFAULT 8
 
 const char xccl_algo_list_help[] =
-    "usage: xccl algo list [-n N] [--nodes A,B,...] [--coll COLL] [--plugin FILE]\n"
+    "usage: xccl algo list [-n N|--nodes A,B,...] [--coll COLL] [--plugin FILE]\n"
     "\n"
     "Lists the built-in algorithms and those of XCCL_ALGO_PLUGIN. Each is proven for N ranks\n"
     "before its line is printed.\n"
@@ -25,12 +25,13 @@ const char xccl_algo_list_help[] =
     "                    the rest on the last)\n"
     "  --coll COLL       list only this collective: all_reduce, broadcast, reduce, all_gather,\n"
     "                    reduce_scatter, alltoall, gather, scatter or barrier\n"
-    "  --plugin FILE     list only the algorithms of this plugin, a path (./x.so) or a name;\n"
-    "                    several are separated by commas\n"
+    "  --plugin FILE     list only the algorithms of these plugins: paths (./x.so) or names,\n"
+    "                    separated by commas\n"
     "\n"
     "Columns:\n"
     "  records   length of the schedule on the rank where it is longest, in records of 32 bytes\n"
-    "  sends     messages that the busiest rank sends, if each chunk of the data is one message\n"
+    "  sends     messages that the busiest rank sends, if each part into which the algorithm\n"
+    "            divides the data is one message\n"
     "  bytes     bytes that the busiest rank sends; 1 is the size of the largest buffer of the\n"
     "            call\n"
     "  slots     slots (buffers) that each connection needs at least\n"
@@ -38,6 +39,7 @@ const char xccl_algo_list_help[] =
     "            addition, all ranks get the same bits; 3: in addition, the result of an element\n"
     "            does not depend on its position or on the number of elements\n"
     "  direct    transfers that may go to or from user memory instead of a slot\n"
+    "  the last  a description; n is the number of ranks, PARAM the parameter\n"
     "\n"
     "Exit status: 0; 1 if an algorithm is not proven; 2 for wrong arguments.\n";
 

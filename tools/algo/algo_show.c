@@ -20,10 +20,10 @@ const char xccl_algo_show_help[] =
     "FILE` can read the text and the JSON.\n"
     "\n"
     "  -n N, --ranks N   number of ranks\n"
-    "  --nodes A,B,...   for hierarchies, instead of -n: number of ranks on each node (with -n:\n"
-    "                    4 per node, the rest on the last)\n"
+    "  --nodes A,B,...   for the algorithm hier, instead of -n: number of ranks on each node;\n"
+    "                    with -n, each node has 4 ranks and the last one the rest\n"
     "  --inner NAME, --outer NAME\n"
-    "                    for hierarchies: the algorithms within and between nodes\n"
+    "                    for hier: the algorithms within and between nodes\n"
     "  --coll COLL       the collective, if NAME serves several\n"
     "  --root R          root of broadcast, reduce, gather and scatter (default 0)\n"
     "  --rank R          print only this rank\n"
@@ -32,7 +32,7 @@ const char xccl_algo_show_help[] =
     "  --json            print JSON instead of text\n"
     "  --explicit        print each chunk of each step on a separate line\n"
     "\n"
-    "A parameter follows the name after a colon: pat:4. `xccl algo list` lists all names.\n"
+    "Where `xccl algo list` says PARAM, a number may follow the name after a colon: pat:4.\n"
     "\n"
     "Exit status: 0; 1 if the schedule is not proven; 2 for wrong arguments.\n";
 

@@ -31,7 +31,7 @@ const struct xccl_command xccl_cmd_algo = {
     .summary = "list, show and verify the algorithms of collectives",
     .run = algo_main,
     .part_help = part_help,
-    .help = "usage: xccl algo list [-n N] [--nodes A,B,...] [--coll COLL] [--plugin FILE]\n"
+    .help = "usage: xccl algo list [-n N|--nodes A,B,...] [--coll COLL] [--plugin FILE]\n"
             "       xccl algo show NAME -n N|--nodes A,B,... [options]\n"
             "       xccl algo verify NAME|--all [-n N|A..B|--nodes A,B,...] [options]\n"
             "       xccl algo verify --plugin FILE [NAME|--all] [-n N|A..B] [options]\n"
@@ -41,7 +41,7 @@ const struct xccl_command xccl_cmd_algo = {
             "does, for messages of any size. XCCL proves a schedule correct before it runs it.\n"
             "These commands move no data and need no GPU.\n"
             "\n"
-            "  list    list the algorithms, with the cost of each in steps, messages and bytes\n"
+            "  list    list the algorithms, with the cost of each in messages and bytes\n"
             "  show    print the schedule of one algorithm, as text or JSON\n"
             "  verify  prove schedules that are built in, in a plugin, or in a file; a refusal\n"
             "          shows the smallest counter-example\n"

@@ -36,7 +36,7 @@ const char xccl_net_check_help[] =
     "  --form LIST       run only these forms, separated by commas\n"
     "  --case PATTERN    run only cases whose name matches, for example 'close_*'\n"
     "  --list            list the cases with their rules and forms; run nothing\n"
-    "  --quick           use messages up to 1 MiB and fewer rounds: a few seconds\n"
+    "  --quick           use messages up to 1 MiB and fewer rounds; takes a few seconds\n"
     "  --max-bytes N     largest message (K, M, G; default 1G, less if memory is short)\n"
     "  --device N        number of the plugin's device (default 0)\n"
     "  --rails N         number of devices, from --device on, to merge into one (default 1)\n"

@@ -557,6 +557,8 @@ XT_TEST(page_has_one_row_a_setting_and_no_values)
     XT_CHECK_INT(count_in(printed, "| `XCCL_"), XCCL_PARAM_COUNT);
     XT_CHECK_HAS(printed, "# Settings\n");
     XT_CHECK_HAS(printed, "rank0\\|launcher");
+    /* The longest help is there to its end. */
+    XT_CHECK_HAS(printed, "auto: chosen by message size; must be equal on all ranks |\n");
     XT_CHECK(strstr(printed, "somewhere") == NULL);
 }
 
