@@ -103,6 +103,9 @@ extern "C" {
  * earlier data. A hint, never a pointer; every other value on entry means nothing. */
 #define XCCL_NET_RECV_OPTIONAL ((xcclNetRequest_t)1)
 
+/* What test gives as the size of a receive when a plugin of NCCL's contract has not said it. */
+#define XCCL_NET_SIZE_UNKNOWN ((size_t)-1)
+
 typedef struct xcclNetHandle {
     uint8_t bytes[XCCL_NET_HANDLE_BYTES];
 } xcclNetHandle_t;
@@ -298,8 +301,9 @@ typedef struct xcclNetPlugin {
                            xcclNetRequest_t *request);
     /* Moves the request's comm on. *done 1: finished and the request is gone; bytes[i], where bytes
      * is not NULL, is then the size of message i, and bytes[0] what was sent for a send; of an
-     * optional receive it may be 0 although data came. *done 0: bytes means nothing. Requests of a
-     * comm may be tested in any order, by the comm's thread. */
+     * optional receive it may be 0 although data came; of a receive of a plugin of NCCL's contract,
+     * which need not say, it may be XCCL_NET_SIZE_UNKNOWN. *done 0: bytes means nothing. Requests
+     * of a comm may be tested in any order, by the comm's thread. */
     xcclResult_t (*test)(xcclNetRequest_t request, int *done, size_t *bytes);
 
     /* Rule 10. */

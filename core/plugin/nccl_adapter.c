@@ -8,6 +8,9 @@
 
 #include "plugin/nccl_adapter_int.h"
 
+#define INIT_PLACE 1
+#define PLACES     22 /* of the newest version */
+
 /* The pointer at a place of the table must not be NULL from this version on. regMrDmaBuf (8),
  * iflush (12), getDeviceMr (17), irecvConsumed (18), makeVDevice (19), setNetAttr (21) may be. */
 static const struct {
@@ -20,7 +23,7 @@ static const struct {
     {14, 6, "closeSend"}, {15, 6, "closeRecv"}, {16, 6, "closeListen"}, {20, 11, "finalize"},
 };
 
-int nccl_check(const struct nccl_source *source, struct net_reason *reason)
+static int table_check(const struct nccl_source *source, int places, struct net_reason *reason)
 {
     if (!nccl_ops_find(source->version)) {
         net_reason_set(reason, "NCCL's network contract v%d is not one of v%d to v%d",
@@ -34,7 +37,7 @@ int nccl_check(const struct nccl_source *source, struct net_reason *reason)
     for (size_t i = 0; i < sizeof(mandatory) / sizeof(mandatory[0]); i++) {
         const void *entry;
 
-        if (source->version < mandatory[i].from_version)
+        if (source->version < mandatory[i].from_version || mandatory[i].place >= places)
             continue;
         memcpy(&entry, (const char *)source->table + (size_t)mandatory[i].place * sizeof(entry),
                sizeof(entry));
@@ -45,6 +48,16 @@ int nccl_check(const struct nccl_source *source, struct net_reason *reason)
         }
     }
     return 1;
+}
+
+int nccl_check_init(const struct nccl_source *source, struct net_reason *reason)
+{
+    return table_check(source, INIT_PLACE + 1, reason);
+}
+
+int nccl_check(const struct nccl_source *source, struct net_reason *reason)
+{
+    return table_check(source, PLACES, reason);
 }
 
 void nccl_name(const struct nccl_source *source, char name_out[NCCL_NAME_BYTES])
@@ -88,7 +101,7 @@ int nccl_profiler_idle(void **event, int type, void *parent, int64_t plugin_id, 
     [(number)-NCCL_NET_OLDEST] = {                                                                 \
         .size = sizeof(xcclNetPlugin_v1_t),                                                        \
         .name = "nccl",                                                                            \
-        .wireVersion = (number),                                                                   \
+        .wireVersion = 2, /* messages begin with their length (proxy/net_link_op.c) */             \
         .init = nccl_init,                                                                         \
         .finalize = nccl_finalize,                                                                 \
         .devices = nccl_devices,                                                                   \

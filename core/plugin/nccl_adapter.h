@@ -22,12 +22,16 @@ struct nccl_source {
     int version; /* N */
 };
 
-/* 1: the table has a name and every entry that the version demands; else 0 and the reason. */
+/* 1: the table has what may be looked at before init: a name and an init. Else 0 and the reason. */
+int nccl_check_init(const struct nccl_source *source, struct net_reason *reason);
+/* 1: the table has a name and every entry that the version demands; else 0 and the reason. A table
+ * may be whole only after init. */
 int nccl_check(const struct nccl_source *source, struct net_reason *reason);
 /* The table of contract xccl1 that speaks to a source of that version; NULL: no such version. Its
- * name is "nccl", its wireVersion the version: the plugin's own name is nccl_name(). */
+ * name is "nccl": the plugin's own name is nccl_name(). */
 const xcclNetPlugin_v1_t *nccl_adapter(int version);
-/* The plugin's name in our alphabet: lower case, blanks and other signs become '-'. */
+/* The plugin's name in our alphabet: lower case, blanks and other signs become '-'. It may change
+ * in init, as the rest of the table. */
 void nccl_name(const struct nccl_source *source, char name_out[NCCL_NAME_BYTES]);
 
 #endif

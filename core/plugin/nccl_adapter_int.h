@@ -137,10 +137,15 @@ int nccl_device_get(struct nccl_instance *instance, const char *entry, int dev,
 struct nccl_request {
     struct nccl_comm *comm;
     void *inner;
-    uint16_t before, after; /* in flight, in the order of posting; NCCL_REQUESTS_MAX: none */
+    uint16_t after; /* the next one in flight; NCCL_REQUESTS_MAX: none */
     uint8_t count, done, is_flush, optional;
     /* Receive: the room of each part, once done what came. Send: what is sent. */
     size_t bytes[XCCL_NET_MAX_RECVS];
+};
+
+/* Requests in the order of posting, by index; NCCL_REQUESTS_MAX: none. */
+struct nccl_in_flight {
+    uint16_t first, last;
 };
 
 struct nccl_comm {
@@ -153,8 +158,8 @@ struct nccl_comm {
     size_t max_bytes;
     xcclResult_t rc; /* once set, it stays, with text */
     int request_count; /* sends or receives; a receiver has as many flushes behind them */
-    int in_flight;
-    uint16_t first, last; /* in flight */
+    int in_flight; /* of both lists */
+    struct nccl_in_flight messages, flushes;
     uint64_t taken[NCCL_REQUESTS_MAX / 64]; /* a bit for each request */
     char text[XCCL_ERROR_TEXT_BYTES];
     struct nccl_request requests[];

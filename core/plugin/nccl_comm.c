@@ -60,7 +60,7 @@ static struct nccl_comm *comm_create(struct nccl_instance *instance,
     comm->max_bytes = device->props.maxBytes;
     comm->ptr_support = device->props.ptrSupport;
     comm->request_count = count;
-    comm->first = comm->last = NCCL_REQUESTS_MAX;
+    comm->messages = comm->flushes = (struct nccl_in_flight){NCCL_REQUESTS_MAX, NCCL_REQUESTS_MAX};
     for (int i = 0; i < all; i++)
         comm->requests[i].comm = comm;
     return comm;

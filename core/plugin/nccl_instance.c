@@ -3,6 +3,10 @@
  * initialised once a process and all its instances share it: known by the address of its table,
  * which stays, since the loader never unloads a plugin of NCCL's.
  *
+ * NCCL looks at a table's entries only after init, and nccl-rdma-sharp-plugins fill them there. So
+ * until then only its name and init are looked at here. One thread at a time is in init, devices
+ * and finalize of any plugin, as NCCL holds a lock there.
+ *
  * Devices are looked at once, in init. Those that move data by code on a GPU (device type not 0)
  * are left out with a line, so our numbers may differ from the plugin's. Thread: any. */
 #include "plugin/nccl_adapter_int.h"
@@ -19,7 +23,7 @@
 #define SHARED_MAX 64
 static const void *shared_tables[SHARED_MAX];
 static int shared_count;
-static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER; /* over those too */
 
 static int shared_is_known(const void *table)
 {
@@ -30,26 +34,21 @@ static int shared_is_known(const void *table)
     return 0;
 }
 
-/* The lock is held over init: a second instance waits until the first one's init is through. */
+/* With init_lock. */
 static xcclResult_t shared_init(struct nccl_instance *instance)
 {
-    xcclResult_t rc = xcclSuccess;
-    int result = 0;
+    int result;
 
-    pthread_mutex_lock(&shared_lock);
-    if (!shared_is_known(instance->table)) {
-        if (shared_count == SHARED_MAX)
-            rc = nccl_refuse(instance, "init", xcclSystemError,
-                             "this process already uses %d plugins with old contracts", SHARED_MAX);
-        else
-            result = instance->ops->init(instance);
-        if (result)
-            rc = nccl_failed(instance, "init", result);
-        else if (rc == xcclSuccess)
-            shared_tables[shared_count++] = instance->table;
-    }
-    pthread_mutex_unlock(&shared_lock);
-    return rc;
+    if (shared_is_known(instance->table))
+        return xcclSuccess;
+    if (shared_count == SHARED_MAX)
+        return nccl_refuse(instance, "init", xcclSystemError,
+                           "this process already uses %d plugins with old contracts", SHARED_MAX);
+    result = instance->ops->init(instance);
+    if (result)
+        return nccl_failed(instance, "init", result);
+    shared_tables[shared_count++] = instance->table;
+    return xcclSuccess;
 }
 
 /* ---- devices ---- */
@@ -196,7 +195,20 @@ int nccl_device_get(struct nccl_instance *instance, const char *entry, int dev,
 
 /* ---- the contract's entries ---- */
 
-static xcclResult_t instance_start(struct nccl_instance *instance)
+/* What init has left in the table. */
+static xcclResult_t table_take(struct nccl_instance *instance, const struct nccl_source *source)
+{
+    struct net_reason reason = {""};
+
+    if (!nccl_check(source, &reason))
+        return nccl_refuse(instance, "init", xcclInternalError, "after init, %s", reason.text);
+    memcpy(&instance->common, source->table, sizeof(instance->common));
+    nccl_name(source, instance->name);
+    return xcclSuccess;
+}
+
+/* With init_lock. */
+static xcclResult_t instance_start(struct nccl_instance *instance, const struct nccl_source *source)
 {
     xcclResult_t rc;
     int result = 0;
@@ -209,6 +221,9 @@ static xcclResult_t instance_start(struct nccl_instance *instance)
     }
     if (rc != xcclSuccess)
         return rc;
+    rc = table_take(instance, source);
+    if (rc != xcclSuccess)
+        return rc; /* without a whole table there is no finalize to rely on */
     rc = devices_fill(instance);
     if (rc == xcclSuccess)
         return rc;
@@ -237,15 +252,16 @@ xcclResult_t nccl_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
     }
     instance->ops = nccl_ops_find(source->version);
     instance->table = source->table;
-    memcpy(&instance->common, source->table, sizeof(instance->common));
     instance->comm_id = init->commId;
     instance->config.traffic_class = init->trafficClass;
     instance->log = init->log;
     nccl_name(source, instance->name);
     pthread_mutex_init(&instance->lock, NULL);
+    pthread_mutex_lock(&init_lock);
     nccl_enter(instance->log);
-    rc = instance_start(instance);
+    rc = instance_start(instance, source);
     nccl_leave();
+    pthread_mutex_unlock(&init_lock);
     if (rc == xcclSuccess) {
         *ctx_out = instance;
         return rc;
@@ -263,6 +279,7 @@ xcclResult_t nccl_finalize(xcclNetContext_t ctx)
     /* A comm that was left open stands on it, and the plugin may still use what it was given. */
     if (atomic_load_explicit(&instance->left_open, memory_order_relaxed))
         return xcclSuccess;
+    pthread_mutex_lock(&init_lock);
     nccl_enter(instance->log);
     if (instance->ops->finalize) {
         int result = instance->ops->finalize(instance);
@@ -270,6 +287,7 @@ xcclResult_t nccl_finalize(xcclNetContext_t ctx)
         rc = result ? nccl_failed(instance, "finalize", result) : xcclSuccess;
     }
     nccl_leave();
+    pthread_mutex_unlock(&init_lock);
     devices_free(instance);
     pthread_mutex_destroy(&instance->lock);
     xccl_free(instance);

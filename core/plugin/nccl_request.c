@@ -4,6 +4,11 @@
  *
  *   free --isend, irecv, iflush--> in flight --the plugin's test: done--> done --test--> free
  *
+ * The plugin is only ever tested for the oldest message and the oldest flush in flight, since
+ * NCCL's proxy does nothing else and plugins rely on it: NCCL's net_socket.cc reads the size of the
+ * next message for whichever request is tested. A caller's test of a later one tests those before
+ * it.
+ *
  * A comm takes as many as the plugin's contract allows, 32 (8 in version 6), a sender maxRecvs
  * times as many; beyond that the answer is "busy". Flushes have as many places of their own, since
  * they cannot be told "busy". Sizes that the plugin's version does not carry are refused, never
@@ -19,12 +24,18 @@
 
 #include "base/clock.h"
 
-#define NONE NCCL_REQUESTS_MAX
+#define NONE        NCCL_REQUESTS_MAX
+#define SIZE_UNTOLD (-1) /* before a test; NCCL has 0 there */
 
 /* The old hint, and NCCL's way to say it. */
 static void *const hint_optional = (void *)1;
 
-/* ---- the list of those in flight ---- */
+/* ---- the lists of those in flight ---- */
+
+static struct nccl_in_flight *list_of(struct nccl_request *request)
+{
+    return request->is_flush ? &request->comm->flushes : &request->comm->messages;
+}
 
 /* A free one of those from first to before end, not yet in flight; NULL: busy. */
 static struct nccl_request *request_find(struct nccl_comm *comm, int first, int end)
@@ -52,38 +63,33 @@ static uint16_t request_index(const struct nccl_request *request)
 static void request_begin(struct nccl_request *request, void *inner)
 {
     struct nccl_comm *comm = request->comm;
+    struct nccl_in_flight *list = list_of(request);
     uint16_t index = request_index(request);
 
     request->inner = inner;
     request->done = 0;
-    request->before = comm->last;
     request->after = NONE;
-    if (comm->last == NONE)
-        comm->first = index;
+    if (list->last == NONE)
+        list->first = index;
     else
-        comm->requests[comm->last].after = index;
-    comm->last = index;
+        comm->requests[list->last].after = index;
+    list->last = index;
     comm->taken[index / 64] |= 1ull << (index % 64);
     comm->in_flight++;
 }
 
-/* Out of the list: done, but not told yet; or ended by an error, which the comm has. The plugin is
- * not asked for it again, since it may be gone there. */
+/* The oldest leaves its list: done, but not told yet; or ended by an error, which the comm has. The
+ * plugin is not asked for it again, since it may be gone there. */
 static void request_end(struct nccl_request *request, int done)
 {
-    struct nccl_comm *comm = request->comm;
+    struct nccl_in_flight *list = list_of(request);
 
-    if (request->before == NONE)
-        comm->first = request->after;
-    else
-        comm->requests[request->before].after = request->after;
-    if (request->after == NONE)
-        comm->last = request->before;
-    else
-        comm->requests[request->after].before = request->before;
+    list->first = request->after;
+    if (list->first == NONE)
+        list->last = NONE;
     request->done = (uint8_t)done;
     request->inner = NULL;
-    comm->in_flight--;
+    request->comm->in_flight--;
 }
 
 static void request_free(struct nccl_request *request)
@@ -113,7 +119,8 @@ static void comm_fail(struct nccl_comm *comm, xcclResult_t rc)
 
 /* ---- one look at the plugin ---- */
 
-/* What came, or 0: the plugin tells nonsense. */
+/* What came, or 0: the plugin tells nonsense. NCCL needs no size, so a plugin may leave it out; and
+ * an optional receive may end before its size is known. */
 static int sizes_take(struct nccl_request *request, const int *sizes)
 {
     const struct nccl_comm *comm = request->comm;
@@ -123,9 +130,10 @@ static int sizes_take(struct nccl_request *request, const int *sizes)
     for (int i = 0; i < request->count; i++) {
         int bytes = sizes[i];
 
-        /* An optional receive may end before its size is known. */
-        if (bytes == -1 && request->optional)
-            bytes = 0;
+        if (bytes == SIZE_UNTOLD) {
+            request->bytes[i] = XCCL_NET_SIZE_UNKNOWN;
+            continue;
+        }
         if (bytes < 0 || (size_t)bytes > request->bytes[i]) {
             nccl_refuse(comm->instance, "test", xcclInternalError,
                         "a receive of %zu bytes was completed with a size of %d", request->bytes[i],
@@ -137,7 +145,7 @@ static int sizes_take(struct nccl_request *request, const int *sizes)
     return 1;
 }
 
-/* Asks for one in flight, which is out of the list afterwards unless it goes on. */
+/* Tests the oldest of its list, which leaves the list unless it goes on. */
 static xcclResult_t request_look(struct nccl_request *request)
 {
     struct nccl_comm *comm = request->comm;
@@ -145,7 +153,8 @@ static xcclResult_t request_look(struct nccl_request *request)
     int sizes[XCCL_NET_MAX_RECVS], done = 0, result;
     xcclResult_t rc = xcclSuccess;
 
-    memset(sizes, 0xff, sizeof(sizes));
+    for (int i = 0; i < request->count; i++)
+        sizes[i] = SIZE_UNTOLD;
     result = instance->common.test(request->inner, &done, sizes);
     if (result)
         rc = nccl_failed(instance, "test", result);
@@ -157,21 +166,39 @@ static xcclResult_t request_look(struct nccl_request *request)
     return rc;
 }
 
-/* Asks for each in flight once, in the order of posting. The first error becomes the comm's, if it
- * has none yet. */
-static void comm_look(struct nccl_comm *comm)
+/* Tests the oldest, then the next, until one goes on. The first error becomes the comm's, if it has
+ * none yet; those behind it are tested all the same. */
+static void list_look(struct nccl_comm *comm, const struct nccl_in_flight *list)
 {
-    uint16_t at = comm->first;
+    while (list->first != NONE) {
+        struct nccl_request *request = &comm->requests[list->first];
+        xcclResult_t rc = request_look(request);
 
-    while (at != NONE) {
-        struct nccl_request *request = &comm->requests[at];
-        xcclResult_t rc;
-
-        at = request->after;
-        rc = request_look(request);
         if (rc != xcclSuccess)
             comm_fail(comm, rc);
+        else if (!request->done)
+            return;
     }
+}
+
+static void comm_look(struct nccl_comm *comm)
+{
+    list_look(comm, &comm->messages);
+    list_look(comm, &comm->flushes);
+}
+
+/* Tests those up to this one, until one goes on. */
+static xcclResult_t look_up_to(struct nccl_request *request)
+{
+    const struct nccl_in_flight *list = list_of(request);
+    struct nccl_request *oldest = NULL;
+    xcclResult_t rc;
+
+    do {
+        oldest = &request->comm->requests[list->first];
+        rc = request_look(oldest);
+    } while (rc == xcclSuccess && oldest->done && oldest != request);
+    return rc;
 }
 
 /* The comm fails with the thread's error text. What is complete now stays complete. */
@@ -359,7 +386,7 @@ xcclResult_t nccl_test(xcclNetRequest_t request_, int *done_out, size_t *bytes_o
             return nccl_refuse(comm->instance, "test", xcclInvalidUsage,
                                "a request is tested again after it was done");
         nccl_enter(NULL);
-        rc = request_look(request);
+        rc = look_up_to(request);
         if (rc != xcclSuccess)
             return comm_break(comm, rc);
         if (!request->done) {

@@ -112,12 +112,13 @@ static int bind_xccl(struct net_library *library, const void *table, struct net_
     return 1;
 }
 
-static int bind_nccl(struct net_library *library, const void *table, int version,
+/* whole 1: a table that init may still fill is refused. */
+static int bind_nccl(struct net_library *library, const void *table, int version, int whole,
                      struct net_reason *reason)
 {
     library->source = (struct nccl_source){
         .inner = {.size = sizeof(library->source.inner)}, .table = table, .version = version};
-    if (!nccl_check(&library->source, reason))
+    if (whole ? !nccl_check(&library->source, reason) : !nccl_check_init(&library->source, reason))
         return 0;
     net_contract_copy(nccl_adapter(version), &library->calls);
     nccl_name(&library->source, library->name);
@@ -125,8 +126,9 @@ static int bind_nccl(struct net_library *library, const void *table, int version
     return 1;
 }
 
-/* Looks at one contract: notes that it is there, and takes it if none was taken. */
-static void look_at(struct net_library *library, int contract, int wanted,
+/* Looks at one contract: notes that it is there, and takes it if none was taken. whole 1: only if
+ * its table is whole already. */
+static void look_at(struct net_library *library, int contract, int wanted, int whole,
                     struct net_reason *reason)
 {
     const char *symbol = net_contract_symbol(contract);
@@ -144,13 +146,23 @@ static void look_at(struct net_library *library, int contract, int wanted,
     if (contract == NET_CONTRACT_XCCL)
         good = bind_xccl(library, table, &why);
     else
-        good = bind_nccl(library, table, contract, &why);
+        good = bind_nccl(library, table, contract, whole, &why);
     if (good) {
         library->contract = contract;
         return;
     }
     net_reason_set(&line, "%s: %.600s", symbol, why.text);
     net_reason_add(reason, line.text);
+}
+
+/* Takes a table that init may still fill. */
+static void bind_begun(struct net_library *library, int version, int wanted)
+{
+    const void *table = dlsym(library->handle, net_contract_symbol(version));
+    struct net_reason why = {""};
+
+    if (table && (!wanted || wanted == version) && bind_nccl(library, table, version, 0, &why))
+        library->contract = version;
 }
 
 /* NCCL's plugins before version 11 have no finalize and may own threads, and a comm that could not
@@ -167,9 +179,12 @@ static int bind(struct net_library *library, int wanted, struct net_reason *reas
 {
     struct net_reason why = {""};
 
-    look_at(library, NET_CONTRACT_XCCL, wanted, &why);
+    look_at(library, NET_CONTRACT_XCCL, wanted, 1, &why);
     for (int version = NCCL_NET_NEWEST; version >= NCCL_NET_OLDEST; version--)
-        look_at(library, version, wanted, &why);
+        look_at(library, version, wanted, 1, &why);
+    /* A table that only init fills, as nccl-rdma-sharp-plugins have: the newest. */
+    for (int version = NCCL_NET_NEWEST; version >= NCCL_NET_OLDEST && !library->contract; version--)
+        bind_begun(library, version, wanted);
     if (library->contract && library->contract != NET_CONTRACT_XCCL)
         keep_loaded(library);
     if (library->contract)

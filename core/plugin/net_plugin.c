@@ -71,7 +71,7 @@ static const char *plugin_text(const struct xccl_net *net)
 
 /* ---- one instance ---- */
 
-/* What two ranks must have in common: "socket/xccl1/2", "ofi/xccl1/1/tcp", "ib/nccl12", and in
+/* What two ranks must have in common: "socket/xccl1/2", "ofi/xccl1/1/tcp", "ib/nccl12/2", and in
  * front of it each hook that changes the bytes on the wire. */
 static int name_wire(struct xccl_net *net, struct net_reason *reason)
 {
@@ -90,8 +90,8 @@ static int name_wire(struct xccl_net *net, struct net_reason *reason)
     if (net->calls.properties(net->ctx, 0, &props) == xcclSuccess)
         provider = props.provider;
     if (used < sizeof(net->wire_id) && plugin->contract != NET_CONTRACT_XCCL)
-        used += (size_t)snprintf(net->wire_id + used, sizeof(net->wire_id) - used, "%s/nccl%d",
-                                 plugin->calls.name, plugin->contract);
+        used += (size_t)snprintf(net->wire_id + used, sizeof(net->wire_id) - used, "%s/nccl%d/%u",
+                                 plugin->calls.name, plugin->contract, plugin->calls.wireVersion);
     else if (used < sizeof(net->wire_id))
         used += (size_t)snprintf(net->wire_id + used, sizeof(net->wire_id) - used,
                                  "%s/xccl1/%u%s%s", plugin->calls.name, plugin->calls.wireVersion,
@@ -133,6 +133,8 @@ static int instance_start(struct xccl_net *net, const struct xccl_net_open_args 
         net_reason_set(reason, "init failed (%s): %s", xccl_result_text(rc), plugin_text(net));
         return 0;
     }
+    if (net->is_nccl)
+        nccl_name(&chain->layers[0].source, chain->layers[0].name); /* init may have filled it in */
     stage("devices");
     xccl_net_enter(net->watch, net->position, XCCL_NET_DEVICES);
     rc = net->calls.devices(net->ctx, &net->device_count);
@@ -172,6 +174,7 @@ static int chain_open(struct xccl_net *net, const struct net_item *item, const c
     snprintf(net->path, sizeof(net->path), "%s", chain->layers[0].path);
     snprintf(net->contract, sizeof(net->contract), "%s",
              net_contract_symbol(chain->layers[0].contract));
+    net->is_nccl = chain->layers[0].contract != NET_CONTRACT_XCCL;
     net->build = chain->layers[0].build;
     for (int i = item->hook_count - 1; i >= 0; i--) {
         if (!hook_open(net, item->hooks[i], reason)) {

@@ -35,6 +35,7 @@ struct xccl_net {
     char item[XCCL_NET_ITEM_BYTES]; /* by which it was asked for */
     char path[512];
     char contract[32]; /* the symbol that was taken */
+    int is_nccl; /* 1: of NCCL's contract, which promises no sizes of receives */
     char said[XCCL_NET_SAID_BYTES]; /* the last line for users that its init logged; "" */
     uint64_t build; /* of the file, by its build id; 0: not known */
     int position; /* of the item in its list */

@@ -8,8 +8,9 @@
  *
  * Memory of a link, one block, registered once:
  *   page 0: nslots headers of 64 bytes .. bare preamble .. the head .. 64 bytes of room, then slot
- * 0's payload on page 1; each payload has 64 bytes of room before it, whose last 16 take the
- * preamble. Payloads in a device's memory are registered besides, at the same distances.
+ * 0's payload on page 1; each payload has 64 bytes of room before it, whose last ones take the
+ * preamble and, over plugins of NCCL's contract, the length. Payloads in a device's memory are
+ * registered besides, at the same distances.
  *
  * Thread: the holder of the communicator's crank, but for connect (init). Nothing here allocates or
  * logs once the link is up. */
@@ -67,11 +68,12 @@ static xcclResult_t check_device(struct xccl_net *net, int dev, uint32_t slot_by
     if (slot_bytes == 0 || slot_bytes > SLOT_BYTES_MAX)
         return xccl_fail(xcclInvalidArgument, 0, "give 1 byte to 1 GiB",
                          "slots of %u bytes are not possible on a network link", slot_bytes);
-    if (props.maxBytes < (size_t)slot_bytes + XCCL_NET_PREAMBLE_BYTES)
+    if (props.maxBytes < (size_t)slot_bytes + XCCL_NET_PREAMBLE_BYTES + XCCL_NET_COUNT_BYTES)
         return xccl_fail(
             xcclInvalidUsage, 0, "use another plugin or a smaller XCCL_BUFFER_BYTES",
             "device %s of network plugin %s sends at most %zu bytes at once, but a slot needs %u",
-            props.name, net->calls.name, props.maxBytes, slot_bytes + XCCL_NET_PREAMBLE_BYTES);
+            props.name, net->calls.name, props.maxBytes,
+            slot_bytes + XCCL_NET_PREAMBLE_BYTES + XCCL_NET_COUNT_BYTES);
     if (!(props.ptrSupport & XCCL_NET_PTR_HOST))
         return xccl_fail(xcclInvalidUsage, 0, "use another plugin",
                          "device %s of network plugin %s does not accept host memory", props.name,

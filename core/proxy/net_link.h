@@ -29,6 +29,7 @@
 #include "xccl_net.h"
 
 #define XCCL_NET_PREAMBLE_BYTES 16
+#define XCCL_NET_COUNT_BYTES    8 /* a message's length, over plugins of NCCL's contract */
 #define XCCL_NET_SLOTS          8
 #define XCCL_NET_SLOT_BYTES     (128u << 10)
 #define XCCL_NET_ROOM_WHY_BYTES 128

@@ -18,7 +18,8 @@
 static_assert(BARE_OFFSET + XCCL_LINE_BYTES <= HEAD_OFFSET &&
                   HEAD_OFFSET + XCCL_HEAD_STRIDE + ROOM_BYTES <= PAGE_BYTES,
               "page 0 holds all of it");
-static_assert(XCCL_NET_PREAMBLE_BYTES <= ROOM_BYTES, "the preamble lies in the room");
+static_assert(XCCL_NET_PREAMBLE_BYTES + XCCL_NET_COUNT_BYTES <= ROOM_BYTES,
+              "preamble and length lie in the room");
 static_assert(XCCL_NET_SLOTS <= XCCL_NET_MAX_REQUESTS, "every plugin offers that many requests");
 
 enum link_state { LINK_CONNECT, LINK_REGISTER, LINK_UP, LINK_FAILED };

@@ -23,6 +23,10 @@
  * Links with a room at one of their ends, at least, send the preamble ahead as a message of its
  * own, which is bare as well: it uses no slot, and is number 0.
  *
+ * Plugins of NCCL's contract need not tell the size of a receive, and some tell the size that was
+ * posted. So over those each message that lies in a slot of the host begins with its length, behind
+ * the preamble. From a room of a device what the plugin says must do.
+ *
  * What must hold: posted - done <= nslots. Steps are posted and finished in order. A slot is posted
  * for receiving only when the reader's head has passed its last use. An operation without messages
  * ("bare") sends 16 bytes from a line of its own, and receives into the next free slot without
@@ -61,6 +65,12 @@ static int is_bare(const struct xccl_net_link *link, uint32_t message)
     return link->op.messages == 0 || (message == 0 && goes_apart(link));
 }
 
+/* Do messages begin with their length? */
+static int is_counted(const struct xccl_net_link *link)
+{
+    return link->net->is_nccl && !link->apart;
+}
+
 static xcclNetRequest_t *request_at(struct xccl_net_link *link, uint32_t message, uint32_t slot_idx)
 {
     return &link->requests[is_bare(link, message) ? XCCL_NET_SLOTS : slot_idx];
@@ -82,6 +92,14 @@ static void preamble_encode(const struct xccl_net_op *op, char *bytes_out)
 
     xccl_wire_put_u64(&wire, op->seq);
     xccl_wire_put_u64(&wire, op->signature);
+}
+
+/* Right before the payload. */
+static void count_encode(uint32_t bytes, char *payload)
+{
+    struct xccl_wire wire = xccl_wire_over(payload - XCCL_NET_COUNT_BYTES, XCCL_NET_COUNT_BYTES);
+
+    xccl_wire_put_u64(&wire, bytes);
 }
 
 void xccl_net_link_begin(struct xccl_net_link *link, const struct xccl_net_op *op)
@@ -130,6 +148,13 @@ static int has_preamble(const struct xccl_net_link *link, uint32_t message)
     return message == 0 && !link->op.plain;
 }
 
+/* Bytes of a message before its payload. */
+static size_t front_bytes(const struct xccl_net_link *link, uint32_t message)
+{
+    return (has_preamble(link, message) ? XCCL_NET_PREAMBLE_BYTES : 0) +
+           (is_counted(link) ? XCCL_NET_COUNT_BYTES : 0);
+}
+
 /* ---- the op: send end ---- */
 
 /* A message that begins with the preamble is sent from its slot. */
@@ -147,6 +172,7 @@ static int send_take(struct xccl_net_link *link, const char **data_out, size_t *
 {
     struct xccl_slot_header *header = header_at(link, link->post_slot);
     char *payload = payload_at(link, link->post_slot);
+    size_t front = front_bytes(link, link->posted);
 
     if (is_bare(link, link->posted)) {
         preamble_encode(&link->op, link->memory + BARE_OFFSET);
@@ -159,13 +185,14 @@ static int send_take(struct xccl_net_link *link, const char **data_out, size_t *
         return 0;
     /* This process wrote it; a length that does not fit is a bug of the executor. */
     assert(header->bytes <= link->view.slot_bytes);
-    *data_out = payload;
-    *bytes_out = header->bytes;
-    if (has_preamble(link, link->posted)) {
+    *data_out = payload - front;
+    *bytes_out = header->bytes + front;
+    if (is_counted(link))
+        count_encode(header->bytes, payload);
+    if (front) {
         take_home(link, payload, header->bytes);
-        preamble_encode(&link->op, payload - XCCL_NET_PREAMBLE_BYTES);
-        *data_out = payload - XCCL_NET_PREAMBLE_BYTES;
-        *bytes_out += XCCL_NET_PREAMBLE_BYTES;
+        if (has_preamble(link, link->posted))
+            preamble_encode(&link->op, payload - front);
     } else if (link->offers[link->post_slot].at && header->bytes) {
         *data_out = link->offers[link->post_slot].at;
         link->is_lent = 1;
@@ -256,21 +283,21 @@ int xccl_net_link_expect(struct xccl_net_link *link, void *at, uint32_t bytes)
 }
 
 /* Where a preamble comes: before the payload; or, as the host cannot read there, by itself. */
-static char *preamble_at(struct xccl_net_link *link, uint32_t slot_idx)
+static char *preamble_at(struct xccl_net_link *link, uint32_t message, uint32_t slot_idx)
 {
     return link->apart ? link->memory + BARE_OFFSET
-                       : payload_at(link, slot_idx) - XCCL_NET_PREAMBLE_BYTES;
+                       : payload_at(link, slot_idx) - front_bytes(link, message);
 }
 
 /* Where the next message goes. 0: not before the preamble has been checked. */
 static int recv_place(struct xccl_net_link *link, void **data_out, size_t *bytes_out)
 {
-    size_t room = has_preamble(link, link->posted) ? XCCL_NET_PREAMBLE_BYTES : 0;
+    size_t room = front_bytes(link, link->posted);
     const struct target *target = &link->targets[link->posted % XCCL_NET_SLOTS];
     struct xccl_offer *offer = &link->offers[link->post_slot];
 
     if (link->apart && is_bare(link, link->posted)) {
-        *data_out = preamble_at(link, link->post_slot);
+        *data_out = preamble_at(link, link->posted, link->post_slot);
         *bytes_out = XCCL_LINE_BYTES;
         return 1;
     }
@@ -329,11 +356,11 @@ static xcclResult_t recv_post(struct xccl_net_link *link, int *moved_out)
 /* CHECK: the first message of an operation says which operation the sender is in. */
 static xcclResult_t recv_check(struct xccl_net_link *link, size_t bytes)
 {
-    char *preamble = preamble_at(link, link->done_slot);
+    char *preamble = preamble_at(link, link->done, link->done_slot);
     struct xccl_wire wire = xccl_wire_over(preamble, XCCL_NET_PREAMBLE_BYTES);
     uint64_t seq = xccl_wire_get_u64(&wire), signature = xccl_wire_get_u64(&wire);
 
-    if (bytes < XCCL_NET_PREAMBLE_BYTES) {
+    if (bytes < XCCL_NET_PREAMBLE_BYTES && !link->net->is_nccl) {
         link->state = LINK_FAILED;
         return xccl_fail_quietly(
             xcclRemoteError, 0, "use the same build of XCCL on all ranks",
@@ -363,6 +390,32 @@ static void recv_hand_over(struct xccl_net_link *link, size_t bytes)
     atomic_store_explicit(&header->flag, flag_of(link, step), memory_order_release);
 }
 
+/* What the message says of its length; nothing that a slot could hold is larger. */
+static size_t counted_bytes(struct xccl_net_link *link)
+{
+    char *at = payload_at(link, link->done_slot) - XCCL_NET_COUNT_BYTES;
+    struct xccl_wire wire = xccl_wire_over(at, XCCL_NET_COUNT_BYTES);
+    uint64_t bytes = xccl_wire_get_u64(&wire);
+
+    return bytes <= link->view.slot_bytes ? (size_t)bytes : UINT32_MAX;
+}
+
+/* The length of a payload, which the message says itself or the plugin. */
+static xcclResult_t recv_size(struct xccl_net_link *link, size_t *bytes_io)
+{
+    if (is_counted(link))
+        *bytes_io = counted_bytes(link);
+    if (*bytes_io != XCCL_NET_SIZE_UNKNOWN)
+        return xcclSuccess;
+    link->state = LINK_FAILED;
+    return xccl_fail_quietly(
+        xcclInvalidUsage, 0,
+        "set XCCL_CUDA_GDR=off, so that messages go through host memory, or use another plugin",
+        "network plugin %s does not say how large the messages are that it receives into memory "
+        "of a CUDA device",
+        link->net->calls.name);
+}
+
 /* TEST: the oldest first, until one is not done. */
 static xcclResult_t recv_reap(struct xccl_net_link *link, int *moved_out)
 {
@@ -389,8 +442,13 @@ static xcclResult_t recv_reap(struct xccl_net_link *link, int *moved_out)
             rc = recv_check(link, bytes);
             if (rc != xcclSuccess)
                 return rc;
-            bytes -= XCCL_NET_PREAMBLE_BYTES;
+            if (!is_counted(link))
+                bytes -= XCCL_NET_PREAMBLE_BYTES;
         }
+        if (!is_bare(link, link->done))
+            rc = recv_size(link, &bytes);
+        if (rc != xcclSuccess)
+            return rc;
         /* A bare operation whose peer sent data has an equal signature and so cannot get here with
          * payload; nothing waits for it in any case. */
         if (!is_bare(link, link->done))
@@ -429,6 +487,9 @@ static xcclResult_t recv_test(struct xccl_net_link *link, int *moved_out)
         *moved_out = 1;
         link->tested++;
         if (!bare) {
+            rc = recv_size(link, &bytes);
+            if (rc != xcclSuccess)
+                return rc;
             link->came[slot] = (uint32_t)bytes;
             continue;
         }

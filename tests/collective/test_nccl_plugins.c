@@ -50,6 +50,21 @@ XT_TEST(every_version_of_the_contract_carries_an_all_reduce)
         over(plugins[i]);
 }
 
+XT_TEST_DEADLINE(habits_of_plugins_that_nccl_allows_change_no_sum, 60)
+{
+    static const char *const habits[] = {"no-size", "posted-size", "fills,no-size", "fills"};
+    static const char *const recvs[] = {"1", "8"};
+
+    for (size_t i = 0; i < sizeof habits / sizeof habits[0]; i++) {
+        for (size_t k = 0; k < sizeof recvs / sizeof recvs[0]; k++) {
+            xt_setenv("FX_NCCL_LIKE", habits[i]);
+            xt_setenv("FX_NCCL_RECVS", recvs[k]);
+            over(FIXTURE("v6"));
+            over(FIXTURE("v12"));
+        }
+    }
+}
+
 XT_TEST(faults_around_a_plugin_of_nccl_change_no_sum)
 {
     over("fault:" FIXTURE("v6"));

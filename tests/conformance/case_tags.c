@@ -52,7 +52,7 @@ static void order_recv(struct cf *me)
         cf_wait(me, requests[at], sizes, "the end of a receive");
         snprintf(what, sizeof(what), "message %zu of a series with equal tags (rule 5: in order)",
                  i);
-        if (sizes[0] != i * 3)
+        if (!cf_size_is(me, sizes[0], i * 3))
             cf_fail(me, "%s has %zu bytes instead of %zu", what, sizes[0], i * 3);
         cf_expect(me, buffers[at].data, i * 3, i, what);
         if (i + 8 < ROW)
@@ -155,7 +155,7 @@ static void group_check(struct cf *me, const struct group *group, size_t number,
     for (int i = 0; i < group->count; i++) {
         snprintf(what, sizeof(what), "group %zu, part %d of %d with tag %u (rule 6)", number, i,
                  group->count, group->tags[i]);
-        if (sizes[i] != group->bytes[i])
+        if (!cf_size_is(me, sizes[i], group->bytes[i]))
             cf_fail(me, "%s: %zu bytes arrived, %zu were sent", what, sizes[i], group->bytes[i]);
         cf_expect(me, buffers[i].data, group->bytes[i], number * 8 + (size_t)i, what);
         cf_expect_guards(me, &buffers[i], part_bytes(me), what);

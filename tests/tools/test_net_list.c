@@ -174,8 +174,8 @@ XT_TEST(one_contract_may_be_asked_for)
 
     xt_setenv("XCCL_SOCKET_IFNAME", "lo");
     XT_CHECK_INT(run_xccl("net list socket@v9 fault:socket@v11", &output), 0);
-    XT_CHECK_HAS(output, "wire      socket/nccl9");
-    XT_CHECK_HAS(output, "wire      socket/nccl11");
+    XT_CHECK_HAS(output, "wire      socket/nccl9/2");
+    XT_CHECK_HAS(output, "wire      socket/nccl11/2");
 }
 
 XT_TEST(info_shows_the_same_facts)

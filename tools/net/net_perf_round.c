@@ -247,6 +247,8 @@ static int end_reap(struct netperf_side *side, int flow, int way)
         }
         if (!done)
             break;
+        if (bytes[0] == XCCL_NET_SIZE_UNKNOWN)
+            bytes[0] = side->round.bytes;
         if (way == NETPERF_IN && bytes[0] != side->round.bytes) {
             netperf_fail(side,
                          "message %" PRIu64 " of flow %d arrived with %zu bytes, but %" PRIu64

@@ -122,7 +122,7 @@ XT_TEST(every_adapters_table_is_complete)
         struct net_reason reason = {""};
 
         XT_CHECK_INT(net_contract_check(nccl_adapter(version), &reason), 1);
-        XT_CHECK_INT(nccl_adapter(version)->wireVersion, version);
+        XT_CHECK_INT(nccl_adapter(version)->wireVersion, 2);
         XT_CHECK(nccl_adapter(version)->progress != NULL);
     }
 }
@@ -235,6 +235,84 @@ XT_TEST(old_versions_init_once_a_process_and_new_ones_once_an_instance)
         wait_both(&two, post_send(&two, 0, 5, 1), post_one(&two, 0, 5, 1), &(size_t){0});
         pair_close(&two);
         fixture_close(&second);
+    }
+}
+
+XT_TEST(a_table_that_init_fills_is_read_after_init)
+{
+    xt_setenv("FX_NCCL_LIKE", "fills");
+    for (int version = FIRST; version <= LAST; version++) {
+        struct net_reason reason = {""};
+        char name[NCCL_NAME_BYTES];
+        struct fixture fx;
+        struct pair pair;
+        size_t got = 0;
+
+        fixture_load(&fx, version, "");
+        XT_CHECK_INT(nccl_check(&fx.source, &reason), 0);
+        XT_CHECK_HAS(reason.text, "devices is NULL");
+        XT_CHECK_INT(nccl_check_init(&fx.source, &reason), 1);
+        fixture_open(&fx, version, "");
+        nccl_name(&fx.source, name);
+        XT_CHECK_TEXT(name, "fx-net-mode-b");
+        pair_open(&pair, &fx);
+        wait_both(&pair, post_send(&pair, 0, 5, 1), post_one(&pair, 0, 9, 1), &got);
+        XT_CHECK_INT(got, 5);
+        pair_close(&pair);
+        fixture_close(&fx);
+    }
+}
+
+static int init_succeeds(void *ctx, void *config, void *log, void *profiler)
+{
+    (void)ctx, (void)config, (void)log, (void)profiler;
+    return 0;
+}
+
+XT_TEST(a_table_that_is_not_whole_after_init_is_refused)
+{
+    const void *table[22] = {"half", (const void *)init_succeeds};
+
+    for (int version = FIRST; version <= LAST; version++) {
+        struct fixture fx = {.calls = nccl_adapter(version),
+                             .source = {.inner = {.size = sizeof(xcclNetInner_v1)},
+                                        .table = table,
+                                        .version = version}};
+
+        XT_CHECK_INT(fixture_init(&fx), xcclInternalError);
+        XT_CHECK_HAS(text(&fx), "half init: after init, its entry devices is NULL");
+    }
+}
+
+#define INIT_THREADS 4
+
+static void *init_one(void *fx)
+{
+    static xcclResult_t failed = xcclInternalError;
+
+    return fixture_init(fx) == xcclSuccess ? NULL : &failed;
+}
+
+/* The fixture fails in init when another thread is there. */
+XT_TEST(one_thread_at_a_time_is_in_init)
+{
+    xt_setenv("FX_NCCL_LIKE", "slow-init");
+    for (int version = FIRST; version <= LAST; version++) {
+        struct fixture fx[INIT_THREADS];
+        pthread_t threads[INIT_THREADS];
+
+        for (int i = 0; i < INIT_THREADS; i++)
+            fixture_load(&fx[i], version, "");
+        for (int i = 0; i < INIT_THREADS; i++)
+            XT_CHECK_INT(pthread_create(&threads[i], NULL, init_one, &fx[i]), 0);
+        for (int i = 0; i < INIT_THREADS; i++) {
+            void *failed = NULL;
+
+            XT_CHECK_INT(pthread_join(threads[i], &failed), 0);
+            XT_CHECK(failed == NULL);
+        }
+        for (int i = 0; i < INIT_THREADS; i++)
+            fixture_close(&fx[i]);
     }
 }
 
