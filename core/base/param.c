@@ -666,14 +666,11 @@ static void tell_clause(const char *text, size_t length, void (*line)(void *user
     char told[PAGE_WIDTH + 1];
 
     for (size_t indent = 4; length; indent = 6) {
-        size_t room = PAGE_WIDTH - indent, fit = length;
+        size_t room = PAGE_WIDTH - indent, fit;
 
-        if (fit > room) {
-            for (fit = room; fit && text[fit] != ' ';)
-                fit--;
-            if (!fit)
-                fit = room;
-        }
+        for (fit = length > room ? room : length; fit < length && fit && text[fit] != ' ';)
+            fit--;
+        fit = fit ? fit : room; /* a word longer than a line */
         snprintf(told, sizeof(told), "%*s%.*s", (int)indent, "", (int)fit, text);
         line(user, told);
         fit += fit < length && text[fit] == ' ';
@@ -772,9 +769,8 @@ static const char *const page_head[] = {
     "of the value. Lines that begin with `#` are comments. If a name occurs twice, the later line",
     "counts.",
     "",
-    "Numbers are decimal. Bytes may end in `K`, `M` or `G` for powers of 1,024. Yes is one of `1`,",
-    "`yes`, `on` and `true`; no is one of `0`, `no`, `off` and `false`. Words may be in upper or",
-    "lower case.",
+    "Numbers are decimal. Bytes may end in `K`, `M` or `G` (powers of 1,024). Yes is `1`, `yes`,",
+    "`on` or `true`; no is `0`, `no`, `off` or `false`. Words may be in upper or lower case.",
     "",
     "| Setting | Type | Range | Default | What it sets |",
     "|---|---|---|---|---|",
