@@ -18,7 +18,7 @@
 
 #define MAX_JOBS        64
 #define SHOWN_BYTES     65536
-#define ORPHAN_GRACE_MS 1000
+#define ORPHAN_GRACE_MS 5000 /* a process that was killed may wait for a core to end */
 #define DEADLINE_FACTOR (XT_SANITIZED ? 4 : 1)
 
 extern char **environ;

@@ -155,13 +155,16 @@ static void await_errors(struct stage *stage, struct survivor *survivor)
 
 /* A host that was back before its silence could be told: its kernel's word is what ends the
  * connections. With so short a silence a receiver asks only once, which may be within the cut: then
- * it is the silence all the same. */
+ * it is the silence all the same. So it is for a sender beside other programs: round trips that
+ * took long there make TCP repeat a segment only after the silence. */
 static int cause_fits(const struct peer *peer, const struct path_flow *flow)
 {
+    double back_s = peer->since_s - peer->cut_s;
+
     if (peer->fate != REBORN || flow->cause == xcclNetCausePeerGone)
         return 1;
     return flow->cause == xcclNetCauseTimeout &&
-           (!flow->is_send || peer->since_s - peer->cut_s >= SILENCE_S / 4.0);
+           (!flow->is_send || back_s >= xt_bound(SILENCE_S / 4.0, 0));
 }
 
 /* Returns 1 when the flow did what it should. */
