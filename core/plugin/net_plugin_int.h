@@ -3,7 +3,7 @@
  *
  *   net_item.c     what the text of an item asks for
  *   net_search.c   where files are sought, and which are trusted
- *   net_probe.c    trying a file out in a process of its own (probe/xccl_probe.c)
+ *   net_probe.c    trying a file out in a process of its own (probe/xccl_probe.c), a tuner's too
  *   net_library.c  one loaded file: its contracts, the newest that is whole, its table
  *   net_contract.c is a table complete, and what fills absent entries
  *   net_plugin.c   an instance: hooks around a plugin, init, devices; lists of items
@@ -59,8 +59,9 @@ int net_file_is_plugin(const char *file, char item_out[XCCL_NET_ITEM_BYTES]);
 
 /* ---- net_probe.c ---- */
 
-/* What a probe does with the file: load it, or make an instance too. */
-enum net_probe_depth { NET_PROBE_LOAD, NET_PROBE_INIT };
+/* What a probe does with the file: load it, make an instance of a network plugin too, or begin as a
+ * tuner and ask for choices. */
+enum net_probe_depth { NET_PROBE_LOAD, NET_PROBE_INIT, NET_PROBE_TUNER };
 enum net_probe_answer {
     NET_PROBE_BAD, /* it crashed or did not come back, as reason says */
     NET_PROBE_ABSENT, /* the loader finds no file of that name */

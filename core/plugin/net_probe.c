@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Trying a plugin out in a process of its own: a program that comes with this library loads the
- * file, makes an instance, and writes a line before each step. If it dies or does not come back,
- * the last line says where, and this process never loads the file. The answer is kept: a file is
- * not tried again here while it stays the same.
+/* Trying a network plugin or a tuner out in a process of its own: a program that comes with this
+ * library loads the file, makes an instance, and writes a line before each step. If it dies or does
+ * not come back, the last line says where, and this process never loads the file. The answer is
+ * kept: a file is not tried again here while it stays the same.
  *
  * Where the program is missing or may not be started, plugins are loaded untried, with one line.
  * Settings of the plugin itself are the same in both: the environment is handed on. Thread: any. */
@@ -62,6 +62,12 @@ static struct known describe(const char *path, int contract, enum net_probe_dept
     return this;
 }
 
+/* One that has made an instance has been loaded, too. */
+static int is_covered(enum net_probe_depth depth, enum net_probe_depth by)
+{
+    return depth == by || (depth == NET_PROBE_LOAD && by == NET_PROBE_INIT);
+}
+
 /* 1: it has been tried, and this has the answer then. */
 static int recall(struct known *this)
 {
@@ -71,8 +77,9 @@ static int recall(struct known *this)
     for (unsigned i = 0; i < known_count && i < KNOWN_MAX && !found; i++) {
         const struct known *k = &known[i];
 
-        found = k->contract == this->contract && k->depth >= this->depth && k->dev == this->dev &&
-                k->ino == this->ino && k->changed.tv_sec == this->changed.tv_sec &&
+        found = k->contract == this->contract && is_covered(this->depth, k->depth) &&
+                k->dev == this->dev && k->ino == this->ino &&
+                k->changed.tv_sec == this->changed.tv_sec &&
                 k->changed.tv_nsec == this->changed.tv_nsec && strcmp(k->path, this->path) == 0;
         if (found) {
             this->answer = k->answer;
@@ -112,7 +119,9 @@ static int start(const char *program, const char *path, int contract, enum net_p
                  pid_t *pid_out, int *fd_out)
 {
     char number[16];
-    const char *argv[] = {program, path, number, depth == NET_PROBE_LOAD ? "load" : "init", NULL};
+    static const char *const words[] = {
+        [NET_PROBE_LOAD] = "load", [NET_PROBE_INIT] = "init", [NET_PROBE_TUNER] = "tuner"};
+    const char *argv[] = {program, path, number, words[depth], NULL};
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t none, all;
@@ -225,7 +234,7 @@ static void tell_untried(const char *why)
 
     /* Relaxed: only one line more or less. */
     if (!atomic_exchange_explicit(&told, 1, memory_order_relaxed))
-        xccl_log(XCCL_LOG_INFO, "network plugins are loaded without being tested first: %s", why);
+        xccl_log(XCCL_LOG_INFO, "plugins are loaded without being tested first: %s", why);
 }
 
 /* What came of a probe that was started. */

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* From the setting to the table of a file, as algorithm plugins go:
  *
- *   setting --search--> file --trusted?--> loaded --symbol?--> table --whole?--> kept
+ *   setting --search--> file --trusted? tried out?--> loaded --symbol?--> table --whole?--> kept
+ *
+ * A file that a user has named is tried out in a process of its own first (net_probe.c): one that
+ * crashes or does not come back costs a warning, and the built-in choice is used.
  *
  * A name is sought on after a refused file. Entries are static and never given back, since
  * communicators point to them. Thread: any; one at a time loads. */
@@ -16,6 +19,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "plugin/net_plugin_int.h"
 #include "plugin/plugin_file.h"
 #include "plugin/tuner_library_int.h"
 
@@ -64,6 +68,13 @@ static int table_check(const xcclTunerPlugin_v1_t *table, struct net_reason *rea
 
 /* ---- one file ---- */
 
+/* What a search has come to. */
+struct search {
+    struct net_reason why; /* all refusals */
+    int is_ours; /* 1: of files that come with this library, which need no trial */
+    int broken; /* 1: a file crashed or did not come back */
+};
+
 static struct xccl_tuner_library *find_known(const char *path)
 {
     for (int i = 0; i < library_count; i++)
@@ -98,9 +109,10 @@ static int take_ours(struct xccl_tuner_library *library, const xcclTunerPlugin_v
     return 1;
 }
 
-static int take_nccl(struct xccl_tuner_library *library, const char *path)
+static int take_nccl(struct xccl_tuner_library *library, const char *path,
+                     struct net_reason *reason)
 {
-    if (!tuner_nccl_is(path))
+    if (!tuner_nccl_is(path, reason))
         return 0;
     library->calls = tuner_nccl_calls;
     library->is_nccl = 1;
@@ -108,8 +120,18 @@ static int take_nccl(struct xccl_tuner_library *library, const char *path)
     return 1;
 }
 
-/* NULL: refused, which is added to why. */
-static struct xccl_tuner_library *try_file(const char *path, struct net_reason *why)
+/* 1: it came back from a trial, if one was made. */
+static int is_whole(const char *path, struct search *search, struct net_reason *reason)
+{
+    if (search->is_ours || !net_file_trusted(path, reason) ||
+        net_probe(path, 0, NET_PROBE_TUNER, reason) != NET_PROBE_BAD)
+        return 1;
+    search->broken = 1;
+    return 0;
+}
+
+/* NULL: refused, which is added to what the search tells. */
+static struct xccl_tuner_library *try_file(const char *path, struct search *search)
 {
     struct xccl_tuner_library *library = find_known(path);
     struct net_reason reason = {""}, line = {""};
@@ -120,20 +142,24 @@ static struct xccl_tuner_library *try_file(const char *path, struct net_reason *
     if (library)
         return library;
     if (library_count == LIBRARIES_MAX || strlen(path) >= sizeof library->path) {
-        net_reason_add(why, library_count == LIBRARIES_MAX ? "too many tuners were loaded before"
-                                                           : "its path is too long");
+        net_reason_add(&search->why, library_count == LIBRARIES_MAX
+                                         ? "too many tuners were loaded before"
+                                         : "its path is too long");
         return NULL;
     }
     library = &libraries[library_count];
-    handle = plugin_file_load(path, "tuner", SYMBOL, &table, &reason);
-    good = handle ? take_ours(library, table, path, &reason) : take_nccl(library, path);
+    handle = is_whole(path, search, &reason)
+                 ? plugin_file_load(path, "tuner", SYMBOL, &table, &reason)
+                 : NULL;
+    good = handle ? take_ours(library, table, path, &reason)
+                  : !search->broken && take_nccl(library, path, &reason);
     if (good) {
         plugin_file_keep(path);
         library_count++;
         xccl_log(XCCL_LOG_INFO, "tuner plugin %s: taken from %s", library->name, path);
     } else {
         net_reason_set(&line, "%.300s: %.400s", path, reason.text);
-        net_reason_add(why, line.text);
+        net_reason_add(&search->why, line.text);
         xccl_log(XCCL_LOG_INFO, "tuner plugin refused: %s", line.text);
     }
     if (handle)
@@ -144,7 +170,7 @@ static struct xccl_tuner_library *try_file(const char *path, struct net_reason *
 /* ---- the search ---- */
 
 static struct xccl_tuner_library *try_folders(const struct net_folders *folders, const char *file,
-                                              struct net_reason *why)
+                                              struct search *search)
 {
     struct xccl_tuner_library *library = NULL;
     char path[PLUGIN_PATH_BYTES];
@@ -152,28 +178,28 @@ static struct xccl_tuner_library *try_folders(const struct net_folders *folders,
     for (int i = 0; i < folders->count && !library; i++) {
         snprintf(path, sizeof path, "%s/%s", folders->path[i], file);
         if (net_file_exists(path))
-            library = try_file(path, why);
+            library = try_file(path, search);
     }
     return library;
 }
 
-static struct xccl_tuner_library *try_item(const char *item, struct net_reason *why)
+static struct xccl_tuner_library *try_item(const char *item, struct search *search)
 {
     char file[XCCL_NET_ITEM_BYTES + 32];
     struct net_folders folders;
     struct xccl_tuner_library *library;
 
     if (strchr(item, '/'))
-        return try_file(item, why);
+        return try_file(item, search);
     net_folders_find(&folders);
     snprintf(file, sizeof file, "libxccl-tuner-%s.so", item);
-    library = try_folders(&folders, file, why);
+    library = try_folders(&folders, file, search);
     if (!library) {
         snprintf(file, sizeof file, "libnccl-tuner-%s.so", item);
-        library = try_folders(&folders, file, why);
+        library = try_folders(&folders, file, search);
     }
-    if (!library && !why->text[0])
-        plugin_tell_folders(&folders, why);
+    if (!library && !search->why.text[0])
+        plugin_tell_folders(&folders, &search->why);
     return library;
 }
 
@@ -181,23 +207,24 @@ static struct xccl_tuner_library *try_item(const char *item, struct net_reason *
 static struct xccl_tuner_library *try_default(void)
 {
     static int warned; /* under the lock */
-    struct net_reason why = {""};
+    struct search search = {.is_ours = 1};
     struct net_folders folders;
     struct xccl_tuner_library *library;
 
     net_folders_find(&folders);
-    library = try_folders(&folders, "libxccl-tuner.so", &why);
-    if (!library && why.text[0] && !warned++)
+    library = try_folders(&folders, "libxccl-tuner.so", &search);
+    if (!library && search.why.text[0] && !warned++)
         xccl_log(XCCL_LOG_WARN,
                  "the tuner plugin cannot be used: %s; the built-in choice is used; repair the "
                  "plugin, or set XCCL_TUNER_PLUGIN=none",
-                 why.text);
+                 search.why.text);
     return library;
 }
 
 static xcclResult_t load(const char *setting, struct xccl_tuner_library **library_out)
 {
-    struct net_reason why = {""};
+    static int warned; /* under the lock */
+    struct search search = {.is_ours = 0};
     const char *todo = "correct XCCL_TUNER_PLUGIN or XCCL_PLUGIN_PATH";
 
     *library_out = NULL;
@@ -208,15 +235,20 @@ static xcclResult_t load(const char *setting, struct xccl_tuner_library **librar
         return xcclSuccess;
     }
     if (strlen(setting) >= XCCL_NET_ITEM_BYTES)
-        net_reason_set(&why, "its name has more than %d letters", XCCL_NET_ITEM_BYTES - 1);
+        net_reason_set(&search.why, "its name has more than %d letters", XCCL_NET_ITEM_BYTES - 1);
     else
-        *library_out = try_item(setting, &why);
-    if (*library_out)
+        *library_out = try_item(setting, &search);
+    if (search.broken && !*library_out && !warned++)
+        xccl_log(XCCL_LOG_WARN,
+                 "tuner plugin %.60s cannot be used: %.330s; the built-in choice is used; repair "
+                 "the plugin, or set XCCL_TUNER_PLUGIN=none",
+                 setting, search.why.text);
+    if (*library_out || search.broken)
         return xcclSuccess;
     if (!strchr(setting, '/') && strstr(setting, ".so"))
         todo = "write ./ in front of a file in this folder: a path must contain a slash";
     return xccl_fail(xcclInvalidUsage, 0, todo, "tuner plugin %.60s cannot be used: %.330s",
-                     setting, why.text);
+                     setting, search.why.text);
 }
 
 xcclResult_t xccl_tuner_library_load(const char *setting, struct xccl_tuner_library **library_out)

@@ -14,7 +14,9 @@
  * ring (and chain), tree (dtree) and PAT, with LL, LL128, Simple as lines, small, slices. What they
  * make cheapest counts; their channels have no counterpart.
  *
- * Limits: what runs when a file is loaded (constructors) runs in this process. Thread: any. */
+ * A file that was named is tried out in a process of its own, as network plugins are: loaded,
+ * begun, asked for choices (XCCL_PLUGIN_PROBE_S). One that crashes or does not come back is named
+ * by a warning, and the built-in choice is used. Thread: any. */
 #ifndef XCCL_PLUGIN_TUNER_LIBRARY_H
 #define XCCL_PLUGIN_TUNER_LIBRARY_H
 

@@ -43,9 +43,9 @@ static const struct {
 static const char *const protos[NCCL_PROTOS] = {
     [NCCL_PROTO_LL] = "lines", [NCCL_PROTO_LL128] = "small", [NCCL_PROTO_SIMPLE] = "slices"};
 
-int tuner_nccl_is(const char *path)
+int tuner_nccl_is(const char *path, struct net_reason *reason)
 {
-    struct net_reason reason = {""};
+    struct net_reason why = {""};
     char symbol[32];
 
     for (int version = NCCL_TUNER_NEWEST; version >= NCCL_TUNER_OLDEST; version--) {
@@ -53,12 +53,19 @@ int tuner_nccl_is(const char *path)
         void *handle;
 
         snprintf(symbol, sizeof symbol, "ncclTunerPlugin_v%d", version);
-        handle = plugin_file_load(path, "tuner", symbol, &table, &reason);
+        handle = plugin_file_load(path, "tuner", symbol, &table, &why);
         if (!handle)
             continue;
         dlclose(handle);
         return 1;
     }
+    /* Of a file that could not be loaded the reason is there. */
+    if (strstr(why.text, "it has no symbol"))
+        net_reason_set(
+            reason,
+            "it has no symbol xcclTunerPlugin_v1, and none from ncclTunerPlugin_v%d down "
+            "to ncclTunerPlugin_v%d, so it is no tuner plugin",
+            NCCL_TUNER_NEWEST, NCCL_TUNER_OLDEST);
     return 0;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* xccl-probe FILE CONTRACT load|init: tries a network plugin out for net_probe.c. Standard output
- * gets the name of each step before it is made, and `done` when all came back, whatever the plugin
- * said; `absent` when the loader finds no such file. It dies with the one who asked.
+/* xccl-probe FILE CONTRACT load|init|tuner: tries a network plugin or a tuner out for net_probe.c.
+ * Standard output gets the name of each step before it is made, and `done` when all came back,
+ * whatever the plugin said; `absent` when the loader finds no such file. It dies with the one who
+ * asked.
  *
  * Thread: one, and what the plugin makes. */
 #include <dlfcn.h>
@@ -16,6 +17,7 @@
 
 #include "base/param.h"
 #include "plugin/net_plugin_int.h"
+#include "plugin/tuner_library.h"
 
 static int answer_fd;
 
@@ -55,13 +57,67 @@ static const char *load_and_init(const char *path, int contract)
     return NET_PROBE_WORD_DONE;
 }
 
+static void keep_line(const char *level, const char *line)
+{
+    (void)level, (void)line;
+}
+
+/* Asks about one call, as the library does, with two candidates. */
+static void choose(const struct xccl_tuner_library *library, void *ctx, uint64_t bytes)
+{
+    static const xcclTunerCandidate_v1_t usual = {.size = sizeof(usual),
+                                                  .algorithm = "ring",
+                                                  .protocol = "slices",
+                                                  .cost = 1,
+                                                  .tileBytes = 131072,
+                                                  .tileMin = 64,
+                                                  .tileMax = 131072,
+                                                  .tileAlign = 32};
+    xcclTunerQuery_v1_t query = {
+        .size = sizeof(query), .collective = "all_reduce", .bytes = bytes, .elemBytes = 4};
+    xcclTunerCandidate_v1_t candidates[2] = {usual, usual}, *list[2] = {candidates, candidates + 1};
+
+    candidates[1].algorithm = "dtree";
+    candidates[1].cost = 2;
+    (void)library->calls.choose(ctx, &query, list, 2);
+}
+
+/* Begins for a communicator of 16 ranks on 2 hosts. What the tuner answers is looked at in earnest
+ * only. */
+static const char *load_and_choose(const char *path)
+{
+    static const xcclTunerComm_v1_t comm = {.size = sizeof(comm),
+                                            .commId = 1,
+                                            .nranks = 16,
+                                            .nnodes = 2,
+                                            .minRanksPerNode = 8,
+                                            .maxRanksPerNode = 8,
+                                            .log = keep_line};
+    struct xccl_tuner_library *library = NULL;
+    void *ctx = NULL;
+
+    say("loading it");
+    if (xccl_tuner_library_load(path, &library) != xcclSuccess || !library)
+        return NET_PROBE_WORD_DONE;
+    say("init");
+    if (!xccl_tuner_start(library, &comm, &ctx))
+        return NET_PROBE_WORD_DONE;
+    say("choose");
+    choose(library, ctx, 8);
+    choose(library, ctx, 1 << 20);
+    say("finalize");
+    library->calls.finalize(ctx);
+    return NET_PROBE_WORD_DONE;
+}
+
 int main(int argc, char **argv)
 {
     const char *word;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (argc != 4) {
-        fprintf(stderr, "usage: xccl-probe FILE CONTRACT load|init; it is XCCL's own helper\n");
+        fprintf(stderr,
+                "usage: xccl-probe FILE CONTRACT load|init|tuner; it is XCCL's own helper\n");
         return 2;
     }
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
@@ -77,6 +133,8 @@ int main(int argc, char **argv)
     net_stage_hook = say;
     if (strcmp(argv[3], "load") == 0)
         word = load_only(argv[1]);
+    else if (strcmp(argv[3], "tuner") == 0)
+        word = load_and_choose(argv[1]);
     else
         word = load_and_init(argv[1], atoi(argv[2]));
     say(word);

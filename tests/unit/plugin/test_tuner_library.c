@@ -125,11 +125,47 @@ XT_TEST(what_cannot_be_used_is_refused_with_the_reason)
     start(FIXTURES);
     refused("nobody", "no such file in " FIXTURES);
     refused("/nowhere/libxccl-tuner-x.so", "No such file or directory");
-    refused("fx-no-symbol", "it has no symbol xcclTunerPlugin_v1, so it is no tuner plugin");
+    refused("fx-no-symbol",
+            "it has no symbol xcclTunerPlugin_v1, and none from ncclTunerPlugin_v6 down to "
+            "ncclTunerPlugin_v2, so it is no tuner plugin");
     refused("fx-short-table", "its table has 16 bytes; version 1 has at least 56");
     refused("fx-null-entry", "its entry finalize is NULL");
     refused("fx-bad-name", "its name must have 1 to 31");
     refused("libxccl-tuner-fx.so", "a path must contain a slash");
+}
+
+/* It runs in a process of its own first, so nothing of it happens here. */
+static void is_broken(const char *what, const char *why)
+{
+    xt_setenv("XCCL_PLUGIN_PROBE_S", "1");
+    xt_setenv("FX_TUNER", what);
+    start(FIXTURES);
+    XT_CHECK(!load("fx"));
+    XT_CHECK(!load("fx"));
+    XT_CHECK_INT(warnings, 1);
+    XT_CHECK_HAS(warning, "libxccl-tuner-fx.so: ");
+    XT_CHECK_HAS(warning, why);
+    XT_CHECK_HAS(warning, "the built-in choice is used");
+}
+
+XT_TEST(a_tuner_that_crashes_in_loading_is_named_and_not_used)
+{
+    is_broken("crash-load", "it crashes in loading it: signal 6 (Aborted)");
+}
+
+XT_TEST(a_tuner_that_crashes_in_init_is_named_and_not_used)
+{
+    is_broken("crash-init", "it crashes in init: signal 6 (Aborted)");
+}
+
+XT_TEST(a_tuner_that_crashes_in_a_choice_is_named_and_not_used)
+{
+    is_broken("crash-choose", "it crashes in choose: signal 6 (Aborted)");
+}
+
+XT_TEST(a_tuner_that_hangs_is_named_and_not_used)
+{
+    is_broken("hang-init", "it does not return from init within 1 s (XCCL_PLUGIN_PROBE_S)");
 }
 
 XT_TEST(a_file_that_anybody_can_change_is_refused_and_as_the_default_costs_one_warning)
