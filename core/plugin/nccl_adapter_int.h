@@ -89,7 +89,7 @@ int nccl_profiler_idle(void **event, int type, void *parent, int64_t plugin_id, 
  * left out after nccl_enter(NULL). */
 struct nccl_here {
     xcclNetLogger_t log; /* NULL: XCCL's own log */
-    char warning[256]; /* the last one of this call, else "" */
+    char warnings[512]; /* of this call, in order, as far as there is room; else "" */
     char text[XCCL_ERROR_TEXT_BYTES]; /* of the thread's last error */
 };
 extern _Thread_local struct nccl_here nccl_here;
@@ -97,7 +97,7 @@ extern _Thread_local struct nccl_here nccl_here;
 static inline void nccl_enter(xcclNetLogger_t log)
 {
     nccl_here.log = log;
-    nccl_here.warning[0] = 0;
+    nccl_here.warnings[0] = 0;
 }
 
 static inline void nccl_leave(void)
@@ -110,7 +110,7 @@ void nccl_logger_take(int level, unsigned long flags, const char *file, int line
                       ...) __attribute__((format(printf, 5, 6)));
 /* A plugin's result that is not success, as one of ours. */
 xcclResult_t nccl_result(int result);
-/* Sets the thread's error text "NAME ENTRY: RESULT: LAST WARNING", returns the result as ours. */
+/* Sets the thread's error text "NAME ENTRY: RESULT: WARNINGS", returns the result as ours. */
 xcclResult_t nccl_failed(const struct nccl_instance *instance, const char *entry, int result);
 /* Sets the thread's error text "NAME ENTRY: why" for an error of the adapter. Returns rc. */
 xcclResult_t nccl_refuse(const struct nccl_instance *instance, const char *entry, xcclResult_t rc,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What plugins say. Errors of NCCL's contract are a number; the reason, when there is one, was
- * logged just before. So the last warning of a call is kept in its thread and becomes part of the
- * error's text. The logger has no context argument: nccl_enter tells this thread whose log its
- * lines belong to. Lines from a plugin's own threads, and from calls in which our contract's log is
- * not to be called, go to XCCL's own log.
+ * logged just before. So the warnings of a call are kept in its thread, in order, and become part
+ * of the error's text: the first one is mostly the cause. The logger has no context argument:
+ * nccl_enter tells this thread whose log its lines belong to. Lines from a plugin's own threads,
+ * and from calls in which our contract's log is not to be called, go to XCCL's own log.
  *
  * Thread: any. Nothing here allocates or locks. */
 #include "plugin/nccl_adapter_int.h"
@@ -46,6 +46,15 @@ static void tidy(char *text)
     }
 }
 
+/* Behind those before it, as far as there is room; one that is repeated is kept once. */
+static void keep_warning(const char *text)
+{
+    size_t used = strlen(nccl_here.warnings), room = sizeof(nccl_here.warnings) - used;
+
+    if (used == 0 || !strstr(nccl_here.warnings, text))
+        snprintf(nccl_here.warnings + used, room, "%s%.255s", used ? "; " : "", text);
+}
+
 void nccl_logger_take(int level, unsigned long flags, const char *file, int line, const char *fmt,
                       ...)
 {
@@ -69,7 +78,7 @@ void nccl_logger_take(int level, unsigned long flags, const char *file, int line
     va_end(args);
     tidy(text);
     if (ours <= xcclNetLogWarn)
-        snprintf(nccl_here.warning, sizeof(nccl_here.warning), "%.255s", text);
+        keep_warning(text);
     say(log, ours, text);
 }
 
@@ -94,13 +103,13 @@ xcclResult_t nccl_result(int result)
 
 xcclResult_t nccl_failed(const struct nccl_instance *instance, const char *entry, int result)
 {
-    const char *why = nccl_here.warning[0] ? nccl_here.warning : "it does not say why";
+    const char *why = nccl_here.warnings[0] ? nccl_here.warnings : "it does not say why";
     xcclResult_t rc = nccl_result(result);
     char number[32] = "";
 
     if ((int)rc != result)
         snprintf(number, sizeof(number), " (its result %d)", result);
-    snprintf(nccl_here.text, sizeof(nccl_here.text), "%s %s: %s%s: %s", instance->name, entry,
+    snprintf(nccl_here.text, sizeof(nccl_here.text), "%s %s: %s%s: %.440s", instance->name, entry,
              xccl_result_text(rc), number, why);
     return rc;
 }

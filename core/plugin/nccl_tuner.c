@@ -94,7 +94,7 @@ static int tuner_start(struct xccl_tuner *tuner, const struct xccl_tuner_open_ar
     nccl_leave();
     if (result) {
         net_reason_set(reason, "init failed (%s): %s", xccl_result_text(nccl_result(result)),
-                       nccl_here.warning[0] ? nccl_here.warning : "it does not say why");
+                       nccl_here.warnings[0] ? nccl_here.warnings : "it does not say why");
         return 0;
     }
     if (args->constants)
@@ -210,7 +210,7 @@ void xccl_tuner_close(struct xccl_tuner *tuner)
     nccl_leave();
     if (result && is_first(tuner))
         xccl_log(XCCL_LOG_WARN, "tuner plugin %s reported an error when it was closed: %s",
-                 tuner->name, nccl_here.warning[0] ? nccl_here.warning : "it does not say why");
+                 tuner->name, nccl_here.warnings[0] ? nccl_here.warnings : "it does not say why");
     dlclose(tuner->library);
     xccl_free(tuner);
 }

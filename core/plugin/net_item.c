@@ -24,6 +24,14 @@ static int contract_of(const char *text)
     return 0;
 }
 
+/* A path may end in an @ of its own, so only what looks like a version is meant as one. */
+static int looks_like_contract(const char *text)
+{
+    const char *digits = strncmp(text, "xccl", 4) == 0 ? text + 4 : text + (*text == 'v');
+
+    return digits > text && *digits && digits[strspn(digits, "0123456789")] == 0;
+}
+
 /* Takes the hooks off the front; the rest stays in item->name. */
 static int take_hooks(struct net_item *item, struct net_reason *reason)
 {
@@ -60,6 +68,11 @@ int net_item_parse(const char *text, struct net_item *item_out, struct net_reaso
     item.contract = at ? contract_of(at + 1) : 0;
     if (item.contract)
         *at = 0;
+    if (at && !item.contract && looks_like_contract(at + 1) && !net_file_exists(item.name)) {
+        net_reason_set(reason, "\"%.128s\": only xccl1 or v%d to v%d may follow the @", item.name,
+                       NCCL_NET_OLDEST, NCCL_NET_NEWEST);
+        return 0;
+    }
     if (!take_hooks(&item, reason))
         return 0;
     if (!strchr(item.name, '/') && item.name[strspn(item.name, NAME_SIGNS)]) {

@@ -194,7 +194,7 @@ XT_TEST(offload_devices_are_left_out_with_a_reason)
     }
 }
 
-XT_TEST(an_init_error_has_the_last_warning_and_leaves_nothing)
+XT_TEST(an_init_error_has_the_warnings_in_order_and_leaves_nothing)
 {
     struct fixture fx;
 
@@ -203,7 +203,7 @@ XT_TEST(an_init_error_has_the_last_warning_and_leaves_nothing)
         fixture_load(&fx, version, "");
         XT_CHECK_INT(fixture_init(&fx), xcclSystemError);
         XT_CHECK_HAS(fx.calls->lastError(NULL), "fx-net init: ");
-        XT_CHECK_HAS(fx.calls->lastError(NULL), ": fixture: told to fail");
+        XT_CHECK_HAS(fx.calls->lastError(NULL), ": fixture: the cause; fixture: told to fail");
     }
     xt_setenv("FX_NCCL_RESULT", "4711");
     XT_CHECK_INT(fixture_init(&fx), xcclInternalError);
