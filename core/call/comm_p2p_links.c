@@ -177,10 +177,30 @@ static xcclResult_t connect_stream(struct xcclComm *comm, struct xccl_stream *st
     return xcclSuccess;
 }
 
+/* All that send, or all that receive. *unknown_out 1: of a peer there is no word yet. */
+static xcclResult_t connect_streams(struct xcclComm *comm, int sends, int *unknown_out,
+                                    int *moved_out)
+{
+    struct xccl_comm_p2p *p2p = comm->p2p;
+    xcclResult_t rc = xcclSuccess;
+
+    for (uint32_t i = 0; i < p2p->stream_count && !rc; i++) {
+        struct xccl_stream *stream = p2p->streams[i];
+
+        if (stream->sends != sends || xccl_p2p_is_up(stream))
+            continue;
+        if (!net_link_of(comm, stream))
+            *unknown_out = 1;
+        rc = connect_stream(comm, stream, moved_out);
+    }
+    return rc;
+}
+
 xcclResult_t xccl_p2p_connect(struct xcclComm *comm, int *moved_out)
 {
     struct xccl_comm_p2p *p2p = comm->p2p;
     xcclResult_t rc = xcclSuccess;
+    int unknown = 0;
 
     if (!p2p->listens) {
         rc = make_links(comm);
@@ -188,9 +208,12 @@ xcclResult_t xccl_p2p_connect(struct xcclComm *comm, int *moved_out)
     }
     if (!rc && (p2p->talks || !xccl_p2p_all_up(p2p)))
         rc = talk(comm, moved_out);
-    for (uint32_t i = 0; i < p2p->stream_count && !rc; i++)
-        if (!xccl_p2p_is_up(p2p->streams[i]))
-            rc = connect_stream(comm, p2p->streams[i], moved_out);
+    /* As NCCL does: a plugin of its that blocks in accept (fastsocket) may then wait for a peer
+     * which has begun to connect, and not for one which waits likewise. */
+    if (!rc)
+        rc = connect_streams(comm, 1, &unknown, moved_out);
+    if (!rc && !unknown)
+        rc = connect_streams(comm, 0, &unknown, moved_out);
     p2p->all_up = xccl_p2p_all_up(p2p);
     return rc;
 }

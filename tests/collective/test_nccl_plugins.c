@@ -65,6 +65,38 @@ XT_TEST_DEADLINE(habits_of_plugins_that_nccl_allows_change_no_sum, 60)
     }
 }
 
+/* Each sends to the next rank, and receives from the one before. */
+static void pass_on(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    xcclComm_t comm;
+
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    xt_setenv("XCCL_NET_PLUGIN", world->text);
+    comm = world_join(world, rank, nranks);
+    for (int round = 0; round < 3; round++) {
+        int32_t mine = 1000 * round + rank, other = -1;
+
+        XT_OK(xcclGroupStart());
+        XT_OK(xcclRecv(&other, 1, xcclInt32, (rank + nranks - 1) % nranks, comm, NULL));
+        XT_OK(xcclSend(&mine, 1, xcclInt32, (rank + 1) % nranks, comm, NULL));
+        XT_OK(xcclGroupEnd());
+        XT_CHECK_INT(other, 1000 * round + (rank + nranks - 1) % nranks);
+    }
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(a_plugin_that_blocks_in_accept_is_asked_to_connect_first)
+{
+    for (int nranks = 2; nranks <= 4; nranks++) {
+        struct world *world = world_create();
+
+        xt_setenv("FX_NCCL_LIKE", "accept-blocks,no-size");
+        world->text = FIXTURE("v6");
+        xt_mp_run(nranks, pass_on, world);
+    }
+}
+
 XT_TEST(faults_around_a_plugin_of_nccl_change_no_sum)
 {
     over("fault:" FIXTURE("v6"));
