@@ -618,7 +618,7 @@ const char xccl_net_perf_help[] =
     "message. After each timed round, parts of the last message of each flow are compared. The\n"
     "size of each message is always checked.\n"
     "Accuracy: two otherwise idle cores give steady figures. A side that waits yields its core\n"
-    "after a hundred polls without success. If the two sides share a core, latencies depend on\n"
+    "after a hundred polls without success. If the two sides share a core, figures depend on\n"
     "the system's scheduler, which a large +-% shows; --pin prevents it.\n"
     "\n"
     "Exit status: 0; 1 if data was wrong, or if a side failed or died; 2 for wrong arguments.\n"

@@ -150,7 +150,7 @@ static int perf_main(int argc, char **argv)
 
 const struct xccl_command xccl_cmd_perf = {
     .name = "perf",
-    .summary = "measure collectives, latency, groups and startup, and check all data",
+    .summary = "measure collectives, latency, groups and startup, and check results",
     .run = perf_main,
     .part_help = xccl_perf_part_help,
     .help = xccl_perf_help,

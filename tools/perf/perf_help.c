@@ -13,9 +13,9 @@
 #define STARTING                                                                                   \
     "      --ranks N        number of ranks to start on this host (default: one per usable\n"      \
     "                       core, at least 2)\n"                                                   \
-    "  -t, --nthreads N     run N ranks as threads of one process: without --ranks, one\n"         \
-    "                       process with N ranks; under a launcher, N ranks in each of its\n"      \
-    "                       processes (default 1)\n"                                               \
+    "  -t, --nthreads N     run N ranks as threads of one process (default 1): with --ranks M,\n"  \
+    "                       M/N processes; without --ranks, one process; under a launcher, N\n"    \
+    "                       ranks in each of its processes\n"                                      \
     "      --device D       location of the buffers, host or cuda (default: as XCCL_DEVICE\n"      \
     "                       says); the ranks of a host take its CUDA devices in turn\n"
 
@@ -25,11 +25,11 @@ const char xccl_perf_help[] =
     "\n"
     "Measures a collective over a range of sizes, out of place and in place. After the timed\n"
     "calls of a size, one more call is checked: every element of its result is compared with\n"
-    "the expected value. COLLECTIVE is all_reduce, all_gather,\n"
-    "broadcast, reduce, reduce_scatter, alltoall, gather, scatter, sendrecv (each rank sends to\n"
-    "the next one), all_gatherv, reduce_scatterv, alltoallv or barrier. The table has the\n"
-    "columns of nccl-tests. Under xccl run, mpirun, srun or torchrun, this command is one rank\n"
-    "of that job; otherwise it starts ranks on this host itself.\n"
+    "the expected value. The table has the columns of nccl-tests. Under xccl run, mpirun, srun\n"
+    "or torchrun, this command is one rank of that job; otherwise it starts ranks on this host\n"
+    "itself. COLLECTIVE is all_reduce, all_gather, broadcast, reduce, reduce_scatter, alltoall,\n"
+    "gather, scatter, sendrecv (each rank sends to the next one), all_gatherv, reduce_scatterv,\n"
+    "alltoallv or barrier.\n"
     "\n"
     "  latency     latency of messages and of small collectives, with percentiles\n"
     "  groups      random groups of calls over several communicators, all data checked\n"
@@ -67,13 +67,13 @@ const char xccl_perf_help[] =
     "                       share/xccl/schema)\n"
     "      --plot F         also draw the figures into file F (SVG)\n"
     "\n"
-    "A size is that of the largest buffer. For all_gather, reduce_scatter, alltoall, gather and\n"
-    "scatter, that buffer holds all blocks, each rounded down to a multiple of 16 bytes (0 bytes\n"
-    "if it would be less); count is what the call is given: the elements of one block. For "
-    "all_gatherv, reduce_scatterv and alltoallv, the blocks\n"
-    "have sizes in the ratio 1 : 2 : 3 and so on, and count is the sum. alltoall, alltoallv and\n"
-    "sendrecv have no in-place form. barrier has no sizes; its check delays one rank, and no other "
-    "may return before it.\n"
+    "A size is that of the largest buffer. For all_gather, reduce_scatter, alltoall, gather\n"
+    "and scatter, that buffer holds all blocks, each rounded down to a multiple of 16 bytes,\n"
+    "so a smaller block is empty; count is what the call is given: the elements of one block.\n"
+    "For all_gatherv, reduce_scatterv and alltoallv, the blocks have sizes in the ratio 1:2:3\n"
+    "and so on, and count is the sum. alltoall, alltoallv and sendrecv have no in-place form.\n"
+    "barrier has no sizes; in its check, one rank enters late, and no other rank may return\n"
+    "before it has entered.\n"
     "\n"
     "time is the time of one call on the slowest rank. algbw is size / time. busbw is algbw\n"
     "times 2(n-1)/n for all_reduce, 1 for broadcast, reduce and sendrecv, and (n-1)/n for all\n"
@@ -117,15 +117,16 @@ static const char latency_help[] =
 static const char groups_help[] =
     "usage: xccl perf groups [options]\n"
     "\n"
-    "Tests groups: the calls between xcclGroupStart and xcclGroupEnd, which XCCL runs together.\n"
-    "The calls are random, with every data type, operator and root, in place and out of place:\n"
-    "collectives of every kind, messages, messages of a rank to itself, calls without\n"
-    "elements, groups within groups, and calls outside groups. They use several communicators,\n"
-    "which are split from each other at random; within a group, each rank makes its calls in a\n"
-    "different order. Every element of every result is compared with its expected value. The\n"
-    "seed determines all choices: an equal seed, number of ranks and options give equal\n"
-    "groups.\n"
-    "\n" STARTING "      --groups N       number of groups (default 100)\n"
+    "Tests groups: the calls between xcclGroupStart and xcclGroupEnd, which XCCL runs\n"
+    "together. The calls are random, with every data type, operator and root, in place and out\n"
+    "of place: collectives of every kind, messages, messages of a rank to itself, calls\n"
+    "without elements, groups within groups, and calls outside groups. They use several\n"
+    "communicators, which are split from each other at random; within a group, each rank makes\n"
+    "its calls in a different order, but those of one communicator in the same order. Every\n"
+    "element of every result is compared with its expected value. The seed determines all\n"
+    "choices: an equal seed, number of ranks and options give equal groups.\n"
+    "\n"
+    "" STARTING "      --groups N       number of groups (default 100)\n"
     "      --comms M        number of communicators (default 3, at most 32); the first has all\n"
     "                       ranks\n"
     "      --seed S         seed, as an earlier run printed it (default: random)\n"
