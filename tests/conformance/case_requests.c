@@ -217,26 +217,28 @@ static void busy_receives(struct cf *me)
 
 /* ---- a receiver that comes late ---- */
 
-#define LATE 300
+#define LATE      300
+#define LATE_MOST 16 /* sends in flight */
 
 static void late_send(struct cf *me)
 {
-    struct cf_buffer buffers[16];
-    xcclNetRequest_t requests[16] = {NULL};
+    struct cf_buffer buffers[LATE_MOST];
+    xcclNetRequest_t requests[LATE_MOST] = {NULL};
+    size_t places = requests_of(me) < LATE_MOST ? requests_of(me) : LATE_MOST;
     void *comm = cf_open(me);
 
-    for (int i = 0; i < 16; i++)
+    for (size_t i = 0; i < places; i++)
         cf_buffer_make(me, comm, 20000, 0, &buffers[i]);
     for (size_t i = 0; i < LATE; i++) {
-        size_t at = i % 16, bytes = i * 61 % 20000;
+        size_t at = i % places, bytes = i * 61 % 20000;
 
         if (requests[at])
             cf_wait(me, requests[at], NULL, "the end of a send to a receiver that is late");
         cf_fill(buffers[at].data, bytes, i);
         requests[at] = cf_send_post(me, comm, &buffers[at], bytes, 7);
     }
-    for (size_t i = 0; i < 16; i++)
-        cf_wait(me, requests[(LATE + i) % 16], NULL, "the end of the last sends");
+    for (size_t i = 0; i < places; i++)
+        cf_wait(me, requests[(LATE + i) % places], NULL, "the end of the last sends");
     cf_barrier(me);
     cf_close(me, comm);
 }

@@ -71,6 +71,29 @@ XT_TEST_DEADLINE(a_plugin_named_by_its_path_with_grouped_receives_passes, 120)
     XT_CHECK_HAS(output, "1 passed, 0 failed, 0 skipped");
 }
 
+/* What NCCL allows, and plugins of others do, is no defect of a plugin of NCCL's contract. */
+XT_TEST_DEADLINE(plugins_of_nccl_with_habits_of_others_pass, 120)
+{
+    static const struct {
+        const char *plugin, *habits, *recvs;
+    } cases[] = {
+        {"v6", "posted-size", "1"},
+        {"v6", "fills,no-size", "8"},
+        {"v12", "posted-size", "8"},
+        {"v12", "fills,no-size", "1"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char path[512];
+
+        snprintf(path, sizeof(path), XT_BUILD_DIR "/lib/fixtures/libnccl-net-fx-%s.so",
+                 cases[i].plugin);
+        xt_setenv("FX_NCCL_LIKE", cases[i].habits);
+        xt_setenv("FX_NCCL_RECVS", cases[i].recvs);
+        passes(path);
+    }
+}
+
 /* The last one of the socket plugin's devices, unix. */
 XT_TEST_DEADLINE(a_device_for_its_own_host_is_not_asked_to_reach_another, 120)
 {
