@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "base/wire.h"
+#include "comm/device_ops.h"
 #include "join/join_int.h"
 
 #define ROW_WIRE_BYTES (4 + XCCL_NETS_MAX * (XCCL_WIRE_ID_BYTES + 12))
@@ -73,6 +74,9 @@ xcclResult_t xccl_init_nets(struct xccl_init *init, enum xccl_init_state *state_
         rc = xccl_comm_devices_ask(comm);
     if (rc)
         return rc;
+    /* All ranks have one kind of device, so both ends of a link do the same. */
+    for (int i = 0; i < comm->net_count; i++)
+        comm->nets[i]->counts = comm->nets[i]->is_nccl && !comm->ops->offer_bytes;
     put_row(comm, own);
     return xccl_init_gather(init);
 }

@@ -22,6 +22,9 @@ struct nccl_source {
     int version; /* N */
 };
 
+/* Around looking at a table, which another thread's init may be filling. */
+void nccl_tables_lock(void);
+void nccl_tables_unlock(void);
 /* 1: the table has what may be looked at before init: a name and an init. Else 0 and the reason. */
 int nccl_check_init(const struct nccl_source *source, struct net_reason *reason);
 /* 1: the table has a name and every entry that the version demands; else 0 and the reason. A table

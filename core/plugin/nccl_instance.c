@@ -25,6 +25,16 @@ static const void *shared_tables[SHARED_MAX];
 static int shared_count;
 static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER; /* over those too */
 
+void nccl_tables_lock(void)
+{
+    pthread_mutex_lock(&init_lock);
+}
+
+void nccl_tables_unlock(void)
+{
+    pthread_mutex_unlock(&init_lock);
+}
+
 static int shared_is_known(const void *table)
 {
     for (int i = 0; i < shared_count; i++) {
@@ -255,9 +265,9 @@ xcclResult_t nccl_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
     instance->comm_id = init->commId;
     instance->config.traffic_class = init->trafficClass;
     instance->log = init->log;
-    nccl_name(source, instance->name);
     pthread_mutex_init(&instance->lock, NULL);
     pthread_mutex_lock(&init_lock);
+    nccl_name(source, instance->name); /* for an error of init; it may change there */
     nccl_enter(instance->log);
     rc = instance_start(instance, source);
     nccl_leave();

@@ -179,12 +179,14 @@ static int bind(struct net_library *library, int wanted, struct net_reason *reas
 {
     struct net_reason why = {""};
 
+    nccl_tables_lock();
     look_at(library, NET_CONTRACT_XCCL, wanted, 1, &why);
     for (int version = NCCL_NET_NEWEST; version >= NCCL_NET_OLDEST; version--)
         look_at(library, version, wanted, 1, &why);
     /* A table that only init fills, as nccl-rdma-sharp-plugins have: the newest. */
     for (int version = NCCL_NET_NEWEST; version >= NCCL_NET_OLDEST && !library->contract; version--)
         bind_begun(library, version, wanted);
+    nccl_tables_unlock();
     if (library->contract && library->contract != NET_CONTRACT_XCCL)
         keep_loaded(library);
     if (library->contract)

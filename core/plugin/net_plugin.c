@@ -133,8 +133,11 @@ static int instance_start(struct xccl_net *net, const struct xccl_net_open_args 
         net_reason_set(reason, "init failed (%s): %s", xccl_result_text(rc), plugin_text(net));
         return 0;
     }
-    if (net->is_nccl)
+    if (net->is_nccl) {
+        nccl_tables_lock();
         nccl_name(&chain->layers[0].source, chain->layers[0].name); /* init may have filled it in */
+        nccl_tables_unlock();
+    }
     stage("devices");
     xccl_net_enter(net->watch, net->position, XCCL_NET_DEVICES);
     rc = net->calls.devices(net->ctx, &net->device_count);

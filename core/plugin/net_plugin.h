@@ -36,6 +36,7 @@ struct xccl_net {
     char path[512];
     char contract[32]; /* the symbol that was taken */
     int is_nccl; /* 1: of NCCL's contract, which promises no sizes of receives */
+    int counts; /* 1: so messages begin with their length; the communicator's choice */
     char said[XCCL_NET_SAID_BYTES]; /* the last line for users that its init logged; "" */
     uint64_t build; /* of the file, by its build id; 0: not known */
     int position; /* of the item in its list */

@@ -24,8 +24,8 @@
  * own, which is bare as well: it uses no slot, and is number 0.
  *
  * Plugins of NCCL's contract need not tell the size of a receive, and some tell the size that was
- * posted. So over those each message that lies in a slot of the host begins with its length, behind
- * the preamble. From a room of a device what the plugin says must do.
+ * posted. So over those each message of a communicator of the host begins with its length, behind
+ * the preamble. Where rooms of a device may be used, what the plugin says must do.
  *
  * What must hold: posted - done <= nslots. Steps are posted and finished in order. A slot is posted
  * for receiving only when the reader's head has passed its last use. An operation without messages
@@ -68,7 +68,7 @@ static int is_bare(const struct xccl_net_link *link, uint32_t message)
 /* Do messages begin with their length? */
 static int is_counted(const struct xccl_net_link *link)
 {
-    return link->net->is_nccl && !link->apart;
+    return link->net->counts;
 }
 
 static xcclNetRequest_t *request_at(struct xccl_net_link *link, uint32_t message, uint32_t slot_idx)
@@ -409,10 +409,9 @@ static xcclResult_t recv_size(struct xccl_net_link *link, size_t *bytes_io)
         return xcclSuccess;
     link->state = LINK_FAILED;
     return xccl_fail_quietly(
-        xcclInvalidUsage, 0,
-        "set XCCL_CUDA_GDR=off, so that messages go through host memory, or use another plugin",
-        "network plugin %s does not say how large the messages are that it receives into memory "
-        "of a CUDA device",
+        xcclInvalidUsage, 0, "use another plugin with CUDA devices",
+        "network plugin %s does not say how large the messages are that it receives, which a "
+        "communicator of CUDA devices needs",
         link->net->calls.name);
 }
 
