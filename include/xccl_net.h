@@ -103,7 +103,7 @@ extern "C" {
  * earlier data. A hint, never a pointer; every other value on entry means nothing. */
 #define XCCL_NET_RECV_OPTIONAL ((xcclNetRequest_t)1)
 
-/* What test gives as the size of a receive when a plugin of NCCL's contract has not said it. */
+/* The size that test gives for a receive if a plugin of NCCL's contract does not say one. */
 #define XCCL_NET_SIZE_UNKNOWN ((size_t)-1)
 
 typedef struct xcclNetHandle {

@@ -679,7 +679,7 @@ static void tell_clause(const char *text, size_t length, void (*line)(void *user
     }
 }
 
-/* What a setting sets, then each value with its meaning, then limits. */
+/* The clauses of a help: the thing that is set, each value with its meaning, limits. */
 static void tell_help(const char *help, void (*line)(void *user, const char *text), void *user)
 {
     for (const char *end; *help; help = *end ? end + 2 : end) {

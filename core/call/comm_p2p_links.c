@@ -177,7 +177,8 @@ static xcclResult_t connect_stream(struct xcclComm *comm, struct xccl_stream *st
     return xcclSuccess;
 }
 
-/* All that send, or all that receive. *unknown_out 1: of a peer there is no word yet. */
+/* Moves on the ends that send, or those that receive. *unknown_out 1: no word of a peer has come.
+ */
 static xcclResult_t connect_streams(struct xcclComm *comm, int sends, int *unknown_out,
                                     int *moved_out)
 {
@@ -208,8 +209,8 @@ xcclResult_t xccl_p2p_connect(struct xcclComm *comm, int *moved_out)
     }
     if (!rc && (p2p->talks || !xccl_p2p_all_up(p2p)))
         rc = talk(comm, moved_out);
-    /* As NCCL does: a plugin of its that blocks in accept (fastsocket) may then wait for a peer
-     * which has begun to connect, and not for one which waits likewise. */
+    /* No receiving end before each sending end has begun, as in NCCL: a plugin whose accept blocks
+     * (google-fastsocket) then waits for a peer that connects, not for one that waits likewise. */
     if (!rc)
         rc = connect_streams(comm, 1, &unknown, moved_out);
     if (!rc && !unknown)

@@ -205,7 +205,7 @@ int nccl_device_get(struct nccl_instance *instance, const char *entry, int dev,
 
 /* ---- the contract's entries ---- */
 
-/* What init has left in the table. */
+/* Takes name and entries from the table, which init may have filled. */
 static xcclResult_t table_take(struct nccl_instance *instance, const struct nccl_source *source)
 {
     struct net_reason reason = {""};

@@ -119,8 +119,8 @@ static void comm_fail(struct nccl_comm *comm, xcclResult_t rc)
 
 /* ---- one look at the plugin ---- */
 
-/* What came, or 0: the plugin tells nonsense. NCCL needs no size, so a plugin may leave it out; and
- * an optional receive may end before its size is known. */
+/* Keeps the sizes that the plugin tells; 0: they are impossible. NCCL needs no size, so a plugin
+ * may leave it out; and an optional receive may end before its size is known. */
 static int sizes_take(struct nccl_request *request, const int *sizes)
 {
     const struct nccl_comm *comm = request->comm;

@@ -57,30 +57,29 @@ static int take_hooks(struct net_item *item, struct net_reason *reason)
 int net_item_parse(const char *text, struct net_item *item_out, struct net_reason *reason)
 {
     struct net_item item = {.hook_count = 0};
-    char *at;
+    const char *at;
+    int is_path;
 
     /* One that fills the room has been cut by the list. */
     if ((size_t)snprintf(item.name, sizeof(item.name), "%s", text) >= sizeof(item.name) - 1) {
         net_reason_set(reason, "it has more than %zu letters", sizeof(item.name) - 2);
         return 0;
     }
+    if (!take_hooks(&item, reason))
+        return 0;
     at = strrchr(item.name, '@');
     item.contract = at ? contract_of(at + 1) : 0;
     if (item.contract)
-        *at = 0;
-    if (at && !item.contract && looks_like_contract(at + 1) && !net_file_exists(item.name)) {
+        item.name[at - item.name] = 0;
+    is_path = strchr(item.name, '/') != NULL;
+    if (at && !item.contract &&
+        (!is_path || (looks_like_contract(at + 1) && !net_file_exists(item.name)))) {
         net_reason_set(reason, "\"%.128s\": only xccl1 or v%d to v%d may follow the @", item.name,
                        NCCL_NET_OLDEST, NCCL_NET_NEWEST);
         return 0;
     }
-    if (!take_hooks(&item, reason))
-        return 0;
-    if (!strchr(item.name, '/') && item.name[strspn(item.name, NAME_SIGNS)]) {
-        net_reason_set(reason,
-                       at && !item.contract
-                           ? "\"%.128s\": only xccl1 or v%d to v%d may follow the @"
-                           : "\"%.128s\" is not the name of a plugin",
-                       item.name, NCCL_NET_OLDEST, NCCL_NET_NEWEST);
+    if (!is_path && item.name[strspn(item.name, NAME_SIGNS)]) {
+        net_reason_set(reason, "\"%.128s\" is not the name of a plugin", item.name);
         return 0;
     }
     if (!item.name[0]) {

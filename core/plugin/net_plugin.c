@@ -71,7 +71,7 @@ static const char *plugin_text(const struct xccl_net *net)
 
 /* ---- one instance ---- */
 
-/* What two ranks must have in common: "socket/xccl1/2", "ofi/xccl1/1/tcp", "ib/nccl12/2", and in
+/* Two ranks must have it in common: "socket/xccl1/2", "ofi/xccl1/1/tcp", "ib/nccl12/2", and in
  * front of it each hook that changes the bytes on the wire. */
 static int name_wire(struct xccl_net *net, struct net_reason *reason)
 {

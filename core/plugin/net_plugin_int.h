@@ -59,8 +59,8 @@ int net_file_is_plugin(const char *file, char item_out[XCCL_NET_ITEM_BYTES]);
 
 /* ---- net_probe.c ---- */
 
-/* What a probe does with the file: load it, make an instance of a network plugin too, or begin as a
- * tuner and ask for choices. */
+/* A probe loads the file; or also makes an instance of a network plugin; or also begins as a tuner
+ * and asks for choices. */
 enum net_probe_depth { NET_PROBE_LOAD, NET_PROBE_INIT, NET_PROBE_TUNER };
 enum net_probe_answer {
     NET_PROBE_BAD, /* it crashed or did not come back, as reason says */

@@ -68,11 +68,11 @@ static int table_check(const xcclTunerPlugin_v1_t *table, struct net_reason *rea
 
 /* ---- one file ---- */
 
-/* What a search has come to. */
+/* One search for a setting's file. */
 struct search {
     struct net_reason why; /* all refusals */
     int is_ours; /* 1: of files that come with this library, which need no trial */
-    int broken; /* 1: a file crashed or did not come back */
+    int broken; /* 1: some file of it crashed or did not come back */
 };
 
 static struct xccl_tuner_library *find_known(const char *path)
@@ -120,14 +120,30 @@ static int take_nccl(struct xccl_tuner_library *library, const char *path,
     return 1;
 }
 
-/* 1: it came back from a trial, if one was made. */
-static int is_whole(const char *path, struct search *search, struct net_reason *reason)
+/* 1: the file may be loaded here: it came back from a trial, if one was made. */
+static int may_load(const char *path, struct search *search, struct net_reason *reason)
 {
-    if (search->is_ours || !net_file_trusted(path, reason) ||
-        net_probe(path, 0, NET_PROBE_TUNER, reason) != NET_PROBE_BAD)
+    if (!net_file_trusted(path, reason))
+        return 0;
+    if (search->is_ours || net_probe(path, 0, NET_PROBE_TUNER, reason) != NET_PROBE_BAD)
         return 1;
     search->broken = 1;
     return 0;
+}
+
+/* 1: library is filled in, from a table of ours or else of NCCL's. */
+static int take_file(struct xccl_tuner_library *library, const char *path,
+                     struct net_reason *reason)
+{
+    const void *table;
+    void *handle = plugin_file_load(path, "tuner", SYMBOL, &table, reason);
+    int good = handle ? take_ours(library, table, path, reason) : take_nccl(library, path, reason);
+
+    if (good)
+        plugin_file_keep(path);
+    if (handle)
+        dlclose(handle);
+    return good;
 }
 
 /* NULL: refused, which is added to what the search tells. */
@@ -135,9 +151,6 @@ static struct xccl_tuner_library *try_file(const char *path, struct search *sear
 {
     struct xccl_tuner_library *library = find_known(path);
     struct net_reason reason = {""}, line = {""};
-    const void *table;
-    void *handle;
-    int good;
 
     if (library)
         return library;
@@ -148,23 +161,15 @@ static struct xccl_tuner_library *try_file(const char *path, struct search *sear
         return NULL;
     }
     library = &libraries[library_count];
-    handle = is_whole(path, search, &reason)
-                 ? plugin_file_load(path, "tuner", SYMBOL, &table, &reason)
-                 : NULL;
-    good = handle ? take_ours(library, table, path, &reason)
-                  : !search->broken && take_nccl(library, path, &reason);
-    if (good) {
-        plugin_file_keep(path);
+    if (may_load(path, search, &reason) && take_file(library, path, &reason)) {
         library_count++;
         xccl_log(XCCL_LOG_INFO, "tuner plugin %s: taken from %s", library->name, path);
-    } else {
-        net_reason_set(&line, "%.300s: %.400s", path, reason.text);
-        net_reason_add(&search->why, line.text);
-        xccl_log(XCCL_LOG_INFO, "tuner plugin refused: %s", line.text);
+        return library;
     }
-    if (handle)
-        dlclose(handle);
-    return good ? library : NULL;
+    net_reason_set(&line, "%.300s: %.400s", path, reason.text);
+    net_reason_add(&search->why, line.text);
+    xccl_log(XCCL_LOG_INFO, "tuner plugin refused: %s", line.text);
+    return NULL;
 }
 
 /* ---- the search ---- */

@@ -59,7 +59,7 @@ int tuner_nccl_is(const char *path, struct net_reason *reason)
         dlclose(handle);
         return 1;
     }
-    /* Of a file that could not be loaded the reason is there. */
+    /* If the file could not be loaded, the caller has the reason already. */
     if (strstr(why.text, "it has no symbol"))
         net_reason_set(
             reason,

@@ -360,7 +360,7 @@ static xcclResult_t recv_check(struct xccl_net_link *link, size_t bytes)
     struct xccl_wire wire = xccl_wire_over(preamble, XCCL_NET_PREAMBLE_BYTES);
     uint64_t seq = xccl_wire_get_u64(&wire), signature = xccl_wire_get_u64(&wire);
 
-    if (bytes < XCCL_NET_PREAMBLE_BYTES && !link->net->is_nccl) {
+    if (bytes < XCCL_NET_PREAMBLE_BYTES && !is_counted(link)) {
         link->state = LINK_FAILED;
         return xccl_fail_quietly(
             xcclRemoteError, 0, "use the same build of XCCL on all ranks",
@@ -390,7 +390,8 @@ static void recv_hand_over(struct xccl_net_link *link, size_t bytes)
     atomic_store_explicit(&header->flag, flag_of(link, step), memory_order_release);
 }
 
-/* What the message says of its length; nothing that a slot could hold is larger. */
+/* The length that the message itself says; UINT32_MAX, which nobody expects: more than a slot has.
+ */
 static size_t counted_bytes(struct xccl_net_link *link)
 {
     char *at = payload_at(link, link->done_slot) - XCCL_NET_COUNT_BYTES;
@@ -400,16 +401,21 @@ static size_t counted_bytes(struct xccl_net_link *link)
     return bytes <= link->view.slot_bytes ? (size_t)bytes : UINT32_MAX;
 }
 
-/* The length of a payload, which the message says itself or the plugin. */
-static xcclResult_t recv_size(struct xccl_net_link *link, size_t *bytes_io)
+/* The length of a payload, from that of the whole message as the plugin tells it, or as the message
+ * itself says. */
+static xcclResult_t recv_size(struct xccl_net_link *link, uint32_t message, size_t *bytes_io)
 {
-    if (is_counted(link))
+    if (is_counted(link)) {
         *bytes_io = counted_bytes(link);
-    if (*bytes_io != XCCL_NET_SIZE_UNKNOWN)
         return xcclSuccess;
+    }
+    if (*bytes_io != XCCL_NET_SIZE_UNKNOWN) {
+        *bytes_io -= front_bytes(link, message);
+        return xcclSuccess;
+    }
     link->state = LINK_FAILED;
     return xccl_fail_quietly(
-        xcclInvalidUsage, 0, "use another plugin with CUDA devices",
+        xcclSystemError, 0, "use another plugin with CUDA devices",
         "network plugin %s does not say how large the messages are that it receives, which a "
         "communicator of CUDA devices needs",
         link->net->calls.name);
@@ -441,11 +447,9 @@ static xcclResult_t recv_reap(struct xccl_net_link *link, int *moved_out)
             rc = recv_check(link, bytes);
             if (rc != xcclSuccess)
                 return rc;
-            if (!is_counted(link))
-                bytes -= XCCL_NET_PREAMBLE_BYTES;
         }
         if (!is_bare(link, link->done))
-            rc = recv_size(link, &bytes);
+            rc = recv_size(link, link->done, &bytes);
         if (rc != xcclSuccess)
             return rc;
         /* A bare operation whose peer sent data has an equal signature and so cannot get here with
@@ -486,7 +490,7 @@ static xcclResult_t recv_test(struct xccl_net_link *link, int *moved_out)
         *moved_out = 1;
         link->tested++;
         if (!bare) {
-            rc = recv_size(link, &bytes);
+            rc = recv_size(link, link->tested, &bytes);
             if (rc != xcclSuccess)
                 return rc;
             link->came[slot] = (uint32_t)bytes;

@@ -20,14 +20,18 @@ static void sum_all(xcclComm_t comm, int rank, int nranks)
     }
 }
 
-static void sum(int rank, int nranks, void *arg)
+/* Over the plugin that the world names. */
+static xcclComm_t join_over(struct world *world, int rank, int nranks)
 {
-    struct world *world = arg;
-    xcclComm_t comm;
-
     xt_setenv("XCCL_SHM_DISABLE", "1");
     xt_setenv("XCCL_NET_PLUGIN", world->text);
-    comm = world_join(world, rank, nranks);
+    return world_join(world, rank, nranks);
+}
+
+static void sum(int rank, int nranks, void *arg)
+{
+    xcclComm_t comm = join_over(arg, rank, nranks);
+
     sum_all(comm, rank, nranks);
     XT_OK(xcclCommDestroy(comm));
 }
@@ -68,12 +72,8 @@ XT_TEST_DEADLINE(habits_of_plugins_that_nccl_allows_change_no_sum, 60)
 /* Each sends to the next rank, and receives from the one before. */
 static void pass_on(int rank, int nranks, void *arg)
 {
-    struct world *world = arg;
-    xcclComm_t comm;
+    xcclComm_t comm = join_over(arg, rank, nranks);
 
-    xt_setenv("XCCL_SHM_DISABLE", "1");
-    xt_setenv("XCCL_NET_PLUGIN", world->text);
-    comm = world_join(world, rank, nranks);
     for (int round = 0; round < 3; round++) {
         int32_t mine = 1000 * round + rank, other = -1;
 

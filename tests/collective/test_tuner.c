@@ -188,6 +188,38 @@ XT_TEST(nonsense_is_survived_with_one_warning)
     }
 }
 
+/* ---- crashes ---- */
+
+static void outlives(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    xcclComm_t comm;
+
+    prepare(rank, "fx", world->text);
+    xt_setenv("XCCL_PLUGIN_PROBE_S", "2");
+    log_begin();
+    comm = world_join(world, rank, nranks);
+    reduce_some(comm, rank, nranks);
+    XT_OK(xcclCommDestroy(comm));
+    XT_CHECK_INT(count(log_read(), "warn: "), 1);
+    XT_CHECK_HAS(log_buffer, "warn: tuner plugin fx cannot be used: ");
+    XT_CHECK_HAS(log_buffer, "libxccl-tuner-fx.so: it ");
+    XT_CHECK_HAS(log_buffer, "the built-in choice is used");
+    XT_CHECK(!strstr(log_buffer, "chosen by tuner"));
+}
+
+XT_TEST(a_tuner_that_crashes_or_hangs_costs_a_warning_and_no_call)
+{
+    static const char *const kinds[] = {"crash-load", "crash-init", "crash-choose", "hang-init"};
+
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        struct world *world = world_create();
+
+        world->text = kinds[i];
+        xt_mp_run(2, outlives, world);
+    }
+}
+
 /* ---- ranks that differ ---- */
 
 static void answers_differ(int rank, int nranks, void *arg)

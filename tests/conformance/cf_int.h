@@ -223,8 +223,8 @@ xcclNetRequest_t cf_send_post(struct cf *me, void *comm, const struct cf_buffer 
 xcclNetRequest_t cf_recv_post(struct cf *me, void *comm, const struct cf_buffer *buffer,
                               size_t bytes, uint32_t tag);
 xcclNetRequest_t cf_group_post(struct cf *me, void *comm, const struct cf_recv *recv);
-/* Is the size that test gave the right one? NCCL needs none, so its plugins may tell none, or the
- * size that was posted. */
+/* Is the size that test gave the right one? NCCL needs none, so its plugins may tell none, which
+ * is the largest number, or the size that was posted; but nothing smaller. */
 int cf_size_is(const struct cf *me, size_t size, size_t bytes);
 /* Tests until done; sizes: as test's bytes, at least XCCL_NET_MAX_RECVS, may be NULL. */
 void cf_wait(struct cf *me, xcclNetRequest_t request, size_t *sizes, const char *what);

@@ -161,3 +161,17 @@ XT_TEST(what_devices_do_not_do_is_refused)
     XT_CHECK_HAS(output, "there is no CUDA driver");
     XT_CHECK_HAS(output, "use --device host");
 }
+
+/* NCCL's contract promises no sizes, and a device's memory has no place for a length. */
+XT_TEST(a_plugin_that_tells_no_sizes_is_named)
+{
+    const char *output = NULL;
+
+    need_driver();
+    xt_setenv("FX_NCCL_LIKE", "no-size");
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    xt_setenv("XCCL_NET_PLUGIN", XT_BUILD_DIR "/lib/fixtures/libnccl-net-fx-v12.so");
+    XT_CHECK_INT(run_perf("all_reduce --ranks 2 --device cuda -b 64 -e 64", &output), 1);
+    XT_CHECK_HAS(output, "network plugin fx-net does not say how large the messages are");
+    XT_CHECK_HAS(output, "use another plugin with CUDA devices");
+}

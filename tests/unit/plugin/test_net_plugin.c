@@ -231,6 +231,7 @@ XT_TEST(what_stands_for_no_plugin_is_told_apart)
     xt_setenv("XCCL_PLUGIN_PATH", FIXTURES);
     refused("fx-minimal@v99", "only xccl1 or v6 to v12 may follow the @");
     refused(FIXTURES "/libnccl-net-fx-v8.so@v5", "only xccl1 or v6 to v12 may follow the @");
+    refused("fault:" FIXTURES "/libnccl-net-fx-v8.so@v5", "only xccl1 or v6 to v12 may follow");
     refused(FIXTURES "/libnccl-net-fx-v8.so@xccl2", "only xccl1 or v6 to v12 may follow the @");
     refused("fx minimal", "is not the name of a plugin");
     refused("a:b:c:d:e:socket", "at most 4 hooks");

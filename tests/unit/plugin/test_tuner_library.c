@@ -168,6 +168,23 @@ XT_TEST(a_tuner_that_hangs_is_named_and_not_used)
     is_broken("hang-init", "it does not return from init within 1 s (XCCL_PLUGIN_PROBE_S)");
 }
 
+/* A name is sought on after a file that crashes. */
+XT_TEST(a_tuner_of_nccl_behind_one_that_crashes_is_used)
+{
+    const char *first = xt_tmpdir();
+    const struct xccl_tuner_library *library;
+    char path[300], folders[700];
+
+    snprintf(path, sizeof path, "%s/libxccl-tuner-fx-v6.so", first);
+    copy_file(FIXTURES "/libxccl-tuner-fx.so", path);
+    snprintf(folders, sizeof folders, "%s:" FIXTURES, first);
+    xt_setenv("FX_TUNER", "crash-load");
+    start(folders);
+    library = load("fx-v6");
+    XT_CHECK(library && library->is_nccl);
+    XT_CHECK_INT(warnings, 0);
+}
+
 XT_TEST(a_file_that_anybody_can_change_is_refused_and_as_the_default_costs_one_warning)
 {
     const char *folder = xt_tmpdir(), *output;
