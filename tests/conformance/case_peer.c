@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define DEAD_MS   (2000 * CF_SLOW) /* a killed process has closed all by then */
 #define SOON_MS   (5000ull * CF_SLOW)
 #define BIG_BYTES ((size_t)16 << 20)
 
@@ -230,25 +231,43 @@ static void dead_listener_recv(struct cf *me)
     die(me);
 }
 
-static void dead_listener_send(struct cf *me)
+/* One connect, for at most 300 ms; the comm that it gives, or NULL. */
+static void *connect_to_dead(struct cf *me, const xcclNetHandle_t *handle)
 {
+    uint64_t end_ns = cf_now() + 300 * CF_MS;
     xcclNetConnect_t state = NULL;
-    xcclNetHandle_t handle;
     xcclResult_t rc = xcclSuccess;
     void *comm = NULL;
-    uint64_t end_ns;
 
-    cf_hear(me, &handle, sizeof(handle));
-    await_death(me);
-    cf_sleep_ms(50); /* the kernel closes a dead process's descriptors one after the other */
-    for (end_ns = cf_now() + 300 * CF_MS; rc == xcclSuccess && cf_now() < end_ns && !comm;)
-        rc = cf_connect(me, me->dev, &handle, &state, &comm);
-    if (comm)
-        cf_fail(me, "connect to a receiver that was killed returned a comm");
+    while (rc == xcclSuccess && cf_now() < end_ns && !comm)
+        rc = cf_connect(me, me->dev, handle, &state, &comm);
     if (rc != xcclSuccess && state)
         cf_fail(me, "connect failed, but left *state set; it must be NULL after an error");
     if (state)
         cf_ok(me, cf_close_connect(me, state), "closeConnect");
+    return comm;
+}
+
+/* The kernel closes a dead process's descriptors one after the other, which takes its time on a
+ * busy machine: a connection may still come about with a listener that nobody serves. */
+static void dead_listener_send(struct cf *me)
+{
+    xcclNetHandle_t handle;
+    uint64_t end_ns;
+    void *comm;
+
+    cf_hear(me, &handle, sizeof(handle));
+    await_death(me);
+    end_ns = cf_now() + DEAD_MS * CF_MS;
+    do {
+        cf_sleep_ms(50);
+        comm = connect_to_dead(me, &handle);
+        if (comm)
+            cf_close_send(me, comm);
+    } while (comm && cf_now() < end_ns);
+    if (comm)
+        cf_fail(me, "connect to a receiver that was killed still returns a comm after %d ms",
+                (int)DEAD_MS);
 }
 
 /* ---- closed, not killed ---- */
