@@ -98,6 +98,9 @@ extern "C" {
 #define XCCL_NET_PTR_CUDA   0x2
 #define XCCL_NET_PTR_DMABUF 0x4 /* regMrDmaBuf works */
 
+/* A device's flags. MET: the interface of metAddress, which XCCL prefers even to a faster one. */
+#define XCCL_NET_DEVICE_MET 0x1
+
 /* On entry to irecv in *request: the caller finds out by itself that the data has come (it watches
  * the memory), so the request may be done as soon as its memory can be reused without harm to
  * earlier data. A hint, never a pointer; every other value on entry means nothing. */
@@ -150,6 +153,10 @@ typedef struct xcclNetInit {
     int32_t trafficClass; /* of this communicator's bytes; -1: the plugin's own default */
     int32_t reserved; /* 0 */
     const xcclNetInner_v1 *inner; /* NULL, unless this plugin was named as a hook */
+    /* By which address of this host the ranks have met, as a number and without a port, such as
+     * 10.0.0.7 or fe80::1%3; NULL: not known. A plugin over IP begins its devices with that
+     * interface, unless the user has named another. */
+    const char *metAddress;
 } xcclNetInit_v1;
 
 /* A device. XCCL zeroes it but for size, and asks once an instance and device, any thread. */
@@ -187,6 +194,7 @@ typedef struct xcclNetProperties {
      * then sends and receives in the buffers of a call without a copy, and such a receive is as
      * large as its message should be: the error of a larger send is xcclInvalidUsage. */
     int32_t anyMemory;
+    uint64_t flags; /* XCCL_NET_DEVICE_* */
 } xcclNetProperties_v1;
 
 /* Counters of one device since init. They only grow. */
@@ -382,6 +390,8 @@ _Static_assert(offsetof(xcclNetInit_v1, inner) == 48, "init");
 _Static_assert(offsetof(xcclNetProperties_v1, needsProgress) == 68, "properties");
 _Static_assert(offsetof(xcclNetProperties_v1, members) == 108, "properties");
 _Static_assert(offsetof(xcclNetProperties_v1, anyMemory) == 144, "properties");
+_Static_assert(offsetof(xcclNetInit_v1, metAddress) == 56, "init");
+_Static_assert(offsetof(xcclNetProperties_v1, flags) == 152, "properties");
 _Static_assert(offsetof(xcclNetStats_v1, busyCount) == 40, "stats");
 _Static_assert(offsetof(xcclNetError_v1, text) == 32, "error");
 _Static_assert(offsetof(xcclNetPlugin_v1_t, init) == 24, "table");

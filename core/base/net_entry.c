@@ -6,6 +6,8 @@
 #include "base/net_entry.h"
 
 #include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -40,6 +42,21 @@ int xccl_net_may_merge(const int *devs, int count, int most, int device_count)
             return 0;
         }
     }
+    return 1;
+}
+
+int xccl_net_met(const xcclNetInit_v1 *init, struct xccl_addr *addr_out)
+{
+    char text[XCCL_ADDR_TEXT_BYTES];
+
+    if (init->size < offsetof(xcclNetInit_v1, metAddress) + sizeof(init->metAddress) ||
+        !init->metAddress)
+        return 0;
+    snprintf(text, sizeof(text), strchr(init->metAddress, ':') ? "[%.70s]:1" : "%.70s:1",
+             init->metAddress);
+    if (xccl_addr_parse(text, 0, addr_out) != xcclSuccess)
+        return 0;
+    xccl_addr_set_port(addr_out, 0);
     return 1;
 }
 

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "base/netaddr.h"
 #include "xccl_net.h"
 
 /* What one comm has counted. One thread at a time writes it, so no instruction is locked, and
@@ -44,6 +45,8 @@ static inline void xccl_net_count_message(struct xccl_net_counters *counters, in
 void xccl_net_tally_join(struct xccl_net_tally *tally, struct xccl_net_counters *counters);
 void xccl_net_tally_leave(struct xccl_net_tally *tally, struct xccl_net_counters *counters);
 
+/* 1: the ranks have met at *addr_out, an address of this host with port 0. */
+int xccl_net_met(const xcclNetInit_v1 *init, struct xccl_addr *addr_out);
 /* 1: there is such a device. 0: an error that says so. */
 int xccl_net_has_device(int dev, int count);
 /* 1: these are 1 to `most` of device_count devices, none named twice. 0: an error that says so. */

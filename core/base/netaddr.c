@@ -123,6 +123,22 @@ void xccl_addr_format(const struct xccl_addr *addr, char text_out[XCCL_ADDR_TEXT
     }
 }
 
+void xccl_addr_format_host(const struct xccl_addr *addr, char text_out[XCCL_ADDR_TEXT_BYTES])
+{
+    int family = addr->bytes ? addr->sa.any.sa_family : AF_UNSPEC;
+    size_t used;
+
+    text_out[0] = '\0';
+    if (family == AF_INET)
+        inet_ntop(AF_INET, &addr->sa.in4.sin_addr, text_out, XCCL_ADDR_TEXT_BYTES);
+    if (family != AF_INET6)
+        return;
+    inet_ntop(AF_INET6, &addr->sa.in6.sin6_addr, text_out, XCCL_ADDR_TEXT_BYTES);
+    used = strlen(text_out);
+    if (addr->sa.in6.sin6_scope_id)
+        snprintf(text_out + used, XCCL_ADDR_TEXT_BYTES - used, "%%%u", addr->sa.in6.sin6_scope_id);
+}
+
 /* zone: its number, or with resolve 1 its name. */
 static xcclResult_t parse_zone(const char *text, const char *zone, int resolve, uint32_t *scope_out)
 {

@@ -33,6 +33,8 @@ void xccl_addr_format(const struct xccl_addr *addr, char text_out[XCCL_ADDR_TEXT
  * wrong with it; nothing is logged. With resolve 0 nothing but text is looked at, so a zone must be
  * a number then. */
 xcclResult_t xccl_addr_parse(const char *text, int resolve, struct xccl_addr *addr_out);
+/* The address alone: "10.0.0.1", "fe80::1%3", the zone as a number; "" for others. */
+void xccl_addr_format_host(const struct xccl_addr *addr, char text_out[XCCL_ADDR_TEXT_BYTES]);
 uint16_t xccl_addr_port(const struct xccl_addr *addr);
 void xccl_addr_set_port(struct xccl_addr *addr, uint16_t port);
 int xccl_addr_equal(const struct xccl_addr *a, const struct xccl_addr *b);
@@ -54,8 +56,8 @@ struct xccl_netif {
  * when nothing else is there. No match is xcclInvalidUsage that lists what there is. */
 xcclResult_t xccl_netif_choose(struct xccl_netif *ifs_out, int max, int *count_out);
 /* The interfaces for a job that meets at near: those of xccl_netif_choose(), but unless
- * XCCL_SOCKET_IFNAME is set, the interface whose subnet holds near comes first, even loopback. near
- * may be NULL. */
+ * XCCL_SOCKET_IFNAME is set, the interface that has near as its own address comes first, or else
+ * the one whose subnet holds it, even loopback. near may be NULL. */
 xcclResult_t xccl_netif_choose_near(const struct xccl_addr *near, struct xccl_netif *ifs_out,
                                     int max, int *count_out);
 

@@ -202,7 +202,8 @@ static const uint8_t *address_bytes(const struct xccl_addr *addr, size_t *bytes_
     return addr->sa.in6.sin6_addr.s6_addr;
 }
 
-/* How many bits the subnet of found has in common with near; 0 when near is elsewhere. */
+/* How many bits the subnet of found has in common with near, and one more when near is its own
+ * address, for interfaces may share a subnet; 0 when near is elsewhere. */
 static int bits_shared(const struct xccl_netif_found *found, const struct xccl_addr *near)
 {
     size_t bytes = 0;
@@ -224,7 +225,7 @@ static int bits_shared(const struct xccl_netif_found *found, const struct xccl_a
             return 0;
         bits += __builtin_popcount(mask[i]);
     }
-    return bits;
+    return bits + (memcmp(here, there, bytes) == 0);
 }
 
 /* Puts the interface of found first, with this address. Returns how many there are then. */

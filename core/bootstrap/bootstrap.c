@@ -130,6 +130,11 @@ xcclResult_t xccl_boot_listen(struct xccl_bootstrap *boot, const struct xccl_add
     return xcclSuccess;
 }
 
+const struct xccl_addr *xccl_bootstrap_met_addr(const struct xccl_bootstrap *boot)
+{
+    return &boot->self_addr;
+}
+
 xcclResult_t xccl_boot_make(int rank, int nranks, struct xccl_bell *bell,
                             struct xccl_bootstrap **boot_out)
 {

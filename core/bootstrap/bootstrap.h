@@ -39,6 +39,8 @@ xcclResult_t xccl_bootstrap_start(const struct xccl_job *job, int rank, int nran
 /* *done_out 1: joined, or the last operation has ended, and none is at work. An error: this rank
  * has failed, with the text of the first culprit; also between operations. Never blocks. */
 xcclResult_t xccl_bootstrap_test(struct xccl_bootstrap *boot, int *done_out);
+/* The address of this host at which the other ranks find this one, with its port. */
+const struct xccl_addr *xccl_bootstrap_met_addr(const struct xccl_bootstrap *boot);
 /* Another bell, or NULL for none; the old one is not touched any more when this returns. */
 void xccl_bootstrap_set_bell(struct xccl_bootstrap *boot, struct xccl_bell *bell);
 /* Test until done. */

@@ -119,6 +119,7 @@ static int instance_start(struct xccl_net *net, const struct xccl_net_open_args 
         .log = plugin_log,
         .trafficClass = args->traffic_class,
         .inner = chain->given[chain->count - 1],
+        .metAddress = args->met_address,
     };
     xcclResult_t rc;
 

@@ -50,6 +50,7 @@ struct xccl_net_open_args {
     int rank, nranks;
     const char *comm_name;
     int traffic_class; /* -1: the plugin's own */
+    const char *met_address; /* of this host, by which the ranks have met; NULL: not known */
     struct xccl_net_watch *watch; /* set around every call into the plugin; NULL: nobody looks */
 };
 

@@ -9,62 +9,16 @@
  *   accept: reads hellos of all who come,      hellos handed to the kernel: the comm is up
  *   those with the token are the comm
  *
- * The lines of a merged device go through one of its interfaces each, as far as the system allows;
- * a line that is not connected after 2 s is tried on the way of the system's choice, and then
- * towards the receiver's other addresses.
+ * By which way a line goes is sock_ways.c's: those of a merged device through one of its interfaces
+ * each, as far as the system allows.
  *
  * Thread: one at a time a connect. */
 #include "sock_int.h"
 
-#include <net/if.h>
-#include <netinet/in.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/tcp.h"
-
-#define WAY_NS (2 * XCCL_NS_PER_S)
-
-/* The scope of a link-local address is a number of the receiver's host; here it is our interface.
- */
-static void address_from_here(const struct sock_device *device, struct xccl_addr *addr)
-{
-    if (addr->sa.any.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&addr->sa.in6.sin6_addr))
-        addr->sa.in6.sin6_scope_id = if_nametoindex(device->netif.name);
-}
-
-/* The first way is through our interface on the address's subnet, the second the system's, and
- * then come the receiver's other addresses. */
-static int address_of(const struct sock_connect *state, int line)
-{
-    int tries = state->lines[line].tries, count = state->handle.addr_count;
-
-    return (sock_rail_of(line, count) + (tries > 1 ? tries - 1 : 0)) % count;
-}
-
-const struct xccl_addr *sock_connect_addr(const struct sock_connect *state, int line)
-{
-    return &state->handle.addrs[address_of(state, line)];
-}
-
-/* The descriptor stays -1 when it is not the time yet. */
-xcclResult_t sock_connect_start(struct sock_connect *state, int idx)
-{
-    struct sock_connect_line *line = &state->lines[idx];
-    int turn = address_of(state, idx);
-    struct xccl_addr addr = state->handle.addrs[turn];
-    const struct sock_device *rail = NULL;
-
-    if (line->tries == 0)
-        rail = sock_merge_towards(state->ctx, state->device, &addr, turn);
-    line->connected = 0;
-    line->since_ns = xccl_clock_ns();
-    address_from_here(rail ? rail : state->device, &addr);
-    if (rail && sock_address_connect(state->ctx, &addr, rail->netif.name, &line->fd) == xcclSuccess)
-        return xcclSuccess;
-    line->tries += line->tries == 0;
-    return sock_address_connect(state->ctx, &addr, NULL, &line->fd);
-}
 
 static xcclResult_t connect_begin(struct sock_ctx *ctx, int dev, const xcclNetHandle_t *bytes,
                                   struct sock_connect **state_out)
@@ -88,9 +42,9 @@ static xcclResult_t connect_begin(struct sock_ctx *ctx, int dev, const xcclNetHa
     state->handle = handle;
     for (int i = 0; i < SOCK_LINES_MAX; i++) {
         state->lines[i].fd = -1;
-        state->lines[i].ways = handle.addr_count;
     }
-    state->comm = sock_comm_create(ctx, device, 1, handle.line_count, handle.addr_count);
+    sock_ways_order(state);
+    state->comm = sock_comm_create(ctx, device, 1, handle.line_count, handle.rail_count);
     if (!state->comm) {
         xccl_free(state);
         return xcclSystemError;
@@ -103,21 +57,6 @@ static xcclResult_t connect_begin(struct sock_ctx *ctx, int dev, const xcclNetHa
     }
     *state_out = state;
     return xcclSuccess;
-}
-
-/* A way that leads nowhere is left for the next. */
-static xcclResult_t line_connected(struct sock_connect *state, int idx)
-{
-    struct sock_connect_line *line = &state->lines[idx];
-    xcclResult_t rc = sock_address_connected(line->fd, &state->handle.addrs[address_of(state, idx)],
-                                             &line->connected);
-
-    if (line->connected || line->tries >= line->ways ||
-        (rc == xcclSuccess && xccl_clock_ns() - line->since_ns < WAY_NS))
-        return rc;
-    xccl_tcp_close(&line->fd);
-    line->tries++;
-    return sock_connect_start(state, idx);
 }
 
 static void hello_write(struct sock_connect *state, int idx)
@@ -138,10 +77,8 @@ xcclResult_t sock_connect_line(struct sock_connect *state, int idx, int *done_ou
     xcclResult_t rc = xcclSuccess;
 
     *done_out = 0;
-    if (line->fd < 0)
-        rc = sock_connect_start(state, idx);
-    if (rc == xcclSuccess && line->fd >= 0 && !line->connected)
-        rc = line_connected(state, idx);
+    if (!line->connected)
+        rc = sock_ways_go_on(state, idx);
     if (rc != xcclSuccess || !line->connected)
         return rc;
     if (line->sent == 0)

@@ -87,7 +87,10 @@ xcclResult_t sock_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
     struct xccl_netif ifs[SOCK_DEVICES_MAX];
     struct sock_ctx *ctx;
     int count = 0;
-    xcclResult_t rc = xccl_netif_choose(ifs, SOCK_DEVICES_MAX - 1, &count);
+    struct xccl_addr met = {.bytes = 0};
+    int knows = xccl_net_met(init, &met);
+    xcclResult_t rc = xccl_netif_choose_near(knows ? &met : NULL, ifs, SOCK_DEVICES_MAX - 1,
+                                             &count);
 
     if (rc != xcclSuccess)
         return rc;
@@ -98,6 +101,9 @@ xcclResult_t sock_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
     if (!ctx)
         return xcclSystemError;
     ctx->log = init->log;
+    ctx->met = met;
+    ctx->alternatives = init->nranks > 0;
+    pthread_mutex_init(&ctx->ways_lock, NULL);
     ctx->traffic_class = init->trafficClass;
     ctx->failover = (int)xccl_param_int(XCCL_P_SOCKET_FAILOVER);
     ctx->zerocopy = (int)xccl_param_int(XCCL_P_SOCKET_ZEROCOPY);
@@ -107,9 +113,11 @@ xcclResult_t sock_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
     ctx->device_count = count;
     for (int i = 0; i < count; i++)
         device_init(&ctx->devices[i], &ifs[i]);
+    sock_subnets_read(ctx);
     rc = pools_create(ctx);
     if (rc != xcclSuccess) {
         pools_destroy(ctx);
+        pthread_mutex_destroy(&ctx->ways_lock);
         xccl_free(ctx);
         return rc;
     }
@@ -121,6 +129,7 @@ xcclResult_t sock_finalize(xcclNetContext_t ctx)
 {
     pools_destroy(ctx);
     sock_linger_sweep(ctx, FINALIZE_MS);
+    pthread_mutex_destroy(&((struct sock_ctx *)ctx)->ways_lock);
     xccl_free(ctx);
     return xcclSuccess;
 }
@@ -134,6 +143,12 @@ xcclResult_t sock_devices(xcclNetContext_t ctx, int *count_out)
 struct sock_device *sock_device_get(struct sock_ctx *ctx, int dev)
 {
     return xccl_net_has_device(dev, ctx->device_count) ? &ctx->devices[dev] : NULL;
+}
+
+static int is_met(const struct sock_ctx *ctx, const struct sock_device *device)
+{
+    return ctx->met.bytes && device->rail_count == 1 &&
+           xccl_addr_equal(&device->netif.addr, &ctx->met);
 }
 
 xcclResult_t sock_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *props)
@@ -154,6 +169,7 @@ xcclResult_t sock_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1
     /* The kernel delivers what a send has handed to it. */
     all.needsProgress = 0;
     all.anyMemory = 1; /* the kernel copies */
+    all.flags = is_met(ctx, device) ? XCCL_NET_DEVICE_MET : 0;
     all.sameHost = device->netif.addr.sa.any.sa_family == AF_UNIX;
     for (int i = 0; i < device->rail_count && device->rail_count > 1; i++)
         all.members[all.memberCount++] = device->rails[i];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The handle and the hello, byte by byte. A handle says how many lines the connection has and to
- * which addresses they go in turn; a hello is what a line begins with, and is compared whole.
+ * which addresses they go in turn, and by which others the receiver can be reached; a hello is what
+ * a line begins with, and is compared whole.
  *
  * Limits: with up to two addresses a handle stays within the 96 bytes that NCCL can carry.
  * Thread: any. */
@@ -27,7 +28,8 @@ void sock_handle_encode(const struct sock_handle *handle, xcclNetHandle_t *handl
     xccl_wire_put_u32(&wire, SOCK_WIRE_VERSION);
     xccl_wire_put(&wire, handle->token, SOCK_TOKEN_BYTES);
     xccl_wire_put_u16(&wire, (uint16_t)handle->line_count);
-    xccl_wire_put_u16(&wire, (uint16_t)handle->addr_count);
+    xccl_wire_put_u8(&wire, (uint8_t)handle->addr_count);
+    xccl_wire_put_u8(&wire, (uint8_t)handle->rail_count);
     for (int i = 0; i < handle->addr_count; i++) {
         uint8_t addr[SOCK_ADDRESS_BYTES];
 
@@ -50,7 +52,8 @@ xcclResult_t sock_handle_decode(const xcclNetHandle_t *bytes, struct sock_handle
             SOCK_WIRE_VERSION);
     xccl_wire_get(&wire, handle_out->token, SOCK_TOKEN_BYTES);
     handle_out->line_count = xccl_wire_get_u16(&wire);
-    handle_out->addr_count = xccl_wire_get_u16(&wire);
+    handle_out->addr_count = xccl_wire_get_u8(&wire);
+    handle_out->rail_count = xccl_wire_get_u8(&wire);
     if (handle_out->line_count < 1 || handle_out->line_count > SOCK_LINES_MAX)
         return xccl_fail_quietly(
             xcclInvalidArgument, 0, TODO_BUILD,
@@ -61,6 +64,11 @@ xcclResult_t sock_handle_decode(const xcclNetHandle_t *bytes, struct sock_handle
             xcclInvalidArgument, 0, TODO_BUILD,
             "a connect handle of the socket plugin has %d addresses; at most %d are supported",
             handle_out->addr_count, SOCK_RAILS_MAX);
+    if (handle_out->rail_count < 1 || handle_out->rail_count > handle_out->addr_count)
+        return xccl_fail_quietly(xcclInvalidArgument, 0, TODO_BUILD,
+                                 "a connect handle of the socket plugin has %d rails, but %d "
+                                 "addresses",
+                                 handle_out->rail_count, handle_out->addr_count);
     for (int i = 0; i < handle_out->addr_count && rc == xcclSuccess; i++) {
         uint8_t addr[SOCK_ADDRESS_BYTES];
 

@@ -5,6 +5,7 @@
 #define SOCK_INT_H
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,15 +19,16 @@
 #include "sock_wire.h"
 #include "xccl_net.h"
 
-#define SOCK_DEVICES_MAX 17 /* interfaces, and that of Unix sockets at the end */
-#define SOCK_MERGED_MAX  8 /* devices made of others */
-#define SOCK_RAILS_MAX   4 /* others that one is made of */
-#define SOCK_RECVS       XCCL_NET_MAX_REQUESTS /* requests in flight of a receiver */
-#define SOCK_PARTS       XCCL_NET_MAX_RECVS /* receives of one of them */
-#define SOCK_SENDS       (SOCK_RECVS * SOCK_PARTS) /* in flight of a sender */
-#define SOCK_SEND_WORDS  (SOCK_SENDS / 64) /* one bit each */
-#define SOCK_OUT_BYTES   8192 /* headers and small messages of one write */
-#define SOCK_STAGE_BYTES 20480 /* read ahead: many small messages are one read */
+#define SOCK_DEVICES_MAX   17 /* interfaces, and that of Unix sockets at the end */
+#define SOCK_MERGED_MAX    8 /* devices made of others */
+#define SOCK_RAILS_MAX     4 /* others that one is made of */
+#define SOCK_UNREACHED_MAX 64 /* addresses without an answer that an instance remembers */
+#define SOCK_RECVS         XCCL_NET_MAX_REQUESTS /* requests in flight of a receiver */
+#define SOCK_PARTS         XCCL_NET_MAX_RECVS /* receives of one of them */
+#define SOCK_SENDS         (SOCK_RECVS * SOCK_PARTS) /* in flight of a sender */
+#define SOCK_SEND_WORDS    (SOCK_SENDS / 64) /* one bit each */
+#define SOCK_OUT_BYTES     8192 /* headers and small messages of one write */
+#define SOCK_STAGE_BYTES   20480 /* read ahead: many small messages are one read */
 #ifndef SOCK_RING_BYTES /* the fuzzer has less */
 #define SOCK_RING_BYTES ((size_t)1 << 20) /* what line 0 carries, kept until acknowledged */
 #endif
@@ -61,7 +63,7 @@ struct sock_device {
     int stream_count; /* of a connection; 0: line 0 has everything */
     int rail_count; /* devices it was made of, else 1 */
     int rails[SOCK_RAILS_MAX]; /* their numbers */
-    struct xccl_addr masks[SOCK_RAILS_MAX]; /* of their subnets; bytes 0: not known */
+    struct xccl_addr mask; /* of the subnet, where it is not merged; bytes 0: not known */
     struct sock_pool *pool; /* its helper threads; NULL: the caller moves each comm */
     struct xccl_net_tally tally;
 };
@@ -76,6 +78,11 @@ struct sock_ctx {
     /* Large reads, so that a sender sees that much comes the other way. Nobody waits for it and it
      * orders nothing (relaxed); one that is lost between two threads is no loss. */
     atomic_uint inbound;
+    struct xccl_addr met; /* by which the ranks have met; bytes 0: not known */
+    int alternatives; /* 1: a handle has addresses of other interfaces, too */
+    pthread_mutex_t ways_lock; /* guards the addresses that did not answer while others did */
+    int unreached_count;
+    struct xccl_addr unreached[SOCK_UNREACHED_MAX];
     int device_count; /* grows when devices are merged, before the first connection */
     struct sock_device devices[SOCK_DEVICES_MAX + SOCK_MERGED_MAX];
     struct sock_linger *linger; /* closed comms whose bytes are still on their way */
@@ -84,6 +91,7 @@ struct sock_ctx {
 struct sock_handle {
     struct xccl_addr addrs[SOCK_RAILS_MAX]; /* IP, or an abstract name of a Unix socket */
     int addr_count;
+    int rail_count; /* of them: the first are the device's, the others reach its host as well */
     int line_count;
     uint8_t token[SOCK_TOKEN_BYTES];
 };
@@ -96,7 +104,8 @@ struct sock_hello {
 struct sock_listen {
     struct sock_ctx *ctx;
     struct sock_device *device;
-    int fds[SOCK_RAILS_MAX];
+    int fds[SOCK_RAILS_MAX]; /* of the handle's addresses, in order */
+    int port_count;
     int line_count;
     int is_door; /* of a comm that is up */
     int wait_fd; /* the comm's, which those at the door wake; -1: nobody sleeps */
@@ -115,12 +124,15 @@ struct sock_connect {
     struct sock_connect_line {
         int fd, connected;
         int tries; /* ways that have been tried */
-        int ways; /* that may be tried */
+        int bound_first; /* 1: the first one is through an interface of our choice */
+        int refused; /* tries in a row that had an answer, and it was no */
+        int again; /* 1: the line was lost and comes again, by its first way only */
         uint32_t turn; /* of the last hello */
-        uint64_t since_ns;
+        uint64_t begun_ns, since_ns; /* of all tries, of this one */
         size_t sent;
         uint8_t hello[SOCK_HELLO_BYTES];
     } lines[SOCK_LINES_MAX];
+    int order[SOCK_RAILS_MAX]; /* which address stands for which */
     struct sock_comm *comm; /* taken first, so that success cannot fail any more */
 };
 
@@ -336,14 +348,19 @@ int sock_streams_for(uint32_t speed_mbps);
 
 /* sock_merge.c */
 xcclResult_t sock_merge(xcclNetContext_t ctx, const int *devs, int count, int *dev_out);
-/* The rail of a merged device in whose subnet an address is, the turn-th of them in a circle; NULL:
- * none, or it is not known. */
-const struct sock_device *sock_merge_towards(const struct sock_ctx *ctx,
-                                             const struct sock_device *device,
-                                             const struct xccl_addr *addr, int turn);
 
-/* 1: a rail of a merged device is in the subnet of one before it. */
-int sock_merge_shares(const struct sock_ctx *ctx, const struct sock_device *device, int rail);
+/* sock_subnet.c */
+/* Of all devices. */
+void sock_subnets_read(struct sock_ctx *ctx);
+/* Through which interface a line should go to an address, where the system might take another one:
+ * the rail of a merged device in whose subnet it is, the turn-th of them in a circle; or the
+ * device itself if others of this host are in that subnet. NULL: whatever the routes say. */
+const struct sock_device *sock_subnet_towards(const struct sock_ctx *ctx,
+                                              const struct sock_device *device,
+                                              const struct xccl_addr *addr, int turn);
+
+/* 1: another interface that XCCL may use is in the subnet of this one. */
+int sock_subnet_shared(const struct sock_ctx *ctx, const struct sock_device *device);
 
 /* sock_address.c */
 /* Where the device's peers come to: a port of the system's choice, or a Unix name. */
@@ -399,14 +416,21 @@ void sock_listen_watch(struct sock_listen *listener, int wait_fd);
 /* A second listener with the ports and the secret of this one, for one comm; NULL: not possible. */
 struct sock_listen *sock_listen_copy(const struct sock_listen *listener);
 
+/* sock_ways.c */
+/* Once the handle is known: which of its addresses are asked first. */
+void sock_ways_order(struct sock_connect *state);
+/* A line begins at its first way. An error: none is left. */
+xcclResult_t sock_connect_start(struct sock_connect *state, int line);
+/* Looks after a line that is not connected yet, and goes on to the next way when it is time. */
+xcclResult_t sock_ways_go_on(struct sock_connect *state, int line);
+const struct xccl_addr *sock_connect_addr(const struct sock_connect *state, int line);
+
 /* sock_connect.c */
 xcclResult_t sock_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *handle,
                           xcclNetConnect_t *state, xcclNetSendComm_t *comm_out);
 xcclResult_t sock_close_connect(xcclNetContext_t ctx, xcclNetConnect_t state);
-/* One line: begins, and goes on until its hello is on its way. */
-xcclResult_t sock_connect_start(struct sock_connect *state, int line);
+/* One line: goes on until its hello is on its way. */
 xcclResult_t sock_connect_line(struct sock_connect *state, int line, int *done_out);
-const struct xccl_addr *sock_connect_addr(const struct sock_connect *state, int line);
 
 /* sock_memory.c */
 xcclResult_t sock_reg_mr(void *comm, void *data, size_t bytes, uint32_t type,

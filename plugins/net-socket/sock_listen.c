@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The receiver's side of coming up: a port on each of the device's interfaces, and those who come
- * there. Nothing here waits: accept is asked again and again.
+/* The receiver's side of coming up: a port on each of the device's interfaces, and on others of
+ * this host as far as the handle has room, and those who come there. Nothing here waits: accept is
+ * asked again and again.
  *
  * Strangers: a wrong hello closes at once, a silent connection after 5 s, and of 64 unproven
  * connections the oldest makes room for a new one. None of them reaches the caller or delays the
@@ -23,25 +24,64 @@
 #include "base/os.h"
 #include "base/tcp.h"
 
+/* A port on this interface. Where others share its subnet the answers would take the way of the
+ * first one there, unless the system refuses to bind it. */
+static xcclResult_t open_port(struct sock_listen *listener, const struct sock_device *rail,
+                              struct sock_handle *handle)
+{
+    int at = listener->port_count;
+    xcclResult_t rc = sock_address_listen(rail, &listener->fds[at], &handle->addrs[at]);
+
+    if (rc != xcclSuccess)
+        return rc;
+    if (sock_subnet_shared(listener->ctx, rail))
+        (void)setsockopt(listener->fds[at], SOL_SOCKET, SO_BINDTODEVICE, rail->netif.name,
+                         (socklen_t)strlen(rail->netif.name));
+    listener->port_count++;
+    return xcclSuccess;
+}
+
+static int is_rail(const struct sock_device *device, int number)
+{
+    for (int i = 0; i < device->rail_count && device->rail_count > 1; i++) {
+        if (device->rails[i] == number)
+            return 1;
+    }
+    return 0;
+}
+
+/* Other interfaces of this host, for senders whom those of the device do not reach. What cannot
+ * listen is left out. */
+static void open_alternatives(struct sock_listen *listener, struct sock_handle *handle)
+{
+    const struct sock_device *device = listener->device;
+    struct sock_ctx *ctx = listener->ctx;
+
+    if (device->netif.addr.sa.any.sa_family == AF_UNIX || !ctx->alternatives)
+        return;
+    for (int i = 0; i < ctx->device_count && listener->port_count < SOCK_RAILS_MAX; i++) {
+        const struct sock_device *other = &ctx->devices[i];
+
+        if (other != device && other->rail_count == 1 && !is_rail(device, i) &&
+            other->netif.addr.sa.any.sa_family != AF_UNIX)
+            (void)open_port(listener, other, handle);
+    }
+}
+
 static xcclResult_t open_ports(struct sock_listen *listener, struct sock_handle *handle)
 {
     const struct sock_device *device = listener->device;
+    xcclResult_t rc = xcclSuccess;
 
-    for (int i = 0; i < device->rail_count; i++) {
-        const struct sock_device *rail = device->rail_count == 1
-                                             ? device
-                                             : &listener->ctx->devices[device->rails[i]];
-        xcclResult_t rc = sock_address_listen(rail, &listener->fds[i], &handle->addrs[i]);
-
-        if (rc != xcclSuccess)
-            return rc;
-        /* Or the answers would take the way of the first one in that subnet. Where the system
-         * refuses it they do. */
-        if (i > 0 && sock_merge_shares(listener->ctx, device, i))
-            (void)setsockopt(listener->fds[i], SOL_SOCKET, SO_BINDTODEVICE, rail->netif.name,
-                             (socklen_t)strlen(rail->netif.name));
-    }
-    handle->addr_count = device->rail_count;
+    for (int i = 0; i < device->rail_count && rc == xcclSuccess; i++)
+        rc = open_port(listener,
+                       device->rail_count == 1 ? device : &listener->ctx->devices[device->rails[i]],
+                       handle);
+    if (rc != xcclSuccess)
+        return rc;
+    open_alternatives(listener, handle);
+    handle->addr_count = listener->port_count;
+    handle->rail_count = device->rail_count;
     handle->line_count = listener->line_count;
     memcpy(handle->token, listener->token, sizeof(handle->token));
     return xcclSuccess;
@@ -181,7 +221,7 @@ xcclResult_t sock_listen_poll(struct sock_listen *listener, int *came_out)
     uint64_t now_ns = xccl_clock_ns();
     xcclResult_t rc = xcclSuccess;
 
-    for (int i = 0; i < listener->device->rail_count && rc == xcclSuccess; i++)
+    for (int i = 0; i < listener->port_count && rc == xcclSuccess; i++)
         rc = xccl_doorstep_fill(&listener->step, listener->fds[i], now_ns);
     if (rc != xcclSuccess)
         return rc;
@@ -202,7 +242,8 @@ struct sock_listen *sock_listen_copy(const struct sock_listen *listener)
     copy->is_door = 1;
     copy->step.log = NULL; /* a door is looked at in test, which does not log */
     memcpy(copy->token, listener->token, sizeof(copy->token));
-    for (int i = 0; i < listener->device->rail_count; i++) {
+    copy->port_count = listener->port_count;
+    for (int i = 0; i < listener->port_count; i++) {
         copy->fds[i] = fcntl(listener->fds[i], F_DUPFD_CLOEXEC, 0);
         if (copy->fds[i] >= 0)
             continue;

@@ -33,8 +33,7 @@ static void begin(struct sock_sender *sender, int idx, uint64_t now_ns)
     if (line->sent > 0)
         line->turn = (line->turn + 1) % SOCK_TURNS;
     line->sent = 0;
-    line->tries = 0;
-    line->ways = 1;
+    line->again = 1;
     (void)sock_connect_start(state, idx);
 }
 

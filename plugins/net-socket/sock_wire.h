@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SOCK_WIRE_VERSION 5
+#define SOCK_WIRE_VERSION 6
 #define SOCK_STREAMS_MAX  8 /* that carry the payload of large messages */
 #define SOCK_LINES_MAX    (1 + SOCK_STREAMS_MAX)
 #define SOCK_CHUNKS_MAX   1024 /* of one message */

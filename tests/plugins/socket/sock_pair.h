@@ -17,7 +17,7 @@
 #include "xt.h"
 
 #define HELLO_BYTES  64
-#define WIRE_VERSION 5
+#define WIRE_VERSION 6
 #define TOKEN_OFFSET 8 /* in the handle: magic, version */
 #define ADDR_OFFSET  44 /* the first address: 4 bytes, then those behind the zone */
 #define BIG_BYTES    ((size_t)24 << 20)
