@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/os.h"
 #include "base/param.h"
 
 #define VERSION_LEAST 11040 /* handles of memory between processes count their openings */
@@ -94,10 +95,11 @@ static void start(void)
 static void open_driver(void)
 {
     const char *path = xccl_param_string(XCCL_P_CUDA_LIBRARY);
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const char *cannot = xccl_os_cannot_load();
+    void *library = cannot ? NULL : dlopen(path, RTLD_NOW | RTLD_LOCAL);
 
     if (!library) {
-        refuse("there is no CUDA driver: ", dlerror());
+        refuse("there is no CUDA driver: ", cannot ? cannot : dlerror());
         return;
     }
     (void)pthread_atfork(NULL, NULL, in_child);

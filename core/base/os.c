@@ -8,11 +8,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -387,4 +389,19 @@ xcclResult_t xccl_os_process_id(uint64_t *id_out)
 int64_t xccl_os_thread_id(void)
 {
     return (int64_t)syscall(SYS_gettid);
+}
+
+const char *xccl_os_cannot_load(void)
+{
+    const ElfW(Phdr) *header = (const void *)getauxval(AT_PHDR); /* the kernel's, of the program */
+    unsigned long count = getauxval(AT_PHNUM);
+
+    if (!header)
+        return NULL;
+    for (unsigned long i = 0; i < count; i++) {
+        if (header[i].p_type == PT_INTERP)
+            return NULL;
+    }
+    return "this program is linked with -static and can open no shared library: link libxccl.a "
+           "without -static";
 }

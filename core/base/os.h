@@ -52,6 +52,10 @@ xcclResult_t xccl_os_process_id(uint64_t *id_out);
 /* Whether a process of this host runs, or would run if it were given time; 0: it is stopped, has
  * ended, or is not to be seen from here. */
 int xccl_os_process_runs(uint32_t pid);
+/* NULL if this program can open shared libraries, else why not. A program linked with -static has
+ * no dynamic loader: dlopen would bring a second C library, whose threads and memory are not ours.
+ */
+const char *xccl_os_cannot_load(void);
 
 /* Between two polls of a spinning wait: tells the core that nothing is lost by a short rest. */
 static inline void xccl_os_pause(void)

@@ -24,6 +24,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "bootstrap/launcher_int.h"
 
 /* --- of the standard --- */
@@ -343,7 +344,8 @@ static xcclResult_t check_version(const char *text)
 
 static xcclResult_t load(void)
 {
-    void *library = dlopen(PMIX_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    const char *cannot = xccl_os_cannot_load();
+    void *library = cannot ? NULL : dlopen(PMIX_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     struct pmix_calls calls;
     xcclResult_t rc = xcclSuccess;
 
@@ -351,7 +353,7 @@ static xcclResult_t load(void)
         return xccl_fail(xcclSystemError, 0,
                          "install it (Debian: libpmix2), or add its folder to LD_LIBRARY_PATH, or "
                          "set XCCL_RANK, XCCL_NRANKS and XCCL_COMM_ID",
-                         "a PMIx launcher started this rank, but %s", dlerror());
+                         "a PMIx launcher started this rank, but %s", cannot ? cannot : dlerror());
     }
     /* POSIX promises that this conversion works. */
     *(void **)&calls.init = symbol(library, "PMIx_Init", &rc);

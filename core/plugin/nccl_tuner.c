@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "plugin/nccl_adapter_int.h"
 #include "plugin/net_plugin_int.h"
 
@@ -109,6 +110,7 @@ static struct xccl_tuner *file_open(const char *path, const struct xccl_tuner_op
     int sought = strchr(path, '/') == NULL;
     struct xccl_tuner *tuner;
     struct link_map *map = NULL;
+    const char *cannot;
 
     if (!sought && !net_file_trusted(path, reason))
         return NULL;
@@ -117,9 +119,11 @@ static struct xccl_tuner *file_open(const char *path, const struct xccl_tuner_op
         net_reason_set(reason, "no memory");
         return NULL;
     }
-    tuner->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    cannot = xccl_os_cannot_load();
+    if (!cannot)
+        tuner->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!tuner->library) {
-        const char *text = dlerror();
+        const char *text = cannot ? cannot : dlerror();
 
         net_reason_set(reason, "%s", text ? text : "the dynamic loader refuses it");
         goto err_tuner;

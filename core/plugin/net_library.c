@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/os.h"
 #include "plugin/net_plugin_int.h"
 
 void (*net_stage_hook)(const char *stage);
@@ -207,12 +208,15 @@ int net_library_open(struct net_library *library, const char *path, int contract
 {
     int in_program = strcmp(path, NET_STATIC) == 0;
     int sought = !in_program && strchr(path, '/') == NULL;
+    const char *cannot;
 
     memset(library, 0, sizeof(*library));
     stage("loading it");
-    library->handle = dlopen(in_program ? NULL : path, RTLD_NOW | RTLD_LOCAL);
+    cannot = xccl_os_cannot_load();
+    if (!cannot)
+        library->handle = dlopen(in_program ? NULL : path, RTLD_NOW | RTLD_LOCAL);
     if (!library->handle) {
-        const char *text = dlerror();
+        const char *text = cannot ? cannot : dlerror();
 
         net_reason_set(reason, "%s", text ? text : "the dynamic loader refuses it");
         return 0;

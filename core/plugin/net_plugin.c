@@ -16,6 +16,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/param.h"
 #include "plugin/net_plugin_int.h"
 
@@ -368,7 +369,7 @@ static struct xccl_net *prefix_open(const struct attempt *attempt, const char *p
         if (net)
             return net;
     }
-    return system_open(attempt, soname);
+    return xccl_os_cannot_load() ? NULL : system_open(attempt, soname);
 }
 
 static struct xccl_net *name_open(const struct attempt *attempt)

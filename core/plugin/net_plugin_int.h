@@ -50,9 +50,13 @@ struct net_folders {
     int count;
 };
 void net_folders_find(struct net_folders *folders);
+/* The plugin folder of the installation, in programs that hold libxccl.a; absent in all others, so
+ * that what runs from a build tree never takes the plugins of an installation. */
+extern const char *const xccl_plugin_home __attribute__((weak, visibility("hidden")));
 /* 1: there is such a file. */
 int net_file_exists(const char *path);
-/* 1: a regular file that nobody but its owner and group can change, in such a folder. */
+/* 1: a regular file that nobody but its owner and group can change, in such a folder, and a program
+ * that can open libraries. */
 int net_file_trusted(const char *path, struct net_reason *reason);
 /* 1: the name of a file is one of a network plugin; item_out is how it is asked for by name. */
 int net_file_is_plugin(const char *file, char item_out[XCCL_NET_ITEM_BYTES]);

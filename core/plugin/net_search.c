@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Where plugins are sought, and which files are trusted. Folders, in order: XCCL_PLUGIN_PATH, the
  * folder of the file that holds this code (libxccl.so) and xccl/ below it, and, when that file is
- * the program itself, ../lib/xccl beside it. The loader's own path comes last and is the loader's
+ * the program itself, xccl/ in the library folders next to the program's, then the folder of the
+ * installation that libxccl.a came from. The loader's own path comes last and is the loader's
  * business.
  *
  * The checks keep out what another user of the machine could have placed or changed; who can write
@@ -19,6 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/os.h"
 #include "base/param.h"
 
 void net_reason_set(struct net_reason *reason, const char *fmt, ...)
@@ -62,7 +64,7 @@ static void folders_add_list(struct net_folders *folders, const char *list)
     char item[NET_PATH_BYTES];
 
     /* Some places are for the folders that come with this library. */
-    while (*list && folders->count < NET_FOLDERS_MAX - 3) {
+    while (*list && folders->count < NET_FOLDERS_MAX - 5) {
         size_t bytes = strcspn(list, ":");
 
         if (bytes > 0 && bytes < sizeof(item)) {
@@ -112,6 +114,12 @@ void net_folders_find(struct net_folders *folders)
         return;
     *slash = 0;
     folders_add(folders, own, "/lib/xccl", 1);
+    if (XCCL_LIBDIR[0] == '/')
+        folders_add(folders, XCCL_LIBDIR, "/xccl", 1);
+    else
+        folders_add(folders, own, "/" XCCL_LIBDIR "/xccl", 1);
+    if (&xccl_plugin_home)
+        folders_add(folders, xccl_plugin_home, "", 1);
 }
 
 int net_file_exists(const char *path)
@@ -144,8 +152,13 @@ int net_file_trusted(const char *path, struct net_reason *reason)
 {
     char real[PATH_MAX];
     struct stat about;
+    const char *cannot = xccl_os_cannot_load();
     char *slash;
 
+    if (cannot) {
+        net_reason_set(reason, "%s", cannot);
+        return 0;
+    }
     if (!realpath(path, real) || stat(real, &about) != 0) {
         net_reason_set(reason, "%s", strerror(errno));
         return 0;

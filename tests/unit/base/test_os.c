@@ -286,3 +286,9 @@ XT_TEST(processes_that_run_are_told_from_stopped_and_ended_ones)
     XT_CHECK(!xccl_os_process_runs((uint32_t)pid));
     XT_CHECK(!xccl_os_process_runs(UINT32_MAX));
 }
+
+/* ci/jobs/package has the program linked with -static, which is refused. */
+XT_TEST(a_program_with_a_loader_can_load_libraries)
+{
+    XT_CHECK(xccl_os_cannot_load() == NULL);
+}
