@@ -3,15 +3,12 @@
  * folder of the file that holds this code (libxccl.so) and xccl/ below it, and, when that file is
  * the program itself, xccl/ in the library folders next to the program's, then the folder of the
  * installation that libxccl.a came from. The loader's own path comes last and is the loader's
- * business.
+ * business. Which files are trusted is base/trust.h's to say.
  *
- * The checks keep out what another user of the machine could have placed or changed; who can write
- * the file's folder can replace the file after the look at it, so the folder is looked at too.
  * Thread: any. */
 #include "plugin/net_plugin_int.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,6 +19,7 @@
 
 #include "base/os.h"
 #include "base/param.h"
+#include "base/trust.h"
 
 void net_reason_set(struct net_reason *reason, const char *fmt, ...)
 {
@@ -150,36 +148,11 @@ int net_file_is_plugin(const char *file, char item_out[XCCL_NET_ITEM_BYTES])
 
 int net_file_trusted(const char *path, struct net_reason *reason)
 {
-    char real[PATH_MAX];
-    struct stat about;
     const char *cannot = xccl_os_cannot_load();
-    char *slash;
 
     if (cannot) {
         net_reason_set(reason, "%s", cannot);
         return 0;
     }
-    if (!realpath(path, real) || stat(real, &about) != 0) {
-        net_reason_set(reason, "%s", strerror(errno));
-        return 0;
-    }
-    if (!S_ISREG(about.st_mode)) {
-        net_reason_set(reason, "%s is not a regular file", real);
-        return 0;
-    }
-    if (about.st_mode & S_IWOTH) {
-        net_reason_set(reason, "%s is world-writable: chmod o-w it", real);
-        return 0;
-    }
-    slash = strrchr(real, '/');
-    slash[slash == real] = 0;
-    if (stat(real, &about) != 0) {
-        net_reason_set(reason, "%s: %s", real, strerror(errno));
-        return 0;
-    }
-    if ((about.st_mode & S_IWOTH) && !(about.st_mode & S_ISVTX)) {
-        net_reason_set(reason, "its folder %s is world-writable: chmod o-w it", real);
-        return 0;
-    }
-    return 1;
+    return xccl_trust_file(path, reason->text, sizeof(reason->text));
 }
