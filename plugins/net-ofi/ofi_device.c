@@ -463,8 +463,10 @@ xcclResult_t ofi_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
     pthread_mutex_init(&ctx->lock, NULL);
     ofi_manners_begin(&manners);
     rc = ofi_library_open(&ctx->library);
-    if (rc == xcclSuccess)
+    if (rc == xcclSuccess) {
+        say(ctx, xcclNetLogInfo, ctx->library.path);
         rc = look_again(ctx);
+    }
     if (rc == xcclSuccess)
         rc = widen(ctx);
     if (rc == xcclSuccess)

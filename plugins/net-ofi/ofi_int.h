@@ -95,6 +95,7 @@ static_assert(OFI_WINDOW == 64, "places of messages are bits of 64");
 
 /* What is taken out of libfabric.so.1; all else is inline calls through the objects it gives. */
 struct ofi_library {
+    char path[OFI_TEXT_BYTES / 2]; /* of the file, as the loader says */
     uint32_t (*version)(void);
     int (*getinfo)(uint32_t version, const char *node, const char *service, uint64_t flags,
                    const struct fi_info *hints, struct fi_info **info);
