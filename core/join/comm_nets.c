@@ -16,6 +16,7 @@
 #include "base/wire.h"
 #include "comm/device_ops.h"
 #include "join/join_int.h"
+#include "plugin/net_default.h"
 
 #define ROW_WIRE_BYTES (4 + XCCL_NETS_MAX * (XCCL_WIRE_ID_BYTES + 12))
 #define LOOK_NS        XCCL_NS_PER_S
@@ -250,7 +251,7 @@ xcclResult_t xccl_init_choose(struct xccl_init *init, enum xccl_init_state *stat
 static void name_plugin(const struct xcclComm *comm, int position,
                         char name_out[XCCL_NET_ITEM_BYTES])
 {
-    const char *at = comm->net_list;
+    const char *at = xccl_net_list_items(comm->net_list);
 
     snprintf(name_out, XCCL_NET_ITEM_BYTES, "%s", "(unknown)");
     for (int i = 0; i <= position && *at; i++)

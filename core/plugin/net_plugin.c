@@ -33,6 +33,7 @@ struct attempt {
     struct net_item item;
     const char *text; /* of the item */
     const struct xccl_net_open_args *args;
+    const struct xccl_net_default *list; /* it is of that one; NULL: of the user's */
     const struct net_teller *teller;
     struct net_reason *why; /* all refusals */
     int position; /* of the item in its list */
@@ -44,23 +45,37 @@ static void stage(const char *what)
         net_stage_hook(what);
 }
 
-/* What a plugin has to say goes into our log. */
-/* Where a plugin's init in this thread leaves what it says of itself; NULL: none runs. */
-static _Thread_local char *said_at;
+/* What a plugin says while its init runs in this thread. */
+struct said {
+    char *info; /* the last line for users, of XCCL_NET_SAID_BYTES */
+    char warnings[NET_REASON_BYTES]; /* all of them */
+    int held; /* 1: the log gets the warnings when it is known whether the plugin is used */
+};
+static _Thread_local struct said *said_at; /* NULL: no init runs */
 
+/* What a plugin has to say goes into our log. */
 static void plugin_log(xcclNetLogLevel_t level, const char *line)
 {
     enum xccl_log_level ours = XCCL_LOG_DEBUG;
+    struct said *said = said_at;
 
+    line = line ? line : "";
     if (level <= xcclNetLogError)
         ours = XCCL_LOG_ERROR;
     else if (level == xcclNetLogWarn)
         ours = XCCL_LOG_WARN;
     else if (level == xcclNetLogInfo)
         ours = XCCL_LOG_INFO;
-    if (said_at && level == xcclNetLogInfo)
-        snprintf(said_at, XCCL_NET_SAID_BYTES, "%s", line ? line : "");
-    xccl_log(ours, "%s", line ? line : "");
+    if (said && level == xcclNetLogInfo)
+        snprintf(said->info, XCCL_NET_SAID_BYTES, "%s", line);
+    if (said && level == xcclNetLogWarn) {
+        size_t used = strlen(said->warnings);
+
+        snprintf(said->warnings + used, sizeof(said->warnings) - used, "%s%s", used ? "; " : "",
+                 line);
+    }
+    if (!said || !said->held || level != xcclNetLogWarn)
+        xccl_log(ours, "%s", line);
 }
 
 static const char *plugin_text(const struct xccl_net *net)
@@ -74,11 +89,9 @@ static const char *plugin_text(const struct xccl_net *net)
 
 /* Two ranks must have it in common: "socket/xccl1/2", "ofi/xccl1/1/tcp", "ib/nccl12/2", and in
  * front of it each hook that changes the bytes on the wire. */
-static int name_wire(struct xccl_net *net, struct net_reason *reason)
+static int name_wire(struct xccl_net *net, const char *provider, struct net_reason *reason)
 {
     const struct net_library *plugin = &net->chain->layers[0];
-    xcclNetProperties_v1 props = {.size = sizeof(props)};
-    const char *provider = NULL;
     size_t used = 0;
 
     for (int i = net->chain->count - 1; i > 0; i--) {
@@ -88,8 +101,6 @@ static int name_wire(struct xccl_net *net, struct net_reason *reason)
             used += (size_t)snprintf(net->wire_id + used, sizeof(net->wire_id) - used, "%s/%u+",
                                      hook->name, hook->wireVersion);
     }
-    if (net->calls.properties(net->ctx, 0, &props) == xcclSuccess)
-        provider = props.provider;
     if (used < sizeof(net->wire_id) && plugin->contract != NET_CONTRACT_XCCL)
         used += (size_t)snprintf(net->wire_id + used, sizeof(net->wire_id) - used, "%s/nccl%d/%u",
                                  plugin->calls.name, plugin->contract, plugin->calls.wireVersion);
@@ -106,9 +117,9 @@ static int name_wire(struct xccl_net *net, struct net_reason *reason)
     return 0;
 }
 
-/* Runs init and asks for devices; on failure nothing is left. */
-static int instance_start(struct xccl_net *net, const struct xccl_net_open_args *args,
-                          struct net_reason *reason)
+/* Runs init; what it says is kept. */
+static xcclResult_t instance_init(struct xccl_net *net, const struct xccl_net_open_args *args,
+                                  struct said *said)
 {
     struct net_chain *chain = net->chain;
     xcclNetInit_v1 init = {
@@ -126,32 +137,65 @@ static int instance_start(struct xccl_net *net, const struct xccl_net_open_args 
 
     stage("init");
     xccl_net_enter(net->watch, net->position, XCCL_NET_INIT);
-    said_at = net->said;
+    said_at = said;
     rc = net->calls.init(&init, &net->ctx);
     said_at = NULL;
     xccl_net_leave(net->watch);
-    if (rc != xcclSuccess) {
+    if (rc != xcclSuccess)
         net->ctx = NULL;
+    return rc;
+}
+
+/* Whether the instance can be used, and for what. */
+static int instance_check(struct xccl_net *net, const struct attempt *attempt,
+                          const struct said *said, struct net_reason *reason)
+{
+    xcclNetProperties_v1 props = {.size = sizeof(props)};
+    xcclResult_t rc;
+
+    stage("devices");
+    xccl_net_enter(net->watch, net->position, XCCL_NET_DEVICES);
+    rc = net->calls.devices(net->ctx, &net->device_count);
+    xccl_net_leave(net->watch);
+    if (rc != xcclSuccess) {
+        net_reason_set(reason, "devices failed (%s): %s", xccl_result_text(rc), plugin_text(net));
+        return 0;
+    }
+    if (net->device_count <= 0) {
+        net_reason_set(reason, "it finds no device on this machine%s%.600s",
+                       said->warnings[0] ? ": " : "", said->warnings);
+        return 0;
+    }
+    stage("properties");
+    if (net->calls.properties(net->ctx, 0, &props) != xcclSuccess)
+        props.provider = NULL;
+    return name_wire(net, props.provider, reason) &&
+           (!attempt->list ||
+            net_default_fits(attempt->list, attempt->text, props.provider, reason));
+}
+
+/* Runs init and asks for devices; on failure nothing is left. */
+static int instance_start(struct xccl_net *net, const struct attempt *attempt,
+                          struct net_reason *reason)
+{
+    struct net_library *plugin = &net->chain->layers[0];
+    struct said said = {.info = net->said, .held = attempt->list != NULL};
+    xcclResult_t rc = instance_init(net, attempt->args, &said);
+
+    if (rc != xcclSuccess) {
         net_reason_set(reason, "init failed (%s): %s", xccl_result_text(rc), plugin_text(net));
         return 0;
     }
     if (net->is_nccl) {
         nccl_tables_lock();
-        nccl_name(&chain->layers[0].source, chain->layers[0].name); /* init may have filled it in */
+        nccl_name(&plugin->source, plugin->name); /* init may have filled it in */
         nccl_tables_unlock();
     }
-    stage("devices");
-    xccl_net_enter(net->watch, net->position, XCCL_NET_DEVICES);
-    rc = net->calls.devices(net->ctx, &net->device_count);
-    xccl_net_leave(net->watch);
-    if (rc == xcclSuccess && net->device_count > 0) {
-        stage("properties");
-        if (name_wire(net, reason))
-            return 1;
-    } else if (rc != xcclSuccess)
-        net_reason_set(reason, "devices failed (%s): %s", xccl_result_text(rc), plugin_text(net));
-    else
-        net_reason_set(reason, "it finds no device on this machine");
+    if (instance_check(net, attempt, &said, reason)) {
+        if (said.held && said.warnings[0])
+            xccl_log(XCCL_LOG_WARN, "%s", said.warnings);
+        return 1;
+    }
     stage("finalize");
     net->calls.finalize(net->ctx);
     return 0;
@@ -265,7 +309,7 @@ static struct xccl_net *file_open(const struct attempt *attempt, const char *pat
     }
     if (chain_open(net, &attempt->item, path, reason)) {
         memcpy(contracts_out, net->chain->layers[0].contracts, NET_CONTRACTS_BYTES);
-        if (instance_start(net, attempt->args, reason))
+        if (instance_start(net, attempt, reason))
             return net;
         chain_close(net->chain);
     } else {
@@ -312,7 +356,7 @@ static void tell(const struct attempt *attempt, const char *path, const char *co
                        net->contract, net->device_count, net->device_count == 1 ? "" : "s",
                        net->wire_id);
     else if (*path)
-        net_reason_set(&fate, "%.300s refused: %.400s", path, reason->text);
+        net_reason_set(&fate, "%.200s refused: %.540s", path, reason->text);
     else
         fate = *reason;
     if (!net)
@@ -410,9 +454,11 @@ static struct xccl_net *attempt_open(struct attempt *attempt)
 }
 
 struct xccl_net *net_item_open(const char *text, const struct xccl_net_open_args *args,
-                               const struct net_teller *teller, struct net_reason *why)
+                               const struct xccl_net_default *list, const struct net_teller *teller,
+                               struct net_reason *why)
 {
-    struct attempt attempt = {.text = text, .args = args, .teller = teller, .why = why};
+    struct attempt attempt = {
+        .text = text, .args = args, .list = list, .teller = teller, .why = why};
 
     return attempt_open(&attempt);
 }
@@ -437,7 +483,7 @@ xcclResult_t xccl_net_open_item(const char *item, const struct xccl_net_open_arg
 
     if (rc != xcclSuccess)
         return rc;
-    net = net_item_open(item, args, NULL, &why);
+    net = net_item_open(item, args, NULL, NULL, &why);
     if (!net)
         return xccl_fail(xcclSystemError, 0, "check XCCL_NET_PLUGIN and XCCL_PLUGIN_PATH",
                          "network plugin %.64s cannot be used: %.360s", item, why.text);
@@ -448,14 +494,16 @@ xcclResult_t xccl_net_open_item(const char *item, const struct xccl_net_open_arg
 xcclResult_t xccl_net_open_list(const char *list, const struct xccl_net_open_args *args,
                                 struct xccl_net *nets_out[], int max, int *count_out)
 {
+    const struct xccl_net_default *own = xccl_net_is_auto(list) ? xccl_net_default() : NULL;
     struct net_reason all = {""};
     char item[XCCL_NET_ITEM_BYTES];
-    const char *at = list;
+    const char *at = xccl_net_list_items(list);
     int count = 0;
 
     for (int position = 0; count < max && xccl_net_list_item(&at, item); position++) {
         struct net_reason why = {""}, named;
-        struct attempt attempt = {.text = item, .args = args, .why = &why, .position = position};
+        struct attempt attempt = {
+            .text = item, .args = args, .list = own, .why = &why, .position = position};
 
         if (strcmp(item, "none") == 0) {
             if (count == 0)
@@ -468,6 +516,8 @@ xcclResult_t xccl_net_open_list(const char *list, const struct xccl_net_open_arg
         nets_out[count] = attempt_open(&attempt);
         if (nets_out[count])
             count++;
+        else if (own)
+            net_default_tell(own, item, why.text);
         net_reason_set(&named, "%.64s: %.600s", item, why.text);
         if (why.text[0]) /* a path is named already */
             net_reason_add(&all, strncmp(why.text, item, strlen(item)) ? named.text : why.text);

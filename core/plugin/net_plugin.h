@@ -3,14 +3,15 @@
  *
  *   [HOOK:]...NAME|PATH[@CONTRACT]     socket   fault:socket   /opt/x/libnccl-net.so   socket@v10
  *
- * XCCL_NET_PLUGIN is a list of items with commas between, tried in order; `none` ends it. NAME X is
- * libxccl-net-X.so, then libnccl-net-X.so, in XCCL_PLUGIN_PATH, then in the folder of libxccl.so
- * and xccl/ below it, then in the loader's own path. STATIC_PLUGIN is the program itself. The
- * newest contract that a file offers is taken: xcclNetPlugin_v1, then ncclNetPlugin_v12 down to
- * v6; @v10 asks for that one of NCCL's, @xccl1 for ours. World-writable files are refused. A file
- * is tried out in a process of its own first, so one that crashes or never comes back is refused
- * like any other (XCCL_PLUGIN_PROBE_S). One log line (info) per candidate: taken, or why not.
- * Absent optional entries are filled with stubs, so that callers never test for NULL.
+ * XCCL_NET_PLUGIN is a list of items with commas between, tried in order; `none` ends it; `auto`
+ * alone is the list of net_default.h. NAME X is libxccl-net-X.so, then libnccl-net-X.so, in
+ * XCCL_PLUGIN_PATH, then in the folder of libxccl.so and xccl/ below it, then in the loader's own
+ * path. STATIC_PLUGIN is the program itself. The newest contract that a file offers is taken:
+ * xcclNetPlugin_v1, then ncclNetPlugin_v12 down to v6; @v10 asks for that one of NCCL's, @xccl1 for
+ * ours. World-writable files are refused. A file is tried out in a process of its own first, so one
+ * that crashes or never comes back is refused like any other (XCCL_PLUGIN_PROBE_S). One log line
+ * (info) per candidate: taken, or why not. Absent optional entries are filled with stubs, so that
+ * callers never test for NULL.
  *
  * Thread: any, during init and destroy of a communicator. */
 #ifndef XCCL_PLUGIN_NET_PLUGIN_H

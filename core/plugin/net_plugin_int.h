@@ -8,6 +8,7 @@
  *   net_contract.c is a table complete, and what fills absent entries
  *   net_plugin.c   an instance: hooks around a plugin, init, devices; lists of items
  *   net_survey.c   all that can be found
+ *   net_default.c  the list where no user has named one
  *   net_choose.c   which of several the ranks of a communicator use
  *   net_watch.c    who is inside a plugin, and in which entry
  *   nccl_*.c       NCCL's contracts in terms of ours, one file a family of layouts
@@ -17,6 +18,7 @@
 #define XCCL_PLUGIN_NET_PLUGIN_INT_H
 
 #include "base/nccl_net_abi.h"
+#include "plugin/net_default.h"
 #include "plugin/net_plugin.h"
 #include "plugin/nccl_adapter.h"
 #include "plugin/net_reason.h"
@@ -112,9 +114,11 @@ struct net_teller {
     xccl_net_seen_fn *seen; /* NULL: the log alone */
     void *user;
 };
-/* Opens the first candidate of an item that works; why collects the refusals. */
+/* Opens the first candidate of an item that works; why collects the refusals. list: the default
+ * list that it is of; NULL: the user's. */
 struct xccl_net *net_item_open(const char *text, const struct xccl_net_open_args *args,
-                               const struct net_teller *teller, struct net_reason *why);
+                               const struct xccl_net_default *list, const struct net_teller *teller,
+                               struct net_reason *why);
 /* Opens this file, or this soname, and nothing else. For the probe. */
 struct xccl_net *net_file_open(const char *path, int contract,
                                const struct xccl_net_open_args *args, struct net_reason *why);
@@ -122,5 +126,13 @@ struct xccl_net *net_file_open(const char *path, int contract,
 int net_is_absent(const char *loader_text);
 /* A step before each thing that may not come back; NULL: nobody listens. For the probe. */
 extern void (*net_stage_hook)(const char *stage);
+
+/* ---- net_default.c ---- */
+
+/* 1: a plugin of that list, opened, is for cards for which it is in the list. */
+int net_default_fits(const struct xccl_net_default *list, const char *name, const char *provider,
+                     struct net_reason *reason);
+/* Warns, once a process, that the plugin of this machine's best cards is passed over. */
+void net_default_tell(const struct xccl_net_default *list, const char *name, const char *why);
 
 #endif

@@ -13,11 +13,12 @@
 static const struct xccl_net_open_args survey_args = {
     .nranks = 1, .comm_name = "survey", .traffic_class = -1};
 
-static void look(const char *item, const struct net_teller *teller)
+static void look(const char *item, const struct xccl_net_default *list,
+                 const struct net_teller *teller)
 {
     struct net_reason why = {""};
 
-    xccl_net_close(net_item_open(item, &survey_args, teller, &why));
+    xccl_net_close(net_item_open(item, &survey_args, list, teller, &why));
 }
 
 static int wanted(const struct dirent *entry)
@@ -38,7 +39,7 @@ static void look_in(const char *folder, const struct net_teller *teller)
 
         if ((size_t)snprintf(path, sizeof(path), "%s/%s", folder, entries[i]->d_name) <
             sizeof(path))
-            look(path, teller);
+            look(path, NULL, teller);
         free(entries[i]);
     }
     free(entries);
@@ -49,7 +50,7 @@ xcclResult_t xccl_net_survey(int all, xccl_net_seen_fn *seen, void *user)
     const struct net_teller teller = {seen, user};
     char item[XCCL_NET_ITEM_BYTES];
     struct net_folders folders;
-    const char *at;
+    const char *at, *named;
     xcclResult_t rc = xccl_param_load();
 
     if (rc != xcclSuccess)
@@ -60,8 +61,9 @@ xcclResult_t xccl_net_survey(int all, xccl_net_seen_fn *seen, void *user)
             look_in(folders.path[i], &teller);
         return xcclSuccess;
     }
-    at = xccl_param_string(XCCL_P_NET_PLUGIN);
+    named = xccl_param_string(XCCL_P_NET_PLUGIN);
+    at = xccl_net_list_items(named);
     while (xccl_net_list_item(&at, item) && strcmp(item, "none") != 0)
-        look(item, &teller);
+        look(item, xccl_net_is_auto(named) ? xccl_net_default() : NULL, &teller);
     return xcclSuccess;
 }

@@ -81,7 +81,7 @@ XT_TEST(defaults_hold_when_nothing_is_set)
     XT_CHECK_INT(xccl_param_int(XCCL_P_BUFFER_BYTES), 64 << 20);
     XT_CHECK_INT(xccl_param_int(XCCL_P_RANK), -1);
     XT_CHECK_INT(xccl_param_int(XCCL_P_DEBUG), XCCL_LOG_WARN);
-    XT_CHECK_TEXT(xccl_param_string(XCCL_P_NET_PLUGIN), "socket");
+    XT_CHECK_TEXT(xccl_param_string(XCCL_P_NET_PLUGIN), "auto");
     XT_CHECK_TEXT(xccl_param_string(XCCL_P_COMM_ID), "");
     XT_CHECK(!xccl_param_is_set(XCCL_P_TIMEOUT_S));
     xccl_param_info(XCCL_P_TIMEOUT_S, &info);
