@@ -109,6 +109,7 @@ static int show_plugins(void)
         printf("net plugin: none, %s\n", xccl_error_text());
         return 0;
     }
+    xccl_net_list_why(&list, "network");
     for (int i = 0; i < list.count; i++)
         xccl_net_list_brief(&list.entries[i], "net plugin");
     if (list.count == 0)
@@ -183,9 +184,9 @@ const struct xccl_command xccl_cmd_info = {
         "\n"
         "Shows what XCCL finds on this host, one \"name: value\" per line: versions, the host\n"
         "and the cores that this process may use, the launcher that started this process, the\n"
-        "network interfaces chosen (best first), whether shared memory works, each network\n"
-        "plugin that was tried and the result, the tuner plugin, and the settings that are not\n"
-        "at their default.\n"
+        "network interfaces chosen (best first), whether shared memory works, the network plugin\n"
+        "that ranks on different hosts would use and why, each network plugin that was tried and\n"
+        "the result, the tuner plugin, and the settings that are not at their default.\n"
         "The output holds host names and addresses, but never the job's secret: it can go into\n"
         "a bug report.\n"
         "\n"

@@ -19,6 +19,7 @@
 #include "command.h"
 #include "json_text.h"
 #include "option.h"
+#include "plugin/net_default.h"
 #include "plugin/net_plugin.h"
 #include "xccl.h"
 
@@ -222,6 +223,37 @@ void xccl_net_list_brief(const struct xccl_net_list_entry *entry, const char *ti
     }
 }
 
+const char *xccl_net_list_first(const struct xccl_net_list *list)
+{
+    for (int i = 0; i < list->count; i++) {
+        if (list->entries[i].taken)
+            return list->entries[i].item;
+    }
+    return NULL;
+}
+
+/* The machine's own list; NULL: a user has named another one. */
+static const struct xccl_net_default *own_list(void)
+{
+    return xccl_net_is_auto(xccl_param_string(XCCL_P_NET_PLUGIN)) ? xccl_net_default() : NULL;
+}
+
+void xccl_net_list_why(const struct xccl_net_list *list, const char *title)
+{
+    const struct xccl_net_default *own = own_list();
+    const char *first = xccl_net_list_first(list);
+
+    printf("%s: between hosts: %s%s\n", title, first ? first : "none, ranks on one host only",
+           first ? ", if the other hosts have it too" : "");
+    if (!own)
+        printf("%s: list: %s (XCCL_NET_PLUGIN)\n", title, xccl_param_string(XCCL_P_NET_PLUGIN));
+    else
+        printf("%s: list: %s (XCCL_NET_PLUGIN is " XCCL_NET_AUTO ")\n", title, own->list);
+    for (int i = 0; own && i < XCCL_NET_DEFAULTS; i++)
+        printf("%s: list: %s is %s: %s\n", title, own->items[i].name,
+               own->items[i].listed ? "in it" : "not in it", own->items[i].why);
+}
+
 /* ---- the table ---- */
 
 enum { COLUMNS = 9 };
@@ -293,6 +325,20 @@ static void print_taken(const struct xccl_net_list_entry *entry)
     printf("\n");
     print_devices(entry);
     printf("\n");
+}
+
+/* What the machine's own list leaves out. */
+static void print_left_out(void)
+{
+    const struct xccl_net_default *own = own_list();
+    int shown = 0;
+
+    for (int i = 0; own && i < XCCL_NET_DEFAULTS; i++) {
+        if (own->items[i].listed)
+            continue;
+        printf("%s   %s: %s\n", shown++ ? "" : "not in the list (XCCL_NET_PLUGIN is auto):\n",
+               own->items[i].name, own->items[i].why);
+    }
 }
 
 static void print_table(const struct xccl_net_list *list)
@@ -436,10 +482,32 @@ static void json_entry(const struct xccl_net_list_entry *entry, int first)
     printf("]}");
 }
 
-static void print_json(const struct xccl_net_list *list)
+/* Which plugin it would be, and why those of the machine's own list are in it or not. */
+static void json_choice(const struct xccl_net_list *list)
 {
-    printf("{\n  \"xccl_version\": \"%d.%d.%d\",\n  \"plugins\": [", XCCL_MAJOR, XCCL_MINOR,
-           XCCL_PATCH);
+    const struct xccl_net_default *own = own_list();
+    const char *first = xccl_net_list_first(list);
+
+    printf("  \"choice\": {\"plugin\": ");
+    xccl_json_text_or_null(stdout, first ? first : "");
+    printf(", \"automatic\": %s, \"items\": [", own ? "true" : "false");
+    for (int i = 0; own && i < XCCL_NET_DEFAULTS; i++) {
+        printf("%s\n    {\"item\": ", i ? "," : "");
+        xccl_json_text(stdout, own->items[i].name);
+        printf(", \"listed\": %s, \"why\": ", own->items[i].listed ? "true" : "false");
+        xccl_json_text(stdout, own->items[i].why);
+        printf("}");
+    }
+    printf("]},\n");
+}
+
+/* all 1: every file that was found, not a list of which one is chosen. */
+static void print_json(const struct xccl_net_list *list, int all)
+{
+    printf("{\n  \"xccl_version\": \"%d.%d.%d\",\n", XCCL_MAJOR, XCCL_MINOR, XCCL_PATCH);
+    if (!all)
+        json_choice(list);
+    printf("  \"plugins\": [");
     for (int i = 0; i < list->count; i++)
         json_entry(&list->entries[i], i == 0);
     printf("\n  ]\n}\n");
@@ -516,9 +584,11 @@ int xccl_net_list_main(int argc, char **argv)
         return XCCL_EXIT_FAILURE;
     }
     if (json)
-        print_json(&list);
+        print_json(&list, all);
     else
         print_table(&list);
+    if (!json && !all)
+        print_left_out();
     if (!all_well(&list, argc - optind, argv + optind))
         status = XCCL_EXIT_FAILURE;
     xccl_net_list_free(&list);

@@ -50,6 +50,12 @@ void xccl_net_list_free(struct xccl_net_list *list);
 /* The facts of an entry as `xccl info` shows them: lines "TITLE: ITEM: FACT". */
 void xccl_net_list_brief(const struct xccl_net_list_entry *entry, const char *title);
 
+/* The item that a communicator of such hosts uses: the first that was taken; NULL: none was. */
+const char *xccl_net_list_first(const struct xccl_net_list *list);
+/* Which one it would be, and why each plugin of the machine's own list is in it or not, as
+ * `xccl info` shows them: lines "TITLE: FACT". */
+void xccl_net_list_why(const struct xccl_net_list *list, const char *title);
+
 /* "25 Gb/s", or "unknown" for 0. */
 void xccl_net_speed_text(uint32_t mbps, char *text_out, size_t bytes);
 

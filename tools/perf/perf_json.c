@@ -9,6 +9,7 @@
 #include "json_machine.h"
 #include "json_text.h"
 #include "perf/perf.h"
+#include "plugin/net_default.h"
 
 void xccl_perf_json_spread(FILE *file, const struct xccl_perf_spread *spread)
 {
@@ -71,7 +72,7 @@ static void json_devices(FILE *file, const struct xccl_perf_job *job)
 {
     fprintf(file, "  \"shared_memory\": %s,\n  \"net_plugin\": ",
             xccl_param_int(XCCL_P_SHM_DISABLE) ? "false" : "true");
-    xccl_json_text(file, xccl_perf_setting(XCCL_P_NET_PLUGIN));
+    xccl_json_text(file, xccl_net_list_items(xccl_perf_setting(XCCL_P_NET_PLUGIN)));
     fprintf(file, ",\n  \"algorithm\": ");
     xccl_json_text(file, xccl_perf_setting(XCCL_P_ALGO));
     fprintf(file, ",\n  \"nranks\": %d,\n  \"threads\": %" PRId64 ",\n  \"devices\": [",

@@ -11,6 +11,7 @@
 #include "base/param.h"
 #include "perf/perf.h"
 #include "perf/perf_vs_mpi.h"
+#include "plugin/net_default.h"
 
 #define PROGRESS_AFTER_NS (2 * XCCL_NS_PER_S) /* shorter runs need none */
 #define PROGRESS_EACH_NS  (200 * XCCL_NS_PER_MS)
@@ -76,7 +77,8 @@ void xccl_perf_head_run(const struct xccl_perf_job *job)
 void xccl_perf_head_devices(const struct xccl_perf_job *job)
 {
     printf("# shared memory: %s, network plugin: %s, algorithm: %s\n",
-           xccl_param_int(XCCL_P_SHM_DISABLE) ? "off" : "on", xccl_perf_setting(XCCL_P_NET_PLUGIN),
+           xccl_param_int(XCCL_P_SHM_DISABLE) ? "off" : "on",
+           xccl_net_list_items(xccl_perf_setting(XCCL_P_NET_PLUGIN)),
            xccl_perf_setting(XCCL_P_ALGO));
     if (job->mpi)
         printf("# MPI: %s\n", xccl_perf_mpi_library(job->mpi));
