@@ -45,6 +45,8 @@ NO_BEGINNING = set("""
     than that their them then there these they this those though to too unless until upon we what
     whatever when whenever where wherever whether which whichever while who whoever whom whose why
     with without you your""".split())
+XCCL_NAME = re.compile(r"\bXCCL_[A-Z0-9_]+")
+SETTING_ROW = re.compile(r"^XCCL_PARAM\((\w+),", re.M)
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
 KEYWORDS_WITH_BLOCK = {"if", "for", "while", "switch"}
 
@@ -355,6 +357,39 @@ def check_folders(paths):
                           f"{MAX_FOLDER_FILES} are allowed; divide it into stages")
 
 
+def is_page_of_now(path):
+    """A page that speaks of the tree as it is, and not of how it was."""
+    return path.endswith(".md") and path != "CHANGELOG.md" and \
+        not path.startswith("tests/bench/results/")
+
+
+def defines_names(path):
+    """What tests set or print makes no name: a setting that is gone may still stand there."""
+    return not path.startswith("tests/") or path.endswith((".h", "CMakeLists.txt"))
+
+
+def check_names(texts):
+    """Pages name settings that are there; those for developers (all but docs/) names of the sources
+    as well. texts: {path: text or None}."""
+    settings = {"XCCL_" + name
+                for name in SETTING_ROW.findall(texts.get("core/base/param.def") or "")}
+    known = set(settings)
+    for path, text in texts.items():
+        if text is not None and not path.endswith(".md") and defines_names(path):
+            known.update(XCCL_NAME.findall(text))
+    for path, text in texts.items():
+        if text is None or not is_page_of_now(path):
+            continue
+        names = settings if path.startswith("docs/") else known
+        for number, line in enumerate(text.split("\n"), 1):
+            for name in XCCL_NAME.findall(line):
+                # XCCL_IB_ stands for all that begin so.
+                if name not in names and not (name.endswith("_") and
+                                              any(other.startswith(name) for other in names)):
+                    yield Finding(path, number, "name", f"there is no {name}: no setting of "
+                                  f"core/base/param.def, nor, but for docs/, a name of the sources")
+
+
 def is_listed(path, cmake_texts):
     folder, name = os.path.split(path)
     pattern = re.compile(r"(?<![\w.-])" + re.escape(name) + r"(?![\w.-])")
@@ -445,7 +480,8 @@ def main(arguments):
     for path, text in texts.items():
         if text is not None:
             found += check_file(path, text, layers)
-    for finding in [*check_tree(list(texts), cmake_texts), *check_folders(list(texts))]:
+    for finding in [*check_tree(list(texts), cmake_texts), *check_folders(list(texts)),
+                    *check_names(texts)]:
         text = texts.get(finding.path) or ""
         if not waived(finding, text.split("\n")):
             found.append(finding)
@@ -550,6 +586,18 @@ TREE_CASES = [
     ([f"core/schedule/a{i}.c" for i in range(26)], {"core/schedule": MANY_LISTED}, []),
 ]
 
+TABLE_OF_A = {"core/base/param.def": SETTING % "time", "core/base/a.h": "#define XCCL_A_BYTES 4\n"}
+NAME_CASES = [
+    ({"README.md": "`XCCL_A`, XCCL_B=1, XCCL_A_BYTES and XCCL_A_*\n"}, []),
+    ({"docs/a.md": "`XCCL_A`, XCCL_B=1 and XCCL_*\n"}, []),
+    ({"docs/a.md": "set XCCL_A_BYTES\n"}, ["name"]),
+    ({"README.md": "set XCCL_C\n"}, ["name"]),
+    ({"docs/a.md": "all of XCCL_C_*\n"}, ["name"]),
+    ({"docs/a.md": "set XCCL_C\n", "tests/unit/a.c": '"XCCL_C"\n'}, ["name"]),
+    ({"docs/a.md": "OFI_NCCL_C, not xccl_c\n"}, []),
+    ({"CHANGELOG.md": "XCCL_C is gone\n", "tests/bench/results/a.md": "XCCL_C=1\n"}, []),
+]
+
 
 def self_test():
     layers = read_layers("base:\ncomm: base # reason\ncuda: comm\n")
@@ -565,7 +613,13 @@ def self_test():
         if got != sorted(want):
             failed += 1
             print(f"self-test: {paths}: found {got}, want {want}")
-    print(f"tidy self-test: {len(CASES) + len(TREE_CASES)} cases, {failed} failed")
+    for texts, want in NAME_CASES:
+        got = sorted({finding.rule for finding in check_names({**TABLE_OF_A, **texts})})
+        if got != want:
+            failed += 1
+            print(f"self-test: {texts}: found {got}, want {want}")
+    cases = len(CASES) + len(TREE_CASES) + len(NAME_CASES)
+    print(f"tidy self-test: {cases} cases, {failed} failed")
     return 1 if failed else 0
 
 

@@ -2,8 +2,8 @@
 /* The list of network plugins where no user has named one (XCCL_NET_PLUGIN=auto): `ofi` on machines
  * with an EFA or Slingshot card, then `ib` on those with an InfiniBand or RoCE card, then `socket`.
  * Which cards there are the kernel's folders say, so no library of a network is loaded where its
- * cards are not. Of `ofi` only the provider of these cards is taken: for all others there is a
- * better plugin behind it in the list.
+ * cards are not. Of `ofi` only the provider of these cards is taken: other networks are for the
+ * plugins behind it in the list.
  *
  * Thread: any. */
 #ifndef XCCL_PLUGIN_NET_DEFAULT_H
