@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A rank's state, shared by the bootstrap's own files; nobody else includes it.
  *
- *   join.c     report to the root, spread the addresses in rounds
- *   mail*.c    messages to any rank, over connections made when they are needed
- *   collect.c  what is made of messages: all-gather, barrier, broadcast, send, receive
- *   failing.c  the first error, and how the others come to know it
- *   split.c    a child from its parent
+ *   root_link.c  report to a root
+ *   join.c       spread the addresses in rounds
+ *   mail*.c      messages to any rank, over connections made when they are needed
+ *   collect.c    what is made of messages: all-gather, barrier, broadcast, send, receive
+ *   failing.c    the first error, and how the others come to know it
+ *   split.c      a child from its parent
  *
  * Thread: the service thread's callbacks, or any that holds the loop's lock. */
 #ifndef XCCL_BOOTSTRAP_BOOTSTRAP_INT_H
@@ -20,7 +21,7 @@
 
 #define XCCL_BOOT_ROUNDS_MAX 20
 
-/* --- join.c --- */
+/* --- root_link.c, join.c --- */
 
 /* A connection to a root. */
 struct xccl_boot_root_link {
@@ -154,13 +155,22 @@ struct xccl_bootstrap {
     char error[XCCL_ERROR_TEXT_BYTES];
 };
 
+/* root_link.c */
+void xccl_boot_link_start(struct xccl_bootstrap *boot, struct xccl_boot_root_link *link);
+void xccl_boot_link_close(struct xccl_boot_root_link *link);
+/* A root does not know of this rank, so it must be told of a failure. */
+int xccl_boot_root_unaware(const struct xccl_bootstrap *boot);
+/* Watches a connection for events, or for nothing when there are none. */
+xcclResult_t xccl_boot_watch(struct xccl_bootstrap *boot, struct xccl_source *source,
+                             const struct xccl_conn *conn, uint32_t events);
+
 /* join.c */
 void xccl_boot_join_start(struct xccl_bootstrap *boot);
 /* A child whose addresses are known: only the ring is to be made. */
 void xccl_boot_ring_start(struct xccl_bootstrap *boot);
 void xccl_boot_join_on_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn);
-/* A root does not know of this rank, so it must be told of a failure. */
-int xccl_boot_root_unaware(const struct xccl_bootstrap *boot);
+/* Does all that can be done now; called after every event. */
+void xccl_boot_join_pump(struct xccl_bootstrap *boot);
 void xccl_boot_join_wait_text(const struct xccl_bootstrap *boot, char *text_out, size_t bytes);
 /* Sends a frame on every connection of the joining, as far as the sockets take it. */
 void xccl_boot_join_tell(struct xccl_bootstrap *boot, uint16_t type, const void *body,
