@@ -338,6 +338,16 @@ int xccl_addr_equal(const struct xccl_addr *a, const struct xccl_addr *b)
     }
 }
 
+int xccl_addr_same_host(const struct xccl_addr *a, const struct xccl_addr *b)
+{
+    if (!a->bytes || !b->bytes || a->sa.any.sa_family != b->sa.any.sa_family)
+        return 0;
+    if (a->sa.any.sa_family == AF_INET)
+        return a->sa.in4.sin_addr.s_addr == b->sa.in4.sin_addr.s_addr;
+    return a->sa.any.sa_family == AF_INET6 &&
+           memcmp(&a->sa.in6.sin6_addr, &b->sa.in6.sin6_addr, sizeof(struct in6_addr)) == 0;
+}
+
 /* Layout: family u8 (4 or 6), 0 u8, port u16, scope u32, address 16 (IPv4: the first 4, then
  * zeroes). Numbers are little endian, address bytes in network order. No address is 24 zeroes. */
 void xccl_addr_encode(const struct xccl_addr *addr, uint8_t wire_out[XCCL_ADDR_WIRE_BYTES])

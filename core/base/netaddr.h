@@ -38,6 +38,8 @@ void xccl_addr_format_host(const struct xccl_addr *addr, char text_out[XCCL_ADDR
 uint16_t xccl_addr_port(const struct xccl_addr *addr);
 void xccl_addr_set_port(struct xccl_addr *addr, uint16_t port);
 int xccl_addr_equal(const struct xccl_addr *a, const struct xccl_addr *b);
+/* 1: the same IPv4 or IPv6 address, whatever the ports and zones. */
+int xccl_addr_same_host(const struct xccl_addr *a, const struct xccl_addr *b);
 /* An address that another host told: numbers of zones mean nothing outside their host, so a
  * link-local address gets the zone of here, our own address towards that host. Others stay. */
 void xccl_addr_take_zone(struct xccl_addr *addr, const struct xccl_addr *here);

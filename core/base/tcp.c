@@ -146,8 +146,8 @@ static xcclResult_t port_range_get(struct xccl_port_range *range_out)
 
     *range_out = (struct xccl_port_range){0, 0};
     if (text[0] != '\0' && xccl_port_range_parse(text, range_out) != 0)
-        return xccl_fail(xcclInvalidArgument, 0, "give LOW-HIGH, both from 1 to 65535",
-                         "XCCL_PORT_RANGE=\"%.64s\" is not a range of ports", text);
+        return xccl_fail_quietly(xcclInvalidArgument, 0, "give LOW-HIGH, both from 1 to 65535",
+                                 "XCCL_PORT_RANGE=\"%.64s\" is not a range of ports", text);
     return xcclSuccess;
 }
 
@@ -172,16 +172,19 @@ static xcclResult_t listen_fail(const struct xccl_addr *addr, const struct xccl_
     char text[XCCL_ADDR_TEXT_BYTES];
 
     if (range->high && err == EADDRINUSE)
-        return xccl_fail(xcclSystemError, err, "widen XCCL_PORT_RANGE",
-                         "no port of XCCL_PORT_RANGE %u-%u is free", range->low, range->high);
+        return xccl_fail_quietly(xcclSystemError, err, "widen XCCL_PORT_RANGE",
+                                 "no port of XCCL_PORT_RANGE %u-%u is free", range->low,
+                                 range->high);
     xccl_addr_format(addr, text);
-    return xccl_fail(xcclSystemError, err,
-                     err == EMFILE || err == ENFILE ? TODO_DESCRIPTORS
-                                                    : "choose another address or port",
-                     "cannot listen on %s", text);
+    return xccl_fail_quietly(xcclSystemError, err,
+                             err == EMFILE || err == ENFILE ? TODO_DESCRIPTORS
+                                                            : "choose another address or port",
+                             "cannot listen on %s", text);
 }
 
-xcclResult_t xccl_tcp_listen(const struct xccl_addr *addr, int *fd_out, struct xccl_addr *bound_out)
+/* A fine address; errors are not logged. */
+static xcclResult_t listen_at(const struct xccl_addr *addr, int *fd_out,
+                              struct xccl_addr *bound_out)
 {
     struct xccl_port_range range = {0, 0};
     struct xccl_addr trial = *addr;
@@ -189,9 +192,6 @@ xcclResult_t xccl_tcp_listen(const struct xccl_addr *addr, int *fd_out, struct x
     uint32_t random = 0;
     xcclResult_t rc;
 
-    rc = check_addr(addr);
-    if (rc)
-        return rc;
     if (!is_unix(addr) && xccl_addr_port(addr) == 0) {
         rc = port_range_get(&range);
         if (!rc)
@@ -214,8 +214,8 @@ xcclResult_t xccl_tcp_listen(const struct xccl_addr *addr, int *fd_out, struct x
         memset(&trial, 0, sizeof(trial));
         trial.bytes = sizeof(trial.sa);
         if (getsockname(fd, &trial.sa.any, &trial.bytes) != 0) {
-            rc = xccl_fail(xcclSystemError, errno, NULL,
-                           "cannot query the address of a listening socket");
+            rc = xccl_fail_quietly(xcclSystemError, errno, NULL,
+                                   "cannot query the address of a listening socket");
             close(fd);
             return rc;
         }
@@ -223,6 +223,21 @@ xcclResult_t xccl_tcp_listen(const struct xccl_addr *addr, int *fd_out, struct x
     }
     *fd_out = fd;
     return xcclSuccess;
+}
+
+xcclResult_t xccl_tcp_listen_quietly(const struct xccl_addr *addr, int *fd_out,
+                                     struct xccl_addr *bound_out)
+{
+    xcclResult_t rc = check_addr(addr);
+
+    return rc ? rc : listen_at(addr, fd_out, bound_out);
+}
+
+xcclResult_t xccl_tcp_listen(const struct xccl_addr *addr, int *fd_out, struct xccl_addr *bound_out)
+{
+    xcclResult_t rc = check_addr(addr);
+
+    return rc ? rc : xccl_error_tell(listen_at(addr, fd_out, bound_out));
 }
 
 /* What accept tells about a connection that failed before it was taken; the next one may be well.
@@ -308,13 +323,32 @@ static int connect_begin(const struct xccl_addr *addr, int *fd_out)
     return err;
 }
 
+int xccl_tcp_local_addr(int fd, struct xccl_addr *addr_out)
+{
+    struct xccl_addr here = {.bytes = sizeof(here.sa)};
+
+    if (getsockname(fd, &here.sa.any, &here.bytes) != 0)
+        return -1;
+    *addr_out = here;
+    return 0;
+}
+
+int xccl_tcp_peer_addr(int fd, struct xccl_addr *addr_out)
+{
+    struct xccl_addr there = {.bytes = sizeof(there.sa)};
+
+    if (getpeername(fd, &there.sa.any, &there.bytes) != 0)
+        return -1;
+    *addr_out = there;
+    return 0;
+}
+
 /* A port of the system's choice on this host can connect to itself while nobody listens there. */
 static int connected_to_itself(int fd)
 {
-    struct xccl_addr here = {.bytes = sizeof(here.sa)}, there = {.bytes = sizeof(there.sa)};
+    struct xccl_addr here, there;
 
-    if (getsockname(fd, &here.sa.any, &here.bytes) != 0 ||
-        getpeername(fd, &there.sa.any, &there.bytes) != 0)
+    if (xccl_tcp_local_addr(fd, &here) != 0 || xccl_tcp_peer_addr(fd, &there) != 0)
         return 0;
     return !is_unix(&here) && xccl_addr_equal(&here, &there);
 }
@@ -360,11 +394,19 @@ static int connect_may_come(const struct xccl_addr *addr, int err)
     return connect_may_retry(err) && !(is_unix(addr) && err == ECONNREFUSED);
 }
 
+static _Thread_local int connect_err; /* why a connection of this thread failed last */
+
+int xccl_tcp_connect_err(void)
+{
+    return connect_err;
+}
+
 /* What another try may mend is the peer's trouble, all else is this host's. */
 static xcclResult_t connect_fail(const struct xccl_addr *addr, int err)
 {
     char text[XCCL_ADDR_TEXT_BYTES];
 
+    connect_err = err;
     xccl_addr_format(addr, text);
     if (err == EMFILE || err == ENFILE || err == ENOMEM || err == ENOBUFS || err == EBADF)
         return xccl_fail_quietly(xcclSystemError, err, TODO_DESCRIPTORS, "cannot connect to %s",
@@ -378,6 +420,7 @@ xcclResult_t xccl_tcp_connect_start(const struct xccl_addr *addr, int *fd_out)
     xcclResult_t rc = check_addr(addr);
     int err;
 
+    connect_err = 0;
     if (rc)
         return rc;
     err = connect_begin(addr, fd_out);

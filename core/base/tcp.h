@@ -15,6 +15,9 @@
  * Unix: an abstract name. bound_out (may be NULL) gets the real address. */
 xcclResult_t xccl_tcp_listen(const struct xccl_addr *addr, int *fd_out,
                              struct xccl_addr *bound_out);
+/* xccl_tcp_listen() without the log line, for addresses that may be missing. */
+xcclResult_t xccl_tcp_listen_quietly(const struct xccl_addr *addr, int *fd_out,
+                                     struct xccl_addr *bound_out);
 
 /* Takes one connection. Nobody there: xcclSuccess and *fd_out = -1; so too for a peer that has gone
  * already. peer_out may be NULL. An error, told quietly, is most likely a lack of descriptors: the
@@ -30,6 +33,9 @@ xcclResult_t xccl_tcp_connect_on(int *fd, const struct xccl_addr *addr);
 /* Asks after one: *done_out 1 when connected; xcclRemoteError when refused or not reached, which
  * may be tried again; xcclSystemError when this host cannot connect. Never blocks. */
 xcclResult_t xccl_tcp_connect_test(int fd, const struct xccl_addr *addr, int *done_out);
+/* errno of the thread's last connect_on or connect_test that failed, or of its last connect_start;
+ * 0: that one was started. */
+int xccl_tcp_connect_err(void);
 /* Start and wait; a refused TCP connection is tried again, with pauses that grow to 100 ms, until
  * limit. A Unix name that refuses is xcclRemoteError at once: nobody has it any more. */
 xcclResult_t xccl_tcp_connect(const struct xccl_addr *addr, const struct xccl_limit *limit,
@@ -54,6 +60,9 @@ xcclResult_t xccl_tcp_recv_all(int fd, void *data, size_t bytes, const struct xc
 xcclResult_t xccl_tcp_send_fd(int unix_fd, int fd, const struct xccl_limit *limit);
 xcclResult_t xccl_tcp_recv_fd(int unix_fd, const struct xccl_limit *limit, int *fd_out);
 
+/* The addresses of a connection's own and of its other end. 0, or -1: it has none. */
+int xccl_tcp_local_addr(int fd, struct xccl_addr *addr_out);
+int xccl_tcp_peer_addr(int fd, struct xccl_addr *addr_out);
 /* The other end's address as text, "?" when unknown. */
 void xccl_tcp_peer_text(int fd, char text_out[XCCL_ADDR_TEXT_BYTES]);
 /* Closing fd will drop what is under way and leave nothing behind in the kernel: for strangers. */

@@ -69,6 +69,7 @@ static struct {
     int hosts;
     uint16_t next_port, next_guest;
     uint64_t connects, bytes;
+    int connect_err;
 } net;
 
 static uint64_t delay_ns(void)
@@ -399,6 +400,12 @@ static void check_addr(const struct xccl_addr *addr)
 
 xcclResult_t xccl_tcp_listen(const struct xccl_addr *addr, int *fd_out, struct xccl_addr *bound_out)
 {
+    return xccl_error_tell(xccl_tcp_listen_quietly(addr, fd_out, bound_out));
+}
+
+xcclResult_t xccl_tcp_listen_quietly(const struct xccl_addr *addr, int *fd_out,
+                                     struct xccl_addr *bound_out)
+{
     struct xccl_addr here = *addr;
     struct sim_socket *it;
 
@@ -408,8 +415,8 @@ xcclResult_t xccl_tcp_listen(const struct xccl_addr *addr, int *fd_out, struct x
     while (xccl_addr_port(&here) == 0 || (!xccl_addr_port(addr) && listener_at(&here)))
         xccl_addr_set_port(&here, (uint16_t)(FIRST_PORT + net.next_port++ % FIRST_PORT));
     if (listener_at(&here))
-        return xccl_fail(xcclSystemError, EADDRINUSE, "choose another address or port",
-                         "cannot listen on port %u", xccl_addr_port(&here));
+        return xccl_fail_quietly(xcclSystemError, EADDRINUSE, "choose another address or port",
+                                 "cannot listen on port %u", xccl_addr_port(&here));
     it = socket_make(sim_host(), LISTENING);
     it->here = here;
     it->backlog = calloc(BACKLOG, sizeof(struct sim_socket *));
@@ -512,6 +519,7 @@ xcclResult_t xccl_tcp_connect_start(const struct xccl_addr *addr, int *fd_out)
     struct sim_socket *it = socket_make(sim_host(), CONNECTING);
 
     check_addr(addr);
+    net.connect_err = 0;
     sim_host_addr(it->host, &it->here);
     xccl_addr_set_port(&it->here, (uint16_t)(FIRST_GUEST + net.next_guest++ % PORTS_OF_GUESTS));
     it->there = *addr;
@@ -528,6 +536,7 @@ xcclResult_t xccl_tcp_connect_test(int fd, const struct xccl_addr *addr, int *do
     char text[XCCL_ADDR_TEXT_BYTES];
 
     if (it->err) {
+        net.connect_err = it->err;
         xccl_addr_format(addr, text);
         return xccl_fail_quietly(xcclRemoteError, it->err,
                                  "check that the peer runs and that no firewall is between",
@@ -535,6 +544,23 @@ xcclResult_t xccl_tcp_connect_test(int fd, const struct xccl_addr *addr, int *do
     }
     *done_out = it->phase == CONNECTED;
     return xcclSuccess;
+}
+
+int xccl_tcp_connect_err(void)
+{
+    return net.connect_err;
+}
+
+int xccl_tcp_local_addr(int fd, struct xccl_addr *addr_out)
+{
+    *addr_out = own_socket(fd)->here;
+    return 0;
+}
+
+int xccl_tcp_peer_addr(int fd, struct xccl_addr *addr_out)
+{
+    *addr_out = own_socket(fd)->there;
+    return 0;
 }
 
 /* --- data --- */

@@ -237,6 +237,26 @@ XT_TEST(equality_looks_at_family_address_port_and_zone)
     XT_CHECK(xccl_addr_equal(&none, &none));
 }
 
+XT_TEST(the_same_host_whatever_the_port_and_the_zone)
+{
+    static const struct {
+        const char *a, *b;
+        int same;
+    } cases[] = {{"10.0.0.1:1", "10.0.0.1:2", 1},
+                 {"10.0.0.1:1", "10.0.0.2:1", 0},
+                 {"[fe80::1%1]:1", "[fe80::1%2]:2", 1},
+                 {"[fd00::1]:1", "[fd00::2]:1", 0},
+                 {"[::ffff:10.0.0.1]:1", "10.0.0.1:1", 0}};
+    struct xccl_addr a, b, none = {0};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        XT_OK(xccl_addr_parse(cases[i].a, 0, &a));
+        XT_OK(xccl_addr_parse(cases[i].b, 0, &b));
+        XT_CHECK_INT(xccl_addr_same_host(&a, &b), cases[i].same);
+        XT_CHECK(!xccl_addr_same_host(&a, &none) && !xccl_addr_same_host(&none, &b));
+    }
+}
+
 XT_TEST(a_long_unix_name_is_shown_cut_and_clean)
 {
     struct xccl_addr addr = {.bytes = sizeof(struct sockaddr_un)};

@@ -370,6 +370,7 @@ XT_TEST(a_refused_connection_is_told_by_connect_test)
         rc = xccl_tcp_connect_test(fd, &addr, &done);
     }
     XT_CHECK_RC(rc, xcclRemoteError);
+    XT_CHECK_INT(xccl_tcp_connect_err(), ECONNREFUSED);
     XT_CHECK_HAS(xccl_error_text(), "127.0.0.1:");
     XT_CHECK_INT(done, 0);
     xccl_tcp_close(&fd);
