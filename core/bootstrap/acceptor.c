@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A listening socket and its unproven connections, as sources of one event loop.
+/* Listening sockets and their unproven connections, as sources of one event loop. The sockets of an
+ * acceptor, one an address, share a port and everything else.
  *
  *   stranger --hello right--> known --CONFIRM right--> on_conn()
  *      |                        |
@@ -36,6 +37,7 @@
 #define LATE_NS          (200 * XCCL_NS_PER_MS) /* after what had come by then was read */
 #define ACCEPTS_A_TURN   64
 #define PAUSE_NS         (200 * XCCL_NS_PER_MS) /* after an error such as EMFILE */
+#define PORT_TRIES       8 /* until one is free at all addresses */
 #define REFUSAL_EVERY_NS XCCL_NS_PER_S
 
 /* The strangers of all acceptors of one loop. */
@@ -68,8 +70,9 @@ struct guest {
 
 struct xccl_acceptor {
     struct xccl_acceptor_args args;
-    struct xccl_source source;
-    struct xccl_addr addr;
+    struct xccl_source doors[XCCL_DOORS_MAX]; /* the first one's timer opens all of them again */
+    struct xccl_addr addrs[XCCL_DOORS_MAX];
+    int door_count;
     struct hall *hall;
     struct xccl_crowd known;
     struct guest *guests; /* all of them */
@@ -158,7 +161,7 @@ static void guest_unlink(struct guest *guest)
         guest->next->prev = guest->prev;
     /* There is a place, and a descriptor, again: the door opens in the next turn. */
     if (acceptor->closed)
-        xccl_loop_set_timer(&acceptor->source, xccl_clock_ns());
+        xccl_loop_set_timer(&acceptor->doors[0], xccl_clock_ns());
 }
 
 static void guest_close(struct guest *guest)
@@ -246,7 +249,8 @@ static xcclResult_t guest_take_place(struct guest *guest, int known)
 /* A Unix socket's other end passed a check before its first byte: peer_user_fine(). */
 static int guest_is_known(const struct guest *guest)
 {
-    return guest->acceptor->addr.sa.any.sa_family == AF_UNIX || xccl_conn_hello_seen(guest->conn);
+    return guest->acceptor->addrs[0].sa.any.sa_family == AF_UNIX ||
+           xccl_conn_hello_seen(guest->conn);
 }
 
 /* Hands a proven connection over; the acceptor may be gone when this returns. */
@@ -308,7 +312,7 @@ static int peer_user_fine(const struct xccl_acceptor *acceptor, int fd)
     struct ucred cred = {0};
     socklen_t bytes = sizeof(cred);
 
-    if (acceptor->addr.sa.any.sa_family != AF_UNIX)
+    if (acceptor->addrs[0].sa.any.sa_family != AF_UNIX)
         return 1;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &bytes) != 0)
         return 0;
@@ -368,8 +372,9 @@ static void guest_add(struct xccl_acceptor *acceptor, int fd, const struct xccl_
 /* Until a guest goes, or the time comes. */
 static void acceptor_shut(struct xccl_acceptor *acceptor, uint64_t until_ns)
 {
-    (void)xccl_loop_set_events(&acceptor->source, 0);
-    xccl_loop_set_timer(&acceptor->source, until_ns);
+    for (int i = 0; i < acceptor->door_count; i++)
+        (void)xccl_loop_set_events(&acceptor->doors[i], 0);
+    xccl_loop_set_timer(&acceptor->doors[0], until_ns);
     acceptor->closed = 1;
 }
 
@@ -425,9 +430,79 @@ static void acceptor_on_timer(struct xccl_source *source, uint64_t now_ns)
 {
     struct xccl_acceptor *acceptor = source->owner;
 
+    xcclResult_t rc = xcclSuccess;
+
     acceptor->closed = 0;
-    if (xccl_loop_set_events(source, EPOLLIN) != xcclSuccess)
+    for (int i = 0; i < acceptor->door_count && !rc; i++)
+        rc = xccl_loop_set_events(&acceptor->doors[i], EPOLLIN);
+    if (rc)
         acceptor_shut(acceptor, now_ns + PAUSE_NS);
+}
+
+static void doors_close(struct xccl_acceptor *acceptor)
+{
+    for (int i = 0; i < acceptor->door_count; i++)
+        xccl_tcp_close(&acceptor->doors[i].fd);
+    acceptor->door_count = 0;
+}
+
+static xcclResult_t door_listen(struct xccl_acceptor *acceptor, const struct xccl_addr *addr,
+                                int quietly)
+{
+    int i = acceptor->door_count;
+    struct xccl_source *door = &acceptor->doors[i];
+    xcclResult_t rc = quietly ? xccl_tcp_listen_quietly(addr, &door->fd, &acceptor->addrs[i])
+                              : xccl_tcp_listen(addr, &door->fd, &acceptor->addrs[i]);
+
+    if (rc)
+        return rc;
+    door->events = EPOLLIN;
+    door->timer_ns = XCCL_NEVER_NS;
+    door->on_events = acceptor_on_events;
+    door->on_timer = acceptor_on_timer;
+    door->owner = acceptor;
+    acceptor->door_count++;
+    return xcclSuccess;
+}
+
+/* Listens at all addresses, on one port. A port that is free at one address may be taken at
+ * another, so several are tried before an address is left out. */
+static xcclResult_t doors_listen(struct xccl_acceptor *acceptor)
+{
+    const struct xccl_acceptor_args *args = &acceptor->args;
+    int tries = args->more_count && !xccl_addr_port(&args->addr) ? PORT_TRIES : 1, missed = 1;
+    xcclResult_t rc = xcclSuccess;
+
+    for (int try = 0; try < tries && missed && !rc; try++) {
+        missed = 0;
+        doors_close(acceptor);
+        rc = door_listen(acceptor, &args->addr, 0);
+        for (int i = 0; i < args->more_count && !rc; i++) {
+            struct xccl_addr addr = args->more[i];
+
+            xccl_addr_set_port(&addr, xccl_addr_port(&acceptor->addrs[0]));
+            missed += door_listen(acceptor, &addr, 1) != xcclSuccess;
+        }
+    }
+    if (!rc && missed)
+        xccl_log(XCCL_LOG_INFO, "ranks cannot come in at every interface: %s", xccl_error_text());
+    return rc;
+}
+
+/* Undone by the caller on failure. */
+static xcclResult_t doors_add(struct xccl_acceptor *acceptor)
+{
+    xcclResult_t rc = xcclSuccess;
+
+    for (int i = 0; i < acceptor->door_count && !rc; i++)
+        rc = xccl_loop_add(acceptor->args.loop, &acceptor->doors[i]);
+    return rc;
+}
+
+static void doors_remove(struct xccl_acceptor *acceptor)
+{
+    for (int i = 0; i < acceptor->door_count; i++)
+        xccl_loop_remove(&acceptor->doors[i]);
 }
 
 xcclResult_t xccl_acceptor_open(const struct xccl_acceptor_args *args,
@@ -447,27 +522,23 @@ xcclResult_t xccl_acceptor_open(const struct xccl_acceptor_args *args,
         rc = xcclSystemError;
         goto err_acceptor;
     }
-    rc = xccl_tcp_listen(&args->addr, &acceptor->source.fd, &acceptor->addr);
+    rc = doors_listen(acceptor);
     if (rc)
         goto err_hall;
-    acceptor->source.events = EPOLLIN;
-    acceptor->source.timer_ns = XCCL_NEVER_NS;
-    acceptor->source.on_events = acceptor_on_events;
-    acceptor->source.on_timer = acceptor_on_timer;
-    acceptor->source.owner = acceptor;
     /* The caller sees its acceptor before the first connection does. */
     xccl_loop_lock(args->loop);
     *acceptor_out = acceptor;
-    rc = xccl_loop_add(args->loop, &acceptor->source);
-    if (rc)
+    rc = doors_add(acceptor);
+    if (rc) {
+        doors_remove(acceptor);
         *acceptor_out = NULL;
+    }
     xccl_loop_unlock(args->loop);
     if (rc)
-        goto err_listen;
+        goto err_hall;
     return xcclSuccess;
-err_listen:
-    xccl_tcp_close(&acceptor->source.fd);
 err_hall:
+    doors_close(acceptor);
     hall_put(acceptor->hall);
 err_acceptor:
     sodium_memzero(acceptor->args.key, sizeof(acceptor->args.key));
@@ -477,7 +548,14 @@ err_acceptor:
 
 const struct xccl_addr *xccl_acceptor_addr(const struct xccl_acceptor *acceptor)
 {
-    return &acceptor->addr;
+    return &acceptor->addrs[0];
+}
+
+int xccl_acceptor_addrs(const struct xccl_acceptor *acceptor,
+                        struct xccl_addr addrs_out[XCCL_DOORS_MAX])
+{
+    memcpy(addrs_out, acceptor->addrs, sizeof(acceptor->addrs));
+    return acceptor->door_count;
 }
 
 void xccl_acceptor_close(struct xccl_acceptor *acceptor)
@@ -488,12 +566,12 @@ void xccl_acceptor_close(struct xccl_acceptor *acceptor)
         return;
     loop = acceptor->args.loop;
     xccl_loop_lock(loop);
-    xccl_loop_remove(&acceptor->source);
+    doors_remove(acceptor);
     while (acceptor->guests)
         guest_close(acceptor->guests);
     xccl_loop_unlock(loop);
     hall_put(acceptor->hall);
-    xccl_tcp_close(&acceptor->source.fd);
+    doors_close(acceptor);
     sodium_memzero(acceptor->args.key, sizeof(acceptor->args.key));
     xccl_free(acceptor);
 }
