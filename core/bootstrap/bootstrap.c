@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "base/param.h"
 #include "bootstrap/bootstrap_int.h"
 #include "bootstrap/root_int.h"
 
@@ -80,49 +81,66 @@ void xccl_boot_unpark(struct xccl_bootstrap *boot)
     }
 }
 
-/* A rank listens where those can reach it who know near: loopback for loopback, else the best
- * interface, of the same family if there is one. */
-static xcclResult_t boot_listen_addr(const struct xccl_addr *near, struct xccl_addr *addr_out)
+/* --- where this rank listens --- */
+
+static int is_loopback(const struct xccl_addr *addr)
 {
-    struct xccl_netif ifs[8];
+    if (addr->sa.any.sa_family == AF_INET)
+        return (ntohl(addr->sa.in4.sin_addr.s_addr) >> 24) == 127;
+    return addr->sa.any.sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&addr->sa.in6.sin6_addr);
+}
+
+/* Which interfaces this rank may use, and where it listens when it may not where it meets the root:
+ * loopback for a root there, else the best interface, of the root's family if there is one. */
+static xcclResult_t find_places(struct xccl_bootstrap *boot, const struct xccl_addr *root)
+{
+    struct xccl_netif ifs[XCCL_BOOT_NETIFS_MAX];
     int count = 0, best = 0;
-    int loopback4 = near->sa.any.sa_family == AF_INET &&
-                    (ntohl(near->sa.in4.sin_addr.s_addr) >> 24) == 127;
-    int loopback6 = near->sa.any.sa_family == AF_INET6 &&
-                    IN6_IS_ADDR_LOOPBACK(&near->sa.in6.sin6_addr);
     xcclResult_t rc;
 
-    if (loopback4 || loopback6) {
-        *addr_out = *near;
-        xccl_addr_set_port(addr_out, 0);
+    boot->only_chosen = is_loopback(root) || xccl_param_string(XCCL_P_SOCKET_IFNAME)[0] ||
+                        xccl_param_int(XCCL_P_SOCKET_FAMILY) != 0;
+    if (is_loopback(root)) {
+        boot->self_addr = *root;
+        xccl_addr_set_port(&boot->self_addr, 0);
         return xcclSuccess;
     }
-    rc = xccl_netif_choose_near(near->bytes ? near : NULL, ifs, 8, &count);
+    rc = xccl_netif_choose_near(root, ifs, XCCL_BOOT_NETIFS_MAX, &count);
     if (rc)
         return rc;
     for (int i = count - 1; i >= 0; i--) {
-        if (ifs[i].addr.sa.any.sa_family == near->sa.any.sa_family)
+        boot->chosen[i] = ifs[i].addr;
+        if (ifs[i].addr.sa.any.sa_family == root->sa.any.sa_family)
             best = i;
     }
-    *addr_out = ifs[best].addr;
+    boot->chosen_count = count;
+    boot->self_addr = ifs[best].addr;
     return xcclSuccess;
 }
 
-xcclResult_t xccl_boot_listen(struct xccl_bootstrap *boot, const struct xccl_addr *near)
+static int may_use(const struct xccl_bootstrap *boot, const struct xccl_addr *addr)
 {
-    struct xccl_acceptor_args args = {.loop = boot->loop,
-                                      .rank = (uint32_t)boot->rank,
-                                      .nranks = (uint32_t)boot->nranks,
-                                      .on_conn = on_conn,
-                                      .owner = boot};
-    xcclResult_t rc = boot_listen_addr(near, &args.addr);
+    for (int i = 0; i < boot->chosen_count; i++) {
+        if (xccl_addr_same_host(addr, &boot->chosen[i]))
+            return 1;
+    }
+    return !boot->only_chosen;
+}
 
-    if (rc)
-        return rc;
-    memcpy(args.key, boot->job.secret, sizeof(args.key));
-    memcpy(args.comm_id, boot->job.comm_id, sizeof(args.comm_id));
-    rc = xccl_acceptor_open(&args, &boot->acceptor);
-    sodium_memzero(args.key, sizeof(args.key));
+/* Listens at args->addr and more. */
+static xcclResult_t listen_at(struct xccl_bootstrap *boot, struct xccl_acceptor_args *args)
+{
+    xcclResult_t rc;
+
+    args->loop = boot->loop;
+    args->rank = (uint32_t)boot->rank;
+    args->nranks = (uint32_t)boot->nranks;
+    args->on_conn = on_conn;
+    args->owner = boot;
+    memcpy(args->key, boot->job.secret, sizeof(args->key));
+    memcpy(args->comm_id, boot->job.comm_id, sizeof(args->comm_id));
+    rc = xccl_acceptor_open(args, &boot->acceptor);
+    sodium_memzero(args->key, sizeof(args->key));
     if (rc)
         return rc;
     boot->self_addr = *xccl_acceptor_addr(boot->acceptor);
@@ -130,9 +148,57 @@ xcclResult_t xccl_boot_listen(struct xccl_bootstrap *boot, const struct xccl_add
     return xcclSuccess;
 }
 
-const struct xccl_addr *xccl_bootstrap_met_addr(const struct xccl_bootstrap *boot)
+xcclResult_t xccl_boot_listen_met(struct xccl_bootstrap *boot,
+                                  const struct xccl_boot_root_link *link)
 {
-    return &boot->self_addr;
+    struct xccl_acceptor_args args = {.addr = boot->self_addr};
+    const struct xccl_meeting *meeting = link->meeting;
+    struct xccl_addr here = {0};
+
+    if (xccl_tcp_local_addr(xccl_conn_fd(link->conn), &here) == 0 && may_use(boot, &here)) {
+        args.addr = here;
+        xccl_addr_set_port(&args.addr, 0);
+    }
+    /* On the root's own host: others may reach it by another of the root's addresses only. */
+    for (int i = 0; i < meeting->root_count; i++) {
+        if (xccl_addr_same_host(&args.addr, &meeting->roots[link->tries.idx]) &&
+            i != link->tries.idx && may_use(boot, &meeting->roots[i]))
+            args.more[args.more_count++] = meeting->roots[i];
+    }
+    boot->met_addr = args.addr;
+    return listen_at(boot, &args);
+}
+
+xcclResult_t xccl_boot_listen_as(struct xccl_bootstrap *boot, const struct xccl_bootstrap *parent)
+{
+    struct xccl_addr addrs[XCCL_DOORS_MAX];
+    struct xccl_acceptor_args args = {.addr = parent->self_addr};
+    int count;
+
+    if (!parent->acceptor) /* it is alone, and so is its child */
+        return xcclSuccess;
+    count = xccl_acceptor_addrs(parent->acceptor, addrs);
+    xccl_addr_set_port(&args.addr, 0);
+    for (int i = 1; i < count; i++)
+        args.more[args.more_count++] = addrs[i];
+    memcpy(boot->met, parent->met, sizeof(boot->met));
+    boot->met_addr = parent->met_addr;
+    return listen_at(boot, &args);
+}
+
+/* A rank on the root's own host has met the root without any network; what other hosts come by, or
+ * are reached by, says more. */
+void xccl_boot_note_met(struct xccl_bootstrap *boot, const struct xccl_conn *conn)
+{
+    struct xccl_addr here, there;
+
+    if (!boot->met[0].count || boot->met_noted ||
+        xccl_tcp_local_addr(xccl_conn_fd(conn), &here) != 0 ||
+        xccl_tcp_peer_addr(xccl_conn_fd(conn), &there) != 0 || xccl_addr_same_host(&here, &there))
+        return;
+    boot->met_addr = here;
+    xccl_addr_set_port(&boot->met_addr, 0);
+    boot->met_noted = 1;
 }
 
 xcclResult_t xccl_boot_make(int rank, int nranks, struct xccl_bell *bell,
@@ -191,7 +257,7 @@ static xcclResult_t join(struct xccl_bootstrap *boot, const struct xccl_job *job
     boot->job = *job;
     boot->limit = *limit;
     boot->op.kind = XCCL_OP_JOIN;
-    rc = xccl_boot_listen(boot, &job->own.roots[0]);
+    rc = find_places(boot, &job->own.roots[0]);
     if (rc)
         return rc;
     xccl_loop_set_timer(&boot->timer, limit->deadline_ns);
@@ -374,9 +440,9 @@ const uint8_t *xccl_bootstrap_comm_id(const struct xccl_bootstrap *boot)
 /* --- declining --- */
 
 /* Proves to the root and says why this rank does not come. Nothing is tried twice: a root that is
- * gone needs no telling. */
-static void decline_at(const struct xccl_addr *root, const uint8_t secret[32],
-                       const struct xccl_hello *hello, const void *body, size_t bytes)
+ * gone needs no telling. Returns whether it was told. */
+static int decline_at(const struct xccl_addr *root, const uint8_t secret[32],
+                      const struct xccl_hello *hello, const void *body, size_t bytes)
 {
     struct xccl_limit limit = xccl_limit_ms(DECLINE_MS, NULL);
     struct xccl_conn *conn;
@@ -384,7 +450,7 @@ static void decline_at(const struct xccl_addr *root, const uint8_t secret[32],
     xcclResult_t rc = xccl_conn_start(root, secret, hello, &conn);
 
     if (rc)
-        return;
+        return 0;
     while (!rc && !done && !xccl_limit_passed(&limit)) {
         struct pollfd pollfd = {.fd = xccl_conn_fd(conn)};
 
@@ -398,8 +464,9 @@ static void decline_at(const struct xccl_addr *root, const uint8_t secret[32],
         (void)poll(&pollfd, 1, xccl_limit_poll_ms(&limit));
     }
     if (!rc && done)
-        (void)xccl_conn_send(conn, XCCL_BOOT_ERROR, body, bytes, &limit);
+        rc = xccl_conn_send(conn, XCCL_BOOT_ERROR, body, bytes, &limit);
     xccl_conn_close(conn);
+    return !rc && done;
 }
 
 /* Tells one root; a rank that owns it has nobody to tell. */
@@ -414,8 +481,10 @@ static void decline_to(const struct xccl_meeting *meeting, int rank, int nranks,
     if (meeting->owns_root && rank == 0)
         return;
     memcpy(hello.comm_id, meeting->comm_id, sizeof(hello.comm_id));
-    for (int i = 0; i < meeting->root_count; i++)
-        decline_at(&meeting->roots[i], meeting->secret, &hello, body, bytes);
+    for (int i = 0; i < meeting->root_count; i++) {
+        if (decline_at(&meeting->roots[i], meeting->secret, &hello, body, bytes))
+            return;
+    }
 }
 
 void xccl_bootstrap_decline(const struct xccl_job *job, int rank, int nranks, xcclResult_t rc)
@@ -476,8 +545,18 @@ void xccl_bootstrap_abort(struct xccl_bootstrap *boot)
 
 void xccl_bootstrap_addr(const struct xccl_bootstrap *boot, int rank, struct xccl_addr *addr_out)
 {
+    struct xccl_addr addrs[XCCL_TRIES_ADDRS];
+
     memset(addr_out, 0, sizeof(*addr_out));
-    (void)xccl_boot_addr(boot, rank, addr_out);
+    if (xccl_boot_addr_list(boot, rank, addrs))
+        *addr_out = addrs[0];
+}
+
+void xccl_bootstrap_met_addr(const struct xccl_bootstrap *boot, struct xccl_addr *addr_out)
+{
+    xccl_loop_lock(boot->loop);
+    *addr_out = boot->met_addr;
+    xccl_loop_unlock(boot->loop);
 }
 
 void xccl_bootstrap_take_ring(struct xccl_bootstrap *boot, struct xccl_conn **next_out,

@@ -39,8 +39,6 @@ xcclResult_t xccl_bootstrap_start(const struct xccl_job *job, int rank, int nran
 /* *done_out 1: joined, or the last operation has ended, and none is at work. An error: this rank
  * has failed, with the text of the first culprit; also between operations. Never blocks. */
 xcclResult_t xccl_bootstrap_test(struct xccl_bootstrap *boot, int *done_out);
-/* The address of this host at which the other ranks find this one, with its port. */
-const struct xccl_addr *xccl_bootstrap_met_addr(const struct xccl_bootstrap *boot);
 /* Another bell, or NULL for none; the old one is not touched any more when this returns. */
 void xccl_bootstrap_set_bell(struct xccl_bootstrap *boot, struct xccl_bell *bell);
 /* Test until done. */
@@ -128,6 +126,9 @@ size_t xccl_bootstrap_table_bytes(const struct xccl_bootstrap *boot);
 const uint8_t *xccl_bootstrap_comm_id(const struct xccl_bootstrap *boot);
 /* Where a rank listens for control messages. */
 void xccl_bootstrap_addr(const struct xccl_bootstrap *boot, int rank, struct xccl_addr *addr_out);
+/* The own address by which this rank met the others: of its connection with the root, or, on the
+ * root's own host, of one with another host. No port; bytes 0 with one rank. */
+void xccl_bootstrap_met_addr(const struct xccl_bootstrap *boot, struct xccl_addr *addr_out);
 /* Tells the others that this rank gives up, with the thread's error text, which stays. Only close
  * may follow. Nothing is told twice; NULL is fine. */
 void xccl_bootstrap_fail(struct xccl_bootstrap *boot, xcclResult_t rc);

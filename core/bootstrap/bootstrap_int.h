@@ -3,6 +3,7 @@
  *
  *   root_link.c  report to a root
  *   join.c       spread the addresses in rounds
+ *   dial.c       connect to another rank
  *   mail*.c      messages to any rank, over connections made when they are needed
  *   collect.c    what is made of messages: all-gather, barrier, broadcast, send, receive
  *   failing.c    the first error, and how the others come to know it
@@ -18,8 +19,10 @@
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/conn_int.h"
 #include "bootstrap/message.h"
+#include "bootstrap/tries.h"
 
 #define XCCL_BOOT_ROUNDS_MAX 20
+#define XCCL_BOOT_NETIFS_MAX 8
 
 /* --- root_link.c, join.c --- */
 
@@ -29,9 +32,31 @@ struct xccl_boot_root_link {
     struct xccl_bootstrap *boot;
     const struct xccl_meeting *meeting; /* NULL: not used */
     struct xccl_conn *conn;
-    int attempt, turned_away; /* connections tried; refusals of the proof in a row */
+    struct xccl_tries tries;
+    int turned_away; /* refusals of the proof */
+    int connected; /* this try; the proof is under way */
     int shaking, told; /* told: it has said all that it will */
+    int given_up; /* no address was reached, so nobody can be told either */
     int reported; /* the root knows of this rank, so it hears of a failure by this connection */
+};
+
+/* The root that this rank has met, if it has several addresses. */
+struct xccl_boot_met {
+    struct xccl_addr roots[XCCL_TRIES_ADDRS];
+    int count, idx; /* count 0: one, or not met yet; idx: where it answered */
+};
+
+/* --- dial.c --- */
+
+/* A connection to another rank, until both are proven. */
+struct xccl_boot_dial {
+    struct xccl_bootstrap *boot;
+    int rank;
+    uint16_t purpose, detail;
+    struct xccl_source *source; /* the owner's, whose timer calls xccl_boot_dial_on_timer */
+    struct xccl_conn **conn; /* the owner's, NULL between two tries */
+    struct xccl_tries tries;
+    int turned_away, connected; /* refusals of the proof; this try is connected */
 };
 
 /* One connection of a round. give: this rank pushes (accepted from r - 2^k); else it takes (opened
@@ -40,8 +65,9 @@ struct xccl_boot_round {
     struct xccl_source source;
     struct xccl_bootstrap *boot;
     struct xccl_conn *conn;
+    struct xccl_boot_dial dial;
     int rank, round, give;
-    int shaking, tries;
+    int shaking;
     uint64_t moved, total; /* bytes of the block that goes over it */
     int all_queued, done;
 };
@@ -123,7 +149,12 @@ struct xccl_bootstrap {
     struct xccl_limit limit; /* of the operation at work */
     struct xccl_source timer; /* its deadline; after an error, the next step of giving up */
     struct xccl_acceptor *acceptor;
-    struct xccl_addr self_addr;
+    struct xccl_addr self_addr; /* where it listens; before, without a port, where it may */
+    struct xccl_addr met_addr; /* of its interface towards the others */
+    int met_noted; /* it is of a connection with another host */
+    struct xccl_boot_met met[2]; /* of root_links; a child's are its parent's */
+    struct xccl_addr chosen[XCCL_BOOT_NETIFS_MAX]; /* of the interfaces that it may use */
+    int chosen_count, only_chosen;
     uint8_t *addrs; /* nranks addresses of XCCL_ADDR_WIRE_BYTES */
 
     struct xccl_root *root; /* of rank 0 under XCCL_COMM_ID, while joining */
@@ -181,8 +212,16 @@ void xccl_boot_join_close(struct xccl_bootstrap *boot);
 /* The hello of a rank that connects. */
 struct xccl_hello xccl_boot_hello(const struct xccl_bootstrap *boot, uint16_t purpose,
                                   uint16_t detail);
-/* Where a rank listens; -1: not known. */
-int xccl_boot_addr(const struct xccl_bootstrap *boot, int rank, struct xccl_addr *addr_out);
+
+/* dial.c */
+/* Where a rank listens, in the order in which to try; returns how many, 0: it cannot be read. */
+int xccl_boot_addr_list(const struct xccl_bootstrap *boot, int rank,
+                        struct xccl_addr addrs_out[XCCL_TRIES_ADDRS]);
+/* Connects; the source is in the loop then, or boot has failed. */
+void xccl_boot_dial_start(struct xccl_boot_dial *dial);
+/* After an event. 1: both are proven, and the source waits for no timer. */
+int xccl_boot_dial_shake(struct xccl_boot_dial *dial);
+int xccl_boot_dial_on_timer(struct xccl_boot_dial *dial); /* as dial_shake */
 
 /* mail.c */
 xcclResult_t xccl_boot_mail_start(struct xccl_bootstrap *boot);
@@ -220,8 +259,13 @@ void xccl_boot_unpark(struct xccl_bootstrap *boot); /* its place is known: what 
 /* Memory and a place in the service thread's loop, without a way to join yet. */
 xcclResult_t xccl_boot_make(int rank, int nranks, struct xccl_bell *bell,
                             struct xccl_bootstrap **boot_out);
-/* Listens, where ranks that know near can reach it. */
-xcclResult_t xccl_boot_listen(struct xccl_bootstrap *boot, const struct xccl_addr *near);
+/* Listens at the interface by which a link has met its root. */
+xcclResult_t xccl_boot_listen_met(struct xccl_bootstrap *boot,
+                                  const struct xccl_boot_root_link *link);
+/* Notes by which interface another host has been met. */
+void xccl_boot_note_met(struct xccl_bootstrap *boot, const struct xccl_conn *conn);
+/* A child listens where its parent does. */
+xcclResult_t xccl_boot_listen_as(struct xccl_bootstrap *boot, const struct xccl_bootstrap *parent);
 
 /* failing.c */
 /* Keeps the first error, as an event of this rank or of a peer; later ones are its echo. */

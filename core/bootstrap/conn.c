@@ -26,7 +26,8 @@ enum conn_phase { CONN_CONNECTING, CONN_SHAKING, CONN_OPEN, CONN_BROKEN };
 struct xccl_conn {
     int fd;
     enum conn_phase phase;
-    int turned_away, unreached;
+    int turned_away;
+    int unreached; /* errno */
     int send_failed; /* what came before may still be read */
     struct xccl_addr addr; /* of the connecting side only */
     char peer_text[XCCL_ADDR_TEXT_BYTES];
@@ -195,7 +196,7 @@ xcclResult_t xccl_conn_shake(struct xccl_conn *conn, int *done_out)
         xcclResult_t rc = xccl_tcp_connect_test(conn->fd, &conn->addr, &connected);
 
         if (rc) {
-            conn->unreached = 1;
+            conn->unreached = xccl_tcp_connect_err();
             conn_break(conn);
             return rc;
         }
@@ -248,6 +249,11 @@ int xccl_conn_turned_away(const struct xccl_conn *conn)
 int xccl_conn_unreached(const struct xccl_conn *conn)
 {
     return conn->unreached;
+}
+
+int xccl_conn_is_connected(const struct xccl_conn *conn)
+{
+    return conn->phase != CONN_CONNECTING && !conn->unreached;
 }
 
 const char *xccl_conn_peer_text(const struct xccl_conn *conn)

@@ -23,8 +23,11 @@ int xccl_conn_hello_seen(const struct xccl_conn *conn);
 /* 1 when the handshake failed because the other end closed before its reply: a wrong key, or it had
  * no room for one more; worth another try. */
 int xccl_conn_turned_away(const struct xccl_conn *conn);
-/* 1 when it failed before it was connected: nobody listens there yet, or the network was down. */
+/* The errno with which it failed before it was connected: nobody listens there, or there is no way
+ * there; 0: it did not fail so. */
 int xccl_conn_unreached(const struct xccl_conn *conn);
+/* 1: the other end's kernel has answered. */
+int xccl_conn_is_connected(const struct xccl_conn *conn);
 const char *xccl_conn_peer_text(const struct xccl_conn *conn);
 
 /* As xccl_conn_queue, with a body in two pieces. */

@@ -22,7 +22,6 @@
 
 #define PIECE_BYTES   (60u << 10)
 #define FRAMES_A_TURN 16
-#define CONNECT_TRIES 3
 
 struct xccl_hello xccl_boot_hello(const struct xccl_bootstrap *boot, uint16_t purpose,
                                   uint16_t detail)
@@ -36,15 +35,6 @@ struct xccl_hello xccl_boot_hello(const struct xccl_bootstrap *boot, uint16_t pu
 
     memcpy(hello.comm_id, boot->job.comm_id, sizeof(hello.comm_id));
     return hello;
-}
-
-int xccl_boot_addr(const struct xccl_bootstrap *boot, int rank, struct xccl_addr *addr_out)
-{
-    if (xccl_boot_next_decode(boot->addrs + (size_t)rank * XCCL_ADDR_WIRE_BYTES,
-                              XCCL_ADDR_WIRE_BYTES, addr_out) != 0)
-        return -1;
-    xccl_addr_take_zone(addr_out, &boot->self_addr);
-    return 0;
 }
 
 /* --- the rounds --- */
@@ -150,52 +140,12 @@ static int round_take_one(struct xccl_boot_round *round)
     return !boot->rc && round->conn && !round->done;
 }
 
-static void round_connect(struct xccl_boot_round *round)
+/* The other end of a connection that this rank has made is proven. */
+static void round_proven(struct xccl_boot_round *round)
 {
     struct xccl_bootstrap *boot = round->boot;
-    struct xccl_hello hello = xccl_boot_hello(boot, XCCL_PURPOSE_ROUND, (uint16_t)round->round);
-    struct xccl_addr addr;
-    char text[XCCL_ADDR_TEXT_BYTES] = "?", why[XCCL_ERROR_TEXT_BYTES];
-    xcclResult_t rc = xccl_boot_addr(boot, round->rank, &addr) ? xcclRemoteError : xcclSuccess;
+    const struct xccl_hello *other = xccl_conn_hello(round->conn);
 
-    if (rc) {
-        (void)xccl_fail_quietly(rc, 0, NULL, "its address has an unknown format");
-    } else {
-        xccl_addr_format(&addr, text);
-        rc = xccl_conn_start(&addr, boot->job.secret, &hello, &round->conn);
-    }
-    if (rc) {
-        snprintf(why, sizeof(why), "%s", xccl_error_text());
-        xccl_boot_fail(boot, rc, "rank %d cannot reach rank %d at %s: %.300s; see that rank's log",
-                       boot->rank, round->rank, text, why);
-        return;
-    }
-    round->shaking = 1;
-    round->tries++;
-    round_watch(round, xccl_conn_shake_events(round->conn));
-}
-
-static void round_shake(struct xccl_boot_round *round)
-{
-    struct xccl_bootstrap *boot = round->boot;
-    const struct xccl_hello *other;
-    int done = 0;
-    xcclResult_t rc = xccl_conn_shake(round->conn, &done);
-
-    if (rc && xccl_conn_turned_away(round->conn) && round->tries < CONNECT_TRIES) {
-        round_close(round);
-        round_connect(round);
-        return;
-    }
-    if (rc) {
-        xccl_boot_fail_peer(boot, rc, round->rank, round->conn);
-        return;
-    }
-    if (!done) {
-        round_watch(round, xccl_conn_shake_events(round->conn));
-        return;
-    }
-    other = xccl_conn_hello(round->conn);
     /* Who was split off listens before it knows its rank; but only it has the right secret there.
      */
     if (!boot->has_parent &&
@@ -207,6 +157,7 @@ static void round_shake(struct xccl_boot_round *round)
                        boot->nranks);
         return;
     }
+    xccl_boot_note_met(boot, round->conn);
     round->shaking = 0;
     round->done = round->total == 0;
     round_watch(round, EPOLLIN);
@@ -237,11 +188,24 @@ static void round_on_events(struct xccl_source *source, uint32_t events)
     if (round->boot->rc) {
         round_shake_to_tell(round);
     } else if (round->shaking) {
-        round_shake(round);
+        if (xccl_boot_dial_shake(&round->dial))
+            round_proven(round);
     } else if (events & (EPOLLIN | EPOLLERR | EPOLLHUP)) {
         for (int i = 0; i < FRAMES_A_TURN && round->conn && round_take_one(round); i++)
             continue;
     }
+    xccl_boot_join_pump(round->boot);
+    xccl_log_set_rank(-1);
+}
+
+static void round_on_timer(struct xccl_source *source, uint64_t now_ns)
+{
+    struct xccl_boot_round *round = source->owner;
+
+    (void)now_ns;
+    xccl_log_set_rank(round->boot->rank);
+    if (round->shaking && xccl_boot_dial_on_timer(&round->dial))
+        round_proven(round);
     xccl_boot_join_pump(round->boot);
     xccl_log_set_rank(-1);
 }
@@ -345,8 +309,10 @@ void xccl_boot_join_pump(struct xccl_bootstrap *boot)
     for (int k = 0; k < boot->rounds && k <= known && !boot->rc; k++) {
         struct xccl_boot_round *take = &boot->take[k], *give = &boot->give[k];
 
-        if (!take->conn && !take->done)
-            round_connect(take);
+        if (!take->conn && !take->done && !take->shaking) {
+            take->shaking = 1;
+            xccl_boot_dial_start(&take->dial);
+        }
         if (!boot->rc && give->conn && !give->done)
             give_push(give);
     }
@@ -372,6 +338,7 @@ void xccl_boot_join_on_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn)
         xccl_conn_close(conn);
         return;
     }
+    xccl_boot_note_met(boot, conn);
     give->conn = conn;
     give->all_queued = give->done = give->total == 0;
     xccl_boot_tell_late(boot, conn);
@@ -395,7 +362,14 @@ static void round_init(struct xccl_bootstrap *boot, struct xccl_boot_round *roun
     round->source.fd = -1;
     round->source.timer_ns = XCCL_NEVER_NS;
     round->source.on_events = round_on_events;
+    round->source.on_timer = round_on_timer;
     round->source.owner = round;
+    round->dial = (struct xccl_boot_dial){.boot = boot,
+                                          .rank = round->rank,
+                                          .purpose = XCCL_PURPOSE_ROUND,
+                                          .detail = (uint16_t)k,
+                                          .source = &round->source,
+                                          .conn = &round->conn};
 }
 
 void xccl_boot_join_start(struct xccl_bootstrap *boot)
@@ -433,6 +407,16 @@ void xccl_boot_join_wait_text(const struct xccl_bootstrap *boot, char *text_out,
 {
     const struct xccl_boot_root_link *link = &boot->root_links[0];
 
+    if (!boot->next_known && link->meeting && !link->tries.answers) {
+        char tried[XCCL_TRIES_TEXT_BYTES];
+
+        xccl_tries_text(&link->tries, link->meeting->roots, link->meeting->root_count, tried);
+        snprintf(text_out, bytes,
+                 "did not reach the root at %.230s; see whether the root's process runs and no "
+                 "firewall is between, or set XCCL_SOCKET_IFNAME on all hosts",
+                 tried);
+        return;
+    }
     if (!boot->next_known) {
         snprintf(text_out, bytes,
                  "was not told its next rank by the root%s%s; see whether all ranks were started "
@@ -481,7 +465,8 @@ void xccl_boot_join_stop(struct xccl_bootstrap *boot, int keep_roots)
     for (int i = 0; i < 2 && !keep_roots; i++)
         xccl_loop_remove(&boot->root_links[i].source);
     for (int k = 0; k < boot->rounds; k++) {
-        if (!boot->take[k].shaking) /* else it is told once it has connected */
+        /* One that connects is told once it has; one between two tries is not tried again. */
+        if (!boot->take[k].shaking || !boot->take[k].conn)
             xccl_loop_remove(&boot->take[k].source);
         xccl_loop_remove(&boot->give[k].source);
     }

@@ -37,6 +37,12 @@ static struct xccl_boot_pair *pair_get(struct xccl_bootstrap *boot, int rank)
     pair->out_source.fd = pair->in_source.fd = -1;
     pair->out_source.timer_ns = pair->in_source.timer_ns = XCCL_NEVER_NS;
     pair->out_source.on_events = xccl_boot_out_on_events;
+    pair->out_source.on_timer = xccl_boot_out_on_timer;
+    pair->dial = (struct xccl_boot_dial){.boot = boot,
+                                         .rank = rank,
+                                         .purpose = XCCL_PURPOSE_MAIL,
+                                         .source = &pair->out_source,
+                                         .conn = &pair->out};
     pair->in_source.on_events = xccl_boot_in_on_events;
     pair->in_source.on_timer = xccl_boot_in_on_timer;
     pair->out_source.owner = pair->in_source.owner = pair;

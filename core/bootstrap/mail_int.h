@@ -12,7 +12,9 @@ struct xccl_boot_pair {
     /* to rank */
     struct xccl_source out_source;
     struct xccl_conn *out;
-    int shaking, tries;
+    struct xccl_boot_dial dial;
+    int shaking;
+    int counted; /* among the connections of this process */
     int ending; /* FINAL was sent; the other end closes when it has read all */
     uint64_t used_ns;
     struct xccl_boot_send *sends, **sends_end;
@@ -34,6 +36,7 @@ void xccl_boot_pair_fail(struct xccl_boot_pair *pair, xcclResult_t rc,
 
 /* mail_out.c */
 void xccl_boot_out_on_events(struct xccl_source *source, uint32_t events);
+void xccl_boot_out_on_timer(struct xccl_source *source, uint64_t now_ns);
 void xccl_boot_out_pump(struct xccl_boot_pair *pair); /* moves what waits for this rank */
 void xccl_boot_out_close(struct xccl_boot_pair *pair);
 void xccl_boot_out_adopt(struct xccl_boot_pair *pair, struct xccl_conn *conn); /* a proven one */

@@ -10,9 +10,8 @@
 #include "base/log.h"
 #include "bootstrap/mail_int.h"
 
-#define PIECE_BYTES   (60u << 10)
-#define CONNECT_TRIES 3
-#define IDLE_NS       (2 * XCCL_NS_PER_S)
+#define PIECE_BYTES (60u << 10)
+#define IDLE_NS     (2 * XCCL_NS_PER_S)
 
 /* Open out connections of this process; each costs its two ends up to two descriptors here. */
 static _Atomic int out_count;
@@ -30,12 +29,12 @@ static int out_budget(void)
 void xccl_boot_out_close(struct xccl_boot_pair *pair)
 {
     xccl_loop_remove(&pair->out_source);
-    if (pair->out)
+    if (pair->counted)
         /* Relaxed: a count, which orders nothing. */
         atomic_fetch_sub_explicit(&out_count, 1, memory_order_relaxed);
     xccl_conn_close(pair->out);
     pair->out = NULL;
-    pair->ending = 0;
+    pair->counted = pair->ending = pair->shaking = 0;
 }
 
 /* Nothing waits to be sent: says so, until the other end closes. What cannot be said is no loss to
@@ -52,34 +51,17 @@ static void out_end(struct xccl_boot_pair *pair)
         xccl_boot_out_close(pair);
 }
 
+static void out_count_in(struct xccl_boot_pair *pair)
+{
+    pair->counted = 1;
+    atomic_fetch_add_explicit(&out_count, 1, memory_order_relaxed);
+}
+
 static void out_connect(struct xccl_boot_pair *pair)
 {
-    struct xccl_bootstrap *boot = pair->boot;
-    struct xccl_hello hello = xccl_boot_hello(boot, XCCL_PURPOSE_MAIL, 0);
-    char text[XCCL_ADDR_TEXT_BYTES] = "?", why[XCCL_ERROR_TEXT_BYTES];
-    struct xccl_addr addr;
-    xcclResult_t rc = xcclRemoteError;
-
-    if (xccl_boot_addr(boot, pair->rank, &addr) == 0) {
-        xccl_addr_format(&addr, text);
-        rc = xccl_conn_start(&addr, boot->job.secret, &hello, &pair->out);
-    } else {
-        (void)xccl_fail_quietly(rc, 0, NULL, "its address has an unknown format");
-    }
-    if (rc) {
-        snprintf(why, sizeof(why), "%s", xccl_error_text());
-        xccl_boot_fail(boot, rc, "rank %d cannot reach rank %d at %s: %.300s; see that rank's log",
-                       boot->rank, pair->rank, text, why);
-        return;
-    }
-    atomic_fetch_add_explicit(&out_count, 1, memory_order_relaxed);
+    out_count_in(pair);
     pair->shaking = 1;
-    pair->tries++;
-    pair->out_source.fd = xccl_conn_fd(pair->out);
-    pair->out_source.events = xccl_conn_shake_events(pair->out);
-    rc = xccl_loop_add(boot->loop, &pair->out_source);
-    if (rc)
-        xccl_boot_pair_fail(pair, rc, pair->out);
+    xccl_boot_dial_start(&pair->dial);
 }
 
 /* Queues the next piece of a message. */
@@ -160,7 +142,7 @@ void xccl_boot_out_pump(struct xccl_boot_pair *pair)
     int pending = 0;
     xcclResult_t rc;
 
-    if (!pair->out && pair->sends)
+    if (!pair->out && !pair->shaking && pair->sends)
         out_connect(pair);
     if (!pair->out || pair->shaking || pair->ending || pair->boot->rc)
         return;
@@ -173,33 +155,17 @@ void xccl_boot_out_pump(struct xccl_boot_pair *pair)
         out_rest(pair);
 }
 
-static void out_shake(struct xccl_boot_pair *pair)
+static void out_proven(struct xccl_boot_pair *pair)
 {
-    const struct xccl_hello *other;
-    int done = 0;
-    xcclResult_t rc = xccl_conn_shake(pair->out, &done);
+    const struct xccl_hello *other = xccl_conn_hello(pair->out);
 
-    if (rc && xccl_conn_turned_away(pair->out) && pair->tries < CONNECT_TRIES) {
-        xccl_boot_out_close(pair);
-        out_connect(pair);
-        return;
-    }
-    if (!rc && !done)
-        rc = xccl_loop_set_events(&pair->out_source, xccl_conn_shake_events(pair->out));
-    if (rc) {
-        xccl_boot_pair_fail(pair, rc, pair->out);
-        return;
-    }
-    if (!done)
-        return;
-    other = xccl_conn_hello(pair->out);
     if (!pair->boot->has_parent && other->rank != (uint32_t)pair->rank) {
         xccl_boot_fail(pair->boot, xcclRemoteError,
                        "rank %u answers at %s instead of rank %d; see the logs of both ranks",
                        other->rank, xccl_conn_peer_text(pair->out), pair->rank);
         return;
     }
-    pair->shaking = pair->tries = 0;
+    pair->shaking = 0;
     xccl_boot_out_pump(pair);
 }
 
@@ -239,7 +205,8 @@ void xccl_boot_out_on_events(struct xccl_source *source, uint32_t events)
 
     xccl_log_set_rank(pair->boot->rank);
     if (pair->shaking) {
-        out_shake(pair);
+        if (xccl_boot_dial_shake(&pair->dial))
+            out_proven(pair);
     } else {
         if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
             out_read(pair);
@@ -254,11 +221,23 @@ void xccl_boot_out_on_events(struct xccl_source *source, uint32_t events)
     xccl_log_set_rank(-1);
 }
 
+void xccl_boot_out_on_timer(struct xccl_source *source, uint64_t now_ns)
+{
+    struct xccl_boot_pair *pair = source->owner;
+
+    (void)now_ns;
+    xccl_log_set_rank(pair->boot->rank);
+    if (pair->shaking && xccl_boot_dial_on_timer(&pair->dial))
+        out_proven(pair);
+    xccl_boot_op_advance(pair->boot);
+    xccl_log_set_rank(-1);
+}
+
 void xccl_boot_out_adopt(struct xccl_boot_pair *pair, struct xccl_conn *conn)
 {
     xcclResult_t rc;
 
-    atomic_fetch_add_explicit(&out_count, 1, memory_order_relaxed);
+    out_count_in(pair);
     pair->out = conn;
     pair->out_source.fd = xccl_conn_fd(conn);
     pair->out_source.events = EPOLLIN;

@@ -36,8 +36,8 @@ void xccl_root_on_conn(void *owner, struct xccl_conn *conn);
 /* Those who still wait are told that the root ends. */
 void xccl_root_end_sessions(struct xccl_root *root);
 
-/* Ends when all ranks were told, or after timeout_ms. addr as in xccl_root_create; fills
- * meeting->roots[0] with where it listens. */
+/* Ends when all ranks were told, or after timeout_ms. Listens at meeting->roots, with ports as in
+ * xccl_root_create, and leaves there where it does. */
 xcclResult_t xccl_root_start_single(struct xccl_meeting *meeting, uint64_t timeout_ms);
 /* The root at a given address in this process, which all of its communicators share: made by the
  * first get, gone with the last put. */

@@ -12,9 +12,10 @@
 #include "base/param.h"
 #include "bootstrap/bootstrap_int.h"
 
-#define FRAMES_A_TURN 16
-#define CONNECT_TRIES 3
-#define PAUSE_MAX_MS  100 /* between two tries to reach a root */
+#define FRAMES_A_TURN   16
+#define TURNED_AWAY_MAX 3 /* at each address */
+#define PROOF_NS        (3 * XCCL_NS_PER_S) /* it doubles with every answer */
+#define PAUSE_MAX_MS    100 /* between two tries to reach a root */
 
 /* Nothing at all is watched for no events: a closed peer would otherwise wake the loop for ever. */
 xcclResult_t xccl_boot_watch(struct xccl_bootstrap *boot, struct xccl_source *source,
@@ -64,29 +65,81 @@ void xccl_boot_link_close(struct xccl_boot_root_link *link)
     link->conn = NULL;
 }
 
-/* Tries again a little later: 1, 2, 4 ms and so on. */
+/* Tries again a little later: 2, 4 ms and so on. */
 static void link_pause(struct xccl_boot_root_link *link)
 {
-    uint64_t pause_ms = link->attempt < 8 ? 1ull << link->attempt : PAUSE_MAX_MS;
+    uint64_t pause_ms = link->tries.begun < 7 ? 1ull << link->tries.begun : PAUSE_MAX_MS;
     xcclResult_t rc;
 
     xccl_boot_link_close(link);
     link->source.fd = -1;
-    link->source.timer_ns = xccl_clock_ns() +
-                            (pause_ms < PAUSE_MAX_MS ? pause_ms : PAUSE_MAX_MS) * XCCL_NS_PER_MS;
+    link->source.timer_ns = xccl_clock_ns() + pause_ms * XCCL_NS_PER_MS;
     rc = xccl_loop_add(link->boot->loop, &link->source);
     if (rc)
         link_fail(link, rc);
 }
 
-/* How long one try may take. Several addresses take turns, for the last is no better than the
- * first. With one, the system's own pauses after a lost packet soon grow longer than a new try
- * takes. */
-static uint64_t link_patience_ns(const struct xccl_boot_root_link *link)
+/* How long the proof may take: the system's own pauses after a lost packet soon grow longer than a
+ * new connection takes. */
+static uint64_t proof_until_ns(const struct xccl_boot_root_link *link)
 {
-    if (link->meeting->root_count > 1)
-        return XCCL_NS_PER_S;
-    return (link->attempt < 4 ? 3ull << link->attempt : 48) * XCCL_NS_PER_S;
+    int doubled = link->tries.answers < 5 ? link->tries.answers - 1 : 4;
+
+    return xccl_clock_ns() + (PROOF_NS << doubled);
+}
+
+/* All addresses of a unique id's root, which listened before the id was there, are out of reach. */
+static void link_give_up(struct xccl_boot_root_link *link)
+{
+    const struct xccl_meeting *meeting = link->meeting;
+    struct xccl_bootstrap *boot = link->boot;
+    const char *todo = "set XCCL_SOCKET_IFNAME on all hosts to the interface that reaches the "
+                       "others, and check for firewalls";
+    char text[XCCL_TRIES_TEXT_BYTES];
+
+    link->given_up = 1;
+    xccl_tries_text(&link->tries, meeting->roots, meeting->root_count, text);
+    if (meeting->owns_root)
+        todo = "set XCCL_COMM_ID to an address of rank 0's host that this host can reach";
+    else if (xccl_tries_all_refused(&link->tries, meeting->root_count))
+        todo = "the process that created the id has ended or has stopped waiting for ranks";
+    xccl_boot_fail(boot, xcclRemoteError,
+                   "rank %d of %d on host %s cannot reach the root at %.230s; %s", boot->rank,
+                   boot->nranks, xccl_os_hostname(), text, todo);
+}
+
+/* The host of rank 0 may still be starting, so it is waited for; but the address may be wrong. */
+static void link_warn(struct xccl_boot_root_link *link)
+{
+    const struct xccl_boot_root_link *first = &link->boot->root_links[0];
+    char text[XCCL_TRIES_TEXT_BYTES];
+
+    if (link->tries.warned || link != first)
+        return;
+    link->tries.warned = 1;
+    xccl_tries_text(&link->tries, link->meeting->roots, link->meeting->root_count, text);
+    xccl_log(
+        XCCL_LOG_WARN,
+        "rank %d on host %s has tried for %d s to reach rank 0 at %s and tries on; check that "
+        "rank 0's host is up, or set XCCL_COMM_ID to an address of it that this host can reach",
+        link->boot->rank, xccl_os_hostname(), XCCL_TRIES_GIVE_UP_MS / 1000, text);
+}
+
+/* A try failed with an errno; 0: nobody answered. */
+static void link_missed(struct xccl_boot_root_link *link, int err)
+{
+    int count = link->meeting->root_count, owns_root = link->meeting->owns_root;
+
+    xccl_tries_failed(&link->tries, err);
+    if (xccl_tries_is_over(&link->tries, count, xccl_clock_ns())) {
+        if (!owns_root || xccl_tries_all_unroutable(&link->tries, count)) {
+            link_give_up(link);
+            return;
+        }
+        if (!xccl_tries_all_refused(&link->tries, count)) /* else it is up, and rank 0 will come */
+            link_warn(link);
+    }
+    link_pause(link);
 }
 
 /* Connects to the next of the root's addresses. */
@@ -94,21 +147,24 @@ static void link_connect(struct xccl_boot_root_link *link)
 {
     const struct xccl_meeting *meeting = link->meeting;
     struct xccl_hello hello = xccl_boot_hello(link->boot, XCCL_PURPOSE_ROOT, 0);
-    struct xccl_addr addr = meeting->roots[link->attempt % meeting->root_count];
+    uint64_t now_ns = xccl_clock_ns();
+    struct xccl_addr addr;
     xcclResult_t rc;
 
     xccl_boot_link_close(link);
-    link->attempt++;
+    addr = meeting->roots[xccl_tries_next(&link->tries, meeting->root_count, now_ns)];
     link->shaking = 1;
+    link->connected = 0;
     memcpy(hello.comm_id, meeting->comm_id, sizeof(hello.comm_id));
     if (!meeting->owns_root) /* else it was given here, with this host's zone */
         xccl_addr_take_zone(&addr, &link->boot->self_addr);
     rc = xccl_conn_start(&addr, meeting->secret, &hello, &link->conn);
-    if (rc == xcclRemoteError) {
-        link_pause(link);
+    if (rc && xccl_tries_may_mend(xccl_tcp_connect_err())) {
+        link_missed(link, xccl_tcp_connect_err());
         return;
     }
-    link->source.timer_ns = xccl_clock_ns() + link_patience_ns(link);
+    link->source.timer_ns = now_ns +
+                            xccl_tries_patience_ns(&link->tries, meeting->root_count, now_ns);
     if (!rc)
         rc = xccl_boot_watch(link->boot, &link->source, link->conn,
                              xccl_conn_shake_events(link->conn));
@@ -155,30 +211,70 @@ static void link_report(struct xccl_boot_root_link *link)
     link_flush(link);
 }
 
+/* Where this rank listens is decided now: where it has met the first root. */
+static void link_proven(struct xccl_boot_root_link *link)
+{
+    struct xccl_bootstrap *boot = link->boot;
+    const struct xccl_meeting *meeting = link->meeting;
+    struct xccl_boot_met *met = &boot->met[link - boot->root_links];
+    char why[XCCL_ERROR_TEXT_BYTES];
+    xcclResult_t rc;
+
+    link->shaking = 0;
+    xccl_loop_set_timer(&link->source, XCCL_NEVER_NS);
+    if (meeting->root_count > 1) {
+        memcpy(met->roots, meeting->roots, sizeof(met->roots));
+        met->count = meeting->root_count;
+        met->idx = link->tries.idx;
+    }
+    rc = boot->acceptor ? xcclSuccess : xccl_boot_listen_met(boot, link);
+    if (!rc) {
+        link_report(link);
+        return;
+    }
+    snprintf(why, sizeof(why), "%s", xccl_error_text());
+    link->reported = 1; /* it hears of the failure by this connection */
+    xccl_boot_fail(boot, rc, "rank %d on host %s cannot join: %.400s", boot->rank,
+                   xccl_os_hostname(), why);
+}
+
+/* Whether a failed proof is worth another try. A busy acceptor may have dropped us for a newer
+ * stranger, so one refusal is not believed; and at one of several addresses somebody else may be,
+ * on another network. */
+static int link_may_mend(struct xccl_boot_root_link *link, xcclResult_t rc)
+{
+    int count = link->meeting->root_count;
+
+    return rc == xcclRemoteError && (count > 1 || xccl_conn_turned_away(link->conn)) &&
+           ++link->turned_away < TURNED_AWAY_MAX * count;
+}
+
 static void link_shake(struct xccl_boot_root_link *link)
 {
     int done = 0;
     xcclResult_t rc = xccl_conn_shake(link->conn, &done);
+    int err = rc ? xccl_conn_unreached(link->conn) : 0;
 
-    if (rc == xcclRemoteError && xccl_conn_unreached(link->conn)) {
-        link_pause(link);
+    if (err && xccl_tries_may_mend(err)) {
+        link_missed(link, err);
         return;
     }
-    /* A busy acceptor may have dropped us for a newer stranger, so one refusal is not believed. */
-    if (rc && xccl_conn_turned_away(link->conn) && ++link->turned_away < CONNECT_TRIES) {
+    if (!link->connected && xccl_conn_is_connected(link->conn)) {
+        link->connected = 1;
+        xccl_tries_answered(&link->tries);
+        xccl_loop_set_timer(&link->source, proof_until_ns(link));
+    }
+    if (rc && link_may_mend(link, rc)) {
         link_pause(link);
         return;
     }
     if (!rc && !done)
         rc = xccl_boot_watch(link->boot, &link->source, link->conn,
                              xccl_conn_shake_events(link->conn));
-    if (rc) {
+    if (rc)
         link_fail(link, rc);
-    } else if (done) {
-        link->shaking = 0;
-        xccl_loop_set_timer(&link->source, XCCL_NEVER_NS);
-        link_report(link);
-    }
+    else if (done)
+        link_proven(link);
 }
 
 static void link_on_next(struct xccl_boot_root_link *link, const struct xccl_frame *frame)
@@ -272,8 +368,24 @@ static void link_on_events(struct xccl_source *source, uint32_t events)
 
 static void link_on_timer(struct xccl_source *source, uint64_t now_ns)
 {
+    struct xccl_boot_root_link *link = source->owner;
+    int was_connected = link->connected;
+
     (void)now_ns;
-    link_connect(source->owner);
+    xccl_log_set_rank(link->boot->rank);
+    /* A thread that was given no time has not seen yet what came meanwhile. */
+    if (!link->conn) {
+        link_connect(link);
+    } else {
+        link_shake(link);
+        if (!link->boot->rc && link->conn && link->shaking && was_connected == link->connected) {
+            if (link->connected)
+                link_connect(link);
+            else
+                link_missed(link, 0);
+        }
+    }
+    xccl_log_set_rank(-1);
 }
 
 void xccl_boot_link_start(struct xccl_bootstrap *boot, struct xccl_boot_root_link *link)
@@ -289,7 +401,9 @@ void xccl_boot_link_start(struct xccl_bootstrap *boot, struct xccl_boot_root_lin
 int xccl_boot_root_unaware(const struct xccl_bootstrap *boot)
 {
     for (int i = 0; i < 2; i++) {
-        if (boot->root_links[i].meeting && !boot->root_links[i].reported)
+        const struct xccl_boot_root_link *link = &boot->root_links[i];
+
+        if (link->meeting && !link->reported && !link->given_up)
             return 1;
     }
     return 0;

@@ -132,7 +132,7 @@ static xcclResult_t child_make(struct xccl_bootstrap *boot, int color,
     xccl_loop_lock(boot->loop);
     xccl_loop_set_timer(&child->timer, limit->deadline_ns);
     xccl_loop_unlock(boot->loop);
-    rc = xccl_boot_listen(child, &boot->self_addr);
+    rc = xccl_boot_listen_as(child, boot);
     if (rc) {
         xccl_bootstrap_close(child);
         return rc;

@@ -32,6 +32,7 @@
 #define ROOTS_MAX     3
 #define KEY_MAX_BYTES 1023
 
+static_assert(ROOTS_MAX == XCCL_DOORS_MAX, "a root can listen at all addresses of an id");
 static_assert(sizeof(xcclUniqueId) == 8 + 16 + 32 + ROOTS_MAX * XCCL_ADDR_WIRE_BYTES,
               "the id's layout");
 
@@ -251,12 +252,13 @@ static xcclResult_t meeting_at(const char *addr_text, const char *salt,
     return xcclSuccess;
 }
 
-/* A new communicator with its root in this process. */
+/* A new communicator with its root in this process, at up to three interfaces: the first may not
+ * be the one that reaches the other hosts. */
 static xcclResult_t meeting_create(struct xccl_meeting *meeting)
 {
-    struct xccl_netif netif;
+    struct xccl_netif ifs[ROOTS_MAX];
     int count = 0;
-    xcclResult_t rc = xccl_netif_choose(&netif, 1, &count);
+    xcclResult_t rc = xccl_netif_choose(ifs, ROOTS_MAX, &count);
 
     if (rc)
         return rc;
@@ -266,8 +268,9 @@ static xcclResult_t meeting_create(struct xccl_meeting *meeting)
     rc = xccl_os_random(meeting->secret, sizeof(meeting->secret));
     if (rc)
         return rc;
-    meeting->roots[0] = netif.addr;
-    meeting->root_count = 1;
+    for (int i = 0; i < count; i++)
+        meeting->roots[i] = ifs[i].addr;
+    meeting->root_count = count;
     return xccl_root_start_single(meeting, (uint64_t)xccl_param_int(XCCL_P_TIMEOUT_INIT_S) * 1000);
 }
 

@@ -61,6 +61,7 @@ xcclResult_t xccl_init_nets(struct xccl_init *init, enum xccl_init_state *state_
                                       .traffic_class = -1,
                                       .watch = &comm->watch};
     char met[XCCL_ADDR_TEXT_BYTES];
+    struct xccl_addr met_addr;
     uint8_t *own;
     xcclResult_t rc;
 
@@ -71,7 +72,8 @@ xcclResult_t xccl_init_nets(struct xccl_init *init, enum xccl_init_state *state_
     if (!own)
         return xcclSystemError;
     memcpy(&args.comm_id, comm->id, sizeof args.comm_id);
-    xccl_addr_format_host(xccl_bootstrap_met_addr(comm->boot), met);
+    xccl_bootstrap_met_addr(comm->boot, &met_addr);
+    xccl_addr_format_host(&met_addr, met);
     args.met_address = met[0] ? met : NULL;
     rc = xccl_net_open_list(comm->net_list, &args, comm->nets, XCCL_NETS_MAX, &comm->net_count);
     if (!rc)
