@@ -201,6 +201,28 @@ void xccl_boot_note_met(struct xccl_bootstrap *boot, const struct xccl_conn *con
     boot->met_noted = 1;
 }
 
+static void above_tell(struct xccl_bootstrap *boot, uint16_t type, const void *body, size_t bytes)
+{
+    xccl_boot_join_tell(boot, type, body, bytes);
+    xccl_boot_mail_tell(boot, type, body, bytes);
+}
+
+static void above_stop(struct xccl_bootstrap *boot, int keep_roots)
+{
+    xccl_boot_join_stop(boot, keep_roots);
+    xccl_boot_mail_stop(boot);
+}
+
+static void above_wait_text(const struct xccl_bootstrap *boot, char *text_out, size_t bytes)
+{
+    if (boot->state == XCCL_BOOT_JOINING)
+        xccl_boot_join_wait_text(boot, text_out, bytes);
+    else
+        xccl_boot_op_wait_text(boot, text_out, bytes);
+}
+
+static const struct xccl_boot_above above = {above_tell, above_stop, above_wait_text};
+
 xcclResult_t xccl_boot_make(int rank, int nranks, struct xccl_bell *bell,
                             struct xccl_bootstrap **boot_out)
 {
@@ -212,6 +234,7 @@ xcclResult_t xccl_boot_make(int rank, int nranks, struct xccl_bell *bell,
     boot = xccl_calloc(1, sizeof(*boot));
     if (!boot)
         return xcclSystemError;
+    boot->above = &above;
     boot->rank = rank;
     boot->nranks = nranks;
     boot->bell = bell;

@@ -139,7 +139,15 @@ enum xccl_boot_state {
     XCCL_BOOT_FAILED /* the error is final and everybody was told */
 };
 
+/* How a failure reaches what is under way, from below it. */
+struct xccl_boot_above {
+    void (*tell)(struct xccl_bootstrap *boot, uint16_t type, const void *body, size_t bytes);
+    void (*stop)(struct xccl_bootstrap *boot, int keep_roots);
+    void (*wait_text)(const struct xccl_bootstrap *boot, char *text_out, size_t bytes);
+};
+
 struct xccl_bootstrap {
+    const struct xccl_boot_above *above;
     struct xccl_job job;
     int rank, nranks, rounds;
     enum xccl_boot_state state;
@@ -191,9 +199,6 @@ void xccl_boot_link_start(struct xccl_bootstrap *boot, struct xccl_boot_root_lin
 void xccl_boot_link_close(struct xccl_boot_root_link *link);
 /* A root does not know of this rank, so it must be told of a failure. */
 int xccl_boot_root_unaware(const struct xccl_bootstrap *boot);
-/* Watches a connection for events, or for nothing when there are none. */
-xcclResult_t xccl_boot_watch(struct xccl_bootstrap *boot, struct xccl_source *source,
-                             const struct xccl_conn *conn, uint32_t events);
 
 /* join.c */
 void xccl_boot_join_start(struct xccl_bootstrap *boot);
@@ -209,11 +214,14 @@ void xccl_boot_join_tell(struct xccl_bootstrap *boot, uint16_t type, const void 
 /* Stops watching all connections of the joining but, with keep_roots, those to roots. */
 void xccl_boot_join_stop(struct xccl_bootstrap *boot, int keep_roots);
 void xccl_boot_join_close(struct xccl_bootstrap *boot);
+
+/* dial.c */
 /* The hello of a rank that connects. */
 struct xccl_hello xccl_boot_hello(const struct xccl_bootstrap *boot, uint16_t purpose,
                                   uint16_t detail);
-
-/* dial.c */
+/* Watches a connection for events, or for nothing when there are none. */
+xcclResult_t xccl_boot_watch(struct xccl_bootstrap *boot, struct xccl_source *source,
+                             const struct xccl_conn *conn, uint32_t events);
 /* Where a rank listens, in the order in which to try; returns how many, 0: it cannot be read. */
 int xccl_boot_addr_list(const struct xccl_bootstrap *boot, int rank,
                         struct xccl_addr addrs_out[XCCL_TRIES_ADDRS]);

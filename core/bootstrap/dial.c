@@ -9,11 +9,42 @@
 #include <string.h>
 
 #include "base/os.h"
+#include "base/param.h"
 #include "bootstrap/bootstrap_int.h"
 
 #define TURNED_AWAY_MAX 3 /* at each address */
 #define PROOF_NS        (5 * XCCL_NS_PER_S) /* where others can be tried; it doubles with answers */
 #define PAUSE_MAX_MS    100
+
+struct xccl_hello xccl_boot_hello(const struct xccl_bootstrap *boot, uint16_t purpose,
+                                  uint16_t detail)
+{
+    struct xccl_hello hello = {.rank = (uint32_t)boot->rank,
+                               .nranks = (uint32_t)boot->nranks,
+                               .purpose = purpose,
+                               .detail = detail,
+                               .version = XCCL_VERSION_CODE,
+                               .settings_hash = xccl_param_job_hash()};
+
+    memcpy(hello.comm_id, boot->job.comm_id, sizeof(hello.comm_id));
+    return hello;
+}
+
+/* Nothing at all is watched for no events: a closed peer would otherwise wake the loop for ever. */
+xcclResult_t xccl_boot_watch(struct xccl_bootstrap *boot, struct xccl_source *source,
+                             const struct xccl_conn *conn, uint32_t events)
+{
+    if (!events) {
+        xccl_loop_remove(source);
+        return xcclSuccess;
+    }
+    if (source->loop && source->fd == xccl_conn_fd(conn))
+        return xccl_loop_set_events(source, events);
+    xccl_loop_remove(source);
+    source->fd = xccl_conn_fd(conn);
+    source->events = events;
+    return xccl_loop_add(boot->loop, source);
+}
 
 int xccl_boot_addr_list(const struct xccl_bootstrap *boot, int rank,
                         struct xccl_addr addrs_out[XCCL_TRIES_ADDRS])

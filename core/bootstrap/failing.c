@@ -42,12 +42,10 @@ static void settle(struct xccl_bootstrap *boot)
 
     boot->state = XCCL_BOOT_FAILED;
     boot->op.kind = XCCL_OP_NONE;
-    xccl_boot_join_tell(boot, XCCL_BOOT_ERROR, body, bytes);
-    xccl_boot_mail_tell(boot, XCCL_BOOT_ERROR, body, bytes);
+    boot->above->tell(boot, XCCL_BOOT_ERROR, body, bytes);
     for (struct xccl_boot_parked *at = boot->parked; at; at = at->next)
         (void)xccl_conn_queue(at->conn, XCCL_BOOT_ERROR, body, bytes);
-    xccl_boot_join_stop(boot, 0);
-    xccl_boot_mail_stop(boot);
+    boot->above->stop(boot, 0);
     xccl_loop_set_timer(&boot->timer, XCCL_NEVER_NS);
     boot->linger_ns = xccl_clock_ns() + LINGER_NS;
     if (boot->bell)
@@ -69,8 +67,7 @@ static void begin_failing(struct xccl_bootstrap *boot, xcclResult_t rc)
         return;
     }
     boot->state = XCCL_BOOT_HEARING;
-    xccl_boot_join_stop(boot, 1);
-    xccl_boot_mail_stop(boot);
+    boot->above->stop(boot, 1);
     xccl_loop_set_timer(&boot->timer, xccl_clock_ns() + VERDICT_NS);
 }
 
@@ -131,10 +128,7 @@ void xccl_boot_on_timer(struct xccl_source *source, uint64_t now_ns)
     }
     if (boot->rc || boot->op.kind == XCCL_OP_NONE)
         return;
-    if (boot->state == XCCL_BOOT_JOINING)
-        xccl_boot_join_wait_text(boot, waits, sizeof(waits));
-    else
-        xccl_boot_op_wait_text(boot, waits, sizeof(waits));
+    boot->above->wait_text(boot, waits, sizeof(waits));
     xccl_boot_fail(boot, xcclTimeout, "timed out: rank %d of %d %.400s", boot->rank, boot->nranks,
                    waits);
 }

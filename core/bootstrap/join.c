@@ -23,20 +23,6 @@
 #define PIECE_BYTES   (60u << 10)
 #define FRAMES_A_TURN 16
 
-struct xccl_hello xccl_boot_hello(const struct xccl_bootstrap *boot, uint16_t purpose,
-                                  uint16_t detail)
-{
-    struct xccl_hello hello = {.rank = (uint32_t)boot->rank,
-                               .nranks = (uint32_t)boot->nranks,
-                               .purpose = purpose,
-                               .detail = detail,
-                               .version = XCCL_VERSION_CODE,
-                               .settings_hash = xccl_param_job_hash()};
-
-    memcpy(hello.comm_id, boot->job.comm_id, sizeof(hello.comm_id));
-    return hello;
-}
-
 /* --- the rounds --- */
 
 static void round_close(struct xccl_boot_round *round)

@@ -17,22 +17,6 @@
 #define PROOF_NS        (3 * XCCL_NS_PER_S) /* it doubles with every answer */
 #define PAUSE_MAX_MS    100 /* between two tries to reach a root */
 
-/* Nothing at all is watched for no events: a closed peer would otherwise wake the loop for ever. */
-xcclResult_t xccl_boot_watch(struct xccl_bootstrap *boot, struct xccl_source *source,
-                             const struct xccl_conn *conn, uint32_t events)
-{
-    if (!events) {
-        xccl_loop_remove(source);
-        return xcclSuccess;
-    }
-    if (source->loop && source->fd == xccl_conn_fd(conn))
-        return xccl_loop_set_events(source, events);
-    xccl_loop_remove(source);
-    source->fd = xccl_conn_fd(conn);
-    source->events = events;
-    return xccl_loop_add(boot->loop, source);
-}
-
 static void link_fail(struct xccl_boot_root_link *link, xcclResult_t rc)
 {
     struct xccl_bootstrap *boot = link->boot;
