@@ -70,3 +70,49 @@ int xccl_sysfs_same_root(const char *card, const char *other)
 
     return length && root_length(other) == length && memcmp(card, other, length) == 0;
 }
+
+int xccl_sysfs_node(const char *card)
+{
+    char path[PATH_MAX], text[16], *end;
+    long node;
+
+    snprintf(path, sizeof(path), "%.4000s/numa_node", card);
+    xccl_sysfs_line(path, text, sizeof(text));
+    node = strtol(text, &end, 10);
+    return end == text || *end || node < 0 || node > INT16_MAX ? -1 : (int)node;
+}
+
+/* Whether one of the cores is in a list such as "0-3,8". */
+static int list_has(const char *list, const uint64_t cores[XCCL_CORE_WORDS])
+{
+    while (*list) {
+        char *end;
+        unsigned long first = strtoul(list, &end, 10), last = first;
+
+        if (end == list)
+            return 0;
+        if (*end == '-')
+            last = strtoul(end + 1, &end, 10);
+        for (unsigned long core = first; core <= last && core < 64 * XCCL_CORE_WORDS; core++) {
+            if (cores[core / 64] >> (core % 64) & 1)
+                return 1;
+        }
+        list = *end == ',' ? end + 1 : "";
+    }
+    return 0;
+}
+
+uint64_t xccl_sysfs_nodes(const uint64_t cores[XCCL_CORE_WORDS])
+{
+    uint64_t nodes = 0;
+
+    for (int node = 0; node < 64; node++) {
+        char path[64], list[1024];
+
+        snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", node);
+        xccl_sysfs_line(path, list, sizeof(list));
+        if (list_has(list, cores))
+            nodes |= 1ull << node;
+    }
+    return nodes;
+}

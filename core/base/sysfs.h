@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/os.h"
+
 /* The first line of a file, without its end; "" when it cannot be read. */
 void xccl_sysfs_line(const char *path, char *text_out, size_t bytes);
 /* The number with which that line begins; 0: there is none, or one that is no 31 bits. */
@@ -20,5 +22,9 @@ uint32_t xccl_sysfs_speed(const char *interface);
 void xccl_sysfs_card(const char *link, char *path_out, size_t bytes);
 /* Whether two such folders are below one PCI root, as "/sys/devices/pci0000:3a"; "": it is not. */
 int xccl_sysfs_same_root(const char *card, const char *other);
+/* The NUMA node of such a folder's device; -1: not known. */
+int xccl_sysfs_node(const char *card);
+/* The NUMA nodes, up to 63, that have one of these cores, one bit each; 0: not known. */
+uint64_t xccl_sysfs_nodes(const uint64_t cores[XCCL_CORE_WORDS]);
 
 #endif

@@ -3,6 +3,8 @@
  * receives, failures. Thread: see the header. */
 #include "comm/comm_record.h"
 
+#include <stdio.h>
+
 static int is_near(const struct xcclComm *comm, int rank)
 {
     return comm->nodes[rank] == comm->nodes[comm->rank];
@@ -31,13 +33,31 @@ void xccl_comm_record_describe(struct xcclComm *comm)
     xccl_record_describe(comm->record, &who);
 }
 
+/* By which cards other hosts are reached. */
+static void cards_text(const struct xcclComm *comm, char text_out[XCCL_RECORD_CARDS_BYTES])
+{
+    size_t used = 0;
+
+    text_out[0] = 0;
+    for (int i = 0; i < comm->net_count && used < XCCL_RECORD_CARDS_BYTES; i++) {
+        const struct xccl_net *net = comm->nets[i];
+
+        if (net->use[XCCL_NET_FAR].number != XCCL_NET_NO_DEVICE)
+            used += (size_t)snprintf(text_out + used, XCCL_RECORD_CARDS_BYTES - used, "%s%s %s",
+                                     used ? ", " : "", net->calls.name,
+                                     net->use[XCCL_NET_FAR].name);
+    }
+}
+
 void xccl_comm_record_ready(struct xcclComm *comm)
 {
+    char cards[XCCL_RECORD_CARDS_BYTES];
     int near_ranks = 0;
 
     for (int i = 0; i < comm->nranks; i++)
         near_ranks += is_near(comm, i);
-    xccl_record_ready(comm->record, near_ranks);
+    cards_text(comm, cards);
+    xccl_record_ready(comm->record, near_ranks, cards);
 }
 
 void xccl_comm_record_link(struct xcclComm *comm, const struct xccl_schedule_conn *conn)

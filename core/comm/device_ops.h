@@ -33,6 +33,8 @@ struct xccl_device_ops {
     xccl_init_step_fn *open, *meet, *try_links;
     /* Fills in what the other ranks must know of this rank's device. */
     void (*describe)(const struct xcclComm *comm, struct xccl_peer *self);
+    /* The device's card in sysfs, "" where it has none: then the rank's cores count. */
+    void (*card)(const struct xcclComm *comm, char *path_out, size_t bytes);
     /* Lets a split use what its parent has; before the child's `ready`. */
     void (*share)(struct xcclComm *child, const struct xcclComm *parent);
     /* Calls may begin. */

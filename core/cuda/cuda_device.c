@@ -354,6 +354,7 @@ const struct xccl_device_ops xccl_device_cuda = {
     .meet = meet,
     .try_links = xccl_init_cuda_links,
     .describe = describe,
+    .card = xccl_cuda_card,
     .share = xccl_cuda_share,
     .ready = ready,
     .stop = stop,

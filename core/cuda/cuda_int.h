@@ -343,6 +343,8 @@ xcclResult_t xccl_cuda_launched(struct xccl_cuda_comm *cuda, xccl_cu_stream stre
                                 int is_capturing);
 
 /* --- cuda_room.c --- */
+/* The device's card, for `card` of its table. */
+void xccl_cuda_card(const struct xcclComm *comm, char *path_out, size_t bytes);
 /* Whether slots of network links to that rank may lie in device memory. */
 int xccl_cuda_may_have_room(const struct xcclComm *comm, int peer);
 void xccl_cuda_drop_rooms(struct xccl_cuda_comm *cuda); /* their links are gone */

@@ -35,17 +35,28 @@ static int attribute(const struct xccl_cuda_comm *cuda, int which)
     return cuda->driver->device_attribute(&value, which, cuda->device->device) ? 0 : value;
 }
 
-/* What goes from one PCI root to another one goes through the processors, and slowly. */
-static int is_near(const struct xccl_cuda_comm *cuda, const char *card)
+void xccl_cuda_card(const struct xcclComm *comm, char *path_out, size_t bytes)
 {
-    char id[32] = "", link[80], device[256];
+    const struct xccl_cuda_comm *cuda = comm->cuda;
+    char id[32] = "", link[80];
 
-    if (!card || cuda->driver->device_pci(id, (int)sizeof id, cuda->device->device))
-        return 0;
+    path_out[0] = 0;
+    if (cuda->driver->device_pci(id, (int)sizeof id, cuda->device->device))
+        return;
     for (char *at = id; *at; at++)
         *at = *at >= 'A' && *at <= 'F' ? (char)(*at - 'A' + 'a') : *at;
     snprintf(link, sizeof link, "/sys/bus/pci/devices/%.31s", id);
-    xccl_sysfs_card(link, device, sizeof device);
+    xccl_sysfs_card(link, path_out, bytes);
+}
+
+/* What goes from one PCI root to another one goes through the processors, and slowly. */
+static int is_near(const struct xcclComm *comm, const char *card)
+{
+    char device[256];
+
+    if (!card)
+        return 0;
+    xccl_cuda_card(comm, device, sizeof device);
     return xccl_sysfs_same_root(device, card);
 }
 
@@ -55,8 +66,9 @@ static int has_dmabuf(const struct xccl_cuda_comm *cuda)
 }
 
 /* Why slots of links over this device lie in host memory; NULL: they need not. */
-static const char *obstacle(const struct xccl_cuda_comm *cuda, const xcclNetProperties_v1 *props)
+static const char *obstacle(const struct xcclComm *comm, const xcclNetProperties_v1 *props)
 {
+    const struct xccl_cuda_comm *cuda = comm->cuda;
     int told = (int)xccl_param_int(XCCL_P_CUDA_GDR);
 
     if (told == GDR_OFF)
@@ -66,7 +78,7 @@ static const char *obstacle(const struct xccl_cuda_comm *cuda, const xcclNetProp
     if (!(props->ptrSupport & XCCL_NET_PTR_CUDA) && !has_dmabuf(cuda))
         return "the plugin accepts device memory only as a DMA-BUF, but the CUDA driver exports "
                "none";
-    if (told != GDR_ON && !is_near(cuda, props->pciPath))
+    if (told != GDR_ON && !is_near(comm, props->pciPath))
         return "card and device are on different PCI roots; set XCCL_CUDA_GDR=on to use it anyway";
     return NULL;
 }
@@ -83,7 +95,7 @@ int xccl_cuda_may_have_room(const struct xcclComm *comm, int peer)
 {
     xcclNetProperties_v1 props;
 
-    return !ask(comm, peer, &props) && !obstacle(comm->cuda, &props);
+    return !ask(comm, peer, &props) && !obstacle(comm, &props);
 }
 
 /* Quietly: there is another way. */
@@ -140,7 +152,7 @@ void xccl_cuda_give_room(struct xcclComm *comm, struct xccl_net_link *net, int p
     /* The link's making has asked the same, so it cannot fail for a reason of its own. */
     if (ask(comm, peer, &props))
         return;
-    why = obstacle(comm->cuda, &props);
+    why = obstacle(comm, &props);
     room.flushes = !why && receives &&
                    (props.forceFlush ||
                     attribute(comm->cuda, XCCL_CU_ATTR_WRITES_ORDERING) < XCCL_CU_WRITES_ORDERED);

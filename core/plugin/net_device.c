@@ -51,30 +51,6 @@ enum xccl_net_kind xccl_net_kind_for(uint32_t a_kinds, uint32_t b_kinds, int sam
     return XCCL_NET_NO_KIND;
 }
 
-int xccl_net_rails(const struct xccl_net_device *devices, int count, int max,
-                   int numbers_out[XCCL_NET_MAX_MEMBERS])
-{
-    const struct xccl_net_device *model = NULL;
-    uint32_t speed = 0;
-    int found = 0;
-
-    for (int i = 0; i < count && found < max && found < XCCL_NET_MAX_MEMBERS; i++) {
-        const struct xccl_net_device *device = &devices[i];
-
-        if (device->same_host || device->member_count > 0)
-            continue;
-        if (!model)
-            model = device;
-        if (device->ptr_support != model->ptr_support ||
-            (speed && device->speed_mbps && device->speed_mbps != speed))
-            continue;
-        if (device->speed_mbps)
-            speed = device->speed_mbps;
-        numbers_out[found++] = device->number;
-    }
-    return found;
-}
-
 xcclResult_t xccl_net_device_ask(struct xccl_net *net, int number,
                                  struct xccl_net_device *device_out)
 {
@@ -89,6 +65,8 @@ xcclResult_t xccl_net_device_ask(struct xccl_net *net, int number,
                          net->calls.name, number, net->calls.lastError(net->ctx));
     *device_out = (struct xccl_net_device){.number = number,
                                            .name = props.name ? props.name : "without a name",
+                                           .path = props.pciPath,
+                                           .is_met = (props.flags & XCCL_NET_DEVICE_MET) != 0,
                                            .same_host = props.sameHost != 0,
                                            .needs_progress = props.needsProgress != 0,
                                            .member_count = props.memberCount,

@@ -6,10 +6,10 @@
  *   any others that both have a FAR device                     FAR
  *   the rest                                                   cannot talk
  *
- * Both ends come to the same kind, since they ask with the same facts. Of that kind each uses its
- * first device; instead of the first FAR one it may use several merged into one, as many as it has
- * whatever the other end has. So a plugin connects any FAR device to any, as between hosts whose
- * devices differ anyway.
+ * Both ends come to the same kind, since they ask with the same facts. Of NEAR devices each uses its
+ * first; which of the FAR ones, or which several merged into one, is net_share.h's, whatever the
+ * other end has. So a plugin connects any FAR device to any, as between hosts whose devices differ
+ * anyway.
  *
  * Limits: XCCL_NET_DEVICES_MAX devices are looked at. Thread: any; all but the asking is pure. */
 #ifndef XCCL_PLUGIN_NET_DEVICE_H
@@ -28,7 +28,9 @@ enum xccl_net_kind { XCCL_NET_NEAR, XCCL_NET_FAR, XCCL_NET_KINDS, XCCL_NET_NO_KI
 struct xccl_net_device {
     int number; /* XCCL_NET_NO_DEVICE: there is none */
     const char *name; /* the instance's */
+    const char *path; /* of the card in sysfs, the instance's; NULL: not known */
     int same_host, needs_progress;
+    int is_met; /* the interface by which the ranks have met */
     int member_count; /* of a merged one, else 0 */
     uint32_t speed_mbps; /* 0: not known */
     uint32_t ptr_support;
@@ -42,10 +44,6 @@ uint32_t xccl_net_kinds(const struct xccl_net_device first[XCCL_NET_KINDS]);
 /* The rule above; same_place 1: both are known to be in one network namespace. The same for (a, b)
  * and (b, a). XCCL_NET_NO_KIND: they cannot talk. */
 enum xccl_net_kind xccl_net_kind_for(uint32_t a_kinds, uint32_t b_kinds, int same_place);
-/* The devices to merge: the first FAR one and those after it that take the same kinds of memory and
- * have its speed, as far as speeds are known, at most max. Returns how many. */
-int xccl_net_rails(const struct xccl_net_device *devices, int count, int max,
-                   int numbers_out[XCCL_NET_MAX_MEMBERS]);
 
 struct xccl_net;
 /* Asks the instance for one device's properties. */

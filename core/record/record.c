@@ -228,6 +228,7 @@ void xccl_record_describe(struct xccl_record *record, const struct xccl_record_w
     memcpy(block->id, who->id, sizeof block->id);
     snprintf(block->name, sizeof block->name, "%s", who->name);
     snprintf(block->labels, sizeof block->labels, "%s", who->labels);
+    block->cards[0] = 0;
 }
 
 static void mark_time(void)
@@ -246,11 +247,12 @@ void xccl_record_phase(struct xccl_record *record, unsigned number, const char *
     xccl_record_note(record, XCCL_RECORD_PHASE, number);
 }
 
-void xccl_record_ready(struct xccl_record *record, int near_ranks)
+void xccl_record_ready(struct xccl_record *record, int near_ranks, const char *cards)
 {
     if (!record)
         return;
     record->block->near_ranks = (uint32_t)near_ranks;
+    snprintf(record->block->cards, sizeof record->block->cards, "%s", cards);
     xccl_record_note(record, XCCL_RECORD_JOINED, 0);
     /* Release: see the layout. */
     atomic_store_explicit(&record->block->state, XCCL_RECORD_READY, memory_order_release);

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #define XCCL_RECORD_MAGIC       0x314345524c434358ull /* "XCCLREC1" */
-#define XCCL_RECORD_VERSION     3u /* 1 had no labels, 2 no ways */
+#define XCCL_RECORD_VERSION     4u /* 1 had no labels, 2 no ways, 3 no cards */
 #define XCCL_RECORD_PAGE        4096u
 #define XCCL_RECORD_BLOCKS_MAX  64u
 #define XCCL_RECORD_EVENTS_MIN  64u
@@ -25,6 +25,7 @@
 #define XCCL_RECORD_TEXT_BYTES  512u
 #define XCCL_RECORD_NAME_BYTES  64u
 #define XCCL_RECORD_LABEL_BYTES 128u
+#define XCCL_RECORD_CARDS_BYTES 128u
 #define XCCL_RECORD_WAYS        16u
 #define XCCL_RECORD_ENDS_BYTES  64u
 #define XCCL_RECORD_WHY_BYTES   176u
@@ -173,6 +174,8 @@ struct xccl_record_block {
     alignas(64) struct xccl_record_row rows[XCCL_RECORD_ROWS];
     char labels[XCCL_RECORD_LABEL_BYTES]; /* of config.commLabels, between commas; "": none */
     struct xccl_record_way ways[XCCL_RECORD_WAYS]; /* of a CUDA communicator; by who makes links */
+    /* Of other hosts: plugin and network cards, such as "socket eth0+eth1"; "": none. */
+    char cards[XCCL_RECORD_CARDS_BYTES];
     alignas(64) struct xccl_record_event events[]; /* head.events of them */
 };
 static_assert(offsetof(struct xccl_record_block, id) == 32, "as README.md says");
@@ -181,7 +184,8 @@ static_assert(offsetof(struct xccl_record_block, current) == 704, "as README.md 
 static_assert(offsetof(struct xccl_record_block, rows) == 768, "as README.md says");
 static_assert(offsetof(struct xccl_record_block, labels) == 1792, "as README.md says");
 static_assert(offsetof(struct xccl_record_block, ways) == 1920, "as README.md says");
-static_assert(offsetof(struct xccl_record_block, events) == 7040, "as README.md says");
+static_assert(offsetof(struct xccl_record_block, cards) == 7040, "as README.md says");
+static_assert(offsetof(struct xccl_record_block, events) == 7168, "as README.md says");
 
 /* Whole pages. */
 static inline size_t xccl_record_block_bytes(uint32_t events)

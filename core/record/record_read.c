@@ -186,6 +186,7 @@ static void take_block(const struct xccl_record_block *block, struct xccl_record
     memcpy(comm->id, block->id, sizeof comm->id);
     copy_text(comm->name, block->name, sizeof comm->name);
     copy_text(comm->labels, block->labels, sizeof comm->labels);
+    copy_text(comm->cards, block->cards, sizeof comm->cards);
     copy_text(comm->phase_name, block->phase_name, sizeof comm->phase_name);
     copy_text(comm->error_text, block->error_text, sizeof comm->error_text);
     later(&comm->last_tick, comm->error_tick);

@@ -38,7 +38,7 @@ struct xccl_record_comm {
     uint32_t phase, rank, nranks, near_ranks, error;
     uint8_t id[16];
     char name[XCCL_RECORD_NAME_BYTES], phase_name[24], error_text[XCCL_RECORD_TEXT_BYTES];
-    char labels[XCCL_RECORD_LABEL_BYTES];
+    char labels[XCCL_RECORD_LABEL_BYTES], cards[XCCL_RECORD_CARDS_BYTES];
     uint64_t join_tick, error_tick, failed_calls;
     uint64_t current, current_count, current_tick; /* current 0: between calls */
     uint64_t last_tick; /* of the newest sign of life */

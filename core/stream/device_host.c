@@ -22,6 +22,13 @@ static void nothing(struct xcclComm *comm)
     (void)comm;
 }
 
+static void no_card(const struct xcclComm *comm, char *path_out, size_t bytes)
+{
+    (void)comm;
+    (void)bytes;
+    path_out[0] = 0;
+}
+
 static void describe(const struct xcclComm *comm, struct xccl_peer *self)
 {
     (void)comm;
@@ -102,6 +109,7 @@ const struct xccl_device_ops xccl_device_host = {
     .meet = no_phase,
     .try_links = no_phase,
     .describe = describe,
+    .card = no_card,
     .share = share,
     .ready = ready,
     .stop = nothing,

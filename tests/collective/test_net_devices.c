@@ -151,10 +151,31 @@ XT_TEST(rails_of_a_plugin_of_nccl_are_used)
     XT_CHECK_INT(occurrences(output, ": device fx+, which merges 2 devices, for 3 ranks"), 4);
 }
 
-XT_TEST(one_rail_is_the_first_device)
+XT_TEST(one_rail_each_is_shared_out)
 {
-    XT_CHECK_INT(
-        occurrences(add_up_on_rails(MANUAL, "1", "1000,1000"), ": device rail0 for 3 ranks"), 4);
+    const char *output = add_up_on_rails(MANUAL, "1", "1000,1000");
+
+    XT_CHECK_INT(occurrences(output, ": device rail0 for 3 ranks"), 2);
+    XT_CHECK_INT(occurrences(output, ": device rail1 for 3 ranks"), 2);
+    XT_CHECK_HAS(output, "2 cards of host");
+    XT_CHECK_HAS(output, "are shared out to ranks: 0,2 on rail0; 1,3 on rail1");
+}
+
+XT_TEST(without_a_setting_all_cards_are_used)
+{
+    const char *output = add_up_on_rails(MANUAL, "0", "1000,1000,1000,1000,1000,1000,1000,1000");
+
+    XT_CHECK_HAS(output, "8 cards of host");
+    XT_CHECK_HAS(output, "to ranks: 0 on rail0+rail4; 1 on rail1+rail5; 2 on rail2+rail6; 3 on "
+                         "rail3+rail7");
+    XT_CHECK_INT(occurrences(output, ": device rails, which merges 2 devices, for 3 ranks"), 4);
+}
+
+XT_TEST(slower_cards_and_those_of_unknown_speed_are_left_alone)
+{
+    const char *output = add_up_on_rails(MANUAL, "0", "500,1000,0,1000");
+
+    XT_CHECK_HAS(output, "to ranks: 0,2 on rail1; 1,3 on rail3");
 }
 
 XT_TEST(fewer_rails_than_asked_for_are_used_and_told)
@@ -174,11 +195,9 @@ XT_TEST(plugin_that_does_not_merge_uses_one_device_and_it_is_told)
 
     xt_setenv("FX_MANUAL_MERGE", "0");
     output = add_up_on_rails(MANUAL, "2", "1000,1000");
-    XT_CHECK_INT(
-        occurrences(output,
-                    "cannot merge its devices (told not to merge) and uses only device rail0"),
-        4);
-    XT_CHECK_INT(occurrences(output, ": device rail0 for 3 ranks"), 4);
+    XT_CHECK_INT(occurrences(output, "cannot merge 2 devices (told not to merge) and uses fewer"),
+                 4);
+    XT_CHECK(!strstr(output, ": device rails"));
 }
 
 XT_TEST(ranks_of_one_host_need_no_rails)

@@ -209,6 +209,8 @@ static void put_comm(const struct xccl_report_record *record, const struct xccl_
     put_text_or_null("name", comm->name);
     printf(", ");
     put_labels(comm->labels);
+    printf(", ");
+    put_text_or_null("cards", comm->cards);
     printf(", \"rank\": %u, \"nranks\": %u, \"near_ranks\": %u, \"state\": \"%s\", ", comm->rank,
            comm->nranks, comm->near_ranks, xccl_report_state(record, comm));
     put_text_or_null("phase", comm->state == XCCL_RECORD_JOINING ? comm->phase_name : NULL);

@@ -106,6 +106,23 @@ static void show_states(const struct member *members, uint32_t count)
     }
 }
 
+static void show_cards(const struct member *members, uint32_t count)
+{
+    int titled = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        char cards[XCCL_RECORD_CARDS_BYTES];
+
+        if (!members[i].comm->cards[0])
+            continue;
+        if (!titled)
+            printf("%6s %s\n", "rank", "network to other hosts");
+        titled = 1;
+        xccl_report_clean(members[i].comm->cards, cards, sizeof cards);
+        printf("%6u %s\n", members[i].comm->rank, cards);
+    }
+}
+
 static void show_ways(const struct member *members, uint32_t count)
 {
     int titled = 0;
@@ -261,6 +278,7 @@ void xccl_report_table(const struct xccl_report *report, const struct xccl_repor
             putchar('\n');
         show_title(members + first, end - first);
         show_states(members + first, end - first);
+        show_cards(members + first, end - first);
         show_ways(members + first, end - first);
         show_counters(members + first, end - first, earlier, seconds);
         for (uint32_t i = first; i < end && options->events; i++)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The choice of a connection's device as a function of what both ends have, and which devices act
- * as one. Thread: one. */
+/* The choice of a connection's device as a function of what both ends have. Thread: one. */
 #include "plugin/net_device.h"
 
 #include "xt.h"
@@ -84,60 +83,4 @@ XT_TEST(both_ends_choose_alike)
         for (uint32_t b = 0; b < 8; b++)
             for (int here = AWAY; here <= HERE; here++)
                 XT_CHECK_INT(xccl_net_kind_for(a, b, here), xccl_net_kind_for(b, a, here));
-}
-
-static void rails_are(int max, const char *want)
-{
-    int numbers[XCCL_NET_MAX_MEMBERS];
-    char text[XCCL_NET_MAX_MEMBERS + 1] = "";
-    int found = xccl_net_rails(devices, count, max, numbers);
-
-    for (int i = 0; i < found; i++)
-        text[i] = (char)('0' + numbers[i]);
-    XT_CHECK_TEXT(text, want);
-}
-
-XT_TEST(rails_are_the_first_devices_of_one_speed)
-{
-    add("eth0", 0, 25000);
-    add("eth1", 0, 10000);
-    add("eth2", 0, 25000);
-    add("eth3", 0, 25000);
-    rails_are(2, "02");
-    rails_are(4, "023");
-    rails_are(1, "0");
-}
-
-XT_TEST(unknown_speed_goes_with_any_one)
-{
-    add("eth0", 0, 0);
-    add("eth1", 0, 10000);
-    add("eth2", 0, 25000);
-    add("eth3", 0, 0);
-    rails_are(4, "013");
-}
-
-XT_TEST(rails_reach_all_hosts_and_take_the_same_memory)
-{
-    add("unix", 1, 25000);
-    add("eth0", 0, 25000);
-    add("eth1", 0, 25000)->ptr_support = XCCL_NET_PTR_HOST | XCCL_NET_PTR_CUDA;
-    add("eth2", 0, 25000);
-    rails_are(4, "13");
-}
-
-XT_TEST(merged_device_is_no_rail)
-{
-    add("eth0", 0, 25000);
-    add("both", 0, 25000)->member_count = 2;
-    add("eth1", 0, 25000);
-    rails_are(4, "02");
-}
-
-XT_TEST(no_more_rails_than_a_device_has_members)
-{
-    for (int i = 0; i < 8; i++)
-        add("eth", 0, 0);
-    rails_are(100, "01234567");
-    rails_are(0, "");
 }

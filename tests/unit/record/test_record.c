@@ -52,7 +52,7 @@ XT_TEST(what_was_written_is_read_back)
     XT_CHECK(view.live);
     xccl_record_view_free(&view);
 
-    xccl_record_ready(record, 3);
+    xccl_record_ready(record, 3, "socket eth0+eth1");
     call_begin(record, 1, 100);
     call_end(record);
     call_begin(record, 2, 50);
@@ -60,6 +60,7 @@ XT_TEST(what_was_written_is_read_back)
     comm = &view.comms[0];
     XT_CHECK_INT(comm->state, XCCL_RECORD_READY);
     XT_CHECK_INT(comm->near_ranks, 3);
+    XT_CHECK_TEXT(comm->cards, "socket eth0+eth1");
     XT_CHECK_INT(comm->rows[4].issued_calls, 2);
     XT_CHECK_INT(comm->rows[4].issued_bytes, 150);
     XT_CHECK_INT(comm->rows[4].done_calls, 1);
@@ -120,7 +121,7 @@ XT_TEST(a_failure_is_told_with_its_text)
     struct xccl_record_view view;
 
     XT_CHECK(record != NULL);
-    xccl_record_ready(record, 1);
+    xccl_record_ready(record, 1, "");
     call_begin(record, 1, 8);
     xccl_record_error(record, xcclRemoteError, "rank 3 is gone");
     xccl_record_fail(record, xcclRemoteError);
@@ -261,7 +262,7 @@ XT_TEST(times_are_seconds)
     struct xccl_record_view view;
 
     XT_CHECK(record != NULL);
-    xccl_record_ready(record, 1);
+    xccl_record_ready(record, 1, "");
     took = xt_seconds();
     call_begin(record, 1, XCCL_RECORD_LARGE);
     while (xt_seconds() - took < 0.05)
@@ -329,7 +330,7 @@ XT_TEST(a_forked_child_writes_no_record_of_its_parent)
         own = xccl_record_open(&who);
         if (!own || own == record || xt_entries(folder) != 2)
             _exit(1);
-        xccl_record_ready(own, 1);
+        xccl_record_ready(own, 1, "");
         exit(0); /* in order, without closing: what is at exit runs */
     }
     XT_CHECK_INT(waitpid(pid, &status, 0), pid);
@@ -357,7 +358,7 @@ XT_TEST(a_killed_process_leaves_its_record)
         record = xccl_record_open(&who);
         if (!record)
             _exit(1);
-        xccl_record_ready(record, 1);
+        xccl_record_ready(record, 1, "");
         for (uint64_t i = 1; i <= 17; i++) {
             call_begin(record, i, 1);
             if (i < 17)
