@@ -14,6 +14,7 @@
 #include "base/sysfs.h"
 
 #define LONG_MS (1000ull * CF_SLOW)
+#define OVERDUE 3 /* times as long is not the machine's doing */
 
 /* An entry may copy a message itself, so many bytes a millisecond at least. */
 #define BYTES_A_MS (256u << 10)
@@ -44,11 +45,29 @@ uint64_t cf_enter(struct cf *me, const char *call)
     /* For the runner's eyes when the deadline has passed; nothing is ordered by it. */
     atomic_store_explicit(&me->shared->call[me->role], call, memory_order_relaxed);
     atomic_store_explicit(&me->shared->in_call[me->role], 1, memory_order_relaxed);
+    atomic_store_explicit(&me->shared->overdue_ns[me->role], 0, memory_order_relaxed);
+    return now_ns;
+}
+
+/* The longest that a call may take which may not wait. */
+static uint64_t limit_of(const struct cf *me)
+{
+    return LONG_MS + me->largest_bytes / BYTES_A_MS * CF_SLOW;
+}
+
+uint64_t cf_enter_short(struct cf *me, const char *call)
+{
+    uint64_t now_ns = cf_enter(me, call);
+
+    /* Relaxed: the runner looks at it again and again. */
+    atomic_store_explicit(&me->shared->overdue_ns[me->role],
+                          now_ns + OVERDUE * limit_of(me) * CF_MS, memory_order_relaxed);
     return now_ns;
 }
 
 static void leave(struct cf *me)
 {
+    atomic_store_explicit(&me->shared->overdue_ns[me->role], 0, memory_order_relaxed);
     atomic_store_explicit(&me->shared->in_call[me->role], 0, memory_order_relaxed);
 }
 
@@ -62,7 +81,7 @@ _Noreturn static void fail_slow(struct cf *me, const char *call, uint64_t ms, co
 void cf_leave(struct cf *me, const char *call, uint64_t begin_ns)
 {
     uint64_t ms = (cf_now() - begin_ns) / CF_MS;
-    uint64_t limit_ms = LONG_MS + me->largest_bytes / BYTES_A_MS * CF_SLOW;
+    uint64_t limit_ms = limit_of(me);
 
     leave(me);
     if (ms > limit_ms && ms > limit_ms + (starved_ns() - before_ns) / CF_MS)
@@ -135,7 +154,7 @@ void cf_fini(struct cf *me, struct xccl_net *net)
 
 xcclResult_t cf_properties(struct cf *me, int dev, xcclNetProperties_v1 *props)
 {
-    uint64_t begin_ns = cf_enter(me, "properties");
+    uint64_t begin_ns = cf_enter_short(me, "properties");
     xcclResult_t rc = me->net->calls.properties(me->net->ctx, dev, props);
 
     cf_leave(me, "properties", begin_ns);
@@ -144,7 +163,7 @@ xcclResult_t cf_properties(struct cf *me, int dev, xcclNetProperties_v1 *props)
 
 xcclResult_t cf_listen(struct cf *me, int dev, xcclNetHandle_t *handle, xcclNetListenComm_t *listen)
 {
-    uint64_t begin_ns = cf_enter(me, "listen");
+    uint64_t begin_ns = cf_enter_short(me, "listen");
     xcclResult_t rc = me->net->calls.listen(me->net->ctx, dev, handle, listen);
 
     cf_leave(me, "listen", begin_ns);
@@ -154,7 +173,7 @@ xcclResult_t cf_listen(struct cf *me, int dev, xcclNetHandle_t *handle, xcclNetL
 xcclResult_t cf_connect(struct cf *me, int dev, const xcclNetHandle_t *handle,
                         xcclNetConnect_t *state, xcclNetSendComm_t *comm)
 {
-    uint64_t begin_ns = cf_enter(me, "connect");
+    uint64_t begin_ns = cf_enter_short(me, "connect");
     xcclResult_t rc = me->net->calls.connect(me->net->ctx, dev, handle, state, comm);
 
     cf_leave(me, "connect", begin_ns);
@@ -163,7 +182,7 @@ xcclResult_t cf_connect(struct cf *me, int dev, const xcclNetHandle_t *handle,
 
 xcclResult_t cf_accept(struct cf *me, xcclNetListenComm_t listen, xcclNetRecvComm_t *comm)
 {
-    uint64_t begin_ns = cf_enter(me, "accept");
+    uint64_t begin_ns = cf_enter_short(me, "accept");
     xcclResult_t rc = me->net->calls.accept(listen, comm);
 
     cf_leave(me, "accept", begin_ns);
@@ -199,7 +218,7 @@ static void note_bytes(struct cf *me, size_t bytes)
 xcclResult_t cf_isend(struct cf *me, void *comm, const void *data, size_t bytes, uint32_t tag,
                       xcclNetMem_t mem, xcclNetRequest_t *request)
 {
-    uint64_t begin_ns = cf_enter(me, "isend");
+    uint64_t begin_ns = cf_enter_short(me, "isend");
     xcclResult_t rc = me->net->calls.isend(comm, data, bytes, tag, mem, request);
 
     note_bytes(me, bytes);
@@ -210,7 +229,7 @@ xcclResult_t cf_isend(struct cf *me, void *comm, const void *data, size_t bytes,
 xcclResult_t cf_irecv(struct cf *me, void *comm, const struct cf_recv *recv,
                       xcclNetRequest_t *request)
 {
-    uint64_t begin_ns = cf_enter(me, "irecv");
+    uint64_t begin_ns = cf_enter_short(me, "irecv");
     xcclResult_t rc = me->net->calls.irecv(comm, recv->count, recv->data, recv->bytes, recv->tags,
                                            recv->mems, request);
 
@@ -222,13 +241,19 @@ xcclResult_t cf_irecv(struct cf *me, void *comm, const struct cf_recv *recv,
 
 xcclResult_t cf_test(struct cf *me, xcclNetRequest_t request, int *done, size_t *bytes)
 {
-    uint64_t begin_ns = cf_enter(me, "test");
+    uint64_t begin_ns = cf_enter_short(me, "test");
     xcclResult_t rc = me->net->calls.test(request, done, bytes);
 
     cf_leave(me, "test", begin_ns);
     if (rc == xcclSuccess && *done != 0 && *done != 1)
         cf_fail(me, "test succeeded, but left *done at %d", *done);
     return rc;
+}
+
+/* Those of NCCL's contract wait for what is in flight. */
+static uint64_t close_enter(struct cf *me, const char *call)
+{
+    return me->own_contract ? cf_enter_short(me, call) : cf_enter(me, call);
 }
 
 static void close_left(struct cf *me, const char *call, uint64_t begin_ns)
@@ -241,7 +266,7 @@ static void close_left(struct cf *me, const char *call, uint64_t begin_ns)
 
 xcclResult_t cf_close_send(struct cf *me, xcclNetSendComm_t comm)
 {
-    uint64_t begin_ns = cf_enter(me, "closeSend");
+    uint64_t begin_ns = close_enter(me, "closeSend");
     xcclResult_t rc = me->net->calls.closeSend(comm);
 
     close_left(me, "closeSend", begin_ns);
@@ -250,7 +275,7 @@ xcclResult_t cf_close_send(struct cf *me, xcclNetSendComm_t comm)
 
 xcclResult_t cf_close_recv(struct cf *me, xcclNetRecvComm_t comm)
 {
-    uint64_t begin_ns = cf_enter(me, "closeRecv");
+    uint64_t begin_ns = close_enter(me, "closeRecv");
     xcclResult_t rc = me->net->calls.closeRecv(comm);
 
     close_left(me, "closeRecv", begin_ns);
@@ -259,7 +284,7 @@ xcclResult_t cf_close_recv(struct cf *me, xcclNetRecvComm_t comm)
 
 xcclResult_t cf_close_listen(struct cf *me, xcclNetListenComm_t comm)
 {
-    uint64_t begin_ns = cf_enter(me, "closeListen");
+    uint64_t begin_ns = close_enter(me, "closeListen");
     xcclResult_t rc = me->net->calls.closeListen(comm);
 
     close_left(me, "closeListen", begin_ns);
@@ -268,7 +293,7 @@ xcclResult_t cf_close_listen(struct cf *me, xcclNetListenComm_t comm)
 
 xcclResult_t cf_close_connect(struct cf *me, xcclNetConnect_t state)
 {
-    uint64_t begin_ns = cf_enter(me, "closeConnect");
+    uint64_t begin_ns = close_enter(me, "closeConnect");
     xcclResult_t rc = me->net->calls.closeConnect(me->net->ctx, state);
 
     close_left(me, "closeConnect", begin_ns);

@@ -41,20 +41,34 @@ void cf_settle(struct cf_shared *shared, int verdict, const char *text)
     atomic_store_explicit(&shared->text_ready, 1, memory_order_release);
 }
 
-void cf_fail(struct cf *me, const char *fmt, ...)
+/* Ends the process with this verdict; the text begins with the role where there are two. */
+_Noreturn static void settle_as(struct cf *me, int verdict, const char *fmt, va_list args)
 {
     char text[CF_TEXT_BYTES];
     size_t used = 0;
-    va_list args;
 
     if (me->test->forms & CF_PAIRED && me->form != CF_SINGLE)
         used = (size_t)snprintf(text, sizeof(text),
                                 "%s: ", me->role == CF_SENDER ? "sender" : "receiver");
-    va_start(args, fmt);
     vsnprintf(text + used, sizeof(text) - used, fmt, args);
-    va_end(args);
-    cf_settle(me->shared, CF_FAILED, text);
+    cf_settle(me->shared, verdict, text);
     _exit(EXIT_FAILED);
+}
+
+void cf_fail(struct cf *me, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    settle_as(me, CF_FAILED, fmt, args);
+}
+
+void cf_note(struct cf *me, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    settle_as(me, CF_NOTED, fmt, args);
 }
 
 void cf_skip(struct cf *me, const char *fmt, ...)
@@ -174,13 +188,18 @@ void cf_turn(struct cf *me, struct cf_patience *patience)
     int pending = 0;
 
     if (me->props.needsProgress) {
-        uint64_t begin_ns = cf_enter(me, "progress");
+        uint64_t begin_ns = cf_enter_short(me, "progress");
 
         cf_ok(me, me->net->calls.progress(me->net->ctx, &pending), "progress");
         cf_leave(me, "progress", begin_ns);
     }
     if (++patience->turns % 8 == 0)
         sched_yield();
-    if (patience->turns % 64 == 0 && cf_now() > patience->begin_ns + cf_patience_ms(me) * CF_MS)
+    if (patience->turns % 64 == 0 && cf_now() > patience->begin_ns + cf_patience_ms(me) * CF_MS) {
+        /* Not where this role only follows another verdict. Relaxed: the process ends before the
+         * runner reads it. */
+        if (!atomic_load_explicit(&me->shared->verdict, memory_order_relaxed))
+            atomic_store_explicit(&me->shared->waited, 1, memory_order_relaxed);
         cf_fail(me, "%s " CF_WAITED " %.1f s", patience->what, (double)cf_patience_ms(me) / 1000);
+    }
 }

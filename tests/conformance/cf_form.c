@@ -180,6 +180,14 @@ static void role_ended(struct cf_shared *shared, int status, int role)
     cf_settle(shared, CF_FAILED, text);
 }
 
+/* Skipped or noted: the other role has nothing more to say. */
+static int is_over(const struct cf_shared *shared)
+{
+    int verdict = atomic_load_explicit(&shared->verdict, memory_order_acquire);
+
+    return verdict == CF_SKIPPED || verdict == CF_NOTED;
+}
+
 /* Until both have ended, or one has failed and the other had its time to end. */
 static void roles_wait(struct cf_shared *shared, const pid_t pids[CF_ROLES])
 {
@@ -203,7 +211,7 @@ static void roles_wait(struct cf_shared *shared, const pid_t pids[CF_ROLES])
             continue;
         left--;
         role_ended(shared, status, role);
-        if (atomic_load_explicit(&shared->verdict, memory_order_acquire) == CF_SKIPPED)
+        if (is_over(shared))
             return;
         if (status != 0 && !atomic_load_explicit(&shared->may_die[role], memory_order_relaxed))
             end_ns = cf_now() + 200 * CF_MS;
@@ -250,7 +258,7 @@ void cf_form_run(const struct xccl_conformance_options *options, const struct cf
     int ends[2] = {-1, -1};
     struct cf roles[CF_ROLES];
 
-    cf_patience_set(options->timeout_ms);
+    cf_patience_set(task->give_ms);
     if (task->form == CF_REMOTE) {
         roles[0] = role_make(options, task, task->role, task->channel);
         run_remote(&roles[0], task);

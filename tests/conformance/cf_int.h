@@ -49,7 +49,8 @@ enum cf_role { CF_SENDER = 0, CF_RECEIVER = 1 };
 enum cf_flag {
     CF_OWN = 1, /* NCCL's contracts cannot keep this rule; the case's `why` says why not */
     CF_UNOPENED = 2, /* the case opens the plugin itself */
-    CF_FULL = 4 /* left out by --quick */
+    CF_FULL = 4, /* left out by --quick */
+    CF_LONG = 8 /* repeats something many times: the last to run where time is limited */
 };
 
 struct cf;
@@ -71,7 +72,8 @@ extern const struct cf_case cf_cases_life[], cf_cases_device[], cf_cases_sizes[]
 /* The tables one after the other; NULL at the end. */
 const struct cf_case *cf_case_at(int idx);
 
-enum cf_verdict { CF_NONE = 0, CF_PASSED, CF_FAILED, CF_SKIPPED };
+/* CF_LEFT_OUT is the runner's only: there was no time to start the case, or to end it. */
+enum cf_verdict { CF_NONE = 0, CF_PASSED, CF_FAILED, CF_SKIPPED, CF_NOTED, CF_LEFT_OUT };
 
 /* Memory shared by the runner and the processes of one case. */
 struct cf_shared {
@@ -82,6 +84,9 @@ struct cf_shared {
     _Atomic int in_call[CF_ROLES];
     _Atomic int may_die[CF_ROLES];
     _Atomic int took_long; /* an entry; the runner reads it after the end of the process */
+    _Atomic int waited; /* what failed is a wait that came to its end; read likewise */
+    /* When an entry that may not wait is overdue beyond doubt; 0: such a one is not running. */
+    _Atomic uint64_t overdue_ns[CF_ROLES];
     /* What the first look at the plugin found. */
     char name[64], contract[32], path[512], device[64];
     xcclNetProperties_v1 props; /* without what its pointers point to */
@@ -108,6 +113,8 @@ struct cf {
 /* ---- cf_end.c: how a case ends ---- */
 
 _Noreturn void cf_fail(struct cf *me, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* What the contract of NCCL allows, but an author wants to know. */
+_Noreturn void cf_note(struct cf *me, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 _Noreturn void cf_skip(struct cf *me, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Keeps the verdict if it is the first. */
 void cf_settle(struct cf_shared *shared, int verdict, const char *text);
@@ -175,8 +182,10 @@ xcclResult_t cf_close_send(struct cf *me, xcclNetSendComm_t comm);
 xcclResult_t cf_close_recv(struct cf *me, xcclNetRecvComm_t comm);
 xcclResult_t cf_close_listen(struct cf *me, xcclNetListenComm_t comm);
 xcclResult_t cf_close_connect(struct cf *me, xcclNetConnect_t state);
-/* Around a call that has no wrapper. */
+/* Around a call that has no wrapper. cf_enter_short: it may not wait, and the runner may end it
+ * when it does. */
 uint64_t cf_enter(struct cf *me, const char *call);
+uint64_t cf_enter_short(struct cf *me, const char *call);
 void cf_leave(struct cf *me, const char *call, uint64_t begin_ns);
 
 /* ---- cf_link.c: connections and transfers ---- */

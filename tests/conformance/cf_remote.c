@@ -20,7 +20,7 @@
 #include "base/wire.h"
 
 #define MAGIC      UINT32_C(0x52434358) /* "XCCR" */
-#define VERSION    2u
+#define VERSION    3u
 #define ARRIVAL_MS 10000u /* for the one who serves to be there */
 #define ANSWER_MS  10000u
 #define EXPLAIN_MS 1000u /* for the other host to say more about a failure of here */
@@ -141,7 +141,7 @@ int cf_end_decode(uint8_t bytes[CF_END_BYTES], char text[CF_TEXT_BYTES])
     struct xccl_wire wire = xccl_wire_over(bytes, CF_END_BYTES);
     uint32_t magic = xccl_wire_get_u32(&wire), verdict = xccl_wire_get_u32(&wire);
 
-    if (!text_get(&wire, text, CF_TEXT_BYTES) || magic != MAGIC || verdict > CF_SKIPPED || wire.bad)
+    if (!text_get(&wire, text, CF_TEXT_BYTES) || magic != MAGIC || verdict > CF_NOTED || wire.bad)
         return CF_NONE;
     return (int)verdict;
 }
@@ -326,7 +326,7 @@ void cf_remote_hear_end(struct cf_shared *shared, int end_fd)
     char text[CF_TEXT_BYTES];
     xcclResult_t rc;
 
-    if (here == CF_SKIPPED)
+    if (here == CF_SKIPPED || here == CF_NOTED)
         return;
     if (here == CF_FAILED) {
         limit = xccl_limit_ms(EXPLAIN_MS, NULL);

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define LIST_COLUMNS 96
+
 /* ---- skip lists ---- */
 
 /* Lines "case-pattern: reason"; # begins a comment. */
@@ -129,6 +131,7 @@ int cf_report_begin(struct cf_report *report, const struct xccl_conformance_opti
                     const struct cf_shared *plugin)
 {
     *report = (struct cf_report){.lines = stdout, .json_path = options->json_path, .first = 1};
+    report->options = options;
     report->brief = options->repeat > 1;
     if (options->json_path && strcmp(options->json_path, "-") == 0) {
         report->lines = stderr;
@@ -150,9 +153,11 @@ int cf_report_begin(struct cf_report *report, const struct xccl_conformance_opti
 
 static const char *verdict_name(int verdict)
 {
-    if (verdict == CF_PASSED)
-        return "passed";
-    return verdict == CF_SKIPPED ? "skipped" : "failed";
+    static const char *const names[] = {
+        [CF_NONE] = "failed",     [CF_PASSED] = "passed", [CF_FAILED] = "failed",
+        [CF_SKIPPED] = "skipped", [CF_NOTED] = "noted",   [CF_LEFT_OUT] = "left out"};
+
+    return names[verdict];
 }
 
 static void rule_text(const struct cf_case *test, char *text, size_t bytes)
@@ -193,14 +198,31 @@ static void print_text(FILE *file, const char *text)
     }
 }
 
+static void count(struct cf_report *report, const struct cf_task *task)
+{
+    unsigned *forms = task->verdict == CF_LEFT_OUT ? report->left_forms : report->run_forms;
+    const struct cf_case *test;
+
+    report->passed += task->verdict == CF_PASSED;
+    report->failed += task->verdict == CF_FAILED;
+    report->skipped += task->verdict == CF_SKIPPED;
+    report->noted += task->verdict == CF_NOTED;
+    report->left_out += task->verdict == CF_LEFT_OUT;
+    for (int i = 0; i < CF_CASES_MAX && (test = cf_case_at(i)); i++)
+        forms[i] |= test == task->test ? task->form : 0;
+}
+
 void cf_report_task(struct cf_report *report, const struct cf_task *task)
 {
+    /* What was not even begun is in the list at the end. */
+    int told = task->verdict == CF_LEFT_OUT ? task->text[0] != 0
+                                            : !report->brief || task->verdict == CF_FAILED;
     char rule[160];
-    int told = !report->brief || task->verdict == CF_FAILED;
 
     rule_text(task->test, rule, sizeof(rule));
     if (told)
-        fprintf(report->lines, "%-7s %-34s %-10s %6llu ms  %s\n", verdict_name(task->verdict),
+        fprintf(report->lines, "%-7s %-34s %-10s %6llu ms  %s\n",
+                task->verdict == CF_LEFT_OUT ? "cut off" : verdict_name(task->verdict),
                 task->test->name, cf_form_name(task->form), (unsigned long long)task->ms, rule);
     if (told && (task->verdict != CF_PASSED || task->again))
         print_text(report->lines, task->text);
@@ -208,25 +230,68 @@ void cf_report_task(struct cf_report *report, const struct cf_task *task)
         fprintf(report->lines, "      again: --case %s --form %s --seed %llu\n", task->test->name,
                 cf_form_name(task->form), (unsigned long long)task->seed);
     fflush(report->lines);
-    report->passed += task->verdict == CF_PASSED;
-    report->failed += task->verdict == CF_FAILED;
-    report->skipped += task->verdict == CF_SKIPPED;
+    count(report, task);
     if (report->json)
         json_task(report, task);
+}
+
+/* A word of the list below, on a new line where this one is full. */
+static void list_word(FILE *file, const char *word, int *column)
+{
+    if (*column && *column + (int)strlen(word) + 1 > LIST_COLUMNS) {
+        fputc('\n', file);
+        *column = 0;
+    }
+    *column += fprintf(file, "%s%s", *column ? " " : "   ", word);
+}
+
+/* Which cases were left out, with their forms where others of the case did run. */
+static void list_left_out(const struct cf_report *report)
+{
+    const struct xccl_conformance_options *options = report->options;
+    const struct cf_case *test;
+    int column = 0;
+
+    fprintf(report->lines, "left out, since the run had to end within %llu.%llu s:\n",
+            (unsigned long long)(options->within_ms / 1000),
+            (unsigned long long)(options->within_ms % 1000 / 100));
+    for (int i = 0; i < CF_CASES_MAX && (test = cf_case_at(i)); i++) {
+        char word[160];
+        size_t used = 0;
+
+        if (!report->left_forms[i])
+            continue;
+        used = (size_t)snprintf(word, sizeof(word), "%s", test->name);
+        for (unsigned form = 1; report->run_forms[i] && form < CF_FORM_END; form <<= 1) {
+            if (report->left_forms[i] & form)
+                used += (size_t)snprintf(word + used, sizeof(word) - used, "/%s",
+                                         cf_form_name(form));
+        }
+        list_word(report->lines, word, &column);
+    }
+    fprintf(report->lines,
+            "\nrun all without a limit: xccl net check%s --within 0 %s; or one of them: --case "
+            "NAME\n",
+            options->quick ? " --quick" : "", options->item);
 }
 
 int cf_report_end(struct cf_report *report, uint64_t ms)
 {
     int good = 1;
 
-    fprintf(report->lines, "%d passed, %d failed, %d skipped in %llu.%llu s\n", report->passed,
-            report->failed, report->skipped, (unsigned long long)(ms / 1000),
-            (unsigned long long)(ms % 1000 / 100));
+    if (report->left_out)
+        list_left_out(report);
+    fprintf(report->lines,
+            "%d passed, %d failed, %d skipped, %d noted, %d left out in %llu.%llu s\n",
+            report->passed, report->failed, report->skipped, report->noted, report->left_out,
+            (unsigned long long)(ms / 1000), (unsigned long long)(ms % 1000 / 100));
     if (!report->json)
         return 1;
     fprintf(report->json,
-            "\n ],\n \"passed\": %d, \"failed\": %d, \"skipped\": %d, \"ms\": %llu}\n",
-            report->passed, report->failed, report->skipped, (unsigned long long)ms);
+            "\n ],\n \"passed\": %d, \"failed\": %d, \"skipped\": %d, \"noted\": %d, "
+            "\"left_out\": %d, \"ms\": %llu}\n",
+            report->passed, report->failed, report->skipped, report->noted, report->left_out,
+            (unsigned long long)ms);
     good = !ferror(report->json);
     if (report->json == stdout)
         return fflush(stdout) == 0 && good;

@@ -10,8 +10,9 @@
 #include "cf_hosts.h"
 #include "cf_int.h"
 
-#define CF_CASE_MS  (30000ull * CF_SLOW)
-#define CF_FORM_END (XCCL_CONFORMANCE_REMOTE << 1) /* forms are the bits below */
+#define CF_CASE_MS   (30000ull * CF_SLOW)
+#define CF_FORM_END  (XCCL_CONFORMANCE_REMOTE << 1) /* forms are the bits below */
+#define CF_CASES_MAX 256
 
 /* One case in one form with one seed. */
 struct cf_task {
@@ -23,6 +24,11 @@ struct cf_task {
     pid_t pid; /* 0: not running */
     int pidfd, output_fd;
     uint64_t begin_ns, end_ns; /* end: the deadline */
+    uint64_t give_ms; /* how long it may take; 0: CF_CASE_MS, and waits as long as they are */
+    /* In a run with a time limit. cut: its end at the deadline is no failure. squeezed: it has
+     * less time than others, so a wait in vain is none either. */
+    int limited, cut, squeezed;
+    int overdue; /* it was ended in a call that may not wait */
     struct cf_shared *shared;
     int verdict, again; /* again: this is the second run */
     uint64_t ms;
@@ -49,14 +55,34 @@ void cf_die_with(pid_t parent);
  * machine has no room for another process. */
 int cf_task_start(const struct xccl_conformance_options *options, const struct cf_hosts *hosts,
                   const struct cf_shared *plugin, struct cf_task *task, int look);
-/* Its process has ended or, late, is ended now: task has its verdict. */
-void cf_task_end(struct cf_task *task, int late);
+/* Why a process is ended by the runner. */
+enum cf_ending { CF_BY_ITSELF, CF_AT_DEADLINE, CF_OVERDUE };
+/* Its process has ended, or is ended now: task has its verdict. */
+void cf_task_end(struct cf_task *task, enum cf_ending ending);
+/* Ends and reaps what cases have left running, other than the process keep; no case may be
+ * running. Once cf_orphans_adopt() was called, such processes become this one's children. */
+void cf_orphans_adopt(void);
+void cf_orphans_end(pid_t keep);
 /* Sleeps until one of the running tasks ends or is late, or a beat is due; ends those. Returns how
  * many ended. */
 int cf_tasks_wait(struct cf_task *tasks, int count);
 void cf_task_drop(struct cf_task *task); /* its memory */
-/* Opens the plugin once, in a process of its own. 0: it does not open, which has been told. */
-int cf_look(const struct xccl_conformance_options *options, struct cf_shared *plugin_out);
+/* Opens the plugin once, in a process of its own, for at most give_ms (0: CF_CASE_MS). 0: it does
+ * not open, which has been told. */
+int cf_look(const struct xccl_conformance_options *options, uint64_t give_ms,
+            struct cf_shared *plugin_out);
+
+/* ---- cf_budget.c: a run with a time limit ---- */
+
+/* When this run ends that begins now; UINT64_MAX: no limit. */
+uint64_t cf_budget_end(const struct xccl_conformance_options *options);
+/* What is left until then, at least 1; 0: no limit. */
+uint64_t cf_budget_left_ms(uint64_t end_ns);
+/* Gives the task its time. 0: there is none, and its verdict is CF_LEFT_OUT. */
+int cf_budget_give(uint64_t end_ns, const struct xccl_conformance_options *options,
+                   struct cf_task *task);
+/* Puts first what tells most. spare: room for as many. */
+void cf_budget_order(struct cf_task *tasks, struct cf_task *spare, int count);
 
 /* ---- cf_report.c ---- */
 
@@ -77,7 +103,10 @@ struct cf_report {
     FILE *lines, *json;
     const char *json_path;
     int brief; /* repeated: only what failed has a line */
-    int passed, failed, skipped;
+    int passed, failed, skipped, noted, left_out;
+    /* By number of the case: the forms that were left out, and those that had time. */
+    unsigned left_forms[CF_CASES_MAX], run_forms[CF_CASES_MAX];
+    const struct xccl_conformance_options *options;
     int first; /* of the JSON array */
 };
 int cf_report_begin(struct cf_report *report, const struct xccl_conformance_options *options,

@@ -22,8 +22,10 @@ struct runner {
     struct cf_skips skips;
     struct cf_report report;
     struct cf_shared plugin; /* what the first look found */
-    struct cf_task *tasks;
+    struct cf_task *tasks, *spare;
     int task_count;
+    uint64_t end_ns; /* cf_budget_end() */
+    int hangs; /* a call that did not return was no accident: the next one is not tried again */
 };
 
 unsigned xccl_conformance_form(const char *name)
@@ -72,8 +74,6 @@ static int task_decide(struct runner *runner, struct cf_task *task)
     } else if ((task->form == CF_NAMESPACES || task->form == CF_REMOTE) &&
                runner->plugin.props.sameHost) {
         snprintf(task->text, sizeof(task->text), "the device reaches only its own host");
-    } else if (task->form == CF_NAMESPACES && !cf_hosts_make(&runner->hosts)) {
-        snprintf(task->text, sizeof(task->text), "%s", runner->hosts.reason);
     } else if (task->form == CF_REMOTE && xccl_tcp_has_ended(runner->remote.fd)) {
         task->verdict = CF_FAILED;
         snprintf(task->text, sizeof(task->text), CF_HOST_GONE);
@@ -82,6 +82,16 @@ static int task_decide(struct runner *runner, struct cf_task *task)
         return 0;
     }
     return 1;
+}
+
+/* 0: there are no namespaces for it here. Making them takes a while. */
+static int task_place(struct runner *runner, struct cf_task *task)
+{
+    if (task->form != CF_NAMESPACES || cf_hosts_make(&runner->hosts))
+        return 1;
+    task->verdict = CF_SKIPPED;
+    snprintf(task->text, sizeof(task->text), "%s", runner->hosts.reason);
+    return 0;
 }
 
 static void add_case(struct runner *runner, const struct cf_case *test, uint64_t seed)
@@ -97,6 +107,7 @@ static void add_case(struct runner *runner, const struct cf_case *test, uint64_t
             .test = test,
             .form = form,
             .seed = seed,
+            .give_ms = options->timeout_ms,
             .role = options->reverse ? CF_RECEIVER : CF_SENDER,
             .channel = -1,
             .pidfd = -1,
@@ -111,6 +122,8 @@ static void make_tasks(struct runner *runner, uint64_t seed)
     runner->task_count = 0;
     for (int i = 0; (test = cf_case_at(i)); i++)
         add_case(runner, test, seed);
+    if (runner->options.within_ms)
+        cf_budget_order(runner->tasks, runner->spare, runner->task_count);
 }
 
 /* ---- all tasks ---- */
@@ -121,14 +134,18 @@ static void make_tasks(struct runner *runner, uint64_t seed)
 static int run_again(struct runner *runner, struct cf_task *task)
 {
     int took_long = task->verdict == CF_FAILED && task->shared &&
-                    atomic_load_explicit(&task->shared->took_long, memory_order_relaxed);
+                    (atomic_load_explicit(&task->shared->took_long, memory_order_relaxed) ||
+                     (task->overdue && !runner->hangs));
     char first[CF_TEXT_BYTES];
 
+    runner->hangs |= task->overdue && task->again;
     if (!took_long || task->again || task->form == CF_REMOTE)
         return 0;
     cf_task_drop(task);
     task->again = 1;
-    if (!cf_task_start(&runner->options, &runner->hosts, &runner->plugin, task, 0))
+    task->overdue = 0;
+    if (!cf_budget_give(runner->end_ns, &runner->options, task) ||
+        !cf_task_start(&runner->options, &runner->hosts, &runner->plugin, task, 0))
         return 0;
     task->verdict = CF_NONE;
     /* Stays where the second run passes. */
@@ -145,7 +162,9 @@ static void run_tasks(struct runner *runner)
         while (running < runner->options.jobs && started < runner->task_count) {
             struct cf_task *task = &runner->tasks[started];
 
-            if (task_decide(runner, task)) {
+            if (task_decide(runner, task) ||
+                !cf_budget_give(runner->end_ns, &runner->options, task) ||
+                !task_place(runner, task)) {
                 started++;
                 continue;
             }
@@ -159,6 +178,8 @@ static void run_tasks(struct runner *runner)
         }
         if (running > 0)
             running -= cf_tasks_wait(runner->tasks, started);
+        if (running == 0)
+            cf_orphans_end(runner->hosts.keeper);
         for (int i = told; i < started; i++)
             running += run_again(runner, &runner->tasks[i]);
         for (; told < started && runner->tasks[told].verdict != CF_NONE; told++) {
@@ -168,50 +189,66 @@ static void run_tasks(struct runner *runner)
     }
 }
 
+/* How long the first look may take. */
+static uint64_t look_ms(const struct runner *runner)
+{
+    uint64_t left_ms = cf_budget_left_ms(runner->end_ns);
+    uint64_t own_ms = runner->options.timeout_ms ? runner->options.timeout_ms : CF_CASE_MS;
+
+    return left_ms && left_ms < own_ms ? left_ms : own_ms;
+}
+
 static int run_all(struct runner *runner)
 {
     const struct xccl_conformance_options *options = &runner->options;
     uint64_t begin_ns;
 
     if (options->remote && !cf_remote_find(&runner->remote, &runner->options))
-        return 2;
+        return XCCL_CONFORMANCE_USAGE;
     cf_beat();
     begin_ns = cf_now();
-    if (!cf_look(options, &runner->plugin))
-        return 1;
+    runner->end_ns = cf_budget_end(options);
+    if (!cf_look(options, look_ms(runner), &runner->plugin))
+        return XCCL_CONFORMANCE_FAILED;
     if (!cf_skips_load(&runner->skips, options->skip_path, runner->plugin.name))
-        return 2;
+        return XCCL_CONFORMANCE_USAGE;
     make_tasks(runner, options->seed);
     if (runner->task_count == 0) {
         fprintf(stderr, "xccl net check: no case has this name and form; --list shows all cases\n");
-        return 2;
+        return XCCL_CONFORMANCE_USAGE;
     }
     if (options->remote && !cf_remote_open(&runner->remote, &runner->options, &runner->plugin))
-        return 1;
+        return XCCL_CONFORMANCE_FAILED;
     if (!cf_report_begin(&runner->report, options, &runner->plugin))
-        return 2;
+        return XCCL_CONFORMANCE_USAGE;
     for (int64_t i = 0; i < options->repeat; i++) {
+        if (i > 0)
+            runner->end_ns = cf_budget_end(options);
         make_tasks(runner, options->seed + (uint64_t)i);
         run_tasks(runner);
     }
-    if (!cf_report_end(&runner->report, (cf_now() - begin_ns) / CF_MS))
-        return 1;
-    return runner->report.failed > 0;
+    if (!cf_report_end(&runner->report, (cf_now() - begin_ns) / CF_MS) || runner->report.failed)
+        return XCCL_CONFORMANCE_FAILED;
+    return runner->report.left_out ? XCCL_CONFORMANCE_PARTLY : XCCL_CONFORMANCE_PASSED;
 }
 
 int xccl_conformance_run(const struct xccl_conformance_options *options)
 {
     static struct runner runner;
-    int status = 1;
+    int status = XCCL_CONFORMANCE_FAILED;
 
     runner = (struct runner){.options = *options, .remote = {.fd = -1}};
+    cf_orphans_adopt();
     runner.tasks = calloc(TASKS_MAX, sizeof(*runner.tasks));
-    if (runner.tasks)
+    runner.spare = calloc(TASKS_MAX, sizeof(*runner.spare));
+    if (runner.tasks && runner.spare)
         status = run_all(&runner);
     else
         fprintf(stderr, "xccl net check: no memory\n");
     cf_remote_close(&runner.remote);
     cf_hosts_drop(&runner.hosts);
+    cf_orphans_end(0);
     free(runner.tasks);
+    free(runner.spare);
     return status;
 }

@@ -63,7 +63,7 @@ static int has_moved(int fd)
 static void case_drop(struct serve *serve)
 {
     if (serve->task.pid > 0)
-        cf_task_end(&serve->task, 1);
+        cf_task_end(&serve->task, CF_AT_DEADLINE);
     cf_task_drop(&serve->task);
     xccl_tcp_close(&serve->case_fd);
     serve->given_up = 0;
@@ -90,6 +90,7 @@ static void case_begin(struct serve *serve, int fd, const struct cf_word *word)
                                    .seed = word->seed,
                                    .role = (int)word->role,
                                    .channel = -1,
+                                   .give_ms = word->timeout_ms,
                                    .pidfd = -1,
                                    .output_fd = -1};
     if (!serve->task.test)
@@ -298,7 +299,7 @@ int xccl_conformance_serve(const struct xccl_conformance_options *options, const
         return 2;
     serve = (struct serve){.options = *options, .listen_fd = -1, .session_fd = -1, .case_fd = -1};
     cf_beat();
-    if (cf_look(options, &serve.plugin) && serve_listen(&serve, &addr))
+    if (cf_look(options, 0, &serve.plugin) && serve_listen(&serve, &addr))
         status = serve_run(&serve);
     xccl_doorstep_fini(&serve.step);
     xccl_tcp_close(&serve.session_fd);

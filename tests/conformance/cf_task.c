@@ -19,7 +19,9 @@
 
 #include "pulse.h"
 
-#define JOBS_MAX 64
+#define JOBS_MAX    64
+#define ORPHANS_MAX 1000
+#define OVERDUE_S   (3 * CF_SLOW) /* see cf_enter_short() */
 
 /* seed=N is appended to XCCL_NET_FAULT, if it names none, so that --repeat also repeats faults. */
 static void pass_seed(const char *item, uint64_t seed)
@@ -75,7 +77,6 @@ static void become_case(const struct cf_task *task, pid_t parent)
 int cf_task_start(const struct xccl_conformance_options *options, const struct cf_hosts *hosts,
                   const struct cf_shared *plugin, struct cf_task *task, int look)
 {
-    uint64_t ms = options->timeout_ms;
     pid_t parent = getpid();
 
     if (!task_memory(task))
@@ -83,7 +84,7 @@ int cf_task_start(const struct xccl_conformance_options *options, const struct c
     *task->shared = *plugin;
     task->output_fd = memfd_create("conformance", MFD_CLOEXEC);
     task->begin_ns = cf_now();
-    task->end_ns = task->begin_ns + (ms ? ms : CF_CASE_MS) * CF_MS;
+    task->end_ns = task->begin_ns + (task->give_ms ? task->give_ms : CF_CASE_MS) * CF_MS;
     fflush(NULL);
     task->pid = fork();
     if (task->pid < 0) {
@@ -144,7 +145,47 @@ static void tell_late(struct cf_task *task)
                  last_call(task->shared, CF_SENDER), last_call(task->shared, CF_RECEIVER));
 }
 
-void cf_task_end(struct cf_task *task, int late)
+/* The role that stays in a call that may not wait; -1: none. */
+static int overdue_role(const struct cf_task *task)
+{
+    uint64_t now_ns = cf_now();
+
+    for (int role = 0; role < CF_ROLES; role++) {
+        uint64_t overdue_ns = atomic_load_explicit(&task->shared->overdue_ns[role],
+                                                   memory_order_relaxed);
+
+        if (overdue_ns && now_ns > overdue_ns)
+            return role;
+    }
+    return -1;
+}
+
+static void tell_overdue(struct cf_task *task)
+{
+    int role = overdue_role(task);
+    const char *who = role == CF_SENDER ? "sender: " : "receiver: ";
+
+    task->overdue = 1;
+    snprintf(task->text, sizeof(task->text),
+             "%s%s has not returned for more than %d s; no entry may wait for a peer (rule 1)",
+             task->form == CF_SINGLE ? "" : who, last_call(task->shared, role < 0 ? 0 : role),
+             OVERDUE_S);
+}
+
+/* The case had less time than it asks for: nobody knows how it would have ended. */
+static void tell_cut(struct cf_task *task, int late)
+{
+    char seen[CF_TEXT_BYTES];
+
+    snprintf(seen, sizeof(seen), "%.*s", CF_TEXT_BYTES - 1, task->text);
+    task->verdict = CF_LEFT_OUT;
+    snprintf(task->text, sizeof(task->text), "ended after %.1f s, to keep to the run's time%s%s",
+             (double)(cf_now() - task->begin_ns) / 1e9,
+             late ? "; the last call: " : "; until then: ",
+             late ? last_call(task->shared, CF_SENDER) : seen);
+}
+
+void cf_task_end(struct cf_task *task, enum cf_ending ending)
 {
     struct cf_shared *shared = task->shared;
     int status = 0, verdict;
@@ -160,7 +201,14 @@ void cf_task_end(struct cf_task *task, int late)
     if (verdict != CF_NONE) {
         task->verdict = verdict;
         snprintf(task->text, sizeof(task->text), "%s", shared->text);
-    } else if (late) {
+        if (verdict == CF_FAILED && task->squeezed &&
+            atomic_load_explicit(&shared->waited, memory_order_relaxed))
+            tell_cut(task, 0);
+    } else if (ending == CF_OVERDUE) {
+        tell_overdue(task);
+    } else if (ending == CF_AT_DEADLINE && task->cut) {
+        tell_cut(task, 1);
+    } else if (ending == CF_AT_DEADLINE) {
         tell_late(task);
     } else if (status != 0) {
         cf_tell_end(shared, status, CF_SENDER, task->text, sizeof(task->text));
@@ -200,11 +248,17 @@ int cf_tasks_wait(struct cf_task *tasks, int count)
     cf_beat();
     now_ns = cf_now();
     for (int i = 0; i < fd_count; i++) {
-        int late = now_ns >= running[i]->end_ns;
+        enum cf_ending ending = CF_BY_ITSELF;
 
-        if (!(fds[i].revents & POLLIN) && !late)
-            continue;
-        cf_task_end(running[i], !(fds[i].revents & POLLIN));
+        if (!(fds[i].revents & POLLIN)) {
+            if (running[i]->limited && overdue_role(running[i]) >= 0)
+                ending = CF_OVERDUE;
+            else if (now_ns >= running[i]->end_ns)
+                ending = CF_AT_DEADLINE;
+            else
+                continue;
+        }
+        cf_task_end(running[i], ending);
         ended++;
     }
     return ended;
@@ -217,13 +271,59 @@ void cf_task_drop(struct cf_task *task)
     task->shared = NULL;
 }
 
-int cf_look(const struct xccl_conformance_options *options, struct cf_shared *plugin_out)
+/* ---- what cases leave running ---- */
+
+/* The first child other than keep; 0: there is none, or the system does not list them. */
+static pid_t orphan_find(pid_t keep)
+{
+    char path[64];
+    FILE *file;
+    int pid = 0;
+
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    file = fopen(path, "re");
+    if (!file)
+        return 0;
+    while (pid == 0 && fscanf(file, "%d", &pid) == 1) {
+        if (pid == (int)keep)
+            pid = 0;
+    }
+    fclose(file);
+    return (pid_t)pid;
+}
+
+static int adopts;
+
+/* Not where there are children already: a shell that became this program had them. */
+void cf_orphans_adopt(void)
+{
+    adopts = orphan_find(0) == 0 && prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
+}
+
+/* A killed process hands its own children on, so this looks again until there is none. */
+void cf_orphans_end(pid_t keep)
+{
+    pid_t pid;
+
+    for (int i = 0; adopts && i < ORPHANS_MAX; i++) {
+        pid = orphan_find(keep);
+        if (pid <= 0)
+            return;
+        kill(pid, SIGKILL);
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+}
+
+int cf_look(const struct xccl_conformance_options *options, uint64_t give_ms,
+            struct cf_shared *plugin_out)
 {
     static const struct cf_case opened = {.name = "open", .forms = CF_SINGLE};
     struct cf_task task = {.test = &opened, .form = CF_SINGLE, .pidfd = -1, .output_fd = -1};
     int good;
 
     task.seed = options->seed;
+    task.give_ms = give_ms;
     if (!cf_task_start(options, NULL, plugin_out, &task, 1)) {
         fprintf(stderr, "xccl net check: cannot start a process on this machine\n");
         return 0;

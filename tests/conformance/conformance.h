@@ -33,6 +33,7 @@ struct xccl_conformance_options {
     int64_t device;
     int64_t rails; /* above 1: of so many devices, the first of which is that one, merged */
     uint64_t timeout_ms; /* of a case; 0: each case's own */
+    uint64_t within_ms; /* of a run with one seed; what does not fit is left out; 0: no limit */
     int quick;
     /* Two hosts: the address at which the other one serves; NULL: form remote is not run. token is
      * what both were told, 1 to 32 characters. reverse: here is the receiver, not the sender. */
@@ -40,7 +41,13 @@ struct xccl_conformance_options {
     int reverse;
 };
 
-/* 0 all passed or skipped, 1 something failed or the plugin cannot be opened, 2 wrong options. */
+/* What a run returns, which is the exit status of the program. */
+enum {
+    XCCL_CONFORMANCE_PASSED = 0, /* or skipped, or noted */
+    XCCL_CONFORMANCE_FAILED = 1, /* a case; or the plugin does not open */
+    XCCL_CONFORMANCE_USAGE = 2, /* wrong options */
+    XCCL_CONFORMANCE_PARTLY = 3 /* nothing failed, but within_ms left cases out */
+};
 int xccl_conformance_run(const struct xccl_conformance_options *options);
 /* The other side of form remote: runs the other role of each case of one run, whose runner connects
  * to address ("10.0.0.2:7000"; port 0: any), and ends with it. 0 then; 1: the plugin cannot be

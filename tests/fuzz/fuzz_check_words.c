@@ -52,7 +52,7 @@ static void try_end(uint8_t bytes[CF_END_BYTES])
     if (verdict == CF_NONE)
         return;
     cf_end_encode(verdict, text, again);
-    if (verdict > CF_SKIPPED || !is_text(text, sizeof(text)) ||
+    if (verdict > CF_NOTED || !is_text(text, sizeof(text)) ||
         memcmp(bytes, again, sizeof(again)) != 0)
         abort();
 }

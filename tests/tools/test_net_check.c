@@ -5,11 +5,13 @@
  *
  * Thread: one a test. */
 #include <glob.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "xt.h"
 
 #define XCCL XT_BUILD_DIR "/bin/xccl"
@@ -50,6 +52,7 @@ static void passes(const char *plugin)
     if (status != 0)
         XT_FAIL("%s does not pass: %s", plugin, xt_why(output));
     XT_CHECK_HAS(output, " 0 failed, ");
+    XT_CHECK_HAS(output, ", 0 left out in ");
     XT_CHECK_HAS(output, "passed  life_of_a_connection               single");
     XT_CHECK_HAS(output, "passed  life_of_a_connection               threads");
     XT_CHECK_HAS(output, "passed  life_of_a_connection               processes");
@@ -162,7 +165,7 @@ XT_TEST(an_accept_that_is_slow_once_passes_in_a_second_run)
                        "single", BROKEN),
                  0);
     XT_CHECK_HAS(output, "1 passed, 0 failed");
-    XT_CHECK_HAS(output, "failed in a first run: accept took ");
+    XT_CHECK_HAS(output, "failed in a first run: accept ");
     XT_CHECK_INT(access(path, F_OK), 0);
 }
 
@@ -262,6 +265,88 @@ XT_TEST_DEADLINE(a_hang_is_told_with_its_call, 60)
     XT_CHECK_HAS(output, "did not return in 1.0 s, last call: closeSend");
 }
 
+/* ---- runs that must end in time ---- */
+
+#ifdef XCCL_SANITIZED
+#define HANG_WITHIN 40
+#else
+#define HANG_WITHIN 8
+#endif
+#define WORD(number)    WORD_OF(number)
+#define WORD_OF(number) #number
+
+XT_TEST_DEADLINE(a_plugin_that_hangs_in_each_call_is_checked_within_the_time, 120)
+{
+    const char *output = NULL, *left;
+    uint64_t begin_ns = xccl_clock_ns();
+
+    xt_setenv("FX_BROKEN", "test-hangs");
+    XT_CHECK_INT(CHECK(&output, "--quick", "--within", WORD(HANG_WITHIN), BROKEN), 1);
+    XT_CHECK((xccl_clock_ns() - begin_ns) / XCCL_NS_PER_S <= HANG_WITHIN);
+    XT_CHECK_HAS(output, "failed  life_of_a_connection               processes");
+    XT_CHECK_HAS(output, "test has not returned for more than ");
+    left = strstr(output, "left out, since the run had to end within " WORD(HANG_WITHIN) ".0 s:");
+    if (!left)
+        XT_FAIL("nothing is left out: %s", xt_why(output));
+    XT_CHECK_HAS(left, " life_of_a_connection/single/threads/namespaces ");
+    XT_CHECK_HAS(left, " many_comms ");
+    XT_CHECK_HAS(left, "xccl net check --quick --within 0 " BROKEN);
+    XT_CHECK_HAS(left, " passed, 1 failed, ");
+}
+
+/* Each of its calls returns, but a case takes longer than the run. */
+XT_TEST_DEADLINE(a_slow_plugin_is_neither_passed_nor_failed, 60)
+{
+    const char *output = NULL;
+
+    xt_setenv("FX_BROKEN", "test-is-slow");
+    XT_CHECK_INT(CHECK(&output, "--quick", "--within", "2", "--case", "every_size_arrives",
+                       "--form", "threads,processes", BROKEN),
+                 3);
+    XT_CHECK_HAS(output, "cut off every_size_arrives                 processes");
+    XT_CHECK_HAS(output, "\n   every_size_arrives\n");
+    XT_CHECK_HAS(output, "0 passed, 0 failed, 0 skipped, 0 noted, 2 left out");
+}
+
+/* A wait that had less time than others is no failure of the plugin; one that had all of it is. */
+XT_TEST_DEADLINE(a_wait_in_vain_fails_only_with_enough_time, 60)
+{
+    const char *output = NULL;
+
+    xt_setenv("FX_BROKEN", "never-done");
+    XT_CHECK_INT(CHECK(&output, "--within", "2", "--case", "life_of_a_connection", "--form",
+                       "single", BROKEN),
+                 3);
+    XT_CHECK_HAS(output, "did not happen within");
+    XT_CHECK_HAS(output, "0 passed, 0 failed, 0 skipped, 0 noted, 1 left out");
+    XT_CHECK_INT(CHECK(&output, "--within", "9", "--timeout", "2", "--case", "life_of_a_connection",
+                       "--form", "single", BROKEN),
+                 1);
+    XT_CHECK_HAS(output, "0 passed, 1 failed, 0 skipped, 0 noted, 0 left out");
+}
+
+XT_TEST_DEADLINE(processes_that_a_plugin_leaves_are_ended, 60)
+{
+    const char *output = NULL;
+    char path[512], line[32];
+    int count = 0;
+    FILE *pids;
+
+    snprintf(path, sizeof(path), "%s/pids", xt_tmpdir());
+    xt_setenv("FX_BROKEN", "daemon");
+    xt_setenv("FX_BROKEN_PIDS", path);
+    CHECK(&output, "--quick", "--case", "life_of_a_connection", "--form", "processes", BROKEN);
+    XT_CHECK_HAS(output, "1 passed, 0 failed, ");
+    pids = fopen(path, "re");
+    XT_CHECK(pids != NULL);
+    while (fgets(line, sizeof(line), pids)) {
+        XT_CHECK(kill(atoi(line), 0) != 0);
+        count++;
+    }
+    fclose(pids);
+    XT_CHECK(count > 1);
+}
+
 /* ---- the program ---- */
 
 XT_TEST(each_case_is_listed_with_its_rule)
@@ -279,6 +364,8 @@ XT_TEST(help_shows_the_options)
 
     XT_CHECK_INT(CHECK(&output, "--help"), 0);
     XT_CHECK_HAS(output, "xccl net check");
+    XT_CHECK_HAS(output, "--within S");
+    XT_CHECK_HAS(output, "3 if no case failed, but some were left out");
 }
 
 XT_TEST(wrong_arguments_are_refused)
@@ -289,6 +376,8 @@ XT_TEST(wrong_arguments_are_refused)
     XT_CHECK_HAS(output, "name one plugin");
     XT_CHECK_INT(CHECK(&output, "--form", "rows", "socket"), 2);
     XT_CHECK_HAS(output, "rows");
+    XT_CHECK_INT(CHECK(&output, "--within", "soon", "socket"), 2);
+    XT_CHECK_HAS(output, "--within soon: must be seconds");
     XT_CHECK_INT(CHECK(&output, "--case", "no_such_case", "socket"), 2);
     XT_CHECK_HAS(output, "--list");
     XT_CHECK_INT(CHECK(&output, "--skip", "/no/such/file", "socket"), 2);
@@ -336,6 +425,8 @@ XT_TEST_DEADLINE(the_results_are_json_that_programs_read, 60)
         "import json, sys\n"
         "d = json.load(open(sys.argv[1]))\n"
         "assert d['plugin'] == 'socket' and d['contract'] and d['path'] and d['xccl'], d\n"
+        "assert d['left_out'] == sum(c['verdict'] == 'left out' for c in d['cases']), d\n"
+        "assert d['noted'] == 0, d\n"
         "assert d['passed'] == sum(c['verdict'] == 'passed' for c in d['cases']) > 10, d\n"
         "assert all(c['case'] and c['form'] and 'reason' in c and c['ms'] >= 0 for c in "
         "d['cases'])\n";
