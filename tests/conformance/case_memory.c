@@ -19,13 +19,13 @@ static void pass_with(struct cf *me, struct cf_pair *pair, char *const at[2],
 {
     const struct cf_recv one = {1, {at[1]}, {bytes}, {7}, {mems[1]}};
     const struct cf_buffer from = {.data = at[0], .mem = mems[0]};
-    xcclNetRequest_t receiving, sending;
+    xcclNetRequest_t requests[CF_ROLES];
 
     cf_fill(at[0], bytes, bytes);
     memset(at[1], 0, bytes);
-    receiving = cf_group_post(me, pair->recv, &one);
-    sending = cf_send_post(me, pair->send, &from, bytes, 7);
-    cf_wait_both(me, sending, receiving, NULL, "a message between registrations");
+    cf_pair_post(me, pair, &one, &from, bytes, requests);
+    cf_wait_both(me, requests[CF_SENDER], requests[CF_RECEIVER], NULL,
+                 "a message between registrations");
     cf_expect(me, at[1], bytes, bytes, "a message between registrations");
 }
 
@@ -327,7 +327,9 @@ const struct cf_case cf_cases_memory[] = {
     {.name = "dmabuf", .forms = CF_SINGLE, .solo = dmabuf, .text = "a DMA-BUF is registered"},
     {.name = "flush",
      .forms = CF_SINGLE,
+     .flags = CF_OWN,
      .solo = flush,
-     .text = "iflush ends and is harmless on host memory"},
+     .text = "iflush ends and is harmless on host memory",
+     .why = "NCCL flushes only the memory of a GPU"},
     {.name = NULL},
 };

@@ -129,6 +129,7 @@ static void messages_keep_no_memory(struct cf *me)
     int rounds = me->quick ? 1000 : 10000;
 
     cf_pair_open(me, &pair);
+    cf_pair_warm(me, &pair);
     cf_buffer_make(me, pair.send, 256, 0, &from);
     cf_buffer_make(me, pair.recv, 256, 0, &to);
     for (int i = 0; i < 2 * rounds; i++) {
@@ -206,11 +207,18 @@ static void expect_cloexec(struct cf *me, int fd, const char *target)
 
     if (fd < (int)sizeof(before_plugin) && before_plugin[fd])
         return;
-    if (flags >= 0 && !(flags & FD_CLOEXEC))
-        cf_fail(me,
-                "descriptor %d (%s) is not close-on-exec; a program that the host starts would "
-                "inherit it",
-                fd, target);
+    if (flags < 0 || flags & FD_CLOEXEC)
+        return;
+    if (!me->own_contract)
+        cf_note(
+            me,
+            "descriptor %d (%s) is not close-on-exec, so a program that the host starts inherits "
+            "it; NCCL's contract does not ask for it (rule 13 of xccl_net.h does)",
+            fd, target);
+    cf_fail(me,
+            "descriptor %d (%s) is not close-on-exec; a program that the host starts would inherit "
+            "it",
+            fd, target);
 }
 
 static void close_on_exec(struct cf *me)

@@ -86,6 +86,7 @@ static void flight_recv(struct cf *me)
     void *comm = cf_open(me);
     char what[64];
 
+    cf_warm(me, comm);
     cf_buffer_make(me, comm, REQUESTS * parts * BYTES, 0, &buffer);
     for (size_t i = 0; i < count; i++) {
         struct cf_recv recv = all_parts(me, &buffer, i);
@@ -114,6 +115,7 @@ static void flight_send(struct cf *me)
     struct cf_buffer buffer;
     void *comm = cf_open(me);
 
+    cf_warm(me, comm);
     cf_buffer_make(me, comm, count * BYTES, 0, &buffer);
     cf_barrier(me);
     for (size_t i = 0; i < count; i++) {
@@ -138,6 +140,7 @@ static void busy_recv(struct cf *me)
     size_t bytes = cf_at_most(me, 64 << 10);
     uint32_t posted = 0;
 
+    cf_warm(me, comm);
     cf_buffer_make(me, comm, bytes, 0, &buffer);
     cf_hear(me, &posted, sizeof(posted));
     for (uint32_t i = 0; i < posted; i++)
@@ -154,6 +157,7 @@ static void busy_send(struct cf *me)
     uint32_t posted = 0, busy = 0;
     void *comm = cf_open(me);
 
+    cf_warm(me, comm);
     for (uint64_t i = 0; i < 8; i++) {
         cf_buffer_make(me, comm, bytes, 0, &buffers[i]);
         cf_fill(buffers[i].data, bytes, i);
@@ -189,6 +193,7 @@ static void busy_receives(struct cf *me)
     size_t posted = 0, busy = 0;
 
     cf_pair_open(me, &pair);
+    cf_pair_warm(me, &pair);
     cf_buffer_make(me, pair.recv, 1024 * 16, 0, &to);
     cf_buffer_make(me, pair.send, 16, 0, &from);
     while (posted < 1024 && busy < 100) {
@@ -270,6 +275,7 @@ static void not_done_early(struct cf *me)
     int done = 0, sent = 0;
 
     cf_pair_open(me, &pair);
+    cf_pair_warm(me, &pair);
     cf_buffer_make(me, pair.send, 30000, 0, &from);
     cf_buffer_make(me, pair.recv, 30000, 0, &to);
     receiving = cf_recv_post(me, pair.recv, &to, 30000, 7);

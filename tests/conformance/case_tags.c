@@ -223,6 +223,7 @@ static void next_group_send(struct cf *me)
 
     need_groups(me);
     comm = cf_open(me);
+    cf_warm(me, comm);
     cf_barrier(me);
     for (int i = 0; i < 4; i++) {
         cf_buffer_make(me, comm, 64, 0, &buffers[i]);
@@ -250,6 +251,7 @@ static void next_group_recv(struct cf *me)
 
     need_groups(me);
     comm = cf_open(me);
+    cf_warm(me, comm);
     for (int i = 0; i < 4; i++) {
         cf_buffer_make(me, comm, 64, 0, &buffers[i]);
         recvs[i / 2].data[i % 2] = buffers[i].data;

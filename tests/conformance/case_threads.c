@@ -49,6 +49,7 @@ static void many_at_once(struct cf *me)
 
     for (uint64_t i = 0; i < COMMS; i++) {
         cf_pair_open(me, &pairs[i]);
+        cf_pair_warm(me, &pairs[i]);
         cf_buffer_make(me, pairs[i].send, BYTES, 0, &from[i]);
         cf_buffer_make(me, pairs[i].recv, BYTES, 0, &to[i]);
         cf_fill(from[i].data, BYTES, i);
@@ -232,6 +233,7 @@ static void hand_over_requests(struct cf *me)
     pthread_t thread;
 
     cf_pair_open(me, &pair);
+    cf_pair_warm(me, &pair);
     cf_buffer_make(me, pair.send, 65000, 0, &from);
     cf_buffer_make(me, pair.recv, 65000, 0, &to);
     for (uint64_t i = 0; i < 5; i++) {

@@ -189,6 +189,59 @@ xcclResult_t cf_accept(struct cf *me, xcclNetListenComm_t listen, xcclNetRecvCom
     return rc;
 }
 
+/* ---- registrations of NCCL's contract: all end before their comm closes, as in NCCL ---- */
+
+#define REGS_MAX 1024 /* more than one case has at a time */
+
+static struct {
+    void *comm;
+    xcclNetMem_t mem;
+} regs[REGS_MAX];
+static pthread_mutex_t regs_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The place of what comm has, or of this mem; (NULL, NULL): a free one. -1: none. With the lock. */
+static int reg_find(const void *comm, xcclNetMem_t mem)
+{
+    for (int i = 0; i < REGS_MAX; i++) {
+        if (regs[i].comm == comm && (!mem || regs[i].mem == mem))
+            return i;
+    }
+    return -1;
+}
+
+static void reg_change(struct cf *me, void *comm, xcclNetMem_t mem, int added)
+{
+    int at;
+
+    if (me->own_contract)
+        return;
+    pthread_mutex_lock(&regs_lock);
+    at = reg_find(added ? NULL : comm, added ? NULL : mem);
+    if (at >= 0) {
+        regs[at].comm = added ? comm : NULL;
+        regs[at].mem = added ? mem : NULL;
+    }
+    pthread_mutex_unlock(&regs_lock);
+}
+
+/* Cases may leave them to the close, which our contract allows. */
+static void regs_end(struct cf *me, void *comm)
+{
+    int at = 0;
+
+    for (int i = 0; i < REGS_MAX && at >= 0 && !me->own_contract; i++) {
+        xcclNetMem_t mem = NULL;
+
+        pthread_mutex_lock(&regs_lock);
+        at = reg_find(comm, NULL);
+        if (at >= 0)
+            mem = regs[at].mem;
+        pthread_mutex_unlock(&regs_lock);
+        if (at >= 0)
+            cf_dereg(me, comm, mem);
+    }
+}
+
 xcclResult_t cf_reg(struct cf *me, void *comm, void *data, size_t bytes, xcclNetMem_t *mem)
 {
     xcclResult_t rc;
@@ -196,6 +249,8 @@ xcclResult_t cf_reg(struct cf *me, void *comm, void *data, size_t bytes, xcclNet
     cf_enter(me, "regMr");
     rc = me->net->calls.regMr(comm, data, bytes, XCCL_NET_PTR_HOST, mem);
     leave(me);
+    if (rc == xcclSuccess)
+        reg_change(me, comm, *mem, 1);
     return rc;
 }
 
@@ -203,6 +258,7 @@ xcclResult_t cf_dereg(struct cf *me, void *comm, xcclNetMem_t mem)
 {
     xcclResult_t rc;
 
+    reg_change(me, comm, mem, 0);
     cf_enter(me, "deregMr");
     rc = me->net->calls.deregMr(comm, mem);
     leave(me);
@@ -266,8 +322,12 @@ static void close_left(struct cf *me, const char *call, uint64_t begin_ns)
 
 xcclResult_t cf_close_send(struct cf *me, xcclNetSendComm_t comm)
 {
-    uint64_t begin_ns = close_enter(me, "closeSend");
-    xcclResult_t rc = me->net->calls.closeSend(comm);
+    uint64_t begin_ns;
+    xcclResult_t rc;
+
+    regs_end(me, comm);
+    begin_ns = close_enter(me, "closeSend");
+    rc = me->net->calls.closeSend(comm);
 
     close_left(me, "closeSend", begin_ns);
     return rc;
@@ -275,8 +335,12 @@ xcclResult_t cf_close_send(struct cf *me, xcclNetSendComm_t comm)
 
 xcclResult_t cf_close_recv(struct cf *me, xcclNetRecvComm_t comm)
 {
-    uint64_t begin_ns = close_enter(me, "closeRecv");
-    xcclResult_t rc = me->net->calls.closeRecv(comm);
+    uint64_t begin_ns;
+    xcclResult_t rc;
+
+    regs_end(me, comm);
+    begin_ns = close_enter(me, "closeRecv");
+    rc = me->net->calls.closeRecv(comm);
 
     close_left(me, "closeRecv", begin_ns);
     return rc;

@@ -245,6 +245,14 @@ xcclResult_t cf_wait_error(struct cf *me, xcclNetRequest_t request, const char *
 /* Whole messages: fills, sends and waits; posts, waits, and compares. */
 void cf_send(struct cf *me, void *comm, struct cf_buffer *buffer, size_t bytes, uint64_t salt);
 void cf_recv(struct cf *me, void *comm, struct cf_buffer *buffer, size_t bytes, uint64_t salt);
+/* Posts a receive and a send, and fills requests by role. Under our contract the receive comes
+ * first; under NCCL's it may be busy until the sender asks, so both ends ask in turn. */
+void cf_pair_post(struct cf *me, struct cf_pair *pair, const struct cf_recv *to,
+                  const struct cf_buffer *from, size_t bytes, xcclNetRequest_t requests[CF_ROLES]);
+/* Under NCCL's contract one message, after which a connection takes what one end posts before the
+ * other asks; under ours nothing. cf_warm: this role's end, with both roles calling it. */
+void cf_pair_warm(struct cf *me, struct cf_pair *pair);
+void cf_warm(struct cf *me, void *comm);
 /* One message through a pair. */
 void cf_pair_pass(struct cf *me, struct cf_pair *pair, size_t bytes, uint64_t salt);
 

@@ -32,7 +32,7 @@ struct cf_task {
     struct cf_shared *shared;
     int verdict, again; /* again: this is the second run */
     uint64_t ms;
-    char text[CF_TEXT_BYTES + 200];
+    char text[CF_TEXT_BYTES + 900];
 };
 
 /* In the child: runs the role functions of task in its form. Ends the process. */

@@ -106,19 +106,28 @@ int cf_task_start(const struct xccl_conformance_options *options, const struct c
     return 1;
 }
 
-/* The end of what the process has printed. */
+/* Where the two parts of a long output are: a library that aborts says why first, a plugin's last
+ * warning comes last. */
+#define OUTPUT_PART 400
+
+/* The begin and the end of what the process has printed. */
 static void add_output(struct cf_task *task)
 {
-    char bytes[600];
+    off_t all = lseek(task->output_fd, 0, SEEK_END);
+    int is_long = all > 2 * OUTPUT_PART;
+    char first[2 * OUTPUT_PART + 1], last[OUTPUT_PART + 1] = "";
+    ssize_t got = pread(task->output_fd, first, is_long ? OUTPUT_PART : 2 * OUTPUT_PART, 0);
     size_t used = strlen(task->text);
-    off_t end = lseek(task->output_fd, 0, SEEK_END);
-    off_t from = end > (off_t)sizeof(bytes) - 1 ? end - ((off_t)sizeof(bytes) - 1) : 0;
-    ssize_t got = pread(task->output_fd, bytes, sizeof(bytes) - 1, from);
 
     if (got <= 0)
         return;
-    bytes[got] = 0;
-    snprintf(task->text + used, sizeof(task->text) - used, "\nit printed: %s", bytes);
+    first[got] = 0;
+    if (is_long) {
+        got = pread(task->output_fd, last, OUTPUT_PART, all - OUTPUT_PART);
+        last[got > 0 ? got : 0] = 0;
+    }
+    snprintf(task->text + used, sizeof(task->text) - used, "\nit printed: %s%s%s", first,
+             is_long ? " [...] " : "", last);
 }
 
 static const char *last_call(const struct cf_shared *shared, int role)

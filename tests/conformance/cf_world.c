@@ -14,6 +14,7 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,7 @@ struct cf_world {
     int children;
     char files[FILES_BYTES]; /* names of ours, a line each */
     uint64_t env_hash;
+    char **env; /* copies */
     char folder[512];
     struct stat streams[3];
     struct sigaction signals[65];
@@ -140,6 +142,30 @@ static uint64_t hash_env(void)
     return hash;
 }
 
+/* NULL: no memory. */
+static char **copy_env(void)
+{
+    size_t count = 0;
+    char **copy;
+
+    while (environ && environ[count])
+        count++;
+    copy = calloc(count + 1, sizeof(*copy));
+    for (size_t i = 0; copy && i < count; i++) {
+        copy[i] = strdup(environ[i]);
+        if (!copy[i])
+            return NULL; /* the process ends */
+    }
+    return copy;
+}
+
+static void free_env(char **env)
+{
+    for (size_t i = 0; env[i]; i++)
+        free(env[i]);
+    free(env);
+}
+
 static void *nothing(void *arg)
 {
     return arg;
@@ -166,6 +192,9 @@ struct cf_world *cf_world_take(struct cf *me)
     world->children = count_children();
     take_files(me, world->files);
     world->env_hash = hash_env();
+    world->env = copy_env();
+    if (!world->env)
+        cf_skip(me, "no memory");
     if (!getcwd(world->folder, sizeof(world->folder)))
         world->folder[0] = 0;
     for (int i = 0; i < 3; i++)
@@ -269,6 +298,47 @@ static void expect_files(struct cf *me, const struct cf_world *before, const cha
     }
 }
 
+/* What a plugin changes of its host program breaks rule 13, of which NCCL's contract knows nothing.
+ */
+static void host_differs(struct cf *me, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void host_differs(struct cf *me, const char *fmt, ...)
+{
+    char text[400];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    if (me->own_contract)
+        cf_fail(me, "%s", text);
+    cf_note(me, "%s; NCCL's contract does not forbid it", text);
+}
+
+/* A variable that was not there, or had another value; NULL: one is missing. */
+static const char *new_variable(const struct cf_world *before)
+{
+    for (char **at = environ; at && *at; at++) {
+        int found = 0;
+
+        for (size_t i = 0; before->env[i] && !found; i++)
+            found = strcmp(before->env[i], *at) == 0;
+        if (!found)
+            return *at;
+    }
+    return NULL;
+}
+
+static void expect_env(struct cf *me, const struct cf_world *before, const char *when)
+{
+    const char *name = new_variable(before);
+
+    if (hash_env() != before->env_hash)
+        host_differs(me, "%s the environment has changed (rule 13): %.*s is %s", when,
+                     (int)(name ? strcspn(name, "=") : 10), name ? name : "a variable",
+                     name ? "new or has another value" : "missing");
+}
+
 static void expect_signals(struct cf *me, const struct cf_world *before, const char *when)
 {
     struct sigaction now;
@@ -279,13 +349,13 @@ static void expect_signals(struct cf *me, const struct cf_world *before, const c
         if (sigaction(i, NULL, &now) != 0)
             continue;
         if (now.sa_handler != before->signals[i].sa_handler)
-            cf_fail(me, "%s the handler of signal %d (SIG%s) has changed (rule 13)", when, i,
-                    i < 32 ? sigabbrev_np(i) : "RT");
+            host_differs(me, "%s the handler of signal %d (SIG%s) has changed (rule 13)", when, i,
+                         i < 32 ? sigabbrev_np(i) : "RT");
     }
     sigprocmask(SIG_SETMASK, NULL, &mask);
     for (int i = 1; i < 65; i++) {
         if (sigismember(&mask, i) != sigismember(&before->mask, i))
-            cf_fail(me, "%s the signal mask has changed (signal %d, rule 13)", when, i);
+            host_differs(me, "%s the signal mask has changed (signal %d, rule 13)", when, i);
     }
 }
 
@@ -294,15 +364,14 @@ static void expect_host(struct cf *me, const struct cf_world *before, const char
     char folder[512] = "";
     struct stat stream;
 
-    if (hash_env() != before->env_hash)
-        cf_fail(me, "%s the environment has changed (rule 13)", when);
+    expect_env(me, before, when);
     if (getcwd(folder, sizeof(folder)) && strcmp(folder, before->folder) != 0)
-        cf_fail(me, "%s the working directory has changed to %s (rule 13)", when, folder);
+        host_differs(me, "%s the working directory has changed to %s (rule 13)", when, folder);
     for (int i = 0; i < 3; i++) {
         memset(&stream, 0, sizeof(stream));
         if (fstat(i, &stream) != 0 || stream.st_ino != before->streams[i].st_ino ||
             stream.st_dev != before->streams[i].st_dev)
-            cf_fail(me, "%s standard stream %d is a different file (rule 13)", when, i);
+            host_differs(me, "%s standard stream %d is a different file (rule 13)", when, i);
     }
     expect_signals(me, before, when);
 }
@@ -314,6 +383,7 @@ void cf_world_expect(struct cf *me, struct cf_world *before, int host, const cha
     expect_files(me, before, when);
     if (host)
         expect_host(me, before, when);
+    free_env(before->env);
     free(before);
 }
 

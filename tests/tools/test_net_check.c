@@ -21,6 +21,7 @@
 #else
 #define WAIT_S "4"
 #endif
+#define V12    XT_BUILD_DIR "/lib/fixtures/libnccl-net-fx-v12.so"
 #define BROKEN XT_BUILD_DIR "/lib/fixtures/libxccl-net-fx-broken.so"
 
 /* Exit status of `xccl net check` with these arguments. */
@@ -84,6 +85,8 @@ XT_TEST_DEADLINE(plugins_of_nccl_with_habits_of_others_pass, 120)
         {"v6", "fills,no-size", "8"},
         {"v12", "posted-size", "8"},
         {"v12", "fills,no-size", "1"},
+        {"v6", "asks-first,needs-dereg", "1"},
+        {"v12", "asks-first,needs-dereg,no-flush", "8"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -95,6 +98,31 @@ XT_TEST_DEADLINE(plugins_of_nccl_with_habits_of_others_pass, 120)
         xt_setenv("FX_NCCL_RECVS", cases[i].recvs);
         passes(path);
     }
+}
+
+/* Of NCCL's plugins that were met: what the contract does not forbid is told and is no failure. */
+XT_TEST_DEADLINE(what_nccl_allows_is_noted, 120)
+{
+    static const struct {
+        const char *habit, *test, *words;
+    } notes[] = {
+        {"inherits", "descriptors_close_on_exec", "so a program that the host starts inherits it"},
+        {"environment", "host_program_is_untouched",
+         "FX_NCCL_WAS_HERE is new or has another value"},
+    };
+    const char *output = NULL;
+
+    for (size_t i = 0; i < sizeof(notes) / sizeof(notes[0]); i++) {
+        xt_setenv("FX_NCCL_LIKE", notes[i].habit);
+        XT_CHECK_INT(CHECK(&output, "--quick", "--case", notes[i].test, V12), 0);
+        XT_CHECK_HAS(output, notes[i].words);
+        XT_CHECK_HAS(output, "0 passed, 0 failed, 0 skipped, 1 noted, 0 left out");
+    }
+    xt_setenv("FX_NCCL_LIKE", "deaf");
+    XT_CHECK_INT(
+        CHECK(&output, "--quick", "--case", "sender_is_killed*", "--form", "processes", V12), 0);
+    XT_CHECK_HAS(output, "no error within 5 s");
+    XT_CHECK_HAS(output, "0 passed, 0 failed, 0 skipped, 2 noted, 0 left out");
 }
 
 /* The last one of the socket plugin's devices, unix. */
@@ -208,7 +236,8 @@ XT_TEST(an_error_that_is_forgotten_is_found)
 
 XT_TEST(a_changed_environment_is_found)
 {
-    finds("environment", "host_program_is_untouched", "single", "the environment has changed");
+    finds("environment", "host_program_is_untouched", "single",
+          "the environment has changed (rule 13): FX_WAS_HERE is new");
 }
 
 XT_TEST(a_changed_signal_handler_is_found)
@@ -252,6 +281,8 @@ XT_TEST(a_write_beyond_an_older_struct_is_found)
 XT_TEST(a_crash_is_told_with_its_signal_and_call)
 {
     finds("crash", "every_size_arrives", "processes", "was killed by SIGABRT");
+    finds("crash", "every_size_arrives", "threads", "it printed: fx-broken: the reason");
+    finds("crash", "every_size_arrives", "threads", "fx-broken: the last line");
 }
 
 XT_TEST_DEADLINE(a_hang_is_told_with_its_call, 60)
