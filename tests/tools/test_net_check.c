@@ -299,7 +299,7 @@ XT_TEST_DEADLINE(a_hang_is_told_with_its_call, 60)
 /* ---- runs that must end in time ---- */
 
 #ifdef XCCL_SANITIZED
-#define HANG_WITHIN 40
+#define HANG_WITHIN 32
 #else
 #define HANG_WITHIN 8
 #endif
@@ -375,7 +375,8 @@ XT_TEST_DEADLINE(processes_that_a_plugin_leaves_are_ended, 60)
         count++;
     }
     fclose(pids);
-    XT_CHECK(count > 1);
+    /* The first look tries the plugin out before it opens it; the two roles only open it. */
+    XT_CHECK(count > 2 && count <= 4);
 }
 
 /* ---- the program ---- */
