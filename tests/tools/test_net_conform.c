@@ -16,14 +16,14 @@
 /* The complete suites take all forms; besides, sanitized builds take those in which they see both
  * ends at once. */
 #if defined(XCCL_SANITIZED)
-#define QUICK   "--quick --form single,threads "
+#define QUICK   "--quick --within 0 --form single,threads "
 #define LARGEST "64M"
 #define SEEDS   "3"
 static const char *const fault_forms[] = {"single", "threads"};
 static const char *const exported[] = {"v8", "v12"};
 static const char *const adapted[] = {"v6", "v9", "v12"};
 #else
-#define QUICK   "--quick "
+#define QUICK   "--quick --within 0 "
 #define LARGEST "1G"
 #define SEEDS   "6"
 static const char *const fault_forms[] = {"single", "threads", "processes", "namespaces"};
@@ -94,7 +94,8 @@ static void passes_behind_faults(const char *seeds, const char *plugin)
     char args[512];
 
     for (unsigned i = 0; i < sizeof(fault_forms) / sizeof(fault_forms[0]); i++) {
-        snprintf(args, sizeof(args), "--quick --form %s --jobs 2 --seed %u --repeat %s fault:%s",
+        snprintf(args, sizeof(args),
+                 "--quick --within 0 --form %s --jobs 2 --seed %u --repeat %s fault:%s",
                  fault_forms[i], (unsigned)(xt_seed() % 1000000) + i * 100, seeds, plugin);
         passes(args);
     }

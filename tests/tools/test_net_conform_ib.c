@@ -29,8 +29,9 @@ static int run(const char *const *argv, const char **output_out)
 
 static void suite_passes_merged(const char *plugin, const char *rails)
 {
-    const char *argv[] = {xccl,      "net", "check", "--quick", "--form", "single,threads",
-                          "--rails", rails, plugin,  NULL};
+    const char *argv[] = {
+        xccl,      "net", "check", "--quick", "--within=0", "--form", "single,threads",
+        "--rails", rails, plugin,  NULL};
     const char *output = NULL;
 
     need_plugin();
@@ -86,7 +87,7 @@ XT_TEST_DEADLINE(ib_moves_data_through_each_table_for_nccl, 120)
     xt_setenv("XCCL_IB_LIBRARY", LIBRARY);
     for (size_t i = 0; i < sizeof(tables) / sizeof(*tables); i++) {
         for (size_t k = 0; k < sizeof(cases) / sizeof(*cases); k++) {
-            const char *argv[] = {xccl,      "net",    "check",  "--quick", "--form",
+            const char *argv[] = {xccl,      "net",    "check",  "--quick", "--within=0", "--form",
                                   "threads", "--case", cases[k], tables[i], NULL};
 
             if (run(argv, &output) != 0)

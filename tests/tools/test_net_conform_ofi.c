@@ -66,8 +66,9 @@ static void need(const char *provider)
 
 static void passes(const char *plugin, const char *forms, const char *cases)
 {
-    const char *argv[] = {program, "net",       "check", "--quick", "--jobs", "2",   "--form",
-                          forms,   "--timeout", "120",   plugin,    "--case", cases, NULL};
+    const char *argv[] = {program,  "net",  "check",  "--quick", "--within=0",
+                          "--jobs", "2",    "--form", forms,     "--timeout",
+                          "120",    plugin, "--case", cases,     NULL};
     const char *output = NULL;
 
     if (run(argv, &output) != 0)
@@ -257,9 +258,10 @@ XT_TEST_DEADLINE(a_peer_that_keeps_to_no_rule_is_an_error_with_words, 120)
         {"number", " sends a note of a receive that cannot be in flight"},
         {"twice", " sends a write that no receive in flight awaits"},
     };
-    const char *argv[] = {program,   "net",       "check", "--quick", "--form",
-                          "threads", "--timeout", "60",    "--case",  "every_size_arrives",
-                          PLUGIN,    NULL};
+    const char *argv[] = {
+        program,   "net",       "check", "--quick", "--within=0",         "--form",
+        "threads", "--timeout", "60",    "--case",  "every_size_arrives", PLUGIN,
+        NULL};
     const char *output = NULL;
 
     need("tcp;ofi_rxm");
@@ -351,9 +353,9 @@ static int check_on_rails(const char *rails, const char *forms, const char *case
                           const char **output_out)
 {
     const char *extent = getenv("XT_OFI_RAILS") ? "--jobs=1" : "--quick";
-    const char *argv[] = {"/bin/sh", "-c",   on_rails,    "sh",  program,   "net", "check",
-                          "--jobs",  "2",    "--form",    forms, "--rails", rails, "--case",
-                          cases,     extent, "--timeout", "120", PLUGIN,    NULL};
+    const char *argv[] = {"/bin/sh", "-c",   on_rails,     "sh",        program,   "net",  "check",
+                          "--jobs",  "2",    "--form",     forms,       "--rails", rails,  "--case",
+                          cases,     extent, "--within=0", "--timeout", "120",     PLUGIN, NULL};
     int status = run(argv, output_out);
 
     if (status == 77)
@@ -481,7 +483,7 @@ XT_TEST_DEADLINE(connections_come_up_without_rails_that_fail_meanwhile, 300)
 /* 1: waitFd gives a descriptor. */
 static int sleeps(const char *form)
 {
-    const char *argv[] = {program, "net",    "check",       "--quick", "--form",
+    const char *argv[] = {program, "net",    "check",       "--quick", "--within=0", "--form",
                           form,    "--case", "*sleeps_on*", PLUGIN,    NULL};
     const char *output = NULL;
 

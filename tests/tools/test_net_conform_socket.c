@@ -57,7 +57,7 @@ static bool passes(const struct setting *setting)
 {
     const char *device = setting->device == UNIX ? "1" : "0";
     const char *item = setting->fault ? "fault:socket" : "socket";
-    const char *argv[] = {XCCL,   "net", "check",  "--quick",         "--device",
+    const char *argv[] = {XCCL,   "net", "check",  "--quick",         "--within=0", "--device",
                           device, item,  "--form", forms_of(setting), NULL};
     const char *output = NULL;
     int status;
