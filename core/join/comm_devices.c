@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Init: which device of its plugin each connection uses. The rules are plugin/net_device.h's and
- * plugin/net_share.h's; here are the facts they ask for. What kinds of devices a rank has, and how
+ * topo/card_share.h's; here are the facts they ask for. What kinds of devices a rank has, and how
  * far its cards are, travels in the row of comm_nets.c; whether two ranks are in one network
  * namespace follows from what they say of themselves, unless shared memory, which would have proved
  * it, did not come about between them: machines that were restored from one image may look alike.
@@ -20,7 +20,7 @@
 /* ---- before the choice of a plugin ---- */
 
 /* Where this rank is: at its device, or on its cores. */
-static void find_place(const struct xcclComm *comm, struct xccl_net_place *place_out)
+static void find_place(const struct xcclComm *comm, struct xccl_card_place *place_out)
 {
     uint64_t cores[XCCL_CORE_WORDS];
     int node;
@@ -38,19 +38,19 @@ static void find_place(const struct xcclComm *comm, struct xccl_net_place *place
 
 /* A plugin's cards, as this rank sees them. */
 static void view_cards(struct xccl_net *net, const struct xccl_net_device *devices, int count,
-                       const struct xccl_net_place *place)
+                       const struct xccl_card_place *place)
 {
-    int at[XCCL_NET_SHARE_MAX], any_speed = xccl_param_int(XCCL_P_NET_RAILS) > 1;
-    struct xccl_net_view *view = &net->view;
+    int at[XCCL_CARDS_MAX], any_speed = xccl_param_int(XCCL_P_NET_RAILS) > 1;
+    struct xccl_card_view *view = &net->view;
 
     view->names = XCCL_HASH_START;
-    view->count = xccl_net_share_cards(devices, count, any_speed, at);
+    view->count = xccl_net_devices_cards(devices, count, any_speed, at);
     for (int i = 0; i < view->count; i++) {
         const struct xccl_net_device *card = &devices[at[i]];
         int node = card->path ? xccl_sysfs_node(card->path) : -1;
 
         net->cards[i] = card->number;
-        view->distance[i] = (uint8_t)xccl_net_card_distance(place, card->path, node);
+        view->distance[i] = (uint8_t)xccl_card_distance(place, card->path, node);
         view->names = xccl_hash_bytes(view->names, card->name, strlen(card->name) + 1);
     }
 }
@@ -58,7 +58,7 @@ static void view_cards(struct xccl_net *net, const struct xccl_net_device *devic
 xcclResult_t xccl_comm_devices_ask(struct xcclComm *comm)
 {
     struct xccl_net_device devices[XCCL_NET_DEVICES_MAX];
-    struct xccl_net_place place;
+    struct xccl_card_place place;
     int count = 0;
 
     find_place(comm, &place);
@@ -122,7 +122,7 @@ static xcclResult_t choose_kinds(struct xcclComm *comm, const struct xccl_net_ro
 
 /* The ranks of this host that see the same cards of a plugin share them out. */
 struct crew {
-    const struct xccl_net_view **views;
+    const struct xccl_card_view **views;
     int *ranks;
     int count, self; /* self: this rank's place */
     int (*cards)[XCCL_NET_MAX_MEMBERS]; /* of each, positions in the view */
@@ -142,7 +142,7 @@ static int crew_make(const struct xcclComm *comm, const struct xccl_net *net,
 {
     size_t n = (size_t)comm->nranks;
 
-    *crew = (struct crew){.views = xccl_calloc(n, sizeof(struct xccl_net_view *)),
+    *crew = (struct crew){.views = xccl_calloc(n, sizeof(struct xccl_card_view *)),
                           .ranks = xccl_calloc(n, sizeof(int)),
                           .cards = xccl_calloc(n, sizeof *crew->cards),
                           .card_counts = xccl_calloc(n, sizeof(int))};
@@ -150,7 +150,7 @@ static int crew_make(const struct xcclComm *comm, const struct xccl_net *net,
         return 0;
     for (int i = 0; i < comm->nranks; i++) {
         int at = xccl_net_row_find(&rows[i], net->wire_id);
-        const struct xccl_net_view *view = at < 0 ? NULL : &rows[i].views[at];
+        const struct xccl_card_view *view = at < 0 ? NULL : &rows[i].views[at];
 
         if (i == comm->rank) {
             crew->self = crew->count;
@@ -162,8 +162,8 @@ static int crew_make(const struct xcclComm *comm, const struct xccl_net *net,
         crew->ranks[crew->count] = i;
         crew->views[crew->count++] = view;
     }
-    return xccl_net_share_out(crew->views, crew->count, (int)xccl_param_int(XCCL_P_NET_RAILS),
-                              crew->cards, crew->card_counts);
+    return xccl_card_share(crew->views, crew->count, (int)xccl_param_int(XCCL_P_NET_RAILS),
+                           crew->cards, crew->card_counts);
 }
 
 /* The text of a rank's cards: "eth0" or "eth0+eth1". */

@@ -18,7 +18,7 @@
 #include "join/join_int.h"
 #include "plugin/net_default.h"
 
-#define VIEW_WIRE_BYTES (8 + 4 + XCCL_NET_SHARE_MAX)
+#define VIEW_WIRE_BYTES (8 + 4 + XCCL_CARDS_MAX)
 #define ROW_WIRE_BYTES  (4 + XCCL_NETS_MAX * (XCCL_WIRE_ID_BYTES + 12 + VIEW_WIRE_BYTES))
 #define LOOK_NS        XCCL_NS_PER_S
 #define LOOKS_MAX      5 /* the same call at so many looks: it does not come back */
@@ -36,18 +36,18 @@ static void put_row(const struct xcclComm *comm, uint8_t *part)
         xccl_wire_put_u32(&wire, xccl_net_kinds(comm->nets[i]->use));
         xccl_wire_put_u64(&wire, comm->nets[i]->view.names);
         xccl_wire_put_u32(&wire, (uint32_t)comm->nets[i]->view.count);
-        xccl_wire_put(&wire, comm->nets[i]->view.distance, XCCL_NET_SHARE_MAX);
+        xccl_wire_put(&wire, comm->nets[i]->view.distance, XCCL_CARDS_MAX);
     }
 }
 
-static void get_view(struct xccl_wire *wire, struct xccl_net_view *view)
+static void get_view(struct xccl_wire *wire, struct xccl_card_view *view)
 {
     uint32_t count;
 
     view->names = xccl_wire_get_u64(wire);
     count = xccl_wire_get_u32(wire);
-    view->count = count <= XCCL_NET_SHARE_MAX ? (int)count : 0;
-    xccl_wire_get(wire, view->distance, XCCL_NET_SHARE_MAX);
+    view->count = count <= XCCL_CARDS_MAX ? (int)count : 0;
+    xccl_wire_get(wire, view->distance, XCCL_CARDS_MAX);
 }
 
 static void get_row(const struct xccl_init *init, int rank, struct xccl_net_row *row)

@@ -5,7 +5,6 @@
 #define XCCL_PLUGIN_NET_CHOOSE_H
 
 #include "plugin/net_plugin.h"
-#include "plugin/net_share.h"
 
 #define XCCL_NETS_MAX 6
 
@@ -16,7 +15,7 @@ struct xccl_net_row {
     char wire_id[XCCL_NETS_MAX][XCCL_WIRE_ID_BYTES];
     uint64_t build[XCCL_NETS_MAX]; /* of the plugin's file; 0: not known */
     uint32_t kinds[XCCL_NETS_MAX]; /* of its devices: xccl_net_kinds() */
-    struct xccl_net_view views[XCCL_NETS_MAX]; /* its cards, as this rank sees them */
+    struct xccl_card_view views[XCCL_NETS_MAX]; /* its cards, as this rank sees them */
 };
 
 /* Position of a wire id in a row; -1: not there. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "plugin/net_watch.h"
 
 #define NAME_BYTES_MAX 31
 
@@ -181,4 +182,21 @@ void net_contract_copy(const xcclNetPlugin_v1_t *plugin, xcclNetPlugin_v1_t *cal
         calls_out->iput = stub_put;
         calls_out->iputSignal = stub_put_signal;
     }
+}
+
+const char *xccl_net_entry_name(enum xccl_net_entry entry)
+{
+    static const char *const names[XCCL_NET_ENTRY_COUNT] = {
+        [XCCL_NET_OUTSIDE] = "nothing",       [XCCL_NET_INIT] = "init",
+        [XCCL_NET_FINALIZE] = "finalize",     [XCCL_NET_DEVICES] = "devices",
+        [XCCL_NET_PROPERTIES] = "properties", [XCCL_NET_MERGE] = "mergeDevices",
+        [XCCL_NET_LISTEN] = "listen",         [XCCL_NET_CONNECT] = "connect",
+        [XCCL_NET_ACCEPT] = "accept",         [XCCL_NET_REG_MR] = "regMr",
+        [XCCL_NET_DEREG_MR] = "deregMr",      [XCCL_NET_CLOSE] = "a close",
+        [XCCL_NET_ISEND] = "isend",           [XCCL_NET_IRECV] = "irecv",
+        [XCCL_NET_IFLUSH] = "iflush",         [XCCL_NET_TEST] = "test",
+        [XCCL_NET_PROGRESS] = "progress",
+    };
+
+    return (unsigned)entry < XCCL_NET_ENTRY_COUNT ? names[entry] : "an unknown entry";
 }

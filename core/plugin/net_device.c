@@ -51,6 +51,49 @@ enum xccl_net_kind xccl_net_kind_for(uint32_t a_kinds, uint32_t b_kinds, int sam
     return XCCL_NET_NO_KIND;
 }
 
+static int is_card(const struct xccl_net_device *device)
+{
+    return !device->same_host && device->member_count == 0;
+}
+
+/* The one that all others must be equal to; NULL: there is none. */
+static const struct xccl_net_device *model_of(const struct xccl_net_device *devices, int count)
+{
+    const struct xccl_net_device *model = NULL;
+
+    for (int i = 0; i < count; i++) {
+        if (!is_card(&devices[i]))
+            continue;
+        if (devices[i].is_met)
+            return &devices[i];
+        if (!model || devices[i].speed_mbps > model->speed_mbps)
+            model = &devices[i];
+    }
+    return model;
+}
+
+int xccl_net_devices_cards(const struct xccl_net_device *devices, int count, int any_speed,
+                           int places_out[XCCL_CARDS_MAX])
+{
+    const struct xccl_net_device *model = model_of(devices, count);
+    uint32_t speed = model ? model->speed_mbps : 0;
+    int found = 0;
+
+    for (int i = 0; i < count && found < XCCL_CARDS_MAX; i++) {
+        const struct xccl_net_device *device = &devices[i];
+
+        if (!is_card(device) || device->ptr_support != model->ptr_support)
+            continue;
+        if (device == model || (speed && device->speed_mbps == speed) ||
+            (any_speed && (!speed || !device->speed_mbps))) {
+            places_out[found++] = i;
+            if (!speed)
+                speed = device->speed_mbps;
+        }
+    }
+    return found;
+}
+
 xcclResult_t xccl_net_device_ask(struct xccl_net *net, int number,
                                  struct xccl_net_device *device_out)
 {

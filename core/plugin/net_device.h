@@ -6,10 +6,10 @@
  *   any others that both have a FAR device                     FAR
  *   the rest                                                   cannot talk
  *
- * Both ends come to the same kind, since they ask with the same facts. Of NEAR devices each uses its
- * first; which of the FAR ones, or which several merged into one, is net_share.h's, whatever the
- * other end has. So a plugin connects any FAR device to any, as between hosts whose devices differ
- * anyway.
+ * Both ends come to the same kind, since they ask with the same facts. Of NEAR devices each uses
+ * its first; which of the FAR ones, or which several merged into one, is topo/card_share.h's,
+ * whatever the other end has. So a plugin connects any FAR device to any, as between hosts whose
+ * devices differ anyway.
  *
  * Limits: XCCL_NET_DEVICES_MAX devices are looked at. Thread: any; all but the asking is pure. */
 #ifndef XCCL_PLUGIN_NET_DEVICE_H
@@ -17,6 +17,7 @@
 
 #include <stdint.h>
 
+#include "topo/card_share.h"
 #include "xccl_net.h"
 
 #define XCCL_NET_DEVICES_MAX 64
@@ -45,6 +46,10 @@ uint32_t xccl_net_kinds(const struct xccl_net_device first[XCCL_NET_KINDS]);
  * and (b, a). XCCL_NET_NO_KIND: they cannot talk. */
 enum xccl_net_kind xccl_net_kind_for(uint32_t a_kinds, uint32_t b_kinds, int same_place);
 
+/* The cards among a plugin's devices: their positions there. any_speed 1: devices of unknown speed
+ * are equal to all. Returns how many. */
+int xccl_net_devices_cards(const struct xccl_net_device *devices, int count, int any_speed,
+                           int places_out[XCCL_CARDS_MAX]);
 struct xccl_net;
 /* Asks the instance for one device's properties. */
 xcclResult_t xccl_net_device_ask(struct xccl_net *net, int number,

@@ -18,7 +18,6 @@
 #define XCCL_PLUGIN_NET_PLUGIN_H
 
 #include "plugin/net_device.h"
-#include "plugin/net_share.h"
 #include "plugin/net_watch.h"
 #include "xccl_net.h"
 
@@ -33,8 +32,8 @@ struct xccl_net {
     xcclNetContext_t ctx;
     int device_count;
     struct xccl_net_device use[XCCL_NET_KINDS]; /* the communicator's choice, see net_device.h */
-    struct xccl_net_view view; /* its cards, as they are told to the others, see net_share.h */
-    int cards[XCCL_NET_SHARE_MAX]; /* their numbers */
+    struct xccl_card_view view; /* its cards, as they are told to the others, see card_share.h */
+    int cards[XCCL_CARDS_MAX]; /* their numbers */
     char wire_id[XCCL_WIRE_ID_BYTES]; /* equal on ranks that can talk; see xccl_net_survey */
     char item[XCCL_NET_ITEM_BYTES]; /* by which it was asked for */
     char path[512];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Two hosts (network namespaces) with four rate-limited cards each on one switch, two for each NUMA
- * node, as tests/fixtures/net_cards.c tells them: eight ranks a host, half of them on either core,
- * use all cards, two each, the near ones. Needs root, iproute2 and tc, and says so when it skips.
+ * node, as tests/fixtures/socket_cards.c tells them: eight ranks a host, half of them on either
+ * core, use all cards, two each, the near ones. Needs root, iproute2 and tc, and says so when it
+ * skips.
  *
  * Cards in one subnet answer each other's ARP unless the two settings of the script are made. */
 #include <stdio.h>
@@ -99,7 +100,7 @@ XT_TEST_DEADLINE(eight_ranks_use_four_cards_and_four_times_the_rate_of_one, 120)
     XT_CHECK(one / all > 0.9 * 4);
 }
 
-/* The same with one rank a host: it merges all cards. */
+/* One rank a host merges all cards. */
 XT_TEST_DEADLINE(one_rank_uses_all_cards_as_one, 120)
 {
     const char *output = on_cards(

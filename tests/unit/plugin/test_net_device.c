@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The choice of a connection's device as a function of what both ends have. Thread: one. */
+/* The kind of device that a connection uses, as a function of what both ends have. What
+ * of that kind a rank uses is the business of test_card_share.c.
+ *
+ * Thread: one. */
 #include "plugin/net_device.h"
 
 #include "xt.h"

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which devices are cards, how far they are, and who gets which. Thread: one. */
-#include "plugin/net_share.h"
+/* Which devices are cards, how far they are, and who gets which: tables by hand, and random ones of
+ * which only the rules are known.
+ *
+ * Thread: one. */
+#include "plugin/net_device.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,9 +29,9 @@ static struct xccl_net_device *add(const char *name, int same_host, uint32_t spe
 
 static void cards_are(int any_speed, const char *want)
 {
-    int places[XCCL_NET_SHARE_MAX];
-    char text[XCCL_NET_SHARE_MAX + 1] = "";
-    int found = xccl_net_share_cards(devices, count, any_speed, places);
+    int places[XCCL_CARDS_MAX];
+    char text[XCCL_CARDS_MAX + 1] = "";
+    int found = xccl_net_devices_cards(devices, count, any_speed, places);
 
     for (int i = 0; i < found; i++)
         text[i] = (char)('0' + places[i]);
@@ -84,41 +87,42 @@ XT_TEST(no_device_is_no_card)
 
 XT_TEST(no_more_cards_than_the_table_has)
 {
-    int places[XCCL_NET_SHARE_MAX];
+    int places[XCCL_CARDS_MAX];
 
     for (int i = 0; i < 40; i++)
         add("eth", 0, FAST);
-    XT_CHECK_INT(xccl_net_share_cards(devices, count, 0, places), XCCL_NET_SHARE_MAX);
+    XT_CHECK_INT(xccl_net_devices_cards(devices, count, 0, places), XCCL_CARDS_MAX);
 }
 
 /* ---- distances ---- */
 
 #define ROOT "/sys/devices/pci0000:3a/0000:3a:00.0"
 
-static enum xccl_net_distance distance(const char *here, uint64_t nodes, const char *card, int node)
+static enum xccl_card_distance distance(const char *here, uint64_t nodes, const char *card,
+                                        int node)
 {
-    struct xccl_net_place place = {.nodes = nodes};
+    struct xccl_card_place place = {.nodes = nodes};
 
     snprintf(place.path, sizeof(place.path), "%s", here);
-    return xccl_net_card_distance(&place, card, node);
+    return xccl_card_distance(&place, card, node);
 }
 
 XT_TEST(fewer_bridges_are_nearer)
 {
     const char *gpu = ROOT "/0000:3b:00.0/0000:3c:00.0/0000:3d:00.0";
-    enum xccl_net_distance same = distance(gpu, 1, ROOT "/0000:3b:00.0/0000:3c:04.0/0000:3e:00.0",
-                                           0);
-    enum xccl_net_distance further = distance(
+    enum xccl_card_distance same = distance(gpu, 1, ROOT "/0000:3b:00.0/0000:3c:04.0/0000:3e:00.0",
+                                            0);
+    enum xccl_card_distance further = distance(
         gpu, 1, ROOT "/0000:3b:00.0/0000:3c:08.0/0000:40:00.0/0000:41:00.0/0000:42:00.0", 0);
 
     XT_CHECK(same < further);
-    XT_CHECK(further < XCCL_NET_BELOW_ROOT);
+    XT_CHECK(further < XCCL_CARD_BELOW_ROOT);
     XT_CHECK_INT(distance(gpu, 1, "/sys/devices/pci0000:3a/0000:3a:02.0/0000:50:00.0", 0),
-                 XCCL_NET_BELOW_ROOT);
+                 XCCL_CARD_BELOW_ROOT);
     XT_CHECK_INT(distance(gpu, 1, "/sys/devices/pci0000:80/0000:80:00.0/0000:81:00.0", 0),
-                 XCCL_NET_NUMA_NODE);
+                 XCCL_CARD_NUMA_NODE);
     XT_CHECK_INT(distance(gpu, 1, "/sys/devices/pci0000:80/0000:80:00.0/0000:81:00.0", 1),
-                 XCCL_NET_OTHER_NODE);
+                 XCCL_CARD_OTHER_NODE);
 }
 
 XT_TEST(two_ports_of_a_card_are_equally_near)
@@ -133,18 +137,18 @@ XT_TEST(cores_know_nodes_only)
 {
     const char *card = ROOT "/0000:3b:00.0";
 
-    XT_CHECK_INT(distance("", 1, card, 0), XCCL_NET_NUMA_NODE);
-    XT_CHECK_INT(distance("", 2, card, 0), XCCL_NET_OTHER_NODE);
-    XT_CHECK_INT(distance("", 3, card, 1), XCCL_NET_NUMA_NODE);
-    XT_CHECK_INT(distance("", 0, card, 0), XCCL_NET_ANYWHERE);
-    XT_CHECK_INT(distance("", 1, card, -1), XCCL_NET_ANYWHERE);
-    XT_CHECK_INT(distance("", 1, NULL, -1), XCCL_NET_ANYWHERE);
-    XT_CHECK_INT(distance("no/path", 1, "nor/this", 70), XCCL_NET_ANYWHERE);
+    XT_CHECK_INT(distance("", 1, card, 0), XCCL_CARD_NUMA_NODE);
+    XT_CHECK_INT(distance("", 2, card, 0), XCCL_CARD_OTHER_NODE);
+    XT_CHECK_INT(distance("", 3, card, 1), XCCL_CARD_NUMA_NODE);
+    XT_CHECK_INT(distance("", 0, card, 0), XCCL_CARD_ANYWHERE);
+    XT_CHECK_INT(distance("", 1, card, -1), XCCL_CARD_ANYWHERE);
+    XT_CHECK_INT(distance("", 1, NULL, -1), XCCL_CARD_ANYWHERE);
+    XT_CHECK_INT(distance("no/path", 1, "nor/this", 70), XCCL_CARD_ANYWHERE);
 }
 
 /* ---- sharing out ---- */
 
-static struct xccl_net_view views[RANKS_MAX];
+static struct xccl_card_view views[RANKS_MAX];
 static int numbers[RANKS_MAX][XCCL_NET_MAX_MEMBERS], counts[RANKS_MAX];
 
 /* rows: a digit for each card, a word for each rank. */
@@ -164,11 +168,11 @@ static void see(const char *rows)
 
 static void share(int each)
 {
-    const struct xccl_net_view *seen[RANKS_MAX];
+    const struct xccl_card_view *seen[RANKS_MAX];
 
     for (int i = 0; i < count; i++)
         seen[i] = &views[i];
-    XT_CHECK(xccl_net_share_out(seen, count, each, numbers, counts));
+    XT_CHECK(xccl_card_share(seen, count, each, numbers, counts));
 }
 
 /* want: as digits, a word for each rank. */
@@ -252,15 +256,14 @@ XT_TEST(any_table_is_shared_out)
     uint64_t seed = xt_seed();
 
     for (int round = 0; round < 2000; round++) {
-        int cards = 1 + (int)(xt_random(&seed) % XCCL_NET_SHARE_MAX),
-            load[XCCL_NET_SHARE_MAX] = {0};
+        int cards = 1 + (int)(xt_random(&seed) % XCCL_CARDS_MAX), load[XCCL_CARDS_MAX] = {0};
         int each = (int)(xt_random(&seed) % 5), least = RANKS_MAX * 8, most = 0;
 
         count = 1 + (int)(xt_random(&seed) % 12);
         for (int rank = 0; rank < count; rank++) {
             views[rank].count = cards;
             for (int card = 0; card < cards; card++)
-                views[rank].distance[card] = (uint8_t)(xt_random(&seed) % XCCL_NET_DISTANCES);
+                views[rank].distance[card] = (uint8_t)(xt_random(&seed) % XCCL_CARD_DISTANCES);
         }
         share(each);
         for (int rank = 0; rank < count; rank++) {

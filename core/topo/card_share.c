@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* See net_share.h. The cards are shared out from the nearest to the farthest, one to each rank in
+/* See card_share.h. The cards are shared out from the nearest to the farthest, one to each rank in
  * turn, as far as a card has not its share of ranks yet; then ranks change cards for as long as
  * both together come nearer. Small integers only, so all ranks come to the same table.
  *
  * Thread: any. */
-#include "plugin/net_share.h"
+#include "topo/card_share.h"
 
 #include <string.h>
 
@@ -13,51 +13,6 @@
 
 #define CHANGES_MAX 256 /* ranks; more take what the first turn gives them */
 #define ROUNDS_MAX  8
-
-/* ---- what is a card ---- */
-
-static int is_card(const struct xccl_net_device *device)
-{
-    return !device->same_host && device->member_count == 0;
-}
-
-/* The one that all others must be equal to; NULL: there is none. */
-static const struct xccl_net_device *model_of(const struct xccl_net_device *devices, int count)
-{
-    const struct xccl_net_device *model = NULL;
-
-    for (int i = 0; i < count; i++) {
-        if (!is_card(&devices[i]))
-            continue;
-        if (devices[i].is_met)
-            return &devices[i];
-        if (!model || devices[i].speed_mbps > model->speed_mbps)
-            model = &devices[i];
-    }
-    return model;
-}
-
-int xccl_net_share_cards(const struct xccl_net_device *devices, int count, int any_speed,
-                         int places_out[XCCL_NET_SHARE_MAX])
-{
-    const struct xccl_net_device *model = model_of(devices, count);
-    uint32_t speed = model ? model->speed_mbps : 0;
-    int found = 0;
-
-    for (int i = 0; i < count && found < XCCL_NET_SHARE_MAX; i++) {
-        const struct xccl_net_device *device = &devices[i];
-
-        if (!is_card(device) || device->ptr_support != model->ptr_support)
-            continue;
-        if (device == model || (speed && device->speed_mbps == speed) ||
-            (any_speed && (!speed || !device->speed_mbps))) {
-            places_out[found++] = i;
-            if (!speed)
-                speed = device->speed_mbps;
-        }
-    }
-    return found;
-}
 
 /* ---- how far it is ---- */
 
@@ -78,8 +33,8 @@ static int folders(const char *path)
     return count;
 }
 
-enum xccl_net_distance xccl_net_card_distance(const struct xccl_net_place *place, const char *path,
-                                              int node)
+enum xccl_card_distance xccl_card_distance(const struct xccl_card_place *place, const char *path,
+                                           int node)
 {
     const char *here = behind_root(place->path), *there = path ? behind_root(path) : NULL;
 
@@ -91,23 +46,23 @@ enum xccl_net_distance xccl_net_card_distance(const struct xccl_net_place *place
                       (there[i + 1] == '/' || !there[i + 1]);
         bridges = folders(here) + folders(there) - 2 * common - 2;
         if (common == 0)
-            return XCCL_NET_BELOW_ROOT;
-        return (enum xccl_net_distance)(bridges < 0 ? 0 : bridges > 5 ? 5 : bridges);
+            return XCCL_CARD_BELOW_ROOT;
+        return (enum xccl_card_distance)(bridges < 0 ? 0 : bridges > 5 ? 5 : bridges);
     }
     if (!place->nodes || node < 0 || node > 63)
-        return XCCL_NET_ANYWHERE;
-    return place->nodes >> node & 1 ? XCCL_NET_NUMA_NODE : XCCL_NET_OTHER_NODE;
+        return XCCL_CARD_ANYWHERE;
+    return place->nodes >> node & 1 ? XCCL_CARD_NUMA_NODE : XCCL_CARD_OTHER_NODE;
 }
 
 /* ---- who gets which ---- */
 
 /* The table while it is made. */
 struct share {
-    const struct xccl_net_view *const *ranks;
+    const struct xccl_card_view *const *ranks;
     int count, cards;
     int (*numbers)[XCCL_NET_MAX_MEMBERS];
     int *counts, *wants;
-    int load[XCCL_NET_SHARE_MAX]; /* ranks of a card */
+    int load[XCCL_CARDS_MAX]; /* ranks of a card */
     int load_each, extra; /* that each card may have, and how many cards may have one more */
 };
 
@@ -145,7 +100,7 @@ static int take_one(struct share *share, int rank, int distance)
 
 static void take_all(struct share *share)
 {
-    for (int distance = 0; distance < XCCL_NET_DISTANCES; distance++) {
+    for (int distance = 0; distance < XCCL_CARD_DISTANCES; distance++) {
         for (int moved = 1; moved;) {
             moved = 0;
             for (int rank = 0; rank < share->count; rank++) {
@@ -225,8 +180,8 @@ static void set_wants(struct share *share, int each)
     share->extra = sum % share->cards;
 }
 
-int xccl_net_share_out(const struct xccl_net_view *const ranks[], int count, int each,
-                       int (*numbers_out)[XCCL_NET_MAX_MEMBERS], int *counts_out)
+int xccl_card_share(const struct xccl_card_view *const ranks[], int count, int each,
+                    int (*numbers_out)[XCCL_NET_MAX_MEMBERS], int *counts_out)
 {
     struct share share = {.ranks = ranks,
                           .count = count,
