@@ -98,8 +98,11 @@ extern "C" {
 #define XCCL_NET_PTR_CUDA   0x2
 #define XCCL_NET_PTR_DMABUF 0x4 /* regMrDmaBuf works */
 
-/* A device's flags. MET: the interface of metAddress, which XCCL prefers even to a faster one. */
-#define XCCL_NET_DEVICE_MET 0x1
+/* A device's flags. MET: the interface of metAddress, which XCCL prefers even to a faster one.
+ * UNPROVEN: it may not reach every host, and its connections do not go on to another device; XCCL
+ * uses it only if the ranks met by it, if it is the first, or if the user asks for several. */
+#define XCCL_NET_DEVICE_MET      0x1
+#define XCCL_NET_DEVICE_UNPROVEN 0x2
 
 /* On entry to irecv in *request: the caller finds out by itself that the data has come (it watches
  * the memory), so the request may be done as soon as its memory can be reused without harm to

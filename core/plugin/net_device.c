@@ -66,7 +66,7 @@ static const struct xccl_net_device *model_of(const struct xccl_net_device *devi
             continue;
         if (devices[i].is_met)
             return &devices[i];
-        if (!model || devices[i].speed_mbps > model->speed_mbps)
+        if (!model || (!devices[i].is_unproven && devices[i].speed_mbps > model->speed_mbps))
             model = &devices[i];
     }
     return model;
@@ -82,7 +82,8 @@ int xccl_net_devices_cards(const struct xccl_net_device *devices, int count, int
     for (int i = 0; i < count && found < XCCL_CARDS_MAX; i++) {
         const struct xccl_net_device *device = &devices[i];
 
-        if (!is_card(device) || device->ptr_support != model->ptr_support)
+        if (!is_card(device) || device->ptr_support != model->ptr_support ||
+            (device->is_unproven && device != model && !any_speed))
             continue;
         if (device == model || (speed && device->speed_mbps == speed) ||
             (any_speed && (!speed || !device->speed_mbps))) {
@@ -106,15 +107,17 @@ xcclResult_t xccl_net_device_ask(struct xccl_net *net, int number,
     if (rc != xcclSuccess)
         return xccl_fail(rc, 0, NULL, "network plugin %s does not describe its device %d: %.300s",
                          net->calls.name, number, net->calls.lastError(net->ctx));
-    *device_out = (struct xccl_net_device){.number = number,
-                                           .name = props.name ? props.name : "without a name",
-                                           .path = props.pciPath,
-                                           .is_met = (props.flags & XCCL_NET_DEVICE_MET) != 0,
-                                           .same_host = props.sameHost != 0,
-                                           .needs_progress = props.needsProgress != 0,
-                                           .member_count = props.memberCount,
-                                           .speed_mbps = props.speedMbps,
-                                           .ptr_support = props.ptrSupport};
+    *device_out = (struct xccl_net_device){
+        .number = number,
+        .name = props.name ? props.name : "without a name",
+        .path = props.pciPath,
+        .is_met = (props.flags & XCCL_NET_DEVICE_MET) != 0,
+        .is_unproven = (props.flags & XCCL_NET_DEVICE_UNPROVEN) != 0,
+        .same_host = props.sameHost != 0,
+        .needs_progress = props.needsProgress != 0,
+        .member_count = props.memberCount,
+        .speed_mbps = props.speedMbps,
+        .ptr_support = props.ptrSupport};
     return xcclSuccess;
 }
 

@@ -32,6 +32,7 @@ struct xccl_net_device {
     const char *path; /* of the card in sysfs, the instance's; NULL: not known */
     int same_host, needs_progress;
     int is_met; /* the interface by which the ranks have met */
+    int is_unproven; /* it may not reach all hosts, and nothing else does it in its place */
     int member_count; /* of a merged one, else 0 */
     uint32_t speed_mbps; /* 0: not known */
     uint32_t ptr_support;

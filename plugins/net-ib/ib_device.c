@@ -178,6 +178,7 @@ xcclResult_t ib_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
     ctx->verbs = verbs;
     ctx->log = init->log;
     ctx->traffic_class = init->trafficClass;
+    (void)xccl_net_met(init, &ctx->met);
     /* NULL where the kernel has no RDMA at all: there are no devices then. */
     list = verbs->get_device_list(&count);
     if (list) {

@@ -109,6 +109,7 @@ struct ib_ctx {
     const struct ib_verbs *verbs;
     xcclNetLogger_t log;
     int traffic_class; /* -1: the setting's */
+    struct xccl_addr met; /* by which the ranks have met; bytes 0: not known */
     int device_count;
     struct ib_device devices[IB_DEVICES_MAX + IB_MERGED_MAX];
     struct ib_service service;

@@ -32,7 +32,8 @@ static xcclResult_t port_open(struct ib_listener *listener)
     struct xccl_netif ifs[INTERFACES_MAX];
     const char *names[INTERFACES_MAX], *own[IB_PORTS_MAX];
     int count = 0, chosen;
-    xcclResult_t rc = xccl_netif_choose(ifs, INTERFACES_MAX, &count);
+    const struct xccl_addr *met = &listener->ctx->met;
+    xcclResult_t rc = xccl_netif_choose_near(met->bytes ? met : NULL, ifs, INTERFACES_MAX, &count);
 
     if (rc != xcclSuccess)
         return rc;

@@ -131,8 +131,9 @@ static xcclResult_t devices_fill(struct ofi_ctx *ctx, const struct fi_info *info
                                  const char *provider)
 {
     struct xccl_netif ifs[OFI_DEVICES_MAX];
+    const struct xccl_addr *met = ctx->met.bytes ? &ctx->met : NULL;
     int count = 0;
-    xcclResult_t rc = xccl_netif_choose(ifs, OFI_DEVICES_MAX, &count);
+    xcclResult_t rc = xccl_netif_choose_near(met, ifs, OFI_DEVICES_MAX, &count);
 
     for (int i = 0; i < count && rc == xcclSuccess; i++)
         rc = add_by_interface(ctx, infos, provider, &ifs[i]);
@@ -460,6 +461,7 @@ xcclResult_t ofi_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
     if (!ctx)
         return xcclSystemError;
     ctx->log = init->log;
+    (void)xccl_net_met(init, &ctx->met);
     pthread_mutex_init(&ctx->lock, NULL);
     ofi_manners_begin(&manners);
     rc = ofi_library_open(&ctx->library);
@@ -575,6 +577,16 @@ size_t ofi_device_bytes(const struct ofi_device *device)
     return one < MESSAGE_MAX / OFI_PIECES_MAX ? one * OFI_PIECES_MAX : MESSAGE_MAX;
 }
 
+/* A device of an IP provider stays with its interface. */
+static uint64_t flags_of(const struct ofi_ctx *ctx, const struct ofi_device *device)
+{
+    if (!is_ip(device->info))
+        return 0;
+    return XCCL_NET_DEVICE_UNPROVEN |
+           (ctx->met.bytes && xccl_addr_equal(&ctx->met, &device->control) ? XCCL_NET_DEVICE_MET
+                                                                           : 0);
+}
+
 xcclResult_t ofi_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *props)
 {
     struct ofi_device *device = ofi_device_get(ctx, dev);
@@ -598,6 +610,7 @@ xcclResult_t ofi_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 
     all.anyMemory = !device->local_mr;
     /* FI_REMOTE_COMM would say so, but a provider may leave out what was not asked for. */
     all.sameHost = ofi_name_matches("sm2", all.provider);
+    all.flags = flags_of(ctx, device);
     all.memberCount = device->member_count > 1 ? (int32_t)device->member_count : 0;
     for (int i = 0; i < all.memberCount; i++)
         all.members[i] = (int32_t)(device->members[i] - ((struct ofi_ctx *)ctx)->devices);

@@ -166,6 +166,7 @@ struct ofi_ctx {
     struct ofi_library library;
     struct ofi_cuda cuda;
     xcclNetLogger_t log;
+    struct xccl_addr met; /* by which the ranks have met; bytes 0: not known */
     int has_provider, device_count;
     struct ofi_device devices[OFI_DEVICES_MAX + OFI_MERGED_MAX];
     pthread_mutex_t lock; /* of the two lists; progress runs alone and does without */

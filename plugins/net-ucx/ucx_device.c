@@ -37,11 +37,12 @@ static void read_sysfs(const char *name, struct ucx_device *device)
 }
 
 /* Side sockets go by the device's own interface where it is one that may be used. */
-static xcclResult_t choose_netif(const char *name, struct xccl_netif *netif_out)
+static xcclResult_t choose_netif(const struct xccl_addr *met, const char *name,
+                                 struct xccl_netif *netif_out)
 {
     struct xccl_netif ifs[NETIFS_MAX];
     int count = 0;
-    xcclResult_t rc = xccl_netif_choose(ifs, NETIFS_MAX, &count);
+    xcclResult_t rc = xccl_netif_choose_near(met->bytes ? met : NULL, ifs, NETIFS_MAX, &count);
 
     if (rc != xcclSuccess)
         return rc;
@@ -58,7 +59,7 @@ static xcclResult_t device_add(struct ucx_ctx *ctx, const struct ucx_survey *sur
                                const char *name, const char *only)
 {
     struct ucx_device *device = &ctx->devices[ctx->device_count];
-    xcclResult_t rc = choose_netif(name, &device->netif);
+    xcclResult_t rc = choose_netif(&ctx->met, name, &device->netif);
 
     if (rc != xcclSuccess)
         return rc;
@@ -188,6 +189,7 @@ xcclResult_t ucx_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
     pthread_mutex_init(&ctx->lock, NULL);
     pthread_mutex_init(&ctx->links_lock, NULL);
     ctx->log = init->log;
+    (void)xccl_net_met(init, &ctx->met);
     ctx->host = xccl_os_host_hash();
     /* NCCL's contracts before v11 have one instance for all communicators. */
     ctx->may_share = init->commId != 0 && xccl_param_int(XCCL_P_UCX_PAIR);
@@ -231,6 +233,7 @@ uint32_t ucx_device_modes(const struct ucx_ctx *ctx, const struct ucx_device *de
 xcclResult_t ucx_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *props)
 {
     struct ucx_device *device = ucx_device_get(ctx, dev);
+    const struct xccl_addr *met = &((struct ucx_ctx *)ctx)->met;
     xcclNetProperties_v1 all = {.size = sizeof(all)};
 
     if (!device)
@@ -246,6 +249,11 @@ xcclResult_t ucx_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 
     all.needsProgress = device->net.context != NULL; /* a copy of it may wait in UCX */
     all.anyMemory = 1;
     all.sameHost = !device->net.context;
+    if (!all.sameHost && strcmp(device->name, device->netif.name) == 0) {
+        all.flags = XCCL_NET_DEVICE_UNPROVEN;
+        if (met->bytes && xccl_addr_equal(met, &device->netif.addr))
+            all.flags |= XCCL_NET_DEVICE_MET;
+    }
     xccl_net_tell_properties(&all, props);
     return xcclSuccess;
 }

@@ -74,6 +74,7 @@ struct ucx_device {
 
 struct ucx_ctx {
     xcclNetLogger_t log;
+    struct xccl_addr met; /* by which the ranks have met; bytes 0: not known */
     uint64_t host;
     struct ucx_home shm;
     int device_count;

@@ -68,6 +68,18 @@ XT_TEST(unknown_speed_is_equal_to_none_unless_asked_for)
     cards_are(1, "013");
 }
 
+XT_TEST(interface_that_may_not_reach_all_hosts_is_alone)
+{
+    add("eth0", 0, 1000)->is_unproven = 1;
+    add("eth1", 0, FAST)->is_unproven = 1;
+    add("eth2", 0, FAST)->is_unproven = 1;
+    cards_are(0, "0");
+    cards_are(1, "0");
+    devices[1].is_met = 1;
+    cards_are(0, "1");
+    cards_are(1, "12");
+}
+
 XT_TEST(cards_reach_all_hosts_and_take_the_same_memory)
 {
     add("unix", 1, FAST);
