@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Two hosts with two interfaces each, and a router between them that lets any of the 16 sets of
- * pairs of interfaces through: without settings, ranks meet and add up by whichever pair reaches, or
+ * pairs of interfaces through: without settings, ranks meet and add up by any pair that reaches, or
  * fail within 5 s with an error that names XCCL_SOCKET_IFNAME. A pair that does not reach either
  * gets no answer or has no route. Rank 0's host makes the unique id; ranks 0 and 2 are on it. */
 #include <stdio.h>
