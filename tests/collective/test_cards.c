@@ -13,7 +13,7 @@
 
 #define RATE_MBIT 40
 /* Eight ranks send a quarter of this each to the other host's eight. */
-#define BYTES "2M"
+#define BYTES (XT_SANITIZED ? "256K" : "2M")
 
 /* $1: build folder, $2: number that is ours alone, $3: a folder that goes with the test; the rest
  * follows. `ranks PROGRAM`: of all sixteen, the output of each in $3/out. */
@@ -59,8 +59,8 @@ static const char *on_cards(const char *what)
         XT_SKIP("needs two cores");
     if (access("/usr/sbin/tc", X_OK) != 0 && access("/sbin/tc", X_OK) != 0)
         XT_SKIP("needs tc, of Debian's package iproute2");
-    snprintf(script, sizeof(script), "PATH=$PATH:/usr/sbin:/sbin RATE=%d;%s%s", RATE_MBIT,
-             script_head, what);
+    snprintf(script, sizeof(script), "PATH=$PATH:/usr/sbin:/sbin RATE=%d B=%s;%s%s", RATE_MBIT,
+             BYTES, script_head, what);
     snprintf(number, sizeof(number), "%d", (int)getpid());
     status = xt_run_program(argv, &output);
     if (WEXITSTATUS(status) == 77)
@@ -86,7 +86,7 @@ static double time_of(const char *output, const char *from)
 XT_TEST_DEADLINE(eight_ranks_use_four_cards_and_four_times_the_rate_of_one, 120)
 {
     const char *output = on_cards(
-        "p=\"$X/bin/xccl perf all_to_all -b " BYTES " -e " BYTES " -n 2 -w 1\";"
+        "p=\"$X/bin/xccl perf all_to_all -b $B -e $B -n 2 -w 1\";"
         "echo ALL; ranks \"$p\" && echo ONE && XCCL_SOCKET_IFNAME=c0 ranks \"$p\"");
     double all, one;
 
@@ -97,7 +97,7 @@ XT_TEST_DEADLINE(eight_ranks_use_four_cards_and_four_times_the_rate_of_one, 120)
     all = time_of(output, "ALL");
     one = time_of(output, "ONE");
     printf("one card %.0f ms, four cards %.0f ms, ratio %.2f\n", one / 1000, all / 1000, one / all);
-    XT_CHECK(one / all > 0.9 * 4);
+    XT_CHECK(XT_SANITIZED || one / all > 0.9 * 4);
 }
 
 /* One rank a host merges all cards. */
