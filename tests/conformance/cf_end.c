@@ -42,7 +42,8 @@ void cf_settle(struct cf_shared *shared, int verdict, const char *text)
 }
 
 /* Ends the process with this verdict; the text begins with the role where there are two. */
-_Noreturn static void settle_as(struct cf *me, int verdict, const char *fmt, va_list args)
+__attribute__((format(printf, 3, 0))) _Noreturn static void settle_as(struct cf *me, int verdict,
+                                                                      const char *fmt, va_list args)
 {
     char text[CF_TEXT_BYTES];
     size_t used = 0;
