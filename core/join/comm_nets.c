@@ -20,8 +20,8 @@
 
 #define VIEW_WIRE_BYTES (8 + 4 + XCCL_CARDS_MAX)
 #define ROW_WIRE_BYTES  (4 + XCCL_NETS_MAX * (XCCL_WIRE_ID_BYTES + 12 + VIEW_WIRE_BYTES))
-#define LOOK_NS        XCCL_NS_PER_S
-#define LOOKS_MAX      5 /* the same call at so many looks: it does not come back */
+#define LOOK_NS         XCCL_NS_PER_S
+#define LOOKS_MAX       5 /* the same call at so many looks: it does not come back */
 
 /* ---- what each rank has ---- */
 

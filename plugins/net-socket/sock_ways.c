@@ -169,15 +169,17 @@ static xcclResult_t try_next(struct sock_connect *state, int idx, xcclResult_t r
 xcclResult_t sock_connect_start(struct sock_connect *state, int idx)
 {
     struct sock_connect_line *line = &state->lines[idx];
-    xcclResult_t rc = xcclSuccess;
+    xcclResult_t rc;
+    int failed;
 
     line->tries = line->refused = 0;
     line->begun_ns = xccl_clock_ns();
     do {
         rc = try_begin(state, idx);
-        if (rc != xcclSuccess)
+        failed = rc != xcclSuccess;
+        if (failed)
             rc = try_next(state, idx, rc);
-    } while (rc == xcclSuccess && line->refused);
+    } while (failed && rc == xcclSuccess);
     return rc;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The socket plugin and its peers: what strangers can do (nothing), what a hostile or dead peer can
  * do (end its own comm with a text that names it). */
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -264,6 +265,68 @@ XT_TEST(a_refused_connect_names_the_address)
     XT_CHECK_INT(rc, xcclRemoteError);
     XT_CHECK(state == NULL);
     XT_CHECK_HAS(pair.net->calls.lastError(pair.net->ctx), text);
+    pair_close(&pair);
+}
+
+/* ---- several addresses ---- */
+
+#define COUNT_OFFSET 42 /* of addresses, in the handle */
+#define ADDR_BYTES   20
+
+static int open_descriptors(void)
+{
+    int count = 0;
+
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+/* Broadcast: no connection ever begins there. */
+static void put_nowhere(uint8_t *address)
+{
+    memset(address + 4, 0xff, 4);
+}
+
+/* The first of two addresses leads nowhere. */
+static void handle_detour(xcclNetHandle_t *handle)
+{
+    memcpy(handle->bytes + ADDR_OFFSET + ADDR_BYTES, handle->bytes + ADDR_OFFSET, ADDR_BYTES);
+    put_nowhere(handle->bytes + ADDR_OFFSET);
+    handle->bytes[COUNT_OFFSET] = 2;
+}
+
+XT_TEST(an_address_that_leads_nowhere_is_passed_over)
+{
+    struct pair pair;
+    int before;
+
+    pair_listen(&pair);
+    handle_detour(&pair.handle);
+    before = open_descriptors();
+    pair_connect(&pair);
+    /* Two ends and what each may wait with: the way that was passed over has left nothing. */
+    XT_CHECK(open_descriptors() - before <= 4);
+    pair_close(&pair);
+}
+
+XT_TEST(addresses_that_all_lead_nowhere_are_named_with_the_setting)
+{
+    struct xccl_limit limit = xccl_limit_ms(20000, NULL);
+    xcclNetConnect_t state = NULL;
+    xcclResult_t rc = xcclSuccess;
+    struct pair pair;
+
+    pair_listen(&pair);
+    handle_detour(&pair.handle);
+    put_nowhere(pair.handle.bytes + ADDR_OFFSET + ADDR_BYTES);
+    while (rc == xcclSuccess) {
+        rc = pair.net->calls.connect(pair.net->ctx, 0, &pair.handle, &state, &pair.send);
+        XT_CHECK(pair.send == NULL && !xccl_limit_passed(&limit));
+    }
+    XT_CHECK(state == NULL);
+    XT_CHECK_HAS(pair.net->calls.lastError(pair.net->ctx), "255.255.255.255");
+    XT_CHECK_HAS(pair.net->calls.lastError(pair.net->ctx), "XCCL_SOCKET_IFNAME");
     pair_close(&pair);
 }
 
