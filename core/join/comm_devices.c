@@ -40,11 +40,11 @@ static void find_place(const struct xcclComm *comm, struct xccl_card_place *plac
 static void view_cards(struct xccl_net *net, const struct xccl_net_device *devices, int count,
                        const struct xccl_card_place *place)
 {
-    int at[XCCL_CARDS_MAX], any_speed = xccl_param_int(XCCL_P_NET_RAILS) > 1;
+    int at[XCCL_CARDS_MAX], each = (int)xccl_param_int(XCCL_P_NET_RAILS);
     struct xccl_card_view *view = &net->view;
 
     view->names = XCCL_HASH_START;
-    view->count = xccl_net_devices_cards(devices, count, any_speed, at);
+    view->count = xccl_net_devices_cards(devices, count, each, at);
     for (int i = 0; i < view->count; i++) {
         const struct xccl_net_device *card = &devices[at[i]];
         int node = card->path ? xccl_sysfs_node(card->path) : -1;

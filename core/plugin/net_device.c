@@ -72,7 +72,7 @@ static const struct xccl_net_device *model_of(const struct xccl_net_device *devi
     return model;
 }
 
-int xccl_net_devices_cards(const struct xccl_net_device *devices, int count, int any_speed,
+int xccl_net_devices_cards(const struct xccl_net_device *devices, int count, int each,
                            int places_out[XCCL_CARDS_MAX])
 {
     const struct xccl_net_device *model = model_of(devices, count);
@@ -83,10 +83,10 @@ int xccl_net_devices_cards(const struct xccl_net_device *devices, int count, int
         const struct xccl_net_device *device = &devices[i];
 
         if (!is_card(device) || device->ptr_support != model->ptr_support ||
-            (device->is_unproven && device != model && !any_speed))
+            (device->is_unproven && device != model && !each))
             continue;
         if (device == model || (speed && device->speed_mbps == speed) ||
-            (any_speed && (!speed || !device->speed_mbps))) {
+            (each > 1 && (!speed || !device->speed_mbps))) {
             places_out[found++] = i;
             if (!speed)
                 speed = device->speed_mbps;

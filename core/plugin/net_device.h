@@ -47,9 +47,10 @@ uint32_t xccl_net_kinds(const struct xccl_net_device first[XCCL_NET_KINDS]);
  * and (b, a). XCCL_NET_NO_KIND: they cannot talk. */
 enum xccl_net_kind xccl_net_kind_for(uint32_t a_kinds, uint32_t b_kinds, int same_place);
 
-/* The cards among a plugin's devices: their positions there. any_speed 1: devices of unknown speed
- * are equal to all. Returns how many. */
-int xccl_net_devices_cards(const struct xccl_net_device *devices, int count, int any_speed,
+/* The cards among a plugin's devices: their positions there. each: as the user has set how many a
+ * rank uses; 0: not at all, then those that may not reach all hosts are left out; above 1 devices
+ * of unknown speed are equal to all. Returns how many. */
+int xccl_net_devices_cards(const struct xccl_net_device *devices, int count, int each,
                            int places_out[XCCL_CARDS_MAX]);
 struct xccl_net;
 /* Asks the instance for one device's properties. */

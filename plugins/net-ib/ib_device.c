@@ -194,6 +194,7 @@ xcclResult_t ib_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
         ctx->devices[i].ports[0] = &ctx->devices[i];
         ctx->devices[i].port_count = 1;
     }
+    ib_subnets_look(ctx);
     *ctx_out = ctx;
     return xcclSuccess;
 }
@@ -248,6 +249,7 @@ xcclResult_t ib_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *
                                                    ((struct ib_ctx *)ctx)->devices);
     all.maxRecvs = IB_PARTS;
     all.maxBytes = IB_MESSAGE_MAX;
+    all.flags = device->port_count == 1 && device->is_alone ? XCCL_NET_DEVICE_UNPROVEN : 0;
     /* A send is done when the peer's card has acknowledged it. */
     all.needsProgress = 0;
     xccl_net_tell_properties(&all, props);

@@ -81,6 +81,7 @@ struct ib_device {
     char card[64]; /* "mlx5_0" */
     char netdev[16]; /* "" when there is none, and of several ports */
     char pci_path[256]; /* "" when there is none */
+    int is_alone; /* another port may reach other peers */
     uint64_t guid;
     uint32_t speed_mbps;
     uint32_t memory_kinds; /* XCCL_NET_PTR_ bits that can be registered */
@@ -302,6 +303,10 @@ xcclResult_t ib_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1 *
 xcclResult_t ib_stats(xcclNetContext_t ctx, int dev, xcclNetStats_v1 *stats);
 struct ib_device *ib_device_get(struct ib_ctx *ctx, int dev);
 xcclResult_t ib_merge(xcclNetContext_t ctx, const int *devs, int count, int *dev_out);
+
+/* ---- ib_subnet.c ---- */
+/* Once all devices are known. */
+void ib_subnets_look(struct ib_ctx *ctx);
 
 /* ---- ib_gid.c ---- */
 /* The entry that XCCL_IB_GID_INDEX names, or the best of the table as it is now. */
