@@ -154,17 +154,19 @@ xcclResult_t xccl_boot_listen_met(struct xccl_bootstrap *boot,
     struct xccl_acceptor_args args = {.addr = boot->self_addr};
     const struct xccl_meeting *meeting = link->meeting;
     struct xccl_addr here = {0};
+    int more = 0;
 
     if (xccl_tcp_local_addr(xccl_conn_fd(link->conn), &here) == 0 && may_use(boot, &here)) {
         args.addr = here;
         xccl_addr_set_port(&args.addr, 0);
     }
     /* On the root's own host: others may reach it by another of the root's addresses only. */
-    for (int i = 0; i < meeting->root_count; i++) {
+    for (int i = 0; i < meeting->root_count && more < XCCL_DOORS_MAX - 1; i++) {
         if (xccl_addr_same_host(&args.addr, &meeting->roots[link->tries.idx]) &&
             i != link->tries.idx && may_use(boot, &meeting->roots[i]))
-            args.more[args.more_count++] = meeting->roots[i];
+            args.more[more++] = meeting->roots[i];
     }
+    args.more_count = more;
     boot->met_addr = args.addr;
     return listen_at(boot, &args);
 }

@@ -249,13 +249,14 @@ static void single_on_timer(struct xccl_source *source, uint64_t now_ns)
 
 xcclResult_t xccl_root_start_single(struct xccl_meeting *meeting, uint64_t timeout_ms)
 {
-    struct xccl_acceptor_args args = {
-        .addr = meeting->roots[0], .more_count = meeting->root_count - 1, .rank = UINT32_MAX};
+    struct xccl_acceptor_args args = {.addr = meeting->roots[0], .rank = UINT32_MAX};
+    int more = meeting->root_count - 1;
     struct xccl_root *root;
     xcclResult_t rc;
 
-    for (int i = 0; i < args.more_count; i++)
+    for (int i = 0; i < more; i++)
         args.more[i] = meeting->roots[i + 1];
+    args.more_count = more;
     memcpy(args.key, meeting->secret, sizeof(args.key));
     memcpy(args.comm_id, meeting->comm_id, sizeof(args.comm_id));
     rc = root_make(&args, &root);

@@ -76,9 +76,12 @@ int xccl_net_devices_cards(const struct xccl_net_device *devices, int count, int
                            int places_out[XCCL_CARDS_MAX])
 {
     const struct xccl_net_device *model = model_of(devices, count);
-    uint32_t speed = model ? model->speed_mbps : 0;
+    uint32_t speed;
     int found = 0;
 
+    if (!model)
+        return 0;
+    speed = model->speed_mbps;
     for (int i = 0; i < count && found < XCCL_CARDS_MAX; i++) {
         const struct xccl_net_device *device = &devices[i];
 
