@@ -51,7 +51,13 @@ xcclResult_t xccl_addr_decode(const uint8_t wire[XCCL_ADDR_WIRE_BYTES], struct x
 struct xccl_netif {
     char name[16];
     struct xccl_addr addr; /* port 0 */
+    struct xccl_addr mask; /* of its subnet; bytes 0: not known */
 };
+
+/* 1: both are known to be in the subnet of this mask; ports do not count. Link-local addresses with
+ * different zones are not. */
+int xccl_addr_same_subnet(const struct xccl_addr *a, const struct xccl_addr *b,
+                          const struct xccl_addr *mask);
 
 /* The interfaces that XCCL_SOCKET_IFNAME and XCCL_SOCKET_FAMILY choose, best first, at most max,
  * one address each: interfaces that are up; names ib* first; docker*, veth*, virbr* and lo only
@@ -62,5 +68,8 @@ xcclResult_t xccl_netif_choose(struct xccl_netif *ifs_out, int max, int *count_o
  * the one whose subnet holds it, even loopback. near may be NULL. */
 xcclResult_t xccl_netif_choose_near(const struct xccl_addr *near, struct xccl_netif *ifs_out,
                                     int max, int *count_out);
+/* The interface of that name with its best address, whatever the settings say. 0: there is none, or
+ * it has no address. */
+int xccl_netif_named(const char *name, struct xccl_netif *if_out);
 
 #endif

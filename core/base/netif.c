@@ -113,6 +113,7 @@ static int append(const struct xccl_netif_found *found, int found_count, int at,
     memset(if_out, 0, sizeof(*if_out));
     snprintf(if_out->name, sizeof(if_out->name), "%s", found[at].name);
     if_out->addr = found[best].addr;
+    if_out->mask = found[best].mask;
     xccl_addr_set_port(&if_out->addr, 0);
     return 1;
 }
@@ -202,30 +203,42 @@ static const uint8_t *address_bytes(const struct xccl_addr *addr, size_t *bytes_
     return addr->sa.in6.sin6_addr.s6_addr;
 }
 
+int xccl_addr_same_subnet(const struct xccl_addr *a, const struct xccl_addr *b,
+                          const struct xccl_addr *mask)
+{
+    size_t bytes = 0;
+    const uint8_t *left, *right, *bits;
+
+    if (!a->bytes || !b->bytes || !mask->bytes || a->sa.any.sa_family != b->sa.any.sa_family ||
+        a->sa.any.sa_family != mask->sa.any.sa_family)
+        return 0;
+    if (a->sa.any.sa_family == AF_INET6 && a->sa.in6.sin6_scope_id && b->sa.in6.sin6_scope_id &&
+        a->sa.in6.sin6_scope_id != b->sa.in6.sin6_scope_id)
+        return 0;
+    left = address_bytes(a, &bytes);
+    right = address_bytes(b, &bytes);
+    bits = address_bytes(mask, &bytes);
+    for (size_t i = 0; i < bytes; i++) {
+        if ((left[i] ^ right[i]) & bits[i])
+            return 0;
+    }
+    return 1;
+}
+
 /* How many bits the subnet of found has in common with near, and one more when near is its own
  * address, for interfaces may share a subnet; 0 when near is elsewhere. */
 static int bits_shared(const struct xccl_netif_found *found, const struct xccl_addr *near)
 {
     size_t bytes = 0;
-    const uint8_t *here, *there, *mask;
+    const uint8_t *mask;
     int bits = 0;
 
-    if (!near->bytes || !found->mask.bytes || !(found->flags & IFF_UP) ||
-        found->addr.sa.any.sa_family != near->sa.any.sa_family ||
-        found->mask.sa.any.sa_family != near->sa.any.sa_family)
+    if (!(found->flags & IFF_UP) || !xccl_addr_same_subnet(&found->addr, near, &found->mask))
         return 0;
-    if (near->sa.any.sa_family == AF_INET6 && near->sa.in6.sin6_scope_id &&
-        near->sa.in6.sin6_scope_id != found->addr.sa.in6.sin6_scope_id)
-        return 0;
-    here = address_bytes(&found->addr, &bytes);
-    there = address_bytes(near, &bytes);
     mask = address_bytes(&found->mask, &bytes);
-    for (size_t i = 0; i < bytes; i++) {
-        if ((here[i] ^ there[i]) & mask[i])
-            return 0;
+    for (size_t i = 0; i < bytes; i++)
         bits += __builtin_popcount(mask[i]);
-    }
-    return bits + (memcmp(here, there, bytes) == 0);
+    return bits + xccl_addr_same_host(&found->addr, near);
 }
 
 /* Puts the interface of found first, with this address. Returns how many there are then. */
@@ -244,6 +257,7 @@ static int move_to_front(const struct xccl_netif_found *found, struct xccl_netif
     memset(&ifs[0], 0, sizeof(ifs[0]));
     memcpy(ifs[0].name, found->name, sizeof(ifs[0].name));
     ifs[0].addr = found->addr;
+    ifs[0].mask = found->mask;
     xccl_addr_set_port(&ifs[0].addr, 0);
     return count;
 }
@@ -319,6 +333,43 @@ static xcclResult_t fail_no_match(const struct xccl_netif_found *found, int foun
                      spec, families[xccl_param_int(XCCL_P_SOCKET_FAMILY) % 3], list);
 }
 
+/* The caller frees *found_out. */
+static xcclResult_t found_make(struct xccl_netif_found **found_out, int *count_out)
+{
+    struct ifaddrs *list = NULL;
+    int err = 0;
+
+    *found_out = xccl_calloc(FOUND_MAX, sizeof(**found_out));
+    if (!*found_out)
+        return xcclSystemError;
+    if (xccl_inject_due())
+        err = ENOBUFS;
+    else if (getifaddrs(&list) != 0)
+        err = errno;
+    if (err) {
+        xccl_free(*found_out);
+        return xccl_fail(xcclSystemError, err, NULL, "cannot list the network interfaces");
+    }
+    *count_out = found_read(list, *found_out);
+    freeifaddrs(list);
+    return xcclSuccess;
+}
+
+int xccl_netif_named(const char *name, struct xccl_netif *if_out)
+{
+    struct xccl_netif_found *found;
+    int found_count = 0, done = 0;
+
+    if (found_make(&found, &found_count))
+        return 0;
+    for (int i = 0; i < found_count && !done; i++) {
+        if (strcmp(found[i].name, name) == 0)
+            done = append(found, found_count, i, AF_UNSPEC, if_out);
+    }
+    xccl_free(found);
+    return done;
+}
+
 xcclResult_t xccl_netif_choose_near(const struct xccl_addr *near, struct xccl_netif *ifs_out,
                                     int max, int *count_out)
 {
@@ -326,29 +377,16 @@ xcclResult_t xccl_netif_choose_near(const struct xccl_addr *near, struct xccl_ne
     const char *spec = xccl_param_string(XCCL_P_SOCKET_IFNAME);
     int family = families[xccl_param_int(XCCL_P_SOCKET_FAMILY) % 3];
     struct xccl_netif_found *found;
-    struct ifaddrs *list = NULL;
-    xcclResult_t rc = xcclSuccess;
-    int found_count, count, err = 0;
+    int found_count = 0, count;
+    xcclResult_t rc = found_make(&found, &found_count);
 
-    found = xccl_calloc(FOUND_MAX, sizeof(*found));
-    if (!found)
-        return xcclSystemError;
-    if (xccl_inject_due())
-        err = ENOBUFS;
-    else if (getifaddrs(&list) != 0)
-        err = errno;
-    if (err) {
-        rc = xccl_fail(xcclSystemError, err, NULL, "cannot list the network interfaces");
-        goto out;
-    }
-    found_count = found_read(list, found);
-    freeifaddrs(list);
+    if (rc)
+        return rc;
     count = xccl_netif_select_near(found, found_count, near, spec, family, ifs_out, max);
     if (count == 0)
         rc = fail_no_match(found, found_count, spec);
     else
         *count_out = count;
-out:
     xccl_free(found);
     return rc;
 }

@@ -194,7 +194,11 @@ xcclResult_t ib_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
         ctx->devices[i].ports[0] = &ctx->devices[i];
         ctx->devices[i].port_count = 1;
     }
-    ib_subnets_look(ctx);
+    rc = ib_subnets_look(ctx);
+    if (rc != xcclSuccess) {
+        ib_finalize(ctx);
+        return rc;
+    }
     *ctx_out = ctx;
     return xcclSuccess;
 }

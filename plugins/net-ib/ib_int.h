@@ -306,7 +306,7 @@ xcclResult_t ib_merge(xcclNetContext_t ctx, const int *devs, int count, int *dev
 
 /* ---- ib_subnet.c ---- */
 /* Once all devices are known. */
-void ib_subnets_look(struct ib_ctx *ctx);
+xcclResult_t ib_subnets_look(struct ib_ctx *ctx);
 
 /* ---- ib_gid.c ---- */
 /* The entry that XCCL_IB_GID_INDEX names, or the best of the table as it is now. */

@@ -100,12 +100,8 @@ static int is_at(const struct fi_info *info, const struct xccl_netif *netif)
     if (!is_ip(info) || info->src_addrlen > sizeof(addr.sa))
         return 0;
     memcpy(&addr.sa, info->src_addr, info->src_addrlen);
-    if (addr.sa.any.sa_family != netif->addr.sa.any.sa_family)
-        return 0;
-    if (addr.sa.any.sa_family == AF_INET)
-        return addr.sa.in4.sin_addr.s_addr == netif->addr.sa.in4.sin_addr.s_addr;
-    return memcmp(&addr.sa.in6.sin6_addr, &netif->addr.sa.in6.sin6_addr,
-                  sizeof(addr.sa.in6.sin6_addr)) == 0;
+    addr.bytes = (socklen_t)info->src_addrlen;
+    return xccl_addr_same_host(&addr, &netif->addr);
 }
 
 static int have_name(const struct ofi_ctx *ctx, const char *name)

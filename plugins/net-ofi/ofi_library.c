@@ -61,7 +61,7 @@ static int take(void *library, const char *name, const char *version, void *poin
 
 /* What went wrong with one file after another. */
 struct search {
-    struct ofi_library *library;
+    struct ofi_library *into;
     char why[WHY_BYTES];
 };
 
@@ -94,7 +94,7 @@ static void find_path(void *handle, const char *path, struct ofi_library *librar
 /* Takes what is needed out of it. Closes it in the end, which unloads nothing. */
 static int bind_symbols(struct search *search, const char *path, void *handle)
 {
-    struct ofi_library *library = search->library;
+    struct ofi_library *library = search->into;
     uint32_t version;
     int all = take(handle, "fi_version", "FABRIC_1.0", &library->version) &&
               take(handle, "fi_getinfo", "FABRIC_1.3", &library->getinfo) &&
@@ -231,7 +231,7 @@ static int open_by_cards(struct search *search, const struct xccl_net_cards *car
 xcclResult_t ofi_library_open(struct ofi_library *library_out)
 {
     const char *named = xccl_param_string(XCCL_P_OFI_LIBRARY), *advice = ADVICE;
-    struct search search = {.library = library_out, .why = ""};
+    struct search search = {.into = library_out, .why = ""};
     struct xccl_net_cards cards;
 
     if (*named)

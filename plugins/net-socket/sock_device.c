@@ -113,7 +113,6 @@ xcclResult_t sock_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
     ctx->device_count = count;
     for (int i = 0; i < count; i++)
         device_init(&ctx->devices[i], &ifs[i]);
-    sock_subnets_read(ctx);
     rc = pools_create(ctx);
     if (rc != xcclSuccess) {
         pools_destroy(ctx);

@@ -63,7 +63,6 @@ struct sock_device {
     int stream_count; /* of a connection; 0: line 0 has everything */
     int rail_count; /* devices it was made of, else 1 */
     int rails[SOCK_RAILS_MAX]; /* their numbers */
-    struct xccl_addr mask; /* of the subnet, where it is not merged; bytes 0: not known */
     struct sock_pool *pool; /* its helper threads; NULL: the caller moves each comm */
     struct xccl_net_tally tally;
 };
@@ -350,8 +349,6 @@ int sock_streams_for(uint32_t speed_mbps);
 xcclResult_t sock_merge(xcclNetContext_t ctx, const int *devs, int count, int *dev_out);
 
 /* sock_subnet.c */
-/* Of all devices. */
-void sock_subnets_read(struct sock_ctx *ctx);
 /* Through which interface a line should go to an address, where the system might take another one:
  * the rail of a merged device in whose subnet it is, the turn-th of them in a circle; or the
  * device itself if others of this host are in that subnet. NULL: whatever the routes say. */

@@ -522,3 +522,46 @@ XT_TEST(each_failure_in_turn_leaks_nothing_while_listing_interfaces)
     xccl_inject_arm(0);
     XT_CHECK(k > 2);
 }
+
+/* ---- subnets ---- */
+
+static struct xccl_addr parsed(const char *text)
+{
+    struct xccl_addr addr;
+
+    XT_OK(xccl_addr_parse(text, 0, &addr));
+    return addr;
+}
+
+static int in_subnet(const char *a, const char *b, const char *mask)
+{
+    struct xccl_addr left = parsed(a), right = parsed(b), bits = parsed(mask);
+
+    return xccl_addr_same_subnet(&left, &right, &bits);
+}
+
+XT_TEST(addresses_of_one_subnet_are_told_from_others)
+{
+    struct xccl_addr none = {.bytes = 0}, addr = parsed("10.0.0.1:1");
+
+    XT_CHECK(in_subnet("10.0.1.1:1", "10.0.2.1:2", "255.255.0.0:1"));
+    XT_CHECK(!in_subnet("10.0.1.1:1", "10.0.2.1:1", "255.255.255.0:1"));
+    XT_CHECK(!in_subnet("10.0.1.1:1", "[fd00::1]:1", "255.255.0.0:1"));
+    XT_CHECK(in_subnet("[fd00::1]:1", "[fd00::2:0]:1", "[ffff:ffff:ffff:ffff::]:1"));
+    /* Two links have the same prefix; a zone that is not known may be either. */
+    XT_CHECK(!in_subnet("[fe80::1%2]:1", "[fe80::2%3]:1", "[ffff:ffff:ffff:ffff::]:1"));
+    XT_CHECK(in_subnet("[fe80::1%2]:1", "[fe80::2]:1", "[ffff:ffff:ffff:ffff::]:1"));
+    XT_CHECK(!xccl_addr_same_subnet(&addr, &addr, &none));
+    XT_CHECK(!xccl_addr_same_subnet(&addr, &none, &addr));
+}
+
+XT_TEST(interface_is_found_by_its_name)
+{
+    struct xccl_netif netif;
+
+    XT_CHECK(xccl_netif_named("lo", &netif));
+    XT_CHECK_TEXT(netif.name, "lo");
+    XT_CHECK(netif.mask.bytes > 0);
+    XT_CHECK(xccl_addr_same_subnet(&netif.addr, &netif.addr, &netif.mask));
+    XT_CHECK(!xccl_netif_named("no-such-name", &netif));
+}
