@@ -19,7 +19,7 @@
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/conn_int.h"
 #include "bootstrap/message.h"
-#include "bootstrap/tries.h"
+#include "base/tries.h"
 
 #define XCCL_BOOT_ROUNDS_MAX 20
 #define XCCL_BOOT_NETIFS_MAX 8

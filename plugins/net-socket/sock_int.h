@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/net_entry.h"
 #include "base/netaddr.h"
+#include "base/tries.h"
 #include "sock_wire.h"
 #include "xccl_net.h"
 
@@ -122,12 +123,11 @@ struct sock_connect {
     struct sock_handle handle;
     struct sock_connect_line {
         int fd, connected;
-        int tries; /* ways that have been tried */
-        int bound_first; /* 1: the first one is through an interface of our choice */
-        int refused; /* tries in a row that had an answer, and it was no */
+        struct xccl_tries tries; /* at the handle's addresses, from its own one on */
+        int bound; /* 1: this try is through an interface of our choice, before those */
         int again; /* 1: the line was lost and comes again, by its first way only */
         uint32_t turn; /* of the last hello */
-        uint64_t begun_ns, since_ns; /* of all tries, of this one */
+        uint64_t since_ns; /* of this try */
         size_t sent;
         uint8_t hello[SOCK_HELLO_BYTES];
     } lines[SOCK_LINES_MAX];

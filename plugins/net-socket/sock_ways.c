@@ -8,12 +8,12 @@
  *   way 1    the same by the system's routes
  *   then     the other addresses in turn, and from the front again
  *
- * A way that is refused is left at once, one without an answer after 0.3 s, later 0.6, 1.2 and 2 s:
- * each try is a new packet, so that one lost packet costs little. When each address has refused in
- * one round, or 4 s have gone by without any answer, the line fails. An address that did not answer
- * while another one did is asked last by later connections of the instance.
+ * base/tries.h says for how long each is tried. When the last try at each address was an error, or
+ * 4 s have gone by without any answer, the line fails. An address that did not answer while another
+ * one did is asked last by later connections of the instance.
  *
  * Thread: one at a time a connect; what the instance remembers is guarded by its lock. */
+#include <errno.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -22,9 +22,7 @@
 #include "base/tcp.h"
 #include "sock_int.h"
 
-#define PATIENCE_NS     (300 * XCCL_NS_PER_MS)
-#define PATIENCE_MAX_NS (2 * XCCL_NS_PER_S)
-#define REACH_NS        (4 * XCCL_NS_PER_S)
+static_assert(SOCK_RAILS_MAX <= XCCL_TRIES_ADDRS, "all addresses of a handle can be tried");
 
 /* ---- what the instance remembers ---- */
 
@@ -76,14 +74,18 @@ void sock_ways_order(struct sock_connect *state)
     }
 }
 
+/* The place of a line's own address. */
+static int first_of(const struct sock_connect *state, int idx)
+{
+    return state->order[sock_rail_of(idx, state->handle.rail_count)];
+}
+
 /* Which address a try is for. */
 static int address_of(const struct sock_connect *state, int idx)
 {
     const struct sock_connect_line *line = &state->lines[idx];
-    int count = state->handle.addr_count;
-    int first = state->order[sock_rail_of(idx, state->handle.rail_count)];
 
-    return (first + (line->tries > 0 ? line->tries - line->bound_first : 0)) % count;
+    return (first_of(state, idx) + (line->bound ? 0 : line->tries.idx)) % state->handle.addr_count;
 }
 
 const struct xccl_addr *sock_connect_addr(const struct sock_connect *state, int line)
@@ -101,68 +103,62 @@ static void address_from_here(const struct sock_device *device, struct xccl_addr
 
 /* ---- a try ---- */
 
-static xcclResult_t try_begin(struct sock_connect *state, int idx)
+/* first 1: of all; it may be through an interface of our choice. */
+static xcclResult_t try_begin(struct sock_connect *state, int idx, int first)
 {
     struct sock_connect_line *line = &state->lines[idx];
-    int turn = sock_rail_of(idx, state->handle.rail_count);
     const struct sock_device *rail = NULL;
     struct xccl_addr addr;
 
-    if (line->tries == 0) {
+    if (first)
         rail = sock_subnet_towards(state->ctx, state->device,
-                                   &state->handle.addrs[state->order[turn]], turn);
-        line->bound_first = rail != NULL;
-    }
-    addr = *sock_connect_addr(state, idx);
+                                   &state->handle.addrs[first_of(state, idx)],
+                                   sock_rail_of(idx, state->handle.rail_count));
+    line->bound = rail != NULL;
     line->connected = 0;
     line->since_ns = xccl_clock_ns();
+    if (!rail)
+        (void)xccl_tries_next(&line->tries, state->handle.addr_count, line->since_ns);
+    addr = *sock_connect_addr(state, idx);
     address_from_here(rail ? rail : state->device, &addr);
     return sock_address_connect(state->ctx, &addr, rail ? rail->netif.name : NULL, &line->fd);
 }
 
-static uint64_t patience_ns(const struct sock_connect *state, const struct sock_connect_line *line)
+/* The text of the last try is the thread's error text, if it had an error. */
+static xcclResult_t fail_unreached(const struct sock_connect *state, int idx, xcclResult_t rc)
 {
-    int round = line->tries / state->handle.addr_count;
-    uint64_t ns = PATIENCE_NS << (round < 3 ? round : 3);
+    struct xccl_addr addrs[SOCK_RAILS_MAX];
+    char text[XCCL_TRIES_TEXT_BYTES];
+    int count = state->handle.addr_count;
 
-    return ns < PATIENCE_MAX_NS ? ns : PATIENCE_MAX_NS;
-}
-
-/* The text of the last try is the thread's error text; "": there was no answer. */
-static xcclResult_t fail_unreached(const struct sock_connect *state, xcclResult_t rc,
-                                   const char *last)
-{
-    char list[SOCK_RAILS_MAX * XCCL_ADDR_TEXT_BYTES], text[XCCL_ADDR_TEXT_BYTES];
-    size_t used = 0;
-
-    if (state->handle.addr_count == 1 && last[0])
+    if (count == 1 && rc != xcclSuccess)
         return rc; /* its text says all */
-    for (int i = 0; i < state->handle.addr_count && used < sizeof(list); i++) {
-        xccl_addr_format(&state->handle.addrs[i], text);
-        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", text);
-    }
-    return xccl_fail_quietly(rc, 0,
+    for (int i = 0; i < count; i++)
+        addrs[i] = state->handle.addrs[(first_of(state, idx) + i) % count];
+    xccl_tries_text(&state->lines[idx].tries, addrs, count, text);
+    return xccl_fail_quietly(rc != xcclSuccess ? rc : xcclRemoteError, 0,
                              "set XCCL_SOCKET_IFNAME on all hosts to the interface by which they "
                              "reach each other, and see whether a firewall stands between them",
-                             "no way from %s leads to the peer at %s%s%.160s", state->device->name,
-                             list, last[0] ? "; the last one: " : ": there was no answer for 4 s",
-                             last);
+                             "no way from %s leads to the peer: %s", state->device->name, text);
 }
 
 /* A try has failed, or there was no answer to it. */
-static xcclResult_t try_next(struct sock_connect *state, int idx, xcclResult_t rc)
+static xcclResult_t try_failed(struct sock_connect *state, int idx, xcclResult_t rc)
 {
     struct sock_connect_line *line = &state->lines[idx];
-    char last[XCCL_ERROR_TEXT_BYTES] = "";
-    int ways = state->handle.addr_count + line->bound_first;
+    int count = state->handle.addr_count, err = rc != xcclSuccess ? xccl_tcp_connect_err() : 0;
 
-    if (rc != xcclSuccess)
-        snprintf(last, sizeof(last), "%s", xccl_error_text());
+    if (rc != xcclSuccess && !err)
+        err = ECONNREFUSED; /* a Unix name that nobody has */
     xccl_tcp_close(&line->fd);
-    line->refused = rc != xcclSuccess ? line->refused + 1 : 0;
-    line->tries++;
-    if (line->again || line->refused >= ways || xccl_clock_ns() - line->begun_ns > REACH_NS)
-        return fail_unreached(state, rc ? rc : xcclRemoteError, last);
+    if (line->again)
+        return fail_unreached(state, idx, rc);
+    if (line->bound)
+        return xcclSuccess;
+    xccl_tries_failed(&line->tries, err);
+    if (xccl_tries_all_failed(&line->tries, count) ||
+        xccl_tries_is_over(&line->tries, count, xccl_clock_ns()))
+        return fail_unreached(state, idx, rc);
     return xcclSuccess;
 }
 
@@ -170,17 +166,10 @@ xcclResult_t sock_connect_start(struct sock_connect *state, int idx)
 {
     struct sock_connect_line *line = &state->lines[idx];
     xcclResult_t rc;
-    int failed;
 
-    line->tries = line->refused = 0;
-    line->begun_ns = xccl_clock_ns();
-    do {
-        rc = try_begin(state, idx);
-        failed = rc != xcclSuccess;
-        if (failed)
-            rc = try_next(state, idx, rc);
-    } while (failed && rc == xcclSuccess);
-    return rc;
+    line->tries = (struct xccl_tries){.begun = 0};
+    rc = try_begin(state, idx, 1);
+    return rc == xcclSuccess ? rc : try_failed(state, idx, rc);
 }
 
 static void tell_passed_over(const struct sock_connect *state, const struct xccl_addr *passed,
@@ -213,18 +202,22 @@ static void connected(struct sock_connect *state, int idx)
 xcclResult_t sock_ways_go_on(struct sock_connect *state, int idx)
 {
     struct sock_connect_line *line = &state->lines[idx];
+    uint64_t now_ns;
     xcclResult_t rc = xcclSuccess;
 
     if (line->fd < 0)
-        rc = try_begin(state, idx);
+        rc = try_begin(state, idx, 0);
     if (rc == xcclSuccess && line->fd >= 0)
         rc = sock_address_connected(line->fd, sock_connect_addr(state, idx), &line->connected);
     if (line->connected && rc == xcclSuccess) {
         connected(state, idx);
         return xcclSuccess;
     }
-    if (rc != xcclSuccess || (!line->again && line->fd >= 0 &&
-                              xccl_clock_ns() - line->since_ns > patience_ns(state, line)))
-        return try_next(state, idx, rc);
+    now_ns = xccl_clock_ns();
+    if (rc != xcclSuccess ||
+        (!line->again && line->fd >= 0 &&
+         now_ns - line->since_ns >
+             xccl_tries_patience_ns(&line->tries, state->handle.addr_count, line->since_ns)))
+        return try_failed(state, idx, rc);
     return xcclSuccess;
 }

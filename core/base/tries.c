@@ -3,7 +3,7 @@
  * errors so far and of the time that is handed in.
  *
  * Thread: whoever drives the tries; no state but the caller's. */
-#include "bootstrap/tries.h"
+#include "base/tries.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -87,6 +87,16 @@ int xccl_tries_all_refused(const struct xccl_tries *tries, int count)
 int xccl_tries_all_unroutable(const struct xccl_tries *tries, int count)
 {
     return all_failed_so(tries, count, is_unroutable);
+}
+
+static int is_error(int err)
+{
+    return err != 0;
+}
+
+int xccl_tries_all_failed(const struct xccl_tries *tries, int count)
+{
+    return all_failed_so(tries, count, is_error);
 }
 
 void xccl_tries_text(const struct xccl_tries *tries, const struct xccl_addr *addrs, int count,

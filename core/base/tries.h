@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How one party is reached that has up to three addresses: which one is tried next and for how
+/* How one party is reached that has up to four addresses: which one is tried next and for how
  * long, and when all of them are given up. Time is handed in; nothing here touches a socket.
  *
  * An address that does not answer costs 0.3 s in the first turn, so that the next one is tried
@@ -8,12 +8,12 @@
  * is there, however slow it is, so that nothing is given up any more.
  *
  * Thread: whoever drives the tries. */
-#ifndef XCCL_BOOTSTRAP_TRIES_H
-#define XCCL_BOOTSTRAP_TRIES_H
+#ifndef XCCL_BASE_TRIES_H
+#define XCCL_BASE_TRIES_H
 
 #include "base/netaddr.h"
 
-#define XCCL_TRIES_ADDRS      3
+#define XCCL_TRIES_ADDRS      4
 #define XCCL_TRIES_GIVE_UP_MS 4000
 #define XCCL_TRIES_TEXT_BYTES 300
 
@@ -44,6 +44,7 @@ int xccl_tries_is_over(const struct xccl_tries *tries, int count, uint64_t now_n
 /* 1: every address was tried, and the last try at each ended in such an error. */
 int xccl_tries_all_refused(const struct xccl_tries *tries, int count);
 int xccl_tries_all_unroutable(const struct xccl_tries *tries, int count);
+int xccl_tries_all_failed(const struct xccl_tries *tries, int count); /* in any error */
 /* "10.0.0.1:4000 (no answer), 10.1.0.1:4000 (Network is unreachable)" */
 void xccl_tries_text(const struct xccl_tries *tries, const struct xccl_addr *addrs, int count,
                      char text_out[XCCL_TRIES_TEXT_BYTES]);

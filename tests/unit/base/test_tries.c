@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "base/clock.h"
-#include "bootstrap/tries.h"
+#include "base/tries.h"
 #include "xt.h"
 
 #define MS XCCL_NS_PER_MS
@@ -69,7 +69,9 @@ XT_TEST(errors_are_told_apart_and_named)
     XT_CHECK(!xccl_tries_all_unroutable(&tries, 2) && !xccl_tries_all_refused(&tries, 2));
     xccl_tries_text(&tries, addrs, 2, text);
     XT_CHECK_HAS(text, "10.0.0.1:4000 (Network is unreachable), 10.1.0.1:4000 (no answer)");
+    XT_CHECK(!xccl_tries_all_failed(&tries, 2));
     xccl_tries_failed(&tries, EPERM);
+    XT_CHECK(xccl_tries_all_failed(&tries, 2));
     XT_CHECK(xccl_tries_all_unroutable(&tries, 2));
     XT_CHECK(xccl_tries_may_mend(EHOSTUNREACH) && !xccl_tries_may_mend(EMFILE));
 }
