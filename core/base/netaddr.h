@@ -4,6 +4,7 @@
 #ifndef XCCL_BASE_NETADDR_H
 #define XCCL_BASE_NETADDR_H
 
+#include <net/if.h>
 #include <netinet/in.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -71,5 +72,7 @@ xcclResult_t xccl_netif_choose_near(const struct xccl_addr *near, struct xccl_ne
 /* The interface of that name with its best address, whatever the settings say. 0: there is none, or
  * it has no address. */
 int xccl_netif_named(const char *name, struct xccl_netif *if_out);
+/* The name of the interface that has this address, whatever the settings say. 0: there is none. */
+int xccl_netif_having(const struct xccl_addr *addr, char name_out[IF_NAMESIZE]);
 
 #endif

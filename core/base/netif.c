@@ -355,6 +355,22 @@ static xcclResult_t found_make(struct xccl_netif_found **found_out, int *count_o
     return xcclSuccess;
 }
 
+int xccl_netif_having(const struct xccl_addr *addr, char name_out[IF_NAMESIZE])
+{
+    struct xccl_netif_found *found;
+    int found_count = 0, done = 0;
+
+    if (found_make(&found, &found_count))
+        return 0;
+    for (int i = 0; i < found_count && !done; i++) {
+        done = xccl_addr_same_host(&found[i].addr, addr);
+        if (done)
+            snprintf(name_out, IF_NAMESIZE, "%s", found[i].name);
+    }
+    xccl_free(found);
+    return done;
+}
+
 int xccl_netif_named(const char *name, struct xccl_netif *if_out)
 {
     struct xccl_netif_found *found;

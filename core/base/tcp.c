@@ -432,6 +432,7 @@ xcclResult_t xccl_tcp_open(const struct xccl_addr *addr, int *fd_out)
     xcclResult_t rc = check_addr(addr);
     int err;
 
+    connect_err = 0;
     if (rc)
         return rc;
     err = connect_open(addr, fd_out);

@@ -109,7 +109,7 @@ static xcclResult_t find_places(struct xccl_bootstrap *boot, const struct xccl_a
     if (rc)
         return rc;
     for (int i = count - 1; i >= 0; i--) {
-        boot->chosen[i] = ifs[i].addr;
+        boot->chosen[i] = ifs[i];
         if (ifs[i].addr.sa.any.sa_family == root->sa.any.sa_family)
             best = i;
     }
@@ -118,13 +118,24 @@ static xcclResult_t find_places(struct xccl_bootstrap *boot, const struct xccl_a
     return xcclSuccess;
 }
 
+/* An interface may have further addresses besides its best. */
 static int may_use(const struct xccl_bootstrap *boot, const struct xccl_addr *addr)
 {
+    char name[IF_NAMESIZE] = "";
+
+    if (!boot->only_chosen)
+        return 1;
     for (int i = 0; i < boot->chosen_count; i++) {
-        if (xccl_addr_same_host(addr, &boot->chosen[i]))
+        if (xccl_addr_same_host(addr, &boot->chosen[i].addr))
             return 1;
     }
-    return !boot->only_chosen;
+    if (!xccl_netif_having(addr, name))
+        return 0;
+    for (int i = 0; i < boot->chosen_count; i++) {
+        if (strcmp(name, boot->chosen[i].name) == 0)
+            return 1;
+    }
+    return 0;
 }
 
 /* Listens at args->addr and more. */
@@ -152,22 +163,25 @@ xcclResult_t xccl_boot_listen_met(struct xccl_bootstrap *boot,
                                   const struct xccl_boot_root_link *link)
 {
     struct xccl_acceptor_args args = {.addr = boot->self_addr};
-    const struct xccl_meeting *meeting = link->meeting;
+    const struct xccl_meeting *own = &boot->job.own;
     struct xccl_addr here = {0};
-    int more = 0;
+    int more = 0, is_here = 0;
 
     if (xccl_tcp_local_addr(xccl_conn_fd(link->conn), &here) == 0 && may_use(boot, &here)) {
         args.addr = here;
         xccl_addr_set_port(&args.addr, 0);
     }
     /* On the root's own host: others may reach it by another of the root's addresses only. */
-    for (int i = 0; i < meeting->root_count && more < XCCL_DOORS_MAX - 1; i++) {
-        if (xccl_addr_same_host(&args.addr, &meeting->roots[link->tries.idx]) &&
-            i != link->tries.idx && may_use(boot, &meeting->roots[i]))
-            args.more[more++] = meeting->roots[i];
+    for (int i = 0; i < own->root_count; i++)
+        is_here |= xccl_addr_same_host(&args.addr, &own->roots[i]);
+    for (int i = 0; is_here && i < own->root_count && more < XCCL_DOORS_MAX - 1; i++) {
+        if (!xccl_addr_same_host(&args.addr, &own->roots[i]) && may_use(boot, &own->roots[i]))
+            args.more[more++] = own->roots[i];
     }
     args.more_count = more;
     boot->met_addr = args.addr;
+    /* On another host it is known by now; on the root's own see xccl_boot_note_met(). */
+    boot->met_noted = !xccl_addr_same_host(&args.addr, &link->meeting->roots[link->tries.idx]);
     return listen_at(boot, &args);
 }
 
@@ -185,6 +199,7 @@ xcclResult_t xccl_boot_listen_as(struct xccl_bootstrap *boot, const struct xccl_
         args.more[args.more_count++] = addrs[i];
     memcpy(boot->met, parent->met, sizeof(boot->met));
     boot->met_addr = parent->met_addr;
+    boot->met_noted = parent->met_noted;
     return listen_at(boot, &args);
 }
 

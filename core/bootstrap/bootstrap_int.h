@@ -15,11 +15,11 @@
 
 #include "base/error.h"
 #include "base/loop.h"
+#include "base/tries.h"
 #include "bootstrap/acceptor.h"
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/conn_int.h"
 #include "bootstrap/message.h"
-#include "base/tries.h"
 
 #define XCCL_BOOT_ROUNDS_MAX 20
 #define XCCL_BOOT_NETIFS_MAX 8
@@ -42,7 +42,7 @@ struct xccl_boot_root_link {
 
 /* The root that this rank has met, if it has several addresses. */
 struct xccl_boot_met {
-    struct xccl_addr roots[XCCL_TRIES_ADDRS];
+    struct xccl_addr roots[XCCL_DOORS_MAX];
     int count, idx; /* count 0: one, or not met yet; idx: where it answered */
 };
 
@@ -161,7 +161,7 @@ struct xccl_bootstrap {
     struct xccl_addr met_addr; /* of its interface towards the others */
     int met_noted; /* it is of a connection with another host */
     struct xccl_boot_met met[2]; /* of root_links; a child's are its parent's */
-    struct xccl_addr chosen[XCCL_BOOT_NETIFS_MAX]; /* of the interfaces that it may use */
+    struct xccl_netif chosen[XCCL_BOOT_NETIFS_MAX]; /* that it may use */
     int chosen_count, only_chosen;
     uint8_t *addrs; /* nranks addresses of XCCL_ADDR_WIRE_BYTES */
 
@@ -282,6 +282,9 @@ void xccl_boot_fail(struct xccl_bootstrap *boot, xcclResult_t rc, const char *fm
 /* A connection with a rank failed and the thread's error text says how: perhaps only an echo. */
 void xccl_boot_fail_peer(struct xccl_bootstrap *boot, xcclResult_t rc, int rank,
                          const struct xccl_conn *conn);
+/* A push to a rank failed: what that rank says of it, if it does, else as xccl_boot_fail_peer(). */
+void xccl_boot_fail_push(struct xccl_bootstrap *boot, xcclResult_t rc, int rank,
+                         struct xccl_conn *conn);
 /* An ERROR frame; where says who sent it. */
 void xccl_boot_fail_told(struct xccl_bootstrap *boot, const struct xccl_frame *frame,
                          const struct xccl_conn *conn);

@@ -112,8 +112,6 @@ static void fail_unreached(struct xccl_boot_dial *dial)
                    boot->rank, xccl_os_hostname(), dial->rank, text);
 }
 
-static void dial_connect(struct xccl_boot_dial *dial);
-
 /* Another try, a little later. */
 static void dial_pause(struct xccl_boot_dial *dial)
 {
@@ -137,7 +135,9 @@ static void dial_missed(struct xccl_boot_dial *dial, xcclResult_t rc, int err)
     int count = xccl_boot_addr_list(dial->boot, dial->rank, addrs);
 
     xccl_tries_failed(&dial->tries, err);
-    if (xccl_tries_all_refused(&dial->tries, count) || (err && !xccl_tries_may_mend(err))) {
+    if (count > 1 && xccl_tries_all_refused(&dial->tries, count)) {
+        fail_unreached(dial);
+    } else if (xccl_tries_all_refused(&dial->tries, count) || (err && !xccl_tries_may_mend(err))) {
         if (*dial->conn)
             xccl_boot_fail_peer(dial->boot, rc, dial->rank, *dial->conn);
         else
@@ -180,7 +180,8 @@ static void dial_connect(struct xccl_boot_dial *dial)
 
 void xccl_boot_dial_start(struct xccl_boot_dial *dial)
 {
-    memset(&dial->tries, 0, sizeof(dial->tries));
+    /* Who has answered before is only slow: then nothing is given up after 4 s. */
+    dial->tries = (struct xccl_tries){.answers = dial->tries.answers > 0};
     dial->turned_away = 0;
     dial_connect(dial);
 }

@@ -116,6 +116,23 @@ void xccl_boot_fail_told(struct xccl_bootstrap *boot, const struct xccl_frame *f
     }
 }
 
+/* Most likely the peer gave up; then it has said why. */
+void xccl_boot_fail_push(struct xccl_bootstrap *boot, xcclResult_t rc, int rank,
+                         struct xccl_conn *conn)
+{
+    char why[XCCL_ERROR_TEXT_BYTES];
+    struct xccl_frame frame;
+    int got = 0;
+
+    snprintf(why, sizeof(why), "%s", xccl_error_text());
+    if (xccl_conn_take_frame(conn, &frame, &got) == xcclSuccess && got && !frame.final &&
+        frame.type == XCCL_BOOT_ERROR)
+        xccl_boot_fail_told(boot, &frame, conn);
+    xccl_error_set_text(why);
+    /* Kept only if there was no word of the peer's. */
+    xccl_boot_fail_peer(boot, rc, rank, conn);
+}
+
 void xccl_boot_on_timer(struct xccl_source *source, uint64_t now_ns)
 {
     struct xccl_bootstrap *boot = source->owner;

@@ -15,8 +15,6 @@
 #include <sys/epoll.h>
 
 #include "base/log.h"
-#include "base/os.h"
-#include "base/param.h"
 #include "base/wire.h"
 #include "bootstrap/bootstrap_int.h"
 
@@ -216,22 +214,6 @@ static xcclResult_t give_piece(struct xccl_boot_round *give)
                                  (struct xccl_span){from, bytes});
 }
 
-/* A push failed, most likely because the peer gave up; then it has said why. */
-static void give_failed(struct xccl_boot_round *give, xcclResult_t rc)
-{
-    char why[XCCL_ERROR_TEXT_BYTES];
-    struct xccl_frame frame;
-    int got = 0;
-
-    snprintf(why, sizeof(why), "%s", xccl_error_text());
-    if (xccl_conn_take_frame(give->conn, &frame, &got) == xcclSuccess && got && !frame.final &&
-        frame.type == XCCL_BOOT_ERROR)
-        xccl_boot_fail_told(give->boot, &frame, give->conn);
-    xccl_error_set_text(why);
-    /* Kept only if there was no word of the peer's. */
-    xccl_boot_fail_peer(give->boot, rc, give->rank, give->conn);
-}
-
 /* Pushes of this round's block what the socket takes; done when its last byte is in the socket. */
 static void give_push(struct xccl_boot_round *give)
 {
@@ -244,7 +226,7 @@ static void give_push(struct xccl_boot_round *give)
             rc = xccl_conn_flush(give->conn, &pending);
     }
     if (rc) {
-        give_failed(give, rc);
+        xccl_boot_fail_push(give->boot, rc, give->rank, give->conn);
         return;
     }
     give->done = !pending && give->all_queued;
@@ -399,8 +381,10 @@ void xccl_boot_join_wait_text(const struct xccl_bootstrap *boot, char *text_out,
         xccl_tries_text(&link->tries, link->meeting->roots, link->meeting->root_count, tried);
         snprintf(text_out, bytes,
                  "did not reach the root at %.230s; see whether the root's process runs and no "
-                 "firewall is between, or set XCCL_SOCKET_IFNAME on all hosts",
-                 tried);
+                 "firewall is between, or set %s",
+                 tried,
+                 link->meeting->owns_root ? "XCCL_COMM_ID to an address that this host can reach"
+                                          : "XCCL_SOCKET_IFNAME on all hosts");
         return;
     }
     if (!boot->next_known) {
@@ -414,9 +398,15 @@ void xccl_boot_join_wait_text(const struct xccl_bootstrap *boot, char *text_out,
         const struct xccl_boot_round *take = &boot->take[k], *give = &boot->give[k];
 
         if (!take->done) {
+            struct xccl_addr addrs[XCCL_TRIES_ADDRS];
+            char at[XCCL_ADDR_TEXT_BYTES] = "an address not known yet";
+
+            if (take->conn)
+                snprintf(at, sizeof(at), "%s", xccl_conn_peer_text(take->conn));
+            else if (xccl_boot_addr_list(boot, take->rank, addrs))
+                xccl_addr_format(&addrs[0], at);
             snprintf(text_out, bytes, "waits for rank %d at %s; look at what that rank does",
-                     take->rank,
-                     take->conn ? xccl_conn_peer_text(take->conn) : "an address not known yet");
+                     take->rank, at);
             return;
         }
         if (!give->done) {

@@ -108,21 +108,6 @@ static xcclResult_t out_push(struct xccl_boot_pair *pair, int *pending_out)
     return rc;
 }
 
-/* A push failed, most likely because the peer gave up; then it has said why. */
-static void out_failed(struct xccl_boot_pair *pair, xcclResult_t rc)
-{
-    char why[XCCL_ERROR_TEXT_BYTES];
-    struct xccl_frame frame;
-    int got = 0;
-
-    snprintf(why, sizeof(why), "%s", xccl_error_text());
-    if (xccl_conn_take_frame(pair->out, &frame, &got) == xcclSuccess && got && !frame.final &&
-        frame.type == XCCL_BOOT_ERROR)
-        xccl_boot_fail_told(pair->boot, &frame, pair->out);
-    xccl_error_set_text(why);
-    xccl_boot_pair_fail(pair, rc, pair->out);
-}
-
 static void out_rest(struct xccl_boot_pair *pair)
 {
     struct xccl_bootstrap *boot = pair->boot;
@@ -150,7 +135,7 @@ void xccl_boot_out_pump(struct xccl_boot_pair *pair)
     if (!rc)
         rc = xccl_loop_set_events(&pair->out_source, pending ? EPOLLIN | EPOLLOUT : EPOLLIN);
     if (rc)
-        out_failed(pair, rc);
+        xccl_boot_fail_push(pair->boot, rc, pair->rank, pair->out);
     else if (!pending)
         out_rest(pair);
 }
@@ -238,6 +223,7 @@ void xccl_boot_out_adopt(struct xccl_boot_pair *pair, struct xccl_conn *conn)
     xcclResult_t rc;
 
     out_count_in(pair);
+    pair->dial.tries.answers = 1;
     pair->out = conn;
     pair->out_source.fd = xccl_conn_fd(conn);
     pair->out_source.events = EPOLLIN;

@@ -3,6 +3,7 @@
  * of the failure of others.
  *
  * Thread: callbacks of the service thread, or any with the loop's lock. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -207,6 +208,7 @@ static void link_proven(struct xccl_boot_root_link *link)
     link->shaking = 0;
     xccl_loop_set_timer(&link->source, XCCL_NEVER_NS);
     if (meeting->root_count > 1) {
+        static_assert(sizeof(met->roots) == sizeof(meeting->roots), "all of a root's addresses");
         memcpy(met->roots, meeting->roots, sizeof(met->roots));
         met->count = meeting->root_count;
         met->idx = link->tries.idx;

@@ -178,6 +178,8 @@ static void check(const struct shared *shared, int pairs, const char *mode)
         slowest_s = took_s > slowest_s ? took_s : slowest_s;
         if (pairs && shared->ranks[rank].rc)
             XT_FAIL("pairs %d, %s: rank %d: %s", pairs, mode, rank, text);
+        if (!pairs && !shared->ranks[rank].rc)
+            XT_FAIL("%s: rank %d joined though no pair reaches", mode, rank);
         if (pairs || rank % 2 == 0)
             continue;
         if (shared->ranks[rank].rc != xcclRemoteError)

@@ -558,10 +558,15 @@ XT_TEST(addresses_of_one_subnet_are_told_from_others)
 XT_TEST(interface_is_found_by_its_name)
 {
     struct xccl_netif netif;
+    char name[IF_NAMESIZE];
 
     XT_CHECK(xccl_netif_named("lo", &netif));
     XT_CHECK_TEXT(netif.name, "lo");
     XT_CHECK(netif.mask.bytes > 0);
     XT_CHECK(xccl_addr_same_subnet(&netif.addr, &netif.addr, &netif.mask));
     XT_CHECK(!xccl_netif_named("no-such-name", &netif));
+    XT_CHECK(xccl_netif_having(&netif.addr, name));
+    XT_CHECK_TEXT(name, "lo");
+    netif.addr = parsed("203.0.113.9:1");
+    XT_CHECK(!xccl_netif_having(&netif.addr, name));
 }
