@@ -114,12 +114,12 @@ void net_default_tell(const struct xccl_net_default *list, const char *name, con
 {
     static atomic_int told;
     const struct xccl_net_default_item *ofi = &list->items[OFI];
-    const char *rest = strchr(list->list, ',');
+    const char *rest = strchr(list->list, ','); /* at least socket */
 
     /* Relaxed: only one line more or less. */
     if (strcmp(name, ofi->name) != 0 || atomic_exchange_explicit(&told, 1, memory_order_relaxed))
         return;
     xccl_log(XCCL_LOG_WARN, "%s, but network plugin %s cannot use %s: %s; going on with %s",
              ofi->why, name, list->cards.efa.count + list->cards.cxi.count == 1 ? "it" : "them",
-             why, rest ? rest + 1 : "no other");
+             why, rest + 1);
 }

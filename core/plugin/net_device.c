@@ -66,7 +66,8 @@ static const struct xccl_net_device *model_of(const struct xccl_net_device *devi
             continue;
         if (devices[i].is_met)
             return &devices[i];
-        if (!model || (!devices[i].is_unproven && devices[i].speed_mbps > model->speed_mbps))
+        if (!model || (!devices[i].is_unproven &&
+                       (model->is_unproven || devices[i].speed_mbps > model->speed_mbps)))
             model = &devices[i];
     }
     return model;

@@ -424,7 +424,7 @@ static struct xccl_net *name_open(const struct attempt *attempt)
 
     net_folders_find(&folders);
     net = prefix_open(attempt, "libxccl-net-", &folders);
-    if (!net)
+    if (!net && !attempt->list) /* the list of the machine's cards means our own */
         net = prefix_open(attempt, "libnccl-net-", &folders);
     if (net || attempt->why->text[0])
         return net;

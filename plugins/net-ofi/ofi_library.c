@@ -8,7 +8,8 @@
  * folders in the loader's cache
  *   4. the loader's
  *
- * A file that is named by its path must be of root or of this user, and nobody else's to change.
+ * A file that is named by its path must be of root or of this user, and for its owner and group
+ * alone to change.
  * Symbols are taken in the version for which our headers describe struct fi_info (FABRIC_1.3, the
  * same from libfabric 1.3 to 1.22 at least); a library that has left it out gives its default. It
  * is never unloaded: providers leave threads' and exit handlers behind. Thread: any. */
@@ -91,7 +92,8 @@ static void find_path(void *handle, const char *path, struct ofi_library *librar
     snprintf(library->path, sizeof(library->path), "%s", path);
 }
 
-/* Takes what is needed out of it. Closes it in the end, which unloads nothing. */
+/* Takes what is needed out of it. It stays loaded only if it is taken: the loader answers a bare
+ * name with whatever file of that name is loaded. */
 static int bind_symbols(struct search *search, const char *path, void *handle)
 {
     struct ofi_library *library = search->into;
@@ -104,16 +106,23 @@ static int bind_symbols(struct search *search, const char *path, void *handle)
               take(handle, "fi_strerror", "FABRIC_1.0", &library->strerror);
 
     find_path(handle, path, library);
-    dlclose(handle);
     if (!all) {
-        refuse(search, "%s lacks a function that every libfabric has", path);
+        refuse(search, "%.150s lacks a function that every libfabric has", library->path);
+        dlclose(handle);
         return 0;
     }
     version = library->version();
-    if (FI_VERSION_GE(version, OFI_API_VERSION))
-        return 1;
-    refuse(search, "%s is libfabric %u.%u, which is too old", path, FI_MAJOR(version),
+    if (FI_VERSION_GE(version, OFI_API_VERSION)) {
+        /* No more than a flag of what is loaded, and closed like the first one. */
+        void *kept = dlopen(library->path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE | RTLD_NOLOAD);
+
+        if (kept)
+            dlclose(handle);
+        return 1; /* else the handle keeps it */
+    }
+    refuse(search, "%.150s is libfabric %u.%u, which is too old", library->path, FI_MAJOR(version),
            FI_MINOR(version));
+    dlclose(handle);
     return 0;
 }
 
@@ -136,11 +145,11 @@ static int open_one(struct search *search, const char *path)
             return 0;
         }
     }
-    handle = dlopen(at, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    handle = dlopen(at, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
         const char *text = dlerror();
 
-        refuse(search, "cannot open %s: %s", path, text ? text : "no reason given");
+        refuse(search, "cannot open %.100s: %s", path, text ? text : "no reason given");
         return 0;
     }
     return bind_symbols(search, path, handle);

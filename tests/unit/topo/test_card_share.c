@@ -81,6 +81,14 @@ XT_TEST(interface_that_may_not_reach_all_hosts_is_alone)
     cards_are(1, "12");
 }
 
+XT_TEST(card_that_stands_alone_is_left_for_those_that_do_not)
+{
+    add("roce0", 0, FAST)->is_unproven = 1;
+    add("ib0", 0, 10000);
+    add("ib1", 0, 10000);
+    cards_are(0, "12");
+}
+
 XT_TEST(cards_reach_all_hosts_and_take_the_same_memory)
 {
     add("unix", 1, FAST);
