@@ -209,16 +209,10 @@ static void expect_cloexec(struct cf *me, int fd, const char *target)
         return;
     if (flags < 0 || flags & FD_CLOEXEC)
         return;
-    if (!me->own_contract)
-        cf_note(
-            me,
-            "descriptor %d (%s) is not close-on-exec, so a program that the host starts inherits "
-            "it; NCCL's contract does not ask for it (rule 13 of xccl_net.h does)",
-            fd, target);
-    cf_fail(me,
-            "descriptor %d (%s) is not close-on-exec; a program that the host starts would inherit "
-            "it",
-            fd, target);
+    cf_breach(
+        me,
+        "descriptor %d (%s) is not close-on-exec, so a program that the host starts inherits it",
+        fd, target);
 }
 
 static void close_on_exec(struct cf *me)

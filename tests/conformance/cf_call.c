@@ -46,6 +46,7 @@ uint64_t cf_enter(struct cf *me, const char *call)
     atomic_store_explicit(&me->shared->call[me->role], call, memory_order_relaxed);
     atomic_store_explicit(&me->shared->in_call[me->role], 1, memory_order_relaxed);
     atomic_store_explicit(&me->shared->overdue_ns[me->role], 0, memory_order_relaxed);
+    atomic_store_explicit(&me->shared->entered_ns[me->role], now_ns, memory_order_relaxed);
     return now_ns;
 }
 
@@ -67,6 +68,7 @@ uint64_t cf_enter_short(struct cf *me, const char *call)
 
 static void leave(struct cf *me)
 {
+    atomic_store_explicit(&me->shared->entered_ns[me->role], 0, memory_order_relaxed);
     atomic_store_explicit(&me->shared->overdue_ns[me->role], 0, memory_order_relaxed);
     atomic_store_explicit(&me->shared->in_call[me->role], 0, memory_order_relaxed);
 }

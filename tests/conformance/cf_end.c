@@ -72,6 +72,19 @@ void cf_note(struct cf *me, const char *fmt, ...)
     settle_as(me, CF_NOTED, fmt, args);
 }
 
+void cf_breach(struct cf *me, const char *fmt, ...)
+{
+    char text[CF_TEXT_BYTES];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    if (me->own_contract)
+        cf_fail(me, "%s", text);
+    cf_note(me, "%s; NCCL's contract does not ask for it", text);
+}
+
 void cf_skip(struct cf *me, const char *fmt, ...)
 {
     char text[CF_TEXT_BYTES];

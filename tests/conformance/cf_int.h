@@ -85,6 +85,7 @@ struct cf_shared {
     _Atomic int may_die[CF_ROLES];
     _Atomic int took_long; /* an entry; the runner reads it after the end of the process */
     _Atomic int waited; /* what failed is a wait that came to its end; read likewise */
+    _Atomic uint64_t entered_ns[CF_ROLES]; /* when the entry that runs began; 0: none runs */
     /* When an entry that may not wait is overdue beyond doubt; 0: such a one is not running. */
     _Atomic uint64_t overdue_ns[CF_ROLES];
     /* What the first look at the plugin found. */
@@ -115,6 +116,9 @@ struct cf {
 _Noreturn void cf_fail(struct cf *me, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* What the contract of NCCL allows, but an author wants to know. */
 _Noreturn void cf_note(struct cf *me, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* What breaks a rule of ours that NCCL's contract does not have: a failure, or with a plugin of
+ * NCCL's a note. */
+_Noreturn void cf_breach(struct cf *me, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 _Noreturn void cf_skip(struct cf *me, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Keeps the verdict if it is the first. */
 void cf_settle(struct cf_shared *shared, int verdict, const char *text);

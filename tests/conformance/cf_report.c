@@ -270,9 +270,7 @@ static void list_left_out(const struct cf_report *report)
         list_word(report->lines, word, &column);
     }
     fprintf(report->lines,
-            "\nrun all without a limit: xccl net check%s --within 0 %s; or one of them: --case "
-            "NAME\n",
-            options->quick ? " --quick" : "", options->item);
+            "\nfor all of them, repeat this command with --within 0; for one, with --case NAME\n");
 }
 
 int cf_report_end(struct cf_report *report, uint64_t ms)

@@ -17,10 +17,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "pulse.h"
 
 #define JOBS_MAX    64
 #define ORPHANS_MAX 1000
+#define STUCK_S     (5 * CF_SLOW) /* in one call of a case that had all its time: it hangs */
+#define REAP_MS     2000 /* for a killed process to be gone */
 #define OVERDUE_S   (3 * CF_SLOW) /* see cf_enter_short() */
 
 /* seed=N is appended to XCCL_NET_FAULT, if it names none, so that --repeat also repeats faults. */
@@ -171,6 +174,21 @@ static int overdue_role(const struct cf_task *task)
     return -1;
 }
 
+/* A role has been in one call, which may take its time, for longer than any machine needs. */
+static int is_stuck(const struct cf_task *task)
+{
+    uint64_t now_ns = cf_now();
+    int stuck = 0;
+
+    for (int role = 0; role < CF_ROLES; role++) {
+        uint64_t entered_ns = atomic_load_explicit(&task->shared->entered_ns[role],
+                                                   memory_order_relaxed);
+
+        stuck |= entered_ns && now_ns > entered_ns + STUCK_S * 1000ull * CF_MS;
+    }
+    return stuck;
+}
+
 static void tell_overdue(struct cf_task *task)
 {
     int role = overdue_role(task);
@@ -183,27 +201,44 @@ static void tell_overdue(struct cf_task *task)
              OVERDUE_S);
 }
 
-/* The case had less time than it asks for: nobody knows how it would have ended. */
+/* The case had less time than it asks for: nobody knows how it would have ended. But what a first
+ * run has seen stays. */
 static void tell_cut(struct cf_task *task, int late)
 {
     char seen[CF_TEXT_BYTES];
 
     snprintf(seen, sizeof(seen), "%.*s", CF_TEXT_BYTES - 1, task->text);
-    task->verdict = CF_LEFT_OUT;
-    snprintf(task->text, sizeof(task->text), "ended after %.1f s, to keep to the run's time%s%s",
+    task->verdict = task->again ? CF_FAILED : CF_LEFT_OUT;
+    snprintf(task->text, sizeof(task->text),
+             "%.600s%sended after %.1f s, to keep to the run's time%s%.600s",
+             task->again ? seen : "", task->again ? "; the second one " : "",
              (double)(cf_now() - task->begin_ns) / 1e9,
              late ? "; the last call: " : "; until then: ",
-             late ? last_call(task->shared, CF_SENDER) : seen);
+             late ? last_call(task->shared, CF_SENDER) : task->shared->text);
+}
+
+/* Kills a process, and its group where it leads one. 0: it is not gone after a while, as one that
+ * stays inside the kernel. */
+static int reap(pid_t pid, int leads, int *status_out)
+{
+    uint64_t end_ns = xccl_clock_ns() + REAP_MS * CF_MS;
+    pid_t got;
+
+    if (kill(leads ? -pid : pid, SIGKILL) != 0 && errno == EPERM)
+        return 0;
+    while ((got = waitpid(pid, status_out, WNOHANG)) == 0 || (got < 0 && errno == EINTR)) {
+        if (xccl_clock_ns() > end_ns)
+            return 0;
+        cf_sleep_ms(1);
+    }
+    return 1;
 }
 
 void cf_task_end(struct cf_task *task, enum cf_ending ending)
 {
     struct cf_shared *shared = task->shared;
-    int status = 0, verdict;
+    int status = 0, gone = reap(task->pid, 1, &status), verdict;
 
-    kill(-task->pid, SIGKILL);
-    while (waitpid(task->pid, &status, 0) < 0 && errno == EINTR)
-        ;
     /* Pairs with the release in cf_settle(): the text is whole. */
     verdict = atomic_load_explicit(&shared->text_ready, memory_order_acquire)
                   ? atomic_load_explicit(&shared->verdict, memory_order_relaxed)
@@ -215,9 +250,14 @@ void cf_task_end(struct cf_task *task, enum cf_ending ending)
         if (verdict == CF_FAILED && task->squeezed &&
             atomic_load_explicit(&shared->waited, memory_order_relaxed))
             tell_cut(task, 0);
+    } else if (!gone) {
+        snprintf(task->text, sizeof(task->text),
+                 "its process %d does not end when it is killed, so it stays inside the kernel; "
+                 "last call: %s; see /proc/%d/stack",
+                 (int)task->pid, last_call(shared, CF_SENDER), (int)task->pid);
     } else if (ending == CF_OVERDUE) {
         tell_overdue(task);
-    } else if (ending == CF_AT_DEADLINE && task->cut) {
+    } else if (ending == CF_AT_DEADLINE && task->cut && (task->squeezed || !is_stuck(task))) {
         tell_cut(task, 1);
     } else if (ending == CF_AT_DEADLINE) {
         tell_late(task);
@@ -320,9 +360,14 @@ void cf_orphans_end(pid_t keep)
         pid = orphan_find(keep);
         if (pid <= 0)
             return;
-        kill(pid, SIGKILL);
-        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-            ;
+        if (reap(pid, 0, NULL))
+            continue;
+        fprintf(
+            stderr,
+            "xccl net check: process %d, which a case left running, cannot be ended; look at it "
+            "with ps\n",
+            (int)pid);
+        return;
     }
 }
 

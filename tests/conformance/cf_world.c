@@ -298,23 +298,6 @@ static void expect_files(struct cf *me, const struct cf_world *before, const cha
     }
 }
 
-/* What a plugin changes of its host program breaks rule 13, of which NCCL's contract knows nothing.
- */
-static void host_differs(struct cf *me, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
-static void host_differs(struct cf *me, const char *fmt, ...)
-{
-    char text[400];
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
-    if (me->own_contract)
-        cf_fail(me, "%s", text);
-    cf_note(me, "%s; NCCL's contract does not forbid it", text);
-}
-
 /* A variable that was not there, or had another value; NULL: one is missing. */
 static const char *new_variable(const struct cf_world *before)
 {
@@ -334,9 +317,9 @@ static void expect_env(struct cf *me, const struct cf_world *before, const char 
     const char *name = new_variable(before);
 
     if (hash_env() != before->env_hash)
-        host_differs(me, "%s the environment has changed (rule 13): %.*s is %s", when,
-                     (int)(name ? strcspn(name, "=") : 10), name ? name : "a variable",
-                     name ? "new or has another value" : "missing");
+        cf_breach(me, "%s the environment has changed (rule 13): %.*s is %s", when,
+                  (int)(name ? strcspn(name, "=") : 10), name ? name : "a variable",
+                  name ? "new or has another value" : "missing");
 }
 
 static void expect_signals(struct cf *me, const struct cf_world *before, const char *when)
@@ -349,13 +332,13 @@ static void expect_signals(struct cf *me, const struct cf_world *before, const c
         if (sigaction(i, NULL, &now) != 0)
             continue;
         if (now.sa_handler != before->signals[i].sa_handler)
-            host_differs(me, "%s the handler of signal %d (SIG%s) has changed (rule 13)", when, i,
-                         i < 32 ? sigabbrev_np(i) : "RT");
+            cf_breach(me, "%s the handler of signal %d (SIG%s) has changed (rule 13)", when, i,
+                      i < 32 ? sigabbrev_np(i) : "RT");
     }
     sigprocmask(SIG_SETMASK, NULL, &mask);
     for (int i = 1; i < 65; i++) {
         if (sigismember(&mask, i) != sigismember(&before->mask, i))
-            host_differs(me, "%s the signal mask has changed (signal %d, rule 13)", when, i);
+            cf_breach(me, "%s the signal mask has changed (signal %d, rule 13)", when, i);
     }
 }
 
@@ -366,12 +349,12 @@ static void expect_host(struct cf *me, const struct cf_world *before, const char
 
     expect_env(me, before, when);
     if (getcwd(folder, sizeof(folder)) && strcmp(folder, before->folder) != 0)
-        host_differs(me, "%s the working directory has changed to %s (rule 13)", when, folder);
+        cf_breach(me, "%s the working directory has changed to %s (rule 13)", when, folder);
     for (int i = 0; i < 3; i++) {
         memset(&stream, 0, sizeof(stream));
         if (fstat(i, &stream) != 0 || stream.st_ino != before->streams[i].st_ino ||
             stream.st_dev != before->streams[i].st_dev)
-            host_differs(me, "%s standard stream %d is a different file (rule 13)", when, i);
+            cf_breach(me, "%s standard stream %d is a different file (rule 13)", when, i);
     }
     expect_signals(me, before, when);
 }

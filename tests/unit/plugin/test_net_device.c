@@ -3,7 +3,7 @@
  * of that kind a rank uses is the business of test_card_share.c.
  *
  * Thread: one. */
-#include "plugin/net_device.h"
+#include "unit/plugin/device_list.h"
 
 #include "xt.h"
 
@@ -11,20 +11,6 @@
 #define FAR  (1u << XCCL_NET_FAR)
 #define HERE 1
 #define AWAY 0
-
-static struct xccl_net_device devices[8];
-static int count;
-
-/* One device more; a speed is in Mbit/s. */
-static struct xccl_net_device *add(const char *name, int same_host, uint32_t speed)
-{
-    devices[count] = (struct xccl_net_device){.number = count,
-                                              .name = name,
-                                              .same_host = same_host,
-                                              .speed_mbps = speed,
-                                              .ptr_support = XCCL_NET_PTR_HOST};
-    return &devices[count++];
-}
 
 XT_TEST(first_device_of_each_kind_counts)
 {

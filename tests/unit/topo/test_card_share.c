@@ -3,7 +3,7 @@
  * which only the rules are known.
  *
  * Thread: one. */
-#include "plugin/net_device.h"
+#include "unit/plugin/device_list.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,20 +12,6 @@
 
 #define RANKS_MAX 64
 #define FAST      25000
-
-static struct xccl_net_device devices[40];
-static int count;
-
-/* One device more; a speed is in Mbit/s. */
-static struct xccl_net_device *add(const char *name, int same_host, uint32_t speed)
-{
-    devices[count] = (struct xccl_net_device){.number = count,
-                                              .name = name,
-                                              .same_host = same_host,
-                                              .speed_mbps = speed,
-                                              .ptr_support = XCCL_NET_PTR_HOST};
-    return &devices[count++];
-}
 
 static void cards_are(int each, const char *want)
 {
