@@ -132,17 +132,16 @@ static void dial_pause(struct xccl_boot_dial *dial)
 static void dial_missed(struct xccl_boot_dial *dial, xcclResult_t rc, int err)
 {
     struct xccl_addr addrs[XCCL_TRIES_ADDRS];
-    int count = xccl_boot_addr_list(dial->boot, dial->rank, addrs);
+    int count = xccl_boot_addr_list(dial->boot, dial->rank, addrs), refused;
 
     xccl_tries_failed(&dial->tries, err);
-    if (count > 1 && xccl_tries_all_refused(&dial->tries, count)) {
-        fail_unreached(dial);
-    } else if (xccl_tries_all_refused(&dial->tries, count) || (err && !xccl_tries_may_mend(err))) {
+    refused = xccl_tries_all_refused(&dial->tries, count);
+    if ((refused && count == 1) || (err && !xccl_tries_may_mend(err))) {
         if (*dial->conn)
             xccl_boot_fail_peer(dial->boot, rc, dial->rank, *dial->conn);
         else
             fail_at(dial, rc, &addrs[dial->tries.idx]);
-    } else if (xccl_tries_is_over(&dial->tries, count, xccl_clock_ns())) {
+    } else if (refused || xccl_tries_is_over(&dial->tries, count, xccl_clock_ns())) {
         fail_unreached(dial);
     } else {
         dial_pause(dial);

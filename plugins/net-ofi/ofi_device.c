@@ -95,13 +95,13 @@ static int is_ip(const struct fi_info *info)
 /* The port does not count. */
 static int is_at(const struct fi_info *info, const struct xccl_netif *netif)
 {
-    struct xccl_addr addr = {.bytes = 0};
+    struct xccl_addr addr = {.bytes = 0}, own = netif->addr;
 
     if (!is_ip(info) || info->src_addrlen > sizeof(addr.sa))
         return 0;
     memcpy(&addr.sa, info->src_addr, info->src_addrlen);
     addr.bytes = (socklen_t)info->src_addrlen;
-    return xccl_addr_same_host(&addr, &netif->addr);
+    return xccl_addr_same_host(&addr, &own);
 }
 
 static int have_name(const struct ofi_ctx *ctx, const char *name)
