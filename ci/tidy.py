@@ -46,7 +46,7 @@ NO_BEGINNING = set("""
     whatever when whenever where wherever whether which whichever while who whoever whom whose why
     with without you your""".split())
 XCCL_NAME = re.compile(r"\bXCCL_[A-Z0-9_]+")
-SETTING_ROW = re.compile(r"^XCCL_PARAM\((\w+),", re.M)
+SETTING_ROW = re.compile(r"^XCCL_PARAM(?:_GUARDED)?\((\w+),", re.M)
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
 KEYWORDS_WITH_BLOCK = {"if", "for", "while", "switch"}
 
@@ -266,7 +266,7 @@ def check_comments(path, text):
 def check_help(path, text):
     """The last strings of each XCCL_PARAM are the help that a user reads without the table."""
     code = re.sub(r"/\*.*?\*/", blank, text, flags=re.S)
-    rows = list(re.finditer(r"^XCCL_PARAM\((\w+),", code, re.M))
+    rows = list(SETTING_ROW.finditer(code))
     for match, following in zip(rows, rows[1:] + [None]):
         row = code[match.end():following.start() if following else len(code)]
         last = (STRINGS.findall(row) or [""])[-1]

@@ -15,7 +15,8 @@
  * stays good: xcclInvalidArgument, or xcclInvalidUsage for a call that is not allowed now. Every
  * other error of an operation is the communicator's: on each rank every further call on it returns
  * that error; destroy it, or abort it. Outputs mean something on success only. A child of fork()
- * may join with ids of its parent, but not use its parent's communicators.
+ * may use the library only if its parent has not begun to join before; else all but the calls about
+ * versions and error texts are xcclInvalidUsage there.
  *
  * Each call xcclX has a twin pxcclX of the same meaning, so that a tool may interpose xcclX. */
 #ifndef XCCL_H
@@ -265,7 +266,7 @@ xcclResult_t xcclRedOpDestroy(xcclRedOp_t op, xcclComm_t comm);
  * xcclCommDestroy and xcclCommFinalize wait for what a communicator was given, xcclCommAbort drops
  * it. A thread that owns several ranks of a communicator may give them operations with streams
  * outside of groups too. Streams may be used by any thread, and by several. A child of fork() makes
- * its own. */
+ * its own, if it may: see the head of this file. */
 xcclResult_t xcclStreamCreate(xcclStream_t *stream);
 /* Waits for what the stream was given; its errors are lost. Not while another thread uses it, or
  * the open group of this thread has calls for it. NULL is refused. */
@@ -282,8 +283,10 @@ xcclResult_t xcclStreamQuery(xcclStream_t stream);
  * calls of a communicator take place in their order. Below n is the number of ranks, and a block is
  * count elements. Buffers of one rank may be the same memory only in the form that is named as in
  * place; any other overlap is refused. A buffer that a rank does not use may be NULL and is not
- * looked at; with count 0 all may. Calls that differ between ranks end in an error that shows who
- * called what, at the latest in the next call that moves data the same way.
+ * looked at; with count 0 all may. Calls that differ between ranks are an error on all ranks that
+ * shows who called what. It comes at once where the calls wait for each other. A rank that need not
+ * wait, such as the root of a broadcast, may return first; then the error comes within a second, in
+ * its next call or from xcclCommGetAsyncError, or from xcclCommDestroy.
  *
  * xccl_types.h says what each operator does with each datatype. The result of a reduction has the
  * same bits on every rank that gets it. */
@@ -341,7 +344,9 @@ xcclResult_t xcclBarrier(xcclComm_t comm, xcclStream_t stream);
  * message has come, or when sendbuff may be used again, for which the receiver may have to come; so
  * two ranks that send to each other do it in groups. All sends and receives of a group go together,
  * before the group's collective calls. A rank sends to itself in groups only, with the receive in
- * the same group. count 0 is no message. */
+ * the same group. count 0 is a message without bytes, which has to be received, too. Ranks that
+ * wait for each other in a circle, as in two receives, get an error within a second; with sends
+ * over a network in it within 5 s. */
 xcclResult_t xcclSend(const void *sendbuff, size_t count, xcclDataType_t datatype, int peer,
                       xcclComm_t comm, xcclStream_t stream);
 xcclResult_t xcclRecv(void *recvbuff, size_t count, xcclDataType_t datatype, int peer,

@@ -100,9 +100,16 @@ extern "C" {
 
 /* A device's flags. MET: the interface of metAddress, which XCCL prefers even to a faster one.
  * UNPROVEN: it may not reach every host, and its connections do not go on to another device; XCCL
- * uses it only if the ranks met by it, if it is the first, or if the user asks for several. */
+ * uses it only if the ranks met by it, if it is the first, or if the user asks for several.
+ * ENCRYPTS: its connections do what init's encrypt asked for. */
 #define XCCL_NET_DEVICE_MET      0x1
 #define XCCL_NET_DEVICE_UNPROVEN 0x2
+#define XCCL_NET_DEVICE_ENCRYPTS 0x4
+/* Values of encrypt in init. MAC: a byte that was changed, added, left out or moved on the way is
+ * an error. FULL: that, and no one on the way can read the bytes. */
+#define XCCL_NET_ENCRYPT_NONE 0
+#define XCCL_NET_ENCRYPT_MAC  1
+#define XCCL_NET_ENCRYPT_FULL 2
 
 /* On entry to irecv in *request: the caller finds out by itself that the data has come (it watches
  * the memory), so the request may be done as soon as its memory can be reused without harm to
@@ -160,6 +167,11 @@ typedef struct xcclNetInit {
      * 10.0.0.7 or fe80::1%3; NULL: not known. A plugin over IP begins its devices with that
      * interface, unless the user has named another. */
     const char *metAddress;
+    /* XCCL_NET_ENCRYPT_*: protection that the user asks for, of payload and of all else that the
+     * plugin sends. A plugin that cannot protect its data may ignore this field: unless the value
+     * is NONE, XCCL refuses an instance with a device that lacks XCCL_NET_DEVICE_ENCRYPTS. */
+    int32_t encrypt;
+    int32_t reserved2; /* 0 */
 } xcclNetInit_v1;
 
 /* A device. XCCL zeroes it but for size, and asks once an instance and device, any thread. */
@@ -394,6 +406,7 @@ _Static_assert(offsetof(xcclNetProperties_v1, needsProgress) == 68, "properties"
 _Static_assert(offsetof(xcclNetProperties_v1, members) == 108, "properties");
 _Static_assert(offsetof(xcclNetProperties_v1, anyMemory) == 144, "properties");
 _Static_assert(offsetof(xcclNetInit_v1, metAddress) == 56, "init");
+_Static_assert(offsetof(xcclNetInit_v1, encrypt) == 64, "init");
 _Static_assert(offsetof(xcclNetProperties_v1, flags) == 152, "properties");
 _Static_assert(offsetof(xcclNetStats_v1, busyCount) == 40, "stats");
 _Static_assert(offsetof(xcclNetError_v1, text) == 32, "error");

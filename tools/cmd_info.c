@@ -14,7 +14,7 @@
 #include "base/netaddr.h"
 #include "base/os.h"
 #include "base/param.h"
-#include "bootstrap/launcher.h"
+#include "bootstrap/launcher/launcher.h"
 #include "net/net_list.h"
 #include "option.h"
 #include "plugin/tuner_library.h"

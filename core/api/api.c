@@ -10,6 +10,7 @@
 #include "api/api_int.h"
 #include "api/group.h"
 #include "api/range.h"
+#include "base/fork.h"
 #include "base/os.h"
 #include "base/param.h"
 #include "comm/comm_list.h"
@@ -24,13 +25,26 @@ xcclResult_t xcclGetVersion(int *version)
     return xcclSuccess;
 }
 
+xcclResult_t xccl_api_check_fork(const char *call)
+{
+    int user = xccl_fork_refused_by();
+
+    return user ? xccl_fail(xcclInvalidUsage, 0,
+                            "call exec first, or fork before the first communicator is created",
+                            "%s: this process was forked from process %d, which uses the library",
+                            call, user)
+                : xcclSuccess;
+}
+
 xcclResult_t xcclGetUniqueId(xcclUniqueId *id)
 {
     xcclResult_t rc;
 
     if (!id)
         return xccl_fail(xcclInvalidArgument, 0, NULL, "xcclGetUniqueId: id is NULL");
-    rc = xccl_param_load();
+    rc = xccl_api_check_fork("xcclGetUniqueId");
+    if (!rc)
+        rc = xccl_param_load();
     return rc ? rc : xccl_unique_id_create(id);
 }
 
@@ -191,8 +205,12 @@ xcclResult_t xccl_api_join(const char *call, const struct xccl_join_args *args,
     struct xccl_entry entry = {.kind = XCCL_ENTRY_INIT, .join = &join};
     xcclResult_t rc = check_join(call, args);
 
+    if (!rc)
+        rc = xccl_api_check_fork(call);
     if (rc)
         return xccl_group_reject(rc);
+    xccl_fork_forbid();
+    xccl_group_watch_forks();
     rc = xccl_api_take_config(call, config, &join);
     if (!rc && !join.has_device)
         rc = xccl_cuda_default_device(&join.device);
@@ -245,7 +263,7 @@ xcclResult_t xccl_api_check_comm(const char *call, const struct xcclComm *comm)
         return xccl_fail(xcclInvalidUsage, 0, "destroy it",
                          "%s: comm, rank %d of %d, was finalized", call, comm->rank, comm->nranks);
     if (comm && xccl_comm_magic(comm) == XCCL_COMM_FORKED)
-        return xccl_fail(xcclInvalidUsage, 0, "create a new communicator in this process",
+        return xccl_fail(xcclInvalidUsage, 0, "call exec in this process first",
                          "%s: comm belongs to the process that forked this one", call);
     return xccl_fail(
         xcclInvalidArgument, 0, "pass a communicator from xcclCommInitRank",
@@ -328,7 +346,7 @@ const char *xcclCommGetLastError(const xcclComm_t comm)
         (xccl_comm_magic(comm) == XCCL_COMM_MAGIC || xccl_comm_magic(comm) == XCCL_COMM_FINAL ||
          xccl_comm_magic(comm) == XCCL_COMM_JOINING) &&
         xccl_comm_error(comm))
-        return comm->error_text;
+        return xccl_comm_error_text(comm);
     return "";
 }
 

@@ -206,7 +206,7 @@ xcclResult_t xcclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
     struct xccl_call call = {XCCL_COLL_ALL_REDUCE, datatype, op, count, 0, NULL};
 
     return submit(&forms[XCCL_COLL_ALL_REDUCE],
-                  &(struct xccl_task){comm, sendbuff, recvbuff, call, 0}, stream);
+                  &(struct xccl_task){comm, sendbuff, recvbuff, call, 0, 0}, stream);
 }
 
 xcclResult_t xcclBroadcast(const void *sendbuff, void *recvbuff, size_t count,
@@ -215,7 +215,7 @@ xcclResult_t xcclBroadcast(const void *sendbuff, void *recvbuff, size_t count,
     struct xccl_call call = {XCCL_COLL_BROADCAST, datatype, xcclSum, count, root, NULL};
 
     return submit(&forms[XCCL_COLL_BROADCAST],
-                  &(struct xccl_task){comm, sendbuff, recvbuff, call, 0}, stream);
+                  &(struct xccl_task){comm, sendbuff, recvbuff, call, 0, 0}, stream);
 }
 
 xcclResult_t xcclBcast(void *buff, size_t count, xcclDataType_t datatype, int root, xcclComm_t comm,
@@ -223,7 +223,7 @@ xcclResult_t xcclBcast(void *buff, size_t count, xcclDataType_t datatype, int ro
 {
     struct xccl_call call = {XCCL_COLL_BROADCAST, datatype, xcclSum, count, root, NULL};
 
-    return submit(&bcast, &(struct xccl_task){comm, buff, buff, call, 0}, stream);
+    return submit(&bcast, &(struct xccl_task){comm, buff, buff, call, 0, 0}, stream);
 }
 
 /* tidy: allow parameters because NCCL's call has these */
@@ -232,8 +232,8 @@ xcclResult_t xcclReduce(const void *sendbuff, void *recvbuff, size_t count, xccl
 {
     struct xccl_call call = {XCCL_COLL_REDUCE, datatype, op, count, root, NULL};
 
-    return submit(&forms[XCCL_COLL_REDUCE], &(struct xccl_task){comm, sendbuff, recvbuff, call, 0},
-                  stream);
+    return submit(&forms[XCCL_COLL_REDUCE],
+                  &(struct xccl_task){comm, sendbuff, recvbuff, call, 0, 0}, stream);
 }
 
 xcclResult_t xcclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
@@ -242,7 +242,7 @@ xcclResult_t xcclAllGather(const void *sendbuff, void *recvbuff, size_t sendcoun
     struct xccl_call call = {XCCL_COLL_ALL_GATHER, datatype, xcclSum, sendcount, 0, NULL};
 
     return submit(&forms[XCCL_COLL_ALL_GATHER],
-                  &(struct xccl_task){comm, sendbuff, recvbuff, call, 0}, stream);
+                  &(struct xccl_task){comm, sendbuff, recvbuff, call, 0, 0}, stream);
 }
 
 xcclResult_t xcclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
@@ -252,7 +252,7 @@ xcclResult_t xcclReduceScatter(const void *sendbuff, void *recvbuff, size_t recv
     struct xccl_call call = {XCCL_COLL_REDUCE_SCATTER, datatype, op, recvcount, 0, NULL};
 
     return submit(&forms[XCCL_COLL_REDUCE_SCATTER],
-                  &(struct xccl_task){comm, sendbuff, recvbuff, call, 0}, stream);
+                  &(struct xccl_task){comm, sendbuff, recvbuff, call, 0, 0}, stream);
 }
 
 xcclResult_t xcclAlltoAll(const void *sendbuff, void *recvbuff, size_t count,
@@ -261,7 +261,7 @@ xcclResult_t xcclAlltoAll(const void *sendbuff, void *recvbuff, size_t count,
     struct xccl_call call = {XCCL_COLL_ALL_TO_ALL, datatype, xcclSum, count, 0, NULL};
 
     return submit(&forms[XCCL_COLL_ALL_TO_ALL],
-                  &(struct xccl_task){comm, sendbuff, recvbuff, call, 0}, stream);
+                  &(struct xccl_task){comm, sendbuff, recvbuff, call, 0, 0}, stream);
 }
 
 xcclResult_t xcclGather(const void *sendbuff, void *recvbuff, size_t count, xcclDataType_t datatype,
@@ -269,8 +269,8 @@ xcclResult_t xcclGather(const void *sendbuff, void *recvbuff, size_t count, xccl
 {
     struct xccl_call call = {XCCL_COLL_GATHER, datatype, xcclSum, count, root, NULL};
 
-    return submit(&forms[XCCL_COLL_GATHER], &(struct xccl_task){comm, sendbuff, recvbuff, call, 0},
-                  stream);
+    return submit(&forms[XCCL_COLL_GATHER],
+                  &(struct xccl_task){comm, sendbuff, recvbuff, call, 0, 0}, stream);
 }
 
 xcclResult_t xcclScatter(const void *sendbuff, void *recvbuff, size_t count,
@@ -278,15 +278,15 @@ xcclResult_t xcclScatter(const void *sendbuff, void *recvbuff, size_t count,
 {
     struct xccl_call call = {XCCL_COLL_SCATTER, datatype, xcclSum, count, root, NULL};
 
-    return submit(&forms[XCCL_COLL_SCATTER], &(struct xccl_task){comm, sendbuff, recvbuff, call, 0},
-                  stream);
+    return submit(&forms[XCCL_COLL_SCATTER],
+                  &(struct xccl_task){comm, sendbuff, recvbuff, call, 0, 0}, stream);
 }
 
 xcclResult_t xcclBarrier(xcclComm_t comm, xcclStream_t stream)
 {
     struct xccl_call call = {XCCL_COLL_BARRIER, xcclInt8, xcclSum, 0, 0, NULL};
 
-    return submit(&forms[XCCL_COLL_BARRIER], &(struct xccl_task){comm, NULL, NULL, call, 0},
+    return submit(&forms[XCCL_COLL_BARRIER], &(struct xccl_task){comm, NULL, NULL, call, 0, 0},
                   stream);
 }
 

@@ -37,7 +37,7 @@ static xcclResult_t check_init_all(xcclComm_t *comm_list, int ndev, const int *d
         if (devlist[i] < 0)
             return xccl_fail(xcclInvalidArgument, 0, "pass device numbers from 0, or NULL",
                              "%s: devlist[%d] is %d", call, i, devlist[i]);
-    return xcclSuccess;
+    return xccl_api_check_fork(call);
 }
 
 xcclResult_t xcclCommInitAll(xcclComm_t *comm_list, int ndev, const int *devlist)
@@ -147,7 +147,9 @@ xcclResult_t xcclCommGetAsyncError(xcclComm_t comm, xcclResult_t *asyncError)
         return rc;
     if (!asyncError)
         return xccl_fail(xcclInvalidArgument, 0, NULL, "xcclCommGetAsyncError: asyncError is NULL");
-    rc = is_joining ? xccl_comm_check_joined(comm) : xccl_comm_error(comm);
+    rc = is_joining ? xccl_comm_check_joined(comm) : xccl_comm_async_error(comm);
+    if (rc)
+        xccl_comm_set_told(comm);
     *asyncError = rc ? rc : xccl_comm_progress_state(comm);
     return xcclSuccess;
 }

@@ -17,7 +17,10 @@ xcclResult_t xccl_api_check_comm(const char *call, const struct xcclComm *comm);
 /* Checks comm as xccl_api_check_comm() does, for calls that may follow xcclCommFinalize. */
 xcclResult_t xccl_api_check_known(const char *call, const struct xcclComm *comm);
 
-/* Why stream, which is not NULL, is none of this process. */
+/* Refuses a child of a process that has made communicators, with xcclInvalidUsage; see base/fork.h.
+ */
+xcclResult_t xccl_api_check_fork(const char *call);
+/* Says why stream, which is not NULL, does not belong to this process; xcclSuccess when it does. */
 xcclResult_t xccl_api_check_stream(const char *call, const struct xccl_host_stream *stream);
 
 /* api.c: xccl_group_add, in a range of NVTX if it is for a CUDA device. */

@@ -21,7 +21,9 @@ xcclResult_t xcclMemAlloc(void **ptr, size_t size)
     *ptr = NULL;
     if (!size)
         return xcclSuccess;
-    rc = xccl_cuda_default_device(&device);
+    rc = xccl_api_check_fork("xcclMemAlloc");
+    if (!rc)
+        rc = xccl_cuda_default_device(&device);
     if (rc || device == XCCL_DEVICE_HOST)
         return rc ? rc : xccl_user_memory_create(size, ptr);
     return xccl_cuda_user_alloc(device, size, ptr);
@@ -29,6 +31,10 @@ xcclResult_t xcclMemAlloc(void **ptr, size_t size)
 
 xcclResult_t xcclMemFree(void *ptr)
 {
+    xcclResult_t rc = ptr ? xccl_api_check_fork("xcclMemFree") : xcclSuccess;
+
+    if (rc)
+        return rc;
     if (!ptr || xccl_user_memory_destroy(ptr) || xccl_cuda_user_free(ptr))
         return xcclSuccess;
     return xccl_fail(xcclInvalidArgument, 0,

@@ -9,9 +9,13 @@
 xcclResult_t xccl_api_check_stream(const char *call, const struct xccl_host_stream *stream)
 {
     enum xccl_stream_kind kind = xccl_host_stream_kind(stream);
+    xcclResult_t rc;
 
     if (kind == XCCL_STREAM_OWN)
         return xcclSuccess;
+    rc = xccl_api_check_fork(call);
+    if (rc)
+        return rc;
     if (kind == XCCL_STREAM_FORKED)
         return xccl_fail(xcclInvalidUsage, 0, "create a stream in this process",
                          "%s: stream belongs to the process that forked this one", call);
@@ -27,7 +31,9 @@ xcclResult_t xcclStreamCreate(xcclStream_t *stream)
     if (!stream)
         return xccl_fail(xcclInvalidArgument, 0, NULL, "xcclStreamCreate: stream is NULL");
     *stream = NULL;
-    rc = xccl_host_stream_create(&created);
+    rc = xccl_api_check_fork("xcclStreamCreate");
+    if (!rc)
+        rc = xccl_host_stream_create(&created);
     if (!rc)
         *stream = created;
     return rc;

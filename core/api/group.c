@@ -10,6 +10,7 @@
 #include "api/api_int.h"
 #include "api/range.h"
 #include "base/alloc.h"
+#include "base/fork.h"
 #include "call/call_group.h"
 #include "call/comm_call.h"
 #include "call/comm_p2p.h"
@@ -35,6 +36,20 @@ struct group {
 
 static _Thread_local struct group group;
 
+/* Drops the group that the only thread of a child of fork() may have been in: its calls are for
+ * the parent's communicators. */
+static void leave_group(void)
+{
+    group = (struct group){0};
+}
+
+static struct xccl_lock forks = XCCL_LOCK(leave_group); /* never taken */
+
+void xccl_group_watch_forks(void)
+{
+    xccl_lock_list(&forks);
+}
+
 /* Once in a call: code that may be loaded at any time finds a thread's memory by a function. */
 static __attribute__((noinline)) struct group *own_group(void)
 {
@@ -53,8 +68,7 @@ xcclResult_t xccl_group_reject(xcclResult_t rc)
 xcclResult_t xccl_group_lack(struct xcclComm *comm, xcclResult_t rc)
 {
     if (comm && rc == xcclSystemError && !xccl_comm_error(comm))
-        rc = xccl_comm_fail(comm, rc, "rank %d cannot make a call: %.300s", comm->rank,
-                            xccl_error_text());
+        rc = xccl_comm_fail_own(comm, rc, XCCL_TROUBLE_CANNOT_CALL);
     return xccl_group_reject(rc);
 }
 
@@ -100,10 +114,8 @@ static xcclResult_t execute(const struct xccl_entry *entry)
 
     if (entry->kind == XCCL_ENTRY_INIT)
         return join_all(entry->join, 1);
-    if (entry->kind == XCCL_ENTRY_DESTROY) {
-        xccl_comm_destroy(comm);
-        return xcclSuccess;
-    }
+    if (entry->kind == XCCL_ENTRY_DESTROY)
+        return xccl_comm_destroy(comm);
     /* Relaxed: set by this thread, or by a call that must come before this one. */
     detour = atomic_load_explicit(&comm->detour, memory_order_relaxed);
     if (__builtin_expect(entry->stream || detour, 0)) {
@@ -360,9 +372,13 @@ static xcclResult_t execute_entries(const struct group *own, struct xccl_call_wo
     } else {
         xccl_call_work_run(work, 0, &rc);
     }
-    for (uint32_t i = 0; i < own->count; i++)
+    for (uint32_t i = 0; i < own->count; i++) {
+        xcclResult_t left = xcclSuccess;
+
         if (own->entries[i].kind == XCCL_ENTRY_DESTROY)
-            xccl_comm_destroy(own->entries[i].task.comm);
+            left = xccl_comm_destroy(own->entries[i].task.comm);
+        rc = rc ? rc : left;
+    }
     return rc;
 }
 

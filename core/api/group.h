@@ -30,4 +30,7 @@ int xccl_group_has_stream(const struct xccl_host_stream *stream);
  */
 void xccl_group_forget(const struct xcclComm *comm);
 
+/* Makes children of fork() begin with no group. Call before the first join. */
+void xccl_group_watch_forks(void);
+
 #endif

@@ -5,7 +5,7 @@
 
 #include "api/api_int.h"
 #include "base/error.h"
-#include "bootstrap/launcher.h"
+#include "bootstrap/launcher/launcher.h"
 
 xcclResult_t xcclGetLaunch(xcclUniqueId *id, int *nranks, int *rank)
 {
@@ -15,6 +15,9 @@ xcclResult_t xcclGetLaunch(xcclUniqueId *id, int *nranks, int *rank)
     if (!nranks || !rank)
         return xccl_fail(xcclInvalidArgument, 0, NULL, "xcclGetLaunch: %s is NULL",
                          nranks ? "rank" : "nranks");
+    rc = xccl_api_check_fork("xcclGetLaunch");
+    if (rc)
+        return rc;
     rc = id ? xccl_launcher_id(id, &launch) : xccl_launcher_place(&launch);
     if (rc)
         return rc;
@@ -31,7 +34,9 @@ xcclResult_t xcclGetLaunchLocal(int *local_nranks, int *local_rank)
     if (!local_rank || !local_nranks)
         return xccl_fail(xcclInvalidArgument, 0, NULL, "xcclGetLaunchLocal: %s is NULL",
                          local_rank ? "local_nranks" : "local_rank");
-    rc = xccl_launcher_place(&launch);
+    rc = xccl_api_check_fork("xcclGetLaunchLocal");
+    if (!rc)
+        rc = xccl_launcher_place(&launch);
     if (rc)
         return rc;
     *local_rank = launch.local_rank;

@@ -24,6 +24,7 @@ typedef struct xccl_cu_module_st *xccl_cu_module;
 typedef struct xccl_cu_function_st *xccl_cu_function;
 typedef struct xccl_cu_graph_st *xccl_cu_graph;
 typedef struct xccl_cu_graph_exec_st *xccl_cu_graph_exec;
+typedef struct xccl_cu_node_st *xccl_cu_node; /* of a graph */
 
 struct xccl_cu_ipc {
     char bytes[64];
@@ -100,6 +101,8 @@ enum {
     XCCL_CU_IPC_LAZY_PEER_ACCESS = 1,
     XCCL_CU_CAPTURE_NONE = 0, /* cuStreamIsCapturing */
     XCCL_CU_CAPTURE_ACTIVE = 1,
+    XCCL_CU_CAPTURE_DEPENDS_ALSO = 0, /* cuStreamUpdateCaptureDependencies */
+    XCCL_CU_WAIT_EXTERNAL = 1, /* cuStreamWaitEvent in a capture: for what each replay finds */
     XCCL_CU_CAPTURE_MODE_GLOBAL = 0,
     XCCL_CU_CAPTURE_MODE_RELAXED = 2,
     XCCL_CU_POINTER_MEMORY_TYPE = 2, /* of pointers: answers a u32 */
@@ -159,6 +162,11 @@ enum {
     X(stream_wait, cuStreamWaitEvent,                                                              \
       (xccl_cu_stream stream, xccl_cu_event event, unsigned flags))                                \
     X(stream_capturing, cuStreamIsCapturing, (xccl_cu_stream stream, int *status))                 \
+    X(stream_capture_info, cuStreamGetCaptureInfo_v2,                                              \
+      (xccl_cu_stream stream, int *status, uint64_t *id, xccl_cu_graph *graph,                     \
+       const xccl_cu_node **nodes, size_t *count))                                                 \
+    X(stream_capture_depends, cuStreamUpdateCaptureDependencies,                                   \
+      (xccl_cu_stream stream, xccl_cu_node * nodes, size_t count, unsigned flags))                 \
     X(stream_begin_capture, cuStreamBeginCapture_v2, (xccl_cu_stream stream, int mode))            \
     X(stream_end_capture, cuStreamEndCapture, (xccl_cu_stream stream, xccl_cu_graph * graph))      \
     X(capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode))                                \
@@ -167,6 +175,13 @@ enum {
     X(graph_launch, cuGraphLaunch, (xccl_cu_graph_exec exec, xccl_cu_stream stream))               \
     X(graph_exec_destroy, cuGraphExecDestroy, (xccl_cu_graph_exec exec))                           \
     X(graph_destroy, cuGraphDestroy, (xccl_cu_graph graph))                                        \
+    X(graph_add_record, cuGraphAddEventRecordNode,                                                 \
+      (xccl_cu_node * node, xccl_cu_graph graph, const xccl_cu_node *after, size_t count,          \
+       xccl_cu_event event))                                                                       \
+    X(graph_depend, cuGraphAddDependencies,                                                        \
+      (xccl_cu_graph graph, const xccl_cu_node *from, const xccl_cu_node *to, size_t count))       \
+    X(graph_release, cuGraphRemoveDependencies,                                                    \
+      (xccl_cu_graph graph, const xccl_cu_node *from, const xccl_cu_node *to, size_t count))       \
     X(event_create, cuEventCreate, (xccl_cu_event * event, unsigned flags))                        \
     X(event_destroy, cuEventDestroy_v2, (xccl_cu_event event))                                     \
     X(event_record, cuEventRecord, (xccl_cu_event event, xccl_cu_stream stream))                   \
@@ -187,6 +202,7 @@ enum {
 
 /* Those without which there is another way: NULL in a driver that does not have them. */
 #define XCCL_CUDA_LATER_FUNCTIONS(X)                                                               \
+    X(stream_id, cuStreamGetId, (xccl_cu_stream stream, uint64_t * id)) /* 12.0 */                 \
     X(mem_granularity, cuMemGetAllocationGranularity,                                              \
       (size_t * bytes, const struct xccl_cu_mem_prop *prop, int which))                            \
     X(mem_create, cuMemCreate,                                                                     \
@@ -220,6 +236,10 @@ struct xccl_cuda_driver {
     int devices; /* at least 1 */
 };
 
+/* 1: the driver is in this process, loaded by the program or by this library. Loads nothing, and
+ * asks no loader, whose lock another thread may hold while it loads a plugin: the function reads
+ * the process's map of files and compares their names up to ".so". */
+int xccl_cuda_driver_is_loaded(void);
 /* The driver, opened and initialized by the first call, for the rest of the process; NULL: there is
  * none that can be used. The reason is xccl_cuda_why_not(), in words. */
 const struct xccl_cuda_driver *xccl_cuda_driver(void);

@@ -107,6 +107,7 @@ void xccl_error_set_text(const char *text)
     if (bytes)
         memmove(error_text, text, bytes);
     error_text[bytes] = 0;
+    xccl_log_escape(error_text, sizeof(error_text));
 }
 
 const char *xccl_result_text(xcclResult_t rc)

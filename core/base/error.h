@@ -24,7 +24,8 @@ xcclResult_t xccl_error_tell(xcclResult_t rc);
 
 /* The thread's error text, "" if none. Good until the thread's next error. */
 const char *xccl_error_text(void);
-/* Replaces it (a text that came from a plugin, another thread or another rank). */
+/* Replaces it (a text that came from a plugin, another thread or another rank). Here and above
+ * control characters and broken UTF-8 are escaped, as in lines of the log. */
 void xccl_error_set_text(const char *text);
 
 /* A constant text for a code; never NULL. */

@@ -9,12 +9,21 @@
 
 /* Relaxed everywhere: the numbers order nothing else. */
 static _Atomic uint64_t armed_chance;
+static _Atomic uint64_t failing_count; /* chances up to this one fail, too */
 static _Atomic uint64_t chance_count;
 
 void xccl_inject_arm(uint64_t k)
 {
     atomic_store_explicit(&chance_count, 0, memory_order_relaxed);
+    atomic_store_explicit(&failing_count, 0, memory_order_relaxed);
     atomic_store_explicit(&armed_chance, k, memory_order_relaxed);
+}
+
+void xccl_inject_arm_all(uint64_t count)
+{
+    atomic_store_explicit(&chance_count, 0, memory_order_relaxed);
+    atomic_store_explicit(&failing_count, count, memory_order_relaxed);
+    atomic_store_explicit(&armed_chance, UINT64_MAX, memory_order_relaxed);
 }
 
 uint64_t xccl_inject_chances(void)
@@ -24,9 +33,10 @@ uint64_t xccl_inject_chances(void)
 
 int xccl_inject_due(void)
 {
-    uint64_t armed = atomic_load_explicit(&armed_chance, memory_order_relaxed);
+    uint64_t armed = atomic_load_explicit(&armed_chance, memory_order_relaxed), chance;
 
     if (armed == 0)
         return 0;
-    return atomic_fetch_add_explicit(&chance_count, 1, memory_order_relaxed) + 1 == armed;
+    chance = atomic_fetch_add_explicit(&chance_count, 1, memory_order_relaxed) + 1;
+    return chance == armed || chance <= atomic_load_explicit(&failing_count, memory_order_relaxed);
 }

@@ -9,6 +9,8 @@
 
 /* k = 1: the next chance fails; 0: none. Also resets the count of chances. Process-wide. */
 void xccl_inject_arm(uint64_t k);
+/* The next count chances fail, all of them. xccl_inject_arm(0) ends it. */
+void xccl_inject_arm_all(uint64_t count);
 /* Chances since the last arm with k > 0 (UINT64_MAX counts and fails none), so that a test knows
  * when it has tried them all. */
 uint64_t xccl_inject_chances(void);

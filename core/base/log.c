@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -21,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fork.h"
 #include "base/os.h"
 #include "base/param.h"
 
@@ -29,13 +29,14 @@
 #define CUT_MARK      "..."
 #define LEVEL_UNKNOWN (-1)
 
-/* Everything but the level is written before the level is, and never again. */
+/* The state of the log. All fields are written before the level is, and never again: a child of
+ * fork() that finds no level begins anew. */
 static struct {
-    pthread_mutex_t lock;
+    struct xccl_lock lock;
     _Atomic int level;
     int fd;
     int json;
-} log_state = {.lock = PTHREAD_MUTEX_INITIALIZER, .level = LEVEL_UNKNOWN, .fd = STDERR_FILENO};
+} log_state = {.lock = XCCL_LOCK(NULL), .level = LEVEL_UNKNOWN, .fd = STDERR_FILENO};
 
 static void (*_Atomic log_sink)(enum xccl_log_level level, const char *line);
 static _Thread_local int shown_rank = -1;
@@ -152,6 +153,33 @@ static void text_put_escaped(struct text *text, const char *bytes, size_t count,
             text_put(text, bytes + i, length);
         }
     }
+}
+
+/* 1: nothing in it has to be escaped. */
+static int is_plain(const char *bytes, size_t count)
+{
+    size_t length;
+
+    for (size_t i = 0; i < count; i += length) {
+        length = utf8_bytes(bytes + i, count - i);
+        if (!length || is_control(bytes + i, length))
+            return 0;
+    }
+    return 1;
+}
+
+void xccl_log_escape(char *text, size_t room)
+{
+    size_t limit = room - 1 < LINE_BYTES ? room - 1 : LINE_BYTES, count = strnlen(text, limit);
+    char bytes[LINE_BYTES + 1];
+    struct text out = {.bytes = bytes, .room = limit};
+
+    text[count] = 0;
+    if (is_plain(text, count))
+        return;
+    bytes[0] = 0;
+    text_put_escaped(&out, text, count, 0);
+    memcpy(text, bytes, out.used + 1);
 }
 
 /* Appends the message, leaving room for what must follow it. */
@@ -278,7 +306,7 @@ static int log_level(void)
     wanted_level = (int)xccl_param_int(XCCL_P_DEBUG);
     json = xccl_param_int(XCCL_P_DEBUG_FORMAT) == 1;
     pattern = xccl_param_string(XCCL_P_DEBUG_FILE);
-    pthread_mutex_lock(&log_state.lock);
+    xccl_lock_take(&log_state.lock);
     level = atomic_load_explicit(&log_state.level, memory_order_relaxed);
     if (level == LEVEL_UNKNOWN) {
         level = wanted_level;
@@ -287,7 +315,7 @@ static int log_level(void)
         /* Release: pairs with the acquire above. */
         atomic_store_explicit(&log_state.level, level, memory_order_release);
     }
-    pthread_mutex_unlock(&log_state.lock);
+    xccl_lock_give(&log_state.lock);
     return level;
 }
 
@@ -357,12 +385,12 @@ void xccl_log_set_sink(void (*sink)(enum xccl_log_level level, const char *line)
 
 void xccl_log_reset(void)
 {
-    pthread_mutex_lock(&log_state.lock);
+    xccl_lock_take(&log_state.lock);
     if (log_state.fd != STDERR_FILENO)
         close(log_state.fd);
     log_state.fd = STDERR_FILENO;
     log_state.json = 0;
     /* Release: as above; only tests come here, while no other thread logs. */
     atomic_store_explicit(&log_state.level, LEVEL_UNKNOWN, memory_order_release);
-    pthread_mutex_unlock(&log_state.lock);
+    xccl_lock_give(&log_state.lock);
 }

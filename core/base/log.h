@@ -6,6 +6,8 @@
 #ifndef XCCL_BASE_LOG_H
 #define XCCL_BASE_LOG_H
 
+#include <stddef.h>
+
 enum xccl_log_level {
     XCCL_LOG_ERROR = 0,
     XCCL_LOG_WARN = 1,
@@ -22,6 +24,11 @@ int xccl_log_on(enum xccl_log_level level);
  * characters are escaped, lines over 1 KiB are cut and end with "...". errno is kept. */
 void xccl_log(enum xccl_log_level level, const char *fmt, ...)
     __attribute__((format(printf, 2, 3), cold));
+
+/* Escapes a text in place as lines are, for texts of other ranks and of plugins: control characters
+ * and broken UTF-8 become \n, \x1b and so on; twice is as good as once. room: of the buffer, at
+ * most 1 KiB of which counts; what does not fit is cut behind a whole character. */
+void xccl_log_escape(char *text, size_t room);
 
 /* The rank shown on this thread's lines; -1 for none. */
 void xccl_log_set_rank(int rank);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/param.h"
 
 /* Guards the lists of all tallies, and the places of all counters in them, which those beside a
  * counter write: comms come and go seldom. */
@@ -58,6 +59,26 @@ int xccl_net_met(const xcclNetInit_v1 *init, struct xccl_addr *addr_out)
         return 0;
     xccl_addr_set_port(addr_out, 0);
     return 1;
+}
+
+int xccl_net_encrypt(const xcclNetInit_v1 *init)
+{
+    if (init->size >= offsetof(xcclNetInit_v1, encrypt) + sizeof(init->encrypt) && init->encrypt)
+        return init->encrypt;
+    return (int)xccl_param_int(XCCL_P_NET_ENCRYPT); /* its words are in the order of the numbers */
+}
+
+xcclResult_t xccl_net_encrypts_not(const xcclNetInit_v1 *init, const char *plugin)
+{
+    int asked = xccl_net_encrypt(init);
+
+    if (asked == XCCL_NET_ENCRYPT_NONE)
+        return xcclSuccess;
+    return xccl_fail_quietly(xcclInvalidUsage, 0,
+                             "use XCCL_NET_PLUGIN=socket, or XCCL_NET_ENCRYPT=0",
+                             "XCCL_NET_ENCRYPT=%s is set, and the %s plugin can neither encrypt "
+                             "nor authenticate what it sends",
+                             asked == XCCL_NET_ENCRYPT_MAC ? "mac" : "1", plugin);
 }
 
 static void tell(const void *all, size_t bytes, void *out, size_t room)

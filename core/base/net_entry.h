@@ -47,6 +47,10 @@ void xccl_net_tally_leave(struct xccl_net_tally *tally, struct xccl_net_counters
 
 /* 1: the ranks have met at *addr_out, an address of this host with port 0. */
 int xccl_net_met(const xcclNetInit_v1 *init, struct xccl_addr *addr_out);
+/* The protection that the caller asks for, XCCL_NET_ENCRYPT_*; the setting, if it asks for none. */
+int xccl_net_encrypt(const xcclNetInit_v1 *init);
+/* Error of init, for plugins that cannot protect payload, if the caller asks for protection. */
+xcclResult_t xccl_net_encrypts_not(const xcclNetInit_v1 *init, const char *plugin);
 /* 1: there is such a device. 0: an error that says so. */
 int xccl_net_has_device(int dev, int count);
 /* 1: these are 1 to `most` of device_count devices, none named twice. 0: an error that says so. */

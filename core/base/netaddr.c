@@ -8,13 +8,12 @@
 
 #include <arpa/inet.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/inject.h"
 #include "base/param.h"
+#include "base/resolve.h"
 #include "base/wire.h"
 
 #define HOST_MAX_BYTES 253
@@ -205,29 +204,13 @@ static int is_hostname(const char *host)
 static xcclResult_t resolve_name(const char *text, const char *host, uint16_t port,
                                  struct xccl_addr *addr_out)
 {
-    static const int families[] = {AF_UNSPEC, AF_INET, AF_INET6};
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    struct addrinfo *found = NULL;
-    int err;
+    uint64_t timeout_s = (uint64_t)xccl_param_int(XCCL_P_TIMEOUT_INIT_S);
+    struct xccl_limit limit = xccl_limit_ms(timeout_s * 1000, NULL);
+    xcclResult_t rc = xccl_resolve(text, host, &limit, addr_out);
 
-    hints.ai_family = families[xccl_param_int(XCCL_P_SOCKET_FAMILY) % 3];
-    err = xccl_inject_due() ? EAI_AGAIN : getaddrinfo(host, NULL, &hints, &found);
-    if (err)
-        return xccl_fail_quietly(xcclSystemError, 0, "check the name, or give a numeric address",
-                                 "cannot resolve \"%.64s\": %s", text, gai_strerror(err));
-    for (struct addrinfo *at = found; at; at = at->ai_next) {
-        if (at->ai_family != AF_INET && at->ai_family != AF_INET6)
-            continue;
-        memset(addr_out, 0, sizeof(*addr_out));
-        memcpy(&addr_out->sa, at->ai_addr, at->ai_addrlen);
-        addr_out->bytes = at->ai_addrlen;
+    if (!rc)
         xccl_addr_set_port(addr_out, port);
-        freeaddrinfo(found);
-        return xcclSuccess;
-    }
-    freeaddrinfo(found);
-    return xccl_fail_quietly(xcclSystemError, 0, "check the name, or give a numeric address",
-                             "\"%.64s\" has neither an IPv4 nor an IPv6 address", text);
+    return rc;
 }
 
 /* host: what stood before the port's colon, without brackets. */

@@ -29,7 +29,8 @@ struct xccl_addr {
 
 /* "10.0.0.1:4000", "[fe80::1%eth0]:4000", "unix:@name"; text_out always ends with 0. */
 void xccl_addr_format(const struct xccl_addr *addr, char text_out[XCCL_ADDR_TEXT_BYTES]);
-/* The forms above but unix, and HOSTNAME:PORT through the resolver when resolve is 1.
+/* The forms above but unix, and HOSTNAME:PORT through the resolver when resolve is 1; that may take
+ * as long as XCCL_TIMEOUT_INIT_S, then it is xcclTimeout (resolve.h).
  * Port 1..65535, whole text used, zone at most 15 bytes; else xcclInvalidArgument saying what is
  * wrong with it; nothing is logged. With resolve 0 nothing but text is looked at, so a zone must be
  * a number then. */

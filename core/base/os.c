@@ -23,6 +23,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/hash.h"
 #include "base/huge_pages.h"
 #include "base/inject.h"
@@ -347,48 +348,36 @@ int xccl_os_process_runs(uint32_t pid)
 }
 
 /* Process numbers are not enough: two containers of one host may have the same. */
-static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t process_id; /* 0: not drawn yet */
-
-static void process_prepare(void)
-{
-    pthread_mutex_lock(&process_lock);
-}
-
-static void process_parent(void)
-{
-    pthread_mutex_unlock(&process_lock);
-}
 
 static void process_child(void)
 {
     process_id = 0;
-    pthread_mutex_unlock(&process_lock);
 }
 
-static void process_watch(void)
-{
-    (void)pthread_atfork(process_prepare, process_parent, process_child);
-}
+static struct xccl_lock process_lock = XCCL_LOCK(process_child);
 
 xcclResult_t xccl_os_process_id(uint64_t *id_out)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     xcclResult_t rc = xcclSuccess;
 
-    pthread_once(&once, process_watch);
-    pthread_mutex_lock(&process_lock);
+    xccl_lock_take(&process_lock);
     if (!process_id)
         rc = xccl_os_random(&process_id, sizeof process_id);
     if (!rc)
         *id_out = process_id;
-    pthread_mutex_unlock(&process_lock);
+    xccl_lock_give(&process_lock);
     return rc;
 }
 
 int64_t xccl_os_thread_id(void)
 {
     return (int64_t)syscall(SYS_gettid);
+}
+
+int xccl_os_is_raised(void)
+{
+    return getauxval(AT_SECURE) != 0;
 }
 
 const char *xccl_os_cannot_load(void)

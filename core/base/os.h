@@ -52,6 +52,9 @@ xcclResult_t xccl_os_process_id(uint64_t *id_out);
 /* Whether a process of this host runs, or would run if it were given time; 0: it is stopped, has
  * ended, or is not to be seen from here. */
 int xccl_os_process_runs(uint32_t pid);
+/* 1: this program runs set-user-id, set-group-id or with file capabilities: who started it has
+ * fewer privileges and chose its environment. */
+int xccl_os_is_raised(void);
 /* NULL if this program can open shared libraries, else why not. A program linked with -static has
  * no dynamic loader: dlopen would bring a second C library, whose threads and memory are not ours.
  */

@@ -5,24 +5,27 @@
  * after the values are published, because the log itself asks for settings. All memory is static,
  * so loading cannot run out of it, and texts given out stay good for ever. The first place that has
  * a value wins: environment, then files in order; inside one file the last line. What is bad is an
- * error also where another place would have won. Any thread; the environment must not be changed
- * while the first thread loads. */
+ * error also where another place would have won. A program with raised privileges passes over
+ * guarded rows of the environment, the files that they name and the home folder's file, because
+ * these are another user's. Any thread; the environment must not be changed while the first thread
+ * loads. */
 #include "base/param_int.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/log.h"
+#include "base/os.h"
+#include "base/trust.h"
 
 #define PREFIX           "XCCL_"
 #define PREFIX_BYTES     (sizeof(PREFIX) - 1)
@@ -30,32 +33,22 @@
 #define FILE_COUNT       2
 #define NAME_SHOWN_BYTES 64 /* of a name that nobody knows */
 #define NOTE_COUNT       32
+#define IGNORED_BYTES    400
+#define SYSTEM_FILE      "/etc/xccl.conf"
 #define NO_ID            XCCL_PARAM_COUNT
 
-struct row {
-    const char *name;
-    enum xccl_param_type type;
-    const char *fallback;
-    int64_t low, high;
-    const char *unit, *words, *help;
-};
-
-static const struct row rows[XCCL_PARAM_COUNT] = {
+const struct xccl_param_row xccl_param_rows[XCCL_PARAM_COUNT] = {
 #define XCCL_PARAM(name, type, fallback, low, high, unit, words, help)                             \
-    {PREFIX #name, XCCL_PARAM_##type, fallback, low, high, unit, words, help},
+    {PREFIX #name, XCCL_PARAM_##type, fallback, low, high, unit, words, help, 0},
+#define XCCL_PARAM_GUARDED(name, type, fallback, low, high, unit, words, help)                     \
+    {PREFIX #name, XCCL_PARAM_##type, fallback, low, high, unit, words, help, 1},
 #include "base/param.def"
 #undef XCCL_PARAM
 };
 
-/* Where a text stands: file NULL is the environment. */
-struct place {
-    const char *file;
-    int line;
-};
-
 struct value {
     enum xccl_param_origin origin;
-    struct place place;
+    struct xccl_param_place place;
     int64_t number;
     char text[XCCL_PARAM_VALUE_BYTES + 1];
 };
@@ -67,7 +60,7 @@ struct note {
 };
 
 static struct {
-    pthread_mutex_t lock;
+    struct xccl_lock lock;
     _Atomic int told; /* the notes have been logged */
     _Atomic int loaded; /* everything below is written before, and never again */
     xcclResult_t verdict;
@@ -77,7 +70,9 @@ static struct {
     char file_text[XCCL_PARAM_FILE_BYTES + 1]; /* one more, to see that a file is too long */
     struct note notes[NOTE_COUNT];
     int note_count, notes_dropped;
-} state = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    int is_raised;
+    char ignored[IGNORED_BYTES]; /* guarded names that were passed over */
+} state = {.lock = XCCL_LOCK(NULL)};
 
 __attribute__((format(printf, 2, 3))) static void add_note(int is_error, const char *fmt, ...)
 {
@@ -110,7 +105,8 @@ static int is_secret(enum xccl_param_id id)
 static enum xccl_param_id find_name(const char *name, size_t bytes)
 {
     for (int id = 0; id < XCCL_PARAM_COUNT; id++) {
-        if (strlen(rows[id].name) == bytes && memcmp(rows[id].name, name, bytes) == 0)
+        if (strlen(xccl_param_rows[id].name) == bytes &&
+            memcmp(xccl_param_rows[id].name, name, bytes) == 0)
             return (enum xccl_param_id)id;
     }
     return NO_ID;
@@ -155,38 +151,37 @@ const char *xccl_param_nearest_name(const char *name, size_t bytes)
     if (allowed >= bytes)
         allowed = bytes - 1;
     for (int id = 0; id < XCCL_PARAM_COUNT; id++) {
-        const char *known = rows[id].name + PREFIX_BYTES;
+        const char *known = xccl_param_rows[id].name + PREFIX_BYTES;
         size_t distance = edit_distance(name, bytes, known, strlen(known));
 
         if (distance < best) {
             best = distance;
-            nearest = rows[id].name;
+            nearest = xccl_param_rows[id].name;
         }
     }
     return best <= allowed ? nearest : NULL;
 }
 
-/* "environment" or "FILE:LINE". */
-static const char *place_text(struct place place, char text_out[PATH_BYTES + 16])
+const char *xccl_param_where(struct xccl_param_place place, char text_out[XCCL_PARAM_WHERE_BYTES])
 {
     if (!place.file)
         return "environment";
-    snprintf(text_out, PATH_BYTES + 16, "%s:%d", place.file, place.line);
+    snprintf(text_out, XCCL_PARAM_WHERE_BYTES, "%s:%d", place.file, place.line);
     return text_out;
 }
 
-static void warn_unknown(const char *name, size_t bytes, struct place place)
+static void warn_unknown(const char *name, size_t bytes, struct xccl_param_place place)
 {
     const char *nearest = xccl_param_nearest_name(name, bytes);
     int shown = bytes < NAME_SHOWN_BYTES ? (int)bytes : NAME_SHOWN_BYTES;
-    char where[PATH_BYTES + 16];
+    char where[XCCL_PARAM_WHERE_BYTES];
 
     if (nearest)
         add_note(0, "unknown setting %.*s (%.200s); did you mean %s?", shown, name,
-                 place_text(place, where), nearest);
+                 xccl_param_where(place, where), nearest);
     else
         add_note(0, "unknown setting %.*s (%.200s); `xccl env` lists all settings", shown, name,
-                 place_text(place, where));
+                 xccl_param_where(place, where));
 }
 
 /* Digits with a sign; BYTES also one of K M G. 1 when the whole text is such a number. */
@@ -236,7 +231,7 @@ static int find_word(const char *words, const char *text)
 }
 
 /* 1 when text is a value of this row. */
-static int parse_value(const struct row *row, const char *text, int64_t *number_out)
+static int parse_value(const struct xccl_param_row *row, const char *text, int64_t *number_out)
 {
     int idx;
 
@@ -262,7 +257,7 @@ static int parse_value(const struct row *row, const char *text, int64_t *number_
 
 int xccl_param_parse_value(enum xccl_param_id id, const char *text, int64_t *number_out)
 {
-    return parse_value(&rows[id], text, number_out);
+    return parse_value(&xccl_param_rows[id], text, number_out);
 }
 
 /* A number with the greatest suffix that leaves it whole. */
@@ -281,55 +276,54 @@ static void format_bytes(int64_t bytes, char text_out[24])
     snprintf(text_out, 24, "%lld", (long long)bytes);
 }
 
-#define RANGE_TEXT_BYTES 160
-
-/* What a row's value may be, for people. */
-static void format_range(const struct row *row, char text_out[RANGE_TEXT_BYTES])
+void xccl_param_range(const struct xccl_param_row *row, char text_out[XCCL_PARAM_RANGE_BYTES])
 {
     const char *space = row->unit[0] ? " " : "";
     char low[24], high[24];
 
     switch (row->type) {
     case XCCL_PARAM_BOOL:
-        snprintf(text_out, RANGE_TEXT_BYTES, "0|1");
+        snprintf(text_out, XCCL_PARAM_RANGE_BYTES, "0|1");
         return;
     case XCCL_PARAM_ENUM:
-        snprintf(text_out, RANGE_TEXT_BYTES, "%s", row->words);
+        snprintf(text_out, XCCL_PARAM_RANGE_BYTES, "%s", row->words);
         return;
     case XCCL_PARAM_INT:
-        snprintf(text_out, RANGE_TEXT_BYTES, "%lld..%lld%s%s", (long long)row->low,
+        snprintf(text_out, XCCL_PARAM_RANGE_BYTES, "%lld..%lld%s%s", (long long)row->low,
                  (long long)row->high, space, row->unit);
         return;
     case XCCL_PARAM_BYTES:
         format_bytes(row->low, low);
         format_bytes(row->high, high);
-        snprintf(text_out, RANGE_TEXT_BYTES, "%s..%s%s%s", low, high, space, row->unit);
+        snprintf(text_out, XCCL_PARAM_RANGE_BYTES, "%s..%s%s%s", low, high, space, row->unit);
         return;
     case XCCL_PARAM_STRING:
         break;
     }
-    snprintf(text_out, RANGE_TEXT_BYTES, "text");
+    snprintf(text_out, XCCL_PARAM_RANGE_BYTES, "text");
 }
 
 /* Checks one value and keeps it unless a better place had one. */
-static void assign(enum xccl_param_id id, const char *text, size_t bytes, struct place place)
+static void assign(enum xccl_param_id id, const char *text, size_t bytes,
+                   struct xccl_param_place place)
 {
-    const struct row *row = &rows[id];
+    const struct xccl_param_row *row = &xccl_param_rows[id];
     struct value *value = &state.values[id];
-    char copy[XCCL_PARAM_VALUE_BYTES + 1], range[RANGE_TEXT_BYTES], where[PATH_BYTES + 16];
+    char copy[XCCL_PARAM_VALUE_BYTES + 1], range[XCCL_PARAM_RANGE_BYTES],
+        where[XCCL_PARAM_WHERE_BYTES];
     int64_t number;
 
     if (bytes > XCCL_PARAM_VALUE_BYTES) {
         add_note(1, "%s has %zu bytes (%.200s); at most %d are allowed", row->name, bytes,
-                 place_text(place, where), XCCL_PARAM_VALUE_BYTES);
+                 xccl_param_where(place, where), XCCL_PARAM_VALUE_BYTES);
         return;
     }
     memcpy(copy, text, bytes);
     copy[bytes] = 0;
     if (!parse_value(row, copy, &number)) {
-        format_range(row, range);
+        xccl_param_range(row, range);
         add_note(1, "%s=%.80s is not an allowed value (%.200s); use %s", row->name, copy,
-                 place_text(place, where), range);
+                 xccl_param_where(place, where), range);
         return;
     }
     if (value->origin == XCCL_ORIGIN_ENV)
@@ -342,6 +336,14 @@ static void assign(enum xccl_param_id id, const char *text, size_t bytes, struct
     memcpy(value->text, copy, bytes + 1);
 }
 
+/* Notes what a program with raised privileges does not take. */
+static void ignore(const char *name)
+{
+    size_t used = strlen(state.ignored);
+
+    snprintf(state.ignored + used, sizeof(state.ignored) - used, "%s%s", used ? ", " : "", name);
+}
+
 static void load_environment(void)
 {
     for (char **entry = environ; entry && *entry; entry++) {
@@ -352,43 +354,42 @@ static void load_environment(void)
             continue;
         id = find_name(*entry, (size_t)(equals - *entry));
         if (id == NO_ID)
-            warn_unknown(*entry, (size_t)(equals - *entry), (struct place){0});
+            warn_unknown(*entry, (size_t)(equals - *entry), (struct xccl_param_place){0});
+        else if (state.is_raised && xccl_param_rows[id].is_guarded)
+            ignore(xccl_param_rows[id].name);
         else
-            assign(id, equals + 1, strlen(equals + 1), (struct place){0});
+            assign(id, equals + 1, strlen(equals + 1), (struct xccl_param_place){0});
     }
 }
 
 static void take_line(void *user, const struct xccl_param_line *line)
 {
-    struct place place = {.file = user, .line = line->number};
+    struct xccl_param_place place = {.file = user, .line = line->number};
     enum xccl_param_id id = find_name(line->name, line->name_bytes);
 
     if (id == NO_ID) {
         warn_unknown(line->name, line->name_bytes, place);
     } else if (id == XCCL_P_CONF_FILE) {
-        add_note(0, "%s in %.200s:%d has no effect; set it in the environment", rows[id].name,
-                 place.file, place.line);
+        add_note(0, "%s in %.200s:%d has no effect; set it in the environment",
+                 xccl_param_rows[id].name, place.file, place.line);
     } else {
         assign(id, line->value, line->value_bytes, place);
     }
 }
 
-/* Reads up to one byte more than allowed; -1 with errno. Named pipes and devices that wait are an
- * error rather than a wait; /dev/null is an empty file. */
-static ssize_t read_file(const char *path)
+/* Reads up to one byte more than allowed; XCCL_TRUST_REFUSED with a reason, or XCCL_TRUST_ERROR
+ * with errno. Named pipes and devices that wait are an error rather than a wait; /dev/null is an
+ * empty file. */
+static ssize_t read_file(const char *path, char why_out[XCCL_ERROR_TEXT_BYTES])
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    const struct xccl_trust_rules rules = {.may_be_device = 1};
+    struct xccl_file_id id;
+    int fd = xccl_trust_open(path, &rules, &id, why_out, XCCL_ERROR_TEXT_BYTES);
     size_t used = 0;
     ssize_t got = 1;
-    struct stat info;
 
     if (fd < 0)
-        return -1;
-    if (fstat(fd, &info) != 0 || (!S_ISREG(info.st_mode) && !S_ISCHR(info.st_mode))) {
-        close(fd);
-        errno = EINVAL;
-        return -1;
-    }
+        return fd;
     while (got != 0 && used < sizeof(state.file_text)) {
         got = read(fd, state.file_text + used, sizeof(state.file_text) - used);
         if (got < 0 && errno == EINTR)
@@ -402,7 +403,7 @@ static ssize_t read_file(const char *path)
 
         close(fd);
         errno = err;
-        return -1;
+        return XCCL_TRUST_ERROR;
     }
     close(fd);
     return (ssize_t)used;
@@ -411,12 +412,15 @@ static ssize_t read_file(const char *path)
 /* wanted: the user named this file, so that its absence is an error. */
 static void load_file(char *path, int wanted)
 {
-    ssize_t bytes = read_file(path);
+    char why[XCCL_ERROR_TEXT_BYTES];
+    ssize_t bytes = read_file(path, why);
     int err = errno;
 
-    if (bytes < 0 && wanted)
+    if (bytes == XCCL_TRUST_REFUSED)
+        add_note(0, "the settings file %.300s is not read: %s", path, why);
+    else if (bytes < 0 && wanted)
         add_note(1, "cannot read the settings file %.300s: %s; correct or unset %s", path,
-                 strerrordesc_np(err), rows[XCCL_P_CONF_FILE].name);
+                 strerrordesc_np(err), xccl_param_rows[XCCL_P_CONF_FILE].name);
     else if (bytes < 0 && err != ENOENT && err != ENOTDIR)
         add_note(0, "cannot read the settings file %.300s: %s; its settings are not used", path,
                  strerrordesc_np(err));
@@ -437,23 +441,38 @@ static void load_files(void)
         return;
     }
     if (home && home[0] == '/' &&
-        snprintf(state.paths[0], PATH_BYTES, "%s/.xccl.conf", home) < PATH_BYTES)
-        load_file(state.paths[0], 0);
-    snprintf(state.paths[1], PATH_BYTES, "/etc/xccl.conf");
+        snprintf(state.paths[0], PATH_BYTES, "%s/.xccl.conf", home) < PATH_BYTES) {
+        if (!state.is_raised)
+            load_file(state.paths[0], 0);
+        else if (access(state.paths[0], F_OK) == 0) /* asked with the user's own rights */
+            ignore("~/.xccl.conf");
+    }
+    snprintf(state.paths[1], PATH_BYTES, SYSTEM_FILE);
     load_file(state.paths[1], 0);
 }
 
+/* Begins anew: in a child of fork() a thread of the parent may have been in the middle of it. */
 static void load_all(void)
 {
+    state.verdict = xcclSuccess;
+    state.note_count = state.notes_dropped = 0;
     for (int id = 0; id < XCCL_PARAM_COUNT; id++) {
         struct value *value = &state.values[id];
 
         memset(value, 0, sizeof(*value));
-        snprintf(value->text, sizeof(value->text), "%s", rows[id].fallback);
-        parse_value(&rows[id], value->text, &value->number);
+        snprintf(value->text, sizeof(value->text), "%s", xccl_param_rows[id].fallback);
+        parse_value(&xccl_param_rows[id], value->text, &value->number);
     }
+    state.is_raised = xccl_os_is_raised();
+    state.ignored[0] = 0;
     load_environment();
     load_files();
+    if (state.ignored[0])
+        add_note(
+            0,
+            "this program has more privileges than its user (set-user-id, set-group-id or "
+            "file capabilities) and ignores the user's %s; put what it needs into " SYSTEM_FILE,
+            state.ignored);
 }
 
 static void tell_notes(void)
@@ -478,13 +497,13 @@ static void load_once(void)
     int saved_errno = errno;
 
     snprintf(saved_text, sizeof(saved_text), "%s", xccl_error_text());
-    pthread_mutex_lock(&state.lock);
+    xccl_lock_take(&state.lock);
     if (!atomic_load_explicit(&state.loaded, memory_order_relaxed)) {
         load_all();
         /* Release: the values are written before. Pairs with the acquire in ensure_loaded. */
         atomic_store_explicit(&state.loaded, 1, memory_order_release);
     }
-    pthread_mutex_unlock(&state.lock);
+    xccl_lock_give(&state.lock);
     xccl_error_set_text(saved_text);
     errno = saved_errno;
 }
@@ -527,7 +546,7 @@ int xccl_param_is_set(enum xccl_param_id id)
 
 void xccl_param_info(enum xccl_param_id id, struct xccl_param_info *info_out)
 {
-    const struct row *row = &rows[id];
+    const struct xccl_param_row *row = &xccl_param_rows[id];
     const struct value *value = &state.values[id];
 
     ensure_loaded();
@@ -540,6 +559,7 @@ void xccl_param_info(enum xccl_param_id id, struct xccl_param_info *info_out)
         .unit = row->unit,
         .words = row->words,
         .help = row->help,
+        .is_guarded = row->is_guarded,
         .origin = value->origin,
         .value = is_secret(id) && value->text[0] ? "(set)" : value->text,
         .file = value->place.file,
@@ -549,14 +569,11 @@ void xccl_param_info(enum xccl_param_id id, struct xccl_param_info *info_out)
 
 void xccl_param_reset(void)
 {
-    pthread_mutex_lock(&state.lock);
-    state.verdict = xcclSuccess;
-    state.note_count = 0;
-    state.notes_dropped = 0;
+    xccl_lock_take(&state.lock);
     /* Relaxed: only tests come here, while no other thread of the library runs. */
     atomic_store_explicit(&state.loaded, 0, memory_order_relaxed);
     atomic_store_explicit(&state.told, 0, memory_order_relaxed);
-    pthread_mutex_unlock(&state.lock);
+    xccl_lock_give(&state.lock);
     xccl_log_reset();
 }
 
@@ -651,148 +668,4 @@ xcclResult_t xccl_param_parse_file(const char *file, const char *text, size_t by
         text = newline ? newline + 1 : end;
     }
     return xcclSuccess;
-}
-
-/* Telling the settings. */
-
-#define TOLD_BYTES 2048
-#define CELL_BYTES 640
-#define PAGE_WIDTH 88
-
-/* One clause, in lines of at most PAGE_WIDTH; those after the first are indented further. */
-static void tell_clause(const char *text, size_t length, void (*line)(void *user, const char *text),
-                        void *user)
-{
-    char told[PAGE_WIDTH + 1];
-
-    for (size_t indent = 4; length; indent = 6) {
-        size_t room = PAGE_WIDTH - indent, fit;
-
-        for (fit = length > room ? room : length; fit < length && fit && text[fit] != ' ';)
-            fit--;
-        fit = fit ? fit : room; /* a word longer than a line */
-        snprintf(told, sizeof(told), "%*s%.*s", (int)indent, "", (int)fit, text);
-        line(user, told);
-        fit += fit < length && text[fit] == ' ';
-        text += fit;
-        length -= fit;
-    }
-}
-
-/* The clauses of a help: the thing that is set, each value with its meaning, limits. */
-static void tell_help(const char *help, void (*line)(void *user, const char *text), void *user)
-{
-    for (const char *end; *help; help = *end ? end + 2 : end) {
-        end = strstr(help, "; ");
-        if (!end)
-            end = help + strlen(help);
-        tell_clause(help, (size_t)(end - help), line, user);
-    }
-}
-
-static void tell_row(enum xccl_param_id id, void (*line)(void *user, const char *text), void *user)
-{
-    struct xccl_param_info info;
-    char told[TOLD_BYTES], range[RANGE_TEXT_BYTES], where[PATH_BYTES + 16];
-
-    xccl_param_info(id, &info);
-    if (info.origin == XCCL_ORIGIN_DEFAULT)
-        snprintf(told, sizeof(told), "%s=%s (default)", info.name, info.value);
-    else
-        snprintf(told, sizeof(told), "%s=%s (%.300s; default %s)", info.name, info.value,
-                 place_text((struct place){.file = info.file, .line = info.line}, where),
-                 info.fallback[0] ? info.fallback : "empty");
-    /* A value is one line, whatever the environment holds. */
-    for (char *at = told; *at; at++) {
-        if ((unsigned char)*at < 0x20 || *at == 0x7f)
-            *at = '?';
-    }
-    line(user, told);
-    if (rows[id].type != XCCL_PARAM_STRING) {
-        format_range(&rows[id], range);
-        snprintf(told, sizeof(told), "allowed: %s%s", range,
-                 rows[id].type == XCCL_PARAM_BOOL ? " (or no, off, false and yes, on, true)" : "");
-        tell_clause(told, strlen(told), line, user);
-    }
-    tell_help(info.help, line, user);
-}
-
-/* Copies a cell of a table; '|' would end it. */
-static void escape_cell(const char *text, char cell_out[CELL_BYTES])
-{
-    size_t used = 0;
-
-    for (; *text && used + 3 < CELL_BYTES; text++) {
-        if (*text == '|')
-            cell_out[used++] = '\\';
-        cell_out[used++] = *text;
-    }
-    cell_out[used] = 0;
-}
-
-static void tell_table_row(const struct row *row, void (*line)(void *user, const char *text),
-                           void *user)
-{
-    static const char *const type_names[] = {"yes or no", "number", "bytes", "text", "word"};
-    char told[TOLD_BYTES], range[RANGE_TEXT_BYTES];
-    char range_cell[CELL_BYTES], help_cell[CELL_BYTES];
-    const char *quote = row->fallback[0] ? "`" : "";
-
-    format_range(row, range);
-    escape_cell(row->type == XCCL_PARAM_STRING ? "" : range, range_cell);
-    escape_cell(row->help, help_cell);
-    snprintf(told, sizeof(told), "| `%s` | %s | %s | %s%s%s | %s |", row->name,
-             type_names[row->type], range_cell, quote, row->fallback, quote, help_cell);
-    line(user, told);
-}
-
-static const char *const page_head[] = {
-    "# Settings",
-    "",
-    "Every setting of XCCL. `xccl env --markdown` prints this page; `xccl env` shows the values in",
-    "force and the origin of each.",
-    "",
-    "XCCL looks up each setting separately and uses the first place that has it:",
-    "",
-    "1. the environment variable of that name;",
-    "2. the file that `XCCL_CONF_FILE` names; or, if it names none, `~/.xccl.conf`, then",
-    "   `/etc/xccl.conf`;",
-    "3. the default.",
-    "",
-    "All settings are read and checked once per process. A value that is not allowed makes the",
-    "creation of communicators fail, even if another place takes precedence. Settings of type text",
-    "are checked when they are used. An unknown name that begins with `XCCL_` gives a warning with",
-    "the most similar known name.",
-    "",
-    "A file has one `NAME=VALUE` per line, with the full name (`XCCL_DEBUG=info`), at most 2,048",
-    "bytes per line and 64 KiB in all. Spaces around name and value are ignored; quotes are part",
-    "of the value. Lines that begin with `#` are comments. If a name occurs twice, the later line",
-    "counts.",
-    "",
-    "Numbers are decimal. Bytes may end in `K`, `M` or `G` (powers of 1,024). Yes is `1`, `yes`,",
-    "`on` or `true`; no is `0`, `no`, `off` or `false`. Words may be in upper or lower case.",
-    "",
-    "| Setting | Type | Range | Default | What it sets |",
-    "|---|---|---|---|---|",
-};
-
-int xccl_param_print(const char *part, void (*line)(void *user, const char *text), void *user)
-{
-    int count = 0;
-
-    for (int id = 0; id < XCCL_PARAM_COUNT; id++) {
-        if (!strcasestr(rows[id].name, part))
-            continue;
-        tell_row((enum xccl_param_id)id, line, user);
-        count++;
-    }
-    return count;
-}
-
-void xccl_param_page(void (*line)(void *user, const char *text), void *user)
-{
-    for (size_t i = 0; i < sizeof(page_head) / sizeof(page_head[0]); i++)
-        line(user, page_head[i]);
-    for (int id = 0; id < XCCL_PARAM_COUNT; id++)
-        tell_table_row(&rows[id], line, user);
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Every setting of XCCL, in one table (param.def): name, type, range, unit, default, help. A value
  * comes from the environment (XCCL_NAME), else from the file that XCCL_CONF_FILE names, else from
- * ~/.xccl.conf, else from /etc/xccl.conf (lines NAME=VALUE, # comments), else it is the default.
+ * ~/.xccl.conf, else from /etc/xccl.conf (lines NAME=VALUE, # comments), else it is the default. A
+ * file that others can change is not read (base/trust.h), and a program with raised privileges
+ * takes nothing that its user could use them for.
  * xccl_param_load() reads and checks all of them once a process; getters are plain loads
  * afterwards and load first when nobody did. Any thread. */
 #ifndef XCCL_BASE_PARAM_H
@@ -36,6 +38,7 @@ struct xccl_param_info {
     const char *fallback; /* as text, "" for none */
     int64_t low, high; /* INT and BYTES */
     const char *unit, *words, *help;
+    int is_guarded; /* 1: not taken from the user of a program with raised privileges */
     enum xccl_param_origin origin;
     const char *value; /* as text, as given; "(set)" in place of a secret */
     const char *file; /* where it came from when origin is FILE, else NULL */
@@ -54,7 +57,7 @@ const char *xccl_param_string(enum xccl_param_id id); /* "" when not set */
 int xccl_param_is_set(enum xccl_param_id id);
 void xccl_param_info(enum xccl_param_id id, struct xccl_param_info *info_out);
 
-/* The settings that must be equal on all ranks (job_settings.c), as "NAME=VALUE NAME=VALUE", and a
+/* The settings that must be equal on all ranks (param_page.c), as "NAME=VALUE NAME=VALUE", and a
  * hash of their values. Texts are told as far as 80 bytes; secrets are never among them. */
 void xccl_param_job_text(char *text_out, size_t bytes);
 uint64_t xccl_param_job_hash(void);

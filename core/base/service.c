@@ -15,19 +15,28 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/inject.h"
 #include "base/log.h"
 
 struct service {
     struct xccl_loop *loop;
     pthread_t thread;
-    int references; /* guarded by service_mutex */
-    int frees_itself; /* guarded by service_mutex */
+    int references; /* guarded by service_lock */
+    int frees_itself; /* guarded by service_lock */
     _Atomic int stop;
 };
 
-static pthread_mutex_t service_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct service *service_now; /* guarded by service_mutex; NULL: none */
+static struct service *service_now; /* guarded by service_lock; NULL: none */
+
+/* Forgets the parent's service in a child of fork(): its thread is not here, and the epoll
+ * descriptor is the parent's, whose thread would get our pointers. */
+static void forget_service(void)
+{
+    service_now = NULL;
+}
+
+static struct xccl_lock service_lock = XCCL_LOCK(forget_service);
 
 static void *service_run(void *arg)
 {
@@ -42,9 +51,9 @@ static void *service_run(void *arg)
             break;
         }
     }
-    pthread_mutex_lock(&service_mutex);
+    xccl_lock_take(&service_lock);
     frees_itself = service->frees_itself;
-    pthread_mutex_unlock(&service_mutex);
+    xccl_lock_give(&service_lock);
     if (frees_itself) {
         pthread_detach(pthread_self());
         xccl_loop_destroy(service->loop);
@@ -92,44 +101,18 @@ err_service:
     return rc;
 }
 
-static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
-
-static void fork_prepare(void)
-{
-    pthread_mutex_lock(&service_mutex);
-}
-
-static void fork_parent(void)
-{
-    pthread_mutex_unlock(&service_mutex);
-}
-
-/* The thread is not here, and the epoll descriptor is the parent's: its thread would get our
- * pointers. */
-static void fork_child(void)
-{
-    service_now = NULL;
-    pthread_mutex_unlock(&service_mutex);
-}
-
-static void fork_watch(void)
-{
-    (void)pthread_atfork(fork_prepare, fork_parent, fork_child);
-}
-
 xcclResult_t xccl_service_get(struct xccl_loop **loop_out)
 {
     xcclResult_t rc = xcclSuccess;
 
-    pthread_once(&fork_once, fork_watch);
-    pthread_mutex_lock(&service_mutex);
+    xccl_lock_take(&service_lock);
     if (!service_now)
         rc = service_start(&service_now);
     if (!rc) {
         service_now->references++;
         *loop_out = service_now->loop;
     }
-    pthread_mutex_unlock(&service_mutex);
+    xccl_lock_give(&service_lock);
     return rc;
 }
 
@@ -138,7 +121,7 @@ static struct service *service_release(int from_callback)
 {
     struct service *ended = NULL;
 
-    pthread_mutex_lock(&service_mutex);
+    xccl_lock_take(&service_lock);
     if (service_now && --service_now->references == 0) {
         ended = service_now;
         service_now = NULL;
@@ -146,12 +129,12 @@ static struct service *service_release(int from_callback)
         ended->frees_itself = from_callback || pthread_equal(ended->thread, pthread_self());
         /* Release: pairs with the acquire in service_run(). */
         atomic_store_explicit(&ended->stop, 1, memory_order_release);
-        /* Under the mutex: a thread that frees itself takes it first. */
+        /* Under the lock: a thread that frees itself takes it first. */
         xccl_loop_wake(ended->loop);
         if (ended->frees_itself)
             ended = NULL;
     }
-    pthread_mutex_unlock(&service_mutex);
+    xccl_lock_give(&service_lock);
     return ended;
 }
 

@@ -43,6 +43,8 @@ uint64_t xccl_tries_patience_ns(const struct xccl_tries *tries, int count, uint6
     uint64_t over_ns = tries->since_ns + XCCL_TRIES_GIVE_UP_MS * XCCL_NS_PER_MS;
     uint64_t ns = (ms < LONGEST_MS ? ms : LONGEST_MS) * XCCL_NS_PER_MS;
 
+    if (tries->begun <= 1 && ns < tries->first_ms * XCCL_NS_PER_MS)
+        ns = tries->first_ms * XCCL_NS_PER_MS;
     if (!tries->answers && now_ns < over_ns && now_ns + ns > over_ns)
         ns = over_ns - now_ns;
     return ns > SHORT_MS * XCCL_NS_PER_MS ? ns : SHORT_MS * XCCL_NS_PER_MS;

@@ -24,6 +24,7 @@ struct xccl_tries {
     int idx; /* of the address that is being tried */
     int answers; /* tries that got as far as connected */
     int warned; /* for the owner */
+    uint32_t first_ms; /* set by the owner: the first try lasts at least this */
     /* Why the last try at each address failed: an errno, 0 for no answer. */
     int errs[XCCL_TRIES_ADDRS];
     int tried; /* a bit for each address that has failed */

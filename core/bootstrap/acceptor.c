@@ -3,29 +3,40 @@
  * acceptor, one an address, share a port and everything else.
  *
  *   stranger --hello right--> known --CONFIRM right--> on_conn()
- *      |                        |
- *      +---- 5 s, 60 s, a wrong byte, or pushed out by a newer one ----> closed
+ *      |  ^                     |
+ *      |  +-- challenged        |
+ *      +--------- 5 s, 60 s, a wrong byte, or pushed out by a newer one ----> closed
  *
  * Strangers share 256 places among all acceptors of a loop, known ones have 256 an acceptor. Who
  * is pushed out is the oldest of the source that holds the most (crowd.h). The kernel hands over
  * most connections together with their first bytes (TCP_DEFER_ACCEPT), and these are read at once:
  * so a rank is known before anybody can push it out, and who says something wrong takes no place.
- * A known one is pushed out only after 250 ms, for a thousand ranks may come at the same time;
- * until then the others wait in the kernel.
+ *
+ * A right hello may be a recorded one. Right hellos are remembered (tags.h), and a repeated one is
+ * closed at once. A recorded hello that is new here becomes known, and its sender then says nothing
+ * more; so when the known fill their places and the next to go has not proven itself for 250 ms, or
+ * when hellos had to be forgotten, the acceptor is wary: a right hello is answered by a challenge,
+ * and its sender is a stranger until it has answered. Senders that have answered hold the key and
+ * are there now; they have 256 places of their own. A rank that is pushed out before that tries
+ * again.
  *
  * Thread: whoever drives the loop; open and close from any, through the loop's lock. Lock order:
- * halls_mutex is taken alone or inside a loop's lock. */
+ * halls_lock is taken alone or inside a loop's lock. */
 #include "bootstrap/acceptor.h"
 
-#include <pthread.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/log.h"
+#include "base/tags.h"
 #include "bootstrap/conn_int.h"
 #include "bootstrap/crowd.h"
 
@@ -33,10 +44,15 @@
 #define PLACES_A_SOURCE  64 /* of strangers, while others are there */
 #define GUEST_NS         (5 * XCCL_NS_PER_S)
 #define KNOWN_NS         XCCL_NS_PER_S /* a known one's time to prove itself undisturbed */
+#define SUSPECT_NS       (250 * XCCL_NS_PER_MS)
+#define WARY_NS          (10 * XCCL_NS_PER_S) /* after the last reason to be so */
+#define VERSION_EVERY_NS (60 * XCCL_NS_PER_S)
 #define KNOWN_MAX_NS     (60 * XCCL_NS_PER_S) /* it holds the key: slow, starved perhaps */
 #define LATE_NS          (200 * XCCL_NS_PER_MS) /* after what had come by then was read */
 #define ACCEPTS_A_TURN   64
 #define PAUSE_NS         (200 * XCCL_NS_PER_MS) /* after an error such as EMFILE */
+#define STARVED_NS       (3 * XCCL_NS_PER_S) /* of such errors, until the owner hears of it */
+#define SPARE_BYTES      (1u << 20) /* of addresses; nothing is written there */
 #define PORT_TRIES       8 /* until one is free at all addresses */
 #define REFUSAL_EVERY_NS XCCL_NS_PER_S
 
@@ -48,11 +64,15 @@ struct hall {
     struct hall *next; /* halls */
 };
 
-/* Guarded by halls_mutex. A fork's child has the parent's acceptors but not its loop's thread: it
- * starts with none. */
-static pthread_mutex_t halls_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct hall *halls;
-static pthread_once_t halls_once = PTHREAD_ONCE_INIT;
+static struct hall *halls; /* guarded by halls_lock */
+
+/* A fork's child has the parent's acceptors but not its loop's thread: it starts with none. */
+static void halls_forget(void)
+{
+    halls = NULL;
+}
+
+static struct xccl_lock halls_lock = XCCL_LOCK(halls_forget);
 
 /* An unproven connection. */
 struct guest {
@@ -63,6 +83,7 @@ struct guest {
     struct xccl_crowd *crowd; /* NULL: in none */
     struct xccl_crowd_member member;
     uint64_t came_ns;
+    int answered; /* a challenge */
     int proven; /* waits to be handed over */
     int late; /* its time is over, and it has been read since */
     struct guest *next, *prev; /* acceptor->guests */
@@ -74,10 +95,16 @@ struct xccl_acceptor {
     struct xccl_addr addrs[XCCL_DOORS_MAX];
     int door_count;
     struct hall *hall;
-    struct xccl_crowd known;
+    struct xccl_crowd known, answered; /* answered: a challenge, and known therefore */
+    struct xccl_tags heard; /* hellos with a right proof */
+    uint64_t wary_until_ns;
     struct guest *guests; /* all of them */
     int closed; /* for want of places or descriptors */
-    uint64_t refusal_told_ns;
+    uint64_t starved_ns; /* since when none could be accepted; 0: it could */
+    int is_starving_told; /* the owner knows, so who comes yet is let in, to be told */
+    int spare_fd; /* for one connection when there are no descriptors left; -1: none */
+    void *spare_memory; /* likewise, and for all that its words need; NULL: none */
+    uint64_t refusal_told_ns, version_told_ns;
     unsigned refusals_untold;
 };
 
@@ -86,34 +113,12 @@ static struct guest *guest_of(struct xccl_crowd_member *member)
     return (struct guest *)((char *)member - offsetof(struct guest, member));
 }
 
-static void halls_lock(void)
-{
-    pthread_mutex_lock(&halls_mutex);
-}
-
-static void halls_unlock(void)
-{
-    pthread_mutex_unlock(&halls_mutex);
-}
-
-static void halls_forget(void)
-{
-    halls = NULL;
-    pthread_mutex_unlock(&halls_mutex);
-}
-
-static void halls_watch_forks(void)
-{
-    (void)pthread_atfork(halls_lock, halls_unlock, halls_forget);
-}
-
 /* NULL: no memory. */
 static struct hall *hall_get(struct xccl_loop *loop)
 {
     struct hall *hall;
 
-    pthread_once(&halls_once, halls_watch_forks);
-    halls_lock();
+    xccl_lock_take(&halls_lock);
     for (hall = halls; hall && hall->loop != loop; hall = hall->next)
         ;
     if (!hall) {
@@ -126,7 +131,7 @@ static struct hall *hall_get(struct xccl_loop *loop)
     }
     if (hall)
         hall->acceptor_count++;
-    halls_unlock();
+    xccl_lock_give(&halls_lock);
     return hall;
 }
 
@@ -134,7 +139,7 @@ static void hall_put(struct hall *hall)
 {
     struct hall **at = &halls;
 
-    halls_lock();
+    xccl_lock_take(&halls_lock);
     if (--hall->acceptor_count == 0) {
         while (*at && *at != hall)
             at = &(*at)->next;
@@ -142,7 +147,7 @@ static void hall_put(struct hall *hall)
             *at = hall->next;
         xccl_free(hall);
     }
-    halls_unlock();
+    xccl_lock_give(&halls_lock);
 }
 
 static void guest_unlink(struct guest *guest)
@@ -164,11 +169,19 @@ static void guest_unlink(struct guest *guest)
         xccl_loop_set_timer(&acceptor->doors[0], xccl_clock_ns());
 }
 
+/* Known: the hello's proof was right. On a Unix socket the user was checked before the first byte
+ * (peer_user_fine()). */
+static int guest_is_known(const struct guest *guest)
+{
+    return guest->acceptor->addrs[0].sa.any.sa_family == AF_UNIX ||
+           xccl_conn_hello_seen(guest->conn);
+}
+
 static void guest_close(struct guest *guest)
 {
     guest_unlink(guest);
     /* Reset: the kernel keeps nothing for a stranger. */
-    if (!xccl_conn_hello_seen(guest->conn))
+    if (!guest_is_known(guest) && !xccl_conn_was_told(guest->conn))
         xccl_tcp_reset_on_close(xccl_conn_fd(guest->conn));
     xccl_conn_close(guest->conn);
     xccl_free(guest);
@@ -189,14 +202,39 @@ static void refusal_tell(struct xccl_acceptor *acceptor, const char *why)
     acceptor->refusals_untold = 0;
 }
 
+/* Warns of a rank of another version, at most once a minute. Its proof cannot be checked; it was
+ * told too. */
+static void version_tell(struct xccl_acceptor *acceptor)
+{
+    uint64_t now_ns = xccl_clock_ns();
+
+    if (acceptor->version_told_ns && now_ns - acceptor->version_told_ns < VERSION_EVERY_NS)
+        return;
+    acceptor->version_told_ns = now_ns;
+    xccl_log(XCCL_LOG_WARN, "refused a connection: %s", xccl_error_text());
+}
+
+/* Closes a guest whose handshake failed; the thread's error text says how. */
+static void guest_refuse(struct guest *guest)
+{
+    if (xccl_conn_other_version(guest->conn))
+        version_tell(guest->acceptor);
+    else
+        refusal_tell(guest->acceptor, xccl_error_text());
+    if (!xccl_conn_was_told(guest->conn))
+        xccl_tcp_reset_on_close(xccl_conn_fd(guest->conn));
+    guest_close(guest);
+}
+
 static void guest_push_out(struct xccl_acceptor *acceptor, struct xccl_crowd_member *member)
 {
     refusal_tell(acceptor, "too many unproven connections");
     guest_close(guest_of(member));
 }
 
-/* The known one that may be pushed out now; NULL: none. *due_ns_out: when there will be one. */
-static struct xccl_crowd_member *known_to_go(const struct xccl_acceptor *acceptor,
+/* The known one that may be pushed out when it has been there for so long; NULL: none. *due_ns_out:
+ * when there will be one. */
+static struct xccl_crowd_member *known_to_go(const struct xccl_acceptor *acceptor, uint64_t age_ns,
                                              uint64_t *due_ns_out)
 {
     struct xccl_crowd_member *member = xccl_crowd_first_to_go(&acceptor->known);
@@ -205,17 +243,73 @@ static struct xccl_crowd_member *known_to_go(const struct xccl_acceptor *accepto
     *due_ns_out = now_ns + PAUSE_NS;
     if (!member)
         return NULL;
-    *due_ns_out = guest_of(member)->came_ns + KNOWN_NS;
+    *due_ns_out = guest_of(member)->came_ns + age_ns;
     return *due_ns_out <= now_ns ? member : NULL;
+}
+
+/* Whether right hellos may be recorded ones. */
+static int is_wary(struct xccl_acceptor *acceptor)
+{
+    uint64_t due_ns;
+
+    if (acceptor->heard.forgot)
+        return 1;
+    if (acceptor->known.count >= PLACES_MAX - 1 && known_to_go(acceptor, SUSPECT_NS, &due_ns))
+        acceptor->wary_until_ns = xccl_clock_ns() + WARY_NS;
+    return xccl_clock_ns() < acceptor->wary_until_ns;
+}
+
+/* Judges a hello with a right proof. One that answers a challenge fits this connection alone, so it
+ * need not be remembered. */
+static enum xccl_channel_opinion guest_judge(void *owner, uint64_t tag, int answered)
+{
+    struct guest *guest = owner;
+    struct xccl_acceptor *acceptor = guest->acceptor;
+    enum xccl_tags_answer answer;
+
+    guest->answered = answered;
+    if (answered)
+        return XCCL_OPINION_FINE;
+    answer = xccl_tags_add(&acceptor->heard, tag);
+    if (answer == XCCL_TAGS_SEEN)
+        return XCCL_OPINION_REPLAY;
+    return answer == XCCL_TAGS_NO_MEMORY || is_wary(acceptor) ? XCCL_OPINION_CHALLENGE
+                                                              : XCCL_OPINION_FINE;
+}
+
+static struct xccl_crowd *crowd_for(const struct guest *guest)
+{
+    struct xccl_acceptor *acceptor = guest->acceptor;
+
+    if (!guest_is_known(guest))
+        return &acceptor->hall->strangers;
+    return guest->answered ? &acceptor->answered : &acceptor->known;
+}
+
+/* Pushes out one of a crowd that is full; the guest is the youngest, so it stays. */
+static void make_place(const struct guest *guest, const struct xccl_crowd *crowd)
+{
+    struct xccl_acceptor *acceptor = guest->acceptor;
+    uint64_t due_ns;
+
+    if (crowd == &acceptor->known) {
+        /* Not one that came just now, most likely a rank. The door is shut meanwhile, so there are
+         * never more than the strangers that were inside become known. */
+        struct xccl_crowd_member *old = known_to_go(acceptor, KNOWN_NS, &due_ns);
+
+        if (old)
+            guest_push_out(acceptor, old);
+    } else if (crowd != &acceptor->answered) {
+        guest_push_out(acceptor, xccl_crowd_first_to_go(crowd));
+    }
 }
 
 /* Takes a place among the strangers or the known, whose first check has been passed. Others may be
  * pushed out; the newcomer never is, for it is the youngest. */
-static xcclResult_t guest_take_place(struct guest *guest, int known)
+static xcclResult_t guest_take_place(struct guest *guest)
 {
-    uint64_t due_ns;
     struct xccl_acceptor *acceptor = guest->acceptor;
-    struct xccl_crowd *crowd = known ? &acceptor->known : &acceptor->hall->strangers;
+    struct xccl_crowd *crowd = crowd_for(guest);
     xcclResult_t rc;
 
     if (guest->crowd == crowd)
@@ -231,26 +325,12 @@ static xcclResult_t guest_take_place(struct guest *guest, int known)
         guest->late = 0;
         xccl_loop_set_timer(&guest->source, guest->came_ns + KNOWN_MAX_NS);
     }
-    if (known && crowd->count >= PLACES_MAX) {
-        /* Not one that came just now, most likely a rank. The door is shut meanwhile, so there are
-         * never more than the strangers that were inside become known. */
-        struct xccl_crowd_member *old = known_to_go(acceptor, &due_ns);
-
-        if (old)
-            guest_push_out(acceptor, old);
-    } else if (crowd->count >= PLACES_MAX)
-        guest_push_out(acceptor, xccl_crowd_first_to_go(crowd));
-    else if (!known && crowd->origin_count > 1 &&
+    if (crowd->count >= PLACES_MAX)
+        make_place(guest, crowd);
+    else if (!guest_is_known(guest) && crowd->origin_count > 1 &&
              xccl_crowd_count_beside(&guest->member) > PLACES_A_SOURCE)
         guest_push_out(acceptor, xccl_crowd_oldest_beside(&guest->member));
     return xcclSuccess;
-}
-
-/* A Unix socket's other end passed a check before its first byte: peer_user_fine(). */
-static int guest_is_known(const struct guest *guest)
-{
-    return guest->acceptor->addrs[0].sa.any.sa_family == AF_UNIX ||
-           xccl_conn_hello_seen(guest->conn);
 }
 
 /* Hands a proven connection over; the acceptor may be gone when this returns. */
@@ -279,11 +359,9 @@ static void guest_on_events(struct xccl_source *source, uint32_t events)
     if (!rc)
         rc = xccl_loop_set_events(&guest->source, xccl_conn_shake_events(guest->conn));
     if (!rc)
-        rc = guest_take_place(guest, guest_is_known(guest));
-    if (rc) {
-        refusal_tell(guest->acceptor, xccl_error_text());
-        guest_close(guest);
-    }
+        rc = guest_take_place(guest);
+    if (rc)
+        guest_refuse(guest);
 }
 
 static void guest_on_timer(struct xccl_source *source, uint64_t now_ns)
@@ -334,23 +412,120 @@ static xcclResult_t guest_settle(struct guest *guest)
     guest->source.timer_ns = done ? guest->came_ns : guest->came_ns + GUEST_NS;
     rc = xccl_loop_add(guest->acceptor->args.loop, &guest->source);
     if (!rc && !done)
-        rc = guest_take_place(guest, guest_is_known(guest));
+        rc = guest_take_place(guest);
     return rc;
+}
+
+/* Until a guest goes, or the time comes. */
+static void acceptor_shut(struct xccl_acceptor *acceptor, uint64_t until_ns)
+{
+    for (int i = 0; i < acceptor->door_count; i++)
+        (void)xccl_loop_set_events(&acceptor->doors[i], 0);
+    xccl_loop_set_timer(&acceptor->doors[0], until_ns);
+    acceptor->closed = 1;
+}
+
+static void spare_open_fd(struct xccl_acceptor *acceptor)
+{
+    if (acceptor->args.on_starved && acceptor->spare_fd < 0)
+        acceptor->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static void spare_open_memory(struct xccl_acceptor *acceptor)
+{
+    void *memory;
+
+    if (!acceptor->args.on_starved || acceptor->spare_memory)
+        return;
+    memory = mmap(NULL, SPARE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    acceptor->spare_memory = memory == MAP_FAILED ? NULL : memory;
+}
+
+/* 1: there is a descriptor for one more, who can be told at least. */
+static int spare_use_fd(struct xccl_acceptor *acceptor)
+{
+    if (acceptor->spare_fd < 0)
+        return 0;
+    close(acceptor->spare_fd);
+    acceptor->spare_fd = -1;
+    return 1;
+}
+
+/* 1: there is memory for one more. */
+static int spare_use_memory(struct xccl_acceptor *acceptor)
+{
+    if (!acceptor->spare_memory)
+        return 0;
+    munmap(acceptor->spare_memory, SPARE_BYTES);
+    acceptor->spare_memory = NULL;
+    return 1;
+}
+
+/* None can be accepted, for the reason in the thread's error text. Asking again at once would only
+ * spin. */
+static void acceptor_starve(struct xccl_acceptor *acceptor, const char *todo)
+{
+    uint64_t now_ns = xccl_clock_ns();
+
+    if (!acceptor->starved_ns)
+        acceptor->starved_ns = now_ns;
+    if (acceptor->args.on_starved && now_ns >= acceptor->starved_ns + STARVED_NS) {
+        acceptor->starved_ns = now_ns;
+        acceptor->is_starving_told = 1;
+        acceptor->args.on_starved(acceptor->args.owner, xccl_error_text(), todo);
+    }
+    acceptor_shut(acceptor, now_ns + PAUSE_NS);
+}
+
+/* One was accepted. Where there is room for the next one as well, the want is over. */
+static void acceptor_fed(struct xccl_acceptor *acceptor)
+{
+    spare_open_fd(acceptor);
+    if (acceptor->spare_fd < 0 || !acceptor->spare_memory)
+        return;
+    acceptor->starved_ns = 0;
+    acceptor->is_starving_told = 0;
+}
+
+/* 0: there is no memory for one more, and the thread's error text says so. */
+static int has_memory(struct xccl_acceptor *acceptor)
+{
+    spare_open_memory(acceptor);
+    if (!acceptor->args.on_starved || acceptor->spare_memory || acceptor->is_starving_told)
+        return 1;
+    (void)xccl_fail_quietly(xcclSystemError, ENOMEM, NULL, "no memory for one more connection");
+    return 0;
+}
+
+/* NULL: no memory; fd is the caller's then. */
+static struct guest *guest_make(struct xccl_acceptor *acceptor, int fd)
+{
+    struct xccl_hello self = {.rank = acceptor->args.rank, .nranks = acceptor->args.nranks};
+    struct guest *guest = xccl_calloc(1, sizeof(*guest));
+    struct xccl_channel_policy policy = {.any_comm_id = acceptor->args.any_comm_id,
+                                         .any_target = acceptor->args.any_target,
+                                         .judge = guest_judge,
+                                         .owner = guest};
+
+    if (!guest)
+        return NULL;
+    memcpy(self.comm_id, acceptor->args.comm_id, sizeof(self.comm_id));
+    if (xccl_conn_adopt(fd, acceptor->args.key, &self, &policy, &guest->conn)) {
+        xccl_free(guest);
+        return NULL;
+    }
+    return guest;
 }
 
 /* Takes fd over. */
 static void guest_add(struct xccl_acceptor *acceptor, int fd, const struct xccl_addr *from)
 {
-    struct xccl_hello self = {.rank = acceptor->args.rank, .nranks = acceptor->args.nranks};
-    struct guest *guest = xccl_calloc(1, sizeof(*guest));
+    struct guest *guest = guest_make(acceptor, fd);
 
+    if (!guest && spare_use_memory(acceptor))
+        guest = guest_make(acceptor, fd);
     if (!guest) {
         xccl_tcp_close(&fd);
-        return;
-    }
-    memcpy(self.comm_id, acceptor->args.comm_id, sizeof(self.comm_id));
-    if (xccl_conn_adopt(fd, acceptor->args.key, &self, acceptor->args.any_comm_id, &guest->conn)) {
-        xccl_free(guest);
         return;
     }
     guest->acceptor = acceptor;
@@ -363,19 +538,8 @@ static void guest_add(struct xccl_acceptor *acceptor, int fd, const struct xccl_
     if (acceptor->guests)
         acceptor->guests->prev = guest;
     acceptor->guests = guest;
-    if (guest_settle(guest) != xcclSuccess) {
-        refusal_tell(acceptor, xccl_error_text());
-        guest_close(guest);
-    }
-}
-
-/* Until a guest goes, or the time comes. */
-static void acceptor_shut(struct xccl_acceptor *acceptor, uint64_t until_ns)
-{
-    for (int i = 0; i < acceptor->door_count; i++)
-        (void)xccl_loop_set_events(&acceptor->doors[i], 0);
-    xccl_loop_set_timer(&acceptor->doors[0], until_ns);
-    acceptor->closed = 1;
+    if (guest_settle(guest) != xcclSuccess)
+        guest_refuse(guest);
 }
 
 /* Out of descriptors, most likely: strangers give theirs back, the most suspicious first, so that
@@ -386,12 +550,23 @@ static int acceptor_make_room(struct xccl_acceptor *acceptor)
     uint64_t due_ns;
 
     if (!member)
-        member = known_to_go(acceptor, &due_ns);
+        member = known_to_go(acceptor, KNOWN_NS, &due_ns);
     refusal_tell(acceptor, xccl_error_text());
     if (!member)
         return 0;
     guest_close(guest_of(member));
     return 1;
+}
+
+/* Returns 1 when there are places for those who may become known. When many ranks connect at the
+ * same time, the last ones wait in the kernel. */
+static int door_may_open(struct xccl_acceptor *acceptor, uint64_t *due_ns_out)
+{
+    *due_ns_out = xccl_clock_ns() + PAUSE_NS;
+    if (acceptor->answered.count >= PLACES_MAX)
+        return 0;
+    return acceptor->known.count < PLACES_MAX - 1 || is_wary(acceptor) ||
+           known_to_go(acceptor, SUSPECT_NS, due_ns_out);
 }
 
 static void acceptor_on_events(struct xccl_source *source, uint32_t events)
@@ -404,15 +579,18 @@ static void acceptor_on_events(struct xccl_source *source, uint32_t events)
         uint64_t due_ns = 0;
         int fd = -1;
 
-        if (acceptor->known.count >= PLACES_MAX - 1 && !known_to_go(acceptor, &due_ns)) {
+        if (!door_may_open(acceptor, &due_ns)) {
             acceptor_shut(acceptor, due_ns);
             return;
         }
+        if (!has_memory(acceptor)) {
+            acceptor_starve(acceptor, "free memory there, or raise its limit");
+            return;
+        }
         if (xccl_tcp_accept(source->fd, &fd, &from) != xcclSuccess) {
-            if (acceptor_make_room(acceptor))
+            if (acceptor_make_room(acceptor) || spare_use_fd(acceptor))
                 continue;
-            /* Asking again at once would only spin. */
-            acceptor_shut(acceptor, xccl_clock_ns() + PAUSE_NS);
+            acceptor_starve(acceptor, "raise ulimit -n there, or close descriptors");
             return;
         }
         if (fd < 0)
@@ -422,6 +600,7 @@ static void acceptor_on_events(struct xccl_source *source, uint32_t events)
             xccl_tcp_close(&fd);
             continue;
         }
+        acceptor_fed(acceptor);
         guest_add(acceptor, fd, &from);
     }
 }
@@ -433,6 +612,8 @@ static void acceptor_on_timer(struct xccl_source *source, uint64_t now_ns)
     xcclResult_t rc = xcclSuccess;
 
     acceptor->closed = 0;
+    if (!acceptor->starved_ns)
+        spare_open_fd(acceptor);
     for (int i = 0; i < acceptor->door_count && !rc; i++)
         rc = xccl_loop_set_events(&acceptor->doors[i], EPOLLIN);
     if (rc)
@@ -517,6 +698,9 @@ xcclResult_t xccl_acceptor_open(const struct xccl_acceptor_args *args,
     if (!acceptor)
         return xcclSystemError;
     acceptor->args = *args;
+    acceptor->spare_fd = -1;
+    spare_open_fd(acceptor);
+    spare_open_memory(acceptor);
     acceptor->hall = hall_get(args->loop);
     if (!acceptor->hall) {
         rc = xcclSystemError;
@@ -541,6 +725,8 @@ err_hall:
     doors_close(acceptor);
     hall_put(acceptor->hall);
 err_acceptor:
+    (void)spare_use_fd(acceptor);
+    (void)spare_use_memory(acceptor);
     sodium_memzero(acceptor->args.key, sizeof(acceptor->args.key));
     xccl_free(acceptor);
     return rc;
@@ -558,6 +744,13 @@ int xccl_acceptor_addrs(const struct xccl_acceptor *acceptor,
     return acceptor->door_count;
 }
 
+void xccl_acceptor_set_rank(struct xccl_acceptor *acceptor, uint32_t rank, uint32_t nranks)
+{
+    acceptor->args.rank = rank;
+    acceptor->args.nranks = nranks;
+    acceptor->args.any_target = 0;
+}
+
 void xccl_acceptor_close(struct xccl_acceptor *acceptor)
 {
     struct xccl_loop *loop;
@@ -572,6 +765,9 @@ void xccl_acceptor_close(struct xccl_acceptor *acceptor)
     xccl_loop_unlock(loop);
     hall_put(acceptor->hall);
     doors_close(acceptor);
+    (void)spare_use_fd(acceptor);
+    (void)spare_use_memory(acceptor);
+    xccl_tags_fini(&acceptor->heard);
     sodium_memzero(acceptor->args.key, sizeof(acceptor->args.key));
     xccl_free(acceptor);
 }

@@ -12,7 +12,6 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "base/os.h"
 #include "base/param.h"
 #include "bootstrap/bootstrap_int.h"
 #include "bootstrap/root_int.h"
@@ -146,6 +145,7 @@ static xcclResult_t listen_at(struct xccl_bootstrap *boot, struct xccl_acceptor_
     args->loop = boot->loop;
     args->rank = (uint32_t)boot->rank;
     args->nranks = (uint32_t)boot->nranks;
+    args->any_target = boot->has_parent; /* its rank is not known yet */
     args->on_conn = on_conn;
     args->owner = boot;
     memcpy(args->key, boot->job.secret, sizeof(args->key));
@@ -218,15 +218,24 @@ void xccl_boot_note_met(struct xccl_bootstrap *boot, const struct xccl_conn *con
     boot->met_noted = 1;
 }
 
+void xccl_boot_share_pair(struct xccl_bootstrap *boot, int shares)
+{
+    if (shares && !boot->shares_pair)
+        xccl_ephemeral_hold();
+    else if (!shares && boot->shares_pair)
+        xccl_ephemeral_release();
+    boot->shares_pair = shares;
+}
+
 static void above_tell(struct xccl_bootstrap *boot, uint16_t type, const void *body, size_t bytes)
 {
     xccl_boot_join_tell(boot, type, body, bytes);
     xccl_boot_mail_tell(boot, type, body, bytes);
 }
 
-static void above_stop(struct xccl_bootstrap *boot, int keep_roots)
+static void above_stop(struct xccl_bootstrap *boot, int keep_hearing)
 {
-    xccl_boot_join_stop(boot, keep_roots);
+    xccl_boot_join_stop(boot, keep_hearing);
     xccl_boot_mail_stop(boot);
 }
 
@@ -273,6 +282,7 @@ xcclResult_t xccl_boot_make(int rank, int nranks, struct xccl_bell *bell,
     rc = xccl_boot_mail_start(boot);
     if (rc)
         goto err_timer;
+    xccl_boot_share_pair(boot, 1);
     *boot_out = boot;
     return xcclSuccess;
 err_timer:
@@ -322,7 +332,10 @@ xcclResult_t xccl_bootstrap_start(const struct xccl_job *job, int rank, int nran
         boot->job = *job;
         boot->state = XCCL_BOOT_UP;
         boot->next_known = 1;
+        xccl_boot_share_pair(boot, 0);
     } else if (!rc) {
+        if (job->own.owns_root && rank == 0)
+            xccl_unique_id_warn(&job->own);
         if (job->own.owns_root && rank == 0)
             rc = xccl_root_get_at(&job->own.roots[0], job->own.secret, &boot->root);
         xccl_loop_lock(boot->loop);
@@ -372,10 +385,22 @@ xcclResult_t xccl_bootstrap_test(struct xccl_bootstrap *boot, int *done_out)
     return rc;
 }
 
+const _Atomic int *xccl_bootstrap_failed(const struct xccl_bootstrap *boot)
+{
+    return &boot->failed;
+}
+
 void xccl_bootstrap_set_bell(struct xccl_bootstrap *boot, struct xccl_bell *bell)
 {
     xccl_loop_lock(boot->loop);
     boot->bell = bell;
+    xccl_loop_unlock(boot->loop);
+}
+
+void xccl_bootstrap_set_places(struct xccl_bootstrap *boot, const struct xccl_rank_places *places)
+{
+    xccl_loop_lock(boot->loop);
+    boot->places = places ? *places : (struct xccl_rank_places){.find = NULL};
     xccl_loop_unlock(boot->loop);
 }
 
@@ -516,7 +541,8 @@ static void decline_to(const struct xccl_meeting *meeting, int rank, int nranks,
     struct xccl_hello hello = {.rank = (uint32_t)rank,
                                .nranks = (uint32_t)nranks,
                                .purpose = XCCL_PURPOSE_ROOT,
-                               .version = XCCL_VERSION_CODE};
+                               .version = XCCL_VERSION_CODE,
+                               .target = XCCL_TARGET_ROOT};
 
     if (meeting->owns_root && rank == 0)
         return;
@@ -551,6 +577,7 @@ void xccl_bootstrap_decline(const struct xccl_job *job, int rank, int nranks, xc
 
 void xccl_bootstrap_fail(struct xccl_bootstrap *boot, xcclResult_t rc)
 {
+    struct xccl_verdict verdict = {.trouble = XCCL_TROUBLE_BOOT_CANNOT_JOIN};
     char text[XCCL_ERROR_TEXT_BYTES];
 
     if (!boot)
@@ -564,11 +591,12 @@ void xccl_bootstrap_fail(struct xccl_bootstrap *boot, xcclResult_t rc)
         if (rc != xcclInvalidUsage)
             rc = xcclRemoteError;
         boot->told_caller = 1;
+        verdict.rc = rc;
+        xccl_verdict_set_why(&verdict, text);
         if (strncmp(text, "rank ", 5) == 0)
             xccl_boot_fail(boot, rc, "%s", text);
         else
-            xccl_boot_fail(boot, rc, "rank %d on host %s cannot join: %.400s", boot->rank,
-                           xccl_os_hostname(), text);
+            xccl_boot_raise(boot, &verdict, boot->rank);
     }
     xccl_loop_unlock(boot->loop);
     xccl_error_set_text(text);
@@ -576,10 +604,11 @@ void xccl_bootstrap_fail(struct xccl_bootstrap *boot, xcclResult_t rc)
 
 void xccl_bootstrap_abort(struct xccl_bootstrap *boot)
 {
+    struct xccl_verdict verdict = {.trouble = XCCL_TROUBLE_BOOT_ABORTED};
+
     xccl_loop_lock(boot->loop);
     boot->aborted |= !boot->rc;
-    xccl_boot_fail(boot, xcclInvalidUsage, "rank %d on host %s aborted an out-of-band operation",
-                   boot->rank, xccl_os_hostname());
+    xccl_boot_raise(boot, &verdict, boot->rank);
     xccl_loop_unlock(boot->loop);
 }
 
@@ -668,6 +697,7 @@ static void boot_free(struct xccl_bootstrap *boot)
     xccl_loop_unlock(boot->loop);
     leave_root(boot);
     xccl_service_put();
+    xccl_boot_share_pair(boot, 0);
     xccl_free(boot->split_parts); /* until now an operation at work may have used them */
     xccl_free(boot->addrs);
     sodium_memzero(&boot->job, sizeof(boot->job));
@@ -677,6 +707,7 @@ static void boot_free(struct xccl_bootstrap *boot)
 void xccl_bootstrap_close(struct xccl_bootstrap *boot)
 {
     static _Atomic int never; /* an abort flag only makes the bell's sleep short */
+    struct xccl_verdict verdict = {.trouble = XCCL_TROUBLE_BOOT_LEFT};
 
     if (!boot)
         return;
@@ -684,9 +715,7 @@ void xccl_bootstrap_close(struct xccl_bootstrap *boot)
     if (boot->state == XCCL_BOOT_HEARING)
         xccl_boot_fail(boot, boot->rc, "%s", ""); /* tells what it has */
     else if (boot->state == XCCL_BOOT_UP && boot->op.kind != XCCL_OP_NONE)
-        xccl_boot_fail(boot, xcclRemoteError,
-                       "rank %d on host %s disconnected during an out-of-band operation",
-                       boot->rank, xccl_os_hostname());
+        xccl_boot_raise(boot, &verdict, boot->rank);
     xccl_loop_unlock(boot->loop);
     xccl_boot_split_close(boot);
     while (lingers_now(boot)) {

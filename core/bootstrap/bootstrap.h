@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "bootstrap/conn.h"
 #include "bootstrap/job.h"
+#include "verdict/verdict.h"
 
 struct xccl_bootstrap;
 
@@ -27,6 +28,9 @@ struct xccl_root;
 xcclResult_t xccl_root_create(struct xccl_addr *addr, const uint8_t secret[32],
                               struct xccl_root **root_out);
 void xccl_root_destroy(struct xccl_root *root); /* NULL is fine */
+/* The launcher's rank of nranks has ended, as the text says: those who wait for its report, now or
+ * later, are told. Only the first such rank counts. */
+void xccl_root_note_end(struct xccl_root *root, uint32_t rank, uint32_t nranks, const char *text);
 
 /* --- joining --- */
 
@@ -41,6 +45,9 @@ xcclResult_t xccl_bootstrap_start(const struct xccl_job *job, int rank, int nran
 xcclResult_t xccl_bootstrap_test(struct xccl_bootstrap *boot, int *done_out);
 /* Another bell, or NULL for none; the old one is not touched any more when this returns. */
 void xccl_bootstrap_set_bell(struct xccl_bootstrap *boot, struct xccl_bell *bell);
+/* Becomes 1 when boot has failed, which test then says: the abort flag of a wait for something else
+ * that a failed rank will not send. As long as boot lives. */
+const _Atomic int *xccl_bootstrap_failed(const struct xccl_bootstrap *boot);
 /* Test until done. */
 xcclResult_t xccl_bootstrap_wait(struct xccl_bootstrap *boot);
 /* Start and wait. On an error there is nothing to close. */
@@ -86,8 +93,8 @@ xcclResult_t xccl_bootstrap_send_start(struct xccl_bootstrap *boot, int rank, ui
 xcclResult_t xccl_bootstrap_recv_start(struct xccl_bootstrap *boot, int rank, uint32_t tag,
                                        void *data, size_t bytes, const struct xccl_limit *limit);
 
-/* 1: a message of rank with this tag has come before anybody asked for it, so that a receive of it
- * begun now does not wait for a rank that is still busy. */
+/* 1: a receive of this message begun now does not wait for a rank that is still busy: the message
+ * came before anybody asked for it, or the bootstrap has failed and the receive says why. */
 int xccl_bootstrap_has_mail(struct xccl_bootstrap *boot, int rank, uint32_t tag);
 
 /* Start an operation and wait until it is done. */
@@ -129,6 +136,9 @@ void xccl_bootstrap_addr(const struct xccl_bootstrap *boot, int rank, struct xcc
 /* The own address by which this rank met the others: of its connection with the root, or, on the
  * root's own host, of one with another host. No port; bytes 0 with one rank. */
 void xccl_bootstrap_met_addr(const struct xccl_bootstrap *boot, struct xccl_addr *addr_out);
+/* Sets who says from now on where ranks run, for errors; NULL: nobody, and the last one is not
+ * called any more when this returns. Called with the loop's lock. */
+void xccl_bootstrap_set_places(struct xccl_bootstrap *boot, const struct xccl_rank_places *places);
 /* Tells the others that this rank gives up, with the thread's error text, which stays. Only close
  * may follow. Nothing is told twice; NULL is fine. */
 void xccl_bootstrap_fail(struct xccl_bootstrap *boot, xcclResult_t rc);

@@ -20,6 +20,7 @@
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/conn_int.h"
 #include "bootstrap/message.h"
+#include "bootstrap/alive.h"
 
 #define XCCL_BOOT_ROUNDS_MAX 20
 #define XCCL_BOOT_NETIFS_MAX 8
@@ -36,8 +37,11 @@ struct xccl_boot_root_link {
     int turned_away; /* refusals of the proof */
     int connected; /* this try; the proof is under way */
     int shaking, told; /* told: it has said all that it will */
+    int noted; /* the log says that it is not reached */
     int given_up; /* no address was reached, so nobody can be told either */
     int reported; /* the root knows of this rank, so it hears of a failure by this connection */
+    int ending; /* this rank has joined and said so; the root closes */
+    struct xccl_alive alive; /* the root's */
 };
 
 /* The root that this rank has met, if it has several addresses. */
@@ -70,6 +74,8 @@ struct xccl_boot_round {
     int shaking;
     uint64_t moved, total; /* bytes of the block that goes over it */
     int all_queued, done;
+    struct xccl_alive alive; /* of the ring only: the neighbour's */
+    int kept; /* of the ring: what has come is for whoever takes it, and stays in the connection */
 };
 
 /* --- mail.c --- */
@@ -135,14 +141,14 @@ struct xccl_boot_op {
 enum xccl_boot_state {
     XCCL_BOOT_JOINING,
     XCCL_BOOT_UP,
-    XCCL_BOOT_HEARING, /* an error that may be an echo: the root is listened to */
+    XCCL_BOOT_HEARING, /* an error that may be an echo: root and ring are listened to */
     XCCL_BOOT_FAILED /* the error is final and everybody was told */
 };
 
 /* How a failure reaches what is under way, from below it. */
 struct xccl_boot_above {
     void (*tell)(struct xccl_bootstrap *boot, uint16_t type, const void *body, size_t bytes);
-    void (*stop)(struct xccl_bootstrap *boot, int keep_roots);
+    void (*stop)(struct xccl_bootstrap *boot, int keep_hearing);
     void (*wait_text)(const struct xccl_bootstrap *boot, char *text_out, size_t bytes);
 };
 
@@ -169,6 +175,7 @@ struct xccl_bootstrap {
     struct xccl_boot_root_link root_links[2]; /* own and before */
     struct xccl_boot_round take[XCCL_BOOT_ROUNDS_MAX], give[XCCL_BOOT_ROUNDS_MAX];
     int next_known, ring_taken;
+    int shares_pair; /* ephemeral.h, while it joins */
     int has_parent; /* it was split off: it has no root, and knows its place only when next_known */
     struct xccl_boot_parked *parked; /* connections that came before that */
     int parked_count;
@@ -187,8 +194,14 @@ struct xccl_bootstrap {
 
     int told_caller; /* the error was logged */
     int aborted; /* by xccl_bootstrap_abort: no usage error on the other ranks */
-    int maybe_echo; /* the error is a lost peer's: the root may know why it went */
+    int maybe_echo; /* the error is a lost peer's: the root or a neighbour may know why it went */
+    struct xccl_rank_places places; /* what is known of ranks from elsewhere; find NULL: nothing */
+    /* A child has places of rank + 1 and rank - 1 here; host "": not known. */
+    struct xccl_rank_place ring_places[2];
+    char notice[XCCL_BOOT_ERROR_TEXT_MAX + 1]; /* why the communicator has failed; "": not known */
+    uint64_t notice_end_ns; /* with it: operations end by then */
     uint64_t linger_ns; /* until when a failed rank stays for those on their way here */
+    _Atomic int failed; /* for xccl_bootstrap_failed() */
     /* the first error; its text is complete */
     xcclResult_t rc;
     char error[XCCL_ERROR_TEXT_BYTES];
@@ -197,6 +210,8 @@ struct xccl_bootstrap {
 /* root_link.c */
 void xccl_boot_link_start(struct xccl_bootstrap *boot, struct xccl_boot_root_link *link);
 void xccl_boot_link_close(struct xccl_boot_root_link *link);
+/* This rank has joined: says so, and stays until the root has read it. */
+void xccl_boot_link_finish(struct xccl_boot_root_link *link);
 /* A root does not know of this rank, so it must be told of a failure. */
 int xccl_boot_root_unaware(const struct xccl_bootstrap *boot);
 
@@ -211,12 +226,13 @@ void xccl_boot_join_wait_text(const struct xccl_bootstrap *boot, char *text_out,
 /* Sends a frame on every connection of the joining, as far as the sockets take it. */
 void xccl_boot_join_tell(struct xccl_bootstrap *boot, uint16_t type, const void *body,
                          size_t bytes);
-/* Stops watching all connections of the joining but, with keep_roots, those to roots. */
-void xccl_boot_join_stop(struct xccl_bootstrap *boot, int keep_roots);
+/* Stops watching all connections of the joining but, with keep_hearing, those to roots and
+ * neighbours on the ring. */
+void xccl_boot_join_stop(struct xccl_bootstrap *boot, int keep_hearing);
 void xccl_boot_join_close(struct xccl_bootstrap *boot);
 
 /* dial.c */
-/* The hello of a rank that connects. */
+/* The hello of a rank that connects to a root; dial.c makes it one for another rank. */
 struct xccl_hello xccl_boot_hello(const struct xccl_bootstrap *boot, uint16_t purpose,
                                   uint16_t detail);
 /* Watches a connection for events, or for nothing when there are none. */
@@ -225,6 +241,10 @@ xcclResult_t xccl_boot_watch(struct xccl_bootstrap *boot, struct xccl_source *so
 /* Where a rank listens, in the order in which to try; returns how many, 0: it cannot be read. */
 int xccl_boot_addr_list(const struct xccl_bootstrap *boot, int rank,
                         struct xccl_addr addrs_out[XCCL_TRIES_ADDRS]);
+/* Whether a failed proof is worth another try. A busy acceptor may have dropped us for a newer
+ * stranger, so one refusal is not believed; and at one of several addresses (count) somebody else
+ * may be, on another network. *turned_away counts the refusals. */
+int xccl_boot_may_mend(const struct xccl_conn *conn, xcclResult_t rc, int count, int *turned_away);
 /* Connects; the source is in the loop then, or boot has failed. */
 void xccl_boot_dial_start(struct xccl_boot_dial *dial);
 /* After an event. 1: both are proven, and the source waits for no timer. */
@@ -263,6 +283,8 @@ void xccl_boot_split_finish(struct xccl_bootstrap *boot); /* all parts are there
 void xccl_boot_split_close(struct xccl_bootstrap *boot); /* of a parent that failed meanwhile */
 
 /* bootstrap.c */
+/* Handshakes share a key pair while ranks join: 1 from the beginning on, 0 when it is over. */
+void xccl_boot_share_pair(struct xccl_bootstrap *boot, int shares);
 void xccl_boot_unpark(struct xccl_bootstrap *boot); /* its place is known: what was kept is taken */
 /* Memory and a place in the service thread's loop, without a way to join yet. */
 xcclResult_t xccl_boot_make(int rank, int nranks, struct xccl_bell *bell,
@@ -279,6 +301,26 @@ xcclResult_t xccl_boot_listen_as(struct xccl_bootstrap *boot, const struct xccl_
 /* Keeps the first error, as an event of this rank or of a peer; later ones are its echo. */
 void xccl_boot_fail(struct xccl_bootstrap *boot, xcclResult_t rc, const char *fmt, ...)
     __attribute__((format(printf, 3, 4), cold));
+/* Keeps a verdict as the first error: this rank has found it, and culprit is to blame. */
+void xccl_boot_raise(struct xccl_bootstrap *boot, struct xccl_verdict *verdict, int culprit)
+    __attribute__((cold));
+/* Raises a verdict about the rank at the other end of conn; number: of the message, or 0. */
+void xccl_boot_raise_at(struct xccl_bootstrap *boot, enum xccl_trouble trouble, int rank,
+                        const struct xccl_conn *conn, uint64_t number) __attribute__((cold));
+/* Raises a verdict about this rank itself, with the thread's error text as evidence. */
+void xccl_boot_raise_own(struct xccl_bootstrap *boot, enum xccl_trouble trouble, xcclResult_t rc)
+    __attribute__((cold));
+/* Finds where a rank runs (struct xccl_rank_places), as far as it is known. */
+int xccl_boot_find_place(const void *owner, int rank, struct xccl_rank_place *place_out);
+/* "rank 3 (host a, pid 12)", as far as it is known. */
+void xccl_boot_name(const struct xccl_bootstrap *boot, int rank,
+                    char text_out[XCCL_BOOT_NAME_BYTES]);
+/* The other end of a connection, called name, is silent. */
+void xccl_boot_fail_silent(struct xccl_bootstrap *boot, const char *name,
+                           const struct xccl_conn *conn);
+/* An error of which this rank was told: the text is its origin's, unless it says that this rank is
+ * silent. */
+void xccl_boot_fail_text(struct xccl_bootstrap *boot, xcclResult_t rc, const char *text);
 /* A connection with a rank failed and the thread's error text says how: perhaps only an echo. */
 void xccl_boot_fail_peer(struct xccl_bootstrap *boot, xcclResult_t rc, int rank,
                          const struct xccl_conn *conn);
@@ -288,6 +330,12 @@ void xccl_boot_fail_push(struct xccl_bootstrap *boot, xcclResult_t rc, int rank,
 /* An ERROR frame; where says who sent it. */
 void xccl_boot_fail_told(struct xccl_bootstrap *boot, const struct xccl_frame *frame,
                          const struct xccl_conn *conn);
+/* A NOTICE frame from the ring. 1: it stays there for whoever takes the ring; 0: this rank fails
+ * for it. */
+int xccl_boot_take_notice(struct xccl_bootstrap *boot, const struct xccl_frame *frame);
+/* After a notice the operation at work has a short while to complete; before one it does nothing.
+ */
+void xccl_boot_end_soon(struct xccl_bootstrap *boot);
 /* Tells a connection that came after the error was final; before that it does nothing. */
 void xccl_boot_tell_late(const struct xccl_bootstrap *boot, struct xccl_conn *conn);
 void xccl_boot_on_timer(struct xccl_source *source, uint64_t now_ns);

@@ -1,24 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The handshake is a pre-shared-key proof: each side sends a fresh nonce and a keyed BLAKE2b over
- * all that was said so far, each message under a key of its own label, so that no message can stand
- * for another. Session keys come from the whole transcript, one a direction. The accepting side
- * believes nobody before an encrypted CONFIRM: a recorded hello gets a reply and no further.
+/* The handshake is a pre-shared-key proof: each side sends a fresh nonce, an ephemeral X25519 key
+ * and a keyed BLAKE2b over all that was said so far, each message under a key of its own label, so
+ * that no message can stand for another. Session keys come from the job secret, what the ephemeral
+ * keys share and the whole transcript, one a direction. The accepting side believes nobody before
+ * an encrypted CONFIRM: a recorded hello gets a reply at most, and no further. Where it has reason
+ * to doubt that a hello is fresh, it asks for another one that repeats a nonce of its own.
  *
- * Limits: whoever has the job key can read recorded traffic; there is no key exchange.
  * Thread: one at a time. */
 #include "bootstrap/channel.h"
 
 #include <assert.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/wire.h"
+#include "xccl.h"
 
-#define HELLO_MAGIC 0x4c434358u /* "XCCL" */
-#define REPLY_MAGIC 0x524c4358u /* "XCLR" */
+#define HELLO_MAGIC     0x4c434358u /* "XCCL" */
+#define REPLY_MAGIC     0x524c4358u /* "XCLR" */
+#define CHALLENGE_MAGIC 0x434c4358u /* "XCLC" */
 
-#define NONCE_BYTES   16
+#define NONCE_BYTES   XCCL_NONCE_BYTES
 #define MAC_BYTES     32
 #define SIGNED_BYTES  (XCCL_HELLO_BYTES - MAC_BYTES)
 #define CIPHER_MIN    (XCCL_FRAME_OVERHEAD_BYTES - XCCL_FRAME_PREFIX_BYTES)
@@ -28,7 +32,7 @@ static_assert(crypto_secretstream_xchacha20poly1305_HEADERBYTES == XCCL_STREAM_H
               "stream header on the wire");
 static_assert(crypto_secretstream_xchacha20poly1305_ABYTES + 8 == XCCL_FRAME_OVERHEAD_BYTES,
               "frame overhead on the wire");
-static_assert(4 + 2 + 2 + 2 + 2 + 4 + 16 + 4 + 4 + 8 + NONCE_BYTES == SIGNED_BYTES,
+static_assert(4 + 2 + 2 + 2 + 2 + 4 + 16 + 4 + 4 + 8 + 4 + 2 * NONCE_BYTES + 32 == SIGNED_BYTES,
               "hello on the wire");
 static_assert(sizeof(struct xccl_channel) <= 1024, "an unproven connection costs little");
 
@@ -59,6 +63,9 @@ const char *xccl_channel_verdict_text(enum xccl_channel_verdict verdict)
         [XCCL_VERDICT_FIELD] = "sent a field that may not be",
         [XCCL_VERDICT_PROOF] = "has another job key, or its bytes were altered or replayed",
         [XCCL_VERDICT_COMM] = "belongs to another communicator",
+        [XCCL_VERDICT_TARGET] = "meant another rank",
+        [XCCL_VERDICT_REPLAY] = "repeated a hello that came before",
+        [XCCL_VERDICT_POINT] = "sent a public key of low order",
         [XCCL_VERDICT_LENGTH] = "sent a frame of impossible length",
         [XCCL_VERDICT_TAG] = "sent a frame that was altered, repeated or left out on the way",
         [XCCL_VERDICT_STATE] = "sent bytes at a time when none may come",
@@ -96,24 +103,29 @@ static void mac_make(const uint8_t key[32], const char *label, struct xccl_span 
 
 static void hello_mac(const uint8_t key[32], const uint8_t *hello, uint8_t mac_out[MAC_BYTES])
 {
-    mac_make(key, "xccl 1 hello", (struct xccl_span){hello, SIGNED_BYTES},
+    mac_make(key, "xccl 2 hello", (struct xccl_span){hello, SIGNED_BYTES},
              (struct xccl_span){NULL, 0}, mac_out);
 }
 
-static void reply_mac(const uint8_t key[32], const uint8_t *hello, const uint8_t *reply,
-                      uint8_t mac_out[MAC_BYTES])
+/* The MAC of a reply or a challenge. */
+static void answer_mac(const uint8_t key[32], const char *label, const uint8_t *hello,
+                       const uint8_t *answer, uint8_t mac_out[MAC_BYTES])
 {
-    mac_make(key, "xccl 1 reply", (struct xccl_span){hello, XCCL_HELLO_BYTES},
-             (struct xccl_span){reply, SIGNED_BYTES}, mac_out);
+    mac_make(key, label, (struct xccl_span){hello, XCCL_HELLO_BYTES},
+             (struct xccl_span){answer, SIGNED_BYTES}, mac_out);
 }
 
-/* All of a hello or reply but its MAC. */
-static void hello_encode(uint32_t magic, const struct xccl_hello *hello, uint8_t *out)
+/* Random parts of a hello, reply or challenge. */
+struct fresh {
+    uint8_t nonce[NONCE_BYTES], challenge[NONCE_BYTES], public_key[32];
+};
+
+/* Encodes a hello, reply or challenge without its MAC. */
+static void hello_encode(uint32_t magic, const struct xccl_hello *hello, const struct fresh *fresh,
+                         uint8_t *out)
 {
-    uint8_t nonce[NONCE_BYTES];
     struct xccl_wire wire = xccl_wire_over(out, SIGNED_BYTES);
 
-    randombytes_buf(nonce, sizeof(nonce));
     xccl_wire_put_u32(&wire, magic);
     xccl_wire_put_u16(&wire, XCCL_WIRE_VERSION);
     xccl_wire_put_u16(&wire, hello->purpose);
@@ -124,12 +136,15 @@ static void hello_encode(uint32_t magic, const struct xccl_hello *hello, uint8_t
     xccl_wire_put_u32(&wire, hello->rank);
     xccl_wire_put_u32(&wire, hello->nranks);
     xccl_wire_put_u64(&wire, hello->settings_hash);
-    xccl_wire_put(&wire, nonce, sizeof(nonce));
+    xccl_wire_put_u32(&wire, hello->target);
+    xccl_wire_put(&wire, fresh->nonce, sizeof(fresh->nonce));
+    xccl_wire_put(&wire, fresh->challenge, sizeof(fresh->challenge));
+    xccl_wire_put(&wire, fresh->public_key, sizeof(fresh->public_key));
     assert(!wire.bad && wire.at == wire.end);
 }
 
 static enum xccl_channel_verdict hello_decode(uint32_t magic, const uint8_t *in,
-                                              struct xccl_hello *hello_out)
+                                              struct xccl_hello *hello_out, struct fresh *fresh_out)
 {
     uint8_t copy[SIGNED_BYTES];
     struct xccl_wire wire = xccl_wire_over(copy, sizeof(copy));
@@ -149,6 +164,10 @@ static enum xccl_channel_verdict hello_decode(uint32_t magic, const uint8_t *in,
     hello.rank = xccl_wire_get_u32(&wire);
     hello.nranks = xccl_wire_get_u32(&wire);
     hello.settings_hash = xccl_wire_get_u64(&wire);
+    hello.target = xccl_wire_get_u32(&wire);
+    xccl_wire_get(&wire, fresh_out->nonce, sizeof(fresh_out->nonce));
+    xccl_wire_get(&wire, fresh_out->challenge, sizeof(fresh_out->challenge));
+    xccl_wire_get(&wire, fresh_out->public_key, sizeof(fresh_out->public_key));
     *hello_out = hello;
     return XCCL_VERDICT_OK;
 }
@@ -161,6 +180,19 @@ static enum xccl_channel_verdict channel_die(struct xccl_channel *channel,
     return verdict;
 }
 
+/* Makes a hello with a new nonce. It answers channel->challenge, if that is set. */
+static void hello_make(struct xccl_channel *channel, uint8_t hello_out[XCCL_HELLO_BYTES])
+{
+    struct fresh fresh;
+
+    randombytes_buf(fresh.nonce, sizeof(fresh.nonce));
+    memcpy(fresh.challenge, channel->challenge, sizeof(fresh.challenge));
+    memcpy(fresh.public_key, channel->pair.public_key, sizeof(fresh.public_key));
+    hello_encode(HELLO_MAGIC, &channel->self, &fresh, channel->hello);
+    hello_mac(channel->key, channel->hello, channel->hello + SIGNED_BYTES);
+    memcpy(hello_out, channel->hello, XCCL_HELLO_BYTES);
+}
+
 void xccl_channel_connect(struct xccl_channel *channel, const uint8_t key[32],
                           const struct xccl_hello *self, uint8_t hello_out[XCCL_HELLO_BYTES])
 {
@@ -168,18 +200,18 @@ void xccl_channel_connect(struct xccl_channel *channel, const uint8_t key[32],
     channel->state = XCCL_CHANNEL_REPLY;
     channel->self = *self;
     memcpy(channel->key, key, sizeof(channel->key));
-    hello_encode(HELLO_MAGIC, self, channel->hello);
-    hello_mac(key, channel->hello, channel->hello + SIGNED_BYTES);
-    memcpy(hello_out, channel->hello, XCCL_HELLO_BYTES);
+    xccl_ephemeral_make(&channel->pair);
+    hello_make(channel, hello_out);
 }
 
 void xccl_channel_accept(struct xccl_channel *channel, const uint8_t key[32],
-                         const struct xccl_hello *self, int any_comm_id)
+                         const struct xccl_hello *self, const struct xccl_channel_policy *policy)
 {
     memset(channel, 0, sizeof(*channel));
     channel->state = XCCL_CHANNEL_HELLO;
     channel->self = *self;
-    channel->any_comm_id = any_comm_id;
+    if (policy)
+        channel->policy = *policy;
     memcpy(channel->key, key, sizeof(channel->key));
 }
 
@@ -200,17 +232,82 @@ size_t xccl_channel_need(const struct xccl_channel *channel)
     return 0;
 }
 
-enum xccl_channel_verdict xccl_channel_peek(const struct xccl_channel *channel, const uint8_t *in,
-                                            size_t bytes)
+static int begins(const uint8_t *in, size_t bytes, uint32_t magic)
 {
-    uint32_t magic = channel->state == XCCL_CHANNEL_HELLO ? HELLO_MAGIC : REPLY_MAGIC;
-
-    if (channel->state != XCCL_CHANNEL_HELLO && channel->state != XCCL_CHANNEL_REPLY)
-        return XCCL_VERDICT_OK;
     for (size_t i = 0; i < bytes && i < sizeof(magic); i++) {
         if (in[i] != (uint8_t)(magic >> (8 * i)))
-            return XCCL_VERDICT_NOT_XCCL;
+            return 0;
     }
+    return 1;
+}
+
+enum xccl_channel_verdict xccl_channel_peek(struct xccl_channel *channel, const uint8_t *in,
+                                            size_t bytes)
+{
+    uint8_t head[XCCL_HELLO_HEAD_BYTES];
+    struct xccl_wire wire = xccl_wire_over(head, sizeof(head));
+
+    if (channel->state == XCCL_CHANNEL_HELLO
+            ? !begins(in, bytes, HELLO_MAGIC)
+            : channel->state == XCCL_CHANNEL_REPLY && !begins(in, bytes, REPLY_MAGIC) &&
+                  !begins(in, bytes, CHALLENGE_MAGIC))
+        return XCCL_VERDICT_NOT_XCCL;
+    if ((channel->state != XCCL_CHANNEL_HELLO && channel->state != XCCL_CHANNEL_REPLY) ||
+        bytes < sizeof(head))
+        return XCCL_VERDICT_OK;
+    memcpy(head, in, sizeof(head));
+    (void)xccl_wire_get_u32(&wire);
+    channel->peer_wire = xccl_wire_get_u16(&wire);
+    (void)xccl_wire_get_u16(&wire);
+    (void)xccl_wire_get_u32(&wire);
+    channel->peer.version = xccl_wire_get_u32(&wire);
+    return channel->peer_wire == XCCL_WIRE_VERSION ? XCCL_VERDICT_OK : XCCL_VERDICT_VERSION;
+}
+
+void xccl_channel_version_text(const struct xccl_channel *channel, char *text_out, size_t bytes)
+{
+    uint32_t theirs = channel->peer.version;
+    int is_newer = channel->peer_wire > XCCL_WIRE_VERSION;
+    char name[48] = "an unknown xccl";
+
+    if (theirs)
+        snprintf(name, sizeof(name), "xccl %u.%u.%u", theirs / 10000, theirs / 100 % 100,
+                 theirs % 100);
+    snprintf(text_out, bytes,
+             "speaks version %u of xccl's protocol for joining (%s), and this is version %d (xccl "
+             "%d.%d.%d); install the newer xccl %s",
+             channel->peer_wire, name, XCCL_WIRE_VERSION, XCCL_MAJOR, XCCL_MINOR, XCCL_PATCH,
+             is_newer ? "here too" : "there too");
+}
+
+void xccl_channel_notice(uint8_t notice_out[XCCL_NOTICE_BYTES])
+{
+    struct xccl_wire wire = xccl_wire_over(notice_out, XCCL_NOTICE_BYTES);
+
+    memset(notice_out, 0, XCCL_NOTICE_BYTES);
+    xccl_wire_put_u32(&wire, REPLY_MAGIC);
+    xccl_wire_put_u16(&wire, XCCL_WIRE_VERSION);
+    xccl_wire_put_u16(&wire, 0);
+    xccl_wire_put_u32(&wire, 0);
+    xccl_wire_put_u32(&wire, XCCL_VERSION_CODE);
+}
+
+/* From now on channel->key is the secret of this session; that of the job is gone from here, and so
+ * is our half of the ephemeral keys. */
+static enum xccl_channel_verdict session_key(struct xccl_channel *channel,
+                                             const uint8_t peer_key[32])
+{
+    uint8_t shared[32], key[32];
+    int rc = xccl_ephemeral_share(&channel->pair, peer_key, shared);
+
+    sodium_memzero(&channel->pair, sizeof(channel->pair));
+    if (rc != 0)
+        return XCCL_VERDICT_POINT;
+    keyed_hash(channel->key, "xccl 2 session", (struct xccl_span){shared, sizeof(shared)},
+               (struct xccl_span){NULL, 0}, key);
+    memcpy(channel->key, key, sizeof(key));
+    sodium_memzero(shared, sizeof(shared));
+    sodium_memzero(key, sizeof(key));
     return XCCL_VERDICT_OK;
 }
 
@@ -222,36 +319,133 @@ static void direction_key(const struct xccl_channel *channel, const char *label,
                (struct xccl_span){reply, XCCL_HELLO_BYTES}, key_out);
 }
 
-/* HELLO: nothing but the nonce is fresh yet, so nothing is believed; a reply costs us nothing. */
+/* The accepting side's own fields, for a reply or a challenge. */
+static struct xccl_hello answer_fields(const struct xccl_channel *channel)
+{
+    struct xccl_hello answer = channel->self;
+
+    memcpy(answer.comm_id, channel->peer.comm_id, sizeof(answer.comm_id));
+    answer.purpose = channel->peer.purpose;
+    answer.detail = channel->peer.detail;
+    answer.target = channel->peer.rank;
+    return answer;
+}
+
+/* Asks for another hello that repeats our nonce; nothing is kept of the first. With a nonce of
+ * zeroes it says which rank is here to somebody who meant another. */
+static void challenge_make(struct xccl_channel *channel, int is_refusal, uint8_t *out,
+                           size_t *out_bytes)
+{
+    struct xccl_hello answer = answer_fields(channel);
+    struct fresh fresh = {0};
+
+    if (!is_refusal)
+        randombytes_buf(channel->challenge, sizeof(channel->challenge));
+    memcpy(fresh.nonce, channel->challenge, sizeof(fresh.nonce));
+    memset(out, 0, XCCL_SHAKE_MAX_BYTES);
+    hello_encode(CHALLENGE_MAGIC, &answer, &fresh, out);
+    answer_mac(channel->key, "xccl 2 challenge", channel->hello, out, out + SIGNED_BYTES);
+    channel->challenged = 1;
+    *out_bytes = XCCL_SHAKE_MAX_BYTES;
+}
+
+/* Judges a hello with a right proof: does it mean this acceptor, and is it fresh? */
+static enum xccl_channel_verdict hello_judge(struct xccl_channel *channel, const uint8_t *in,
+                                             const struct fresh *fresh,
+                                             enum xccl_channel_opinion *opinion_out)
+{
+    int answered = channel->challenged &&
+                   memcmp(fresh->challenge, channel->challenge, NONCE_BYTES) == 0;
+    const struct xccl_channel_policy *policy = &channel->policy;
+    uint64_t tag;
+
+    *opinion_out = XCCL_OPINION_FINE;
+    if (!policy->any_comm_id && memcmp(channel->peer.comm_id, channel->self.comm_id, 16) != 0)
+        return XCCL_VERDICT_COMM;
+    if (!policy->any_target && channel->peer.target != channel->self.rank)
+        return XCCL_VERDICT_TARGET;
+    if (answered != !sodium_is_zero(fresh->challenge, NONCE_BYTES))
+        return XCCL_VERDICT_REPLAY; /* it answers somebody else's challenge */
+    if (channel->challenged && !answered)
+        return XCCL_VERDICT_REPLAY;
+    memcpy(&tag, in + SIGNED_BYTES, sizeof(tag));
+    if (policy->judge)
+        *opinion_out = policy->judge(policy->owner, tag, answered);
+    return *opinion_out == XCCL_OPINION_REPLAY ? XCCL_VERDICT_REPLAY : XCCL_VERDICT_OK;
+}
+
+static void reply_make(struct xccl_channel *channel, uint8_t *out)
+{
+    struct xccl_hello answer = answer_fields(channel);
+    struct fresh fresh = {0};
+
+    xccl_ephemeral_make(&channel->pair);
+    randombytes_buf(fresh.nonce, sizeof(fresh.nonce));
+    memcpy(fresh.public_key, channel->pair.public_key, sizeof(fresh.public_key));
+    hello_encode(REPLY_MAGIC, &answer, &fresh, out);
+    answer_mac(channel->key, "xccl 2 reply", channel->hello, out, out + SIGNED_BYTES);
+}
+
+/* HELLO: the hello may be a recorded one, so nothing is believed yet. */
 static enum xccl_channel_verdict shake_hello(struct xccl_channel *channel, const uint8_t *in,
                                              uint8_t *out, size_t *out_bytes)
 {
     uint8_t mac[MAC_BYTES], key[32];
-    struct xccl_hello answer;
-    enum xccl_channel_verdict verdict = hello_decode(HELLO_MAGIC, in, &channel->peer);
+    enum xccl_channel_opinion opinion;
+    struct fresh fresh;
+    enum xccl_channel_verdict verdict = hello_decode(HELLO_MAGIC, in, &channel->peer, &fresh);
 
     if (verdict)
         return channel_die(channel, verdict);
     hello_mac(channel->key, in, mac);
     if (sodium_memcmp(mac, in + SIGNED_BYTES, MAC_BYTES) != 0)
         return channel_die(channel, XCCL_VERDICT_PROOF);
-    if (!channel->any_comm_id && memcmp(channel->peer.comm_id, channel->self.comm_id, 16) != 0)
-        return channel_die(channel, XCCL_VERDICT_COMM);
     memcpy(channel->hello, in, XCCL_HELLO_BYTES);
-    answer = channel->self;
-    memcpy(answer.comm_id, channel->peer.comm_id, sizeof(answer.comm_id));
-    answer.purpose = channel->peer.purpose;
-    answer.detail = channel->peer.detail;
-    hello_encode(REPLY_MAGIC, &answer, out);
-    reply_mac(channel->key, channel->hello, out, out + SIGNED_BYTES);
-
-    direction_key(channel, "xccl 1 accept to connect", out, key);
+    verdict = hello_judge(channel, in, &fresh, &opinion);
+    if (verdict == XCCL_VERDICT_TARGET)
+        challenge_make(channel, 1, out, out_bytes);
+    if (verdict)
+        return channel_die(channel, verdict);
+    if (opinion == XCCL_OPINION_CHALLENGE) {
+        challenge_make(channel, 0, out, out_bytes);
+        return XCCL_VERDICT_OK;
+    }
+    reply_make(channel, out);
+    verdict = session_key(channel, fresh.public_key);
+    if (verdict)
+        return channel_die(channel, verdict);
+    direction_key(channel, "xccl 2 accept to connect", out, key);
     crypto_secretstream_xchacha20poly1305_init_push(&channel->push, out + XCCL_HELLO_BYTES, key);
     /* The other direction's key rests where its stream will be until the header comes. */
-    direction_key(channel, "xccl 1 connect to accept", out, channel->key);
+    direction_key(channel, "xccl 2 connect to accept", out, key);
+    memcpy(channel->key, key, sizeof(key));
     sodium_memzero(key, sizeof(key));
     *out_bytes = XCCL_HELLO_BYTES + XCCL_STREAM_HEADER_BYTES;
     channel->state = XCCL_CHANNEL_CONFIRM;
+    return XCCL_VERDICT_OK;
+}
+
+/* Answers a challenge: the other side has the key, and gets another hello. */
+static enum xccl_channel_verdict shake_challenge(struct xccl_channel *channel, const uint8_t *in,
+                                                 uint8_t *out, size_t *out_bytes)
+{
+    uint8_t mac[MAC_BYTES];
+    struct fresh fresh;
+    enum xccl_channel_verdict verdict = hello_decode(CHALLENGE_MAGIC, in, &channel->peer, &fresh);
+
+    if (verdict)
+        return channel_die(channel, verdict);
+    answer_mac(channel->key, "xccl 2 challenge", channel->hello, in, mac);
+    if (sodium_memcmp(mac, in + SIGNED_BYTES, MAC_BYTES) != 0)
+        return channel_die(channel, XCCL_VERDICT_PROOF);
+    if (sodium_is_zero(fresh.nonce, sizeof(fresh.nonce)))
+        return channel_die(channel, XCCL_VERDICT_TARGET);
+    if (channel->challenged)
+        return channel_die(channel, XCCL_VERDICT_STATE);
+    channel->challenged = 1;
+    memcpy(channel->challenge, fresh.nonce, sizeof(channel->challenge));
+    hello_make(channel, out);
+    *out_bytes = XCCL_HELLO_BYTES;
     return XCCL_VERDICT_OK;
 }
 
@@ -260,21 +454,28 @@ static enum xccl_channel_verdict shake_reply(struct xccl_channel *channel, const
 {
     const struct xccl_span none = {NULL, 0};
     uint8_t mac[MAC_BYTES], key[32];
-    enum xccl_channel_verdict verdict = hello_decode(REPLY_MAGIC, in, &channel->peer);
+    struct fresh fresh;
+    enum xccl_channel_verdict verdict;
 
+    if (begins(in, sizeof(uint32_t), CHALLENGE_MAGIC))
+        return shake_challenge(channel, in, out, out_bytes);
+    verdict = hello_decode(REPLY_MAGIC, in, &channel->peer, &fresh);
     if (verdict)
         return channel_die(channel, verdict);
-    reply_mac(channel->key, channel->hello, in, mac);
+    answer_mac(channel->key, "xccl 2 reply", channel->hello, in, mac);
     if (sodium_memcmp(mac, in + SIGNED_BYTES, MAC_BYTES) != 0)
         return channel_die(channel, XCCL_VERDICT_PROOF);
     if (memcmp(channel->peer.comm_id, channel->self.comm_id, 16) != 0)
         return channel_die(channel, XCCL_VERDICT_COMM);
     if (channel->peer.purpose != channel->self.purpose ||
-        channel->peer.detail != channel->self.detail)
+        channel->peer.detail != channel->self.detail || channel->peer.target != channel->self.rank)
         return channel_die(channel, XCCL_VERDICT_FIELD);
-    direction_key(channel, "xccl 1 accept to connect", in, key);
+    verdict = session_key(channel, fresh.public_key);
+    if (verdict)
+        return channel_die(channel, verdict);
+    direction_key(channel, "xccl 2 accept to connect", in, key);
     crypto_secretstream_xchacha20poly1305_init_pull(&channel->pull, in + XCCL_HELLO_BYTES, key);
-    direction_key(channel, "xccl 1 connect to accept", in, key);
+    direction_key(channel, "xccl 2 connect to accept", in, key);
     crypto_secretstream_xchacha20poly1305_init_push(&channel->push, out, key);
     sodium_memzero(key, sizeof(key));
     sodium_memzero(channel->key, sizeof(channel->key));
@@ -429,6 +630,7 @@ enum xccl_channel_verdict xccl_channel_unseal(struct xccl_channel *channel, uint
 void xccl_channel_wipe(struct xccl_channel *channel)
 {
     sodium_memzero(channel->key, sizeof(channel->key));
+    sodium_memzero(&channel->pair, sizeof(channel->pair));
     sodium_memzero(channel->hello, sizeof(channel->hello));
     sodium_memzero(&channel->push, sizeof(channel->push));
     sodium_memzero(&channel->pull, sizeof(channel->pull));

@@ -277,13 +277,15 @@ void xccl_boot_op_wait_text(const struct xccl_bootstrap *boot, char *text_out, s
         const struct xccl_boot_recv *recv = &op->recvs[k];
         const struct xccl_boot_send *send = &op->sends[k];
         int to_send = send->started && !send->done;
+        char name[XCCL_BOOT_NAME_BYTES];
 
         if (!(recv->started && !recv->done) && !to_send)
             continue;
+        xccl_boot_name(boot, to_send ? send->rank : recv->rank, name);
         snprintf(text_out, bytes,
-                 "waits for rank %d to %s in %s out of band; look at what that "
+                 "waits for %s to %s in %s out of band; look at what that "
                  "rank does",
-                 to_send ? send->rank : recv->rank, to_send ? "read" : "send", names[op->kind]);
+                 name, to_send ? "read" : "send", names[op->kind]);
         return;
     }
     snprintf(text_out, bytes, "waits in %s out of band", names[op->kind]);
@@ -307,6 +309,7 @@ static xcclResult_t op_begin(struct xccl_bootstrap *boot, enum xccl_boot_op_kind
         boot->op.set = (struct xccl_boot_set){.count = boot->nranks, .self = boot->rank};
     boot->limit = *limit;
     xccl_loop_set_timer(&boot->timer, limit->deadline_ns);
+    xccl_boot_end_soon(boot);
     return xcclSuccess;
 }
 
@@ -455,7 +458,7 @@ int xccl_bootstrap_has_mail(struct xccl_bootstrap *boot, int rank, uint32_t tag)
     int has;
 
     xccl_loop_lock(boot->loop);
-    has = xccl_boot_early_has(boot, rank, tag);
+    has = boot->rc || xccl_boot_early_has(boot, rank, tag);
     xccl_loop_unlock(boot->loop);
     return has;
 }

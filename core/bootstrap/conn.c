@@ -9,8 +9,10 @@
 
 #include <assert.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <time.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -20,13 +22,15 @@
 #define OUT_MAX_BYTES  (256u << 10)
 #define KEEP_MAX_BYTES (8u << 10)
 #define OPEN_TRIES     3
+#define OPEN_NAP_NS    10000000 /* before another try at a door without room */
 
 enum conn_phase { CONN_CONNECTING, CONN_SHAKING, CONN_OPEN, CONN_BROKEN };
 
 struct xccl_conn {
     int fd;
     enum conn_phase phase;
-    int turned_away;
+    int turned_away, other_version;
+    int was_told; /* why it is shut out; so it must not be reset */
     int unreached; /* errno */
     int send_failed; /* what came before may still be read */
     struct xccl_addr addr; /* of the connecting side only */
@@ -51,19 +55,14 @@ static xcclResult_t conn_make(int fd, struct xccl_conn **conn_out)
     xcclResult_t rc = xccl_channel_library_init();
 
     if (rc)
-        goto err_fd;
+        return rc;
     conn = xccl_calloc(1, sizeof(*conn));
-    if (!conn) {
-        rc = xcclSystemError;
-        goto err_fd;
-    }
+    if (!conn)
+        return xcclSystemError;
     conn->fd = fd;
     conn->phase = CONN_SHAKING;
     *conn_out = conn;
     return xcclSuccess;
-err_fd:
-    xccl_tcp_close(&fd);
-    return rc;
 }
 
 /* Takes fd over, also on failure. */
@@ -74,8 +73,10 @@ static xcclResult_t conn_make_connecting(int fd, const struct xccl_addr *addr,
     struct xccl_conn *conn;
     xcclResult_t rc = conn_make(fd, &conn);
 
-    if (rc)
+    if (rc) {
+        xccl_tcp_close(&fd);
         return rc;
+    }
     conn->addr = *addr;
     xccl_addr_format(addr, conn->peer_text);
     xccl_channel_connect(&conn->channel, key, hello, conn->shake_out);
@@ -102,7 +103,7 @@ xcclResult_t xccl_conn_start(const struct xccl_addr *addr, const uint8_t key[32]
 }
 
 xcclResult_t xccl_conn_adopt(int fd, const uint8_t key[32], const struct xccl_hello *self,
-                             int any_comm_id, struct xccl_conn **conn_out)
+                             const struct xccl_channel_policy *policy, struct xccl_conn **conn_out)
 {
     struct xccl_conn *conn;
     xcclResult_t rc = conn_make(fd, &conn);
@@ -110,7 +111,7 @@ xcclResult_t xccl_conn_adopt(int fd, const uint8_t key[32], const struct xccl_he
     if (rc)
         return rc;
     xccl_tcp_peer_text(fd, conn->peer_text);
-    xccl_channel_accept(&conn->channel, key, self, any_comm_id);
+    xccl_channel_accept(&conn->channel, key, self, policy);
     *conn_out = conn;
     return xcclSuccess;
 }
@@ -122,8 +123,60 @@ static void conn_break(struct xccl_conn *conn)
     conn->phase = CONN_BROKEN;
 }
 
+/* Fails for another version. The accepting side also tells the other end, after it has read what
+ * came: unread bytes would make the system drop the notice. */
+static xcclResult_t conn_fail_version(struct xccl_conn *conn)
+{
+    uint8_t notice[XCCL_NOTICE_BYTES], rest[XCCL_SHAKE_MAX_BYTES];
+    char text[256];
+    size_t moved = 0;
+
+    xccl_channel_version_text(&conn->channel, text, sizeof(text));
+    if (conn->channel.state == XCCL_CHANNEL_HELLO) {
+        (void)xccl_tcp_recv_some(conn->fd, rest, sizeof(rest), &moved);
+        xccl_channel_notice(notice);
+        (void)xccl_tcp_send_some(conn->fd, notice, sizeof(notice), &moved);
+    }
+    conn->other_version = 1;
+    conn->was_told = 1;
+    conn_break(conn);
+    return xccl_fail_quietly(xcclRemoteError, 0, NULL, "%s %s", conn->peer_text, text);
+}
+
+static void rank_text(uint32_t rank, char text_out[24])
+{
+    if (rank == XCCL_TARGET_ROOT)
+        snprintf(text_out, 24, "the root");
+    else
+        snprintf(text_out, 24, "rank %u", rank);
+}
+
+/* Fails since another rank was reached; that rank has the key. */
+static xcclResult_t conn_fail_target(struct xccl_conn *conn)
+{
+    char here[24], meant[24];
+
+    rank_text(conn->channel.peer.rank, here);
+    rank_text(conn->channel.self.target, meant);
+    conn_break(conn);
+    return xccl_fail_quietly(xcclRemoteError, 0,
+                             "check whether addresses are translated between the hosts, and set "
+                             "XCCL_SOCKET_IFNAME",
+                             "%s answers at %s instead of %s", here, conn->peer_text, meant);
+}
+
 static xcclResult_t conn_fail_verdict(struct xccl_conn *conn, enum xccl_channel_verdict verdict)
 {
+    if (verdict == XCCL_VERDICT_VERSION)
+        return conn_fail_version(conn);
+    if (verdict == XCCL_VERDICT_TARGET && conn->addr.bytes)
+        return conn_fail_target(conn);
+    if (verdict == XCCL_VERDICT_TARGET) {
+        size_t moved = 0;
+
+        (void)xccl_tcp_send_some(conn->fd, conn->shake_out, conn->shake_out_end, &moved);
+        conn->was_told = 1;
+    }
     conn_break(conn);
     return xccl_fail_quietly(xcclRemoteError, 0,
                              "give all ranks the same id, job key and version of xccl", "%s %s",
@@ -133,12 +186,17 @@ static xcclResult_t conn_fail_verdict(struct xccl_conn *conn, enum xccl_channel_
 /* Whoever connected may try again, also when only its last word was not heard any more. */
 static xcclResult_t conn_fail_shake_closed(struct xccl_conn *conn)
 {
-    conn->turned_away = conn->addr.bytes != 0;
+    conn->turned_away = conn->addr.bytes ? 1 + conn->channel.challenged : 0;
     conn_break(conn);
+    if (conn->turned_away > 1) {
+        return xccl_fail_quietly(xcclRemoteError, 0, "keep strangers away from that port",
+                                 "%s has no room: too many others connect to it", conn->peer_text);
+    }
     return xccl_fail_quietly(
-        xcclRemoteError, 0, "give all ranks the same id and job key",
-        "%s refused the connection: its job key or communicator differs, or it has ended",
-        conn->peer_text);
+        xcclRemoteError, 0, "give all ranks the same id, job key and version of xccl",
+        "%s refused the connection: its job key or communicator differs, it has ended, or its xccl "
+        "is older and speaks version 1 of the protocol for joining (this is version %d)",
+        conn->peer_text, XCCL_WIRE_VERSION);
 }
 
 static xcclResult_t shake_flush(struct xccl_conn *conn)
@@ -246,6 +304,16 @@ int xccl_conn_turned_away(const struct xccl_conn *conn)
     return conn->turned_away;
 }
 
+int xccl_conn_other_version(const struct xccl_conn *conn)
+{
+    return conn->other_version;
+}
+
+int xccl_conn_was_told(const struct xccl_conn *conn)
+{
+    return conn->was_told;
+}
+
 int xccl_conn_unreached(const struct xccl_conn *conn)
 {
     return conn->unreached;
@@ -287,20 +355,22 @@ xcclResult_t xccl_conn_open(const struct xccl_addr *addr, const uint8_t key[32],
                             struct xccl_conn **conn_out)
 {
     /* A busy acceptor may have dropped us for a newer stranger, so one refusal is not believed. */
-    for (int attempt = 0; attempt < OPEN_TRIES; attempt++) {
+    for (int attempt = 1;; attempt++) {
         struct xccl_conn *conn = NULL;
         xcclResult_t rc = open_once(addr, key, hello, limit, &conn);
-        int again = conn && conn->turned_away && attempt + 1 < OPEN_TRIES;
+        int has_no_room = conn && conn->turned_away > 1;
+        int again = has_no_room || (conn && conn->turned_away && attempt < OPEN_TRIES);
 
         if (!rc) {
             *conn_out = conn;
             return xcclSuccess;
         }
         xccl_conn_close(conn);
-        if (!again)
+        if (!again || xccl_limit_passed(limit) || xccl_limit_aborted(limit))
             return rc;
+        if (has_no_room)
+            nanosleep(&(struct timespec){.tv_nsec = OPEN_NAP_NS}, NULL);
     }
-    return xcclInternalError; /* not reached: the last attempt returns */
 }
 
 /* Says FINAL if that takes no waiting. A peer that is gone is no news now, so the thread's error
@@ -512,6 +582,26 @@ static xcclResult_t in_begin(struct xccl_conn *conn)
         conn->in_room = cipher_bytes;
     }
     conn->in_need = XCCL_FRAME_PREFIX_BYTES + cipher_bytes;
+    return xcclSuccess;
+}
+
+xcclResult_t xccl_conn_make_room(struct xccl_conn *conn, size_t bytes)
+{
+    uint8_t *grown;
+
+    bytes += XCCL_FRAME_OVERHEAD_BYTES;
+    if (conn->in_room >= bytes)
+        return xcclSuccess;
+    grown = xccl_calloc(1, bytes);
+    if (!grown)
+        return xcclSystemError;
+    if (conn->in) /* part of a frame may be there, or one that was given back */
+        memcpy(grown, conn->in, conn->in_room);
+    if (conn->held && conn->held_frame.bytes)
+        conn->held_frame.body = grown + ((const uint8_t *)conn->held_frame.body - conn->in);
+    xccl_free(conn->in);
+    conn->in = grown;
+    conn->in_room = bytes;
     return xcclSuccess;
 }
 

@@ -28,8 +28,11 @@ struct xccl_hello {
     uint32_t rank, nranks;
     uint16_t purpose, detail;
     uint32_t version; /* XCCL_VERSION_CODE of a rank; 0: does not say */
+    uint32_t target; /* the rank that is meant, XCCL_TARGET_ROOT for a root */
     uint64_t settings_hash; /* of the settings that must be equal on all ranks */
 };
+
+#define XCCL_TARGET_ROOT UINT32_MAX /* as a root's own rank */
 
 /* Connects to addr and proves mutually under key; waits until limit. A refusal of the proof is
  * xcclRemoteError that says key or communicator differ. Refused TCP connections are retried, a Unix
@@ -46,6 +49,9 @@ const struct xccl_hello *xccl_conn_hello(const struct xccl_conn *conn); /* the o
 /* One frame, waiting. */
 xcclResult_t xccl_conn_send(struct xccl_conn *conn, uint16_t type, const void *body, size_t bytes,
                             const struct xccl_limit *limit);
+
+/* Frames with bodies of so many bytes can then be taken without memory; up to 8 KiB. */
+xcclResult_t xccl_conn_make_room(struct xccl_conn *conn, size_t bytes);
 
 /* For event loops. queue: encrypts and keeps what the socket does not take now; at most 256 KiB are
  * kept, more is xcclRemoteError. flush: writes what it can; *pending_out 1 when bytes are left, so

@@ -11,9 +11,10 @@
 /* Starts connecting; xccl_conn_shake does the rest. */
 xcclResult_t xccl_conn_start(const struct xccl_addr *addr, const uint8_t key[32],
                              const struct xccl_hello *hello, struct xccl_conn **conn_out);
-/* An accepted descriptor, which is taken over, also on failure. self as in xccl_channel_accept. */
+/* An accepted descriptor, which is taken over on success. self and policy as in
+ * xccl_channel_accept. */
 xcclResult_t xccl_conn_adopt(int fd, const uint8_t key[32], const struct xccl_hello *self,
-                             int any_comm_id, struct xccl_conn **conn_out);
+                             const struct xccl_channel_policy *policy, struct xccl_conn **conn_out);
 /* Moves the handshake as far as it goes now. *done_out 1: both sides are proven. */
 xcclResult_t xccl_conn_shake(struct xccl_conn *conn, int *done_out);
 /* EPOLLIN or EPOLLOUT, whichever the handshake waits for. */
@@ -21,8 +22,13 @@ uint32_t xccl_conn_shake_events(const struct xccl_conn *conn);
 /* 1 when it is past the first check: a hello with a right proof came. */
 int xccl_conn_hello_seen(const struct xccl_conn *conn);
 /* 1 when the handshake failed because the other end closed before its reply: a wrong key, or it had
- * no room for one more; worth another try. */
+ * no room for one more; worth another try. 2: it has proven the key before by a challenge, so it
+ * had no room, and another try is right as long as there is time. */
 int xccl_conn_turned_away(const struct xccl_conn *conn);
+/* 1: the handshake failed since the other end speaks another version. */
+int xccl_conn_other_version(const struct xccl_conn *conn);
+/* 1: the other end was sent the reason, so the connection may not be reset. */
+int xccl_conn_was_told(const struct xccl_conn *conn);
 /* The errno with which it failed before it was connected: nobody listens there, or there is no way
  * there; 0: it did not fail so. */
 int xccl_conn_unreached(const struct xccl_conn *conn);

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/os.h"
 #include "base/param.h"
 #include "bootstrap/bootstrap_int.h"
 
@@ -24,6 +23,7 @@ struct xccl_hello xccl_boot_hello(const struct xccl_bootstrap *boot, uint16_t pu
                                .purpose = purpose,
                                .detail = detail,
                                .version = XCCL_VERSION_CODE,
+                               .target = XCCL_TARGET_ROOT,
                                .settings_hash = xccl_param_job_hash()};
 
     memcpy(hello.comm_id, boot->job.comm_id, sizeof(hello.comm_id));
@@ -87,14 +87,13 @@ static void dial_close(struct xccl_boot_dial *dial)
 
 static void fail_at(struct xccl_boot_dial *dial, xcclResult_t rc, const struct xccl_addr *addr)
 {
-    char text[XCCL_ADDR_TEXT_BYTES] = "?", why[XCCL_ERROR_TEXT_BYTES];
+    struct xccl_verdict verdict = {
+        .trouble = XCCL_TROUBLE_BOOT_UNREACHED, .rc = rc, .address = "?"};
 
-    snprintf(why, sizeof(why), "%s", xccl_error_text());
+    xccl_verdict_set_why(&verdict, xccl_error_text());
     if (addr)
-        xccl_addr_format(addr, text);
-    xccl_boot_fail(dial->boot, rc,
-                   "rank %d cannot reach rank %d at %s: %.300s; see that rank's log",
-                   dial->boot->rank, dial->rank, text, why);
+        xccl_addr_format(addr, verdict.address);
+    xccl_boot_raise(dial->boot, &verdict, dial->rank);
 }
 
 static void fail_unreached(struct xccl_boot_dial *dial)
@@ -102,14 +101,13 @@ static void fail_unreached(struct xccl_boot_dial *dial)
     struct xccl_bootstrap *boot = dial->boot;
     struct xccl_addr addrs[XCCL_TRIES_ADDRS];
     int count = xccl_boot_addr_list(boot, dial->rank, addrs);
+    struct xccl_verdict verdict = {.trouble = XCCL_TROUBLE_BOOT_NO_WAY};
     char text[XCCL_TRIES_TEXT_BYTES];
 
     xccl_tries_text(&dial->tries, addrs, count, text);
+    xccl_verdict_set_why(&verdict, text);
     boot->maybe_echo = 1; /* a host may have failed, of which the root may have heard */
-    xccl_boot_fail(boot, xcclRemoteError,
-                   "rank %d on host %s cannot reach rank %d: %.230s; set XCCL_SOCKET_IFNAME on all "
-                   "hosts to the interface that reaches the others, and check for firewalls",
-                   boot->rank, xccl_os_hostname(), dial->rank, text);
+    xccl_boot_raise(boot, &verdict, dial->rank);
 }
 
 /* Another try, a little later. */
@@ -157,6 +155,7 @@ static void dial_connect(struct xccl_boot_dial *dial)
     uint64_t now_ns = xccl_clock_ns();
     xcclResult_t rc = xcclRemoteError;
 
+    hello.target = (uint32_t)dial->rank;
     dial_close(dial);
     dial->connected = 0;
     if (!count) {
@@ -185,6 +184,15 @@ void xccl_boot_dial_start(struct xccl_boot_dial *dial)
     dial_connect(dial);
 }
 
+int xccl_boot_may_mend(const struct xccl_conn *conn, xcclResult_t rc, int count, int *turned_away)
+{
+    if (rc != xcclRemoteError)
+        return 0;
+    if (xccl_conn_turned_away(conn) > 1)
+        return 1;
+    return (count > 1 || xccl_conn_turned_away(conn)) && ++*turned_away < TURNED_AWAY_MAX * count;
+}
+
 /* A slow rank has until the operation's deadline, unless it can be tried elsewhere. */
 static uint64_t proof_until_ns(const struct xccl_boot_dial *dial, int count)
 {
@@ -210,11 +218,11 @@ int xccl_boot_dial_shake(struct xccl_boot_dial *dial)
         xccl_tries_answered(&dial->tries);
         xccl_loop_set_timer(dial->source, proof_until_ns(dial, count));
     }
-    /* A busy acceptor may have dropped us for a newer stranger, so one refusal is not believed; and
-     * at one of several addresses somebody else may be, on another network. */
-    if (rc == xcclRemoteError && (count > 1 || xccl_conn_turned_away(*dial->conn)) &&
-        ++dial->turned_away < TURNED_AWAY_MAX * count) {
-        dial_connect(dial);
+    if (rc && xccl_boot_may_mend(*dial->conn, rc, count, &dial->turned_away)) {
+        if (xccl_conn_turned_away(*dial->conn) > 1)
+            dial_pause(dial);
+        else
+            dial_connect(dial);
         return 0;
     }
     if (!rc && !done)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What a rank needs to know before it can meet the others: which root to report to, and the secret
- * to prove. It comes from one or several unique ids (unique_id.c, job.c).
+ * to prove. It comes from one or several unique ids (unique_id.c).
  *
  * With several ids the ranks are shared out evenly, in order, over the ids' roots; the first rank
  * of each share reports to the root of the share before as well, whose last rank must be told of
@@ -20,6 +20,7 @@ struct xccl_meeting {
     struct xccl_addr roots[3]; /* the same root's; the first that answers is taken */
     int root_count;
     int owns_root; /* by XCCL_COMM_ID: rank 0 listens at roots[0] */
+    int key_is_public, key_is_short; /* the secret follows from the address, or can be guessed */
 };
 
 struct xccl_job {
@@ -41,6 +42,9 @@ xcclResult_t xccl_unique_id_create_here(xcclUniqueId *id_out);
  * tells jobs apart that have no key. */
 xcclResult_t xccl_unique_id_at(const char *addr_text, const char *salt, xcclUniqueId *id_out);
 xcclResult_t xccl_unique_id_decode(const xcclUniqueId *id, struct xccl_meeting *meeting_out);
+/* Warns, once a process, that a meeting has no secret or a weak one. Only rank 0 calls it, whose
+ * root it is, so a job warns once. */
+void xccl_unique_id_warn(const struct xccl_meeting *meeting);
 /* The secret that follows from a job key's text, so that launcher and ranks agree. */
 void xccl_job_key_secret(const char *job_key, uint8_t secret_out[32]);
 

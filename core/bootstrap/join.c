@@ -38,6 +38,14 @@ static void round_watch(struct xccl_boot_round *round, uint32_t events)
         xccl_boot_fail_peer(round->boot, rc, round->rank, round->conn);
 }
 
+/* A connection of the ring is proven: both ends say who they are, and that they run. */
+static void ring_begin(struct xccl_boot_round *round)
+{
+    if (round->round == 0)
+        xccl_loop_set_timer(&round->source, xccl_alive_begin(&round->alive, round->conn,
+                                                             (uint32_t)round->boot->rank));
+}
+
 /* Where byte offset of this round's block lies in the list of addresses, and how many bytes from
  * there on lie in one piece. A block of rank r begins with the address of rank r + 1. */
 static uint8_t *block_at(const struct xccl_bootstrap *boot, int rank, uint64_t offset,
@@ -60,10 +68,7 @@ static void round_on_addrs(struct xccl_boot_round *round, const struct xccl_fram
 
     if (wire.bad || offset != round->moved || xccl_wire_left(&wire) > round->total - offset ||
         !xccl_wire_left(&wire)) {
-        xccl_boot_fail(
-            boot, xcclRemoteError,
-            "rank %d at %s sent unexpected addresses; use one version of xccl everywhere",
-            round->rank, xccl_conn_peer_text(round->conn));
+        xccl_boot_raise_at(boot, XCCL_TROUBLE_BOOT_ADDRESSES, round->rank, round->conn, 0);
         return;
     }
     while (xccl_wire_left(&wire)) {
@@ -80,23 +85,41 @@ static void round_on_addrs(struct xccl_boot_round *round, const struct xccl_fram
 static void round_not_due(struct xccl_boot_round *round, const struct xccl_frame *frame)
 {
     if (frame->final)
-        xccl_boot_fail(round->boot, xcclRemoteError,
-                       "rank %d at %s disconnected before rank %d had received everything from it; "
-                       "see that rank's log",
-                       round->rank, xccl_conn_peer_text(round->conn), round->boot->rank);
+        xccl_boot_raise_at(round->boot, XCCL_TROUBLE_BOOT_END, round->rank, round->conn, 0);
     else
-        xccl_boot_fail(round->boot, xcclRemoteError,
-                       "rank %d at %s sent an unexpected message of type %u; use one version of "
-                       "xccl everywhere",
-                       round->rank, xccl_conn_peer_text(round->conn), frame->type);
+        xccl_boot_raise_at(round->boot, XCCL_TROUBLE_BOOT_MESSAGE, round->rank, round->conn,
+                           frame->type);
 }
 
-/* What comes over the ring now is for whoever takes the ring. */
+/* Leaves a frame, and all that follows, in the connection for whoever takes the ring. Signs of life
+ * are sent until then. */
 static void ring_keep(struct xccl_boot_round *round, const struct xccl_frame *frame)
 {
+    uint64_t timer_ns = round->source.timer_ns;
+
     if (!frame->final)
         xccl_conn_give_back(round->conn, frame);
-    round_watch(round, 0);
+    round->kept = 1;
+    xccl_loop_remove(&round->source);
+    round->source.fd = -1;
+    round->source.events = 0;
+    round->source.timer_ns = timer_ns;
+    if (frame->final || xccl_loop_add(round->boot->loop, &round->source))
+        round->source.timer_ns = XCCL_NEVER_NS; /* only the signs would be missed */
+}
+
+/* Takes a frame that is not part of the list of addresses. 1: it was one. */
+static int ring_take(struct xccl_boot_round *round, const struct xccl_frame *frame)
+{
+    if (round->round != 0 || frame->final)
+        return 0;
+    if (frame->type == XCCL_BOOT_ALIVE)
+        return xccl_alive_take(&round->alive, frame) == 0;
+    if (frame->type == XCCL_BOOT_HEARTBEAT)
+        return 1;
+    if (frame->type == XCCL_BOOT_NOTICE && xccl_boot_take_notice(round->boot, frame))
+        ring_keep(round, frame);
+    return frame->type == XCCL_BOOT_NOTICE;
 }
 
 /* Takes one frame. 0: there is none, or nothing more is wanted. */
@@ -109,14 +132,20 @@ static int round_take_one(struct xccl_boot_round *round)
 
     if (rc) {
         xccl_boot_fail_peer(boot, rc, round->rank, round->conn);
+        xccl_loop_remove(&round->source);
         return 0;
     }
     if (!got)
         return 0;
+    xccl_alive_hear(&round->alive);
+    if (ring_take(round, &frame))
+        return boot->state != XCCL_BOOT_FAILED;
     if (!frame.final && frame.type == XCCL_BOOT_ERROR)
         xccl_boot_fail_told(boot, &frame, round->conn);
     else if (!frame.final && frame.type == XCCL_BOOT_ADDRS && !round->give && !round->done)
         round_on_addrs(round, &frame);
+    else if (boot->rc)
+        xccl_loop_remove(&round->source); /* it says no more */
     else if (!round->done)
         round_not_due(round, &frame);
     else
@@ -144,6 +173,7 @@ static void round_proven(struct xccl_boot_round *round)
     xccl_boot_note_met(boot, round->conn);
     round->shaking = 0;
     round->done = round->total == 0;
+    ring_begin(round);
     round_watch(round, EPOLLIN);
 }
 
@@ -164,32 +194,58 @@ static void round_shake_to_tell(struct xccl_boot_round *round)
     xccl_boot_tell_late(round->boot, round->conn);
 }
 
+static void round_read(struct xccl_boot_round *round)
+{
+    for (int i = 0; i < FRAMES_A_TURN && round->conn && !round->kept && round_take_one(round); i++)
+        continue;
+}
+
 static void round_on_events(struct xccl_source *source, uint32_t events)
 {
     struct xccl_boot_round *round = source->owner;
 
     xccl_log_set_rank(round->boot->rank);
-    if (round->boot->rc) {
+    if (round->shaking && round->boot->rc) {
         round_shake_to_tell(round);
     } else if (round->shaking) {
         if (xccl_boot_dial_shake(&round->dial))
             round_proven(round);
     } else if (events & (EPOLLIN | EPOLLERR | EPOLLHUP)) {
-        for (int i = 0; i < FRAMES_A_TURN && round->conn && round_take_one(round); i++)
-            continue;
+        round_read(round);
     }
     xccl_boot_join_pump(round->boot);
     xccl_log_set_rank(-1);
+}
+
+/* A sign of life is due on the ring, or the neighbour's is missing. */
+static void ring_beat(struct xccl_boot_round *round, uint64_t now_ns)
+{
+    struct xccl_bootstrap *boot = round->boot;
+    char name[XCCL_BOOT_NAME_BYTES];
+    uint64_t next_ns;
+
+    round_read(round);
+    if (boot->state == XCCL_BOOT_FAILED || !round->source.loop)
+        return;
+    if (round->kept)
+        xccl_alive_hear(&round->alive); /* it has joined, and whoever takes the ring judges it */
+    if (!xccl_alive_turn(&round->alive, round->conn, (uint32_t)boot->rank, now_ns, &next_ns)) {
+        xccl_loop_set_timer(&round->source, next_ns);
+        return;
+    }
+    xccl_boot_name(boot, round->rank, name);
+    xccl_boot_fail_silent(boot, name, round->conn);
 }
 
 static void round_on_timer(struct xccl_source *source, uint64_t now_ns)
 {
     struct xccl_boot_round *round = source->owner;
 
-    (void)now_ns;
     xccl_log_set_rank(round->boot->rank);
     if (round->shaking && xccl_boot_dial_on_timer(&round->dial))
         round_proven(round);
+    else if (!round->shaking && round->conn)
+        ring_beat(round, now_ns);
     xccl_boot_join_pump(round->boot);
     xccl_log_set_rank(-1);
 }
@@ -259,7 +315,8 @@ static void round_hand_over(struct xccl_boot_round *round)
 static void joined(struct xccl_bootstrap *boot)
 {
     for (int i = 0; i < 2; i++)
-        xccl_boot_link_close(&boot->root_links[i]);
+        xccl_boot_link_finish(&boot->root_links[i]);
+    xccl_boot_share_pair(boot, 0);
     boot->state = XCCL_BOOT_UP;
     boot->limit.deadline_ns = XCCL_NEVER_NS;
     xccl_boot_op_end(boot);
@@ -312,6 +369,7 @@ void xccl_boot_join_on_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn)
     xccl_boot_tell_late(boot, conn);
     if (boot->rc)
         return; /* it is told now, or once the verdict is known */
+    ring_begin(give);
     round_watch(give, EPOLLIN);
     xccl_boot_join_pump(boot);
 }
@@ -374,6 +432,7 @@ void xccl_boot_ring_start(struct xccl_bootstrap *boot)
 void xccl_boot_join_wait_text(const struct xccl_bootstrap *boot, char *text_out, size_t bytes)
 {
     const struct xccl_boot_root_link *link = &boot->root_links[0];
+    char name[XCCL_BOOT_NAME_BYTES];
 
     if (!boot->next_known && link->meeting && !link->tries.answers) {
         char tried[XCCL_TRIES_TEXT_BYTES];
@@ -405,13 +464,14 @@ void xccl_boot_join_wait_text(const struct xccl_bootstrap *boot, char *text_out,
                 snprintf(at, sizeof(at), "%s", xccl_conn_peer_text(take->conn));
             else if (xccl_boot_addr_list(boot, take->rank, addrs))
                 xccl_addr_format(&addrs[0], at);
-            snprintf(text_out, bytes, "waits for rank %d at %s; look at what that rank does",
-                     take->rank, at);
+            xccl_boot_name(boot, take->rank, name);
+            snprintf(text_out, bytes, "waits for %s at %s; look at what that rank does", name, at);
             return;
         }
         if (!give->done) {
-            snprintf(text_out, bytes, "waits for rank %d to %s; look at what that rank does",
-                     give->rank, give->conn ? "read" : "connect");
+            xccl_boot_name(boot, give->rank, name);
+            snprintf(text_out, bytes, "waits for %s to %s; look at what that rank does", name,
+                     give->conn ? "read" : "connect");
             return;
         }
     }
@@ -423,7 +483,7 @@ void xccl_boot_join_tell(struct xccl_bootstrap *boot, uint16_t type, const void 
     for (int i = 0; i < 2; i++) {
         struct xccl_boot_root_link *link = &boot->root_links[i];
 
-        if (link->conn && !link->shaking)
+        if (link->conn && !link->shaking && !link->ending)
             (void)xccl_conn_queue(link->conn, type, body, bytes);
     }
     for (int k = 0; k < boot->rounds; k++) {
@@ -436,11 +496,11 @@ void xccl_boot_join_tell(struct xccl_bootstrap *boot, uint16_t type, const void 
     }
 }
 
-void xccl_boot_join_stop(struct xccl_bootstrap *boot, int keep_roots)
+void xccl_boot_join_stop(struct xccl_bootstrap *boot, int keep_hearing)
 {
-    for (int i = 0; i < 2 && !keep_roots; i++)
+    for (int i = 0; i < 2 && !keep_hearing; i++)
         xccl_loop_remove(&boot->root_links[i].source);
-    for (int k = 0; k < boot->rounds; k++) {
+    for (int k = keep_hearing; k < boot->rounds; k++) {
         /* One that connects is told once it has; one between two tries is not tried again. */
         if (!boot->take[k].shaking || !boot->take[k].conn)
             xccl_loop_remove(&boot->take[k].source);

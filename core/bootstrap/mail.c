@@ -122,8 +122,7 @@ void xccl_boot_send_post(struct xccl_bootstrap *boot, struct xccl_boot_send *sen
     }
     pair = pair_get(boot, send->rank);
     if (!pair) {
-        xccl_boot_fail(boot, xcclSystemError, "rank %d cannot send: %s", boot->rank,
-                       xccl_error_text());
+        xccl_boot_raise_own(boot, XCCL_TROUBLE_BOOT_CANNOT_SEND, xcclSystemError);
         return;
     }
     send->next = NULL;

@@ -110,8 +110,7 @@ static struct xccl_boot_early *early_add(struct xccl_bootstrap *boot, int rank,
     }
     early = xccl_calloc(1, sizeof(*early) + mail->total);
     if (!early) {
-        xccl_boot_fail(boot, xcclSystemError, "rank %d cannot keep a message: %s", boot->rank,
-                       xccl_error_text());
+        xccl_boot_raise_own(boot, XCCL_TROUBLE_BOOT_CANNOT_KEEP, xcclSystemError);
         return NULL;
     }
     early->mail = *mail;
@@ -197,10 +196,7 @@ static void in_on_mail(struct xccl_boot_pair *pair, const struct xccl_frame *fra
     if (xccl_boot_mail_decode(frame->body, frame->bytes, &mail) != 0 ||
         mail.offset != (pair->inside ? pair->at : 0) ||
         (pair->inside && (!same_mail(&mail, &pair->mail) || mail.total != pair->mail.total))) {
-        xccl_boot_fail(pair->boot, xcclRemoteError,
-                       "rank %d at %s sent a message that cannot be read; use one version of xccl "
-                       "everywhere",
-                       pair->rank, xccl_conn_peer_text(pair->in));
+        xccl_boot_raise_at(pair->boot, XCCL_TROUBLE_BOOT_MAIL, pair->rank, pair->in, 0);
         return;
     }
     if (!pair->inside && !mail_begin(pair, &mail)) {
@@ -247,10 +243,7 @@ static int in_take_one(struct xccl_boot_pair *pair)
     else if (frame.type == XCCL_BOOT_ERROR)
         xccl_boot_fail_told(pair->boot, &frame, pair->in);
     else
-        xccl_boot_fail(pair->boot, xcclRemoteError,
-                       "rank %d at %s sent an unexpected message of type %u; use one version of "
-                       "xccl everywhere",
-                       pair->rank, xccl_conn_peer_text(pair->in), frame.type);
+        xccl_boot_raise_at(pair->boot, XCCL_TROUBLE_BOOT_MESSAGE, pair->rank, pair->in, frame.type);
     return !pair->boot->rc && !pair->held;
 }
 

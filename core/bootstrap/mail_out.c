@@ -166,10 +166,8 @@ static void out_read(struct xccl_boot_pair *pair)
     if (!rc && !frame.final && frame.type == XCCL_BOOT_ERROR) {
         xccl_boot_fail_told(pair->boot, &frame, pair->out);
     } else if (!rc && !frame.final) {
-        xccl_boot_fail(pair->boot, xcclRemoteError,
-                       "rank %d at %s sent an unexpected message of type %u; use one version of "
-                       "xccl everywhere",
-                       pair->rank, xccl_conn_peer_text(pair->out), frame.type);
+        xccl_boot_raise_at(pair->boot, XCCL_TROUBLE_BOOT_MESSAGE, pair->rank, pair->out,
+                           frame.type);
     } else if (pair->ending) {
         xccl_boot_out_close(pair);
         xccl_boot_out_pump(pair);

@@ -120,6 +120,37 @@ int xccl_boot_error_decode(const uint8_t *in, size_t bytes, struct xccl_boot_err
     return 0;
 }
 
+size_t xccl_boot_alive_encode(const struct xccl_boot_who *who, uint8_t out[XCCL_BOOT_ALIVE_MAX])
+{
+    struct xccl_wire wire = xccl_wire_over(out, XCCL_BOOT_ALIVE_MAX);
+
+    xccl_wire_put_u64(&wire, who->process_id);
+    xccl_wire_put_u64(&wire, who->host_hash);
+    xccl_wire_put_u32(&wire, who->pid);
+    xccl_wire_put_u32(&wire, who->rank);
+    xccl_wire_put_u32(&wire, who->beat_ms);
+    text_put(&wire, who->host, sizeof(who->host));
+    assert(!wire.bad);
+    return (size_t)(wire.at - out);
+}
+
+int xccl_boot_alive_decode(const uint8_t *in, size_t bytes, struct xccl_boot_who *who_out)
+{
+    struct xccl_wire wire = wire_in(in, bytes);
+    struct xccl_boot_who who = {0};
+
+    who.process_id = xccl_wire_get_u64(&wire);
+    who.host_hash = xccl_wire_get_u64(&wire);
+    who.pid = xccl_wire_get_u32(&wire);
+    who.rank = xccl_wire_get_u32(&wire);
+    who.beat_ms = xccl_wire_get_u32(&wire);
+    text_get(&wire, who.host, sizeof(who.host));
+    if (wire.bad || xccl_wire_left(&wire))
+        return -1;
+    *who_out = who;
+    return 0;
+}
+
 void xccl_boot_mail_encode(const struct xccl_boot_mail *mail, uint8_t out[XCCL_BOOT_MAIL_HEAD])
 {
     struct xccl_wire wire = xccl_wire_over(out, XCCL_BOOT_MAIL_HEAD);

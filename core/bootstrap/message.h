@@ -17,6 +17,11 @@ enum xccl_boot_frame {
     XCCL_BOOT_ERROR = 18, /* either way: joining failed, and why */
     XCCL_BOOT_ADDRS = 19, /* rank to rank while joining: a piece of the list of addresses */
     XCCL_BOOT_MAIL = 20, /* rank to rank: a piece of a message */
+    XCCL_BOOT_ALIVE = 21, /* either way, from root or ring neighbour: who it is, and that it runs */
+    /* A message of the control plane (core/watch): a neighbour that has joined sends it already. */
+    XCCL_BOOT_HEARTBEAT = 32,
+    XCCL_BOOT_NOTICE =
+        33, /* the first error: watch/notice_wire.h; u32 kind, u32 result, ... text */
 };
 
 #define XCCL_HOST_TEXT_BYTES     65
@@ -27,6 +32,10 @@ enum xccl_boot_frame {
 #define XCCL_BOOT_ERROR_MAX      (1 + XCCL_BOOT_ERROR_TEXT_MAX)
 #define XCCL_BOOT_ADDRS_HEAD     8
 #define XCCL_BOOT_MAIL_HEAD      16
+#define XCCL_BOOT_NOTICE_HEAD    24 /* of a notice; the text follows */
+#define XCCL_BOOT_NOTICE_ERROR   1 /* the first number of a notice: neither an abort nor a revoke */
+#define XCCL_BOOT_ALIVE_MAX      (28 + XCCL_HOST_TEXT_BYTES)
+#define XCCL_BOOT_NAME_BYTES     128
 
 /* Rank, ranks, version and the settings' hash are in the hello, which is proven as well. */
 struct xccl_boot_report {
@@ -37,6 +46,16 @@ struct xccl_boot_report {
     char host[XCCL_HOST_TEXT_BYTES];
     char settings[XCCL_SETTINGS_TEXT_BYTES]; /* those that must be equal on all ranks */
 };
+
+/* Who is at the other end of a connection, by its own word. */
+struct xccl_boot_who {
+    uint64_t process_id, host_hash; /* os.h */
+    uint32_t pid;
+    uint32_t rank; /* of a root: of its process, once one has reported; else XCCL_BOOT_NO_RANK */
+    uint32_t beat_ms; /* it says so again this often; 0: never */
+    char host[XCCL_HOST_TEXT_BYTES];
+};
+#define XCCL_BOOT_NO_RANK UINT32_MAX
 
 struct xccl_boot_error {
     xcclResult_t rc;
@@ -61,12 +80,14 @@ struct xccl_boot_mail {
 size_t xccl_boot_report_encode(const struct xccl_boot_report *report,
                                uint8_t out[XCCL_BOOT_REPORT_MAX]);
 size_t xccl_boot_error_encode(xcclResult_t rc, const char *text, uint8_t out[XCCL_BOOT_ERROR_MAX]);
+size_t xccl_boot_alive_encode(const struct xccl_boot_who *who, uint8_t out[XCCL_BOOT_ALIVE_MAX]);
 void xccl_boot_mail_encode(const struct xccl_boot_mail *mail, uint8_t out[XCCL_BOOT_MAIL_HEAD]);
 
 /* 0 on success, -1 for bytes that no version of ours sends; *_out is set only on success. */
 int xccl_boot_report_decode(const uint8_t *in, size_t bytes, struct xccl_boot_report *report_out);
 int xccl_boot_next_decode(const uint8_t *in, size_t bytes, struct xccl_addr *addr_out);
 int xccl_boot_error_decode(const uint8_t *in, size_t bytes, struct xccl_boot_error *error_out);
+int xccl_boot_alive_decode(const uint8_t *in, size_t bytes, struct xccl_boot_who *who_out);
 /* bytes: of the whole frame, so that the piece is known to lie inside the message. */
 int xccl_boot_mail_decode(const uint8_t *in, size_t bytes, struct xccl_boot_mail *mail_out);
 

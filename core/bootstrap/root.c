@@ -5,62 +5,57 @@
  *
  * Limits: no fail-over: when the root's process dies, joining ends. Thread: the service thread's
  * callbacks; create, destroy, get and put from any, under the loop's lock. Lock order:
- * shared_mutex, a loop's lock, single_mutex. */
-#include <pthread.h>
+ * shared_lock, a loop's lock, single_lock. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/channel.h"
 #include "bootstrap/root_int.h"
 
-/* Roots of this process that end by themselves. Guarded by single_mutex, which is taken inside a
+/* Handlers in a child of fork(): the thread that moves the parent's roots is not there. */
+static void forget_single(void);
+static void forget_shared(void);
+
+/* Roots of this process that end by themselves. Guarded by single_lock, which is taken inside a
  * loop's lock and never around one. */
-static pthread_mutex_t single_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct xccl_lock single_lock = XCCL_LOCK(forget_single);
 static struct xccl_root *single_roots;
 
-/* Roots at given addresses, guarded by shared_mutex, which is never taken in a callback. */
-static pthread_mutex_t shared_mutex = PTHREAD_MUTEX_INITIALIZER;
+/* Roots at given addresses, guarded by shared_lock, which is never taken in a callback. */
+static struct xccl_lock shared_lock = XCCL_LOCK(forget_shared);
 static struct xccl_root *shared_roots;
+
+static void forget_single(void)
+{
+    single_roots = NULL;
+}
+
+static void forget_shared(void)
+{
+    shared_roots = NULL;
+}
 
 /* Frees everything; the loop's lock is held. Those who still wait are told. */
 static void root_fini(struct xccl_root *root)
 {
     xccl_acceptor_close(root->acceptor);
     xccl_loop_remove(&root->timer);
-    root->single = 0; /* the last session must not arm the timer again */
+    root->single = root->ending = 0; /* the last session must not arm the timer again */
     xccl_root_end_sessions(root);
     sodium_memzero(root->secret, sizeof(root->secret));
     xccl_free(root);
 }
 
-/* A child must not find a mutex locked by a thread that it does not have. */
-static void fork_lock(void)
-{
-    pthread_mutex_lock(&shared_mutex);
-    pthread_mutex_lock(&single_mutex);
-}
-
-static void fork_unlock(void)
-{
-    pthread_mutex_unlock(&single_mutex);
-    pthread_mutex_unlock(&shared_mutex);
-}
-
-static void watch_forks(void)
-{
-    (void)pthread_atfork(fork_lock, fork_unlock, fork_unlock);
-}
-
 static xcclResult_t root_make(const struct xccl_acceptor_args *args, struct xccl_root **root_out)
 {
     struct xccl_acceptor_args own_args = *args;
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct xccl_root *root = xccl_calloc(1, sizeof(*root));
     xcclResult_t rc = xcclSystemError;
 
@@ -74,10 +69,9 @@ static xcclResult_t root_make(const struct xccl_acceptor_args *args, struct xccl
     rc = xccl_service_get(&root->loop);
     if (rc)
         goto err_root;
-    /* After the service has set its own watch: a fork then locks in this file's order. */
-    pthread_once(&once, watch_forks);
     own_args.loop = root->loop;
     own_args.on_conn = xccl_root_on_conn;
+    own_args.on_starved = xccl_root_on_starved;
     own_args.owner = root;
     rc = xccl_acceptor_open(&own_args, &root->acceptor);
     sodium_memzero(own_args.key, sizeof(own_args.key));
@@ -96,7 +90,7 @@ err_root:
 xcclResult_t xccl_root_create(struct xccl_addr *addr, const uint8_t secret[32],
                               struct xccl_root **root_out)
 {
-    struct xccl_acceptor_args args = {.addr = *addr, .any_comm_id = 1, .rank = UINT32_MAX};
+    struct xccl_acceptor_args args = {.addr = *addr, .any_comm_id = 1, .rank = XCCL_TARGET_ROOT};
     xcclResult_t rc;
 
     memcpy(args.key, secret, sizeof(args.key));
@@ -121,9 +115,21 @@ void xccl_root_destroy(struct xccl_root *root)
     xccl_service_put();
 }
 
+void xccl_root_note_end(struct xccl_root *root, uint32_t rank, uint32_t nranks, const char *text)
+{
+    xccl_loop_lock(root->loop);
+    if (!root->ended_nranks) {
+        root->ended_rank = rank;
+        root->ended_nranks = nranks;
+        snprintf(root->ended_text, sizeof(root->ended_text), "%s", text);
+    }
+    xccl_root_on_ended(root);
+    xccl_loop_unlock(root->loop);
+}
+
 /* --- the root at a given address --- */
 
-/* Takes it out of the list; shared_mutex is held. */
+/* Takes it out of the list; shared_lock is held. */
 static void shared_unlist(const struct xccl_root *root)
 {
     struct xccl_root **at = &shared_roots;
@@ -150,7 +156,7 @@ xcclResult_t xccl_root_get_at(const struct xccl_addr *addr, const uint8_t secret
     struct xccl_root *root;
     xcclResult_t rc = xcclSuccess;
 
-    pthread_mutex_lock(&shared_mutex);
+    xccl_lock_take(&shared_lock);
     root = shared_find(addr, secret);
     if (root) {
         xccl_loop_lock(root->loop);
@@ -167,7 +173,7 @@ xcclResult_t xccl_root_get_at(const struct xccl_addr *addr, const uint8_t secret
             shared_roots = root;
         }
     }
-    pthread_mutex_unlock(&shared_mutex);
+    xccl_lock_give(&shared_lock);
     if (!rc)
         *root_out = root;
     return rc;
@@ -179,17 +185,24 @@ static void shared_on_timer(struct xccl_source *source, uint64_t now_ns)
     struct xccl_root *root = source->owner;
 
     /* The other order of the two locks, so it may not be waited for here. */
-    if (pthread_mutex_trylock(&shared_mutex) != 0) {
+    if (!xccl_lock_try(&shared_lock)) {
         xccl_loop_set_timer(source, now_ns + XCCL_NS_PER_MS);
         return;
     }
     shared_unlist(root);
     root_fini(root); /* before another may listen at the address */
-    pthread_mutex_unlock(&shared_mutex);
+    xccl_lock_give(&shared_lock);
     xccl_service_put_later();
 }
 
-/* 1: other communicators' ranks wait at the root for a rank 0 that will come. It stays for them. */
+void xccl_root_rest(struct xccl_root *root)
+{
+    if (root->ending && !root->sessions && !root->reporters)
+        xccl_loop_set_timer(&root->timer, xccl_clock_ns());
+}
+
+/* 1: other communicators' ranks wait at the root for a rank 0 that will come, or are about to
+ * report. It stays for them. */
 static int stays_for_others(struct xccl_root *root)
 {
     int stays;
@@ -198,7 +211,8 @@ static int stays_for_others(struct xccl_root *root)
     root->timer.timer_ns = XCCL_NEVER_NS;
     root->timer.on_timer = shared_on_timer;
     root->timer.owner = root;
-    stays = root->sessions && xccl_loop_add(root->loop, &root->timer) == xcclSuccess;
+    stays = (root->sessions || root->reporters) &&
+            xccl_loop_add(root->loop, &root->timer) == xcclSuccess;
     root->ending = stays;
     xccl_loop_unlock(root->loop);
     return stays;
@@ -208,12 +222,12 @@ void xccl_root_put(struct xccl_root *root)
 {
     if (!root)
         return;
-    pthread_mutex_lock(&shared_mutex);
+    xccl_lock_take(&shared_lock);
     if (--root->references == 0 && !stays_for_others(root)) {
         shared_unlist(root);
         xccl_root_destroy(root);
     }
-    pthread_mutex_unlock(&shared_mutex);
+    xccl_lock_give(&shared_lock);
 }
 
 /* --- roots that end by themselves --- */
@@ -223,7 +237,7 @@ static int single_unlist(const struct xccl_root *root)
 {
     int found = 0;
 
-    pthread_mutex_lock(&single_mutex);
+    xccl_lock_take(&single_lock);
     for (struct xccl_root **at = &single_roots; *at && !found; at = &(*at)->next) {
         if (*at == root) {
             *at = root->next;
@@ -231,7 +245,7 @@ static int single_unlist(const struct xccl_root *root)
             break;
         }
     }
-    pthread_mutex_unlock(&single_mutex);
+    xccl_lock_give(&single_lock);
     return found;
 }
 
@@ -249,7 +263,7 @@ static void single_on_timer(struct xccl_source *source, uint64_t now_ns)
 
 xcclResult_t xccl_root_start_single(struct xccl_meeting *meeting, uint64_t timeout_ms)
 {
-    struct xccl_acceptor_args args = {.addr = meeting->roots[0], .rank = UINT32_MAX};
+    struct xccl_acceptor_args args = {.addr = meeting->roots[0], .rank = XCCL_TARGET_ROOT};
     int more = meeting->root_count - 1;
     struct xccl_root *root;
     xcclResult_t rc;
@@ -272,10 +286,10 @@ xcclResult_t xccl_root_start_single(struct xccl_meeting *meeting, uint64_t timeo
     root->timer.owner = root;
     rc = xccl_loop_add(root->loop, &root->timer);
     if (!rc) {
-        pthread_mutex_lock(&single_mutex);
+        xccl_lock_take(&single_lock);
         root->next = single_roots;
         single_roots = root;
-        pthread_mutex_unlock(&single_mutex);
+        xccl_lock_give(&single_lock);
     }
     xccl_loop_unlock(root->loop);
     if (rc)
@@ -287,7 +301,7 @@ void xccl_root_end_single(const uint8_t comm_id[16])
 {
     struct xccl_root *found = NULL;
 
-    pthread_mutex_lock(&single_mutex);
+    xccl_lock_take(&single_lock);
     for (struct xccl_root **at = &single_roots; *at; at = &(*at)->next) {
         if ((*at)->pid == getpid() && memcmp((*at)->comm_id, comm_id, 16) == 0) {
             found = *at;
@@ -295,6 +309,6 @@ void xccl_root_end_single(const uint8_t comm_id[16])
             break;
         }
     }
-    pthread_mutex_unlock(&single_mutex);
+    xccl_lock_give(&single_lock);
     xccl_root_destroy(found);
 }

@@ -13,10 +13,10 @@
 #include "base/param.h"
 #include "bootstrap/bootstrap_int.h"
 
-#define FRAMES_A_TURN   16
-#define TURNED_AWAY_MAX 3 /* at each address */
-#define PROOF_NS        (3 * XCCL_NS_PER_S) /* it doubles with every answer */
-#define PAUSE_MAX_MS    100 /* between two tries to reach a root */
+#define FRAMES_A_TURN 16
+#define PROOF_NS      (3 * XCCL_NS_PER_S) /* it doubles with every answer */
+#define PAUSE_MAX_MS  100 /* between two tries to reach a root */
+#define NOTE_NS       XCCL_NS_PER_S /* of failed tries, until the log says so */
 
 static void link_fail(struct xccl_boot_root_link *link, xcclResult_t rc)
 {
@@ -32,15 +32,32 @@ static void link_fail(struct xccl_boot_root_link *link, xcclResult_t rc)
         boot->rank, boot->nranks, why);
 }
 
+/* "the root at 10.0.0.1:4000, in the process of rank 0 (host a, pid 12)", as far as it is known. */
+static void root_text(const struct xccl_boot_root_link *link, char *text_out, size_t bytes)
+{
+    const struct xccl_boot_who *who = &link->alive.who;
+    char name[XCCL_BOOT_NAME_BYTES];
+
+    xccl_alive_name(who->rank, who, name);
+    if (!link->alive.known)
+        snprintf(text_out, bytes, "the root at %s", xccl_conn_peer_text(link->conn));
+    else if (who->rank == XCCL_BOOT_NO_RANK)
+        snprintf(text_out, bytes, "the root at %s (host %s, pid %u)",
+                 xccl_conn_peer_text(link->conn), who->host, who->pid);
+    else
+        snprintf(text_out, bytes, "the root at %s, in the process of %s",
+                 xccl_conn_peer_text(link->conn), name);
+}
+
 static void link_lost(struct xccl_boot_root_link *link, xcclResult_t rc)
 {
     struct xccl_bootstrap *boot = link->boot;
-    char why[XCCL_ERROR_TEXT_BYTES];
+    char why[XCCL_ERROR_TEXT_BYTES], root[2 * XCCL_BOOT_NAME_BYTES];
 
     snprintf(why, sizeof(why), "%s", xccl_error_text());
+    root_text(link, root, sizeof(root));
     link->reported = 0;
-    xccl_boot_fail(boot, rc, "rank %d lost the root at %s: %.300s", boot->rank,
-                   xccl_conn_peer_text(link->conn), why);
+    xccl_boot_fail(boot, rc, "rank %d lost %s: %.300s", boot->rank, root, why);
 }
 
 void xccl_boot_link_close(struct xccl_boot_root_link *link)
@@ -48,6 +65,35 @@ void xccl_boot_link_close(struct xccl_boot_root_link *link)
     xccl_loop_remove(&link->source);
     xccl_conn_close(link->conn);
     link->conn = NULL;
+}
+
+void xccl_boot_link_finish(struct xccl_boot_root_link *link)
+{
+    int pending = 0;
+
+    if (!link->conn)
+        return;
+    link->ending = 1;
+    xccl_loop_set_timer(&link->source, XCCL_NEVER_NS);
+    if (link->told || xccl_conn_finish(link->conn, &pending))
+        xccl_boot_link_close(link);
+    else
+        (void)xccl_loop_set_events(&link->source, pending ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+/* Nothing that comes now is news. */
+static void link_end(struct xccl_boot_root_link *link, uint32_t events)
+{
+    struct xccl_frame frame = {.final = 0};
+    int pending = 0, got = 1;
+    xcclResult_t rc = events & EPOLLOUT ? xccl_conn_finish(link->conn, &pending) : xcclSuccess;
+
+    for (int i = 0; i < FRAMES_A_TURN && !rc && got && !frame.final; i++)
+        rc = xccl_conn_take_frame(link->conn, &frame, &got);
+    if (rc || frame.final)
+        xccl_boot_link_close(link);
+    else
+        (void)xccl_loop_set_events(&link->source, pending ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 /* Tries again a little later: 2, 4 ms and so on. */
@@ -110,12 +156,30 @@ static void link_warn(struct xccl_boot_root_link *link)
         link->boot->rank, xccl_os_hostname(), XCCL_TRIES_GIVE_UP_MS / 1000, text);
 }
 
+/* Each address of the root has failed for a while, and it is tried on: address and reason, once. */
+static void link_note(struct xccl_boot_root_link *link)
+{
+    char text[XCCL_TRIES_TEXT_BYTES];
+
+    if (link->noted || xccl_clock_ns() < link->tries.since_ns + NOTE_NS)
+        return;
+    link->noted = 1;
+    xccl_tries_text(&link->tries, link->meeting->roots, link->meeting->root_count, text);
+    xccl_log(XCCL_LOG_INFO,
+             "rank %d on host %s has not reached the root yet: %s; it tries on; check that %s, and "
+             "that no firewall is between",
+             link->boot->rank, xccl_os_hostname(), text,
+             link->meeting->owns_root ? "rank 0 was started and XCCL_COMM_ID is its address"
+                                      : "the process that created the id still runs");
+}
+
 /* A try failed with an errno; 0: nobody answered. */
 static void link_missed(struct xccl_boot_root_link *link, int err)
 {
     int count = link->meeting->root_count, owns_root = link->meeting->owns_root;
 
     xccl_tries_failed(&link->tries, err);
+    link_note(link);
     if (xccl_tries_is_over(&link->tries, count, xccl_clock_ns())) {
         if (!owns_root || xccl_tries_all_unroutable(&link->tries, count)) {
             link_give_up(link);
@@ -178,6 +242,9 @@ static void link_report(struct xccl_boot_root_link *link)
     uint32_t count = report.meeting_count, idx = (uint32_t)boot->job.meeting_idx;
     xcclResult_t rc;
 
+    /* First, so that the root can judge each rank that has reported. */
+    xccl_loop_set_timer(&link->source,
+                        xccl_alive_begin(&link->alive, link->conn, (uint32_t)boot->rank));
     if (boot->limit.deadline_ns > now_ns)
         left_ms = (boot->limit.deadline_ns - now_ns) / XCCL_NS_PER_MS;
     report.timeout_ms = left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX;
@@ -202,7 +269,6 @@ static void link_proven(struct xccl_boot_root_link *link)
     struct xccl_bootstrap *boot = link->boot;
     const struct xccl_meeting *meeting = link->meeting;
     struct xccl_boot_met *met = &boot->met[link - boot->root_links];
-    char why[XCCL_ERROR_TEXT_BYTES];
     xcclResult_t rc;
 
     link->shaking = 0;
@@ -218,21 +284,8 @@ static void link_proven(struct xccl_boot_root_link *link)
         link_report(link);
         return;
     }
-    snprintf(why, sizeof(why), "%s", xccl_error_text());
     link->reported = 1; /* it hears of the failure by this connection */
-    xccl_boot_fail(boot, rc, "rank %d on host %s cannot join: %.400s", boot->rank,
-                   xccl_os_hostname(), why);
-}
-
-/* Whether a failed proof is worth another try. A busy acceptor may have dropped us for a newer
- * stranger, so one refusal is not believed; and at one of several addresses somebody else may be,
- * on another network. */
-static int link_may_mend(struct xccl_boot_root_link *link, xcclResult_t rc)
-{
-    int count = link->meeting->root_count;
-
-    return rc == xcclRemoteError && (count > 1 || xccl_conn_turned_away(link->conn)) &&
-           ++link->turned_away < TURNED_AWAY_MAX * count;
+    xccl_boot_raise_own(boot, XCCL_TROUBLE_BOOT_CANNOT_JOIN, rc);
 }
 
 static void link_shake(struct xccl_boot_root_link *link)
@@ -250,7 +303,7 @@ static void link_shake(struct xccl_boot_root_link *link)
         xccl_tries_answered(&link->tries);
         xccl_loop_set_timer(&link->source, proof_until_ns(link));
     }
-    if (rc && link_may_mend(link, rc)) {
+    if (rc && xccl_boot_may_mend(link->conn, rc, link->meeting->root_count, &link->turned_away)) {
         link_pause(link);
         return;
     }
@@ -316,11 +369,16 @@ static int link_take_one(struct xccl_boot_root_link *link)
     int got = 0;
     xcclResult_t rc = xccl_conn_take_frame(link->conn, &frame, &got);
 
+    if (got)
+        xccl_alive_hear(&link->alive);
     if (rc) {
         link->told = 1;
         link_lost(link, rc);
     } else if (!got) {
         return 0;
+    } else if (!frame.final && frame.type == XCCL_BOOT_ALIVE &&
+               xccl_alive_take(&link->alive, &frame) == 0) {
+        return 1;
     } else if (frame.final) {
         link_on_final(link);
     } else if (frame.type == XCCL_BOOT_ERROR) {
@@ -333,7 +391,13 @@ static int link_take_one(struct xccl_boot_root_link *link)
                        "xccl everywhere",
                        xccl_conn_peer_text(link->conn), frame.type);
     }
-    return link->source.loop != NULL && !link->boot->rc;
+    return link->source.loop != NULL && !link->boot->rc && !link->ending;
+}
+
+static void link_read(struct xccl_boot_root_link *link)
+{
+    for (int i = 0; i < FRAMES_A_TURN && link->source.loop && link_take_one(link); i++)
+        continue;
 }
 
 static void link_on_events(struct xccl_source *source, uint32_t events)
@@ -343,13 +407,46 @@ static void link_on_events(struct xccl_source *source, uint32_t events)
     xccl_log_set_rank(link->boot->rank);
     if (link->shaking) {
         link_shake(link);
+    } else if (link->ending) {
+        link_end(link, events);
     } else {
         if (events & EPOLLOUT)
             link_flush(link);
-        for (int i = 0; i < FRAMES_A_TURN && source->loop && link_take_one(link); i++)
-            continue;
+        link_read(link);
     }
     xccl_log_set_rank(-1);
+}
+
+/* A sign of life is due, or the root's is missing. */
+static void link_beat(struct xccl_boot_root_link *link, uint64_t now_ns)
+{
+    struct xccl_bootstrap *boot = link->boot;
+    char root[2 * XCCL_BOOT_NAME_BYTES];
+    uint64_t next_ns;
+
+    link_read(link);
+    if (!link->source.loop || boot->state == XCCL_BOOT_FAILED || link->ending)
+        return;
+    if (!xccl_alive_turn(&link->alive, link->conn, (uint32_t)boot->rank, now_ns, &next_ns)) {
+        xccl_loop_set_timer(&link->source, next_ns);
+        return;
+    }
+    root_text(link, root, sizeof(root));
+    link->told = 1;
+    link->reported = 0;
+    link->given_up = 1;
+    xccl_boot_fail_silent(boot, root, link->conn);
+}
+
+/* Its host has answered, but the root has not. */
+static void link_unproven(struct xccl_boot_root_link *link)
+{
+    if (!link->noted)
+        xccl_log(XCCL_LOG_INFO,
+                 "rank %d on host %s is connected to the root at %s, which does not answer; it "
+                 "tries again; check that the root's process is not stopped",
+                 link->boot->rank, xccl_os_hostname(), xccl_conn_peer_text(link->conn));
+    link->noted = 1;
 }
 
 static void link_on_timer(struct xccl_source *source, uint64_t now_ns)
@@ -357,18 +454,21 @@ static void link_on_timer(struct xccl_source *source, uint64_t now_ns)
     struct xccl_boot_root_link *link = source->owner;
     int was_connected = link->connected;
 
-    (void)now_ns;
     xccl_log_set_rank(link->boot->rank);
     /* A thread that was given no time has not seen yet what came meanwhile. */
     if (!link->conn) {
         link_connect(link);
+    } else if (!link->shaking) {
+        link_beat(link, now_ns);
     } else {
         link_shake(link);
         if (!link->boot->rc && link->conn && link->shaking && was_connected == link->connected) {
-            if (link->connected)
+            if (link->connected) {
+                link_unproven(link);
                 link_connect(link);
-            else
+            } else {
                 link_missed(link, 0);
+            }
         }
     }
     xccl_log_set_rank(-1);

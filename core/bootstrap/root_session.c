@@ -1,78 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What happens at a root: ranks report, and each is told where the next one listens. State changes
- * only by proven reports.
+/* A communicator that comes together at a root: ranks report, and each is told where the next one
+ * listens. State changes only by proven reports. Until a rank says that it has joined, root and
+ * rank watch each other (alive.h).
  *
- *   reporter  proven --REPORT--> reported --next rank reported too--> told --all told--> closed
+ *   reporter  proven --REPORT--> reported --next rank reported too--> told --FINAL--> closed
  *             proven --ERROR--> closed, and the session fails: that rank cannot join
- *   session   open --all told--> gone
- *             open --mismatch, rank lost, deadline--> failed: every rank, also one that comes
- *             later, gets the same ERROR --as many as ranks told, or deadline--> gone
+ *   session   open --all have joined--> gone
+ *             open --mismatch, rank lost or silent, deadline--> failed: every rank, also one that
+ *             comes later, gets the same ERROR --as many as ranks told, or deadline--> gone
  *
  * Limits: 1,024 sessions, 2^20 ranks each. Thread: the service thread's callbacks. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/error.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "bootstrap/conn_int.h"
-#include "bootstrap/message.h"
 #include "bootstrap/root_int.h"
 
 #define SESSIONS_MAX  1024
 #define NRANKS_MAX    (1u << 20)
-#define REPORT_NS     (10 * XCCL_NS_PER_S) /* from proof to report */
 #define MARGIN_MAX_MS 500 /* how much before its ranks a session gives up */
-
-struct xccl_root_reporter {
-    struct xccl_source source;
-    struct xccl_conn *conn;
-    struct xccl_root *root;
-    struct xccl_root_session *session; /* NULL before the report and after it is over */
-    uint32_t rank, place; /* in session->places */
-    int told; /* NEXT is in the socket */
-    int next_queued;
-    struct xccl_boot_report report;
-    struct xccl_root_reporter *next, *prev; /* root->reporters: all of them */
-};
-
-struct xccl_root_session {
-    struct xccl_source timer;
-    struct xccl_root *root;
-    uint8_t comm_id[16];
-    uint32_t nranks;
-    /* This root's share of the ranks: first, first + 1 and so on, and behind them, when there are
-     * several roots, the guest: the first rank of the next share. */
-    uint32_t first, members, place_count;
-    uint32_t told; /* members that were told, or ranks once failed */
-    uint32_t may_come; /* ranks that may report, by what any of them believes */
-    int reported; /* one of them has said so */
-    uint64_t deadline_ns;
-    int failed;
-    struct xccl_boot_error error;
-    struct xccl_root_reporter **places;
-    uint8_t *counted; /* 1 when told counts that place */
-    struct xccl_root_session *next, *prev;
-};
-
-static void reporter_free(struct xccl_root_reporter *reporter)
-{
-    struct xccl_root *root = reporter->root;
-
-    xccl_loop_remove(&reporter->source);
-    if (reporter->session && reporter->session->places[reporter->place] == reporter)
-        reporter->session->places[reporter->place] = NULL;
-    if (reporter->prev)
-        reporter->prev->next = reporter->next;
-    else
-        root->reporters = reporter->next;
-    if (reporter->next)
-        reporter->next->prev = reporter->prev;
-    xccl_conn_close(reporter->conn);
-    xccl_free(reporter);
-}
 
 /* A rank's place, or UINT32_MAX when it should report elsewhere. */
 static uint32_t place_of(const struct xccl_root_session *session, uint32_t rank)
@@ -85,17 +36,6 @@ static uint32_t place_of(const struct xccl_root_session *session, uint32_t rank)
     return UINT32_MAX;
 }
 
-/* Tells one rank that joining failed, as far as its socket takes it now, and lets go of it. */
-static void reporter_refuse(struct xccl_root_reporter *reporter,
-                            const struct xccl_boot_error *error)
-{
-    uint8_t body[XCCL_BOOT_ERROR_MAX];
-    size_t bytes = xccl_boot_error_encode(error->rc, error->text, body);
-
-    (void)xccl_conn_queue(reporter->conn, XCCL_BOOT_ERROR, body, bytes);
-    reporter_free(reporter);
-}
-
 static void session_free(struct xccl_root_session *session)
 {
     struct xccl_root *root = session->root;
@@ -103,7 +43,7 @@ static void session_free(struct xccl_root_session *session)
     xccl_loop_remove(&session->timer);
     for (uint32_t i = 0; i < session->place_count; i++) {
         if (session->places[i])
-            reporter_free(session->places[i]);
+            xccl_reporter_free(session->places[i]);
     }
     if (session->prev)
         session->prev->next = session->next;
@@ -112,18 +52,20 @@ static void session_free(struct xccl_root_session *session)
     if (session->next)
         session->next->prev = session->prev;
     root->session_count--;
-    if (root->single || root->ending)
-        xccl_loop_set_timer(&root->timer, xccl_clock_ns());
     xccl_free(session->counted);
     xccl_free(session->places);
     xccl_free(session);
+    if (root->single)
+        xccl_loop_set_timer(&root->timer, xccl_clock_ns());
+    else
+        xccl_root_rest(root);
 }
 
-/* Over: all members were told their next rank; or, of a failed one, as many of the error as may
- * come. It stays that long for those who come later. */
+/* Over: all have joined; or, of a failed one, as many were told the error as may come. It stays
+ * that long for those who come later. */
 static int session_over(const struct xccl_root_session *session)
 {
-    return session->told >= (session->failed ? session->may_come : session->members);
+    return session->settled >= (session->failed ? session->may_come : session->place_count);
 }
 
 static void session_rest(struct xccl_root_session *session)
@@ -132,9 +74,9 @@ static void session_rest(struct xccl_root_session *session)
         session_free(session);
 }
 
-static void session_count_told(struct xccl_root_session *session, uint32_t place)
+static void session_count_settled(struct xccl_root_session *session, uint32_t place)
 {
-    session->told++;
+    session->settled++;
     if (place < session->place_count)
         session->counted[place] = 1;
 }
@@ -149,10 +91,18 @@ static void session_fail(struct xccl_root_session *session)
 
         if (!reporter)
             continue;
-        if (!reporter->told)
-            session_count_told(session, i);
-        reporter_refuse(reporter, &session->error);
+        session_count_settled(session, i);
+        xccl_reporter_refuse(reporter, &session->error);
     }
+}
+
+static void session_error_list(struct xccl_root_session *session, xcclResult_t rc, const char *fmt,
+                               va_list args) __attribute__((format(printf, 3, 0)));
+static void session_error_list(struct xccl_root_session *session, xcclResult_t rc, const char *fmt,
+                               va_list args)
+{
+    vsnprintf(session->error.text, sizeof(session->error.text), fmt, args);
+    session->error.rc = rc;
 }
 
 static void session_error(struct xccl_root_session *session, xcclResult_t rc, const char *fmt, ...)
@@ -162,9 +112,23 @@ static void session_error(struct xccl_root_session *session, xcclResult_t rc, co
     va_list args;
 
     va_start(args, fmt);
-    vsnprintf(session->error.text, sizeof(session->error.text), fmt, args);
+    session_error_list(session, rc, fmt, args);
     va_end(args);
-    session->error.rc = rc;
+}
+
+/* The ranks that have not reported; of several roots the guest may be the only one. */
+static void session_missing(const struct xccl_root_session *session, char *text_out, size_t bytes)
+{
+    const void **seen = xccl_calloc(session->members, sizeof(*seen));
+
+    for (uint32_t i = 0; seen && i < session->members; i++)
+        seen[i] = session->places[i] || session->counted[i] ? session : NULL;
+    text_out[0] = '\0';
+    if (seen)
+        xccl_boot_missing_text(seen, session->members, session->first, text_out, bytes);
+    xccl_free(seen);
+    if (!text_out[0])
+        snprintf(text_out, bytes, "%u", (session->first + session->members) % session->nranks);
 }
 
 static void session_on_timer(struct xccl_source *source, uint64_t now_ns)
@@ -173,12 +137,9 @@ static void session_on_timer(struct xccl_source *source, uint64_t now_ns)
     char missing[200];
 
     (void)now_ns;
-    if (!session->failed) {
-        xccl_boot_missing_text((const void *const *)session->places, session->members,
-                               session->first, missing, sizeof(missing));
-        if (!missing[0])
-            snprintf(missing, sizeof(missing), "%u",
-                     (session->first + session->members) % session->nranks);
+    /* Where all have reported, each has a deadline of its own. */
+    if (!session->failed && session->came < session->place_count) {
+        session_missing(session, missing, sizeof(missing));
         session_error(
             session, xcclTimeout,
             "missing: ranks %s of %u did not report in time; see whether they were started "
@@ -246,6 +207,7 @@ static struct xccl_root_session *session_make(struct xccl_root *root,
     if (!session)
         return NULL;
     session->nranks = hello->nranks;
+    session->own_rank = XCCL_BOOT_NO_RANK;
     session_share(session, report);
     session->places = xccl_calloc(session->place_count, sizeof(struct xccl_root_reporter *));
     session->counted = xccl_calloc(session->place_count, 1);
@@ -375,43 +337,29 @@ static int session_check(struct xccl_root_session *session,
     return -1;
 }
 
-/* Counts a rank as told once its NEXT has left; ends the session after the last. */
-static void reporter_count_told(struct xccl_root_reporter *reporter)
-{
-    struct xccl_root_session *session = reporter->session;
-    int pending = 1;
-
-    if (!reporter->next_queued || reporter->told)
-        return;
-    if (xccl_conn_flush(reporter->conn, &pending) != xcclSuccess)
-        return; /* its socket will say so in a moment: reporter_on_events() */
-    (void)xccl_loop_set_events(&reporter->source, pending ? EPOLLIN | EPOLLOUT : EPOLLIN);
-    if (pending)
-        return;
-    reporter->told = 1;
-    session_count_told(session, reporter->place);
-}
-
 /* Tells the member at a place where the next one listens, if that is known. */
 static void session_tell(struct xccl_root_session *session, uint32_t place)
 {
     struct xccl_root_reporter *reporter = session->places[place];
     const struct xccl_root_reporter *next = session->places[(place + 1) % session->place_count];
-    uint8_t body[XCCL_ADDR_WIRE_BYTES];
 
-    if (place >= session->members)
-        return; /* the guest is told by its own root */
+    if (reporter && next && !reporter->is_guest)
+        xccl_reporter_tell(reporter, &next->report.addr);
+}
 
-    if (!reporter || !next || reporter->next_queued)
-        return;
-    xccl_addr_encode(&next->report.addr, body);
-    if (xccl_conn_queue(reporter->conn, XCCL_BOOT_NEXT, body, sizeof(body)) != xcclSuccess) {
-        /* No memory; the callers still need the session, so it fails in the loop's next turn. */
-        xccl_loop_set_timer(&reporter->source, xccl_clock_ns());
-        return;
+/* A rank has reported: watches it, and learns whether it is one of this process. */
+static void session_watch(struct xccl_root_session *session, struct xccl_root_reporter *reporter)
+{
+    xccl_loop_set_timer(&reporter->source, reporter->alive.look_ns);
+    if (session->own_rank == XCCL_BOOT_NO_RANK && xccl_alive_is_here(&reporter->alive)) {
+        session->own_rank = reporter->rank;
+        for (uint32_t i = 0; i < session->place_count; i++) {
+            if (session->places[i] && session->places[i] != reporter)
+                xccl_reporter_introduce(session->places[i]);
+        }
+    } else if (session->own_rank != XCCL_BOOT_NO_RANK) {
+        xccl_reporter_introduce(reporter);
     }
-    reporter->next_queued = 1;
-    reporter_count_told(reporter);
 }
 
 /* The session for a report (NULL: for a rank that cannot join), made if it is the first. NULL: the
@@ -438,12 +386,39 @@ static struct xccl_root_session *session_for(struct xccl_root_reporter *reporter
         session = session_make(reporter->root, hello, report);
     }
     if (!session)
-        reporter_refuse(reporter, &error);
+        xccl_reporter_refuse(reporter, &error);
     return session;
 }
 
-/* A report came; the reporter may be gone when this returns. */
-static void reporter_on_report(struct xccl_root_reporter *reporter)
+/* Its number has joined already: this one alone is refused. */
+static void reporter_refuse_again(struct xccl_root_reporter *reporter)
+{
+    struct xccl_boot_error error = {.rc = xcclInvalidUsage};
+
+    snprintf(error.text, sizeof(error.text),
+             "rank %u on host %s reports to the root, but rank %u has joined already; give each "
+             "process a rank of its own, and each communicator an id of its own",
+             xccl_conn_hello(reporter->conn)->rank, reporter->report.host,
+             xccl_conn_hello(reporter->conn)->rank);
+    xccl_reporter_refuse(reporter, &error);
+}
+
+/* 1: the session waits for a rank that has ended, and session->error says so. */
+static int session_misses_ended(struct xccl_root_session *session)
+{
+    const struct xccl_root *root = session->root;
+    uint32_t place = place_of(session, root->ended_rank);
+
+    if (session->failed || session->nranks != root->ended_nranks || place == UINT32_MAX ||
+        session->places[place] || session->counted[place])
+        return 0;
+    session_error(session, xcclRemoteError, "%s before it reported to the root; look at its output",
+                  root->ended_text);
+    session_count_settled(session, place);
+    return 1;
+}
+
+void xccl_session_report(struct xccl_root_reporter *reporter)
 {
     /* Without a session the reporter is gone. */
     struct xccl_root_session *session = session_for(reporter, &reporter->report);
@@ -461,54 +436,59 @@ static void reporter_on_report(struct xccl_root_reporter *reporter)
     if (session->failed) {
         session_widen(session, xccl_conn_hello(reporter->conn), &reporter->report);
         if (!again)
-            session_count_told(session, place);
-        reporter_refuse(reporter, &session->error);
+            session_count_settled(session, place);
+        xccl_reporter_refuse(reporter, &session->error);
         session_rest(session);
+        return;
+    }
+    if (session->counted[place]) {
+        reporter_refuse_again(reporter);
         return;
     }
     reporter->session = session;
     reporter->rank = xccl_conn_hello(reporter->conn)->rank;
     reporter->place = place;
+    reporter->is_guest = place >= session->members;
     session->places[place] = reporter;
-    xccl_loop_set_timer(&reporter->source, XCCL_NEVER_NS);
+    session->came++;
+    session_watch(session, reporter);
     session_take_deadline(session, reporter->report.timeout_ms);
     session_tell(session, place);
     session_tell(session, (place + session->place_count - 1) % session->place_count);
+    if (session_misses_ended(session))
+        session_fail(session);
     session_rest(session);
 }
 
-/* A rank went, or sent what none may, before everybody was told. */
-static void reporter_lost(struct xccl_root_reporter *reporter, const char *why)
+void xccl_session_give_up(struct xccl_root_reporter *reporter, const char *fmt, ...)
 {
     struct xccl_root_session *session = reporter->session;
+    va_list args;
 
-    if (!session) {
-        xccl_log(XCCL_LOG_INFO, "root: lost a connection before its report: %s", why);
-        reporter_free(reporter);
-        return;
-    }
-    session_error(session, xcclRemoteError,
-                  "rank %u on host %s at %s left while joining (%.200s); look at that rank's log",
-                  reporter->rank, reporter->report.host, xccl_conn_peer_text(reporter->conn), why);
-    if (!reporter->told)
-        session_count_told(session, reporter->place); /* nobody will ask again for this one */
-    reporter_free(reporter);
+    va_start(args, fmt);
+    session_error_list(session, xcclRemoteError, fmt, args);
+    va_end(args);
+    session_count_settled(session, reporter->place);
+    xccl_reporter_refuse(reporter, &session->error);
     session_fail(session);
     session_rest(session);
 }
 
-/* A rank says that it cannot join, instead of reporting; the reporter is gone when this returns. */
-static void reporter_on_decline(struct xccl_root_reporter *reporter,
-                                const struct xccl_boot_error *error)
+void xccl_session_joined(struct xccl_root_reporter *reporter)
+{
+    struct xccl_root_session *session = reporter->session;
+
+    session_count_settled(session, reporter->place);
+    xccl_reporter_free(reporter);
+    session_rest(session);
+}
+
+void xccl_session_decline(struct xccl_root_reporter *reporter, const struct xccl_boot_error *error)
 {
     const struct xccl_hello *hello = xccl_conn_hello(reporter->conn);
     uint32_t rank = hello->rank, place;
     struct xccl_root_session *session;
 
-    if (rank >= hello->nranks) {
-        reporter_lost(reporter, "it sent what no rank of this version sends");
-        return;
-    }
     session = session_for(reporter, NULL);
     if (!session)
         return;
@@ -521,96 +501,40 @@ static void reporter_on_decline(struct xccl_root_reporter *reporter,
     /* It may have been refused before, and nobody may be counted twice. */
     place = place_of(session, rank);
     if (place != UINT32_MAX && !session->counted[place])
-        session_count_told(session, place);
-    reporter_free(reporter);
+        session_count_settled(session, place);
+    xccl_reporter_free(reporter);
     session_rest(session);
 }
 
-/* The reporter may be gone when this returns. */
-static void reporter_on_frame(struct xccl_root_reporter *reporter, const struct xccl_frame *frame)
+void xccl_root_on_starved(void *owner, const char *why, const char *todo)
 {
-    struct xccl_boot_error error;
+    struct xccl_root *root = owner;
+    struct xccl_root_session *next;
 
-    if (frame->final) {
-        reporter_lost(reporter, "it closed the connection");
-    } else if (frame->type == XCCL_BOOT_ERROR &&
-               xccl_boot_error_decode(frame->body, frame->bytes, &error) == 0) {
-        if (reporter->session)
-            reporter_lost(reporter, error.text);
-        else
-            reporter_on_decline(reporter, &error);
-    } else if (!reporter->session && frame->type == XCCL_BOOT_REPORT &&
-               xccl_boot_report_decode(frame->body, frame->bytes, &reporter->report) == 0) {
-        reporter_on_report(reporter);
-    } else {
-        reporter_lost(reporter, "it sent what no rank of this version sends");
-    }
-}
-
-static void reporter_on_events(struct xccl_source *source, uint32_t events)
-{
-    struct xccl_root_reporter *reporter = source->owner;
-    struct xccl_frame frame;
-    int got = 0;
-    xcclResult_t rc = xccl_conn_take_frame(reporter->conn, &frame, &got);
-
-    if (rc) {
-        char why[XCCL_ERROR_TEXT_BYTES];
-
-        snprintf(why, sizeof(why), "%s", xccl_error_text());
-        reporter_lost(reporter, why);
-        return;
-    }
-    if (got) {
-        reporter_on_frame(reporter, &frame);
-        return;
-    }
-    if (events & EPOLLOUT && reporter->session) {
-        struct xccl_root_session *session = reporter->session;
-
-        reporter_count_told(reporter);
+    for (struct xccl_root_session *session = root->sessions; session; session = next) {
+        next = session->next;
+        if (session->failed || session->came == session->place_count)
+            continue;
+        session_error(
+            session, xcclRemoteError,
+            "the process with the root (host %s, pid %d) cannot accept more ranks: %.250s; %s",
+            xccl_os_hostname(), (int)getpid(), why, todo);
+        session_fail(session);
         session_rest(session);
     }
 }
 
-static void reporter_on_timer(struct xccl_source *source, uint64_t now_ns)
+void xccl_root_on_ended(struct xccl_root *root)
 {
-    struct xccl_root_reporter *reporter = source->owner;
+    struct xccl_root_session *next;
 
-    (void)now_ns;
-    reporter_lost(reporter, reporter->session ? "the root could not tell it its next rank"
-                                              : "no report within 10 s");
-}
-
-void xccl_root_on_conn(void *owner, struct xccl_conn *conn)
-{
-    struct xccl_root *root = owner;
-    struct xccl_root_reporter *reporter;
-
-    if (xccl_conn_hello(conn)->purpose != XCCL_PURPOSE_ROOT)
-        goto err_conn;
-    reporter = xccl_calloc(1, sizeof(*reporter));
-    if (!reporter)
-        goto err_conn;
-    reporter->root = root;
-    reporter->conn = conn;
-    reporter->source.fd = xccl_conn_fd(conn);
-    reporter->source.events = EPOLLIN;
-    reporter->source.timer_ns = xccl_clock_ns() + REPORT_NS;
-    reporter->source.on_events = reporter_on_events;
-    reporter->source.on_timer = reporter_on_timer;
-    reporter->source.owner = reporter;
-    if (xccl_loop_add(root->loop, &reporter->source))
-        goto err_reporter;
-    reporter->next = root->reporters;
-    if (root->reporters)
-        root->reporters->prev = reporter;
-    root->reporters = reporter;
-    return;
-err_reporter:
-    xccl_free(reporter);
-err_conn:
-    xccl_conn_close(conn);
+    for (struct xccl_root_session *session = root->sessions; session; session = next) {
+        next = session->next;
+        if (!session_misses_ended(session))
+            continue;
+        session_fail(session);
+        session_rest(session);
+    }
 }
 
 void xccl_root_end_sessions(struct xccl_root *root)
@@ -618,7 +542,8 @@ void xccl_root_end_sessions(struct xccl_root *root)
     while (root->sessions) {
         struct xccl_root_session *session = root->sessions;
 
-        if (!session->failed) {
+        /* Where all have reported, they go on without it. */
+        if (!session->failed && session->came < session->place_count) {
             session_error(
                 session, xcclRemoteError,
                 "the root was closed while ranks were joining; look at its process's log");
@@ -627,5 +552,5 @@ void xccl_root_end_sessions(struct xccl_root *root)
         session_free(session);
     }
     while (root->reporters)
-        reporter_free(root->reporters);
+        xccl_reporter_free(root->reporters);
 }

@@ -5,6 +5,7 @@
  * color, so they never travel.
  *
  * Thread: the rank's own; finish in the service thread. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,6 +76,14 @@ static void child_secret(const struct xccl_bootstrap *boot, int color, struct xc
     sodium_memzero(&state, sizeof(state));
 }
 
+/* Keeps where a rank of the parent runs, for the child, which has another number for it. */
+static void note_place(const struct xccl_bootstrap *boot, int rank,
+                       struct xccl_rank_place *place_out)
+{
+    if (!xccl_boot_find_place(boot, rank, place_out))
+        place_out->host[0] = '\0';
+}
+
 /* The child's rank, number of ranks, and addresses in its order. */
 static xcclResult_t child_places(const struct xccl_bootstrap *boot, struct xccl_bootstrap *child)
 {
@@ -95,6 +104,10 @@ static xcclResult_t child_places(const struct xccl_bootstrap *boot, struct xccl_
         if (places[i].rank == boot->rank)
             child->rank = i;
     }
+    if (count > 0) { /* this rank is one of them */
+        note_place(boot, places[(child->rank + 1) % count].rank, &child->ring_places[0]);
+        note_place(boot, places[(child->rank + count - 1) % count].rank, &child->ring_places[1]);
+    }
     xccl_free(places);
     return xcclSuccess;
 }
@@ -106,13 +119,17 @@ void xccl_boot_split_finish(struct xccl_bootstrap *boot)
 
     if (child) {
         rc = child_places(boot, child);
-        if (!rc)
+        if (!rc) {
+            if (child->acceptor)
+                xccl_acceptor_set_rank(child->acceptor, (uint32_t)child->rank,
+                                       (uint32_t)child->nranks);
             xccl_boot_ring_start(child); /* its errors are its own */
+        }
     }
     xccl_free(boot->split_parts);
     boot->split_parts = NULL;
     if (rc)
-        xccl_boot_fail(boot, rc, "rank %d cannot split: %s", boot->rank, xccl_error_text());
+        xccl_boot_raise_own(boot, XCCL_TROUBLE_BOOT_CANNOT_SPLIT, rc);
 }
 
 /* The child as far as it can be made before the others are known: it has the parent's size, and as

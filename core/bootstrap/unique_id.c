@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The 128 bytes that carry a communicator to its ranks: who, where, and the secret.
  *
- *   0 magic u16 | 2 format u8 | 3 flags u8: bits 0-1 root count, bit 7 rank 0 owns the root
+ *   0 magic u16 | 2 format u8 | 3 flags u8: bits 0-1 root count, bit 2 no job key, bit 3 a short
+ *     one, bit 7 rank 0 owns the root
  *   4 library version u32 | 8 communicator id 16 | 24 secret 32 | 56 three addresses of 24
  *
  * Little endian; unused addresses and flags are zero. Bytes 0 to 7 keep their meaning in every
@@ -25,12 +26,16 @@
 #include "bootstrap/channel.h"
 #include "bootstrap/root_int.h"
 
-#define ID_MAGIC      0x6958u /* "Xi" */
-#define ID_FORMAT     1
-#define FLAG_COUNT    0x03
-#define FLAG_OWNS     0x80
-#define ROOTS_MAX     3
-#define KEY_MAX_BYTES 1023
+#define ID_MAGIC       0x6958u /* "Xi" */
+#define ID_FORMAT      1
+#define FLAG_COUNT     0x03
+#define FLAG_PUBLIC    0x04
+#define FLAG_SHORT     0x08
+#define FLAG_OWNS      0x80
+#define FLAGS_ALL      (FLAG_COUNT | FLAG_PUBLIC | FLAG_SHORT | FLAG_OWNS)
+#define ROOTS_MAX      3
+#define KEY_MAX_BYTES  1023
+#define KEY_FINE_BYTES 16 /* shorter ones can be guessed from a recorded hello */
 
 static_assert(ROOTS_MAX == XCCL_DOORS_MAX, "a root can listen at all addresses of an id");
 static_assert(sizeof(xcclUniqueId) == 8 + 16 + 32 + ROOTS_MAX * XCCL_ADDR_WIRE_BYTES,
@@ -39,13 +44,20 @@ static_assert(sizeof(xcclUniqueId) == 8 + 16 + 32 + ROOTS_MAX * XCCL_ADDR_WIRE_B
 /* Ids that this process made from XCCL_COMM_ID. Relaxed: only the count matters. */
 static _Atomic uint64_t comm_ids_made;
 
+static uint8_t id_flags(const struct xccl_meeting *meeting)
+{
+    return (uint8_t)(meeting->root_count | (meeting->owns_root ? FLAG_OWNS : 0) |
+                     (meeting->key_is_public ? FLAG_PUBLIC : 0) |
+                     (meeting->key_is_short ? FLAG_SHORT : 0));
+}
+
 static void id_encode(const struct xccl_meeting *meeting, xcclUniqueId *id_out)
 {
     struct xccl_wire wire = xccl_wire_over(id_out->internal, sizeof(id_out->internal));
 
     xccl_wire_put_u16(&wire, ID_MAGIC);
     xccl_wire_put_u8(&wire, ID_FORMAT);
-    xccl_wire_put_u8(&wire, (uint8_t)(meeting->root_count | (meeting->owns_root ? FLAG_OWNS : 0)));
+    xccl_wire_put_u8(&wire, id_flags(meeting));
     xccl_wire_put_u32(&wire, XCCL_VERSION_CODE);
     xccl_wire_put(&wire, meeting->comm_id, sizeof(meeting->comm_id));
     xccl_wire_put(&wire, meeting->secret, sizeof(meeting->secret));
@@ -84,7 +96,9 @@ static xcclResult_t id_decode_head(struct xccl_wire *wire, struct xccl_meeting *
     }
     meeting->root_count = flags & FLAG_COUNT;
     meeting->owns_root = (flags & FLAG_OWNS) != 0;
-    if (meeting->root_count == 0 || (flags & ~(FLAG_COUNT | FLAG_OWNS)))
+    meeting->key_is_public = (flags & FLAG_PUBLIC) != 0;
+    meeting->key_is_short = (flags & FLAG_SHORT) != 0;
+    if (meeting->root_count == 0 || (flags & ~FLAGS_ALL))
         return id_fail("it has impossible flags");
     return xcclSuccess;
 }
@@ -189,35 +203,51 @@ static xcclResult_t key_file_read(const char *path, char key_out[KEY_MAX_BYTES +
 }
 
 /* The secret of a job that meets at a known address; salt tells apart what has no key. */
-static xcclResult_t comm_id_secret(const char *addr_text, const char *salt, uint8_t secret_out[32])
+static xcclResult_t comm_id_secret(const char *addr_text, const char *salt,
+                                   struct xccl_meeting *meeting)
 {
-    static atomic_flag warned = ATOMIC_FLAG_INIT;
     const char *key = xccl_param_string(XCCL_P_JOB_KEY);
     const char *path = xccl_param_string(XCCL_P_JOB_KEY_FILE);
     char text[KEY_MAX_BYTES + 2];
-    xcclResult_t rc;
+    xcclResult_t rc = xcclSuccess;
 
-    if (key[0]) {
-        xccl_job_key_secret(key, secret_out);
-        return xcclSuccess;
-    }
-    if (path[0]) {
+    if (!key[0] && path[0]) {
         rc = key_file_read(path, text);
-        if (!rc)
-            xccl_job_key_secret(text, secret_out);
-        sodium_memzero(text, sizeof(text));
-        return rc;
+        key = text;
+    } else if (!key[0]) {
+        meeting->key_is_public = 1;
+        snprintf(text, sizeof(text), "%s%s%s", addr_text, salt[0] ? " " : "", salt);
+        key = text;
     }
+    if (!rc) {
+        meeting->key_is_short = !meeting->key_is_public && strlen(key) < KEY_FINE_BYTES;
+        xccl_job_key_secret(key, meeting->secret);
+    }
+    sodium_memzero(text, sizeof(text));
+    return rc;
+}
+
+void xccl_unique_id_warn(const struct xccl_meeting *meeting)
+{
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
+    char text[XCCL_ADDR_TEXT_BYTES];
+
     /* Relaxed: who warns does not matter, only that one does. */
-    if (!atomic_flag_test_and_set_explicit(&warned, memory_order_relaxed)) {
+    if ((!meeting->key_is_public && !meeting->key_is_short) ||
+        atomic_flag_test_and_set_explicit(&warned, memory_order_relaxed))
+        return;
+    xccl_addr_format(&meeting->roots[0], text);
+    if (meeting->key_is_public)
         xccl_log(XCCL_LOG_WARN,
                  "the ranks meet at %s without a job key: anyone who can reach this port can join "
                  "and read; set XCCL_JOB_KEY or XCCL_JOB_KEY_FILE to the same secret on every rank",
-                 addr_text);
-    }
-    snprintf(text, sizeof(text), "%s%s%s", addr_text, salt[0] ? " " : "", salt);
-    xccl_job_key_secret(text, secret_out);
-    return xcclSuccess;
+                 text);
+    else
+        xccl_log(XCCL_LOG_WARN,
+                 "the ranks meet at %s with a job key of fewer than %d characters: who records one "
+                 "message can try all such keys; give every rank the same %d random characters or "
+                 "more in XCCL_JOB_KEY or XCCL_JOB_KEY_FILE",
+                 text, KEY_FINE_BYTES, KEY_FINE_BYTES);
 }
 
 /* The k-th call in each process gives the same id. */
@@ -238,7 +268,7 @@ static xcclResult_t meeting_at(const char *addr_text, const char *salt,
                          "cannot meet at %s", addr_text);
     }
     meeting->root_count = 1;
-    rc = comm_id_secret(addr_text, salt, meeting->secret);
+    rc = comm_id_secret(addr_text, salt, meeting);
     if (rc)
         return rc;
     xccl_wire_put_u64(&wire, atomic_fetch_add_explicit(&comm_ids_made, 1, memory_order_relaxed));
@@ -302,7 +332,7 @@ xcclResult_t xccl_unique_id_create(xcclUniqueId *id_out)
     addr_text = xccl_param_string(XCCL_P_COMM_ID);
     /* XCCL_ROOT: "launcher" is the other word. */
     rc = id_make(addr_text, "", xccl_param_int(XCCL_P_ROOT) == 0, id_out);
-    if (rc != xcclInvalidArgument || !addr_text[0])
+    if ((rc != xcclInvalidArgument && rc != xcclTimeout) || !addr_text[0])
         return rc;
     snprintf(why, sizeof(why), "%s", xccl_error_text());
     return xccl_fail(rc, 0, NULL, "XCCL_COMM_ID: %.480s", why);
@@ -325,4 +355,72 @@ xcclResult_t xccl_unique_id_at(const char *addr_text, const char *salt, xcclUniq
         return xccl_fail(xcclInvalidArgument, 0, "give HOST:PORT",
                          "the address where the ranks meet is empty");
     return id_make(addr_text, salt, 1, id_out);
+}
+
+/* --- from ids to what one rank needs of them: of several, a hash over all in order --- */
+
+int xccl_job_first_rank(int nranks, int meeting_count, int idx)
+{
+    return (int)((int64_t)nranks * idx / meeting_count);
+}
+
+/* The share that a rank belongs to. */
+static int share_of(int rank, int nranks, int meeting_count)
+{
+    int idx = (int)((int64_t)rank * meeting_count / nranks);
+
+    /* The division above may be one too low where the shares are not of one size. */
+    while (idx + 1 < meeting_count && xccl_job_first_rank(nranks, meeting_count, idx + 1) <= rank)
+        idx++;
+    return idx;
+}
+
+/* Whoever has all ids in the right order has the key. */
+static void hash_ids(const xcclUniqueId *ids, int id_count, struct xccl_job *job)
+{
+    static const char label[] = "xccl 1 several ids";
+    crypto_generichash_state state;
+    uint8_t hash[48];
+
+    crypto_generichash_init(&state, NULL, 0, sizeof(hash));
+    crypto_generichash_update(&state, (const uint8_t *)label, sizeof(label));
+    for (int i = 0; i < id_count; i++)
+        crypto_generichash_update(&state, (const uint8_t *)ids[i].internal,
+                                  sizeof(ids[i].internal));
+    crypto_generichash_final(&state, hash, sizeof(hash));
+    memcpy(job->comm_id, hash, sizeof(job->comm_id));
+    memcpy(job->secret, hash + sizeof(job->comm_id), sizeof(job->secret));
+    sodium_memzero(hash, sizeof(hash));
+    sodium_memzero(&state, sizeof(state));
+}
+
+xcclResult_t xccl_job_init(const xcclUniqueId *ids, int id_count, int rank, int nranks,
+                           struct xccl_job *job_out)
+{
+    struct xccl_job job = {.meeting_count = id_count};
+    xcclResult_t rc;
+
+    if (nranks < 1 || rank < 0 || rank >= nranks) {
+        return xccl_fail(xcclInvalidArgument, 0, "use 0 <= rank < nranks",
+                         "rank %d is out of range for %d ranks", rank, nranks);
+    }
+    if (id_count < 1 || id_count > nranks) {
+        return xccl_fail(xcclInvalidArgument, 0, "give at least one id, and at most one per rank",
+                         "%d unique ids for %d ranks", id_count, nranks);
+    }
+    job.meeting_idx = share_of(rank, nranks, id_count);
+    job.guest = id_count > 1 && rank == xccl_job_first_rank(nranks, id_count, job.meeting_idx);
+    rc = xccl_unique_id_decode(&ids[job.meeting_idx], &job.own);
+    if (!rc && job.guest)
+        rc = xccl_unique_id_decode(&ids[(job.meeting_idx + id_count - 1) % id_count], &job.before);
+    if (!rc && id_count > 1) {
+        hash_ids(ids, id_count, &job);
+    } else if (!rc) {
+        memcpy(job.comm_id, job.own.comm_id, sizeof(job.comm_id));
+        memcpy(job.secret, job.own.secret, sizeof(job.secret));
+    }
+    if (!rc)
+        *job_out = job;
+    sodium_memzero(&job, sizeof(job));
+    return rc;
 }

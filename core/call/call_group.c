@@ -22,8 +22,7 @@ void xccl_call_not_begun(struct xcclComm *comm, xcclResult_t begun, xcclResult_t
     if (!begun)
         return;
     if (!xccl_comm_error(comm))
-        begun = xccl_comm_fail(comm, begun, "rank %d cannot continue a group: %.300s", comm->rank,
-                               xccl_error_text());
+        begun = xccl_comm_fail_own(comm, begun, XCCL_TROUBLE_CANNOT_CONTINUE);
     keep_first(rc, begun, xccl_error_text());
 }
 

@@ -14,6 +14,7 @@
 #include "comm/device_ops.h"
 #include "connect/comm_links.h"
 #include "watch/comm_verdict.h"
+#include "watch/control.h"
 
 #define INLINE static inline __attribute__((always_inline)) /* once more in xccl_comm_execute() */
 
@@ -35,8 +36,10 @@ xcclResult_t xccl_comm_enter(struct xcclComm *comm)
     if (comm->needs_fence) /* as in xccl_comm_abort() */
         atomic_thread_fence(memory_order_seq_cst);
     rc = xccl_comm_error(comm);
-    if (rc)
-        xccl_comm_release(comm);
+    if (!rc)
+        return xcclSuccess;
+    xccl_comm_set_told(comm);
+    xccl_comm_release(comm);
     return rc;
 }
 
@@ -71,19 +74,19 @@ static xcclResult_t find_plan(struct xcclComm *comm, const struct xccl_task *tas
     else
         rc = xccl_plan_get(&comm->planner, &task->call, found_out);
     if (rc == xcclSystemError) /* only this rank fails: the others must know */
-        rc = xccl_comm_fail(comm, rc, "rank %d cannot plan a call: %.300s", comm->rank,
-                            xccl_error_text());
+        rc = xccl_comm_fail_own(comm, rc, XCCL_TROUBLE_CANNOT_PLAN);
     return rc;
 }
 
 /* The links of the call are made in its wait, beside those of other communicators of a group. */
-static void start_later(struct xcclComm *comm, const struct xccl_found *found, int connects)
+static void start_later(struct xcclComm *comm, const struct xccl_task *task)
 {
     struct xccl_run *run = &comm->run;
 
-    comm->connects = connects;
+    comm->connects = task->connects;
+    comm->ahead = task->ahead;
     xccl_run_clear(run);
-    run->flag_low = xccl_flag_low(found->signature, comm->seq);
+    run->flag_low = xccl_flag_low(comm->signature ^ comm->args.mark, comm->seq);
 }
 
 /* The call is the last one but for its buffers. Plans stay while none is made; those with an
@@ -105,6 +108,19 @@ static inline void set_args(struct xcclComm *comm, const struct xccl_task *task)
     comm->args.seq = ++comm->seq;
 }
 
+/* A call of its own kind where it is only connected. */
+#define CONNECTS_MARK 0x636f6e6e65637473ull
+
+/* Of ranks that differ the one that begins last finds it at once. Where it is not known whether the
+ * others have begun, and for ranks of other hosts, the service threads look before long. */
+static void look_at_others(struct xcclComm *comm)
+{
+    if (!comm->ops->tells_board && xccl_comm_look_early(comm)) {
+        xccl_run_clear(&comm->run);
+        comm->run.rc = xccl_comm_error(comm);
+    }
+}
+
 /* Its plan is at hand, and nothing of it has to be told again. */
 static inline void begin_same(struct xcclComm *comm, const struct xccl_task *task)
 {
@@ -123,21 +139,29 @@ static __attribute__((noinline)) xcclResult_t begin_other(struct xcclComm *comm,
     if (rc)
         return rc;
     set_args(comm, task);
+    comm->args.mark = xccl_mark_after(comm->args.mark, comm->signature);
+    comm->signature = task->connects ? found.signature ^ CONNECTS_MARK : found.signature;
     comm->call = task->call;
     /* Sizes are let go of at the end; a plan for them is no other call's. */
     comm->told_plans = task->call.sizes ? 0 : comm->planner.plans_made;
     call = xccl_comm_own_call(comm);
-    comm->run.kind = &xccl_call_kind;
+    call.coll |= task->connects == XCCL_CONNECTS_ALL ? XCCL_BOARD_CONNECTS : 0;
+    comm->ends_early = xccl_comm_may_end_early(comm, &call);
+    comm->run.kind = comm->ops->tells_board ? &xccl_talk_kind : &xccl_call_kind;
     comm->run.owner = comm;
     if (found.plan && !task->connects)
         rc = xccl_comm_start_run(comm, found.plan);
     else
-        start_later(comm, &found, task->connects);
-    if (!comm->ops->tells_board)
+        start_later(comm, task);
+    if (comm->ops->tells_board)
+        atomic_store_explicit(&comm->board->talks, (uint32_t)comm->seq, memory_order_relaxed);
+    else
         xccl_board_write(comm->board, &call, comm->run.flag_low);
     if (rc) { /* the others know of the call by now */
         xccl_run_clear(&comm->run);
         comm->run.rc = rc;
+    } else if (comm->ends_early) {
+        look_at_others(comm);
     }
     xccl_comm_record_call(comm);
     return xcclSuccess;
@@ -157,6 +181,7 @@ INLINE xcclResult_t begin(struct xcclComm *comm, const struct xccl_task *task)
     else if (!rc)
         rc = begin_other(comm, task);
     if (__builtin_expect(rc != xcclSuccess, 0)) {
+        xccl_comm_set_told(comm);
         xccl_comm_release(comm);
         return rc;
     }
@@ -168,6 +193,7 @@ INLINE xcclResult_t begin(struct xcclComm *comm, const struct xccl_task *task)
 static __attribute__((noinline, cold)) xcclResult_t fail(struct xcclComm *comm, xcclResult_t rc)
 {
     rc = xccl_comm_blame(comm, rc);
+    xccl_comm_set_told(comm);
     xccl_comm_links_revoke(comm);
     xccl_comm_links_let_go(comm->links);
     return rc;

@@ -23,6 +23,7 @@ static xcclResult_t make_state(struct xcclComm *comm)
         return xcclSystemError;
     }
     comm->p2p = p2p;
+    comm->count_sent = xccl_p2p_count_sent;
     return xcclSuccess;
 }
 
@@ -106,12 +107,12 @@ static void order_streams(struct xcclComm *comm)
     }
 }
 
-/* What of it the group needs. An empty one connects ranks of other hosts, no more. */
+/* Counts an item, and the link that it needs. One that only connects is no message. */
 static void count_item(struct xccl_stream *stream, const struct xccl_p2p_item *item)
 {
     if (item->connects)
         stream->needs |= stream->in_slices ? 1u << XCCL_PROTO_SLICES : XCCL_P2P_ALL_KINDS;
-    if (item->bytes) {
+    if (!item->connects) {
         stream->count++;
         stream->needs |= 1u << xccl_stream_kind(stream, item->bytes);
     }
@@ -163,7 +164,7 @@ static void fill_streams(struct xcclComm *comm, const struct xccl_p2p_item *item
     for (uint32_t i = 0; i < count; i++) {
         struct xccl_stream *stream;
 
-        if (items[i].peer == comm->rank || !items[i].bytes)
+        if (items[i].peer == comm->rank || items[i].connects)
             continue;
         stream = stream_for(comm, &items[i]);
         p2p->messages[stream->messages - p2p->messages + stream->next++] = (struct xccl_message){

@@ -90,5 +90,7 @@ xcclResult_t xccl_p2p_connect(struct xcclComm *comm, int *moved_out);
 xcclResult_t xccl_p2p_check(struct xccl_run *run, uint64_t waited_ns);
 int xccl_p2p_blame(struct xccl_run *run);
 xcclResult_t xccl_p2p_check_left(struct xccl_run *run, int again);
+/* comm->count_sent. */
+void xccl_p2p_count_sent(const struct xcclComm *comm, uint32_t *sent_out);
 
 #endif

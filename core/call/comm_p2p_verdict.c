@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The slow branch of the wait for sends and receives: errors, peers that have left, messages that
  * came with another size than the one expected, the deadline. Thread: the holder of the crank. */
-#include <stdio.h>
-
 #include "call/comm_p2p_state.h"
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
@@ -10,36 +8,37 @@
 #include "connect/comm_links.h"
 #include "watch/comm_verdict.h"
 #include "watch/control.h"
+#include "watch/standstill.h"
 
 #define LEFT_NS (100 * XCCL_NS_PER_MS)
 
-static void list_peers(const struct xcclComm *comm, char *text_out, size_t bytes)
+static xcclResult_t fail_timeout(struct xcclComm *comm, uint64_t waited_ns)
 {
+    struct xccl_verdict verdict = xccl_comm_verdict(comm, XCCL_TROUBLE_MESSAGES_LATE, XCCL_NOBODY);
     const struct xccl_comm_p2p *p2p = comm->p2p;
-    int used = 0;
 
-    text_out[0] = '\0';
-    for (uint32_t i = 0; i < p2p->stream_count && used < (int)bytes - 1; i++) {
+    verdict.seconds = waited_ns / XCCL_NS_PER_S;
+    for (uint32_t i = 0; i < p2p->stream_count; i++) {
         const struct xccl_stream *stream = p2p->streams[i];
-        char name[128];
 
-        if (xccl_p2p_is_done(stream))
-            continue;
-        xccl_comm_name_rank(comm, stream->peer, name, sizeof name);
-        used += snprintf(text_out + used, bytes - (size_t)used, "%s%s %s", used ? ", " : "",
-                         stream->sends ? "to send to" : "to receive from", name);
+        if (!xccl_p2p_is_done(stream))
+            xccl_verdict_wait(
+                &verdict,
+                (struct xccl_waited){.rank = stream->peer,
+                                     .why = stream->sends ? XCCL_WAIT_SEND : XCCL_WAIT_RECV});
     }
+    if (verdict.wait_count == 1)
+        verdict.culprit = verdict.waits[0].rank;
+    return xccl_comm_raise(comm, &verdict);
 }
 
-/* A peer has left in order: on this host its board says so, elsewhere the control plane knows it of
- * the ring's neighbours. Of others the network tells, or the deadline. */
+/* A peer has left in order: on this host its board says so, elsewhere the control plane. */
 static int has_left(const struct xcclComm *comm, int peer)
 {
     int index = comm->shm ? xccl_shm_index_of(comm->shm, peer) : -1;
-    uint64_t last_seq;
 
     if (index < 0)
-        return xccl_control_left_before(comm->control, UINT64_MAX, &last_seq) == peer;
+        return xccl_control_has_left(comm->control, peer);
     /* Acquire: what it did before it left. Pairs with undo_shm() in comm_init.c. */
     return atomic_load_explicit(&xccl_shm_board(comm->shm, index)->outside, memory_order_acquire) ==
            2;
@@ -49,21 +48,20 @@ static int has_left(const struct xcclComm *comm, int peer)
 static xcclResult_t fail_size(struct xcclComm *comm, const struct xccl_stream *stream,
                               const struct xccl_came *came)
 {
-    char name[128], sizes[96] = "";
+    struct xccl_verdict verdict = xccl_comm_verdict(comm, XCCL_TROUBLE_MESSAGE_DIFFERS,
+                                                    stream->peer);
 
-    xccl_comm_name_rank(comm, stream->peer, name, sizeof name);
-    if (came)
-        snprintf(sizes, sizeof sizes, " (%llu bytes%s instead of %zu)",
-                 (unsigned long long)came->bytes, came->is_all ? "" : " or more",
-                 stream->messages[stream->next].bytes);
-    return xccl_comm_fail(comm, xcclInvalidUsage,
-                          "rank %d expects a message of a different size than %s sends%s; sends "
-                          "and receives of two ranks must match in order and size",
-                          comm->rank, name, sizes);
+    verdict.mine = (struct xccl_act){
+        .kind = XCCL_ACT_RECV, .peer = stream->peer, .bytes = stream->messages[stream->next].bytes};
+    verdict.theirs = (struct xccl_act){.kind = XCCL_ACT_SEND,
+                                       .peer = comm->rank,
+                                       .bytes = came ? came->bytes : XCCL_ACT_OTHER_BYTES,
+                                       .is_least = came && !came->is_all};
+    return xccl_comm_raise(comm, &verdict);
 }
 
-/* Has the message that a stream waits for come over another link than that of its size? all 1: this
- * end may not have made that one, but its place is known. */
+/* Looks whether the message that a stream waits for came over another link than that of its size.
+ * all 1: this end may not have made that one, but its place is known. */
 static xcclResult_t look_aside(struct xcclComm *comm, const struct xccl_stream *stream, int all)
 {
     int index = comm->shm ? xccl_shm_index_of(comm->shm, stream->peer) : -1;
@@ -104,6 +102,15 @@ static xcclResult_t look_at_all(struct xcclComm *comm, uint64_t waited_ns)
     return rc;
 }
 
+static xcclResult_t fail_left(struct xcclComm *comm, const struct xccl_stream *stream)
+{
+    struct xccl_verdict verdict = xccl_comm_verdict(comm, XCCL_TROUBLE_PEER_LEFT, stream->peer);
+
+    verdict.mine.kind = stream->sends ? XCCL_ACT_SEND : XCCL_ACT_RECV;
+    verdict.mine.peer = stream->peer;
+    return xccl_comm_raise(comm, &verdict);
+}
+
 /* Nothing moves, so what a peer that left has sent before has come. */
 xcclResult_t xccl_p2p_check_left(struct xccl_run *run, int again)
 {
@@ -114,25 +121,55 @@ xcclResult_t xccl_p2p_check_left(struct xccl_run *run, int again)
     for (uint32_t i = 0; i < p2p->stream_count; i++) {
         const struct xccl_stream *stream = p2p->streams[i];
         xcclResult_t rc;
-        char name[128];
 
         if (xccl_p2p_is_done(stream) || !has_left(comm, stream->peer))
             continue;
         rc = look_aside(comm, stream, 1);
         if (rc)
             return rc;
-        xccl_comm_name_rank(comm, stream->peer, name, sizeof name);
-        return xccl_comm_fail(comm, xcclRemoteError,
-                              "%s has left the communicator, but rank %d still waits %s that rank",
-                              name, comm->rank, stream->sends ? "to send to" : "to receive from");
+        return fail_left(comm, stream);
     }
     return xcclSuccess;
+}
+
+/* The message at work of a stream that is not done. */
+static struct xccl_still_item item_of(const struct xccl_stream *stream)
+{
+    struct xccl_still_item item = {.peer = (int16_t)stream->peer,
+                                   .sends = stream->sends != 0,
+                                   .connects = !stream->count,
+                                   .number = stream->number};
+
+    /* Before the stream has begun, next counts its messages. */
+    if (stream->count)
+        item.bytes = stream->messages[stream->next < stream->count ? stream->next : 0].bytes;
+    return item;
+}
+
+static void stand_in_messages(struct xcclComm *comm, struct xccl_still *own)
+{
+    const struct xccl_comm_p2p *p2p = comm->p2p;
+
+    own->kind = XCCL_STILL_MESSAGES;
+    own->needs = XCCL_NEEDS_NOBODY;
+    own->call.seq = comm->seq;
+    own->item_count = 0;
+    for (uint32_t i = 0; i < p2p->stream_count && own->item_count < XCCL_STILL_ITEMS; i++)
+        if (!xccl_p2p_is_done(p2p->streams[i]))
+            own->items[own->item_count++] = item_of(p2p->streams[i]);
+}
+
+void xccl_p2p_count_sent(const struct xcclComm *comm, uint32_t *sent_out)
+{
+    struct xccl_stream *const *stream_of = comm->p2p->stream_of;
+
+    for (int i = 0; i < comm->nranks; i++)
+        sent_out[i] = stream_of[2 * i + 1] ? stream_of[2 * i + 1]->number : 0;
 }
 
 xcclResult_t xccl_p2p_check(struct xccl_run *run, uint64_t waited_ns)
 {
     struct xcclComm *comm = run->owner;
-    char peers[320];
     xcclResult_t rc;
 
     xccl_comm_progress_turn(comm);
@@ -142,16 +179,14 @@ xcclResult_t xccl_p2p_check(struct xccl_run *run, uint64_t waited_ns)
         rc = look_at_all(comm, waited_ns);
     if (!rc && waited_ns > LEFT_NS)
         rc = xccl_p2p_check_left(run, 1);
+    if (!rc)
+        rc = xccl_standstill_check(comm, waited_ns, stand_in_messages);
     if (rc || waited_ns <= comm->timeout_ns)
         return rc;
-    list_peers(comm, peers, sizeof peers);
-    return xccl_comm_fail(comm, xcclTimeout,
-                          "rank %d has waited %llu s in sends and receives, %s; check what those "
-                          "ranks do, or raise XCCL_TIMEOUT_S",
-                          comm->rank, (unsigned long long)(waited_ns / XCCL_NS_PER_S), peers);
+    return fail_timeout(comm, waited_ns);
 }
 
-/* What a slice of another size says; 0: the group failed otherwise. */
+/* Blames a message of another size; 0: the group failed otherwise. */
 int xccl_p2p_blame(struct xccl_run *run)
 {
     struct xcclComm *comm = run->owner;
@@ -162,7 +197,7 @@ int xccl_p2p_blame(struct xccl_run *run)
     if (!link)
         return 0;
     stream = comm->p2p->stream_of[2 * comm->run.bad_peer];
-    if (!stream->net && xccl_stream_came(stream, stream->kind, link, &came))
+    if (xccl_stream_came(stream, stream->kind, link, &came))
         (void)fail_size(comm, stream, &came);
     else if (!look_aside(comm, stream, 1)) /* a later one is here, so this one came elsewhere */
         (void)fail_size(comm, stream, NULL);

@@ -83,14 +83,14 @@ static xcclResult_t prepare_step(struct xcclComm *comm, int *moved_out)
         return xcclSuccess;
     }
     if (!rc && !found.plan)
-        rc = xccl_comm_bind(comm, found.binding, found.signature + comm->seq, &limit, &state);
+        rc = xccl_comm_bind(comm, found.binding, comm->signature + comm->seq, &limit, &state);
     if (rc)
         return rc;
     *moved_out |= state != XCCL_BIND_POLL;
     comm->bind_talks = state == XCCL_BIND_TALK;
     if (!found.plan)
         return xcclSuccess;
-    comm->run.finished = comm->connects;
+    comm->run.finished = comm->connects != XCCL_CONNECTS_NONE;
     if (comm->connects)
         return xcclSuccess;
     rc = xccl_comm_start_run(comm, found.plan);
@@ -119,4 +119,12 @@ const struct xccl_run_kind xccl_call_kind = {
     .check = xccl_comm_check_call,
     .blame = knows_nothing,
     .check_left = xccl_comm_check_left,
+};
+
+const struct xccl_run_kind xccl_talk_kind = {
+    .name = "talk",
+    .step = prepare_run,
+    .check = xccl_comm_check_talk,
+    .blame = knows_nothing,
+    .check_left = xccl_comm_check_left_talk,
 };

@@ -11,6 +11,8 @@
 xcclResult_t xccl_comm_start_run(struct xcclComm *comm, const struct xccl_plan *plan);
 /* Runs of calls. Without a plan: gives the call links and a plan, and starts it. */
 extern const struct xccl_run_kind xccl_call_kind;
+/* The kind of calls that only make links, for a device that does the rest. */
+extern const struct xccl_run_kind xccl_talk_kind;
 /* What there is for a call that is only to be connected. *left_out: 1: settings leave no way to do
  * it, on all ranks alike, so that there is nothing to connect; that is no error. */
 xcclResult_t xccl_comm_plan_links(struct xcclComm *comm, const struct xccl_call *call,

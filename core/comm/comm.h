@@ -64,6 +64,7 @@ struct xccl_comm_p2p; /* comm_p2p.c */
 struct xccl_comm_progress; /* comm_progress.h */
 struct xccl_tuner_library; /* plugin/tuner_library.h */
 struct xccl_control; /* control.h */
+struct xccl_standstill; /* standstill.h */
 struct xccl_record; /* record/record.h */
 struct xccl_comm_async; /* comm_async.h */
 struct xccl_device_ops; /* device_ops.h */
@@ -95,6 +96,7 @@ struct xcclComm {
     uint64_t told_plans; /* planner.plans_made, when the board was told all of it; 0: may not come
                             again */
     struct xccl_run_args args; /* of the run */
+    uint64_t signature; /* of the last call; args.mark is that of the calls before it */
     struct xccl_record *record; /* counters and events; NULL: none are kept */
     size_t scratch_bytes; /* behind args.scratch; as much as any plan has asked for */
 
@@ -103,6 +105,12 @@ struct xcclComm {
     /* The error word (comm_error.c). */
     pthread_mutex_t error_lock;
     char error_text[XCCL_ERROR_TEXT_BYTES];
+    struct xccl_verdict verdict; /* of the error, as far as it is known here */
+    _Atomic int has_abort_text; /* 1: it was aborted after it had failed, which is told instead */
+    char abort_text[XCCL_ERROR_TEXT_BYTES];
+    /* 1: a call has returned the error to the program. Relaxed: only destroy asks, after the calls.
+     */
+    _Atomic int is_error_told;
     xccl_comm_tell_fn *tell; /* of the control plane, while it is open; NULL: there is none */
 
     /* The list and registered memory (comm_list.c, comm_memory.c). */
@@ -149,6 +157,10 @@ struct xcclComm {
 
     /* Who is to blame (core/watch). */
     struct xccl_control *control;
+    struct xccl_standstill *still; /* who waits for whom; NULL: too many ranks, or it has left */
+    void (*tell_still)(struct xcclComm *comm, const uint8_t *body, size_t bytes); /* with it */
+    /* By rank: messages that were sent there so far. NULL: none at all. */
+    void (*count_sent)(const struct xcclComm *comm, uint32_t *sent_out);
     int board_next; /* of the others: where to look next; the crank's holder */
     uint64_t left_seen_ns; /* when a rank that left was first missed; 0: none */
     /* 1: others have had their time to say who is to blame. Relaxed: at worst a split of it, which
@@ -162,7 +174,9 @@ struct xcclComm {
     /* Calls and groups (core/call). */
     struct xccl_comm_p2p *p2p; /* NULL: nothing was sent or received yet */
     int bind_talks; /* 1: an out-of-band operation for a binding is at work */
-    int connects; /* 1: the call at work ends when it has its links and plan */
+    int ends_early; /* 1: the last call may have ended before all ranks had begun it */
+    int connects; /* enum xccl_connects: the call at work ends when it has its links and plan */
+    uint32_t ahead; /* likewise of xccl_task */
     uint32_t left_out; /* by collective: a line told that it cannot be connected */
 
     /* A CUDA device (core/cuda alone), and asynchronous work (core/stream). */
@@ -180,6 +194,11 @@ static inline uint64_t xccl_comm_magic(const struct xcclComm *comm)
 static inline void xccl_comm_set_magic(struct xcclComm *comm, uint64_t magic)
 {
     atomic_store_explicit(&comm->magic, magic, memory_order_release);
+}
+
+static inline void xccl_comm_set_told(struct xcclComm *comm)
+{
+    atomic_store_explicit(&comm->is_error_told, 1, memory_order_relaxed);
 }
 
 static inline void xccl_comm_set_waited(struct xcclComm *comm, int waited)

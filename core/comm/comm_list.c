@@ -10,34 +10,20 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/fork.h"
 #include "base/os.h"
 
-static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct xcclComm *list;
+static struct xcclComm *list; /* whole at any time: see list_add() */
 
 /* A child of fork() has the communicators' memory, but neither the service thread nor connections
  * of its own: every call on them must be refused before it touches what is the parent's. */
-static void fork_prepare(void)
-{
-    pthread_mutex_lock(&list_lock);
-}
-
-static void fork_parent(void)
-{
-    pthread_mutex_unlock(&list_lock);
-}
-
-static void fork_child(void)
+static void mark_forked(void)
 {
     for (struct xcclComm *comm = list; comm; comm = comm->next)
         xccl_comm_set_magic(comm, XCCL_COMM_FORKED);
-    pthread_mutex_unlock(&list_lock);
 }
 
-static void watch_forks(void)
-{
-    (void)pthread_atfork(fork_prepare, fork_parent, fork_child);
-}
+static struct xccl_lock list_lock = XCCL_LOCK(mark_forked);
 
 static int is_sibling(const struct xcclComm *comm, const uint8_t *id, int64_t thread_id)
 {
@@ -73,16 +59,17 @@ static void mark_siblings(const uint8_t *id, int64_t thread_id)
 
 static void list_add(struct xcclComm *comm)
 {
-    pthread_mutex_lock(&list_lock);
+    xccl_lock_take(&list_lock);
     comm->next = list;
+    atomic_thread_fence(memory_order_release); /* mark_forked() finds the rest of the list */
     list = comm;
     mark_siblings(comm->id, comm->thread_id);
-    pthread_mutex_unlock(&list_lock);
+    xccl_lock_give(&list_lock);
 }
 
 void xccl_comm_unlist(struct xcclComm *comm)
 {
-    pthread_mutex_lock(&list_lock);
+    xccl_lock_take(&list_lock);
     for (struct xcclComm **at = &list; *at; at = &(*at)->next) {
         if (*at != comm)
             continue;
@@ -90,7 +77,7 @@ void xccl_comm_unlist(struct xcclComm *comm)
         break;
     }
     mark_siblings(comm->id, comm->thread_id);
-    pthread_mutex_unlock(&list_lock);
+    xccl_lock_give(&list_lock);
 }
 
 int xccl_comm_shares_thread(struct xcclComm *comm)
@@ -98,14 +85,14 @@ int xccl_comm_shares_thread(struct xcclComm *comm)
     int64_t before;
     int shares;
 
-    pthread_mutex_lock(&list_lock);
+    xccl_lock_take(&list_lock);
     before = comm->thread_id;
     comm->thread_id = xccl_os_thread_id();
     mark_siblings(comm->id, comm->thread_id);
     if (before != comm->thread_id)
         mark_siblings(comm->id, before);
     shares = (atomic_load_explicit(&comm->detour, memory_order_relaxed) & XCCL_DETOUR_GROUP) != 0;
-    pthread_mutex_unlock(&list_lock);
+    xccl_lock_give(&list_lock);
     return shares;
 }
 
@@ -113,21 +100,18 @@ void xccl_comm_set_id(struct xcclComm *comm, const uint8_t *id)
 {
     uint8_t before[sizeof comm->id];
 
-    pthread_mutex_lock(&list_lock);
+    xccl_lock_take(&list_lock);
     memcpy(before, comm->id, sizeof before);
     memcpy(comm->id, id, sizeof comm->id);
     mark_siblings(before, comm->thread_id);
     mark_siblings(comm->id, comm->thread_id);
-    pthread_mutex_unlock(&list_lock);
+    xccl_lock_give(&list_lock);
 }
 
 struct xcclComm *xccl_comm_alloc(const struct xccl_job *job, int rank, int nranks)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    struct xcclComm *comm;
+    struct xcclComm *comm = xccl_calloc_aligned(128, sizeof *comm);
 
-    pthread_once(&once, watch_forks);
-    comm = xccl_calloc_aligned(128, sizeof *comm);
     if (!comm)
         return NULL;
     comm->board = &comm->private_board;
@@ -156,10 +140,10 @@ xcclResult_t xccl_comm_check_joined(struct xcclComm *comm)
     if (state == XCCL_JOIN_ON)
         return xcclInProgress; /* also when it has failed, until all is taken down */
     if (state == XCCL_JOIN_DONE) {
-        pthread_mutex_lock(&list_lock); /* two may ask at a time, and a child be forked */
+        xccl_lock_take(&list_lock); /* two may ask at a time, and a child be forked */
         if (xccl_comm_magic(comm) == XCCL_COMM_JOINING)
             xccl_comm_set_magic(comm, XCCL_COMM_MAGIC);
-        pthread_mutex_unlock(&list_lock);
+        xccl_lock_give(&list_lock);
         return xcclSuccess;
     }
     rc = xccl_comm_error(comm);

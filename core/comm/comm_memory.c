@@ -8,11 +8,12 @@
 #include "comm/comm_memory.h"
 
 #include <errno.h>
-#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/fork.h"
 #include "transport/arena.h"
 
 struct memory {
@@ -22,15 +23,17 @@ struct memory {
     struct memory *next;
 };
 
-static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER;
+/* A child of fork() keeps the list, whole at any time, for what it frees of its parent's memory. */
+static struct xccl_lock memory_lock = XCCL_LOCK(NULL);
 static struct memory *memory_list;
 
 static void add_memory(struct memory *memory)
 {
-    pthread_mutex_lock(&memory_lock);
+    xccl_lock_take(&memory_lock);
     memory->next = memory_list;
+    atomic_thread_fence(memory_order_release); /* a child finds the rest of the list */
     memory_list = memory;
-    pthread_mutex_unlock(&memory_lock);
+    xccl_lock_give(&memory_lock);
 }
 
 /* Takes it off the list; NULL: it is not there. */
@@ -38,7 +41,7 @@ static struct memory *take_memory(const void *base)
 {
     struct memory *found = NULL;
 
-    pthread_mutex_lock(&memory_lock);
+    xccl_lock_take(&memory_lock);
     for (struct memory **at = &memory_list; *at; at = &(*at)->next) {
         if ((*at)->base != base)
             continue;
@@ -46,7 +49,7 @@ static struct memory *take_memory(const void *base)
         *at = found->next;
         break;
     }
-    pthread_mutex_unlock(&memory_lock);
+    xccl_lock_give(&memory_lock);
     return found;
 }
 

@@ -91,14 +91,16 @@ static void ask_plugins(struct xccl_comm_progress *progress)
 static void raise_when_due(struct xccl_comm_progress *progress)
 {
     struct xcclComm *comm = progress->comm;
+    struct xccl_verdict verdict;
 
     if (!progress->rc || has_failed(comm) || xccl_clock_ns() < progress->raise_ns)
         return;
-    (void)xccl_comm_fail(comm, progress->rc,
-                         "rank %d: network plugin %s cannot deliver data sent in call %llu or "
-                         "earlier: %.200s; destroy the communicator",
-                         comm->rank, progress->failed->calls.name, (unsigned long long)comm->seq,
-                         progress->text);
+    verdict = xccl_comm_verdict(comm, XCCL_TROUBLE_PLUGIN_UNDELIVERED, comm->rank);
+    verdict.rc = progress->rc;
+    verdict.mine = (struct xccl_act){.kind = XCCL_ACT_CALL, .call.seq = comm->seq};
+    snprintf(verdict.plugin, sizeof verdict.plugin, "%s", progress->failed->calls.name);
+    xccl_verdict_set_why(&verdict, progress->text);
+    (void)xccl_comm_raise(comm, &verdict);
 }
 
 /* For xccl_crank_lend(): 1 asks for another turn within the budget. */
@@ -202,14 +204,12 @@ void xccl_comm_progress_turn(struct xcclComm *comm)
  * will miss its heartbeats. */
 static void tell_lender_stuck(struct xcclComm *comm)
 {
-    char text[XCCL_ERROR_TEXT_BYTES];
+    struct xccl_verdict verdict = xccl_comm_verdict(comm, XCCL_TROUBLE_LENDER_STUCK, comm->rank);
+    struct xccl_notice notice;
 
-    snprintf(text, sizeof text,
-             "rank %d: network plugin %s has not returned from progress, but its calls must not "
-             "block; use another plugin",
-             comm->rank, comm->nets[0]->calls.name);
-    if (xccl_comm_set_error(comm, xcclSystemError, text))
-        xccl_log(XCCL_LOG_ERROR, "%s", text);
+    snprintf(verdict.plugin, sizeof verdict.plugin, "%s", comm->nets[0]->calls.name);
+    if (xccl_comm_keep_verdict(comm, &verdict, &notice))
+        xccl_comm_log_notice(&notice);
 }
 
 __attribute__((noinline)) int xccl_comm_progress_claim(struct xcclComm *comm)

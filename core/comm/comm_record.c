@@ -5,6 +5,9 @@
 
 #include <stdio.h>
 
+#include "base/param.h"
+#include "xccl_net.h"
+
 static int is_near(const struct xcclComm *comm, int rank)
 {
     return comm->nodes[rank] == comm->nodes[comm->rank];
@@ -33,7 +36,20 @@ void xccl_comm_record_describe(struct xcclComm *comm)
     xccl_record_describe(comm->record, &who);
 }
 
-/* By which cards other hosts are reached. */
+/* Protection of payload: with the setting every plugin in use gives it, others are refused. */
+static const char *protection_text(void)
+{
+    switch (xccl_param_int(XCCL_P_NET_ENCRYPT)) {
+    case XCCL_NET_ENCRYPT_MAC:
+        return " (authenticated)";
+    case XCCL_NET_ENCRYPT_FULL:
+        return " (encrypted)";
+    default:
+        return "";
+    }
+}
+
+/* Writes the plugins and cards by which other hosts are reached. */
 static void cards_text(const struct xcclComm *comm, char text_out[XCCL_RECORD_CARDS_BYTES])
 {
     size_t used = 0;
@@ -43,9 +59,9 @@ static void cards_text(const struct xcclComm *comm, char text_out[XCCL_RECORD_CA
         const struct xccl_net *net = comm->nets[i];
 
         if (net->use[XCCL_NET_FAR].number != XCCL_NET_NO_DEVICE)
-            used += (size_t)snprintf(text_out + used, XCCL_RECORD_CARDS_BYTES - used, "%s%s %s",
-                                     used ? ", " : "", net->calls.name,
-                                     net->use[XCCL_NET_FAR].name);
+            used += (size_t)snprintf(text_out + used, XCCL_RECORD_CARDS_BYTES - used, "%s%s %s%s",
+                                     used ? ", " : "", net->calls.name, net->use[XCCL_NET_FAR].name,
+                                     protection_text());
     }
 }
 

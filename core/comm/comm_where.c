@@ -74,6 +74,17 @@ void xccl_comm_name_rank(const struct xcclComm *comm, int rank, char *text_out, 
     snprintf(text_out, bytes, "rank %d (host %s, pid %u)", rank, peer->host, peer->pid);
 }
 
+int xccl_comm_find_place(const void *owner, int rank, struct xccl_rank_place *place_out)
+{
+    const struct xcclComm *comm = owner;
+
+    if (rank >= comm->nranks || !comm->peers)
+        return 0;
+    snprintf(place_out->host, sizeof place_out->host, "%s", comm->peers[rank].host);
+    place_out->pid = comm->peers[rank].pid;
+    return 1;
+}
+
 const char *xccl_comm_tuner_label(const struct xcclComm *comm)
 {
     return comm->tuner ? comm->tuner->label : NULL;

@@ -23,6 +23,8 @@ int xccl_comm_net_device(const struct xcclComm *comm, int peer);
 void xccl_comm_label_text(const struct xcclComm *comm, char *text_out, size_t bytes);
 /* "rank 3 (host b, pid 91)" */
 void xccl_comm_name_rank(const struct xcclComm *comm, int rank, char *text_out, size_t bytes);
+/* Where a rank runs; for texts of verdicts (struct xccl_rank_places). owner: the communicator. */
+int xccl_comm_find_place(const void *owner, int rank, struct xccl_rank_place *place_out);
 /* Name of the tuner plugin and its contract; NULL: there is none. */
 const char *xccl_comm_tuner_label(const struct xcclComm *comm);
 

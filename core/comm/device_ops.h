@@ -70,6 +70,13 @@ struct xccl_device_ops {
     void (*resume)(struct xcclComm *comm);
     /* The program has registered memory. */
     void (*registered)(void *at, size_t bytes);
+    /* The number that the call will have whose links are made, all before it having ended; 0: it is
+     * not known. Only where tells_board. */
+    uint64_t (*next_number)(struct xcclComm *comm);
+    /* Waits until all that was called has ended and its board says so, or it has failed. */
+    void (*settle)(struct xcclComm *comm);
+    /* 1: a kernel has found an error that the communicator does not have yet. Any thread. */
+    int (*hides_error)(struct xcclComm *comm);
     /* Moves operations that are under way while a call makes links. 1: something moved. */
     int (*turn)(struct xcclComm *comm);
     /* Device memory of the communicator. */

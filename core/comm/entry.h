@@ -10,13 +10,20 @@
 struct xccl_host_stream; /* comm_async.h */
 struct xccl_join_args; /* join.h */
 
+/* Links and plan only, nothing is moved: of xcclCommConnectAll, or of a call that a device will do
+ * once it has them. */
+enum xccl_connects { XCCL_CONNECTS_NONE, XCCL_CONNECTS_ALL, XCCL_CONNECTS_CALL };
+#define XCCL_NOT_ORDERED UINT32_MAX
+
 /* One operation, kept until it is its turn. */
 struct xccl_task {
     struct xcclComm *comm;
     const void *send;
     void *recv;
     struct xccl_call call;
-    int connects; /* 1: links and plan only, nothing is moved */
+    int connects; /* enum xccl_connects */
+    uint32_t ahead; /* of CONNECTS_CALL: so many calls of the communicator come before that one and
+                       have not been given to its device; NOT_ORDERED: nobody knows */
 };
 
 /* A send or a receive. */

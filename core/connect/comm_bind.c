@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "base/wire.h"
 #include "comm/comm_where.h"
 #include "comm/device_ops.h"
@@ -209,6 +210,7 @@ static void get_told(const struct xcclComm *comm, int rank, struct told *told)
     told->offers = xccl_wire_get_u32(&wire);
     xccl_wire_get(&wire, told->text, sizeof told->text);
     told->text[sizeof told->text - 1] = 0;
+    xccl_log_escape(told->text, sizeof told->text);
     told->call.seq = xccl_wire_get_u64(&wire);
     told->call.count = xccl_wire_get_u64(&wire);
     told->call.coll = xccl_wire_get_u32(&wire);
@@ -233,7 +235,7 @@ static xcclResult_t judge_told(struct xcclComm *comm, int rank, const struct tol
     if (told->mark == comm->bind->mark)
         return xcclSuccess;
     rc = xccl_comm_same_call(comm, rank, &told->call);
-    return rc ? rc : xccl_comm_fail_choice(comm, name);
+    return rc ? rc : xccl_comm_fail_choice(comm, rank);
 }
 
 /* Who shall connect to an offer, and by which of its connections; 0: nobody. */
@@ -345,7 +347,7 @@ struct connect_rest {
 static xcclResult_t connect_one(const struct xcclComm *comm, struct xccl_comm_link *link,
                                 struct connect_rest *rest)
 {
-    char name[128], why[XCCL_ERROR_TEXT_BYTES];
+    char self[128], name[128], why[XCCL_ERROR_TEXT_BYTES];
     xcclResult_t rc;
 
     if (!link || !link->net || link->is_up) /* of a device, or of this host */
@@ -357,7 +359,8 @@ static xcclResult_t connect_one(const struct xcclComm *comm, struct xccl_comm_li
         return rc;
     snprintf(why, sizeof why, "%s", xccl_error_text());
     xccl_comm_name_rank(comm, link->conn.peer, name, sizeof name);
-    return xccl_fail(rc, 0, NULL, "rank %d cannot connect to %s: %.300s", comm->rank, name, why);
+    xccl_comm_name_rank(comm, comm->rank, self, sizeof self);
+    return xccl_fail(rc, 0, NULL, "%s cannot connect to %s: %.300s", self, name, why);
 }
 
 static xcclResult_t connect_each(const struct xcclComm *comm, struct connect_rest *rest)

@@ -10,6 +10,7 @@
  * graph may replay stays until the end of the communicator.
  *
  * Thread: the user's, one at a time a communicator. */
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,7 @@
 #include "base/log.h"
 #include "cuda/cuda_int.h"
 #include "exec/cuda/device_fn.h"
+#include "watch/comm_verdict.h"
 
 #define SIZED_KEPT 32u /* images of v-collectives that stay; there are too many sizes */
 #define FEW        16
@@ -163,6 +165,7 @@ static xcclResult_t make_image(struct xccl_cuda_comm *cuda, const struct xccl_ca
     image->traffic = plan->traffic;
     image->call = *call;
     image->call.sizes = NULL;
+    image->told = xccl_comm_board_call(call, 0);
     image->is_sized = call->sizes != NULL;
     image->plan = plan;
     image->plans = cuda->comm->planner.plans_made;
@@ -218,11 +221,9 @@ static xcclResult_t find_image(struct xccl_cuda_comm *cuda, const struct xccl_ca
 
 /* A call, ready to go. */
 struct prepared {
-    struct xccl_cuda_comm *cuda;
+    struct xccl_cuda_share share; /* first */
     struct xccl_cuda_image *image;
-    xccl_cu_stream stream;
     struct xccl_dev_work work;
-    int launched;
 };
 
 /* Graphs and launches at work may use the old memory. */
@@ -281,9 +282,10 @@ static xcclResult_t prepare(const struct xccl_cuda_op *op, struct prepared *prep
     if (rc)
         return rc;
     cuda->last = prepared->image;
-    prepared->cuda = cuda;
-    prepared->stream = op->stream;
-    prepared->launched = 0;
+    prepared->share = (struct xccl_cuda_share){.cuda = cuda,
+                                               .stream = op->stream,
+                                               .function = prepared->image->function,
+                                               .nblocks = prepared->image->blocks};
     prepared->work = (struct xccl_dev_work){
         .comm = cuda->comm_at,
         .plan = prepared->image->at,
@@ -298,80 +300,55 @@ static xcclResult_t prepare(const struct xccl_cuda_op *op, struct prepared *prep
 
 /* --- launches --- */
 
-xcclResult_t xccl_cuda_order(struct xccl_cuda_comm *cuda, xccl_cu_stream stream, int is_capturing)
+static void count_call(struct xccl_cuda_comm *cuda)
 {
-    if (!cuda->worker.has_launched || cuda->stream == stream || cuda->was_captured != is_capturing)
-        return xcclSuccess;
-    return xccl_cuda_result(cuda->driver->stream_wait(stream, cuda->worker.event, 0),
-                            "waiting for the communicator's last stream");
+    cuda->given++;
+    /* Relaxed: for texts alone. */
+    atomic_store_explicit(&cuda->launched, cuda->worker.is_captured ? 0 : cuda->given,
+                          memory_order_relaxed);
 }
 
-xcclResult_t xccl_cuda_launched(struct xccl_cuda_comm *cuda, xccl_cu_stream stream,
-                                int is_capturing)
+static xcclResult_t launch(const struct xccl_cuda_shares *shares, uint32_t first)
 {
-    cuda->stream = stream;
-    cuda->worker.has_launched = 1;
-    cuda->was_captured = is_capturing;
-    cuda->worker.is_captured |= is_capturing;
-    return xccl_cuda_result(cuda->driver->event_record(cuda->worker.event, stream),
-                            "recording an event");
-}
-
-/* Two launches into one stream. */
-static int is_behind(const struct prepared *a, const struct prepared *b)
-{
-    return !b->launched && a->stream == b->stream && a->cuda->device == b->cuda->device;
-}
-
-static xcclResult_t launch(struct prepared *all, uint32_t count, uint32_t first)
-{
+    struct prepared *all = shares->all;
     struct xccl_dev_launch launch = {0};
-    struct xccl_cuda_comm *cuda = all[first].cuda;
+    const struct xccl_cuda_share *share = &all[first].share;
+    struct xccl_cuda_device *device = share->cuda->device;
     void *parameters[] = {&launch};
-    xccl_cu_stream stream = all[first].stream;
-    uint32_t blocks = 0;
-    int capturing = 0;
-    xcclResult_t rc = xccl_cuda_enter(cuda->device);
+    struct xccl_cuda_batch batch = xccl_cuda_gather(shares, first);
+    struct xccl_cuda_place place = {0};
+    xcclResult_t rc = xccl_cuda_enter(device);
 
     if (rc)
         return rc;
-    xccl_cuda_launch_begin(cuda->device);
-    rc = xccl_cuda_result(cuda->driver->stream_capturing(stream, &capturing),
-                          "querying the stream's capture");
-    capturing = capturing == XCCL_CU_CAPTURE_ACTIVE;
-    for (uint32_t i = first; i < count && !rc && launch.nworks < XCCL_DEV_WORKS_MAX; i++) {
-        if (!is_behind(&all[first], &all[i]))
-            continue;
-        if (all[i].image->function != all[first].image->function)
-            break;
-        rc = xccl_cuda_order(all[i].cuda, stream, capturing);
-        all[i].work.block0 = blocks;
-        blocks += all[i].work.nblocks;
-        launch.works[launch.nworks++] = all[i].work;
-        all[i].launched = 2;
-    }
-    if (!rc && blocks > (uint32_t)cuda->device->multiprocessors)
-        rc = xccl_fail(xcclInvalidUsage, 0,
-                       "use a separate stream for each call, or lower XCCL_CUDA_CHANNELS",
-                       "the calls of a group on one stream need %u blocks at once, but device %d "
-                       "has room for %d",
-                       blocks, cuda->device->ordinal, cuda->device->multiprocessors);
+    xccl_cuda_launch_begin(device);
+    rc = xccl_cuda_check_room(device, &batch);
     if (!rc)
-        rc = xccl_cuda_result(cuda->driver->launch(all[first].image->function, blocks, 1, 1,
-                                                   cuda->device->threads, 1, 1, 0, stream,
-                                                   parameters, NULL),
-                              "launching a kernel");
-    for (uint32_t i = first; i < count; i++) {
-        if (all[i].launched != 2)
-            continue;
-        all[i].launched = 1;
-        all[i].image->is_captured |= capturing;
-        if (rc)
-            continue;
-        rc = xccl_cuda_launched(all[i].cuda, stream, capturing);
+        rc = xccl_cuda_place_of(device, share->stream, &place);
+    for (uint32_t i = first; i < shares->count && !rc; i++) {
+        all[i].work.block0 = all[i].share.block0;
+        if (all[i].share.state == XCCL_CUDA_TAKEN)
+            rc = xccl_cuda_order(all[i].share.cuda, &place);
     }
-    xccl_cuda_launch_end(cuda->device);
-    xccl_cuda_leave(cuda->device);
+    launch.nworks = batch.works;
+    if (!rc)
+        rc = xccl_cuda_put_works(shares, &batch, place.is_captured, launch.works, &launch.far);
+    if (!rc)
+        rc = xccl_cuda_result(device->driver->launch(share->function, batch.blocks, 1, 1,
+                                                     device->threads, 1, 1, 0, share->stream,
+                                                     parameters, NULL),
+                              "launching a kernel");
+    for (uint32_t i = first; i < shares->count; i++) {
+        if (all[i].share.state != XCCL_CUDA_TAKEN)
+            continue;
+        all[i].share.state = XCCL_CUDA_LAUNCHED;
+        all[i].image->is_captured |= place.is_captured;
+        if (!rc)
+            rc = xccl_cuda_launched(all[i].share.cuda, &place);
+        count_call(all[i].share.cuda);
+    }
+    xccl_cuda_launch_end(device);
+    xccl_cuda_leave(device);
     return rc;
 }
 
@@ -388,6 +365,10 @@ static xcclResult_t fail_comm(struct xcclComm *comm, xcclResult_t rc)
 static xcclResult_t launch_round(const struct xccl_cuda_op *ops, uint32_t count, uint8_t *done,
                                  struct prepared *prepared, uint32_t *left)
 {
+    struct xccl_cuda_shares shares = {.all = prepared,
+                                      .stride = sizeof *prepared,
+                                      .work_at = offsetof(struct prepared, work),
+                                      .work_bytes = sizeof prepared->work};
     uint32_t ready = 0;
     xcclResult_t rc = xcclSuccess, first = xcclSuccess;
 
@@ -395,7 +376,7 @@ static xcclResult_t launch_round(const struct xccl_cuda_op *ops, uint32_t count,
         int is_first = !done[i];
 
         for (uint32_t k = 0; k < ready && is_first; k++)
-            is_first = prepared[k].cuda != ops[i].task.comm->cuda;
+            is_first = prepared[k].share.cuda != ops[i].task.comm->cuda;
         if (!is_first)
             continue;
         done[i] = 1;
@@ -407,10 +388,10 @@ static xcclResult_t launch_round(const struct xccl_cuda_op *ops, uint32_t count,
         else
             ready++;
     }
+    shares.count = ready;
     for (uint32_t i = 0; i < ready; i++) {
-        if (prepared[i].launched || !prepared[i].cuda)
-            continue;
-        rc = fail_comm(prepared[i].cuda->comm, launch(prepared, ready, i));
+        if (prepared[i].share.cuda && prepared[i].share.state == XCCL_CUDA_WAITS)
+            rc = fail_comm(prepared[i].share.cuda->comm, launch(&shares, i));
         first = first ? first : rc;
     }
     return first;

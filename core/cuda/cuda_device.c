@@ -7,7 +7,6 @@
 #include "cuda/cuda_device.h"
 
 #include <assert.h>
-#include <dlfcn.h>
 #include <string.h>
 #include <time.h>
 
@@ -16,6 +15,7 @@
 #include "base/param.h"
 #include "cuda/cuda_int.h"
 
+#define TOGETHER     4u /* communicators of a device that do not wait for each other's end */
 #define CHANNELS_MAX 16u /* by default: beyond it a device's memory has no more to give */
 #define DRAIN_MS     1000
 #define DRAIN_NAP_NS 100000
@@ -30,13 +30,11 @@ static_assert(XCCL_CUDA_OFFER_BYTES <= XCCL_DEVICE_OFFER_MAX, "an offer fits int
  * this thread has not begun to. Loads nothing. */
 static int current_device(void)
 {
-    void *loaded = dlopen(xccl_param_string(XCCL_P_CUDA_LIBRARY), RTLD_NOW | RTLD_NOLOAD);
-    const struct xccl_cuda_driver *driver = loaded ? xccl_cuda_driver() : NULL;
+    const struct xccl_cuda_driver *driver = xccl_cuda_driver_is_loaded() ? xccl_cuda_driver()
+                                                                         : NULL;
     xccl_cu_ctx ctx = NULL;
     xccl_cu_device device;
 
-    if (loaded)
-        dlclose(loaded);
     if (!driver || driver->ctx_get(&ctx) || !ctx || driver->ctx_device(&device))
         return XCCL_DEVICE_HOST;
     return device; /* the driver's numbers are ordinals */
@@ -111,6 +109,10 @@ static int is_same_device(const struct xccl_peer *a, const struct xccl_peer *b)
     return a->host_hash == b->host_hash && memcmp(a->uuid, b->uuid, sizeof a->uuid) == 0;
 }
 
+/* A communicator whose ranks have a device each takes a part of it, so that several of them can be
+ * at work in whichever order each device began with them: where one has all of a device, and
+ * another one all of the next, both wait for ever. One whose ranks share a device divides all of
+ * it, for a test has no other communicator beside it. */
 static void divide(struct xccl_cuda_comm *cuda)
 {
     const struct xcclComm *comm = cuda->comm;
@@ -118,7 +120,8 @@ static void divide(struct xccl_cuda_comm *cuda)
 
     for (int i = 0; i < comm->nranks; i++)
         cuda->sharers += (uint32_t)is_same_device(&comm->peers[i], &comm->peers[comm->rank]);
-    cuda->blocks = blocks / cuda->sharers ? blocks / cuda->sharers : 1;
+    blocks /= cuda->sharers > 1 ? cuda->sharers : TOGETHER;
+    cuda->blocks = blocks ? blocks : 1;
     want = (uint32_t)xccl_param_int(XCCL_P_CUDA_CHANNELS);
     if (!want)
         want = cuda->blocks / 2 < CHANNELS_MAX ? cuda->blocks / 2 : CHANNELS_MAX;
@@ -129,7 +132,8 @@ static void divide(struct xccl_cuda_comm *cuda)
 /* What the device and the host tell each other by. */
 static xcclResult_t make_status(struct xccl_cuda_comm *cuda)
 {
-    struct xccl_dev_comm dev = {.rank = (uint32_t)cuda->comm->rank};
+    struct xccl_dev_comm dev = {.rank = (uint32_t)cuda->comm->rank,
+                                .limit_ns = xccl_cuda_limit_ns(cuda->comm)};
     void *status = NULL;
     xcclResult_t rc = xccl_cuda_host_alloc(cuda->device, sizeof *cuda->status, &status,
                                            &cuda->status_at);
@@ -149,21 +153,6 @@ static xcclResult_t make_status(struct xccl_cuda_comm *cuda)
     return rc ? rc : xccl_cuda_upload(cuda->device, cuda->comm_at, &dev, sizeof dev);
 }
 
-static xcclResult_t make_event(struct xccl_cuda_comm *cuda)
-{
-    xcclResult_t rc = xccl_cuda_enter(cuda->device);
-
-    if (rc)
-        return rc;
-    rc = xccl_cuda_result(
-        cuda->driver->event_create(&cuda->worker.event, XCCL_CU_EVENT_DISABLE_TIMING),
-        "creating an event");
-    xccl_cuda_leave(cuda->device);
-    if (!rc)
-        xccl_cuda_worker_join(cuda->device, &cuda->worker);
-    return rc;
-}
-
 /* All ranks are known, and so is shared memory. Ends with a round in which they tell where messages
  * of pairs go. */
 static xcclResult_t meet(struct xccl_init *init, enum xccl_init_state *state_out)
@@ -178,7 +167,7 @@ static xcclResult_t meet(struct xccl_init *init, enum xccl_init_state *state_out
     if (!rc)
         rc = make_status(comm->cuda);
     if (!rc)
-        rc = make_event(comm->cuda);
+        rc = xccl_cuda_order_init(comm->cuda);
     if (!rc)
         rc = xccl_cuda_p2p_offer(comm, &offer);
     if (rc)
@@ -242,6 +231,22 @@ static void await_readers(struct xcclComm *comm)
             break;
         nanosleep(&(struct timespec){.tv_nsec = 10 * DRAIN_NAP_NS}, NULL);
     }
+}
+
+/* Calls that have been launched may still be found not to belong together. Kernels that wait end
+ * by the deadline. */
+static void settle(struct xcclComm *comm)
+{
+    struct xccl_cuda_comm *cuda = comm->cuda;
+    struct xccl_limit limit = {.deadline_ns = XCCL_NEVER_NS};
+
+    if (!cuda || !cuda->watch)
+        return;
+    while (!xccl_comm_error(comm) && !xccl_cuda_is_done(cuda))
+        nanosleep(&(struct timespec){.tv_nsec = DRAIN_NAP_NS}, NULL);
+    limit = xccl_limit_ms(DRAIN_MS, NULL);
+    while (!xccl_comm_error(comm) && !xccl_cuda_is_told(cuda) && !xccl_limit_passed(&limit))
+        nanosleep(&(struct timespec){.tv_nsec = DRAIN_NAP_NS}, NULL);
 }
 
 /* The device is gone: calls take the host's way, which returns the communicator's error. */
@@ -315,10 +320,7 @@ static void close_device(struct xcclComm *comm)
         xccl_cuda_pool_drop(cuda);
         xccl_cuda_host_free_later(cuda->device, cuda->status, cuda->status_at,
                                   sizeof *cuda->status);
-        if (cuda->worker.event && !xccl_cuda_enter(cuda->device)) {
-            (void)cuda->driver->event_destroy(cuda->worker.event);
-            xccl_cuda_leave(cuda->device);
-        }
+        xccl_cuda_order_fini(cuda);
         xccl_cuda_device_put(cuda->device);
     }
     xccl_cuda_thread_put(cuda); /* of a child that has not joined */
@@ -369,6 +371,9 @@ const struct xccl_device_ops xccl_device_cuda = {
     .submit = xccl_cuda_submit,
     .resume = xccl_cuda_resume,
     .registered = registered,
+    .next_number = xccl_cuda_next_number,
+    .settle = settle,
+    .hides_error = xccl_cuda_hides_error,
     .turn = xccl_cuda_turn,
     .bytes = bytes_of,
 };

@@ -71,5 +71,8 @@ xcclResult_t xccl_cuda_launch_all(struct xccl_cuda_op *ops, uint32_t count);
 void xccl_cuda_pause(struct xcclComm *comm);
 int xccl_cuda_turn(struct xcclComm *comm);
 void xccl_cuda_resume(struct xcclComm *comm);
+/* As in device_ops.h. */
+uint64_t xccl_cuda_next_number(struct xcclComm *comm);
+int xccl_cuda_hides_error(struct xcclComm *comm);
 
 #endif

@@ -7,6 +7,7 @@
 #include "call/call_group.h"
 #include "comm/comm_list.h"
 #include "cuda/cuda_int.h"
+#include "watch/comm_verdict.h"
 
 #define FEW 16
 
@@ -41,14 +42,37 @@ static xcclResult_t shares_thread(const struct xcclComm *comm)
                      comm->rank);
 }
 
+/* Calls of the communicator that come before it in the group; what is captured has no place among
+ * them. */
+static uint32_t calls_ahead(const struct launch *launch, const struct xccl_cuda_op *op)
+{
+    const struct xcclComm *comm = op->task.comm;
+    struct xccl_cuda_place place;
+    uint32_t count = 0;
+    xcclResult_t rc = xccl_cuda_enter(comm->cuda->device);
+
+    if (!rc) {
+        rc = xccl_cuda_place_of(comm->cuda->device, op->stream, &place);
+        xccl_cuda_leave(comm->cuda->device);
+    }
+    if (rc || place.is_captured) /* a launch will say what is wrong */
+        return XCCL_NOT_ORDERED;
+    for (uint32_t i = 0; i < launch->count; i++)
+        count += launch->ops[i].task.comm == comm && !launch->ops[i].is_p2p;
+    return count;
+}
+
 /* An entry that only makes links. */
-static void add_connect(struct launch *launch, const struct xccl_entry *entry)
+static void add_connect(struct launch *launch, const struct xccl_entry *entry,
+                        const struct xccl_cuda_op *op)
 {
     struct xccl_entry *connect = &launch->connects[launch->connect_count++];
 
     *connect = *entry;
     connect->stream = NULL;
-    connect->task.connects = 1;
+    connect->task.ahead = calls_ahead(launch, op);
+    if (!connect->task.connects)
+        connect->task.connects = XCCL_CONNECTS_CALL;
     connect->p2p.connects = 1;
     connect->p2p.bytes = 0; /* they are the kernel's to move */
 }
@@ -68,7 +92,7 @@ static xcclResult_t add(struct launch *launch, const struct xccl_entry *entry, i
     if (needs && alone && xccl_comm_shares_thread(entry->task.comm))
         return shares_thread(entry->task.comm);
     if (needs)
-        add_connect(launch, entry);
+        add_connect(launch, entry, &op);
     if (!connects)
         launch->ops[launch->count++] = op;
     return xcclSuccess;
@@ -123,19 +147,82 @@ static xcclResult_t connect_all(const struct launch *launch)
     return rc;
 }
 
+/* Calls of its communicator before that one in the group. */
+static uint32_t ordinal_of(const struct launch *launch, uint32_t at)
+{
+    uint32_t ordinal = 0;
+
+    for (uint32_t i = 0; i < at; i++)
+        ordinal += !launch->ops[i].is_p2p && launch->ops[i].task.comm == launch->ops[at].task.comm;
+    return ordinal;
+}
+
+/* Fails both if these ranks of a communicator call something else as the same number. */
+static xcclResult_t compare_two(const struct launch *launch, uint32_t a, uint32_t b)
+{
+    struct xcclComm *one = launch->ops[a].task.comm, *other = launch->ops[b].task.comm;
+    uint64_t seq = one->cuda->given + ordinal_of(launch, a) + 1;
+    struct xccl_board_call mine, theirs;
+    xcclResult_t rc;
+
+    if (other->cuda->given + ordinal_of(launch, b) + 1 != seq)
+        return xcclSuccess;
+    mine = xccl_comm_board_call(&launch->ops[a].task.call, seq);
+    theirs = xccl_comm_board_call(&launch->ops[b].task.call, seq);
+    rc = xccl_comm_compare_calls(one, other->rank, &mine, &theirs);
+    return rc ? xccl_comm_compare_calls(other, one->rank, &theirs, &mine) : xcclSuccess;
+}
+
+/* Do the ranks that this thread has of a communicator call the same? Kernels that differ would be
+ * behind each other in a stream that the ranks share, and wait for each other for ever. */
+static xcclResult_t compare_ranks(const struct launch *launch)
+{
+    xcclResult_t rc = xcclSuccess;
+
+    for (uint32_t i = 1; i < launch->count; i++) {
+        const struct xcclComm *comm = launch->ops[i].task.comm, *last = NULL;
+
+        for (uint32_t k = i; k-- > 0 && !launch->ops[i].is_p2p && !rc;) {
+            const struct xcclComm *other = launch->ops[k].task.comm;
+
+            if (launch->ops[k].is_p2p || other == comm || (last && other != last) ||
+                !xccl_cuda_is_one(other->cuda, comm->cuda))
+                continue;
+            last = other; /* one of the others will do */
+            rc = compare_two(launch, i, k);
+        }
+    }
+    return rc;
+}
+
 static xcclResult_t launch_all(struct launch *launch, const struct xccl_entry *entries,
                                uint32_t count)
 {
-    xcclResult_t rc = xcclSuccess;
+    xcclResult_t rc = xcclSuccess, more;
 
     for (uint32_t i = 0; i < count && !rc; i++)
         if (is_own(&entries[i]))
             rc = add(launch, &entries[i], count == 1);
     if (!rc)
         rc = check_messages(launch);
-    if (!rc)
-        rc = connect_all(launch);
-    return rc ? rc : xccl_cuda_launch_all(launch->ops, launch->count);
+    if (rc)
+        return rc;
+    rc = compare_ranks(launch); /* other communicators go on */
+    more = connect_all(launch);
+    if (!more)
+        more = xccl_cuda_launch_all(launch->ops, launch->count);
+    return rc ? rc : more;
+}
+
+/* The program hears of these errors now. */
+static void note_told(const struct xccl_entry *entries, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct xcclComm *comm = entries[i].task.comm;
+
+        if (is_own(&entries[i]) && atomic_load_explicit(&comm->error, memory_order_relaxed))
+            xccl_comm_set_told(comm);
+    }
 }
 
 xcclResult_t xccl_cuda_submit(const struct xccl_entry *entries, uint32_t count)
@@ -155,6 +242,8 @@ xcclResult_t xccl_cuda_submit(const struct xccl_entry *entries, uint32_t count)
     }
     if (!rc)
         rc = launch_all(&launch, entries, count);
+    if (rc)
+        note_told(entries, count);
     if (count > FEW) {
         xccl_free(launch.ops);
         xccl_free(launch.connects);

@@ -9,7 +9,10 @@
  *   cuda_agree.c   trying out whether the ranks of a host open each other's
  *   cuda_links.c   links of bindings, and the tables that kernels find them in
  *   cuda_call.c    a call: plan, image, launch
- *   cuda_p2p.c     sends and receives
+ *   cuda_batch.c   which ranks go in one launch
+ *   cuda_order.c   order of launches, also between streams and graphs
+ *   cuda_p2p.c     links for sends and receives
+ *   cuda_messages.c  launches of them
  *   cuda_room.c    device memory for slots of network links
  *   cuda_ways.c    which way each link goes, and why, for the record
  *   cuda_watch.c   the thread: network links, what takes too long, errors
@@ -17,6 +20,8 @@
  * Thread: what the lock guards is said beside it; the rest is the caller's. */
 #ifndef XCCL_CUDA_CUDA_INT_H
 #define XCCL_CUDA_CUDA_INT_H
+
+#include <string.h>
 
 #include "base/cuda_driver.h"
 #include "cuda/cuda_device.h"
@@ -166,6 +171,7 @@ struct xccl_cuda_image {
     const struct xccl_binding *binding;
     struct xccl_cuda_binding *cuda;
     struct xccl_call call; /* for texts; its sizes are not held */
+    struct xccl_board_call told; /* as boards tell it, with its sizes but without a number */
     xccl_cu_ptr at;
     xccl_cu_function function;
     uint32_t number; /* its id: place in the table */
@@ -187,6 +193,16 @@ struct xccl_cuda_spare {
     size_t bytes;
 };
 
+/* Where a launch goes. */
+struct xccl_cuda_place {
+    xccl_cu_stream stream;
+    int is_captured; /* 1: into `graph` */
+    uint64_t id; /* of the capture, else of the stream; 0: unknown */
+    xccl_cu_graph graph;
+};
+
+struct xccl_cuda_captured; /* cuda_order.c */
+struct xccl_stream;
 struct xccl_cuda_pin; /* cuda_memory.c */
 struct xccl_cuda_opened; /* likewise */
 struct xccl_cuda_home; /* cuda_links.c */
@@ -226,6 +242,8 @@ struct xccl_cuda_comm {
     struct xccl_cuda_image **images;
     uint32_t image_count, image_room;
     struct xccl_cuda_image *last; /* of the last call */
+    uint64_t given; /* calls that were launched or captured */
+    _Atomic uint64_t launched; /* likewise; 0: not known, for graphs may be replayed */
 
     xccl_cu_ptr scratch;
     size_t scratch_bytes;
@@ -234,8 +252,9 @@ struct xccl_cuda_comm {
     struct xccl_cuda_spare *kept; /* graphs may still use it */
 
     struct xccl_cuda_worker worker; /* its launches, as others on the device see them */
-    xccl_cu_stream stream; /* of the last launch */
-    int was_captured;
+    uint64_t stream; /* number of that of the last launch outside of captures */
+    xccl_cu_event joins; /* streams of a group that wait for each other */
+    struct xccl_cuda_captured *captured; /* captures with launches, the latest first */
     uint64_t talks; /* calls that made links, which count by themselves */
     uint64_t retired; /* the last operation that has ended, as the thread has seen */
 
@@ -260,6 +279,48 @@ static inline uint64_t xccl_cuda_word(const uint64_t *word)
     /* Acquire: what the device wrote before it. Pairs with the kernels' release. */
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
+
+/* 1: both are ranks of one communicator. */
+static inline int xccl_cuda_is_one(const struct xccl_cuda_comm *a, const struct xccl_cuda_comm *b)
+{
+    return memcmp(a->comm->id, b->comm->id, sizeof a->comm->id) == 0;
+}
+
+/* How long kernels wait for other ranks without a word of the host, whose own deadline comes first
+ * as long as it runs; 0: for ever. */
+static inline uint64_t xccl_cuda_limit_ns(const struct xcclComm *comm)
+{
+    return comm->timeout_ns > XCCL_NEVER_NS / 4 ? 0 : 2 * comm->timeout_ns + 30 * XCCL_NS_PER_S;
+}
+
+/* --- cuda_batch.c --- */
+enum xccl_cuda_share_state { XCCL_CUDA_WAITS, XCCL_CUDA_TAKEN, XCCL_CUDA_LAUNCHED };
+/* A rank's share of a launch; the first member of whatever else a rank needs for it. */
+struct xccl_cuda_share {
+    struct xccl_cuda_comm *cuda;
+    xccl_cu_stream stream;
+    xccl_cu_function function;
+    uint32_t nblocks, block0; /* block0: where they begin in the launch, once it is taken */
+    enum xccl_cuda_share_state state;
+};
+/* Such things one after the other, by communicators, each with its work for the kernel. */
+struct xccl_cuda_shares {
+    void *all;
+    uint32_t count, stride, work_at, work_bytes;
+};
+struct xccl_cuda_batch {
+    uint32_t first, works, blocks;
+};
+struct xccl_cuda_share *xccl_cuda_share_at(const struct xccl_cuda_shares *shares, uint32_t number);
+/* Takes those that go in one launch with that one. */
+struct xccl_cuda_batch xccl_cuda_gather(const struct xccl_cuda_shares *shares, uint32_t first);
+/* Whether all of it can be at work at a time. */
+xcclResult_t xccl_cuda_check_room(const struct xccl_cuda_device *device,
+                                  const struct xccl_cuda_batch *batch);
+/* The works of those taken, near, in the launch, or if they are too many in memory for it. */
+xcclResult_t xccl_cuda_put_works(const struct xccl_cuda_shares *shares,
+                                 const struct xccl_cuda_batch *batch, int is_captured, void *near,
+                                 uint64_t *far_out);
 
 /* --- cuda_pool.c --- */
 /* All of it goes; no kernel of the communicator uses it. */
@@ -335,12 +396,19 @@ xcclResult_t xccl_cuda_place_link(const struct xccl_cuda_side sides[2], int send
 void xccl_cuda_put_offer(const struct xccl_cuda_offer *offer, uint8_t *bytes);
 void xccl_cuda_get_offer(const uint8_t *bytes, struct xccl_cuda_offer *offer);
 
-/* 1: all that it launched has ended. 0 also behind a capture: its event must not be asked. */
+/* 1: all that it launched has ended, replays of graphs so far included. */
 int xccl_cuda_is_done(const struct xccl_cuda_comm *cuda);
-/* Around launches of a communicator: what it launched before comes before. */
-xcclResult_t xccl_cuda_order(struct xccl_cuda_comm *cuda, xccl_cu_stream stream, int is_capturing);
-xcclResult_t xccl_cuda_launched(struct xccl_cuda_comm *cuda, xccl_cu_stream stream,
-                                int is_capturing);
+
+/* --- cuda_order.c --- */
+/* Events of a communicator. */
+xcclResult_t xccl_cuda_order_init(struct xccl_cuda_comm *cuda);
+void xccl_cuda_order_fini(struct xccl_cuda_comm *cuda);
+/* Where a launch into the stream goes. */
+xcclResult_t xccl_cuda_place_of(const struct xccl_cuda_device *device, xccl_cu_stream stream,
+                                struct xccl_cuda_place *place_out);
+/* Around a launch of a communicator: what it launched before comes before. */
+xcclResult_t xccl_cuda_order(struct xccl_cuda_comm *cuda, const struct xccl_cuda_place *place);
+xcclResult_t xccl_cuda_launched(struct xccl_cuda_comm *cuda, const struct xccl_cuda_place *place);
 
 /* --- cuda_room.c --- */
 /* The device's card, for `card` of its table. */
@@ -371,12 +439,22 @@ xcclResult_t xccl_cuda_p2p_take(struct xcclComm *comm, const uint8_t *offers, si
 void xccl_cuda_p2p_free(struct xccl_cuda_comm *cuda);
 int xccl_cuda_p2p_needs_link(const struct xcclComm *comm, int peer, int sends);
 int xccl_cuda_p2p_is_read(const struct xcclComm *comm);
+/* Links of a pair in this host. */
+uint32_t xccl_cuda_p2p_channels(const struct xccl_cuda_comm *cuda);
+/* Where the kernel finds those with that rank; far: it is on another host. */
+xcclResult_t xccl_cuda_p2p_link(struct xcclComm *comm, int peer, int sends, int far,
+                                xccl_cu_ptr *at_out);
+/* To a rank of another host; NULL: there is none yet. */
+struct xccl_stream *xccl_cuda_p2p_stream(const struct xcclComm *comm, int peer, int sends);
+
+/* --- cuda_messages.c --- */
 xcclResult_t xccl_cuda_p2p_launch(const struct xccl_cuda_op *ops, uint32_t count);
 
 /* --- cuda_watch.c --- */
 xcclResult_t xccl_cuda_watch_start(struct xcclComm *comm);
 void xccl_cuda_watch_stop(struct xcclComm *comm);
 void xccl_cuda_thread_put(struct xccl_cuda_comm *cuda); /* none is fine */
+int xccl_cuda_is_told(struct xccl_cuda_comm *cuda);
 /* A launch will move so many messages over a link to another host. */
 xcclResult_t xccl_cuda_watch_messages(struct xccl_cuda_comm *cuda, struct xccl_net_link *net,
                                       uint32_t slots);

@@ -59,7 +59,7 @@ int xccl_cuda_is_done(const struct xccl_cuda_comm *cuda)
 
     if (!cuda->worker.has_launched)
         return 1;
-    if (cuda->was_captured || xccl_cuda_enter(cuda->device))
+    if (xccl_cuda_enter(cuda->device))
         return 0;
     done = cuda->driver->event_query(cuda->worker.event) == 0;
     xccl_cuda_leave(cuda->device);

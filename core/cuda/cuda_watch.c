@@ -71,10 +71,13 @@ struct xccl_cuda_watch {
     int connecting; /* by the lock: the user's thread has the communicator and the rest of this */
     /* The thread's: */
     uint64_t next_op; /* number of the operation that begins next */
+    uint64_t mark; /* of those before the one that began last */
+    int ends_early; /* that one may have ended before all ranks had begun it */
     const struct xccl_cuda_image *image; /* of the operation at work; NULL: none */
     uint64_t since_ns; /* it has been at work; 0: not */
     uint64_t looked_ns;
     int at_work; /* something was, in the last turn */
+    uint64_t fault_ns; /* when an error of a kernel was seen first; 0: none was */
     struct xccl_limit leave; /* until then it waits for that, once it is to leave */
     /* A link that failed, until it is said who is to blame: */
     struct xccl_net_link *bad_net; /* NULL: none */
@@ -98,7 +101,7 @@ static void begin_nets(struct xccl_cuda_watch *watch, uint64_t seq, uint32_t fla
 
     for (uint32_t i = 0; i < binding->net_count; i++) {
         struct xccl_net_op op = {.seq = seq,
-                                 .signature = image->signature,
+                                 .signature = image->signature ^ watch->mark,
                                  .flag_low = flag_low,
                                  .messages = image->net_messages[i]};
 
@@ -112,14 +115,15 @@ static void be_call(struct xccl_cuda_watch *watch)
     struct xcclComm *comm = watch->cuda->comm;
 
     comm->seq = watch->next_op - 1;
-    comm->connects = 0;
+    comm->connects = XCCL_CONNECTS_NONE;
+    comm->ends_early = watch->ends_early;
     xccl_run_clear(&comm->run);
     comm->run.owner = comm;
     comm->run.kind = &xccl_call_kind;
     if (!watch->image)
         return;
     comm->call = watch->image->call;
-    comm->run.flag_low = xccl_flag_low(watch->image->signature, comm->seq);
+    comm->run.flag_low = xccl_flag_low(watch->image->signature ^ watch->mark, comm->seq);
 }
 
 /* The next operation has begun, of this image. */
@@ -127,11 +131,13 @@ static void begin(struct xccl_cuda_watch *watch, const struct xccl_cuda_image *i
 {
     struct xcclComm *comm = watch->cuda->comm;
     uint64_t seq = watch->next_op++;
-    uint32_t flag_low = xccl_flag_low(image->signature, seq);
-    struct xccl_board_call call = xccl_comm_board_call(&image->call, seq);
+    uint32_t flag_low = xccl_flag_low(image->signature ^ watch->mark, seq);
+    struct xccl_board_call call = image->told;
 
+    call.seq = seq;
     watch->image = image;
     watch->since_ns = 0;
+    watch->ends_early = xccl_comm_may_end_early(comm, &call);
     xccl_board_write(comm->board, &call, flag_low);
     if (watch->connecting) {
         xccl_comm_record_begin_apart(comm, &image->call);
@@ -141,6 +147,8 @@ static void begin(struct xccl_cuda_watch *watch, const struct xccl_cuda_image *i
         xccl_comm_record_begin(comm);
     }
     begin_nets(watch, seq, flag_low);
+    if (watch->ends_early) /* an error ends it in the next turn */
+        (void)xccl_comm_look_early(comm);
 }
 
 static void end(struct xccl_cuda_watch *watch)
@@ -160,24 +168,34 @@ static void end(struct xccl_cuda_watch *watch)
 }
 
 /* The device has gone on so far that the oldest starts are overwritten: those operations needed
- * nothing of this thread, for else they would have waited for it. */
+ * nothing of this thread, for else they would have waited for it. Nobody can say what they were,
+ * but the flag words of all later ones depend on them. */
 static void skip_lost(struct xccl_cuda_watch *watch)
 {
     uint64_t done = xccl_cuda_word(&watch->cuda->status->done);
 
-    if (done >= watch->next_op + XCCL_DEV_STARTS / 2)
-        watch->next_op = done - XCCL_DEV_STARTS / 4;
+    if (done < watch->next_op + XCCL_DEV_STARTS / 2)
+        return;
+    watch->next_op = done - XCCL_DEV_STARTS / 4;
+    xccl_board_skip(watch->cuda->comm->board, watch->next_op - 1);
 }
 
-/* The next operation has begun: its image; NULL: it has not. */
-static const struct xccl_cuda_image *find_start(struct xccl_cuda_watch *watch)
+/* The next operation has begun: its image, and the mark before it; NULL: it has not. */
+static const struct xccl_cuda_image *find_start(const struct xccl_cuda_watch *watch,
+                                                uint64_t *mark_out)
 {
     struct xccl_cuda_comm *cuda = watch->cuda;
     struct xccl_dev_start *start = start_of(cuda, watch->next_op);
     uint64_t seq = xccl_cuda_word(&start->seq), plan = xccl_cuda_word(&start->plan);
+    uint64_t again = xccl_cuda_word(&start->again), mark = xccl_cuda_word(&start->mark);
 
-    if (seq != watch->next_op || (uint32_t)plan != (uint32_t)seq || plan >> 32 >= cuda->image_count)
+    if (seq != watch->next_op || (uint32_t)plan != (uint32_t)seq || again != seq ||
+        plan >> 32 >= cuda->image_count)
         return NULL;
+    /* Another one was not written to this place meanwhile. */
+    if (xccl_cuda_word(&cuda->status->done) >= watch->next_op + XCCL_DEV_STARTS - 1)
+        return NULL;
+    *mark_out = mark;
     return cuda->images[plan >> 32];
 }
 
@@ -311,35 +329,76 @@ static void set_abort(struct xccl_cuda_comm *cuda)
     __atomic_store_n(&cuda->status->abort, 1, __ATOMIC_RELAXED);
 }
 
+static int messages_at_work(const struct xccl_cuda_comm *cuda)
+{
+    return xccl_cuda_word(&cuda->status->messages_begun) !=
+           xccl_cuda_word(&cuda->status->messages_done);
+}
+
+/* 1: the kernel that found an error is not at work yet as far as this thread has come: those before
+ * it are to be ended first, or it has not said what it is. */
+static int is_behind(const struct xccl_cuda_watch *watch)
+{
+    uint64_t done = xccl_cuda_word(&watch->cuda->status->done), mark;
+
+    if (watch->image)
+        return watch->next_op - 1 <= done;
+    return watch->next_op <= done || find_start(watch, &mark) || !messages_at_work(watch->cuda);
+}
+
+/* 1: a rank of this host whose message a kernel took for another call's has not said yet which call
+ * it is in. Not for long: its thread may be late. */
+static int is_awaited(struct xccl_cuda_watch *watch, uint32_t peer)
+{
+    const struct xcclComm *comm = watch->cuda->comm;
+    int index = comm->shm && peer < (uint32_t)comm->nranks ? xccl_shm_index_of(comm->shm, (int)peer)
+                                                           : -1;
+
+    if (!watch->fault_ns)
+        watch->fault_ns = xccl_clock_ns();
+    return watch->image && index >= 0 &&
+           (int32_t)xccl_board_ahead(xccl_shm_board(comm->shm, index), (uint32_t)comm->seq) < 0 &&
+           xccl_clock_ns() - watch->fault_ns < XCCL_VERDICT_NS;
+}
+
+/* Error and peer, which a kernel writes together. */
+static uint64_t fault_of(const struct xccl_cuda_comm *cuda)
+{
+    return xccl_cuda_word((const uint64_t *)(const void *)&cuda->status->error);
+}
+
 /* What a kernel found. */
 static void take_device_error(struct xccl_cuda_watch *watch)
 {
     struct xccl_cuda_comm *cuda = watch->cuda;
     struct xcclComm *comm = cuda->comm;
-    uint32_t error = __atomic_load_n(&cuda->status->error, __ATOMIC_ACQUIRE);
-    const struct xccl_cuda_image *image;
+    uint64_t fault = fault_of(cuda);
+    uint32_t error = (uint32_t)fault, peer = (uint32_t)(fault >> 32);
 
-    if (error == XCCL_DEV_OK || error == XCCL_DEV_ABORTED || xccl_comm_error(comm))
+    if (error == XCCL_DEV_OK || xccl_comm_error(comm))
         return;
-    image = watch->image ? watch->image : find_start(watch);
-    if (image && !watch->image)
-        begin(watch, image);
+    if (error == XCCL_DEV_LATE) {
+        (void)xccl_comm_fail(comm, xcclTimeout,
+                             "rank %d: a kernel has waited %llu s for other ranks and did not hear "
+                             "of its own process, which was stopped meanwhile (a signal, a "
+                             "debugger, a frozen machine); let processes run while calls are at "
+                             "work, or raise XCCL_TIMEOUT_S",
+                             comm->rank,
+                             (unsigned long long)(xccl_cuda_limit_ns(comm) / XCCL_NS_PER_S));
+        return;
+    }
+    if (is_behind(watch) || is_awaited(watch, peer))
+        return;
     comm->run.rc = xcclInvalidUsage;
-    comm->run.bad_peer = (int)cuda->status->peer;
+    comm->run.bad_peer = (int)peer;
     comm->run.other_size = error == XCCL_DEV_OTHER_SIZE;
-    if (image)
+    if (watch->image)
         (void)xccl_comm_blame(comm, xcclInvalidUsage);
     else
         (void)xccl_comm_fail(comm, xcclInvalidUsage,
                              "rank %d expects a message of a different size than rank %d sends; "
                              "counts and datatypes on both ranks must match",
-                             comm->rank, (int)cuda->status->peer);
-}
-
-static int messages_at_work(const struct xccl_cuda_comm *cuda)
-{
-    return xccl_cuda_word(&cuda->status->messages_begun) !=
-           xccl_cuda_word(&cuda->status->messages_done);
+                             comm->rank, (int)peer);
 }
 
 /* What takes long is looked at from all sides, as a waiting call of the host does. */
@@ -370,6 +429,18 @@ static void look(struct xccl_cuda_watch *watch, int at_work)
 
 /* --- turns --- */
 
+/* Tells how many calls the device has been given and has not begun. */
+static void tell_queued(const struct xccl_cuda_watch *watch)
+{
+    struct xccl_board *board = watch->cuda->comm->board;
+    /* Relaxed: for texts alone. */
+    uint64_t launched = atomic_load_explicit(&watch->cuda->launched, memory_order_relaxed);
+    uint32_t queued = launched < watch->next_op ? 0 : (uint32_t)(launched - watch->next_op + 1);
+
+    if (queued != atomic_load_explicit(&board->queued, memory_order_relaxed))
+        atomic_store_explicit(&board->queued, queued, memory_order_relaxed);
+}
+
 static int has_nets(const struct xccl_cuda_watch *watch)
 {
     return xccl_comm_any_remote(watch->cuda->comm);
@@ -386,7 +457,7 @@ static int move(struct xccl_cuda_watch *watch)
 
     if (!watch->image) {
         skip_lost(watch);
-        image = find_start(watch);
+        image = find_start(watch, &watch->mark);
         if (image) {
             begin(watch, image);
             moved = 1;
@@ -418,15 +489,69 @@ static int turn(struct xccl_cuda_watch *watch)
     }
     take_device_error(watch);
     moved = move(watch);
+    tell_queued(watch);
     watch->at_work = watch->image || watch->far || watch->bad_net || messages_at_work(cuda);
     return moved;
+}
+
+/* A kernel has found an error while the user's thread makes links, which has the communicator's
+ * run: the communicator's error ends that. */
+static void take_error_apart(struct xccl_cuda_watch *watch)
+{
+    struct xcclComm *comm = watch->cuda->comm;
+    uint64_t fault = fault_of(watch->cuda), now_ns;
+
+    if (!fault || xccl_comm_error(comm) || is_behind(watch))
+        return;
+    now_ns = xccl_clock_ns();
+    if (!watch->fault_ns)
+        watch->fault_ns = now_ns;
+    if (!xccl_comm_look(comm) && now_ns - watch->fault_ns > XCCL_VERDICT_NS)
+        (void)xccl_comm_fail(comm, xcclInvalidUsage,
+                             "ranks disagree: rank %d received a message that does not belong to "
+                             "its call from rank %d; all ranks must make the same calls in the "
+                             "same order",
+                             comm->rank, (int)(fault >> 32));
 }
 
 int xccl_cuda_turn(struct xcclComm *comm)
 {
     struct xccl_cuda_watch *watch = comm->cuda ? comm->cuda->watch : NULL;
 
-    return watch && watch->connecting ? move(watch) : 0;
+    if (!watch || !watch->connecting)
+        return 0;
+    take_error_apart(watch);
+    return move(watch);
+}
+
+/* While the user's thread has the communicator, which moves its operations meanwhile. */
+uint64_t xccl_cuda_next_number(struct xcclComm *comm)
+{
+    const struct xccl_cuda_comm *cuda = comm->cuda;
+    const struct xccl_cuda_watch *watch = cuda ? cuda->watch : NULL;
+
+    /* Whether graphs are still to be replayed is not known. */
+    if (!watch || comm->ahead == XCCL_NOT_ORDERED || cuda->worker.is_captured ||
+        !xccl_cuda_is_done(cuda) || watch->image ||
+        watch->next_op <= xccl_cuda_word(&cuda->status->done))
+        return 0;
+    return watch->next_op + comm->ahead;
+}
+
+int xccl_cuda_hides_error(struct xcclComm *comm)
+{
+    return comm->cuda && comm->cuda->status && fault_of(comm->cuda) && !xccl_comm_error(comm);
+}
+
+/* 1: what has ended on the device has been told, and no kernel has found an error. */
+int xccl_cuda_is_told(struct xccl_cuda_comm *cuda)
+{
+    int is_told;
+
+    pthread_mutex_lock(&cuda->lock);
+    is_told = cuda->retired >= xccl_cuda_word(&cuda->status->done) && !fault_of(cuda);
+    pthread_mutex_unlock(&cuda->lock);
+    return is_told;
 }
 
 void xccl_cuda_pause(struct xcclComm *comm)

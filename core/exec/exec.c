@@ -125,13 +125,14 @@ static void look_at_buffers(struct xccl_run *run)
 }
 
 /* Network links learn what this call sends. */
-static __attribute__((noinline)) void start_nets(struct xccl_run *run, uint64_t seq)
+static __attribute__((noinline)) void start_nets(struct xccl_run *run,
+                                                 const struct xccl_run_args *args)
 {
     const struct xccl_binding *binding = run->plan->binding;
 
     for (uint32_t i = 0; i < binding->net_count; i++) {
-        struct xccl_net_op op = {.seq = seq,
-                                 .signature = run->plan->signature,
+        struct xccl_net_op op = {.seq = args->seq,
+                                 .signature = run->plan->signature ^ args->mark,
                                  .flag_low = run->flag_low,
                                  .messages = run->plan->net_messages[i]};
 
@@ -154,30 +155,32 @@ void xccl_run_start(struct xccl_run *run, const struct xccl_plan *plan,
     run->buffers[XCCL_BUFFER_SCRATCH] = args->scratch;
     run->buffers[XCCL_BUFFER_ZERO] = NULL;
     run->room = args->scratch ? (char *)args->scratch + plan->scratch_bytes : NULL;
-    run->flag_low = xccl_flag_low(plan->signature, args->seq);
+    run->flag_low = xccl_flag_low(plan->signature ^ args->mark, args->seq);
     if (binding->offer_count || binding->ahead_count)
         look_at_buffers(run);
     start_lanes(run);
     if (binding->ahead_count)
         xccl_ahead_start(run);
     if (binding->net_count)
-        start_nets(run, args->seq);
+        start_nets(run, args);
 }
 
-void xccl_run_start_again(struct xccl_run *run, const struct xccl_run_args *args)
+void xccl_run_start_again(struct xccl_run *run, struct xccl_run_args *args)
 {
     const struct xccl_plan *plan = run->plan;
 
     if (plan->again == XCCL_AGAIN_WHOLE) {
+        args->mark = xccl_mark_after(args->mark, plan->signature);
         xccl_run_start(run, plan, args);
         return;
     }
     run->buffers[XCCL_BUFFER_IN] = (char *)(uintptr_t)args->in;
     run->buffers[XCCL_BUFFER_OUT] = args->out;
-    run->flag_low = xccl_flag_low(plan->signature, args->seq);
     run->lanes_left = 1;
-    if (plan->again == XCCL_AGAIN_ALONE)
+    if (plan->again == XCCL_AGAIN_ALONE) /* no other rank looks at its flag words */
         return;
+    args->mark = xccl_mark_after(args->mark, plan->signature);
+    run->flag_low = xccl_flag_low(plan->signature ^ args->mark, args->seq);
     run->lanes->ahead = 0;
     run->lanes->ahead_ends = 0;
     run->lanes->move = plan->moves;

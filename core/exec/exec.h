@@ -170,6 +170,7 @@ struct xccl_run_args {
     void *out;
     void *scratch; /* as much as the plan says, and room behind it */
     uint64_t seq;
+    uint64_t mark; /* of all calls before, so that ranks which once differed differ for good */
 };
 
 /* Spin, yield and sleep limits, chosen from ranks per host and usable cores. */
@@ -188,13 +189,22 @@ static inline uint32_t xccl_flag_low(uint64_t signature, uint64_t seq)
     return (uint32_t)(mixed ^ mixed >> 32);
 }
 
+/* The mark of the calls up to one with this signature, from the mark before it. */
+static inline uint64_t xccl_mark_after(uint64_t mark, uint64_t signature)
+{
+    uint64_t mixed = (mark ^ signature) * 0xd6e8feb86659fd93ull;
+
+    return mixed ^ mixed >> 32;
+}
+
 /* Forgets an earlier run, but for step, check and owner. */
 void xccl_run_clear(struct xccl_run *run);
 /* All links of the plan's binding are there. Clears the run first. */
 void xccl_run_start(struct xccl_run *run, const struct xccl_plan *plan,
                     const struct xccl_run_args *args);
-/* Starts the plan of the last run once more. That run succeeded; scratch memory stays the same. */
-void xccl_run_start_again(struct xccl_run *run, const struct xccl_run_args *args);
+/* Starts the plan of the last run once more, and moves the mark on. That run succeeded; scratch
+ * memory stays the same. */
+void xccl_run_start_again(struct xccl_run *run, struct xccl_run_args *args);
 /* 1 when it moved. run->rc tells of an error, xccl_run_done() of the end. */
 int xccl_run_progress(struct xccl_run *run);
 int xccl_run_done(struct xccl_run *run);

@@ -57,8 +57,7 @@ static void tell_ahead(void *owner, struct xccl_net_link *net)
         size_t left = message->bytes - stream->ahead_offset;
         size_t bytes = left < stream->link->slot_bytes ? left : stream->link->slot_bytes;
 
-        if (bytes &&
-            !xccl_net_link_expect(net, message->at + stream->ahead_offset, (uint32_t)bytes))
+        if (!xccl_net_link_expect(net, message->at + stream->ahead_offset, (uint32_t)bytes))
             return;
         stream->ahead_offset += bytes;
         if (stream->ahead_offset < message->bytes)
@@ -85,9 +84,9 @@ void xccl_stream_begin(struct xccl_stream *stream)
         op.ahead_owner = stream;
     }
     for (uint32_t i = 0; i < stream->count; i++) {
-        size_t slot = stream->link->slot_bytes;
+        size_t slot = stream->link->slot_bytes, bytes = stream->messages[i].bytes;
 
-        op.messages += (uint32_t)((stream->messages[i].bytes + slot - 1) / slot);
+        op.messages += bytes ? (uint32_t)((bytes + slot - 1) / slot) : 1;
     }
     xccl_net_link_begin(stream->net, &op);
 }
@@ -156,46 +155,52 @@ static int send_slice(struct xccl_run *run, struct xccl_stream *stream)
     run->flag_low = flag_low(stream, bytes);
     if (!reach || bytes < reach->min_bytes ||
         !send_in_place(run, link, reach, place, from, bytes)) {
-        xccl_copy_to_slot(slot_to_fill(link, reach), from, bytes);
+        if (bytes)
+            xccl_copy_to_slot(slot_to_fill(link, reach), from, bytes);
+        else
+            (void)slot_to_fill(link, reach);
         send_done(run, link, bytes);
     }
     go_on(stream, bytes);
     return 1;
 }
 
-/* How much the slot that has come stands for, 0 when none has. As long as a message may be read
- * where it lies there are two answers, and its sender chooses. */
-static size_t slice_that_came(struct xccl_run *run, const struct xccl_stream *stream)
+/* 1: a slot has come, and stands for so much. As long as a message may be read where it lies there
+ * are two answers, and its sender chooses. */
+static int slice_that_came(struct xccl_run *run, const struct xccl_stream *stream,
+                           size_t *bytes_out)
 {
     struct xccl_link *link = stream->link;
     size_t bytes = slice_now(stream), most = most_by_address(stream);
 
+    *bytes_out = most;
     if (stream->reach && stream->reach->pid && most > bytes) {
         if (!has_come(link))
             return 0;
         run->flag_low = flag_low(stream, most);
         if (is_this(run, link, most))
-            return most;
+            return 1;
     }
+    *bytes_out = bytes;
     run->flag_low = flag_low(stream, bytes);
-    return recv_ready(run, link, XCCL_PROTO_SLICES, bytes) ? bytes : 0;
+    return recv_ready(run, link, XCCL_PROTO_SLICES, bytes);
 }
 
 static int recv_slice(struct xccl_run *run, struct xccl_stream *stream)
 {
     struct xccl_link *link = stream->link;
     char *to = stream->messages[stream->next].at + stream->offset;
-    size_t bytes = slice_that_came(run, stream);
     const char *from;
+    size_t bytes;
 
-    if (!bytes || !begin_reading(link, stream->reach))
+    if (!slice_that_came(run, stream, &bytes) || !begin_reading(link, stream->reach))
         return 0;
     from = message_at(run, link, stream->reach, bytes, to);
     if (bytes > link->slot_bytes && from == slot_payload(link)) {
         from = NULL; /* a slot does not hold it */
         wrong_size(run, link);
     }
-    if (from && from != to) /* else it was received there */
+    if (bytes && from && from != to) /* else it was received there */
         xccl_copy(to, from, bytes);
     end_reading(link, stream->reach);
     if (!from)
@@ -272,6 +277,11 @@ int xccl_stream_came(const struct xccl_stream *stream, enum xccl_proto kind,
     uint64_t seen;
     uint32_t last;
 
+    if (stream->net) {
+        came_out->bytes = stream->offset + header->bytes;
+        came_out->is_all = header->bytes < link->slot_bytes;
+        return header->bytes <= link->slot_bytes;
+    }
     if (kind == XCCL_PROTO_LINES)
         flag = (const void *)(at + XCCL_LINE_DATA);
     /* Acquire: the size was stored before the flag. Pairs with send_done(). */

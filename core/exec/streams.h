@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Sends and receives between pairs of ranks. A stream is one direction of one pair: its messages
  * one behind the other. Streams do not wait for one another, so that no order of peers, and no
- * group that the other ranks cut differently, can stand still. A message without bytes is none.
+ * group that the other ranks cut differently, can stand still. A message without bytes is one, too.
  *
  * Nothing announces a message: its size says over which of the pair's links it goes, in lines, as a
  * small slot or cut into slices, and its place in the order of the stream is in its flag words. So
@@ -19,7 +19,7 @@
 
 struct xccl_message {
     char *at;
-    size_t bytes; /* at least one */
+    size_t bytes;
 };
 
 struct xccl_stream {
@@ -71,7 +71,7 @@ struct xccl_came {
 };
 
 /* 1: the message that a receiving stream waits for has come over this link of that kind, whatever
- * its size. Not over networks. */
+ * its size. Over a network only of the link at which the stream has failed. */
 int xccl_stream_came(const struct xccl_stream *stream, enum xccl_proto kind,
                      const struct xccl_link *link, struct xccl_came *came_out);
 

@@ -15,10 +15,12 @@
 #include "comm/comm_list.h"
 #include "comm/comm_memory.h"
 #include "comm/comm_progress.h"
+#include "comm/device_ops.h"
 #include "join/join_int.h"
 #include "record/record.h"
 #include "stream/async_job.h"
 #include "stream/comm_async.h"
+#include "watch/comm_verdict.h"
 
 #define ABORT_WAIT_MS 1000
 #define JOIN_WAIT_MS  6000 /* somewhat longer than comm_join.c may take to give up */
@@ -68,26 +70,31 @@ static int has_joined(const struct xcclComm *comm)
            atomic_load_explicit(&comm->join_state, memory_order_acquire) == XCCL_JOIN_DONE;
 }
 
-void xccl_comm_destroy(struct xcclComm *comm)
+xcclResult_t xccl_comm_destroy(struct xcclComm *comm)
 {
+    xcclResult_t rc;
+
     if (!comm || atomic_load_explicit(&comm->aborted, memory_order_acquire))
-        return;
+        return xcclSuccess;
     xccl_comm_drain(comm);
+    xccl_comm_set_magic(comm, 0); /* first: a child of fork() must not find it good, yet unmarked */
     xccl_comm_unlist(comm);
-    xccl_comm_set_magic(comm, 0);
     put_thread(comm);
     if (!has_joined(comm)) { /* and never will */
         xccl_comm_free(comm);
-        return;
+        return xcclSuccess;
     }
     if (comm->crank.shared && !xccl_comm_claim(comm)) {
         xccl_log(XCCL_LOG_WARN,
                  "rank %d: a thread still uses a destroyed communicator; its memory is not freed",
                  comm->rank);
-        return;
+        return xcclSuccess;
     }
+    comm->ops->settle(comm);
+    rc = xccl_comm_last_look(comm);
     xccl_comm_undo_all(comm);
     xccl_comm_free(comm);
+    return rc;
 }
 
 /* Tells the progress thread that comm, which is still on its way, is not wanted any more. Until it
@@ -128,13 +135,15 @@ static int abort_joining(struct xcclComm *comm)
 void xccl_comm_abort(struct xcclComm *comm)
 {
     struct xccl_limit limit = xccl_limit_ms(ABORT_WAIT_MS, NULL);
+    struct xccl_verdict verdict = xccl_comm_verdict(comm, XCCL_TROUBLE_ABORTED, comm->rank);
     char name[128];
 
     if (atomic_exchange_explicit(&comm->aborted, 1, memory_order_acq_rel) || abort_joining(comm))
         return;
     xccl_comm_name_rank(comm, comm->rank, name, sizeof name);
-    (void)xccl_comm_raise(comm, XCCL_NOTICE_ABORT, xcclRemoteError, "%s aborted the communicator",
-                          name);
+    if (xccl_comm_error(comm))
+        xccl_comm_note_abort(comm, name);
+    (void)xccl_comm_raise(comm, &verdict);
     /* A caller takes the crank, then looks at the error word; here it is the other way round. The
      * barrier orders both on every thread, so one of the two sees the other. */
     if (comm->needs_fence)
@@ -160,9 +169,7 @@ void xccl_comm_abort(struct xcclComm *comm)
 
 void xccl_comm_revoke(struct xcclComm *comm)
 {
-    char name[128];
+    struct xccl_verdict verdict = xccl_comm_verdict(comm, XCCL_TROUBLE_REVOKED, comm->rank);
 
-    xccl_comm_name_rank(comm, comm->rank, name, sizeof name);
-    (void)xccl_comm_raise(comm, XCCL_NOTICE_REVOKE, xcclRemoteError,
-                          "%s revoked the communicator; destroy it", name);
+    (void)xccl_comm_raise(comm, &verdict);
 }

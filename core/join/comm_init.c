@@ -75,6 +75,8 @@ static void undo_peers(struct xcclComm *comm)
     if (comm->holds_arena)
         xccl_arena_drop();
     comm->holds_arena = 0;
+    if (comm->boot)
+        xccl_bootstrap_set_places(comm->boot, NULL);
     xccl_free(comm->peers);
     comm->peers = NULL;
 }

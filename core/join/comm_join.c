@@ -10,9 +10,11 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/param.h"
 #include "comm/comm_list.h"
 #include "comm/comm_record.h"
@@ -263,10 +265,7 @@ static void tell_others(const struct xccl_joins *joins, uint32_t idx, struct dec
         if (!init || !xccl_init_tell(init, rc))
             decline_next(decliner, &joins->args[idx], rc);
     } else if (!init->is_none && init->comm->nranks > 1) {
-        (void)xccl_comm_fail(init->comm, xcclRemoteError,
-                             "rank %d leaves, because its thread could not create all "
-                             "communicators of a group: %.300s",
-                             init->comm->rank, xccl_error_text());
+        (void)xccl_comm_fail_own(init->comm, xcclRemoteError, XCCL_TROUBLE_GROUP_NOT_JOINED);
     }
 }
 
@@ -473,8 +472,9 @@ static enum xccl_async_state step(struct xccl_async_job *job)
 
     if (is_unwanted(joins))
         rc = xccl_fail_quietly(xcclInvalidUsage, 0, NULL,
-                               "rank %d was aborted while it was joining the communicator",
-                               joins->inits[0]->comm->rank);
+                               "rank %d (host %s, pid %d) was aborted while it was joining the "
+                               "communicator",
+                               joins->inits[0]->comm->rank, xccl_os_hostname(), (int)getpid());
     else
         rc = run_each(joins, &most);
     if (rc || most == XCCL_INIT_DONE) {

@@ -279,16 +279,16 @@ static void name_plugin(const struct xcclComm *comm, int position,
 static void tell_stuck(struct xcclComm *comm, uint64_t call)
 {
     enum xccl_net_entry entry = (enum xccl_net_entry)(call & 0xff);
+    struct xccl_verdict verdict = xccl_comm_verdict(comm, XCCL_TROUBLE_PLUGIN_STUCK, comm->rank);
     char name[XCCL_NET_ITEM_BYTES];
     int seconds = LOOKS_MAX * (int)(LOOK_NS / XCCL_NS_PER_S);
 
     name_plugin(comm, (int)(call >> 8 & 0xff), name);
+    snprintf(verdict.plugin, sizeof verdict.plugin, "%.63s", name);
+    xccl_verdict_set_why(&verdict, xccl_net_entry_name(entry));
+    verdict.seconds = (uint64_t)seconds;
     if (entry >= XCCL_NET_ISEND)
-        (void)xccl_comm_fail(
-            comm, xcclSystemError,
-            "rank %d: network plugin %.64s has not returned from %s for %d s, but its calls must "
-            "not block; destroy the communicator and use another plugin",
-            comm->rank, name, xccl_net_entry_name(entry), seconds);
+        (void)xccl_comm_raise(comm, &verdict);
     else
         xccl_log(XCCL_LOG_WARN,
                  "rank %d: network plugin %.64s has not returned from %s for %d s; if it never "

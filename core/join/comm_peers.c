@@ -82,6 +82,7 @@ static int decode_peer(uint8_t *part, struct xccl_peer *peer)
     peer->host_hash = xccl_wire_get_u64(&wire);
     xccl_wire_get(&wire, peer->host, sizeof peer->host);
     peer->host[sizeof peer->host - 1] = 0;
+    xccl_log_escape(peer->host, sizeof peer->host);
     peer->pid = xccl_wire_get_u32(&wire);
     peer->cores = xccl_wire_get_u32(&wire);
     for (int i = 0; i < XCCL_CORE_WORDS; i++)
@@ -95,6 +96,7 @@ static int decode_peer(uint8_t *part, struct xccl_peer *peer)
     peer->tuner = xccl_wire_get_u32(&wire);
     xccl_wire_get(&wire, peer->tuner_name, sizeof peer->tuner_name);
     peer->tuner_name[sizeof peer->tuner_name - 1] = 0;
+    xccl_log_escape(peer->tuner_name, sizeof peer->tuner_name);
     peer->process = xccl_wire_get_u64(&wire);
     peer->direct = xccl_wire_get_u32(&wire);
     peer->arena_bytes = xccl_wire_get_u64(&wire);
@@ -233,6 +235,7 @@ xcclResult_t xccl_init_introduce(struct xccl_init *init, enum xccl_init_state *s
 xcclResult_t xccl_init_check_peers(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     struct xcclComm *comm = init->comm;
+    struct xccl_rank_places places = {.find = xccl_comm_find_place, .owner = comm};
     xcclResult_t rc;
 
     for (int i = 0; i < comm->nranks; i++)
@@ -241,6 +244,8 @@ xcclResult_t xccl_init_check_peers(struct xccl_init *init, enum xccl_init_state 
                              "rank %d sent a description that this version does not understand", i);
     xccl_free(init->parts); /* a thousand ranks of one process have much of it */
     init->parts = NULL;
+    /* From now on the bootstrap's errors have host and process of each rank. */
+    xccl_bootstrap_set_places(comm->boot, &places);
     rc = check_peers(comm);
     if (rc)
         return rc;
@@ -330,14 +335,15 @@ xcclResult_t xccl_init_segment(struct xccl_init *init, enum xccl_init_state *sta
 /* Gets one segment. The rank that has it may live in this thread: its service thread answers. */
 static xcclResult_t fetch_next(struct xccl_init *init)
 {
-    struct xccl_limit limit = xccl_limit_ms(FETCH_MS, NULL);
+    const _Atomic int *failed = xccl_bootstrap_failed(init->comm->boot);
+    struct xccl_limit limit = xccl_limit_ms(FETCH_MS, failed);
     int index = init->fetched++, rank = init->locals[index];
     xcclResult_t rc;
 
     if (limit.deadline_ns > init->limit.deadline_ns)
-        limit = init->limit;
+        limit.deadline_ns = init->limit.deadline_ns;
     rc = xccl_shm_fetch(init->comm->shm, index, &init->comm->peers[rank].unix_addr, &limit);
-    if (rc)
+    if (rc && !xccl_limit_aborted(&limit))
         xccl_log(XCCL_LOG_WARN, "no shared memory with rank %d: %s", rank, xccl_error_text());
     return rc;
 }

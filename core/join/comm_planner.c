@@ -38,6 +38,17 @@ uint32_t xccl_comm_algo_hash(void)
     return (uint32_t)(hash ^ hash >> 32);
 }
 
+/* Derives the key of signatures: only the communicator's ranks can make a message that begins an
+ * operation. */
+static void draw_key(const struct xcclComm *comm, struct xccl_planner *planner)
+{
+    uint8_t key[32];
+
+    xccl_bootstrap_derive_key(comm->boot, "signature", key);
+    memcpy(planner->key, key, sizeof planner->key);
+    explicit_bzero(key, sizeof key);
+}
+
 /* Hosts get numbers in the order of their first ranks. */
 static void number_hosts(const struct xcclComm *comm)
 {
@@ -73,6 +84,7 @@ xcclResult_t xccl_init_planner(struct xccl_init *init, enum xccl_init_state *sta
     comm->run.kind = &xccl_call_kind;
     planner->nranks = comm->nranks;
     planner->rank = comm->rank;
+    draw_key(comm, planner);
     planner->all_local = !xccl_comm_any_remote(comm);
     planner->nodes = comm->nodes;
     planner->any_place = xccl_param_int(XCCL_P_DETERMINISM) == 3;
@@ -115,7 +127,7 @@ static xcclResult_t premade_binding(struct xcclComm *comm, uint32_t number,
     xcclResult_t rc = xccl_plan_bind(&comm->planner, &call, &choice, binding_out);
 
     if (!rc)
-        *mark_out = xccl_plan_signature(&call, &choice);
+        *mark_out = xccl_plan_signature(&comm->planner, &call, &choice);
     return xccl_plan_told(rc);
 }
 

@@ -17,6 +17,7 @@
 #include "join/join_int.h"
 #include "stream/comm_async.h"
 #include "watch/comm_verdict.h"
+#include "watch/standstill.h"
 
 #define VERDICT_NS (500 * XCCL_NS_PER_MS) /* for the parent's control plane to name a culprit */
 
@@ -71,6 +72,7 @@ static xcclResult_t begin(struct xccl_init *init, enum xccl_init_state *state_ou
     atomic_store_explicit(&parent->board->splits,
                           atomic_load_explicit(&parent->board->splits, memory_order_relaxed) + 1,
                           memory_order_release);
+    xccl_standstill_split(parent);
     xccl_bootstrap_set_bell(parent->boot, init->bell);
     rc = xccl_bootstrap_split_start(parent->boot, init->color, init->key, &init->limit, init->bell);
     init->begun = !rc;
@@ -143,11 +145,14 @@ void xccl_split_refuse(struct xcclComm *parent, int begun, xcclResult_t rc)
 {
     char text[XCCL_ERROR_TEXT_BYTES];
 
+    if (atomic_load_explicit(&parent->error, memory_order_relaxed))
+        xccl_comm_set_told(parent);
     if (!begun && (rc == xcclInvalidArgument || rc == xcclInvalidUsage))
         return;
     snprintf(text, sizeof text, "%s", xccl_error_text());
-    if (!xccl_comm_error(parent))
-        (void)xccl_comm_fail(parent, rc, "rank %d cannot split the communicator: %.300s",
-                             parent->rank, text);
+    if (!xccl_comm_error(parent)) {
+        xccl_error_set_text(text);
+        (void)xccl_comm_fail_own(parent, rc, XCCL_TROUBLE_CANNOT_SPLIT);
+    }
     xccl_error_set_text(text);
 }

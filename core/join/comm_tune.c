@@ -135,7 +135,7 @@ static xcclResult_t hash_choices(const struct xccl_planner *planner, uint64_t *h
 
             if (rc)
                 return xccl_plan_told(rc);
-            signature = xccl_plan_signature(&call, &choice);
+            signature = xccl_plan_signature(planner, &call, &choice);
             hash = xccl_hash_bytes(hash, &signature, sizeof signature);
         }
     }

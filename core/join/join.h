@@ -37,8 +37,9 @@ xcclResult_t xccl_comm_create_later(const struct xccl_join_args *joins, uint32_t
  * tells the roots, so that nobody waits for them. At most half a second a root. */
 void xccl_comm_decline(const struct xccl_join_args *joins, uint32_t count, xcclResult_t rc);
 
-/* Orderly leave and free. NULL is fine. */
-void xccl_comm_destroy(struct xcclComm *comm);
+/* Orderly leave and free. NULL is fine. An error: ranks made different calls, which nobody had
+ * found before; it is left all the same. */
+xcclResult_t xccl_comm_destroy(struct xcclComm *comm);
 /* From any thread: raises "rank r aborted" everywhere, waits for this process's call to return (at
  * most 1 s) and takes everything down; a call that does not return by then keeps it all, with a
  * warning. What is left is a shell whose calls return the error; the oldest of several shells is

@@ -4,16 +4,22 @@
  * stay, since links stay. Thread: see plan.h. */
 #include "plan/plan.h"
 
+#include <sodium.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/wire.h"
 #include "plan/plan_int.h"
 #include "schedule/algo_plugin.h"
 
 #define TABLE_SLOTS 2048u /* a power of two */
 #define PLANS_MAX   1024u
 #define KEY_SIZED   (1ull << 63) /* above every collective */
+
+/* Signed bytes: 16 of the call, then tile, parameter, protocol, and the algorithm's name. */
+#define SIGNED_HEAD 28u
+#define SIGNED_NAME 228u
 
 /* A binding, and what it is one of. */
 struct xccl_kept_binding {
@@ -107,6 +113,8 @@ static uint64_t mix(uint64_t value)
     return value ^ value >> 32;
 }
 
+static_assert(XCCL_PLANNER_KEY_BYTES == crypto_shorthash_KEYBYTES, "a key of SipHash");
+
 static inline void make_key(const struct xccl_call *call, xcclRedOp_t op, uint64_t key_out[2])
 {
     key_out[0] = call->count;
@@ -115,20 +123,28 @@ static inline void make_key(const struct xccl_call *call, xcclRedOp_t op, uint64
 }
 
 /* Numbers of the program's operators are each rank's own. */
-uint64_t xccl_plan_signature(const struct xccl_call *call, const struct xccl_choice *choice)
+uint64_t xccl_plan_signature(const struct xccl_planner *planner, const struct xccl_call *call,
+                             const struct xccl_choice *choice)
 {
-    uint64_t key[2], sum;
+    uint8_t text[SIGNED_HEAD + SIGNED_NAME], hash[crypto_shorthash_BYTES];
+    struct xccl_wire wire = xccl_wire_over(text, sizeof text);
+    size_t name_bytes = strnlen(choice->generator->name, SIGNED_NAME);
+    uint64_t key[2];
 
     make_key(call, call->op < xcclNumOps ? call->op : xcclNumOps, key);
     if (call->sizes) {
         key[0] = call->sizes->hash;
         key[1] |= KEY_SIZED;
     }
-    sum = mix(mix(key[0]) + key[1]);
-    for (const char *at = choice->generator->name; *at; at++)
-        sum = mix(sum + (unsigned char)*at);
-    return mix(sum + ((uint64_t)choice->tile_bytes << 32) + ((uint64_t)choice->param << 8) +
-               (uint64_t)choice->proto);
+    xccl_wire_put_u64(&wire, key[0]);
+    xccl_wire_put_u64(&wire, key[1]);
+    xccl_wire_put_u32(&wire, choice->tile_bytes);
+    xccl_wire_put_u32(&wire, (uint32_t)choice->param);
+    xccl_wire_put_u32(&wire, (uint32_t)choice->proto);
+    xccl_wire_put(&wire, choice->generator->name, name_bytes);
+    (void)crypto_shorthash(hash, text, SIGNED_HEAD + name_bytes, planner->key);
+    wire = xccl_wire_over(hash, sizeof hash);
+    return xccl_wire_get_u64(&wire);
 }
 
 /* --- bindings --- */
@@ -456,7 +472,7 @@ static xcclResult_t make_plan(struct xccl_planner *planner, const struct xccl_ca
 
     if (rc)
         return rc;
-    found->signature = xccl_plan_signature(call, &choice);
+    found->signature = xccl_plan_signature(planner, call, &choice);
     if (!found->binding->ready)
         return xcclSuccess;
     plan = xccl_calloc_aligned(64, sizeof *plan);

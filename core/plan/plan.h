@@ -69,6 +69,8 @@ enum xccl_by_address {
     XCCL_BY_ADDRESS_ALWAYS, /* that do not reduce */
 };
 
+#define XCCL_PLANNER_KEY_BYTES 16
+
 struct xccl_planner {
     int nranks, rank;
     int all_local; /* 1: all ranks share memory */
@@ -95,10 +97,11 @@ struct xccl_planner {
     unsigned next_op; /* where a free number is looked for */
     struct xccl_proto_setting protos;
     struct xccl_plan_tuner tuner;
+    uint8_t key[XCCL_PLANNER_KEY_BYTES]; /* of signatures; only the communicator's ranks have it */
 };
 
-/* The fields above `setting`, protos and tuner are the owner's to set first. setting: of XCCL_ALGO.
- */
+/* The fields above `setting`, protos, tuner and key are the owner's to set first. setting: of
+ * XCCL_ALGO. */
 xcclResult_t xccl_planner_init(struct xccl_planner *planner, const char *setting);
 /* Frees plans and bindings; a zeroed one is fine. */
 void xccl_planner_fini(struct xccl_planner *planner);
@@ -156,8 +159,10 @@ xcclResult_t xccl_plan_schedule_of(const struct xccl_planner *planner,
  */
 xcclResult_t xccl_plan_bind(struct xccl_planner *planner, const struct xccl_call *call,
                             struct xccl_choice *choice_out, struct xccl_binding **binding_out);
-/* Of a call that is done so: the same on all ranks, and another one where anything differs. */
-uint64_t xccl_plan_signature(const struct xccl_call *call, const struct xccl_choice *choice);
+/* Signature of a call and the choice for it: the same on all ranks, and another one where anything
+ * differs. Without the planner's key it cannot be made up. */
+uint64_t xccl_plan_signature(const struct xccl_planner *planner, const struct xccl_call *call,
+                             const struct xccl_choice *choice);
 
 /* How long a call will take, and a message to one peer (estimate.c). */
 xcclResult_t xccl_plan_estimate_ns(struct xccl_planner *planner, const struct xccl_call *call,

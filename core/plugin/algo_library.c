@@ -7,7 +7,6 @@
  * the taker refuses ends the search, for it is the plugin that was meant. Thread: any. */
 #include "plugin/algo_library.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -40,9 +39,12 @@ static xcclResult_t try_file(struct search *search, const char *path)
 {
     const void *table;
     struct net_reason reason = {""};
-    void *handle = plugin_file_load(path, "algorithm", SYMBOL, &table, &reason);
+    struct xccl_file_id id;
+    void *handle = NULL;
     xcclResult_t rc;
 
+    if (net_file_trusted(path, &id, &reason))
+        handle = plugin_file_load(path, &id, "algorithm", SYMBOL, &table, &reason);
     if (!handle) {
         refused(search, path, &reason);
         return xcclSuccess;
@@ -53,7 +55,7 @@ static xcclResult_t try_file(struct search *search, const char *path)
         search->taken = 1;
         xccl_log(XCCL_LOG_INFO, "algorithm plugin %.100s: taken from %s", search->item, path);
     }
-    dlclose(handle);
+    net_file_close(handle);
     return rc;
 }
 

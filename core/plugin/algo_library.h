@@ -4,7 +4,7 @@
  *
  * A list has names or paths with commas between, and all of them are loaded. NAME X is
  * libxccl-algo-X.so in XCCL_PLUGIN_PATH, then in the folder of libxccl.so and xccl/ below it; what
- * has a slash is a path. A file is looked at before it is loaded, and a world-writable one is
+ * has a slash is a path. A file is looked at before it is loaded, and one that others can change is
  * refused; one log line (info) per candidate: taken, or why not. A file that was taken stays loaded
  * until the process ends, and is taken again, to no effect, by each later call.
  *

@@ -5,7 +5,6 @@
 #include "plugin/tuner_plugin.h"
 
 #include <dlfcn.h>
-#include <link.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +12,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/os.h"
 #include "plugin/nccl_adapter_int.h"
 #include "plugin/net_plugin_int.h"
 
@@ -109,32 +107,21 @@ static struct xccl_tuner *file_open(const char *path, const struct xccl_tuner_op
 {
     int sought = strchr(path, '/') == NULL;
     struct xccl_tuner *tuner;
-    struct link_map *map = NULL;
-    const char *cannot;
+    struct xccl_file_id id;
 
-    if (!sought && !net_file_trusted(path, reason))
+    if (!sought && !net_file_trusted(path, &id, reason))
         return NULL;
     tuner = xccl_calloc(1, sizeof(*tuner));
     if (!tuner) {
         net_reason_set(reason, "no memory");
         return NULL;
     }
-    cannot = xccl_os_cannot_load();
-    if (!cannot)
-        tuner->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!tuner->library) {
-        const char *text = cannot ? cannot : dlerror();
-
-        net_reason_set(reason, "%s", text ? text : "the dynamic loader refuses it");
+    tuner->library = sought ? net_name_load(path, reason) : net_file_load(path, &id, reason);
+    if (!tuner->library)
         goto err_tuner;
-    }
-    if (sought && (dlinfo(tuner->library, RTLD_DI_LINKMAP, &map) != 0 || !map ||
-                   !net_file_trusted(map->l_name, reason)))
-        goto err_library;
     if (table_find(tuner, reason) && tuner_start(tuner, args, reason))
         return tuner;
-err_library:
-    dlclose(tuner->library);
+    net_file_close(tuner->library);
 err_tuner:
     xccl_free(tuner);
     return NULL;
@@ -157,24 +144,41 @@ static struct xccl_tuner *candidate_open(const char *path, const struct xccl_tun
     return NULL;
 }
 
+/* Opens the first usable file of that name in some folders; seen_out: there were files. */
+static struct xccl_tuner *folders_open(const struct net_folders *folders, const char *soname,
+                                       const struct xccl_tuner_open_args *args,
+                                       struct net_reason *why, int *seen_out)
+{
+    char path[NET_PATH_BYTES + 128];
+    struct xccl_tuner *tuner = NULL;
+
+    for (int at = 0; !tuner && net_folders_next(folders, &at, soname, path, sizeof(path));) {
+        *seen_out = 1;
+        tuner = candidate_open(path, args, why);
+    }
+    return tuner;
+}
+
 static struct xccl_tuner *item_open(const char *item, const struct xccl_tuner_open_args *args,
                                     struct net_reason *why)
 {
-    char soname[128], path[NET_PATH_BYTES + sizeof(soname)];
+    char soname[128];
     struct net_folders folders;
     struct xccl_tuner *tuner;
+    int seen = 0;
 
     if (strchr(item, '/'))
         return candidate_open(item, args, why);
     snprintf(soname, sizeof(soname), "libnccl-tuner-%.64s.so", item);
     net_folders_find(&folders);
-    for (int i = 0; i < folders.count; i++) {
-        snprintf(path, sizeof(path), "%s/%s", folders.path[i], soname);
-        tuner = net_file_exists(path) ? candidate_open(path, args, why) : NULL;
-        if (tuner)
-            return tuner;
-    }
-    return candidate_open(soname, args, why);
+    tuner = folders_open(&folders, soname, args, why, &seen);
+    if (tuner)
+        return tuner;
+    seen = 0;
+    net_folders_of_loader(soname, &folders);
+    tuner = folders_open(&folders, soname, args, why, &seen);
+    /* The loader would take a refused one all the same. */
+    return seen ? tuner : candidate_open(soname, args, why);
 }
 
 xcclResult_t xccl_tuner_open(const char *item, const char *net_path,
@@ -215,7 +219,7 @@ void xccl_tuner_close(struct xccl_tuner *tuner)
     if (result && is_first(tuner))
         xccl_log(XCCL_LOG_WARN, "tuner plugin %s reported an error when it was closed: %s",
                  tuner->name, nccl_here.warnings[0] ? nccl_here.warnings : "it does not say why");
-    dlclose(tuner->library);
+    net_file_close(tuner->library);
     xccl_free(tuner);
 }
 

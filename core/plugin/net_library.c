@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One loaded plugin file. Each contract has a symbol of its own, a table, and a file may offer
  * many: the newest whose table is whole is taken, so that one damaged table does not cost a file
- * that has an older good one. Files of the loader's own path are looked at after loading, since
- * only the loader knows where that path leads.
+ * that has an older good one. Files of the loader's cache are looked at after loading, since only
+ * the loader knows where that leads.
  *
  * Thread: any. */
 #include <dlfcn.h>
@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fork.h"
 #include "base/hash.h"
 #include "base/os.h"
 #include "plugin/net_plugin_int.h"
@@ -87,18 +88,84 @@ static int find_build(struct dl_phdr_info *object, size_t size, void *user)
  * from looking at it, but not so that the thread sanitizer could see. */
 static pthread_mutex_t told_lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* The loader's description of a file; NULL: it does not say where the file is. With told_lock. */
+static const struct link_map *map_of(void *handle)
+{
+    struct link_map *map = NULL;
+
+    if (dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || !map || !map->l_name || !map->l_name[0])
+        return NULL;
+    return map;
+}
+
+/* Loads a path or a soname; path NULL: the program itself. */
+static void *load(const char *path, struct net_reason *reason)
+{
+    const char *text = xccl_os_cannot_load();
+    void *handle = text ? NULL : dlopen(path, RTLD_NOW | RTLD_LOCAL);
+
+    if (handle)
+        return handle;
+    text = text ? text : dlerror();
+    net_reason_set(reason, "%s", text ? text : "the dynamic loader refuses it");
+    return NULL;
+}
+
+void *net_file_load(const char *path, const struct xccl_file_id *id, struct net_reason *reason)
+{
+    const struct link_map *map;
+    void *handle;
+    int good;
+
+    if (!net_file_is(path, id, "after it was looked at", reason))
+        return NULL;
+    handle = load(path, reason);
+    if (!handle)
+        return NULL;
+    pthread_mutex_lock(&told_lock);
+    map = map_of(handle);
+    good = net_file_is(map ? map->l_name : path, id, "while it was loaded", reason);
+    pthread_mutex_unlock(&told_lock);
+    if (good)
+        return handle;
+    net_file_close(handle);
+    return NULL;
+}
+
+void *net_name_load(const char *soname, struct net_reason *reason)
+{
+    void *handle = load(soname, reason);
+    const struct link_map *map;
+    struct xccl_file_id id;
+    int good;
+
+    if (!handle)
+        return NULL;
+    pthread_mutex_lock(&told_lock);
+    map = map_of(handle);
+    good = net_file_trusted(map ? map->l_name : soname, &id, reason);
+    pthread_mutex_unlock(&told_lock);
+    if (good)
+        return handle;
+    net_file_close(handle);
+    return NULL;
+}
+
+void net_file_close(void *handle)
+{
+    pthread_mutex_lock(&told_lock);
+    dlclose(handle);
+    pthread_mutex_unlock(&told_lock);
+}
+
 /* Where the loader found it, and which build of it this is. With told_lock. */
 static void find_path(struct net_library *library, const char *path)
 {
-    struct build_search search = {NULL, 0};
-    struct link_map *map = NULL;
+    struct build_search search = {map_of(library->handle), 0};
 
-    snprintf(library->path, sizeof(library->path), "%s", path);
-    if (dlinfo(library->handle, RTLD_DI_LINKMAP, &map) != 0 || !map || !map->l_name ||
-        !map->l_name[0])
+    snprintf(library->path, sizeof(library->path), "%s", search.map ? search.map->l_name : path);
+    if (!search.map)
         return;
-    snprintf(library->path, sizeof(library->path), "%s", map->l_name);
-    search.map = map;
     dl_iterate_phdr(find_build, &search);
     library->build = search.build;
 }
@@ -167,7 +234,9 @@ static void bind_begun(struct net_library *library, int version, int wanted)
 }
 
 /* NCCL's plugins before version 11 have no finalize and may own threads, and a comm that could not
- * be drained outlives its instance: their code stays until the process ends. */
+ * be drained outlives its instance: their code stays until the process ends. So does all code where
+ * communicators are: while it is unloaded glibc holds a lock that exit() takes, and a child that is
+ * forked meanwhile never gets it. */
 static void keep_loaded(const struct net_library *library)
 {
     void *again = dlopen(library->path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD | RTLD_NODELETE);
@@ -188,7 +257,7 @@ static int bind(struct net_library *library, int wanted, struct net_reason *reas
     for (int version = NCCL_NET_NEWEST; version >= NCCL_NET_OLDEST && !library->contract; version--)
         bind_begun(library, version, wanted);
     nccl_tables_unlock();
-    if (library->contract && library->contract != NET_CONTRACT_XCCL)
+    if (library->contract && (library->contract != NET_CONTRACT_XCCL || xccl_fork_is_forbidden()))
         keep_loaded(library);
     if (library->contract)
         return 1;
@@ -203,28 +272,23 @@ static int bind(struct net_library *library, int wanted, struct net_reason *reas
     return 0;
 }
 
-int net_library_open(struct net_library *library, const char *path, int contract,
-                     struct net_reason *reason)
+int net_library_open(struct net_library *library, const char *path, const struct xccl_file_id *id,
+                     int contract, struct net_reason *reason)
 {
     int in_program = strcmp(path, NET_STATIC) == 0;
-    int sought = !in_program && strchr(path, '/') == NULL;
-    const char *cannot;
 
     memset(library, 0, sizeof(*library));
     stage("loading it");
-    cannot = xccl_os_cannot_load();
-    if (!cannot)
-        library->handle = dlopen(in_program ? NULL : path, RTLD_NOW | RTLD_LOCAL);
-    if (!library->handle) {
-        const char *text = cannot ? cannot : dlerror();
-
-        net_reason_set(reason, "%s", text ? text : "the dynamic loader refuses it");
+    if (id)
+        library->handle = net_file_load(path, id, reason);
+    else
+        library->handle = in_program ? load(NULL, reason) : net_name_load(path, reason);
+    if (!library->handle)
         return 0;
-    }
     pthread_mutex_lock(&told_lock);
     find_path(library, in_program ? "(this program)" : path);
     pthread_mutex_unlock(&told_lock);
-    if ((!sought || net_file_trusted(library->path, reason)) && bind(library, contract, reason))
+    if (bind(library, contract, reason))
         return 1;
     net_library_close(library);
     return 0;
@@ -234,8 +298,6 @@ void net_library_close(struct net_library *library)
 {
     if (!library->handle)
         return;
-    pthread_mutex_lock(&told_lock);
-    dlclose(library->handle);
-    pthread_mutex_unlock(&told_lock);
+    net_file_close(library->handle);
     library->handle = NULL;
 }

@@ -132,6 +132,7 @@ static xcclResult_t instance_init(struct xccl_net *net, const struct xccl_net_op
         .trafficClass = args->traffic_class,
         .inner = chain->given[chain->count - 1],
         .metAddress = args->met_address,
+        .encrypt = (int32_t)xccl_param_int(XCCL_P_NET_ENCRYPT),
     };
     xcclResult_t rc;
 
@@ -144,6 +145,26 @@ static xcclResult_t instance_init(struct xccl_net *net, const struct xccl_net_op
     if (rc != xcclSuccess)
         net->ctx = NULL;
     return rc;
+}
+
+/* Refuses an instance that cannot protect payload as the setting asks; 1: it can. */
+static int encrypts_enough(struct xccl_net *net, struct net_reason *reason)
+{
+    int64_t asked = xccl_param_int(XCCL_P_NET_ENCRYPT);
+
+    for (int dev = 0; asked && dev < net->device_count; dev++) {
+        xcclNetProperties_v1 props = {.size = sizeof(props)};
+
+        if (net->calls.properties(net->ctx, dev, &props) == xcclSuccess &&
+            props.flags & XCCL_NET_DEVICE_ENCRYPTS)
+            continue;
+        net_reason_set(reason,
+                       "XCCL_NET_ENCRYPT=%s is set, and this plugin can neither encrypt nor "
+                       "authenticate what it sends; the socket plugin can",
+                       asked == XCCL_NET_ENCRYPT_MAC ? "mac" : "1");
+        return 0;
+    }
+    return 1;
 }
 
 /* Whether the instance can be used, and for what. */
@@ -169,7 +190,7 @@ static int instance_check(struct xccl_net *net, const struct attempt *attempt,
     stage("properties");
     if (net->calls.properties(net->ctx, 0, &props) != xcclSuccess)
         props.provider = NULL;
-    return name_wire(net, props.provider, reason) &&
+    return encrypts_enough(net, reason) && name_wire(net, props.provider, reason) &&
            (!attempt->list ||
             net_default_fits(attempt->list, attempt->text, props.provider, reason));
 }
@@ -211,11 +232,11 @@ static int hook_open(struct xccl_net *net, const char *name, struct net_reason *
 
 /* Loads the plugin's file and the hooks, from the inside out. */
 static int chain_open(struct xccl_net *net, const struct net_item *item, const char *path,
-                      struct net_reason *reason)
+                      const struct xccl_file_id *id, struct net_reason *reason)
 {
     struct net_chain *chain = net->chain;
 
-    if (!net_library_open(&chain->layers[0], path, item->contract, reason))
+    if (!net_library_open(&chain->layers[0], path, id, item->contract, reason))
         return 0;
     if (chain->layers[0].contract != NET_CONTRACT_XCCL)
         chain->given[0] = &chain->layers[0].source.inner;
@@ -241,6 +262,7 @@ static int hook_open(struct xccl_net *net, const char *name, struct net_reason *
     struct net_chain *chain = net->chain;
     struct net_folders folders;
     struct net_reason why = {""};
+    struct xccl_file_id id;
     char path[NET_PATH_BYTES + NET_HOOK_BYTES + 32];
 
     net_folders_find(&folders);
@@ -249,9 +271,9 @@ static int hook_open(struct xccl_net *net, const char *name, struct net_reason *
         if (!net_file_exists(path))
             continue;
         why.text[0] = 0;
-        if (!net_file_trusted(path, &why) ||
-            net_probe(path, NET_CONTRACT_XCCL, NET_PROBE_LOAD, &why) == NET_PROBE_BAD ||
-            !net_library_open(&chain->layers[chain->count], path, NET_CONTRACT_XCCL, &why))
+        if (!net_file_trusted(path, &id, &why) ||
+            net_probe(path, &id, NET_CONTRACT_XCCL, NET_PROBE_LOAD, &why) == NET_PROBE_BAD ||
+            !net_library_open(&chain->layers[chain->count], path, &id, NET_CONTRACT_XCCL, &why))
             continue;
         chain->inners[chain->count] = (xcclNetInner_v1){
             .size = sizeof(xcclNetInner_v1),
@@ -294,20 +316,22 @@ static struct xccl_net *file_open(const struct attempt *attempt, const char *pat
                                   char contracts_out[NET_CONTRACTS_BYTES],
                                   struct net_reason *reason)
 {
-    int sought = strchr(path, '/') == NULL, in_program = strcmp(path, NET_STATIC) == 0;
+    int is_path = strchr(path, '/') != NULL, in_program = strcmp(path, NET_STATIC) == 0;
+    struct xccl_file_id looked_at;
+    const struct xccl_file_id *id = is_path ? &looked_at : NULL;
     struct xccl_net *net;
 
-    if (!sought && !net_file_trusted(path, reason))
+    if (is_path && !net_file_trusted(path, &looked_at, reason))
         return NULL;
     if (!in_program &&
-        net_probe(path, attempt->item.contract, NET_PROBE_INIT, reason) == NET_PROBE_BAD)
+        net_probe(path, id, attempt->item.contract, NET_PROBE_INIT, reason) == NET_PROBE_BAD)
         return NULL;
     net = net_alloc(attempt);
     if (!net) {
         net_reason_set(reason, "no memory");
         return NULL;
     }
-    if (chain_open(net, &attempt->item, path, reason)) {
+    if (chain_open(net, &attempt->item, path, id, reason)) {
         memcpy(contracts_out, net->chain->layers[0].contracts, NET_CONTRACTS_BYTES);
         if (instance_start(net, attempt, reason))
             return net;
@@ -378,14 +402,36 @@ static struct xccl_net *candidate_open(const struct attempt *attempt, const char
     return net;
 }
 
+/* Opens the first usable file of that name in some folders; seen_out: there were files. */
+static struct xccl_net *folders_open(const struct attempt *attempt, const char *soname,
+                                     const struct net_folders *folders, int *seen_out)
+{
+    char path[NET_PATH_BYTES + XCCL_NET_ITEM_BYTES + 32];
+    struct xccl_net *net = NULL;
+
+    for (int at = 0; !net && net_folders_next(folders, &at, soname, path, sizeof(path));) {
+        *seen_out = 1;
+        net = candidate_open(attempt, path);
+    }
+    return net;
+}
+
 /* The loader's own path. Not being there is no refusal of its own: the caller lists what was
  * sought. */
 static struct xccl_net *system_open(const struct attempt *attempt, const char *soname)
 {
+    struct net_folders folders;
     struct net_reason why = {""};
-    enum net_probe_answer answer = net_probe(soname, NET_CONTRACT_XCCL, NET_PROBE_LOAD, &why);
+    enum net_probe_answer answer;
+    struct xccl_net *net;
     void *handle;
+    int seen = 0;
 
+    net_folders_of_loader(soname, &folders);
+    net = folders_open(attempt, soname, &folders, &seen);
+    if (seen) /* the loader would take a refused one all the same */
+        return net;
+    answer = net_probe(soname, NULL, NET_CONTRACT_XCCL, NET_PROBE_LOAD, &why);
     if (answer == NET_PROBE_ABSENT)
         return NULL;
     if (answer == NET_PROBE_GOOD) { /* or not tried at all */
@@ -401,19 +447,15 @@ static struct xccl_net *system_open(const struct attempt *attempt, const char *s
 static struct xccl_net *prefix_open(const struct attempt *attempt, const char *prefix,
                                     const struct net_folders *folders)
 {
-    char soname[XCCL_NET_ITEM_BYTES + 32], path[NET_PATH_BYTES + XCCL_NET_ITEM_BYTES + 32];
+    char soname[XCCL_NET_ITEM_BYTES + 32];
     struct xccl_net *net;
+    int seen = 0;
 
     snprintf(soname, sizeof(soname), "%s%s.so", prefix, attempt->item.name);
-    for (int i = 0; i < folders->count; i++) {
-        snprintf(path, sizeof(path), "%s/%s", folders->path[i], soname);
-        if (!net_file_exists(path))
-            continue;
-        net = candidate_open(attempt, path);
-        if (net)
-            return net;
-    }
-    return xccl_os_cannot_load() ? NULL : system_open(attempt, soname);
+    net = folders_open(attempt, soname, folders, &seen);
+    if (net || xccl_os_cannot_load())
+        return net;
+    return system_open(attempt, soname);
 }
 
 static struct xccl_net *name_open(const struct attempt *attempt)

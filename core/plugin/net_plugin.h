@@ -8,10 +8,10 @@
  * XCCL_PLUGIN_PATH, then in the folder of libxccl.so and xccl/ below it, then in the loader's own
  * path. STATIC_PLUGIN is the program itself. The newest contract that a file offers is taken:
  * xcclNetPlugin_v1, then ncclNetPlugin_v12 down to v6; @v10 asks for that one of NCCL's, @xccl1 for
- * ours. World-writable files are refused. A file is tried out in a process of its own first, so one
- * that crashes or never comes back is refused like any other (XCCL_PLUGIN_PROBE_S). One log line
- * (info) per candidate: taken, or why not. Absent optional entries are filled with stubs, so that
- * callers never test for NULL.
+ * ours. Files that others can change are refused (base/trust.h). A file is tried out in a process
+ * of its own first, so one that crashes or never comes back is refused like any other
+ * (XCCL_PLUGIN_PROBE_S). One log line (info) per candidate: taken, or why not. Absent optional
+ * entries are filled with stubs, so that callers never test for NULL.
  *
  * Thread: any, during init and destroy of a communicator. */
 #ifndef XCCL_PLUGIN_NET_PLUGIN_H

@@ -18,6 +18,7 @@
 #define XCCL_PLUGIN_NET_PLUGIN_INT_H
 
 #include "base/nccl_net_abi.h"
+#include "base/trust.h"
 #include "plugin/net_default.h"
 #include "plugin/net_plugin.h"
 #include "plugin/nccl_adapter.h"
@@ -52,14 +53,27 @@ struct net_folders {
     int count;
 };
 void net_folders_find(struct net_folders *folders);
+/* Folders of the dynamic loader that hold a file of that name, as far as it tells them:
+ * LD_LIBRARY_PATH as it was when the program started, and the system's own. Not those of its cache,
+ * and not the folders for kinds of processors (glibc-hwcaps) inside of these. */
+void net_folders_of_loader(const char *soname, struct net_folders *folders);
 /* The plugin folder of the installation, in programs that hold libxccl.a; absent in all others, so
  * that what runs from a build tree never takes the plugins of an installation. */
 extern const char *const xccl_plugin_home __attribute__((weak, visibility("hidden")));
+/* The next file of that name, in the folders from *at on; at begins at 0. 0: there is none. */
+int net_folders_next(const struct net_folders *folders, int *at, const char *name, char *path_out,
+                     size_t bytes);
 /* 1: there is such a file. */
 int net_file_exists(const char *path);
-/* 1: a regular file that nobody but its owner and group can change, in such a folder, and a program
- * that can open libraries. */
-int net_file_trusted(const char *path, struct net_reason *reason);
+/* 1: nobody but root, this user and the owners of XCCL_PLUGIN_OWNERS can change that file or what
+ * leads to it, and this program can open libraries. id_out: the file. */
+int net_file_trusted(const char *path, struct xccl_file_id *id_out, struct net_reason *reason);
+/* 1: it is still that file, unchanged. since: "after it was looked at". */
+int net_file_is(const char *path, const struct xccl_file_id *id, const char *since,
+                struct net_reason *reason);
+/* The one file that a probe may load, which the process that started it has looked at; NULL: this
+ * is no probe. */
+extern const struct xccl_file_id *net_file_to_try;
 /* 1: the name of a file is one of a network plugin; item_out is how it is asked for by name. */
 int net_file_is_plugin(const char *file, char item_out[XCCL_NET_ITEM_BYTES]);
 
@@ -69,12 +83,18 @@ int net_file_is_plugin(const char *file, char item_out[XCCL_NET_ITEM_BYTES]);
  * and asks for choices. */
 enum net_probe_depth { NET_PROBE_LOAD, NET_PROBE_INIT, NET_PROBE_TUNER };
 enum net_probe_answer {
-    NET_PROBE_BAD, /* it crashed or did not come back, as reason says */
+    NET_PROBE_BAD, /* it crashed, did not come back or was changed, as reason says */
     NET_PROBE_ABSENT, /* the loader finds no file of that name */
     NET_PROBE_GOOD, /* it came back, whatever it said; or probing is off or not possible here */
 };
-enum net_probe_answer net_probe(const char *path, int contract, enum net_probe_depth depth,
-                                struct net_reason *reason);
+/* id: of the file; NULL: path is a soname, which the loader is asked for. */
+enum net_probe_answer net_probe(const char *path, const struct xccl_file_id *id, int contract,
+                                enum net_probe_depth depth, struct net_reason *reason);
+/* An id as the probing process gets it. */
+#define NET_PROBE_ID_BYTES 160
+void net_probe_id_format(const struct xccl_file_id *id, char text_out[NET_PROBE_ID_BYTES]);
+/* 1: the text is one. */
+int net_probe_id_parse(const char *text, struct xccl_file_id *id_out);
 /* What the probing process writes at the end. */
 #define NET_PROBE_WORD_DONE   "done"
 #define NET_PROBE_WORD_ABSENT "absent"
@@ -88,6 +108,13 @@ void net_contract_copy(const xcclNetPlugin_v1_t *plugin, xcclNetPlugin_v1_t *cal
 
 /* ---- net_library.c ---- */
 
+/* Loads a file that was looked at, if it is still the same; NULL with a reason. */
+void *net_file_load(const char *path, const struct xccl_file_id *id, struct net_reason *reason);
+/* Loads the file that the loader finds under a soname and looks at it afterwards, since only the
+ * loader knows where its cache leads; NULL with a reason. */
+void *net_name_load(const char *soname, struct net_reason *reason);
+void net_file_close(void *handle);
+
 /* A loaded file. Stays where it is: tables point into it. */
 struct net_library {
     void *handle;
@@ -99,10 +126,10 @@ struct net_library {
     struct nccl_source source; /* when it is NCCL's */
     char name[32]; /* when it is NCCL's: what calls.name points to */
 };
-/* Loads a file, a soname (no slash) or NET_STATIC. On failure nothing stays loaded; contracts may
- * be filled all the same. */
-int net_library_open(struct net_library *library, const char *path, int contract,
-                     struct net_reason *reason);
+/* Loads a file that was looked at (id), a soname (no slash) or NET_STATIC (id NULL). On failure
+ * nothing stays loaded; contracts may be filled all the same. */
+int net_library_open(struct net_library *library, const char *path, const struct xccl_file_id *id,
+                     int contract, struct net_reason *reason);
 void net_library_close(struct net_library *library);
 /* The symbol of a contract; number 1 or 6 to 12. */
 const char *net_contract_symbol(int contract);

@@ -39,26 +39,21 @@ struct known {
     char path[NET_PATH_BYTES];
     int contract;
     enum net_probe_depth depth;
-    dev_t dev;
-    ino_t ino;
-    struct timespec changed;
+    struct xccl_file_id id; /* zeroes of a soname */
 };
 static struct known known[KNOWN_MAX];
 static unsigned known_count; /* all ever noted; the oldest makes room */
 static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* A soname is looked for by the loader: its file is not known, and its name has to do. */
-static struct known describe(const char *path, int contract, enum net_probe_depth depth)
+static struct known describe(const char *path, const struct xccl_file_id *id, int contract,
+                             enum net_probe_depth depth)
 {
     struct known this = {.contract = contract, .depth = depth};
-    struct stat about;
 
     snprintf(this.path, sizeof(this.path), "%s", path);
-    if (strchr(path, '/') && stat(path, &about) == 0) {
-        this.dev = about.st_dev;
-        this.ino = about.st_ino;
-        this.changed = about.st_mtim;
-    }
+    if (id)
+        this.id = *id;
     return this;
 }
 
@@ -78,9 +73,7 @@ static int recall(struct known *this)
         const struct known *k = &known[i];
 
         found = k->contract == this->contract && is_covered(this->depth, k->depth) &&
-                k->dev == this->dev && k->ino == this->ino &&
-                k->changed.tv_sec == this->changed.tv_sec &&
-                k->changed.tv_nsec == this->changed.tv_nsec && strcmp(k->path, this->path) == 0;
+                xccl_file_id_is_same(&k->id, &this->id) && strcmp(k->path, this->path) == 0;
         if (found) {
             this->answer = k->answer;
             this->why = k->why;
@@ -98,36 +91,62 @@ static void note(const struct known *this)
 }
 
 /* The program lies with the plugins of this library; folders that a user added do not count. */
-static int find_program(char path_out[NET_PATH_BYTES])
+static int find_program(char path_out[NET_PATH_BYTES], struct net_reason *reason)
 {
     struct net_folders folders;
-    struct net_reason why;
+    struct xccl_file_id id;
 
+    net_reason_set(reason, PROGRAM " is missing in the folder of the plugins");
     net_folders_find(&folders);
     for (int i = 0; i < folders.count; i++) {
         if (folders.own[i] &&
             (size_t)snprintf(path_out, NET_PATH_BYTES, "%s/" PROGRAM, folders.path[i]) <
                 NET_PATH_BYTES &&
-            access(path_out, X_OK) == 0 && net_file_trusted(path_out, &why))
+            access(path_out, X_OK) == 0 && net_file_trusted(path_out, &id, reason))
             return 1;
     }
     return 0;
 }
 
+void net_probe_id_format(const struct xccl_file_id *id, char text_out[NET_PROBE_ID_BYTES])
+{
+    snprintf(text_out, NET_PROBE_ID_BYTES, "%llu:%llu:%lld:%lld.%ld:%lld.%ld",
+             (unsigned long long)id->dev, (unsigned long long)id->ino, (long long)id->bytes,
+             (long long)id->modified.tv_sec, id->modified.tv_nsec, (long long)id->changed.tv_sec,
+             id->changed.tv_nsec);
+}
+
+int net_probe_id_parse(const char *text, struct xccl_file_id *id_out)
+{
+    unsigned long long dev, ino;
+    long long bytes, modified, changed;
+    char rest;
+
+    if (sscanf(text, "%llu:%llu:%lld:%lld.%ld:%lld.%ld%c", &dev, &ino, &bytes, &modified,
+               &id_out->modified.tv_nsec, &changed, &id_out->changed.tv_nsec, &rest) != 7)
+        return 0;
+    id_out->dev = dev;
+    id_out->ino = ino;
+    id_out->bytes = bytes;
+    id_out->modified.tv_sec = modified;
+    id_out->changed.tv_sec = changed;
+    return 1;
+}
+
 /* Starts it; 0 or an errno. The caller closes *fd_out and reaps. */
-static int start(const char *program, const char *path, int contract, enum net_probe_depth depth,
-                 pid_t *pid_out, int *fd_out)
+static int start(const char *program, const struct known *this, const char *id, pid_t *pid_out,
+                 int *fd_out)
 {
     char number[16];
     static const char *const words[] = {
         [NET_PROBE_LOAD] = "load", [NET_PROBE_INIT] = "init", [NET_PROBE_TUNER] = "tuner"};
-    const char *argv[] = {program, path, number, words[depth], NULL};
+    const char *argv[] = {program, this->path, number, words[this->depth], id, NULL};
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t none, all;
     int fds[2], rc;
 
-    snprintf(number, sizeof(number), "%d", contract);
+    snprintf(number, sizeof(number), "%d", this->contract);
     if (pipe2(fds, O_CLOEXEC) != 0)
         return errno;
     sigemptyset(&none);
@@ -262,12 +281,13 @@ static enum net_probe_answer judge(pid_t pid, int fd, int limit_s, struct net_re
     return NET_PROBE_BAD;
 }
 
-enum net_probe_answer net_probe(const char *path, int contract, enum net_probe_depth depth,
-                                struct net_reason *reason)
+enum net_probe_answer net_probe(const char *path, const struct xccl_file_id *id, int contract,
+                                enum net_probe_depth depth, struct net_reason *reason)
 {
-    struct known this = describe(path, contract, depth);
+    struct known this = describe(path, id, contract, depth);
     int limit_s = (int)xccl_param_int(XCCL_P_PLUGIN_PROBE_S), fd = -1, err;
-    char program[NET_PATH_BYTES];
+    char program[NET_PATH_BYTES], id_text[NET_PROBE_ID_BYTES] = "";
+    struct net_reason why;
     pid_t pid = -1;
 
     if (limit_s == 0)
@@ -276,16 +296,20 @@ enum net_probe_answer net_probe(const char *path, int contract, enum net_probe_d
         *reason = this.why;
         return this.answer;
     }
-    if (!find_program(program)) {
-        tell_untried(PROGRAM " is missing in the folder of the plugins");
+    if (!find_program(program, &why)) {
+        tell_untried(why.text);
         return NET_PROBE_GOOD;
     }
-    err = start(program, path, contract, depth, &pid, &fd);
+    if (id)
+        net_probe_id_format(id, id_text);
+    err = start(program, &this, id_text, &pid, &fd);
     if (err) {
         tell_untried(strerror(err));
         return NET_PROBE_GOOD;
     }
     this.answer = judge(pid, fd, limit_s, reason);
+    if (id && !net_file_is(path, id, "while it was tried out", reason))
+        return NET_PROBE_BAD;
     this.why = *reason;
     if (this.answer != NET_PROBE_ABSENT)
         note(&this);

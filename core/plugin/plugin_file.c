@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Loads files of plugins that stay: looked at, loaded, kept. A file that is changed between the
- * look and the loading is the business of who may write its folder, which is looked at too.
- * Thread: any. */
+/* Loads files of plugins that stay: looked at, loaded if they are still the same, kept.
+ *
+ * Limits: a file stays until the process ends, whatever becomes of its name. Thread: any. */
 #include "plugin/plugin_file.h"
 
 #include <dlfcn.h>
@@ -10,25 +10,18 @@
 
 #include "base/hash.h"
 
-void *plugin_file_load(const char *path, const char *kind, const char *symbol,
-                       const void **table_out, struct net_reason *reason)
+void *plugin_file_load(const char *path, const struct xccl_file_id *id, const char *kind,
+                       const char *symbol, const void **table_out, struct net_reason *reason)
 {
-    const char *text;
-    void *handle;
+    void *handle = net_file_load(path, id, reason);
 
-    if (!net_file_trusted(path, reason))
+    if (!handle)
         return NULL;
-    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!handle) {
-        text = dlerror();
-        net_reason_set(reason, "%s", text ? text : "the dynamic loader refuses it");
-        return NULL;
-    }
     *table_out = dlsym(handle, symbol);
     if (*table_out)
         return handle;
     net_reason_set(reason, "it has no symbol %s, so it is no %s plugin", symbol, kind);
-    dlclose(handle);
+    net_file_close(handle);
     return NULL;
 }
 

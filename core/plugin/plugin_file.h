@@ -12,9 +12,10 @@
 /* A path: folder, item, and the longest of prefixes and endings. */
 #define PLUGIN_PATH_BYTES (NET_PATH_BYTES + XCCL_NET_ITEM_BYTES + 32)
 
-/* Loads a file that is trusted, and finds its symbol; NULL with a reason. kind: "algorithm". */
-void *plugin_file_load(const char *path, const char *kind, const char *symbol,
-                       const void **table_out, struct net_reason *reason);
+/* Loads a file that was looked at (net_file_trusted), and finds its symbol; NULL with a reason.
+ * kind: "algorithm". */
+void *plugin_file_load(const char *path, const struct xccl_file_id *id, const char *kind,
+                       const char *symbol, const void **table_out, struct net_reason *reason);
 /* What was loaded stays until the process ends. */
 void plugin_file_keep(const char *path);
 /* Adds where a name was sought. */

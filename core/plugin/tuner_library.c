@@ -10,7 +10,6 @@
  * communicators point to them. Thread: any; one at a time loads. */
 #include "plugin/tuner_library.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -110,9 +109,9 @@ static int take_ours(struct xccl_tuner_library *library, const xcclTunerPlugin_v
 }
 
 static int take_nccl(struct xccl_tuner_library *library, const char *path,
-                     struct net_reason *reason)
+                     const struct xccl_file_id *id, struct net_reason *reason)
 {
-    if (!tuner_nccl_is(path, reason))
+    if (!tuner_nccl_is(path, id, reason))
         return 0;
     library->calls = tuner_nccl_calls;
     library->is_nccl = 1;
@@ -121,11 +120,12 @@ static int take_nccl(struct xccl_tuner_library *library, const char *path,
 }
 
 /* 1: the file may be loaded here: it came back from a trial, if one was made. */
-static int may_load(const char *path, struct search *search, struct net_reason *reason)
+static int may_load(const char *path, struct search *search, struct xccl_file_id *id_out,
+                    struct net_reason *reason)
 {
-    if (!net_file_trusted(path, reason))
+    if (!net_file_trusted(path, id_out, reason))
         return 0;
-    if (search->is_ours || net_probe(path, 0, NET_PROBE_TUNER, reason) != NET_PROBE_BAD)
+    if (search->is_ours || net_probe(path, id_out, 0, NET_PROBE_TUNER, reason) != NET_PROBE_BAD)
         return 1;
     search->broken = 1;
     return 0;
@@ -133,16 +133,17 @@ static int may_load(const char *path, struct search *search, struct net_reason *
 
 /* 1: library is filled in, from a table of ours or else of NCCL's. */
 static int take_file(struct xccl_tuner_library *library, const char *path,
-                     struct net_reason *reason)
+                     const struct xccl_file_id *id, struct net_reason *reason)
 {
     const void *table;
-    void *handle = plugin_file_load(path, "tuner", SYMBOL, &table, reason);
-    int good = handle ? take_ours(library, table, path, reason) : take_nccl(library, path, reason);
+    void *handle = plugin_file_load(path, id, "tuner", SYMBOL, &table, reason);
+    int good = handle ? take_ours(library, table, path, reason)
+                      : take_nccl(library, path, id, reason);
 
     if (good)
         plugin_file_keep(path);
     if (handle)
-        dlclose(handle);
+        net_file_close(handle);
     return good;
 }
 
@@ -151,6 +152,7 @@ static struct xccl_tuner_library *try_file(const char *path, struct search *sear
 {
     struct xccl_tuner_library *library = find_known(path);
     struct net_reason reason = {""}, line = {""};
+    struct xccl_file_id id;
 
     if (library)
         return library;
@@ -161,7 +163,7 @@ static struct xccl_tuner_library *try_file(const char *path, struct search *sear
         return NULL;
     }
     library = &libraries[library_count];
-    if (may_load(path, search, &reason) && take_file(library, path, &reason)) {
+    if (may_load(path, search, &id, &reason) && take_file(library, path, &id, &reason)) {
         library_count++;
         xccl_log(XCCL_LOG_INFO, "tuner plugin %s: taken from %s", library->name, path);
         return library;
@@ -180,11 +182,8 @@ static struct xccl_tuner_library *try_folders(const struct net_folders *folders,
     struct xccl_tuner_library *library = NULL;
     char path[PLUGIN_PATH_BYTES];
 
-    for (int i = 0; i < folders->count && !library; i++) {
-        snprintf(path, sizeof path, "%s/%s", folders->path[i], file);
-        if (net_file_exists(path))
-            library = try_file(path, search);
-    }
+    for (int at = 0; !library && net_folders_next(folders, &at, file, path, sizeof path);)
+        library = try_file(path, search);
     return library;
 }
 

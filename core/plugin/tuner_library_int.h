@@ -8,7 +8,7 @@
 #include "plugin/tuner_library.h"
 
 /* 1: the file has a table of NCCL's. 0: reason names all symbols that were looked for, ours too. */
-int tuner_nccl_is(const char *path, struct net_reason *reason);
+int tuner_nccl_is(const char *path, const struct xccl_file_id *id, struct net_reason *reason);
 /* The calls of such a file, but for init. */
 extern const xcclTunerPlugin_v1_t tuner_nccl_calls;
 /* In place of init: the error text of the thread says why not. */

@@ -3,7 +3,6 @@
  * NCCL's cost table, and what the plugin changed there comes back. The lowest entry counts as 0,
  * which forces it, since the plugin's other numbers are times of NCCL's model, and ours are not.
  * Thread: see tuner_library.h. */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,7 +42,7 @@ static const struct {
 static const char *const protos[NCCL_PROTOS] = {
     [NCCL_PROTO_LL] = "lines", [NCCL_PROTO_LL128] = "small", [NCCL_PROTO_SIMPLE] = "slices"};
 
-int tuner_nccl_is(const char *path, struct net_reason *reason)
+int tuner_nccl_is(const char *path, const struct xccl_file_id *id, struct net_reason *reason)
 {
     struct net_reason why = {""};
     char symbol[32];
@@ -53,10 +52,10 @@ int tuner_nccl_is(const char *path, struct net_reason *reason)
         void *handle;
 
         snprintf(symbol, sizeof symbol, "ncclTunerPlugin_v%d", version);
-        handle = plugin_file_load(path, "tuner", symbol, &table, &why);
+        handle = plugin_file_load(path, id, "tuner", symbol, &table, &why);
         if (!handle)
             continue;
-        dlclose(handle);
+        net_file_close(handle);
         return 1;
     }
     /* If the file could not be loaded, the caller has the reason already. */

@@ -386,3 +386,13 @@ xcclNetCause_t xccl_net_link_cause(const struct xccl_net_link *link)
 {
     return link->cause;
 }
+
+int xccl_net_link_other_call(const struct xccl_net_link *link, uint64_t *seq_out,
+                             uint64_t *signature_out)
+{
+    if (!link->is_other)
+        return 0;
+    *seq_out = link->other_seq;
+    *signature_out = link->other_signature;
+    return 1;
+}

@@ -90,6 +90,10 @@ int xccl_net_link_peer(const struct xccl_net_link *link);
 int xccl_net_link_sends(const struct xccl_net_link *link);
 /* Slots without a room, all headers and the head: whole pages that hold nothing else. */
 char *xccl_net_link_memory(const struct xccl_net_link *link, size_t *bytes_out);
+/* Receive end: 1: it failed since the first message of an operation was of another call; with the
+ * number and signature that it had. */
+int xccl_net_link_other_call(const struct xccl_net_link *link, uint64_t *seq_out,
+                             uint64_t *signature_out);
 /* Why it failed, as its plugin says; xcclNetCauseNone when the plugin has not failed. */
 xcclNetCause_t xccl_net_link_cause(const struct xccl_net_link *link);
 

@@ -70,6 +70,8 @@ struct xccl_net_link {
     xcclNetConnect_t connecting; /* send end */
     xcclNetListenComm_t listener; /* receive end, until accepted */
     _Atomic uint32_t *head; /* in memory */
+    int is_other; /* 1: a preamble was of another call: */
+    uint64_t other_seq, other_signature;
 };
 
 /* Makes the plugin's text of a failed call the thread's error text, with the peer's address. Quiet:

@@ -362,14 +362,19 @@ static xcclResult_t recv_check(struct xccl_net_link *link, size_t bytes)
 
     if (bytes < XCCL_NET_PREAMBLE_BYTES && !is_counted(link)) {
         link->state = LINK_FAILED;
+        link->is_other = 1;
+        link->other_seq = UINT64_MAX; /* no call's */
         return xccl_fail_quietly(
-            xcclRemoteError, 0, "use the same build of XCCL on all ranks",
+            xcclInvalidUsage, 0, "use a network that only this job can reach",
             "the first message of an operation has %zu bytes, fewer than the %d of its preamble",
             bytes, XCCL_NET_PREAMBLE_BYTES);
     }
     if (seq == link->op.seq && signature == link->op.signature)
         return xcclSuccess;
     link->state = LINK_FAILED;
+    link->is_other = 1;
+    link->other_seq = seq;
+    link->other_signature = signature;
     return xccl_fail_quietly(xcclInvalidUsage, 0,
                              "call the same operations in the same order on all ranks",
                              "the peer called a different operation: its sequence number is %llu, "

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/fork.h"
 #include "base/inject.h"
 #include "base/log.h"
 #include "base/param.h"
@@ -22,7 +23,6 @@ struct slot {
     int in_file;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct slot slots[XCCL_RECORD_BLOCKS_MAX];
 static struct xccl_record_file file = {.fd = -1, .folder_fd = -1};
 static uint32_t events; /* of a block; 0: not known yet */
@@ -30,47 +30,37 @@ static int warned;
 
 /* --- forks and exits --- */
 
-static void fork_prepare(void)
-{
-    pthread_mutex_lock(&lock);
-}
-
-static void fork_parent(void)
-{
-    pthread_mutex_unlock(&lock);
-}
-
-/* What still points into a block may write there, but into memory that nobody sees. Where there is
- * none, a store faults, which is better than a store into the parent's record. */
-static void fork_child(void)
+/* The file is not mapped in a child. Pointers into a block may still be written through, but into
+ * memory that nobody sees. Where there is none, a store faults, which is better than a store into
+ * the parent's record. Had the parent just unmapped the block, the place may be taken: it stays. */
+static void leave_file(void)
 {
     size_t bytes = events ? xccl_record_block_bytes(events) : 0;
 
     for (size_t i = 0; i < XCCL_RECORD_BLOCKS_MAX; i++) {
         if (!slots[i].record.block || !slots[i].in_file)
             continue;
-        if (mmap(slots[i].record.block, bytes, PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
-            munmap(slots[i].record.block, bytes);
+        (void)mmap(slots[i].record.block, bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
         slots[i].in_file = 0;
         slots[i].used = 1;
     }
-    xccl_record_file_forget(&file);
+    xccl_record_file_leave(&file);
     warned = 0;
-    pthread_mutex_unlock(&lock);
 }
+
+static struct xccl_lock lock = XCCL_LOCK(leave_file);
 
 /* Blocks stay mapped: another thread may be inside a call. */
 static void at_exit(void)
 {
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     xccl_record_file_remove(&file);
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
 }
 
 static void watch_process(void)
 {
-    (void)pthread_atfork(fork_prepare, fork_parent, fork_child);
     (void)atexit(at_exit);
 }
 
@@ -161,7 +151,7 @@ struct xccl_record *xccl_record_open(const struct xccl_record_who *who)
     if (!xccl_param_int(XCCL_P_RECORD))
         return NULL;
     pthread_once(&once, watch_process);
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     if (!events)
         events = choose_events();
     idx = find_slot();
@@ -170,7 +160,7 @@ struct xccl_record *xccl_record_open(const struct xccl_record_who *who)
         record = &slots[idx].record;
         reset(record, who);
     }
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     if (!record)
         xccl_log(XCCL_LOG_INFO, "rank %d: this communicator has no counters and no events: %s",
                  who->rank,
@@ -202,7 +192,7 @@ void xccl_record_close(struct xccl_record **record)
         return;
     *record = NULL;
     xccl_record_note(&slot->record, XCCL_RECORD_LEAVING, 0);
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     /* Release: its last event before it. */
     atomic_store_explicit(&slot->record.block->state, XCCL_RECORD_LEFT, memory_order_release);
     slot->used = 0;
@@ -211,7 +201,7 @@ void xccl_record_close(struct xccl_record **record)
         *slot = (struct slot){.used = 0};
     }
     drop_file();
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
 }
 
 /* --- what is rare --- */
@@ -233,9 +223,9 @@ void xccl_record_describe(struct xccl_record *record, const struct xccl_record_w
 
 static void mark_time(void)
 {
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     xccl_record_file_mark(&file);
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
 }
 
 void xccl_record_phase(struct xccl_record *record, unsigned number, const char *name)
@@ -289,7 +279,8 @@ void xccl_record_note(struct xccl_record *record, enum xccl_record_kind kind, ui
                           atomic_load_explicit(&record->block->current, memory_order_relaxed));
 }
 
-void xccl_record_error(struct xccl_record *record, xcclResult_t rc, const char *text)
+void xccl_record_error(struct xccl_record *record, xcclResult_t rc, const char *text,
+                       const struct xccl_record_cause *cause)
 {
     struct xccl_record_block *block;
 
@@ -297,9 +288,13 @@ void xccl_record_error(struct xccl_record *record, xcclResult_t rc, const char *
         return;
     block = record->block;
     snprintf(block->error_text, sizeof block->error_text, "%s", text);
+    snprintf(block->error_kind, sizeof block->error_kind, "%s", cause->word ? cause->word : "");
+    block->error_culprit = cause->word ? cause->culprit : -1;
+    block->error_finder = cause->word ? cause->finder : -1;
+    block->error_remedy = cause->word ? cause->remedy_at : 0;
     atomic_store_explicit(&block->error_tick, xccl_record_tick(record->clock),
                           memory_order_relaxed);
-    /* Release: the text before it. */
+    /* Release: the others before it. */
     atomic_store_explicit(&block->error, (uint32_t)rc, memory_order_release);
     mark_time();
 }

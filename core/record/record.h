@@ -47,6 +47,13 @@ struct xccl_record_who {
     const char *name, *labels; /* "": none */
 };
 
+/* Why a communicator has failed, for machines. */
+struct xccl_record_cause {
+    const char *word; /* the kind of trouble; NULL: only the text is known */
+    int culprit, finder; /* ranks; -1: none */
+    uint32_t remedy_at; /* in the text; 0: not known */
+};
+
 /* NULL: switched off by XCCL_RECORD, or there are too many communicators in this process. Where no
  * file can be had the memory is the process's own, with one warning a process. */
 struct xccl_record *xccl_record_open(const struct xccl_record_who *who);
@@ -68,7 +75,8 @@ void xccl_record_set_way(struct xccl_record *record, unsigned row, enum xccl_rec
 /* And the peers that links of it lead to, or come from. */
 void xccl_record_set_ends(struct xccl_record *record, unsigned row, int sends, const char *ranks);
 /* The communicator's first error. */
-void xccl_record_error(struct xccl_record *record, xcclResult_t rc, const char *text);
+void xccl_record_error(struct xccl_record *record, xcclResult_t rc, const char *text,
+                       const struct xccl_record_cause *cause);
 /* Ends the call at work as failed. */
 void xccl_record_fail(struct xccl_record *record, xcclResult_t rc);
 

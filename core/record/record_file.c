@@ -51,7 +51,10 @@ static void *map_part(int fd, off_t offset, size_t bytes)
         return NULL;
     }
     at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, offset);
-    return at == MAP_FAILED ? NULL : at;
+    if (at == MAP_FAILED)
+        return NULL;
+    (void)madvise(at, bytes, MADV_DONTFORK); /* what a child writes: see record.c */
+    return at;
 }
 
 static void fill_head(struct xccl_record_head *head, uint32_t events)
@@ -74,11 +77,13 @@ static void fill_head(struct xccl_record_head *head, uint32_t events)
 /* Everything but the name, which is still `draft`. */
 static int fill_file(struct xccl_record_file *file, uint32_t events, const char **what_out)
 {
+    struct stat status;
     int err;
 
     *what_out = "lock";
-    if (xccl_record_lock(file->fd) != 0)
+    if (fstat(file->fd, &status) != 0 || xccl_record_lock(file->fd) != 0)
         return errno;
+    file->inode = status.st_ino;
     *what_out = "allocate";
     err = allocate(file->fd, XCCL_RECORD_PAGE);
     if (err)
@@ -186,21 +191,32 @@ void xccl_record_file_mark(struct xccl_record_file *file)
     atomic_store_explicit(&head->last, last, memory_order_release);
 }
 
-void xccl_record_file_remove(struct xccl_record_file *file)
-{
-    if (!file->head)
-        return;
-    if (file->pid == (uint32_t)getpid())
-        (void)unlinkat(file->folder_fd, file->name, 0);
-    xccl_record_file_forget(file);
-}
-
-void xccl_record_file_forget(struct xccl_record_file *file)
+static void close_file(struct xccl_record_file *file)
 {
     if (!file->head)
         return;
     munmap(file->head, XCCL_RECORD_PAGE);
     close(file->fd);
     close(file->folder_fd);
+    *file = (struct xccl_record_file){.fd = -1, .folder_fd = -1};
+}
+
+void xccl_record_file_remove(struct xccl_record_file *file)
+{
+    if (!file->head)
+        return;
+    if (file->pid == (uint32_t)getpid())
+        (void)unlinkat(file->folder_fd, file->name, 0);
+    close_file(file);
+}
+
+/* The number may be another file's: a thread of the parent may have closed and opened one while the
+ * process was copied. */
+void xccl_record_file_leave(struct xccl_record_file *file)
+{
+    struct stat status;
+
+    if (file->fd >= 0 && fstat(file->fd, &status) == 0 && status.st_ino == file->inode)
+        close(file->fd);
     *file = (struct xccl_record_file){.fd = -1, .folder_fd = -1};
 }

@@ -10,6 +10,7 @@
 struct xccl_record_file {
     struct xccl_record_head *head; /* NULL: there is no file */
     int fd, folder_fd;
+    uint64_t inode; /* of fd */
     uint32_t pid; /* that made it */
     char name[64];
 };
@@ -24,7 +25,8 @@ struct xccl_record_block *xccl_record_file_block(struct xccl_record_file *file, 
 void xccl_record_file_mark(struct xccl_record_file *file);
 /* Removes it. No block is touched: they may still be written to. */
 void xccl_record_file_remove(struct xccl_record_file *file);
-/* Lets go of it without removing: it is another process's. */
-void xccl_record_file_forget(struct xccl_record_file *file);
+/* Leaves the file to the parent, in a child of fork(). Drops the child's share of the file's lock,
+ * by which others see whether the parent lives. */
+void xccl_record_file_leave(struct xccl_record_file *file);
 
 #endif

@@ -17,12 +17,13 @@
 #include <stdint.h>
 
 #define XCCL_RECORD_MAGIC       0x314345524c434358ull /* "XCCLREC1" */
-#define XCCL_RECORD_VERSION     4u /* 1 had no labels, 2 no ways, 3 no cards */
+#define XCCL_RECORD_VERSION     5u /* 1 had no labels, 2 ways, 3 cards, 4 kinds of errors */
 #define XCCL_RECORD_PAGE        4096u
 #define XCCL_RECORD_BLOCKS_MAX  64u
 #define XCCL_RECORD_EVENTS_MIN  64u
 #define XCCL_RECORD_EVENTS_MAX  (1u << 20)
 #define XCCL_RECORD_TEXT_BYTES  512u
+#define XCCL_RECORD_KIND_BYTES  24u
 #define XCCL_RECORD_NAME_BYTES  64u
 #define XCCL_RECORD_LABEL_BYTES 128u
 #define XCCL_RECORD_CARDS_BYTES 128u
@@ -160,11 +161,14 @@ struct xccl_record_block {
     uint8_t id[16];
     char name[XCCL_RECORD_NAME_BYTES]; /* of config.commName; "": none */
     char phase_name[24];
-    /* The first error, by whoever raised it: text and tick, then the result with release. */
+    /* The first error, by whoever raised it: all else, then the result with release. */
     _Atomic uint32_t error;
-    uint32_t error_reserved;
+    int32_t error_finder; /* the rank that found it; -1: not known */
     _Atomic uint64_t error_tick;
     char error_text[XCCL_RECORD_TEXT_BYTES];
+    int32_t error_culprit; /* the rank to blame; -1: none, several, or not known */
+    uint32_t error_remedy; /* where the text says what to do; 0: not known */
+    char error_kind[XCCL_RECORD_KIND_BYTES]; /* a word of verdict/verdict.def; "": not known */
     /* The call at work. current: as xccl_record_call_word, 0: outside of calls. tick: when it
      * began, as far as a clock was read, else 0; seen_tick: the last time that it was seen to wait.
      */
@@ -174,12 +178,14 @@ struct xccl_record_block {
     alignas(64) struct xccl_record_row rows[XCCL_RECORD_ROWS];
     char labels[XCCL_RECORD_LABEL_BYTES]; /* of config.commLabels, between commas; "": none */
     struct xccl_record_way ways[XCCL_RECORD_WAYS]; /* of a CUDA communicator; by who makes links */
-    /* Of other hosts: plugin and network cards, such as "socket eth0+eth1"; "": none. */
+    /* Way to other hosts: plugin, network cards and protection (XCCL_NET_ENCRYPT), such as "socket
+     * eth0+eth1 (encrypted)"; "": none. */
     char cards[XCCL_RECORD_CARDS_BYTES];
     alignas(64) struct xccl_record_event events[]; /* head.events of them */
 };
 static_assert(offsetof(struct xccl_record_block, id) == 32, "as README.md says");
 static_assert(offsetof(struct xccl_record_block, error) == 136, "as README.md says");
+static_assert(offsetof(struct xccl_record_block, error_culprit) == 664, "as README.md says");
 static_assert(offsetof(struct xccl_record_block, current) == 704, "as README.md says");
 static_assert(offsetof(struct xccl_record_block, rows) == 768, "as README.md says");
 static_assert(offsetof(struct xccl_record_block, labels) == 1792, "as README.md says");

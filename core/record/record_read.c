@@ -166,6 +166,23 @@ static void later(uint64_t *tick, uint64_t other)
         *tick = other;
 }
 
+/* comm->error_text is there. A remedy begins inside of it; a rank is one of the communicator. */
+static void take_error(const struct xccl_record_block *block, struct xccl_record_comm *comm)
+{
+    size_t bytes = strlen(comm->error_text);
+    int64_t nranks = comm->nranks;
+
+    copy_text(comm->error_kind, block->error_kind, sizeof comm->error_kind);
+    comm->remedy_at = block->error_remedy < bytes ? block->error_remedy : 0;
+    comm->culprit = comm->finder = -1;
+    if (!comm->error || !comm->error_kind[0])
+        return;
+    if (block->error_culprit >= 0 && block->error_culprit < nranks)
+        comm->culprit = block->error_culprit;
+    if (block->error_finder >= 0 && block->error_finder < nranks)
+        comm->finder = block->error_finder;
+}
+
 static void take_block(const struct xccl_record_block *block, struct xccl_record_comm *comm)
 {
     *comm = (struct xccl_record_comm){
@@ -189,6 +206,7 @@ static void take_block(const struct xccl_record_block *block, struct xccl_record
     copy_text(comm->cards, block->cards, sizeof comm->cards);
     copy_text(comm->phase_name, block->phase_name, sizeof comm->phase_name);
     copy_text(comm->error_text, block->error_text, sizeof comm->error_text);
+    take_error(block, comm);
     later(&comm->last_tick, comm->error_tick);
     later(&comm->last_tick, comm->join_tick);
     take_rows(block, comm->rows);

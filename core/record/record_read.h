@@ -39,6 +39,11 @@ struct xccl_record_comm {
     uint8_t id[16];
     char name[XCCL_RECORD_NAME_BYTES], phase_name[24], error_text[XCCL_RECORD_TEXT_BYTES];
     char labels[XCCL_RECORD_LABEL_BYTES], cards[XCCL_RECORD_CARDS_BYTES];
+    /* The error's verdict. kind "": not known; ranks: -1: none; remedy_at: in error_text, 0: not
+     * known. */
+    char error_kind[XCCL_RECORD_KIND_BYTES];
+    int32_t culprit, finder;
+    uint32_t remedy_at;
     uint64_t join_tick, error_tick, failed_calls;
     uint64_t current, current_count, current_tick; /* current 0: between calls */
     uint64_t last_tick; /* of the newest sign of life */

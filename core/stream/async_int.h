@@ -56,17 +56,9 @@ struct xccl_async_op *xccl_async_take(int *held_out);
 /* It has ended with rc and the thread's error text. The communicator may be gone afterwards. */
 void xccl_async_ended(struct xccl_async_op *op, xcclResult_t rc);
 
-/* Before there is a thread. */
-void xccl_async_watch_forks(void);
-
 /* The next job; NULL: none. */
 struct xccl_async_job *xccl_async_take_job(void);
 
 /* --- the thread (async_thread.c) --- */
-
-/* Around fork(): see comm_async.c. */
-void xccl_async_thread_fork_prepare(void);
-void xccl_async_thread_fork_parent(void);
-void xccl_async_thread_fork_child(void);
 
 #endif

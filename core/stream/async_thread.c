@@ -22,6 +22,7 @@
 #include <signal.h>
 
 #include "base/alloc.h"
+#include "base/fork.h"
 #include "base/inject.h"
 #include "base/os.h"
 #include "call/comm_call.h"
@@ -34,11 +35,19 @@
 #define YIELD_NS   100000u
 #define NAP_NS     50000u
 
-static pthread_mutex_t life_lock = PTHREAD_MUTEX_INITIALIZER;
 static int references; /* guarded by life_lock */
 static pthread_t thread; /* likewise; while references > 0 */
 static _Atomic int stop;
 static struct xccl_bell bell; /* rung for news */
+
+/* Forgets the parent's thread and its sleepers in a child of fork(), which has neither. */
+static void forget_thread(void)
+{
+    references = 0;
+    bell = (struct xccl_bell){0};
+}
+
+static struct xccl_lock life_lock = XCCL_LOCK(forget_thread);
 
 /* The progress thread's own. */
 struct worker {
@@ -68,8 +77,7 @@ static xcclResult_t begin(struct xccl_async_op *op)
                    : xccl_comm_begin(comm, &op->task);
     /* The other ranks may have begun it, and nobody is told here. */
     if (rc && !xccl_comm_error(comm))
-        rc = xccl_comm_fail(comm, rc, "rank %d cannot start an operation: %.300s", comm->rank,
-                            xccl_error_text());
+        rc = xccl_comm_fail_own(comm, rc, XCCL_TROUBLE_CANNOT_START);
     return rc;
 }
 
@@ -307,12 +315,11 @@ xcclResult_t xccl_async_thread_get(void)
 {
     int err = 0;
 
-    xccl_async_watch_forks();
-    pthread_mutex_lock(&life_lock);
+    xccl_lock_take(&life_lock);
     if (!references)
         err = start();
     references += !err;
-    pthread_mutex_unlock(&life_lock);
+    xccl_lock_give(&life_lock);
     return err ? xccl_fail(xcclSystemError, err, "raise ulimit -u",
                            "cannot start the progress thread")
                : xcclSuccess;
@@ -320,7 +327,7 @@ xcclResult_t xccl_async_thread_get(void)
 
 void xccl_async_thread_put(void)
 {
-    pthread_mutex_lock(&life_lock);
+    xccl_lock_take(&life_lock);
     if (--references == 0) {
         /* Release: pairs with run(). */
         atomic_store_explicit(&stop, 1, memory_order_release);
@@ -328,7 +335,7 @@ void xccl_async_thread_put(void)
         /* Under the lock: the next one must not run beside it. */
         pthread_join(thread, NULL);
     }
-    pthread_mutex_unlock(&life_lock);
+    xccl_lock_give(&life_lock);
 }
 
 void xccl_async_thread_ring(void)
@@ -339,21 +346,4 @@ void xccl_async_thread_ring(void)
 struct xccl_bell *xccl_async_thread_bell(void)
 {
     return &bell;
-}
-
-void xccl_async_thread_fork_prepare(void)
-{
-    pthread_mutex_lock(&life_lock);
-}
-
-void xccl_async_thread_fork_parent(void)
-{
-    pthread_mutex_unlock(&life_lock);
-}
-
-void xccl_async_thread_fork_child(void)
-{
-    references = 0;
-    bell = (struct xccl_bell){0}; /* its sleeper is not here */
-    pthread_mutex_unlock(&life_lock);
 }

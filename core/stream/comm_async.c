@@ -5,12 +5,12 @@
  * before anything goes, so that the one who counted has left.
  *
  * Thread: the user's, and the progress thread where the header says so. */
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/fork.h"
 #include "base/os.h"
 #include "call/comm_call.h"
 #include "comm/comm_progress.h"
@@ -22,7 +22,6 @@
     20u /* and then times that it yields before it sleeps: the progress thread may want this core  \
          */
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct xccl_comm_async *queued; /* communicators with something in their queue */
 static struct xccl_host_stream *streams; /* of the program */
 static struct xccl_host_stream *inherited; /* of the process that forked this one */
@@ -31,20 +30,8 @@ static struct xccl_async_job *jobs; /* new ones, the last first */
 
 /* --- fork --- */
 
-static void fork_prepare(void)
-{
-    xccl_async_thread_fork_prepare();
-    pthread_mutex_lock(&lock);
-}
-
-static void fork_parent(void)
-{
-    pthread_mutex_unlock(&lock);
-    xccl_async_thread_fork_parent();
-}
-
 /* The thread is not here, and the work is the parent's. */
-static void fork_child(void)
+static void leave_streams(void)
 {
     struct xccl_host_stream **end = &inherited;
 
@@ -54,21 +41,9 @@ static void fork_child(void)
     streams = NULL;
     queued = NULL;
     jobs = NULL;
-    pthread_mutex_unlock(&lock);
-    xccl_async_thread_fork_child();
 }
 
-static void watch(void)
-{
-    (void)pthread_atfork(fork_prepare, fork_parent, fork_child);
-}
-
-void xccl_async_watch_forks(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-    pthread_once(&once, watch);
-}
+static struct xccl_lock lock = XCCL_LOCK(leave_streams);
 
 /* --- waiting --- */
 
@@ -92,8 +67,8 @@ static int wait_for_none(const _Atomic uint32_t *outstanding, struct xccl_bell *
         else
             xccl_bell_wait(bell, heard, limit);
     }
-    pthread_mutex_lock(&lock); /* who counted down has left the bell */
-    pthread_mutex_unlock(&lock);
+    xccl_lock_take(&lock); /* who counted down has left the bell */
+    xccl_lock_give(&lock);
     return 1;
 }
 
@@ -132,10 +107,11 @@ xcclResult_t xccl_host_stream_create(struct xccl_host_stream **stream_out)
         return rc;
     }
     init_stream(stream);
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     stream->next = streams;
+    atomic_thread_fence(memory_order_release); /* leave_streams() finds the rest of the list */
     streams = stream;
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     *stream_out = stream;
     return xcclSuccess;
 }
@@ -151,26 +127,26 @@ enum xccl_stream_kind xccl_host_stream_kind(const struct xccl_host_stream *strea
 {
     enum xccl_stream_kind kind = XCCL_STREAM_UNKNOWN;
 
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     if (is_in(streams, stream))
         kind = XCCL_STREAM_OWN;
     else if (is_in(inherited, stream))
         kind = XCCL_STREAM_FORKED;
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     return kind;
 }
 
 void xccl_host_stream_destroy(struct xccl_host_stream *stream)
 {
     (void)wait_for_none(&stream->outstanding, &stream->bell, &no_limit);
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     for (struct xccl_host_stream **at = &streams; *at; at = &(*at)->next) {
         if (*at != stream)
             continue;
         *at = stream->next;
         break;
     }
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     xccl_free(stream);
     xccl_async_thread_put();
 }
@@ -270,13 +246,13 @@ static struct xccl_async_op *get_op(struct xcclComm *comm)
 
     if (!async)
         return NULL;
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     op = async->spare;
     if (op) {
         async->spare = op->next;
         async->spare_count--;
     }
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     if (!op)
         op = xccl_calloc(1, sizeof *op);
     if (!op)
@@ -438,7 +414,7 @@ static xcclResult_t enqueue_all(struct xccl_async_batch *batch)
     struct xccl_async_op **at = &batch->first;
     xcclResult_t rc = xcclSuccess;
 
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     batches++;
     while (*at) {
         struct xccl_async_op *op = *at;
@@ -456,7 +432,7 @@ static xcclResult_t enqueue_all(struct xccl_async_batch *batch)
         atomic_fetch_or_explicit(&op->comm->detour, XCCL_DETOUR_ASYNC, memory_order_relaxed);
         enqueue(op);
     }
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     return rc;
 }
 
@@ -523,9 +499,9 @@ int xccl_async_gate_is_open(struct xccl_async_gate *gate)
 {
     int is_open;
 
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     is_open = gate->is_open;
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     return is_open;
 }
 
@@ -542,10 +518,10 @@ void xccl_async_gate_close(struct xccl_async_gate *gate)
 
 void xccl_async_give_job(struct xccl_async_job *given)
 {
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     given->next = jobs;
     jobs = given;
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     xccl_async_thread_ring();
 }
 
@@ -553,11 +529,11 @@ struct xccl_async_job *xccl_async_take_job(void)
 {
     struct xccl_async_job *taken;
 
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     taken = jobs;
     if (taken)
         jobs = taken->next;
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     return taken;
 }
 
@@ -589,7 +565,7 @@ struct xccl_async_op *xccl_async_take(int *held_out)
     struct xccl_async_op *op = NULL;
 
     *held_out = 0;
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     for (struct xccl_comm_async *async = queued; async && !op; async = async->next) {
         int failed = has_failed(async->comm);
 
@@ -605,7 +581,7 @@ struct xccl_async_op *xccl_async_take(int *held_out)
         else
             op = async->first;
     }
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     return op;
 }
 
@@ -645,7 +621,7 @@ void xccl_async_ended(struct xccl_async_op *op, xcclResult_t rc)
     if (!op->items)
         xccl_planner_release_op(&op->comm->planner, op->task.call.op);
     xccl_call_sizes_put(op->task.call.sizes);
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     unqueue(async, op);
     for (uint32_t i = 0; i < op->link_count; i++) {
         if (rc)
@@ -656,7 +632,7 @@ void xccl_async_ended(struct xccl_async_op *op, xcclResult_t rc)
         xccl_free(links);
     kept = keep_op(op);
     count_down(&async->outstanding, &async->bell);
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     if (!kept)
         xccl_free(op);
 }
@@ -712,9 +688,9 @@ int xccl_comm_drain_failed(struct xcclComm *comm, const struct xccl_limit *limit
     struct xccl_comm_async *async;
 
     /* Who enqueues looks at the error under the lock: it sees it, or is seen here. */
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     async = atomic_load_explicit(&comm->async, memory_order_acquire);
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     if (!async)
         return 1;
     xccl_async_thread_ring();

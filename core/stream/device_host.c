@@ -91,6 +91,17 @@ static xcclResult_t bound(struct xcclComm *comm, struct xccl_binding *binding)
     return xcclSuccess;
 }
 
+static uint64_t next_number(struct xcclComm *comm)
+{
+    return comm->seq;
+}
+
+static int hides_error(struct xcclComm *comm)
+{
+    (void)comm;
+    return 0;
+}
+
 static int turn(struct xcclComm *comm)
 {
     (void)comm;
@@ -124,6 +135,9 @@ const struct xccl_device_ops xccl_device_host = {
     .submit = xccl_call_group,
     .resume = nothing,
     .registered = xccl_huge_pages_make,
+    .next_number = next_number,
+    .settle = nothing,
+    .hides_error = hides_error,
     .turn = turn,
     .bytes = bytes,
 };

@@ -8,7 +8,6 @@
  * Lock order: alone. Thread: any. */
 #include "transport/arena.h"
 
-#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -16,6 +15,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/huge_pages.h"
 #include "base/os.h"
 
@@ -29,45 +29,21 @@ struct block {
 };
 
 struct xccl_arena xccl_arena;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct xccl_map map = {.fd = -1}; /* the descriptor is one for reading */
 static struct block *blocks;
 static size_t users; /* holds, and blocks */
 
-static void fork_prepare(void)
+/* The descriptor stays open: its number may be another file's, had a thread just closed it. */
+static void forget_arena(void)
 {
-    pthread_mutex_lock(&lock);
-}
-
-static void fork_parent(void)
-{
-    pthread_mutex_unlock(&lock);
-}
-
-static void fork_child(void)
-{
-    if (map.fd >= 0)
-        close(map.fd);
     map = (struct xccl_map){.fd = -1};
     blocks = NULL;
     users = 0;
     /* Relaxed: this is the only thread. */
     atomic_store_explicit(&xccl_arena.base, NULL, memory_order_relaxed);
-    pthread_mutex_unlock(&lock);
 }
 
-static void watch_forks(void)
-{
-    (void)pthread_atfork(fork_prepare, fork_parent, fork_child);
-}
-
-static void lock_arena(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-    pthread_once(&once, watch_forks);
-    pthread_mutex_lock(&lock);
-}
+static struct xccl_lock lock = XCCL_LOCK(forget_arena);
 
 /* The memory of the host, up to a power of two. */
 static size_t bytes_wanted(void)
@@ -100,7 +76,8 @@ static xcclResult_t open_arena(void)
         return rc;
     /* A dump shall not walk through all of it. */
     (void)madvise(map.base, bytes, MADV_DONTDUMP);
-    xccl_arena.bytes = bytes;
+    if (xccl_arena.bytes != bytes) /* once: calls look at it without the lock */
+        xccl_arena.bytes = bytes;
     /* Release: the size before it. Pairs with xccl_arena_place(). */
     atomic_store_explicit(&xccl_arena.base, map.base, memory_order_release);
     return xcclSuccess;
@@ -127,27 +104,27 @@ xcclResult_t xccl_arena_hold(void)
 {
     xcclResult_t rc;
 
-    lock_arena();
+    xccl_lock_take(&lock);
     rc = add_user();
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     return rc;
 }
 
 void xccl_arena_drop(void)
 {
-    lock_arena();
+    xccl_lock_take(&lock);
     if (users) /* none in a child of fork() */
         drop_user();
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
 }
 
 int xccl_arena_fd(void)
 {
     int fd;
 
-    lock_arena();
+    xccl_lock_take(&lock);
     fd = map.fd;
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     return fd;
 }
 
@@ -190,14 +167,14 @@ void *xccl_arena_take(size_t bytes)
     if (!block)
         return NULL;
     block->bytes = bytes;
-    lock_arena();
+    xccl_lock_take(&lock);
     if (!add_user()) {
         memory = enter_block(block);
         if (!memory)
             drop_user();
     }
     is_part = memory && bytes <= map.bytes / HUGE_SHARE;
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     if (!memory)
         xccl_free(block);
     else if (is_part)
@@ -221,7 +198,7 @@ int xccl_arena_give(void *memory)
 {
     struct block *block;
 
-    lock_arena();
+    xccl_lock_take(&lock);
     block = take_off(memory);
     if (block) {
         /* Peers that still look see zeros, and so does the next owner. */
@@ -230,7 +207,7 @@ int xccl_arena_give(void *memory)
         (void)madvise(memory, block->bytes, MADV_DONTDUMP);
         drop_user();
     }
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     xccl_free(block);
     return block != NULL;
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A rank's board line in shared memory: which call it is in. Written at the start of every call by
- * its owner with plain-cost stores, read by the others of the host only when they have waited for a
- * while. It finds what slots cannot: two ranks that made different calls and so wait on different
- * slots.
+/* A rank's board in shared memory: which call it is in, and which calls it was in before. Written
+ * at the start of every call by its owner with plain-cost stores, read by the others of the host
+ * only when they have waited for a while, or make a call in which they need not hear of everybody.
+ * It finds what slots cannot: two ranks that made different calls and so wait on different slots.
  *
  * word decides alone and is one store: sequence number << 32 | low half of the call's flag words.
- * The rest, for error texts, lies behind a version that is odd while it is being written. */
+ * past has the low halves of the calls before. told has what the calls were, for error texts: an
+ * entry for each call that differs from the one before, behind a version that is odd while one is
+ * being written. */
 #ifndef XCCL_TRANSPORT_BOARD_H
 #define XCCL_TRANSPORT_BOARD_H
 
@@ -14,81 +16,77 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define XCCL_BOARD_PAST  8u /* a power of two */
-#define XCCL_BOARD_SIZED 0x80u /* beside the collective: blocks have sizes of their own */
+#include "verdict/board_call.h"
+
+#define XCCL_BOARD_PAST 128u /* a power of two; xcclCommConnectAll makes 41 calls */
+#define XCCL_BOARD_TOLD 64u /* likewise */
+
+#define XCCL_HISTORY_LOWS 16u
+#define XCCL_HISTORY_TOLD 8u
+
+struct xccl_board_told {
+    _Atomic uint64_t seq, count; /* seq: of the first such call; 0: not written yet */
+    _Atomic uint32_t calls; /* collective (| SIZED) << 16 | type << 8 | operator */
+    _Atomic uint32_t root; /* of a call with sizes: their hash */
+};
 
 struct xccl_board {
     alignas(128) _Atomic uint64_t word;
-    _Atomic uint32_t version;
-    _Atomic uint32_t calls; /* collective (| SIZED) << 16 | type << 8 | operator */
-    _Atomic uint64_t seq, count;
     _Atomic uint32_t outside; /* 1: between calls; 2: has left the communicator */
-    /* Low halves of the last words, by sequence number: a call that asks nothing of a rank (count
-     * 0) lets it go on before the others have looked at its word. */
-    _Atomic uint32_t past[XCCL_BOARD_PAST];
-    _Atomic uint32_t root; /* of a call with sizes: their hash */
     _Atomic uint32_t splits; /* of the communicator, that its owner has begun */
+    _Atomic uint32_t queued; /* calls that were given to its device, which has not begun them */
+    _Atomic uint32_t talks; /* calls that only make links, of a device that writes the board */
+    _Atomic uint32_t version;
+    _Atomic uint32_t told_count; /* entries of told that were ever written */
+    /* Low halves of the last words, by sequence number: a call that asks nothing of a rank (count
+     * 0) lets it go on before the others have looked at its word. 0: not known. */
+    alignas(128) _Atomic uint32_t past[XCCL_BOARD_PAST];
+    struct xccl_board_told told[XCCL_BOARD_TOLD];
 };
-static_assert(sizeof(struct xccl_board) == 128, "one rank, one pair of lines");
+static_assert(sizeof(struct xccl_board) == 2176, "one rank, its own lines");
 
-/* What a rank calls, as its board tells it. */
-struct xccl_board_call {
-    uint64_t seq, count;
-    uint32_t coll, type, op, root;
+/* Some calls of a rank one behind the other, as they were at one moment. */
+struct xccl_board_history {
+    uint64_t word; /* of the last of them; 0: no call yet, or it cannot be told just now */
+    uint32_t newest; /* number of the last call of all */
+    /* Low halves of the words of calls seq, seq - 1, ..., as many as seq has; 0: not known. */
+    uint32_t lows[XCCL_HISTORY_LOWS];
+    struct xccl_board_call told[XCCL_HISTORY_TOLD]; /* seq 0: none */
 };
 
 static inline void xccl_board_write(struct xccl_board *board, const struct xccl_board_call *call,
                                     uint32_t flag_low)
 {
     uint32_t version = atomic_load_explicit(&board->version, memory_order_relaxed);
+    uint32_t count = atomic_load_explicit(&board->told_count, memory_order_relaxed);
+    struct xccl_board_told *told = &board->told[count % XCCL_BOARD_TOLD];
 
     atomic_store_explicit(&board->version, version + 1, memory_order_relaxed);
     /* Release fence and stores: a reader that sees a new field sees the odd version too. */
     atomic_thread_fence(memory_order_release);
-    atomic_store_explicit(&board->seq, call->seq, memory_order_relaxed);
-    atomic_store_explicit(&board->count, call->count, memory_order_relaxed);
-    atomic_store_explicit(&board->calls, call->coll << 16 | call->type << 8 | call->op,
+    atomic_store_explicit(&told->seq, call->seq, memory_order_relaxed);
+    atomic_store_explicit(&told->count, call->count, memory_order_relaxed);
+    atomic_store_explicit(&told->calls, call->coll << 16 | call->type << 8 | call->op,
                           memory_order_relaxed);
-    atomic_store_explicit(&board->root, call->root, memory_order_relaxed);
+    atomic_store_explicit(&told->root, call->root, memory_order_relaxed);
+    atomic_store_explicit(&board->told_count, count + 1, memory_order_relaxed);
     atomic_store_explicit(&board->outside, 0, memory_order_relaxed);
     atomic_store_explicit(&board->past[call->seq % XCCL_BOARD_PAST], flag_low,
                           memory_order_relaxed);
-    /* Release: fields before the even version, all before word. Pairs with xccl_board_read(). */
+    /* Release: fields before the even version, all before word. Pairs with xccl_board_told(). */
     atomic_store_explicit(&board->version, version + 2, memory_order_release);
     atomic_store_explicit(&board->word, call->seq << 32 | flag_low, memory_order_release);
 }
 
-/* Writes a call that equals the last one but for seq: the fields behind the version stay true. */
+/* Writes a call that equals the last one but for seq: what was told of that one stays true. */
 static inline void xccl_board_write_again(struct xccl_board *board, uint64_t seq, uint32_t flag_low)
 {
     /* Release fence and store to past: see xccl_board_past(). */
     atomic_thread_fence(memory_order_release);
-    atomic_store_explicit(&board->seq, seq, memory_order_relaxed);
     atomic_store_explicit(&board->outside, 0, memory_order_relaxed);
     atomic_store_explicit(&board->past[seq % XCCL_BOARD_PAST], flag_low, memory_order_relaxed);
-    /* Release: all before it. Pairs with xccl_board_read(). */
+    /* Release: all before it. Pairs with xccl_board_ahead(). */
     atomic_store_explicit(&board->word, seq << 32 | flag_low, memory_order_release);
-}
-
-/* 1 with a consistent copy; 0 when the owner was writing all along. */
-static inline int xccl_board_read(const struct xccl_board *board, struct xccl_board_call *call_out)
-{
-    for (int tries = 0; tries < 1000; tries++) {
-        /* Acquire: fields after the version. Pairs with xccl_board_write(). */
-        uint32_t before = atomic_load_explicit(&board->version, memory_order_acquire);
-        uint32_t calls = atomic_load_explicit(&board->calls, memory_order_relaxed);
-
-        call_out->seq = atomic_load_explicit(&board->seq, memory_order_relaxed);
-        call_out->count = atomic_load_explicit(&board->count, memory_order_relaxed);
-        call_out->root = atomic_load_explicit(&board->root, memory_order_relaxed);
-        call_out->coll = calls >> 16;
-        call_out->type = calls >> 8 & 255;
-        call_out->op = calls & 255;
-        atomic_thread_fence(memory_order_acquire);
-        if (!(before & 1) && before == atomic_load_explicit(&board->version, memory_order_relaxed))
-            return 1;
-    }
-    return 0;
 }
 
 /* How many calls the owner is past call seq, mod 2^32. */
@@ -97,6 +95,10 @@ static inline uint32_t xccl_board_ahead(const struct xccl_board *board, uint32_t
     /* Acquire: pairs with xccl_board_write(). */
     return (uint32_t)(atomic_load_explicit(&board->word, memory_order_acquire) >> 32) - seq;
 }
+
+/* Says of the calls up to seq that they are not known: they came and went before the owner could
+ * write them. Another call is written next. */
+void xccl_board_skip(struct xccl_board *board, uint64_t seq);
 
 /* The low half of the owner's word in call seq, when it is a few calls past that; 0: not known.
  * Past before the value is read: then its place has been written for call seq. It is written again
@@ -108,7 +110,30 @@ static inline int xccl_board_past(const struct xccl_board *board, uint32_t seq, 
         return 0;
     *low_out = atomic_load_explicit(&board->past[seq % XCCL_BOARD_PAST], memory_order_relaxed);
     atomic_thread_fence(memory_order_acquire);
-    return xccl_board_ahead(board, seq) - 1 < XCCL_BOARD_PAST - 2;
+    return *low_out && xccl_board_ahead(board, seq) - 1 < XCCL_BOARD_PAST - 2;
 }
+
+/* What the owner called as number seq, which it has begun. 0: not known any more. */
+int xccl_board_told(const struct xccl_board *board, uint32_t seq, struct xccl_board_call *call_out);
+/* The call that the owner is in, or was in last; 0: there is none, or it changes too fast. */
+int xccl_board_read(const struct xccl_board *board, struct xccl_board_call *call_out);
+
+/* Has the owner begun a call with this word? Its board has the present call and some before it. */
+enum xccl_begun { XCCL_BEGUN_UNKNOWN, XCCL_BEGUN_YES, XCCL_BEGUN_NO };
+enum xccl_begun xccl_board_begun(const struct xccl_board *board, uint64_t word);
+
+/* The newest calls, or if the owner is past call `until` (0: never mind) that one and those before.
+ * word is 0 where the owner was too fast, or is too far. */
+void xccl_board_copy(const struct xccl_board *board, uint32_t until,
+                     struct xccl_board_history *history_out);
+/* What it says of call seq; 0: nothing. */
+int xccl_history_low(const struct xccl_board_history *history, uint32_t seq, uint32_t *low_out);
+enum xccl_begun xccl_history_begun(const struct xccl_board_history *history, uint64_t word);
+int xccl_history_call(const struct xccl_board_history *history, uint32_t seq,
+                      struct xccl_board_call *call_out);
+/* The first call that both know and in which they differ; 0: there is none. is_first_out: 1: they
+ * agree in the call before, or it was the first of all. */
+int xccl_history_differ(const struct xccl_board_history *a, const struct xccl_board_history *b,
+                        uint32_t *seq_out, int *is_first_out);
 
 #endif

@@ -6,16 +6,19 @@
  * the lock and the last one unmaps.
  *
  * fork(): names are random, so a child's communicators meet none of the parent's entries; the child
- * begins with an empty table, and what it has inherited stays mapped with the communicators that it
- * must not use. Lock order: alone, nothing is locked inside. Thread: any. */
+ * begins with an empty table. Segments are not mapped in a child: it must not use the communicators
+ * that they belong to, and whatever it stores where they were reaches no other rank. Lock order:
+ * alone, nothing is locked inside. Thread: any. */
 #include "transport/segments.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/hash.h"
 
 #define LISTS 1024u /* a power of two */
@@ -36,19 +39,8 @@ struct xccl_segment {
     struct xccl_segment *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t fetched; /* of any segment, or it has failed */
 static struct xccl_segment *lists[LISTS];
-
-static void fork_prepare(void)
-{
-    pthread_mutex_lock(&lock);
-}
-
-static void fork_parent(void)
-{
-    pthread_mutex_unlock(&lock);
-}
 
 /* Threads that waited are not here, so the condition is made anew. */
 static void make_condition(void)
@@ -61,24 +53,19 @@ static void make_condition(void)
     pthread_condattr_destroy(&attr);
 }
 
-static void fork_child(void)
+static void forget_segments(void)
 {
     memset(lists, 0, sizeof lists);
     make_condition();
-    pthread_mutex_unlock(&lock);
 }
 
-static void prepare(void)
-{
-    make_condition();
-    (void)pthread_atfork(fork_prepare, fork_parent, fork_child);
-}
+static struct xccl_lock lock = XCCL_LOCK(forget_segments);
 
 static void prepare_once(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    pthread_once(&once, prepare);
+    pthread_once(&once, make_condition);
 }
 
 static struct xccl_segment **list_of(const struct xccl_addr *name)
@@ -131,6 +118,13 @@ static void unmap(void *base, size_t bytes)
         xccl_map_close(&map);
 }
 
+/* Keeps a segment out of children of fork(). If the kernel refuses, a child has it mapped, and must
+ * not touch it either. */
+static void keep_from_children(const struct xccl_map *map)
+{
+    (void)madvise(map->base, map->bytes, MADV_DONTFORK);
+}
+
 xcclResult_t xccl_segment_add(const struct xccl_addr *name, struct xccl_map *map,
                               struct xccl_segment **segment_out)
 {
@@ -138,11 +132,12 @@ xcclResult_t xccl_segment_add(const struct xccl_addr *name, struct xccl_map *map
     int taken;
 
     prepare_once();
-    pthread_mutex_lock(&lock);
+    keep_from_children(map);
+    xccl_lock_take(&lock);
     taken = find(name) != NULL;
     if (!taken)
         segment = enter(name, map->base, map->bytes);
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     if (!segment)
         unmap(map->base, map->bytes);
     map->base = NULL;
@@ -163,7 +158,7 @@ static struct xccl_segment *find_ready(const struct xccl_addr *name, const struc
 
     *late_out = 0;
     while ((segment = find(name)) && !segment->base && !*late_out)
-        *late_out = pthread_cond_timedwait(&fetched, &lock, &until) == ETIMEDOUT;
+        *late_out = pthread_cond_timedwait(&fetched, &lock.mutex, &until) == ETIMEDOUT;
     *late_out = segment && !segment->base;
     return segment;
 }
@@ -173,13 +168,13 @@ struct xccl_segment *xccl_segment_find(const struct xccl_addr *name)
     struct xccl_segment *segment;
 
     prepare_once();
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     segment = find(name);
     if (segment && !segment->base)
         segment = NULL;
     if (segment)
         segment->references++;
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     return segment;
 }
 
@@ -187,7 +182,9 @@ struct xccl_segment *xccl_segment_find(const struct xccl_addr *name)
 static xcclResult_t end_fetch(struct xccl_segment *segment, xcclResult_t rc,
                               const struct xccl_map *map, struct xccl_segment **segment_out)
 {
-    pthread_mutex_lock(&lock);
+    if (!rc)
+        keep_from_children(map);
+    xccl_lock_take(&lock);
     if (rc) {
         drop(segment);
     } else {
@@ -195,7 +192,7 @@ static xcclResult_t end_fetch(struct xccl_segment *segment, xcclResult_t rc,
         segment->bytes = map->bytes;
     }
     pthread_cond_broadcast(&fetched);
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     if (rc)
         xccl_free(segment);
     else
@@ -212,14 +209,14 @@ xcclResult_t xccl_segment_get(const struct xccl_addr *name, const struct xccl_li
     int late, is_new;
 
     prepare_once();
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     segment = find_ready(name, limit, &late);
     is_new = !segment;
     if (is_new)
         segment = enter(name, NULL, 0);
     else if (!late)
         segment->references++;
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     if (late)
         return xccl_fail(xcclTimeout, 0, "check the load of this host",
                          "another thread did not open a rank's shared memory in time");
@@ -250,13 +247,13 @@ void *xccl_segment_side(struct xccl_segment *segment, uint64_t key, size_t bytes
 {
     struct side *side;
 
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     side = segment->sides;
     while (side && side->key != key)
         side = side->next;
     if (!side)
         side = add_side(segment, key, bytes);
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     return side ? side->memory : NULL;
 }
 
@@ -277,11 +274,11 @@ void xccl_segment_put(struct xccl_segment *segment)
 
     if (!segment)
         return;
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     is_last = --segment->references == 0;
     if (is_last)
         drop(segment);
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     if (!is_last)
         return;
     unmap(segment->base, segment->bytes);

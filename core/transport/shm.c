@@ -230,6 +230,7 @@ static xcclResult_t listen_for_peers(struct xccl_shm *shm, const struct xccl_shm
                                           .addr = args->addr,
                                           .on_conn = hand_out,
                                           .owner = shm,
+                                          .any_target = 1,
                                           .rank = (uint32_t)args->rank,
                                           .nranks = (uint32_t)args->nranks};
 

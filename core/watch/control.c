@@ -1,12 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Frames on a ring connection, both ways alike:
  *
- *   HEARTBEAT  the sender's board: u64 word, u64 number of its current call, u64 count, u32
- *              collective, u32 type, u32 operator, u32 root. Two neighbours in different calls of
- * one number disagree; that finds ranks which wait on links that the others' calls do not use.
- *   NOTICE     u32 kind, u32 result, i32 origin, text: forwarded by whoever did not know yet
- *   GOODBYE    u64 number of the sender's last call; then FINAL, and the sending side is shut
+ *   HEARTBEAT  the sender's newest calls (calls_wire.h). Two neighbours that differ in a call of
+ *              one number disagree; that finds ranks which wait on links that the others' calls do
+ *              not use, and ranks that need not wait.
+ *   NOTICE     an error (notice_wire.h): forwarded by whoever did not know it yet
+ *   GOODBYE    u64 number of the sender's last call, and its newest calls, as in a heartbeat; then
+ *              FINAL, and the sending side is shut
+ *   LEFT       i32 rank, u64 number of its last call: forwarded like a notice, so that all ranks
+ *              know who has left. A rank that leaves forwards no more; between ranks that leave at
+ *              the same moment the word of one may be lost
+ *   ASK        i32 asker, i32 asked, u64 word: has the asked rank begun a call with this word? Goes
+ *              round both ways until it is there, or with a neighbour of it when it has left
+ *   ANSWER     the same, u32 yes, no or unknown (enum xccl_begun), then calls of the asked rank up
+ *              to the one asked for, as in a heartbeat; goes back until the asker has it
+ *   STILL      where a rank stands (standstill.c); goes to the next rank until it is back
  *   BOOT_ERROR the sender could not join after all, when this rank had (bootstrap/message.h)
+ *   BOOT_ALIVE a sign of life of a sender that has not joined yet
  *
  * Anything else, or a frame of a wrong size, is an error of the peer.
  *
@@ -17,55 +27,30 @@
  *
  * Thread: see control.h. What close detaches, the service thread frees: it holds a reference to
  * itself for each control plane. */
-#include "watch/control.h"
+#include "watch/control_int.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "base/param.h"
-#include "base/wire.h"
-#include "bootstrap/message.h"
+#include "bootstrap/alive.h"
 #include "comm/comm_where.h"
 #include "watch/comm_verdict.h"
+#include "watch/standstill.h"
 
-enum { FRAME_HEARTBEAT = 0x20, FRAME_NOTICE = 0x21, FRAME_GOODBYE = 0x22 };
-
-#define HEARTBEAT_BYTES 40
-#define NOTICE_BYTES    (12 + XCCL_NOTICE_TEXT_BYTES)
-#define FRAME_BYTES     XCCL_BOOT_ERROR_MAX /* the largest */
-#define SILENT_BEATS    4
-#define STARVED_BEATS   30 /* of a process that is seen to run */
-#define LINGER_MS       800
-#define SEE_LOG         "check what that rank logged"
-
-static_assert(NOTICE_BYTES <= FRAME_BYTES, "it is");
-
-struct neighbour {
-    struct xccl_source source;
-    struct xccl_conn *conn; /* NULL: closed */
-    struct xccl_control *control;
-    int rank;
-    char address[XCCL_ADDR_TEXT_BYTES]; /* of the other end, without the port; "" not known */
-    int watched; /* it is in the loop */
-    int said_goodbye; /* nothing may follow it */
-    uint64_t heard_ns, due_ns; /* last sign of life; when the next heartbeat is to be sent */
-    _Atomic uint32_t call; /* low half of the number of the call it was last heard to be in */
-    _Atomic uint64_t left_after; /* 0: has not left; else its last call + 1 */
-};
-
-struct xccl_control {
-    struct xcclComm *comm; /* NULL: it has left */
-    struct xccl_loop *loop;
-    int rank;
-    uint64_t beat_ns; /* 0: no heartbeats */
-    struct neighbour neighbours[2];
-};
+#define SILENT_BEATS  4
+#define STARVED_BEATS 30 /* of a process that is seen to run */
+#define ASK_NAP_NS    200000
+#define ASK_AGAIN_NS  (50 * XCCL_NS_PER_MS)
+#define LINGER_MS     800
+#define RETRY_MS      100 /* until a notice that found no memory is sent again */
+#define HURRY_MS      50 /* until a heartbeat that is wanted early */
 
 static void neighbour_close(struct neighbour *neighbour)
 {
@@ -74,16 +59,26 @@ static void neighbour_close(struct neighbour *neighbour)
     neighbour->conn = NULL;
 }
 
-static void neighbour_dead(struct neighbour *neighbour, const char *why, const char *todo)
+static void neighbour_blame(const struct neighbour *neighbour, enum xccl_trouble trouble)
 {
     struct xcclComm *comm = neighbour->control->comm;
-    const char *at = neighbour->address[0] ? " at " : "";
-    char name[128];
+    struct xccl_verdict verdict = xccl_comm_verdict(comm, trouble, neighbour->rank);
 
+    snprintf(verdict.address, sizeof verdict.address, "%s", neighbour->address);
+    (void)xccl_comm_raise(comm, &verdict);
+}
+
+static void neighbour_dead(struct neighbour *neighbour, enum xccl_trouble trouble)
+{
     neighbour_close(neighbour);
-    xccl_comm_name_rank(comm, neighbour->rank, name, sizeof name);
-    (void)xccl_comm_fail(comm, xcclRemoteError, "%s%s%s %s; %s, then destroy the communicator",
-                         name, at, neighbour->address, why, todo);
+    neighbour_blame(neighbour, trouble);
+}
+
+/* Sends the error to the silent neighbour, too, in case that it goes on one day. */
+static void neighbour_silent(struct neighbour *neighbour)
+{
+    neighbour_blame(neighbour, XCCL_TROUBLE_SILENT);
+    neighbour_close(neighbour);
 }
 
 static void neighbour_read(struct neighbour *neighbour);
@@ -96,54 +91,94 @@ static void neighbour_flush(struct neighbour *neighbour)
     if (!neighbour->conn)
         return;
     if (xccl_conn_flush(neighbour->conn, &pending)) {
+        /* An answer to a frame that was just read: the reader comes to the end by itself. A call
+         * from here would go one deeper for each further question. */
+        if (neighbour->reading)
+            return;
         neighbour_read(neighbour); /* perhaps it said goodbye before it closed */
         if (neighbour->conn)
-            neighbour_dead(neighbour, "is gone: its control connection broke", SEE_LOG);
+            neighbour_dead(neighbour, XCCL_TROUBLE_CONTROL_BROKEN);
         return;
     }
     (void)xccl_loop_set_events(&neighbour->source, pending ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-static void neighbour_send(struct neighbour *neighbour, uint16_t type, const void *body,
-                           size_t bytes)
+/* An error, with its text: nothing was queued. */
+static xcclResult_t neighbour_send(struct neighbour *neighbour, uint16_t type, const void *body,
+                                   size_t bytes)
 {
-    if (neighbour->conn && !neighbour->said_goodbye &&
-        xccl_conn_queue(neighbour->conn, type, body, bytes) == xcclSuccess)
+    xcclResult_t rc;
+
+    if (!neighbour->conn || neighbour->said_goodbye)
+        return xcclSuccess;
+    rc = xccl_conn_queue(neighbour->conn, type, body, bytes);
+    if (!rc)
         neighbour_flush(neighbour);
+    return rc;
+}
+
+/* A notice that cannot be queued is owed, and is sent again when the timer is due. A connection
+ * that takes no more ends, which the neighbour notices. */
+static void send_notice(struct neighbour *neighbour)
+{
+    struct xccl_control *control = neighbour->control;
+    xcclResult_t rc = neighbour_send(neighbour, FRAME_NOTICE, control->notice,
+                                     control->notice_bytes);
+    int was_owed = neighbour->owed;
+
+    neighbour->owed = rc == xcclSystemError;
+    if (neighbour->owed && !was_owed)
+        xccl_log(XCCL_LOG_WARN,
+                 "rank %d cannot tell rank %d why the communicator has failed: %s; it goes on "
+                 "trying",
+                 control->rank, neighbour->rank, xccl_error_text());
+    if (neighbour->owed && neighbour->watched)
+        xccl_loop_set_timer(&neighbour->source, xccl_clock_ns() + RETRY_MS * XCCL_NS_PER_MS);
+    if (!rc || neighbour->owed)
+        return;
+    neighbour_read(neighbour); /* perhaps it said goodbye */
+    if (neighbour->conn)
+        neighbour_dead(neighbour, XCCL_TROUBLE_NOTICE_REFUSED);
 }
 
 /* Sends a notice both ways. */
 static void tell(struct xccl_control *control, const struct xccl_notice *notice)
 {
-    uint8_t body[NOTICE_BYTES];
-    struct xccl_wire wire = xccl_wire_over(body, sizeof body);
-    size_t text_bytes = strnlen(notice->text, XCCL_NOTICE_TEXT_BYTES - 1);
-
-    xccl_wire_put_u32(&wire, notice->kind);
-    xccl_wire_put_u32(&wire, notice->rc);
-    xccl_wire_put_u32(&wire, (uint32_t)notice->origin);
-    xccl_wire_put(&wire, notice->text, text_bytes);
     xccl_loop_lock(control->loop);
+    control->notice_bytes = xccl_notice_encode(notice, control->notice);
     for (int i = 0; i < 2; i++)
-        neighbour_send(&control->neighbours[i], FRAME_NOTICE, body, 12 + text_bytes);
+        send_notice(&control->neighbours[i]);
     xccl_loop_unlock(control->loop);
 }
 
-/* The text stays as its origin wrote it, on every rank; who did not know yet passes it on. */
-static int take_notice(struct neighbour *neighbour, struct xccl_wire *wire)
+/* The other ranks have given up this one, which goes on after all: it is not to blame itself for
+ * that, nor somebody else. Ranks that joined with it may have said so in their own texts. */
+static void take_given_up(const struct xcclComm *comm, struct xccl_notice *notice)
+{
+    struct xccl_verdict verdict = xccl_comm_verdict(comm, XCCL_TROUBLE_GIVEN_UP, comm->rank);
+    char self[XCCL_BOOT_NAME_BYTES];
+
+    xccl_comm_name_rank(comm, comm->rank, self, sizeof self);
+    if ((notice->trouble != XCCL_TROUBLE_SILENT || notice->culprit != comm->rank) &&
+        !xccl_alive_is_given_up(notice->text, self))
+        return;
+    notice->trouble = verdict.trouble;
+    notice->culprit = verdict.culprit;
+    notice->remedy_at = (uint32_t)xccl_comm_verdict_text(comm, &verdict, notice->text,
+                                                         sizeof notice->text);
+}
+
+/* Takes a notice and passes it on, if it is the first one. The text stays as its origin wrote it,
+ * except for bytes that have to be escaped. */
+static int take_notice(struct neighbour *neighbour, const uint8_t *body, size_t bytes)
 {
     struct xcclComm *comm = neighbour->control->comm;
-    uint32_t kind = xccl_wire_get_u32(wire);
-    struct xccl_notice notice = {.rc = xccl_wire_get_u32(wire)};
+    struct xccl_notice notice;
 
-    notice.origin = (int32_t)xccl_wire_get_u32(wire);
-    if (wire->bad || xccl_wire_left(wire) >= sizeof notice.text || notice.rc == xcclSuccess ||
-        notice.rc >= xcclNumResults || notice.origin < 0 || notice.origin >= comm->nranks ||
-        kind < XCCL_NOTICE_ERROR || kind >= XCCL_NOTICE_END)
+    if (!xccl_notice_decode(body, bytes, comm->nranks, &notice))
         return 0;
-    notice.kind = (enum xccl_notice_kind)kind;
-    xccl_wire_get(wire, notice.text, xccl_wire_left(wire));
-    if (xccl_comm_set_error(comm, (xcclResult_t)notice.rc, notice.text)) {
+    take_given_up(comm, &notice);
+    if (xccl_comm_keep_notice(comm, &notice)) {
         tell(neighbour->control, &notice);
         xccl_comm_log_notice(&notice);
     }
@@ -152,32 +187,166 @@ static int take_notice(struct neighbour *neighbour, struct xccl_wire *wire)
 
 static int take_heartbeat(struct neighbour *neighbour, struct xccl_wire *wire)
 {
-    uint64_t theirs = xccl_wire_get_u64(wire);
-    struct xccl_board_call call = {.seq = xccl_wire_get_u64(wire)};
+    struct xccl_board_history history;
 
-    call.count = xccl_wire_get_u64(wire);
-    call.coll = xccl_wire_get_u32(wire);
-    call.type = xccl_wire_get_u32(wire);
-    call.op = xccl_wire_get_u32(wire);
-    call.root = xccl_wire_get_u32(wire);
+    xccl_history_get(wire, &history);
     if (wire->bad || xccl_wire_left(wire))
         return 0;
-    atomic_store_explicit(&neighbour->call, (uint32_t)(theirs >> 32), memory_order_relaxed);
-    xccl_comm_compare_calls(neighbour->control->comm, neighbour->rank, theirs, &call);
+    atomic_store_explicit(&neighbour->call, (uint32_t)(history.word >> 32), memory_order_relaxed);
+    (void)xccl_comm_compare(neighbour->control->comm, neighbour->rank, &history);
     return 1;
 }
+
+/* Passes on that a rank has left, away from the neighbour that said so, unless that is known. */
+static void hear_of_left(struct neighbour *from, int rank, uint64_t last_seq)
+{
+    struct xccl_control *control = from->control;
+    struct neighbour *other = &control->neighbours[from == &control->neighbours[0]];
+    uint8_t body[LEFT_BYTES];
+    struct xccl_wire wire = xccl_wire_over(body, sizeof body);
+
+    if (!xccl_control_note_left(control, rank, last_seq) || other->rank == rank)
+        return;
+    xccl_wire_put_u32(&wire, (uint32_t)rank);
+    xccl_wire_put_u64(&wire, last_seq);
+    (void)neighbour_send(other, FRAME_LEFT, body, sizeof body); /* it comes the other way, too */
+}
+
+static int take_goodbye(struct neighbour *neighbour, struct xccl_wire *wire)
+{
+    uint64_t last_seq = xccl_wire_get_u64(wire);
+
+    xccl_history_get(wire, &neighbour->last);
+    if (wire->bad || xccl_wire_left(wire))
+        return 0;
+    neighbour->is_goodbye = 1;
+    (void)xccl_comm_compare(neighbour->control->comm, neighbour->rank, &neighbour->last);
+    hear_of_left(neighbour, neighbour->rank, last_seq);
+    return 1;
+}
+
+static int take_left(struct neighbour *neighbour, struct xccl_wire *wire)
+{
+    int rank = (int32_t)xccl_wire_get_u32(wire);
+    uint64_t last_seq = xccl_wire_get_u64(wire);
+
+    if (wire->bad || xccl_wire_left(wire) || !xccl_control_has_rank(neighbour->control, rank))
+        return 0;
+    if (rank != neighbour->control->rank)
+        hear_of_left(neighbour, rank, last_seq);
+    return 1;
+}
+
+/* --- asking a rank what it has begun --- */
+
+static int take_asking(struct neighbour *neighbour, uint16_t type, uint8_t *body, size_t bytes)
+{
+    struct xccl_control *control = neighbour->control;
+    int from = neighbour == &control->neighbours[1];
+    struct xccl_ask_out out = {.bytes = 0};
+    int is_right = type == FRAME_ASK ? xccl_control_take_ask(control, from, body, bytes, &out)
+                                     : xccl_control_take_answer(control, from, body, bytes, &out);
+
+    if (out.bytes)
+        (void)neighbour_send(&control->neighbours[out.neighbour], out.type, out.body, out.bytes);
+    return is_right;
+}
+
+/* Asks once more, for a question or an answer is lost with a rank on the way that leaves. 1: the
+ * asked rank has left, and its neighbour, this rank, knows the answer. */
+static int ask(struct xccl_control *control, const uint8_t body[ASK_BYTES],
+               enum xccl_begun *answer_out, struct xccl_board_history *theirs_out)
+{
+    const struct xccl_board_history *left;
+
+    xccl_loop_lock(control->loop);
+    left = xccl_control_left_history(control, control->asked);
+    if (left) {
+        *answer_out = xccl_history_begun(left, control->asked_word);
+        *theirs_out = *left;
+    }
+    for (int i = 0; i < 2 && !left; i++)
+        (void)neighbour_send(&control->neighbours[i], FRAME_ASK, body, ASK_BYTES);
+    xccl_loop_unlock(control->loop);
+    return left != NULL;
+}
+
+/* A question that cannot be sent now has no answer: UNKNOWN after wait_ns. */
+enum xccl_begun xccl_control_ask(struct xccl_control *control, int rank, uint64_t word,
+                                 uint64_t wait_ns, struct xccl_board_history *theirs_out)
+{
+    uint8_t body[ASK_BYTES];
+    struct xccl_wire wire = xccl_wire_over(body, sizeof body);
+    uint64_t now_ns = xccl_clock_ns(), until_ns = now_ns + wait_ns, again_ns = now_ns;
+    enum xccl_begun known;
+    uint32_t answer = 0;
+
+    if (!control)
+        return XCCL_BEGUN_UNKNOWN;
+    xccl_wire_put_u32(&wire, (uint32_t)control->rank);
+    xccl_wire_put_u32(&wire, (uint32_t)rank);
+    xccl_wire_put_u64(&wire, word);
+    xccl_loop_lock(control->loop);
+    control->asked = rank;
+    control->asked_word = word;
+    atomic_store_explicit(&control->answer, 0, memory_order_relaxed);
+    xccl_loop_unlock(control->loop);
+    for (; !answer && !xccl_comm_error(control->comm) && now_ns < until_ns;
+         now_ns = xccl_clock_ns()) {
+        if (now_ns >= again_ns && ask(control, body, &known, theirs_out))
+            return known;
+        if (now_ns >= again_ns)
+            again_ns = now_ns + ASK_AGAIN_NS;
+        nanosleep(&(struct timespec){.tv_nsec = ASK_NAP_NS}, NULL);
+        /* Acquire: pairs with take_asking(). */
+        answer = atomic_load_explicit(&control->answer, memory_order_acquire);
+    }
+    if (!answer)
+        return XCCL_BEGUN_UNKNOWN;
+    *theirs_out = control->asked_history;
+    return (enum xccl_begun)(answer - 1);
+}
+
+/* --- who waits for whom --- */
+
+static void send_still(struct xccl_control *control, const uint8_t *body, size_t bytes)
+{
+    (void)neighbour_send(&control->neighbours[0], FRAME_STILL, body, bytes); /* it is said again */
+}
+
+static int take_still(struct xccl_control *control, uint8_t *body, size_t bytes)
+{
+    int rank;
+
+    if (!control->comm->still)
+        return 1;
+    if (!xccl_standstill_take(control->comm->still, body, bytes, &rank))
+        return 0;
+    if (rank != control->rank)
+        send_still(control, body, bytes);
+    return 1;
+}
+
+static void tell_still(struct xcclComm *comm, const uint8_t *body, size_t bytes)
+{
+    xccl_loop_lock(comm->control->loop);
+    send_still(comm->control, body, bytes);
+    xccl_loop_unlock(comm->control->loop);
+}
+
+/* --- the rest of what comes --- */
 
 /* The neighbour could not join, and that is everybody's error. */
 static int take_failed_join(struct neighbour *neighbour, const uint8_t *body, size_t bytes)
 {
     struct xcclComm *comm = neighbour->control->comm;
+    struct xccl_verdict verdict = xccl_comm_verdict(comm, XCCL_TROUBLE_NOT_JOINED, neighbour->rank);
     struct xccl_boot_error error;
-    char name[128];
 
     if (xccl_boot_error_decode(body, bytes, &error) != 0)
         return 0;
-    xccl_comm_name_rank(comm, neighbour->rank, name, sizeof name);
-    (void)xccl_comm_fail(comm, xcclRemoteError, "%s could not join: %.300s", name, error.text);
+    xccl_verdict_set_why(&verdict, error.text);
+    (void)xccl_comm_raise(comm, &verdict);
     return 1;
 }
 
@@ -189,22 +358,26 @@ static int take_frame(struct neighbour *neighbour, uint16_t type, uint8_t *body,
     case FRAME_HEARTBEAT:
         return take_heartbeat(neighbour, &wire);
     case FRAME_NOTICE:
-        return take_notice(neighbour, &wire);
+        return take_notice(neighbour, body, bytes);
+    case FRAME_ASK:
+    case FRAME_ANSWER:
+        return take_asking(neighbour, type, body, bytes);
+    case FRAME_STILL:
+        return take_still(neighbour->control, body, bytes);
     case XCCL_BOOT_ERROR:
         return take_failed_join(neighbour, body, bytes);
-    case FRAME_GOODBYE:
-        if (bytes != 8)
-            return 0;
-        /* Release: pairs with xccl_control_left_before(). */
-        atomic_store_explicit(&neighbour->left_after, xccl_wire_get_u64(&wire) + 1,
-                              memory_order_release);
+    case XCCL_BOOT_ALIVE:
         return 1;
+    case FRAME_GOODBYE:
+        return take_goodbye(neighbour, &wire);
+    case FRAME_LEFT:
+        return take_left(neighbour, &wire);
     default:
         return 0;
     }
 }
 
-static void neighbour_read(struct neighbour *neighbour)
+static void read_frames(struct neighbour *neighbour)
 {
     uint8_t body[FRAME_BYTES];
     size_t bytes = 0;
@@ -215,12 +388,10 @@ static void neighbour_read(struct neighbour *neighbour)
         xcclResult_t rc = xccl_conn_take(neighbour->conn, &type, body, sizeof body, &bytes, &got,
                                          &final);
 
-        int left = atomic_load_explicit(&neighbour->left_after, memory_order_relaxed) != 0;
+        int left = xccl_control_has_left(neighbour->control, neighbour->rank);
 
         if ((rc || final) && !left) {
-            neighbour_dead(neighbour,
-                           "is gone: its control connection ended without a closing message",
-                           SEE_LOG);
+            neighbour_dead(neighbour, XCCL_TROUBLE_GONE);
             return;
         }
         if (rc || final) {
@@ -231,11 +402,19 @@ static void neighbour_read(struct neighbour *neighbour)
             return;
         neighbour->heard_ns = xccl_clock_ns();
         if (!take_frame(neighbour, type, body, bytes)) {
-            neighbour_dead(neighbour, "sent a control message that this version does not know",
-                           "install the same version everywhere");
+            neighbour_dead(neighbour, XCCL_TROUBLE_CONTROL_UNKNOWN);
             return;
         }
     }
+}
+
+static void neighbour_read(struct neighbour *neighbour)
+{
+    if (neighbour->reading)
+        return;
+    neighbour->reading = 1;
+    read_frames(neighbour);
+    neighbour->reading = 0;
 }
 
 /* --- leaving --- */
@@ -279,13 +458,19 @@ static void linger(struct neighbour *neighbour, uint32_t events)
 /* The end of this side, with the loop's lock and comm still in place. */
 static void neighbour_leave(struct neighbour *neighbour, uint64_t last_seq)
 {
-    uint8_t body[8];
+    uint8_t body[GOODBYE_BYTES];
     struct xccl_wire wire = xccl_wire_over(body, sizeof body);
 
     if (neighbour->conn)
         neighbour_read(neighbour); /* perhaps it has left before */
+    if (neighbour->owed)
+        send_notice(neighbour);
     xccl_wire_put_u64(&wire, last_seq);
-    neighbour_send(neighbour, FRAME_GOODBYE, body, sizeof body);
+    xccl_history_put_board(&wire, neighbour->control->comm->board, 0);
+    if (neighbour->owed || neighbour_send(neighbour, FRAME_GOODBYE, body, sizeof body))
+        xccl_log(XCCL_LOG_WARN, "rank %d leaves, and cannot tell rank %d so: %s",
+                 neighbour->control->rank, neighbour->rank, xccl_error_text());
+    neighbour->owed = 0;
     neighbour->said_goodbye = 1;
     if (!neighbour->conn)
         return;
@@ -318,23 +503,11 @@ static void on_events(struct xccl_source *source, uint32_t events)
 
 static void send_heartbeat(struct neighbour *neighbour)
 {
-    const struct xccl_board *board = neighbour->control->comm->board;
-    struct xccl_board_call call = {0};
-    uint8_t body[HEARTBEAT_BYTES];
+    uint8_t body[XCCL_HISTORY_BYTES];
     struct xccl_wire wire = xccl_wire_over(body, sizeof body);
-    /* Acquire: pairs with xccl_board_write(), so the call is this one or a later one. */
-    uint64_t word = atomic_load_explicit(&board->word, memory_order_acquire);
 
-    if (!xccl_board_read(board, &call) || (uint32_t)call.seq != word >> 32)
-        word = 0; /* between two calls just now: only a sign of life */
-    xccl_wire_put_u64(&wire, word);
-    xccl_wire_put_u64(&wire, call.seq);
-    xccl_wire_put_u64(&wire, call.count);
-    xccl_wire_put_u32(&wire, call.coll);
-    xccl_wire_put_u32(&wire, call.type);
-    xccl_wire_put_u32(&wire, call.op);
-    xccl_wire_put_u32(&wire, call.root);
-    neighbour_send(neighbour, FRAME_HEARTBEAT, body, sizeof body);
+    xccl_history_put_board(&wire, neighbour->control->comm->board, 0);
+    (void)neighbour_send(neighbour, FRAME_HEARTBEAT, body, sizeof body); /* the next one may do */
 }
 
 /* On a crowded machine a process may get no time for seconds. Where it can be seen, on this host,
@@ -354,27 +527,50 @@ static int is_silent(const struct neighbour *neighbour, uint64_t now_ns)
 {
     uint64_t beat_ns = neighbour->control->beat_ns, heard_ns = neighbour->heard_ns;
 
-    return now_ns > heard_ns + SILENT_BEATS * beat_ns &&
-           now_ns > heard_ns + beats_allowed(neighbour) * beat_ns;
+    return now_ns >= heard_ns + SILENT_BEATS * beat_ns &&
+           now_ns >= heard_ns + beats_allowed(neighbour) * beat_ns;
 }
 
 /* A process that was away itself (stopped, starved) first listens for a while before it judges. */
 static void judge_silence(struct neighbour *neighbour, uint64_t now_ns)
 {
-    struct xccl_control *control = neighbour->control;
+    uint64_t beat_ns = neighbour->control->beat_ns, silent_ns;
 
-    if (now_ns - neighbour->due_ns > control->beat_ns / 2)
+    if (now_ns - neighbour->look_ns > beat_ns / 2)
         neighbour->heard_ns = now_ns;
-    neighbour->due_ns = now_ns + control->beat_ns;
-    xccl_loop_set_timer(&neighbour->source, neighbour->due_ns);
+    /* Relaxed: at worst one heartbeat is early in vain. */
+    atomic_store_explicit(&neighbour->control->hurries, 0, memory_order_relaxed);
     neighbour_read(neighbour);
-    if (!neighbour->conn || atomic_load_explicit(&neighbour->left_after, memory_order_relaxed))
+    (void)xccl_comm_look(neighbour->control->comm);
+    if (!neighbour->conn || xccl_control_has_left(neighbour->control, neighbour->rank)) {
         xccl_loop_set_timer(&neighbour->source, XCCL_NEVER_NS);
-    else if (is_silent(neighbour, now_ns))
-        neighbour_dead(neighbour, "does not respond (stopped, or its host is unreachable)",
-                       "check that its process runs and that its host is reachable");
-    else
+        return;
+    }
+    if (is_silent(neighbour, now_ns)) {
+        neighbour_silent(neighbour);
+        return;
+    }
+    if (now_ns >= neighbour->due_ns) {
+        neighbour->due_ns = now_ns + beat_ns;
         send_heartbeat(neighbour);
+    }
+    silent_ns = neighbour->heard_ns + SILENT_BEATS * beat_ns;
+    neighbour->look_ns = silent_ns > now_ns && silent_ns < neighbour->due_ns ? silent_ns
+                                                                             : neighbour->due_ns;
+    xccl_loop_set_timer(&neighbour->source, neighbour->look_ns);
+}
+
+/* A heartbeat is due, or silence to be judged, or a notice that is owed. */
+static void at_work_on_timer(struct neighbour *neighbour, uint64_t now_ns)
+{
+    uint64_t beat_ns = neighbour->control->beat_ns;
+
+    if (beat_ns && now_ns >= neighbour->look_ns)
+        judge_silence(neighbour, now_ns);
+    else
+        xccl_loop_set_timer(&neighbour->source, beat_ns ? neighbour->look_ns : XCCL_NEVER_NS);
+    if (neighbour->conn && neighbour->owed)
+        send_notice(neighbour);
 }
 
 static void on_timer(struct xccl_source *source, uint64_t now_ns)
@@ -384,7 +580,7 @@ static void on_timer(struct xccl_source *source, uint64_t now_ns)
 
     xccl_log_set_rank(control->rank);
     if (control->comm) {
-        judge_silence(neighbour, now_ns);
+        at_work_on_timer(neighbour, now_ns);
     } else { /* it has lingered long enough */
         neighbour_close(neighbour);
         if (free_when_left(control))
@@ -393,7 +589,7 @@ static void on_timer(struct xccl_source *source, uint64_t now_ns)
     xccl_log_set_rank(-1);
 }
 
-/* While the connection is whole: a broken one does not say any more. */
+/* Notes the address of the other end while the connection is whole: a broken one has none. */
 static void note_address(struct neighbour *neighbour)
 {
     struct xccl_addr addr = {.bytes = sizeof addr.sa};
@@ -407,7 +603,7 @@ static void note_address(struct neighbour *neighbour)
         *port = 0;
 }
 
-/* Before any of them is in the loop: callbacks look at both. */
+/* Fills in a neighbour before any of them is in the loop: callbacks look at both. */
 static void neighbour_init(struct xccl_control *control, int index, int rank,
                            struct xccl_conn *conn)
 {
@@ -418,7 +614,7 @@ static void neighbour_init(struct xccl_control *control, int index, int rank,
     neighbour->control = control;
     neighbour->rank = rank;
     neighbour->heard_ns = now_ns;
-    neighbour->due_ns = now_ns + control->beat_ns;
+    neighbour->due_ns = neighbour->look_ns = now_ns + control->beat_ns;
     neighbour->source.fd = conn ? xccl_conn_fd(conn) : -1;
     neighbour->source.events = EPOLLIN;
     neighbour->source.on_events = on_events;
@@ -456,19 +652,29 @@ static void tell_error(struct xcclComm *comm, const struct xccl_notice *notice)
 xcclResult_t xccl_control_open(struct xcclComm *comm, struct xccl_conn *next,
                                struct xccl_conn *prev, struct xccl_control **control_out)
 {
-    struct xccl_control *control = xccl_calloc(1, sizeof *control);
+    struct xccl_control *control = xccl_calloc(
+        1, sizeof *control + (size_t)comm->nranks * sizeof control->left_after[0]);
+    struct xccl_standstill *still = NULL;
     struct xccl_loop *loop;
-    xcclResult_t rc = control ? xccl_service_get(&loop) : xcclSystemError;
+    xcclResult_t rc = control ? xccl_standstill_create(comm, &still) : xcclSystemError;
 
+    if (!rc && next) /* where memory is short, errors have to be told all the same */
+        rc = xccl_conn_make_room(next, FRAME_BYTES);
+    if (!rc && prev)
+        rc = xccl_conn_make_room(prev, FRAME_BYTES);
+    if (!rc)
+        rc = xccl_service_get(&loop);
     if (rc) {
         xccl_conn_close(next);
         xccl_conn_close(prev);
+        xccl_standstill_free(still);
         xccl_free(control);
         return rc;
     }
     control->comm = comm;
     control->loop = loop;
     control->rank = comm->rank;
+    control->asked = XCCL_NOBODY;
     control->beat_ns = (uint64_t)xccl_param_int(XCCL_P_HEARTBEAT_S) * XCCL_NS_PER_S;
     /* No callback before all is in place: they look for the control plane in comm. */
     xccl_loop_lock(loop);
@@ -476,10 +682,11 @@ xcclResult_t xccl_control_open(struct xcclComm *comm, struct xccl_conn *next,
     neighbour_init(control, 1, (comm->rank + comm->nranks - 1) % comm->nranks, prev);
     *control_out = control;
     comm->tell = tell_error;
+    comm->still = still;
+    comm->tell_still = tell_still;
     rc = watch_neighbours(control);
     if (rc) { /* the neighbours must not take it for a leave in order */
-        (void)xccl_comm_fail(comm, rc, "rank %d cannot join: %.300s", comm->rank,
-                             xccl_error_text());
+        (void)xccl_comm_fail_own(comm, rc, XCCL_TROUBLE_CANNOT_JOIN);
         *control_out = NULL;
         comm->tell = NULL;
         xccl_control_close(control, 0);
@@ -499,6 +706,8 @@ void xccl_control_close(struct xccl_control *control, uint64_t last_seq)
     xccl_loop_lock(loop);
     for (int i = 0; i < 2; i++)
         neighbour_leave(&control->neighbours[i], last_seq);
+    xccl_standstill_free(control->comm->still);
+    control->comm->still = NULL;
     control->comm = NULL;
     gone = free_when_left(control);
     xccl_loop_unlock(loop);
@@ -506,19 +715,19 @@ void xccl_control_close(struct xccl_control *control, uint64_t last_seq)
         xccl_service_put(); /* not the last one: the communicator has another */
 }
 
-int xccl_control_left_before(struct xccl_control *control, uint64_t seq, uint64_t *last_seq_out)
+void xccl_control_compare_left(struct xccl_control *control)
 {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; control && i < 2; i++) {
         struct neighbour *neighbour = &control->neighbours[i];
-        /* Acquire: pairs with take_frame(). */
-        uint64_t left = atomic_load_explicit(&neighbour->left_after, memory_order_acquire);
+        struct xccl_board_history last;
 
-        if (!left || left > seq)
+        if (!xccl_control_has_left(control, neighbour->rank))
             continue;
-        *last_seq_out = left - 1;
-        return neighbour->rank;
+        xccl_loop_lock(control->loop);
+        last = neighbour->last;
+        xccl_loop_unlock(control->loop);
+        (void)xccl_comm_compare(control->comm, neighbour->rank, &last);
     }
-    return XCCL_NOBODY;
 }
 
 int xccl_control_in_call(const struct xccl_control *control, int rank, uint64_t seq)
@@ -531,4 +740,28 @@ int xccl_control_in_call(const struct xccl_control *control, int rank, uint64_t 
             return 1;
     }
     return 0;
+}
+
+void xccl_control_hurry(struct xccl_control *control)
+{
+    uint64_t soon_ns;
+
+    /* Relaxed: see judge_silence(). */
+    if (!control || !control->beat_ns ||
+        atomic_load_explicit(&control->hurries, memory_order_relaxed))
+        return;
+    xccl_loop_lock(control->loop);
+    atomic_store_explicit(&control->hurries, 1, memory_order_relaxed);
+    soon_ns = xccl_clock_ns() + HURRY_MS * XCCL_NS_PER_MS;
+    for (int i = 0; i < 2; i++) {
+        struct neighbour *neighbour = &control->neighbours[i];
+
+        if (!neighbour->conn || !neighbour->watched || neighbour->due_ns <= soon_ns)
+            continue;
+        neighbour->due_ns = soon_ns;
+        if (neighbour->look_ns > soon_ns)
+            neighbour->look_ns = soon_ns;
+        xccl_loop_set_timer(&neighbour->source, neighbour->look_ns);
+    }
+    xccl_loop_unlock(control->loop);
 }

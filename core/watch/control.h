@@ -5,9 +5,10 @@
  * notices: the first error, abort or revocation of a communicator goes round the ring both ways, so
  * that every rank returns it.
  *
- * A rank that leaves says goodbye and returns at once. Its connections outlive the communicator in
- * the service thread until the neighbour has read all and closes too, for at most LINGER_MS: a
- * close with unread bytes would reset the connection, and the goodbye might be lost.
+ * A rank that leaves says goodbye and returns at once; its neighbours pass on, away from it, that
+ * it has left. Its connections outlive the communicator in the service thread until the neighbour
+ * has read all and closes too, for at most LINGER_MS: a close with unread bytes would reset the
+ * connection, and the goodbye might be lost.
  *
  * Thread: the service thread; tell and close: any, the loop's lock guards. */
 #ifndef XCCL_WATCH_CONTROL_H
@@ -21,8 +22,25 @@ xcclResult_t xccl_control_open(struct xcclComm *comm, struct xccl_conn *next,
 /* Says goodbye with the number of the last call. The communicator is not touched afterwards. NULL
  * is fine. */
 void xccl_control_close(struct xccl_control *control, uint64_t last_seq);
-/* If a neighbour has left in order before call seq: its rank, else XCCL_NOBODY. Any thread. */
-int xccl_control_left_before(struct xccl_control *control, uint64_t seq, uint64_t *last_seq_out);
+/* If a rank has left in order before call seq: its number, else XCCL_NOBODY. Any thread. */
+int xccl_control_left_before(const struct xccl_control *control, uint64_t seq,
+                             uint64_t *last_seq_out);
+/* 1: the rank is known to have left in order. Any thread. */
+int xccl_control_has_left(const struct xccl_control *control, int rank);
+
+/* Compares the calls of neighbours that have left with this rank's (xccl_comm_compare()). NULL is
+ * fine. The crank's holder. */
+void xccl_control_compare_left(struct xccl_control *control);
+
+/* Whether a rank has begun a call with this word, as its own board says; ranks between the two pass
+ * question and answer on. Waits, at most so long, unless an error becomes known meanwhile. *theirs:
+ * its newest calls, unless the answer is UNKNOWN. One question at a time: the crank's holder. */
+enum xccl_begun xccl_control_ask(struct xccl_control *control, int rank, uint64_t word,
+                                 uint64_t wait_ns, struct xccl_board_history *theirs_out);
+
+/* The neighbours shall hear soon which calls this rank has made: in one of them it need not hear of
+ * all ranks. Any thread; costs little where it was called just before. NULL is fine. */
+void xccl_control_hurry(struct xccl_control *control);
 
 /* 1 when the rank is a neighbour that was heard to have begun call seq. Any thread. */
 int xccl_control_in_call(const struct xccl_control *control, int rank, uint64_t seq);

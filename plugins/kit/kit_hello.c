@@ -5,6 +5,7 @@
 #include "kit/kit_hello.h"
 
 #include <assert.h>
+#include <sodium.h>
 
 #include "base/error.h"
 #include "base/os.h"
@@ -13,20 +14,15 @@
 static_assert(KIT_HEAD_BYTES + KIT_ADDRS_MAX * XCCL_ADDR_WIRE_BYTES <= XCCL_NET_HANDLE_USED,
               "NCCL can carry a handle");
 
-static void head_put(struct xccl_wire *wire, uint32_t magic, uint32_t version, const uint8_t *token)
-{
-    xccl_wire_put_u32(wire, magic);
-    xccl_wire_put_u32(wire, version);
-    xccl_wire_put(wire, token, KIT_TOKEN_BYTES);
-}
-
 void kit_handle_encode(const struct kit_dialect *dialect, const struct kit_handle *handle,
                        xcclNetHandle_t *bytes_out)
 {
     struct xccl_wire wire = xccl_wire_over(bytes_out->bytes, sizeof(bytes_out->bytes));
 
     memset(bytes_out, 0, sizeof(*bytes_out));
-    head_put(&wire, dialect->handle_magic, dialect->version, handle->token);
+    xccl_wire_put_u32(&wire, dialect->handle_magic);
+    xccl_wire_put_u32(&wire, dialect->version);
+    xccl_wire_put(&wire, handle->token, KIT_TOKEN_BYTES);
     for (uint32_t i = 0; i < handle->addr_count; i++)
         xccl_addr_encode(&handle->addrs[i],
                          wire.at + dialect->handle_own_bytes + i * XCCL_ADDR_WIRE_BYTES);
@@ -58,23 +54,21 @@ xcclResult_t kit_handle_decode(const struct kit_dialect *dialect, const xcclNetH
     return rc;
 }
 
-struct xccl_wire kit_hello_begin(const struct kit_dialect *dialect, const uint8_t *token,
-                                 uint8_t *hello_out)
+struct xccl_wire kit_hello_begin(const struct kit_dialect *dialect, uint8_t *hello_out)
 {
     struct xccl_wire wire = xccl_wire_over(hello_out, dialect->hello_bytes_max);
 
-    head_put(&wire, dialect->hello_magic, dialect->version, token);
+    xccl_wire_put_u32(&wire, dialect->hello_magic);
+    xccl_wire_put_u32(&wire, dialect->version);
     return wire;
 }
 
-int kit_hello_read(const struct kit_dialect *dialect, const uint8_t *token, uint8_t *hello,
-                   void *content_out)
+int kit_hello_read(const struct kit_dialect *dialect, uint8_t *hello, void *content_out)
 {
     struct xccl_wire wire = xccl_wire_over(hello, dialect->hello_bytes);
     uint32_t magic = xccl_wire_get_u32(&wire), version = xccl_wire_get_u32(&wire);
 
-    return xccl_token_equal(xccl_wire_take(&wire, KIT_TOKEN_BYTES), token, KIT_TOKEN_BYTES) &&
-           magic == dialect->hello_magic && version == dialect->version &&
+    return magic == dialect->hello_magic && version == dialect->version &&
            dialect->decode(&wire, content_out);
 }
 
@@ -89,10 +83,13 @@ xcclResult_t kit_listener_open(struct kit_listener *listener, const struct kit_d
     listener->handle.addr_count = 0;
     for (int i = 0; i < KIT_PORTS_MAX; i++)
         listener->fds[i] = -1;
-    listener->step = (struct xccl_doorstep){.log = log, .device = device};
-    rc = xccl_doorstep_init(&listener->step, dialect->hello_bytes_max);
+    listener->step = (struct kit_doorstep){.log = log, .device = device};
+    listener->guests.dialect = dialect;
+    rc = kit_doorstep_init(&listener->step, KIT_PLACE_BYTES(dialect->hello_bytes_max));
     if (rc == xcclSuccess)
         rc = xccl_os_random(listener->handle.token, sizeof(listener->handle.token));
+    if (rc == xcclSuccess)
+        memcpy(listener->guests.token, listener->handle.token, KIT_TOKEN_BYTES);
     return rc;
 }
 
@@ -110,9 +107,11 @@ xcclResult_t kit_listener_port(struct kit_listener *listener, uint32_t port_idx,
 
 void kit_listener_close(struct kit_listener *listener)
 {
-    xccl_doorstep_fini(&listener->step);
+    kit_doorstep_fini(&listener->step);
     for (int i = 0; listener->dialect && i < KIT_PORTS_MAX; i++)
         xccl_tcp_close(&listener->fds[i]);
+    sodium_memzero(&listener->handle, sizeof(listener->handle)); /* token and keys */
+    sodium_memzero(&listener->guests, sizeof(listener->guests));
 }
 
 xcclResult_t kit_listener_fill(struct kit_listener *listener, uint64_t now_ns)
@@ -121,62 +120,38 @@ xcclResult_t kit_listener_fill(struct kit_listener *listener, uint64_t now_ns)
 
     for (int i = 0; i < KIT_PORTS_MAX && rc == xcclSuccess; i++) {
         if (listener->fds[i] >= 0)
-            rc = xccl_doorstep_fill(&listener->step, listener->fds[i], now_ns);
+            rc = kit_doorstep_fill(&listener->step, listener->fds[i], now_ns);
     }
     return rc;
 }
 
-struct xccl_stranger *kit_listener_next(struct kit_listener *listener, int *at_idx, uint64_t now_ns,
-                                        void *content_out)
+struct kit_stranger *kit_listener_next(struct kit_listener *listener, int *at_idx, uint64_t now_ns,
+                                       void *content_out)
 {
-    while (*at_idx < XCCL_DOORSTEP_PLACES) {
-        struct xccl_stranger *stranger = &listener->step.places[(*at_idx)++];
+    while (*at_idx < KIT_DOORSTEP_PLACES) {
+        struct kit_stranger *stranger = &listener->step.places[(*at_idx)++];
 
         if (stranger->fd < 0 ||
-            !xccl_doorstep_read(&listener->step, stranger, listener->dialect->hello_bytes, now_ns))
+            !kit_guest_prove(&listener->guests, &listener->step, stranger, now_ns))
             continue;
-        if (kit_hello_read(listener->dialect, listener->handle.token, stranger->hello, content_out))
+        if (kit_hello_read(listener->dialect, stranger->hello, content_out))
             return stranger;
-        xccl_doorstep_drop(&listener->step, stranger, listener->dialect->wrong);
+        kit_doorstep_drop(&listener->step, stranger, listener->dialect->wrong);
     }
     return NULL;
-}
-
-/* ---- both ---- */
-
-xcclResult_t kit_say(int fd, const uint8_t *data, size_t bytes, size_t *moved)
-{
-    size_t more = 0;
-    xcclResult_t rc = xcclSuccess;
-
-    if (*moved < bytes)
-        rc = xccl_tcp_send_some(fd, data + *moved, bytes - *moved, &more);
-    *moved += more;
-    return rc;
-}
-
-xcclResult_t kit_hear(int fd, uint8_t *data, size_t bytes, size_t *moved)
-{
-    size_t more = 0;
-    xcclResult_t rc = xcclSuccess;
-
-    if (*moved < bytes)
-        rc = xccl_tcp_recv_some(fd, data + *moved, bytes - *moved, &more);
-    *moved += more;
-    return rc;
 }
 
 /* ---- sender ---- */
 
 xcclResult_t kit_greet(struct kit_greeting *greeting, int fd, const struct xccl_addr *addr,
-                       const uint8_t *hello, size_t bytes, int *done_out)
+                       const struct kit_intro *intro, int *done_out)
 {
     xcclResult_t rc = xcclSuccess;
 
+    *done_out = 0;
     if (!greeting->is_reached)
         rc = xccl_tcp_connect_test(fd, addr, &greeting->is_reached);
     if (rc == xcclSuccess && greeting->is_reached)
-        rc = kit_say(fd, hello, bytes, &greeting->said);
-    *done_out = rc == xcclSuccess && greeting->said == bytes;
+        rc = kit_prove(greeting, fd, addr, intro, done_out);
     return rc;
 }

@@ -10,6 +10,14 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/tcp.h"
+
+void kit_side_close(struct kit_side *side)
+{
+    xccl_tcp_close(&side->fd);
+    kit_proof_wipe(&side->proof);
+}
+
 int kit_side_keep_err(struct kit_side *side)
 {
     if (errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ENOMEM)
@@ -47,11 +55,42 @@ void kit_side_write(struct kit_side *side, uint8_t *out)
     memmove(out, out + sent, side->out_bytes);
 }
 
+int kit_side_note(struct kit_side *side, uint8_t *in, size_t note_bytes)
+{
+    if (side->in_bytes < KIT_SEALED(note_bytes))
+        return 0;
+    if (!side->is_open)
+        side->is_open = kit_proof_open(&side->proof, in, note_bytes) ? 1 : -1;
+    return side->is_open;
+}
+
+void kit_side_next(struct kit_side *side, uint8_t *in, size_t note_bytes)
+{
+    side->in_bytes -= (uint32_t)KIT_SEALED(note_bytes);
+    memmove(in, in + KIT_SEALED(note_bytes), side->in_bytes);
+    side->is_open = 0;
+}
+
+int kit_side_peek(const struct kit_side *side, uint8_t *bytes, size_t note_bytes)
+{
+    struct kit_proof proof = side->proof;
+    int is_right = kit_proof_open(&proof, bytes, note_bytes);
+
+    kit_proof_wipe(&proof);
+    return is_right;
+}
+
+void kit_side_put(struct kit_side *side, uint8_t *out, size_t note_bytes)
+{
+    kit_proof_seal(&side->proof, out + side->out_bytes, note_bytes);
+    side->out_bytes += (uint32_t)KIT_SEALED(note_bytes);
+}
+
 int kit_side_has_place(struct kit_side *side, uint8_t *out, size_t room, size_t note_bytes)
 {
-    if (side->out_bytes + note_bytes > room)
+    if (side->out_bytes + KIT_SEALED(note_bytes) > room)
         kit_side_write(side, out);
-    return side->out_bytes + note_bytes <= room;
+    return side->out_bytes + KIT_SEALED(note_bytes) <= room;
 }
 
 int kit_side_is_dark(int err)

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/tcp.h"
 
 /* A port that goes down tells so only after it has lost packets. */
 #define FLUSHED_NS (200 * XCCL_NS_PER_MS)
@@ -50,7 +49,7 @@ xcclResult_t ib_close_send(xcclNetSendComm_t comm_)
     ib_queue_fini(&sender->comm);
     ib_unpin(&sender->comm, sender->ring_mrs);
     ib_dereg_all(&sender->comm);
-    xccl_tcp_close(&sender->comm.side.fd);
+    kit_side_close(&sender->comm.side);
     xccl_net_tally_leave(&sender->comm.device->tally, &sender->comm.counters);
     xccl_free(sender);
     return xcclSuccess;
@@ -72,7 +71,7 @@ xcclResult_t ib_close_recv(xcclNetRecvComm_t comm_)
     for (int i = 0; i < IB_PAIRS_MAX; i++)
         note.came[i] = receiver->comm.queue.pairs[i].last_pieces;
     ib_comm_tell(&receiver->comm, &note);
-    xccl_tcp_close(&receiver->comm.side.fd);
+    kit_side_close(&receiver->comm.side);
     xccl_net_tally_leave(&receiver->comm.device->tally, &receiver->comm.counters);
     xccl_free(receiver);
     return xcclSuccess;
@@ -247,12 +246,12 @@ xcclResult_t ib_error_detail(void *comm_, xcclNetError_v1 *error)
 /* More of a note. 1: it is whole. */
 static int note_read(struct ib_comm *comm)
 {
-    if (comm->side.in_bytes == IB_NOTE_BYTES)
+    if (comm->side.in_bytes == sizeof(comm->note))
         return 1; /* it waits for the service */
-    kit_side_read(&comm->side, comm->note, IB_NOTE_BYTES);
-    if (comm->side.in_bytes == IB_NOTE_BYTES && comm->served && !comm->is_serviced)
+    kit_side_read(&comm->side, comm->note, sizeof(comm->note));
+    if (comm->side.in_bytes == sizeof(comm->note) && comm->served && !comm->is_serviced)
         ib_service_wake(&comm->ctx->service);
-    return comm->side.in_bytes == IB_NOTE_BYTES;
+    return comm->side.in_bytes == sizeof(comm->note);
 }
 
 int ib_comm_listen(struct ib_comm *comm, struct ib_note *note_out)
@@ -265,13 +264,14 @@ int ib_comm_listen(struct ib_comm *comm, struct ib_note *note_out)
         ib_failover_move(comm);
     if (!note_read(comm))
         return 0;
-    if (ib_note_decode(comm->note, note_out)) {
+    if (kit_side_note(&comm->side, comm->note, IB_NOTE_BYTES) > 0 &&
+        ib_note_decode(comm->note, note_out)) {
         if (ib_failover_leaves(comm, note_out))
             return 0; /* it stays where it is */
-        comm->side.in_bytes = 0;
+        kit_side_next(&comm->side, comm->note, IB_NOTE_BYTES);
         return 1;
     }
-    comm->side.in_bytes = 0;
+    kit_side_next(&comm->side, comm->note, IB_NOTE_BYTES);
     ib_comm_fail(comm, xcclNetCauseProtocol,
                  xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
                                    "%s sent data that is not a control message of the ib plugin",
@@ -290,6 +290,6 @@ void ib_comm_tell(struct ib_comm *comm, const struct ib_note *note)
         return;
     }
     ib_note_encode(note, comm->out + comm->side.out_bytes);
-    comm->side.out_bytes += IB_NOTE_BYTES;
+    kit_side_put(&comm->side, comm->out, IB_NOTE_BYTES);
     kit_side_write(&comm->side, comm->out);
 }

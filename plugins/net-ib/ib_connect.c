@@ -5,16 +5,20 @@
  *   receiver                                   sender
  *   listen: a port, a random token
  *      handle {address, token} ------------->  (travels over XCCL's encrypted connections)
- *                                 <----------  connect: TCP, a block {token, ports}
- *   accept: the block with the token; which
- *   ports talk to which, queue pairs for that
+ *                                 <--------->  connect: TCP, both prove the token (kit_guest.h)
+ *                                 <----------  block {ports}
+ *   accept: which ports talk to which, queue
+ *   pairs for that
  *      block {ports, queue pairs} ---------->  queue pairs of its own, started
- *                                 <----------  block {token, queue pairs, ring}: the comm is up
+ *                                 <----------  block {queue pairs, ring}: the comm is up
  *   starts its own: the comm is up
  *
- * Nothing is sent before a line has come, and no line before the receiver has started.
+ * All blocks are sealed. Nothing is sent before a line has come, and no line before the receiver
+ * has started.
  * Thread: one at a time a connect. */
 #include "ib_int.h"
+
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/tcp.h"
@@ -27,9 +31,16 @@ struct ib_connect_way {
     struct kit_handle handle; /* of one address */
     struct kit_greeting greeting;
     size_t told; /* bytes of the last block */
-    uint8_t bytes[IB_BLOCK_BYTES];
+    uint8_t bytes[KIT_SEALED(IB_BLOCK_BYTES)];
     struct ib_starter starter;
 };
+
+/* The token and the keys of its proof do not stay in memory. */
+static void way_free(struct ib_connect_way *way)
+{
+    explicit_bzero(way, sizeof(*way));
+    xccl_free(way);
+}
 
 static xcclResult_t say_prepare(struct ib_connect_way *way)
 {
@@ -39,7 +50,7 @@ static xcclResult_t say_prepare(struct ib_connect_way *way)
     if (rc != xcclSuccess)
         return rc;
     ib_queue_tell(&way->sender->comm, &block);
-    ib_block_encode(way->handle.token, &block, way->bytes);
+    ib_block_encode(&block, way->bytes);
     return xccl_tcp_connect_start(&way->handle.addrs[0], &way->sender->comm.side.fd);
 }
 
@@ -81,36 +92,48 @@ static xcclResult_t do_start(struct ib_connect_way *way, int *next_out)
     block.ring_addr = (uintptr_t)sender->ring;
     for (uint32_t i = 0; i < comm->queue.port_count; i++)
         block.ring_rkey[i] = sender->ring_mrs[i]->rkey;
-    ib_block_encode(way->handle.token, &block, way->bytes);
+    ib_block_encode(&block, way->bytes);
+    kit_proof_seal(&comm->side.proof, way->bytes, IB_BLOCK_BYTES);
     return xcclSuccess;
 }
 
 static xcclResult_t do_greet(struct ib_connect_way *way, int *next_out)
 {
-    return kit_greet(&way->greeting, way->sender->comm.side.fd, &way->handle.addrs[0], way->bytes,
-                     IB_BLOCK_BYTES, next_out);
+    struct kit_side *side = &way->sender->comm.side;
+    const struct kit_intro intro = {.dialect = &ib_dialect,
+                                    .token = way->handle.token,
+                                    .hello = way->bytes,
+                                    .hello_bytes = IB_BLOCK_BYTES};
+    xcclResult_t rc = kit_greet(&way->greeting, side->fd, &way->handle.addrs[0], &intro, next_out);
+
+    if (*next_out)
+        side->proof = way->greeting.proof;
+    return rc;
 }
 
 static xcclResult_t do_tell(struct ib_connect_way *way, int *next_out)
 {
-    xcclResult_t rc = kit_say(way->sender->comm.side.fd, way->bytes, IB_BLOCK_BYTES, &way->told);
+    const size_t bytes = KIT_SEALED(IB_BLOCK_BYTES);
+    xcclResult_t rc = kit_say(way->sender->comm.side.fd, way->bytes, bytes, &way->told);
 
-    *next_out = way->told == IB_BLOCK_BYTES;
+    *next_out = way->told == bytes;
     return rc;
 }
 
 static xcclResult_t do_hear(struct ib_connect_way *way, int *next_out)
 {
     struct ib_comm *comm = &way->sender->comm;
-    xcclResult_t rc = kit_hear(comm->side.fd, way->bytes, IB_BLOCK_BYTES, &way->greeting.heard);
+    const size_t bytes = KIT_SEALED(IB_BLOCK_BYTES);
+    xcclResult_t rc = kit_hear(comm->side.fd, way->bytes, bytes, &way->greeting.heard);
 
     if (rc != xcclSuccess)
         return xccl_fail_quietly(rc, 0, "see the first error of that process",
                                  "%s has closed the connection during the handshake",
                                  comm->peer_text);
-    if (way->greeting.heard < IB_BLOCK_BYTES)
+    if (way->greeting.heard < bytes)
         return xcclSuccess;
-    if (!kit_hello_read(&ib_dialect, ib_no_token, way->bytes, &comm->peer))
+    if (!kit_proof_open(&comm->side.proof, way->bytes, IB_BLOCK_BYTES) ||
+        !kit_hello_read(&ib_dialect, way->bytes, &comm->peer))
         return xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
                                  "the answer of %s is not from the ib plugin", comm->peer_text);
     rc = pairs_make(way);
@@ -153,7 +176,7 @@ static xcclResult_t way_begin(struct ib_ctx *ctx, int dev, const xcclNetHandle_t
 err_comm:
     ib_close_send(way->sender);
 err_way:
-    xccl_free(way);
+    way_free(way);
     return rc;
 }
 
@@ -187,7 +210,7 @@ xcclResult_t ib_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *ha
         return rc;
     }
     *comm_out = way->sender;
-    xccl_free(way);
+    way_free(way);
     return xcclSuccess;
 }
 
@@ -198,6 +221,6 @@ xcclResult_t ib_close_connect(xcclNetContext_t ctx, xcclNetConnect_t state)
     (void)ctx;
     ib_start_fini(&way->starter);
     ib_close_send(way->sender);
-    xccl_free(way);
+    way_free(way);
     return xcclSuccess;
 }

@@ -163,8 +163,10 @@ xcclResult_t ib_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
     struct ibv_device **list;
     struct ib_ctx *ctx;
     int count = 0;
-    xcclResult_t rc = ib_verbs_open(&verbs);
+    xcclResult_t rc = xccl_net_encrypts_not(init, "ib");
 
+    if (rc == xcclSuccess)
+        rc = ib_verbs_open(&verbs);
     if (rc != xcclSuccess)
         return rc;
     ctx = xccl_calloc_aligned(64, sizeof(*ctx));

@@ -187,7 +187,7 @@ struct ib_comm {
     struct ib_memory *memories;
     struct kit_side side; /* tells that the peer has gone, and why */
     uint32_t idle; /* turns without news */
-    uint8_t note[IB_NOTE_BYTES]; /* as far as it has come */
+    uint8_t note[KIT_SEALED(IB_NOTE_BYTES)]; /* as far as it has come */
     struct ib_queue queue;
     uint64_t flushed_ns; /* when a work request was found that others took with them; 0: none */
     _Atomic int event; /* of its completion queues, as that of a pair */
@@ -200,7 +200,8 @@ struct ib_comm {
     int is_listed; /* there; written by who opens and closes the comm */
     uint32_t unsettled; /* queue pairs that are not up */
     uint64_t dark_ns; /* since when none is; 0: one is */
-    uint8_t out[2 * IB_PAIRS_MAX * IB_NOTE_BYTES]; /* notes that wait for the side channel */
+    uint8_t out[2 * IB_PAIRS_MAX *
+                KIT_SEALED(IB_NOTE_BYTES)]; /* notes that wait for the side channel */
     struct ib_block peer;
     char peer_text[XCCL_ADDR_TEXT_BYTES];
     /* The first error, which stays; has_failed is written last: ib_error_detail has no claim. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The receiver's side of coming up: a TCP port, and those who come there. Nothing here waits:
- * accept is asked again and again. No queue pair is made before the token has been shown
- * (kit_hello.h). A sender that goes away again before it is ready leaves the door open.
+ * accept is asked again and again. No queue pair is made before the sender has proved itself
+ * (kit_guest.h). A sender that goes away again before it is ready leaves the door open.
  *
  * Thread: one at a time a listener. */
 #include "ib_int.h"
@@ -18,11 +18,11 @@ struct ib_listener {
     struct ib_device *device;
     struct kit_listener door;
     struct ib_receiver *receiver; /* of the sender that has proved itself; NULL: none yet */
-    struct xccl_stranger who; /* that sender, without its connection */
+    struct kit_stranger who; /* that sender, without its connection */
     size_t said; /* bytes of the answer that are on their way */
-    uint8_t answer[IB_BLOCK_BYTES];
+    uint8_t answer[KIT_SEALED(IB_BLOCK_BYTES)];
     size_t have; /* bytes of the sender's last block */
-    uint8_t last[IB_BLOCK_BYTES];
+    uint8_t last[KIT_SEALED(IB_BLOCK_BYTES)];
     struct ib_starter starter; /* once that is whole */
 };
 
@@ -83,8 +83,8 @@ xcclResult_t ib_close_listen(xcclNetListenComm_t listen)
     return xcclSuccess;
 }
 
-/* The sender has shown the token: a comm for it, and the answer. */
-static xcclResult_t receiver_make(struct ib_listener *listener, struct xccl_stranger *stranger,
+/* Makes a comm and the answer for a sender that has proved itself. */
+static xcclResult_t receiver_make(struct ib_listener *listener, struct kit_stranger *stranger,
                                   const struct ib_block *block)
 {
     struct ib_comm *comm = ib_comm_create(listener->ctx, listener->device, 0);
@@ -101,6 +101,7 @@ static xcclResult_t receiver_make(struct ib_listener *listener, struct xccl_stra
     listener->have = 0;
     memset(&listener->starter, 0, sizeof(listener->starter));
     comm->side.fd = stranger->fd;
+    comm->side.proof = *kit_guest_proof(&listener->door.guests, &listener->door.step, stranger);
     stranger->fd = -1;
     listener->who = *stranger;
     comm->peer = *block;
@@ -118,11 +119,12 @@ static xcclResult_t receiver_make(struct ib_listener *listener, struct xccl_stra
         return rc;
     if (count)
         ib_queue_tell(comm, &here);
-    ib_block_encode(ib_no_token, &here, listener->answer);
+    ib_block_encode(&here, listener->answer);
+    kit_proof_seal(&comm->side.proof, listener->answer, IB_BLOCK_BYTES);
     if (count)
         return xcclSuccess;
     /* The other end says why, too. */
-    (void)kit_say(comm->side.fd, listener->answer, IB_BLOCK_BYTES, &listener->said);
+    (void)kit_say(comm->side.fd, listener->answer, sizeof(listener->answer), &listener->said);
     return ib_reach_refuse(&here, block);
 }
 
@@ -160,20 +162,19 @@ static xcclResult_t receiver_move(struct ib_listener *listener, int *done_out)
 
     if (listener->starter.comm)
         return receiver_start(listener, done_out);
-    rc = kit_say(comm->side.fd, listener->answer, IB_BLOCK_BYTES, &listener->said);
-    if (rc == xcclSuccess && listener->said == IB_BLOCK_BYTES)
-        rc = kit_hear(comm->side.fd, listener->last, IB_BLOCK_BYTES, &listener->have);
-    if (rc == xcclSuccess && listener->have < IB_BLOCK_BYTES)
+    rc = kit_say(comm->side.fd, listener->answer, sizeof(listener->answer), &listener->said);
+    if (rc == xcclSuccess && listener->said == sizeof(listener->answer))
+        rc = kit_hear(comm->side.fd, listener->last, sizeof(listener->last), &listener->have);
+    if (rc == xcclSuccess && listener->have < sizeof(listener->last))
         return xcclSuccess;
-    if (rc == xcclSuccess &&
-        kit_hello_read(&ib_dialect, listener->door.handle.token, listener->last, &block) &&
-        block.pairs == comm->queue.count) {
+    if (rc == xcclSuccess && kit_proof_open(&comm->side.proof, listener->last, IB_BLOCK_BYTES) &&
+        kit_hello_read(&ib_dialect, listener->last, &block) && block.pairs == comm->queue.count) {
         rc = last_take(listener, &block);
         return rc == xcclSuccess ? receiver_start(listener, done_out) : rc;
     }
-    xccl_doorstep_drop(&listener->door.step, &listener->who,
-                       rc == xcclSuccess ? "a wrong last block"
-                                         : "it disconnected during the handshake");
+    kit_doorstep_drop(&listener->door.step, &listener->who,
+                      rc == xcclSuccess ? "a wrong last block"
+                                        : "it disconnected during the handshake");
     ib_close_recv(listener->receiver);
     listener->receiver = NULL;
     return xcclSuccess;
@@ -183,7 +184,7 @@ xcclResult_t ib_accept(xcclNetListenComm_t listen, xcclNetRecvComm_t *comm_out)
 {
     struct ib_listener *listener = listen;
     uint64_t now_ns = xccl_clock_ns();
-    struct xccl_stranger *stranger;
+    struct kit_stranger *stranger;
     struct ib_block block;
     xcclResult_t rc = kit_listener_fill(&listener->door, now_ns);
     int at = 0, done = 0;
@@ -193,7 +194,7 @@ xcclResult_t ib_accept(xcclNetListenComm_t listen, xcclNetRecvComm_t *comm_out)
         if (!listener->receiver)
             rc = receiver_make(listener, stranger, &block);
         else
-            xccl_doorstep_drop(&listener->door.step, stranger, ib_dialect.wrong);
+            kit_doorstep_drop(&listener->door.step, stranger, ib_dialect.wrong);
     }
     if (rc == xcclSuccess && listener->receiver)
         rc = receiver_move(listener, &done);

@@ -31,7 +31,7 @@
  * own thread finds out when it asks: what it waits for must not fail before. */
 static int is_for_service(struct ib_comm *comm)
 {
-    uint8_t bytes[IB_NOTE_BYTES];
+    uint8_t bytes[KIT_SEALED(IB_NOTE_BYTES)];
     struct ib_note note;
     ssize_t got;
 
@@ -39,7 +39,8 @@ static int is_for_service(struct ib_comm *comm)
         return 1; /* the rest of one */
     got = recv(comm->side.fd, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
     if (got == sizeof(bytes))
-        return ib_note_decode(bytes, &note) && note.kind >= IB_NOTE_ENDED;
+        return kit_side_peek(&comm->side, bytes, IB_NOTE_BYTES) && ib_note_decode(bytes, &note) &&
+               note.kind >= IB_NOTE_ENDED;
     return got > 0 || (got < 0 && !kit_side_keep_err(&comm->side));
 }
 

@@ -11,7 +11,9 @@
 
 #include "base/error.h"
 #include "base/param.h"
+#include "base/trust.h"
 
+#define WHY_BYTES    400
 #define TODO_INSTALL "install rdma-core (libibverbs1, ibverbs-providers), or use another plugin"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -81,10 +83,15 @@ static xcclResult_t table_fill(void *library, const char *file, struct ib_verbs 
 static xcclResult_t library_open(void)
 {
     const char *file = xccl_param_string(XCCL_P_IB_LIBRARY);
-    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    char why[WHY_BYTES];
     struct ib_verbs verbs;
+    void *library;
     xcclResult_t rc;
 
+    if (!xccl_trust_library(file, xccl_param_string(XCCL_P_PLUGIN_OWNERS), why, sizeof(why)))
+        return xccl_fail_quietly(xcclSystemError, 0, "set XCCL_IB_LIBRARY to another file",
+                                 "cannot open the verbs library: %s", why);
+    library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return xccl_fail_quietly(xcclSystemError, 0, TODO_INSTALL,
                                  "cannot open the verbs library: %s", dlerror());

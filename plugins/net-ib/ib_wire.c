@@ -8,8 +8,6 @@
 
 #define LINE_WORDS (sizeof(struct ib_line) / sizeof(uint32_t))
 
-const uint8_t ib_no_token[KIT_TOKEN_BYTES];
-
 static void port_encode(struct xccl_wire *wire, const struct ib_port_info *port)
 {
     xccl_wire_put(wire, port->gid, sizeof(port->gid));
@@ -33,12 +31,11 @@ static void port_decode(struct xccl_wire *wire, struct ib_port_info *port_out)
     port_out->name[sizeof(port_out->name) - 1] = 0;
 }
 
-void ib_block_encode(const uint8_t token[KIT_TOKEN_BYTES], const struct ib_block *block,
-                     uint8_t bytes_out[IB_BLOCK_BYTES])
+void ib_block_encode(const struct ib_block *block, uint8_t bytes_out[IB_BLOCK_BYTES])
 {
-    struct xccl_wire wire = kit_hello_begin(&ib_dialect, token, bytes_out);
+    struct xccl_wire wire = kit_hello_begin(&ib_dialect, bytes_out);
 
-    memset(bytes_out + KIT_HEAD_BYTES, 0, IB_BLOCK_BYTES - KIT_HEAD_BYTES);
+    memset(bytes_out + KIT_HELLO_BYTES, 0, IB_BLOCK_BYTES - KIT_HELLO_BYTES);
     xccl_wire_put_u64(&wire, block->ring_addr);
     xccl_wire_put_u32(&wire, block->per_link);
     xccl_wire_put_u32(&wire, block->ports);

@@ -12,7 +12,7 @@
 #include "base/netaddr.h"
 #include "kit/kit_hello.h"
 
-#define IB_WIRE_VERSION 4
+#define IB_WIRE_VERSION 5
 #define IB_HANDLE_MAGIC 0x48494358u /* "XCIH" */
 #define IB_BLOCK_MAGIC  0x42494358u /* "XCIB" */
 #define IB_NOTE_MAGIC   0x4e494358u /* "XCIN" */
@@ -24,7 +24,6 @@
 #define IB_UNIT_BYTES   ((size_t)64 << 10) /* see the immediate value */
 
 extern const struct kit_dialect ib_dialect;
-extern const uint8_t ib_no_token[KIT_TOKEN_BYTES]; /* zero */
 
 #define IB_MTU_NONE 0 /* of a port that is left out, whose index stays */
 
@@ -84,9 +83,8 @@ struct ib_note {
     uint8_t gid[16];
 };
 
-/* token: the sender's proof; ib_no_token from the receiver. kit_hello_read reads it. */
-void ib_block_encode(const uint8_t token[KIT_TOKEN_BYTES], const struct ib_block *block,
-                     uint8_t bytes_out[IB_BLOCK_BYTES]);
+/* kit_hello_read reads it. */
+void ib_block_encode(const struct ib_block *block, uint8_t bytes_out[IB_BLOCK_BYTES]);
 void ib_note_encode(const struct ib_note *note, uint8_t bytes_out[IB_NOTE_BYTES]);
 int ib_note_decode(const uint8_t bytes[IB_NOTE_BYTES], struct ib_note *note_out);
 

@@ -14,10 +14,9 @@ xcclResult_t ofi_library_open(struct ofi_library *library_out);
 
 /* ofi_manners.c: around calls by which libfabric changes the process. */
 #define OFI_SIGNALS 7
-#define OFI_FDS_MAX 65536
 struct ofi_manners {
     struct sigaction signals[OFI_SIGNALS];
-    uint64_t fds[OFI_FDS_MAX / 64];
+    struct kit_fds fds;
 };
 void ofi_manners_begin(struct ofi_manners *manners);
 void ofi_manners_end(struct ofi_manners *manners);
@@ -102,8 +101,7 @@ struct ofi_reply {
     uint8_t addrs[OFI_RAILS_MAX][XCCL_ADDR_WIRE_BYTES]; /* of OFI_WAY_OWN, else zero */
     uint8_t names[OFI_RAILS_MAX][OFI_ADDRESS_BYTES]; /* the receiver's */
 };
-void ofi_hello_encode(const uint8_t token[KIT_TOKEN_BYTES], const struct ofi_hello *hello,
-                      uint8_t bytes_out[OFI_HELLO_BYTES]);
+void ofi_hello_encode(const struct ofi_hello *hello, uint8_t bytes_out[OFI_HELLO_BYTES]);
 void ofi_reply_encode(const struct ofi_reply *reply, uint8_t bytes_out[OFI_REPLY_BYTES]);
 /* ends: the sender has so many. */
 int ofi_reply_decode(const uint8_t bytes[OFI_REPLY_BYTES], uint32_t ends,
@@ -142,6 +140,9 @@ xcclResult_t ofi_comm_pair(struct ofi_comm *comm, uint32_t count, const uint32_t
 xcclResult_t ofi_comm_equip(struct ofi_comm *comm, uint64_t piece_bytes, uint32_t tells);
 uint32_t ofi_comm_tells(const struct ofi_comm *comm); /* OFI_TELLS_* */
 void ofi_comm_hear(struct ofi_comm *comm, uint32_t tells); /* the other end's */
+/* Once the comm is equipped, and its first control connection has keys: derives the secrets that
+ * hide tags and the numbers beside writes. */
+void ofi_comm_key(struct ofi_comm *comm);
 void ofi_comm_up(struct ofi_comm *comm); /* progress looks after it from now on */
 /* Its endpoint, whatever is under way there. */
 void ofi_comm_close_rail(struct ofi_comm *comm, struct ofi_rail *rail);
@@ -287,6 +288,8 @@ void ofi_wait_close(struct ofi_comm *comm);
 /* Receiver: a group was taken. */
 void ofi_group_taken(struct ofi_comm *comm, const struct ofi_group *group);
 /* Receiver: what has become known of the switch is used. */
+/* Gives the tag of a message for the provider; a receive ignores the bits in *ignore_out. */
+uint64_t ofi_group_tag(const struct ofi_message *message, uint64_t *ignore_out);
 void ofi_group_move(struct ofi_comm *comm);
 /* What is to be given to the provider next, with its number; NULL: nothing now. There is something
  * that was taken. */

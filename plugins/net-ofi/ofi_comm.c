@@ -83,6 +83,14 @@ static xcclResult_t open_rails(struct ofi_comm *comm, uint32_t without)
     return comm->rail_count ? xcclSuccess : rc;
 }
 
+/* Counts the bits of a tag: the highest bit of the provider's format is the last it has. */
+static uint32_t tag_bits_of(const struct ofi_device *device)
+{
+    uint64_t format = device->info->ep_attr->mem_tag_format;
+
+    return format ? 64 - (uint32_t)__builtin_clzll(format) : 0;
+}
+
 struct ofi_comm *ofi_comm_create(struct ofi_ctx *ctx, struct ofi_device *device, int is_send,
                                  int fd, const struct xccl_addr *peer, uint32_t without)
 {
@@ -99,6 +107,7 @@ struct ofi_comm *ofi_comm_create(struct ofi_ctx *ctx, struct ofi_device *device,
     comm->bytes_max = ofi_device_send_bytes(device);
     comm->tells_size = device->info->domain_attr->cq_data_size >= sizeof(uint32_t);
     comm->tells_tag = ofi_device_parts(device) > 1;
+    comm->tag_bits = tag_bits_of(device);
     comm->fetches = strstr(device->info->fabric_attr->prov_name, "ofi_rxm") != NULL;
     comm->failover.on = ofi_failover_can(device);
     comm->drops = strcmp(device->info->fabric_attr->prov_name, "net") == 0;
@@ -136,7 +145,7 @@ xcclResult_t ofi_comm_pair(struct ofi_comm *comm, uint32_t count, const uint32_t
 uint32_t ofi_comm_tells(const struct ofi_comm *comm)
 {
     return (comm->tells_size ? OFI_TELLS_SIZE : 0) | (comm->tells_tag ? OFI_TELLS_TAG : 0) |
-           (comm->failover.on ? OFI_TELLS_FAIL : 0);
+           (comm->failover.on ? OFI_TELLS_FAIL : 0) | comm->tag_bits << OFI_TELLS_BITS;
 }
 
 void ofi_comm_hear(struct ofi_comm *comm, uint32_t tells)
@@ -144,6 +153,19 @@ void ofi_comm_hear(struct ofi_comm *comm, uint32_t tells)
     comm->tells_size = comm->tells_size && tells & OFI_TELLS_SIZE;
     comm->tells_tag = comm->tells_tag && tells & OFI_TELLS_TAG;
     comm->failover.on = comm->failover.on && tells & OFI_TELLS_FAIL && comm->rail_count > 1;
+    if (comm->tag_bits > (tells >> OFI_TELLS_BITS & 0xff))
+        comm->tag_bits = tells >> OFI_TELLS_BITS & 0xff;
+}
+
+void ofi_comm_key(struct ofi_comm *comm)
+{
+    uint64_t room = comm->tag_bits < 64 ? (1ull << comm->tag_bits) - 1 : UINT64_MAX;
+    uint64_t secrets[2];
+
+    kit_proof_key(&comm->links[0].side.proof, "ofi tags", secrets, sizeof(secrets));
+    comm->secret = secrets[0] & room & ~(uint64_t)(OFI_TAG_NUMBER | OFI_TAG_PIECE);
+    comm->beside = (uint32_t)secrets[1];
+    explicit_bzero(secrets, sizeof(secrets));
 }
 
 xcclResult_t ofi_comm_equip(struct ofi_comm *comm, uint64_t piece_bytes, uint32_t tells)

@@ -5,7 +5,8 @@
  *   receiver                                   sender
  *   listen: a TCP port, a random token
  *      handle {address, token} ------------>   (travels over XCCL's encrypted connections)
- *                             <-------------   control connection: hello {token, endpoints, path}
+ *                             <------------>   control connection: both prove the token
+ *                             <-------------   hello {endpoints, path}
  *   accept: the hello is right: endpoints,
  *      a receive for message 0 on each
  *      reply {pairs of them, path} -------->   the address vectors take theirs
@@ -14,7 +15,8 @@
  *                             <-------------   it is on its way: the comm is up; where rails may
  *   it has come: the comm is up                  fail: AGREED
  *
- * Message 0 makes the provider connect, and proves the way, before the first isend.
+ * All bytes of control connections are sealed (kit_guest.h). Message 0 makes the provider connect,
+ * and proves the way, before the first isend.
  *
  * Where rails may fail, one that does not come up is left out: who notices says so (FAILS), the
  * sender closes what it has, and comes once more with the endpoints of its other cards; the
@@ -23,10 +25,18 @@
  *
  * Thread: one at a time a connect. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/tcp.h"
 #include "ofi_int.h"
+
+/* The token and the keys of its proofs do not stay in memory. */
+static void state_free(struct ofi_connect *state)
+{
+    explicit_bzero(state, sizeof(*state));
+    xccl_free(state);
+}
 
 static void say_hello(struct ofi_connect *state)
 {
@@ -37,7 +47,18 @@ static void say_hello(struct ofi_connect *state)
 
     for (uint32_t i = 0; i < comm->rail_count; i++)
         memcpy(hello.names[i], comm->rails[i].end.name, OFI_ADDRESS_BYTES);
-    ofi_hello_encode(state->handle.token, &hello, state->hello);
+    ofi_hello_encode(&hello, state->hello);
+}
+
+static xcclResult_t greet(struct ofi_connect *state, int fd, const struct xccl_addr *addr,
+                          int *done_out)
+{
+    const struct kit_intro intro = {.dialect = &ofi_dialect,
+                                    .token = state->handle.token,
+                                    .hello = state->hello,
+                                    .hello_bytes = OFI_HELLO_BYTES};
+
+    return kit_greet(&state->greeting, fd, addr, &intro, done_out);
 }
 
 static xcclResult_t try_once(struct ofi_connect *state)
@@ -112,10 +133,12 @@ static xcclResult_t open_sides(struct ofi_connect *state, const struct ofi_reply
             return rc;
         xccl_addr_take_zone(way, &comm->rails[i].device->control);
         rc = xccl_tcp_connect_start(way, &fd);
-        if (rc == xcclSuccess)
+        if (rc == xcclSuccess) {
             ofi_control_add(comm, fd, i);
-        else
+            comm->links[comm->link_count - 1].unproved = 1;
+        } else {
             comm->failed_rail = i + 1;
+        }
     }
     return rc;
 }
@@ -149,7 +172,20 @@ static xcclResult_t choose_side(struct ofi_connect *state)
     return xcclSuccess;
 }
 
-/* One after the other says hello. */
+/* Takes the keys of a control connection that has proved itself. Error: frames went over the others
+ * before, and it has missed them. */
+static xcclResult_t side_up(const struct ofi_comm *comm, struct ofi_link *link,
+                            const struct kit_proof *proof)
+{
+    link->side.proof = *proof;
+    link->unproved = 0;
+    return link->missed
+               ? xccl_fail_quietly(xcclRemoteError, 0, NULL,
+                                   "a rail to %s failed while it was connected", comm->peer_text)
+               : xcclSuccess;
+}
+
+/* Proves each further control connection, one after the other. */
 static xcclResult_t introduce_sides(struct ofi_connect *state)
 {
     struct ofi_comm *comm = state->comm;
@@ -165,10 +201,13 @@ static xcclResult_t introduce_sides(struct ofi_connect *state)
         if (rc != xcclSuccess || !state->greeting.is_reached)
             return rc;
         hello.tells = link->rail;
-        ofi_hello_encode(state->handle.token, &hello, state->hello);
-        rc = kit_greet(&state->greeting, link->side.fd, &state->ways[state->side], state->hello,
-                       OFI_HELLO_BYTES, &done);
+        if (state->greeting.stage < KIT_HELLO) /* once it is sealed it stays */
+            ofi_hello_encode(&hello, state->hello);
+        rc = greet(state, link->side.fd, &state->ways[state->side], &done);
         if (rc != xcclSuccess || !done)
+            return rc;
+        rc = side_up(comm, link, &state->greeting.proof);
+        if (rc != xcclSuccess)
             return rc;
         state->side++;
         state->greeting = (struct kit_greeting){.said = 0};
@@ -176,7 +215,7 @@ static xcclResult_t introduce_sides(struct ofi_connect *state)
     return rc;
 }
 
-/* The reply is here. */
+/* Opens the reply, and makes the comm as it says. */
 static xcclResult_t agree(struct ofi_connect *state)
 {
     struct ofi_comm *comm = state->comm;
@@ -184,7 +223,8 @@ static xcclResult_t agree(struct ofi_connect *state)
     xcclResult_t rc;
 
     state->is_final = 1;
-    if (!ofi_reply_decode(state->reply, comm->rail_count, &reply))
+    if (!kit_proof_open(&comm->links[0].side.proof, state->reply, OFI_REPLY_BYTES) ||
+        !ofi_reply_decode(state->reply, comm->rail_count, &reply))
         return xccl_fail_quietly(xcclRemoteError, 0, "use the same build of XCCL on all ranks",
                                  "the answer of %s is not from the ofi plugin", comm->peer_text);
     state->introduced = 1;
@@ -193,6 +233,7 @@ static xcclResult_t agree(struct ofi_connect *state)
     rc = ofi_comm_pair(comm, reply.count, reply.ends, reply.names);
     if (rc == xcclSuccess)
         rc = ofi_comm_equip(comm, reply.piece_bytes, reply.tells);
+    ofi_comm_key(comm);
     if (rc == xcclSuccess && !comm->writes && comm->bytes_max < ofi_device_bytes(comm->device))
         return xccl_fail_quietly(xcclRemoteError, 0, "set the same XCCL_OFI_PATH on all ranks",
                                  "%s does not accept writes in the form that %s of this host sends",
@@ -201,26 +242,27 @@ static xcclResult_t agree(struct ofi_connect *state)
     return rc == xcclSuccess ? open_sides(state, &reply) : rc;
 }
 
-/* The hello out, the reply in. */
+/* Sends the hello, receives the reply. */
 static xcclResult_t introduce(struct ofi_connect *state)
 {
     struct ofi_comm *comm = state->comm;
-    int was_reached = state->greeting.is_reached, done = 0;
-    xcclResult_t rc = kit_greet(&state->greeting, comm->links[0].side.fd,
-                                &state->handle.addrs[state->way], state->hello, OFI_HELLO_BYTES,
-                                &done);
+    struct kit_greeting *greeting = &state->greeting;
+    int was_reached = greeting->is_reached, was_done = greeting->stage == KIT_DONE, done = 0;
+    xcclResult_t rc = greet(state, comm->links[0].side.fd, &state->handle.addrs[state->way], &done);
 
-    if (!was_reached && state->greeting.is_reached)
+    if (!was_reached && greeting->is_reached)
         ofi_control_tune(comm); /* from now on its silence counts */
     if (rc != xcclSuccess || !done)
         return rc;
-    rc = kit_hear(comm->links[0].side.fd, state->reply, OFI_REPLY_BYTES, &state->greeting.heard);
-    if (rc != xcclSuccess || state->greeting.heard < OFI_REPLY_BYTES)
+    if (!was_done)
+        comm->links[0].side.proof = greeting->proof;
+    rc = kit_hear(comm->links[0].side.fd, state->reply, sizeof(state->reply), &greeting->heard);
+    if (rc != xcclSuccess || greeting->heard < sizeof(state->reply))
         return rc;
     return agree(state);
 }
 
-/* What the receiver may have said meanwhile. */
+/* Reads frames that the receiver may have sent meanwhile. */
 static xcclResult_t look_once_more(struct ofi_comm *comm)
 {
     if (!comm->failover.on)
@@ -392,7 +434,7 @@ xcclResult_t ofi_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *h
     ofi_control_agree(state->comm);
     ofi_comm_up(state->comm);
     *comm_out = state->comm;
-    xccl_free(state);
+    state_free(state);
     return xcclSuccess;
 }
 
@@ -402,6 +444,6 @@ xcclResult_t ofi_close_connect(xcclNetContext_t ctx, xcclNetConnect_t state_)
 
     (void)ctx;
     ofi_comm_destroy(state->comm);
-    xccl_free(state);
+    state_free(state);
     return xcclSuccess;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The control connections of a comm: frames of 8 bytes, a word that says what and one number. With
- * several rails there is one for each whose card has an address of its own, and every frame goes by
- * all of them, so none is lost with a rail; the first that comes of each counts.
+/* The control connections of a comm: sealed frames of 8 bytes, a word that says what and one
+ * number. With several rails there is one for each whose card has an address of its own, and every
+ * frame goes by all of them, so none is lost with a rail; the first that comes of each counts.
  *
  *   receiver > sender   COUNT n    n messages have come in all, with message 0; where rails may
  *                                  fail: all before n, as soon as that is so
@@ -63,7 +63,7 @@ void ofi_control_add(struct ofi_comm *comm, int fd, uint32_t rail)
 void ofi_control_close(struct ofi_comm *comm)
 {
     for (uint32_t i = 0; i < comm->link_count; i++)
-        xccl_tcp_close(&comm->links[i].side.fd);
+        kit_side_close(&comm->links[i].side);
 }
 
 int ofi_control_is_open(const struct ofi_comm *comm)
@@ -126,13 +126,17 @@ static int put(struct ofi_comm *comm, enum word word, uint32_t number)
     int places = 0;
 
     for (uint32_t i = 0; i < comm->link_count; i++)
-        places += has_place(&comm->links[i]);
+        places += !comm->links[i].unproved && has_place(&comm->links[i]);
     for (uint32_t i = 0; i < comm->link_count && places; i++) {
         struct ofi_link *link = &comm->links[i];
         struct xccl_wire wire;
 
         if (link->side.fd < 0)
             continue;
+        if (link->unproved) {
+            link->missed = 1;
+            continue;
+        }
         if (!has_place(link)) {
             closed(comm, link, ETIMEDOUT);
             continue;
@@ -140,7 +144,7 @@ static int put(struct ofi_comm *comm, enum word word, uint32_t number)
         wire = xccl_wire_over(link->out + link->side.out_bytes, OFI_FRAME_BYTES);
         xccl_wire_put_u32(&wire, word);
         xccl_wire_put_u32(&wire, number);
-        link->side.out_bytes += OFI_FRAME_BYTES;
+        kit_side_put(&link->side, link->out, OFI_FRAME_BYTES);
         kit_side_write(&link->side, link->out);
     }
     return places != 0;
@@ -268,21 +272,23 @@ static void take(struct ofi_comm *comm, uint8_t *frame)
         damaged(comm);
 }
 
-/* Whole frames; what is left of the last one comes first then. What another one has brought before
- * counts once. */
+/* Whole frames; what another connection has brought before counts once. */
 static void take_all(struct ofi_comm *comm, struct ofi_link *link)
 {
-    uint32_t at = 0;
+    int note;
 
-    for (; at + OFI_FRAME_BYTES <= link->side.in_bytes && comm->rc == xcclSuccess;
-         at += OFI_FRAME_BYTES) {
-        if (++link->heard != comm->frames + 1)
-            continue;
-        comm->frames++;
-        take(comm, link->in + at);
+    while (comm->rc == xcclSuccess &&
+           (note = kit_side_note(&link->side, link->in, OFI_FRAME_BYTES)) != 0) {
+        if (note < 0) {
+            damaged(comm);
+            return;
+        }
+        if (++link->heard == comm->frames + 1) {
+            comm->frames++;
+            take(comm, link->in);
+        }
+        kit_side_next(&link->side, link->in, OFI_FRAME_BYTES);
     }
-    link->side.in_bytes -= at;
-    memmove(link->in, link->in + at, link->side.in_bytes);
 }
 
 static void look(struct ofi_comm *comm, struct ofi_link *link)
@@ -305,6 +311,8 @@ static void look(struct ofi_comm *comm, struct ofi_link *link)
 
 void ofi_control_look(struct ofi_comm *comm)
 {
-    for (uint32_t i = 0; i < comm->link_count; i++)
-        look(comm, &comm->links[i]);
+    for (uint32_t i = 0; i < comm->link_count; i++) {
+        if (!comm->links[i].unproved)
+            look(comm, &comm->links[i]);
+    }
 }

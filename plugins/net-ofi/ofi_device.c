@@ -450,10 +450,13 @@ static void ctx_free(struct ofi_ctx *ctx)
 
 xcclResult_t ofi_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
 {
-    struct ofi_ctx *ctx = xccl_calloc(1, sizeof(*ctx));
+    struct ofi_ctx *ctx;
     struct ofi_manners manners;
-    xcclResult_t rc;
+    xcclResult_t rc = xccl_net_encrypts_not(init, "ofi");
 
+    if (rc != xcclSuccess)
+        return rc;
+    ctx = xccl_calloc(1, sizeof(*ctx));
     if (!ctx)
         return xcclSystemError;
     ctx->log = init->log;

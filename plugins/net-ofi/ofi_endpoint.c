@@ -78,6 +78,7 @@ xcclResult_t ofi_endpoint_open(struct ofi_ctx *ctx, struct ofi_device *device,
     ofi_manners_begin(&manners);
     rc = open_parts(ctx, device, of, end_out);
     ofi_manners_end(&manners);
+    kit_silent_watch(&end_out->crowd, &manners.fds, end_out->name, end_out->name_bytes);
     if (rc != xcclSuccess)
         ofi_endpoint_close(end_out);
     return rc;
@@ -85,6 +86,7 @@ xcclResult_t ofi_endpoint_open(struct ofi_ctx *ctx, struct ofi_device *device,
 
 void ofi_endpoint_close(struct ofi_endpoint *end)
 {
+    kit_silent_forget(&end->crowd);
     /* The endpoint first: the others are busy before. */
     if (end->ep)
         fi_close(&end->ep->fid);

@@ -40,6 +40,19 @@ static int is_early(const struct ofi_match *match, uint32_t number)
     return !match->early_over && (int32_t)(match->early_end - number) > 0;
 }
 
+/* The guess may turn out to be any part of its group, so its receive takes any tag of the caller's;
+ * every other message has the number of the part with its tag. */
+uint64_t ofi_group_tag(const struct ofi_message *message, uint64_t *ignore_out)
+{
+    const struct ofi_comm *comm = message->comm;
+    uint64_t tag = comm->secret | (message->number & OFI_TAG_NUMBER);
+
+    if (comm->tells_tag)
+        tag ^= (uint64_t)message->tag << OFI_TAG_SHIFT;
+    *ignore_out = comm->match.guess == message ? OFI_TAG_CALLER : 0;
+    return tag & ~*ignore_out;
+}
+
 /* --- receiver --- */
 
 void ofi_group_taken(struct ofi_comm *comm, const struct ofi_group *group)

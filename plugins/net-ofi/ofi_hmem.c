@@ -23,6 +23,7 @@
 
 #include "base/cuda_driver.h"
 #include "base/param.h"
+#include "base/trust.h"
 #include "ofi_int.h"
 
 #define GDR_OFF        1 /* word of XCCL_CUDA_GDR */
@@ -60,13 +61,17 @@ enum dmabuf_setting { DMABUF_AUTO, DMABUF_OFF, DMABUF_ON }; /* XCCL_OFI_DMABUF *
 /* 0: there is none. Never unloaded: a driver has threads. */
 static int driver_open(struct ofi_cuda *cuda)
 {
-    const char *path = xccl_param_string(XCCL_P_CUDA_LIBRARY), *why;
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    void *symbol = library ? dlsym(library, NAME_OF_LOOKUP) : NULL;
+    const char *path = xccl_param_string(XCCL_P_CUDA_LIBRARY);
+    char why[OFI_TEXT_BYTES - 32] = "";
+    void *library = NULL, *symbol;
 
+    if (xccl_trust_library(path, xccl_param_string(XCCL_P_PLUGIN_OWNERS), why, sizeof(why)))
+        library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    symbol = library ? dlsym(library, NAME_OF_LOOKUP) : NULL;
     if (!symbol) {
-        why = dlerror();
-        snprintf(cuda->why, sizeof(cuda->why), "there is no CUDA driver: %s", why ? why : path);
+        const char *text = why[0] ? why : dlerror();
+
+        snprintf(cuda->why, sizeof(cuda->why), "there is no CUDA driver: %s", text ? text : path);
     }
     memcpy(&cuda->pointer_attribute, &symbol, sizeof(symbol));
     if (library)

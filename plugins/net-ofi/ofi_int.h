@@ -34,17 +34,18 @@
 #include "base/error.h"
 #include "base/net_entry.h"
 #include "base/netaddr.h"
+#include "kit/kit_silent.h"
 #include "kit/kit_hello.h"
 #include "kit/kit_side.h"
 #include "xccl_net.h"
 
-#define OFI_WIRE_VERSION 5
+#define OFI_WIRE_VERSION 6
 #define OFI_LATE_NS                                                                                \
     (5000 * XCCL_NS_PER_MS) /* for a rail that is to come up, where another one has */
 #define OFI_HANDLE_MAGIC  0x6f666931u /* "ofi1" */
 #define OFI_ADDRESS_BYTES 256 /* an endpoint's address; names of shm are the longest */
 #define OFI_RAILS_MAX     KIT_PORTS_MAX /* of a device */
-#define OFI_HELLO_BYTES   (KIT_HEAD_BYTES + 16 + OFI_RAILS_MAX * OFI_ADDRESS_BYTES)
+#define OFI_HELLO_BYTES   (KIT_HELLO_BYTES + 16 + OFI_RAILS_MAX * OFI_ADDRESS_BYTES)
 #define OFI_REPLY_BYTES   (32 + OFI_RAILS_MAX * (8 + XCCL_ADDR_WIRE_BYTES + OFI_ADDRESS_BYTES))
 #define OFI_FRAME_BYTES   8 /* on the control connection once it is up */
 #define OFI_DEVICES_MAX   32
@@ -74,13 +75,16 @@
 #define OFI_TELLS_SIZE 1u /* beside a message */
 #define OFI_TELLS_TAG  2u /* the caller's, beside its number */
 #define OFI_TELLS_FAIL 4u /* that a rail has failed, and the others go on */
+#define OFI_TELLS_BITS 8 /* from this bit on, in a byte: bits of the provider's tags */
 #define OFI_HAS_HEAD   0x10000u /* of a message that has come; below: its pieces, a bit each */
 #define OFI_HAS_ALL    0x1ffffu
 #define OFI_NO_ROW     UINT32_MAX
 #define OFI_ROW_MASK   0x7fffffffu /* rows are counted in 31 bits, so none is OFI_NO_ROW */
 
 /* A message's tag for the provider: its number, one bit for its pieces, and the caller's tag, or
- * which piece it is. Of the number so much that messages under way differ. */
+ * which piece it is. Of the number so much that messages under way differ. All from OFI_TAG_SHIFT
+ * on is hidden by the connection's secret (ofi_comm.secret), so that nobody else's message is taken
+ * for one of its own. */
 #define OFI_TAG_NUMBER 0x7fffu
 #define OFI_TAG_PIECE  0x8000u
 #define OFI_TAG_SHIFT  16
@@ -338,6 +342,7 @@ struct ofi_endpoint {
     fi_addr_t peer;
     size_t name_bytes;
     uint8_t name[OFI_ADDRESS_BYTES], peer_name[OFI_ADDRESS_BYTES];
+    struct kit_silent crowd; /* at its port of TCP, if it has one */
 };
 
 /* A card's part of a comm. */
@@ -355,7 +360,10 @@ struct ofi_link {
     struct kit_side side; /* its fd -1: it is closed */
     uint32_t rail; /* whose way it shares; OFI_RAILS_MAX: no rail's */
     uint32_t heard; /* frames that have come by it */
-    uint8_t in[OFI_FRAMES * OFI_FRAME_BYTES], out[OFI_FRAMES * OFI_FRAME_BYTES];
+    uint8_t in[OFI_FRAMES * KIT_SEALED(OFI_FRAME_BYTES)];
+    uint8_t out[OFI_FRAMES * KIT_SEALED(OFI_FRAME_BYTES)];
+    int unproved; /* the handshake is under way: no frames yet */
+    int missed; /* frames went over the other links meanwhile */
 };
 
 /* Rails that fail, a bit each in all of these; ofi_failover.c has the drawing. */
@@ -389,6 +397,9 @@ struct ofi_comm {
     size_t eager_max; /* of one that goes as it is */
     int tells_size; /* a send carries its size beside the data */
     int tells_tag; /* and its tag beside its number */
+    uint32_t tag_bits; /* bits of a tag that both ends' providers have */
+    uint64_t secret; /* hides tags, from OFI_TAG_SHIFT on, with as many bits as there are */
+    uint32_t beside; /* hides the number beside a write */
     int fetches; /* the provider is ofi_rxm */
     int drops; /* it is net */
     int in_order; /* it is ofi_rxd: receives are to be posted in the order of messages */
@@ -464,8 +475,8 @@ struct ofi_connect {
     uint64_t visit;
     uint32_t side; /* the link that introduces itself; the first one has */
     struct xccl_addr ways[OFI_RAILS_MAX]; /* of links */
-    uint8_t hello[OFI_HELLO_BYTES];
-    uint8_t reply[OFI_REPLY_BYTES];
+    uint8_t hello[KIT_SEALED(OFI_HELLO_BYTES)];
+    uint8_t reply[KIT_SEALED(OFI_REPLY_BYTES)];
 };
 
 struct ofi_listen {
@@ -480,7 +491,7 @@ struct ofi_listen {
     uint32_t awaited; /* rails of those that have not come, a bit each */
     int posted; /* the receive for it */
     size_t sent;
-    uint8_t reply[OFI_REPLY_BYTES];
+    uint8_t reply[KIT_SEALED(OFI_REPLY_BYTES)];
 };
 
 #include "ofi_calls.h"

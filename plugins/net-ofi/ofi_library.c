@@ -8,8 +8,8 @@
  * folders in the loader's cache
  *   4. the loader's
  *
- * A file that is named by its path must be of root or of this user, and for its owner and group
- * alone to change.
+ * A file that is named by its path is opened if nobody but trusted users can change it or what
+ * leads to it (base/trust.h).
  * Symbols are taken in the version for which our headers describe struct fi_info (FABRIC_1.3, the
  * same from libfabric 1.3 to 1.22 at least); a library that has left it out gives its default. It
  * is never unloaded: providers leave threads' and exit handlers behind. Thread: any. */
@@ -126,12 +126,12 @@ static int bind_symbols(struct search *search, const char *path, void *handle)
     return 0;
 }
 
-/* Opens a file, or a bare name that the loader finds. What is looked at is what is opened: links
- * are followed once. */
+/* Opens a file, or a bare name that the loader finds. A path that is trusted leads to the file that
+ * was looked at, and so does its real path. */
 static int open_one(struct search *search, const char *path)
 {
-    char why[WHY_BYTES / 2], real[PATH_MAX];
-    const char *at = path;
+    const char *owners = xccl_param_string(XCCL_P_PLUGIN_OWNERS), *at = path;
+    char why[WHY_BYTES], real[PATH_MAX];
     void *handle;
 
     if (strchr(path, '/')) {
@@ -140,10 +140,10 @@ static int open_one(struct search *search, const char *path)
             refuse(search, "%s: %s", path, strerror(errno));
             return 0;
         }
-        if (!xccl_trust_owned(real, why, sizeof(why))) {
-            refuse(search, "%s", why);
-            return 0;
-        }
+    }
+    if (!xccl_trust_library(path, owners, why, sizeof(why))) {
+        refuse(search, "%s", why);
+        return 0;
     }
     handle = dlopen(at, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The receiver's side of coming up: a TCP port, and those who come there. Nothing here waits:
- * accept is asked again and again. None who has not shown the token (kit_hello.h) costs an
- * endpoint, reaches the caller or delays the right sender. Thread: one at a time a listener. */
+ * accept is asked again and again. A connection that has not proved itself (kit_guest.h) costs no
+ * endpoint, does not reach the caller and does not delay the right sender. Thread: one at a time a
+ * listener. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -111,12 +112,14 @@ static xcclResult_t answer(struct ofi_listen *listener, struct ofi_comm *comm,
     rc = ofi_comm_pair(comm, reply.count, ends, peers);
     if (rc == xcclSuccess)
         rc = ofi_comm_equip(comm, hello->piece_bytes, hello->tells);
+    ofi_comm_key(comm);
     if (rc == xcclSuccess)
         rc = choose_ways(listener, comm, &reply);
     reply.visit = listener->visit;
     reply.tells = ofi_comm_tells(comm);
     reply.piece_bytes = comm->writes ? hello->piece_bytes : 0;
     ofi_reply_encode(&reply, listener->reply);
+    kit_proof_seal(&comm->links[0].side.proof, listener->reply, OFI_REPLY_BYTES);
     return rc;
 }
 
@@ -134,8 +137,14 @@ static uint32_t port_of(const struct ofi_listen *listener, int fd)
     return 0;
 }
 
-/* The right one has come: its comm. */
-static xcclResult_t welcome(struct ofi_listen *listener, struct xccl_stranger *stranger,
+static const struct kit_proof *proof_of(struct ofi_listen *listener,
+                                        const struct kit_stranger *stranger)
+{
+    return kit_guest_proof(&listener->door.guests, &listener->door.step, stranger);
+}
+
+/* Makes a comm for the sender, which has proved itself. */
+static xcclResult_t welcome(struct ofi_listen *listener, struct kit_stranger *stranger,
                             struct ofi_hello *hello)
 {
     struct ofi_comm *comm = ofi_comm_create(listener->ctx, listener->device, 0, stranger->fd,
@@ -144,6 +153,8 @@ static xcclResult_t welcome(struct ofi_listen *listener, struct xccl_stranger *s
 
     if (comm)
         listener->first = port_of(listener, stranger->fd);
+    if (comm)
+        comm->links[0].side.proof = *proof_of(listener, stranger);
     stranger->fd = -1;
     if (!comm)
         return xcclSystemError;
@@ -160,29 +171,32 @@ static xcclResult_t welcome(struct ofi_listen *listener, struct xccl_stranger *s
     return xcclSuccess;
 }
 
-/* One more control connection of the sender that is coming up. Another sender stays at the door. */
-static void join(struct ofi_listen *listener, struct xccl_stranger *stranger,
+/* Takes one more control connection of the sender whose comm comes up. Another sender's first
+ * connection stays at the door. */
+static void join(struct ofi_listen *listener, struct kit_stranger *stranger,
                  const struct ofi_hello *hello)
 {
     if (hello->count)
         return;
     if (!listener->comm || hello->piece_bytes != listener->visit ||
         !(listener->awaited >> hello->tells & 1)) {
-        xccl_doorstep_drop(&listener->door.step, stranger, "nobody awaits it");
+        kit_doorstep_drop(&listener->door.step, stranger, "nobody awaits it");
         return;
     }
     listener->awaited &= ~(1u << hello->tells);
     ofi_control_add(listener->comm, stranger->fd, hello->tells);
+    listener->comm->links[listener->comm->link_count - 1].side.proof = *proof_of(listener,
+                                                                                 stranger);
     ofi_control_tune(listener->comm);
     stranger->fd = -1;
 }
 
-/* Those that the sender's other control connections come by. */
+/* Looks for the sender's other control connections. */
 static xcclResult_t look_sides(struct ofi_listen *listener)
 {
     uint64_t now_ns = xccl_clock_ns();
     xcclResult_t rc = kit_listener_fill(&listener->door, now_ns);
-    struct xccl_stranger *stranger;
+    struct kit_stranger *stranger;
     struct ofi_hello hello;
     int at = 0;
 
@@ -196,7 +210,7 @@ static xcclResult_t look(struct ofi_listen *listener)
 {
     uint64_t now_ns = xccl_clock_ns();
     xcclResult_t rc = kit_listener_fill(&listener->door, now_ns);
-    struct xccl_stranger *stranger;
+    struct kit_stranger *stranger;
     struct ofi_hello hello;
     int at = 0;
 
@@ -237,17 +251,18 @@ static xcclResult_t move(struct ofi_listen *listener, int *done_out)
     if (!listener->posted)
         rc = ofi_request_first(comm, &listener->posted);
     if (rc == xcclSuccess && listener->posted)
-        rc = kit_say(comm->links[0].side.fd, listener->reply, OFI_REPLY_BYTES, &listener->sent);
-    if (rc == xcclSuccess && listener->sent == OFI_REPLY_BYTES && listener->awaited)
+        rc = kit_say(comm->links[0].side.fd, listener->reply, sizeof(listener->reply),
+                     &listener->sent);
+    if (rc == xcclSuccess && listener->sent == sizeof(listener->reply) && listener->awaited)
         rc = look_sides(listener);
     if (rc == xcclSuccess) {
         ofi_request_poll(comm);
         look_after(listener);
         rc = comm->rc;
     }
-    /* One that comes later all the same is sent away, for it has missed what was said since. */
+    /* A control connection of a failed rail that comes later is dropped: it has missed frames. */
     listener->awaited &= ~comm->failover.failed;
-    comm->is_joined = listener->sent == OFI_REPLY_BYTES && !listener->awaited;
+    comm->is_joined = listener->sent == sizeof(listener->reply) && !listener->awaited;
     *done_out = rc == xcclSuccess && comm->is_joined && comm->moved == 1 &&
                 (comm->is_agreed || !comm->failover.on);
     return rc;

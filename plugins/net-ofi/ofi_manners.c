@@ -17,41 +17,24 @@
 
 #include "ofi_int.h"
 
-#define GAP_MAX 256 /* closed descriptors in a row, behind which none is looked for */
-
 static const int deadly[OFI_SIGNALS] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGINT, SIGTERM};
 
-/* The next open one, or -1. */
-static int fd_next(int fd)
+static void close_new_on_exec(const struct kit_fds *before)
 {
-    int end = fd + GAP_MAX < OFI_FDS_MAX ? fd + GAP_MAX : OFI_FDS_MAX;
-
-    while (++fd < end) {
-        if (fcntl(fd, F_GETFD) >= 0)
-            return fd;
-    }
-    return -1;
-}
-
-static void fds_mark(struct ofi_manners *manners, int after)
-{
-    for (int fd = fd_next(-1); fd >= 0; fd = fd_next(fd)) {
-        uint64_t bit = 1ull << (fd % 64);
+    for (int fd = kit_fds_next(-1); fd >= 0; fd = kit_fds_next(fd)) {
         int flags = fcntl(fd, F_GETFD);
 
-        if (!after)
-            manners->fds[fd / 64] |= bit;
-        else if (!(manners->fds[fd / 64] & bit) && !(flags & FD_CLOEXEC))
+        if (!kit_fds_has(before, fd) && !(flags & FD_CLOEXEC))
             (void)fcntl(fd, F_SETFD, flags | FD_CLOEXEC);
     }
 }
 
 void ofi_manners_begin(struct ofi_manners *manners)
 {
-    memset(manners, 0, sizeof(*manners));
+    memset(manners->signals, 0, sizeof(manners->signals));
     for (int i = 0; i < OFI_SIGNALS; i++)
         (void)sigaction(deadly[i], NULL, &manners->signals[i]);
-    fds_mark(manners, 0);
+    kit_fds_note(&manners->fds);
 }
 
 void ofi_manners_end(struct ofi_manners *manners)
@@ -63,7 +46,7 @@ void ofi_manners_end(struct ofi_manners *manners)
         if (now.sa_handler != manners->signals[i].sa_handler)
             (void)sigaction(deadly[i], &manners->signals[i], NULL);
     }
-    fds_mark(manners, 1);
+    close_new_on_exec(&manners->fds);
 }
 
 /* 1: the same family, host and port. */
@@ -99,7 +82,7 @@ int ofi_manners_sockets(const uint8_t *own, const uint8_t *peer)
 {
     int connected = -1;
 
-    for (int fd = fd_next(-1); fd >= 0; fd = fd_next(fd)) {
+    for (int fd = kit_fds_next(-1); fd >= 0; fd = kit_fds_next(fd)) {
         int flags = fcntl(fd, F_GETFD), listens = 0;
         socklen_t bytes = sizeof(listens);
 
@@ -114,7 +97,7 @@ int ofi_manners_sockets(const uint8_t *own, const uint8_t *peer)
 
 void ofi_manners_cut(const uint8_t *own, const uint8_t *peer)
 {
-    for (int fd = fd_next(-1); fd >= 0; fd = fd_next(fd)) {
+    for (int fd = kit_fds_next(-1); fd >= 0; fd = kit_fds_next(fd)) {
         if (is_between(fd, own, peer))
             (void)shutdown(fd, SHUT_RDWR);
     }

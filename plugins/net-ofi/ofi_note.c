@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Notes, by which a receiver announces what it has posted: those that are written to, on the write
- * path, and all from the first group on. A note is a message with tag 0 that comes back to the
+ * path, and all from the first group on. A note is a message with number 0 that comes back to the
  * sender, over the fabric.
  *
  * A sender of small messages may have closed before their receives are posted. So a note that finds
@@ -66,7 +66,7 @@ static int post_places(struct ofi_comm *comm)
             return 1;
         rail = &comm->rails[op->rail];
         err = fi_trecv(rail->end.ep, bytes_of(notes, place), notes->stride,
-                       ofi_mem_desc(rail, notes->mem), FI_ADDR_UNSPEC, 0, 0, op);
+                       ofi_mem_desc(rail, notes->mem), FI_ADDR_UNSPEC, comm->secret, 0, op);
         if (err == -FI_EAGAIN)
             return 0;
         if (err) {
@@ -179,7 +179,7 @@ static ssize_t send_note(struct ofi_comm *comm, const struct ofi_group *group)
         return -FI_EAGAIN;
     rail = &comm->rails[op->rail];
     err = fi_tsend(rail->end.ep, bytes_of(notes, place), fill(comm, group, bytes_of(notes, place)),
-                   ofi_mem_desc(rail, notes->mem), rail->end.peer, 0, op);
+                   ofi_mem_desc(rail, notes->mem), rail->end.peer, comm->secret, op);
     op->busy = !err;
     return err && err != -FI_EAGAIN && ofi_failover_doubt(comm, op->rail, (int)-err) ? -FI_EAGAIN
                                                                                      : err;

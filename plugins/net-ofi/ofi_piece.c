@@ -227,7 +227,8 @@ static ssize_t write_piece(struct ofi_message *message, uint32_t piece, uint32_t
     op->piece = piece;
     op->load = bytes;
     return fi_writedata(rail->end.ep, message->data + from, bytes, ofi_mem_desc(rail, message->mem),
-                        beside, rail->end.peer, target->addr + from, target->key, op);
+                        beside ^ comm->beside, rail->end.peer, target->addr + from, target->key,
+                        op);
 }
 
 static void given(struct ofi_message *message, struct ofi_op *op)
@@ -277,8 +278,9 @@ static void write_pieces(struct ofi_message *message, uint32_t *blocked)
 static ssize_t send_piece(struct ofi_message *message, struct ofi_op *op)
 {
     struct ofi_rail *rail = &message->comm->rails[op->rail];
-    uint64_t tag = OFI_TAG_PIECE | (message->number & OFI_TAG_NUMBER) |
-                   (uint64_t)op->piece << OFI_TAG_SHIFT;
+    uint64_t tag = (OFI_TAG_PIECE | (message->number & OFI_TAG_NUMBER) |
+                    (uint64_t)op->piece << OFI_TAG_SHIFT) ^
+                   message->comm->secret;
     void *desc = ofi_mem_desc(rail, message->mem);
     size_t from, bytes = bytes_of(message, op->piece, &from);
 
@@ -409,7 +411,8 @@ void ofi_piece_completed(struct ofi_comm *comm, const struct ofi_op *op, size_t 
 
 void ofi_piece_came(struct ofi_comm *comm, uint32_t rail, uint64_t beside)
 {
-    uint32_t number = (uint32_t)beside >> PIECE_BITS, piece = beside & ((1u << PIECE_BITS) - 1);
+    uint32_t what = (uint32_t)beside ^ comm->beside;
+    uint32_t number = what >> PIECE_BITS, piece = what & ((1u << PIECE_BITS) - 1);
     struct ofi_message *message = &comm->messages[comm->by_number[number % OFI_MESSAGES]];
 
     if (message->state != OFI_ACTIVE || message->bytes <= comm->eager_max ||

@@ -141,7 +141,8 @@ static int received(struct ofi_message *message, const struct fi_cq_tagged_entry
     struct ofi_message *own = message;
 
     if (comm->match.guess == message)
-        own = ofi_group_came(message, (uint32_t)(entry->tag >> OFI_TAG_SHIFT), entry->len);
+        own = ofi_group_came(message, (uint32_t)((entry->tag ^ comm->secret) >> OFI_TAG_SHIFT),
+                             entry->len);
     if (!own || !came(own, entry))
         return 0;
     own->left--;
@@ -335,6 +336,7 @@ void ofi_request_poll(struct ofi_comm *comm)
         ofi_control_look(comm);
         look_left(comm);
         ofi_note_look(comm);
+        (void)kit_silent_look(comm->ctx->log);
     }
 }
 
@@ -360,8 +362,7 @@ static ssize_t post(const struct ofi_message *message, struct ofi_op *op)
 {
     struct ofi_comm *comm = message->comm;
     struct ofi_rail *rail = &comm->rails[op->rail];
-    uint64_t tag = message->number & OFI_TAG_NUMBER, beside = message->bytes;
-    uint64_t ignore = comm->tells_tag ? OFI_TAG_CALLER : 0;
+    uint64_t ignore, tag = ofi_group_tag(message, &ignore), beside = message->bytes;
     const void *data = message->data;
     size_t bytes = message->bytes;
     void *desc;
@@ -370,8 +371,6 @@ static ssize_t post(const struct ofi_message *message, struct ofi_op *op)
         beside = OFI_IN_PIECES | bytes;
         bytes = comm->is_send ? 0 : comm->eager_max;
     }
-    if (comm->is_send && comm->tells_tag)
-        tag |= (uint64_t)message->tag << OFI_TAG_SHIFT;
     op->load = bytes;
     desc = ofi_mem_desc(rail, bytes ? message->mem : comm->probe_mem);
     if (bytes == 0)

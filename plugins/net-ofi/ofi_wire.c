@@ -6,10 +6,9 @@
 
 #include "ofi_int.h"
 
-void ofi_hello_encode(const uint8_t token[KIT_TOKEN_BYTES], const struct ofi_hello *hello,
-                      uint8_t bytes_out[OFI_HELLO_BYTES])
+void ofi_hello_encode(const struct ofi_hello *hello, uint8_t bytes_out[OFI_HELLO_BYTES])
 {
-    struct xccl_wire wire = kit_hello_begin(&ofi_dialect, token, bytes_out);
+    struct xccl_wire wire = kit_hello_begin(&ofi_dialect, bytes_out);
 
     xccl_wire_put_u64(&wire, hello->piece_bytes);
     xccl_wire_put_u32(&wire, hello->count);

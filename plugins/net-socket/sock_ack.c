@@ -11,7 +11,7 @@
  * kernel takes no room for is left out; the next one says the same and more.
  *
  * Thread: one at a time a comm. Nothing here allocates, locks or logs. */
-#include "sock_int.h"
+#include "sock_record.h"
 
 #include <errno.h>
 #include <string.h>
@@ -95,13 +95,11 @@ int sock_ack_read(struct sock_sender *sender, int line)
     struct ack ack;
 
     for (;;) {
-        ssize_t got = recv(sender->comm.lines[line].fd, inbox->bytes + inbox->have,
-                           SOCK_ACK_BYTES - inbox->have, MSG_DONTWAIT);
+        struct iovec iov = {inbox->bytes + inbox->have, SOCK_ACK_BYTES - inbox->have};
+        ssize_t got = sock_line_recv(&sender->comm, line, &iov, 1, 0);
 
         if (got == 0)
             return ESHUTDOWN;
-        if (got < 0 && errno == EINTR)
-            continue;
         if (got < 0)
             return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : errno;
         sender->comm.unproven &= ~(1u << line);
@@ -144,12 +142,9 @@ static int push(struct sock_receiver *receiver, int line)
     struct sock_outbox *outbox = &receiver->collect->outboxes[line];
 
     while (outbox->left > 0) {
-        ssize_t sent = send(receiver->comm.lines[line].fd,
-                            outbox->bytes + SOCK_ACK_BYTES - outbox->left, outbox->left,
-                            MSG_NOSIGNAL | MSG_DONTWAIT);
+        const struct iovec iov = {outbox->bytes + SOCK_ACK_BYTES - outbox->left, outbox->left};
+        ssize_t sent = sock_line_send(&receiver->comm, line, &iov, 1, 0);
 
-        if (sent < 0 && errno == EINTR)
-            continue;
         if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK)
             outbox->left = 0; /* reading will tell */
         if (sent < 0)
@@ -170,7 +165,7 @@ static int write_to(struct sock_receiver *receiver, int line, uint64_t used)
     outbox->left = SOCK_ACK_BYTES;
     if (push(receiver, line))
         return 1;
-    if (outbox->left == SOCK_ACK_BYTES)
+    if (outbox->left == SOCK_ACK_BYTES && !sock_line_sealed(&receiver->comm, line))
         outbox->left = 0; /* nothing of it has gone: a newer one will be better */
     return 0;
 }
@@ -206,11 +201,14 @@ void sock_ack_write(struct sock_receiver *receiver)
         return;
     if (control >= 0)
         written |= write_to(receiver, control, used);
-    for (int i = 0; i < comm->rail_count && all; i++) {
-        int line = line_of_rail(comm, i);
+    for (int i = 0; i < comm->line_count && all; i++) {
+        int first = line_of_rail(comm, sock_rail_of(i, comm->rail_count)) == i;
 
-        if (line >= 0 && line != control)
-            written |= write_to(receiver, line, used);
+        /* After a loss another line may be cut as well, and this end may never be called again to
+         * see that. */
+        if (comm->lines[i].fd >= 0 && i != control &&
+            (first || (collect->copies && collect->ack_due) || !written))
+            written |= write_to(receiver, i, used);
     }
     if (!written)
         return;

@@ -13,7 +13,7 @@
  * length are those of one of its chunks.
  *
  * Thread: one at a time a comm. Nothing here allocates, locks or logs. */
-#include "sock_int.h"
+#include "sock_record.h"
 
 #include <errno.h>
 #include <string.h>
@@ -315,9 +315,7 @@ static int flow_read(struct sock_receiver *receiver, int stream, size_t *got_out
     size_t want = flow_prepare(receiver, flow, &message, scratch, sizeof(scratch));
     ssize_t got;
 
-    do
-        got = recvmsg(receiver->comm.lines[1 + stream].fd, &message, MSG_DONTWAIT);
-    while (got < 0 && errno == EINTR);
+    got = sock_line_recv(&receiver->comm, 1 + stream, iov, message.msg_iovlen, 0);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return 0;
     if (got <= 0) {
@@ -326,7 +324,7 @@ static int flow_read(struct sock_receiver *receiver, int stream, size_t *got_out
     }
     *got_out += (size_t)got;
     flow_account(receiver, flow, (size_t)got);
-    return (size_t)got == want;
+    return (size_t)got == want || sock_line_holds(&receiver->comm, 1 + stream);
 }
 
 static void drop(struct sock_collect *collect, struct sock_inflow *flow)
@@ -392,6 +390,21 @@ static int is_wanted(struct sock_receiver *receiver)
     return collect->count > 0 || receiver->comm.lost || ++collect->idle_polls % IDLE_POLLS == 0;
 }
 
+/* Losses that have been told and not been looked at: the acknowledgement that follows must not go
+ * into a line that the sender has left, for this end may not be called again. */
+static void hear_losses(struct sock_receiver *receiver)
+{
+    for (int i = 0; i < receiver->comm.line_count - 1; i++) {
+        struct sock_inflow *flow = &receiver->collect->flows[i];
+        struct xccl_wire wire = xccl_wire_over(flow->header, sizeof(uint32_t));
+
+        if (receiver->comm.lines[1 + i].fd >= 0 && flow->kind == SOCK_IN_HEADER &&
+            flow->have == SOCK_FRAME_BYTES && xccl_wire_get_u32(&wire) == SOCK_LOST_CHECK &&
+            frame_begin(receiver, i) == FRAME_WRONG)
+            sock_recv_damaged(receiver, "a chunk", receiver->message);
+    }
+}
+
 void sock_collect_progress(struct sock_receiver *receiver, size_t *got_out)
 {
     int count = receiver->comm.line_count - 1;
@@ -399,16 +412,21 @@ void sock_collect_progress(struct sock_receiver *receiver, size_t *got_out)
 
     if (!is_wanted(receiver))
         return;
-    while (able && *got_out < SOCK_MOVE_BYTES) {
+    while (able && (*got_out < SOCK_MOVE_BYTES || receiver->comm.ctx->encrypt)) {
         for (int i = 0; i < count; i++) {
             if (receiver->comm.rc != xcclSuccess)
                 return;
-            if (able & 1u << i && !flow_step(receiver, i, got_out))
+            /* The kernel wakes nobody for what a line holds, so that is read whatever came. */
+            if (able & 1u << i &&
+                ((*got_out >= SOCK_MOVE_BYTES && !sock_line_holds(&receiver->comm, 1 + i)) ||
+                 !flow_step(receiver, i, got_out)))
                 able &= ~(1u << i);
         }
         /* What the caller wanted is there; the rest may wait until it wants more. */
-        if (receiver->collect->count == 0 && receiver->current == receiver->posted)
+        if (receiver->collect->count == 0 && receiver->current == receiver->posted) {
+            hear_losses(receiver);
             return;
+        }
     }
     if (receiver->comm.rc != xcclSuccess)
         return;

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/tcp.h"
 #include "sock_helper_int.h"
+#include "sock_record.h"
 
 static int sender_init(struct sock_sender *sender)
 {
@@ -32,6 +33,11 @@ static int receiver_init(struct sock_receiver *receiver)
         receiver->collect = xccl_calloc(1, sizeof(*receiver->collect));
     receiver->stage = xccl_realloc(
         NULL, SOCK_STAGE_BYTES + (receiver->comm.line_count == 1 ? SOCK_SPILL_BYTES : 0));
+    receiver->guesses = receiver->comm.line_count == 1 && !receiver->comm.ctx->encrypt;
+    /* A Unix socket has nothing to acknowledge, and of a record nothing is known before all of it
+     * has come. */
+    receiver->comm.peeks = receiver->comm.device->netif.addr.sa.any.sa_family != AF_UNIX &&
+                           !receiver->comm.ctx->encrypt;
     return receiver->stage && (receiver->comm.line_count == 1 || receiver->collect);
 }
 
@@ -50,9 +56,21 @@ static void receiver_free(struct sock_receiver *receiver)
     xccl_free(receiver->stage);
 }
 
-/* What only one of both ends has. */
+static int records_create(struct sock_comm *comm)
+{
+    for (int i = 0; comm->ctx->encrypt && i < comm->line_count; i++) {
+        comm->lines[i].record = sock_record_create(comm->is_send);
+        if (!comm->lines[i].record)
+            return 0;
+    }
+    return 1;
+}
+
+/* Frees the records, and the parts that only a sender or only a receiver has. */
 static void sides_free(struct sock_comm *comm)
 {
+    for (int i = 0; i < comm->line_count; i++)
+        sock_record_destroy(comm->lines[i].record);
     if (comm->is_send)
         sender_free((struct sock_sender *)comm);
     else
@@ -75,8 +93,9 @@ struct sock_comm *sock_comm_create(struct sock_ctx *ctx, struct sock_device *dev
     comm->ctx = ctx;
     comm->device = device;
     comm->is_send = is_send;
-    if (!(is_send ? sender_init((struct sock_sender *)comm)
-                  : receiver_init((struct sock_receiver *)comm))) {
+    comm->padded_min = ctx->encrypt ? SIZE_MAX : SOCK_PADDED_MIN;
+    if (!records_create(comm) || !(is_send ? sender_init((struct sock_sender *)comm)
+                                           : receiver_init((struct sock_receiver *)comm))) {
         sides_free(comm);
         xccl_free(comm);
         return NULL;
@@ -88,6 +107,7 @@ struct sock_comm *sock_comm_create(struct sock_ctx *ctx, struct sock_device *dev
 xcclResult_t sock_close_comm(void *comm_)
 {
     struct sock_comm *comm = comm_;
+    struct sock_ctx *ctx = comm->ctx;
 
     /* From here on no other thread touches the comm, or memory of its requests. */
     if (comm->hand)
@@ -96,15 +116,14 @@ xcclResult_t sock_close_comm(void *comm_)
     /* What is not taken would make of the end a reset. */
     if (!comm->is_send && comm->lines[0].fd >= 0)
         (void)sock_read_settle((struct sock_receiver *)comm);
-    if (comm->is_send && comm->line_count > 1) {
-        sock_linger_sweep(comm->ctx, 0);
+    if (comm->is_send && comm->line_count > 1)
         sock_linger_take(comm);
-    }
     for (int i = 0; i < comm->line_count; i++)
         xccl_tcp_close(&comm->lines[i].fd);
     sides_free(comm);
     xccl_net_tally_leave(&comm->device->tally, &comm->counters);
     xccl_free(comm);
+    sock_linger_sweep(ctx, 0);
     return xcclSuccess;
 }
 
@@ -164,6 +183,17 @@ void sock_comm_fail_errno(struct sock_comm *comm, int err)
                                      comm->device->name));
 }
 
+void sock_comm_altered(struct sock_comm *comm, int line)
+{
+    sock_comm_fail(
+        comm, xcclNetCauseProtocol,
+        xccl_fail_quietly(xcclRemoteError, 0,
+                          "find out what on the way changes data: a device, a tunnel, or somebody",
+                          "a record of line %d from %s was altered on the way, or its sender is "
+                          "another: nothing of it was used",
+                          line, comm->peer_text));
+}
+
 /* A socket with room polls writable all the time, so a sender's is asked only while it is full;
  * what comes to a sender are acknowledgements. */
 static uint32_t line_events(const struct sock_comm *comm, int full)
@@ -194,10 +224,20 @@ static int wait_add(struct sock_comm *comm, struct sock_line *line)
     return epoll_ctl(comm->wait_fd, EPOLL_CTL_ADD, line->fd, &event) == 0;
 }
 
+int sock_comm_secure(struct sock_comm *comm, int line, const struct kit_proof *proof)
+{
+    if (!comm->ctx->encrypt || sock_record_key(comm->lines[line].record, comm, proof))
+        return 1;
+    (void)xccl_fail_quietly(xcclSystemError, 0, "free memory, or check the libcrypto that is there",
+                            "cannot begin the cipher %s for the connection to %s",
+                            kit_cipher_name(comm->cipher), comm->peer_text);
+    return 0;
+}
+
 /* Who sleeps on the others only misses a wake-up when there is no memory for this one. */
 void sock_comm_line(struct sock_comm *comm, int line, int fd, const struct xccl_addr *peer)
 {
-    comm->lines[line] = (struct sock_line){.fd = fd};
+    comm->lines[line] = (struct sock_line){.fd = fd, .record = comm->lines[line].record};
     comm->lost &= ~(1u << line);
     sock_tune_line(comm, line, fd, peer);
     if (comm->wait_fd >= 0)

@@ -5,9 +5,11 @@
  *   receiver                                   sender
  *   listen: a port, a random token
  *      handle {addresses, token, lines} ---->  (travels over XCCL's encrypted connections)
- *                                 <----------  connect: each line one hello {token, line}
- *   accept: reads hellos of all who come,      hellos handed to the kernel: the comm is up
- *   those with the token are the comm
+ *                                 <----------  connect: on each line an opening {line, turn}
+ *   accept: answers who opens rightly ------>  the answer is right
+ *                                 <----------  a seal (kit_proof.h): the comm is up
+ *   who has sealed rightly on each line is
+ *   the comm
  *
  * By which way a line goes is sock_ways.c's: those of a merged device through one of its interfaces
  * each, as far as the system allows.
@@ -15,10 +17,18 @@
  * Thread: one at a time a connect. */
 #include "sock_int.h"
 
+#include <sodium.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/tcp.h"
+
+/* The token and the keys of its proofs do not stay in memory. */
+static void state_free(struct sock_connect *state)
+{
+    sodium_memzero(state, sizeof(*state));
+    xccl_free(state);
+}
 
 static xcclResult_t connect_begin(struct sock_ctx *ctx, int dev, const xcclNetHandle_t *bytes,
                                   struct sock_connect **state_out)
@@ -40,13 +50,14 @@ static xcclResult_t connect_begin(struct sock_ctx *ctx, int dev, const xcclNetHa
     state->ctx = ctx;
     state->device = device;
     state->handle = handle;
+    state->cipher = sock_cipher_choose(ctx->encrypt, handle.ciphers);
     for (int i = 0; i < SOCK_LINES_MAX; i++) {
         state->lines[i].fd = -1;
     }
     sock_ways_order(state);
     state->comm = sock_comm_create(ctx, device, 1, handle.line_count, handle.rail_count);
     if (!state->comm) {
-        xccl_free(state);
+        state_free(state);
         return xcclSystemError;
     }
     for (int i = 0; i < handle.line_count && rc == xcclSuccess; i++)
@@ -59,21 +70,25 @@ static xcclResult_t connect_begin(struct sock_ctx *ctx, int dev, const xcclNetHa
     return xcclSuccess;
 }
 
-static void hello_write(struct sock_connect *state, int idx)
+static xcclResult_t line_prove(struct sock_connect *state, int idx, int *done_out)
 {
     struct sock_connect_line *line = &state->lines[idx];
-    struct sock_hello hello = {.line = (uint32_t)idx,
-                               .line_count = (uint32_t)state->handle.line_count,
-                               .turn = line->turn};
+    const struct sock_opening opening = {.line = (uint32_t)idx,
+                                         .line_count = (uint32_t)state->handle.line_count,
+                                         .turn = line->turn,
+                                         .encrypt = state->ctx->encrypt,
+                                         .cipher = state->cipher};
+    struct kit_intro intro = {
+        .dialect = &sock_dialect, .token = state->handle.token, .hello = line->seal};
 
-    sock_hello_encode(state->handle.token, &hello, line->hello);
+    sock_opening_put(&opening, intro.context);
+    return kit_prove(&line->greeting, line->fd, sock_connect_addr(state, idx), &intro, done_out);
 }
 
-/* *done_out 1: the hello is on its way. */
+/* *done_out 1: both ends have proved themselves. */
 xcclResult_t sock_connect_line(struct sock_connect *state, int idx, int *done_out)
 {
     struct sock_connect_line *line = &state->lines[idx];
-    size_t moved = 0;
     xcclResult_t rc = xcclSuccess;
 
     *done_out = 0;
@@ -81,14 +96,8 @@ xcclResult_t sock_connect_line(struct sock_connect *state, int idx, int *done_ou
         rc = sock_ways_go_on(state, idx);
     if (rc != xcclSuccess || !line->connected)
         return rc;
-    if (line->sent == 0)
-        hello_write(state, idx);
-    if (line->sent < SOCK_HELLO_BYTES)
-        rc = xccl_tcp_send_some(line->fd, line->hello + line->sent, SOCK_HELLO_BYTES - line->sent,
-                                &moved);
-    line->sent += moved;
-    *done_out = line->sent == SOCK_HELLO_BYTES;
-    return rc;
+    rc = line_prove(state, idx, done_out);
+    return rc == xcclSuccess ? rc : sock_ways_failed(state, idx, rc);
 }
 
 /* *done_out 1: all lines are up. */
@@ -116,7 +125,24 @@ static void keep_for_later(struct sock_connect *state, struct sock_comm *comm)
     if (scatter && comm->ctx->failover)
         scatter->connect = state;
     else
-        xccl_free(state);
+        state_free(state);
+}
+
+/* All hellos are on their way. */
+static xcclResult_t lines_give(struct sock_connect *state)
+{
+    struct sock_comm *comm = state->comm;
+
+    comm->cipher = state->cipher;
+    for (int i = 0; i < state->handle.line_count; i++) {
+        sock_tune_line(comm, i, state->lines[i].fd, sock_connect_addr(state, i));
+        state->lines[i].fd = -1;
+        if (state->handle.encrypt != comm->ctx->encrypt)
+            return sock_encrypt_differs(comm->ctx->encrypt, state->handle.encrypt, comm->peer_text);
+        if (!sock_comm_secure(comm, i, &state->lines[i].greeting.proof))
+            return xcclSystemError;
+    }
+    return xcclSuccess;
 }
 
 xcclResult_t sock_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *handle,
@@ -139,13 +165,11 @@ xcclResult_t sock_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *
         return xcclSuccess;
     }
     *state_ = NULL;
+    if (rc == xcclSuccess)
+        rc = lines_give(state);
     if (rc != xcclSuccess) {
         sock_close_connect(ctx, state);
         return rc;
-    }
-    for (int i = 0; i < state->handle.line_count; i++) {
-        sock_tune_line(state->comm, i, state->lines[i].fd, sock_connect_addr(state, i));
-        state->lines[i].fd = -1;
     }
     comm = state->comm;
     state->comm = NULL;
@@ -165,6 +189,6 @@ xcclResult_t sock_close_connect(xcclNetContext_t ctx, xcclNetConnect_t state_)
         xccl_tcp_close(&state->lines[i].fd);
     if (state->comm)
         sock_close_comm(state->comm);
-    xccl_free(state);
+    state_free(state);
     return xcclSuccess;
 }

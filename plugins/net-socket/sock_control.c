@@ -9,7 +9,7 @@
  *          may have come    with nobody yet     room
  *
  * Thread: one at a time a comm. Nothing here allocates, locks or logs. */
-#include "sock_int.h"
+#include "sock_record.h"
 
 #include <errno.h>
 #include <string.h>
@@ -104,12 +104,9 @@ void sock_control_write(struct sock_sender *sender)
     while (scatter->control_sent != scatter->control_end) {
         size_t want = piece(scatter->control_sent,
                             (size_t)(scatter->control_end - scatter->control_sent));
-        ssize_t sent;
+        const struct iovec iov = {scatter->ring + ring_at(scatter->control_sent), want};
+        ssize_t sent = sock_line_send(&sender->comm, 0, &iov, 1, 0);
 
-        do
-            sent = send(sender->comm.lines[0].fd, scatter->ring + ring_at(scatter->control_sent),
-                        want, MSG_NOSIGNAL | MSG_DONTWAIT);
-        while (sent < 0 && errno == EINTR);
         if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
             sock_line_lost(sender, 0, errno);
             return;

@@ -82,6 +82,21 @@ static void pools_destroy(struct sock_ctx *ctx)
     }
 }
 
+/* Logs in one line how lines are protected. */
+static void tell_encryption(const struct sock_ctx *ctx)
+{
+    enum kit_cipher_kind best = sock_cipher_choose(ctx->encrypt, sock_ciphers(ctx->encrypt));
+    char line[160];
+
+    if (!ctx->encrypt || !ctx->log)
+        return;
+    snprintf(line, sizeof(line), "lines are %s: %s",
+             ctx->encrypt == XCCL_NET_ENCRYPT_FULL ? "encrypted and authenticated"
+                                                   : "authenticated, not encrypted",
+             kit_cipher_name(best));
+    ctx->log(xcclNetLogInfo, line);
+}
+
 xcclResult_t sock_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
 {
     struct xccl_netif ifs[SOCK_DEVICES_MAX];
@@ -106,6 +121,7 @@ xcclResult_t sock_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
     pthread_mutex_init(&ctx->ways_lock, NULL);
     ctx->traffic_class = init->trafficClass;
     ctx->failover = (int)xccl_param_int(XCCL_P_SOCKET_FAILOVER);
+    ctx->encrypt = xccl_net_encrypt(init);
     ctx->zerocopy = (int)xccl_param_int(XCCL_P_SOCKET_ZEROCOPY);
     ctx->silence_ms = (uint32_t)xccl_param_int(XCCL_P_SOCKET_SILENCE_S) * 1000;
     snprintf(ctx->congestion, sizeof(ctx->congestion), "%s",
@@ -120,6 +136,7 @@ xcclResult_t sock_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
         xccl_free(ctx);
         return rc;
     }
+    tell_encryption(ctx);
     *ctx_out = ctx;
     return xcclSuccess;
 }
@@ -168,7 +185,7 @@ xcclResult_t sock_properties(xcclNetContext_t ctx, int dev, xcclNetProperties_v1
     /* The kernel delivers what a send has handed to it. */
     all.needsProgress = 0;
     all.anyMemory = 1; /* the kernel copies */
-    all.flags = is_met(ctx, device) ? XCCL_NET_DEVICE_MET : 0;
+    all.flags = XCCL_NET_DEVICE_ENCRYPTS | (is_met(ctx, device) ? XCCL_NET_DEVICE_MET : 0);
     all.sameHost = device->netif.addr.sa.any.sa_family == AF_UNIX;
     for (int i = 0; i < device->rail_count && device->rail_count > 1; i++)
         all.members[all.memberCount++] = device->rails[i];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The handle and the hello, byte by byte. A handle says how many lines the connection has and to
- * which addresses they go in turn, and by which others the receiver can be reached; a hello is what
- * a line begins with, and is compared whole.
+/* The handle, byte by byte, and what the opening of a line says (kit_proof.h). A handle says how
+ * many lines the connection has and to which addresses they go in turn, and by which others the
+ * receiver can be reached.
  *
  * Limits: with up to two addresses a handle stays within the 96 bytes that NCCL can carry.
  * Thread: any. */
@@ -11,10 +11,14 @@
 
 #include "base/wire.h"
 
-#define ADDRESSES_OFFSET  44
-#define HELLO_LINE_OFFSET 40
-#define TODO_BUILD        "use the same build of XCCL on all ranks"
+#define ADDRESSES_OFFSET 44
+#define ENCRYPT_MASK     3 /* the setting, and above it the ciphers, in a byte */
+#define CIPHERS_SHIFT    4
+#define ENCRYPT_SHIFT    8 /* in the second word of an opening, above the lines */
+#define CIPHER_SHIFT     16
+#define TODO_BUILD       "use the same build of XCCL on all ranks"
 
+static_assert(KIT_CIPHER_KINDS <= 4 && XCCL_NET_ENCRYPT_FULL <= ENCRYPT_MASK, "a byte has both");
 static_assert(ADDRESSES_OFFSET + SOCK_RAILS_MAX * SOCK_ADDRESS_BYTES <= XCCL_NET_HANDLE_BYTES,
               "all addresses fit");
 static_assert(ADDRESSES_OFFSET + 2 * SOCK_ADDRESS_BYTES <= XCCL_NET_HANDLE_USED, "two do for NCCL");
@@ -26,8 +30,9 @@ void sock_handle_encode(const struct sock_handle *handle, xcclNetHandle_t *handl
     memset(handle_out, 0, sizeof(*handle_out));
     xccl_wire_put_u32(&wire, SOCK_HANDLE_MAGIC);
     xccl_wire_put_u32(&wire, SOCK_WIRE_VERSION);
-    xccl_wire_put(&wire, handle->token, SOCK_TOKEN_BYTES);
-    xccl_wire_put_u16(&wire, (uint16_t)handle->line_count);
+    xccl_wire_put(&wire, handle->token, KIT_TOKEN_BYTES);
+    xccl_wire_put_u8(&wire, (uint8_t)handle->line_count);
+    xccl_wire_put_u8(&wire, (uint8_t)(handle->encrypt | handle->ciphers << CIPHERS_SHIFT));
     xccl_wire_put_u8(&wire, (uint8_t)handle->addr_count);
     xccl_wire_put_u8(&wire, (uint8_t)handle->rail_count);
     for (int i = 0; i < handle->addr_count; i++) {
@@ -44,14 +49,18 @@ xcclResult_t sock_handle_decode(const xcclNetHandle_t *bytes, struct sock_handle
     struct xccl_wire wire = xccl_wire_over(copy.bytes, sizeof(copy.bytes));
     uint32_t magic = xccl_wire_get_u32(&wire), version = xccl_wire_get_u32(&wire);
     xcclResult_t rc = xcclSuccess;
+    uint8_t crypt;
 
     if (magic != SOCK_HANDLE_MAGIC || version != SOCK_WIRE_VERSION)
         return xccl_fail_quietly(
             xcclInvalidArgument, 0, TODO_BUILD,
             "a connect handle does not belong to wire version %d of the socket plugin",
             SOCK_WIRE_VERSION);
-    xccl_wire_get(&wire, handle_out->token, SOCK_TOKEN_BYTES);
-    handle_out->line_count = xccl_wire_get_u16(&wire);
+    xccl_wire_get(&wire, handle_out->token, KIT_TOKEN_BYTES);
+    handle_out->line_count = xccl_wire_get_u8(&wire);
+    crypt = xccl_wire_get_u8(&wire);
+    handle_out->encrypt = crypt & ENCRYPT_MASK;
+    handle_out->ciphers = crypt >> CIPHERS_SHIFT;
     handle_out->addr_count = xccl_wire_get_u8(&wire);
     handle_out->rail_count = xccl_wire_get_u8(&wire);
     if (handle_out->line_count < 1 || handle_out->line_count > SOCK_LINES_MAX)
@@ -78,32 +87,29 @@ xcclResult_t sock_handle_decode(const xcclNetHandle_t *bytes, struct sock_handle
     return rc;
 }
 
-void sock_hello_encode(const uint8_t token[SOCK_TOKEN_BYTES], const struct sock_hello *hello,
-                       uint8_t bytes_out[SOCK_HELLO_BYTES])
-{
-    struct xccl_wire wire = xccl_wire_over(bytes_out, SOCK_HELLO_BYTES);
+const struct kit_dialect sock_dialect = {.plugin = "socket",
+                                         .wrong = "a wrong opening",
+                                         .handle_magic = SOCK_HANDLE_MAGIC,
+                                         .hello_magic = SOCK_HELLO_MAGIC,
+                                         .version = SOCK_WIRE_VERSION};
 
-    memset(bytes_out, 0, SOCK_HELLO_BYTES);
-    xccl_wire_put_u32(&wire, SOCK_HELLO_MAGIC);
-    xccl_wire_put_u32(&wire, SOCK_WIRE_VERSION);
-    xccl_wire_put(&wire, token, SOCK_TOKEN_BYTES);
-    xccl_wire_put_u32(&wire, hello->line);
-    xccl_wire_put_u32(&wire, hello->line_count);
-    xccl_wire_put_u32(&wire, hello->turn);
+void sock_opening_put(const struct sock_opening *opening, uint32_t context_out[KIT_CONTEXT_WORDS])
+{
+    context_out[0] = opening->line;
+    context_out[1] = opening->line_count | (uint32_t)opening->encrypt << ENCRYPT_SHIFT |
+                     (uint32_t)opening->cipher << CIPHER_SHIFT;
+    context_out[2] = opening->turn;
 }
 
-int sock_hello_decode(const uint8_t bytes[SOCK_HELLO_BYTES], const uint8_t token[SOCK_TOKEN_BYTES],
-                      int line_count, struct sock_hello *hello_out)
+int sock_opening_get(const uint32_t context[KIT_CONTEXT_WORDS], int line_count,
+                     struct sock_opening *opening_out)
 {
-    uint8_t copy[SOCK_HELLO_BYTES], want[SOCK_HELLO_BYTES];
-    struct xccl_wire wire = xccl_wire_over(copy + HELLO_LINE_OFFSET, 3 * sizeof(uint32_t));
-
-    memcpy(copy, bytes, sizeof(copy));
-    hello_out->line = xccl_wire_get_u32(&wire);
-    hello_out->line_count = xccl_wire_get_u32(&wire);
-    hello_out->turn = xccl_wire_get_u32(&wire);
-    sock_hello_encode(token, hello_out, want);
-    return xccl_token_equal(bytes, want, SOCK_HELLO_BYTES) &&
-           hello_out->line_count == (uint32_t)line_count &&
-           hello_out->line < hello_out->line_count && hello_out->turn < SOCK_TURNS;
+    opening_out->line = context[0];
+    opening_out->line_count = context[1] & 0xff;
+    opening_out->encrypt = (int)(context[1] >> ENCRYPT_SHIFT & 0xff);
+    opening_out->cipher = context[1] >> CIPHER_SHIFT;
+    opening_out->turn = context[2];
+    return opening_out->line_count == (uint32_t)line_count &&
+           opening_out->line < opening_out->line_count && opening_out->turn < SOCK_TURNS &&
+           opening_out->encrypt <= XCCL_NET_ENCRYPT_FULL && opening_out->cipher < KIT_CIPHER_KINDS;
 }

@@ -12,11 +12,13 @@
 #include <sys/types.h>
 
 #include "base/clock.h"
-#include "base/doorstep.h"
+#include "kit/kit_doorstep.h"
 #include "base/error.h"
 #include "base/net_entry.h"
 #include "base/netaddr.h"
 #include "base/tries.h"
+#include "kit/kit_cipher.h"
+#include "kit/kit_guest.h"
 #include "sock_wire.h"
 #include "xccl_net.h"
 
@@ -72,6 +74,7 @@ struct sock_ctx {
     xcclNetLogger_t log;
     int traffic_class; /* -1: the system's */
     int failover; /* 0: a line that is lost ends its comm */
+    int encrypt; /* XCCL_NET_ENCRYPT_*: not 0, all lines have records (sock_record.h) */
     int zerocopy; /* enum sock_zerocopy */
     uint32_t silence_ms; /* of a path that does not acknowledge */
     char congestion[32]; /* the setting */
@@ -93,12 +96,17 @@ struct sock_handle {
     int addr_count;
     int rail_count; /* of them: the first are the device's, the others reach its host as well */
     int line_count;
-    uint8_t token[SOCK_TOKEN_BYTES];
+    int encrypt; /* as the receiver's is set */
+    uint32_t ciphers; /* that it is able to use, one bit each; the sender chooses */
+    uint8_t token[KIT_TOKEN_BYTES];
 };
 
-struct sock_hello {
+/* Contents of the opening of a line. */
+struct sock_opening {
     uint32_t line, line_count;
     uint32_t turn; /* how often the line has come before */
+    int encrypt; /* as the sender's is set */
+    enum kit_cipher_kind cipher;
 };
 
 struct sock_listen {
@@ -109,11 +117,15 @@ struct sock_listen {
     int line_count;
     int is_door; /* of a comm that is up */
     int wait_fd; /* the comm's, which those at the door wake; -1: nobody sleeps */
-    uint8_t token[SOCK_TOKEN_BYTES]; /* what the right sender knows */
     int lines[SOCK_LINES_MAX]; /* its connections that have come, else -1 */
     uint32_t turns[SOCK_LINES_MAX]; /* the ones that are right, or earlier ones than those */
+    enum kit_cipher_kind cipher; /* that the sender has chosen */
+    int is_refused; /* the sender's setting is another one: their_encrypt */
+    int their_encrypt;
     struct xccl_addr peer;
-    struct xccl_doorstep step;
+    struct kit_doorstep step;
+    struct kit_guests guests;
+    struct kit_proof proofs[SOCK_LINES_MAX]; /* of lines that have come */
 };
 
 /* A connect under way. */
@@ -126,11 +138,12 @@ struct sock_connect {
         struct xccl_tries tries; /* at the handle's addresses, from its own one on */
         int bound; /* 1: this try is through an interface of our choice, before those */
         int again; /* 1: the line was lost and comes again, by its first way only */
-        uint32_t turn; /* of the last hello */
+        uint32_t turn; /* of the last opening */
         uint64_t since_ns; /* of this try */
-        size_t sent;
-        uint8_t hello[SOCK_HELLO_BYTES];
+        struct kit_greeting greeting; /* of this try */
+        uint8_t seal[KIT_SEAL_BYTES]; /* all that follows the answer */
     } lines[SOCK_LINES_MAX];
+    enum kit_cipher_kind cipher;
     int order[SOCK_RAILS_MAX]; /* which address stands for which */
     struct sock_comm *comm; /* taken first, so that success cannot fail any more */
 };
@@ -173,8 +186,11 @@ struct sock_recv {
     struct sock_part parts[SOCK_PARTS];
 };
 
+struct sock_record;
+
 struct sock_line {
     int fd; /* -1: lost, among several */
+    struct sock_record *record; /* NULL: bytes go as they are; sock_record.h */
     int full; /* send: the kernel took less than it was given the last time */
     int armed; /* send: the wait descriptor looks for room */
     /* Sending from the user's pages, of streams (sock_zerocopy.c). */
@@ -194,6 +210,9 @@ struct sock_comm {
     int line_count;
     int rail_count;
     int is_send;
+    int peeks; /* receive, one line or line 0: headers are looked at first */
+    enum kit_cipher_kind cipher; /* where lines have records */
+    size_t padded_min; /* one line only: messages from here on have zeroes before them */
     struct sock_ctx *ctx;
     struct sock_device *device;
     struct sock_hand *hand; /* a helper thread moves the comm; NULL: the caller does */
@@ -238,6 +257,7 @@ struct sock_scatter {
     uint32_t done_first;
     uint32_t first; /* no message before it has chunks to give */
     uint32_t open; /* messages with chunks that are not whole */
+    uint32_t carrying; /* streams in the middle of a chunk, also of one that is whole by now */
     uint32_t losses; /* of lines, so far */
     uint32_t turn; /* the stream that is asked first */
     struct sock_connect *connect; /* by which lines come again; NULL: they do not */
@@ -316,7 +336,8 @@ struct sock_receiver {
     struct sock_comm comm;
     uint32_t posted, current;
     uint32_t message; /* number of the next message, or of the one that is coming */
-    size_t guess; /* one line only: bytes that messages behind it may have; 0: unknown */
+    int guesses; /* one line without records only */
+    size_t guess; /* bytes that messages behind it may have; 0: unknown */
     struct sock_part *part; /* of the message whose header has been read, else NULL */
     size_t own_bytes; /* of its payload, behind the header: all, or none when it is spread */
     size_t moved; /* of those */
@@ -379,12 +400,19 @@ void sock_address_unix(struct xccl_netif *netif_out);
 /* sock_handle.c */
 void sock_handle_encode(const struct sock_handle *handle, xcclNetHandle_t *handle_out);
 xcclResult_t sock_handle_decode(const xcclNetHandle_t *bytes, struct sock_handle *handle_out);
-/* What the right sender says first on a line. */
-void sock_hello_encode(const uint8_t token[SOCK_TOKEN_BYTES], const struct sock_hello *hello,
-                       uint8_t bytes_out[SOCK_HELLO_BYTES]);
-/* 1: a complete hello is right. */
-int sock_hello_decode(const uint8_t bytes[SOCK_HELLO_BYTES], const uint8_t token[SOCK_TOKEN_BYTES],
-                      int line_count, struct sock_hello *hello_out);
+extern const struct kit_dialect sock_dialect;
+void sock_opening_put(const struct sock_opening *opening, uint32_t context_out[KIT_CONTEXT_WORDS]);
+/* 1: it is of a connection of so many lines. */
+int sock_opening_get(const uint32_t context[KIT_CONTEXT_WORDS], int line_count,
+                     struct sock_opening *opening_out);
+
+/* sock_secret.c */
+/* The ciphers that this process is able to use for a setting, one bit each; and the one of them
+ * that a sender takes, KIT_CIPHER_NONE: there is none. */
+uint32_t sock_ciphers(int encrypt);
+enum kit_cipher_kind sock_cipher_choose(int encrypt, uint32_t ciphers);
+/* The settings of both ends differ: the error, at either. */
+xcclResult_t sock_encrypt_differs(int ours, int theirs, const char *peer);
 
 /* sock_tune.c */
 /* Of a TCP socket that is not connected yet. */
@@ -406,7 +434,7 @@ xcclResult_t sock_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_
                          xcclNetListenComm_t *listen_out);
 xcclResult_t sock_accept(xcclNetListenComm_t listen, xcclNetRecvComm_t *comm_out);
 xcclResult_t sock_close_listen(xcclNetListenComm_t listen);
-/* Looks at those who came and reads hellos. *came_out 1: a line has come. */
+/* Looks at those who came, and lets them prove themselves. *came_out 1: a line has come. */
 xcclResult_t sock_listen_poll(struct sock_listen *listener, int *came_out);
 /* From now on those who come wake who sleeps on the descriptor; -1: nobody. */
 void sock_listen_watch(struct sock_listen *listener, int wait_fd);
@@ -420,13 +448,15 @@ void sock_ways_order(struct sock_connect *state);
 xcclResult_t sock_connect_start(struct sock_connect *state, int line);
 /* Looks after a line that is not connected yet, and goes on to the next way when it is time. */
 xcclResult_t sock_ways_go_on(struct sock_connect *state, int line);
+/* A connection that was there has not proved itself: goes on as after a try that has failed. */
+xcclResult_t sock_ways_failed(struct sock_connect *state, int line, xcclResult_t rc);
 const struct xccl_addr *sock_connect_addr(const struct sock_connect *state, int line);
 
 /* sock_connect.c */
 xcclResult_t sock_connect(xcclNetContext_t ctx, int dev, const xcclNetHandle_t *handle,
                           xcclNetConnect_t *state, xcclNetSendComm_t *comm_out);
 xcclResult_t sock_close_connect(xcclNetContext_t ctx, xcclNetConnect_t state);
-/* One line: goes on until its hello is on its way. */
+/* Moves one line on, until both ends have proved themselves. */
 xcclResult_t sock_connect_line(struct sock_connect *state, int line, int *done_out);
 
 /* sock_memory.c */
@@ -444,6 +474,7 @@ xcclResult_t sock_close_comm(void *comm);
 /* Keeps the thread's error text for all later calls. */
 void sock_comm_fail(struct sock_comm *comm, xcclNetCause_t cause, xcclResult_t rc);
 void sock_comm_fail_errno(struct sock_comm *comm, int err); /* the stream broke */
+void sock_comm_altered(struct sock_comm *comm, int line); /* a record is not the sender's */
 /* The kept error once more. */
 xcclResult_t sock_comm_error(const struct sock_comm *comm);
 /* Notes whether a sender's line is full, and makes the wait descriptor follow. */
@@ -454,6 +485,9 @@ static inline void sock_comm_busy(struct sock_comm *comm)
     if (!comm->hand)
         xccl_net_count(&comm->counters.busy_count, 1);
 }
+/* A connection becomes a line of a comm, with records if they are asked for. 0: it cannot, and the
+ * line is lost; a text says why. */
+int sock_comm_secure(struct sock_comm *comm, int line, const struct kit_proof *proof);
 /* A connection becomes a line of a comm that is up. */
 void sock_comm_line(struct sock_comm *comm, int line, int fd, const struct xccl_addr *peer);
 xcclResult_t sock_wait_fd(void *comm, int *fd_out);

@@ -2,7 +2,8 @@
 /* Lines of closed senders. A socket that is closed while acknowledgements wait in it, or come
  * later, is reset by the kernel, and what it still had to send is lost. So a sender's lines, where
  * the receiver answers, are only shut down at close; they go when the peer's kernel has all bytes
- * or the peer has closed. Nobody waits for that but finalize.
+ * or the peer has closed, which every connect, listen and close looks after. Nobody waits for that
+ * but finalize.
  *
  * Thread: any; the list has a lock of its own, which no data path takes. */
 #include "sock_int.h"

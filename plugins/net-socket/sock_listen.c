@@ -3,18 +3,22 @@
  * this host as far as the handle has room, and those who come there. Nothing here waits: accept is
  * asked again and again.
  *
- * Strangers: a wrong hello closes at once, a silent connection after 5 s, and of 64 unproven
- * connections the oldest makes room for a new one. None of them reaches the caller or delays the
- * right sender, whose hello is there together with its connection (TCP_DEFER_ACCEPT keeps silent
- * ones in the kernel). The token is compared in constant time.
+ * Strangers: a wrong opening closes at once, a silent connection after 5 s, and of 64 unproven
+ * connections the oldest that has not opened makes room for a new one. None of them reaches the
+ * caller or delays the right sender, whose opening is there together with its connection
+ * (TCP_DEFER_ACCEPT keeps silent ones in the kernel). How one proves itself is the kit's
+ * (kit_guest.h).
  *
- * Each line of a connection comes with a hello of its own that has its number, and the comm is up
- * when the last one has come, in whatever order.
+ * Each line of a connection comes with an opening of its own that has its number, and the comm is
+ * up when the last one has proved itself, in whatever order.
  *
  * Thread: one at a time a listener. */
 #include "sock_int.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -83,7 +87,9 @@ static xcclResult_t open_ports(struct sock_listen *listener, struct sock_handle 
     handle->addr_count = listener->port_count;
     handle->rail_count = device->rail_count;
     handle->line_count = listener->line_count;
-    memcpy(handle->token, listener->token, sizeof(handle->token));
+    handle->encrypt = listener->ctx->encrypt;
+    handle->ciphers = sock_ciphers(handle->encrypt);
+    memcpy(handle->token, listener->guests.token, sizeof(handle->token));
     return xcclSuccess;
 }
 
@@ -119,7 +125,8 @@ static struct sock_listen *listener_create(struct sock_ctx *ctx, struct sock_dev
     listener->step.device = device->name;
     listener->step.came = watch_new;
     listener->step.user = listener;
-    if (xccl_doorstep_init(&listener->step, SOCK_HELLO_BYTES) == xcclSuccess)
+    listener->guests.dialect = &sock_dialect;
+    if (kit_doorstep_init(&listener->step, KIT_PLACE_BYTES(0)) == xcclSuccess)
         return listener;
     sock_close_listen(listener);
     return NULL;
@@ -139,7 +146,7 @@ xcclResult_t sock_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_
     listener = listener_create(ctx, device);
     if (!listener)
         return xcclSystemError;
-    rc = xccl_os_random(listener->token, sizeof(listener->token));
+    rc = xccl_os_random(listener->guests.token, sizeof(listener->guests.token));
     if (rc == xcclSuccess)
         rc = open_ports(listener, &handle);
     if (rc != xcclSuccess) {
@@ -154,13 +161,16 @@ xcclResult_t sock_listen(xcclNetContext_t ctx, int dev, xcclNetHandle_t *handle_
 xcclResult_t sock_close_listen(xcclNetListenComm_t listen_)
 {
     struct sock_listen *listener = listen_;
+    struct sock_ctx *ctx = listener->ctx;
 
-    xccl_doorstep_fini(&listener->step);
+    kit_doorstep_fini(&listener->step);
     for (int i = 0; i < SOCK_LINES_MAX; i++)
         xccl_tcp_close(&listener->lines[i]);
     for (int i = 0; i < SOCK_RAILS_MAX; i++)
         xccl_tcp_close(&listener->fds[i]);
+    sodium_memzero(listener, sizeof(*listener)); /* token and keys */
     xccl_free(listener);
+    sock_linger_sweep(ctx, 0);
     return xcclSuccess;
 }
 
@@ -171,37 +181,64 @@ void sock_listen_watch(struct sock_listen *listener, int wait_fd)
     listener->wait_fd = wait_fd;
     for (int i = 0; i < SOCK_RAILS_MAX; i++)
         watch(listener, listener->fds[i], 1);
-    for (int i = 0; i < XCCL_DOORSTEP_PLACES; i++)
+    for (int i = 0; i < KIT_DOORSTEP_PLACES; i++)
         watch(listener, listener->step.places[i].fd, 1);
 }
 
-/* A line comes once; later, for a comm that is up, only in a turn that has not been. */
-static int is_due(const struct sock_listen *listener, const struct sock_hello *hello)
+/* All lines of a comm have the cipher of the first one, which this end has offered. */
+static int suits(const struct sock_listen *listener, const struct sock_opening *opening)
 {
-    uint32_t ahead = (hello->turn - listener->turns[hello->line]) % SOCK_TURNS;
-
-    if (listener->lines[hello->line] >= 0)
-        return 0;
-    return listener->is_door ? ahead > 0 && ahead < SOCK_TURNS / 2 : hello->turn == 0;
+    if (opening->encrypt != listener->ctx->encrypt)
+        return 1; /* which is told */
+    if (listener->cipher != KIT_CIPHER_NONE)
+        return opening->cipher == listener->cipher;
+    return opening->cipher == sock_cipher_choose(opening->encrypt, 1u << opening->cipher);
 }
 
-/* Reads what has come of a hello. 1: it is complete and right, and its connection a line of the
- * comm now. A wrong one is gone afterwards. */
-static int prove(struct sock_listen *listener, struct xccl_stranger *stranger, uint64_t now_ns)
+/* A line comes once; later, for a comm that is up, in another turn than it has: an old one cannot
+ * come, for each proof is of its own connection. */
+static int is_due(const struct sock_listen *listener, const struct sock_opening *opening)
 {
-    struct sock_hello hello;
-
-    if (!xccl_doorstep_read(&listener->step, stranger, SOCK_HELLO_BYTES, now_ns))
+    if (listener->lines[opening->line] >= 0)
         return 0;
-    if (!sock_hello_decode(stranger->hello, listener->token, listener->line_count, &hello) ||
-        !is_due(listener, &hello)) {
-        xccl_doorstep_drop(&listener->step, stranger, "a wrong hello");
+    return listener->is_door ? opening->turn != listener->turns[opening->line] : opening->turn == 0;
+}
+
+/* After a conversation, as the handshake is, the kernel holds acknowledgements back (tcp(7),
+ * TCP_QUICKACK). What follows goes one way, and a sender that closes keeps its sockets until the
+ * last one has come. Failing costs no more than that. */
+static void acknowledge_soon(int fd)
+{
+    const int on = 1;
+
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof(on));
+}
+
+/* 1: he has proved himself, and his connection is a line of the comm now. A wrong one is gone
+ * afterwards. */
+static int prove(struct sock_listen *listener, struct kit_stranger *stranger, uint64_t now_ns)
+{
+    const struct kit_proof *proof = kit_guest_proof(&listener->guests, &listener->step, stranger);
+    struct sock_opening opening;
+
+    if (!kit_guest_prove(&listener->guests, &listener->step, stranger, now_ns))
+        return 0;
+    if (!sock_opening_get(proof->said.context, listener->line_count, &opening) ||
+        !is_due(listener, &opening) || !suits(listener, &opening)) {
+        kit_doorstep_drop(&listener->step, stranger, "its line is there, or is none of these");
         return 0;
     }
+    if (opening.encrypt != listener->ctx->encrypt) {
+        listener->is_refused = 1;
+        listener->their_encrypt = opening.encrypt;
+    }
+    listener->cipher = opening.cipher;
     watch(listener, stranger->fd, 0);
-    listener->lines[hello.line] = stranger->fd;
-    listener->turns[hello.line] = hello.turn;
-    if (hello.line == 0)
+    acknowledge_soon(stranger->fd);
+    listener->lines[opening.line] = stranger->fd;
+    listener->turns[opening.line] = opening.turn;
+    listener->proofs[opening.line] = *proof;
+    if (opening.line == 0)
         listener->peer = stranger->peer;
     stranger->fd = -1;
     return 1;
@@ -222,11 +259,11 @@ xcclResult_t sock_listen_poll(struct sock_listen *listener, int *came_out)
     xcclResult_t rc = xcclSuccess;
 
     for (int i = 0; i < listener->port_count && rc == xcclSuccess; i++)
-        rc = xccl_doorstep_fill(&listener->step, listener->fds[i], now_ns);
+        rc = kit_doorstep_fill(&listener->step, listener->fds[i], now_ns);
     if (rc != xcclSuccess)
         return rc;
     *came_out = 0;
-    for (int i = 0; i < XCCL_DOORSTEP_PLACES; i++) {
+    for (int i = 0; i < KIT_DOORSTEP_PLACES; i++) {
         if (listener->step.places[i].fd >= 0)
             *came_out |= prove(listener, &listener->step.places[i], now_ns);
     }
@@ -240,8 +277,9 @@ struct sock_listen *sock_listen_copy(const struct sock_listen *listener)
     if (!copy)
         return NULL;
     copy->is_door = 1;
+    copy->cipher = listener->cipher;
     copy->step.log = NULL; /* a door is looked at in test, which does not log */
-    memcpy(copy->token, listener->token, sizeof(copy->token));
+    memcpy(copy->guests.token, listener->guests.token, sizeof(copy->guests.token));
     copy->port_count = listener->port_count;
     for (int i = 0; i < listener->port_count; i++) {
         copy->fds[i] = fcntl(listener->fds[i], F_DUPFD_CLOEXEC, 0);
@@ -262,6 +300,12 @@ xcclResult_t sock_accept(xcclNetListenComm_t listen_, xcclNetRecvComm_t *comm_ou
 
     if (rc != xcclSuccess)
         return rc;
+    if (listener->is_refused) {
+        char peer[XCCL_ADDR_TEXT_BYTES];
+
+        xccl_addr_format(&listener->peer, peer);
+        return sock_encrypt_differs(listener->ctx->encrypt, listener->their_encrypt, peer);
+    }
     if (!came || !lines_complete(listener)) {
         *comm_out = NULL;
         return xcclSuccess;
@@ -270,11 +314,18 @@ xcclResult_t sock_accept(xcclNetListenComm_t listen_, xcclNetRecvComm_t *comm_ou
                             listener->device->rail_count);
     if (!comm)
         return xcclSystemError;
+    comm->cipher = listener->cipher;
     if (listener->line_count > 1 && listener->ctx->failover)
         ((struct sock_receiver *)comm)->collect->door = sock_listen_copy(listener);
     for (int i = 0; i < comm->line_count; i++) {
         sock_tune_line(comm, i, listener->lines[i], &listener->peer);
         listener->lines[i] = -1;
+    }
+    for (int i = 0; i < comm->line_count; i++) {
+        if (sock_comm_secure(comm, i, &listener->proofs[i]))
+            continue;
+        sock_close_comm(comm);
+        return xcclSystemError;
     }
     rc = sock_comm_up(comm);
     if (rc == xcclSuccess)

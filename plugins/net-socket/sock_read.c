@@ -16,7 +16,7 @@
  * they are taken with the next look but one, when the caller has had a turn to post what follows.
  *
  * Thread: one at a time a comm. Nothing here allocates, locks or logs. */
-#include "sock_int.h"
+#include "sock_record.h"
 
 #include <errno.h>
 #include <string.h>
@@ -67,7 +67,8 @@ static void add_guessed(struct sock_receiver *receiver, struct reading *reading)
 
         if (recv->count > 1 || recv->parts[0].bytes != bytes)
             return;
-        add(reading, receiver->heads[reading->heads++], SOCK_HEADER_BYTES + sock_pad_bytes(bytes));
+        add(reading, receiver->heads[reading->heads++],
+            SOCK_HEADER_BYTES + sock_pad_bytes(bytes, receiver->comm.padded_min));
         add(reading, recv->parts[0].data, bytes);
     }
 }
@@ -101,6 +102,8 @@ static void prepare(struct sock_receiver *receiver, struct reading *reading)
 /* Where there are streams they may bring the rest. */
 void sock_read_ended(struct sock_receiver *receiver, int err)
 {
+    if (receiver->comm.rc != xcclSuccess)
+        return; /* it was no record */
     if (receiver->collect)
         sock_collect_lost(receiver, 0, err);
     else if (err)
@@ -124,21 +127,14 @@ int sock_read_settle(struct sock_receiver *receiver)
     return 0;
 }
 
-/* Headers, or payloads and the next ones. A Unix socket has nothing to acknowledge. */
+/* Headers, or payloads and the next ones. */
 static ssize_t read_line(struct sock_receiver *receiver, struct reading *reading)
 {
-    struct msghdr message = {.msg_iov = reading->iov, .msg_iovlen = (size_t)reading->count};
-    const struct iovec *iov = reading->iov;
-    int fd = receiver->comm.lines[0].fd;
-    int peek = reading->count == 1 && iov[0].iov_len == SOCK_STAGE_BYTES &&
-               receiver->comm.device->netif.addr.sa.any.sa_family != AF_UNIX;
-    ssize_t got;
+    int peek = reading->count == 1 && reading->iov[0].iov_len == SOCK_STAGE_BYTES &&
+               receiver->comm.peeks;
+    ssize_t got = sock_line_recv(&receiver->comm, 0, reading->iov, (size_t)reading->count,
+                                 peek ? MSG_PEEK : 0);
 
-    do
-        got = reading->count == 1
-                  ? recv(fd, iov[0].iov_base, iov[0].iov_len, MSG_DONTWAIT | (peek ? MSG_PEEK : 0))
-                  : recvmsg(fd, &message, MSG_DONTWAIT);
-    while (got < 0 && errno == EINTR);
     if (peek && got > 0)
         receiver->owed = (uint32_t)got;
     return got;
@@ -152,12 +148,14 @@ static void count_inbound(struct sock_ctx *ctx)
 }
 
 /* Puts bytes that were read from a piece on, but for its first `skip`, into the empty stage. */
-static void spill(struct sock_receiver *receiver, const struct iovec *piece, size_t skip,
-                  size_t bytes)
+static void spill(struct sock_receiver *receiver, const struct reading *reading,
+                  const struct iovec *piece, size_t skip, size_t bytes)
 {
+    const struct iovec *end = reading->iov + reading->count;
+
     receiver->stage_first = 0;
     receiver->stage_end = 0;
-    for (; bytes > 0; piece++, skip = 0) {
+    for (; bytes > 0 && piece < end; piece++, skip = 0) {
         size_t part = piece->iov_len - skip < bytes ? piece->iov_len - skip : bytes;
 
         memcpy(receiver->stage + receiver->stage_end, (const char *)piece->iov_base + skip, part);
@@ -175,19 +173,19 @@ static void take_guessed(struct sock_receiver *receiver, const struct reading *r
         size_t guess = piece[1].iov_len;
         size_t moved = got - piece->iov_len < guess ? got - piece->iov_len : guess;
 
-        spill(receiver, piece, 0, SOCK_HEADER_BYTES);
+        spill(receiver, reading, piece, 0, SOCK_HEADER_BYTES);
         sock_recv_serve(receiver);
         if (receiver->comm.rc != xcclSuccess)
             return;
         if (!receiver->part || receiver->own_bytes != guess) {
-            spill(receiver, piece, SOCK_HEADER_BYTES, got - SOCK_HEADER_BYTES);
+            spill(receiver, reading, piece, SOCK_HEADER_BYTES, got - SOCK_HEADER_BYTES);
             return;
         }
         receiver->pad = 0;
         receiver->moved = moved;
         got -= piece->iov_len + moved;
     }
-    spill(receiver, piece, 0, got);
+    spill(receiver, reading, piece, 0, got);
 }
 
 /* Gives what was read to the message that is coming, and to those behind it. */
@@ -235,5 +233,5 @@ int sock_read_some(struct sock_receiver *receiver, size_t *got_out)
     if (receiver->collect)
         receiver->collect->control_read += (size_t)got;
     take(receiver, &reading, (size_t)got);
-    return (size_t)got == reading.bytes;
+    return (size_t)got == reading.bytes || sock_line_holds(&receiver->comm, 0);
 }

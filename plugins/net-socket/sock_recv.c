@@ -16,7 +16,7 @@
  * After an error requests that are DONE stay done.
  *
  * Thread: one at a time a comm. Nothing here allocates, locks or logs. */
-#include "sock_int.h"
+#include "sock_record.h"
 
 #include <string.h>
 
@@ -106,14 +106,14 @@ static int header_take(struct sock_receiver *receiver, struct sock_recv *recv)
         return 0;
     }
     receiver->stage_first += SOCK_HEADER_BYTES;
-    receiver->guess = !receiver->collect && recv->count == 1 && bytes == part->bytes ? part->bytes
-                                                                                     : 0;
+    receiver->guess = receiver->guesses && recv->count == 1 && bytes == part->bytes ? part->bytes
+                                                                                    : 0;
     part->bytes = (size_t)bytes;
     if (spread && !sock_collect_open(receiver, receiver->message, recv, part))
         return 0;
     receiver->part = part;
     receiver->own_bytes = spread ? 0 : part->bytes;
-    receiver->pad = receiver->collect ? 0 : sock_pad_bytes(part->bytes);
+    receiver->pad = receiver->collect ? 0 : sock_pad_bytes(part->bytes, receiver->comm.padded_min);
     receiver->moved = 0;
     receiver->spread = spread;
     return 1;
@@ -226,11 +226,12 @@ void sock_recv_progress(struct sock_receiver *receiver)
         receiver->rest = 0;
         return;
     }
-    /* What was read ahead may be enough for now. */
-    more = !sock_recv_serve(receiver);
+    /* Bytes read ahead may be enough for now. The kernel wakes no one for those a line holds. */
+    more = !sock_recv_serve(receiver) || sock_line_holds(&receiver->comm, 0);
 
-    while (more && got < SOCK_MOVE_BYTES && receiver->comm.rc == xcclSuccess &&
-           receiver->comm.lines[0].fd >= 0 && receiver->current != receiver->posted) {
+    while (more && (got < SOCK_MOVE_BYTES || sock_line_holds(&receiver->comm, 0)) &&
+           receiver->comm.rc == xcclSuccess && receiver->comm.lines[0].fd >= 0 &&
+           receiver->current != receiver->posted) {
         more = sock_read_some(receiver, &got);
         if (receiver->comm.rc == xcclSuccess)
             sock_recv_serve(receiver);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams that were lost come again. The sender connects anew once a second, the same way as the
- * first time and no other, so that a line comes back with its path. Its hello has the next turn of
- * that line. The receiver keeps the ports open for it, in the comm; they end with it. It answers on
- * the line with an acknowledgement, before which the sender gives nothing to it: a connection may
- * wait at a port where nobody looks any more. Line 0 does not come again: streams do what it did.
+ * first time and no other, so that a line comes back with its path. Its opening has the next turn
+ * of that line. The receiver keeps the ports open for it, in the comm; they end with it. It answers
+ * on the line with an acknowledgement, before which the sender gives nothing to it: a connection
+ * may wait at a port where nobody looks any more. Line 0 does not come again: streams do what it
+ * did.
  *
  * Strangers who come to the door of a comm that is up are dropped as before (sock_listen.c).
  *
- * Thread: one at a time a comm. Nothing here allocates or locks; it happens a few times a second,
- * while something is waited for. */
+ * Thread: one at a time a comm. Nothing here locks, and only the ciphers of a line that comes again
+ * are allocated; it happens a few times a second, while something is waited for. */
 #include "sock_int.h"
 
 #include <errno.h>
@@ -29,10 +30,9 @@ static void begin(struct sock_sender *sender, int idx, uint64_t now_ns)
 
     if (now_ns - line->since_ns < PAUSE_NS)
         return;
-    /* One that no hello has named is taken once more: the receiver knows the next half of them. */
-    if (line->sent > 0)
+    /* A turn that no opening has named is used once more. */
+    if (line->greeting.stage > KIT_BEGIN)
         line->turn = (line->turn + 1) % SOCK_TURNS;
-    line->sent = 0;
     line->again = 1;
     (void)sock_connect_start(state, idx);
 }
@@ -49,6 +49,10 @@ static void go_on(struct sock_sender *sender, int idx, uint64_t now_ns)
     if (!done)
         return;
     line->fd = -1;
+    if (!sock_comm_secure(&sender->comm, idx, &line->greeting.proof)) {
+        xccl_tcp_close(&fd); /* the line stays lost, and comes again */
+        return;
+    }
     sender->comm.turns[idx] = line->turn;
     sender->scatter->flows[idx - 1] = (struct sock_outflow){.kind = SOCK_OUT_NONE};
     sender->scatter->inboxes[idx].have = 0;
@@ -82,6 +86,10 @@ void sock_rejoin_send(struct sock_sender *sender)
 static void take(struct sock_receiver *receiver, struct sock_listen *door, int idx)
 {
     sock_collect_lost(receiver, idx, 0);
+    if (!sock_comm_secure(&receiver->comm, idx, &door->proofs[idx])) {
+        xccl_tcp_close(&door->lines[idx]); /* the sender comes again */
+        return;
+    }
     receiver->collect->copies = 1;
     receiver->comm.turns[idx] = door->turns[idx];
     receiver->collect->flows[idx - 1] = (struct sock_inflow){.kind = SOCK_IN_HEADER};

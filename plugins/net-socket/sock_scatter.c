@@ -12,7 +12,7 @@
  * line 0, what that would carry.
  *
  * Thread: one at a time a comm. Nothing here allocates, locks or logs. */
-#include "sock_int.h"
+#include "sock_record.h"
 
 #include <errno.h>
 #include <string.h>
@@ -91,6 +91,7 @@ static void give(struct sock_sender *sender, int stream, uint32_t number, size_t
     frame(flow, SOCK_CHUNK_CHECK, number, offset, flow->bytes);
     carried_of(sender, number)[idx] = (uint8_t)(1 + stream);
     send->carriers++;
+    sender->scatter->carrying++;
 }
 
 /* The next chunk of the oldest message that has one. 0: there is none. */
@@ -182,6 +183,7 @@ static void frame_done(struct sock_sender *sender, struct sock_outflow *flow)
     if (!send)
         return;
     send->carriers--;
+    sender->scatter->carrying--;
     check_done(sender, send);
 }
 
@@ -229,6 +231,7 @@ void sock_scatter_lost(struct sock_sender *sender, int line)
     flow->send = NULL;
     if (send) {
         send->carriers--;
+        sender->scatter->carrying--;
         check_done(sender, send);
     }
     for (uint32_t i = sender->posted - SOCK_SENDS; i != sender->posted; i++) {
@@ -245,7 +248,7 @@ static ssize_t flow_send(struct sock_sender *sender, int stream, size_t *want_ou
     struct sock_outflow *flow = &sender->scatter->flows[stream];
     struct sock_line *line = &sender->comm.lines[1 + stream];
     struct iovec iov[2];
-    struct msghdr message = {.msg_iov = iov};
+    size_t count = 0;
     int apart = flow->kind == SOCK_OUT_CHUNK && sock_zerocopy_takes(line, flow->bytes);
     size_t paid = flow->moved > SOCK_FRAME_BYTES ? flow->moved - SOCK_FRAME_BYTES : 0;
 
@@ -253,14 +256,12 @@ static ssize_t flow_send(struct sock_sender *sender, int stream, size_t *want_ou
     if (apart && flow->moved >= SOCK_FRAME_BYTES)
         return sock_zerocopy_send(&sender->comm, line, flow->data + paid, flow->bytes - paid);
     if (flow->moved < SOCK_FRAME_BYTES)
-        iov[message.msg_iovlen++] = (struct iovec){flow->header + flow->moved,
-                                                   SOCK_FRAME_BYTES - flow->moved};
+        iov[count++] = (struct iovec){flow->header + flow->moved, SOCK_FRAME_BYTES - flow->moved};
     if (apart)
         *want_out = SOCK_FRAME_BYTES - flow->moved;
     else if (flow->bytes > paid)
-        iov[message.msg_iovlen++] = (struct iovec){(void *)(uintptr_t)(flow->data + paid),
-                                                   flow->bytes - paid};
-    return sendmsg(line->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT | (apart ? MSG_MORE : 0));
+        iov[count++] = (struct iovec){(void *)(uintptr_t)(flow->data + paid), flow->bytes - paid};
+    return sock_line_send(&sender->comm, 1 + stream, iov, count, apart ? MSG_MORE : 0);
 }
 
 /* One write. Returns 1 when the stream may take more. */
@@ -358,7 +359,9 @@ void sock_scatter_progress(struct sock_sender *sender)
         read_acks(sender);
     if (sender->comm.rc == xcclSuccess && sender->comm.wait_fd >= 0)
         empty_lines(sender);
-    if (sender->comm.rc == xcclSuccess && (scatter->open > 0 || scatter->control > 0))
+    /* After a loss a message may be whole before the copy of one of its chunks has left. */
+    if (sender->comm.rc == xcclSuccess &&
+        (scatter->open > 0 || scatter->control > 0 || scatter->carrying > 0))
         write_streams(sender);
     if (sender->comm.rc == xcclSuccess && (is_owed(scatter) || sender->comm.lines[0].full))
         sock_line_look(sender);

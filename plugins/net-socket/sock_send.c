@@ -21,7 +21,7 @@
  * are full of this one.
  *
  * Thread: one at a time a comm. Nothing here allocates, locks or logs. */
-#include "sock_int.h"
+#include "sock_record.h"
 
 #include <errno.h>
 #include <string.h>
@@ -89,9 +89,9 @@ static void gather_copy(struct sock_sender *sender, struct gather *gather, const
 }
 
 /* Of header and pad, where there is one line. */
-static size_t head_bytes(const struct sock_send *send)
+static size_t head_bytes(const struct sock_sender *sender, const struct sock_send *send)
 {
-    return SOCK_HEADER_BYTES + sock_pad_bytes(send->bytes);
+    return SOCK_HEADER_BYTES + sock_pad_bytes(send->bytes, sender->comm.padded_min);
 }
 
 /* How much of a large message is written before what comes in has its turn. */
@@ -108,7 +108,8 @@ static size_t turn_bytes(struct sock_sender *sender)
 static void gather_head(struct sock_sender *sender, struct gather *gather, uint32_t number)
 {
     const struct sock_send *send = send_at(sender, number);
-    size_t head = head_bytes(send), copied = head <= SOCK_HEAD_BYTES ? head : SOCK_HEADER_BYTES;
+    size_t head = head_bytes(sender, send),
+           copied = head <= SOCK_HEAD_BYTES ? head : SOCK_HEADER_BYTES;
     uint8_t bytes[SOCK_HEAD_BYTES] = {0};
 
     if (send->moved < copied) {
@@ -125,7 +126,7 @@ static void gather_head(struct sock_sender *sender, struct gather *gather, uint3
 static void gather_send(struct sock_sender *sender, struct gather *gather, uint32_t number)
 {
     const struct sock_send *send = send_at(sender, number);
-    size_t head = head_bytes(send), paid = send->moved > head ? send->moved - head : 0;
+    size_t head = head_bytes(sender, send), paid = send->moved > head ? send->moved - head : 0;
 
     gather_head(sender, gather, number);
     if (send->bytes == paid)
@@ -168,7 +169,7 @@ static void account(struct sock_sender *sender, size_t sent)
     sender->queued_bytes -= sent;
     while (sender->current != sender->posted) {
         struct sock_send *send = send_at(sender, sender->current);
-        size_t left = head_bytes(send) + send->bytes - send->moved;
+        size_t left = head_bytes(sender, send) + send->bytes - send->moved;
 
         if (sent < left) {
             send->moved += sent;
@@ -188,17 +189,10 @@ static void write_queued(struct sock_sender *sender)
 
     /* Each turn but the last ends at least one message. */
     while (sender->current != sender->posted) {
-        struct msghdr message = {.msg_iov = gather.iov};
         ssize_t sent;
 
         gather_all(sender, &gather);
-        message.msg_iovlen = gather.count;
-        do
-            sent = gather.count == 1
-                       ? send(sender->comm.lines[0].fd, gather.iov[0].iov_base,
-                              gather.iov[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
-                       : sendmsg(sender->comm.lines[0].fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-        while (sent < 0 && errno == EINTR);
+        sent = sock_line_send(&sender->comm, 0, gather.iov, gather.count, 0);
         if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
             sock_comm_fail_errno(&sender->comm, errno);
             return;
@@ -234,7 +228,7 @@ static int queue(struct sock_sender *sender, struct sock_send *send, const void 
     send->moved = 0;
     send->spread = sender->scatter && bytes > SOCK_OWN_MAX;
     if (!sender->scatter) {
-        sender->queued_bytes += head_bytes(send) + bytes;
+        sender->queued_bytes += head_bytes(sender, send) + bytes;
         return 1;
     }
     if (!sock_control_room(sender->scatter, SOCK_HEADER_BYTES + (send->spread ? 0 : send->bytes)))

@@ -22,6 +22,18 @@
 #include "base/tcp.h"
 #include "sock_int.h"
 
+/* For a line of several rails at its own. Its first packet may be lost, for instance on an
+ * interface that has just come up, and the kernel sends it again after 1 s. On another rail the
+ * line would be lost together with that rail. */
+#define OWN_RAIL_MS 1500
+#define STRANGER    EKEYREJECTED /* of a try: the answer was not the receiver's */
+#define TODO_UNREACHED                                                                             \
+    "set XCCL_SOCKET_IFNAME on all hosts to the interface by which they reach each other, and "    \
+    "see whether a firewall stands between them"
+#define TODO_STRANGER                                                                              \
+    "find out who answers where the key was rejected: another host with that address, or a "       \
+    "process on the way; XCCL_SOCKET_IFNAME chooses other interfaces"
+
 static_assert(SOCK_RAILS_MAX <= XCCL_TRIES_ADDRS, "all addresses of a handle can be tried");
 
 /* ---- what the instance remembers ---- */
@@ -116,6 +128,7 @@ static xcclResult_t try_begin(struct sock_connect *state, int idx, int first)
                                    sock_rail_of(idx, state->handle.rail_count));
     line->bound = rail != NULL;
     line->connected = 0;
+    line->greeting = (struct kit_greeting){.stage = KIT_BEGIN};
     line->since_ns = xccl_clock_ns();
     if (!rail)
         (void)xccl_tries_next(&line->tries, state->handle.addr_count, line->since_ns);
@@ -127,29 +140,30 @@ static xcclResult_t try_begin(struct sock_connect *state, int idx, int first)
 /* The text of the last try is the thread's error text, if it had an error. */
 static xcclResult_t fail_unreached(const struct sock_connect *state, int idx, xcclResult_t rc)
 {
-    struct xccl_addr addrs[SOCK_RAILS_MAX];
+    const struct xccl_tries *tries = &state->lines[idx].tries;
+    struct xccl_addr addrs[SOCK_RAILS_MAX] = {{.bytes = 0}};
+    const char *todo = TODO_UNREACHED;
     char text[XCCL_TRIES_TEXT_BYTES];
     int count = state->handle.addr_count;
 
     if (count == 1 && rc != xcclSuccess)
         return rc; /* its text says all */
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
         addrs[i] = state->handle.addrs[(first_of(state, idx) + i) % count];
-    xccl_tries_text(&state->lines[idx].tries, addrs, count, text);
-    return xccl_fail_quietly(rc != xcclSuccess ? rc : xcclRemoteError, 0,
-                             "set XCCL_SOCKET_IFNAME on all hosts to the interface by which they "
-                             "reach each other, and see whether a firewall stands between them",
+        if (tries->errs[i] == STRANGER)
+            todo = TODO_STRANGER;
+    }
+    xccl_tries_text(tries, addrs, count, text);
+    return xccl_fail_quietly(rc != xcclSuccess ? rc : xcclRemoteError, 0, todo,
                              "no way from %s leads to the peer: %s", state->device->name, text);
 }
 
-/* A try has failed, or there was no answer to it. */
-static xcclResult_t try_failed(struct sock_connect *state, int idx, xcclResult_t rc)
+/* A try has failed with an errno; 0: there was no answer to it. */
+static xcclResult_t try_failed(struct sock_connect *state, int idx, xcclResult_t rc, int err)
 {
     struct sock_connect_line *line = &state->lines[idx];
-    int count = state->handle.addr_count, err = rc != xcclSuccess ? xccl_tcp_connect_err() : 0;
+    int count = state->handle.addr_count;
 
-    if (rc != xcclSuccess && !err)
-        err = ECONNREFUSED; /* a Unix name that nobody has */
     xccl_tcp_close(&line->fd);
     if (line->again)
         return fail_unreached(state, idx, rc);
@@ -162,14 +176,33 @@ static xcclResult_t try_failed(struct sock_connect *state, int idx, xcclResult_t
     return xcclSuccess;
 }
 
+/* Why a connection of this thread failed just now. */
+static int connect_err(xcclResult_t rc)
+{
+    int err = rc != xcclSuccess ? xccl_tcp_connect_err() : 0;
+
+    /* A Unix name that nobody has is an error without a number. */
+    return rc != xcclSuccess && !err ? ECONNREFUSED : err;
+}
+
 xcclResult_t sock_connect_start(struct sock_connect *state, int idx)
 {
     struct sock_connect_line *line = &state->lines[idx];
     xcclResult_t rc;
 
-    line->tries = (struct xccl_tries){.begun = 0};
+    line->tries = (struct xccl_tries){.first_ms = state->handle.rail_count > 1 ? OWN_RAIL_MS : 0};
     rc = try_begin(state, idx, 1);
-    return rc == xcclSuccess ? rc : try_failed(state, idx, rc);
+    return rc == xcclSuccess ? rc : try_failed(state, idx, rc, connect_err(rc));
+}
+
+xcclResult_t sock_ways_failed(struct sock_connect *state, int idx, xcclResult_t rc)
+{
+    struct sock_connect_line *line = &state->lines[idx];
+
+    line->connected = 0;
+    /* A whole answer that was wrong, or none before the connection ended. */
+    return try_failed(state, idx, rc,
+                      line->greeting.heard == KIT_ANSWER_BYTES ? STRANGER : ECONNRESET);
 }
 
 static void tell_passed_over(const struct sock_connect *state, const struct xccl_addr *passed,
@@ -218,6 +251,6 @@ xcclResult_t sock_ways_go_on(struct sock_connect *state, int idx)
         (!line->again && line->fd >= 0 &&
          now_ns - line->since_ns >
              xccl_tries_patience_ns(&line->tries, state->handle.addr_count, line->since_ns)))
-        return try_failed(state, idx, rc);
+        return try_failed(state, idx, rc, connect_err(rc));
     return xcclSuccess;
 }

@@ -7,16 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SOCK_WIRE_VERSION 6
+#define SOCK_WIRE_VERSION 7
 #define SOCK_STREAMS_MAX  8 /* that carry the payload of large messages */
 #define SOCK_LINES_MAX    (1 + SOCK_STREAMS_MAX)
 #define SOCK_CHUNKS_MAX   1024 /* of one message */
 /* Where there are streams, a larger payload is not behind its header but on them. */
 #define SOCK_OWN_MAX 4080
 
-#define SOCK_TOKEN_BYTES   32
 #define SOCK_ADDRESS_BYTES 20 /* in a handle */
-#define SOCK_HELLO_BYTES   64
 #define SOCK_HEADER_BYTES  16
 #define SOCK_HANDLE_MAGIC  0x48534358u /* "XCSH" */
 #define SOCK_HELLO_MAGIC   0x4c534358u /* "XCSL" */
@@ -50,15 +48,15 @@
 #define SOCK_ACK_BYTES 80
 #define SOCK_ACK_CHECK 0x41534358u /* "XCSA" */
 
-/* Zeroes before so many bytes. */
-static inline size_t sock_pad_bytes(size_t bytes)
+/* Zeroes before so many bytes; none before fewer than padded_min. */
+static inline size_t sock_pad_bytes(size_t bytes, size_t padded_min)
 {
     size_t unit = bytes < SOCK_PAGED_MIN  ? SOCK_PAD_UNIT
                   : bytes < SOCK_WIDE_MIN ? SOCK_PAGED_UNIT
                   : bytes < SOCK_HUGE_MIN ? SOCK_WIDE_UNIT
                                           : SOCK_HUGE_UNIT;
 
-    return bytes < SOCK_PADDED_MIN ? 0 : (0 - bytes - SOCK_HEADER_BYTES) & (unit - 1);
+    return bytes < padded_min ? 0 : (0 - bytes - SOCK_HEADER_BYTES) & (unit - 1);
 }
 
 /* How a message of so many bytes is cut. */

@@ -32,7 +32,7 @@ void sock_zerocopy_init(const struct sock_comm *comm, struct sock_line *line)
     const int on = 1;
 
     line->zero = SOCK_ZERO_OFF;
-    if (!comm->is_send || comm->ctx->zerocopy == SOCK_ZEROCOPY_OFF ||
+    if (!comm->is_send || line->record || comm->ctx->zerocopy == SOCK_ZEROCOPY_OFF ||
         setsockopt(line->fd, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof(on)) != 0)
         return;
     line->zero = comm->ctx->zerocopy == SOCK_ZEROCOPY_ON ? SOCK_ZERO_ON : SOCK_ZERO_TIME_PLAIN;

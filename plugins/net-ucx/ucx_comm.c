@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What both ends of a connection have: a link, the side socket, the first
- * error, which stays and is given to each later call, and the descriptor to sleep on.
+/* State that both ends of a connection have: a link, the side socket, the first error, which stays
+ * and is given to each later call, and the descriptor to sleep on.
  *
  * Whether the peer is still there is told by the side socket, whatever UCX knows: its end comes
  * from the kernel when the peer's process ends, and its keepalive finds hosts that vanish. As it
@@ -129,7 +129,8 @@ static void side_read(struct ucx_comm *comm)
 {
     kit_side_read(&comm->side, comm->bye, sizeof(comm->bye));
     if (comm->side.in_bytes == sizeof(comm->bye))
-        comm->bye_known = ucx_bye_decode(comm->bye, &comm->bye_sent);
+        comm->bye_known = kit_side_note(&comm->side, comm->bye, UCX_BYE_BYTES) > 0 &&
+                          ucx_bye_decode(comm->bye, &comm->bye_sent);
     if (comm->side.in_bytes == sizeof(comm->bye) || comm->side.has_ended)
         note_gone(comm);
 }
@@ -158,6 +159,7 @@ void ucx_comm_look_now(struct ucx_comm *comm, int moved)
 {
     uint64_t now_ns;
 
+    (void)kit_silent_look(comm->ctx->log);
     if (!comm->gone || !comm->bye_known)
         side_read(comm);
     if (!comm->gone)
@@ -201,8 +203,7 @@ static xcclResult_t requests_create(struct ucx_comm *comm)
 }
 
 xcclResult_t ucx_comm_create(struct ucx_ctx *ctx, struct ucx_device *device, enum ucx_mode mode,
-                             const uint8_t token[KIT_TOKEN_BYTES], int is_send,
-                             struct ucx_comm **comm_out)
+                             int is_send, struct ucx_comm **comm_out)
 {
     struct ucx_comm *comm = xccl_calloc_aligned(64, sizeof(*comm));
     xcclResult_t rc;
@@ -214,8 +215,6 @@ xcclResult_t ucx_comm_create(struct ucx_ctx *ctx, struct ucx_device *device, enu
     comm->mode = mode;
     comm->home = mode == UCX_SHM ? &ctx->shm : &device->net;
     comm->is_send = is_send;
-    memcpy(comm->token, token, KIT_TOKEN_BYTES);
-    comm->tag = ucx_tag_make(token, 0);
     comm->side.fd = comm->wait_fd = comm->bell_fd = -1;
     xccl_net_tally_join(&device->tally, &comm->counters);
     rc = requests_create(comm);
@@ -226,6 +225,12 @@ xcclResult_t ucx_comm_create(struct ucx_ctx *ctx, struct ucx_device *device, enu
     }
     *comm_out = comm;
     return xcclSuccess;
+}
+
+void ucx_comm_prove(struct ucx_comm *comm, const struct kit_proof *proof)
+{
+    comm->side.proof = *proof;
+    comm->tag = ucx_tag_make(proof, 0);
 }
 
 void ucx_comm_side(struct ucx_comm *comm, int fd, const struct xccl_addr *peer)
@@ -249,16 +254,17 @@ static void poll_some(struct ucx_comm *comm)
 
 static void say_bye(struct ucx_comm *comm)
 {
-    uint8_t bytes[UCX_BYE_BYTES];
+    uint8_t bytes[KIT_SEALED(UCX_BYE_BYTES)];
 
     ucx_bye_encode(comm->sent, bytes);
-    comm->side.out_bytes = sizeof(bytes);
+    comm->side.out_bytes = 0;
+    kit_side_put(&comm->side, bytes, UCX_BYE_BYTES);
     kit_side_write(&comm->side, bytes);
 }
 
 void ucx_comm_strip(struct ucx_comm *comm)
 {
-    xccl_tcp_close(&comm->side.fd);
+    kit_side_close(&comm->side);
     xccl_tcp_close(&comm->wait_fd);
     xccl_tcp_close(&comm->bell_fd);
     xccl_free(comm->requests);
@@ -376,10 +382,12 @@ static void close_claimed(struct ucx_comm *comm)
     comm->closing = 1;
     ucx_link_shut(comm->link);
     if (comm->ep) {
+        if (!comm->is_send)
+            ucx_requests_cancel(comm); /* what comes in these turns finds none of them */
         poll_some(comm);
         if (comm->is_send && comm->side.fd >= 0)
             say_bye(comm);
-        xccl_tcp_close(&comm->side.fd);
+        kit_side_close(&comm->side);
         ucx_requests_cancel(comm);
         kept = stays(comm);
     }

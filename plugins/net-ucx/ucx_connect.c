@@ -6,15 +6,16 @@
  *   listen: a port, a random token
  *      handle {address, token, transports} --->  (travels over XCCL's encrypted connections)
  *                                                a link (ucx_link.c)
- *                                     <--------  connect: hello {token, mode, whose link, address}
+ *                                     <------->  connect: both prove the token (kit_guest.h)
+ *                                     <--------  hello {mode, whose link, address}
  *   accept: a link, an endpoint
  *      hello {the same of ours}      --------->  an endpoint, a flush: both workers turn until it
  *                                                is through, so the way has carried something
  *                                     <--------  ready
  *   the comm is up                               the comm is up
  *
- * The sender chooses: shared memory where both ends are on one host and have it, else networks.
- * Thread: one at a time a connect. */
+ * All bytes of the side connection are sealed. The sender chooses: shared memory where both ends
+ * are on one host and have it, else networks. Thread: one at a time a connect. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -62,7 +63,7 @@ static xcclResult_t connect_begin(struct ucx_ctx *ctx, int dev, const xcclNetHan
         rc = xccl_tcp_connect_start(&state->handle.where.addrs[0], &state->fd);
     }
     if (rc == xcclSuccess)
-        rc = ucx_comm_create(ctx, device, mode, state->handle.where.token, 1, &state->comm);
+        rc = ucx_comm_create(ctx, device, mode, 1, &state->comm);
     if (rc == xcclSuccess)
         rc = ucx_link_take(state->comm, state->handle.instance, NULL);
     if (rc == xcclSuccess) {
@@ -80,8 +81,16 @@ static xcclResult_t connect_begin(struct ucx_ctx *ctx, int dev, const xcclNetHan
 
 static xcclResult_t do_greet(struct ucx_connect *state, int *done_out)
 {
-    return kit_greet(&state->greeting, state->fd, &state->handle.where.addrs[0], state->out,
-                     state->out_bytes, done_out);
+    const struct kit_intro intro = {.dialect = &ucx_dialect,
+                                    .token = state->handle.where.token,
+                                    .hello = state->out,
+                                    .hello_bytes = state->out_bytes};
+    xcclResult_t rc = kit_greet(&state->greeting, state->fd, &state->handle.where.addrs[0], &intro,
+                                done_out);
+
+    if (*done_out)
+        ucx_comm_prove(state->comm, &state->greeting.proof);
+    return rc;
 }
 
 static xcclResult_t wrong_answer(const struct ucx_connect *state, const char *what)
@@ -106,29 +115,42 @@ static xcclResult_t refused(const struct ucx_connect *state)
         text, state->device->name, state->comm->mode == UCX_SHM ? "shared memory" : "networks");
 }
 
-/* The receiver's hello is as ours. */
+/* Receives the answer up to `want` bytes. *done_out 1: they are here. */
+static xcclResult_t answer_hear(struct ucx_connect *state, size_t want, int *done_out)
+{
+    xcclResult_t rc = kit_hear(state->fd, state->in, want, &state->greeting.heard);
+
+    *done_out = rc == xcclSuccess && state->greeting.heard >= want;
+    return rc == xcclRemoteError ? refused(state) : rc;
+}
+
+static xcclResult_t do_head(struct ucx_connect *state, int *done_out)
+{
+    xcclResult_t rc = answer_hear(state, KIT_SEALED(UCX_HEAD_BYTES), done_out);
+
+    if (rc != xcclSuccess || !*done_out)
+        return rc;
+    if (!kit_proof_open(&state->comm->side.proof, state->in, UCX_HEAD_BYTES) ||
+        !kit_hello_read(&ucx_dialect, state->in, &state->answer) ||
+        state->answer.mode != state->comm->mode)
+        return wrong_answer(state, "a wrong hello");
+    return xcclSuccess;
+}
+
 static xcclResult_t do_answer(struct ucx_connect *state, int *done_out)
 {
-    struct ucx_hello hello = {.address_bytes = 0};
-    size_t want = UCX_HEAD_BYTES;
-    xcclResult_t rc;
+    size_t bytes = state->answer.address_bytes;
+    uint8_t *address = state->in + KIT_SEALED(UCX_HEAD_BYTES);
+    xcclResult_t rc = answer_hear(state, KIT_SEALED(UCX_HEAD_BYTES) + KIT_SEALED(bytes), done_out);
 
-    if (state->greeting.heard >= UCX_HEAD_BYTES) {
-        if (!kit_hello_read(&ucx_dialect, state->handle.where.token, state->in, &hello) ||
-            hello.mode != state->comm->mode)
-            return wrong_answer(state, "a wrong hello");
-        want += hello.address_bytes;
-    }
-    rc = kit_hear(state->fd, state->in, want, &state->greeting.heard);
-    if (rc == xcclRemoteError)
-        return refused(state);
-    if (rc != xcclSuccess || state->greeting.heard < want || want == UCX_HEAD_BYTES)
+    if (rc != xcclSuccess || !*done_out)
         return rc;
-    if (!ucx_hello_intact(&hello, state->in + UCX_HEAD_BYTES))
+    *done_out = 0;
+    if (!kit_proof_open(&state->comm->side.proof, address, bytes))
         return wrong_answer(state, "a damaged worker address");
     ucx_comm_side(state->comm, state->fd, &state->handle.where.addrs[0]);
     state->fd = -1;
-    rc = ucx_link_join(state->comm, &hello, state->in + UCX_HEAD_BYTES);
+    rc = ucx_link_join(state->comm, &state->answer, address);
     state->comm->sent = 1; /* a flush that covers no send */
     *done_out = rc == xcclSuccess;
     return rc;
@@ -150,22 +172,24 @@ static xcclResult_t do_flush(struct ucx_connect *state, int *done_out)
     comm->sent = comm->flushed = 0;
     state->greeting.said = 0;
     xccl_wire_put_u32(&wire, UCX_HELLO_MAGIC);
+    kit_proof_seal(&comm->side.proof, state->out, UCX_READY_BYTES);
     *done_out = 1;
     return xcclSuccess;
 }
 
 static xcclResult_t do_ready(struct ucx_connect *state, int *done_out)
 {
-    xcclResult_t rc = kit_say(state->comm->side.fd, state->out, UCX_READY_BYTES,
-                              &state->greeting.said);
+    const size_t bytes = KIT_SEALED(UCX_READY_BYTES);
+    xcclResult_t rc = kit_say(state->comm->side.fd, state->out, bytes, &state->greeting.said);
 
-    *done_out = state->greeting.said == UCX_READY_BYTES;
+    *done_out = state->greeting.said == bytes;
     return rc;
 }
 
 typedef xcclResult_t (*phase_fn)(struct ucx_connect *state, int *done_out);
 
 static const phase_fn phases[] = {[UCX_GREET] = do_greet,
+                                  [UCX_HEAD] = do_head,
                                   [UCX_ANSWER] = do_answer,
                                   [UCX_FLUSH] = do_flush,
                                   [UCX_READY] = do_ready};
@@ -229,6 +253,7 @@ xcclResult_t ucx_close_connect(xcclNetContext_t ctx, xcclNetConnect_t state_)
     xccl_tcp_close(&state->fd);
     if (state->comm)
         ucx_close_comm(state->comm);
+    explicit_bzero(state, sizeof(*state)); /* token and keys */
     xccl_free(state);
     return xcclSuccess;
 }

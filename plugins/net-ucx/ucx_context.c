@@ -130,6 +130,16 @@ static void take_resource(struct ucx_survey *survey, const struct ucx_resource *
         take_device(survey, resource->device);
 }
 
+xcclResult_t ucx_room(void)
+{
+    if (kit_fds_have_room(UCX_ROOM_FDS))
+        return xcclSuccess;
+    return xccl_fail_quietly(xcclSystemError, 0, "raise ulimit -n",
+                             "fewer than %d more descriptors can be opened, and UCX aborts a "
+                             "process when there are none",
+                             UCX_ROOM_FDS);
+}
+
 /* There is no query for it: the text is what UCX has for people. */
 static xcclResult_t read_resources(ucp_context_h context, struct ucx_survey *survey)
 {
@@ -165,6 +175,9 @@ xcclResult_t ucx_survey_make(struct ucx_survey *survey_out)
     xcclResult_t rc;
 
     memset(survey_out, 0, sizeof(*survey_out));
+    rc = ucx_room();
+    if (rc != xcclSuccess)
+        return rc;
     status = context_open(xccl_param_string(XCCL_P_UCX_TLS), NULL, 0, &home);
     if (status == UCS_ERR_NO_DEVICE)
         return xcclSuccess;
@@ -181,9 +194,12 @@ xcclResult_t ucx_home_open(struct ucx_home *home, enum ucx_mode mode, const char
     ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_REQUEST_SIZE};
     ucs_status_t status;
 
+    xcclResult_t rc = ucx_room();
+
+    if (rc != xcclSuccess)
+        return rc;
     home->by_hardware = ucx_by_hardware(mode, tls);
     status = context_open(tls, device, home->by_hardware, home);
-
     if (status != UCS_OK) {
         home->context = NULL;
         return ucx_failed(status, device ? device : tls);

@@ -179,8 +179,10 @@ static xcclResult_t ctx_open(struct ucx_ctx *ctx)
 xcclResult_t ucx_init(const xcclNetInit_v1 *init, xcclNetContext_t *ctx_out)
 {
     struct ucx_ctx *ctx;
-    xcclResult_t rc = ucx_library_open();
+    xcclResult_t rc = xccl_net_encrypts_not(init, "ucx");
 
+    if (rc == xcclSuccess)
+        rc = ucx_library_open();
     if (rc != xcclSuccess)
         return rc;
     ctx = xccl_calloc_aligned(64, sizeof(*ctx));

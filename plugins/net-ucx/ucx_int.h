@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/net_entry.h"
 #include "base/netaddr.h"
+#include "kit/kit_silent.h"
 #include "kit/kit_side.h"
 #include "ucx_library.h"
 #include "ucx_wire.h"
@@ -35,6 +36,7 @@
 #define UCX_LOOK_POLLS 1024u
 #define UCX_LOOK_WAITS 8u /* in vain, of a caller that sleeps */
 #define UCX_LOOK_SENDS 256u /* sends that are done at once, for which nobody polls */
+#define UCX_ROOM_FDS   24 /* a worker over tcp takes six, a connection of it two at either end */
 #define UCX_ASK_POLLS  32 /* idle polls after which a worker is armed: who asks on pays nothing */
 #define UCX_ARM_POLLS  16 /* idle polls after which a worker that is armed is armed anew */
 /* The side socket's end may overtake what came before it through UCX. */
@@ -102,6 +104,7 @@ struct ucx_link {
     struct ucx_comm *parked; /* closed; UCX may still call back about them */
     int armed; /* the worker's descriptor will tell of what comes next */
     int turned; /* by test, since the last turn of progress */
+    struct kit_silent crowd; /* at the worker's ports of TCP */
     /* With links_lock. */
     uint64_t id, peer_id, peer_instance; /* peer_id 0: not known yet */
     int refs, places; /* places: that have been taken, one bit each; they never come free */
@@ -133,7 +136,6 @@ struct ucx_comm {
     struct ucx_home *home;
     enum ucx_mode mode;
     int is_send;
-    uint8_t token[KIT_TOKEN_BYTES];
     uint64_t tag; /* of tag 0 */
     xcclResult_t rc; /* once set, it stays */
     xcclNetCause_t cause;
@@ -157,7 +159,7 @@ struct ucx_comm {
     uint64_t quiet_ns; /* gone: since when nothing has come */
     uint64_t received_then; /* when that was looked at last */
     uint32_t polls, idle; /* all, and those in which nothing moved */
-    uint8_t bye[UCX_BYE_BYTES];
+    uint8_t bye[KIT_SEALED(UCX_BYE_BYTES)];
     int bye_known;
     uint64_t bye_sent; /* sends that the peer has called done */
     /* To sleep on: the worker's descriptor, the side socket and a bell. -1: nobody has asked. */
@@ -178,7 +180,7 @@ struct ucx_listen {
     struct kit_listener door;
     struct ucx_comm *comm; /* of the sender that has proved itself, else NULL */
     size_t out_bytes, out_sent, ready_have;
-    uint8_t out[UCX_HELLO_MAX], ready[UCX_READY_BYTES];
+    uint8_t out[UCX_ANSWER_MAX], ready[KIT_SEALED(UCX_READY_BYTES)];
 };
 
 /* A connect under way. */
@@ -186,12 +188,13 @@ struct ucx_connect {
     struct ucx_ctx *ctx;
     struct ucx_device *device;
     struct ucx_handle handle;
-    enum { UCX_GREET, UCX_ANSWER, UCX_FLUSH, UCX_READY } phase;
+    enum { UCX_GREET, UCX_HEAD, UCX_ANSWER, UCX_FLUSH, UCX_READY } phase;
     int fd; /* -1: the comm has it, from the answer on */
     struct ucx_comm *comm;
     struct kit_greeting greeting;
     size_t out_bytes;
-    uint8_t out[UCX_HELLO_MAX], in[UCX_HELLO_MAX];
+    uint8_t out[KIT_SEALED(UCX_HELLO_MAX)], in[UCX_ANSWER_MAX];
+    struct ucx_hello answer; /* once its head has come */
 };
 
 /* ucx_device.c */
@@ -211,6 +214,8 @@ struct ucx_survey {
     int device_count;
     char devices[UCX_DEVICES_MAX][UCX_NAME_BYTES]; /* of networks, lo last */
 };
+/* An error where descriptors run short: UCX asserts that it gets them, some in its own thread. */
+xcclResult_t ucx_room(void);
 /* What UCX has here, under the settings. None at all is no error. */
 xcclResult_t ucx_survey_make(struct ucx_survey *survey_out);
 /* tls: names as above, of that mode; device: NULL for all. */
@@ -269,8 +274,9 @@ static inline void ucx_link_give(struct ucx_link *link)
 /* ucx_comm.c */
 /* Without a link, for ucx_link_take. */
 xcclResult_t ucx_comm_create(struct ucx_ctx *ctx, struct ucx_device *device, enum ucx_mode mode,
-                             const uint8_t token[KIT_TOKEN_BYTES], int is_send,
-                             struct ucx_comm **comm_out);
+                             int is_send, struct ucx_comm **comm_out);
+/* Both ends have proved themselves: the keys of seals and tags. */
+void ucx_comm_prove(struct ucx_comm *comm, const struct kit_proof *proof);
 /* Takes fd, the side socket. */
 void ucx_comm_side(struct ucx_comm *comm, int fd, const struct xccl_addr *peer);
 /* Gives back all but the comm itself. */

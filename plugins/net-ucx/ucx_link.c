@@ -105,18 +105,34 @@ static struct ucx_link *find_and_hold(const struct ucx_comm *comm, uint64_t inst
     return link;
 }
 
+/* UCX has listened at its ports of TCP since the worker was made. */
+static void watch_crowd(struct ucx_link *link, const struct kit_fds *before)
+{
+    ucp_address_t *address = NULL;
+    size_t bytes = 0;
+
+    if (ucx.worker_get_address(link->worker, &address, &bytes) != UCS_OK)
+        return;
+    kit_silent_watch(&link->crowd, before, address, bytes);
+    ucx.worker_release_address(link->worker, address);
+}
+
 static xcclResult_t make(const struct ucx_comm *comm, uint64_t instance, struct ucx_link **link_out)
 {
     ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                   .thread_mode = UCS_THREAD_MODE_SERIALIZED};
     struct ucx_link *link = xccl_calloc_aligned(64, sizeof(*link));
     xcclResult_t rc = link ? xccl_os_random(&link->id, sizeof(link->id)) : xcclSystemError;
+    struct kit_fds before;
     ucs_status_t status;
 
+    if (rc == xcclSuccess)
+        rc = ucx_room();
     if (rc != xcclSuccess) {
         xccl_free(link);
         return rc;
     }
+    kit_fds_note(&before);
     status = ucx.worker_create(comm->home->context, &params, &link->worker);
     if (status != UCS_OK) {
         xccl_free(link);
@@ -124,6 +140,7 @@ static xcclResult_t make(const struct ucx_comm *comm, uint64_t instance, struct 
                                  "UCX cannot make a worker on %s: %s", comm->device->name,
                                  ucx.status_string(status));
     }
+    watch_crowd(link, &before);
     link->id |= 1; /* never 0 */
     link->ctx = comm->ctx;
     link->home = comm->home;
@@ -240,7 +257,7 @@ xcclResult_t ucx_link_hello(struct ucx_comm *comm, uint8_t bytes_out[UCX_HELLO_M
     *bytes_out_count = 0;
     if (address_bytes <= UCX_ADDRESS_MAX) {
         hello.address_bytes = (uint32_t)address_bytes;
-        *bytes_out_count = ucx_hello_encode(comm->token, &hello, address, bytes_out);
+        *bytes_out_count = ucx_hello_encode(&hello, address, bytes_out);
     }
     ucx.worker_release_address(link->worker, address);
     if (*bytes_out_count)
@@ -357,6 +374,7 @@ static void worker_end(struct ucx_link *link, int force)
         return;
     if (link->ep)
         ep_close(link, link->ep, force);
+    kit_silent_forget(&link->crowd);
     ucx.worker_destroy(link->worker);
     link->worker = NULL;
     link->ep = NULL;

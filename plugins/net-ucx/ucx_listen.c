@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The receiver's side of coming up: a port, and those who come there. Nothing here waits: accept is
- * asked again and again. Before a sender has shown the token (kit_hello.h) nothing of its hello
+ * asked again and again. Before a sender has proved itself (kit_guest.h) nothing of its hello
  * reaches UCX. One that proves itself and then goes leaves the place free again.
  *
  * Thread: one at a time a listener. */
@@ -52,26 +52,31 @@ xcclResult_t ucx_close_listen(xcclNetListenComm_t listen_)
     return xcclSuccess;
 }
 
-/* Of who has said a right head. 1: all has come and is right. 0: not yet, or he is dropped. */
-static int hello_read(struct ucx_listen *listener, struct xccl_stranger *stranger,
-                      const struct ucx_hello *hello, uint64_t now_ns)
+static const struct kit_proof *proof_of(struct ucx_listen *listener,
+                                        const struct kit_stranger *stranger)
 {
-    const uint8_t *address = stranger->hello + UCX_HEAD_BYTES;
+    return kit_guest_proof(&listener->door.guests, &listener->door.step, stranger);
+}
+
+/* Checks the hello of a sender that has proved itself. 0: it was wrong, and the sender is
+ * dropped. */
+static int hello_check(struct ucx_listen *listener, struct kit_stranger *stranger,
+                       const struct ucx_hello *hello)
+{
+    const struct kit_proof *proof = proof_of(listener, stranger);
     const char *why = NULL;
 
-    if (!xccl_doorstep_read(&listener->door.step, stranger, UCX_HEAD_BYTES + hello->address_bytes,
-                            now_ns))
-        return 0;
-    else if (!(ucx_device_modes(listener->ctx, listener->device) & 1u << hello->mode))
-        why = "it asks for transports that are not here";
-    else if (!ucx_hello_intact(hello, address))
-        why = "a damaged worker address";
+    if (!(ucx_device_modes(listener->ctx, listener->device) & 1u << hello->mode))
+        why = "it asks for transports that this device does not have";
+    else if (proof->said.hello_bytes != UCX_HEAD_BYTES + hello->address_bytes)
+        why = "its hello is not as long as its head says";
     if (why)
-        xccl_doorstep_drop(&listener->door.step, stranger, why);
+        kit_doorstep_drop(&listener->door.step, stranger, why);
     return !why;
 }
 
-/* Our hello, and an endpoint to where the sender's says. *can_out 0: UCX has no way there. */
+/* Makes and seals our hello, and an endpoint for the address in the sender's. *can_out 0: UCX
+ * cannot reach it. */
 static xcclResult_t comm_join(struct ucx_listen *listener, struct ucx_comm *comm,
                               const struct ucx_hello *hello, const uint8_t *address, int *can_out)
 {
@@ -79,30 +84,33 @@ static xcclResult_t comm_join(struct ucx_listen *listener, struct ucx_comm *comm
 
     ucx_link_claim_wait(comm->link);
     rc = ucx_link_hello(comm, listener->out, &listener->out_bytes);
+    if (rc == xcclSuccess)
+        listener->out_bytes = ucx_answer_seal(&comm->side.proof, listener->out,
+                                              listener->out_bytes);
     *can_out = rc == xcclSuccess && ucx_link_join(comm, hello, address) == xcclSuccess;
     ucx_link_give(comm->link);
     return rc;
 }
 
-/* The one with the token has come. One that UCX cannot reach is gone, or finds out by the end of
- * its side socket: as with strangers, the caller has the deadline. */
-static xcclResult_t comm_begin(struct ucx_listen *listener, struct xccl_stranger *stranger,
+/* Makes a comm for a sender that has proved itself. A sender that UCX cannot reach is dropped, and
+ * learns of it by the end of its side socket; as with strangers, the caller has the deadline. */
+static xcclResult_t comm_begin(struct ucx_listen *listener, struct kit_stranger *stranger,
                                const struct ucx_hello *hello)
 {
     struct ucx_comm *comm = NULL;
     int can = 0;
-    xcclResult_t rc = ucx_comm_create(listener->ctx, listener->device, hello->mode,
-                                      listener->door.handle.token, 0, &comm);
+    xcclResult_t rc = ucx_comm_create(listener->ctx, listener->device, hello->mode, 0, &comm);
 
     if (rc != xcclSuccess)
         return rc;
     xccl_addr_format(&stranger->peer, comm->peer_text);
+    ucx_comm_prove(comm, proof_of(listener, stranger));
     rc = ucx_link_take(comm, hello->instance, hello);
     if (rc == xcclSuccess)
         rc = comm_join(listener, comm, hello, stranger->hello + UCX_HEAD_BYTES, &can);
     if (!can) {
         if (rc == xcclSuccess)
-            xccl_doorstep_drop(&listener->door.step, stranger, xccl_error_text());
+            kit_doorstep_drop(&listener->door.step, stranger, xccl_error_text());
         ucx_close_comm(comm);
         return rc;
     }
@@ -116,13 +124,13 @@ static xcclResult_t comm_begin(struct ucx_listen *listener, struct xccl_stranger
 static xcclResult_t prove(struct ucx_listen *listener, uint64_t now_ns)
 {
     xcclResult_t rc = kit_listener_fill(&listener->door, now_ns);
-    struct xccl_stranger *stranger;
+    struct kit_stranger *stranger;
     struct ucx_hello hello;
     int at = 0;
 
     while (rc == xcclSuccess && !listener->comm &&
            (stranger = kit_listener_next(&listener->door, &at, now_ns, &hello))) {
-        if (hello_read(listener, stranger, &hello, now_ns))
+        if (hello_check(listener, stranger, &hello))
             rc = comm_begin(listener, stranger, &hello);
     }
     return rc;
@@ -137,13 +145,15 @@ static xcclResult_t comm_turn(struct ucx_listen *listener, int *done_out)
 
     (void)ucx_comm_poll(comm);
     if (rc == xcclSuccess)
-        rc = kit_hear(comm->side.fd, listener->ready, UCX_READY_BYTES, &listener->ready_have);
+        rc = kit_hear(comm->side.fd, listener->ready, sizeof(listener->ready),
+                      &listener->ready_have);
     if (rc == xcclSuccess && comm->rc != xcclSuccess)
         rc = ucx_comm_error(comm);
-    if (rc == xcclSuccess && listener->ready_have == UCX_READY_BYTES) {
+    if (rc == xcclSuccess && listener->ready_have == sizeof(listener->ready)) {
         struct xccl_wire wire = xccl_wire_over(listener->ready, UCX_READY_BYTES);
 
-        *done_out = xccl_wire_get_u32(&wire) == UCX_HELLO_MAGIC;
+        *done_out = kit_proof_open(&comm->side.proof, listener->ready, UCX_READY_BYTES) &&
+                    xccl_wire_get_u32(&wire) == UCX_HELLO_MAGIC;
         rc = *done_out ? xcclSuccess : xcclRemoteError; /* it has given up */
     }
     return rc;

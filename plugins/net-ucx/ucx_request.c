@@ -240,7 +240,7 @@ static xcclResult_t send_post(struct ucx_comm *comm, const void *data, size_t by
     param.user_data = &request->parts[0];
     use_mem(&param, comm, mem, data, bytes);
     ucx_library_enter(NULL);
-    running = ucx.tag_send_nbx(comm->ep, data, bytes, comm->tag | tag, &param);
+    running = ucx.tag_send_nbx(comm->ep, data, bytes, comm->tag ^ tag, &param);
     ucx_library_leave();
     if (!UCS_PTR_IS_PTR(running))
         send_over(request, UCS_PTR_STATUS(running));
@@ -299,7 +299,7 @@ static void recv_post(struct ucx_request *request, int idx, void *data, uint32_t
     param.request = store_of(request, idx);
     use_mem(&param, comm, mem, data, part->bytes);
     request->running |= 1u << idx;
-    running = ucx.tag_recv_nbx(comm->link->worker, data, part->bytes, comm->tag | tag, TAG_MASK,
+    running = ucx.tag_recv_nbx(comm->link->worker, data, part->bytes, comm->tag ^ tag, TAG_MASK,
                                &param);
     if (UCS_PTR_IS_ERR(running))
         recv_over(request, part, UCS_PTR_STATUS(running), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The handle, the hello and what UCX says of its transports, byte by byte. A hello is proved by the
- * token (kit_hello.h) before anything else of it is believed: UCX takes a worker address as it is,
- * so nobody but the peer may give one, and a hash finds one that was damaged on the way.
+/* The handle, the hello and UCX's list of its transports, byte by byte. A hello is sealed, and its
+ * sender has proved itself (kit_guest.h), before any of it is believed: UCX does not check a worker
+ * address, so only the peer may give one.
  * Thread: any. */
 #include "ucx_wire.h"
 
@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/hash.h"
 
 void ucx_handle_encode(const struct ucx_handle *handle, xcclNetHandle_t *handle_out)
 {
@@ -39,14 +38,13 @@ xcclResult_t ucx_handle_decode(const xcclNetHandle_t *bytes, struct ucx_handle *
     return xcclSuccess;
 }
 
-size_t ucx_hello_encode(const uint8_t token[KIT_TOKEN_BYTES], const struct ucx_hello *hello,
-                        const void *address, uint8_t bytes_out[UCX_HELLO_MAX])
+size_t ucx_hello_encode(const struct ucx_hello *hello, const void *address,
+                        uint8_t bytes_out[UCX_HELLO_MAX])
 {
-    struct xccl_wire wire = kit_hello_begin(&ucx_dialect, token, bytes_out);
+    struct xccl_wire wire = kit_hello_begin(&ucx_dialect, bytes_out);
 
     xccl_wire_put_u32(&wire, hello->mode);
     xccl_wire_put_u32(&wire, hello->address_bytes);
-    xccl_wire_put_u64(&wire, xccl_hash_bytes(XCCL_HASH_START, address, hello->address_bytes));
     xccl_wire_put_u64(&wire, hello->instance);
     xccl_wire_put_u64(&wire, hello->link);
     xccl_wire_put_u64(&wire, hello->wanted);
@@ -60,7 +58,6 @@ static int hello_decode(struct xccl_wire *wire, void *hello)
 
     hello_out->mode = xccl_wire_get_u32(wire);
     hello_out->address_bytes = xccl_wire_get_u32(wire);
-    hello_out->address_hash = xccl_wire_get_u64(wire);
     hello_out->instance = xccl_wire_get_u64(wire);
     hello_out->link = xccl_wire_get_u64(wire);
     hello_out->wanted = xccl_wire_get_u64(wire);
@@ -78,9 +75,15 @@ const struct kit_dialect ucx_dialect = {.plugin = "ucx",
                                         .hello_bytes_max = UCX_HELLO_MAX,
                                         .decode = hello_decode};
 
-int ucx_hello_intact(const struct ucx_hello *hello, const uint8_t *address)
+size_t ucx_answer_seal(struct kit_proof *proof, uint8_t bytes[UCX_ANSWER_MAX], size_t hello_bytes)
 {
-    return xccl_hash_bytes(XCCL_HASH_START, address, hello->address_bytes) == hello->address_hash;
+    size_t address_bytes = hello_bytes - UCX_HEAD_BYTES;
+    uint8_t *address = bytes + KIT_SEALED(UCX_HEAD_BYTES);
+
+    memmove(address, bytes + UCX_HEAD_BYTES, address_bytes);
+    kit_proof_seal(proof, bytes, UCX_HEAD_BYTES);
+    kit_proof_seal(proof, address, address_bytes);
+    return KIT_SEALED(UCX_HEAD_BYTES) + KIT_SEALED(address_bytes);
 }
 
 void ucx_bye_encode(uint64_t sent, uint8_t bytes_out[UCX_BYE_BYTES])
@@ -103,11 +106,12 @@ int ucx_bye_decode(const uint8_t bytes[UCX_BYE_BYTES], uint64_t *sent_out)
     return 1;
 }
 
-uint64_t ucx_tag_make(const uint8_t token[KIT_TOKEN_BYTES], uint32_t tag)
+uint64_t ucx_tag_make(const struct kit_proof *proof, uint32_t tag)
 {
-    uint64_t id = xccl_hash_bytes(XCCL_HASH_START, token, KIT_TOKEN_BYTES);
+    uint64_t secret;
 
-    return id << 32 | tag;
+    kit_proof_key(proof, "ucx tags", &secret, sizeof(secret));
+    return secret ^ tag;
 }
 
 int ucx_resource_parse(const char *line, struct ucx_resource *resource_out)

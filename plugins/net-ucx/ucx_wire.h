@@ -11,15 +11,17 @@
 
 #include "base/netaddr.h"
 #include "kit/kit_hello.h"
+#include "kit/kit_side.h"
 
-#define UCX_WIRE_VERSION 2
+#define UCX_WIRE_VERSION 3
 #define UCX_HANDLE_MAGIC 0x58435548u /* "HUCX" */
 #define UCX_HELLO_MAGIC  0x5843554cu
 #define UCX_BYE_MAGIC    0x58435542u
 #define UCX_ADDRESS_MAX  4096 /* of a UCX worker address; about 200 is usual */
 #define UCX_OWN_BYTES    (8 + 8 + 4) /* of a handle */
-#define UCX_HEAD_BYTES   (KIT_HEAD_BYTES + 4 + 4 + 8 + 3 * 8)
+#define UCX_HEAD_BYTES   (KIT_HELLO_BYTES + 4 + 4 + 3 * 8)
 #define UCX_HELLO_MAX    (UCX_HEAD_BYTES + UCX_ADDRESS_MAX)
+#define UCX_ANSWER_MAX   (UCX_HELLO_MAX + 2 * KIT_SEAL_BYTES) /* the receiver's hello, sealed */
 #define UCX_READY_BYTES  4
 #define UCX_BYE_BYTES    12
 
@@ -47,26 +49,27 @@ xcclResult_t ucx_handle_decode(const xcclNetHandle_t *bytes, struct ucx_handle *
 struct ucx_hello {
     uint32_t mode;
     uint32_t address_bytes;
-    uint64_t address_hash;
     uint64_t instance; /* of who says it */
     uint64_t link; /* his, random, never 0 */
     uint64_t wanted; /* the other end's that it would go with; 0: any that fits */
 };
 /* kit_hello_read reads the head. Bytes of the whole, 0 if they do not fit; address is at most
- * UCX_ADDRESS_MAX bytes. Of hello all but address_hash counts. */
-size_t ucx_hello_encode(const uint8_t token[KIT_TOKEN_BYTES], const struct ucx_hello *hello,
-                        const void *address, uint8_t bytes_out[UCX_HELLO_MAX]);
-/* 1: the address behind the head is whole. */
-int ucx_hello_intact(const struct ucx_hello *hello, const uint8_t *address);
+ * UCX_ADDRESS_MAX bytes. */
+size_t ucx_hello_encode(const struct ucx_hello *hello, const void *address,
+                        uint8_t bytes_out[UCX_HELLO_MAX]);
+/* Seals the receiver's hello: head and address apart, for the head says how long the address is.
+ * Gives the bytes of both with their seals. */
+size_t ucx_answer_seal(struct kit_proof *proof, uint8_t bytes[UCX_ANSWER_MAX], size_t hello_bytes);
 
 /* What a sender says last: how many of its sends are done. */
 void ucx_bye_encode(uint64_t sent, uint8_t bytes_out[UCX_BYE_BYTES]);
 int ucx_bye_decode(const uint8_t bytes[UCX_BYE_BYTES], uint64_t *sent_out);
 
-/* UCX's 64-bit tag: who is connected above, the caller's tag below. There is no sequence and no
- * group index in it: UCX matches sends of equal tags in their order (ucp.h, ucp_tag_send_nbx), and
- * rule 6 leaves no choice beyond that. */
-uint64_t ucx_tag_make(const uint8_t token[KIT_TOKEN_BYTES], uint32_t tag);
+/* UCX's 64-bit tag: a secret of the connection's two ends xor the caller's tag, so that a message
+ * of any other sender does not match. There is no sequence and no group index in it: UCX matches
+ * sends of equal tags in their order (ucp.h, ucp_tag_send_nbx), and rule 6 leaves no choice beyond
+ * that. */
+uint64_t ucx_tag_make(const struct kit_proof *proof, uint32_t tag);
 
 /* A line of ucp_context_print_info: "#  resource 1  :  md 1  dev 1  flags -- tcp/lo". 1: it names
  * a transport and its device. */

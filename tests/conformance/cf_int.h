@@ -116,7 +116,7 @@ struct cf {
 _Noreturn void cf_fail(struct cf *me, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* What the contract of NCCL allows, but an author wants to know. */
 _Noreturn void cf_note(struct cf *me, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* What breaks a rule of ours that NCCL's contract does not have: a failure, or with a plugin of
+/* Reports a breach of a rule that NCCL's contract does not have: a failure, or with a plugin of
  * NCCL's a note. */
 _Noreturn void cf_breach(struct cf *me, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 _Noreturn void cf_skip(struct cf *me, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

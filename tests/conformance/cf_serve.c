@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/doorstep.h"
+#include "kit/kit_doorstep.h"
 #include "base/error.h"
 #include "base/tcp.h"
 #include "cf_remote.h"
@@ -30,7 +30,7 @@
 struct serve {
     struct xccl_conformance_options options;
     struct cf_shared plugin; /* what the first look found */
-    struct xccl_doorstep step;
+    struct kit_doorstep step;
     int listen_fd, session_fd;
     struct cf_word word; /* of the present case */
     int case_fd; /* its connection; -1: there is none */
@@ -170,14 +170,14 @@ static void session_begin(struct serve *serve, int fd)
 }
 
 /* Takes the connection from him, unless it is a channel whose case has not come yet. */
-static void welcome(struct serve *serve, struct xccl_stranger *stranger, const struct cf_word *word,
+static void welcome(struct serve *serve, struct kit_stranger *stranger, const struct cf_word *word,
                     uint64_t now_ns)
 {
     int fd = stranger->fd;
 
     if (word->kind == CF_WORD_CHANNEL && (serve->case_fd < 0 || word->id != serve->word.id)) {
         if (now_ns - stranger->since_ns > EARLY_NS || xccl_tcp_has_ended(fd))
-            xccl_doorstep_drop(&serve->step, stranger, "a channel without a case");
+            kit_doorstep_drop(&serve->step, stranger, "a channel without a case");
         return;
     }
     stranger->fd = -1;
@@ -194,18 +194,18 @@ static void welcome(struct serve *serve, struct xccl_stranger *stranger, const s
 static xcclResult_t doors_look(struct serve *serve)
 {
     uint64_t now_ns = xccl_clock_ns();
-    xcclResult_t rc = xccl_doorstep_fill(&serve->step, serve->listen_fd, now_ns);
+    xcclResult_t rc = kit_doorstep_fill(&serve->step, serve->listen_fd, now_ns);
 
-    for (int i = 0; i < XCCL_DOORSTEP_PLACES; i++) {
-        struct xccl_stranger *stranger = &serve->step.places[i];
+    for (int i = 0; i < KIT_DOORSTEP_PLACES; i++) {
+        struct kit_stranger *stranger = &serve->step.places[i];
         struct cf_word word;
 
-        if (stranger->fd < 0 || !xccl_doorstep_read(&serve->step, stranger, CF_WORD_BYTES, now_ns))
+        if (stranger->fd < 0 || !kit_doorstep_read(&serve->step, stranger, CF_WORD_BYTES, now_ns))
             continue;
         if (cf_word_decode(stranger->hello, serve->options.token, &word))
             welcome(serve, stranger, &word, now_ns);
         else
-            xccl_doorstep_drop(&serve->step, stranger, "a wrong word");
+            kit_doorstep_drop(&serve->step, stranger, "a wrong word");
     }
     return rc;
 }
@@ -215,7 +215,7 @@ static xcclResult_t doors_look(struct serve *serve)
 /* Until something may have happened, or a beat is due. */
 static void rest(struct serve *serve)
 {
-    struct pollfd fds[XCCL_DOORSTEP_PLACES + 4];
+    struct pollfd fds[KIT_DOORSTEP_PLACES + 4];
     nfds_t count = 0;
 
     fds[count++] = (struct pollfd){.fd = serve->listen_fd, .events = POLLIN};
@@ -223,8 +223,8 @@ static void rest(struct serve *serve)
     fds[count++] = (struct pollfd){.fd = serve->given_up ? -1 : serve->case_fd, .events = POLLIN};
     fds[count++] = (struct pollfd){.fd = serve->task.pid > 0 ? serve->task.pidfd : -1,
                                    .events = POLLIN};
-    for (int i = 0; i < XCCL_DOORSTEP_PLACES; i++) {
-        const struct xccl_stranger *stranger = &serve->step.places[i];
+    for (int i = 0; i < KIT_DOORSTEP_PLACES; i++) {
+        const struct kit_stranger *stranger = &serve->step.places[i];
 
         /* A channel whose case has not come is looked at with each beat. */
         fds[count++] = (struct pollfd){.fd = stranger->have < CF_WORD_BYTES ? stranger->fd : -1,
@@ -273,7 +273,7 @@ static int serve_listen(struct serve *serve, const struct xccl_addr *addr)
 {
     struct xccl_addr bound;
     char text[XCCL_ADDR_TEXT_BYTES];
-    xcclResult_t rc = xccl_doorstep_init(&serve->step, CF_WORD_BYTES);
+    xcclResult_t rc = kit_doorstep_init(&serve->step, CF_WORD_BYTES);
 
     if (rc == xcclSuccess)
         rc = xccl_tcp_listen(addr, &serve->listen_fd, &bound);
@@ -301,7 +301,7 @@ int xccl_conformance_serve(const struct xccl_conformance_options *options, const
     cf_beat();
     if (cf_look(options, 0, &serve.plugin) && serve_listen(&serve, &addr))
         status = serve_run(&serve);
-    xccl_doorstep_fini(&serve.step);
+    kit_doorstep_fini(&serve.step);
     xccl_tcp_close(&serve.session_fd);
     xccl_tcp_close(&serve.listen_fd);
     return status;

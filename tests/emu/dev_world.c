@@ -418,7 +418,7 @@ static void check_block(const struct dev_world *world, int rank, int block)
     }
 }
 
-static void check_status(const struct dev_world *world, int rank)
+static void check_status(struct dev_world *world, int rank)
 {
     const struct xccl_dev_status *status = &world->machine->status[rank];
     const struct xccl_dev_start *start = &status->starts[world->seq % XCCL_DEV_STARTS];
@@ -430,10 +430,11 @@ static void check_status(const struct dev_world *world, int rank)
         XT_FAIL("%s: error %u, peer %u", text, status->error, status->peer);
     if (status->done != world->seq)
         XT_FAIL("%s: %llu is done", text, (unsigned long long)status->done);
-    if (start->seq != world->seq || start->plan >> 32 != head->id ||
-        start->signature != head->signature)
-        XT_FAIL("%s: %llu has started, plan %llu", text, (unsigned long long)start->seq,
-                (unsigned long long)(start->plan >> 32));
+    if (start->seq != world->seq || start->plan >> 32 != head->id || start->again != world->seq ||
+        start->mark != world->ranks[rank].mark)
+        XT_FAIL("%s: %llu has started, plan %llu, mark %#llx", text, (unsigned long long)start->seq,
+                (unsigned long long)(start->plan >> 32), (unsigned long long)start->mark);
+    world->ranks[rank].mark = xccl_mark_after(start->mark, head->signature);
 }
 
 void dev_world_check(struct dev_world *world)

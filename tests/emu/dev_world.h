@@ -72,6 +72,7 @@ struct dev_rank {
     char *blocks[2], *in, *out; /* guards included; in or out: NULL: there is none */
     size_t bytes[2];
     char *wanted[2]; /* what blocks must be afterwards */
+    uint64_t mark; /* of all calls that were looked at */
 };
 
 struct dev_world {

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,8 +25,12 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static std::vector<emu_op_ptr> &pending = *new std::vector<emu_op_ptr>;
 static std::set<struct emu_graph *> &captures = *new std::set<struct emu_graph *>;
+static uint64_t capture_ids;
 static unsigned posted; /* operations ever, or ended */
 static std::set<emu_op_ptr> &kernels = *new std::set<emu_op_ptr>; /* at work */
+/* XCCL_EMU_HOLD: work goes on only for those who wait. */
+static std::multiset<emu_op *> &awaited = *new std::multiset<emu_op *>;
+static int asked; /* 1: somebody has asked, and waits for one round */
 
 static double now_ms()
 {
@@ -36,6 +41,13 @@ static double now_ms()
 }
 
 /* ---- the device thread ---- */
+
+static int holds()
+{
+    static const int is_set = getenv("XCCL_EMU_HOLD") != nullptr;
+
+    return is_set;
+}
 
 static int is_ready(emu_op *op)
 {
@@ -51,6 +63,7 @@ static void finish(const emu_op_ptr &op)
 {
     op->is_done = 1;
     kernels.erase(op);
+    awaited.erase(op.get());
     op->done_at = now_ms();
     posted++;
     pthread_cond_broadcast(&changed);
@@ -94,6 +107,15 @@ static std::vector<emu_op_ptr> take_ready()
     return ready;
 }
 
+/* How many more blocks the device has room for: one on each multiprocessor. */
+static uint32_t *room_of(int device)
+{
+    static std::map<int, uint32_t> &rooms = *new std::map<int, uint32_t>;
+    const char *text = getenv("XCCL_EMU_SMS");
+
+    return &rooms.emplace(device, text ? (uint32_t)atoi(text) : EMU_SMS).first->second;
+}
+
 /* One round of all kernels; 1: something did more than to poll. */
 static int run_round(std::vector<emu_op_ptr> *running)
 {
@@ -101,7 +123,7 @@ static int run_round(std::vector<emu_op_ptr> *running)
     int moved = 0;
 
     for (auto &op : *running) {
-        moved |= emu_launch_round(op->launch);
+        moved |= emu_launch_round(op->launch, room_of(op->device));
         if (!emu_launch_is_over(op->launch)) {
             rest.push_back(op);
             continue;
@@ -115,6 +137,15 @@ static int run_round(std::vector<emu_op_ptr> *running)
     return moved;
 }
 
+/* With the lock: the round that somebody asked for is over. */
+static void answer()
+{
+    if (!asked)
+        return;
+    asked = 0;
+    pthread_cond_broadcast(&changed);
+}
+
 static void *device_thread(void *unused)
 {
     std::vector<emu_op_ptr> running;
@@ -123,8 +154,10 @@ static void *device_thread(void *unused)
     (void)unused;
     for (;;) {
         pthread_mutex_lock(&lock);
-        while (running.empty() && seen == posted)
+        while ((running.empty() && seen == posted) || (holds() && awaited.empty() && !asked)) {
+            answer();
             pthread_cond_wait(&changed, &lock);
+        }
         unsigned have = posted;
         pthread_mutex_unlock(&lock);
         if (seen != have) {
@@ -133,6 +166,9 @@ static void *device_thread(void *unused)
                 begin(op, &running);
         }
         idle = run_round(&running) ? 0 : idle + 1;
+        pthread_mutex_lock(&lock);
+        answer();
+        pthread_mutex_unlock(&lock);
         if (idle > IDLE_ROUNDS)
             usleep(50);
         else if (idle > 1)
@@ -161,6 +197,15 @@ static void post(const emu_op_ptr &op)
 
 /* ---- streams and events ---- */
 
+/* With the lock. What the stream has outside of the graph stays as it is. */
+static void join_capture(struct emu_stream *stream, struct emu_graph *graph)
+{
+    stream->graph = graph;
+    stream->before = stream->last;
+    stream->last = nullptr;
+    graph->streams.insert(stream);
+}
+
 /* Behind what the stream has. With the lock. */
 static void append(struct emu_stream *stream, const emu_op_ptr &op)
 {
@@ -175,6 +220,15 @@ static void append(struct emu_stream *stream, const emu_op_ptr &op)
     }
 }
 
+/* With the lock, before a wait for the end of an operation. */
+static void await(const emu_op_ptr &op)
+{
+    if (op && !op->is_done) {
+        awaited.insert(op.get());
+        pthread_cond_broadcast(&changed);
+    }
+}
+
 void emu_kernels_sync(void)
 {
     struct timespec end;
@@ -184,12 +238,14 @@ void emu_kernels_sync(void)
     pthread_mutex_lock(&lock);
     const std::set<emu_op_ptr> before = kernels;
 
-    for (auto &op : before)
+    for (auto &op : before) {
+        await(op);
         while (!op->is_done)
             if (pthread_cond_timedwait(&changed, &lock, &end)) {
                 fputs("memory is freed while a kernel does not end\n", stderr);
                 abort();
             }
+    }
     pthread_mutex_unlock(&lock);
 }
 
@@ -210,9 +266,7 @@ static int wait_locked(struct emu_stream *stream, struct emu_event *event)
     if (stream->graph && event->op->graph != stream->graph)
         return ISOLATION;
     if (event->op->graph && captures.count(event->op->graph) && !stream->graph) {
-        stream->graph = event->op->graph;
-        stream->last = nullptr;
-        stream->graph->streams.insert(stream);
+        join_capture(stream, event->op->graph);
     } else if (event->op->graph && !stream->graph) {
         return NOT_IN_CAPTURE;
     }
@@ -247,6 +301,8 @@ int emu_op_sync(const emu_op_ptr &op)
     pthread_mutex_lock(&lock);
     if (op && op->graph)
         rc = NOT_IN_CAPTURE;
+    else
+        await(op);
     while (op && !rc && !op->is_done)
         pthread_cond_wait(&changed, &lock);
     pthread_mutex_unlock(&lock);
@@ -256,6 +312,12 @@ int emu_op_sync(const emu_op_ptr &op)
 int emu_op_query(const emu_op_ptr &op)
 {
     pthread_mutex_lock(&lock);
+    if (holds() && op && !op->graph && !op->is_done) {
+        asked = 1;
+        pthread_cond_broadcast(&changed);
+        while (asked)
+            pthread_cond_wait(&changed, &lock);
+    }
     int rc = !op ? OK : op->graph ? NOT_IN_CAPTURE : op->is_done ? OK : NOT_READY;
     pthread_mutex_unlock(&lock);
     return rc;
@@ -271,11 +333,10 @@ int emu_capture_begin(struct emu_stream *stream, int mode)
     if (stream->graph) {
         rc = NOT_IN_CAPTURE;
     } else {
-        stream->graph = new emu_graph;
+        join_capture(stream, new emu_graph);
         stream->graph->origin = stream;
         stream->graph->mode = mode;
-        stream->graph->streams.insert(stream);
-        stream->last = nullptr;
+        stream->graph->id = ++capture_ids;
         captures.insert(stream->graph);
     }
     pthread_mutex_unlock(&lock);
@@ -292,7 +353,8 @@ int emu_capture_end(struct emu_stream *stream, struct emu_graph **graph_out)
     captures.erase(graph);
     for (auto *member : graph->streams) {
         member->graph = nullptr;
-        member->last = nullptr;
+        member->last = member->before;
+        member->before = nullptr;
     }
     graph->streams.clear();
     pthread_mutex_unlock(&lock);
@@ -300,26 +362,143 @@ int emu_capture_end(struct emu_stream *stream, struct emu_graph **graph_out)
     return OK;
 }
 
-int emu_graph_launch(const struct emu_graph *graph, struct emu_stream *stream)
+/* With the lock: a node of the graph by its handle; NULL: it has none such. */
+static emu_op_ptr node_of(const struct emu_graph *graph, const struct emu_op *handle)
 {
-    std::map<emu_op *, emu_op_ptr> copies;
-    auto end = std::make_shared<emu_op>();
+    for (auto &op : graph->ops)
+        if (op.get() == handle)
+            return op;
+    return nullptr;
+}
+
+int emu_capture_wait(struct emu_stream *stream, struct emu_event *event)
+{
+    auto op = std::make_shared<emu_op>();
+    int rc = INVALID_VALUE;
+
+    op->kind = EMU_WAIT;
+    op->event = event;
+    pthread_mutex_lock(&lock);
+    if (stream->graph) {
+        append(stream, op);
+        rc = OK;
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+int emu_capture_depend(struct emu_stream *stream, struct emu_op *const *ops, size_t count)
+{
+    auto join = std::make_shared<emu_op>();
+    int rc = OK;
 
     pthread_mutex_lock(&lock);
-    emu_op_ptr before = stream->last;
+    for (size_t i = 0; i < count && !rc; i++) {
+        emu_op_ptr op = stream->graph ? node_of(stream->graph, ops[i]) : nullptr;
+
+        rc = op ? OK : INVALID_VALUE;
+        join->after.push_back(op);
+    }
+    if (!rc)
+        append(stream, join);
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+int emu_graph_record(struct emu_graph *graph, struct emu_op *const *after, size_t count,
+                     struct emu_event *event, struct emu_op **op_out)
+{
+    auto op = std::make_shared<emu_op>();
+    int rc = OK;
+
+    op->kind = EMU_RECORD;
+    op->event = event;
+    op->graph = graph;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < count && !rc; i++) {
+        emu_op_ptr before = node_of(graph, after[i]);
+
+        rc = before ? OK : INVALID_VALUE;
+        op->after.push_back(before);
+    }
+    if (!rc) {
+        graph->ops.push_back(op);
+        *op_out = op.get();
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+/* With the lock. */
+static int set_edge(const struct emu_graph *graph, const struct emu_op *from,
+                    const struct emu_op *to, int removes)
+{
+    emu_op_ptr before = node_of(graph, from), op = node_of(graph, to);
+
+    if (!before || !op)
+        return INVALID_VALUE;
+    auto at = std::find(op->after.begin(), op->after.end(), before);
+    if ((at != op->after.end()) != removes)
+        return INVALID_VALUE;
+    if (removes)
+        op->after.erase(at);
+    else
+        op->after.push_back(before);
+    return OK;
+}
+
+int emu_graph_edges(struct emu_graph *graph, struct emu_op *const *from, struct emu_op *const *to,
+                    size_t count, int removes)
+{
+    int rc = OK;
+
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < count && !rc; i++)
+        rc = set_edge(graph, from[i], to[i], removes);
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+/* With the lock: what a launch of the graph makes of its nodes, without their order. */
+static std::map<emu_op *, emu_op_ptr> copy_nodes(const struct emu_graph *graph)
+{
+    std::map<emu_op *, emu_op_ptr> copies;
+
     for (auto &pattern : graph->ops) {
         auto copy = std::make_shared<emu_op>(*pattern);
 
         copy->graph = nullptr;
         copy->after.clear();
+        if (copy->kind == EMU_WAIT && copy->event->op)
+            copy->after.push_back(copy->event->op);
+        copies[pattern.get()] = copy;
+    }
+    return copies;
+}
+
+/* Behind what the stream has and behind the graph's launch before. Waits for events are for what
+ * was recorded before this launch, by whichever call or launch. */
+int emu_graph_launch(struct emu_graph *graph, struct emu_stream *stream)
+{
+    auto end = std::make_shared<emu_op>();
+
+    pthread_mutex_lock(&lock);
+    auto copies = copy_nodes(graph);
+    for (auto &pattern : graph->ops) {
+        auto &copy = copies[pattern.get()];
+
         for (auto &one : pattern->after)
             copy->after.push_back(copies[one.get()]);
-        if (before)
-            copy->after.push_back(before);
-        copies[pattern.get()] = copy;
+        if (stream->last)
+            copy->after.push_back(stream->last);
+        if (graph->last)
+            copy->after.push_back(graph->last);
+        if (copy->kind == EMU_RECORD)
+            copy->event->op = copy;
         end->after.push_back(copy);
         post(copy);
     }
+    graph->last = end;
     append(stream, end);
     pthread_mutex_unlock(&lock);
     return OK;

@@ -19,6 +19,9 @@
  *                              fabric handles, else of descriptors)
  *   XCCL_EMU_DIES="cuMemMap"   the process dies in that call
  *
+ *   XCCL_EMU_HOLD=1            devices work only while somebody waits for them, or asks: then they
+ *                              do the same in each run of a program of one thread
+ *
  * What a real driver forbids is an error here, too: calls without a context, memory that is
  * allocated while a capture forbids it, waits for what is captured, kernels and events in streams
  * of other devices.
@@ -254,7 +257,7 @@ EMU_API cuDeviceGetAttribute(int *value, int which, xccl_cu_device device)
     (void)device;
     switch (which) {
     case XCCL_CU_ATTR_MULTIPROCESSORS:
-        *value = setting("XCCL_EMU_SMS", 132);
+        *value = setting("XCCL_EMU_SMS", EMU_SMS);
         return OK;
     case XCCL_CU_ATTR_MAJOR:
         *value = 9;
@@ -725,7 +728,10 @@ EMU_API cuStreamCreate(xccl_cu_stream *stream, unsigned flags)
     (void)flags;
     if (!has_context())
         return INVALID_CONTEXT;
+    static std::atomic<uint64_t> ids;
+
     *stream = new xccl_cu_stream_st;
+    (*stream)->id = DEVICES_MAX + ++ids;
     (*stream)->device = current_device();
     return OK;
 }
@@ -750,14 +756,52 @@ EMU_API cuStreamQuery(xccl_cu_stream stream)
 
 EMU_API cuStreamWaitEvent(xccl_cu_stream stream, xccl_cu_event event, unsigned flags)
 {
-    (void)flags;
-    return event ? emu_stream_wait(stream_of(stream), event) : INVALID_HANDLE;
+    if (!event || flags > XCCL_CU_WAIT_EXTERNAL)
+        return event ? INVALID_VALUE : INVALID_HANDLE;
+    return flags ? emu_capture_wait(stream_of(stream), event)
+                 : emu_stream_wait(stream_of(stream), event);
+}
+
+/* Of the legacy stream it is that of the device. */
+EMU_API cuStreamGetId(xccl_cu_stream stream, uint64_t *id)
+{
+    *id = stream ? stream->id : 1 + (uint64_t)current_device();
+    return OK;
 }
 
 EMU_API cuStreamIsCapturing(xccl_cu_stream stream, int *status)
 {
     *status = stream_of(stream)->graph ? XCCL_CU_CAPTURE_ACTIVE : XCCL_CU_CAPTURE_NONE;
     return OK;
+}
+
+EMU_API cuStreamGetCaptureInfo_v2(xccl_cu_stream stream, int *status, uint64_t *id,
+                                  xccl_cu_graph *graph, const xccl_cu_node **nodes, size_t *count)
+{
+    static thread_local xccl_cu_node last;
+    emu_stream *at = stream_of(stream);
+
+    *status = at->graph ? XCCL_CU_CAPTURE_ACTIVE : XCCL_CU_CAPTURE_NONE;
+    if (!at->graph)
+        return OK;
+    last = (xccl_cu_node)at->last.get();
+    if (id)
+        *id = at->graph->id;
+    if (graph)
+        *graph = static_cast<xccl_cu_graph_st *>(at->graph);
+    if (nodes)
+        *nodes = &last;
+    if (count)
+        *count = last != nullptr;
+    return OK;
+}
+
+EMU_API cuStreamUpdateCaptureDependencies(xccl_cu_stream stream, xccl_cu_node *nodes, size_t count,
+                                          unsigned flags)
+{
+    return flags == XCCL_CU_CAPTURE_DEPENDS_ALSO
+               ? emu_capture_depend(stream_of(stream), (emu_op *const *)nodes, count)
+               : INVALID_VALUE;
 }
 
 EMU_API cuStreamBeginCapture_v2(xccl_cu_stream stream, int mode)
@@ -811,6 +855,24 @@ EMU_API cuGraphDestroy(xccl_cu_graph graph)
 {
     delete static_cast<emu_graph *>(graph);
     return OK;
+}
+
+EMU_API cuGraphAddEventRecordNode(xccl_cu_node *node, xccl_cu_graph graph,
+                                  const xccl_cu_node *after, size_t count, xccl_cu_event event)
+{
+    return emu_graph_record(graph, (emu_op *const *)after, count, event, (emu_op **)node);
+}
+
+EMU_API cuGraphAddDependencies(xccl_cu_graph graph, const xccl_cu_node *from,
+                               const xccl_cu_node *to, size_t count)
+{
+    return emu_graph_edges(graph, (emu_op *const *)from, (emu_op *const *)to, count, 0);
+}
+
+EMU_API cuGraphRemoveDependencies(xccl_cu_graph graph, const xccl_cu_node *from,
+                                  const xccl_cu_node *to, size_t count)
+{
+    return emu_graph_edges(graph, (emu_op *const *)from, (emu_op *const *)to, count, 1);
 }
 
 EMU_API cuEventCreate(xccl_cu_event *event, unsigned flags)
@@ -955,5 +1017,6 @@ EMU_API cuLaunchKernel(xccl_cu_function function, unsigned grid_x, unsigned grid
     op->parameter.assign((const char *)parameters[0],
                          (const char *)parameters[0] + function->parameter_bytes);
     op->blocks = grid_x;
+    op->device = current_device();
     return emu_enqueue(stream_of(stream), op);
 }

@@ -23,7 +23,8 @@ struct emu_launch {
     void *kernel;
     std::vector<char> parameter;
     std::vector<struct emu_block> blocks;
-    uint32_t running; /* blocks */
+    uint32_t running; /* blocks that have not ended, */
+    uint32_t begun; /* and that have begun: those below it */
     uint32_t rounds; /* so far */
     uint32_t odd; /* the block that is favoured, or starved */
 };
@@ -114,9 +115,16 @@ static void wait_for(const uint32_t *generation)
     to_scheduler();
 }
 
+/* Not before the block's next turn. */
+static void end_turn()
+{
+    emu_now->had_turn = 1;
+    to_scheduler();
+}
+
 void emu_poll()
 {
-    to_scheduler();
+    end_turn();
 }
 
 void emu_lose_turn()
@@ -124,7 +132,7 @@ void emu_lose_turn()
     if (draw(TURN_LOST_IN))
         return;
     has_moved = 1;
-    to_scheduler();
+    end_turn();
 }
 
 void emu_sync_block()
@@ -133,6 +141,7 @@ void emu_sync_block()
 
     has_moved = 1;
     if (++block->arrived < block->running) {
+        emu_now->had_turn = 1;
         wait_for(&block->generation);
         return;
     }
@@ -154,6 +163,36 @@ int emu_vote_warp(int truth)
     warp->arrived = 0;
     warp->generation++;
     return warp->result;
+}
+
+/* Other processes look at the same memory meanwhile. A line ends with its flag, so that whoever
+ * loads that first and stores it last has all of the line, or sees that the flag is not there. */
+static void do_part(struct emu_part *part, int stores)
+{
+    if (!part->active)
+        return;
+    if (stores) {
+        __atomic_store_n(part->at, part->a, __ATOMIC_RELAXED);
+        __atomic_store_n(part->at + 1, part->b, __ATOMIC_RELEASE);
+    } else {
+        part->b = __atomic_load_n(part->at + 1, __ATOMIC_ACQUIRE);
+        part->a = __atomic_load_n(part->at, __ATOMIC_RELAXED);
+    }
+}
+
+void emu_line(struct emu_part *part, int stores)
+{
+    struct emu_warp *warp = &emu_now->block->warps[emu_now->thread / EMU_WARP];
+
+    warp->parts[emu_now->thread % EMU_WARP] = part;
+    if (++warp->arrived < EMU_WARP) {
+        wait_for(&warp->generation);
+        return;
+    }
+    for (uint32_t i = 0; i < EMU_WARP; i++)
+        do_part(warp->parts[stores ? i : EMU_WARP - 1 - i], stores);
+    warp->arrived = 0;
+    warp->generation++;
 }
 
 void emu_misaligned(const void *at, size_t bytes)
@@ -242,20 +281,41 @@ static void end_block(struct emu_block *block)
     block->fibers = nullptr;
 }
 
-/* Each fiber that does not wait, as long as it does not poll. */
-static void run_block(struct emu_block *block)
+static int can_go_on(const struct emu_fiber *fiber)
 {
-    uint32_t first = emu_is_random ? draw(EMU_THREADS) : 0;
+    return !fiber->is_over && !fiber->had_turn &&
+           !(fiber->waits_for && *fiber->waits_for == fiber->seen);
+}
+
+/* Each fiber that does not wait, in this order; 1: some did. */
+static int run_fibers(struct emu_block *block, uint32_t first)
+{
+    int some = 0;
 
     for (uint32_t i = 0; i < EMU_THREADS; i++) {
         struct emu_fiber *fiber = &block->fibers[(first + i) % EMU_THREADS];
 
-        if (fiber->is_over || (fiber->waits_for && *fiber->waits_for == fiber->seen))
+        if (!can_go_on(fiber))
             continue;
         fiber->waits_for = nullptr;
         emu_now = fiber;
         emu_switch(&scheduler, fiber->stack_pointer);
+        some = 1;
     }
+    return some;
+}
+
+/* A turn of the block: all fibers, as long as none polls or waits for the block. The threads of a
+ * warp do not wait for their turn in what they do together: a block that has few turns would need
+ * one for each line of a message. */
+static void run_block(struct emu_block *block)
+{
+    uint32_t first = emu_is_random ? draw(EMU_THREADS) : 0;
+
+    for (uint32_t i = 0; i < EMU_THREADS; i++)
+        block->fibers[i].had_turn = 0;
+    while (run_fibers(block, first))
+        ;
 }
 
 /* ---- launches ---- */
@@ -272,8 +332,7 @@ struct emu_launch *emu_launch_create(void *kernel, const void *parameter, size_t
     read_schedule();
     launch->rounds = 0;
     launch->odd = draw(blocks);
-    for (uint32_t i = 0; i < blocks; i++)
-        start_block(launch, &launch->blocks[i], i);
+    launch->begun = 0;
     return launch;
 }
 
@@ -294,12 +353,16 @@ static uint32_t turns_of(const struct emu_launch *launch, const struct emu_block
     return schedule == FAVOUR_ONE ? FAVOUR : launch->rounds % STARVE == 0;
 }
 
-int emu_launch_round(struct emu_launch *launch)
+int emu_launch_round(struct emu_launch *launch, uint32_t *room)
 {
     uint32_t count = (uint32_t)launch->blocks.size(), first = emu_is_random ? draw(count) : 0;
 
     has_moved = 0;
     launch->rounds++;
+    for (; launch->begun < count && *room; --*room, launch->begun++) {
+        start_block(launch, &launch->blocks[launch->begun], launch->begun);
+        has_moved = 1;
+    }
     for (uint32_t i = 0; i < count; i++) {
         struct emu_block *block = &launch->blocks[(first + i) % count];
         uint32_t turns = block->fibers ? turns_of(launch, block) : 0;
@@ -310,6 +373,7 @@ int emu_launch_round(struct emu_launch *launch)
             continue;
         end_block(block);
         launch->running--;
+        ++*room;
     }
     return has_moved;
 }

@@ -7,6 +7,8 @@
 #ifndef TESTS_EMU_INTRINSICS_EMU_H
 #define TESTS_EMU_INTRINSICS_EMU_H
 
+#include <time.h>
+
 #include "emu_fibers.h"
 
 #define XD_KERNEL             extern "C" __attribute__((visibility("default"))) void
@@ -15,7 +17,6 @@
 #define XD_FN_COLD            static __attribute__((noinline))
 #define XD_MEMBER             inline
 #define XD_SHARED(type, name) type &name = *(type *)emu_now->block->shared
-#define XD_WHOLE_LINES        0 /* lanes store one after another */
 
 XD_FN u32 xd_thread()
 {
@@ -33,10 +34,6 @@ XD_FN void xd_sync()
 {
     emu_sync_block();
 }
-XD_FN void xd_sync_warp()
-{
-    (void)emu_vote_warp(0);
-}
 XD_FN int xd_any_warp(int truth)
 {
     return emu_vote_warp(truth);
@@ -44,6 +41,13 @@ XD_FN int xd_any_warp(int truth)
 XD_FN void xd_poll()
 {
     emu_poll();
+}
+XD_FN u64 xd_clock_ns()
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (u64)now.tv_sec * 1000000000u + (u64)now.tv_nsec;
 }
 XD_FN void xd_nanosleep(u32 ns)
 {
@@ -124,6 +128,28 @@ XD_FN void xd_store_volatile_2x64(void *at, u64 a, u64 b)
     xd_store_volatile_u64((char *)at + 8, b);
 }
 
+XD_FN void xd_load_line_2x64(const void *at, u64 *a, u64 *b, int active)
+{
+    struct emu_part part = {(u64 *)at, *a, *b, active};
+
+    if (active)
+        check_aligned(at, 16);
+    seen_by_others();
+    emu_line(&part, 0);
+    *a = part.a;
+    *b = part.b;
+}
+
+XD_FN void xd_store_line_2x64(void *at, u64 a, u64 b, int active)
+{
+    struct emu_part part = {(u64 *)at, a, b, active};
+
+    if (active)
+        check_aligned(at, 16);
+    seen_by_others();
+    emu_line(&part, 1);
+}
+
 XD_FN struct xd_vec xd_load_vec(const void *at)
 {
     struct xd_vec value;
@@ -171,6 +197,12 @@ XD_FN void xd_store_plain_u32(void *at, u32 value)
 
 XD_FN u32 xd_add_u32(u32 *at, u32 value)
 {
+    seen_by_others();
+    return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
+}
+XD_FN u32 xd_add_acq_rel_u32(u32 *at, u32 value)
+{
+    seen_by_others();
     return __atomic_fetch_add(at, value, __ATOMIC_ACQ_REL);
 }
 XD_FN void xd_fence_release()

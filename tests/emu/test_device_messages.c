@@ -290,31 +290,96 @@ XT_TEST(a_message_of_another_size_is_an_error_that_names_its_sender)
     free(crowd);
 }
 
-XT_TEST(a_receive_of_what_nobody_sends_ends_when_told)
+/* Launches a receive of what nobody sends. limit_ns: of the kernel's waits, 0: none. Returns when.
+ */
+static double launch_lost(struct crowd *crowd, struct dev_machine *machine, uint64_t limit_ns)
 {
-    struct crowd *crowd = malloc(sizeof *crowd);
-    struct dev_machine machine;
     struct dev_setup setup = {
         .n = 1, .proto = XCCL_DEV_SIMPLE, .link_channels = 3, .nslots = 2, .slot_bytes = 512};
     struct xccl_dev_messages_launch launch = {.nworks = 1};
+    double start;
 
-    XT_CHECK(crowd != NULL);
-    dev_machine_open(&machine);
-    open_crowd(crowd, &machine, &setup);
-    crowd->messages[0][0][0] = (struct message){.from = dev_take(&machine, 8192), .bytes = 8192};
+    dev_machine_open(machine);
+    open_crowd(crowd, machine, &setup);
+    crowd->comms[0]->limit_ns = limit_ns;
+    crowd->messages[0][0][0] = (struct message){.from = dev_take(machine, 8192), .bytes = 8192};
     launch.items[0] = item_of(crowd, &crowd->messages[0][0][0], &crowd->routes[0][0], 1);
-    launch.items[0].link = dev_address(&machine, crowd->routes[0][0].receives);
-    launch.works[0] = (struct xccl_dev_messages){.comm = dev_address(&machine, crowd->comms[0]),
+    launch.items[0].link = dev_address(machine, crowd->routes[0][0].receives);
+    launch.works[0] = (struct xccl_dev_messages){.comm = dev_address(machine, crowd->comms[0]),
                                                  .nreceives = 1,
                                                  .channels = 3,
                                                  .pairs = 1,
                                                  .nblocks = 3};
-    dev_push(&machine, 0);
-    dev_launch(&machine, "xccl_messages", 3, &launch, 0);
+    dev_push(machine, 0);
+    start = xt_seconds();
+    dev_launch(machine, "xccl_messages", 3, &launch, 0);
+    return start;
+}
+
+XT_TEST(a_receive_of_what_nobody_sends_ends_when_told)
+{
+    struct crowd *crowd = malloc(sizeof *crowd);
+    struct dev_machine machine;
+
+    XT_CHECK(crowd != NULL);
+    (void)launch_lost(crowd, &machine, 0);
     XT_CHECK(!dev_wait(&machine, 1, 0.05));
     dev_abort(&machine, 1);
     XT_CHECK(dev_wait(&machine, 1, 1));
     XT_CHECK_INT(machine.status[0].messages_done, 0);
     dev_machine_close(&machine);
     free(crowd);
+}
+
+/* As where the process is stopped whose thread would say so. */
+XT_TEST(a_kernel_of_which_nobody_looks_after_ends_in_time)
+{
+    struct crowd *crowd = malloc(sizeof *crowd);
+    struct dev_machine machine;
+    double start;
+
+    XT_CHECK(crowd != NULL);
+    start = launch_lost(crowd, &machine, 200 * 1000 * 1000);
+    XT_CHECK(dev_wait(&machine, 1, 10));
+    XT_CHECK(xt_seconds() - start > 0.19);
+    XT_CHECK_INT(machine.status[0].error, XCCL_DEV_LATE);
+    XT_CHECK_INT(machine.status[0].peer, XCCL_DEV_NO_PEER);
+    XT_CHECK_INT(machine.status[0].messages_done, 0);
+    dev_machine_close(&machine);
+    free(crowd);
+}
+
+/* Threads that find different errors at a time: what is said is one of them. */
+XT_TEST(errors_found_at_a_time_are_not_mixed)
+{
+    struct dev_machine machine;
+    xccl_cu_module module;
+    xccl_cu_function function;
+    uint32_t odd = 0;
+
+    if (!getenv("XT_CUDA_LIBRARY"))
+        XT_SKIP("the kernel of this test is the stand-in's");
+    xt_setenv("XCCL_EMU_SCHEDULE", "random");
+    dev_machine_open(&machine);
+    XT_OK(xccl_cuda_result(machine.cuda->module_load(&module, "nothing"), "a module"));
+    XT_OK(xccl_cuda_result(machine.cuda->module_function(&function, module, "xccl_test_faults"),
+                           "a kernel"));
+    for (int i = 0; i < 100; i++) {
+        struct xccl_dev_comm *comm = (void *)dev_take(&machine, sizeof *comm);
+        struct xccl_dev_launch launch = {.nworks = 1};
+        void *parameters[] = {&launch};
+
+        memset(&machine.status[0], 0, sizeof machine.status[0]);
+        comm->status = machine.status_there;
+        launch.works[0].comm = dev_address(&machine, comm);
+        dev_push(&machine, 0);
+        XT_OK(xccl_cuda_result(machine.cuda->launch(function, 3, 1, 1, machine.device->threads, 1,
+                                                    1, 0, machine.streams[0], parameters, NULL),
+                               "a launch"));
+        XT_CHECK(dev_wait(&machine, 1, 10));
+        XT_CHECK_INT(machine.status[0].peer, 100 + machine.status[0].error - XCCL_DEV_OTHER_CALL);
+        odd += machine.status[0].peer % 2;
+    }
+    XT_CHECK(odd > 0 && odd < 100);
+    dev_machine_close(&machine);
 }

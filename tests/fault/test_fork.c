@@ -7,25 +7,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Whether this program was built with a sanitizer of threads, or of addresses. */
-#if defined(__has_feature)
-#define SANITIZES(what) (__has_feature(what##_sanitizer))
-#elif defined(__SANITIZE_ADDRESS__)
-#define SANITIZES(what) (sizeof #what == sizeof "address")
-#else
-#define SANITIZES(what) 0
-#endif
-
 static void skip_under_tsan(void)
 {
-    if (SANITIZES(thread))
+    if (XT_TSAN)
         XT_SKIP("the thread sanitizer does not follow forks of processes with threads");
 }
 
 /* Its memory allocator may be locked by a thread of the parent that the child does not have. */
 static void skip_under_asan(void)
 {
-    if (SANITIZES(address))
+    if (XT_ASAN)
         XT_SKIP("the address sanitizer's allocator does not survive forks of busy threads");
 }
 
@@ -89,6 +80,112 @@ XT_TEST(communicator_of_the_parent_is_refused_in_a_child_and_unharmed)
 {
     skip_under_tsan();
     xt_mp_run(2, fork_in_the_middle, world_create());
+}
+
+/* Makes each call, in a child: a refusal names its own call, and the parent's group is not here. */
+static int try_everything(const xcclUniqueId *id, void *memory)
+{
+    xcclUniqueId other;
+    xcclComm_t comm = NULL;
+    xcclStream_t stream = NULL;
+    void *more = NULL;
+    int nranks, rank, version;
+
+#define REFUSED(call, code)                                                                        \
+    do {                                                                                           \
+        if ((call) != xcclInvalidUsage)                                                            \
+            return code;                                                                           \
+        if (!strstr(xcclGetLastError(NULL), "this process was forked from process ") ||            \
+            !strstr(xcclGetLastError(NULL), "call exec first"))                                    \
+            return (code) + 100;                                                                   \
+    } while (0)
+    if (xcclGroupEnd() != xcclInvalidUsage)
+        return 1;
+    REFUSED(xcclCommInitRank(&comm, 1, *id, 0), 2);
+    REFUSED(xcclCommInitRankConfig(&comm, 1, *id, 0, NULL), 3);
+    REFUSED(xcclCommInitRankScalable(&comm, 1, 0, 1, id, NULL), 4);
+    REFUSED(xcclCommInitAll(&comm, 1, NULL), 5);
+    REFUSED(xcclGetUniqueId(&other), 6);
+    REFUSED(xcclGetLaunch(&other, &nranks, &rank), 7);
+    REFUSED(xcclGetLaunchLocal(&nranks, &rank), 8);
+    REFUSED(xcclMemAlloc(&more, 4096), 9);
+    REFUSED(xcclMemFree(memory), 10);
+    REFUSED(xcclStreamCreate(&stream), 11);
+#undef REFUSED
+    if (xcclGetVersion(&version) || !*xcclGetErrorString(xcclSystemError) || xcclGroupStart() ||
+        xcclGroupEnd() || xcclMemFree(NULL) || xcclStreamSynchronize(NULL))
+        return 12;
+    return ((char *)memory)[0] == 3 ? 0 : 13; /* which it shares with its parent */
+}
+
+static void fork_inside_a_group(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    xcclComm_t comm = world_join(world, rank, nranks);
+    int32_t value = 1;
+    void *memory = NULL;
+    int status = -1;
+    pid_t pid;
+
+    XT_OK(xcclMemAlloc(&memory, 4096));
+    memset(memory, 3, 4096);
+    XT_OK(xcclGroupStart());
+    XT_OK(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL));
+    pid = fork();
+    if (!pid)
+        _exit(try_everything(&world->ids[0], memory));
+    XT_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+    XT_CHECK_INT(status, 0);
+    XT_OK(xcclGroupEnd());
+    XT_CHECK_INT(value, nranks);
+    XT_OK(xcclMemFree(memory));
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(child_of_a_process_with_communicators_gets_an_error_from_each_call)
+{
+    skip_under_tsan();
+    xt_mp_run(2, fork_inside_a_group, world_create());
+}
+
+/* A child of a process that has made no communicator, though it has memory, may make some; and its
+ * own child may not. */
+static int join_alone(void *memory)
+{
+    xcclUniqueId id;
+    xcclComm_t comm = NULL;
+    void *own = NULL;
+    int status = -1;
+    pid_t pid;
+
+    if (xcclMemAlloc(&own, 4096) || xcclMemFree(own) || xcclMemFree(memory))
+        return 1;
+    if (xcclGetUniqueId(&id) || xcclCommInitRank(&comm, 1, id, 0))
+        return 2;
+    pid = fork();
+    if (!pid)
+        _exit(xcclGetUniqueId(&id) == xcclInvalidUsage ? 0 : 1);
+    if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
+        return 3;
+    return xcclCommDestroy(comm) ? 4 : 0;
+}
+
+XT_TEST(child_of_a_process_without_communicators_may_make_some)
+{
+    void *memory = NULL;
+    int status = -1;
+    pid_t pid;
+
+    skip_under_tsan();
+    XT_OK(xcclMemAlloc(&memory, 1 << 20));
+    memset(memory, 5, 1 << 20);
+    pid = fork();
+    if (!pid)
+        _exit(join_alone(memory));
+    XT_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+    XT_CHECK_INT(status, 0);
+    XT_CHECK_INT(((char *)memory)[(1 << 20) - 1], 5); /* the child's xcclMemFree() left it alone */
+    XT_OK(xcclMemFree(memory));
 }
 
 /* In a child with a stream of its parent: 0 when all is as it should be. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A rank is killed, stopped, aborts or leaves in the middle of a job: every other rank gets an
  * error that names it, in time, and the communicator can still be destroyed. */
+#include "../collective/own_record.h"
 #include "../collective/world.h"
 
 #include <signal.h>
@@ -18,6 +19,9 @@ struct verdicts {
     size_t count;
     int sends; /* 1: messages round the ring in place of all-reduces */
     char text[RANKS][512];
+    /* What the record says of the error. */
+    char kind[RANKS][XCCL_RECORD_KIND_BYTES];
+    int culprit[RANKS];
 };
 
 static struct verdicts *verdicts_create(const char *transport, size_t count)
@@ -63,6 +67,18 @@ static xcclResult_t work_once(const struct verdicts *v, xcclComm_t comm, int ran
     return xcclGroupEnd() ? xcclRemoteError : rc;
 }
 
+/* The kind of the error and its culprit, as `xccl report` shows them. */
+static void note_record(struct verdicts *v, int rank)
+{
+    struct xccl_record_view view;
+
+    XT_CHECK(own_record(&view));
+    XT_CHECK_INT(view.count, 1);
+    memcpy(v->kind[rank], view.comms[0].error_kind, sizeof v->kind[rank]);
+    v->culprit[rank] = view.comms[0].culprit;
+    xccl_record_view_free(&view);
+}
+
 /* Until the error, which is kept; the communicator is destroyed afterwards. */
 static void work_until_error(struct verdicts *v, xcclComm_t comm, int rank)
 {
@@ -77,6 +93,7 @@ static void work_until_error(struct verdicts *v, xcclComm_t comm, int rank)
     v->seconds[rank] = (double)(now_ns() -
                                 atomic_load_explicit(&v->deed_ns, memory_order_acquire)) *
                        1e-9;
+    note_record(v, rank);
     snprintf(v->text[rank], sizeof v->text[rank], "%s", xcclGetLastError(comm));
     XT_CHECK_INT(rc, xcclRemoteError);
     XT_CHECK_RC(xcclAllReduce(data, data, v->count, xcclFloat32, xcclSum, comm, NULL), rc);
@@ -97,6 +114,25 @@ static void survive(int rank, int nranks, void *arg)
 
 /* What follows sends messages in place of all-reduces. */
 static int sends;
+/* The victim goes on once all others have ended. */
+static int resumes;
+
+/* The victim of a signal, or another rank, has ended with an error that names the victim. */
+static void check_end(const struct verdicts *v, int rank, int status, int signal_number)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, "%srank %d (host ",
+             rank == VICTIM ? "the other ranks have given up " : "", VICTIM);
+    if (!WIFEXITED(status) || WEXITSTATUS(status))
+        XT_FAIL("rank %d ended with status %d: %s", rank, status, v->text[rank]);
+    XT_CHECK_HAS(v->text[rank], name);
+    XT_CHECK_INT(v->culprit[rank], VICTIM);
+    if (rank == VICTIM)
+        XT_CHECK_TEXT(v->kind[rank], "given_up");
+    else if (signal_number == SIGSTOP)
+        XT_CHECK_TEXT(v->kind[rank], "rank_silent");
+}
 
 /* Runs RANKS ranks, sends the victim a signal once all are at work, and looks at the others. */
 static void hurt(const char *transport, size_t count, int signal_number, double within_s)
@@ -104,7 +140,6 @@ static void hurt(const char *transport, size_t count, int signal_number, double 
     struct verdicts *v = verdicts_create(transport, count);
     struct xt_mp *mp;
     int statuses[RANKS];
-    char name[64];
 
     v->sends = sends;
     mp = xt_mp_start(RANKS, survive, v);
@@ -113,23 +148,20 @@ static void hurt(const char *transport, size_t count, int signal_number, double 
     /* Release: pairs with the load in work_until_error(). */
     atomic_store_explicit(&v->deed_ns, now_ns(), memory_order_release);
     xt_mp_kill(mp, VICTIM, signal_number);
-    snprintf(name, sizeof name, "rank %d (host ", VICTIM);
     if (signal_number == SIGSTOP) {
         for (int r = 0; r < RANKS; r++)
             while (
                 r != VICTIM &&
                 !*(volatile char *)v->text[r]) /* tidy: allow volatile because a child writes it */
                 sched_yield();
-        xt_mp_kill(mp, VICTIM, SIGKILL);
+        xt_mp_kill(mp, VICTIM, resumes ? SIGCONT : SIGKILL);
     }
     xt_mp_wait(mp, statuses);
     for (int r = 0; r < RANKS; r++) {
-        if (r == VICTIM)
+        if (r == VICTIM && !resumes)
             continue;
-        if (!WIFEXITED(statuses[r]) || WEXITSTATUS(statuses[r]))
-            XT_FAIL("rank %d ended with status %d: %s", r, statuses[r], v->text[r]);
-        XT_CHECK_HAS(v->text[r], name);
-        if (v->seconds[r] > within_s)
+        check_end(v, r, statuses[r], signal_number);
+        if (r != VICTIM && v->seconds[r] > within_s)
             XT_FAIL("rank %d needed %.3f s: %s", r, v->seconds[r], v->text[r]);
     }
 }
@@ -198,6 +230,21 @@ XT_TEST(stopped_rank_is_named_by_all_over_tcp)
 XT_TEST(stopped_rank_is_named_by_all_in_a_large_call_over_tcp)
 {
     hurt("tcp", 1000000, SIGSTOP, STOP_S);
+}
+
+/* A rank that was stopped and goes on blames neither itself nor another one. */
+static void hurt_and_resume(const char *transport, size_t count)
+{
+    resumes = 1;
+    hurt(transport, count, SIGSTOP, STOP_S);
+}
+XT_TEST(stopped_rank_that_goes_on_learns_that_it_was_given_up_over_shared_memory)
+{
+    hurt_and_resume("shm", 10);
+}
+XT_TEST(stopped_rank_that_goes_on_learns_that_it_was_given_up_over_tcp)
+{
+    hurt_and_resume("tcp", 100000);
 }
 
 /* A rank that computes for long, longer than its heartbeats may be late, is not dead. */

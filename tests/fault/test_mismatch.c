@@ -4,6 +4,8 @@
  * deadline passes. */
 #include "../collective/world.h"
 
+#define MANUAL XT_BUILD_DIR "/lib/fixtures/libxccl-net-fx-manual.so"
+
 struct differ {
     struct world world;
     size_t counts[2]; /* what even and odd ranks call with */
@@ -199,4 +201,87 @@ static void ring_without_one(int rank, int nranks, void *arg)
 XT_TEST(ring_names_the_rank_that_does_not_come_and_none_that_waits)
 {
     xt_mp_run(4, ring_without_one, differ_create(0, 0, 1));
+}
+
+/* All ranks make the same calls, but a message of call 3 is not what its sender has sent. */
+static void receive_what_nobody_sent(int rank, int nranks, void *arg)
+{
+    struct differ *d = arg;
+    size_t count = d->counts[0];
+    int *data = calloc(count + 1, sizeof *data);
+    xcclResult_t rc = xcclSuccess;
+    xcclComm_t comm;
+
+    XT_CHECK(data);
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    xt_setenv("XCCL_NET_PLUGIN", MANUAL);
+    xt_setenv("FX_MANUAL_DAMAGE", rank == (int)d->counts[1] ? d->world.text : NULL);
+    comm = world_join(&d->world, rank, nranks);
+    for (int call = 1; call <= 4 && !rc; call++)
+        rc = xcclAllReduce(data, data, count, xcclInt32, xcclSum, comm, NULL);
+    XT_CHECK_RC(rc, xcclRemoteError);
+    XT_CHECK_HAS(xcclGetLastError(comm), "in call 3: all-reduce of ");
+    XT_CHECK_HAS(xcclGetLastError(comm), "that the other rank did not send");
+    XT_CHECK_HAS(xcclGetLastError(comm), "XCCL_NET_ENCRYPT");
+    XT_OK(xcclCommDestroy(comm));
+    free(data);
+}
+
+static void nobody_sent(int nranks, const char *damage, size_t count, size_t sender)
+{
+    struct differ *d = differ_create(count, sender, 1);
+
+    d->world.text = damage;
+    xt_mp_run(nranks, receive_what_nobody_sent, d);
+}
+
+XT_TEST(a_message_with_a_wrong_signature_is_called_damaged_or_injected)
+{
+    nobody_sent(2, "3:8", 2, 1);
+}
+XT_TEST(so_is_one_of_a_rank_that_is_no_neighbour)
+{
+    nobody_sent(5, "3:15", 2, 2);
+}
+XT_TEST(so_is_the_first_message_of_a_large_call)
+{
+    nobody_sent(3, "3:11", 300000, 0);
+}
+XT_TEST(so_is_one_of_an_earlier_call)
+{
+    nobody_sent(2, "3:0", 2, 0);
+}
+XT_TEST(so_is_one_of_a_call_that_nobody_can_have_begun)
+{
+    nobody_sent(2, "3:7", 2, 0);
+}
+XT_TEST(so_is_one_that_was_cut)
+{
+    nobody_sent(2, "3:-1", 2, 1);
+}
+
+XT_TEST(so_is_one_that_was_cut_before_its_signature_ends)
+{
+    nobody_sent(2, "3:-1", 0, 1);
+}
+
+/* The preamble shows that a call was another one, and its sender says which. */
+static void call_other_counts(int rank, int nranks, void *arg)
+{
+    struct differ *d = arg;
+    int data[16] = {0};
+    xcclComm_t comm;
+
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    comm = world_join(&d->world, rank, nranks);
+    XT_CHECK_RC(xcclAllReduce(data, data, d->counts[rank & 1], xcclInt32, xcclSum, comm, NULL),
+                xcclInvalidUsage);
+    XT_CHECK_HAS(xcclGetLastError(comm), "in call 1: all-reduce of 10 int32, sum");
+    XT_CHECK_HAS(xcclGetLastError(comm), "in call 1: all-reduce of 11 int32, sum");
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(an_error_over_sockets_shows_both_calls)
+{
+    xt_mp_run(2, call_other_counts, differ_create(10, 11, 1));
 }

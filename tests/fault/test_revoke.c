@@ -7,6 +7,7 @@
 #include "../collective/world.h"
 
 #include "base/alloc.h"
+#include "base/inject.h"
 #include "comm/comm.h"
 #include "join/join.h"
 
@@ -33,6 +34,76 @@ static void revoke(int rank, int nranks, void *arg)
     xccl_comm_revoke(comm); /* once more changes nothing */
     XT_CHECK_HAS(xcclGetLastError(comm), "rank 1 (host ");
     XT_OK(xcclCommDestroy(comm));
+}
+
+/* The revoker has no memory for its notices, either way, and some chances later it has. The other
+ * rank, which may learn of it by a notice only, returns from its call all the same. */
+static void revoke_without_memory(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    xcclComm_t comm = NULL;
+    int value = 1;
+
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    comm = world_join(world, rank, nranks);
+    XT_OK(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL));
+    if (rank == REVOKER) {
+        xccl_inject_arm_all((uint64_t)world->param);
+        xccl_comm_revoke(comm);
+        XT_CHECK(xccl_inject_chances() >= 2);
+    } else {
+        double start = xt_seconds();
+
+        XT_CHECK_RC(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL),
+                    xcclRemoteError);
+        XT_CHECK_HAS(xcclGetLastError(comm), "revoked the communicator");
+        XT_CHECK(xt_seconds() - start < 5);
+    }
+    world_meet(world, nranks); /* nobody leaves before */
+    xccl_inject_arm(0);
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(notice_that_found_no_memory_is_sent_later)
+{
+    xt_set_alloc_source(xccl_alloc_live);
+    xt_setenv("XCCL_PLUGIN_PATH", XT_BUILD_DIR "/lib/xccl");
+    for (int k = 2; k <= 10; k += 4) {
+        struct world *world = world_create();
+
+        world->param = k;
+        xt_mp_run(2, revoke_without_memory, world);
+    }
+}
+
+/* A rank whose library does not escape what it sends. */
+static void tell_raw(int rank, int nranks, void *arg)
+{
+    static const char raw[] = "rank 1 says \x1b[2J\x1b]0;x\x07 \r\n\xc3( bye";
+    struct xccl_notice notice = {
+        .kind = XCCL_NOTICE_ERROR, .rc = xcclRemoteError, .origin = REVOKER};
+    struct world *world = arg;
+    xcclComm_t comm = world_join(world, rank, nranks);
+    int value = 1;
+
+    memcpy(notice.text, raw, sizeof raw);
+    if (rank == REVOKER) {
+        comm->tell(comm, &notice);
+    } else {
+        XT_CHECK_RC(xcclAllReduce(&value, &value, 1, xcclInt32, xcclSum, comm, NULL),
+                    xcclRemoteError);
+        XT_CHECK_TEXT(xcclCommGetLastError(comm),
+                      "rank 1 says \\x1b[2J\\x1b]0;x\\x07 \\r\\n\\xc3( bye");
+        XT_CHECK_TEXT(xcclGetLastError(NULL), xcclCommGetLastError(comm));
+    }
+    world_meet(world, nranks);
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST(text_of_another_rank_is_escaped_where_it_enters)
+{
+    xt_set_alloc_source(xccl_alloc_live);
+    xt_mp_run(2, tell_raw, world_create());
 }
 
 static void run_revoke(int sockets)

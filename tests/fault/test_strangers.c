@@ -595,13 +595,6 @@ static double round_run(struct town *town, struct xt_mp *mp, uint32_t round, uin
     return last - first;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-
-    return (left > right) - (left < right);
-}
-
 static struct town *town_create(void)
 {
     struct town *town = mmap(NULL, sizeof(*town), PROT_READ | PROT_WRITE,
@@ -620,12 +613,6 @@ static void town_end(struct town *town, struct xt_mp *mp)
     xt_mp_wait(mp, statuses);
     for (int rank = 0; rank < RANKS; rank++)
         XT_CHECK_INT(statuses[rank], 0);
-}
-
-static double median(double *times)
-{
-    qsort(times, ROUNDS / 2, sizeof(double), compare);
-    return times[ROUNDS / 4];
 }
 
 /* ROUNDS rounds, every second one attacked; 1: joining took no longer under attack than twice the
@@ -649,9 +636,9 @@ static int series_run(struct town *town, struct xt_mp *mp, uint32_t series, pid_
         cpu[is_own] = now.cpu > cpu[is_own] ? now.cpu : cpu[is_own];
         knocks[i / 2] += now.knock;
     }
-    beside = median(times[0]);
-    line = median(knocks);
-    attacked = median(times[1]);
+    beside = xt_median(times[0], ROUNDS / 2);
+    line = xt_median(knocks, ROUNDS / 2);
+    attacked = xt_median(times[1], ROUNDS / 2);
     printf("idle under attack: %.1f %% of a core, the decoy %.1f %%\n", cpu[1] * 100, cpu[0] * 100);
     printf("median of joining: %.1f ms beside an attack, where a knock takes %.1f ms; %.1f ms "
            "attacked\n",

@@ -4,6 +4,7 @@
  *   2  a proven session, then raw hostile frames      3  a proven session with a broken peer: the
  *      input is cut into frames that are sealed in order, unsealed and decoded
  *   4  a proven session and a man in the middle who adds the input to a sealed frame
+ *   5  a hello of somebody who has the key and says whatever the input says, then as 0
  * Randomness is a counter, so that a finding repeats. */
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,7 @@ static struct randombytes_implementation random_counter = {
 
 static const uint8_t key[32] = {1};
 static const struct xccl_hello self = {
-    .comm_id = {2}, .rank = 1, .nranks = 4, .purpose = XCCL_PURPOSE_ROUND};
+    .comm_id = {2}, .rank = 1, .nranks = 4, .purpose = XCCL_PURPOSE_ROUND, .target = 1};
 
 /* Whatever steps the handshake takes with these bytes, none may succeed to the end. */
 static void meet_stranger(struct xccl_channel *channel, const uint8_t *data, size_t bytes)
@@ -44,6 +45,8 @@ static void meet_stranger(struct xccl_channel *channel, const uint8_t *data, siz
     size_t need = xccl_channel_need(channel), out_bytes;
 
     while (need && need <= bytes) {
+        if (xccl_channel_peek(channel, data, bytes) != XCCL_VERDICT_OK)
+            break;
         if (xccl_channel_shake(channel, data, out, &out_bytes) != XCCL_VERDICT_OK)
             break;
         data += need;
@@ -54,13 +57,38 @@ static void meet_stranger(struct xccl_channel *channel, const uint8_t *data, siz
         abort(); /* nobody proves without the key */
 }
 
+/* The input is what a hello signs; its MAC is right, as channel.c makes it. */
+static void meet_insider(struct xccl_channel *channel, const uint8_t *data, size_t bytes)
+{
+    static const char *const labels[2] = {"xccl 2 hello", "mac"};
+    const size_t signed_bytes = XCCL_HELLO_BYTES - 32;
+    uint8_t hello[XCCL_HELLO_BYTES] = {0}, out[XCCL_SHAKE_MAX_BYTES], keys[3][32];
+    size_t taken = bytes < signed_bytes ? bytes : signed_bytes, out_bytes;
+
+    memcpy(hello, data, taken);
+    memcpy(keys[0], key, 32);
+    for (int i = 0; i < 2; i++) {
+        crypto_generichash_state state;
+
+        crypto_generichash_init(&state, keys[i], 32, 32);
+        crypto_generichash_update(&state, (const uint8_t *)labels[i], strlen(labels[i]) + 1);
+        if (i == 1)
+            crypto_generichash_update(&state, hello, signed_bytes);
+        crypto_generichash_final(&state, keys[i + 1], 32);
+    }
+    memcpy(hello + signed_bytes, keys[2], 32);
+    if (xccl_channel_shake(channel, hello, out, &out_bytes) == XCCL_VERDICT_PROOF)
+        abort(); /* the MAC is right */
+    meet_stranger(channel, data + taken, bytes - taken);
+}
+
 static void session_open(struct xccl_channel *a, struct xccl_channel *b)
 {
     uint8_t hello[XCCL_HELLO_BYTES], reply[XCCL_SHAKE_MAX_BYTES], confirm[XCCL_SHAKE_MAX_BYTES];
     size_t bytes;
 
     xccl_channel_connect(a, key, &self, hello);
-    xccl_channel_accept(b, key, &self, 0);
+    xccl_channel_accept(b, key, &self, NULL);
     if (xccl_channel_shake(b, hello, reply, &bytes) ||
         xccl_channel_shake(a, reply, confirm, &bytes) ||
         xccl_channel_shake(b, confirm, reply, &bytes))
@@ -168,7 +196,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         return 0;
     switch (data[0]) {
     case 0:
-        xccl_channel_accept(&b, key, &self, 0);
+        xccl_channel_accept(&b, key, &self, NULL);
         meet_stranger(&b, data + 1, bytes - 1);
         break;
     case 1:
@@ -180,6 +208,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         if (frame_in(&b, data + 1, bytes - 1, &frame, &memory) == 0)
             abort(); /* nobody seals without the key */
         free(memory);
+        break;
+    case 5:
+        xccl_channel_accept(&b, key, &self, NULL);
+        meet_insider(&b, data + 1, bytes - 1);
         break;
     case 4:
         alter_frame(data + 1, bytes - 1);

@@ -36,7 +36,7 @@ static struct randombytes_implementation random_counter = {
 
 static const uint8_t key[32] = {1};
 static const struct xccl_hello self = {
-    .comm_id = {2}, .rank = 1, .nranks = 4, .purpose = XCCL_PURPOSE_ROUND};
+    .comm_id = {2}, .rank = 1, .nranks = 4, .purpose = XCCL_PURPOSE_ROUND, .target = 1};
 
 struct line {
     struct xccl_conn *conn;
@@ -54,7 +54,7 @@ static struct line line_open(void)
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) != 0)
         abort();
     line.fd = fds[0];
-    if (xccl_conn_adopt(fds[1], key, &self, 0, &line.conn) != xcclSuccess)
+    if (xccl_conn_adopt(fds[1], key, &self, NULL, &line.conn) != xcclSuccess)
         abort();
     return line;
 }

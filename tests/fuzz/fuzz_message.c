@@ -25,6 +25,23 @@ static void check_report(const uint8_t *data, size_t size)
         abort();
 }
 
+static void check_alive(const uint8_t *data, size_t size)
+{
+    struct xccl_boot_who who, again;
+    uint8_t wire[XCCL_BOOT_ALIVE_MAX];
+    size_t bytes;
+
+    if (xccl_boot_alive_decode(data, size, &who) != 0)
+        return;
+    if (strnlen(who.host, sizeof(who.host)) == sizeof(who.host))
+        abort();
+    bytes = xccl_boot_alive_encode(&who, wire);
+    if (xccl_boot_alive_decode(wire, bytes, &again) != 0 || strcmp(who.host, again.host) != 0 ||
+        who.process_id != again.process_id || who.host_hash != again.host_hash ||
+        who.pid != again.pid || who.rank != again.rank || who.beat_ms != again.beat_ms)
+        abort();
+}
+
 static void check_mail(const uint8_t *data, size_t size)
 {
     struct xccl_boot_mail head;
@@ -45,6 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct xccl_addr addr;
 
     check_report(data, size);
+    check_alive(data, size);
     check_mail(data, size);
     (void)xccl_boot_next_decode(data, size, &addr);
     if (xccl_boot_error_decode(data, size, &error) == 0 &&

@@ -4,13 +4,13 @@
  * can be written again is the same when it is read back. The other parsers of text that comes from
  * launchers get the bytes too.
  * Thread: one. */
-#include "bootstrap/pmi_wire.h"
+#include "bootstrap/launcher/pmi_wire.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "bootstrap/launcher_int.h"
+#include "bootstrap/launcher/launcher_int.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

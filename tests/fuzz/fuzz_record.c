@@ -46,6 +46,10 @@ static void say_all(const struct xccl_report_record *record, const struct xccl_r
     }
     xccl_report_clean(comm->error_text, text, sizeof text);
     if (strlen(comm->error_text) >= sizeof comm->error_text ||
+        strlen(comm->error_kind) >= sizeof comm->error_kind ||
+        (comm->remedy_at && comm->remedy_at >= strlen(comm->error_text)) ||
+        (comm->culprit >= 0 && (uint32_t)comm->culprit >= comm->nranks) ||
+        (comm->finder >= 0 && (uint32_t)comm->finder >= comm->nranks) ||
         strlen(comm->name) >= sizeof comm->name || strlen(comm->labels) >= sizeof comm->labels)
         abort();
 }

@@ -13,7 +13,7 @@
 #include "xt.h"
 
 #define MAX_FILES   256
-#define INPUT_BYTES 4096
+#define INPUT_BYTES 12288 /* of a record: head and block */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

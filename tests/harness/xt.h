@@ -126,6 +126,10 @@ double xt_lost_seconds(void);
  * which the environment says with XT_QUIET=1. busy_s: beside other programs, which may have the
  * cores for a while; still less than what the next slower way takes, which the test tells apart. */
 double xt_bound(double quiet_s, double busy_s);
+/* Sorts values and returns the middle one. */
+double xt_median(double *values, int count);
+/* A line for the figures of a run: added to the file that XT_FIGURES names, if it does. */
+void xt_figure(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* A fresh folder, removed with its contents after the test. */
 const char *xt_tmpdir(void);
 /* setenv for this test process. value NULL: unset. */

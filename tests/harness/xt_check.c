@@ -132,3 +132,17 @@ void xt_check_has_at(const char *file, int line, const char *what, const char *t
         xt_fail_at(file, line, "%s lacks \"%s\": %s", what, part, xt_why(text));
     xt_fail_at(file, line, "%s is \"%s\", which lacks \"%s\"", what, text ? text : "(null)", part);
 }
+
+void xt_figure(const char *fmt, ...)
+{
+    const char *path = getenv("XT_FIGURES");
+    FILE *file = path ? fopen(path, "ae") : NULL;
+    va_list args;
+
+    if (!file)
+        return;
+    va_start(args, fmt);
+    vfprintf(file, fmt, args);
+    va_end(args);
+    fclose(file);
+}

@@ -53,6 +53,19 @@ double xt_bound(double quiet_s, double busy_s)
     return text && strcmp(text, "1") == 0 ? quiet_s : busy_s;
 }
 
+static int compare(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+
+    return (left > right) - (left < right);
+}
+
+double xt_median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof(double), compare);
+    return values[count / 2];
+}
+
 void *xt_shared_alloc(size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Somebody sits on the control connection of two ends of the plugin ofi, with the right token, and
- * changes what they say: in the hello, in the reply, in the frames afterwards. Whatever comes of
+/* Somebody sits on the control connection of two ends of the plugin ofi and changes what they say:
+ * in opening and answer, in the hello, in the reply, in the frames afterwards. Whatever comes of
  * it, a message that is done is whole, closing works in every state, nothing is left over, and
  * the next connection is as good as the first.
  *
@@ -23,11 +23,14 @@
 #include "path_stage.h"
 #include "xt.h"
 
-#define LIBRARY       XT_BUILD_DIR "/lib/xccl/libxccl-net-ofi.so"
-#define ADDR_AT       KIT_HEAD_BYTES /* in a handle */
-#define HEAD_BYTES    100 /* of both: what is not a further rail's */
-#define FRAMES_BYTES  64 /* of frames that come afterwards */
-#define WORDS         9
+#define LIBRARY      XT_BUILD_DIR "/lib/xccl/libxccl-net-ofi.so"
+#define ADDR_AT      KIT_HEAD_BYTES /* in a handle */
+#define HEAD_BYTES   160 /* of both: what is not a further rail's */
+#define FRAMES_BYTES 192 /* of frames that come afterwards */
+#define FRAME_BYTES  KIT_SEALED(OFI_FRAME_BYTES)
+/* Bytes that each end says until frames come. */
+#define RECEIVER_SAYS (KIT_ANSWER_BYTES + KIT_SEALED(OFI_REPLY_BYTES))
+#define SENDER_SAYS   (KIT_OPENING_BYTES + KIT_SEALED(OFI_HELLO_BYTES))
 #define MESSAGES      64
 #define MESSAGE_BYTES ((size_t)40 << 10)
 #define IDLE_MS       400 /* nothing moves: given up */
@@ -78,7 +81,7 @@ static void draw(struct middle *middle, uint64_t seed)
     middle->dice = seed;
     middle->whose = (int)(xt_random(&middle->dice) % 2);
     middle->what = (enum mischief)(xt_random(&middle->dice) % MISCHIEFS);
-    greeting = middle->whose ? OFI_REPLY_BYTES : OFI_HELLO_BYTES;
+    greeting = middle->whose ? RECEIVER_SAYS : SENDER_SAYS;
     dice = xt_random(&middle->dice) % 4;
     middle->at = xt_random(&middle->dice) % (dice < 2    ? HEAD_BYTES
                                              : dice == 2 ? greeting
@@ -92,7 +95,7 @@ static void draw(struct middle *middle, uint64_t seed)
 
 static int is_frame(const struct middle *middle)
 {
-    return middle->at >= (middle->whose ? OFI_REPLY_BYTES : OFI_HELLO_BYTES);
+    return middle->at >= (middle->whose ? RECEIVER_SAYS : SENDER_SAYS);
 }
 
 static void middle_open(struct middle *middle, xcclNetHandle_t *handle)
@@ -112,17 +115,11 @@ static void middle_close(struct middle *middle)
         xccl_tcp_close(&middle->fds[i]);
 }
 
-/* A word that there is, with any number, is worse than one that there is not. */
+/* Rubbish of the length of a frame; its seal cannot be right. */
 static void write_frame(struct middle *middle, char *place)
 {
-    uint32_t frame[2] = {(uint32_t)xt_random(&middle->dice), (uint32_t)xt_random(&middle->dice)};
-    uint64_t dice = xt_random(&middle->dice);
-
-    if (dice % 4)
-        frame[0] = 1 + (uint32_t)(dice >> 8) % WORDS;
-    if (dice % 3)
-        frame[1] %= 1u << (dice >> 16) % 20;
-    memcpy(place, frame, sizeof(frame));
+    for (size_t i = 0; i < FRAME_BYTES; i++)
+        place[i] = (char)xt_random(&middle->dice);
 }
 
 /* What was read, and the place of the mischief within it. */
@@ -136,13 +133,13 @@ static void harm(struct middle *middle, struct flow *flow, size_t at)
         *place ^= (char)(1 << xt_random(&middle->dice) % 8);
         break;
     case INSERT:
-        memmove(place + OFI_FRAME_BYTES, place, flow->have - at);
+        memmove(place + FRAME_BYTES, place, flow->have - at);
         write_frame(middle, place);
-        flow->have += OFI_FRAME_BYTES;
+        flow->have += FRAME_BYTES;
         break;
     case OMIT:
-        flow->have -= flow->have - at < OFI_FRAME_BYTES ? flow->have - at : OFI_FRAME_BYTES;
-        memmove(place, place + OFI_FRAME_BYTES, flow->have - at);
+        flow->have -= flow->have - at < FRAME_BYTES ? flow->have - at : FRAME_BYTES;
+        memmove(place, place + FRAME_BYTES, flow->have - at);
         break;
     case CUT:
     case HOLD:
@@ -158,12 +155,12 @@ static void harm(struct middle *middle, struct flow *flow, size_t at)
 static int forge(struct middle *middle, struct flow *flow, int whose)
 {
     if (middle->done || middle->what != INSERT || whose != middle->whose || !is_frame(middle) ||
-        flow->passed < (whose ? OFI_REPLY_BYTES : OFI_HELLO_BYTES))
+        flow->passed < (whose ? RECEIVER_SAYS : SENDER_SAYS))
         return 0;
     middle->done = 1;
     for (uint64_t count = 1 + xt_random(&middle->dice) % 4; count > 0; count--) {
         write_frame(middle, flow->bytes + flow->have);
-        flow->have += OFI_FRAME_BYTES;
+        flow->have += FRAME_BYTES;
     }
     return 1;
 }
@@ -180,7 +177,7 @@ static int flow_move(struct middle *middle, int whose)
     if (flow->first == flow->have)
         flow->first = flow->have = 0;
     if (!flow->have && !forge(middle, flow, whose)) {
-        got = recv(middle->fds[whose], flow->bytes, sizeof(flow->bytes) - OFI_FRAME_BYTES,
+        got = recv(middle->fds[whose], flow->bytes, sizeof(flow->bytes) - FRAME_BYTES,
                    MSG_DONTWAIT);
         if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK))
             middle_close(middle);

@@ -300,6 +300,16 @@ XT_TEST_DEADLINE(a_kernel_that_waits_long_before_it_sends_again_is_not_waited_fo
     cuts_on(waits_long, 0, cut_silent_0);
 }
 
+/* The first packets on the second rail are lost: its line has to be there all the same when the
+ * first rail is cut. */
+XT_TEST_DEADLINE(a_rail_that_loses_the_first_packets_is_used_all_the_same, 60)
+{
+    static const char late[] = "tc qdisc replace dev rail1 root blackhole || exit 1;"
+                               " (sleep 0.8; tc qdisc del dev rail1 root) >/dev/null 2>&1 &";
+
+    cuts_on(late, 0, cut_link_0);
+}
+
 XT_TEST_DEADLINE(cutting_both_rails_is_an_error_that_names_the_peer, 60)
 {
     cuts_run(0, cut_both);

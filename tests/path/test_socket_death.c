@@ -21,10 +21,11 @@
 #define SILENCE_TEXT "2" /* the same */
 #define GONE_S       2.0 /* the peer's kernel says so at once */
 /* Nothing comes back: to a sender with data outstanding, or to an idle receiver that asks. */
-#define LOST_S        (SILENCE_S + 3.0)
-#define STOPPED_S     20.0 /* a stopped peer is no error for as long as this, at least */
-#define GOES_ON_S     5.0 /* when it continues */
-#define HEALTHY_SHARE 0.9 /* of the rate before, or of the rail's where buffers helped before */
+#define LOST_S    (SILENCE_S + 3.0)
+#define STOPPED_S 20.0 /* a stopped peer is no error for as long as this, at least */
+#define GOES_ON_S 5.0 /* when it continues */
+#define HEALTHY_SHARE                                                                              \
+    xt_bound(0.9, 0.7) /* of the rate before, or of the rail's where buffers helped before */
 #define HEALTHY_GAP_S xt_bound(1, 1.8) /* the longest time without a message */
 
 #define PEERS_MAX 6

@@ -35,7 +35,6 @@
 #define GONE_S    xt_bound(8, 12) /* until nothing of the strangers is left: silent ones have 5 s */
 #define STAYING   200 /* who come at once, and do not go */
 #define CROWD_MAX 2048
-#define TOKEN_AT  8 /* in a hello */
 
 struct stage {
     struct path_hosts hosts;
@@ -61,7 +60,7 @@ struct crowd {
     int count, max;
     int talked; /* of them, those that are connected and have said what they had to say */
     struct xccl_addr to;
-    uint8_t hello[HELLO_BYTES]; /* the right one; nobody says it as it is */
+    struct kit_proof right; /* an opening; nobody says it as it is */
     uint64_t state;
 };
 
@@ -79,7 +78,7 @@ static void crowd_init(struct crowd *crowd, struct stage *stage)
         crowd->max = (int)limit.rlim_max - 64;
     stage->wanted = (uint32_t)crowd->max * WINDOWS * 10 / 11;
     crowd->to = handle_addr(&stage->right.handle);
-    raw_hello(&stage->right.handle, 0, 1, crowd->hello);
+    raw_opening(&stage->right.handle, 0, 1, &crowd->right);
 }
 
 /* 0: it is not connected yet. */
@@ -92,10 +91,10 @@ static int stranger_talk(struct crowd *crowd, int fd)
     for (size_t i = 0; i < sizeof(said); i++)
         said[i] = (uint8_t)xt_random(&crowd->state);
     if (kind > 1) {
-        bytes = kind == 2 ? HELLO_BYTES / 2 : HELLO_BYTES;
-        memcpy(said, crowd->hello, bytes);
-        /* One bit of the token. */
-        said[TOKEN_AT + dice / 4 % 24] ^= (uint8_t)(1u << dice / 128 % 8);
+        bytes = kind == 2 ? KIT_OPENING_BYTES / 2 : KIT_OPENING_BYTES;
+        memcpy(said, crowd->right.opening, bytes);
+        /* A bit of the nonce or the MAC. */
+        said[KIT_OPENING_BYTES - 1 - dice / 4 % 32] ^= (uint8_t)(1u << dice / 128 % 8);
     }
     /* The silent ones, too, must have come. */
     return send(fd, said, kind == 0 ? 0 : bytes, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0 ||
@@ -266,13 +265,6 @@ static double window_rate(struct guard *guard, double time_s)
     return (double)(guard->flow.payload - payload) / (end - begin);
 }
 
-static int compare(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-
-    return (left > right) - (left < right);
-}
-
 /* A quiet window, or an attacked one with all that follows until the strangers are home again. */
 static double window_run(struct guard *guard, uint32_t number)
 {
@@ -301,10 +293,8 @@ static int set_run(struct guard *guard, uint32_t *number)
 
     for (uint32_t i = 0; i < 2 * WINDOWS; i++)
         rates[i % 2][i / 2] = window_run(guard, ++*number);
-    qsort(rates[0], WINDOWS, sizeof(double), compare);
-    qsort(rates[1], WINDOWS, sizeof(double), compare);
-    quiet = rates[0][WINDOWS / 2];
-    attacked = rates[1][WINDOWS / 2];
+    quiet = xt_median(rates[0], WINDOWS);
+    attacked = xt_median(rates[1], WINDOWS);
     path_figure("strangers: %u came; quiet %.1f MB/s, attacked %.1f (%.3f of it); at most %d "
                 "descriptors more",
                 stage->came - before, quiet * 1e-6, attacked * 1e-6, attacked / quiet,

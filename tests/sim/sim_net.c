@@ -70,6 +70,7 @@ static struct {
     uint16_t next_port, next_guest;
     uint64_t connects, bytes;
     int connect_err;
+    int lost_in_row; /* first packets of connects */
 } net;
 
 static uint64_t delay_ns(void)
@@ -494,10 +495,12 @@ static void first_packet(void *arg, uint64_t try)
         goto out;
     if ((host >= 0 && sim_host_health(host) == SIM_SILENT) ||
         (listener && listener->backlog_count == BACKLOG) ||
-        (try < SLOW_TRIES && sim_chance(net.settings.slow_per_mille))) {
+        (try < SLOW_TRIES && net.lost_in_row < 2 && sim_chance(net.settings.slow_per_mille))) {
+        net.lost_in_row++;
         first_packet_lost(it, try);
         goto out;
     }
+    net.lost_in_row = 0;
     if (!listener) {
         due(it, delay_ns(), refused, ECONNREFUSED);
         goto out;
@@ -775,7 +778,7 @@ void sim_net_reset(const struct sim_net_settings *settings, int hosts)
     net.open = calloc((size_t)hosts, sizeof(*net.open));
     if (!net.listeners || !net.hops || !net.open)
         abort();
-    net.next_port = net.next_guest = 0;
+    net.lost_in_row = net.next_port = net.next_guest = 0;
     net.connects = net.bytes = 0;
 }
 

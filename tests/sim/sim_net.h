@@ -22,7 +22,9 @@ struct sim_net_settings {
     uint32_t late_per_mille; /* pieces that take up to late_ns more: lost and sent again */
     uint64_t late_ns;
     uint32_t split_per_mille; /* sends that are cut into pieces */
-    uint32_t slow_per_mille; /* connects whose first packet is lost: 1 s, then 2 s, ... more */
+    /* Connects whose first packet is lost: 1 s, then 2 s, ... more. At most two in a row: an
+     * address that does not answer for 4 s cannot be reached (base/tries.h). */
+    uint32_t slow_per_mille;
     size_t window_bytes; /* sent and not yet read, each way */
 };
 

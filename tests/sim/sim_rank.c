@@ -176,6 +176,21 @@ int __wrap_getrlimit(__rlimit_resource_t resource, struct rlimit *limit_out)
     return 0;
 }
 
+xcclResult_t __wrap_xccl_os_process_id(uint64_t *id_out);
+xcclResult_t __wrap_xccl_os_process_id(uint64_t *id_out)
+{
+    *id_out = 1 + (uint64_t)sim_host();
+    return xcclSuccess;
+}
+
+/* No host sees another one's processes. */
+int __wrap_xccl_os_process_runs(uint32_t pid);
+int __wrap_xccl_os_process_runs(uint32_t pid)
+{
+    (void)pid;
+    return 0;
+}
+
 const char *__wrap_xccl_os_hostname(void);
 const char *__wrap_xccl_os_hostname(void)
 {

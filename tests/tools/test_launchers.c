@@ -248,7 +248,7 @@ XT_TEST_DEADLINE(ranks_with_torchruns_variables_find_each_other, 120)
 
     need("env");
     check_variables(TORCH, "XCCL_JOB_KEY=0123456789abcdef");
-    /* Without a key there is no secret, and that is said. */
+    /* No key, no secret: that is said once. */
     XT_CHECK_INT(run_script("unset XCCL_JOB_KEY; export RUN=lone-$$; for r in 0 1; do env " TORCH
                             " WORLD_SIZE=2 " HELLO " & done; wait",
                             &output),
@@ -256,6 +256,7 @@ XT_TEST_DEADLINE(ranks_with_torchruns_variables_find_each_other, 120)
     XT_CHECK_INT(count_of(output, " of 2: sum = 1 3 5 7\n"), 2);
     XT_CHECK_HAS(output, " warn: ");
     XT_CHECK_HAS(output, "XCCL_JOB_KEY");
+    XT_CHECK_INT(count_of(output, "without a job key"), 1);
 }
 
 XT_TEST_DEADLINE(ranks_with_slurms_variables_find_each_other, 120)

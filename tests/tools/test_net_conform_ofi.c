@@ -304,7 +304,7 @@ XT_TEST_DEADLINE(device_memory_is_taken_where_all_have_it_and_the_others_are_nam
         {"copies", NULL, NULL, CUDA, NULL,
          ": cannot reach device memory without the help of CUDA on "},
         {"silent", NULL, NULL, CUDA, NULL, " (tcp;ofi_rxm): Protocol not available"},
-        {"1", NULL, NULL, "/none", NULL, ": there is no CUDA driver: /none: cannot open"},
+        {"1", NULL, NULL, "/none", NULL, ": there is no CUDA driver: /none: No such file"},
         {"1", NULL, NULL, PLUGIN, NULL, ": there is no CUDA driver: "},
         {"1", NULL, NULL, CUDA, "off", ": XCCL_CUDA_GDR is off\n"},
     };

@@ -95,3 +95,13 @@ XT_TEST_DEADLINE(helpers_that_wait_by_io_uring_pass, 60)
     XT_CHECK(passes(&(struct setting){IPV4, 4, 4, 0, ALL_FORMS}));
     XT_CHECK(passes(&(struct setting){UNIX, 1, 1, 0, ALL_FORMS}));
 }
+
+XT_TEST_DEADLINE(lines_with_records_pass, 200)
+{
+    xt_setenv("XCCL_NET_ENCRYPT", "mac");
+    XT_CHECK(passes(&(struct setting){IPV4, 0, 1, 0, ALL_FORMS}));
+    XT_CHECK(passes(&(struct setting){IPV6, 1, 4, 1, "threads,processes"}));
+    xt_setenv("XCCL_NET_ENCRYPT", "1");
+    XT_CHECK(passes(&(struct setting){IPV4, 0, 2, 0, ALL_FORMS}));
+    XT_CHECK(passes(&(struct setting){UNIX, 1, 1, 0, "processes"}));
+}

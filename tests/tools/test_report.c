@@ -177,6 +177,34 @@ XT_TEST_DEADLINE(rates_are_told_of_an_interval, 60)
     XT_CHECK(issued_rate < issued * 10); /* it began to count before the interval */
 }
 
+/* Runs two ranks that reach each other over TCP alone, with a setting of XCCL_NET_ENCRYPT. */
+static void protection_is_shown(const char *setting, const char *text)
+{
+    const char *const parts[] = {"2 ranks, 2 with a record", text, NULL};
+    struct world *world;
+    struct xt_mp *mp;
+    int statuses[2];
+
+    xt_setenv("XCCL_NET_ENCRYPT", setting);
+    xt_setenv("XCCL_NET_PLUGIN", "socket");
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    xt_setenv("XCCL_SOCKET_UNIX", "0");
+    xt_setenv("XCCL_SOCKET_IFNAME", "lo");
+    world = own_world();
+    mp = xt_mp_start(2, busy_rank, world);
+    (void)await_report("report", parts);
+    let_go(world);
+    xt_mp_wait(mp, statuses);
+    XT_CHECK(!statuses[0] && !statuses[1]);
+}
+
+XT_TEST_DEADLINE(protection_of_the_network_is_shown, 60)
+{
+    protection_is_shown("1", "socket lo (encrypted)\n");
+    protection_is_shown("mac", "socket lo (authenticated)\n");
+    protection_is_shown("0", "socket lo\n");
+}
+
 /* Skips the test where python3 has no such module. */
 static void need_module(const char *module)
 {
@@ -246,6 +274,41 @@ XT_TEST_DEADLINE(the_json_is_what_its_schema_says, 60)
     argv[4] = save(xt_tmpdir(), "report.json", output);
     if (xt_run_program(argv, &output) != 0)
         XT_FAIL("the schema does not fit: %s", xt_why(output));
+}
+
+/* Rank 1 finds out that rank 0 was killed, and keeps the failed communicator for a while. */
+static void bereaved_rank(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    xcclComm_t comm = world_join(world, rank, nranks);
+    float value = 1;
+
+    if (rank)
+        XT_CHECK_RC(xcclAllReduce(&value, &value, 1, xcclFloat32, xcclSum, comm, NULL),
+                    xcclRemoteError);
+    world_meet(world, nranks + 1);
+    XT_OK(xcclCommDestroy(comm));
+}
+
+XT_TEST_DEADLINE(failure_is_shown_with_kind_culprit_and_remedy, 60)
+{
+    static const char *const ready[] = {"in call 1", "between calls", NULL};
+    static const char *const failed[] = {"failed (", ", culprit rank 0): rank 0 (host ", NULL};
+    struct world *world = own_world();
+    struct xt_mp *mp = xt_mp_start(2, bereaved_rank, world);
+    const char *output;
+    int statuses[2];
+
+    (void)await_report("report", ready);
+    xt_mp_kill(mp, 0, SIGKILL);
+    (void)await_report("report", failed);
+    XT_CHECK_INT(run_xccl("report -J", &output), 0);
+    XT_CHECK_HAS(output, "\"kind\": \"");
+    XT_CHECK_HAS(output, "\"culprit\": 0, \"finder\": 1, \"remedy\": \"check what that rank "
+                         "logged, then destroy the communicator\"");
+    let_go(world);
+    xt_mp_wait(mp, statuses);
+    XT_CHECK_INT(statuses[1], 0);
 }
 
 /* A communicator with labels that differ, and a split with labels that do not. */

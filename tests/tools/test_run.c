@@ -388,6 +388,17 @@ XT_TEST_DEADLINE(hello_adds_over_all_ranks, 60)
     XT_CHECK_TEXT(output, "rank 0 of 1: sum = 0 1 2 3\n");
 }
 
+XT_TEST_DEADLINE(a_rank_that_ends_before_it_reports_is_named_by_those_who_wait, 60)
+{
+    double began = xt_seconds();
+    const char *output = NULL;
+
+    XT_CHECK_INT(run_script("3", "", "[ $XCCL_RANK != 1 ] || exit 5; exec " HELLO, &output), 5);
+    XT_CHECK_HAS(output, "rank 1 (host ");
+    XT_CHECK_HAS(output, ") exited with status 5 before it reported to the root");
+    XT_CHECK(xt_seconds() - began < xt_bound(3, 15));
+}
+
 /* A whole file as text; the caller frees it. Not inlined: gcc 12 then takes the text for a local.
  */
 static __attribute__((noinline)) char *read_file(const char *path)

@@ -320,6 +320,8 @@ static void print_taken(const struct xccl_net_list_entry *entry)
     if (strcmp(entry->contracts, entry->contract) != 0)
         printf(" (of %s)", entry->contracts);
     printf("\n   wire      %s\n", entry->wire_id);
+    if (entry->device_count > 0 && entry->devices[0].props.flags & XCCL_NET_DEVICE_ENCRYPTS)
+        printf("   encrypts  on request (XCCL_NET_ENCRYPT)\n");
     if (entry->said[0])
         printf("   says      %s\n", entry->said);
     printf("\n");

@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "base/os.h"
 #include "base/param.h"
-#include "bootstrap/launcher.h"
+#include "bootstrap/launcher/launcher.h"
 #include "option.h"
 #include "perf/perf.h"
 #include "perf/perf_help.h"

@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "bootstrap/bootstrap.h"
-#include "bootstrap/launcher.h"
+#include "bootstrap/launcher/launcher.h"
 #include "command.h"
 #include "json_text.h"
 #include "option.h"

@@ -122,6 +122,14 @@ static void put_current(const struct xccl_report_record *record,
     putchar('}');
 }
 
+static void put_rank_or_null(const char *name, int32_t rank)
+{
+    if (rank < 0)
+        printf("\"%s\": null, ", name);
+    else
+        printf("\"%s\": %d, ", name, rank);
+}
+
 static void put_error(const struct xccl_report_record *record, const struct xccl_record_comm *comm)
 {
     printf("\"error\": ");
@@ -131,6 +139,12 @@ static void put_error(const struct xccl_report_record *record, const struct xccl
     }
     printf("{\"result\": %u, ", comm->error);
     put_text("text", comm->error_text);
+    printf(", ");
+    put_text_or_null("kind", comm->error_kind);
+    printf(", ");
+    put_rank_or_null("culprit", comm->culprit);
+    put_rank_or_null("finder", comm->finder);
+    put_text_or_null("remedy", comm->remedy_at ? comm->error_text + comm->remedy_at : NULL);
     printf(", ");
     put_number("time", xccl_record_real_time(&record->view.info, comm->error_tick));
     putchar('}');

@@ -84,6 +84,20 @@ static void show_labels(const struct xccl_record_comm *comm)
     printf("%6s %9s %-16s labels: %s\n", "", "", "", labels[0] ? labels : "none");
 }
 
+/* Behind "failed": " (rank_gone, culprit rank 2)", as far as it is known. */
+static void cause_text(const struct xccl_record_comm *comm, char *text_out, size_t bytes)
+{
+    char kind[XCCL_RECORD_KIND_BYTES], culprit[32] = "";
+
+    text_out[0] = '\0';
+    if (!comm->error_kind[0])
+        return;
+    xccl_report_clean(comm->error_kind, kind, sizeof kind);
+    if (comm->culprit >= 0)
+        snprintf(culprit, sizeof culprit, ", culprit rank %d", comm->culprit);
+    snprintf(text_out, bytes, " (%s%s)", kind, culprit);
+}
+
 static void show_states(const struct member *members, uint32_t count)
 {
     int same = same_labels(members, count);
@@ -93,6 +107,7 @@ static void show_states(const struct member *members, uint32_t count)
         const struct xccl_report_record *record = members[i].record;
         const struct xccl_record_comm *comm = members[i].comm;
         char state[XCCL_REPORT_TEXT], program[17], error[XCCL_RECORD_TEXT_BYTES];
+        char cause[XCCL_RECORD_KIND_BYTES + 40];
 
         xccl_report_state_text(record, comm, state, sizeof state);
         xccl_report_clean(record->view.info.program, program, sizeof program);
@@ -102,7 +117,8 @@ static void show_states(const struct member *members, uint32_t count)
         if (!comm->error)
             continue;
         xccl_report_clean(comm->error_text, error, sizeof error);
-        printf("%6s %9s %-16s failed: %s\n", "", "", "", error);
+        cause_text(comm, cause, sizeof cause);
+        printf("%6s %9s %-16s failed%s: %s\n", "", "", "", cause, error);
     }
 }
 

@@ -263,21 +263,35 @@ static void show_notes(struct launch *launch)
     write_out(launch, STDERR_FILENO, launch->notes, bytes);
 }
 
+/* Ranks that wait at the root for the report of the one that failed hear why it does not come. */
+static void tell_ranks(const struct launch *launch, const char *how)
+{
+    char text[256];
+
+    snprintf(text, sizeof(text), "rank %d (host %s, pid %d) %.120s", launch->failed_rank,
+             xccl_os_hostname(), (int)launch->suspect_info.si_pid, how);
+    xccl_root_note_end(launch->root, (uint32_t)launch->failed_rank, (uint32_t)launch->args->nranks,
+                       text);
+}
+
 /* The suspect is the first rank that failed. */
 static void rank_failed(struct launch *launch)
 {
     const siginfo_t *info = &launch->suspect_info;
     int rank = launch->suspect, code = info->si_status;
+    char text[200];
 
     launch->failed_rank = rank;
     if (info->si_code == CLD_EXITED) {
         launch->status = code;
-        note(launch, "rank %d (pid %d) exited with status %d", rank, (int)info->si_pid, code);
+        snprintf(text, sizeof(text), "exited with status %d", code);
     } else {
         launch->status = EXIT_SIGNAL + code;
-        note(launch, "rank %d (pid %d) killed by signal %d (%s)%s", rank, (int)info->si_pid, code,
-             strsignal(code), info->si_code == CLD_DUMPED ? ", core dumped" : "");
+        snprintf(text, sizeof(text), "killed by signal %d (%s)%s", code, strsignal(code),
+                 info->si_code == CLD_DUMPED ? ", core dumped" : "");
     }
+    note(launch, "rank %d (pid %d) %s", rank, (int)info->si_pid, text);
+    tell_ranks(launch, text);
     begin_stop(launch, launch->args->grace_ms);
 }
 

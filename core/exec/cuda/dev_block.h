@@ -36,7 +36,7 @@ struct block {
         *table; /* the lane's links of this channel: near, or in the plan's table */
     u32 table_step; /* from link to link, in entries */
     u32 channel, flag_low;
-    u64 seq;
+    u64 seq, mark;
     struct xccl_dev_status *status;
     struct xccl_dev_home *homes; /* of the communicator; NULL: no link has one */
     /* Of the move at hand: messages and slots, by place in the fan. */
@@ -46,6 +46,7 @@ struct block {
     u32 out_fill[FAN + 2]; /* likewise: bytes to be written at least */
     struct effect effect;
     u32 failed; /* 1: the block is to end */
+    u64 waits_since; /* of a wait that has lasted: when it was looked at first */
 };
 
 template <class T> XD_FN T *pointer_to(u64 address)
@@ -58,27 +59,48 @@ XD_FN int has_failed(struct block *block)
     return xd_load_volatile_u32(&block->failed) != 0;
 }
 
-/* Anybody of the block; the rest sees it in a while. */
+/* 1: a kernel of the communicator has given up. Its operation has not ended, so the next one would
+ * take its number; and all that were launched behind it would look for the host's word in turn. */
+XD_FN u32 has_fault(u64 comm)
+{
+    return xd_load_volatile_u32(&pointer_to<struct xccl_dev_comm>(comm)->faults) != 0;
+}
+
+/* Anybody of the block; the rest sees it in a while. Of all threads of the communicator's blocks
+ * the first one says what it found, in one store, so that no two errors are mixed. */
 XD_FN_COLD void fail(struct block *block, u32 error, u32 peer)
 {
-    struct xccl_dev_status *status = block->status;
+    struct xccl_dev_comm *comm = pointer_to<struct xccl_dev_comm>(block->work.comm);
 
-    if (error != XCCL_DEV_ABORTED && xd_load_volatile_u32(&status->error) == XCCL_DEV_OK) {
-        xd_store_volatile_u32(&status->peer, peer);
-        /* Release: the peer before the error. Pairs with the host's look. */
-        xd_store_release_u32(&status->error, error);
-    }
+    if (xd_add_u32(&comm->faults, 1) == 0 && error != XCCL_DEV_ABORTED)
+        /* Release: what the device did before it. Pairs with the host's look. */
+        xd_store_release_u64(&block->status->error, (u64)peer << 32 | error);
     xd_store_volatile_u32(&block->failed, 1);
 }
 
+/* 1: the block has waited too long. The clock begins with the first look of a thread's wait; others
+ * that begin theirs set it forward, for then something has moved. The host's own deadline is
+ * shorter: it has not been heard of, since it was stopped. */
+XD_FN int is_late(struct block *block, int is_first)
+{
+    u64 limit = pointer_to<struct xccl_dev_comm>(block->work.comm)->limit_ns, now = xd_clock_ns();
+
+    if (is_first)
+        xd_store_volatile_u64(&block->waits_since, now);
+    return limit && !is_first && now - xd_load_volatile_u64(&block->waits_since) > limit;
+}
+
 /* The slow part of a wait: 1 when it is to end. */
-XD_FN_COLD int is_over(struct block *block)
+XD_FN_COLD int is_over(struct block *block, int is_first)
 {
     if (has_failed(block))
         return 1;
-    if (!xd_load_volatile_u32(&block->status->abort))
+    if (xd_load_volatile_u32(&block->status->abort))
+        fail(block, XCCL_DEV_ABORTED, 0);
+    else if (is_late(block, is_first))
+        fail(block, XCCL_DEV_LATE, XCCL_DEV_NO_PEER);
+    else
         return 0;
-    fail(block, XCCL_DEV_ABORTED, 0);
     return 1;
 }
 
@@ -86,7 +108,11 @@ XD_FN_COLD int is_over(struct block *block)
 XD_FN int wait_round(struct block *block, u32 *rounds)
 {
     xd_poll();
-    return ++*rounds % LOOK_EVERY == 0 && is_over(block);
+    if (++*rounds % LOOK_EVERY)
+        return 0;
+    if (!*rounds) /* 0 would be the first look once more */
+        *rounds = CLEAN_EVERY;
+    return is_over(block, *rounds == LOOK_EVERY);
 }
 
 XD_FN struct xccl_dev_link *link_at(struct block *block, u32 number)

@@ -437,8 +437,24 @@ XD_FN void tell_start(const struct block *block)
 {
     struct xccl_dev_start *start = &block->status->starts[block->seq % XCCL_DEV_STARTS];
 
-    xd_store_volatile_2x64(&start->signature, block->plan.signature, block->seq);
+    xd_store_volatile_2x64(&start->mark, block->mark, block->seq);
     xd_store_volatile_2x64(&start->seq, block->seq, block->plan.id << 32 | (u32)block->seq);
+}
+
+/* As xccl_flag_low() of the host. */
+XD_FN u64 mixed_low(u64 signature, u64 seq)
+{
+    u64 mixed = signature ^ seq * 0x9e3779b97f4a7c15ull;
+
+    return (u32)(mixed ^ mixed >> 32);
+}
+
+/* As xccl_mark_after() of the host. */
+XD_FN u64 mark_after(u64 mark, u64 signature)
+{
+    u64 mixed = (mark ^ signature) * 0xd6e8feb86659fd93ull;
+
+    return mixed ^ mixed >> 32;
 }
 
 /* Thread 0, when the block is done: the last block says that the operation is. Nobody takes that
@@ -453,15 +469,9 @@ XD_FN void tell_end(struct block *block)
             return;
         xd_store_volatile_u32(&comm->blocks_done, 0);
     }
+    xd_store_volatile_u64(&comm->mark, mark_after(block->mark, block->plan.signature));
     xd_store_volatile_u64(&comm->seq, block->seq);
     xd_store_volatile_u64(&block->status->done, block->seq);
-}
-
-XD_FN u64 mixed_low(u64 signature, u64 seq)
-{
-    u64 mixed = signature ^ seq * 0x9e3779b97f4a7c15ull;
-
-    return (u32)(mixed ^ mixed >> 32);
 }
 
 /* The state of links that other bindings use too comes from its home, and goes back there. */
@@ -526,12 +536,13 @@ XD_FN void return_links(struct block *block)
 }
 
 /* What it is all about: the plan, the communicator's words and the work are fetched side by side.
- * Returns the block's number in its work. */
-template <class N> XD_FN u32 open_block(struct block *block, const struct xccl_dev_launch *launch)
+ * works: from that of the first block on. Returns the block's number in its work. */
+template <class N>
+XD_FN u32 open_work(struct block *block, const struct xccl_dev_work *works, u32 nworks)
 {
-    const struct xccl_dev_work *work = launch->works;
+    const struct xccl_dev_work *work = works;
 
-    while (work + 1 < launch->works + launch->nworks && xd_block() >= work[1].block0)
+    while (work + 1 < works + nworks && xd_block() >= work[1].block0)
         work++;
     copy_words(&block->plan, pointer_to<struct xccl_dev_plan>(work->plan), 1);
     if (xd_thread() == 32) {
@@ -540,14 +551,28 @@ template <class N> XD_FN u32 open_block(struct block *block, const struct xccl_d
         block->status = pointer_to<struct xccl_dev_status>(comm->status);
         block->homes = pointer_to<struct xccl_dev_home>(comm->homes);
         block->seq = xd_load_volatile_u64(&comm->seq) + 1;
+        block->mark = xd_load_volatile_u64(&comm->mark);
     }
     if (xd_thread() == 0) {
         block->work = *work;
-        block->failed = 0;
+        block->failed = has_fault(work->comm);
         if (work->scalar_at)
             block->work.scalar = N::element_scalar(*pointer_to<typename N::code>(work->scalar_at));
     }
     return xd_block() - work->block0;
+}
+
+/* By itself: parameters are read in another way than memory, which a pointer to either hides. */
+template <class N> XD_FN_COLD u32 open_far(struct block *block, u64 works, u32 nworks)
+{
+    return open_work<N>(block, pointer_to<struct xccl_dev_work>(works), nworks);
+}
+
+template <class N> XD_FN u32 open_block(struct block *block, const struct xccl_dev_launch *launch)
+{
+    if (launch->far)
+        return open_far<N>(block, launch->far, launch->nworks);
+    return open_work<N>(block, launch->works, launch->nworks);
 }
 
 /* Behind a barrier: the lane, its links and its first events. */
@@ -563,7 +588,7 @@ XD_FN void open_lane(struct block *block, u32 number)
     if (xd_thread() == 0) {
         block->lane = lane;
         block->channel = channel;
-        block->flag_low = (u32)mixed_low(block->plan.signature, block->seq);
+        block->flag_low = (u32)mixed_low(block->plan.signature ^ block->mark, block->seq);
     }
     if (xd_thread() == 32 && number == 0)
         tell_start(block);
@@ -575,6 +600,8 @@ template <class N> XD_FN void run_block(struct block *block, const struct xccl_d
     int is_done;
 
     xd_sync();
+    if (has_failed(block))
+        return;
     open_lane(block, number);
     xd_sync();
     if (block->homes) {

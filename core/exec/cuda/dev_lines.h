@@ -95,8 +95,7 @@ XD_FN void poll_line128(struct block *block, const char *at, u64 flag, int activ
     for (;;) {
         int bad = 0;
 
-        if (active)
-            xd_load_volatile_2x64(at, a, b);
+        xd_load_line_2x64(at, a, b, active);
         if (active && is_last)
             bad = *b != flag;
         if (!xd_any_warp(bad))
@@ -104,21 +103,13 @@ XD_FN void poll_line128(struct block *block, const char *at, u64 flag, int activ
         if (xd_any_warp(wait_round(block, &rounds)))
             break;
     }
-    if (!XD_WHOLE_LINES && active)
-        xd_load_volatile_2x64(at, a, b);
 }
 
 XD_FN void store_line128(char *at, u64 a, u64 b, u64 flag, int active)
 {
     int is_last = xd_thread() % GROUP == GROUP - 1;
 
-    if (active && (XD_WHOLE_LINES || !is_last))
-        xd_store_volatile_2x64(at, a, is_last ? flag : b);
-    if (!XD_WHOLE_LINES) {
-        xd_sync_warp();
-        if (active && is_last)
-            xd_store_volatile_2x64(at, a, flag);
-    }
+    xd_store_line_2x64(at, a, is_last ? flag : b, active);
 }
 
 /* Two words of memory from word w on, as far as there are bytes. */

@@ -159,16 +159,20 @@ XD_FN struct list list_of(const struct pair_block *pair, const struct xccl_dev_i
 XD_FN void open_pair(struct pair_block *pair, const struct xccl_dev_messages_launch *launch)
 {
     struct block *block = &pair->block;
+    const struct xccl_dev_messages *works = launch->far
+                                                ? pointer_to<struct xccl_dev_messages>(launch->far)
+                                                : launch->works;
     const struct xccl_dev_comm *comm;
     u32 at = 0, number;
 
-    while (at + 1 < launch->nworks && xd_block() >= launch->works[at + 1].block0)
+    while (at + 1 < launch->nworks && xd_block() >= works[at + 1].block0)
         at++;
-    pair->work = launch->works[at];
+    pair->work = works[at];
     number = xd_block() - pair->work.block0;
     comm = pointer_to<struct xccl_dev_comm>(pair->work.comm);
     block->status = pointer_to<struct xccl_dev_status>(comm->status);
-    block->failed = 0;
+    block->work.comm = pair->work.comm;
+    block->failed = has_fault(pair->work.comm);
     block->effect.nin = block->effect.nout = 1;
     block->effect.local = block->effect.pre = 1;
     block->effect.has_dst = block->effect.acc = block->effect.post = 0;
@@ -187,7 +191,7 @@ XD_FN void close_pair(struct pair_block *pair)
     struct xccl_dev_comm *comm = pointer_to<struct xccl_dev_comm>(pair->work.comm);
 
     /* Acquire and release: all blocks' work before the last one's word. */
-    if (xd_add_u32(&comm->message_blocks_done, 1) + 1 != pair->work.nblocks)
+    if (xd_add_acq_rel_u32(&comm->message_blocks_done, 1) + 1 != pair->work.nblocks)
         return;
     xd_store_volatile_u32(&comm->message_blocks_done, 0);
     xd_store_volatile_u64(&comm->messages, pair->block.seq);

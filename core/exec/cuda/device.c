@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "exec/cuda/device_abi.h"
 #include "exec/cuda/images.h"
 
@@ -19,7 +20,7 @@ struct kernel {
     const char *name;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct xccl_lock lock = XCCL_LOCK(NULL); /* a child of fork() has no driver */
 static struct xccl_cuda_device *devices[XCCL_CUDA_DEVICES_MAX];
 static _Thread_local int capture_mode; /* of the program, while the thread is inside */
 static _Thread_local int depth; /* how often it is */
@@ -183,7 +184,7 @@ xcclResult_t xccl_cuda_device_get(int ordinal, struct xccl_cuda_device **device_
     if (!driver || ordinal < 0 || ordinal >= driver->devices || ordinal >= XCCL_CUDA_DEVICES_MAX)
         return xccl_fail(xcclInvalidUsage, 0, NULL, "CUDA device %d cannot be used: %s", ordinal,
                          driver ? "there is none" : xccl_cuda_why_not());
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     device = devices[ordinal];
     if (!device) {
         device = xccl_calloc(1, sizeof *device);
@@ -204,7 +205,7 @@ xcclResult_t xccl_cuda_device_get(int ordinal, struct xccl_cuda_device **device_
         device->refs++;
         *device_out = device;
     }
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     return rc;
 }
 
@@ -212,12 +213,12 @@ void xccl_cuda_device_put(struct xccl_cuda_device *device)
 {
     if (!device)
         return;
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     if (--device->refs == 0) {
         devices[device->ordinal] = NULL;
         close_device(device);
     }
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
 }
 
 xccl_cu_function xccl_cuda_device_function(const struct xccl_cuda_device *device, const char *name)

@@ -8,15 +8,17 @@
 #define XCCL_EXEC_CUDA_DEVICE_ABI_H
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define XCCL_DEV_THREADS    512 /* of a block; the emulator has fewer, so kernels ask blockDim */
-#define XCCL_DEV_WORKS_MAX  24 /* of one launch */
+#define XCCL_DEV_WORKS_MAX  24 /* that a launch brings along; more lie in device memory */
 #define XCCL_DEV_FAN_MAX    64 /* links that a step receives from, or sends to */
 #define XCCL_DEV_ITEMS_MAX  64 /* messages that a launch brings along */
 #define XCCL_DEV_STARTS     64 /* operations that the device may be ahead of who watches it */
 #define XCCL_DEV_HEAD_BYTES 128 /* each link's head on lines of its own */
 #define XCCL_DEV_NO_SIGNAL  0xffffu
+#define XCCL_DEV_NO_PEER    0xffffffffu
 
 /* How messages lie in the slots of a link. */
 enum xccl_dev_proto {
@@ -133,7 +135,8 @@ enum xccl_dev_error {
     XCCL_DEV_OK,
     XCCL_DEV_ABORTED, /* the host said so */
     XCCL_DEV_OTHER_CALL, /* a message of another call came from `peer` */
-    XCCL_DEV_OTHER_SIZE /* one of this call, but not as large as expected */
+    XCCL_DEV_OTHER_SIZE, /* one of this call, but not as large as expected */
+    XCCL_DEV_LATE /* nothing came for so long that the host should have said something */
 };
 
 /* What has begun, for whoever moves network links and looks after time. Written by the device in
@@ -141,7 +144,7 @@ enum xccl_dev_error {
 struct xccl_dev_start {
     uint64_t seq;
     uint64_t plan; /* the plan's id << 32 | low half of seq */
-    uint64_t signature, again; /* again: seq */
+    uint64_t mark, again; /* of the operations before it, as in xccl_dev_comm; again: seq */
 };
 
 /* In pinned host memory, of one rank of a communicator. */
@@ -149,23 +152,29 @@ struct xccl_dev_status {
     uint32_t abort; /* written by the host: all kernels of the communicator are to end */
     uint32_t unused0[31];
     uint64_t done; /* by the device: the number of the last operation that has ended */
-    uint32_t error; /* enum xccl_dev_error, then of the first error; by the device, release */
-    uint32_t peer; /* before error is */
+    /* By the device, in one store of both, release: the first error, and whose message it was. */
+    uint32_t error; /* enum xccl_dev_error */
+    uint32_t peer; /* XCCL_DEV_NO_PEER: nobody's */
     uint64_t messages_begun, messages_done; /* launches of sends and receives; done: release */
     uint32_t unused1[24];
     struct xccl_dev_start starts[XCCL_DEV_STARTS]; /* of operation seq at seq % XCCL_DEV_STARTS */
 };
 
+static_assert(offsetof(struct xccl_dev_status, error) % 8 == 0, "error and peer are one word");
+
 /* In device memory, of one rank of a communicator. */
 struct xccl_dev_comm {
     uint64_t seq; /* of the last operation that has ended: replays of graphs count here */
+    uint64_t mark; /* of all operations up to that one, as xccl_mark_after() makes it: so ranks that
+                      differed once differ in the flag words of all later operations */
     uint32_t blocks_done; /* of the operation at work */
     uint32_t rank;
     uint64_t status; /* device address of struct xccl_dev_status */
     uint64_t messages; /* launches of sends and receives that have ended */
     uint32_t message_blocks_done; /* of the one at work */
-    uint32_t reserved;
+    uint32_t faults; /* threads that have given up: the first one says its error */
     uint64_t homes; /* struct xccl_dev_home[] */
+    uint64_t limit_ns; /* of a wait without a word of the host; 0: none. Constant */
 };
 
 /* A send or receive of a group, on links of pairs. */
@@ -189,6 +198,7 @@ struct xccl_dev_work {
 /* The kernels' one parameter. */
 struct xccl_dev_launch {
     uint32_t nworks, unused;
+    uint64_t far; /* struct xccl_dev_work[] in device memory; 0: in works below */
     struct xccl_dev_work works[XCCL_DEV_WORKS_MAX];
 };
 
@@ -209,6 +219,7 @@ struct xccl_dev_messages {
 
 struct xccl_dev_messages_launch {
     uint32_t nworks, unused;
+    uint64_t far; /* struct xccl_dev_messages[] in device memory; 0: in works below */
     struct xccl_dev_messages works[XCCL_DEV_WORKS_MAX];
     struct xccl_dev_item items[XCCL_DEV_ITEMS_MAX];
 };

@@ -26,7 +26,6 @@ struct xd_vec {
 #define XD_FN_COLD            static __device__ __noinline__
 #define XD_MEMBER             __device__ __forceinline__
 #define XD_SHARED(type, name) __shared__ type name
-#define XD_WHOLE_LINES        1 /* 128 bytes that a warp loads or stores together stay together */
 
 XD_FN u32 xd_thread()
 {
@@ -44,16 +43,20 @@ XD_FN void xd_sync()
 {
     __syncthreads();
 }
-XD_FN void xd_sync_warp()
-{
-    __syncwarp();
-}
 XD_FN int xd_any_warp(int truth)
 {
     return __any_sync(0xffffffffu, truth);
 }
 XD_FN void xd_poll()
 {
+}
+/* Of a clock that all multiprocessors share; it goes on in steps of a microsecond or less. */
+XD_FN u64 xd_clock_ns()
+{
+    u64 now;
+
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    return now;
 }
 XD_FN void xd_nanosleep(u32 ns)
 {
@@ -128,6 +131,20 @@ XD_FN void xd_store_volatile_2x64(void *at, u64 a, u64 b)
     asm volatile("st.volatile.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(a), "l"(b) : "memory");
 }
 
+/* By all lanes of a warp, those that are active with 16 bytes each: 128 bytes that eight lanes load
+ * or store together stay together. */
+XD_FN void xd_load_line_2x64(const void *at, u64 *a, u64 *b, int active)
+{
+    if (active)
+        xd_load_volatile_2x64(at, a, b);
+}
+
+XD_FN void xd_store_line_2x64(void *at, u64 a, u64 b, int active)
+{
+    if (active)
+        xd_store_volatile_2x64(at, a, b);
+}
+
 XD_FN struct xd_vec xd_load_vec(const void *at)
 {
     ulonglong2 value = *(const ulonglong2 *)at;
@@ -171,6 +188,18 @@ XD_FN u32 xd_add_u32(u32 *at, u32 value)
     u32 before;
 
     asm volatile("atom.relaxed.gpu.add.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(at), "r"(value)
+                 : "memory");
+    return before;
+}
+
+/* Acquire and release among the device's blocks. */
+XD_FN u32 xd_add_acq_rel_u32(u32 *at, u32 value)
+{
+    u32 before;
+
+    asm volatile("atom.acq_rel.gpu.add.u32 %0, [%1], %2;"
                  : "=r"(before)
                  : "l"(at), "r"(value)
                  : "memory");

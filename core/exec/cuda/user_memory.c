@@ -3,9 +3,8 @@
  * short: programs take few buffers, and large ones. Thread: any; by the lock. */
 #include "exec/cuda/user_memory.h"
 
-#include <pthread.h>
-
 #include "base/alloc.h"
+#include "base/fork.h"
 #include "base/param.h"
 #include "exec/cuda/handle_memory.h"
 
@@ -16,8 +15,15 @@ struct user_memory {
     struct user_memory *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct user_memory *all;
+
+/* Empties the list in a child of fork(), which cannot use the driver. */
+static void forget_all(void)
+{
+    all = NULL;
+}
+
+static struct xccl_lock lock = XCCL_LOCK(forget_all);
 
 /* By a handle, open to all devices of the process that reach it. 0: it is not. */
 static int take_block(struct user_memory *memory, size_t bytes)
@@ -71,10 +77,10 @@ xcclResult_t xccl_cuda_user_alloc(int ordinal, size_t bytes, void **at_out)
         return rc;
     }
     *at_out = (void *)(uintptr_t)memory->at;
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     memory->next = all;
     all = memory;
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     return xcclSuccess;
 }
 
@@ -82,13 +88,13 @@ int xccl_cuda_user_free(void *at)
 {
     struct user_memory *found, **where = &all;
 
-    pthread_mutex_lock(&lock);
+    xccl_lock_take(&lock);
     while (*where && (*where)->at != (xccl_cu_ptr)(uintptr_t)at)
         where = &(*where)->next;
     found = *where;
     if (found)
         *where = found->next;
-    pthread_mutex_unlock(&lock);
+    xccl_lock_give(&lock);
     if (!found)
         return 0;
     give(found);

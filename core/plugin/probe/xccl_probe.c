@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* xccl-probe FILE CONTRACT load|init|tuner: tries a network plugin or a tuner out for net_probe.c.
- * Standard output gets the name of each step before it is made, and `done` when all came back,
- * whatever the plugin said; `absent` when the loader finds no such file. It dies with the one who
- * asked.
+/* xccl-probe FILE CONTRACT load|init|tuner ID: tries a network plugin or a tuner out for
+ * net_probe.c. Standard output gets the name of each step before it is made, and `done` when all
+ * came back, whatever the plugin said; `absent` when the loader finds no such file. It dies with
+ * the one who asked. ID says which file was looked at, and no other is loaded; empty: FILE is a
+ * soname.
  *
  * Thread: one, and what the plugin makes. */
 #include <dlfcn.h>
@@ -33,15 +34,20 @@ static void say(const char *word)
 /* Loading alone: a hook, or a name that the loader's own path may know. */
 static const char *load_only(const char *path)
 {
+    struct net_reason why = {""};
     void *handle;
 
     say("loading it");
-    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (net_file_to_try)
+        handle = net_file_load(path, net_file_to_try, &why);
+    else
+        handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle && net_file_to_try)
+        return NET_PROBE_WORD_DONE;
     if (!handle)
-        return net_is_absent(dlerror()) && !strchr(path, '/') ? NET_PROBE_WORD_ABSENT
-                                                              : NET_PROBE_WORD_DONE;
+        return net_is_absent(dlerror()) ? NET_PROBE_WORD_ABSENT : NET_PROBE_WORD_DONE;
     say("unloading it");
-    dlclose(handle);
+    net_file_close(handle);
     return NET_PROBE_WORD_DONE;
 }
 
@@ -112,12 +118,13 @@ static const char *load_and_choose(const char *path)
 
 int main(int argc, char **argv)
 {
+    struct xccl_file_id id;
     const char *word;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (argc != 4) {
+    if (argc != 5 || (argv[4][0] && !net_probe_id_parse(argv[4], &id))) {
         fprintf(stderr,
-                "usage: xccl-probe FILE CONTRACT load|init|tuner; it is XCCL's own helper\n");
+                "usage: xccl-probe FILE CONTRACT load|init|tuner ID; it is XCCL's own helper\n");
         return 2;
     }
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
@@ -131,6 +138,7 @@ int main(int argc, char **argv)
     if (xccl_param_load() != xcclSuccess)
         return 2;
     net_stage_hook = say;
+    net_file_to_try = argv[4][0] ? &id : NULL;
     if (strcmp(argv[3], "load") == 0)
         word = load_only(argv[1]);
     else if (strcmp(argv[3], "tuner") == 0)

@@ -348,6 +348,16 @@ static inline int fx_trywait(struct fid_fabric *fabric, struct fid **fids, int c
 
 /* A comm that is up, with message 0 behind it, and data registered. piece_bytes: of a write; 0: all
  * is sent. tells: what the peer says that it can. */
+/* The other end of a control connection: keys of zeroes, as the comm's that never came up. */
+static struct kit_proof peer_proofs[256];
+
+static inline struct kit_proof *peer_proof(int fd)
+{
+    XT_CHECK(fd >= 0 && fd < 256);
+    peer_proofs[fd].is_sender = 1;
+    return &peer_proofs[fd];
+}
+
 static inline void up_with(int is_send, uint32_t rails, uint64_t piece_bytes, uint32_t tells)
 {
     struct ofi_ctx *ctx = &fx.ctx;
@@ -383,6 +393,7 @@ static inline void up_with(int is_send, uint32_t rails, uint64_t piece_bytes, ui
     fx.device.member_count = rails;
     XT_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
     fx.control = fds[0];
+    memset(peer_proofs, 0, sizeof(peer_proofs));
     fx.comm = calloc(1, sizeof(*fx.comm));
     XT_CHECK(fx.comm != NULL);
     fx.comm->ctx = ctx;
@@ -610,14 +621,31 @@ static inline void is_damaged(xcclNetRequest_t request, const char *text)
 /* Words of the control connection. */
 enum { COUNT = 1, GOODBYE, GROUPS, SWITCH, NO_PART, FAILS, HAS, ENDED };
 
+/* The next frame that the peer has got by that connection; 0: none. */
+static inline uint32_t frame_gone(int fd, uint32_t *number_out)
+{
+    uint8_t frame[KIT_SEALED(OFI_FRAME_BYTES)];
+    struct xccl_wire wire = xccl_wire_over(frame, sizeof(frame));
+    ssize_t got = recv(fd, frame, sizeof(frame), MSG_DONTWAIT);
+    uint32_t word;
+
+    if (got != sizeof(frame))
+        return 0;
+    XT_CHECK(kit_proof_open(peer_proof(fd), frame, OFI_FRAME_BYTES));
+    word = xccl_wire_get_u32(&wire);
+    *number_out = xccl_wire_get_u32(&wire);
+    return word;
+}
+
 /* The peer says so on the control connection. */
 static inline void frame_comes(uint32_t word, uint32_t number)
 {
-    uint8_t frame[OFI_FRAME_BYTES];
+    uint8_t frame[KIT_SEALED(OFI_FRAME_BYTES)];
     struct xccl_wire wire = xccl_wire_over(frame, sizeof(frame));
 
     xccl_wire_put_u32(&wire, word);
     xccl_wire_put_u32(&wire, number);
+    kit_proof_seal(peer_proof(fx.control), frame, OFI_FRAME_BYTES);
     XT_CHECK(send(fx.control, frame, sizeof(frame), MSG_NOSIGNAL) == sizeof(frame));
 }
 

@@ -4,25 +4,11 @@
  * messages that fit no part, and how much a sender takes. */
 #include "ofi_fx.h"
 
-/* What this end has said; 0: nothing more. */
-static uint32_t said(uint32_t *number_out)
-{
-    uint8_t frame[OFI_FRAME_BYTES];
-    struct xccl_wire wire = xccl_wire_over(frame, sizeof(frame));
-    uint32_t word;
-
-    if (recv(fx.control, frame, sizeof(frame), MSG_DONTWAIT) != sizeof(frame))
-        return 0;
-    word = xccl_wire_get_u32(&wire);
-    *number_out = xccl_wire_get_u32(&wire);
-    return word;
-}
-
 static void says(uint32_t word, uint32_t number)
 {
     uint32_t got = 0;
 
-    XT_CHECK_INT(said(&got), word);
+    XT_CHECK_INT(frame_gone(fx.control, &got), word);
     XT_CHECK_INT(got, number);
 }
 
@@ -57,7 +43,7 @@ static xcclNetRequest_t send_tagged(uint32_t tag)
 static int part_of(uint64_t number)
 {
     for (int i = fx.receive_count - 1; i >= 0; i--) {
-        if (fx.receives[i].tag == number)
+        if ((fx.receives[i].tag & OFI_TAG_NUMBER) == number)
             return (int)(((const char *)fx.receives[i].data - fx.data) / 100);
     }
     return -1;
@@ -67,7 +53,7 @@ static int part_of(uint64_t number)
 static void tagged_arrives(uint64_t number, uint32_t tag, size_t bytes, char letter)
 {
     for (int i = fx.receive_count - 1; i >= 0; i--) {
-        if (fx.receives[i].tag != number)
+        if ((fx.receives[i].tag & OFI_TAG_NUMBER) != number)
             continue;
         memset((void *)(uintptr_t)fx.receives[i].data, letter, bytes);
         complete(fx.receives[i].context, FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA, bytes, bytes);

@@ -528,3 +528,28 @@ XT_TEST(a_sender_that_closes_with_a_message_that_waits_stays_for_those_that_are_
     fx.ctx.lingering = NULL; /* this fabric's endpoints are not to be closed */
     down();
 }
+
+/* --- what strangers cannot know --- */
+
+XT_TEST(messages_and_writes_are_hidden_by_the_secret)
+{
+    xcclNetRequest_t request;
+
+    up_with(0, 1, PIECE, OFI_TELLS_SIZE | OFI_TELLS_TAG);
+    fx.comm->tag_bits = 64;
+    fx.comm->links[0].side.proof.session[0] = 9;
+    ofi_comm_key(fx.comm);
+    request = receive();
+    XT_CHECK((fx.receives[0].tag ^ fx.comm->secret) == (1 | 7ull << OFI_TAG_SHIFT));
+    complete(fx.sent, FI_SEND | FI_TAGGED, 0, 0);
+    size_comes(LARGE);
+    for (uint32_t piece = 0; piece < 3; piece++)
+        complete(NULL, FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, 0, (1u << 8 | piece) ^ fx.comm->beside);
+    is_done(request, LARGE);
+    request = receive();
+    complete(fx.sent, FI_SEND | FI_TAGGED, 0, 0);
+    size_comes(LARGE);
+    complete(NULL, FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, 0, 2u << 8);
+    is_damaged(request, "a write that no receive in flight awaits");
+    down();
+}

@@ -94,26 +94,24 @@ XT_TEST(a_handle_comes_back_and_a_damaged_one_is_refused)
     XT_CHECK_RC(kit_handle_decode(&ofi_dialect, &bytes, &back), xcclInvalidArgument);
 }
 
-XT_TEST(a_hello_is_known_by_each_byte_of_its_token)
+XT_TEST(a_hello_is_known_by_each_byte_of_its_head)
 {
-    struct kit_handle handle = some_handle();
     struct ofi_hello hello = {.piece_bytes = 0x123456789aull, .count = 2, .tells = 1}, back;
     uint8_t bytes[OFI_HELLO_BYTES];
 
     strcpy((char *)hello.names[1], "an address");
-    ofi_hello_encode(handle.token, &hello, bytes);
-    XT_CHECK(kit_hello_read(&ofi_dialect, handle.token, bytes, &back));
+    ofi_hello_encode(&hello, bytes);
+    XT_CHECK(kit_hello_read(&ofi_dialect, bytes, &back));
     XT_CHECK(memcmp(back.names, hello.names, sizeof(hello.names)) == 0);
     XT_CHECK(back.piece_bytes == hello.piece_bytes && back.count == 2 && back.tells == 1);
-    for (int i = 0; i < KIT_HEAD_BYTES; i++) {
+    for (int i = 0; i < KIT_HELLO_BYTES; i++) {
         bytes[i] ^= 0x40;
-        XT_CHECK(!kit_hello_read(&ofi_dialect, handle.token, bytes, &back));
+        XT_CHECK(!kit_hello_read(&ofi_dialect, bytes, &back));
         bytes[i] ^= 0x40;
     }
     for (hello.count = 0; hello.count < 7; hello.count++) {
-        ofi_hello_encode(handle.token, &hello, bytes);
-        XT_CHECK_INT(kit_hello_read(&ofi_dialect, handle.token, bytes, &back),
-                     hello.count <= OFI_RAILS_MAX);
+        ofi_hello_encode(&hello, bytes);
+        XT_CHECK_INT(kit_hello_read(&ofi_dialect, bytes, &back), hello.count <= OFI_RAILS_MAX);
     }
 }
 
@@ -251,4 +249,35 @@ XT_TEST(a_machine_with_fewer_or_slower_cards_is_named)
     XT_CHECK_HAS(wrong("p4d.24xlarge", "tcp;ofi_rxm", 1, 0), "and tcp;ofi_rxm is used; install");
     XT_CHECK_HAS(wrong("p6-b200.48xlarge", NULL, 0, 0), "has 8 EFA cards and no provider is used");
     XT_CHECK_HAS(wrong("p6-b200.48xlarge", "efa", 8, 200000), "says 200 Gb/s where 400 are usual");
+}
+
+/* --- secrets of tags --- */
+
+static struct ofi_comm keyed(uint32_t own_bits, uint32_t their_bits, uint8_t session_byte)
+{
+    struct ofi_comm comm = {.tag_bits = own_bits};
+
+    ofi_comm_hear(&comm, their_bits << OFI_TELLS_BITS);
+    comm.links[0].side.proof.session[0] = session_byte;
+    ofi_comm_key(&comm);
+    return comm;
+}
+
+XT_TEST(a_tag_has_as_many_secret_bits_as_both_ends_have_room_for)
+{
+    const uint64_t all = UINT64_MAX << OFI_TAG_SHIFT;
+    struct ofi_comm wide = keyed(64, 64, 1), other = keyed(64, 64, 2);
+    uint64_t seen = 0;
+
+    XT_CHECK(wide.secret && wide.beside && wide.secret == keyed(64, 64, 1).secret);
+    XT_CHECK(wide.secret != other.secret && wide.beside != other.beside);
+    for (uint32_t bits = 0; bits <= 64; bits++) {
+        uint64_t room = bits < 64 ? (1ull << bits) - 1 : UINT64_MAX;
+
+        XT_CHECK(keyed(64, bits, 1).secret == (wide.secret & room & all));
+        XT_CHECK(keyed(bits, 64, 1).secret == (wide.secret & room & all));
+    }
+    for (uint8_t i = 0; i < 64; i++)
+        seen |= keyed(64, 64, i).secret;
+    XT_CHECK(seen == all);
 }

@@ -6,6 +6,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,11 +14,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/netaddr.h"
+#include "net-socket/sock_wire.h"
+#include "kit/kit_proof.h"
 #include "plugin/net_plugin.h"
 #include "xt.h"
 
-#define HELLO_BYTES  64
-#define WIRE_VERSION 6
 #define TOKEN_OFFSET 8 /* in the handle: magic, version */
 #define ADDR_OFFSET  44 /* the first address: 4 bytes, then those behind the zone */
 #define BIG_BYTES    ((size_t)24 << 20)
@@ -223,31 +224,80 @@ static inline int test_all(struct pair *pair, void **recvs, size_t *sizes_out, i
     return sum;
 }
 
-/* What the right sender says first on a line. */
-static inline void raw_hello(const xcclNetHandle_t *handle, uint8_t line, uint8_t line_count,
-                             uint8_t hello_out[HELLO_BYTES])
+/* The secret of the right sender. */
+static inline const uint8_t *raw_token(const xcclNetHandle_t *handle)
 {
-    memset(hello_out, 0, HELLO_BYTES);
-    memcpy(hello_out, "XCSL", 4);
-    hello_out[4] = WIRE_VERSION;
-    memcpy(hello_out + 8, handle->bytes + TOKEN_OFFSET, 32);
-    hello_out[40] = line;
-    hello_out[44] = line_count;
+    return handle->bytes + TOKEN_OFFSET;
+}
+
+/* Makes the opening of a line with that secret. */
+static inline void raw_opening(const xcclNetHandle_t *handle, uint32_t line, uint32_t line_count,
+                               struct kit_proof *proof_out)
+{
+    const struct kit_opening opening = {
+        .magic = SOCK_HELLO_MAGIC, .version = SOCK_WIRE_VERSION, .context = {line, line_count, 0}};
+
+    memset(proof_out, 0, sizeof(*proof_out));
+    kit_proof_begin(proof_out, raw_token(handle), &opening);
+}
+
+/* Calls accept until the answer to this line is here, and proves the line. 0: the connection is
+ * closed instead. */
+static inline int raw_prove(struct pair *pair, int fd, struct kit_proof *proof)
+{
+    struct xccl_limit limit = xccl_limit_ms(20000, NULL);
+    uint8_t answer[KIT_ANSWER_BYTES], seal[KIT_SEAL_BYTES];
+    ssize_t got = -1;
+
+    while (got < 0) {
+        XT_OK(pair->net->calls.accept(pair->listener, &pair->recv));
+        got = recv(fd, answer, sizeof(answer), MSG_DONTWAIT);
+        XT_CHECK(!xccl_limit_passed(&limit));
+    }
+    if (got != sizeof(answer))
+        return 0;
+    XT_CHECK(kit_proof_hear(proof, raw_token(&pair->handle), answer));
+    kit_proof_seal(proof, seal, 0);
+    XT_CHECK_INT(send(fd, seal, sizeof(seal), MSG_NOSIGNAL), sizeof(seal));
+    return 1;
+}
+
+/* The test is the receiver: answers who opens, and gives the line he names. */
+static inline uint32_t raw_answer(int fd, const xcclNetHandle_t *handle)
+{
+    uint8_t opening[KIT_OPENING_BYTES], answer[KIT_ANSWER_BYTES];
+    struct kit_proof proof = {.is_sender = 0};
+
+    XT_CHECK_INT(recv(fd, opening, sizeof(opening), MSG_WAITALL), sizeof(opening));
+    kit_proof_read(&proof, opening);
+    XT_CHECK(kit_proof_is_right(&proof, raw_token(handle)));
+    kit_proof_answer(&proof, raw_token(handle), answer);
+    raw_send(fd, answer, sizeof(answer));
+    return proof.said.context[0];
+}
+
+/* A line of a sender of the test's own. */
+static inline int raw_line(struct pair *pair, uint32_t line, uint32_t line_count)
+{
+    struct kit_proof proof;
+    int fd = raw_connect(&pair->handle);
+
+    raw_opening(&pair->handle, line, line_count, &proof);
+    raw_send(fd, proof.opening, sizeof(proof.opening));
+    (void)raw_prove(pair, fd, &proof);
+    return fd;
 }
 
 /* A sender of one line, which the pair's receiver has accepted. */
 static inline int raw_single_sender(struct pair *pair)
 {
     struct xccl_limit limit = xccl_limit_ms(20000, NULL);
-    uint8_t hello[HELLO_BYTES];
     const int on = 1;
     int fd;
 
     pair_listen(pair);
-    raw_hello(&pair->handle, 0, 1, hello);
-    fd = raw_connect(&pair->handle);
+    fd = raw_line(pair, 0, 1);
     XT_CHECK_INT(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)), 0);
-    raw_send(fd, hello, sizeof(hello));
     while (!pair->recv) {
         XT_OK(pair->net->calls.accept(pair->listener, &pair->recv));
         XT_CHECK(!xccl_limit_passed(&limit));

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "kit/kit_cipher.h"
 #include "sock_pair.h"
 
 #define STRANGERS 80 /* more than a listener keeps */
@@ -47,27 +48,140 @@ XT_TEST(strangers_with_garbage_or_silence_do_not_disturb)
     pair_close(&pair);
 }
 
-XT_TEST(a_hello_with_a_wrong_token_or_version_is_dropped)
+/* The receiver closes it, and says nothing. */
+static void expect_closed(struct pair *pair, int fd)
 {
-    struct pair pair;
-    uint8_t hello[HELLO_BYTES];
     char byte;
 
+    for (struct pollfd gone = {.fd = fd, .events = POLLIN}; poll(&gone, 1, 0) == 0;) {
+        XT_OK(pair->net->calls.accept(pair->listener, &pair->recv));
+        XT_CHECK(pair->recv == NULL);
+    }
+    XT_CHECK_INT(recv(fd, &byte, 1, 0), 0);
+    close(fd);
+}
+
+XT_TEST(an_opening_with_a_wrong_byte_is_dropped)
+{
+    struct pair pair;
+    struct kit_proof proof;
+
     pair_listen(&pair);
-    raw_hello(&pair.handle, 0, 1, hello);
-    for (int wrong = 0; wrong < HELLO_BYTES; wrong += 7) {
+    raw_opening(&pair.handle, 0, 1, &proof);
+    for (int wrong = 0; wrong < KIT_OPENING_BYTES; wrong += 3) {
         int fd = raw_connect(&pair.handle);
 
-        hello[wrong] ^= 1;
-        raw_send(fd, hello, sizeof(hello));
-        hello[wrong] ^= 1;
-        for (struct pollfd gone = {.fd = fd, .events = POLLIN}; poll(&gone, 1, 0) == 0;) {
-            XT_OK(pair.net->calls.accept(pair.listener, &pair.recv));
-            XT_CHECK(pair.recv == NULL);
-        }
-        XT_CHECK_INT(recv(fd, &byte, 1, 0), 0);
+        proof.opening[wrong] ^= 1;
+        raw_send(fd, proof.opening, KIT_OPENING_BYTES);
+        proof.opening[wrong] ^= 1;
+        expect_closed(&pair, fd);
+    }
+    pair_close(&pair);
+}
+
+/* The sender knows the token, and names a cipher that the setting does not allow. */
+XT_TEST(a_line_with_a_cipher_that_was_not_offered_is_dropped)
+{
+    const struct kit_opening opening = {
+        .magic = SOCK_HELLO_MAGIC,
+        .version = SOCK_WIRE_VERSION,
+        .context = {0, 1 | XCCL_NET_ENCRYPT_FULL << 8 | KIT_CIPHER_MAC << 16, 0}};
+    struct kit_proof proof = {.is_sender = 1};
+    struct pair pair;
+    int fd;
+
+    xt_setenv("XCCL_NET_ENCRYPT", "1");
+    pair_listen(&pair);
+    kit_proof_begin(&proof, raw_token(&pair.handle), &opening);
+    fd = raw_connect(&pair.handle);
+    raw_send(fd, proof.opening, KIT_OPENING_BYTES);
+    XT_CHECK(raw_prove(&pair, fd, &proof));
+    expect_closed(&pair, fd);
+    pair_close(&pair);
+}
+
+/* A reader of the wire has all that was said, and no token. */
+XT_TEST(what_was_recorded_brings_nobody_in)
+{
+    struct xccl_limit limit = xccl_limit_ms(20000, NULL);
+    struct kit_proof proof, later;
+    uint8_t answer[KIT_ANSWER_BYTES], seal[KIT_SEAL_BYTES];
+    struct pair pair;
+    int fd;
+
+    pair_listen(&pair);
+    raw_opening(&pair.handle, 0, 1, &proof);
+    fd = raw_connect(&pair.handle);
+    raw_send(fd, proof.opening, KIT_OPENING_BYTES);
+    while (recv(fd, answer, sizeof(answer), MSG_DONTWAIT) < 0) {
+        XT_OK(pair.net->calls.accept(pair.listener, &pair.recv));
+        XT_CHECK(!xccl_limit_passed(&limit));
+    }
+    XT_CHECK(kit_proof_hear(&proof, raw_token(&pair.handle), answer));
+    kit_proof_seal(&proof, seal, 0);
+    close(fd);
+    /* The same opening again is not even answered. */
+    fd = raw_connect(&pair.handle);
+    raw_send(fd, proof.opening, KIT_OPENING_BYTES);
+    expect_closed(&pair, fd);
+    /* An opening that was recorded on its way is answered, with another nonce: the old seal is
+     * wrong. */
+    raw_opening(&pair.handle, 0, 1, &later);
+    fd = raw_connect(&pair.handle);
+    raw_send(fd, later.opening, KIT_OPENING_BYTES);
+    while (recv(fd, answer, sizeof(answer), MSG_DONTWAIT) < 0)
+        XT_OK(pair.net->calls.accept(pair.listener, &pair.recv));
+    raw_send(fd, seal, sizeof(seal));
+    expect_closed(&pair, fd);
+    pair_connect(&pair);
+    pair_close(&pair);
+}
+
+/* Connects to the handle, whose first address is changed to one of a listener that answers without
+ * the token, until that fails. */
+static xcclResult_t connect_to_stranger(struct pair *pair)
+{
+    struct xccl_limit limit = xccl_limit_ms(20000, NULL);
+    static uint8_t noise[KIT_ANSWER_BYTES], opening[KIT_OPENING_BYTES];
+    xcclNetConnect_t state = NULL;
+    xcclResult_t rc = xcclSuccess;
+    struct xccl_addr addr = handle_addr(&pair->handle);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    xccl_addr_set_port(&addr, 0);
+    XT_CHECK_INT(bind(listener, &addr.sa.any, addr.bytes), 0);
+    XT_CHECK_INT(listen(listener, 8), 0);
+    XT_CHECK_INT(getsockname(listener, &addr.sa.any, &addr.bytes), 0);
+    handle_set_addr(&pair->handle, &addr);
+    while (rc == xcclSuccess) {
+        struct pollfd there = {.fd = listener, .events = POLLIN};
+        int fd;
+
+        rc = pair->net->calls.connect(pair->net->ctx, 0, &pair->handle, &state, &pair->send);
+        XT_CHECK(pair->send == NULL && !xccl_limit_passed(&limit));
+        if (poll(&there, 1, 0) == 0)
+            continue;
+        fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        XT_CHECK_INT(recv(fd, opening, sizeof(opening), MSG_WAITALL), sizeof(opening));
+        XT_CHECK(memmem(opening, sizeof(opening), raw_token(&pair->handle), 8) == NULL);
+        raw_send(fd, noise, sizeof(noise));
+        rc = pair->net->calls.connect(pair->net->ctx, 0, &pair->handle, &state, &pair->send);
         close(fd);
     }
+    XT_CHECK(state == NULL);
+    close(listener);
+    return rc;
+}
+
+/* Somebody who listens in the receiver's place learns no secret, and the sender says so. */
+XT_TEST(an_answer_without_the_token_is_an_error_of_the_sender)
+{
+    struct pair pair;
+
+    pair_listen(&pair);
+    XT_CHECK_RC(connect_to_stranger(&pair), xcclRemoteError);
+    XT_CHECK_HAS(pair.net->calls.lastError(pair.net->ctx),
+                 "does not know the secret of this connection of the socket plugin");
     pair_close(&pair);
 }
 
@@ -75,17 +189,18 @@ XT_TEST(a_hello_with_a_wrong_token_or_version_is_dropped)
 static int raw_sender(struct pair *pair)
 {
     struct xccl_limit limit = xccl_limit_ms(20000, NULL);
-    uint8_t hello[HELLO_BYTES];
+    struct kit_proof proof;
     int fd;
 
     pair_listen(pair);
-    raw_hello(&pair->handle, 0, 1, hello);
+    raw_opening(&pair->handle, 0, 1, &proof);
     fd = raw_connect(&pair->handle);
-    /* In two parts: a hello is put together from what comes. */
-    raw_send(fd, hello, 10);
+    /* Two parts: an opening is put together from the bytes that come. */
+    raw_send(fd, proof.opening, 10);
     XT_OK(pair->net->calls.accept(pair->listener, &pair->recv));
     XT_CHECK(pair->recv == NULL);
-    raw_send(fd, hello + 10, sizeof(hello) - 10);
+    raw_send(fd, proof.opening + 10, KIT_OPENING_BYTES - 10);
+    XT_CHECK(raw_prove(pair, fd, &proof));
     while (!pair->recv) {
         XT_OK(pair->net->calls.accept(pair->listener, &pair->recv));
         XT_CHECK(!xccl_limit_passed(&limit));
@@ -327,6 +442,22 @@ XT_TEST(addresses_that_all_lead_nowhere_are_named_with_the_setting)
     XT_CHECK(state == NULL);
     XT_CHECK_HAS(pair.net->calls.lastError(pair.net->ctx), "255.255.255.255");
     XT_CHECK_HAS(pair.net->calls.lastError(pair.net->ctx), "XCCL_SOCKET_IFNAME");
+    pair_close(&pair);
+}
+
+/* The error has the cause at each address, and what to do about the stranger. */
+XT_TEST(a_stranger_at_one_of_two_addresses_is_named_in_the_error)
+{
+    struct pair pair;
+
+    pair_listen(&pair);
+    put_nowhere(pair.handle.bytes + ADDR_OFFSET + ADDR_BYTES);
+    memcpy(pair.handle.bytes + ADDR_OFFSET + ADDR_BYTES, pair.handle.bytes + ADDR_OFFSET, 4);
+    pair.handle.bytes[COUNT_OFFSET] = 2;
+    XT_CHECK(connect_to_stranger(&pair) != xcclSuccess);
+    XT_CHECK_HAS(pair.net->calls.lastError(pair.net->ctx), "(Key was rejected by service)");
+    XT_CHECK_HAS(pair.net->calls.lastError(pair.net->ctx), "255.255.255.255");
+    XT_CHECK_HAS(pair.net->calls.lastError(pair.net->ctx), "find out who answers");
     pair_close(&pair);
 }
 

@@ -4,6 +4,7 @@
  * peer still gets in. And what it does when UCX's own connections break, of which side sockets know
  * nothing; and what stats says. Nothing here waits for longer than END_NS. */
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,19 +17,16 @@
 
 #define GARBAGE 100
 
-/* A hello with the token that is right, whose address is noise; its hash is of other noise. */
-static size_t damaged_hello(const struct plugin *plugin, uint8_t bytes_out[UCX_HELLO_MAX])
+/* Makes a hello whose address is noise, which is harmed further once it is sealed. */
+static size_t noise_hello(uint8_t bytes_out[UCX_HELLO_MAX])
 {
-    const struct ucx_hello hello = {UCX_NET, GARBAGE, 0, 1, 2, 0};
+    const struct ucx_hello hello = {UCX_NET, GARBAGE, 1, 2, 0};
     uint64_t random = xt_seed();
     uint8_t noise[GARBAGE];
-    size_t bytes;
 
     for (size_t i = 0; i < sizeof(noise); i++)
         noise[i] = (uint8_t)xt_random(&random);
-    bytes = ucx_hello_encode(plugin->parts.where.token, &hello, noise, bytes_out);
-    bytes_out[bytes - 1] ^= 1;
-    return bytes;
+    return ucx_hello_encode(&hello, noise, bytes_out);
 }
 
 static int socket_to(const struct xccl_addr *addr)
@@ -67,48 +65,75 @@ static void expect_connection(struct plugin *plugin)
     pair_close(pair_open(plugin));
 }
 
-XT_TEST_DEADLINE(a_sender_with_a_damaged_address_is_dropped, 90)
+/* Sends, with the right token, a hello that was damaged on the way, or half of one and no more. */
+static void sender_says(int half)
 {
+    struct kit_opening opening = {.magic = UCX_HELLO_MAGIC, .version = UCX_WIRE_VERSION};
+    uint8_t hello[KIT_SEALED(UCX_HELLO_MAX)], answer[KIT_ANSWER_BYTES];
+    uint64_t end_ns = xccl_clock_ns() + END_NS;
+    struct kit_proof proof = {.is_sender = 0};
     struct plugin plugin;
-    uint8_t hello[UCX_HELLO_MAX];
-    size_t bytes, sent = 0;
+    size_t bytes, heard = 0, sent = 0;
     int fd;
 
     plugin_open(&plugin);
-    bytes = damaged_hello(&plugin, hello);
+    bytes = noise_hello(hello);
+    opening.hello_bytes = (uint32_t)bytes;
+    kit_proof_begin(&proof, plugin.parts.where.token, &opening);
     fd = socket_to(&plugin.parts.where.addrs[0]);
-    XT_OK(xccl_tcp_send_some(fd, hello, bytes, &sent));
-    XT_CHECK(sent == bytes);
-    expect_dropped(&plugin, fd);
-    expect_connection(&plugin);
-    plugin_close(&plugin);
-}
+    XT_OK(kit_say(fd, proof.opening, KIT_OPENING_BYTES, &sent));
+    while (heard < sizeof(answer) && xccl_clock_ns() < end_ns) {
+        xcclNetRecvComm_t comm = NULL;
 
-XT_TEST_DEADLINE(a_sender_with_half_an_address_is_dropped, 90)
-{
-    struct plugin plugin;
-    uint8_t hello[UCX_HELLO_MAX];
-    size_t bytes, sent = 0;
-    int fd;
-
-    plugin_open(&plugin);
-    bytes = damaged_hello(&plugin, hello);
-    fd = socket_to(&plugin.parts.where.addrs[0]);
-    XT_OK(xccl_tcp_send_some(fd, hello, bytes - GARBAGE / 2, &sent));
-    XT_CHECK(sent == bytes - GARBAGE / 2);
+        XT_OK(plugin.calls->accept(plugin.listener, &comm));
+        XT_CHECK(comm == NULL);
+        XT_OK(kit_hear(fd, answer, sizeof(answer), &heard));
+    }
+    XT_CHECK(kit_proof_hear(&proof, plugin.parts.where.token, answer));
+    kit_proof_seal(&proof, hello, bytes);
+    hello[bytes - 1] ^= 1;
+    sent = 0;
+    XT_OK(kit_say(fd, hello, half ? bytes - GARBAGE / 2 : KIT_SEALED(bytes), &sent));
     shutdown(fd, SHUT_WR);
     expect_dropped(&plugin, fd);
     expect_connection(&plugin);
     plugin_close(&plugin);
 }
 
-/* A receiver of ours answers a connect with so many bytes of the answer, then closes. */
+XT_TEST_DEADLINE(a_sender_with_a_damaged_address_is_dropped, 90)
+{
+    sender_says(0);
+}
+
+XT_TEST_DEADLINE(a_sender_with_half_an_address_is_dropped, 90)
+{
+    sender_says(1);
+}
+
+/* A receiver of the test's answers who opens, with so many bytes less of its hello, then closes. */
+static void answer_damaged(int fd, const uint8_t *token, size_t less)
+{
+    uint8_t opening[KIT_OPENING_BYTES], answer[KIT_ANSWER_BYTES], hello[UCX_ANSWER_MAX];
+    struct kit_proof proof = {.is_sender = 0};
+    size_t count;
+
+    (void)fcntl(fd, F_SETFL, 0);
+    XT_CHECK_INT(recv(fd, opening, sizeof(opening), MSG_WAITALL), sizeof(opening));
+    kit_proof_read(&proof, opening);
+    kit_proof_answer(&proof, token, answer);
+    XT_CHECK_INT(send(fd, answer, sizeof(answer), MSG_NOSIGNAL), sizeof(answer));
+    count = ucx_answer_seal(&proof, hello, noise_hello(hello)) - less;
+    if (count > 0)
+        hello[count - 1] ^= 1;
+    XT_CHECK_INT(send(fd, hello, count, MSG_NOSIGNAL), count);
+    shutdown(fd, SHUT_WR);
+}
+
 static void connect_fails(size_t answer_less, const char *why)
 {
     struct plugin plugin;
     struct ucx_handle handle;
     struct xccl_addr own, peer;
-    uint8_t hello[UCX_HELLO_MAX];
     xcclNetHandle_t bytes;
     xcclNetConnect_t state = NULL;
     xcclNetSendComm_t comm = NULL;
@@ -124,15 +149,11 @@ static void connect_fails(size_t answer_less, const char *why)
     handle.modes = 1u << UCX_NET;
     ucx_handle_encode(&handle, &bytes);
     while (rc == xcclSuccess && xccl_clock_ns() < end_ns) {
-        size_t count, sent = 0;
-
         rc = plugin.calls->connect(plugin.ctx, 0, &bytes, &state, &comm);
         XT_CHECK(comm == NULL);
         if (fd >= 0 || xccl_tcp_accept(listen_fd, &fd, &peer) != xcclSuccess || fd < 0)
             continue;
-        count = damaged_hello(&plugin, hello) - answer_less;
-        XT_OK(xccl_tcp_send_some(fd, hello, count, &sent));
-        shutdown(fd, SHUT_WR);
+        answer_damaged(fd, handle.where.token, answer_less);
     }
     XT_CHECK(rc == xcclRemoteError);
     XT_CHECK(state == NULL);
@@ -155,7 +176,7 @@ XT_TEST_DEADLINE(a_receiver_with_half_an_address_is_an_error_at_once, 90)
 
 XT_TEST_DEADLINE(a_receiver_that_says_nothing_and_goes_is_an_error_at_once, 90)
 {
-    connect_fails(UCX_HEAD_BYTES + GARBAGE, "closed a connection over UCX");
+    connect_fails(KIT_SEALED(UCX_HEAD_BYTES) + KIT_SEALED(GARBAGE), "closed a connection over UCX");
 }
 
 /* ---- messages ---- */

@@ -105,6 +105,22 @@ XT_TEST(error_text_is_cut_and_its_arguments_may_be_the_old_text)
     XT_CHECK_TEXT(xccl_error_text(), "");
 }
 
+XT_TEST(nothing_in_an_error_text_moves_a_terminal)
+{
+    char text[] = "host \x1b[2J\r\n\xff \xc3\xa9 \xc2\x9b", small[12] = "a\n\n\n\n\n\n\n\n\n";
+
+    start("error", "text");
+    xccl_error_set_text(text);
+    XT_CHECK_TEXT(xccl_error_text(), "host \\x1b[2J\\r\\n\\xff \xc3\xa9 \\xc2\\x9b");
+    xccl_error_set_text(xccl_error_text()); /* once more changes nothing */
+    XT_CHECK_TEXT(xccl_error_text(), "host \\x1b[2J\\r\\n\\xff \xc3\xa9 \\xc2\\x9b");
+    XT_CHECK_RC(xccl_fail_quietly(xcclRemoteError, 0, NULL, "rank 3: %s", "a\x07"),
+                xcclRemoteError);
+    XT_CHECK_TEXT(xccl_error_text(), "rank 3: a\\x07");
+    xccl_log_escape(small, sizeof small);
+    XT_CHECK_TEXT(small, "a\\n\\n\\n\\n\\n"); /* cut behind a whole one */
+}
+
 XT_TEST(every_code_has_a_text_and_so_has_none)
 {
     for (int rc = 0; rc < xcclNumResults; rc++)

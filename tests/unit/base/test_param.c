@@ -471,6 +471,115 @@ XT_TEST(parser_stays_inside_random_bytes)
     }
 }
 
+/* A text may name code or a file. A new one has to be guarded, or be added here because it names
+ * neither. */
+XT_TEST(texts_that_name_code_or_files_are_guarded)
+{
+    static const enum xccl_param_id others[] = {
+        XCCL_P_ALGO,        XCCL_P_COMM_ID,   XCCL_P_IB_ADDR_RANGE,     XCCL_P_IB_HCA,
+        XCCL_P_JOB_KEY,     XCCL_P_NET_FAULT, XCCL_P_OFI_PROVIDER,      XCCL_P_PORT_RANGE,
+        XCCL_P_PROTO,       XCCL_P_UCX_TLS,   XCCL_P_SOCKET_CONGESTION, XCCL_P_SOCKET_IFNAME,
+        XCCL_P_UCX_DEVICES,
+    };
+    struct xccl_param_info info;
+
+    start();
+    for (int id = 0; id < XCCL_PARAM_COUNT; id++) {
+        int is_other = 0;
+
+        xccl_param_info((enum xccl_param_id)id, &info);
+        for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+            is_other |= others[i] == (enum xccl_param_id)id;
+        if (info.is_guarded != (info.type == XCCL_PARAM_STRING && !is_other))
+            XT_FAIL("%s: guarded %d", info.name, info.is_guarded);
+    }
+}
+
+/* ---- files that others can change ---- */
+
+#define NOT_READ "warn: the settings file "
+
+/* The file is there, and was not read; the log says why. */
+static void check_unread(const char *why)
+{
+    XT_OK(xccl_param_load());
+    XT_CHECK_INT(xccl_param_int(XCCL_P_RANK), -1);
+    XT_CHECK_HAS(log_text(), NOT_READ);
+    XT_CHECK_HAS(text_buffer, " is not read: ");
+    XT_CHECK_HAS(text_buffer, why);
+    XT_CHECK_INT(count_in(text_buffer, NOT_READ), 1);
+    xccl_param_reset();
+    unlink(log_path);
+}
+
+static void check_read(void)
+{
+    XT_OK(xccl_param_load());
+    XT_CHECK_INT(xccl_param_int(XCCL_P_RANK), 7);
+    XT_CHECK_INT(count_in(log_text(), NOT_READ), 0);
+    xccl_param_reset();
+    unlink(log_path);
+}
+
+XT_TEST(file_that_others_can_write_is_not_read)
+{
+    start_with_file("XCCL_RANK=7\n");
+    check_read();
+    XT_CHECK_INT(chmod(conf_path, 0646), 0);
+    check_unread("mode 0646) is world-writable: chmod o-w it");
+    XT_CHECK_INT(chmod(conf_path, 0644), 0);
+    check_read();
+    XT_CHECK_INT(chmod(folder, 0777), 0);
+    check_unread("mode 0777) is world-writable: chmod o-w it");
+    XT_CHECK_INT(chmod(folder, 01777), 0);
+    check_read();
+}
+
+XT_TEST(file_of_another_user_is_not_read)
+{
+    char link_path[600];
+
+    if (geteuid() != 0)
+        XT_SKIP("only root gives files away");
+    start_with_file("XCCL_RANK=7\n");
+    XT_CHECK_INT(chown(conf_path, 12345, 0), 0);
+    check_unread(
+        "conf (owner 12345, mode 0600) belongs neither to root nor to this user: chown it");
+    /* Owners of plugins have no say in settings. */
+    xt_setenv("XCCL_PLUGIN_OWNERS", "12345");
+    check_unread("belongs neither to root nor to this user: chown it");
+    XT_CHECK_INT(chown(conf_path, 0, 12345), 0);
+    XT_CHECK_INT(chmod(conf_path, 0660), 0);
+    check_unread("group 12345, mode 0660): its group");
+    XT_CHECK_INT(chown(conf_path, 0, 0), 0);
+    check_read();
+    XT_CHECK_INT(chown(folder, 12345, 0), 0);
+    check_unread("(owner 12345, mode 0700) belongs neither");
+    XT_CHECK_INT(chown(folder, 0, 0), 0);
+    snprintf(link_path, sizeof(link_path), "%s/link", folder);
+    XT_CHECK_INT(symlink("conf", link_path), 0);
+    xt_setenv("XCCL_CONF_FILE", link_path);
+    check_read();
+    XT_CHECK_INT(lchown(link_path, 12345, 0), 0);
+    check_unread("link (owner 12345, mode 0777) belongs neither");
+}
+
+XT_TEST(home_file_of_another_user_is_not_read)
+{
+    char path[600];
+
+    if (geteuid() != 0)
+        XT_SKIP("only root gives files away");
+    start();
+    xt_setenv("XCCL_CONF_FILE", NULL);
+    xt_setenv("HOME", folder);
+    snprintf(path, sizeof(path), "%s/.xccl.conf", folder);
+    write_file(path, "XCCL_RANK=7\n", 12);
+    check_read();
+    XT_CHECK_INT(chown(path, 12345, 0), 0);
+    check_unread(".xccl.conf (owner 12345, mode 0600) belongs neither to root nor to this user");
+}
+
 XT_TEST(endless_file_is_an_error)
 {
     start();

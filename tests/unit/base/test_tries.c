@@ -39,6 +39,22 @@ XT_TEST(silence_is_given_up_after_4_s_and_the_second_address_tried_soon)
     }
 }
 
+XT_TEST(an_owner_may_give_the_first_try_more_time_and_no_other)
+{
+    struct xccl_tries tries = {.first_ms = 1500};
+    uint64_t now_ns = 1000 * MS;
+
+    XT_CHECK_INT(xccl_tries_patience_ns(&tries, 2, now_ns) / MS, 1500);
+    (void)xccl_tries_next(&tries, 2, now_ns);
+    XT_CHECK_INT(xccl_tries_patience_ns(&tries, 2, now_ns) / MS, 1500);
+    xccl_tries_failed(&tries, 0);
+    (void)xccl_tries_next(&tries, 2, now_ns + 1500 * MS);
+    XT_CHECK_INT(xccl_tries_patience_ns(&tries, 2, now_ns + 1500 * MS) / MS, 300);
+    tries.first_ms = 9000; /* nothing lasts longer than all tries together */
+    tries.begun = 1;
+    XT_CHECK_INT(xccl_tries_patience_ns(&tries, 2, now_ns) / MS, XCCL_TRIES_GIVE_UP_MS);
+}
+
 XT_TEST(one_answer_means_that_nothing_is_given_up)
 {
     struct xccl_tries tries = {0};

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/tcp.h"
 #include "bootstrap/conn.h"
+#include "bootstrap/message.h"
 
 /* body_max below the frame's size, and a stream that ended in order, are xcclRemoteError. */
 static inline xcclResult_t conn_recv(struct xccl_conn *conn, uint16_t *type_out, void *body_out,
@@ -31,6 +32,19 @@ static inline xcclResult_t conn_recv(struct xccl_conn *conn, uint16_t *type_out,
         if (rc)
             return rc;
     }
+}
+
+/* As conn_recv, without signs of life (alive.h). */
+static inline xcclResult_t news_recv(struct xccl_conn *conn, uint16_t *type_out, void *body_out,
+                                     size_t body_max, size_t *bytes_out,
+                                     const struct xccl_limit *limit)
+{
+    xcclResult_t rc;
+
+    do
+        rc = conn_recv(conn, type_out, body_out, body_max, bytes_out, limit);
+    while (!rc && *type_out == XCCL_BOOT_ALIVE);
+    return rc;
 }
 
 #endif

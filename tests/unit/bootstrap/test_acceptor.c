@@ -11,8 +11,10 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/tags.h"
 #include "bootstrap/acceptor.h"
 #include "bootstrap/channel.h"
+#include "bootstrap/conn_int.h"
 #include "xt.h"
 
 #define STRANGERS 300
@@ -24,8 +26,12 @@ __attribute__((constructor)) static void sources(void)
 }
 
 static const uint8_t key[32] = {1};
-static const struct xccl_hello hello = {
-    .comm_id = {2}, .rank = 1, .nranks = 4, .purpose = XCCL_PURPOSE_ROUND, .detail = 1};
+static const struct xccl_hello hello = {.comm_id = {2},
+                                        .rank = 1,
+                                        .nranks = 4,
+                                        .purpose = XCCL_PURPOSE_ROUND,
+                                        .detail = 1,
+                                        .target = 3};
 
 struct door {
     struct xccl_loop *loop;
@@ -416,7 +422,8 @@ XT_TEST_DEADLINE(who_spoke_in_time_gets_an_answer_though_the_loop_stood_still, 3
     door_close(&door);
 }
 
-/* A recorded hello gets a reply, which costs nothing, and no further. */
+/* A recorded hello that the door has not heard gets a reply and no further; one that it has heard
+ * gets nothing. */
 XT_TEST(a_replayed_hello_is_never_handed_over)
 {
     struct xccl_limit limit = xccl_limit_ms(10000, NULL);
@@ -430,15 +437,168 @@ XT_TEST(a_replayed_hello_is_never_handed_over)
     for (int i = 0; i < 3; i++) {
         fd = stranger_connect(&door);
         XT_OK(xccl_tcp_send_all(fd, recorded, sizeof(recorded), &limit));
-        XT_OK(xccl_tcp_recv_all(fd, reply, sizeof(reply), &limit));
-        XT_CHECK_INT(door_count(&door), 0);
-        junk[24] = 21;
-        XT_OK(xccl_tcp_send_all(fd, junk, sizeof(junk), &limit));
+        if (i == 0) {
+            XT_OK(xccl_tcp_recv_all(fd, reply, sizeof(reply), &limit));
+            XT_CHECK_INT(door_count(&door), 0);
+            junk[24] = 21;
+            XT_OK(xccl_tcp_send_all(fd, junk, sizeof(junk), &limit));
+        }
         stranger_is_shown_out(fd);
         xccl_tcp_close(&fd);
     }
     XT_CHECK_INT(door_count(&door), 0);
     come_in(&door, 0);
+    xccl_channel_wipe(&channel);
+    door_close(&door);
+}
+
+/* Many recorded hellos that this door has not heard fill the places of the known. A rank is
+ * challenged then, and gets in at once. */
+XT_TEST(many_recorded_hellos_do_not_keep_a_rank_out)
+{
+    static int fds[STRANGERS];
+    struct xccl_limit limit = xccl_limit_ms(10000, NULL);
+    struct xccl_channel channel;
+    struct door door = {0};
+    uint64_t start_ns;
+
+    door_open_tcp(&door);
+    for (int i = 0; i < STRANGERS; i++) {
+        uint8_t recorded[XCCL_HELLO_BYTES];
+
+        xccl_channel_connect(&channel, key, &hello, recorded);
+        xccl_channel_wipe(&channel);
+        fds[i] = stranger_connect(&door);
+        XT_OK(xccl_tcp_send_all(fds[i], recorded, sizeof(recorded), &limit));
+    }
+    start_ns = xccl_clock_ns();
+    for (int i = 0; i < 3; i++)
+        come_in(&door, i);
+    /* Before, each of those behind the 255th cost the second that a known one is waited for. */
+    XT_CHECK(xccl_clock_ns() - start_ns < XCCL_NS_PER_S * 9 / 10);
+    for (int i = 0; i < STRANGERS; i++)
+        xccl_tcp_close(&fds[i]);
+    door_close(&door);
+}
+
+/* Sends more hellos than the door can remember. No recorded one works again, and ranks get in. */
+XT_TEST_DEADLINE(a_door_that_has_forgotten_hellos_asks_for_fresh_ones, 120)
+{
+    static uint8_t first[XCCL_HELLO_BYTES];
+    struct xccl_limit limit = xccl_limit_ms(100000, NULL);
+    uint8_t recorded[XCCL_HELLO_BYTES], answer[XCCL_SHAKE_MAX_BYTES];
+    struct xccl_channel channel;
+    struct door door = {0};
+    int fd;
+
+    door_open_tcp(&door);
+    xccl_ephemeral_hold(); /* this test is not about key pairs */
+    for (int i = 0; i < 2 * XCCL_TAGS_GENERATION + 1; i++) {
+        xccl_channel_connect(&channel, key, &hello, recorded);
+        xccl_channel_wipe(&channel);
+        if (i == 0)
+            memcpy(first, recorded, sizeof(first));
+        fd = stranger_connect(&door);
+        XT_OK(xccl_tcp_send_all(fd, recorded, sizeof(recorded), &limit));
+        XT_OK(xccl_tcp_recv_all(fd, answer, sizeof(answer), &limit));
+        xccl_tcp_close(&fd);
+    }
+    XT_CHECK(memcmp(answer, "XCLC", 4) == 0); /* a challenge, no reply */
+    fd = stranger_connect(&door);
+    XT_OK(xccl_tcp_send_all(fd, first, sizeof(first), &limit));
+    XT_OK(xccl_tcp_recv_all(fd, answer, sizeof(answer), &limit));
+    XT_CHECK(memcmp(answer, "XCLC", 4) == 0);
+    xccl_tcp_close(&fd);
+    come_in(&door, 0);
+    xccl_ephemeral_release();
+    door_close(&door);
+}
+
+static char warning[512];
+static void keep_warning(enum xccl_log_level level, const char *line)
+{
+    if (level == XCCL_LOG_WARN)
+        snprintf(warning, sizeof(warning), "%s", line);
+}
+
+/* A hand-written hello of version 1, of a rank that has the key. Version 1 takes the answer for a
+ * reply of another version. */
+XT_TEST(a_hello_of_version_1_is_refused_with_a_word)
+{
+    static const uint8_t old[96] = {'X', 'C', 'C', 'L', 1, 0, 2, 0, 1, 0, 0, 0, 0x2c, 1};
+    struct xccl_limit limit = xccl_limit_ms(10000, NULL);
+    uint8_t answer[XCCL_NOTICE_BYTES];
+    struct door door = {0};
+    int fd;
+
+    xt_setenv("XCCL_DEBUG", "warn");
+    xccl_log_set_sink(keep_warning);
+    door_open_tcp(&door);
+    fd = stranger_connect(&door);
+    XT_OK(xccl_tcp_send_all(fd, old, sizeof(old), &limit));
+    XT_OK(xccl_tcp_recv_all(fd, answer, sizeof(answer), &limit));
+    XT_CHECK(memcmp(answer, "XCLR\2\0\0\0\0\0\0\0", 12) == 0);
+    stranger_is_shown_out(fd);
+    xccl_tcp_close(&fd);
+    come_in(&door, 0);
+    door_close(&door);
+    xccl_log_set_sink(NULL);
+    XT_CHECK_HAS(warning, "speaks version 1 of xccl's protocol for joining (xccl 0.3.0), and this "
+                          "is version 2");
+    XT_CHECK_HAS(warning, "install the newer xccl there too");
+}
+
+/* The head of an answer, alike in all versions, names the later version. */
+XT_TEST(a_rank_that_meets_a_later_version_names_both)
+{
+    struct xccl_limit limit = xccl_limit_ms(10000, NULL);
+    struct xccl_addr addr = loopback(), bound;
+    uint8_t notice[XCCL_NOTICE_BYTES];
+    struct xccl_conn *conn = NULL;
+    int listen_fd, fd = -1, done = 0;
+    xcclResult_t rc = xcclSuccess;
+
+    XT_OK(xccl_tcp_listen(&addr, &listen_fd, &bound));
+    XT_OK(xccl_conn_start(&bound, key, &hello, &conn));
+    xccl_channel_notice(notice);
+    notice[4] = 3;
+    while (!rc && !xccl_limit_passed(&limit)) {
+        size_t moved;
+
+        rc = xccl_conn_shake(conn, &done);
+        if (fd < 0)
+            XT_OK(xccl_tcp_accept(listen_fd, &fd, NULL));
+        else
+            (void)xccl_tcp_send_some(fd, notice, sizeof(notice), &moved);
+    }
+    XT_CHECK_RC(rc, xcclRemoteError);
+    XT_CHECK(xccl_conn_other_version(conn) && !xccl_conn_turned_away(conn));
+    XT_CHECK_HAS(xccl_error_text(), "speaks version 3 of xccl's protocol for joining");
+    XT_CHECK_HAS(xccl_error_text(), "install the newer xccl here too");
+    xccl_conn_close(conn);
+    xccl_tcp_close(&fd);
+    xccl_tcp_close(&listen_fd);
+}
+
+XT_TEST(a_rank_that_finds_another_one_names_both)
+{
+    struct xccl_limit limit = xccl_limit_ms(10000, NULL);
+    struct xccl_hello astray = hello;
+    struct xccl_conn *conn;
+    struct door door = {0};
+
+    door_open_tcp(&door);
+    astray.target = 2;
+    XT_CHECK_RC(xccl_conn_open(&door.addr, key, &astray, &limit, &conn), xcclRemoteError);
+    XT_CHECK_HAS(xccl_error_text(), "rank 3 answers at");
+    XT_CHECK_HAS(xccl_error_text(), "instead of rank 2");
+    XT_CHECK_INT(door_count(&door), 0);
+    xccl_loop_lock(door.loop);
+    xccl_acceptor_set_rank(door.acceptor, 2, 4);
+    xccl_loop_unlock(door.loop);
+    XT_OK(xccl_conn_open(&door.addr, key, &astray, &limit, &conn));
+    door_wait(&door, 1);
+    xccl_conn_close(conn);
     door_close(&door);
 }
 

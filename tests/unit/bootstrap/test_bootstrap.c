@@ -10,12 +10,13 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/inject.h"
 #include "base/param.h"
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/conn_int.h"
 #include "bootstrap/message.h"
-#include "conn_recv.h"
+#include "root_guest.h"
 #include "xt.h"
 
 __attribute__((constructor)) static void sources(void)
@@ -116,12 +117,12 @@ static void ring_check(struct xccl_conn *next, struct xccl_conn *prev, int rank,
     XT_CHECK_INT(xccl_conn_hello(next)->rank, (rank + 1) % nranks);
     XT_CHECK_INT(xccl_conn_hello(prev)->rank, (rank + nranks - 1) % nranks);
     XT_OK(xccl_conn_send(next, 40, &word, sizeof(word), &limit));
-    XT_OK(conn_recv(prev, &type, &got, sizeof(got), &bytes, &limit));
+    XT_OK(news_recv(prev, &type, &got, sizeof(got), &bytes, &limit));
     XT_CHECK_INT(type, 40);
     XT_CHECK_INT(bytes, sizeof(got));
     XT_CHECK_INT(got, (rank + nranks - 1) % nranks);
     XT_OK(xccl_conn_send(prev, 41, &word, sizeof(word), &limit));
-    XT_OK(conn_recv(next, &type, &got, sizeof(got), &bytes, &limit));
+    XT_OK(news_recv(next, &type, &got, sizeof(got), &bytes, &limit));
     XT_CHECK_INT(got, (rank + 1) % nranks);
 }
 
@@ -246,6 +247,47 @@ XT_TEST(processes_meet_at_comm_id_again_and_again)
 
     free_addr(text);
     xt_mp_run(4, join_by_comm_id, text);
+}
+
+static int key_warnings;
+static void count_key_warnings(enum xccl_log_level level, const char *line)
+{
+    key_warnings += level == XCCL_LOG_WARN && strstr(line, "job key") != NULL;
+}
+
+static void join_with_a_weak_key(int rank, int nranks, void *arg)
+{
+    struct xccl_limit limit = xccl_limit_ms(limit_ms(), NULL);
+
+    xt_setenv("XCCL_SOCKET_IFNAME", "lo");
+    xt_setenv("XCCL_COMM_ID", arg);
+    xccl_param_reset();
+    xccl_log_set_sink(count_key_warnings);
+    for (int i = 0; i < 2; i++) {
+        struct xccl_bootstrap *boot;
+        struct xccl_job job;
+        xcclUniqueId id;
+
+        XT_OK(xccl_unique_id_create(&id));
+        XT_OK(xccl_job_init(&id, 1, rank, nranks, &job));
+        XT_OK(xccl_bootstrap_open(&job, rank, nranks, &limit, &boot));
+        xccl_bootstrap_close(boot);
+    }
+    xccl_log_set_sink(NULL);
+    XT_CHECK_INT(key_warnings, rank == 0);
+}
+
+XT_TEST(of_a_job_with_a_weak_key_rank_0_warns_once)
+{
+    static const char *const keys[] = {NULL, "swordfish"};
+
+    for (int i = 0; i < 2; i++) {
+        char text[XCCL_ADDR_TEXT_BYTES];
+
+        free_addr(text);
+        xt_setenv("XCCL_JOB_KEY", keys[i]);
+        xt_mp_run(3, join_with_a_weak_key, text);
+    }
 }
 
 struct twin_case {
@@ -416,92 +458,6 @@ XT_TEST(arguments_out_of_range_are_refused_at_once)
     XT_CHECK_RC(xccl_bootstrap_open(&job, 0, 0, &limit, &boot), xcclInvalidArgument);
 }
 
-/* A proven connection to the root that then says whatever the test wants. */
-static struct xccl_conn *root_conn_of(const struct xccl_job *job, uint32_t rank, uint32_t nranks,
-                                      uint32_t version, uint64_t settings_hash)
-{
-    struct xccl_limit limit = xccl_limit_ms(limit_ms(), NULL);
-    struct xccl_hello hello = {.rank = rank,
-                               .nranks = nranks,
-                               .purpose = XCCL_PURPOSE_ROOT,
-                               .version = version,
-                               .settings_hash = settings_hash};
-    struct xccl_conn *conn;
-
-    memcpy(hello.comm_id, job->comm_id, sizeof(hello.comm_id));
-    XT_OK(xccl_conn_open(&job->own.roots[0], job->secret, &hello, &limit, &conn));
-    return conn;
-}
-
-static struct xccl_conn *root_conn(const struct xccl_job *job, uint32_t rank, uint32_t nranks)
-{
-    return root_conn_of(job, rank, nranks, XCCL_VERSION_CODE, xccl_param_job_hash());
-}
-
-static void root_report(struct xccl_conn *conn, const struct xccl_job *job)
-{
-    struct xccl_limit limit = xccl_limit_ms(limit_ms(), NULL);
-    struct xccl_boot_report report = {.timeout_ms = 20000,
-                                      .meeting_count = 1,
-                                      .addr = job->own.roots[0],
-                                      .host = "evil",
-                                      .settings = "XCCL_ALGO=none"};
-    uint8_t body[XCCL_BOOT_REPORT_MAX];
-
-    memcpy(report.job_id, job->comm_id, sizeof(report.job_id));
-
-    XT_OK(xccl_conn_send(conn, XCCL_BOOT_REPORT, body, xccl_boot_report_encode(&report, body),
-                         &limit));
-}
-
-static void root_error(struct xccl_conn *conn, struct xccl_boot_error *error_out)
-{
-    struct xccl_limit limit = xccl_limit_ms(limit_ms(), NULL);
-    uint8_t body[XCCL_BOOT_ERROR_MAX];
-    uint16_t type;
-    size_t bytes;
-
-    XT_OK(conn_recv(conn, &type, body, sizeof(body), &bytes, &limit));
-    XT_CHECK_INT(type, XCCL_BOOT_ERROR);
-    XT_CHECK_INT(xccl_boot_error_decode(body, bytes, error_out), 0);
-    xccl_conn_close(conn);
-}
-
-XT_TEST(the_root_refuses_ranks_out_of_range_other_versions_and_settings)
-{
-    struct xccl_job job = job_make();
-    struct xccl_conn *first = root_conn(&job, 9, 2), *second;
-    struct xccl_boot_error error;
-
-    root_report(first, &job);
-    root_error(first, &error);
-    XT_CHECK_HAS(error.text, "rank 9 on host evil is out of range");
-    second = root_conn(&job, 0, 2);
-    root_report(second, &job);
-    root_error(second, &error); /* who comes later is told the same */
-    XT_CHECK_HAS(error.text, "rank 9 on host evil is out of range");
-
-    job = job_make();
-    first = root_conn(&job, 0, 2);
-    second = root_conn_of(&job, 1, 2, XCCL_VERSION_CODE + 100, xccl_param_job_hash());
-    root_report(first, &job);
-    root_report(second, &job);
-    root_error(first, &error);
-    XT_CHECK_HAS(error.text, "same version");
-    root_error(second, &error);
-    XT_CHECK_HAS(error.text, "runs xccl 0.");
-
-    job = job_make();
-    first = root_conn(&job, 0, 2);
-    second = root_conn_of(&job, 1, 2, XCCL_VERSION_CODE, xccl_param_job_hash() + 1);
-    root_report(first, &job);
-    root_report(second, &job);
-    root_error(first, &error);
-    XT_CHECK_HAS(error.text, "set these alike everywhere");
-    root_error(second, &error);
-    XT_CHECK_HAS(error.text, "XCCL_ALGO=none");
-}
-
 XT_TEST(a_rank_that_cannot_join_is_named_to_the_others_at_once)
 {
     struct bad_case bad = {.nranks = {3, 3},
@@ -543,7 +499,7 @@ XT_TEST(the_root_survives_proven_nonsense)
         for (size_t at = 0; at < bytes; at++)
             body[at] = (uint8_t)xt_random(&seed);
         XT_OK(xccl_conn_send(conn, type, body, bytes, &limit));
-        XT_CHECK_RC(conn_recv(conn, &got_type, body, sizeof(body), &bytes, &limit),
+        XT_CHECK_RC(news_recv(conn, &got_type, body, sizeof(body), &bytes, &limit),
                     xcclRemoteError);
         xccl_conn_close(conn);
     }

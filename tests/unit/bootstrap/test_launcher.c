@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/param.h"
 #include "bootstrap/job.h"
-#include "bootstrap/launcher_int.h"
+#include "bootstrap/launcher/launcher_int.h"
 #include "launcher_env.h"
 #include "xt.h"
 

@@ -14,8 +14,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "bootstrap/job.h"
-#include "bootstrap/launcher.h"
-#include "bootstrap/pmi_wire.h"
+#include "bootstrap/launcher/launcher.h"
+#include "bootstrap/launcher/pmi_wire.h"
 #include "launcher_env.h"
 #include "xt.h"
 

@@ -11,66 +11,10 @@
 #include "base/error.h"
 #include "base/inject.h"
 #include "base/param.h"
+#include "base/wire.h"
 #include "bootstrap/bootstrap_int.h"
+#include "boot_world.h"
 #include "xt.h"
-
-__attribute__((constructor)) static void sources(void)
-{
-    xt_set_error_source(xccl_error_text);
-    xt_set_alloc_source(xccl_alloc_live);
-}
-
-#define IDS_MAX 16
-
-struct world {
-    xcclUniqueId ids[IDS_MAX];
-    int id_count;
-    void (*body)(struct xccl_bootstrap *boot, int rank, int nranks);
-};
-
-static struct xccl_limit limit_make(void)
-{
-    return xccl_limit_ms(30000, NULL);
-}
-
-static struct xccl_bootstrap *join(const struct world *world, int rank, int nranks)
-{
-    struct xccl_limit limit = limit_make();
-    struct xccl_bootstrap *boot;
-    struct xccl_job job;
-
-    XT_OK(xccl_job_init(world->ids, world->id_count, rank, nranks, &job));
-    XT_OK(xccl_bootstrap_open(&job, rank, nranks, &limit, &boot));
-    XT_CHECK_INT(xccl_bootstrap_rank(boot), rank);
-    XT_CHECK_INT(xccl_bootstrap_nranks(boot), nranks);
-    return boot;
-}
-
-static void rank_main(int rank, int nranks, void *arg)
-{
-    const struct world *world = arg;
-    struct xccl_bootstrap *boot = join(world, rank, nranks);
-
-    world->body(boot, rank, nranks);
-    xccl_bootstrap_close(boot);
-}
-
-static void run_with_ids(int nranks, int id_count,
-                         void (*body)(struct xccl_bootstrap *boot, int rank, int nranks))
-{
-    struct world world = {.id_count = id_count, .body = body};
-
-    xt_setenv("XCCL_SOCKET_IFNAME", "lo");
-    xccl_param_reset();
-    for (int i = 0; i < id_count; i++)
-        XT_OK(xccl_unique_id_create(&world.ids[i]));
-    xt_threads_run(nranks, rank_main, &world);
-}
-
-static void run(int nranks, void (*body)(struct xccl_bootstrap *boot, int rank, int nranks))
-{
-    run_with_ids(nranks, 1, body);
-}
 
 static uint8_t pattern(int rank, size_t at)
 {
@@ -479,7 +423,8 @@ static void wait_too_long(struct xccl_bootstrap *boot, int rank, int nranks)
         struct xccl_limit patient = limit_make();
 
         XT_CHECK(xccl_bootstrap_recv(boot, 0, 1, &byte, 1, &patient) != xcclSuccess);
-        XT_CHECK_HAS(xccl_error_text(), "rank 0 of 3 waits for rank 2 to send");
+        XT_CHECK_HAS(xccl_error_text(), "rank 0 of 3 waits for rank 2 (host ");
+        XT_CHECK_HAS(xccl_error_text(), " to send");
         return;
     }
     if (rank == 0)
@@ -487,7 +432,8 @@ static void wait_too_long(struct xccl_bootstrap *boot, int rank, int nranks)
     else
         while (xccl_bootstrap_test(boot, &(int){0}) == xcclSuccess)
             (void)poll(NULL, 0, 1);
-    XT_CHECK_HAS(xccl_error_text(), "timed out: rank 0 of 3 waits for rank 2 to send");
+    XT_CHECK_HAS(xccl_error_text(), "timed out: rank 0 of 3 waits for rank 2 (host ");
+    XT_CHECK_HAS(xccl_error_text(), " to send");
 }
 
 XT_TEST(a_deadline_names_who_is_awaited_on_all_ranks)
@@ -515,6 +461,29 @@ static void sizes_differ(struct xccl_bootstrap *boot, int rank, int nranks)
 XT_TEST(a_message_of_another_size_is_an_error_on_both_ranks)
 {
     run(2, sizes_differ);
+}
+
+/* Rank 0 looks for a message that will never come. */
+static void look_in_vain(struct xccl_bootstrap *boot, int rank, int nranks)
+{
+    struct xccl_limit limit = limit_make();
+    uint8_t data[64] = {0};
+
+    (void)nranks;
+    if (rank == 0) {
+        (void)xccl_bootstrap_send(boot, 1, 1, data, 8, &limit);
+        while (!xccl_bootstrap_has_mail(boot, 1, 2))
+            sched_yield(); /* bounded by the test's deadline */
+        XT_CHECK_RC(xccl_bootstrap_recv(boot, 1, 2, data, 1, &limit), xcclInvalidUsage);
+    } else {
+        XT_CHECK_RC(xccl_bootstrap_recv(boot, 0, 1, data, 9, &limit), xcclInvalidUsage);
+    }
+    XT_CHECK_HAS(xccl_error_text(), "rank 0 sends 8 bytes out of band, but rank 1 expects 9");
+}
+
+XT_TEST(who_looks_for_a_message_hears_of_a_failure)
+{
+    run(2, look_in_vain);
 }
 
 /* Until a message of another rank finds no room here. */

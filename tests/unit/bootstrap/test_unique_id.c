@@ -176,23 +176,48 @@ XT_TEST(the_launchers_root_is_not_rank_zeros)
     XT_CHECK(memcmp(secret, job.secret, sizeof(secret)) == 0);
 }
 
+static char warning[512];
 static int warnings;
-static void count_warnings(enum xccl_log_level level, const char *line)
+static void keep_warning(enum xccl_log_level level, const char *line)
 {
-    if (level == XCCL_LOG_WARN && strstr(line, "without a job key"))
-        warnings++;
+    if (level != XCCL_LOG_WARN || !strstr(line, "job key"))
+        return;
+    warnings++;
+    snprintf(warning, sizeof(warning), "%s", line);
+}
+
+/* Each rank makes the id; the one that has the root speaks for the job. */
+static void check_warnings(const char *job_key, const char *part)
+{
+    struct xccl_meeting meeting;
+    xcclUniqueId id;
+
+    comm_id_setup("127.0.0.1:4000", job_key);
+    xccl_log_set_sink(keep_warning);
+    for (int i = 0; i < 2; i++) {
+        XT_OK(xccl_unique_id_create(&id));
+        XT_OK(xccl_unique_id_decode(&id, &meeting));
+        XT_CHECK_INT(warnings, i && part[0]);
+        xccl_unique_id_warn(&meeting);
+        XT_CHECK_INT(warnings, part[0] != 0);
+    }
+    xccl_log_set_sink(NULL);
+    XT_CHECK_HAS(warning, part);
 }
 
 XT_TEST(without_a_key_one_warning_says_that_the_promise_is_off)
 {
-    xcclUniqueId id;
+    check_warnings(NULL, "127.0.0.1:4000 without a job key");
+}
 
-    comm_id_setup("127.0.0.1:4000", NULL);
-    xccl_log_set_sink(count_warnings);
-    XT_OK(xccl_unique_id_create(&id));
-    XT_OK(xccl_unique_id_create(&id));
-    xccl_log_set_sink(NULL);
-    XT_CHECK_INT(warnings, 1);
+XT_TEST(a_short_key_is_named_once)
+{
+    check_warnings("fifteen letters", "with a job key of fewer than 16 characters");
+}
+
+XT_TEST(a_key_of_16_characters_needs_no_warning)
+{
+    check_warnings("sixteen letters!", "");
 }
 
 XT_TEST(key_files_must_be_private)

@@ -338,3 +338,29 @@ XT_TEST(counts_that_overflow_are_refused)
     XT_CHECK_RC(xccl_plan_get(&planner, &call, &found), xcclInvalidArgument);
     xccl_planner_fini(&planner);
 }
+
+static uint64_t signature_of(uint8_t key, size_t count, uint32_t tile_bytes)
+{
+    struct xccl_planner planner;
+    struct xccl_call call = call_of(XCCL_COLL_ALL_REDUCE, count);
+    struct xccl_choice choice;
+    uint64_t signature;
+
+    planner_open(&planner, 4, 0, no_setting);
+    planner.key[15] = key;
+    XT_OK(xccl_plan_choose(&planner, &call, &choice));
+    choice.tile_bytes = tile_bytes;
+    signature = xccl_plan_signature(&planner, &call, &choice);
+    xccl_planner_fini(&planner);
+    return signature;
+}
+
+XT_TEST(a_signature_is_of_the_key_the_call_and_the_way_it_is_done)
+{
+    uint64_t signature = signature_of(7, 10, 0);
+
+    XT_CHECK(signature_of(7, 10, 0) == signature);
+    XT_CHECK(signature_of(8, 10, 0) != signature);
+    XT_CHECK(signature_of(7, 11, 0) != signature);
+    XT_CHECK(signature_of(7, 10, 4096) != signature);
+}

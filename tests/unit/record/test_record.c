@@ -118,16 +118,22 @@ XT_TEST(a_failure_is_told_with_its_text)
 {
     const char *folder = record_folder_use();
     struct xccl_record *record = xccl_record_open(&who);
+    struct xccl_record_cause cause = {
+        .word = "rank_gone", .culprit = 3, .finder = who.rank, .remedy_at = 16};
     struct xccl_record_view view;
 
     XT_CHECK(record != NULL);
     xccl_record_ready(record, 1, "");
     call_begin(record, 1, 8);
-    xccl_record_error(record, xcclRemoteError, "rank 3 is gone");
+    xccl_record_error(record, xcclRemoteError, "rank 3 is gone; look there", &cause);
     xccl_record_fail(record, xcclRemoteError);
     view = record_view_of(folder);
     XT_CHECK_INT(view.comms[0].error, xcclRemoteError);
-    XT_CHECK_TEXT(view.comms[0].error_text, "rank 3 is gone");
+    XT_CHECK_TEXT(view.comms[0].error_text, "rank 3 is gone; look there");
+    XT_CHECK_TEXT(view.comms[0].error_kind, "rank_gone");
+    XT_CHECK_INT(view.comms[0].culprit, 3);
+    XT_CHECK_INT(view.comms[0].finder, who.rank);
+    XT_CHECK_TEXT(view.comms[0].error_text + view.comms[0].remedy_at, "look there");
     XT_CHECK(view.comms[0].error_tick != 0);
     XT_CHECK_INT(view.comms[0].failed_calls, 1);
     XT_CHECK_INT(view.comms[0].rows[4].done_calls, 0);

@@ -6,6 +6,7 @@
 
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "xt.h"
@@ -104,4 +105,69 @@ XT_TEST(what_a_board_tells_is_true_of_the_call_asked_for)
         xt_threads_run(2, own_or_read, job);
     }
     free(job);
+}
+
+/* A board and a copy of it say the same of which calls were begun. */
+XT_TEST(a_history_knows_what_was_begun_as_its_board_does)
+{
+    struct xccl_board *board = aligned_alloc(128, sizeof *board);
+    struct xccl_board_history history;
+
+    XT_CHECK(board);
+    memset(board, 0, sizeof *board);
+    xccl_board_copy(board, 0, &history);
+    XT_CHECK_INT(xccl_history_begun(&history, 1ull << 32 | low_of(1)), XCCL_BEGUN_NO);
+    for (uint64_t seq = 1; seq <= 40; seq++) {
+        struct xccl_board_call call = {.seq = seq, .count = count_of(seq), .coll = 4};
+
+        xccl_board_write(board, &call, low_of(seq));
+    }
+    xccl_board_copy(board, 0, &history);
+    for (uint64_t seq = 40 - XCCL_HISTORY_LOWS + 1; seq <= 42; seq++)
+        for (uint32_t other = 0; other < 2; other++) {
+            uint64_t word = seq << 32 | (low_of(seq) + other);
+
+            XT_CHECK_INT(xccl_history_begun(&history, word), xccl_board_begun(board, word));
+        }
+    XT_CHECK_INT(xccl_history_begun(&history, 3ull << 32 | low_of(3)), XCCL_BEGUN_UNKNOWN);
+    free(board);
+}
+
+static void write_call(struct xccl_board *board, uint64_t seq, uint32_t low)
+{
+    struct xccl_board_call call = {.seq = seq, .count = seq};
+
+    xccl_board_write(board, &call, low);
+}
+
+/* The owner was too late for calls 5 to 10; the other's 7 and 15 are its own. */
+XT_TEST(calls_that_were_passed_over_differ_from_none)
+{
+    struct xccl_board *boards = aligned_alloc(128, 2 * sizeof *boards);
+    struct xccl_board_history late, other;
+    uint32_t seq = 0, low;
+    int is_first;
+
+    XT_CHECK(boards != NULL);
+    memset(boards, 0, 2 * sizeof *boards);
+    for (uint32_t i = 1; i <= 20; i++) {
+        if (i < 5 || i > 10)
+            write_call(&boards[0], i, low_of(i));
+        if (i == 10)
+            xccl_board_skip(&boards[0], i);
+        write_call(&boards[1], i, low_of(i) ^ (i == 7 || i == 15));
+        if (i != 14)
+            continue;
+        xccl_board_copy(&boards[0], 0, &late);
+        xccl_board_copy(&boards[1], 0, &other);
+        XT_CHECK(!xccl_history_differ(&late, &other, &seq, &is_first));
+    }
+    xccl_board_copy(&boards[0], 0, &late);
+    xccl_board_copy(&boards[1], 0, &other);
+    XT_CHECK(xccl_history_differ(&late, &other, &seq, &is_first));
+    XT_CHECK_INT(seq, 15);
+    XT_CHECK(!xccl_board_past(&boards[0], 7, &low));
+    XT_CHECK_INT(xccl_board_begun(&boards[0], (uint64_t)7 << 32 | low_of(7)), XCCL_BEGUN_UNKNOWN);
+    XT_CHECK_INT(xccl_board_begun(&boards[0], (uint64_t)12 << 32 | low_of(12)), XCCL_BEGUN_YES);
+    free(boards);
 }
