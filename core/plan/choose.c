@@ -15,6 +15,7 @@
 #define DEVICE_LINES_MAX   (16u << 10) /* of a chunk: lines with flags beat payload and header */
 #define DEVICE_SMALL_MAX   (256u << 10)
 #define BLOCK_SMALL_MAX    1024u /* blocks up to which few messages beat few bytes */
+#define HOSTS_CHUNK_MIN    512u /* where there are more chunks than ranks */
 
 /* Up to where sending all to all beats two rounds (tests/bench/results/algorithms-2026-11-22.md).
  */
@@ -195,6 +196,61 @@ static const char *name_sized(const struct xccl_planner *planner, enum xccl_coll
                : "ring";
 }
 
+/* --- hosts --- */
+
+/* Do ranks share hosts, and talk to other hosts, too? Numbers of hosts begin at 0, without gaps. */
+static int is_between_hosts(const struct xccl_planner *planner)
+{
+    int last = 0;
+
+    if (planner->all_local || !planner->nodes)
+        return 0;
+    for (int i = 0; i < planner->nranks; i++)
+        if (planner->nodes[i] > last)
+            last = planner->nodes[i];
+    return last > 0 && last + 1 < planner->nranks;
+}
+
+/* Messages straight to the root, or from it, cross its card no more often than the hierarchy's; an
+ * all-to-all sends the same bytes between hosts in any way. Small vectors that all ranks need gain
+ * more from few rounds. */
+static int has_hosts_stage(const struct xccl_planner *planner, enum xccl_coll coll, size_t bytes)
+{
+    switch (coll) {
+    case XCCL_COLL_ALL_REDUCE:
+        return bytes > NET_SMALL_MAX;
+    case XCCL_COLL_GATHER:
+    case XCCL_COLL_SCATTER:
+        return !is_mesh(planner);
+    default:
+        return coll != XCCL_COLL_ALL_TO_ALL && coll != XCCL_COLL_BARRIER;
+    }
+}
+
+/* Hosts of different sizes may need many chunks of a vector, too many for a small one. */
+static int has_fair_chunks(const struct xccl_planner *planner, const struct xccl_call *call,
+                           size_t bytes, const struct xccl_choice *choice)
+{
+    struct xccl_generator_for what = xccl_plan_what(planner, choice->param, call->root);
+    int nchunks = 1;
+
+    return !choice->generator->plan(call->coll, &what, &nchunks) &&
+           (nchunks <= planner->nranks || bytes / (size_t)nchunks >= HOSTS_CHUNK_MIN);
+}
+
+/* A stage in each host and one between hosts: as few bytes as possible cross a host's card, in
+ * whatever order the ranks come. 1: that is the choice. */
+static int choose_hosts(const struct xccl_planner *planner, const struct xccl_call *call,
+                        size_t bytes, struct xccl_choice *choice)
+{
+    if (call->sizes || !has_hosts_stage(planner, call->coll, bytes) || !is_between_hosts(planner))
+        return 0;
+    choice->generator = xccl_generator_find(call->coll, "hier", &choice->param);
+    return choice->generator && xccl_plan_fits(planner, call, choice->generator, choice->param) &&
+           xccl_algo_setting_allows(&planner->setting, choice->generator, choice->param) &&
+           has_fair_chunks(planner, call, bytes, choice);
+}
+
 static xcclResult_t refuse(const struct xccl_planner *planner, const struct xccl_call *call)
 {
     return xccl_fail_quietly(
@@ -234,6 +290,8 @@ static xcclResult_t choose_algo(const struct xccl_planner *planner, const struct
     const char *name = call->sizes ? name_sized(planner, call->coll, bytes)
                                    : name_of(planner, call->coll, bytes);
 
+    if (choose_hosts(planner, call, bytes, choice))
+        return xcclSuccess;
     choice->generator = xccl_generator_find(call->coll, name, &choice->param);
     if (!choice->generator)
         return xccl_fail(xcclInternalError, 0, "report this as a bug", "no algorithm %s of %s",
@@ -310,7 +368,8 @@ static xcclResult_t count_chunks(const struct xccl_planner *planner,
     *nchunks_out = choice->generator->chunks ? choice->generator->chunks(&what) : 1;
     if (!choice->generator->plan)
         return xcclSuccess;
-    return choice->generator->plan(choice->generator->coll, &what, nchunks_out);
+    return xccl_generator_told(
+        choice->generator->plan(choice->generator->coll, &what, nchunks_out));
 }
 
 static xcclResult_t choose_sized(const struct xccl_planner *planner, const struct xccl_call *call,

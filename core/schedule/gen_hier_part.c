@@ -226,6 +226,6 @@ void xccl_hier_emit(struct xccl_builder *builder, const struct xccl_generator_fo
     if (!hier.rc)
         emit_layout(&hier, coll, emit_all);
     if (hier.rc)
-        xccl_build_break(builder, hier.rc);
+        xccl_build_break(builder, xccl_generator_told(hier.rc));
     xccl_hier_layout_free(&hier.layout);
 }

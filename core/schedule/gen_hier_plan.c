@@ -9,10 +9,12 @@
 #define FEW        8 /* ranks or nodes */
 #define CHUNKS_MAX 65535
 
+/* Whoever needs it tells: a choice by default takes another algorithm. */
 static xcclResult_t refuse(const struct xccl_generator_for *what, const char *why, long number)
 {
-    return xccl_fail(xcclInvalidArgument, 0, "choose other nodes or parts, or another algorithm",
-                     "hier cannot be made for %d ranks: %s (%ld)", what->nranks, why, number);
+    return xccl_fail_quietly(
+        xcclInvalidArgument, 0, "choose other nodes or parts, or another algorithm",
+        "hier cannot be made for %d ranks: %s (%ld)", what->nranks, why, number);
 }
 
 void xccl_hier_layout_free(struct xccl_hier_layout *layout)
@@ -115,7 +117,7 @@ xcclResult_t xccl_hier_choose(const struct xccl_generator_for *what,
         .nranks = part->nranks, .rank = part->rank, .root = part->root};
     found = xccl_generator_find(part->coll, name, &for_out->param);
     if (!found || found->plan || (found->serves && !found->serves(for_out)))
-        return xccl_fail(
+        return xccl_fail_quietly(
             xcclInvalidArgument, 0, "`xccl algo list` lists collectives and algorithms",
             "hier cannot use %s for %s %s of %d ranks", name,
             part->outer ? "the outer" : "the inner", xccl_coll_name(part->coll), part->nranks);

@@ -78,6 +78,11 @@ const struct xccl_generator *xccl_generator_find(enum xccl_coll coll, const char
     return NULL;
 }
 
+xcclResult_t xccl_generator_told(xcclResult_t rc)
+{
+    return rc == xcclInvalidArgument ? xccl_error_tell(rc) : rc;
+}
+
 xcclResult_t xccl_generator_make(const struct xccl_generator *generator,
                                  const struct xccl_generator_for *what,
                                  struct xccl_schedule **schedule_out)
@@ -101,7 +106,7 @@ xcclResult_t xccl_generator_make(const struct xccl_generator *generator,
         build.nchunks = generator->chunks(what);
     rc = generator->plan ? generator->plan(generator->coll, what, &build.nchunks) : xcclSuccess;
     if (rc)
-        return rc;
+        return xccl_generator_told(rc);
     rc = xccl_build_begin(&build, &builder);
     if (rc)
         return rc;

@@ -31,7 +31,8 @@ struct xccl_generator {
     /* Emits the steps of one rank; never called for ranks it does not serve. */
     void (*emit)(struct xccl_builder *builder, const struct xccl_generator_for *what);
     int (*serves)(const struct xccl_generator_for *what); /* NULL: every n >= 1 */
-    /* In place of chunks where that can fail; tells why. */
+    /* In place of chunks where that can fail. xcclInvalidArgument: the text says why, and nothing
+     * is logged yet. */
     xcclResult_t (*plan)(enum xccl_coll coll, const struct xccl_generator_for *what,
                          int *nchunks_out);
 };
@@ -49,6 +50,8 @@ int xccl_generator_add(const struct xccl_generator *generator);
 /* By name, with the parameter behind a colon ("pat:4"); NULL when there is none. */
 const struct xccl_generator *xccl_generator_find(enum xccl_coll coll, const char *name,
                                                  int *param_out);
+/* Logs why a plan of a generator failed; returns rc. */
+xcclResult_t xccl_generator_told(xcclResult_t rc);
 /* The schedule of one rank. */
 xcclResult_t xccl_generator_make(const struct xccl_generator *generator,
                                  const struct xccl_generator_for *what,

@@ -110,6 +110,57 @@ XT_TEST(network_ranks_use_slices_and_many_of_them_few_messages_when_small)
     xccl_planner_fini(&planner);
 }
 
+XT_TEST(hosts_with_several_ranks_go_in_stages_in_whatever_order_ranks_come)
+{
+    static const int block[] = {0, 0, 0, 1, 1, 1}, turns[] = {0, 1, 0, 1, 0, 1};
+    static const int alone[] = {0, 1, 2, 3, 4, 5}, uneven[] = {0, 1, 1, 0, 1, 1};
+    static const int *const several[] = {block, turns, uneven};
+    struct xccl_planner planner;
+
+    planner_open(&planner, 6, 0, no_setting);
+    for (size_t i = 0; i < sizeof several / sizeof several[0]; i++) {
+        planner.nodes = several[i];
+        expect(&planner, XCCL_COLL_ALL_REDUCE, 8192 / 4, "oneshot", XCCL_PROTO_SLICES);
+        expect(&planner, XCCL_COLL_ALL_REDUCE, 8196 / 4, "hier", XCCL_PROTO_SLICES);
+        expect(&planner, XCCL_COLL_ALL_GATHER, 0, "hier", XCCL_PROTO_SLICES);
+        expect(&planner, XCCL_COLL_REDUCE_SCATTER, 1, "hier", XCCL_PROTO_SLICES);
+        expect(&planner, XCCL_COLL_BROADCAST, 64 << 20, "hier", XCCL_PROTO_SLICES);
+        expect(&planner, XCCL_COLL_REDUCE, 1, "hier", XCCL_PROTO_SLICES);
+        expect(&planner, XCCL_COLL_GATHER, 1 << 20, "direct", XCCL_PROTO_SLICES);
+        expect(&planner, XCCL_COLL_ALL_TO_ALL, 1 << 20, "pairwise", XCCL_PROTO_SLICES);
+    }
+    planner.nodes = alone;
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 8196 / 4, "ring", XCCL_PROTO_SLICES);
+    expect(&planner, XCCL_COLL_BROADCAST, 64 << 20, "chain", XCCL_PROTO_SLICES);
+    planner.nodes = block;
+    planner.any_place = 1;
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 8196 / 4, "twoshot", XCCL_PROTO_SLICES);
+    expect(&planner, XCCL_COLL_ALL_GATHER, 1 << 20, "hier", XCCL_PROTO_SLICES);
+    xccl_planner_fini(&planner);
+    planner_open(&planner, 6, 0, "^hier");
+    planner.nodes = turns;
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 64 << 20, "ring", XCCL_PROTO_SLICES);
+    xccl_planner_fini(&planner);
+}
+
+/* Hosts of 5, 7, 8 and 9 ranks: shares that divide by all of them are 2,520 slices. */
+XT_TEST(hosts_of_odd_sizes_go_in_stages_when_their_many_chunks_are_not_tiny)
+{
+    static const int sizes[] = {5, 7, 8, 9};
+    int nodes[29], rank = 0;
+    struct xccl_planner planner;
+
+    for (int host = 0; host < 4; host++)
+        for (int i = 0; i < sizes[host]; i++)
+            nodes[rank++] = host;
+    planner_open(&planner, 29, 0, no_setting);
+    planner.nodes = nodes;
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 1 << 20, "ring", XCCL_PROTO_SLICES);
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 2 << 20, "hier", XCCL_PROTO_SLICES);
+    expect(&planner, XCCL_COLL_REDUCE_SCATTER, 1, "hier", XCCL_PROTO_SLICES);
+    xccl_planner_fini(&planner);
+}
+
 /* For one rank too, and for more than any table has. */
 XT_TEST(every_collective_has_an_algorithm_for_every_number_of_ranks)
 {
