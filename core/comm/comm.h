@@ -138,6 +138,7 @@ struct xcclComm {
     /* What the planner and the tuner need. */
     uint8_t *multicast; /* by rank: shares memory with this one */
     int *nodes; /* by rank: the number of its host */
+    uint16_t *order; /* ranks of a host side by side, hosts by number; NULL: that is by number */
     uint32_t slice_bytes; /* of large all-reduces */
     struct xccl_tuner_library *tuner; /* of the process; NULL: none */
     /* Network plugins, none when all ranks are on this host; more than one only when no plugin is

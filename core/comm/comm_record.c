@@ -65,15 +65,41 @@ static void cards_text(const struct xcclComm *comm, char text_out[XCCL_RECORD_CA
     }
 }
 
+/* "0,2,4 | 1,3,5", cut off with "..". */
+static void order_text(const struct xcclComm *comm, char text_out[XCCL_RECORD_ORDER_BYTES])
+{
+    size_t used = 0, room = XCCL_RECORD_ORDER_BYTES - 4; /* for the dots */
+
+    text_out[0] = 0;
+    for (int i = 0; i < comm->nranks && comm->order; i++) {
+        int rank = comm->order[i];
+        int is_same_host = i > 0 && comm->nodes[rank] == comm->nodes[comm->order[i - 1]];
+        char word[16];
+        size_t bytes = (size_t)snprintf(word, sizeof word, "%s%d",
+                                        i == 0         ? ""
+                                        : is_same_host ? ","
+                                                       : " | ",
+                                        rank);
+
+        if (used + bytes >= room) {
+            memcpy(text_out + used, " ..", 4);
+            return;
+        }
+        memcpy(text_out + used, word, bytes + 1);
+        used += bytes;
+    }
+}
+
 void xccl_comm_record_ready(struct xcclComm *comm)
 {
-    char cards[XCCL_RECORD_CARDS_BYTES];
+    char cards[XCCL_RECORD_CARDS_BYTES], order[XCCL_RECORD_ORDER_BYTES];
     int near_ranks = 0;
 
     for (int i = 0; i < comm->nranks; i++)
         near_ranks += is_near(comm, i);
     cards_text(comm, cards);
-    xccl_record_ready(comm->record, near_ranks, cards);
+    order_text(comm, order);
+    xccl_record_ready(comm->record, near_ranks, cards, order);
 }
 
 void xccl_comm_record_link(struct xcclComm *comm, const struct xccl_schedule_conn *conn)
@@ -152,11 +178,20 @@ void xccl_comm_record_resume(struct xcclComm *comm)
     xccl_record_enter(record, record->call.word, record->call.bytes);
 }
 
+void xccl_comm_record_algo(struct xcclComm *comm, const struct xccl_call *call,
+                           const struct xccl_plan *plan)
+{
+    xccl_record_set_algo(comm->record, (unsigned)call->coll, plan->binding->schedule->name,
+                         bytes_of(comm, call));
+}
+
 void xccl_comm_record_plan(struct xcclComm *comm)
 {
     if (!comm->record)
         return;
     comm->record->plans = comm->planner.plans_made;
+    if (comm->run.plan)
+        xccl_comm_record_algo(comm, &comm->call, comm->run.plan);
     xccl_record_note(comm->record, XCCL_RECORD_PLANNED, comm->run.plan ? comm->run.plan->tiles : 0);
 }
 

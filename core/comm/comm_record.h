@@ -28,6 +28,9 @@ void xccl_comm_record_end_apart(struct xcclComm *comm, const struct xccl_call *c
 void xccl_comm_record_resume(struct xcclComm *comm);
 /* The call at work got a plan that is new. */
 void xccl_comm_record_plan(struct xcclComm *comm);
+/* Notes by which algorithm a plan does a call. */
+void xccl_comm_record_algo(struct xcclComm *comm, const struct xccl_call *call,
+                           const struct xccl_plan *plan);
 /* Of xccl_comm_record_end(). */
 void xccl_comm_record_end_other(struct xcclComm *comm, xcclResult_t rc);
 

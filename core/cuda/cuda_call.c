@@ -16,6 +16,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "comm/comm_record.h"
 #include "cuda/cuda_int.h"
 #include "exec/cuda/device_fn.h"
 #include "watch/comm_verdict.h"
@@ -169,6 +170,7 @@ static xcclResult_t make_image(struct xccl_cuda_comm *cuda, const struct xccl_ca
     image->is_sized = call->sizes != NULL;
     image->plan = plan;
     image->plans = cuda->comm->planner.plans_made;
+    xccl_comm_record_algo(cuda->comm, call, plan);
     rc = number_image(cuda, image);
     if (!rc)
         rc = keep_messages(plan, image);

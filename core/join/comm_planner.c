@@ -63,6 +63,28 @@ static void number_hosts(const struct xcclComm *comm)
     }
 }
 
+/* Ranks of a host stand together, hosts in the order of their first ranks. */
+static xcclResult_t order_ranks(struct xcclComm *comm, struct xccl_planner *planner)
+{
+    size_t bytes = (size_t)comm->nranks * sizeof *comm->order;
+    int at = 0, is_by_number = 1;
+
+    for (int i = 1; i < comm->nranks; i++)
+        is_by_number &= comm->nodes[i] >= comm->nodes[i - 1];
+    if (is_by_number)
+        return xcclSuccess;
+    comm->order = xccl_calloc(bytes, 1);
+    if (!comm->order)
+        return xcclSystemError;
+    for (int host = 0; at < comm->nranks; host++)
+        for (int i = 0; i < comm->nranks; i++)
+            if (comm->nodes[i] == host)
+                comm->order[at++] = (uint16_t)i;
+    planner->order = comm->order;
+    planner->order_hash = xccl_hash_bytes(XCCL_HASH_START, comm->order, bytes);
+    return xcclSuccess;
+}
+
 xcclResult_t xccl_init_planner(struct xccl_init *init, enum xccl_init_state *state_out)
 {
     struct xcclComm *comm = init->comm;
@@ -89,7 +111,9 @@ xcclResult_t xccl_init_planner(struct xccl_init *init, enum xccl_init_state *sta
     planner->nodes = comm->nodes;
     planner->any_place = xccl_param_int(XCCL_P_DETERMINISM) == 3;
     *state_out = XCCL_INIT_DONE;
-    rc = comm->ops->plan(comm);
+    rc = order_ranks(comm, planner);
+    if (!rc)
+        rc = comm->ops->plan(comm);
     if (!rc)
         rc = xccl_planner_init(planner, xccl_param_string(XCCL_P_ALGO));
     if (!rc)
@@ -110,9 +134,11 @@ void xccl_comm_plan_fini(struct xcclComm *comm)
     comm->links = NULL;
     xccl_free(comm->multicast);
     xccl_free(comm->nodes);
+    xccl_free(comm->order);
     xccl_free(comm->args.scratch);
     comm->multicast = NULL;
     comm->nodes = NULL;
+    comm->order = NULL;
     comm->args.scratch = NULL;
     comm->scratch_bytes = 0;
 }

@@ -14,8 +14,9 @@ static uint64_t table_bytes(const struct xcclComm *comm)
 {
     uint64_t bytes = xccl_alloc_bytes(comm) + xccl_alloc_bytes(comm->peers) +
                      xccl_alloc_bytes(comm->multicast) + xccl_alloc_bytes(comm->nodes) +
-                     xccl_alloc_bytes(comm->net_idx) + xccl_alloc_bytes(comm->net_kind) +
-                     xccl_alloc_bytes(comm->bind) + xccl_comm_p2p_bytes(comm->p2p);
+                     xccl_alloc_bytes(comm->order) + xccl_alloc_bytes(comm->net_idx) +
+                     xccl_alloc_bytes(comm->net_kind) + xccl_alloc_bytes(comm->bind) +
+                     xccl_comm_p2p_bytes(comm->p2p);
 
     if (comm->shm)
         bytes += xccl_shm_table_bytes(comm->shm);

@@ -135,20 +135,31 @@ static const char *name_of(const struct xccl_planner *planner, enum xccl_coll co
     }
 }
 
-struct xccl_generator_for xccl_plan_what(const struct xccl_planner *planner, int param, int root)
+const uint16_t *xccl_plan_order(const struct xccl_planner *planner,
+                                const struct xccl_generator *generator)
+{
+    int is_by_rank = planner->any_place && reduces(generator->coll);
+
+    return generator->takes_order && !is_by_rank ? planner->order : NULL;
+}
+
+struct xccl_generator_for xccl_plan_what(const struct xccl_planner *planner,
+                                         const struct xccl_generator *generator, int param,
+                                         int root)
 {
     return (struct xccl_generator_for){.nranks = planner->nranks,
                                        .rank = planner->rank,
                                        .root = root,
                                        .param = param,
                                        .multicast = planner->multicast,
-                                       .nodes = planner->nodes};
+                                       .nodes = planner->nodes,
+                                       .order = xccl_plan_order(planner, generator)};
 }
 
 static int serves(const struct xccl_planner *planner, const struct xccl_generator *generator,
                   int param, int root)
 {
-    struct xccl_generator_for what = xccl_plan_what(planner, param, root);
+    struct xccl_generator_for what = xccl_plan_what(planner, generator, param, root);
 
     return !generator->serves || generator->serves(&what);
 }
@@ -231,7 +242,8 @@ static int has_hosts_stage(const struct xccl_planner *planner, enum xccl_coll co
 static int has_fair_chunks(const struct xccl_planner *planner, const struct xccl_call *call,
                            size_t bytes, const struct xccl_choice *choice)
 {
-    struct xccl_generator_for what = xccl_plan_what(planner, choice->param, call->root);
+    struct xccl_generator_for what = xccl_plan_what(planner, choice->generator, choice->param,
+                                                    call->root);
     int nchunks = 1;
 
     return !choice->generator->plan(call->coll, &what, &nchunks) &&
@@ -363,7 +375,8 @@ xcclResult_t xccl_plan_choose_proto(const struct xccl_planner *planner,
 static xcclResult_t count_chunks(const struct xccl_planner *planner,
                                  const struct xccl_choice *choice, int root, int *nchunks_out)
 {
-    struct xccl_generator_for what = xccl_plan_what(planner, choice->param, root);
+    struct xccl_generator_for what = xccl_plan_what(planner, choice->generator, choice->param,
+                                                    root);
 
     *nchunks_out = choice->generator->chunks ? choice->generator->chunks(&what) : 1;
     if (!choice->generator->plan)

@@ -17,8 +17,9 @@
 #define PLANS_MAX   1024u
 #define KEY_SIZED   (1ull << 63) /* above every collective */
 
-/* Signed bytes: 16 of the call, then tile, parameter, protocol, and the algorithm's name. */
-#define SIGNED_HEAD 28u
+/* Signed bytes: 16 of the call, then tile, parameter, protocol, 8 of the order of ranks, and the
+ * algorithm's name. */
+#define SIGNED_HEAD 36u
 #define SIGNED_NAME 228u
 
 /* A binding, and what it is one of. */
@@ -141,6 +142,7 @@ uint64_t xccl_plan_signature(const struct xccl_planner *planner, const struct xc
     xccl_wire_put_u32(&wire, choice->tile_bytes);
     xccl_wire_put_u32(&wire, (uint32_t)choice->param);
     xccl_wire_put_u32(&wire, (uint32_t)choice->proto);
+    xccl_wire_put_u64(&wire, xccl_plan_order(planner, choice->generator) ? planner->order_hash : 0);
     xccl_wire_put(&wire, choice->generator->name, name_bytes);
     (void)crypto_shorthash(hash, text, SIGNED_HEAD + name_bytes, planner->key);
     wire = xccl_wire_over(hash, sizeof hash);
@@ -188,7 +190,8 @@ xcclResult_t xccl_plan_prove(const struct xccl_planner *planner)
 
         for (uint32_t i = 0; i < list->count && !list->excludes && !rc; i++) {
             const struct xccl_generator *generator = list->algos[i].generator;
-            struct xccl_generator_for what = xccl_plan_what(planner, list->algos[i].param, 0);
+            struct xccl_generator_for what = xccl_plan_what(planner, generator,
+                                                            list->algos[i].param, 0);
 
             what.multicast = NULL;
             if (xccl_algo_plugin_path(generator) &&
@@ -202,7 +205,8 @@ xcclResult_t xccl_plan_prove(const struct xccl_planner *planner)
 static xcclResult_t make_binding(struct xccl_planner *planner, const struct xccl_choice *choice,
                                  int root, struct xccl_binding **binding_out)
 {
-    struct xccl_generator_for what = xccl_plan_what(planner, choice->param, root);
+    struct xccl_generator_for what = xccl_plan_what(planner, choice->generator, choice->param,
+                                                    root);
     struct xccl_kept_binding kept = {.choice = *choice, .root = root};
     struct xccl_schedule *schedule;
     xcclResult_t rc = make_schedule(choice->generator, &what, &schedule);
@@ -240,7 +244,8 @@ xcclResult_t xccl_plan_schedule_of(const struct xccl_planner *planner,
 {
     for (uint32_t i = 0; i < planner->binding_count; i++) {
         const struct xccl_kept_binding *kept = &planner->bindings[i];
-        struct xccl_generator_for what = xccl_plan_what(planner, kept->choice.param, kept->root);
+        struct xccl_generator_for what = xccl_plan_what(planner, kept->choice.generator,
+                                                        kept->choice.param, kept->root);
 
         if (kept->binding != binding)
             continue;

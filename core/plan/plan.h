@@ -80,6 +80,10 @@ struct xccl_planner {
     int is_device; /* 1: kernels of a device do the calls */
     const uint8_t *multicast; /* by rank, as generators take it; the owner's */
     const int *nodes; /* likewise */
+    /* The rank at each position of rings, chains and trees, and its hash: the same on all ranks.
+     * NULL: each rank at its own number. The owner's. */
+    const uint16_t *order;
+    uint64_t order_hash;
     int any_place; /* 1: an element's bits do not depend on its place or the count */
     struct xccl_algo_setting setting;
     struct xccl_plan *last;

@@ -6,8 +6,14 @@
 
 #include "plan/plan.h"
 
+/* The order that a generator takes, NULL for that of ranks: whoever sums alike wherever ranks are
+ * has no other one. */
+const uint16_t *xccl_plan_order(const struct xccl_planner *planner,
+                                const struct xccl_generator *generator);
 /* What a generator is asked for. */
-struct xccl_generator_for xccl_plan_what(const struct xccl_planner *planner, int param, int root);
+struct xccl_generator_for xccl_plan_what(const struct xccl_planner *planner,
+                                         const struct xccl_generator *generator, int param,
+                                         int root);
 
 /* Bytes of what count counts: the vector, or one rank's block. Refuses what no memory holds. */
 xcclResult_t xccl_plan_bytes(const struct xccl_planner *planner, const struct xccl_call *call,

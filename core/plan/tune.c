@@ -113,7 +113,8 @@ static enum xccl_proto usual_proto(const struct question *question,
                                    const struct xccl_generator *generator, int param)
 {
     const struct xccl_call *call = question->call;
-    struct xccl_generator_for what = xccl_plan_what(question->planner, param, call->root);
+    struct xccl_generator_for what = xccl_plan_what(question->planner, generator, param,
+                                                    call->root);
     int nchunks = generator->chunks && !generator->plan ? generator->chunks(&what) : 1;
     enum xccl_proto proto = XCCL_PROTO_NAMED;
 

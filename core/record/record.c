@@ -219,6 +219,8 @@ void xccl_record_describe(struct xccl_record *record, const struct xccl_record_w
     snprintf(block->name, sizeof block->name, "%s", who->name);
     snprintf(block->labels, sizeof block->labels, "%s", who->labels);
     block->cards[0] = 0;
+    block->order[0] = 0;
+    memset(block->algos, 0, sizeof block->algos);
 }
 
 static void mark_time(void)
@@ -237,16 +239,38 @@ void xccl_record_phase(struct xccl_record *record, unsigned number, const char *
     xccl_record_note(record, XCCL_RECORD_PHASE, number);
 }
 
-void xccl_record_ready(struct xccl_record *record, int near_ranks, const char *cards)
+void xccl_record_ready(struct xccl_record *record, int near_ranks, const char *cards,
+                       const char *order)
 {
     if (!record)
         return;
     record->block->near_ranks = (uint32_t)near_ranks;
     snprintf(record->block->cards, sizeof record->block->cards, "%s", cards);
+    snprintf(record->block->order, sizeof record->block->order, "%s", order);
     xccl_record_note(record, XCCL_RECORD_JOINED, 0);
     /* Release: see the layout. */
     atomic_store_explicit(&record->block->state, XCCL_RECORD_READY, memory_order_release);
     mark_time();
+}
+
+void xccl_record_set_algo(struct xccl_record *record, unsigned row, const char *name,
+                          uint64_t bytes)
+{
+    struct xccl_record_algo *algo;
+
+    if (!record || row >= XCCL_RECORD_ROWS)
+        return;
+    algo = record->block->algos[row];
+    for (unsigned i = 0; i + 1 < XCCL_RECORD_ALGOS && algo->name[0] &&
+                         strncmp(algo->name, name, sizeof algo->name - 1) != 0;
+         i++)
+        algo++;
+    if (strncmp(algo->name, name, sizeof algo->name - 1) != 0) {
+        algo->least = algo->most = bytes;
+        snprintf(algo->name, sizeof algo->name, "%s", name);
+    }
+    algo->least = bytes < algo->least ? bytes : algo->least;
+    algo->most = bytes > algo->most ? bytes : algo->most;
 }
 
 void xccl_record_set_way(struct xccl_record *record, unsigned row, enum xccl_record_way_kind kind,

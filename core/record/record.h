@@ -67,7 +67,11 @@ void xccl_record_describe(struct xccl_record *record, const struct xccl_record_w
 /* Phase `number` of joining begins; name as far as 23 bytes. */
 void xccl_record_phase(struct xccl_record *record, unsigned number, const char *name);
 /* Joined: calls may begin. near_ranks: ranks of this host. */
-void xccl_record_ready(struct xccl_record *record, int near_ranks, const char *cards);
+void xccl_record_ready(struct xccl_record *record, int near_ranks, const char *cards,
+                       const char *order);
+/* A plan for calls of so many bytes runs this algorithm. */
+void xccl_record_set_algo(struct xccl_record *record, unsigned row, const char *name,
+                          uint64_t bytes);
 void xccl_record_note(struct xccl_record *record, enum xccl_record_kind kind, uint64_t value);
 /* What row `row` of ways says from now on. */
 void xccl_record_set_way(struct xccl_record *record, unsigned row, enum xccl_record_way_kind kind,

@@ -16,8 +16,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define XCCL_RECORD_MAGIC       0x314345524c434358ull /* "XCCLREC1" */
-#define XCCL_RECORD_VERSION     5u /* 1 had no labels, 2 ways, 3 cards, 4 kinds of errors */
+#define XCCL_RECORD_MAGIC   0x314345524c434358ull /* "XCCLREC1" */
+#define XCCL_RECORD_VERSION 6u
+/* Since version 2 there are labels, 3 ways, 4 cards, 5 kinds of errors, 6 algorithms and order. */
 #define XCCL_RECORD_PAGE        4096u
 #define XCCL_RECORD_BLOCKS_MAX  64u
 #define XCCL_RECORD_EVENTS_MIN  64u
@@ -27,6 +28,9 @@
 #define XCCL_RECORD_NAME_BYTES  64u
 #define XCCL_RECORD_LABEL_BYTES 128u
 #define XCCL_RECORD_CARDS_BYTES 128u
+#define XCCL_RECORD_ORDER_BYTES 128u
+#define XCCL_RECORD_ALGO_BYTES  16u
+#define XCCL_RECORD_ALGOS       3u /* of a row */
 #define XCCL_RECORD_WAYS        16u
 #define XCCL_RECORD_ENDS_BYTES  64u
 #define XCCL_RECORD_WHY_BYTES   176u
@@ -150,6 +154,14 @@ struct xccl_record_way {
 };
 static_assert(sizeof(struct xccl_record_way) == 320, "a way is 320 bytes");
 
+/* An algorithm that plans of a collective run, and for which bytes of calls. One field after the
+ * other is written: a reader may see a name without its bytes. */
+struct xccl_record_algo {
+    char name[XCCL_RECORD_ALGO_BYTES]; /* maybe cut short; "": the row is free */
+    uint64_t least, most;
+};
+static_assert(sizeof(struct xccl_record_algo) == 32, "an algorithm is 32 bytes");
+
 /* One communicator. */
 struct xccl_record_block {
     /* Changes with the phases of its life. */
@@ -181,6 +193,10 @@ struct xccl_record_block {
     /* Way to other hosts: plugin, network cards and protection (XCCL_NET_ENCRYPT), such as "socket
      * eth0+eth1 (encrypted)"; "": none. */
     char cards[XCCL_RECORD_CARDS_BYTES];
+    struct xccl_record_algo algos[XCCL_RECORD_ROWS][XCCL_RECORD_ALGOS];
+    /* Ranks in the order of rings, chains and trees, a bar between hosts: "0,2,4 | 1,3,5"; what has
+     * no room ends with "..". "": by number. */
+    char order[XCCL_RECORD_ORDER_BYTES];
     alignas(64) struct xccl_record_event events[]; /* head.events of them */
 };
 static_assert(offsetof(struct xccl_record_block, id) == 32, "as README.md says");
@@ -191,7 +207,9 @@ static_assert(offsetof(struct xccl_record_block, rows) == 768, "as README.md say
 static_assert(offsetof(struct xccl_record_block, labels) == 1792, "as README.md says");
 static_assert(offsetof(struct xccl_record_block, ways) == 1920, "as README.md says");
 static_assert(offsetof(struct xccl_record_block, cards) == 7040, "as README.md says");
-static_assert(offsetof(struct xccl_record_block, events) == 7168, "as README.md says");
+static_assert(offsetof(struct xccl_record_block, algos) == 7168, "as README.md says");
+static_assert(offsetof(struct xccl_record_block, order) == 8704, "as README.md says");
+static_assert(offsetof(struct xccl_record_block, events) == 8832, "as README.md says");
 
 /* Whole pages. */
 static inline size_t xccl_record_block_bytes(uint32_t events)

@@ -141,6 +141,14 @@ static void take_rows(const struct xccl_record_block *block, struct xccl_record_
     }
 }
 
+static void take_algos(const struct xccl_record_block *block, struct xccl_record_comm *comm)
+{
+    memcpy(comm->algos, block->algos, sizeof comm->algos);
+    for (unsigned row = 0; row < XCCL_RECORD_ROWS; row++)
+        for (unsigned i = 0; i < XCCL_RECORD_ALGOS; i++)
+            comm->algos[row][i].name[XCCL_RECORD_ALGO_BYTES - 1] = '\0';
+}
+
 /* Those that are used, without gaps. */
 static void take_ways(const struct xccl_record_block *block, struct xccl_record_comm *comm)
 {
@@ -204,6 +212,8 @@ static void take_block(const struct xccl_record_block *block, struct xccl_record
     copy_text(comm->name, block->name, sizeof comm->name);
     copy_text(comm->labels, block->labels, sizeof comm->labels);
     copy_text(comm->cards, block->cards, sizeof comm->cards);
+    copy_text(comm->order, block->order, sizeof comm->order);
+    take_algos(block, comm);
     copy_text(comm->phase_name, block->phase_name, sizeof comm->phase_name);
     copy_text(comm->error_text, block->error_text, sizeof comm->error_text);
     take_error(block, comm);

@@ -39,6 +39,8 @@ struct xccl_record_comm {
     uint8_t id[16];
     char name[XCCL_RECORD_NAME_BYTES], phase_name[24], error_text[XCCL_RECORD_TEXT_BYTES];
     char labels[XCCL_RECORD_LABEL_BYTES], cards[XCCL_RECORD_CARDS_BYTES];
+    char order[XCCL_RECORD_ORDER_BYTES];
+    struct xccl_record_algo algos[XCCL_RECORD_ROWS][XCCL_RECORD_ALGOS];
     /* The error's verdict. kind "": not known; ranks: -1: none; remedy_at: in error_text, 0: not
      * known. */
     char error_kind[XCCL_RECORD_KIND_BYTES];

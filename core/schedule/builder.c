@@ -121,6 +121,13 @@ int xccl_build_lane(struct xccl_builder *builder)
     return (int)builder->nlanes++;
 }
 
+static uint16_t rank_at(const struct xccl_builder *builder, int position)
+{
+    int is_known = builder->what.order && position >= 0 && position < builder->what.nranks;
+
+    return is_known ? builder->what.order[position] : (uint16_t)position;
+}
+
 static int add_conn(struct xccl_builder *builder, int lane, enum xccl_conn_kind kind,
                     enum xccl_conn_dir dir, int peer, int id, int same_group)
 {
@@ -139,7 +146,7 @@ static int add_conn(struct xccl_builder *builder, int lane, enum xccl_conn_kind 
         made = xccl_scope_conn(builder, dir, &peer, &id);
     if (made >= 0 || builder->rc != xcclSuccess)
         return made;
-    conn.peer = (uint16_t)peer;
+    conn.peer = rank_at(builder, peer);
     conn.id = (uint16_t)id;
     of = &builder->lanes[lane];
     if (of->nconn > 0) {
@@ -166,6 +173,22 @@ int xccl_build_multicast(struct xccl_builder *builder, int lane, enum xccl_conn_
 
 /* ---- steps ---- */
 
+/* Is each chunk of the buffer the block of a rank? */
+static int has_blocks(enum xccl_coll coll, enum xccl_step_buffer buffer)
+{
+    switch (coll) {
+    case XCCL_COLL_ALL_GATHER:
+    case XCCL_COLL_GATHER:
+        return buffer == XCCL_BUFFER_OUT;
+    case XCCL_COLL_REDUCE_SCATTER:
+    case XCCL_COLL_SCATTER:
+        return buffer == XCCL_BUFFER_IN;
+    default:
+        return coll == XCCL_COLL_ALL_TO_ALL &&
+               (buffer == XCCL_BUFFER_IN || buffer == XCCL_BUFFER_OUT);
+    }
+}
+
 /* Puts chunks first to first + count of a side into the pool. */
 static uint32_t pool_add(struct xccl_builder *builder, const struct xccl_chunks *chunks, int first,
                          int count)
@@ -187,6 +210,8 @@ static uint32_t pool_add(struct xccl_builder *builder, const struct xccl_chunks 
             return at;
         if (wraps)
             chunk = (chunk % size + size) % size;
+        if (builder->what.order && has_blocks(builder->what.coll, chunks->buffer))
+            chunk = rank_at(builder, (int)chunk);
         if (chunks->buffer == XCCL_BUFFER_ZERO)
             chunk = 0;
         if (chunk < 0 || chunk >= TABLE_MAX) {
@@ -375,8 +400,8 @@ static xcclResult_t make(struct xccl_builder *builder, struct xccl_schedule **sc
         &(struct xccl_schedule_shape){.name = builder->what.name,
                                       .coll = builder->what.coll,
                                       .nranks = (uint16_t)builder->what.nranks,
-                                      .rank = (uint16_t)builder->what.rank,
-                                      .root = (uint16_t)builder->what.root,
+                                      .rank = rank_at(builder, builder->what.rank),
+                                      .root = rank_at(builder, builder->what.root),
                                       .nchunks = (uint16_t)builder->what.nchunks,
                                       .nlanes = (uint16_t)builder->nlanes,
                                       .nscratch = (uint16_t)builder->nscratch,

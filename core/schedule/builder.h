@@ -20,6 +20,10 @@ struct xccl_build_for {
     enum xccl_coll coll;
     int nranks, rank, root, nchunks;
     int scrbufs; /* 1 or more */
+    /* The rank at each position; NULL: each at its own number. rank, root and all that is emitted
+     * are positions then; the schedule has ranks, and blocks of ranks. Lives as long as the
+     * builder, which takes none together with scopes. */
+    const uint16_t *order;
 };
 
 xcclResult_t xccl_build_begin(const struct xccl_build_for *what, struct xccl_builder **builder_out);

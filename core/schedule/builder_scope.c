@@ -20,8 +20,8 @@ void xccl_build_enter(struct xccl_builder *builder, const struct xccl_build_scop
         (void)xccl_build_lane(builder);
     if (builder->rc != xcclSuccess)
         return;
-    if (scoped->scope) {
-        xccl_build_fail(builder, "a scope is inside another scope", scope->id0);
+    if (scoped->scope || builder->what.order) {
+        xccl_build_fail(builder, "a scope is inside another scope or an order", scope->id0);
         return;
     }
     if (!scope->again)

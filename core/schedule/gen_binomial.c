@@ -175,6 +175,7 @@ const struct xccl_generator xccl_generator_binomial_broadcast = {
     .coll = XCCL_COLL_BROADCAST,
     .help = "a tree in which each rank serves up to log n others: log n hops",
     .slots = 1,
+    .takes_order = 1,
     .chunks = xccl_gen_one_chunk,
     .emit = binomial_broadcast,
 };
@@ -184,6 +185,7 @@ const struct xccl_generator xccl_generator_binomial_reduce = {
     .coll = XCCL_COLL_REDUCE,
     .help = "a tree in which each rank adds up to log n others: log n hops",
     .slots = 1,
+    .takes_order = 1,
     .chunks = xccl_gen_one_chunk,
     .emit = binomial_reduce,
 };
@@ -193,6 +195,7 @@ const struct xccl_generator xccl_generator_binomial_scatter = {
     .coll = XCCL_COLL_SCATTER,
     .help = "down a tree, inner ranks pass on: log n messages at the root's start",
     .slots = 1,
+    .takes_order = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = binomial_scatter,
 };
@@ -202,6 +205,7 @@ const struct xccl_generator xccl_generator_binomial_gather = {
     .coll = XCCL_COLL_GATHER,
     .help = "up a tree, inner ranks pass on: log n connections at the root",
     .slots = 1,
+    .takes_order = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = binomial_gather,
 };
@@ -304,6 +308,7 @@ const struct xccl_generator xccl_generator_sag_broadcast = {
     .coll = XCCL_COLL_BROADCAST,
     .help = "binomial scatter, then a ring spreads the parts: twice the bytes, from all ranks",
     .slots = 1,
+    .takes_order = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = sag_broadcast,
 };

@@ -143,6 +143,7 @@ const struct xccl_generator xccl_generator_dtree_all_reduce = {
     .coll = XCCL_COLL_ALL_REDUCE,
     .help = "two binary trees, half of the data up and down each: least bytes, 2 log n hops",
     .slots = 1,
+    .takes_order = 1,
     .chunks = two_chunks,
     .emit = dtree_all_reduce,
 };

@@ -269,6 +269,7 @@ const struct xccl_generator xccl_generator_rd_all_reduce = {
     .coll = XCCL_COLL_ALL_REDUCE,
     .help = "recursive doubling: log n exchanges of everything, one order of summing",
     .slots = 1,
+    .takes_order = 1,
     .chunks = xccl_gen_one_chunk,
     .emit = rd_all_reduce,
 };
@@ -278,6 +279,7 @@ const struct xccl_generator xccl_generator_rhd_all_reduce = {
     .coll = XCCL_COLL_ALL_REDUCE,
     .help = "halving and doubling: 2 log n exchanges, the bits of rd; best for n = 2^k",
     .slots = 1,
+    .takes_order = 1,
     .chunks = power_of_two,
     .emit = rhd_all_reduce,
 };
@@ -287,6 +289,7 @@ const struct xccl_generator xccl_generator_rhd_reduce_scatter = {
     .coll = XCCL_COLL_REDUCE_SCATTER,
     .help = "recursive halving: log n exchanges, the bits of rd; best for n = 2^k",
     .slots = 1,
+    .takes_order = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = rhd_reduce_scatter,
 };
@@ -296,6 +299,7 @@ const struct xccl_generator xccl_generator_rhd_all_gather = {
     .coll = XCCL_COLL_ALL_GATHER,
     .help = "recursive doubling: log n exchanges; best for n = 2^k",
     .slots = 1,
+    .takes_order = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = rhd_all_gather,
 };

@@ -209,6 +209,7 @@ const struct xccl_generator xccl_generator_nhr_all_reduce = {
     .coll = XCCL_COLL_ALL_REDUCE,
     .help = "nonuniform hierarchical ring: 2 log n hops for any n, near ranks most, least bytes",
     .slots = 1,
+    .takes_order = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = nhr_all_reduce,
 };
@@ -218,6 +219,7 @@ const struct xccl_generator xccl_generator_nhr_reduce_scatter = {
     .coll = XCCL_COLL_REDUCE_SCATTER,
     .help = "nonuniform hierarchical ring: log n hops for any n, near ranks most, least bytes",
     .slots = 1,
+    .takes_order = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = nhr_reduce_scatter,
 };
@@ -227,6 +229,7 @@ const struct xccl_generator xccl_generator_nhr_all_gather = {
     .coll = XCCL_COLL_ALL_GATHER,
     .help = "nonuniform hierarchical ring: log n hops for any n, near ranks most, least bytes",
     .slots = 1,
+    .takes_order = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = nhr_all_gather,
 };
@@ -236,6 +239,7 @@ const struct xccl_generator xccl_generator_nb_all_reduce = {
     .coll = XCCL_COLL_ALL_REDUCE,
     .help = "nonuniform Bruck: 2 log n hops for any n, contiguous all-gather, least bytes",
     .slots = 1,
+    .takes_order = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = nb_all_reduce,
 };
@@ -245,6 +249,7 @@ const struct xccl_generator xccl_generator_nb_reduce_scatter = {
     .coll = XCCL_COLL_REDUCE_SCATTER,
     .help = "nonuniform Bruck: log n hops for any n, least bytes",
     .slots = 1,
+    .takes_order = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = nb_reduce_scatter,
 };
@@ -254,6 +259,7 @@ const struct xccl_generator xccl_generator_nb_all_gather = {
     .coll = XCCL_COLL_ALL_GATHER,
     .help = "nonuniform Bruck: log n hops for any n, contiguous messages, least bytes",
     .slots = 1,
+    .takes_order = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = nb_all_gather,
 };

@@ -139,6 +139,7 @@ const struct xccl_generator xccl_generator_ring_all_reduce = {
     .coll = XCCL_COLL_ALL_REDUCE,
     .help = "each chunk goes round to be summed and once more to be spread: least bytes, n hops",
     .slots = 2,
+    .takes_order = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = ring_all_reduce,
 };
@@ -148,6 +149,7 @@ const struct xccl_generator xccl_generator_ring_reduce_scatter = {
     .coll = XCCL_COLL_REDUCE_SCATTER,
     .help = "each chunk goes round and takes every rank's part: neighbours only, n hops",
     .slots = 2,
+    .takes_order = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = ring_reduce_scatter,
 };
@@ -157,6 +159,7 @@ const struct xccl_generator xccl_generator_ring_all_gather = {
     .coll = XCCL_COLL_ALL_GATHER,
     .help = "each chunk goes round: neighbours only, n hops",
     .slots = 2,
+    .takes_order = 1,
     .chunks = xccl_gen_chunk_per_rank,
     .emit = ring_all_gather,
 };
@@ -166,6 +169,7 @@ const struct xccl_generator xccl_generator_chain_broadcast = {
     .coll = XCCL_COLL_BROADCAST,
     .help = "from rank to rank, tile by tile: least bytes, n hops",
     .slots = 1,
+    .takes_order = 1,
     .chunks = xccl_gen_one_chunk,
     .emit = chain_broadcast,
 };
@@ -175,6 +179,7 @@ const struct xccl_generator xccl_generator_chain_reduce = {
     .coll = XCCL_COLL_REDUCE,
     .help = "summed from rank to rank, tile by tile: least bytes, n hops",
     .slots = 1,
+    .takes_order = 1,
     .chunks = xccl_gen_one_chunk,
     .emit = chain_reduce,
 };

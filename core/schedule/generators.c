@@ -83,34 +83,59 @@ xcclResult_t xccl_generator_told(xcclResult_t rc)
     return rc == xcclInvalidArgument ? xccl_error_tell(rc) : rc;
 }
 
+static int position_of(const struct xccl_generator_for *what, int rank)
+{
+    for (int position = 0; position < what->nranks; position++)
+        if (what->order[position] == rank)
+            return position;
+    return rank;
+}
+
+/* Puts positions in place of ranks. */
+static struct xccl_generator_for in_positions(const struct xccl_generator *generator,
+                                              const struct xccl_generator_for *what)
+{
+    struct xccl_generator_for inside = *what;
+
+    if (!generator->takes_order)
+        inside.order = NULL;
+    if (!inside.order)
+        return inside;
+    inside.rank = position_of(what, what->rank);
+    inside.root = position_of(what, what->root);
+    return inside;
+}
+
 xcclResult_t xccl_generator_make(const struct xccl_generator *generator,
                                  const struct xccl_generator_for *what,
                                  struct xccl_schedule **schedule_out)
 {
+    struct xccl_generator_for inside = in_positions(generator, what);
     struct xccl_build_for build = {.name = generator->name,
                                    .coll = generator->coll,
                                    .nranks = what->nranks,
-                                   .rank = what->rank,
-                                   .root = what->root,
+                                   .rank = inside.rank,
+                                   .root = inside.root,
                                    .nchunks = 1,
-                                   .scrbufs = generator->scrbufs ? generator->scrbufs : 1};
+                                   .scrbufs = generator->scrbufs ? generator->scrbufs : 1,
+                                   .order = inside.order};
     struct xccl_builder *builder;
     xcclResult_t rc;
 
-    if (what->nranks < 1 || (generator->serves && !generator->serves(what)))
+    if (what->nranks < 1 || (generator->serves && !generator->serves(&inside)))
         return xccl_fail(xcclInvalidArgument, 0,
                          "`xccl algo list` lists the ranks that each algorithm supports",
                          "%s of %s does not support %d ranks", generator->name,
                          xccl_coll_name(generator->coll), what->nranks);
     if (generator->chunks)
-        build.nchunks = generator->chunks(what);
-    rc = generator->plan ? generator->plan(generator->coll, what, &build.nchunks) : xcclSuccess;
+        build.nchunks = generator->chunks(&inside);
+    rc = generator->plan ? generator->plan(generator->coll, &inside, &build.nchunks) : xcclSuccess;
     if (rc)
         return xccl_generator_told(rc);
     rc = xccl_build_begin(&build, &builder);
     if (rc)
         return rc;
-    generator->emit(builder, what);
+    generator->emit(builder, &inside);
     rc = xccl_build_end(builder, schedule_out);
     if (!rc && generator->slots > 0)
         (*schedule_out)->minslots = (uint16_t)generator->slots;

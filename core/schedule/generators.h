@@ -16,6 +16,10 @@ struct xccl_generator_for {
     /* Of hierarchies alone. */
     const int *nodes; /* a node's number for each rank, 0 to nranks - 1; NULL: all ranks in one */
     const char *inner, *outer; /* algorithms in and between nodes; NULL: chosen by their sizes */
+    /* Each rank once: who stands at each position, for generators that take an order. NULL: each
+     * rank at its own number. rank, root and the schedule's peers and blocks are ranks all the
+     * same. */
+    const uint16_t *order;
 };
 
 struct xccl_generator {
@@ -26,6 +30,9 @@ struct xccl_generator {
     int scrbufs;
     int slots; /* that its schedules need at most; what proofs find is never more */
     int links_all; /* 1: a rank may have links with all others */
+    /* 1: near positions exchange more, or sooner, than far ones, so it takes an order of ranks. 0:
+     * it sums in the order of ranks, sends all to all, or knows the nodes. */
+    int takes_order;
     /* Chunks of the whole vector. */
     int (*chunks)(const struct xccl_generator_for *what);
     /* Emits the steps of one rank; never called for ranks it does not serve. */

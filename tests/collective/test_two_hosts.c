@@ -30,6 +30,36 @@ XT_TEST_DEADLINE(sizes_and_values_are_right_between_two_hosts, 120)
     XT_CHECK_HAS(output, "# Out of bounds values : 0 OK");
 }
 
+/* Ranks 0 and 3 on one host, 1 and 2 on the other, so that hosts have ranks in turns. */
+static void collectives_are_right(const char *algo)
+{
+    const char *output = NULL;
+    char what[1024];
+    int status;
+
+    snprintf(what, sizeof(what),
+             "export XCCL_ALGO='%s'; r=0; for c in all_reduce all_gather reduce_scatter broadcast"
+             " reduce gather scatter alltoall all_gatherv reduce_scatterv alltoallv barrier; do"
+             " pids=; p=\"$1/bin/xccl perf $c -b 40 -e 640K -f 128 -n 2 -w 1\";"
+             " for i in 0 1 2 3; do"
+             " on $([ $((i %% 3)) = 0 ] && echo $a || echo $b) $i \"$p\" & pids=\"$pids $!\"; done;"
+             " for pid in $pids; do wait $pid || { echo $c failed; r=1; }; done; done; exit $r",
+             algo);
+    status = on_two_hosts(what, &output);
+    XT_CHECK_INT(status, 0);
+    XT_CHECK_HAS(output, "# Out of bounds values : 0 OK");
+}
+
+XT_TEST_DEADLINE(all_collectives_are_right_in_stages_by_hosts, 120)
+{
+    collectives_are_right("auto");
+}
+
+XT_TEST_DEADLINE(all_collectives_are_right_in_rings_and_trees_over_an_order, 120)
+{
+    collectives_are_right("^hier,oneshot,twoshot,mesh,direct");
+}
+
 static void bootstrap_is_measured(const char *comm_id)
 {
     const char *output = NULL;

@@ -127,6 +127,23 @@ XT_TEST(one_rank_is_shown_chunk_by_chunk)
     XT_CHECK(!strstr(output, "rank 0"));
 }
 
+XT_TEST(an_order_of_ranks_is_shown_proven_and_checked)
+{
+    const char *output = NULL;
+
+    what_show_prints_is_proven("show ring --coll all_gather -n 5 --order 4,0,2,1,3", "order.txt");
+    XT_CHECK_INT(run_algo("show ring --coll all_gather -n 4 --order 0,2,1,3 --rank 1", &output), 0);
+    XT_CHECK_HAS(output, "send fifo peer 3");
+    XT_CHECK_HAS(output, "recv fifo peer 2");
+    XT_CHECK_INT(run_algo("show ring --coll all_gather -n 4 --order 0,2,1,2", &output), 2);
+    XT_CHECK_HAS(output, "--order must give each rank from 0 to 3 once");
+    XT_CHECK_INT(run_algo("show ring --coll all_gather -n 4 --order 0,2,1", &output), 2);
+    XT_CHECK_HAS(output, "--order must give each rank from 0 to 3 once");
+    XT_CHECK_INT(run_algo("show ring --coll all_gather -n 2 --order 0,x", &output), 2);
+    XT_CHECK_INT(run_algo("show mesh --coll all_gather -n 4 --order 0,2,1,3", &output), 2);
+    XT_CHECK_HAS(output, "--order does not apply to mesh");
+}
+
 XT_TEST(a_hierarchy_is_for_the_nodes_that_are_named)
 {
     const char *output = NULL;

@@ -28,6 +28,9 @@ int xccl_algo_range(const char *command, const char *text, int *first_out, int *
  * is what -n said, or 0. */
 int xccl_algo_nodes(const char *command, const char *text, int nranks, int **nodes_out);
 
+/* "2,0,1": the rank at each position, for nranks ranks. Must be freed; NULL after a message. */
+uint16_t *xccl_algo_order(const char *command, const char *text, int nranks);
+
 /* Loads the plugins of a list, or without one those of XCCL_ALGO_PLUGIN. 0 after a message. */
 int xccl_algo_plugins(const char *command, const char *list);
 

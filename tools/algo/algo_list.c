@@ -38,6 +38,8 @@ const char xccl_algo_list_help[] =
     "            addition, all ranks get the same bits; 3: in addition, the result of an element\n"
     "            does not depend on its position or on the number of elements\n"
     "  direct    transfers that may go to or from user memory instead of a slot\n"
+    "  order     yes: ranks of a host stand together, whatever their numbers are; hier needs no\n"
+    "            order, since it knows the hosts\n"
     "  the last  a description; n is the number of ranks, PARAM the parameter\n"
     "\n"
     "Exit status: 0; 1 if an algorithm is not proven; 2 for wrong arguments.\n";
@@ -81,10 +83,11 @@ static void print_line(const struct xccl_generator *generator, struct xccl_sched
         most.direct_send |= work.direct_send;
         most.direct_recv |= work.direct_recv;
     }
-    printf("%-14s %-14s %7u %7llu %9.3f %5u %5u  %-9s  %s\n", xccl_coll_name(generator->coll),
+    printf("%-14s %-14s %7u %7llu %9.3f %5u %5u  %-9s  %-5s  %s\n", xccl_coll_name(generator->coll),
            generator->name, most.records, (unsigned long long)most.sends,
            (double)most.sends / ranks[0]->nchunks, verdict->minslots, verdict->class,
-           direct[most.direct_send][most.direct_recv], generator->help);
+           direct[most.direct_send][most.direct_recv], generator->takes_order ? "yes" : "-",
+           generator->help);
 }
 
 /* 1: it is proven, or does not serve so many. */
@@ -119,8 +122,8 @@ static int list_all(int nranks, const int *nodes, int coll, int plugins_only)
     const struct xccl_generator *generator;
     int good = 1;
 
-    printf("# %d ranks\n%-14s %-14s %7s %7s %9s %5s %5s  %-9s\n", nranks, "# collective",
-           "algorithm", "records", "sends", "bytes", "slots", "class", "direct");
+    printf("# %d ranks\n%-14s %-14s %7s %7s %9s %5s %5s  %-9s  %s\n", nranks, "# collective",
+           "algorithm", "records", "sends", "bytes", "slots", "class", "direct", "order");
     for (int i = 0; (generator = xccl_generator_at(i)); i++) {
         if ((coll < 0 || generator->coll == (enum xccl_coll)coll) &&
             (!plugins_only || xccl_algo_plugin_path(generator)))

@@ -24,6 +24,8 @@ const char xccl_algo_show_help[] =
     "                    with -n, each node has 4 ranks and the last one the rest\n"
     "  --inner NAME, --outer NAME\n"
     "                    for hier: the algorithms within and between nodes\n"
+    "  --order R,R,...   the rank at each position, for algorithms that `xccl algo list` marks\n"
+    "                    (default: by number); ranks of a host should stand together\n"
     "  --coll COLL       the collective, if NAME serves several\n"
     "  --root R          root of broadcast, reduce, gather and scatter (default 0)\n"
     "  --rank R          print only this rank\n"
@@ -37,8 +39,9 @@ const char xccl_algo_show_help[] =
     "Exit status: 0; 1 if the schedule is not proven; 2 for wrong arguments.\n";
 
 struct show {
-    const char *name, *inner, *outer, *nodes_text, *plugins;
+    const char *name, *inner, *outer, *nodes_text, *order_text, *plugins;
     int *nodes;
+    uint16_t *order;
     int coll, json, explicit;
     int64_t nranks, root, rank; /* rank -1: all */
 };
@@ -118,7 +121,8 @@ static int show_main(const struct show *show)
                                       .root = (int)show->root,
                                       .nodes = show->nodes,
                                       .inner = show->inner,
-                                      .outer = show->outer};
+                                      .outer = show->outer,
+                                      .order = show->order};
     const struct xccl_generator *generator = xccl_algo_named(COMMAND, show->name, show->coll,
                                                              &what.param);
     struct xccl_schedule **ranks;
@@ -129,6 +133,11 @@ static int show_main(const struct show *show)
         return XCCL_EXIT_USAGE;
     if (!generator->plan && (show->inner || show->outer || show->nodes_text))
         return xccl_option_usage(COMMAND, "--nodes does not apply to %s; it applies to hier",
+                                 show->name);
+    if (!generator->takes_order && show->order)
+        return xccl_option_usage(COMMAND,
+                                 "--order does not apply to %s, whose ranks are not in a "
+                                 "line",
                                  show->name);
     ranks = xccl_algo_make(generator, &what);
     if (!ranks || xccl_prove(ranks, what.nranks, &verdict) != xcclSuccess) {
@@ -160,6 +169,9 @@ static int read_option(int code, struct show *show)
     case 'd':
         show->nodes_text = optarg;
         return 1;
+    case 'e':
+        show->order_text = optarg;
+        return 1;
     case 'i':
         show->inner = optarg;
         return 1;
@@ -180,17 +192,13 @@ static int read_option(int code, struct show *show)
 
 int xccl_algo_show_main(int argc, char **argv)
 {
-    static const struct option known[] = {{"ranks", required_argument, NULL, 'n'},
-                                          {"coll", required_argument, NULL, 'c'},
-                                          {"root", required_argument, NULL, 'o'},
-                                          {"rank", required_argument, NULL, 'r'},
-                                          {"nodes", required_argument, NULL, 'd'},
-                                          {"inner", required_argument, NULL, 'i'},
-                                          {"outer", required_argument, NULL, 'u'},
-                                          {"json", no_argument, NULL, 'j'},
-                                          {"explicit", no_argument, NULL, 'x'},
-                                          {"plugin", required_argument, NULL, 'p'},
-                                          {0}};
+    static const struct option known[] = {
+        {"ranks", required_argument, NULL, 'n'},  {"coll", required_argument, NULL, 'c'},
+        {"root", required_argument, NULL, 'o'},   {"rank", required_argument, NULL, 'r'},
+        {"nodes", required_argument, NULL, 'd'},  {"order", required_argument, NULL, 'e'},
+        {"inner", required_argument, NULL, 'i'},  {"outer", required_argument, NULL, 'u'},
+        {"json", no_argument, NULL, 'j'},         {"explicit", no_argument, NULL, 'x'},
+        {"plugin", required_argument, NULL, 'p'}, {0}};
     struct show show = {.coll = -1, .rank = -1};
     int code, status;
 
@@ -210,11 +218,16 @@ int xccl_algo_show_main(int argc, char **argv)
     if (show.nranks == 0)
         return XCCL_EXIT_USAGE;
     show.name = argv[optind];
-    if (show.root >= show.nranks || show.rank >= show.nranks)
+    show.order = show.order_text ? xccl_algo_order(COMMAND, show.order_text, (int)show.nranks)
+                                 : NULL;
+    if (show.order_text && !show.order)
+        status = XCCL_EXIT_USAGE;
+    else if (show.root >= show.nranks || show.rank >= show.nranks)
         status = xccl_option_usage(COMMAND, "ranks are numbered from 0 to %d",
                                    (int)show.nranks - 1);
     else
         status = show_main(&show);
+    xccl_free(show.order);
     xccl_free(show.nodes);
     return status;
 }

@@ -46,18 +46,55 @@ int xccl_algo_range(const char *command, const char *text, int *first_out, int *
     return 1;
 }
 
-/* The size that text begins with; *rest_out is behind it and its comma, or NULL. */
-static int node_size(const char *command, const char *text, const char **rest_out)
+/* The number that text begins with, of an option's list; *rest_out is behind it and its comma, or
+ * NULL. 0 after a message. */
+static int number_read(const char *command, const char *option, const char *text, int64_t least,
+                       int64_t *number_out, const char **rest_out)
 {
     const char *comma = strchr(text, ',');
     size_t length = comma ? (size_t)(comma - text) : strlen(text);
     char word[16] = "?";
-    int64_t size;
 
     if (length < sizeof(word))
         snprintf(word, sizeof(word), "%.*s", (int)length, text);
     *rest_out = comma ? comma + 1 : NULL;
-    return xccl_option_int(command, "--nodes", word, 1, XCCL_ALGO_RANKS_MAX, &size) ? (int)size : 0;
+    return xccl_option_int(command, option, word, least, XCCL_ALGO_RANKS_MAX, number_out);
+}
+
+/* A message when the list is no order of so many ranks. */
+static int order_read(const char *command, const char *text, int nranks, uint16_t *order,
+                      uint8_t *seen)
+{
+    int count = 0;
+
+    while (text) {
+        int64_t rank;
+
+        if (!number_read(command, "--order", text, 0, &rank, &text))
+            return 0;
+        if (count == nranks || rank >= nranks || seen[rank])
+            break;
+        seen[rank] = 1;
+        order[count++] = (uint16_t)rank;
+    }
+    if (count == nranks && !text)
+        return 1;
+    (void)xccl_option_usage(command, "--order must give each rank from 0 to %d once", nranks - 1);
+    return 0;
+}
+
+uint16_t *xccl_algo_order(const char *command, const char *text, int nranks)
+{
+    uint16_t *order = xccl_calloc((size_t)nranks, sizeof(*order) + 1);
+
+    if (!order) {
+        xccl_option_tell_error(command);
+        return NULL;
+    }
+    if (order_read(command, text, nranks, order, (uint8_t *)(order + nranks)))
+        return order;
+    xccl_free(order);
+    return NULL;
 }
 
 static int nodes_read(const char *command, const char *text, int *nodes)
@@ -65,9 +102,9 @@ static int nodes_read(const char *command, const char *text, int *nodes)
     int count = 0;
 
     for (int node = 0; text; node++) {
-        int size = node_size(command, text, &text);
+        int64_t size;
 
-        if (size == 0)
+        if (!number_read(command, "--nodes", text, 1, &size, &text))
             return 0;
         if (size > XCCL_ALGO_RANKS_MAX - count) {
             (void)xccl_option_usage(command, "--nodes gives more than %d ranks",

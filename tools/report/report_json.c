@@ -63,6 +63,18 @@ static void put_rates(const struct xccl_record_counts *now, const struct xccl_re
     putchar('}');
 }
 
+static void put_algos(const struct xccl_record_algo *algos)
+{
+    printf("\"algorithms\": [");
+    for (uint32_t i = 0; i < XCCL_RECORD_ALGOS && algos[i].name[0]; i++) {
+        printf("%s{", i ? ", " : "");
+        put_text("name", algos[i].name);
+        printf(", \"min_bytes\": %llu, \"max_bytes\": %llu}", (unsigned long long)algos[i].least,
+               (unsigned long long)algos[i].most);
+    }
+    putchar(']');
+}
+
 static void put_rows(const struct xccl_record_comm *comm, const struct xccl_record_comm *old,
                      double seconds)
 {
@@ -74,6 +86,8 @@ static void put_rows(const struct xccl_record_comm *comm, const struct xccl_reco
             continue;
         printf("%s{", comma);
         put_text("name", xccl_report_row_name(row));
+        printf(", ");
+        put_algos(comm->algos[row]);
         printf(", ");
         put_counts(&comm->rows[row]);
         if (old)
@@ -225,6 +239,8 @@ static void put_comm(const struct xccl_report_record *record, const struct xccl_
     put_labels(comm->labels);
     printf(", ");
     put_text_or_null("cards", comm->cards);
+    printf(", ");
+    put_text_or_null("order", comm->order);
     printf(", \"rank\": %u, \"nranks\": %u, \"near_ranks\": %u, \"state\": \"%s\", ", comm->rank,
            comm->nranks, comm->near_ranks, xccl_report_state(record, comm));
     put_text_or_null("phase", comm->state == XCCL_RECORD_JOINING ? comm->phase_name : NULL);

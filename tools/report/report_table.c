@@ -139,6 +139,45 @@ static void show_cards(const struct member *members, uint32_t count)
     }
 }
 
+static void show_algo(const struct xccl_record_algo *algo, int is_first)
+{
+    char name[3 * XCCL_RECORD_ALGO_BYTES], least[32], most[32];
+
+    xccl_report_clean(algo->name, name, sizeof name);
+    xccl_report_bytes_text((double)algo->least, least, sizeof least);
+    xccl_report_bytes_text((double)algo->most, most, sizeof most);
+    printf("%s %s (%s", is_first ? "" : ",", name, least);
+    if (algo->most != algo->least)
+        printf(" to %s", most);
+    putchar(')');
+}
+
+/* All ranks have the same order and, of the same calls, the same algorithms. */
+static void show_algos(const struct member *members, uint32_t count)
+{
+    char order[XCCL_RECORD_ORDER_BYTES];
+    int titled = 0;
+
+    for (uint32_t row = 0; row < XCCL_RECORD_ROWS; row++) {
+        const struct xccl_record_algo *algos = members[0].comm->algos[row];
+
+        for (uint32_t i = 1; i < count && !algos->name[0]; i++)
+            algos = members[i].comm->algos[row];
+        if (!algos->name[0])
+            continue;
+        if (!titled)
+            printf("%22s algorithms, and the sizes of their calls\n", "collective");
+        titled = 1;
+        printf("%22s", xccl_report_row_name(row));
+        for (uint32_t i = 0; i < XCCL_RECORD_ALGOS && algos[i].name[0]; i++)
+            show_algo(&algos[i], i == 0);
+        putchar('\n');
+    }
+    xccl_report_clean(members[0].comm->order, order, sizeof order);
+    if (order[0])
+        printf("%22s ranks %s\n", "rings, chains, trees:", order);
+}
+
 static void show_ways(const struct member *members, uint32_t count)
 {
     int titled = 0;
@@ -295,6 +334,7 @@ void xccl_report_table(const struct xccl_report *report, const struct xccl_repor
         show_title(members + first, end - first);
         show_states(members + first, end - first);
         show_cards(members + first, end - first);
+        show_algos(members + first, end - first);
         show_ways(members + first, end - first);
         show_counters(members + first, end - first, earlier, seconds);
         for (uint32_t i = first; i < end && options->events; i++)

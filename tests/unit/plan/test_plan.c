@@ -143,6 +143,56 @@ XT_TEST(hosts_with_several_ranks_go_in_stages_in_whatever_order_ranks_come)
     xccl_planner_fini(&planner);
 }
 
+static uint64_t sign(const struct xccl_planner *planner, enum xccl_coll coll, size_t count)
+{
+    struct xccl_call call = call_of(coll, count);
+    struct xccl_choice choice;
+
+    XT_OK(xccl_plan_choose(planner, &call, &choice));
+    return xccl_plan_signature(planner, &call, &choice);
+}
+
+XT_TEST(a_call_in_another_order_of_ranks_is_another_call_where_the_order_counts)
+{
+    static const uint16_t order[] = {0, 2, 4, 1, 3, 5};
+    static const enum xccl_coll colls[] = {XCCL_COLL_ALL_REDUCE, XCCL_COLL_ALL_GATHER};
+    struct xccl_planner planner;
+
+    planner_open(&planner, 6, 0, "^hier");
+    for (size_t i = 0; i < 2; i++) {
+        uint64_t by_rank = sign(&planner, colls[i], 1 << 20), by_place;
+        uint64_t small = sign(&planner, colls[i], 2);
+
+        planner.order = order;
+        planner.order_hash = 77;
+        by_place = sign(&planner, colls[i], 1 << 20);
+        XT_CHECK(by_place != by_rank);
+        planner.order_hash = 78;
+        XT_CHECK(sign(&planner, colls[i], 1 << 20) != by_place);
+        XT_CHECK(sign(&planner, colls[i], 2) == small); /* all send to all */
+        planner.order = NULL;
+    }
+    xccl_planner_fini(&planner);
+}
+
+/* rd and rhd take an order, but not where bits may not depend on the places of ranks. */
+XT_TEST(sums_that_are_alike_in_any_place_keep_the_order_of_ranks)
+{
+    static const uint16_t order[] = {0, 2, 4, 1, 3, 5, 8, 7, 6};
+    struct xccl_planner planner;
+    uint64_t by_rank;
+
+    planner_open(&planner, 9, 0, "^hier");
+    planner.any_place = 1;
+    planner.order_hash = 77;
+    expect(&planner, XCCL_COLL_ALL_REDUCE, 1 << 20, "rhd", XCCL_PROTO_SLICES);
+    by_rank = sign(&planner, XCCL_COLL_ALL_REDUCE, 1 << 20);
+    planner.order = order;
+    XT_CHECK(sign(&planner, XCCL_COLL_ALL_REDUCE, 1 << 20) == by_rank);
+    XT_CHECK(sign(&planner, XCCL_COLL_ALL_GATHER, 1 << 20) != by_rank);
+    xccl_planner_fini(&planner);
+}
+
 /* Hosts of 5, 7, 8 and 9 ranks: shares that divide by all of them are 2,520 slices. */
 XT_TEST(hosts_of_odd_sizes_go_in_stages_when_their_many_chunks_are_not_tiny)
 {

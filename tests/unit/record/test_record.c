@@ -29,6 +29,14 @@ static void call_end(struct xccl_record *record)
     xccl_record_end(record, sent, received);
 }
 
+static void check_algo(const struct xccl_record_algo *algo, const char *name, uint64_t least,
+                       uint64_t most)
+{
+    XT_CHECK_TEXT(algo->name, name);
+    XT_CHECK_INT(algo->least, least);
+    XT_CHECK_INT(algo->most, most);
+}
+
 XT_TEST(what_was_written_is_read_back)
 {
     const char *folder = record_folder_use();
@@ -52,7 +60,13 @@ XT_TEST(what_was_written_is_read_back)
     XT_CHECK(view.live);
     xccl_record_view_free(&view);
 
-    xccl_record_ready(record, 3, "socket eth0+eth1");
+    xccl_record_ready(record, 3, "socket eth0+eth1", "0,2 | 1");
+    xccl_record_set_algo(record, 4, "oneshot", 8);
+    xccl_record_set_algo(record, 4, "a-name-of-more-letters", 4096);
+    xccl_record_set_algo(record, 4, "ring", 9000);
+    xccl_record_set_algo(record, 4, "a-name-of-more-letters", 16);
+    xccl_record_set_algo(record, 4, "hier", 1 << 20);
+    xccl_record_set_algo(record, 4, "hier", 1 << 22);
     call_begin(record, 1, 100);
     call_end(record);
     call_begin(record, 2, 50);
@@ -61,6 +75,11 @@ XT_TEST(what_was_written_is_read_back)
     XT_CHECK_INT(comm->state, XCCL_RECORD_READY);
     XT_CHECK_INT(comm->near_ranks, 3);
     XT_CHECK_TEXT(comm->cards, "socket eth0+eth1");
+    XT_CHECK_TEXT(comm->order, "0,2 | 1");
+    check_algo(&comm->algos[4][0], "oneshot", 8, 8);
+    check_algo(&comm->algos[4][1], "a-name-of-more-", 16, 4096);
+    check_algo(&comm->algos[4][2], "hier", 1 << 20, 1 << 22); /* the newest stays */
+    XT_CHECK_TEXT(comm->algos[3][0].name, "");
     XT_CHECK_INT(comm->rows[4].issued_calls, 2);
     XT_CHECK_INT(comm->rows[4].issued_bytes, 150);
     XT_CHECK_INT(comm->rows[4].done_calls, 1);
@@ -123,7 +142,7 @@ XT_TEST(a_failure_is_told_with_its_text)
     struct xccl_record_view view;
 
     XT_CHECK(record != NULL);
-    xccl_record_ready(record, 1, "");
+    xccl_record_ready(record, 1, "", "");
     call_begin(record, 1, 8);
     xccl_record_error(record, xcclRemoteError, "rank 3 is gone; look there", &cause);
     xccl_record_fail(record, xcclRemoteError);
@@ -268,7 +287,7 @@ XT_TEST(times_are_seconds)
     struct xccl_record_view view;
 
     XT_CHECK(record != NULL);
-    xccl_record_ready(record, 1, "");
+    xccl_record_ready(record, 1, "", "");
     took = xt_seconds();
     call_begin(record, 1, XCCL_RECORD_LARGE);
     while (xt_seconds() - took < 0.05)
@@ -336,7 +355,7 @@ XT_TEST(a_forked_child_writes_no_record_of_its_parent)
         own = xccl_record_open(&who);
         if (!own || own == record || xt_entries(folder) != 2)
             _exit(1);
-        xccl_record_ready(own, 1, "");
+        xccl_record_ready(own, 1, "", "");
         exit(0); /* in order, without closing: what is at exit runs */
     }
     XT_CHECK_INT(waitpid(pid, &status, 0), pid);
@@ -364,7 +383,7 @@ XT_TEST(a_killed_process_leaves_its_record)
         record = xccl_record_open(&who);
         if (!record)
             _exit(1);
-        xccl_record_ready(record, 1, "");
+        xccl_record_ready(record, 1, "", "");
         for (uint64_t i = 1; i <= 17; i++) {
             call_begin(record, i, 1);
             if (i < 17)

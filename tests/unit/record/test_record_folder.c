@@ -40,7 +40,7 @@ static void check_no_file(const char *why)
     for (int i = 0; i < 2; i++) {
         records[i] = xccl_record_open(&who);
         XT_CHECK(records[i] != NULL);
-        xccl_record_ready(records[i], 1, "");
+        xccl_record_ready(records[i], 1, "", "");
         xccl_record_set_call(records[i], &call);
         xccl_record_begin(records[i], records[i]->call.word);
     }
@@ -158,7 +158,7 @@ XT_TEST(failures_of_the_system_are_survived)
         record = xccl_record_open(&who);
         xccl_inject_arm(0);
         if (record)
-            xccl_record_ready(record, 1, "");
+            xccl_record_ready(record, 1, "", "");
         xccl_record_close(&record);
         XT_CHECK_INT(xt_entries(folder), 0);
     }
