@@ -23,6 +23,8 @@
 #include "exec/ahead.h"
 #include "watch/comm_verdict.h"
 
+static_assert(XCCL_P2P_ID == XCCL_CONN_IDS, "numbers of schedules, then that of messages");
+
 #define TEXT_BYTES         320
 #define CALL_BYTES         (8 + 8 + 4 * 4)
 #define DEVICE_AT          (8 + 4 + TEXT_BYTES + 4 + 4 + CALL_BYTES) /* the device's offer */

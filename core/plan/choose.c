@@ -15,6 +15,7 @@
 #define DEVICE_LINES_MAX   (16u << 10) /* of a chunk: lines with flags beat payload and header */
 #define DEVICE_SMALL_MAX   (256u << 10)
 #define BLOCK_SMALL_MAX    1024u /* blocks up to which few messages beat few bytes */
+#define RAILS_MIN          (256u << 10)
 #define HOSTS_CHUNK_MIN    512u /* where there are more chunks than ranks */
 
 /* Up to where sending all to all beats two rounds (tests/bench/results/algorithms-2026-11-22.md).
@@ -186,11 +187,38 @@ static int serves_any_sizes(const struct xccl_generator *generator)
     return 0;
 }
 
+/* Chunks that the algorithm cuts the vector into. xcclInvalidArgument: not logged yet. */
+static xcclResult_t count_chunks(const struct xccl_planner *planner, const struct xccl_call *call,
+                                 const struct xccl_generator *generator, int param,
+                                 int *nchunks_out)
+{
+    struct xccl_generator_for what = xccl_plan_what(planner, generator, param, call->root);
+
+    if (generator->plan)
+        return generator->plan(generator->coll, &what, nchunks_out);
+    *nchunks_out = generator->chunks ? generator->chunks(&what) : 1;
+    return xcclSuccess;
+}
+
+/* Are all chunks full, where they have to be? */
+static int has_full_chunks(const struct xccl_planner *planner, const struct xccl_call *call,
+                           const struct xccl_generator *generator, int param)
+{
+    size_t bytes;
+    int nchunks;
+
+    return !generator->equal || planner->nranks == 1 ||
+           (!xccl_plan_bytes(planner, call, &bytes) &&
+            !count_chunks(planner, call, generator, param, &nchunks) &&
+            xccl_plan_chunk_bytes(call->coll, bytes, nchunks) * (size_t)nchunks == bytes);
+}
+
 int xccl_plan_fits(const struct xccl_planner *planner, const struct xccl_call *call,
                    const struct xccl_generator *generator, int param)
 {
     return serves(planner, generator, param, call->root) && keeps_order(planner, call, generator) &&
-           (!call->sizes || serves_any_sizes(generator));
+           (!call->sizes || serves_any_sizes(generator)) &&
+           has_full_chunks(planner, call, generator, param);
 }
 
 /* The algorithm by default of a v-collective. bytes: of the largest block, as far as all know. */
@@ -238,29 +266,40 @@ static int has_hosts_stage(const struct xccl_planner *planner, enum xccl_coll co
     }
 }
 
-/* Hosts of different sizes may need many chunks of a vector, too many for a small one. */
-static int has_fair_chunks(const struct xccl_planner *planner, const struct xccl_call *call,
-                           size_t bytes, const struct xccl_choice *choice)
+/* Hosts of different sizes may need many chunks of a vector, too many for a small one, and more
+ * connections of two ranks than there is room for. */
+static int suits_hosts(const struct xccl_planner *planner, const struct xccl_call *call,
+                       size_t bytes, const struct xccl_choice *choice)
 {
-    struct xccl_generator_for what = xccl_plan_what(planner, choice->generator, choice->param,
-                                                    call->root);
+    const struct xccl_generator *generator = choice->generator;
+    struct xccl_generator_for what = xccl_plan_what(planner, generator, choice->param, call->root);
     int nchunks = 1;
 
-    return !choice->generator->plan(call->coll, &what, &nchunks) &&
-           (nchunks <= planner->nranks || bytes / (size_t)nchunks >= HOSTS_CHUNK_MIN);
+    return !count_chunks(planner, call, generator, choice->param, &nchunks) &&
+           (nchunks <= planner->nranks || bytes / (size_t)nchunks >= HOSTS_CHUNK_MIN) &&
+           (!generator->meetings || generator->meetings(call->coll, &what) < XCCL_CONN_IDS);
+}
+
+static int choose_named(const struct xccl_planner *planner, const struct xccl_call *call,
+                        size_t bytes, const char *name, struct xccl_choice *choice)
+{
+    choice->generator = xccl_generator_find(call->coll, name, &choice->param);
+    return choice->generator &&
+           xccl_algo_setting_allows(&planner->setting, choice->generator, choice->param) &&
+           xccl_plan_fits(planner, call, choice->generator, choice->param) &&
+           suits_hosts(planner, call, bytes, choice);
 }
 
 /* A stage in each host and one between hosts: as few bytes as possible cross a host's card, in
- * whatever order the ranks come. 1: that is the choice. */
+ * whatever order the ranks come; of large vectors with one root all ranks carry a share, since each
+ * may have a card of its own. 1: that is the choice. */
 static int choose_hosts(const struct xccl_planner *planner, const struct xccl_call *call,
                         size_t bytes, struct xccl_choice *choice)
 {
     if (call->sizes || !has_hosts_stage(planner, call->coll, bytes) || !is_between_hosts(planner))
         return 0;
-    choice->generator = xccl_generator_find(call->coll, "hier", &choice->param);
-    return choice->generator && xccl_plan_fits(planner, call, choice->generator, choice->param) &&
-           xccl_algo_setting_allows(&planner->setting, choice->generator, choice->param) &&
-           has_fair_chunks(planner, call, bytes, choice);
+    return (bytes >= RAILS_MIN && choose_named(planner, call, bytes, "rails", choice)) ||
+           choose_named(planner, call, bytes, "hier", choice);
 }
 
 static xcclResult_t refuse(const struct xccl_planner *planner, const struct xccl_call *call)
@@ -371,20 +410,6 @@ xcclResult_t xccl_plan_choose_proto(const struct xccl_planner *planner,
     return xcclSuccess;
 }
 
-/* Chunks that the algorithm cuts the vector into. */
-static xcclResult_t count_chunks(const struct xccl_planner *planner,
-                                 const struct xccl_choice *choice, int root, int *nchunks_out)
-{
-    struct xccl_generator_for what = xccl_plan_what(planner, choice->generator, choice->param,
-                                                    root);
-
-    *nchunks_out = choice->generator->chunks ? choice->generator->chunks(&what) : 1;
-    if (!choice->generator->plan)
-        return xcclSuccess;
-    return xccl_generator_told(
-        choice->generator->plan(choice->generator->coll, &what, nchunks_out));
-}
-
 static xcclResult_t choose_sized(const struct xccl_planner *planner, const struct xccl_call *call,
                                  struct xccl_choice *choice)
 {
@@ -403,7 +428,8 @@ static xcclResult_t choose_alike(const struct xccl_planner *planner, const struc
     if (!rc)
         rc = choose_algo(planner, call, bytes, choice);
     if (!rc)
-        rc = count_chunks(planner, choice, call->root, &nchunks);
+        rc = xccl_generator_told(
+            count_chunks(planner, call, choice->generator, choice->param, &nchunks));
     if (rc)
         return rc;
     return xccl_plan_choose_proto(planner, call, xccl_plan_chunk_bytes(call->coll, bytes, nchunks),

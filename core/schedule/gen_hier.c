@@ -8,7 +8,8 @@
  * least common multiple of all node sizes as number of slices. All-gather and reduce-scatter go
  * between the nodes over rails: rail j has rank j of each node, or in a smaller one rank j modulo
  * its size, and carries the block of rank j where there is one; so each block crosses once, and in
- * the nodes go whole rails. Broadcast and reduce go by one rank of each node.
+ * the nodes go whole rails. Broadcast and reduce go by one rank of each node or, as `rails`, by all
+ * of them, each with its share.
  *
  * All go through rails and slices in the same order, so none waits in a circle. gen_hier_blocks.c
  * has all-to-all, gather and scatter. Thread: any. */
@@ -16,41 +17,9 @@
 
 /* ---- all-reduce ---- */
 
-/* The first slice behind s that has another owner in some node. */
-static int owners_end(const struct xccl_hier_layout *layout, int slices, int s)
-{
-    int end = slices;
-
-    for (int node = 0; node < layout->nnodes; node++) {
-        int share = slices / xccl_hier_size(layout, node);
-
-        end = xccl_gen_min(end, (s / share + 1) * share);
-    }
-    return end;
-}
-
-/* All-reduce of slices s to end among their owners; the id tells this one from others. */
-static void owners_reduce(struct xccl_hier *hier, int slices, int s, int end, int id)
-{
-    const struct xccl_hier_layout *layout = &hier->layout;
-    struct xccl_hier_part part = {
-        .coll = XCCL_COLL_ALL_REDUCE, .outer = 1, .nranks = layout->nnodes};
-    enum xccl_step_buffer from = hier->size > 1 ? XCCL_BUFFER_OUT : XCCL_BUFFER_IN;
-    int chunks = hier->nchunks / slices; /* of a slice */
-
-    for (int node = 0; node < layout->nnodes; node++)
-        hier->ranks[node] = (uint16_t)xccl_hier_member(layout, node,
-                                                       s / (slices / xccl_hier_size(layout, node)));
-    part.rank = xccl_hier_ranks_sort(hier, layout->nnodes, hier->what->rank);
-    xccl_hier_side_even(&hier->in, from, s * chunks, end - s, chunks);
-    xccl_hier_side_even(&hier->out, XCCL_BUFFER_OUT, s * chunks, end - s, chunks);
-    xccl_hier_emit_part(hier, &part, id, hier->size > 1 ? XCCL_FLAG_PRE : 0, 0);
-}
-
 static void all_reduce(struct xccl_hier *hier)
 {
-    int slices = xccl_hier_slices(&hier->layout), share = hier->nchunks / hier->size;
-    int mine = slices / hier->size * hier->place, end;
+    int share = hier->nchunks / hier->size, mine = hier->place * share;
     struct xccl_hier_part part;
 
     if (hier->size > 1) {
@@ -59,11 +28,14 @@ static void all_reduce(struct xccl_hier *hier)
         xccl_hier_side_even(&hier->out, XCCL_BUFFER_OUT, hier->place * share, share, 1);
         xccl_hier_emit_part(hier, &part, 0, hier->layout.nnodes > 1 ? XCCL_FLAG_POST : 0, 0);
     }
-    for (int s = 0, id = 2; s < slices && hier->layout.nnodes > 1; s = end, id++) {
-        end = owners_end(&hier->layout, slices, s);
-        if (s >= mine && s < mine + slices / hier->size)
-            owners_reduce(hier, slices, s, end, id);
-    }
+    if (hier->layout.nnodes > 1)
+        xccl_hier_emit_owned(
+            hier, XCCL_COLL_ALL_REDUCE,
+            &(struct xccl_hier_owned){.in = hier->size > 1 ? XCCL_BUFFER_OUT : XCCL_BUFFER_IN,
+                                      .out = XCCL_BUFFER_OUT,
+                                      .in_at = mine,
+                                      .out_at = mine,
+                                      .clear = hier->size > 1 ? XCCL_FLAG_PRE : 0});
     if (hier->size > 1) {
         part = xccl_hier_inner_part(hier, XCCL_COLL_ALL_GATHER);
         xccl_hier_side_even(&hier->in, XCCL_BUFFER_OUT, hier->place * share, share, 1);
@@ -263,36 +235,126 @@ static void barrier(struct xccl_hier *hier)
     }
 }
 
+/* ---- broadcast and reduce by shares: all ranks of a node work, and so all its cards ---- */
+
+static void in_shares(struct xccl_hier_side *side, const struct xccl_hier *hier,
+                      enum xccl_step_buffer buffer)
+{
+    xccl_hier_side_even(side, buffer, 0, hier->nchunks / hier->size, hier->size);
+}
+
+/* Its own share as one chunk. */
+static void in_one(struct xccl_hier_side *side, const struct xccl_hier *hier,
+                   enum xccl_step_buffer buffer, int first)
+{
+    xccl_hier_side_even(side, buffer, first, hier->nchunks / hier->size, 1);
+}
+
+static int is_with_root(const struct xccl_hier *hier)
+{
+    return hier->node == hier->layout.at[hier->what->root];
+}
+
+static void broadcast_shares(struct xccl_hier *hier)
+{
+    int mine = hier->place * (hier->nchunks / hier->size);
+    int scatters = hier->size > 1 && is_with_root(hier);
+    struct xccl_hier_part part;
+
+    if (scatters) {
+        part = xccl_hier_led_part(hier, XCCL_COLL_SCATTER);
+        part.name = "direct"; /* relays need chunks of one size */
+        in_shares(&hier->in, hier, XCCL_BUFFER_IN);
+        in_one(&hier->out, hier, XCCL_BUFFER_OUT, mine);
+        xccl_hier_emit_part(hier, &part, 0, 0, 0);
+    }
+    if (hier->layout.nnodes > 1)
+        xccl_hier_emit_owned(
+            hier, XCCL_COLL_BROADCAST,
+            &(struct xccl_hier_owned){.in = scatters ? XCCL_BUFFER_OUT : XCCL_BUFFER_IN,
+                                      .out = XCCL_BUFFER_OUT,
+                                      .in_at = mine,
+                                      .out_at = mine});
+    if (hier->size > 1) {
+        part = xccl_hier_inner_part(hier, XCCL_COLL_ALL_GATHER);
+        in_one(&hier->in, hier, XCCL_BUFFER_OUT, mine);
+        in_shares(&hier->out, hier, XCCL_BUFFER_OUT);
+        xccl_hier_emit_part(hier, &part, 1, 0, 0);
+    }
+}
+
+/* Scratch memory: the node's sum of the share, and behind it, in the root's node, that of all. The
+ * root knows how long its chunks are, and who sends them from there does not. */
+static void reduce_shares(struct xccl_hier *hier)
+{
+    int share = hier->nchunks / hier->size, several = hier->layout.nnodes > 1;
+    int gathers = hier->size > 1 && is_with_root(hier), total = several ? share : 0;
+    struct xccl_hier_part part;
+
+    if (hier->size > 1) {
+        part = xccl_hier_inner_part(hier, XCCL_COLL_REDUCE_SCATTER);
+        in_shares(&hier->in, hier, XCCL_BUFFER_IN);
+        in_one(&hier->out, hier, XCCL_BUFFER_SCRATCH, 0);
+        xccl_hier_emit_part(hier, &part, 0, several ? XCCL_FLAG_POST : 0, share + total);
+    }
+    if (several)
+        xccl_hier_emit_owned(
+            hier, XCCL_COLL_REDUCE,
+            &(struct xccl_hier_owned){.in = hier->size > 1 ? XCCL_BUFFER_SCRATCH : XCCL_BUFFER_IN,
+                                      .out = gathers ? XCCL_BUFFER_SCRATCH : XCCL_BUFFER_OUT,
+                                      .in_at = 0,
+                                      .out_at = gathers ? total : 0,
+                                      .scratch0 = share + total,
+                                      .clear = hier->size > 1 ? XCCL_FLAG_PRE : 0});
+    if (gathers) {
+        part = xccl_hier_led_part(hier, XCCL_COLL_GATHER);
+        part.name = "direct";
+        in_one(&hier->in, hier, XCCL_BUFFER_SCRATCH, total);
+        in_shares(&hier->out, hier, XCCL_BUFFER_OUT);
+        xccl_hier_emit_part(hier, &part, 1, 0, share + total);
+    }
+}
+
 /* ---- the table's entries ---- */
 
 static void hier_all_reduce(struct xccl_builder *builder, const struct xccl_generator_for *what)
 {
-    xccl_hier_emit(builder, what, XCCL_COLL_ALL_REDUCE, all_reduce);
+    xccl_hier_emit(builder, what, &xccl_generator_hier_all_reduce, all_reduce);
 }
 
 static void hier_reduce_scatter(struct xccl_builder *builder, const struct xccl_generator_for *what)
 {
-    xccl_hier_emit(builder, what, XCCL_COLL_REDUCE_SCATTER, reduce_scatter);
+    xccl_hier_emit(builder, what, &xccl_generator_hier_reduce_scatter, reduce_scatter);
 }
 
 static void hier_all_gather(struct xccl_builder *builder, const struct xccl_generator_for *what)
 {
-    xccl_hier_emit(builder, what, XCCL_COLL_ALL_GATHER, all_gather);
+    xccl_hier_emit(builder, what, &xccl_generator_hier_all_gather, all_gather);
 }
 
 static void hier_broadcast(struct xccl_builder *builder, const struct xccl_generator_for *what)
 {
-    xccl_hier_emit(builder, what, XCCL_COLL_BROADCAST, broadcast);
+    xccl_hier_emit(builder, what, &xccl_generator_hier_broadcast, broadcast);
 }
 
 static void hier_reduce(struct xccl_builder *builder, const struct xccl_generator_for *what)
 {
-    xccl_hier_emit(builder, what, XCCL_COLL_REDUCE, reduce);
+    xccl_hier_emit(builder, what, &xccl_generator_hier_reduce, reduce);
 }
 
 static void hier_barrier(struct xccl_builder *builder, const struct xccl_generator_for *what)
 {
-    xccl_hier_emit(builder, what, XCCL_COLL_BARRIER, barrier);
+    xccl_hier_emit(builder, what, &xccl_generator_hier_barrier, barrier);
+}
+
+static void rails_broadcast(struct xccl_builder *builder, const struct xccl_generator_for *what)
+{
+    xccl_hier_emit(builder, what, &xccl_generator_rails_broadcast, broadcast_shares);
+}
+
+static void rails_reduce(struct xccl_builder *builder, const struct xccl_generator_for *what)
+{
+    xccl_hier_emit(builder, what, &xccl_generator_rails_reduce, reduce_shares);
 }
 
 const struct xccl_generator xccl_generator_hier_all_reduce = {
@@ -302,6 +364,7 @@ const struct xccl_generator xccl_generator_hier_all_reduce = {
     .slots = 5,
     .emit = hier_all_reduce,
     .plan = xccl_hier_plan,
+    .meetings = xccl_hier_meetings,
 };
 
 const struct xccl_generator xccl_generator_hier_reduce_scatter = {
@@ -311,6 +374,7 @@ const struct xccl_generator xccl_generator_hier_reduce_scatter = {
     .slots = 5,
     .emit = hier_reduce_scatter,
     .plan = xccl_hier_plan,
+    .meetings = xccl_hier_meetings,
 };
 
 const struct xccl_generator xccl_generator_hier_all_gather = {
@@ -320,6 +384,7 @@ const struct xccl_generator xccl_generator_hier_all_gather = {
     .slots = 5,
     .emit = hier_all_gather,
     .plan = xccl_hier_plan,
+    .meetings = xccl_hier_meetings,
 };
 
 const struct xccl_generator xccl_generator_hier_broadcast = {
@@ -329,6 +394,7 @@ const struct xccl_generator xccl_generator_hier_broadcast = {
     .slots = 1,
     .emit = hier_broadcast,
     .plan = xccl_hier_plan,
+    .meetings = xccl_hier_meetings,
 };
 
 const struct xccl_generator xccl_generator_hier_reduce = {
@@ -338,6 +404,7 @@ const struct xccl_generator xccl_generator_hier_reduce = {
     .slots = 1,
     .emit = hier_reduce,
     .plan = xccl_hier_plan,
+    .meetings = xccl_hier_meetings,
 };
 
 const struct xccl_generator xccl_generator_hier_barrier = {
@@ -347,4 +414,26 @@ const struct xccl_generator xccl_generator_hier_barrier = {
     .slots = 1,
     .emit = hier_barrier,
     .plan = xccl_hier_plan,
+    .meetings = xccl_hier_meetings,
+};
+
+const struct xccl_generator xccl_generator_rails_broadcast = {
+    .name = "rails",
+    .coll = XCCL_COLL_BROADCAST,
+    .help = "each rank of a node carries a share between nodes: uses all cards of a host",
+    .slots = 5,
+    .emit = rails_broadcast,
+    .plan = xccl_hier_plan_shares,
+    .meetings = xccl_hier_meetings_shares,
+};
+
+const struct xccl_generator xccl_generator_rails_reduce = {
+    .name = "rails",
+    .coll = XCCL_COLL_REDUCE,
+    .help = "each rank of a node sums a share, also between nodes: uses all cards of a host",
+    .slots = 5,
+    .equal = 1,
+    .emit = rails_reduce,
+    .plan = xccl_hier_plan_shares,
+    .meetings = xccl_hier_meetings_shares,
 };

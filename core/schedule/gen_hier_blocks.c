@@ -231,17 +231,17 @@ static void scatter(struct xccl_hier *hier)
 
 static void hier_alltoall(struct xccl_builder *builder, const struct xccl_generator_for *what)
 {
-    xccl_hier_emit(builder, what, XCCL_COLL_ALL_TO_ALL, alltoall);
+    xccl_hier_emit(builder, what, &xccl_generator_hier_alltoall, alltoall);
 }
 
 static void hier_gather(struct xccl_builder *builder, const struct xccl_generator_for *what)
 {
-    xccl_hier_emit(builder, what, XCCL_COLL_GATHER, gather);
+    xccl_hier_emit(builder, what, &xccl_generator_hier_gather, gather);
 }
 
 static void hier_scatter(struct xccl_builder *builder, const struct xccl_generator_for *what)
 {
-    xccl_hier_emit(builder, what, XCCL_COLL_SCATTER, scatter);
+    xccl_hier_emit(builder, what, &xccl_generator_hier_scatter, scatter);
 }
 
 const struct xccl_generator xccl_generator_hier_alltoall = {
@@ -252,6 +252,7 @@ const struct xccl_generator xccl_generator_hier_alltoall = {
     .links_all = 1,
     .emit = hier_alltoall,
     .plan = xccl_hier_plan,
+    .meetings = xccl_hier_meetings,
 };
 
 const struct xccl_generator xccl_generator_hier_gather = {
@@ -261,6 +262,7 @@ const struct xccl_generator xccl_generator_hier_gather = {
     .slots = 1,
     .emit = hier_gather,
     .plan = xccl_hier_plan,
+    .meetings = xccl_hier_meetings,
 };
 
 const struct xccl_generator xccl_generator_hier_scatter = {
@@ -270,4 +272,5 @@ const struct xccl_generator xccl_generator_hier_scatter = {
     .slots = 1,
     .emit = hier_scatter,
     .plan = xccl_hier_plan,
+    .meetings = xccl_hier_meetings,
 };

@@ -9,6 +9,8 @@
 
 #include "schedule/gen_int.h"
 
+#define XCCL_HIER_IDS 4 /* numbers of connections that one part may have */
+
 /* Who is where. Nodes are numbered from 0 without gaps. */
 struct xccl_hier_layout {
     int nnodes;
@@ -40,6 +42,7 @@ struct xccl_hier_part {
     enum xccl_coll coll;
     int outer;
     int nranks, rank, root; /* among them */
+    const char *name; /* of its algorithm, whatever is asked for; NULL: that, or the usual one */
 };
 
 /* The algorithm, its arguments and how many chunks the whole vector has for it. */
@@ -49,11 +52,17 @@ xcclResult_t xccl_hier_choose(const struct xccl_generator_for *what,
                               const struct xccl_generator **generator_out,
                               struct xccl_generator_for *for_out, int *nchunks_out);
 
-/* Slices of an all-reduce: all node sizes divide them. */
+/* Slices of a vector of which each rank of a node owns a share: all node sizes divide them. */
 int xccl_hier_slices(const struct xccl_hier_layout *layout);
-/* xccl_generator.plan. */
+/* The first slice behind s that has another owner in some node. */
+int xccl_hier_owners_end(const struct xccl_hier_layout *layout, int slices, int s);
+/* xccl_generator.plan and meetings, and of hierarchies with shares. */
 xcclResult_t xccl_hier_plan(enum xccl_coll coll, const struct xccl_generator_for *what,
                             int *nchunks_out);
+int xccl_hier_meetings(enum xccl_coll coll, const struct xccl_generator_for *what);
+xcclResult_t xccl_hier_plan_shares(enum xccl_coll coll, const struct xccl_generator_for *what,
+                                   int *nchunks_out);
+int xccl_hier_meetings_shares(enum xccl_coll coll, const struct xccl_generator_for *what);
 
 /* ---- emitting ---- */
 
@@ -107,8 +116,18 @@ void xccl_hier_emit_part(struct xccl_hier *hier, const struct xccl_hier_part *pa
 /* More of the part before, with other sides, over the same connections. */
 void xccl_hier_emit_more(struct xccl_hier *hier, const struct xccl_hier_part *part, int id,
                          int scratch0);
+/* Where a rank has its share, and where what comes of it goes: the share's first chunks. */
+struct xccl_hier_owned {
+    enum xccl_step_buffer in, out;
+    int in_at, out_at, scratch0;
+    uint8_t clear;
+};
+/* Emits a collective between nodes for each slice of this rank's share, among those who own the
+ * slice, one a node. A root is who owns it in the root's node. */
+void xccl_hier_emit_owned(struct xccl_hier *hier, enum xccl_coll coll,
+                          const struct xccl_hier_owned *owned);
 /* xccl_generator.emit, with emit_all for more than one rank. */
 void xccl_hier_emit(struct xccl_builder *builder, const struct xccl_generator_for *what,
-                    enum xccl_coll coll, void (*emit_all)(struct xccl_hier *hier));
+                    const struct xccl_generator *of, void (*emit_all)(struct xccl_hier *hier));
 
 #endif

@@ -9,7 +9,6 @@
 #include "base/alloc.h"
 
 #define PARTS 4
-#define IDS   4 /* that one part may have */
 #define WHOLE (XCCL_FLAG_PRE | XCCL_FLAG_POST)
 
 /* ---- sides ---- */
@@ -87,8 +86,8 @@ void xccl_hier_emit_part(struct xccl_hier *hier, const struct xccl_hier_part *pa
     emit_scope(hier, part,
                &(struct xccl_build_scope){.ranks = hier->ranks,
                                           .nranks = part->nranks,
-                                          .id0 = IDS * id,
-                                          .nids = IDS,
+                                          .id0 = XCCL_HIER_IDS * id,
+                                          .nids = XCCL_HIER_IDS,
                                           .clear = clear,
                                           .scratch0 = scratch0});
 }
@@ -99,8 +98,8 @@ void xccl_hier_emit_more(struct xccl_hier *hier, const struct xccl_hier_part *pa
     emit_scope(hier, part,
                &(struct xccl_build_scope){.ranks = hier->ranks,
                                           .nranks = part->nranks,
-                                          .id0 = IDS * id,
-                                          .nids = IDS,
+                                          .id0 = XCCL_HIER_IDS * id,
+                                          .nids = XCCL_HIER_IDS,
                                           .scratch0 = scratch0,
                                           .again = 1});
 }
@@ -172,6 +171,42 @@ struct xccl_hier_part xccl_hier_led_part(struct xccl_hier *hier, enum xccl_coll 
     return part;
 }
 
+/* ---- shares ---- */
+
+/* Slices s to end, which have the same owners. */
+static void emit_slices(struct xccl_hier *hier, enum xccl_coll coll,
+                        const struct xccl_hier_owned *owned, int slices, int s, int end, int id)
+{
+    const struct xccl_hier_layout *layout = &hier->layout;
+    struct xccl_hier_part part = {.coll = coll, .outer = 1, .nranks = layout->nnodes};
+    int chunks = hier->nchunks / slices; /* of a slice */
+    int past = (s - slices / hier->size * hier->place) * chunks, root = 0;
+
+    for (int node = 0; node < layout->nnodes; node++) {
+        int owner = xccl_hier_member(layout, node, s / (slices / xccl_hier_size(layout, node)));
+
+        hier->ranks[node] = (uint16_t)owner;
+        root = node == layout->at[hier->what->root] ? owner : root;
+    }
+    part.root = xccl_hier_ranks_sort(hier, layout->nnodes, root);
+    part.rank = xccl_hier_ranks_sort(hier, layout->nnodes, hier->what->rank);
+    xccl_hier_side_even(&hier->in, owned->in, owned->in_at + past, end - s, chunks);
+    xccl_hier_side_even(&hier->out, owned->out, owned->out_at + past, end - s, chunks);
+    xccl_hier_emit_part(hier, &part, id, owned->clear, owned->scratch0);
+}
+
+void xccl_hier_emit_owned(struct xccl_hier *hier, enum xccl_coll coll,
+                          const struct xccl_hier_owned *owned)
+{
+    int slices = xccl_hier_slices(&hier->layout), share = slices / hier->size, end;
+
+    for (int s = 0, id = 2; s < slices; s = end, id++) {
+        end = xccl_hier_owners_end(&hier->layout, slices, s);
+        if (s >= share * hier->place && s < share * (hier->place + 1))
+            emit_slices(hier, coll, owned, slices, s, end, id);
+    }
+}
+
 /* ---- all parts ---- */
 
 /* Room for the tables of one part. */
@@ -209,9 +244,10 @@ static void emit_layout(struct xccl_hier *hier, enum xccl_coll coll,
 }
 
 void xccl_hier_emit(struct xccl_builder *builder, const struct xccl_generator_for *what,
-                    enum xccl_coll coll, void (*emit_all)(struct xccl_hier *hier))
+                    const struct xccl_generator *of, void (*emit_all)(struct xccl_hier *hier))
 {
     struct xccl_hier hier = {.builder = builder, .what = what};
+    enum xccl_coll coll = of->coll;
 
     if (what->nranks == 1) {
         struct xccl_gen gen = xccl_gen_begin(builder);
@@ -220,7 +256,7 @@ void xccl_hier_emit(struct xccl_builder *builder, const struct xccl_generator_fo
             xccl_gen_alone(&gen, xccl_coll_reduces(coll) ? WHOLE : 0, 1);
         return;
     }
-    hier.rc = xccl_hier_plan(coll, what, &hier.nchunks);
+    hier.rc = of->plan(coll, what, &hier.nchunks);
     if (!hier.rc)
         hier.rc = xccl_hier_layout_make(what, &hier.layout);
     if (!hier.rc)

@@ -3,6 +3,8 @@
  * chunks. Thread: any. */
 #include "schedule/gen_hier_int.h"
 
+#include <limits.h>
+
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -111,6 +113,7 @@ xcclResult_t xccl_hier_choose(const struct xccl_generator_for *what,
     const char *name = part->outer ? what->outer : what->inner;
     const struct xccl_generator *found;
 
+    name = part->name ? part->name : name;
     if (!name)
         name = usual(part, layout);
     *for_out = (struct xccl_generator_for){
@@ -161,6 +164,18 @@ int xccl_hier_slices(const struct xccl_hier_layout *layout)
     return slices;
 }
 
+int xccl_hier_owners_end(const struct xccl_hier_layout *layout, int slices, int s)
+{
+    int end = slices;
+
+    for (int node = 0; node < layout->nnodes; node++) {
+        int share = slices / xccl_hier_size(layout, node);
+
+        end = xccl_gen_min(end, (s / share + 1) * share);
+    }
+    return end;
+}
+
 /* Chunks for the nodes together; 1 where there is one. */
 static xcclResult_t outer_chunks(const struct xccl_generator_for *what,
                                  const struct xccl_hier_layout *layout, enum xccl_coll coll,
@@ -176,11 +191,12 @@ static xcclResult_t outer_chunks(const struct xccl_generator_for *what,
     return xccl_hier_choose(what, layout, &part, &generator, &inside, nchunks_out);
 }
 
-static xcclResult_t all_reduce_chunks(const struct xccl_generator_for *what,
-                                      const struct xccl_hier_layout *layout, int *nchunks_out)
+static xcclResult_t shares_chunks(const struct xccl_generator_for *what,
+                                  const struct xccl_hier_layout *layout, enum xccl_coll coll,
+                                  int *nchunks_out)
 {
     int outer;
-    xcclResult_t rc = outer_chunks(what, layout, XCCL_COLL_ALL_REDUCE, &outer);
+    xcclResult_t rc = outer_chunks(what, layout, coll, &outer);
 
     return rc ? rc : fits(what, (int64_t)outer * xccl_hier_slices(layout), nchunks_out);
 }
@@ -238,7 +254,7 @@ xcclResult_t xccl_hier_plan(enum xccl_coll coll, const struct xccl_generator_for
     if (rc)
         return rc;
     if (coll == XCCL_COLL_ALL_REDUCE)
-        rc = all_reduce_chunks(what, &layout, nchunks_out);
+        rc = shares_chunks(what, &layout, coll, nchunks_out);
     else if (coll == XCCL_COLL_BROADCAST || coll == XCCL_COLL_REDUCE)
         rc = rooted_chunks(what, &layout, coll, nchunks_out);
     else if (coll == XCCL_COLL_ALL_TO_ALL)
@@ -247,4 +263,92 @@ xcclResult_t xccl_hier_plan(enum xccl_coll coll, const struct xccl_generator_for
         *nchunks_out = coll == XCCL_COLL_BARRIER ? 1 : what->nranks;
     xccl_hier_layout_free(&layout);
     return rc;
+}
+
+xcclResult_t xccl_hier_plan_shares(enum xccl_coll coll, const struct xccl_generator_for *what,
+                                   int *nchunks_out)
+{
+    struct xccl_hier_layout layout;
+    xcclResult_t rc = xccl_hier_layout_make(what, &layout);
+
+    if (rc)
+        return rc;
+    rc = shares_chunks(what, &layout, coll, nchunks_out);
+    xccl_hier_layout_free(&layout);
+    return rc;
+}
+
+/* ---- how often two ranks meet ---- */
+
+/* A node of the least size. Two ranks of different nodes are not both in it, so they meet no more
+ * often than some rank of another node meets anybody. */
+static int smallest(const struct xccl_hier_layout *layout)
+{
+    int node = 0;
+
+    while (xccl_hier_size(layout, node) != layout->least)
+        node++;
+    return node;
+}
+
+/* Changes of owners in a share, over all shares of nodes but the smallest. */
+static int most_changes(const struct xccl_hier_layout *layout, int slices)
+{
+    int without = smallest(layout), most = 1;
+
+    for (int node = 0; node < layout->nnodes; node++) {
+        int share = slices / xccl_hier_size(layout, node), count = 0, end;
+
+        for (int s = 0; s < slices && node != without; s = end) {
+            end = xccl_hier_owners_end(layout, slices, s);
+            count = s % share ? count + 1 : 1;
+            most = count > most ? count : most;
+        }
+    }
+    return most;
+}
+
+/* Rails in which a rank is, over all nodes but the smallest. */
+static int most_rails(const struct xccl_hier_layout *layout)
+{
+    int without = smallest(layout), most = 1;
+
+    for (int node = 0; node < layout->nnodes; node++) {
+        int size = xccl_hier_size(layout, node), rails = (layout->most + size - 1) / size;
+
+        most = node != without && rails > most ? rails : most;
+    }
+    return most;
+}
+
+static int meetings(const struct xccl_generator_for *what, int has_shares)
+{
+    struct xccl_hier_layout layout;
+    int most = INT_MAX, slices;
+
+    if (xccl_hier_layout_make(what, &layout))
+        return most;
+    slices = has_shares ? xccl_hier_slices(&layout) : 1;
+    if (slices <= CHUNKS_MAX)
+        most = has_shares ? most_changes(&layout, slices) : most_rails(&layout);
+    if (slices <= CHUNKS_MAX && (what->outer || layout.nnodes > FEW))
+        most *= what->outer ? XCCL_HIER_IDS : 2; /* a ring has one each time, NHR two */
+    xccl_hier_layout_free(&layout);
+    return most;
+}
+
+int xccl_hier_meetings(enum xccl_coll coll, const struct xccl_generator_for *what)
+{
+    if (coll == XCCL_COLL_ALL_REDUCE)
+        return meetings(what, 1);
+    if (coll == XCCL_COLL_ALL_GATHER || coll == XCCL_COLL_REDUCE_SCATTER ||
+        coll == XCCL_COLL_ALL_TO_ALL)
+        return meetings(what, 0);
+    return what->outer ? XCCL_HIER_IDS : 2;
+}
+
+int xccl_hier_meetings_shares(enum xccl_coll coll, const struct xccl_generator_for *what)
+{
+    (void)coll;
+    return meetings(what, 1);
 }

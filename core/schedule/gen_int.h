@@ -191,5 +191,7 @@ extern const struct xccl_generator xccl_generator_hier_barrier;
 extern const struct xccl_generator xccl_generator_hier_alltoall;
 extern const struct xccl_generator xccl_generator_hier_gather;
 extern const struct xccl_generator xccl_generator_hier_scatter;
+extern const struct xccl_generator xccl_generator_rails_broadcast;
+extern const struct xccl_generator xccl_generator_rails_reduce;
 
 #endif

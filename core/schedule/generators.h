@@ -33,6 +33,7 @@ struct xccl_generator {
     /* 1: near positions exchange more, or sooner, than far ones, so it takes an order of ranks. 0:
      * it sums in the order of ranks, sends all to all, or knows the nodes. */
     int takes_order;
+    int equal; /* 1: all chunks must be full, since scratch memory does not know how much it has */
     /* Chunks of the whole vector. */
     int (*chunks)(const struct xccl_generator_for *what);
     /* Emits the steps of one rank; never called for ranks it does not serve. */
@@ -42,7 +43,11 @@ struct xccl_generator {
      * is logged yet. */
     xcclResult_t (*plan)(enum xccl_coll coll, const struct xccl_generator_for *what,
                          int *nchunks_out);
+    /* Connections from one rank to another of a different node, an upper bound, the same on all
+     * ranks; NULL: few. A communicator has room for XCCL_CONN_IDS. */
+    int (*meetings)(enum xccl_coll coll, const struct xccl_generator_for *what);
 };
+#define XCCL_CONN_IDS 15
 
 extern const struct xccl_generator *const xccl_generators[]; /* ends with NULL */
 

@@ -46,5 +46,7 @@ const struct xccl_generator *const xccl_generators[] = {
     &xccl_generator_hier_alltoall,
     &xccl_generator_hier_gather,
     &xccl_generator_hier_scatter,
+    &xccl_generator_rails_broadcast,
+    &xccl_generator_rails_reduce,
     NULL,
 };

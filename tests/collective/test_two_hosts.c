@@ -57,7 +57,7 @@ XT_TEST_DEADLINE(all_collectives_are_right_in_stages_by_hosts, 120)
 
 XT_TEST_DEADLINE(all_collectives_are_right_in_rings_and_trees_over_an_order, 120)
 {
-    collectives_are_right("^hier,oneshot,twoshot,mesh,direct");
+    collectives_are_right("^hier,rails,oneshot,twoshot,mesh,direct");
 }
 
 static void bootstrap_is_measured(const char *comm_id)

@@ -304,6 +304,8 @@ static const struct promise {
     {XCCL_COLL_ALL_TO_ALL, "hier", 3, 1, 2, 0},
     {XCCL_COLL_GATHER, "hier", 3, 1, 10, 1},
     {XCCL_COLL_SCATTER, "hier", 3, 1, 10, 1},
+    {XCCL_COLL_BROADCAST, "rails", 3, 2, 9, 0},
+    {XCCL_COLL_REDUCE, "rails", 2, 2, 9, 1},
 };
 
 static const struct xccl_generator *find(const struct promise *promise)

@@ -50,14 +50,19 @@ struct crowd {
     struct xccl_schedule *schedules[RANKS_MAX];
 };
 
-static struct crowd crowd_begin(enum xccl_coll coll)
+static struct crowd crowd_of(enum xccl_coll coll, const char *name)
 {
     struct crowd crowd = {0};
     int param;
 
-    crowd.generator = xccl_generator_find(coll, "hier", &param);
+    crowd.generator = xccl_generator_find(coll, name, &param);
     XT_CHECK(crowd.generator);
     return crowd;
+}
+
+static struct crowd crowd_begin(enum xccl_coll coll)
+{
+    return crowd_of(coll, "hier");
 }
 
 static void crowd_even(struct crowd *crowd, int nnodes, int size)
@@ -114,6 +119,22 @@ static void connections_have_messages(const struct xccl_schedule *s)
         XT_CHECK(used[i] && s->conns[i].id < IDS_MAX);
 }
 
+/* No two ranks of different nodes meet more often than the generator says. */
+static void meetings_are_bounded(const struct crowd *crowd)
+{
+    int most = crowd->generator->meetings(crowd->generator->coll, &crowd->what);
+
+    for (int r = 0; r < crowd->what.nranks; r++) {
+        const struct xccl_schedule *s = crowd->schedules[r];
+
+        for (uint32_t i = 0; i < s->nconns; i++)
+            if (crowd->nodes[s->conns[i].peer] != crowd->nodes[r] && s->conns[i].id >= most)
+                XT_FAIL("%s of %s, %d ranks: connection %d of ranks %d and %d, %d are foretold",
+                        crowd->generator->name, xccl_coll_name(crowd->generator->coll),
+                        crowd->what.nranks, s->conns[i].id, r, s->conns[i].peer, most);
+    }
+}
+
 static struct xccl_verdict crowd_prove(struct crowd *crowd)
 {
     const struct xccl_generator_for *what = &crowd->what;
@@ -129,6 +150,7 @@ static struct xccl_verdict crowd_prove(struct crowd *crowd)
     XT_CHECK(verdict.minslots <= crowd->generator->slots);
     for (int r = 0; r < what->nranks; r++)
         connections_have_messages(crowd->schedules[r]);
+    meetings_are_bounded(crowd);
     crowd_free(crowd);
     return verdict;
 }
@@ -165,6 +187,28 @@ XT_TEST_DEADLINE(nodes_of_different_sizes_are_proven_for_all_roots, 120)
             crowd_uneven(&crowd, &shapes[i]);
             prove_roots(&crowd);
         }
+}
+
+XT_TEST_DEADLINE(roots_whose_nodes_carry_shares_are_proven, 120)
+{
+    static const int anywhere[] = {7, 0, 7, 3, 3, 0, 7, 2, 0, 3};
+    static const enum xccl_coll rooted[] = {XCCL_COLL_BROADCAST, XCCL_COLL_REDUCE};
+
+    for (int c = 0; c < 2; c++) {
+        struct crowd crowd = crowd_of(rooted[c], "rails");
+
+        for (size_t i = 0; i < sizeof(even_shapes) / sizeof(even_shapes[0]); i++) {
+            crowd_even(&crowd, even_shapes[i][0], even_shapes[i][1]);
+            prove_roots(&crowd);
+        }
+        for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+            crowd_uneven(&crowd, &shapes[i]);
+            prove_roots(&crowd);
+        }
+        crowd.what.nranks = 10;
+        memcpy(crowd.nodes, anywhere, sizeof(anywhere));
+        prove_roots(&crowd);
+    }
 }
 
 /* Ranks of a node need not be neighbours, nor nodes numbered without gaps. */
@@ -272,6 +316,7 @@ static int slots_of(struct crowd *crowd)
                       &verdict));
     XT_CHECK_TEXT(verdict.text, "");
     XT_CHECK(verdict.minslots <= crowd->generator->slots);
+    meetings_are_bounded(crowd);
     crowd_free(crowd);
     return verdict.minslots;
 }
@@ -299,15 +344,18 @@ XT_TEST_DEADLINE(declared_slots_suffice_for_random_nodes, 120)
 {
     uint64_t random = xt_seed();
 
-    for (int i = 0; i < 40 * NCOLLS; i++) {
-        struct crowd crowd = crowd_begin(colls[i % NCOLLS]);
+    for (int i = 0; i < 40 * (NCOLLS + 2); i++) {
+        int c = i % (NCOLLS + 2);
+        struct crowd crowd = c < NCOLLS    ? crowd_begin(colls[c])
+                             : c == NCOLLS ? crowd_of(XCCL_COLL_BROADCAST, "rails")
+                                           : crowd_of(XCCL_COLL_REDUCE, "rails");
         int nnodes = (int)(1 + xt_random(&random) % 9), most = (int)(1 + xt_random(&random) % 6);
         struct shape shape = {{0}};
 
         for (int node = 0; node < nnodes; node++)
             shape.sizes[node] = (int)(1 + xt_random(&random) % (uint32_t)most);
         crowd_uneven(&crowd, &shape);
-        for (int r = 0; r < crowd.what.nranks && i / NCOLLS % 2; r++) { /* ranks anywhere */
+        for (int r = 0; r < crowd.what.nranks && i / (NCOLLS + 2) % 2; r++) { /* ranks anywhere */
             int other = (int)(xt_random(&random) % (uint32_t)crowd.what.nranks);
             int node = crowd.nodes[r];
 
