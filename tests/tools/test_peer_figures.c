@@ -124,14 +124,14 @@ XT_TEST(a_page_has_tables_and_names_its_drawings)
 
 XT_TEST(orders_are_those_of_the_programs)
 {
-    run_python(PYTHON
-               "text = open('" XT_SOURCE_DIR "/tools/perf/perf_coll.c').read()\n"
-               "assert figures.NUMBERS == re.findall(r'\\.name = \"(\\w+)\"', text)\n"
-               "text = open('" XT_SOURCE_DIR "/tools/perf/perf_vs_mpi.h').read()\n"
-               "assert '#define XCCL_PERF_MPI_MAGIC 0x%xu' % figures.MAGIC in text\n"
-               "assert '#define XCCL_PERF_MPI_NEW_PAGES (%d)' % figures.NEW_PAGES in text\n"
-               "assert (figures.HELLO.size, figures.ORDER.size, figures.ANSWER.size) == (112, 72, "
-               "88)\n");
+    run_python(PYTHON "import bench_ranks as ranks\n"
+                      "text = open('" XT_SOURCE_DIR "/tools/perf/perf_coll.c').read()\n"
+                      "assert ranks.NUMBERS == re.findall(r'\\.name = \"(\\w+)\"', text)\n"
+                      "text = open('" XT_SOURCE_DIR "/tools/perf/perf_vs_mpi.h').read()\n"
+                      "assert '#define XCCL_PERF_MPI_MAGIC 0x%xu' % ranks.MAGIC in text\n"
+                      "assert '#define XCCL_PERF_MPI_NEW_PAGES (%d)' % ranks.NEW_PAGES in text\n"
+                      "assert (ranks.HELLO.size, ranks.ORDER.size, ranks.ANSWER.size) == (112, 72, "
+                      "88)\n");
 }
 
 XT_TEST(a_check_measures_losses_again_and_needs_ratios)
