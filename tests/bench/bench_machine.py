@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a page of figures says of the machine: what it is, and how much of it others used."""
+"""The machine of a page of figures: what it is, how much of it others used, and preference over
+them."""
 import os
 import platform
+import sys
 
 
 def value_of(path, key):
@@ -21,6 +23,20 @@ def machine():
             "cores": len(os.sched_getaffinity(0)),
             "memory": f"{round(int(memory[0]) / (1 << 20))} GiB" if memory else "",
             "system": platform.system(), "release": platform.release(), "congestion": control}
+
+
+def prefer():
+    """The scheduler's preference for all that is started from here on."""
+    try:
+        os.setsid()
+    except PermissionError:
+        pass  # it leads a group already
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, -20)
+        with open("/proc/self/autogroup", "w", encoding="ascii") as file:
+            file.write("-20")
+    except OSError as error:
+        print(f"# --prefer: {error}", file=sys.stderr)
 
 
 class Load:
