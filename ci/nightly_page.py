@@ -25,7 +25,8 @@ committed.
 | --- | --- | --- | --- | ---: | --- | --- |
 """
 NEVER = "| {} | never run | | | | | |"
-SUMMARY = re.compile(r"\d+ passed, \d+ failed|tests passed, \d+ tests failed|passed in \d+ s")
+SUMMARY = re.compile(r"\d+ passed, \d+ failed|tests passed, \d+ tests failed|passed in \d+ s|"
+                     r"\d+ of \d+ points within")
 
 
 def read_rows(text):
@@ -44,7 +45,7 @@ def page(parts, rows):
 
 def summary(log):
     lines = [line.strip() for line in log.split("\n") if SUMMARY.search(line)]
-    return lines[-1].replace("|", "/")[:100] if lines else ""
+    return lines[-1].replace("|", "/")[:120] if lines else ""
 
 
 def run(*command):
@@ -77,6 +78,7 @@ def self_test():
           "| c | never run | | | | | |"]),
         (summary("x\n3 passed, 0 failed\n 4 passed, 1 failed, 2 skipped\ny\n"),
          "4 passed, 1 failed, 2 skipped"),
+        (summary("xccl: 3 of 4 points within 1.25\n"), "xccl: 3 of 4 points within 1.25"),
         (summary("nothing\n"), ""),
     ]
     failed = [(got, want) for got, want in checks if got != want]

@@ -195,7 +195,7 @@ def last_line(points, who):
     if not count:
         return f"{who}: no points with a limit"
     return (f"{who}: {near} of {count} points within {NEAR} times the wire's limit, {above} above "
-            f"{MOST}, the worst {worst:.2f} ({name_of(point)})")
+            f"{MOST}, worst {worst:.2f}: {name_of(point)}")
 
 
 def beside_line(points, who, other):
@@ -205,8 +205,8 @@ def beside_line(points, who, other):
         return f"{other} / {who}: no points"
     worst, at = max(ratios)
     mean = statistics.geometric_mean(ratio for ratio, _ in ratios)
-    return (f"{other} / {who}: {mean:.3f} as the geometric mean of {len(ratios)} points, the worst "
-            f"{worst:.2f} ({name_of(points[at])})")
+    return (f"{other} / {who}: {mean:.3f} as the geometric mean of {len(ratios)} points, worst "
+            f"{worst:.2f}: {name_of(points[at])}")
 
 
 # ---- the page ----
