@@ -32,6 +32,9 @@ static void say_all(const struct xccl_report_record *record, const struct xccl_r
         xccl_report_bytes_text((double)comm->rows[i].done_bytes, text, sizeof text);
         if (!*xccl_report_row_name(i))
             abort();
+        for (uint32_t k = 0; k < XCCL_RECORD_ALGOS; k++)
+            if (strlen(comm->algos[i][k].name) >= sizeof comm->algos[i][k].name)
+                abort();
     }
     if (comm->way_count > XCCL_RECORD_WAYS)
         abort();
@@ -50,7 +53,8 @@ static void say_all(const struct xccl_report_record *record, const struct xccl_r
         (comm->remedy_at && comm->remedy_at >= strlen(comm->error_text)) ||
         (comm->culprit >= 0 && (uint32_t)comm->culprit >= comm->nranks) ||
         (comm->finder >= 0 && (uint32_t)comm->finder >= comm->nranks) ||
-        strlen(comm->name) >= sizeof comm->name || strlen(comm->labels) >= sizeof comm->labels)
+        strlen(comm->order) >= sizeof comm->order || strlen(comm->name) >= sizeof comm->name ||
+        strlen(comm->labels) >= sizeof comm->labels)
         abort();
 }
 
