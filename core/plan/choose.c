@@ -200,25 +200,11 @@ static xcclResult_t count_chunks(const struct xccl_planner *planner, const struc
     return xcclSuccess;
 }
 
-/* Are all chunks full, where they have to be? */
-static int has_full_chunks(const struct xccl_planner *planner, const struct xccl_call *call,
-                           const struct xccl_generator *generator, int param)
-{
-    size_t bytes;
-    int nchunks;
-
-    return !generator->equal || planner->nranks == 1 ||
-           (!xccl_plan_bytes(planner, call, &bytes) &&
-            !count_chunks(planner, call, generator, param, &nchunks) &&
-            xccl_plan_chunk_bytes(call->coll, bytes, nchunks) * (size_t)nchunks == bytes);
-}
-
 int xccl_plan_fits(const struct xccl_planner *planner, const struct xccl_call *call,
                    const struct xccl_generator *generator, int param)
 {
     return serves(planner, generator, param, call->root) && keeps_order(planner, call, generator) &&
-           (!call->sizes || serves_any_sizes(generator)) &&
-           has_full_chunks(planner, call, generator, param);
+           (!call->sizes || serves_any_sizes(generator));
 }
 
 /* The algorithm by default of a v-collective. bytes: of the largest block, as far as all know. */

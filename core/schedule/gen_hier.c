@@ -283,36 +283,41 @@ static void broadcast_shares(struct xccl_hier *hier)
     }
 }
 
-/* Scratch memory: the node's sum of the share, and behind it, in the root's node, that of all. The
- * root knows how long its chunks are, and who sends them from there does not. */
+/* Scratch memory does not know how much of a chunk there is. So all messages but those of the
+ * first stage are of whole chunks there, also of nodes with one rank, and the root copies. It has
+ * this node's sum of the share; in the root's node the sum of all behind it; and at the root then
+ * all shares. */
 static void reduce_shares(struct xccl_hier *hier)
 {
     int share = hier->nchunks / hier->size, several = hier->layout.nnodes > 1;
-    int gathers = hier->size > 1 && is_with_root(hier), total = several ? share : 0;
-    struct xccl_hier_part part;
+    int total = several ? share : 0, all = total + share, end = all;
+    struct xccl_hier_part part = xccl_hier_inner_part(hier, XCCL_COLL_REDUCE_SCATTER);
 
-    if (hier->size > 1) {
-        part = xccl_hier_inner_part(hier, XCCL_COLL_REDUCE_SCATTER);
-        in_shares(&hier->in, hier, XCCL_BUFFER_IN);
-        in_one(&hier->out, hier, XCCL_BUFFER_SCRATCH, 0);
-        xccl_hier_emit_part(hier, &part, 0, several ? XCCL_FLAG_POST : 0, share + total);
-    }
+    if (hier->what->rank == hier->what->root)
+        end = all + hier->nchunks;
+    in_shares(&hier->in, hier, XCCL_BUFFER_IN);
+    in_one(&hier->out, hier, XCCL_BUFFER_SCRATCH, 0);
+    xccl_hier_emit_part(hier, &part, 0, several ? XCCL_FLAG_POST : 0, end);
     if (several)
-        xccl_hier_emit_owned(
-            hier, XCCL_COLL_REDUCE,
-            &(struct xccl_hier_owned){.in = hier->size > 1 ? XCCL_BUFFER_SCRATCH : XCCL_BUFFER_IN,
-                                      .out = gathers ? XCCL_BUFFER_SCRATCH : XCCL_BUFFER_OUT,
-                                      .in_at = 0,
-                                      .out_at = gathers ? total : 0,
-                                      .scratch0 = share + total,
-                                      .clear = hier->size > 1 ? XCCL_FLAG_PRE : 0});
-    if (gathers) {
-        part = xccl_hier_led_part(hier, XCCL_COLL_GATHER);
-        part.name = "direct";
-        in_one(&hier->in, hier, XCCL_BUFFER_SCRATCH, total);
-        in_shares(&hier->out, hier, XCCL_BUFFER_OUT);
-        xccl_hier_emit_part(hier, &part, 1, 0, share + total);
-    }
+        xccl_hier_emit_owned(hier, XCCL_COLL_REDUCE,
+                             &(struct xccl_hier_owned){.in = XCCL_BUFFER_SCRATCH,
+                                                       .out = XCCL_BUFFER_SCRATCH,
+                                                       .out_at = total,
+                                                       .scratch0 = end,
+                                                       .clear = XCCL_FLAG_PRE});
+    if (!is_with_root(hier))
+        return;
+    part = xccl_hier_led_part(hier, XCCL_COLL_GATHER);
+    part.name = "direct";
+    in_one(&hier->in, hier, XCCL_BUFFER_SCRATCH, total);
+    xccl_hier_side_even(&hier->out, XCCL_BUFFER_SCRATCH, all, share, hier->size);
+    xccl_hier_emit_part(hier, &part, 1, 0, end);
+    if (hier->what->rank == hier->what->root)
+        xccl_build_step(
+            hier->builder, 0,
+            &(struct xccl_emit){.op = XCCL_STEP_SRC | XCCL_STEP_DST,
+                                .src = {XCCL_BUFFER_SCRATCH, hier->nchunks, all, 1, NULL},
+                                .dst = {XCCL_BUFFER_OUT, hier->nchunks, 0, 1, NULL}});
 }
 
 /* ---- the table's entries ---- */
@@ -432,7 +437,6 @@ const struct xccl_generator xccl_generator_rails_reduce = {
     .coll = XCCL_COLL_REDUCE,
     .help = "each rank of a node sums a share, also between nodes: uses all cards of a host",
     .slots = 5,
-    .equal = 1,
     .emit = rails_reduce,
     .plan = xccl_hier_plan_shares,
     .meetings = xccl_hier_meetings_shares,

@@ -139,8 +139,6 @@ xcclResult_t xccl_generator_make(const struct xccl_generator *generator,
     rc = xccl_build_end(builder, schedule_out);
     if (!rc && generator->slots > 0)
         (*schedule_out)->minslots = (uint16_t)generator->slots;
-    if (!rc && generator->equal)
-        (*schedule_out)->flags |= XCCL_SCHEDULE_EQUAL;
     return rc;
 }
 

@@ -33,7 +33,6 @@ struct xccl_generator {
     /* 1: near positions exchange more, or sooner, than far ones, so it takes an order of ranks. 0:
      * it sums in the order of ranks, sends all to all, or knows the nodes. */
     int takes_order;
-    int equal; /* 1: all chunks must be full, since scratch memory does not know how much it has */
     /* Chunks of the whole vector. */
     int (*chunks)(const struct xccl_generator_for *what);
     /* Emits the steps of one rank; never called for ranks it does not serve. */

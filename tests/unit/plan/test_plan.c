@@ -127,7 +127,7 @@ XT_TEST(hosts_with_several_ranks_go_in_stages_in_whatever_order_ranks_come)
         expect(&planner, XCCL_COLL_BROADCAST, 32 << 10, "hier", XCCL_PROTO_SLICES);
         expect(&planner, XCCL_COLL_BROADCAST, 3 << 20, "rails", XCCL_PROTO_SLICES);
         expect(&planner, XCCL_COLL_REDUCE, 3 << 20, "rails", XCCL_PROTO_SLICES);
-        expect(&planner, XCCL_COLL_REDUCE, (3 << 20) + 1, "hier", XCCL_PROTO_SLICES);
+        expect(&planner, XCCL_COLL_REDUCE, (3 << 20) + 1, "rails", XCCL_PROTO_SLICES);
         expect(&planner, XCCL_COLL_REDUCE, 1, "hier", XCCL_PROTO_SLICES);
         expect(&planner, XCCL_COLL_GATHER, 1 << 20, "direct", XCCL_PROTO_SLICES);
         expect(&planner, XCCL_COLL_ALL_TO_ALL, 1 << 20, "pairwise", XCCL_PROTO_SLICES);
