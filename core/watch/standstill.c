@@ -25,12 +25,11 @@
 #define TICK_RANKS  16 /* for each so many ranks one TICK_NS more */
 #define TICKS_MAX   10 /* then it is silent until others tell something new */
 #define TICKS_SURE  2
-#define FRESH       4 /* ticks that a rank may be silent */
 #define FAR_SEND_NS (4000 * XCCL_NS_PER_MS) /* a network may be slow to take a message */
 
 struct other {
     struct xccl_still still;
-    uint64_t taken_ns;
+    uint64_t first_ns, taken_ns; /* when it said so first, and last */
 };
 
 struct xccl_standstill {
@@ -38,6 +37,7 @@ struct xccl_standstill {
     uint64_t tick_ns;
     struct xccl_still own;
     uint64_t waited_ns, told_ns; /* of the wait at hand */
+    uint64_t first_ns; /* when this rank first said that it stands there */
     uint32_t said; /* ticks of it since something new came */
     uint32_t news_seen;
     _Atomic uint32_t news; /* changes of others */
@@ -120,6 +120,7 @@ int xccl_standstill_take(struct xccl_standstill *still, uint8_t *body, size_t by
     struct xccl_wire wire = xccl_wire_over(body, bytes);
     int rank = (int32_t)xccl_wire_get_u32(&wire);
     struct xccl_still told = {0};
+    struct other *other;
 
     if (!still || rank < 0 || rank >= still->nranks)
         return 0;
@@ -129,10 +130,13 @@ int xccl_standstill_take(struct xccl_standstill *still, uint8_t *body, size_t by
     *rank_out = rank;
     if (rank == still->rank)
         return 1;
-    if (told.epoch != still->others[rank].still.epoch)
+    other = &still->others[rank];
+    other->taken_ns = xccl_clock_ns();
+    if (told.epoch != other->still.epoch) {
+        other->first_ns = other->taken_ns;
         atomic_fetch_add_explicit(&still->news, 1, memory_order_relaxed);
-    still->others[rank].still = told;
-    still->others[rank].taken_ns = xccl_clock_ns();
+    }
+    other->still = told;
     return 1;
 }
 
@@ -143,15 +147,17 @@ static const struct xccl_still *still_of(const struct xccl_standstill *still, in
     return rank == still->rank ? &still->own : &still->others[rank].still;
 }
 
-/* 1: a rank has said twice, and lately, that it stands there. A split is said once: it lasts. */
-static int is_sure(const struct xccl_standstill *still, int rank, uint64_t now_ns)
+/* 1: a rank has said twice that it stands there, and stood there at that time. A split is said
+ * once: it lasts. */
+static int is_sure(const struct xccl_standstill *still, int rank, uint64_t at_ns)
 {
     const struct xccl_still *of = still_of(still, rank);
+    const struct other *other = &still->others[rank];
 
     if (of->kind == XCCL_STILL_NONE || of->kind == XCCL_STILL_SPLIT)
         return of->kind == XCCL_STILL_SPLIT;
-    return of->tick >= TICKS_SURE &&
-           (rank == still->rank || now_ns - still->others[rank].taken_ns < FRESH * still->tick_ns);
+    return of->tick >= TICKS_SURE && (rank == still->rank || (other->first_ns <= at_ns + BEGIN_NS &&
+                                                              other->taken_ns >= at_ns));
 }
 
 /* 1: v is about to do its part of such a message of rank u. */
@@ -209,11 +215,12 @@ static int waits_for(const struct xccl_standstill *still, const struct xcclComm 
     }
 }
 
-/* Finds the rank after this one in a circle through it; XCCL_NOBODY: there is none. */
-static int find_circle(const struct xccl_standstill *still, const struct xcclComm *comm)
+/* Finds the rank after this one in a circle through it of ranks that all stood at that time;
+ * XCCL_NOBODY: there is none. */
+static int find_circle_at(const struct xccl_standstill *still, const struct xcclComm *comm,
+                          uint64_t at_ns)
 {
     int first[XCCL_STILL_RANKS], queue[XCCL_STILL_RANKS], head = 0, tail = 0;
-    uint64_t now_ns = xccl_clock_ns();
 
     for (int i = 0; i < XCCL_STILL_RANKS; i++)
         first[i] = XCCL_NOBODY;
@@ -223,7 +230,7 @@ static int find_circle(const struct xccl_standstill *still, const struct xcclCom
 
         for (int v = 0; v < still->nranks; v++) {
             if (v == u || (v != still->rank && first[v] != XCCL_NOBODY) ||
-                !is_sure(still, v, now_ns) || !waits_for(still, comm, u, v))
+                !is_sure(still, v, at_ns) || !waits_for(still, comm, u, v))
                 continue;
             if (v == still->rank)
                 return first[u];
@@ -232,6 +239,20 @@ static int find_circle(const struct xccl_standstill *still, const struct xcclCom
         }
     }
     return XCCL_NOBODY;
+}
+
+/* Looks at the time when this rank began to stand, for the last one of a circle sees it then; and,
+ * as words may be late, when any rank last did. */
+static int find_circle(const struct xccl_standstill *still, const struct xcclComm *comm)
+{
+    uint64_t last_ns = still->first_ns;
+    int peer = find_circle_at(still, comm, last_ns);
+
+    for (int i = 0; i < still->nranks; i++)
+        if (i != still->rank && still->others[i].first_ns > last_ns)
+            last_ns = still->others[i].first_ns;
+    return peer == XCCL_NOBODY && last_ns != still->first_ns ? find_circle_at(still, comm, last_ns)
+                                                             : peer;
 }
 
 /* --- the own rank --- */
@@ -309,7 +330,8 @@ xcclResult_t xccl_standstill_check(struct xcclComm *comm, uint64_t waited_ns, xc
     if (news != still->news_seen)
         still->said = 0;
     still->news_seen = news;
-    still->own.tick++;
+    if (!still->own.tick++)
+        still->first_ns = xccl_clock_ns();
     fill(comm, &still->own);
     count(comm, &still->own);
     if (still->said++ < TICKS_MAX || still->own.tick * TICK_NS < 2 * FAR_SEND_NS)

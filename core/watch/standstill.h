@@ -4,9 +4,10 @@
  * has a number there. A rank that has waited for a while says what it waits for, and the control
  * plane carries that round the ring; whoever finds itself in a circle raises the error.
  *
- * A circle is believed only if each of its ranks has said the same twice, lately. Messages are
- * counted, so that one on its way ends no wait wrongly. Communicators of more than XCCL_STILL_RANKS
- * ranks do without: there the deadline remains.
+ * A circle is believed only if each of its ranks has said the same twice, and all of them stood at
+ * one time: a rank that goes on does not say so. Messages are counted, so that one on its way ends
+ * no wait wrongly. Communicators of more than XCCL_STILL_RANKS ranks do without: there the deadline
+ * remains.
  *
  * Thread: the crank's holder; take: the service thread, by the loop's lock. */
 #ifndef XCCL_WATCH_STANDSTILL_H
