@@ -25,6 +25,9 @@ xcclResult_t xccl_comm_begin_p2p(struct xcclComm *comm, const struct xccl_p2p_it
 xcclResult_t xccl_comm_execute_p2p(struct xcclComm *comm, const struct xccl_p2p_item *items,
                                    uint32_t count);
 
+/* 1: a peer has left in order. */
+int xccl_comm_peer_has_left(const struct xcclComm *comm, int peer);
+
 size_t xccl_comm_p2p_bytes(const struct xccl_comm_p2p *p2p); /* NULL: 0 */
 void xccl_comm_p2p_free(struct xccl_comm_p2p *p2p); /* NULL is fine */
 

@@ -110,8 +110,11 @@ static void order_streams(struct xcclComm *comm)
 /* Counts an item, and the link that it needs. One that only connects is no message. */
 static void count_item(struct xccl_stream *stream, const struct xccl_p2p_item *item)
 {
-    if (item->connects)
+    if (item->connects) {
         stream->needs |= stream->in_slices ? 1u << XCCL_PROTO_SLICES : XCCL_P2P_ALL_KINDS;
+        stream->connects = item->connects == XCCL_CONNECTS_ALL;
+        stream->awaited = item->awaited;
+    }
     if (!item->connects) {
         stream->count++;
         stream->needs |= 1u << xccl_stream_kind(stream, item->bytes);

@@ -5,6 +5,7 @@
 #include "comm/comm_progress.h"
 #include "comm/comm_record.h"
 #include "comm/comm_where.h"
+#include "comm/device_ops.h"
 #include "connect/comm_links.h"
 #include "watch/comm_verdict.h"
 #include "watch/control.h"
@@ -32,8 +33,8 @@ static xcclResult_t fail_timeout(struct xcclComm *comm, uint64_t waited_ns)
     return xccl_comm_raise(comm, &verdict);
 }
 
-/* A peer has left in order: on this host its board says so, elsewhere the control plane. */
-static int has_left(const struct xcclComm *comm, int peer)
+/* On this host its board says so, elsewhere the control plane. */
+int xccl_comm_peer_has_left(const struct xcclComm *comm, int peer)
 {
     int index = comm->shm ? xccl_shm_index_of(comm->shm, peer) : -1;
 
@@ -122,7 +123,7 @@ xcclResult_t xccl_p2p_check_left(struct xccl_run *run, int again)
         const struct xccl_stream *stream = p2p->streams[i];
         xcclResult_t rc;
 
-        if (xccl_p2p_is_done(stream) || !has_left(comm, stream->peer))
+        if (xccl_p2p_is_done(stream) || !xccl_comm_peer_has_left(comm, stream->peer))
             continue;
         rc = look_aside(comm, stream, 1);
         if (rc)
@@ -137,8 +138,9 @@ static struct xccl_still_item item_of(const struct xccl_stream *stream)
 {
     struct xccl_still_item item = {.peer = (int16_t)stream->peer,
                                    .sends = stream->sends != 0,
-                                   .connects = !stream->count,
-                                   .number = stream->number};
+                                   .connects = !stream->count && stream->connects,
+                                   .number = stream->number,
+                                   .bytes = stream->awaited};
 
     /* Before the stream has begun, next counts its messages. */
     if (stream->count)
@@ -161,10 +163,13 @@ static void stand_in_messages(struct xcclComm *comm, struct xccl_still *own)
 
 void xccl_p2p_count_sent(const struct xcclComm *comm, uint32_t *sent_out)
 {
-    struct xccl_stream *const *stream_of = comm->p2p->stream_of;
+    for (int i = 0; i < comm->nranks; i++) {
+        const struct xccl_stream *stream = comm->p2p->stream_of[2 * i + 1];
 
-    for (int i = 0; i < comm->nranks; i++)
-        sent_out[i] = stream_of[2 * i + 1] ? stream_of[2 * i + 1]->number : 0;
+        sent_out[i] = !stream                            ? 0
+                      : comm->ops->queues && stream->net ? xccl_net_link_count(stream->net)
+                                                         : stream->number;
+    }
 }
 
 xcclResult_t xccl_p2p_check(struct xccl_run *run, uint64_t waited_ns)

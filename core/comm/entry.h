@@ -10,8 +10,8 @@
 struct xccl_host_stream; /* comm_async.h */
 struct xccl_join_args; /* join.h */
 
-/* Links and plan only, nothing is moved: of xcclCommConnectAll, or of a call that a device will do
- * once it has them. */
+/* Links and plan only, nothing is moved: of xcclCommConnectAll, or of a call or a message that a
+ * device will do once it has them. */
 enum xccl_connects { XCCL_CONNECTS_NONE, XCCL_CONNECTS_ALL, XCCL_CONNECTS_CALL };
 #define XCCL_NOT_ORDERED UINT32_MAX
 
@@ -29,9 +29,12 @@ struct xccl_task {
 /* A send or a receive. */
 struct xccl_p2p_item {
     int peer, sends;
-    void *at;
-    size_t bytes;
-    int connects; /* 1: no message, but the links for those of all sizes */
+    union {
+        void *at;
+        size_t awaited; /* CONNECTS_CALL: bytes of the message */
+    };
+    size_t bytes; /* 0 where it connects */
+    int connects; /* enum xccl_connects; ALL: the links for messages of all sizes */
 };
 
 /* The first two are operations. */

@@ -73,8 +73,11 @@ static void add_connect(struct launch *launch, const struct xccl_entry *entry,
     connect->task.ahead = calls_ahead(launch, op);
     if (!connect->task.connects)
         connect->task.connects = XCCL_CONNECTS_CALL;
-    connect->p2p.connects = 1;
-    connect->p2p.bytes = 0; /* they are the kernel's to move */
+    if (entry->kind == XCCL_ENTRY_P2P && !entry->p2p.connects) { /* the kernel moves them */
+        connect->p2p.connects = XCCL_CONNECTS_CALL;
+        connect->p2p.awaited = entry->p2p.bytes;
+        connect->p2p.bytes = 0;
+    }
 }
 
 static xcclResult_t add(struct launch *launch, const struct xccl_entry *entry, int alone)

@@ -13,6 +13,7 @@
  *   cuda_order.c   order of launches, also between streams and graphs
  *   cuda_p2p.c     links for sends and receives
  *   cuda_messages.c  launches of them
+ *   cuda_stand.c   what their kernels wait for, and whether it can come
  *   cuda_room.c    device memory for slots of network links
  *   cuda_ways.c    which way each link goes, and why, for the record
  *   cuda_watch.c   the thread: network links, what takes too long, errors
@@ -29,6 +30,7 @@
 #include "exec/cuda/device_abi.h"
 #include "exec/cuda/handle_memory.h"
 #include "exec/cuda/plan_image.h"
+#include "watch/standstill.h"
 
 /* Words of XCCL_DEVICE. */
 #define XCCL_DEVICE_SETTING_HOST 1
@@ -201,6 +203,17 @@ struct xccl_cuda_place {
     xccl_cu_graph graph;
 };
 
+/* What the rank's kernel of messages waited for in the last look. */
+struct xccl_cuda_stand {
+    uint32_t ask; /* number of the question that was put last */
+    uint32_t count; /* of items */
+    int is_sure; /* 1: all of its blocks that have not ended wait, and the items are theirs */
+    int left; /* a peer of an item that has left, as seen before this was answered */
+    uint64_t launch; /* messages_done */
+    uint64_t since_ns; /* it has been so */
+    struct xccl_still_item items[XCCL_STILL_ITEMS];
+};
+
 struct xccl_cuda_captured; /* cuda_order.c */
 struct xccl_stream;
 struct xccl_cuda_pin; /* cuda_memory.c */
@@ -257,6 +270,7 @@ struct xccl_cuda_comm {
     struct xccl_cuda_captured *captured; /* captures with launches, the latest first */
     uint64_t talks; /* calls that made links, which count by themselves */
     uint64_t retired; /* the last operation that has ended, as the thread has seen */
+    struct xccl_cuda_stand stand; /* the thread's */
 
     uint64_t device_bytes;
     _Atomic uint64_t failed_ns; /* when kernels were told to end; 0: they were not */
@@ -449,6 +463,17 @@ struct xccl_stream *xccl_cuda_p2p_stream(const struct xcclComm *comm, int peer, 
 
 /* --- cuda_messages.c --- */
 xcclResult_t xccl_cuda_p2p_launch(const struct xccl_cuda_op *ops, uint32_t count);
+
+/* --- cuda_stand.c --- */
+/* Asks the kernel of messages at work what it waits for; until told otherwise it answers. */
+void xccl_cuda_ask(struct xccl_cuda_comm *cuda);
+void xccl_cuda_ask_no_more(struct xccl_cuda_comm *cuda);
+/* Reads the answers, and asks again. 1: something has moved since the last look. */
+int xccl_cuda_look_at_messages(struct xccl_cuda_comm *cuda, uint64_t now_ns);
+/* Looks whether what is waited for can come, and for the deadline: nothing has moved since. */
+xcclResult_t xccl_cuda_check_messages(struct xcclComm *comm, uint64_t now_ns, uint64_t since_ns);
+/* A kernel has found that peer sends another size than this rank expects. */
+xcclResult_t xccl_cuda_fail_size(struct xcclComm *comm, int peer);
 
 /* --- cuda_watch.c --- */
 xcclResult_t xccl_cuda_watch_start(struct xcclComm *comm);

@@ -395,36 +395,37 @@ static void take_device_error(struct xccl_cuda_watch *watch)
     if (watch->image)
         (void)xccl_comm_blame(comm, xcclInvalidUsage);
     else
-        (void)xccl_comm_fail(comm, xcclInvalidUsage,
-                             "rank %d expects a message of a different size than rank %d sends; "
-                             "counts and datatypes on both ranks must match",
-                             comm->rank, (int)peer);
+        (void)xccl_cuda_fail_size(comm, (int)peer);
 }
 
 /* What takes long is looked at from all sides, as a waiting call of the host does. */
 static void look(struct xccl_cuda_watch *watch, int at_work)
 {
-    struct xcclComm *comm = watch->cuda->comm;
+    struct xccl_cuda_comm *cuda = watch->cuda;
     uint64_t now_ns;
 
+    if (!at_work || watch->image)
+        xccl_cuda_ask_no_more(cuda);
     if (!at_work) {
         watch->since_ns = 0;
         return;
     }
     now_ns = xccl_clock_ns();
-    if (!watch->since_ns)
+    if (!watch->since_ns) {
         watch->since_ns = watch->looked_ns = now_ns;
+        if (!watch->image)
+            xccl_cuda_ask(cuda);
+    }
     if (now_ns - watch->looked_ns < LOOK_NS)
         return;
     watch->looked_ns = now_ns;
     if (watch->image) {
-        (void)xccl_comm_check_call(&comm->run, now_ns - watch->since_ns);
-    } else if (now_ns - watch->since_ns > comm->timeout_ns) {
-        (void)xccl_comm_fail(comm, xcclTimeout,
-                             "rank %d has waited %llu s for messages from another rank; check what "
-                             "the other ranks do, or raise XCCL_TIMEOUT_S",
-                             comm->rank, (unsigned long long)(comm->timeout_ns / XCCL_NS_PER_S));
+        (void)xccl_comm_check_call(&cuda->comm->run, now_ns - watch->since_ns);
+        return;
     }
+    if (xccl_cuda_look_at_messages(cuda, now_ns))
+        watch->since_ns = now_ns;
+    (void)xccl_cuda_check_messages(cuda->comm, now_ns, watch->since_ns);
 }
 
 /* --- turns --- */

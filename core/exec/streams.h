@@ -43,6 +43,8 @@ struct xccl_stream {
     /* The owner's: sets of kinds, by bit; the round of a pairwise exchange. */
     uint32_t needs, has, round;
     int is_listed, is_over;
+    int connects; /* 1: without messages, it gets all its links; else that of: */
+    size_t awaited; /* a message of so many bytes that a device will move */
 };
 
 /* The low half of flag words over networks. */

@@ -113,6 +113,9 @@ void xccl_net_link_begin(struct xccl_net_link *link, const struct xccl_net_op *o
 /* Moves what can move; *moved_out is set to 1 when something did, else left alone. An error text
  * names what failed, not the rank: the caller knows xccl_net_link_peer(). */
 xcclResult_t xccl_net_link_progress(struct xccl_net_link *link, int *moved_out);
+/* Slots so far, of all operations; wraps. Send end: that the executor has filled; receive end: that
+ * were handed over. */
+uint32_t xccl_net_link_count(const struct xccl_net_link *link);
 /* 1 when the operation's messages have all been sent (memory reusable) or handed over and, on a
  * receive end, the preamble has been checked. */
 int xccl_net_link_idle(const struct xccl_net_link *link);

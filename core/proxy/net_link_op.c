@@ -122,6 +122,17 @@ int xccl_net_link_idle(const struct xccl_net_link *link)
     return link->done == link->total;
 }
 
+uint32_t xccl_net_link_count(const struct xccl_net_link *link)
+{
+    const struct xccl_slot_header *header = (const void *)(link->memory +
+                                                           link->post_slot * XCCL_LINE_BYTES);
+
+    if (!link->sends)
+        return link->post_step - (link->posted - link->done);
+    return link->post_step + (atomic_load_explicit(&header->flag, memory_order_relaxed) ==
+                              flag_of(link, link->post_step));
+}
+
 /* The post succeeded: bare messages use no slot up. */
 static void posted_one(struct xccl_net_link *link, xcclNetRequest_t request)
 {

@@ -176,9 +176,19 @@ static int is_near(const struct xcclComm *comm, int u, int v)
     return comm->shm && xccl_comm_is_local(comm, u) && xccl_comm_is_local(comm, v);
 }
 
-static int message_waits(const struct xcclComm *comm, int u, const struct xccl_still *of, int v,
-                         const struct xccl_still *by)
+/* How long a rank has said that it stands there. */
+static uint64_t stood_ns(const struct xccl_standstill *still, int rank)
 {
+    const struct other *other = &still->others[rank];
+
+    return rank == still->rank ? still->told_ns : other->taken_ns - other->first_ns + BEGIN_NS;
+}
+
+static int message_waits(const struct xccl_standstill *still, const struct xcclComm *comm, int u,
+                         int v)
+{
+    const struct xccl_still *of = still_of(still, u), *by = still_of(still, v);
+
     for (uint32_t i = 0; i < of->item_count; i++) {
         const struct xccl_still_item *item = &of->items[i];
 
@@ -186,7 +196,7 @@ static int message_waits(const struct xcclComm *comm, int u, const struct xccl_s
             continue;
         if (!item->sends && by->sent[u] != item->number)
             continue; /* on its way */
-        if (item->sends && !is_near(comm, u, v) && (uint64_t)of->tick * TICK_NS < FAR_SEND_NS)
+        if (item->sends && !is_near(comm, u, v) && stood_ns(still, u) < FAR_SEND_NS)
             continue;
         return 1;
     }
@@ -205,7 +215,7 @@ static int waits_for(const struct xccl_standstill *still, const struct xcclComm 
         return (int32_t)((uint32_t)by->call.seq - (uint32_t)of->call.seq) <
                (by->kind == XCCL_STILL_TALK);
     case XCCL_STILL_MESSAGES:
-        return message_waits(comm, u, of, v, by);
+        return message_waits(still, comm, u, v);
     case XCCL_STILL_SPLIT:
         return (int32_t)(by->splits - of->splits) < 0;
     case XCCL_STILL_TALK:

@@ -76,8 +76,34 @@ XD_FN int can_send(struct list *list)
     return (int32_t)(link->step - link->limit) < 0;
 }
 
-XD_FN int can_receive(struct block *block, struct list *list)
+/* The item at work; NULL: none. */
+XD_FN const struct xccl_dev_item *item_now(const struct list *list)
 {
+    return list->link ? &list->items[list->next - list->step] : NULL;
+}
+
+/* A slot with so many bytes came in place of the one that the item at work has next. What is said
+ * of both messages comes before the error. */
+XD_FN_COLD void fail_size(struct pair_block *pair, u32 bytes)
+{
+    struct block *block = &pair->block;
+    struct xccl_dev_status *status = block->status;
+    const struct list *list = &pair->receives;
+    u64 came = list->at - item_now(list)->at + bytes;
+    u32 is_all = bytes < list->link->slot_bytes && (pair->work.channels == 1 || came < PART_LEAST);
+
+    if (xd_add_u32(&pointer_to<struct xccl_dev_comm>(block->work.comm)->faults, 1) == 0) {
+        xd_store_volatile_u64(&status->bytes_wanted, item_now(list)->bytes);
+        xd_store_volatile_u64(&status->bytes_came, came << 1 | is_all);
+        /* Release: as fail(). */
+        xd_store_release_u64(&status->error, (u64)list->link->peer << 32 | XCCL_DEV_OTHER_SIZE);
+    }
+    xd_store_volatile_u32(&block->failed, 1);
+}
+
+XD_FN int can_receive(struct pair_block *pair)
+{
+    const struct list *list = &pair->receives;
     struct xccl_dev_link *link = list->link;
     u64 seen, flag;
 
@@ -89,8 +115,42 @@ XD_FN int can_receive(struct block *block, struct list *list)
     if (seen == flag && xd_load_volatile_u32(slot_header(link) + 8) == slot_part(list))
         return 1;
     if (seen >> 32 == flag >> 32)
-        fail(block, XCCL_DEV_OTHER_SIZE, link->peer);
+        fail_size(pair, xd_load_volatile_u32(slot_header(link) + 8));
     return 0;
+}
+
+/* 1: an item of another peer comes behind the one at work. */
+XD_FN int has_others(const struct list *list)
+{
+    for (u32 i = list->next; list->link && i < list->count; i += list->step)
+        if (list->items[i].link &&
+            pointer_to<struct xccl_dev_link>(list->items[i].link)->peer != list->link->peer)
+            return 1;
+    return 0;
+}
+
+/* Thread 0, in a wait that lasts: says what this block waits for, if the host asks. */
+XD_FN_COLD void tell_stand(struct pair_block *pair)
+{
+    struct xccl_dev_status *status = pair->block.status;
+    const struct xccl_dev_comm *comm = pointer_to<struct xccl_dev_comm>(pair->work.comm);
+    const struct list *lists[2] = {&pair->receives, &pair->sends};
+    u32 number = xd_block() - pair->work.block0, ask = xd_load_volatile_u32(&status->ask);
+    struct xccl_dev_stand *stand = &status->stands[number];
+
+    if (!ask || number >= XCCL_DEV_STANDS)
+        return;
+    for (u32 i = 0; i < 2; i++) {
+        const struct xccl_dev_item *item = item_now(lists[i]);
+
+        xd_store_volatile_u64(&stand->bytes[i], item ? item->bytes : 0);
+        xd_store_volatile_u32(&stand->peers[i], item ? lists[i]->link->peer : XCCL_DEV_NO_PEER);
+    }
+    xd_store_volatile_u32(&stand->blocks, pair->work.nblocks << 16 |
+                                              xd_load_volatile_u32(&comm->message_blocks_done));
+    /* Release: all of it before it is believed. Pairs with the host's look. */
+    xd_store_release_u32(&stand->ask,
+                         ask << 1 | (u32)(has_others(lists[0]) || has_others(lists[1])));
 }
 
 /* Thread 0: what moves next. */
@@ -103,7 +163,7 @@ XD_FN_COLD void choose(struct pair_block *pair, u32 channel)
     while (pair->choice == CHOOSE_NONE && !has_failed(block)) {
         advance_list(&pair->sends, channel, pair->work.channels);
         advance_list(&pair->receives, channel, pair->work.channels);
-        if (can_receive(block, &pair->receives))
+        if (can_receive(pair))
             pair->choice = CHOOSE_RECEIVE;
         else if (can_send(&pair->sends))
             pair->choice = CHOOSE_SEND;
@@ -111,6 +171,8 @@ XD_FN_COLD void choose(struct pair_block *pair, u32 channel)
             pair->choice = CHOOSE_END;
         else if (wait_round(block, &rounds))
             pair->choice = CHOOSE_END;
+        else if (rounds % LOOK_EVERY == 0)
+            tell_stand(pair);
     }
     if (has_failed(block))
         pair->choice = CHOOSE_END;

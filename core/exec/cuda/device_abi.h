@@ -17,6 +17,7 @@
 #define XCCL_DEV_ITEMS_MAX  64 /* messages that a launch brings along */
 #define XCCL_DEV_STARTS     64 /* operations that the device may be ahead of who watches it */
 #define XCCL_DEV_HEAD_BYTES 128 /* each link's head on lines of its own */
+#define XCCL_DEV_STANDS     128 /* blocks of messages that say what they wait for */
 #define XCCL_DEV_NO_SIGNAL  0xffffu
 #define XCCL_DEV_NO_PEER    0xffffffffu
 
@@ -147,17 +148,32 @@ struct xccl_dev_start {
     uint64_t mark, again; /* of the operations before it, as in xccl_dev_comm; again: seq */
 };
 
+/* What a block of sends and receives waits for, said by the device when the host asks; ask last,
+ * release. Written again as long as the block waits. */
+struct xccl_dev_stand {
+    uint64_t bytes[2]; /* of the message that it receives, and of the one that it sends */
+    uint32_t peers[2]; /* of them; XCCL_DEV_NO_PEER: there is none */
+    uint32_t blocks; /* of this launch and rank << 16 | those that have ended */
+    uint32_t ask; /* << 1 | 1: further peers come behind these */
+};
+static_assert(sizeof(struct xccl_dev_stand) == 32, "layout is shared with devices");
+
 /* In pinned host memory, of one rank of a communicator. */
 struct xccl_dev_status {
     uint32_t abort; /* written by the host: all kernels of the communicator are to end */
-    uint32_t unused0[31];
+    uint32_t ask; /* likewise: 0, or blocks of messages are to say what they wait for */
+    uint32_t unused0[30];
     uint64_t done; /* by the device: the number of the last operation that has ended */
     /* By the device, in one store of both, release: the first error, and whose message it was. */
     uint32_t error; /* enum xccl_dev_error */
     uint32_t peer; /* XCCL_DEV_NO_PEER: nobody's */
     uint64_t messages_begun, messages_done; /* launches of sends and receives; done: release */
-    uint32_t unused1[24];
+    /* By the device, before an OTHER_SIZE of messages: bytes of the one that it receives, and bytes
+     * of the one that came << 1 | 1: that is all of it. */
+    uint64_t bytes_wanted, bytes_came;
+    uint32_t unused1[20];
     struct xccl_dev_start starts[XCCL_DEV_STARTS]; /* of operation seq at seq % XCCL_DEV_STARTS */
+    struct xccl_dev_stand stands[XCCL_DEV_STANDS]; /* by block of the rank's share of the launch */
 };
 
 static_assert(offsetof(struct xccl_dev_status, error) % 8 == 0, "error and peer are one word");
