@@ -298,10 +298,13 @@ static xcclResult_t fail_sizes(struct xcclComm *comm, int peer)
     return xccl_comm_raise(comm, &verdict);
 }
 
+/* What all-to-all-v says of its sizes is the rank's own. */
 static int is_equal(const struct xccl_board_call *a, const struct xccl_board_call *b)
 {
-    return a->count == b->count && a->coll == b->coll && a->type == b->type && a->op == b->op &&
-           a->root == b->root;
+    int has_own_count = a->coll == ((uint32_t)XCCL_COLL_ALL_TO_ALL | XCCL_BOARD_SIZED);
+
+    return (a->count == b->count || has_own_count) && a->coll == b->coll && a->type == b->type &&
+           a->op == b->op && a->root == b->root;
 }
 
 xcclResult_t xccl_comm_compare_calls(struct xcclComm *comm, int peer,

@@ -121,7 +121,7 @@ static void draw(struct drawn *drawn, uint64_t seed, int nranks)
     drawn->odd = (int)(xt_random(&random) % (unsigned)nranks);
     drawn->peer = (drawn->odd + 1 + (int)(xt_random(&random) % (unsigned)(nranks - 1))) % nranks;
     drawn->warm = (int)(xt_random(&random) % 2);
-    drawn->follows = (int)(xt_random(&random) % 2);
+    drawn->follows = xt_random(&random) % 2 && drawn->class != RECV_OF_ONE_THAT_LEAVES;
     for (int i = 0; i < nranks; i++)
         drawn->delay_us[i] = (unsigned)(xt_random(&random) % DELAY_MAX_US);
     recv = message(RECV, draw_count(&random, 0), drawn->peer);
@@ -421,6 +421,47 @@ static void many_messages(int rank, int nranks, void *arg)
 XT_TEST(a_long_series_of_messages_of_devices_is_no_timeout)
 {
     xt_mp_run(2, many_messages, page_create("p2p", 10, FEW));
+}
+
+/* What a rank sends in all is no other rank's business: each sends as much as its number, to all.
+ */
+static xcclResult_t exchange(struct on_device *on, int rank, int nranks)
+{
+    size_t sends[UNLIKE_RANKS_MAX], receives[UNLIKE_RANKS_MAX], places[UNLIKE_RANKS_MAX];
+
+    for (int i = 0; i < nranks; i++) {
+        sends[i] = (size_t)rank;
+        receives[i] = (size_t)i;
+        places[i] = (size_t)i * SMALL;
+    }
+    return xcclAlltoAllv(at(on->in, 0), sends, places, at(on->out, 0), receives, places, xcclInt32,
+                         on->comm, on->stream);
+}
+
+XT_TEST(ranks_of_a_thread_may_send_different_sums_in_an_all_to_all_v)
+{
+    int devices[3] = {0};
+    struct on_device ons[3];
+    xcclComm_t comms[3];
+
+    device_settings("p2p");
+    device_open();
+    XT_OK(xcclCommInitAll(comms, 3, devices));
+    XT_OK(xcclGroupStart());
+    for (int r = 0; r < 3; r++) {
+        device_make(&ons[r], 4096);
+        ons[r].comm = comms[r];
+        XT_OK(exchange(&ons[r], r, 3));
+    }
+    XT_OK(xcclGroupEnd());
+    for (int r = 0; r < 3; r++)
+        CU(cuda->stream_sync(ons[r].stream));
+    XT_OK(xcclGroupStart());
+    for (int r = 0; r < 3; r++)
+        XT_OK(xcclCommDestroy(comms[r]));
+    XT_OK(xcclGroupEnd());
+    for (int r = 0; r < 3; r++)
+        device_free(&ons[r]);
 }
 
 #define MATRIX(name, call)                                                                         \

@@ -69,15 +69,14 @@ uint32_t stage_steps(const struct stage *stage, int rank)
     return atomic_load_explicit(&stage->ranks[rank].steps, memory_order_relaxed);
 }
 
-/* What is known and not mended is drawn with XT_KNOWN=1 only. Ranks on devices find another call
- * after XCCL_TIMEOUT_S where one of them makes links and kernels of the others wait, or where a
- * call was left out. UCX 1.13 ends a process by an assertion (proto_am.c: packed_len) when it
- * answers a large message on a connection that is closed in the midst of others. */
+/* What is known and not mended is drawn with XT_KNOWN=1 only. UCX 1.13 ends a process by an
+ * assertion (proto_am.c: packed_len) when it answers a large message on a connection that is closed
+ * in the midst of others. */
 static int is_known(enum fault fault, enum transport transport)
 {
     if (getenv("XT_KNOWN"))
         return 0;
-    return (fault == MISMATCH && transport == DEVICE) || (fault == PLUGIN && transport == UCX);
+    return fault == PLUGIN && transport == UCX;
 }
 
 /* 0: what it needs was not built. */
