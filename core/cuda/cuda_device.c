@@ -211,6 +211,32 @@ static int drain(struct xccl_cuda_comm *cuda)
     return !failed;
 }
 
+/* 1: no rank of the host is still making links that this one has. */
+static int are_linked(const struct xcclComm *comm)
+{
+    uint32_t own = atomic_load_explicit(&comm->board->linked, memory_order_relaxed);
+
+    for (int i = 0; comm->shm && i < xccl_shm_nlocal(comm->shm); i++) {
+        const struct xccl_board *board = xccl_shm_board(comm->shm, i);
+        /* Acquire: pairs with xccl_cuda_resume(). */
+        uint32_t linked = atomic_load_explicit(&board->linked, memory_order_acquire);
+
+        if ((int32_t)(linked - own) < 0 &&
+            atomic_load_explicit(&board->outside, memory_order_relaxed) != 2)
+            return 0;
+    }
+    return 1;
+}
+
+/* Other ranks of the host open memory of this one, which needs nothing of them and may be first. */
+static void await_openers(struct xcclComm *comm)
+{
+    struct xccl_limit limit = xccl_limit_ms(READ_MS, NULL);
+
+    while (!are_linked(comm) && !xccl_comm_error(comm) && !xccl_limit_passed(&limit))
+        nanosleep(&(struct timespec){.tv_nsec = DRAIN_NAP_NS}, NULL);
+}
+
 /* Kernels of other ranks of the host give slots back until they end, in memory of this rank. Until
  * all that it sent has been read; after an error until they have had time to see it. */
 static void await_readers(struct xcclComm *comm)
@@ -274,6 +300,7 @@ static void stop(struct xcclComm *comm)
         (void)detach(comm);
         return;
     }
+    await_openers(comm);
     await_readers(comm);
     xccl_cuda_watch_stop(comm);
 }

@@ -575,6 +575,8 @@ void xccl_cuda_resume(struct xcclComm *comm)
     pthread_mutex_lock(&cuda->lock);
     if (watch->connecting) {
         cuda->talks = comm->seq;
+        /* Release: what it has opened. Pairs with are_linked() in cuda_device.c. */
+        atomic_store_explicit(&comm->board->linked, (uint32_t)comm->seq, memory_order_release);
         be_call(watch);
         if (watch->image)
             xccl_comm_record_resume(comm);

@@ -35,7 +35,9 @@ struct xccl_board {
     _Atomic uint32_t outside; /* 1: between calls; 2: has left the communicator */
     _Atomic uint32_t splits; /* of the communicator, that its owner has begun */
     _Atomic uint32_t queued; /* calls that were given to its device, which has not begun them */
-    _Atomic uint32_t talks; /* calls that only make links, of a device that writes the board */
+    _Atomic uint32_t talks; /* calls that only make links, of a device that writes the board, */
+    _Atomic uint32_t
+        linked; /* and those of them that have ended: the owner has opened all memory */
     _Atomic uint32_t version;
     _Atomic uint32_t told_count; /* entries of told that were ever written */
     /* Low halves of the last words, by sequence number: a call that asks nothing of a rank (count

@@ -18,6 +18,7 @@
  *                              "cuMemImportFromShareableHandle.fabric", likewise exports: of
  *                              fabric handles, else of descriptors)
  *   XCCL_EMU_DIES="cuMemMap"   the process dies in that call
+ *   XCCL_EMU_SLOW="cuMemMap"   each such call takes 0.4 s longer
  *
  *   XCCL_EMU_HOLD=1            devices work only while somebody waits for them, or asks: then they
  *                              do the same in each run of a program of one thread
@@ -113,6 +114,8 @@ static int fails(const char *symbol)
 
     if (getenv("XCCL_EMU_DIES") && strcmp(getenv("XCCL_EMU_DIES"), symbol) == 0)
         raise(SIGKILL);
+    if (getenv("XCCL_EMU_SLOW") && strcmp(getenv("XCCL_EMU_SLOW"), symbol) == 0)
+        usleep(400000);
     for (; text && *text; text = *end ? end + 1 : end) {
         end = strchrnul(text, ',');
         if (strncmp(text, symbol, length) != 0 || !strchr(":,", text[length]))

@@ -379,3 +379,32 @@ XT_TEST_DEADLINE(connections_that_die_hold_up_no_other_child, 60)
     xt_setenv("XCCL_NET_FAULT", "seed=5,dead=0.004");
     run(2, lose_connections, "fault", 0);
 }
+
+/* Rank 1 opens memory of the others slowly, one after the other. They need what rank 0 has, and
+ * leave meanwhile. */
+static void leave_at_once(int rank, int nranks, void *arg)
+{
+    static const size_t counts[RANKS_MAX] = {1}, places[RANKS_MAX] = {0};
+    struct on_device on;
+    xcclComm_t whole;
+
+    xt_setenv("XCCL_ALGO", "all_gather:mesh");
+    open_on(&on, "p2p");
+    whole = world_join(arg, rank, nranks);
+    XT_OK(xcclCommSplit(whole, 0, rank, &on.comm, NULL));
+    if (rank == 1)
+        xt_setenv("XCCL_EMU_SLOW", "cuMemMap");
+    XT_OK(xcclAllGatherv(at(on.in, 0), counts[rank], at(on.out, 0), counts, places, xcclInt32,
+                         on.comm, on.stream));
+    CU(cuda->stream_sync(on.stream));
+    XT_OK(error_of(on.comm));
+    XT_OK(xcclCommDestroy(on.comm));
+    XT_OK(xcclCommDestroy(whole));
+    device_free(&on);
+}
+
+XT_TEST_DEADLINE(a_rank_that_leaves_waits_until_others_have_opened_its_memory, 60)
+{
+    need_stand_in("its driver can be slow");
+    xt_mp_run(4, leave_at_once, world_create());
+}
