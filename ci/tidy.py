@@ -236,7 +236,7 @@ def check_device(path, code):
 # its reason in core/comm/README.md.
 ROOMS = ("join", "stream", "cuda", "call", "connect", "watch", "comm")
 POINTER_FILES = {"core/comm/device_ops.h", "core/comm/comm.h", "core/comm/comm_error.h",
-                 "core/join/comm_init.c", "core/stream/async_job.h"}
+                 "core/join/comm_init.c", "core/stream/async_job.h", "core/watch/control_int.h"}
 POINTER = re.compile(r"\(\s*\*\s*\w+\s*\)\s*\(|\b\w+_fn\s*\*")
 
 

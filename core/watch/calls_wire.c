@@ -52,3 +52,30 @@ void xccl_history_put_board(struct xccl_wire *wire, const struct xccl_board *boa
     xccl_board_copy(board, until, &history);
     xccl_history_put(wire, &history);
 }
+
+size_t xccl_left_encode(const struct xccl_left *left, uint8_t out[XCCL_LEFT_BYTES])
+{
+    struct xccl_wire wire = xccl_wire_over(out, XCCL_LEFT_BYTES);
+
+    xccl_wire_put_u32(&wire, (uint32_t)left->rank);
+    xccl_wire_put_u64(&wire, left->last_seq);
+    if (left->has_calls)
+        xccl_history_put(&wire, &left->calls);
+    else
+        xccl_wire_put_u64(&wire, left->calls.word);
+    return XCCL_LEFT_BYTES - xccl_wire_left(&wire);
+}
+
+int xccl_left_decode(uint8_t *body, size_t bytes, int nranks, struct xccl_left *left_out)
+{
+    struct xccl_wire wire = xccl_wire_over(body, bytes);
+
+    *left_out = (struct xccl_left){.rank = (int32_t)xccl_wire_get_u32(&wire)};
+    left_out->last_seq = xccl_wire_get_u64(&wire);
+    left_out->has_calls = xccl_wire_left(&wire) > sizeof left_out->calls.word;
+    if (left_out->has_calls)
+        xccl_history_get(&wire, &left_out->calls);
+    else
+        left_out->calls.word = xccl_wire_get_u64(&wire);
+    return !wire.bad && !xccl_wire_left(&wire) && left_out->rank >= 0 && left_out->rank < nranks;
+}

@@ -5,13 +5,13 @@
  *              one number disagree; that finds ranks which wait on links that the others' calls do
  *              not use, and ranks that need not wait.
  *   NOTICE     an error (notice_wire.h): forwarded by whoever did not know it yet
- *   GOODBYE    u64 number of the sender's last call, and its newest calls, as in a heartbeat; then
- *              FINAL, and the sending side is shut
- *   LEFT       i32 rank, u64 number of its last call: forwarded like a notice, so that all ranks
- *              know who has left. A rank that leaves forwards no more; between ranks that leave at
- *              the same moment the word of one may be lost
+ *   GOODBYE    the sender leaves after these calls (calls_wire.h); then LEFT, NOTICE, ASK, ANSWER
+ *              and STILL of others, which it passes on, FINAL, and the sending side is shut
+ *   LEFT       the same of another rank, forwarded like a notice, so that all ranks know who has
+ *              left; only the word of calls that the last one had, too
  *   ASK        i32 asker, i32 asked, u64 word: has the asked rank begun a call with this word? Goes
- *              round both ways until it is there, or with a neighbour of it when it has left
+ *              round both ways until it is there, or with a rank that knows with which calls the
+ *              asked one has left
  *   ANSWER     the same, u32 yes, no or unknown (enum xccl_begun), then calls of the asked rank up
  *              to the one asked for, as in a heartbeat; goes back until the asker has it
  *   STILL      where a rank stands (standstill.c); goes to the next rank until it is back
@@ -20,10 +20,11 @@
  *
  * Anything else, or a frame of a wrong size, is an error of the peer.
  *
- *   AT WORK --- own close: goodbye, FINAL ---> LINGERING (control->comm is NULL; what comes is
- *      |                                           |        dropped; nothing is judged)
- *      | the neighbour's FINAL, or its death       | its FINAL or end, or LINGER_MS
- *      +-----------------> CLOSED <----------------+
+ *   AT WORK --- own close: goodbye ---> HAS LEFT (control->comm is NULL; control_relay.c)
+ *      |                                   |
+ *      | the neighbour's FINAL, or its     | its FINAL or end, or some time
+ *      | death                             |
+ *      +------------> CLOSED <-------------+
  *
  * Thread: see control.h. What close detaches, the service thread frees: it holds a reference to
  * itself for each control plane. */
@@ -48,16 +49,8 @@
 #define STARVED_BEATS 30 /* of a process that is seen to run */
 #define ASK_NAP_NS    200000
 #define ASK_AGAIN_NS  (50 * XCCL_NS_PER_MS)
-#define LINGER_MS     800
 #define RETRY_MS      100 /* until a notice that found no memory is sent again */
 #define HURRY_MS      50 /* until a heartbeat that is wanted early */
-
-static void neighbour_close(struct neighbour *neighbour)
-{
-    xccl_loop_remove(&neighbour->source);
-    xccl_conn_close(neighbour->conn);
-    neighbour->conn = NULL;
-}
 
 static void neighbour_blame(const struct neighbour *neighbour, enum xccl_trouble trouble)
 {
@@ -70,7 +63,7 @@ static void neighbour_blame(const struct neighbour *neighbour, enum xccl_trouble
 
 static void neighbour_dead(struct neighbour *neighbour, enum xccl_trouble trouble)
 {
-    neighbour_close(neighbour);
+    xccl_control_close_neighbour(neighbour);
     neighbour_blame(neighbour, trouble);
 }
 
@@ -78,43 +71,17 @@ static void neighbour_dead(struct neighbour *neighbour, enum xccl_trouble troubl
 static void neighbour_silent(struct neighbour *neighbour)
 {
     neighbour_blame(neighbour, XCCL_TROUBLE_SILENT);
-    neighbour_close(neighbour);
+    xccl_control_close_neighbour(neighbour);
 }
 
 static void neighbour_read(struct neighbour *neighbour);
 
-/* Writes what the socket takes; the rest when it polls writable. */
-static void neighbour_flush(struct neighbour *neighbour)
+/* control->on_broken */
+static void neighbour_broken(struct neighbour *neighbour)
 {
-    int pending = 0;
-
-    if (!neighbour->conn)
-        return;
-    if (xccl_conn_flush(neighbour->conn, &pending)) {
-        /* An answer to a frame that was just read: the reader comes to the end by itself. A call
-         * from here would go one deeper for each further question. */
-        if (neighbour->reading)
-            return;
-        neighbour_read(neighbour); /* perhaps it said goodbye before it closed */
-        if (neighbour->conn)
-            neighbour_dead(neighbour, XCCL_TROUBLE_CONTROL_BROKEN);
-        return;
-    }
-    (void)xccl_loop_set_events(&neighbour->source, pending ? EPOLLIN | EPOLLOUT : EPOLLIN);
-}
-
-/* An error, with its text: nothing was queued. */
-static xcclResult_t neighbour_send(struct neighbour *neighbour, uint16_t type, const void *body,
-                                   size_t bytes)
-{
-    xcclResult_t rc;
-
-    if (!neighbour->conn || neighbour->said_goodbye)
-        return xcclSuccess;
-    rc = xccl_conn_queue(neighbour->conn, type, body, bytes);
-    if (!rc)
-        neighbour_flush(neighbour);
-    return rc;
+    neighbour_read(neighbour); /* perhaps it said goodbye before it closed */
+    if (neighbour->conn)
+        neighbour_dead(neighbour, XCCL_TROUBLE_CONTROL_BROKEN);
 }
 
 /* A notice that cannot be queued is owed, and is sent again when the timer is due. A connection
@@ -122,8 +89,8 @@ static xcclResult_t neighbour_send(struct neighbour *neighbour, uint16_t type, c
 static void send_notice(struct neighbour *neighbour)
 {
     struct xccl_control *control = neighbour->control;
-    xcclResult_t rc = neighbour_send(neighbour, FRAME_NOTICE, control->notice,
-                                     control->notice_bytes);
+    xcclResult_t rc = xccl_control_send(neighbour, FRAME_NOTICE, control->notice,
+                                        control->notice_bytes);
     int was_owed = neighbour->owed;
 
     neighbour->owed = rc == xcclSystemError;
@@ -197,63 +164,10 @@ static int take_heartbeat(struct neighbour *neighbour, struct xccl_wire *wire)
     return 1;
 }
 
-/* Passes on that a rank has left, away from the neighbour that said so, unless that is known. */
-static void hear_of_left(struct neighbour *from, int rank, uint64_t last_seq)
-{
-    struct xccl_control *control = from->control;
-    struct neighbour *other = &control->neighbours[from == &control->neighbours[0]];
-    uint8_t body[LEFT_BYTES];
-    struct xccl_wire wire = xccl_wire_over(body, sizeof body);
-
-    if (!xccl_control_note_left(control, rank, last_seq) || other->rank == rank)
-        return;
-    xccl_wire_put_u32(&wire, (uint32_t)rank);
-    xccl_wire_put_u64(&wire, last_seq);
-    (void)neighbour_send(other, FRAME_LEFT, body, sizeof body); /* it comes the other way, too */
-}
-
-static int take_goodbye(struct neighbour *neighbour, struct xccl_wire *wire)
-{
-    uint64_t last_seq = xccl_wire_get_u64(wire);
-
-    xccl_history_get(wire, &neighbour->last);
-    if (wire->bad || xccl_wire_left(wire))
-        return 0;
-    neighbour->is_goodbye = 1;
-    (void)xccl_comm_compare(neighbour->control->comm, neighbour->rank, &neighbour->last);
-    hear_of_left(neighbour, neighbour->rank, last_seq);
-    return 1;
-}
-
-static int take_left(struct neighbour *neighbour, struct xccl_wire *wire)
-{
-    int rank = (int32_t)xccl_wire_get_u32(wire);
-    uint64_t last_seq = xccl_wire_get_u64(wire);
-
-    if (wire->bad || xccl_wire_left(wire) || !xccl_control_has_rank(neighbour->control, rank))
-        return 0;
-    if (rank != neighbour->control->rank)
-        hear_of_left(neighbour, rank, last_seq);
-    return 1;
-}
-
 /* --- asking a rank what it has begun --- */
 
-static int take_asking(struct neighbour *neighbour, uint16_t type, uint8_t *body, size_t bytes)
-{
-    struct xccl_control *control = neighbour->control;
-    int from = neighbour == &control->neighbours[1];
-    struct xccl_ask_out out = {.bytes = 0};
-    int is_right = type == FRAME_ASK ? xccl_control_take_ask(control, from, body, bytes, &out)
-                                     : xccl_control_take_answer(control, from, body, bytes, &out);
-
-    if (out.bytes)
-        (void)neighbour_send(&control->neighbours[out.neighbour], out.type, out.body, out.bytes);
-    return is_right;
-}
-
 /* Asks once more, for a question or an answer is lost with a rank on the way that leaves. 1: the
- * asked rank has left, and its neighbour, this rank, knows the answer. */
+ * asked rank has left, and this one knows the answer. */
 static int ask(struct xccl_control *control, const uint8_t body[ASK_BYTES],
                enum xccl_begun *answer_out, struct xccl_board_history *theirs_out)
 {
@@ -266,7 +180,7 @@ static int ask(struct xccl_control *control, const uint8_t body[ASK_BYTES],
         *theirs_out = *left;
     }
     for (int i = 0; i < 2 && !left; i++)
-        (void)neighbour_send(&control->neighbours[i], FRAME_ASK, body, ASK_BYTES);
+        (void)xccl_control_send(&control->neighbours[i], FRAME_ASK, body, ASK_BYTES);
     xccl_loop_unlock(control->loop);
     return left != NULL;
 }
@@ -298,7 +212,7 @@ enum xccl_begun xccl_control_ask(struct xccl_control *control, int rank, uint64_
         if (now_ns >= again_ns)
             again_ns = now_ns + ASK_AGAIN_NS;
         nanosleep(&(struct timespec){.tv_nsec = ASK_NAP_NS}, NULL);
-        /* Acquire: pairs with take_asking(). */
+        /* Acquire: pairs with xccl_control_take_asking(). */
         answer = atomic_load_explicit(&control->answer, memory_order_acquire);
     }
     if (!answer)
@@ -311,7 +225,8 @@ enum xccl_begun xccl_control_ask(struct xccl_control *control, int rank, uint64_
 
 static void send_still(struct xccl_control *control, const uint8_t *body, size_t bytes)
 {
-    (void)neighbour_send(&control->neighbours[0], FRAME_STILL, body, bytes); /* it is said again */
+    (void)xccl_control_send(&control->neighbours[0], FRAME_STILL, body,
+                            bytes); /* it is said again */
 }
 
 static int take_still(struct xccl_control *control, uint8_t *body, size_t bytes)
@@ -361,7 +276,7 @@ static int take_frame(struct neighbour *neighbour, uint16_t type, uint8_t *body,
         return take_notice(neighbour, body, bytes);
     case FRAME_ASK:
     case FRAME_ANSWER:
-        return take_asking(neighbour, type, body, bytes);
+        return xccl_control_take_asking(neighbour, type, body, bytes);
     case FRAME_STILL:
         return take_still(neighbour->control, body, bytes);
     case XCCL_BOOT_ERROR:
@@ -369,9 +284,9 @@ static int take_frame(struct neighbour *neighbour, uint16_t type, uint8_t *body,
     case XCCL_BOOT_ALIVE:
         return 1;
     case FRAME_GOODBYE:
-        return take_goodbye(neighbour, &wire);
+        return xccl_control_take_goodbye(neighbour, body, bytes);
     case FRAME_LEFT:
-        return take_left(neighbour, &wire);
+        return xccl_control_take_left(neighbour, body, bytes);
     default:
         return 0;
     }
@@ -395,7 +310,7 @@ static void read_frames(struct neighbour *neighbour)
             return;
         }
         if (rc || final) {
-            neighbour_close(neighbour);
+            xccl_control_close_neighbour(neighbour);
             return;
         }
         if (!got)
@@ -419,65 +334,22 @@ static void neighbour_read(struct neighbour *neighbour)
 
 /* --- leaving --- */
 
-/* Frees a control plane that has left once both connections are closed. The service thread, or
- * close itself. 1: it is gone. */
-static int free_when_left(struct xccl_control *control)
-{
-    if (control->comm || control->neighbours[0].conn || control->neighbours[1].conn)
-        return 0;
-    xccl_free(control);
-    return 1;
-}
-
-/* Writes what is left of the goodbye, then shuts the sending side. */
-static xcclResult_t linger_send(struct neighbour *neighbour)
-{
-    int pending = 0;
-    xcclResult_t rc = xccl_conn_finish(neighbour->conn, &pending);
-
-    if (!rc)
-        rc = xccl_loop_set_events(&neighbour->source, pending ? EPOLLIN | EPOLLOUT : EPOLLIN);
-    return rc;
-}
-
-/* Drops what comes, until the end. */
-static void linger(struct neighbour *neighbour, uint32_t events)
-{
-    uint8_t body[FRAME_BYTES];
-    size_t bytes = 0;
-    uint16_t type = 0;
-    int got = 1, final = 0;
-    xcclResult_t rc = events & EPOLLOUT ? linger_send(neighbour) : xcclSuccess;
-
-    while (!rc && !final && got)
-        rc = xccl_conn_take(neighbour->conn, &type, body, sizeof body, &bytes, &got, &final);
-    if (rc || final)
-        neighbour_close(neighbour);
-}
-
 /* The end of this side, with the loop's lock and comm still in place. */
-static void neighbour_leave(struct neighbour *neighbour, uint64_t last_seq)
+static void neighbour_leave(struct neighbour *neighbour, const struct xccl_left *own)
 {
-    uint8_t body[GOODBYE_BYTES];
-    struct xccl_wire wire = xccl_wire_over(body, sizeof body);
+    uint8_t body[XCCL_LEFT_BYTES];
 
     if (neighbour->conn)
         neighbour_read(neighbour); /* perhaps it has left before */
     if (neighbour->owed)
         send_notice(neighbour);
-    xccl_wire_put_u64(&wire, last_seq);
-    xccl_history_put_board(&wire, neighbour->control->comm->board, 0);
-    if (neighbour->owed || neighbour_send(neighbour, FRAME_GOODBYE, body, sizeof body))
+    if (neighbour->owed ||
+        xccl_control_send(neighbour, FRAME_GOODBYE, body, xccl_left_encode(own, body)))
         xccl_log(XCCL_LOG_WARN, "rank %d leaves, and cannot tell rank %d so: %s",
                  neighbour->control->rank, neighbour->rank, xccl_error_text());
     neighbour->owed = 0;
-    neighbour->said_goodbye = 1;
-    if (!neighbour->conn)
-        return;
-    if (!neighbour->watched || linger_send(neighbour))
-        neighbour_close(neighbour);
-    else
-        xccl_loop_set_timer(&neighbour->source, xccl_clock_ns() + LINGER_MS * XCCL_NS_PER_MS);
+    neighbour->told_word = own->calls.word;
+    xccl_relay_begin(neighbour);
 }
 
 /* --- callbacks --- */
@@ -489,14 +361,14 @@ static void on_events(struct xccl_source *source, uint32_t events)
 
     xccl_log_set_rank(control->rank);
     if (!control->comm) {
-        linger(neighbour, events);
-        if (free_when_left(control))
+        xccl_relay_on_events(neighbour, events);
+        if (xccl_relay_free(control))
             xccl_service_put_later();
     } else {
         if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
             neighbour_read(neighbour);
         if (neighbour->conn && (events & EPOLLOUT))
-            neighbour_flush(neighbour);
+            xccl_control_flush(neighbour);
     }
     xccl_log_set_rank(-1);
 }
@@ -507,7 +379,8 @@ static void send_heartbeat(struct neighbour *neighbour)
     struct xccl_wire wire = xccl_wire_over(body, sizeof body);
 
     xccl_history_put_board(&wire, neighbour->control->comm->board, 0);
-    (void)neighbour_send(neighbour, FRAME_HEARTBEAT, body, sizeof body); /* the next one may do */
+    (void)xccl_control_send(neighbour, FRAME_HEARTBEAT, body,
+                            sizeof body); /* the next one may do */
 }
 
 /* On a crowded machine a process may get no time for seconds. Where it can be seen, on this host,
@@ -582,8 +455,9 @@ static void on_timer(struct xccl_source *source, uint64_t now_ns)
     if (control->comm) {
         at_work_on_timer(neighbour, now_ns);
     } else { /* it has lingered long enough */
-        neighbour_close(neighbour);
-        if (free_when_left(control))
+        xccl_control_close_neighbour(neighbour);
+        xccl_relay_look(control);
+        if (xccl_relay_free(control))
             xccl_service_put_later();
     }
     xccl_log_set_rank(-1);
@@ -652,8 +526,8 @@ static void tell_error(struct xcclComm *comm, const struct xccl_notice *notice)
 xcclResult_t xccl_control_open(struct xcclComm *comm, struct xccl_conn *next,
                                struct xccl_conn *prev, struct xccl_control **control_out)
 {
-    struct xccl_control *control = xccl_calloc(
-        1, sizeof *control + (size_t)comm->nranks * sizeof control->left_after[0]);
+    struct xccl_control *control = xccl_calloc(1, sizeof *control + (size_t)comm->nranks *
+                                                                        sizeof control->left[0]);
     struct xccl_standstill *still = NULL;
     struct xccl_loop *loop;
     xcclResult_t rc = control ? xccl_standstill_create(comm, &still) : xcclSystemError;
@@ -674,7 +548,10 @@ xcclResult_t xccl_control_open(struct xcclComm *comm, struct xccl_conn *next,
     control->comm = comm;
     control->loop = loop;
     control->rank = comm->rank;
+    control->nranks = comm->nranks;
     control->asked = XCCL_NOBODY;
+    control->on_broken = neighbour_broken;
+    control->compare = xccl_comm_compare;
     control->beat_ns = (uint64_t)xccl_param_int(XCCL_P_HEARTBEAT_S) * XCCL_NS_PER_S;
     /* No callback before all is in place: they look for the control plane in comm. */
     xccl_loop_lock(loop);
@@ -697,6 +574,7 @@ xcclResult_t xccl_control_open(struct xcclComm *comm, struct xccl_conn *next,
 
 void xccl_control_close(struct xccl_control *control, uint64_t last_seq)
 {
+    struct xccl_left own = {.has_calls = 1, .last_seq = last_seq};
     struct xccl_loop *loop;
     int gone;
 
@@ -704,30 +582,22 @@ void xccl_control_close(struct xccl_control *control, uint64_t last_seq)
         return;
     loop = control->loop;
     xccl_loop_lock(loop);
+    own.rank = control->rank;
+    xccl_board_copy(control->comm->board, 0, &own.calls);
+    control->relays = xccl_relay_is_needed(control);
     for (int i = 0; i < 2; i++)
-        neighbour_leave(&control->neighbours[i], last_seq);
+        neighbour_leave(&control->neighbours[i], &own);
     xccl_standstill_free(control->comm->still);
     control->comm->still = NULL;
     control->comm = NULL;
-    gone = free_when_left(control);
+    control->on_broken = xccl_control_close_neighbour;
+    control->compare = NULL;
+    xccl_control_hear_of_left(control, NULL, &own);
+    xccl_relay_look(control);
+    gone = xccl_relay_free(control);
     xccl_loop_unlock(loop);
     if (gone)
         xccl_service_put(); /* not the last one: the communicator has another */
-}
-
-void xccl_control_compare_left(struct xccl_control *control)
-{
-    for (int i = 0; control && i < 2; i++) {
-        struct neighbour *neighbour = &control->neighbours[i];
-        struct xccl_board_history last;
-
-        if (!xccl_control_has_left(control, neighbour->rank))
-            continue;
-        xccl_loop_lock(control->loop);
-        last = neighbour->last;
-        xccl_loop_unlock(control->loop);
-        (void)xccl_comm_compare(control->comm, neighbour->rank, &last);
-    }
 }
 
 int xccl_control_in_call(const struct xccl_control *control, int rank, uint64_t seq)

@@ -28,7 +28,7 @@ int xccl_control_left_before(const struct xccl_control *control, uint64_t seq,
 /* 1: the rank is known to have left in order. Any thread. */
 int xccl_control_has_left(const struct xccl_control *control, int rank);
 
-/* Compares the calls of neighbours that have left with this rank's (xccl_comm_compare()). NULL is
+/* Compares the calls of ranks that have left with this rank's (xccl_comm_compare()). NULL is
  * fine. The crank's holder. */
 void xccl_control_compare_left(struct xccl_control *control);
 

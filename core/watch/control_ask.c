@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A rank is asked what it has begun: the question goes round the ring both ways until it reaches
- * that rank, or one beside it when it has left, and the answer comes back the same way. Here is
- * decided what becomes of a question or an answer that has come; control.c puts and sends them.
+ * that rank, or one that knows its last calls when it has left, and the answer comes back the same
+ * way. Here is decided what becomes of a question or an answer that has come; control.c puts and
+ * sends them.
  *
  * Thread: the service thread, with the loop's lock. */
 #include <string.h>
@@ -30,24 +31,14 @@ static void answer(struct xccl_ask_out *out, int from, const uint8_t *question,
     out->bytes = ANSWER_BYTES;
 }
 
-const struct xccl_board_history *xccl_control_left_history(const struct xccl_control *control,
-                                                           int rank)
-{
-    for (int i = 0; i < 2; i++)
-        if (control->neighbours[i].rank == rank && control->neighbours[i].is_goodbye)
-            return &control->neighbours[i].last;
-    return NULL;
-}
-
-/* Answers a question for this rank, or for a neighbour that has left, or passes it on. One that
- * comes back to its asker is dropped. */
+/* Answers a question for this rank, or for one that has left, or passes it on. One that comes back
+ * to its asker is dropped. */
 int xccl_control_take_ask(struct xccl_control *control, int from, uint8_t *body, size_t bytes,
                           struct xccl_ask_out *out)
 {
     struct xccl_wire wire = xccl_wire_over(body, bytes);
     int asker = (int32_t)xccl_wire_get_u32(&wire), asked = (int32_t)xccl_wire_get_u32(&wire);
     uint64_t word = xccl_wire_get_u64(&wire);
-    const struct xccl_board *board = control->comm->board;
     const struct xccl_board_history *left;
     struct xccl_board_history own;
 
@@ -55,7 +46,9 @@ int xccl_control_take_ask(struct xccl_control *control, int from, uint8_t *body,
         !xccl_control_has_rank(control, asked))
         return 0;
     left = xccl_control_left_history(control, asked);
-    if (asked == control->rank) {
+    if (asked == control->rank && control->comm) {
+        const struct xccl_board *board = control->comm->board;
+
         xccl_board_copy(board, (uint32_t)(word >> 32), &own);
         answer(out, from, body, xccl_board_begun(board, word), &own);
     } else if (left && asker != control->rank) {
@@ -89,4 +82,18 @@ int xccl_control_take_answer(struct xccl_control *control, int from, uint8_t *bo
     /* Release: the calls come first. Pairs with xccl_control_ask(). */
     atomic_store_explicit(&control->answer, verdict + 1, memory_order_release);
     return 1;
+}
+
+int xccl_control_take_asking(struct neighbour *neighbour, uint16_t type, uint8_t *body,
+                             size_t bytes)
+{
+    struct xccl_control *control = neighbour->control;
+    int from = neighbour == &control->neighbours[1];
+    struct xccl_ask_out out = {.bytes = 0};
+    int is_right = type == FRAME_ASK ? xccl_control_take_ask(control, from, body, bytes, &out)
+                                     : xccl_control_take_answer(control, from, body, bytes, &out);
+
+    if (out.bytes)
+        (void)xccl_control_send(&control->neighbours[out.neighbour], out.type, out.body, out.bytes);
+    return is_right;
 }

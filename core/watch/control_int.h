@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Inside of the control plane: its two ring connections, shared by control.c, which serves them,
- * control_ask.c, which asks ranks over them what they have begun, and control_left.c, which keeps
- * who has left. Guarded by the loop's lock. */
+ * control_send.c, which sends, control_ask.c, which asks ranks over them what they have begun,
+ * control_left.c, which keeps who has left after which calls, and control_relay.c, which serves
+ * them when this rank has left. Guarded by the loop's lock. */
 #ifndef XCCL_WATCH_CONTROL_INT_H
 #define XCCL_WATCH_CONTROL_INT_H
 
@@ -24,12 +25,11 @@ enum {
     FRAME_LEFT = 0x26
 };
 
-#define GOODBYE_BYTES (8 + XCCL_HISTORY_BYTES)
-#define LEFT_BYTES    12
-#define ASK_BYTES     16
-#define ANSWER_BYTES  (ASK_BYTES + 4 + XCCL_HISTORY_BYTES)
-#define NOTICE_BYTES  XCCL_NOTICE_FRAME_BYTES
-#define FRAME_BYTES   XCCL_BOOT_ERROR_MAX /* the largest */
+#define LEFT_CALLS   8 /* histories of ranks that have left; in a right program they are alike */
+#define ASK_BYTES    16
+#define ANSWER_BYTES (ASK_BYTES + 4 + XCCL_HISTORY_BYTES)
+#define NOTICE_BYTES XCCL_NOTICE_FRAME_BYTES
+#define FRAME_BYTES  XCCL_BOOT_ERROR_MAX /* the largest */
 
 static_assert(NOTICE_BYTES <= FRAME_BYTES, "it is");
 static_assert((int)XCCL_NOTICE_ERROR == XCCL_BOOT_NOTICE_ERROR, "ranks that join read it, too");
@@ -43,20 +43,35 @@ struct neighbour {
     int rank;
     char address[XCCL_ADDR_TEXT_BYTES]; /* of the other end, without the port; "" not known */
     int watched; /* it is in the loop */
-    int said_goodbye; /* nothing may follow it */
+    int is_shut; /* nothing may be sent any more */
     int owed; /* the notice that could not be queued so far */
     int reading; /* neighbour_read() is at work */
     uint64_t heard_ns, due_ns; /* last sign of life; when the next heartbeat is to be sent */
     uint64_t look_ns; /* when that, or the end of the neighbour's time, is to be looked at */
     _Atomic uint32_t call; /* low half of the number of the call it was last heard to be in */
-    int is_goodbye; /* it has said goodbye, with: */
-    struct xccl_board_history last; /* its last calls */
+    uint64_t told_word; /* of the calls that it was told last of a rank that has left */
+};
+
+/* The last calls of the first rank that left after these. */
+struct left_calls {
+    int rank;
+    struct xccl_board_history history;
+};
+
+struct left_rank {
+    _Atomic uint64_t after; /* 0: it has not left; else its last call + 1 */
+    uint8_t calls; /* place of its last calls in left_calls + 1; 0: not known */
 };
 
 struct xccl_control {
     struct xcclComm *comm; /* NULL: it has left */
     struct xccl_loop *loop;
-    int rank;
+    int rank, nranks;
+    int relays; /* it has left, and passes on what comes */
+    void (*on_broken)(struct neighbour *neighbour); /* it was found when something was sent */
+    /* Compares a rank's last calls with this rank's; NULL: this one has left. */
+    xcclResult_t (*compare)(struct xcclComm *comm, int peer,
+                            const struct xccl_board_history *theirs);
     uint64_t beat_ns; /* 0: no heartbeats */
     uint8_t notice[NOTICE_BYTES]; /* of the first error: there is no second one */
     size_t notice_bytes;
@@ -68,12 +83,14 @@ struct xccl_control {
     _Atomic uint32_t answer; /* enum xccl_begun + 1 */
     _Atomic int hurries; /* 1: the next heartbeat is early */
     _Atomic int left_count; /* ranks that have left */
-    _Atomic uint64_t left_after[]; /* by rank; 0: has not left; else its last call + 1 */
+    uint32_t left_calls_count;
+    struct left_calls left_calls[LEFT_CALLS];
+    struct left_rank left[]; /* by rank */
 };
 
 static inline int xccl_control_has_rank(const struct xccl_control *control, int rank)
 {
-    return rank >= 0 && rank < control->comm->nranks;
+    return rank >= 0 && rank < control->nranks;
 }
 
 /* A frame to send to a neighbour, as a consequence of one that came. bytes 0: none. */
@@ -84,17 +101,51 @@ struct xccl_ask_out {
     uint8_t body[ANSWER_BYTES];
 };
 
+/* --- control_send.c --- */
+
+/* An error, with its text: nothing was queued. */
+xcclResult_t xccl_control_send(struct neighbour *neighbour, uint16_t type, const void *body,
+                               size_t bytes);
+/* Writes what the socket takes; the rest when it polls writable. */
+void xccl_control_flush(struct neighbour *neighbour);
+void xccl_control_close_neighbour(struct neighbour *neighbour);
+
+/* --- control_ask.c --- */
+
 /* Frames that have come from neighbour `from`. 0: of a wrong size, or about a rank that there is
  * not. */
 int xccl_control_take_ask(struct xccl_control *control, int from, uint8_t *body, size_t bytes,
                           struct xccl_ask_out *out);
 int xccl_control_take_answer(struct xccl_control *control, int from, uint8_t *body, size_t bytes,
                              struct xccl_ask_out *out);
-/* The last calls of a neighbour that has left; NULL: it has not, or is none. */
+/* Takes one of the two, and sends what follows from it. */
+int xccl_control_take_asking(struct neighbour *neighbour, uint16_t type, uint8_t *body,
+                             size_t bytes);
+
+/* --- control_left.c --- */
+
+/* The last calls of a rank that has left; NULL: it has not, or they are not known. */
 const struct xccl_board_history *xccl_control_left_history(const struct xccl_control *control,
                                                            int rank);
+/* A rank has left, as neighbour `from` says; NULL: this one leaves. Compares its calls with this
+ * rank's, and passes it on, unless that is known. */
+void xccl_control_hear_of_left(struct xccl_control *control, struct neighbour *from,
+                               struct xccl_left *left);
+/* Frames that have come. 0: of a wrong size, or about a rank that there is not. */
+int xccl_control_take_goodbye(struct neighbour *neighbour, uint8_t *body, size_t bytes);
+int xccl_control_take_left(struct neighbour *neighbour, uint8_t *body, size_t bytes);
 
-/* Notes that a rank has left after so many calls. 1: that is new. */
-int xccl_control_note_left(struct xccl_control *control, int rank, uint64_t last_seq);
+/* --- control_relay.c --- */
+
+/* This rank is about to leave: 1: others may need it to hear of each other. */
+int xccl_relay_is_needed(const struct xccl_control *control);
+/* The goodbye is queued, and comm about to go. */
+void xccl_relay_begin(struct neighbour *neighbour);
+void xccl_relay_on_events(struct neighbour *neighbour, uint32_t events);
+/* Ends it when nobody needs it any more. */
+void xccl_relay_look(struct xccl_control *control);
+/* Frees a control plane that has left once both connections are closed. The service thread, or
+ * close itself. 1: it is gone. */
+int xccl_relay_free(struct xccl_control *control);
 
 #endif

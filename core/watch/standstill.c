@@ -115,17 +115,33 @@ static void decode(struct xccl_wire *wire, int nranks, struct xccl_still *out)
         out->sent[i] = xccl_wire_get_u32(wire);
 }
 
-int xccl_standstill_take(struct xccl_standstill *still, uint8_t *body, size_t bytes, int *rank_out)
+static int take(uint8_t *body, size_t bytes, int nranks, struct xccl_still *told_out)
 {
     struct xccl_wire wire = xccl_wire_over(body, bytes);
     int rank = (int32_t)xccl_wire_get_u32(&wire);
+
+    if (rank < 0 || rank >= nranks || nranks > XCCL_STILL_RANKS)
+        return XCCL_NOBODY;
+    decode(&wire, nranks, told_out);
+    return wire.bad || xccl_wire_left(&wire) || told_out->item_count > XCCL_STILL_ITEMS
+               ? XCCL_NOBODY
+               : rank;
+}
+
+int xccl_standstill_rank_of(uint8_t *body, size_t bytes, int nranks)
+{
     struct xccl_still told = {0};
+
+    return take(body, bytes, nranks, &told);
+}
+
+int xccl_standstill_take(struct xccl_standstill *still, uint8_t *body, size_t bytes, int *rank_out)
+{
+    struct xccl_still told = {0};
+    int rank = still ? take(body, bytes, still->nranks, &told) : XCCL_NOBODY;
     struct other *other;
 
-    if (!still || rank < 0 || rank >= still->nranks)
-        return 0;
-    decode(&wire, still->nranks, &told);
-    if (wire.bad || xccl_wire_left(&wire) || told.item_count > XCCL_STILL_ITEMS)
+    if (rank == XCCL_NOBODY)
         return 0;
     *rank_out = rank;
     if (rank == still->rank)

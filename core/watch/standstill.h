@@ -65,6 +65,8 @@ int xccl_standstill_splitter(struct xcclComm *comm);
 /* This rank has begun to split the communicator. */
 void xccl_standstill_split(struct xcclComm *comm);
 
+/* The rank that a frame is of; XCCL_NOBODY: it is none. */
+int xccl_standstill_rank_of(uint8_t *body, size_t bytes, int nranks);
 /* A rank's frame has come. 0: it is none. */
 int xccl_standstill_take(struct xccl_standstill *still, uint8_t *body, size_t bytes, int *rank_out);
 

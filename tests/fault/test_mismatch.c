@@ -2,6 +2,8 @@
 /* Ranks that make different calls get an error that shows both, over every kind of link and
  * whatever protocols the two calls choose; ranks that do not call at all are named when the
  * deadline passes. */
+#include <unistd.h>
+
 #include "../collective/world.h"
 
 #define MANUAL XT_BUILD_DIR "/lib/fixtures/libxccl-net-fx-manual.so"
@@ -284,4 +286,44 @@ static void call_other_counts(int rank, int nranks, void *arg)
 XT_TEST(an_error_over_sockets_shows_both_calls)
 {
     xt_mp_run(2, call_other_counts, differ_create(10, 11, 1));
+}
+
+static void await_arrived(struct world *world, int count)
+{
+    while (atomic_load_explicit(&world->arrived, memory_order_acquire) < count)
+        usleep(1000); /* bounded by the test's deadline */
+}
+
+/* Ranks 1 and 4 have left when rank 2 makes another call than the rest. Rank 0 stands between them
+ * on the ring. */
+static void call_when_neighbours_have_left(int rank, int nranks, void *arg)
+{
+    struct differ *d = arg;
+    int data[10] = {0}, all[50], leaves = rank == 1 || rank == 4;
+    xcclComm_t comm;
+    xcclResult_t rc;
+
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    comm = world_join(&d->world, rank, nranks);
+    for (int root = 0; root <= 3; root += 3) /* the connections */
+        XT_OK(xcclGather(data, all, 10, xcclInt32, root, comm, NULL));
+    if (rank == 2 || rank == 3)
+        await_arrived(&d->world, 2);
+    rc = xcclGather(data, all, 10, xcclInt32, rank == 2 ? 3 : 0, comm, NULL);
+    if (rank == 0) {
+        XT_CHECK_RC(rc, xcclInvalidUsage);
+        XT_CHECK_HAS(xcclGetLastError(comm), "in call 3: gather of 10 int32, root 0");
+        XT_CHECK_HAS(xcclGetLastError(comm), "in call 3: gather of 10 int32, root 3");
+    }
+    rc = xcclCommDestroy(comm);
+    if (leaves) {
+        XT_OK(rc);
+        atomic_fetch_add_explicit(&d->world.arrived, 1, memory_order_acq_rel);
+    }
+    world_meet(&d->world, nranks + 2);
+}
+
+XT_TEST(ranks_that_have_left_pass_on_which_calls_differ)
+{
+    xt_mp_run(5, call_when_neighbours_have_left, differ_create(0, 0, 1));
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Notices from a proven but broken peer: what is accepted has an ended text without control
- * characters, ranks that there are, and comes back unchanged from its own encoding. Then the bytes
- * as evidence of every kind of trouble, of which no text may leave its room. Thread: one. */
+/* Notices, and what ranks called that have left, from a proven but broken peer: what is accepted
+ * has ranks that there are, comes back unchanged from its own encoding, and a notice has an ended
+ * text without control characters. Then the bytes as evidence of every kind of trouble, of which no
+ * text may leave its room. Thread: one. */
+#include "watch/calls_wire.h"
 #include "watch/notice_wire.h"
 
 #include <stdlib.h>
@@ -31,6 +33,22 @@ static void check_notice(const uint8_t *data, size_t size)
         abort();
 }
 
+static void check_left(const uint8_t *data, size_t size)
+{
+    uint8_t *in = malloc(size ? size : 1), out[XCCL_LEFT_BYTES]; /* in: of just this size */
+    struct xccl_left left;
+
+    if (!in)
+        return;
+    if (size)
+        memcpy(in, data, size);
+    if (xccl_left_decode(in, size, RANKS, &left) &&
+        (left.rank < 0 || left.rank >= RANKS || xccl_left_encode(&left, out) != size ||
+         memcmp(in, out, size) != 0))
+        abort();
+    free(in);
+}
+
 /* The first bytes choose kind and room; all of them are numbers, names and evidence. */
 static void check_text(const uint8_t *data, size_t size)
 {
@@ -58,6 +76,7 @@ static void check_text(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     check_notice(data, size);
+    check_left(data, size);
     check_text(data, size);
     return 0;
 }
