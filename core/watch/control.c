@@ -584,7 +584,7 @@ void xccl_control_close(struct xccl_control *control, uint64_t last_seq)
     xccl_loop_lock(loop);
     own.rank = control->rank;
     xccl_board_copy(control->comm->board, 0, &own.calls);
-    control->relays = xccl_relay_is_needed(control);
+    xccl_relay_open(control);
     for (int i = 0; i < 2; i++)
         neighbour_leave(&control->neighbours[i], &own);
     xccl_standstill_free(control->comm->still);

@@ -6,9 +6,9 @@
  * that every rank returns it.
  *
  * A rank that leaves says goodbye and returns at once; its neighbours pass on, away from it, that
- * it has left. Its connections outlive the communicator in the service thread until the neighbour
- * has read all and closes too, for at most LINGER_MS: a close with unread bytes would reset the
- * connection, and the goodbye might be lost.
+ * it has left. Its connections outlive the communicator in the service thread for a while: they
+ * pass on what others say (control_relay.c), and a close with unread bytes would reset a
+ * connection, so that the goodbye might be lost.
  *
  * Thread: the service thread; tell and close: any, the loop's lock guards. */
 #ifndef XCCL_WATCH_CONTROL_H

@@ -137,8 +137,8 @@ int xccl_control_take_left(struct neighbour *neighbour, uint8_t *body, size_t by
 
 /* --- control_relay.c --- */
 
-/* This rank is about to leave: 1: others may need it to hear of each other. */
-int xccl_relay_is_needed(const struct xccl_control *control);
+/* This rank is about to leave. Notes whether others may need it to hear of each other. */
+void xccl_relay_open(struct xccl_control *control);
 /* The goodbye is queued, and comm about to go. */
 void xccl_relay_begin(struct neighbour *neighbour);
 void xccl_relay_on_events(struct neighbour *neighbour, uint32_t events);

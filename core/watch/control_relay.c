@@ -8,21 +8,55 @@
  *   LINGERING FINAL is said; what comes is dropped. Until the neighbour's FINAL or end, or
  * LINGER_MS
  *
- * There is no communicator any more: nothing is judged. Thread: the service thread, but begin and
- * is_needed: the one that leaves; with the loop's lock. */
+ * A process that exits waits for the end of RELAYING: programs often end right after they have
+ * destroyed their communicators.
+ *
+ * There is no communicator any more: nothing is judged. Thread: the service thread, but open and
+ * begin: the one that leaves; with the loop's lock. */
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <time.h>
 
 #include "base/alloc.h"
+#include "base/fork.h"
 #include "comm/comm_where.h"
 #include "watch/control_int.h"
 
 #define LINGER_MS 800
 #define RANKS_MIN 4 /* of three ranks all are neighbours */
 
+static _Atomic int relays_now; /* control planes of this process that relay */
+
+/* A child of fork() has no service thread, which would come to an end of them. */
+static void forget(void)
+{
+    atomic_store_explicit(&relays_now, 0, memory_order_relaxed);
+}
+
+static struct xccl_lock child_lock = XCCL_LOCK(forget);
+
+static void at_exit(void)
+{
+    const struct timespec nap = {.tv_nsec = XCCL_NS_PER_MS};
+
+    for (int ms = 0; ms < LINGER_MS; ms++) {
+        /* Relaxed: it is only a number. */
+        if (atomic_load_explicit(&relays_now, memory_order_relaxed) == 0)
+            return;
+        nanosleep(&nap, NULL);
+    }
+}
+
+static void watch_exit(void)
+{
+    (void)atexit(at_exit);
+}
+
 /* Of many ranks only where a rank may need to hear of another one's calls: all of them pass on who
  * has left, and none says for whom it waits. */
-int xccl_relay_is_needed(const struct xccl_control *control)
+static int is_needed(const struct xccl_control *control)
 {
     struct xcclComm *comm = control->comm;
 
@@ -41,6 +75,18 @@ static xcclResult_t finish(struct neighbour *neighbour)
     if (!rc)
         rc = xccl_loop_set_events(&neighbour->source, pending ? EPOLLIN | EPOLLOUT : EPOLLIN);
     return rc;
+}
+
+void xccl_relay_open(struct xccl_control *control)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    control->relays = is_needed(control);
+    if (!control->relays)
+        return;
+    xccl_lock_list(&child_lock);
+    pthread_once(&once, watch_exit);
+    atomic_fetch_add_explicit(&relays_now, 1, memory_order_relaxed);
 }
 
 void xccl_relay_begin(struct neighbour *neighbour)
@@ -65,6 +111,7 @@ void xccl_relay_look(struct xccl_control *control)
         !control->notice_bytes && both[0].conn && both[1].conn)
         return;
     control->relays = 0;
+    atomic_fetch_sub_explicit(&relays_now, 1, memory_order_relaxed);
     for (int i = 0; i < 2; i++)
         if (both[i].conn && finish(&both[i]))
             xccl_control_close_neighbour(&both[i]);

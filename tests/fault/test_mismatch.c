@@ -2,6 +2,7 @@
 /* Ranks that make different calls get an error that shows both, over every kind of link and
  * whatever protocols the two calls choose; ranks that do not call at all are named when the
  * deadline passes. */
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../collective/world.h"
@@ -294,21 +295,16 @@ static void await_arrived(struct world *world, int count)
         usleep(1000); /* bounded by the test's deadline */
 }
 
-/* Ranks 1 and 4 have left when rank 2 makes another call than the rest. Rank 0 stands between them
- * on the ring. */
-static void call_when_neighbours_have_left(int rank, int nranks, void *arg)
+static void leave_between(int rank, int nranks, struct world *world)
 {
-    struct differ *d = arg;
-    int data[10] = {0}, all[50], leaves = rank == 1 || rank == 4;
-    xcclComm_t comm;
+    int data[10] = {0}, all[50];
+    xcclComm_t comm = world_join(world, rank, nranks);
     xcclResult_t rc;
 
-    xt_setenv("XCCL_SHM_DISABLE", "1");
-    comm = world_join(&d->world, rank, nranks);
     for (int root = 0; root <= 3; root += 3) /* the connections */
         XT_OK(xcclGather(data, all, 10, xcclInt32, root, comm, NULL));
     if (rank == 2 || rank == 3)
-        await_arrived(&d->world, 2);
+        await_arrived(world, 2);
     rc = xcclGather(data, all, 10, xcclInt32, rank == 2 ? 3 : 0, comm, NULL);
     if (rank == 0) {
         XT_CHECK_RC(rc, xcclInvalidUsage);
@@ -316,14 +312,44 @@ static void call_when_neighbours_have_left(int rank, int nranks, void *arg)
         XT_CHECK_HAS(xcclGetLastError(comm), "in call 3: gather of 10 int32, root 3");
     }
     rc = xcclCommDestroy(comm);
-    if (leaves) {
+    if (rank == 1 || rank == 4) {
         XT_OK(rc);
-        atomic_fetch_add_explicit(&d->world.arrived, 1, memory_order_acq_rel);
+        atomic_fetch_add_explicit(&world->arrived, 1, memory_order_acq_rel);
     }
-    world_meet(&d->world, nranks + 2);
+}
+
+/* Ranks 1 and 4 have left when rank 2 makes another call than the rest. Rank 0 stands between them
+ * on the ring. */
+static void call_when_neighbours_have_left(int rank, int nranks, void *arg)
+{
+    struct world *world = arg;
+    int status = 0;
+    pid_t pid = 0;
+
+    xt_setenv("XCCL_SHM_DISABLE", "1");
+    if (world->param && (rank == 1 || rank == 4))
+        pid = fork();
+    XT_CHECK(pid >= 0);
+    if (pid) {
+        XT_CHECK(waitpid(pid, &status, 0) == pid);
+        XT_CHECK_INT(status, 0);
+    } else {
+        leave_between(rank, nranks, world);
+    }
+    if (world->param && !pid && (rank == 1 || rank == 4))
+        exit(0); /* while others are in a call */
+    world_meet(world, nranks + 2);
 }
 
 XT_TEST(ranks_that_have_left_pass_on_which_calls_differ)
 {
-    xt_mp_run(5, call_when_neighbours_have_left, differ_create(0, 0, 1));
+    xt_mp_run(5, call_when_neighbours_have_left, world_create());
+}
+
+XT_TEST(so_do_processes_that_exit)
+{
+    struct world *world = world_create();
+
+    world->param = 1;
+    xt_mp_run(5, call_when_neighbours_have_left, world);
 }
