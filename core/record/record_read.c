@@ -376,12 +376,15 @@ static xcclResult_t read_file(int fd, uint32_t keep, struct xccl_record_view *vi
         return xccl_fail_quietly(xcclSystemError, errno, NULL, "it cannot be examined");
     if (!S_ISREG(status.st_mode))
         return no_record("it is no file");
+    view->live = xccl_record_is_live(fd);
     rc = read_at(fd, 0, &head, sizeof head);
-    if (!rc)
-        rc = xccl_record_parse_head(&head, sizeof head, &view->info);
     if (rc)
         return rc;
-    view->live = xccl_record_is_live(fd);
+    if (head.magic == XCCL_RECORD_MAGIC && head.version != XCCL_RECORD_VERSION)
+        view->other_version = head.version;
+    rc = xccl_record_parse_head(&head, sizeof head, &view->info);
+    if (rc)
+        return rc;
     view->comms = xccl_calloc(view->info.blocks + 1u, sizeof *view->comms);
     if (!view->comms)
         return xcclSystemError;
@@ -399,14 +402,14 @@ xcclResult_t xccl_record_read(int folder_fd, const char *name, uint32_t keep,
     int fd = openat(folder_fd, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     xcclResult_t rc;
 
+    *view_out = view;
     if (fd < 0)
         return xccl_fail_quietly(xcclSystemError, errno, NULL, "it cannot be opened");
     rc = read_file(fd, keep, &view);
     close(fd);
     if (rc)
         xccl_record_view_free(&view);
-    else
-        *view_out = view;
+    *view_out = view;
     return rc;
 }
 

@@ -60,6 +60,8 @@ struct xccl_record_comm {
 struct xccl_record_view {
     struct xccl_record_info info;
     int live; /* 1: its process holds it */
+    uint32_t
+        other_version; /* of the file, which cannot be read for that reason; 0: it is another */
     struct xccl_record_mark now; /* when it was read; all 0: the clock cannot be asked any more */
     struct xccl_record_comm *comms; /* none that is free */
     uint32_t count;
@@ -67,7 +69,7 @@ struct xccl_record_view {
 
 /* Reads a file. keep: the last events of each communicator, at most so many; 0 also leaves
  * last_tick to what the call at work tells. Errors: xcclSystemError, xcclInvalidArgument when it is
- * no record, with text and without a log line. */
+ * no record, with text and without a log line; view_out has only live and other_version then. */
 xcclResult_t xccl_record_read(int folder_fd, const char *name, uint32_t keep,
                               struct xccl_record_view *view_out);
 void xccl_record_view_free(struct xccl_record_view *view); /* a zeroed one is fine */

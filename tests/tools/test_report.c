@@ -415,6 +415,32 @@ XT_TEST(a_file_that_is_no_record_is_named)
     XT_CHECK_HAS(output, "no record of process 1");
 }
 
+/* An upgrade leaves records behind that nobody needs to hear of one by one. */
+XT_TEST(records_of_other_versions_are_one_line)
+{
+    const char *output, *path = NULL, *folder = xt_tmpdir();
+    char name[32], args[600];
+
+    xt_setenv("XCCL_RECORD_DIR", folder);
+    for (int i = 1; i <= 3; i++) {
+        struct xccl_record_head head = {.magic = XCCL_RECORD_MAGIC, .version = 1};
+        FILE *file;
+
+        snprintf(name, sizeof name, "%d-7.record", i);
+        path = save(folder, name, "");
+        file = fopen(path, "w");
+        XT_CHECK(file && fwrite(&head, sizeof head, 1, file) == 1 && fclose(file) == 0);
+    }
+    XT_CHECK_INT(run_xccl("report", &output), 1);
+    XT_CHECK_HAS(output, "left out 3 records of dead processes");
+    XT_CHECK(!strstr(output, "version 1"));
+    XT_CHECK_INT(run_xccl("report 2", &output), 1);
+    XT_CHECK_HAS(output, "left out 1 record of");
+    snprintf(args, sizeof args, "report %s", path);
+    XT_CHECK_INT(run_xccl(args, &output), 1);
+    XT_CHECK_HAS(output, "it is a record of version 1");
+}
+
 XT_TEST(wrong_arguments_are_named)
 {
     static const struct {

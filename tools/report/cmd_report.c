@@ -90,6 +90,15 @@ static void tell_nothing(const struct xccl_report_options *options)
     fprintf(stderr, "\n");
 }
 
+static void tell_old(const struct xccl_report *report)
+{
+    if (report->old)
+        fprintf(stderr,
+                "xccl report: left out %d record%s of dead processes, written by other versions of "
+                "XCCL; the xccl command of the same version shows them\n",
+                report->old, report->old == 1 ? "" : "s");
+}
+
 static void show(const struct xccl_report *report, const struct xccl_report *earlier,
                  const struct xccl_report_options *options)
 {
@@ -150,6 +159,7 @@ static int report_main(int argc, char **argv)
     if (!xccl_report_collect(options.target, options.events ? options.events : KEEP_SOME, &report))
         return XCCL_EXIT_FAILURE;
     failed = report.failed;
+    tell_old(&report);
     if (!report.count) {
         if (!failed)
             tell_nothing(&options);

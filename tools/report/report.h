@@ -30,6 +30,7 @@ struct xccl_report {
     struct xccl_report_record *records;
     uint32_t count, room;
     int failed; /* files that could not be read, as was told */
+    int old; /* dead processes' files, written by other versions; they are left out */
     uint64_t mono_ns; /* when it was made */
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Finds the records that are asked for and reads them. A file that goes away meanwhile is passed
- * over; one that cannot be read is told and counted.
+ * over; one that cannot be read is told and counted, one that a dead process of another version has
+ * left is only counted.
  *
  * Thread: the program's main thread. */
 #include <ctype.h>
@@ -34,6 +35,18 @@ static struct xccl_report_record *add(struct xccl_report *report)
     return &report->records[report->count];
 }
 
+/* The process id that a text is, up to `end`. 0: it is none. */
+static uint32_t pid_of(const char *text, char end)
+{
+    char *rest = NULL;
+    unsigned long value;
+
+    if (!isdigit((unsigned char)text[0]))
+        return 0;
+    value = strtoul(text, &rest, 10);
+    return *rest != end || value > UINT32_MAX ? 0 : (uint32_t)value;
+}
+
 /* pid 0: whichever. 0: no memory. */
 static int read_one(struct xccl_report *report, int folder_fd, const char *folder, const char *name,
                     uint32_t pid, uint32_t keep)
@@ -48,6 +61,10 @@ static int read_one(struct xccl_report *report, int folder_fd, const char *folde
     rc = xccl_record_read(folder_fd, name, keep, &record->view);
     if (rc && errno == ENOENT && folder[0])
         return 1;
+    if (rc && folder[0] && record->view.other_version && !record->view.live) {
+        report->old += !pid || pid_of(name, '-') == pid;
+        return 1;
+    }
     if (rc) {
         fprintf(stderr, "xccl report: %s: %s\n", record->path, xccl_error_text());
         report->failed++;
@@ -81,22 +98,10 @@ static int read_folder(struct xccl_report *report, const char *folder, uint32_t 
     return fine;
 }
 
-/* 0: it is no process id. */
-static uint32_t pid_of(const char *text)
-{
-    char *end = NULL;
-    unsigned long value;
-
-    if (!isdigit((unsigned char)text[0]))
-        return 0;
-    value = strtoul(text, &end, 10);
-    return *end || value > UINT32_MAX ? 0 : (uint32_t)value;
-}
-
 int xccl_report_collect(const char *target, uint32_t keep, struct xccl_report *report_out)
 {
     char folders[XCCL_RECORD_FOLDERS][XCCL_RECORD_PATH_BYTES];
-    uint32_t pid = target ? pid_of(target) : 0;
+    uint32_t pid = target ? pid_of(target, '\0') : 0;
     int count = xccl_record_folders(folders), fine = 1;
 
     *report_out = (struct xccl_report){.mono_ns = xccl_record_monotonic()};
