@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The matrix of calls that do not belong together: every class of pairs, drawn by a seed, over each
- * transport, with 2, 3 and 5 ranks. One rank, the odd one, does something other than the rest. All
- * ranks have to fail in time, wherever they are, with one text that names two calls and the ranks
- * that made them, both as they were.
+ * transport, with 2, 3 and 5 ranks, and over two hosts. One rank, the odd one, does something other
+ * than the rest. All ranks have to fail in time, wherever they are, with one text that names two
+ * calls and the ranks that made them, both as they were.
  *
  * Every case has a communicator of its own, split from one that stays whole.
  * XT_MISMATCH_RUNS: cases of each test, one of each class in turn. XT_MISMATCH_CLASS: one class.
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "../collective/world.h"
+#include "path_hosts.h"
 #include "unlike.h"
 
 #define ELEMS        110000 /* in a buffer, of 8 bytes each */
@@ -376,6 +377,30 @@ static void processes(int nranks, const char *plugin, uint64_t number)
     xt_mp_run(nranks, run_process, page_create(plugin, number, FEW));
 }
 
+/* Ranks on two hosts, over sockets between these. Made before the ranks start. */
+static struct path_hosts hosts;
+static int alternates; /* 1: each rank is on the other host than the one before it */
+
+static void run_on_host(int rank, int nranks, void *arg)
+{
+    path_hosts_enter(&hosts, alternates ? rank % 2 : rank > 1);
+    xt_setenv("XCCL_TIMEOUT_S", "8");
+    xt_setenv("XCCL_NET_PLUGIN", "socket");
+    run_cases(rank, nranks, arg);
+    if (rank == 0)
+        XT_CHECK_INT(((struct page *)arg)->failed, 0);
+}
+
+static void on_two_hosts(int nranks, int alternating, uint64_t number)
+{
+    const struct path_rail rails[] = {{.host = 1}};
+
+    path_hosts_make(&hosts, rails, 1);
+    alternates = alternating;
+    xt_mp_run(nranks, run_on_host, page_create("hosts", number, FEW));
+    path_hosts_drop(&hosts);
+}
+
 static void threads(int nranks, uint64_t number)
 {
     struct page *page = page_create(NULL, number, FEW);
@@ -404,3 +429,6 @@ MATRIX(calls_of_two_ranks_over_libfabric_differ, processes(2, "ofi", 10))
 MATRIX(calls_of_three_ranks_over_libfabric_differ, processes(3, "ofi", 11))
 MATRIX(calls_of_two_ranks_over_ucx_differ, processes(2, "ucx", 12))
 MATRIX(calls_of_three_ranks_over_ucx_differ, processes(3, "ucx", 13))
+MATRIX(calls_of_four_ranks_on_two_hosts_differ, on_two_hosts(4, 0, 14))
+MATRIX(calls_of_five_ranks_on_two_hosts_differ, on_two_hosts(5, 0, 15))
+MATRIX(calls_of_five_ranks_on_alternating_hosts_differ, on_two_hosts(5, 1, 16))
