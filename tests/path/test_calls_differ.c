@@ -6,7 +6,8 @@
  *
  * Every case has a communicator of its own, split from one that stays whole.
  * XT_MISMATCH_RUNS: cases of each test, one of each class in turn. XT_MISMATCH_CLASS: one class.
- * XT_MISMATCH_AFTER: one way to go on after the pair (enum after). */
+ * XT_MISMATCH_AFTER: one way to go on after the pair (enum after). XT_MISMATCH_FIGURES: a file that
+ * gets a line for each case. */
 #include <unistd.h>
 
 #include "../collective/world.h"
@@ -284,6 +285,29 @@ static void show(const struct drawn *drawn, const struct page *page, int nranks,
     }
 }
 
+/* A line of XT_MISMATCH_FIGURES: class, kind of links, ranks, bad, the longest seconds from a
+ * rank's call to its error, ranks with an error. */
+static void note_figures(const struct drawn *drawn, const struct page *page, int nranks, int bad)
+{
+    const char *path = getenv("XT_MISMATCH_FIGURES");
+    FILE *file = path ? fopen(path, "a") : NULL;
+    double longest = 0;
+    int errors = 0;
+
+    if (!file)
+        return;
+    for (int i = 0; i < nranks; i++) {
+        const struct outcome *outcome = &page->outcomes[i];
+
+        errors += outcome->rc != xcclSuccess;
+        if (outcome->rc && outcome->seconds > longest)
+            longest = outcome->seconds;
+    }
+    fprintf(file, "%s\t%s\t%d\t%d\t%.3f\t%d\n", class_names[drawn->class],
+            page->way ? page->way : "memory", nranks, bad, longest, errors);
+    fclose(file);
+}
+
 /* All ranks fail. Of those that leave right after the pair one at least. */
 static int judge(const struct drawn *drawn, const struct page *page, int nranks, uint64_t seed)
 {
@@ -348,8 +372,12 @@ static void run_cases(int rank, int nranks, void *arg)
         XT_OK(xcclCommSplit(whole, 0, rank, &comm, NULL));
         run_case(&drawn, page, comm, rank, nranks, buffers);
         gate(page, rank, nranks);
-        if (rank == 0)
-            page->failed += judge(&drawn, page, nranks, seed);
+        if (rank == 0) {
+            int bad = judge(&drawn, page, nranks, seed);
+
+            note_figures(&drawn, page, nranks, bad);
+            page->failed += bad;
+        }
         gate(page, rank, nranks);
     }
     XT_OK(xcclCommDestroy(whole));
