@@ -307,6 +307,9 @@ void xccl_boot_raise(struct xccl_bootstrap *boot, struct xccl_verdict *verdict, 
 /* Raises a verdict about the rank at the other end of conn; number: of the message, or 0. */
 void xccl_boot_raise_at(struct xccl_bootstrap *boot, enum xccl_trouble trouble, int rank,
                         const struct xccl_conn *conn, uint64_t number) __attribute__((cold));
+/* Raises a verdict about a rank (XCCL_VERDICT_NOBODY: none), with a text as evidence. */
+void xccl_boot_raise_why(struct xccl_bootstrap *boot, enum xccl_trouble trouble, xcclResult_t rc,
+                         int culprit, const char *why) __attribute__((cold));
 /* Raises a verdict about this rank itself, with the thread's error text as evidence. */
 void xccl_boot_raise_own(struct xccl_bootstrap *boot, enum xccl_trouble trouble, xcclResult_t rc)
     __attribute__((cold));

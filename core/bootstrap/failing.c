@@ -181,12 +181,18 @@ void xccl_boot_raise_at(struct xccl_bootstrap *boot, enum xccl_trouble trouble, 
     xccl_boot_raise(boot, &verdict, rank);
 }
 
-void xccl_boot_raise_own(struct xccl_bootstrap *boot, enum xccl_trouble trouble, xcclResult_t rc)
+void xccl_boot_raise_why(struct xccl_bootstrap *boot, enum xccl_trouble trouble, xcclResult_t rc,
+                         int culprit, const char *why)
 {
     struct xccl_verdict verdict = {.trouble = trouble, .rc = rc};
 
-    xccl_verdict_set_why(&verdict, xccl_error_text());
-    xccl_boot_raise(boot, &verdict, boot->rank);
+    xccl_verdict_set_why(&verdict, why);
+    xccl_boot_raise(boot, &verdict, culprit);
+}
+
+void xccl_boot_raise_own(struct xccl_bootstrap *boot, enum xccl_trouble trouble, xcclResult_t rc)
+{
+    xccl_boot_raise_why(boot, trouble, rc, boot->rank, xccl_error_text());
 }
 
 void xccl_boot_fail_peer(struct xccl_bootstrap *boot, xcclResult_t rc, int rank,

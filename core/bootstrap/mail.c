@@ -68,9 +68,9 @@ void xccl_boot_mail_adopt(struct xccl_bootstrap *boot, int rank, struct xccl_con
     struct xccl_boot_pair *pair = pair_get(boot, rank);
 
     if (!pair || (out ? pair->out != NULL : pair->in != NULL)) {
-        xccl_boot_fail(boot, pair ? xcclInternalError : xcclSystemError,
-                       "rank %d cannot exchange messages with rank %d: %s", boot->rank, rank,
-                       pair ? "a message is already under way" : xccl_error_text());
+        xccl_boot_raise_why(boot, XCCL_TROUBLE_BOOT_CANNOT_EXCHANGE,
+                            pair ? xcclInternalError : xcclSystemError, rank,
+                            pair ? "a message is already under way" : xccl_error_text());
         xccl_boot_tell_late(boot, conn);
         xccl_conn_close(conn);
     } else if (out) {
@@ -94,10 +94,11 @@ void xccl_boot_mail_on_conn(struct xccl_bootstrap *boot, struct xccl_conn *conn)
     }
     pair = pair_get(boot, (int)hello->rank);
     if (!pair || pair->parked) { /* what is in it was sent, so it must not be lost in silence */
-        xccl_boot_fail(boot, pair ? xcclRemoteError : xcclSystemError,
-                       "rank %d cannot accept the messages of rank %u: %s", boot->rank, hello->rank,
-                       pair ? "it has opened three connections; use one version of xccl everywhere"
-                            : xccl_error_text());
+        if (pair)
+            xccl_boot_raise_at(boot, XCCL_TROUBLE_BOOT_THIRD_CONNECTION, pair->rank, conn, 0);
+        else
+            xccl_boot_raise_why(boot, XCCL_TROUBLE_BOOT_CANNOT_EXCHANGE, xcclSystemError,
+                                (int)hello->rank, xccl_error_text());
         xccl_boot_tell_late(boot, conn);
         xccl_conn_close(conn);
         return;

@@ -62,12 +62,13 @@ static void lay(struct xccl_boot_recv *recv, uint64_t at, const uint8_t *from, s
 static int fits(struct xccl_bootstrap *boot, int rank, const struct xccl_boot_mail *mail,
                 const struct xccl_boot_recv *recv)
 {
+    struct xccl_verdict verdict = {.trouble = XCCL_TROUBLE_BOOT_SIZES_DIFFER,
+                                   .elements = mail->total};
+
     if (mail->total == recv->mail.total)
         return 1;
-    xccl_boot_fail(boot, xcclInvalidUsage,
-                   "rank %d sends %u bytes out of band, but rank %d expects %u; use one version of "
-                   "xccl and make the same calls on all ranks",
-                   rank, mail->total, boot->rank, recv->mail.total);
+    snprintf(verdict.why, sizeof verdict.why, "%u", recv->mail.total);
+    xccl_boot_raise(boot, &verdict, rank);
     return 0;
 }
 
@@ -99,13 +100,12 @@ static struct xccl_boot_early *early_add(struct xccl_bootstrap *boot, int rank,
                                          const struct xccl_boot_mail *mail)
 {
     struct xccl_boot_early *early;
+    char held[80];
 
     if (boot->early_bytes + mail->total > EARLY_HARD || boot->early_count >= EARLY_COUNT_MAX) {
-        xccl_boot_fail(boot, xcclRemoteError,
-                       "rank %d holds %llu messages of %llu bytes that it has not received yet, "
-                       "and rank %d sends one more; receive them, or send fewer",
-                       boot->rank, (unsigned long long)boot->early_count,
-                       (unsigned long long)boot->early_bytes, rank);
+        snprintf(held, sizeof held, "%llu messages of %llu bytes",
+                 (unsigned long long)boot->early_count, (unsigned long long)boot->early_bytes);
+        xccl_boot_raise_why(boot, XCCL_TROUBLE_BOOT_TOO_MANY, xcclRemoteError, rank, held);
         return NULL;
     }
     early = xccl_calloc(1, sizeof(*early) + mail->total);

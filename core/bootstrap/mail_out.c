@@ -145,9 +145,8 @@ static void out_proven(struct xccl_boot_pair *pair)
     const struct xccl_hello *other = xccl_conn_hello(pair->out);
 
     if (!pair->boot->has_parent && other->rank != (uint32_t)pair->rank) {
-        xccl_boot_fail(pair->boot, xcclRemoteError,
-                       "rank %u answers at %s instead of rank %d; see the logs of both ranks",
-                       other->rank, xccl_conn_peer_text(pair->out), pair->rank);
+        xccl_boot_raise_at(pair->boot, XCCL_TROUBLE_BOOT_WRONG_RANK, pair->rank, pair->out,
+                           other->rank);
         return;
     }
     pair->shaking = 0;

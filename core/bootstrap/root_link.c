@@ -20,16 +20,8 @@
 
 static void link_fail(struct xccl_boot_root_link *link, xcclResult_t rc)
 {
-    struct xccl_bootstrap *boot = link->boot;
-    char why[XCCL_ERROR_TEXT_BYTES];
-
-    snprintf(why, sizeof(why), "%s", xccl_error_text());
     link->reported = 0;
-    xccl_boot_fail(
-        boot, rc,
-        "rank %d of %d cannot report to the root: %.300s; check whether the process that created "
-        "the id still runs, and whether this host can reach it over the network",
-        boot->rank, boot->nranks, why);
+    xccl_boot_raise_own(link->boot, XCCL_TROUBLE_ROOT_UNREPORTED, rc);
 }
 
 /* "the root at 10.0.0.1:4000, in the process of rank 0 (host a, pid 12)", as far as it is known. */
@@ -51,13 +43,12 @@ static void root_text(const struct xccl_boot_root_link *link, char *text_out, si
 
 static void link_lost(struct xccl_boot_root_link *link, xcclResult_t rc)
 {
-    struct xccl_bootstrap *boot = link->boot;
-    char why[XCCL_ERROR_TEXT_BYTES], root[2 * XCCL_BOOT_NAME_BYTES];
+    char why[XCCL_VERDICT_WHY_BYTES], root[2 * XCCL_BOOT_NAME_BYTES];
 
-    snprintf(why, sizeof(why), "%s", xccl_error_text());
     root_text(link, root, sizeof(root));
+    snprintf(why, sizeof(why), "%.180s: %.200s", root, xccl_error_text());
     link->reported = 0;
-    xccl_boot_fail(boot, rc, "rank %d lost %s: %.300s", boot->rank, root, why);
+    xccl_boot_raise_why(link->boot, XCCL_TROUBLE_ROOT_LOST, rc, XCCL_VERDICT_NOBODY, why);
 }
 
 void xccl_boot_link_close(struct xccl_boot_root_link *link)
@@ -123,20 +114,16 @@ static uint64_t proof_until_ns(const struct xccl_boot_root_link *link)
 static void link_give_up(struct xccl_boot_root_link *link)
 {
     const struct xccl_meeting *meeting = link->meeting;
-    struct xccl_bootstrap *boot = link->boot;
-    const char *todo = "set XCCL_SOCKET_IFNAME on all hosts to the interface that reaches the "
-                       "others, and check for firewalls";
+    enum xccl_trouble trouble = XCCL_TROUBLE_ROOT_NO_WAY;
     char text[XCCL_TRIES_TEXT_BYTES];
 
     link->given_up = 1;
     xccl_tries_text(&link->tries, meeting->roots, meeting->root_count, text);
     if (meeting->owns_root)
-        todo = "set XCCL_COMM_ID to an address of rank 0's host that this host can reach";
+        trouble = XCCL_TROUBLE_ROOT_NO_WAY_OF_ID;
     else if (xccl_tries_all_refused(&link->tries, meeting->root_count))
-        todo = "the process that created the id has ended or has stopped waiting for ranks";
-    xccl_boot_fail(boot, xcclRemoteError,
-                   "rank %d of %d on host %s cannot reach the root at %.230s; %s", boot->rank,
-                   boot->nranks, xccl_os_hostname(), text, todo);
+        trouble = XCCL_TROUBLE_ROOT_REFUSES;
+    xccl_boot_raise_why(link->boot, trouble, xcclRemoteError, XCCL_VERDICT_NOBODY, text);
 }
 
 /* The host of rank 0 may still be starting, so it is waited for; but the address may be wrong. */
@@ -323,10 +310,7 @@ static void link_on_next(struct xccl_boot_root_link *link, const struct xccl_fra
 
     if (link != &boot->root_links[0] || boot->next_known ||
         xccl_boot_next_decode(frame->body, frame->bytes, &addr) != 0) {
-        xccl_boot_fail(boot, xcclRemoteError,
-                       "the root at %s sent an address that cannot be read; use one version of "
-                       "xccl everywhere",
-                       xccl_conn_peer_text(link->conn));
+        xccl_boot_raise_at(boot, XCCL_TROUBLE_ROOT_ADDRESS, XCCL_VERDICT_NOBODY, link->conn, 0);
         return;
     }
     memcpy(boot->addrs + (size_t)((boot->rank + 1) % boot->nranks) * XCCL_ADDR_WIRE_BYTES,
@@ -343,10 +327,7 @@ static void link_on_final(struct xccl_boot_root_link *link)
     link->told = 1;
     if (link == &boot->root_links[0] && !boot->next_known) {
         link->reported = 0;
-        xccl_boot_fail(boot, xcclRemoteError,
-                       "the root at %s closed before rank %d received the address of its next "
-                       "rank; see the log of the process that created the id",
-                       xccl_conn_peer_text(link->conn), boot->rank);
+        xccl_boot_raise_at(boot, XCCL_TROUBLE_ROOT_CLOSED, XCCL_VERDICT_NOBODY, link->conn, 0);
     }
 }
 
@@ -386,10 +367,8 @@ static int link_take_one(struct xccl_boot_root_link *link)
     } else if (frame.type == XCCL_BOOT_NEXT) {
         link_on_next(link, &frame);
     } else {
-        xccl_boot_fail(link->boot, xcclRemoteError,
-                       "the root at %s sent an unexpected message of type %u; use one version of "
-                       "xccl everywhere",
-                       xccl_conn_peer_text(link->conn), frame.type);
+        xccl_boot_raise_at(link->boot, XCCL_TROUBLE_ROOT_MESSAGE, XCCL_VERDICT_NOBODY, link->conn,
+                           frame.type);
     }
     return link->source.loop != NULL && !link->boot->rc && !link->ending;
 }
