@@ -291,18 +291,18 @@ static int smallest(const struct xccl_hier_layout *layout)
     return node;
 }
 
-/* Changes of owners in a share, over all shares of nodes but the smallest. */
+/* Parts with owners of their own in a share, over all shares of nodes but the smallest. */
 static int most_changes(const struct xccl_hier_layout *layout, int slices)
 {
-    int without = smallest(layout), most = 1;
+    int without = smallest(layout), most = 1, end;
+    int *count = layout->next;
 
-    for (int node = 0; node < layout->nnodes; node++) {
-        int share = slices / xccl_hier_size(layout, node), count = 0, end;
-
-        for (int s = 0; s < slices && node != without; s = end) {
-            end = xccl_hier_owners_end(layout, slices, s);
-            count = s % share ? count + 1 : 1;
-            most = count > most ? count : most;
+    for (int s = 0; s < slices; s = end) {
+        end = xccl_hier_owners_end(layout, slices, s);
+        for (int node = 0; node < layout->nnodes; node++) {
+            count[node] = s % (slices / xccl_hier_size(layout, node)) ? count[node] + 1 : 1;
+            if (node != without && count[node] > most)
+                most = count[node];
         }
     }
     return most;
