@@ -19,7 +19,9 @@
 #include "watch/comm_verdict.h"
 #include "watch/standstill.h"
 
-#define VERDICT_NS (500 * XCCL_NS_PER_MS) /* for the parent's control plane to name a culprit */
+/* For the parent's control plane to name a culprit: ranks that wait for each other in a circle say
+ * so after 0.5 s, if they get time. */
+#define VERDICT_NS (1500 * XCCL_NS_PER_MS)
 
 xcclResult_t xccl_split_init(struct xccl_init *init, const struct xccl_join_args *join,
                              struct xccl_init *const *earlier, uint32_t count)

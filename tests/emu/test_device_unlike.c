@@ -230,7 +230,7 @@ static void await_stream(struct on_device *on)
 {
     double start = xt_seconds();
 
-    while (cuda->stream_query(on->stream) == XCCL_CU_NOT_READY)
+    for (; cuda->stream_query(on->stream) == XCCL_CU_NOT_READY; usleep(500))
         XT_CHECK(xt_seconds() - start < 20);
 }
 
