@@ -237,6 +237,22 @@ static void await_openers(struct xcclComm *comm)
         nanosleep(&(struct timespec){.tv_nsec = DRAIN_NAP_NS}, NULL);
 }
 
+/* 1: kernels of other ranks reach memory that goes when this rank frees it: in its process, and by
+ * legacy IPC. Who has opened a handle holds the memory. */
+static int is_reached(const struct xcclComm *comm)
+{
+    const struct xccl_cuda_edges *edges = &comm->cuda->edges;
+
+    for (uint32_t i = 0; i < edges->count; i++) {
+        int peer = xccl_shm_rank_of(comm->shm, (int)i);
+
+        if (peer != comm->rank &&
+            (edges->own[i].kind == XCCL_CUDA_MEMORY_DEVICE || xccl_cuda_same_process(comm, peer)))
+            return 1;
+    }
+    return 0;
+}
+
 /* Kernels of other ranks of the host give slots back until they end, in memory of this rank. Until
  * all that it sent has been read; after an error until they have had time to see it. */
 static void await_readers(struct xcclComm *comm)
@@ -249,7 +265,7 @@ static void await_readers(struct xcclComm *comm)
     while (!xccl_comm_error(comm) && !xccl_limit_passed(&limit) &&
            !(xccl_cuda_links_read(comm) && xccl_cuda_p2p_is_read(comm)))
         nanosleep(&(struct timespec){.tv_nsec = DRAIN_NAP_NS}, NULL);
-    while (comm->shm && xccl_comm_error(comm) && !xccl_limit_passed(&limit)) {
+    while (comm->shm && xccl_comm_error(comm) && !xccl_limit_passed(&limit) && is_reached(comm)) {
         /* Relaxed: a time, and nothing with it. */
         uint64_t failed_ns = atomic_load_explicit(&cuda->failed_ns, memory_order_relaxed);
 

@@ -202,11 +202,11 @@ static double error_s(int rank)
     return (double)(int64_t)(now.stage->ranks[rank].ended_ns - now.struck_ns) * 1e-9;
 }
 
-/* Two wait for a second at most: UCX until a peer has the last sends, which none confirms over a
- * link that is down, and a device until kernels of others have seen the error. */
+/* UCX waits for a second at most until a peer has the last sends, which none confirms over a link
+ * that is down. */
 static double destroy_bound_s(enum transport transport)
 {
-    double more_s = transport == UCX || transport == DEVICE ? 1 : 0;
+    double more_s = transport == UCX ? 1 : 0;
 
     return xt_bound(DESTROY_QUIET_S, DESTROY_BUSY_S) + more_s;
 }
