@@ -15,6 +15,7 @@
 #define XCCL_DEVICE_OFFER_MAX 384 /* bytes */
 
 struct xccl_net_link;
+struct xccl_still; /* watch/standstill.h */
 
 struct xccl_device_ops {
     const char *name; /* for texts: "the host", "a CUDA device" */
@@ -73,6 +74,9 @@ struct xccl_device_ops {
     /* The number that the call will have whose links are made, all before it having ended; 0: it is
      * not known. Only where tells_board. */
     uint64_t (*next_number)(struct xcclComm *comm);
+    /* Fills in what messages that are under way wait for, while a call makes links that has no
+     * number yet for them; else leaves it. Only where tells_board. */
+    void (*stand)(struct xcclComm *comm, struct xccl_still *own);
     /* Waits until all that was called has ended and its board says so, or it has failed. */
     void (*settle)(struct xcclComm *comm);
     /* 1: a kernel has found an error that the communicator does not have yet. Any thread. */

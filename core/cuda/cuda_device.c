@@ -415,6 +415,7 @@ const struct xccl_device_ops xccl_device_cuda = {
     .resume = xccl_cuda_resume,
     .registered = registered,
     .next_number = xccl_cuda_next_number,
+    .stand = xccl_cuda_stand,
     .settle = settle,
     .hides_error = xccl_cuda_hides_error,
     .turn = xccl_cuda_turn,

@@ -73,6 +73,7 @@ int xccl_cuda_turn(struct xcclComm *comm);
 void xccl_cuda_resume(struct xcclComm *comm);
 /* As in device_ops.h. */
 uint64_t xccl_cuda_next_number(struct xcclComm *comm);
+void xccl_cuda_stand(struct xcclComm *comm, struct xccl_still *own);
 int xccl_cuda_hides_error(struct xcclComm *comm);
 
 #endif

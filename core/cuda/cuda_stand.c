@@ -4,7 +4,8 @@
  * kernel that does not have to wait says nothing; one that waits is asked, and each of its blocks
  * answers. The rank stands only where all blocks that have not ended wait.
  *
- * Thread: that of CUDA communicators, by the communicator's lock. */
+ * Thread: that of CUDA communicators, by the communicator's lock; stand: the user's, which has the
+ * communicator while it makes links. */
 #include <string.h>
 
 #include "call/comm_p2p.h"
@@ -123,9 +124,22 @@ static void stand_in_kernel(struct xcclComm *comm, struct xccl_still *own)
 
     own->kind = XCCL_STILL_MESSAGES;
     own->needs = XCCL_NEEDS_NOBODY;
-    own->call.seq = comm->seq;
+    /* A call that makes links has a number of its own there. */
+    own->call.seq = atomic_load_explicit(&comm->board->word, memory_order_relaxed) >> 32;
     own->item_count = stand->count;
     memcpy(own->items, stand->items, sizeof stand->items);
+}
+
+void xccl_cuda_stand(struct xcclComm *comm, struct xccl_still *own)
+{
+    struct xccl_cuda_comm *cuda = comm->cuda;
+
+    if (!cuda || xccl_cuda_word(&cuda->status->messages_begun) ==
+                     xccl_cuda_word(&cuda->status->messages_done))
+        return;
+    (void)xccl_cuda_look_at_messages(cuda, xccl_clock_ns());
+    if (cuda->stand.is_sure)
+        stand_in_kernel(comm, own);
 }
 
 /* A peer whose message is waited for has left, since the last look: what it had sent is here. */

@@ -96,6 +96,12 @@ static uint64_t next_number(struct xcclComm *comm)
     return comm->seq;
 }
 
+static void stand(struct xcclComm *comm, struct xccl_still *own)
+{
+    (void)comm;
+    (void)own;
+}
+
 static int hides_error(struct xcclComm *comm)
 {
     (void)comm;
@@ -136,6 +142,7 @@ const struct xccl_device_ops xccl_device_host = {
     .resume = nothing,
     .registered = xccl_huge_pages_make,
     .next_number = next_number,
+    .stand = stand,
     .settle = nothing,
     .hides_error = hides_error,
     .turn = turn,

@@ -642,6 +642,8 @@ static void stand_in_talk(struct xcclComm *comm, struct xccl_still *own)
     own->kind = talk_call(comm, &own->call) ? XCCL_STILL_TALK : XCCL_STILL_NONE;
     own->needs = XCCL_NEEDS_ALL;
     own->item_count = 0;
+    if (own->kind == XCCL_STILL_NONE)
+        comm->ops->stand(comm, own);
 }
 
 xcclResult_t xccl_comm_check_left_talk(struct xccl_run *run, int again)

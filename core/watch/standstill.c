@@ -333,11 +333,18 @@ static void count(const struct xcclComm *comm, struct xccl_still *own)
         comm->count_sent(comm, own->sent);
 }
 
+/* 1: it is where it was. */
+static int stands_there(const struct xccl_still *before, const struct xccl_still *now)
+{
+    return before->kind == now->kind && before->item_count == now->item_count &&
+           memcmp(before->items, now->items, now->item_count * sizeof now->items[0]) == 0;
+}
+
 xcclResult_t xccl_standstill_check(struct xcclComm *comm, uint64_t waited_ns, xccl_still_fill *fill)
 {
     struct xccl_standstill *still = comm->still;
     uint32_t news;
-    struct xccl_still their;
+    struct xccl_still their, before;
     int peer;
 
     if (!still)
@@ -356,9 +363,16 @@ xcclResult_t xccl_standstill_check(struct xcclComm *comm, uint64_t waited_ns, xc
     if (news != still->news_seen)
         still->said = 0;
     still->news_seen = news;
+    before = still->own;
+    fill(comm, &still->own);
+    if (before.tick && !stands_there(&before, &still->own)) {
+        still->own.epoch++;
+        still->own.tick = 0;
+        still->said = 0;
+        return xcclSuccess; /* from now on */
+    }
     if (!still->own.tick++)
         still->first_ns = xccl_clock_ns();
-    fill(comm, &still->own);
     count(comm, &still->own);
     if (still->said++ < TICKS_MAX || still->own.tick * TICK_NS < 2 * FAR_SEND_NS)
         say(comm, still);

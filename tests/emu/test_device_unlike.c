@@ -423,6 +423,39 @@ XT_TEST(a_long_series_of_messages_of_devices_is_no_timeout)
     xt_mp_run(2, many_messages, page_create("p2p", 10, FEW));
 }
 
+/* --- a rank is in two at a time --- */
+
+/* Rank 0 makes links for a call while its kernel waits for a message; the others wait in a call. */
+static void receive_before_links(int rank, int nranks, void *arg)
+{
+    struct act recv = message(RECV, 64, 1);
+    struct on_device on;
+    double began;
+    xcclResult_t rc;
+
+    (void)join_warm(arg, rank, nranks, &on);
+    gate(arg, rank, nranks);
+    began = xt_seconds();
+    rc = rank ? right_call(&on) : perform(&recv, &on);
+    if (!rc && !rank)
+        rc = xcclAllGather(at(on.in, 0), at(on.out, 0), 3, xcclInt8, on.comm, on.stream);
+    for (; !rc && xt_seconds() - began < xt_bound(AT_ONCE_S, AT_ONCE_S + BUSY_S); usleep(1000))
+        XT_OK(xcclCommGetAsyncError(on.comm, &rc));
+    XT_CHECK_RC(rc, xcclInvalidUsage);
+    XT_CHECK(xt_seconds() - began < xt_bound(AT_ONCE_S, AT_ONCE_S + BUSY_S));
+    XT_CHECK_HAS(xcclGetLastError(on.comm), "rank 0");
+    XT_CHECK_HAS(xcclGetLastError(on.comm), "receive of 64 bytes from rank 1");
+    XT_CHECK_HAS(xcclGetLastError(on.comm), "call 2: all-reduce of 16 int32");
+    gate(arg, rank, nranks);
+    XT_OK(xcclCommDestroy(on.comm));
+    device_free(&on);
+}
+
+XT_TEST(a_message_that_nobody_sends_is_found_while_links_are_made)
+{
+    xt_mp_run(3, receive_before_links, page_create("p2p", 12, FEW));
+}
+
 /* What a rank sends in all is no other rank's business: each sends as much as its number, to all.
  */
 static xcclResult_t exchange(struct on_device *on, int rank, int nranks)
