@@ -454,9 +454,8 @@ static void on_timer(struct xccl_source *source, uint64_t now_ns)
     xccl_log_set_rank(control->rank);
     if (control->comm) {
         at_work_on_timer(neighbour, now_ns);
-    } else { /* it has lingered long enough */
-        xccl_control_close_neighbour(neighbour);
-        xccl_relay_look(control);
+    } else {
+        xccl_relay_on_timer(neighbour);
         if (xccl_relay_free(control))
             xccl_service_put_later();
     }

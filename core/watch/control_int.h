@@ -142,6 +142,7 @@ void xccl_relay_open(struct xccl_control *control);
 /* The goodbye is queued, and comm about to go. */
 void xccl_relay_begin(struct neighbour *neighbour);
 void xccl_relay_on_events(struct neighbour *neighbour, uint32_t events);
+void xccl_relay_on_timer(struct neighbour *neighbour);
 /* Ends it when nobody needs it any more. */
 void xccl_relay_look(struct xccl_control *control);
 /* Frees a control plane that has left once both connections are closed. The service thread, or

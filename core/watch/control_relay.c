@@ -3,7 +3,7 @@
  * beside them on the ring, so for a while it goes on: it answers what this rank called, and passes
  * on who has left, questions, answers, circles and the first error.
  *
- *   RELAYING  until all ranks have left, an error has passed, a connection has ended, or LINGER_MS
+ *   RELAYING  until all ranks have left, an error has passed, a connection has ended, or RELAY_MS
  *      |
  *   LINGERING FINAL is said; what comes is dropped. Until the neighbour's FINAL or end, or
  * LINGER_MS
@@ -24,7 +24,9 @@
 #include "comm/comm_where.h"
 #include "watch/control_int.h"
 
+#define RELAY_MS  5000 /* how late others may come */
 #define LINGER_MS 800
+#define EXIT_MS   800
 #define RANKS_MIN 4 /* of three ranks all are neighbours */
 
 static _Atomic int relays_now; /* control planes of this process that relay */
@@ -41,7 +43,7 @@ static void at_exit(void)
 {
     const struct timespec nap = {.tv_nsec = XCCL_NS_PER_MS};
 
-    for (int ms = 0; ms < LINGER_MS; ms++) {
+    for (int ms = 0; ms < EXIT_MS; ms++) {
         /* Relaxed: it is only a number. */
         if (atomic_load_explicit(&relays_now, memory_order_relaxed) == 0)
             return;
@@ -77,6 +79,11 @@ static xcclResult_t finish(struct neighbour *neighbour)
     return rc;
 }
 
+static void set_timer(struct neighbour *neighbour, uint64_t ms)
+{
+    xccl_loop_set_timer(&neighbour->source, xccl_clock_ns() + ms * XCCL_NS_PER_MS);
+}
+
 void xccl_relay_open(struct xccl_control *control)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -97,12 +104,27 @@ void xccl_relay_begin(struct neighbour *neighbour)
     if (!neighbour->watched || (neighbour->is_shut && finish(neighbour)))
         xccl_control_close_neighbour(neighbour);
     else
-        xccl_loop_set_timer(&neighbour->source, xccl_clock_ns() + LINGER_MS * XCCL_NS_PER_MS);
+        set_timer(neighbour, neighbour->is_shut ? LINGER_MS : RELAY_MS);
+}
+
+static void end(struct xccl_control *control)
+{
+    control->relays = 0;
+    atomic_fetch_sub_explicit(&relays_now, 1, memory_order_relaxed);
+    for (int i = 0; i < 2; i++) {
+        struct neighbour *neighbour = &control->neighbours[i];
+
+        if (!neighbour->conn)
+            continue;
+        set_timer(neighbour, LINGER_MS);
+        if (finish(neighbour))
+            xccl_control_close_neighbour(neighbour);
+    }
 }
 
 void xccl_relay_look(struct xccl_control *control)
 {
-    struct neighbour *both = control->neighbours;
+    const struct neighbour *both = control->neighbours;
 
     if (!control->relays)
         return;
@@ -110,11 +132,15 @@ void xccl_relay_look(struct xccl_control *control)
     if (atomic_load_explicit(&control->left_count, memory_order_relaxed) < control->nranks &&
         !control->notice_bytes && both[0].conn && both[1].conn)
         return;
-    control->relays = 0;
-    atomic_fetch_sub_explicit(&relays_now, 1, memory_order_relaxed);
-    for (int i = 0; i < 2; i++)
-        if (both[i].conn && finish(&both[i]))
-            xccl_control_close_neighbour(&both[i]);
+    end(control);
+}
+
+void xccl_relay_on_timer(struct neighbour *neighbour)
+{
+    if (neighbour->control->relays)
+        end(neighbour->control);
+    else
+        xccl_control_close_neighbour(neighbour);
 }
 
 /* Passes the first error on. */

@@ -6,22 +6,22 @@
  *
  * Every case has a communicator of its own, split from one that stays whole.
  * XT_MISMATCH_RUNS: cases of each test, one of each class in turn. XT_MISMATCH_CLASS: one class.
- * XT_MISMATCH_AFTER: one way to go on after the pair (enum after). XT_MISMATCH_FIGURES: a file that
- * gets a line for each case. */
+ * XT_MISMATCH_AFTER: one way to go on after the pair (enum after). XT_MISMATCH_DELAY_MS: how late
+ * ranks may begin. XT_MISMATCH_FIGURES: a file that gets a line for each case. */
 #include <unistd.h>
 
 #include "../collective/world.h"
 #include "path_hosts.h"
 #include "unlike.h"
 
-#define ELEMS        110000 /* in a buffer, of 8 bytes each */
-#define SEND_BYTES   (4u << 20) /* more than links hold */
-#define AT_ONCE_S    1.0 /* a mismatch is an error within so many seconds */
-#define SEND_S       5.0 /* so is a send without a partner */
-#define BUSY_S       4.0 /* longer, beside other programs */
-#define FOLLOWING    3 /* right calls after the pair, until one fails */
-#define DELAY_MAX_US 3000
-#define FEW          4 /* cases of a test by default */
+#define ELEMS      110000 /* in a buffer, of 8 bytes each */
+#define SEND_BYTES (4u << 20) /* more than links hold */
+#define AT_ONCE_S  1.0 /* a mismatch is an error within so many seconds */
+#define SEND_S     5.0 /* so is a send without a partner */
+#define BUSY_S     4.0 /* longer, beside other programs */
+#define FOLLOWING  3 /* right calls after the pair, until one fails */
+#define DELAY_MS   3 /* by which ranks begin later, at most */
+#define FEW        4 /* cases of a test by default */
 
 enum after { AFTER_CALLS, AFTER_NOTHING, AFTER_LEAVING, AFTER_COUNT };
 
@@ -142,6 +142,13 @@ static void draw_messages(struct drawn *drawn, uint64_t *random, int nranks)
     drawn->acts[peer] = message(RECV, received, drawn->odd);
 }
 
+static unsigned delay_ms(void)
+{
+    const char *text = getenv("XT_MISMATCH_DELAY_MS");
+
+    return text && atoi(text) > 0 ? (unsigned)atoi(text) : DELAY_MS;
+}
+
 static void draw(struct drawn *drawn, uint64_t *random, int nranks)
 {
     int peer;
@@ -152,7 +159,7 @@ static void draw(struct drawn *drawn, uint64_t *random, int nranks)
     if (getenv("XT_MISMATCH_AFTER"))
         drawn->after = (enum after)atoi(getenv("XT_MISMATCH_AFTER"));
     for (int i = 0; i < nranks; i++)
-        drawn->delay_us[i] = (unsigned)(xt_random(random) % DELAY_MAX_US);
+        drawn->delay_us[i] = (unsigned)(xt_random(random) % (1000 * delay_ms()));
     peer = (drawn->odd + 1 + (int)(xt_random(random) % (unsigned)(nranks - 1))) % nranks;
     switch (drawn->class) {
     case RECV_OR_COLLECTIVE:
@@ -188,8 +195,10 @@ static void draw(struct drawn *drawn, uint64_t *random, int nranks)
 
 static double bound_of(const struct drawn *drawn)
 {
-    return drawn->class == SEND_OR_COLLECTIVE ? xt_bound(SEND_S, SEND_S + BUSY_S)
-                                              : xt_bound(AT_ONCE_S, AT_ONCE_S + BUSY_S);
+    double late_s = delay_ms() / 1000.0;
+
+    return late_s + (drawn->class == SEND_OR_COLLECTIVE ? xt_bound(SEND_S, SEND_S + BUSY_S)
+                                                        : xt_bound(AT_ONCE_S, AT_ONCE_S + BUSY_S));
 }
 
 /* Does what follows until the error is there, or for as long as it may take. */
