@@ -31,6 +31,12 @@ static int is_sized(const struct xccl_board_call *call)
     return (call->coll & XCCL_BOARD_SIZED) != 0;
 }
 
+/* In an all-to-all with sizes each rank sends as many elements as it likes. */
+static int has_own_count(const struct xccl_board_call *call)
+{
+    return (call->coll & ~XCCL_BOARD_CONNECTS) == (XCCL_BOARD_SIZED | XCCL_COLL_ALL_TO_ALL);
+}
+
 struct xccl_board_call xccl_comm_board_call(const struct xccl_call *call, uint64_t seq)
 {
     const struct xccl_call_sizes *sizes = call->sizes;
@@ -116,12 +122,15 @@ static struct xccl_act known_act(const struct xccl_board_call *call, uint64_t se
  * field that a text does not have may hold anything. */
 static int is_same_text(const struct xccl_board_call *mine, const struct xccl_board_call *theirs)
 {
+    struct xccl_board_call alike = *theirs;
     char my_text[NAME_BYTES], their_text[NAME_BYTES];
 
     if (!mine->seq || !theirs->seq)
         return 0;
+    if (has_own_count(theirs))
+        alike.count = mine->count;
     xccl_call_describe(mine, my_text, sizeof my_text);
-    xccl_call_describe(theirs, their_text, sizeof their_text);
+    xccl_call_describe(&alike, their_text, sizeof their_text);
     return strcmp(my_text, their_text) == 0;
 }
 
@@ -301,9 +310,7 @@ static xcclResult_t fail_sizes(struct xcclComm *comm, int peer)
 /* What all-to-all-v says of its sizes is the rank's own. */
 static int is_equal(const struct xccl_board_call *a, const struct xccl_board_call *b)
 {
-    int has_own_count = a->coll == ((uint32_t)XCCL_COLL_ALL_TO_ALL | XCCL_BOARD_SIZED);
-
-    return (a->count == b->count || has_own_count) && a->coll == b->coll && a->type == b->type &&
+    return (a->count == b->count || has_own_count(a)) && a->coll == b->coll && a->type == b->type &&
            a->op == b->op && a->root == b->root;
 }
 
