@@ -4,9 +4,9 @@
  * on who has left, questions, answers, circles and the first error.
  *
  *   RELAYING  until all ranks have left, an error has passed, a connection has ended, or RELAY_MS
- *      |
- *   LINGERING FINAL is said; what comes is dropped. Until the neighbour's FINAL or end, or
- * LINGER_MS
+ *      |      after this rank has left
+ *   LINGERING FINAL is said, what comes is dropped; until the neighbour's FINAL or end, or RELAY_MS
+ *             after this rank has left, LINGER_MS if it does not relay
  *
  * A process that exits waits for the end of RELAYING: programs often end right after they have
  * destroyed their communicators.
@@ -24,7 +24,7 @@
 #include "comm/comm_where.h"
 #include "watch/control_int.h"
 
-#define RELAY_MS  5000 /* how late others may come */
+#define RELAY_MS  1200 /* how late others may come */
 #define LINGER_MS 800
 #define EXIT_MS   800
 #define RANKS_MIN 4 /* of three ranks all are neighbours */
@@ -79,11 +79,6 @@ static xcclResult_t finish(struct neighbour *neighbour)
     return rc;
 }
 
-static void set_timer(struct neighbour *neighbour, uint64_t ms)
-{
-    xccl_loop_set_timer(&neighbour->source, xccl_clock_ns() + ms * XCCL_NS_PER_MS);
-}
-
 void xccl_relay_open(struct xccl_control *control)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -98,33 +93,20 @@ void xccl_relay_open(struct xccl_control *control)
 
 void xccl_relay_begin(struct neighbour *neighbour)
 {
+    uint64_t ms = neighbour->control->relays ? RELAY_MS : LINGER_MS;
+
     neighbour->is_shut = !neighbour->control->relays;
     if (!neighbour->conn)
         return;
     if (!neighbour->watched || (neighbour->is_shut && finish(neighbour)))
         xccl_control_close_neighbour(neighbour);
     else
-        set_timer(neighbour, neighbour->is_shut ? LINGER_MS : RELAY_MS);
-}
-
-static void end(struct xccl_control *control)
-{
-    control->relays = 0;
-    atomic_fetch_sub_explicit(&relays_now, 1, memory_order_relaxed);
-    for (int i = 0; i < 2; i++) {
-        struct neighbour *neighbour = &control->neighbours[i];
-
-        if (!neighbour->conn)
-            continue;
-        set_timer(neighbour, LINGER_MS);
-        if (finish(neighbour))
-            xccl_control_close_neighbour(neighbour);
-    }
+        xccl_loop_set_timer(&neighbour->source, xccl_clock_ns() + ms * XCCL_NS_PER_MS);
 }
 
 void xccl_relay_look(struct xccl_control *control)
 {
-    const struct neighbour *both = control->neighbours;
+    struct neighbour *both = control->neighbours;
 
     if (!control->relays)
         return;
@@ -132,15 +114,17 @@ void xccl_relay_look(struct xccl_control *control)
     if (atomic_load_explicit(&control->left_count, memory_order_relaxed) < control->nranks &&
         !control->notice_bytes && both[0].conn && both[1].conn)
         return;
-    end(control);
+    control->relays = 0;
+    atomic_fetch_sub_explicit(&relays_now, 1, memory_order_relaxed);
+    for (int i = 0; i < 2; i++)
+        if (both[i].conn && finish(&both[i]))
+            xccl_control_close_neighbour(&both[i]);
 }
 
 void xccl_relay_on_timer(struct neighbour *neighbour)
 {
-    if (neighbour->control->relays)
-        end(neighbour->control);
-    else
-        xccl_control_close_neighbour(neighbour);
+    xccl_control_close_neighbour(neighbour);
+    xccl_relay_look(neighbour->control);
 }
 
 /* Passes the first error on. */
