@@ -307,7 +307,6 @@ static xcclResult_t fail_sizes(struct xcclComm *comm, int peer)
     return xccl_comm_raise(comm, &verdict);
 }
 
-/* What all-to-all-v says of its sizes is the rank's own. */
 static int is_equal(const struct xccl_board_call *a, const struct xccl_board_call *b)
 {
     return (a->count == b->count || has_own_count(a)) && a->coll == b->coll && a->type == b->type &&
