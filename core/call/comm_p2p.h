@@ -11,6 +11,7 @@
 #define XCCL_CALL_COMM_P2P_H
 
 #include "comm/entry.h"
+#include "watch/standstill.h"
 
 /* What begin would refuse: sends to oneself without receives of the same sizes. Any thread. */
 xcclResult_t xccl_comm_check_p2p(const struct xcclComm *comm, const struct xccl_p2p_item *items,
@@ -27,6 +28,10 @@ xcclResult_t xccl_comm_execute_p2p(struct xcclComm *comm, const struct xccl_p2p_
 
 /* 1: a peer has left in order. */
 int xccl_comm_peer_has_left(const struct xcclComm *comm, int peer);
+
+/* The deadline has passed while these were waited for; those of XCCL_NOBODY are not named. */
+xcclResult_t xccl_comm_fail_messages(struct xcclComm *comm, const struct xccl_still_item *items,
+                                     uint32_t count);
 
 size_t xccl_comm_p2p_bytes(const struct xccl_comm_p2p *p2p); /* NULL: 0 */
 void xccl_comm_p2p_free(struct xccl_comm_p2p *p2p); /* NULL is fine */

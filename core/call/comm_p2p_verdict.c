@@ -33,6 +33,23 @@ static xcclResult_t fail_timeout(struct xcclComm *comm, uint64_t waited_ns)
     return xccl_comm_raise(comm, &verdict);
 }
 
+xcclResult_t xccl_comm_fail_messages(struct xcclComm *comm, const struct xccl_still_item *items,
+                                     uint32_t count)
+{
+    struct xccl_verdict verdict = xccl_comm_verdict(comm, XCCL_TROUBLE_MESSAGES_LATE, XCCL_NOBODY);
+
+    verdict.seconds = comm->timeout_ns / XCCL_NS_PER_S;
+    for (uint32_t i = 0; i < count; i++)
+        if (items[i].peer != XCCL_NOBODY)
+            xccl_verdict_wait(
+                &verdict,
+                (struct xccl_waited){.rank = items[i].peer,
+                                     .why = items[i].sends ? XCCL_WAIT_SEND : XCCL_WAIT_RECV});
+    if (verdict.wait_count == 1)
+        verdict.culprit = verdict.waits[0].rank;
+    return xccl_comm_raise(comm, &verdict);
+}
+
 /* On this host its board says so, elsewhere the control plane. */
 int xccl_comm_peer_has_left(const struct xcclComm *comm, int peer)
 {

@@ -165,25 +165,14 @@ static xcclResult_t check_left(struct xcclComm *comm)
 
 static xcclResult_t fail_timeout(struct xcclComm *comm)
 {
-    struct xccl_verdict verdict = xccl_comm_verdict(comm, XCCL_TROUBLE_MESSAGES_LATE, XCCL_NOBODY);
     const struct xccl_cuda_stand *stand = &comm->cuda->stand;
-    uint64_t seconds = comm->timeout_ns / XCCL_NS_PER_S;
 
-    if (!stand->count)
-        return xccl_comm_fail(comm, xcclTimeout,
-                              "rank %d has waited %llu s for messages from another rank; check "
-                              "what the other ranks do, or raise XCCL_TIMEOUT_S",
-                              comm->rank, (unsigned long long)seconds);
-    verdict.seconds = seconds;
-    for (uint32_t i = 0; i < stand->count; i++)
-        if (stand->items[i].peer != XCCL_NOBODY)
-            xccl_verdict_wait(&verdict,
-                              (struct xccl_waited){.rank = stand->items[i].peer,
-                                                   .why = stand->items[i].sends ? XCCL_WAIT_SEND
-                                                                                : XCCL_WAIT_RECV});
-    if (verdict.wait_count == 1)
-        verdict.culprit = verdict.waits[0].rank;
-    return xccl_comm_raise(comm, &verdict);
+    if (stand->count)
+        return xccl_comm_fail_messages(comm, stand->items, stand->count);
+    return xccl_comm_fail(comm, xcclTimeout,
+                          "rank %d has waited %llu s for messages from another rank; check what "
+                          "the other ranks do, or raise XCCL_TIMEOUT_S",
+                          comm->rank, (unsigned long long)(comm->timeout_ns / XCCL_NS_PER_S));
 }
 
 xcclResult_t xccl_cuda_check_messages(struct xcclComm *comm, uint64_t now_ns, uint64_t since_ns)
