@@ -111,7 +111,8 @@ static xcclResult_t merge(struct cf *me, struct xccl_net *net)
     rc = net->calls.mergeDevices(net->ctx, devs, (int)me->options->rails, &merged);
     leave(me);
     if (rc != xcclSuccess)
-        return rc;
+        cf_fail(me, "devices %d to %d of %d cannot be merged: result %d", devs[0],
+                devs[0] + (int)me->options->rails - 1, net->device_count, (int)rc);
     if (merged != net->device_count)
         cf_fail(me, "the merged device has number %d, but the plugin has %d devices", merged,
                 net->device_count);

@@ -347,6 +347,9 @@ static const char on_rails[] =
     "for i in 0 1 2 3; do"
     "  ip link add rail$i type veth peer name peer$i && ip addr add 10.79.$i.1/24 dev rail$i &&"
     "  ip link set rail$i up && ip link set peer$i up || exit 77; done;"
+    /* The kernel says a little later that a link runs, and libfabric takes no other. */
+    "for try in 1 2 3 4 5 6 7 8 9 10; do"
+    "  [ $(ip -o link show | grep -c \"rail[0-9].*state UP\") = 4 ] && break; sleep 0.1; done;"
     "ip link set lo up; exec \"$@\"' sh \"$@\"";
 
 static int check_on_rails(const char *rails, const char *forms, const char *cases,
