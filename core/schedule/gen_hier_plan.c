@@ -14,9 +14,10 @@
 /* Whoever needs it tells: a choice by default takes another algorithm. */
 static xcclResult_t refuse(const struct xccl_generator_for *what, const char *why, long number)
 {
-    return xccl_fail_quietly(
+    (void)xccl_fail_quietly(
         xcclInvalidArgument, 0, "choose other nodes or parts, or another algorithm",
         "hier cannot be made for %d ranks: %s (%ld)", what->nranks, why, number);
+    return xcclInvalidArgument;
 }
 
 void xccl_hier_layout_free(struct xccl_hier_layout *layout)
