@@ -79,6 +79,9 @@ struct xccl_device_ops {
     void (*stand)(struct xcclComm *comm, struct xccl_still *own);
     /* Waits until all that was called has ended and its board says so, or it has failed. */
     void (*settle)(struct xcclComm *comm);
+    /* Keeps the device's thread away from what is under way, until it is released. */
+    void (*hold)(struct xcclComm *comm);
+    void (*release)(struct xcclComm *comm);
     /* 1: a kernel has found an error that the communicator does not have yet. Any thread. */
     int (*hides_error)(struct xcclComm *comm);
     /* Moves operations that are under way while a call makes links. 1: something moved. */

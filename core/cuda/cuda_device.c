@@ -386,6 +386,18 @@ static xcclResult_t plan(struct xcclComm *comm)
     return xcclSuccess;
 }
 
+static void hold(struct xcclComm *comm)
+{
+    if (comm->cuda) /* else the device is gone */
+        pthread_mutex_lock(&comm->cuda->lock);
+}
+
+static void release(struct xcclComm *comm)
+{
+    if (comm->cuda)
+        pthread_mutex_unlock(&comm->cuda->lock);
+}
+
 const struct xccl_device_ops xccl_device_cuda = {
     .name = "a CUDA device",
     .kind = 1,
@@ -417,6 +429,8 @@ const struct xccl_device_ops xccl_device_cuda = {
     .next_number = xccl_cuda_next_number,
     .stand = xccl_cuda_stand,
     .settle = settle,
+    .hold = hold,
+    .release = release,
     .hides_error = xccl_cuda_hides_error,
     .turn = xccl_cuda_turn,
     .bytes = bytes_of,

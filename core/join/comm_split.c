@@ -74,7 +74,9 @@ static xcclResult_t begin(struct xccl_init *init, enum xccl_init_state *state_ou
     atomic_store_explicit(&parent->board->splits,
                           atomic_load_explicit(&parent->board->splits, memory_order_relaxed) + 1,
                           memory_order_release);
+    parent->ops->hold(parent);
     xccl_standstill_split(parent);
+    parent->ops->release(parent);
     xccl_bootstrap_set_bell(parent->boot, init->bell);
     rc = xccl_bootstrap_split_start(parent->boot, init->color, init->key, &init->limit, init->bell);
     init->begun = !rc;
