@@ -246,15 +246,15 @@ static xcclResult_t alltoall_chunks(const struct xccl_generator_for *what,
     return rc;
 }
 
-xcclResult_t xccl_hier_plan(enum xccl_coll coll, const struct xccl_generator_for *what,
-                            int *nchunks_out)
+static xcclResult_t plan(enum xccl_coll coll, const struct xccl_generator_for *what, int has_shares,
+                         int *nchunks_out)
 {
     struct xccl_hier_layout layout;
     xcclResult_t rc = xccl_hier_layout_make(what, &layout);
 
     if (rc)
         return rc;
-    if (coll == XCCL_COLL_ALL_REDUCE)
+    if (has_shares)
         rc = shares_chunks(what, &layout, coll, nchunks_out);
     else if (coll == XCCL_COLL_BROADCAST || coll == XCCL_COLL_REDUCE)
         rc = rooted_chunks(what, &layout, coll, nchunks_out);
@@ -266,17 +266,16 @@ xcclResult_t xccl_hier_plan(enum xccl_coll coll, const struct xccl_generator_for
     return rc;
 }
 
+xcclResult_t xccl_hier_plan(enum xccl_coll coll, const struct xccl_generator_for *what,
+                            int *nchunks_out)
+{
+    return plan(coll, what, coll == XCCL_COLL_ALL_REDUCE, nchunks_out);
+}
+
 xcclResult_t xccl_hier_plan_shares(enum xccl_coll coll, const struct xccl_generator_for *what,
                                    int *nchunks_out)
 {
-    struct xccl_hier_layout layout;
-    xcclResult_t rc = xccl_hier_layout_make(what, &layout);
-
-    if (rc)
-        return rc;
-    rc = shares_chunks(what, &layout, coll, nchunks_out);
-    xccl_hier_layout_free(&layout);
-    return rc;
+    return plan(coll, what, 1, nchunks_out);
 }
 
 /* ---- how often two ranks meet ---- */
