@@ -111,8 +111,9 @@ static inline void set_args(struct xcclComm *comm, const struct xccl_task *task)
 /* A call of its own kind where it is only connected. */
 #define CONNECTS_MARK 0x636f6e6e65637473ull
 
-/* Of ranks that differ the one that begins last finds it at once. Where it is not known whether the
- * others have begun, and for ranks of other hosts, the service threads look before long. */
+/* Compares the call with those of others: where ranks differ, the one that begins last finds it at
+ * once. Where it is not known whether the others have begun, and for ranks of other hosts, the
+ * service threads look before long. */
 static void look_at_others(struct xcclComm *comm)
 {
     if (!comm->ops->tells_board && xccl_comm_look_early(comm)) {

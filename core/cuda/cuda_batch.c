@@ -80,9 +80,9 @@ xcclResult_t xccl_cuda_check_room(const struct xccl_cuda_device *device,
                      batch->works, batch->blocks, device->ordinal, device->multiprocessors);
 }
 
-xcclResult_t xccl_cuda_put_works(const struct xccl_cuda_shares *shares,
-                                 const struct xccl_cuda_batch *batch, int is_captured, void *near,
-                                 uint64_t *far_out)
+static xcclResult_t put_works(const struct xccl_cuda_shares *shares,
+                              const struct xccl_cuda_batch *batch, int is_captured, void *near,
+                              uint64_t *far_out)
 {
     size_t bytes = shares->work_bytes;
     char *works = near;
@@ -105,4 +105,20 @@ xcclResult_t xccl_cuda_put_works(const struct xccl_cuda_shares *shares,
         xccl_free(works);
     }
     return rc;
+}
+
+xcclResult_t xccl_cuda_launch(const struct xccl_cuda_shares *shares,
+                              const struct xccl_cuda_batch *batch, int is_captured, void *parameter,
+                              void *near, uint64_t *far_out)
+{
+    const struct xccl_cuda_share *share = xccl_cuda_share_at(shares, batch->first);
+    const struct xccl_cuda_device *device = share->cuda->device;
+    xcclResult_t rc = put_works(shares, batch, is_captured, near, far_out);
+
+    if (rc)
+        return rc;
+    return xccl_cuda_result(device->driver->launch(share->function, batch->blocks, 1, 1,
+                                                   device->threads, 1, 1, 0, share->stream,
+                                                   &parameter, NULL),
+                            "launching a kernel");
 }

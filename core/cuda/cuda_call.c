@@ -316,7 +316,6 @@ static xcclResult_t launch(const struct xccl_cuda_shares *shares, uint32_t first
     struct xccl_dev_launch launch = {0};
     const struct xccl_cuda_share *share = &all[first].share;
     struct xccl_cuda_device *device = share->cuda->device;
-    void *parameters[] = {&launch};
     struct xccl_cuda_batch batch = xccl_cuda_gather(shares, first);
     struct xccl_cuda_place place = {0};
     xcclResult_t rc = xccl_cuda_enter(device);
@@ -334,12 +333,8 @@ static xcclResult_t launch(const struct xccl_cuda_shares *shares, uint32_t first
     }
     launch.nworks = batch.works;
     if (!rc)
-        rc = xccl_cuda_put_works(shares, &batch, place.is_captured, launch.works, &launch.far);
-    if (!rc)
-        rc = xccl_cuda_result(device->driver->launch(share->function, batch.blocks, 1, 1,
-                                                     device->threads, 1, 1, 0, share->stream,
-                                                     parameters, NULL),
-                              "launching a kernel");
+        rc = xccl_cuda_launch(shares, &batch, place.is_captured, &launch, launch.works,
+                              &launch.far);
     for (uint32_t i = first; i < shares->count; i++) {
         if (all[i].share.state != XCCL_CUDA_TAKEN)
             continue;

@@ -203,7 +203,7 @@ struct xccl_cuda_place {
     xccl_cu_graph graph;
 };
 
-/* What the rank's kernel of messages waited for in the last look. */
+/* The messages that the rank's kernel waited for in the last look. */
 struct xccl_cuda_stand {
     uint32_t ask; /* number of the question that was put last */
     uint32_t count; /* of items */
@@ -331,10 +331,11 @@ struct xccl_cuda_batch xccl_cuda_gather(const struct xccl_cuda_shares *shares, u
 /* Whether all of it can be at work at a time. */
 xcclResult_t xccl_cuda_check_room(const struct xccl_cuda_device *device,
                                   const struct xccl_cuda_batch *batch);
-/* The works of those taken, near, in the launch, or if they are too many in memory for it. */
-xcclResult_t xccl_cuda_put_works(const struct xccl_cuda_shares *shares,
-                                 const struct xccl_cuda_batch *batch, int is_captured, void *near,
-                                 uint64_t *far_out);
+/* Launches the kernel of those taken, with one parameter. Their works go near, which is in it, or
+ * if they are too many to memory, whose address goes to *far_out, in it too. */
+xcclResult_t xccl_cuda_launch(const struct xccl_cuda_shares *shares,
+                              const struct xccl_cuda_batch *batch, int is_captured, void *parameter,
+                              void *near, uint64_t *far_out);
 
 /* --- cuda_pool.c --- */
 /* All of it goes; no kernel of the communicator uses it. */

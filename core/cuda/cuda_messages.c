@@ -220,7 +220,7 @@ static void set_blocks(struct group *group, int far)
     group->share.nblocks = group->work.nblocks;
 }
 
-/* What the group's messages look like to the kernel. */
+/* Writes the group's messages in the form of the kernel. */
 static xcclResult_t prepare(struct group *group, int far, int capturing,
                             struct xccl_dev_messages_launch *launch, uint32_t *used)
 {
@@ -287,7 +287,6 @@ static xcclResult_t launch_with(const struct xccl_cuda_shares *shares, uint32_t 
     struct group *groups = shares->all;
     const struct xccl_cuda_share *share = &groups[first].share;
     struct xccl_cuda_device *device = share->cuda->device;
-    void *parameters[] = {&launch};
     struct xccl_cuda_batch batch = xccl_cuda_gather(shares, first);
     struct xccl_cuda_place place = {0};
     uint32_t used = 0;
@@ -310,12 +309,8 @@ static xcclResult_t launch_with(const struct xccl_cuda_shares *shares, uint32_t 
     }
     launch.nworks = batch.works;
     if (!rc)
-        rc = xccl_cuda_put_works(shares, &batch, place.is_captured, launch.works, &launch.far);
-    if (!rc)
-        rc = xccl_cuda_result(device->driver->launch(share->function, batch.blocks, 1, 1,
-                                                     device->threads, 1, 1, 0, share->stream,
-                                                     parameters, NULL),
-                              "launching a kernel");
+        rc = xccl_cuda_launch(shares, &batch, place.is_captured, &launch, launch.works,
+                              &launch.far);
     for (uint32_t i = first; i < shares->count; i++) {
         if (groups[i].share.state != XCCL_CUDA_TAKEN)
             continue;

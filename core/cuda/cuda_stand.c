@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What this rank's kernel of sends and receives waits for, and whether that can come: peers that
+/* Judges what this rank's kernel of sends and receives waits for, whether that can come: peers that
  * have left, ranks that wait for each other in a circle, messages of another size, the deadline. A
  * kernel that does not have to wait says nothing; one that waits is asked, and each of its blocks
  * answers. The rank stands only where all blocks that have not ended wait.
@@ -66,7 +66,7 @@ static void add_unknown(struct xccl_cuda_stand *stand)
         stand->items[stand->count++] = (struct xccl_still_item){.peer = XCCL_NOBODY};
 }
 
-/* What has been answered to the last question. */
+/* Gathers the answers to the last question. */
 static void read_answers(const struct xccl_cuda_comm *cuda, struct xccl_cuda_stand *stand)
 {
     uint32_t answered = 0, ended = 0, blocks = 0, more = 0;

@@ -39,7 +39,7 @@ static struct xccl_board_call entry_of(const struct xccl_board *board, uint32_t 
         .root = atomic_load_explicit(&told->root, memory_order_relaxed)};
 }
 
-/* Of so many calls the one that began last before seq, with that number. */
+/* Picks, of so many calls, the one that began last before seq, with that number. */
 static int pick(const struct xccl_board_call *calls, uint32_t count, uint32_t seq,
                 struct xccl_board_call *call_out)
 {
@@ -124,7 +124,7 @@ static int copy_lows(const struct xccl_board *board, uint32_t until,
     return xccl_board_ahead(board, seq) < XCCL_BOARD_PAST - 1 - XCCL_HISTORY_LOWS;
 }
 
-/* Of all that is told, newest first, the calls up to number seq. */
+/* Copies the calls up to number seq, newest first. */
 static void copy_told(const struct xccl_board_call *calls, uint32_t seq,
                       struct xccl_board_history *history)
 {

@@ -115,7 +115,7 @@ static inline int xccl_board_past(const struct xccl_board *board, uint32_t seq, 
     return *low_out && xccl_board_ahead(board, seq) - 1 < XCCL_BOARD_PAST - 2;
 }
 
-/* What the owner called as number seq, which it has begun. 0: not known any more. */
+/* The owner's call number seq, which it has begun. 0: not known any more. */
 int xccl_board_told(const struct xccl_board *board, uint32_t seq, struct xccl_board_call *call_out);
 /* The call that the owner is in, or was in last; 0: there is none, or it changes too fast. */
 int xccl_board_read(const struct xccl_board *board, struct xccl_board_call *call_out);
@@ -128,7 +128,7 @@ enum xccl_begun xccl_board_begun(const struct xccl_board *board, uint64_t word);
  * word is 0 where the owner was too fast, or is too far. */
 void xccl_board_copy(const struct xccl_board *board, uint32_t until,
                      struct xccl_board_history *history_out);
-/* What it says of call seq; 0: nothing. */
+/* The history's word of call seq; 0: it has none. */
 int xccl_history_low(const struct xccl_board_history *history, uint32_t seq, uint32_t *low_out);
 enum xccl_begun xccl_history_begun(const struct xccl_board_history *history, uint64_t word);
 int xccl_history_call(const struct xccl_board_history *history, uint32_t seq,

@@ -56,8 +56,8 @@ static void watch_exit(void)
     (void)atexit(at_exit);
 }
 
-/* Of many ranks only where a rank may need to hear of another one's calls: all of them pass on who
- * has left, and none says for whom it waits. */
+/* Decides whether others may need this rank after it has left. Beyond the ranks that say for whom
+ * they wait that is only where one may need to hear of another one's calls. */
 static int is_needed(const struct xccl_control *control)
 {
     struct xcclComm *comm = control->comm;

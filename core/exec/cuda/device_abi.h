@@ -148,8 +148,8 @@ struct xccl_dev_start {
     uint64_t mark, again; /* of the operations before it, as in xccl_dev_comm; again: seq */
 };
 
-/* What a block of sends and receives waits for, said by the device when the host asks; ask last,
- * release. Written again as long as the block waits. */
+/* The messages that a block of sends and receives waits for, said by the device when the host asks;
+ * ask last, release. Written again as long as the block waits. */
 struct xccl_dev_stand {
     uint64_t bytes[2]; /* of the message that it receives, and of the one that it sends */
     uint32_t peers[2]; /* of them; XCCL_DEV_NO_PEER: there is none */

@@ -50,7 +50,7 @@ XD_FN int xd_any_warp(int truth)
 XD_FN void xd_poll()
 {
 }
-/* Of a clock that all multiprocessors share; it goes on in steps of a microsecond or less. */
+/* Reads a clock that all multiprocessors share; it goes on in steps of a microsecond or less. */
 XD_FN u64 xd_clock_ns()
 {
     u64 now;
