@@ -765,7 +765,7 @@ EMU_API cuStreamWaitEvent(xccl_cu_stream stream, xccl_cu_event event, unsigned f
                  : emu_stream_wait(stream_of(stream), event);
 }
 
-/* Of the legacy stream it is that of the device. */
+/* The legacy stream has the number of its device. */
 EMU_API cuStreamGetId(xccl_cu_stream stream, uint64_t *id)
 {
     *id = stream ? stream->id : 1 + (uint64_t)current_device();

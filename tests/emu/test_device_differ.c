@@ -9,8 +9,8 @@
  * XT_MISMATCH_RUNS: cases of each test, one of each class in turn. XT_MISMATCH_CLASS: one class. */
 #include <unistd.h>
 
-#include "device_ranks.h"
-#include "path/unlike.h"
+#define FEW 1 /* case of a test by default */
+#include "device_unlike.h"
 
 #define COMMS_MOST   3
 #define BUFFER_BYTES (UNLIKE_RANKS_MAX * 14000 * 8)
@@ -20,7 +20,6 @@
 #define BEFORE_MOST  5 /* right calls before it, which may still be at work */
 #define DELAY_MAX_US 3000
 #define SMALL        16 /* elements of a right call */
-#define FEW          1 /* case of a test by default */
 #define ENDED_MOST   8 /* communicators that have failed and are kept */
 
 /* The first ones are those of enum unlike. */
@@ -275,13 +274,7 @@ static void show(const struct drawn *drawn, const struct page *page, int nranks,
            "warm %d, replays %d: rank %d: %s\n",
            class_names[drawn->class], page->way, nranks, (unsigned long long)seed, drawn->comms,
            drawn->before, (int)drawn->after, drawn->warm, drawn->replays, rank, why);
-    for (int i = 0; i < nranks; i++) {
-        char text[96];
-
-        describe(&drawn->acts[i], text, sizeof text);
-        printf("  rank %d: %s after %u us: result %d, %.3f s: %s\n", i, text, drawn->delay_us[i],
-               (int)page->outcomes[i].rc, page->outcomes[i].seconds, page->outcomes[i].text);
-    }
+    unlike_show(page, drawn->acts, drawn->delay_us, nranks);
 }
 
 /* All ranks fail. Of those that leave right after the pair one at least. */
@@ -340,39 +333,6 @@ static void run_cases(int number, int nranks, void *arg)
     for (int c = 0; c < COMMS_MOST; c++)
         device_free(&rank->on[c]);
     free(rank);
-}
-
-static void set_up(const struct page *page)
-{
-    xt_setenv("XCCL_TIMEOUT_S", "8");
-    xt_setenv("XCCL_BUFFER_BYTES", "4M"); /* of many communicators */
-    device_settings(page->way);
-    device_open();
-}
-
-static void run_process(int rank, int nranks, void *arg)
-{
-    struct page *page = arg;
-
-    set_up(page);
-    run_cases(rank, nranks, page);
-    if (rank == 0)
-        XT_CHECK_INT(page->failed, 0);
-}
-
-static void processes(int nranks, const char *way, uint64_t number)
-{
-    xt_mp_run(nranks, run_process, page_create(way, number, FEW));
-}
-
-static void threads(int nranks, uint64_t number)
-{
-    struct page *page = page_create("p2p", number, FEW);
-
-    need_stand_in("threads that share a device have it wait for each other");
-    set_up(page);
-    xt_threads_run(nranks, run_cases, page);
-    XT_CHECK_INT(page->failed, 0);
 }
 
 /* --- ranks of one thread --- */

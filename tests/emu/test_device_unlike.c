@@ -8,8 +8,8 @@
  * cases of each test, one of each class in turn. XT_MISMATCH_CLASS: one class. */
 #include <unistd.h>
 
-#include "device_ranks.h"
-#include "path/unlike.h"
+#define FEW 3 /* cases of a test by default */
+#include "device_unlike.h"
 
 #define SEND_BYTES   (4u << 20) /* more than links hold */
 #define BUFFER_BYTES SEND_BYTES
@@ -20,7 +20,6 @@
 #define DELAY_MAX_US 3000
 #define SMALL        16 /* elements of a right call */
 #define WHOLE_BYTES  8000 /* a message that comes as a whole, so that its size can be told */
-#define FEW          3 /* cases of a test by default */
 #define SERIES       50 /* messages one behind the other, and from one to the next: */
 #define SERIES_US    50000
 
@@ -279,13 +278,7 @@ static void show(const struct drawn *drawn, const struct page *page, int nranks,
     printf("FAIL %s by %s, %d ranks, case seed %#llx, warm %d, follows %d: rank %d: %s\n",
            class_names[drawn->class], page->way, nranks, (unsigned long long)seed, drawn->warm,
            drawn->follows, rank, why);
-    for (int i = 0; i < nranks; i++) {
-        char text[96];
-
-        describe(&drawn->acts[i], text, sizeof text);
-        printf("  rank %d: %s after %u us: result %d, %.3f s: %s\n", i, text, drawn->delay_us[i],
-               (int)page->outcomes[i].rc, page->outcomes[i].seconds, page->outcomes[i].text);
-    }
+    unlike_show(page, drawn->acts, drawn->delay_us, nranks);
 }
 
 static int judge(const struct drawn *drawn, const struct page *page, int nranks, uint64_t seed)
@@ -327,39 +320,6 @@ static void run_cases(int number, int nranks, void *arg)
     }
     XT_OK(xcclCommDestroy(rank.whole));
     device_free(&rank.on);
-}
-
-static void set_up(const struct page *page)
-{
-    xt_setenv("XCCL_TIMEOUT_S", "8");
-    xt_setenv("XCCL_BUFFER_BYTES", "4M"); /* of many communicators */
-    device_settings(page->way);
-    device_open();
-}
-
-static void run_process(int rank, int nranks, void *arg)
-{
-    struct page *page = arg;
-
-    set_up(page);
-    run_cases(rank, nranks, page);
-    if (rank == 0)
-        XT_CHECK_INT(page->failed, 0);
-}
-
-static void processes(int nranks, const char *way, uint64_t number)
-{
-    xt_mp_run(nranks, run_process, page_create(way, number, FEW));
-}
-
-static void threads(int nranks, uint64_t number)
-{
-    struct page *page = page_create("p2p", number, FEW);
-
-    need_stand_in("threads that share a device have it wait for each other");
-    set_up(page);
-    xt_threads_run(nranks, run_cases, page);
-    XT_CHECK_INT(page->failed, 0);
 }
 
 /* --- what belongs together is no error, however long it takes --- */
@@ -456,8 +416,7 @@ XT_TEST(a_message_that_nobody_sends_is_found_while_links_are_made)
     xt_mp_run(3, receive_before_links, page_create("p2p", 12, FEW));
 }
 
-/* What a rank sends in all is no other rank's business: each sends as much as its number, to all.
- */
+/* Each rank sends as much as its number to all: sums of ranks may differ. */
 static xcclResult_t exchange(struct on_device *on, int rank, int nranks)
 {
     size_t sends[UNLIKE_RANKS_MAX], receives[UNLIKE_RANKS_MAX], places[UNLIKE_RANKS_MAX];

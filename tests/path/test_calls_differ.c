@@ -285,13 +285,7 @@ static void show(const struct drawn *drawn, const struct page *page, int nranks,
     printf("FAIL %s over %s, %d ranks, case seed %#llx, after %d, warm %d: rank %d: %s\n",
            class_names[drawn->class], page->way ? page->way : "memory", nranks,
            (unsigned long long)seed, (int)drawn->after, drawn->warm, rank, why);
-    for (int i = 0; i < nranks; i++) {
-        char text[96];
-
-        describe(&drawn->acts[i], text, sizeof text);
-        printf("  rank %d: %s after %u us: result %d, %.3f s: %s\n", i, text, drawn->delay_us[i],
-               (int)page->outcomes[i].rc, page->outcomes[i].seconds, page->outcomes[i].text);
-    }
+    unlike_show(page, drawn->acts, drawn->delay_us, nranks);
 }
 
 /* A line of XT_MISMATCH_FIGURES: class, kind of links, ranks, bad, the longest seconds from a

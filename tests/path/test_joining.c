@@ -104,8 +104,8 @@ __attribute__((visibility("default"))) ssize_t send(int fd, const void *data, si
     return sendto(fd, data, bytes, flags, NULL, 0);
 }
 
-/* What a rank hears after its report comes from the root, or from a rank that the root told of it.
- */
+/* Notes the first message after a report, which comes from the root, or from a rank that it told of
+ * it. */
 __attribute__((visibility("default"))) ssize_t recv(int fd, void *data, size_t bytes, int flags)
 {
     ssize_t got = recvfrom(fd, data, bytes, flags, NULL, NULL);
@@ -345,7 +345,7 @@ static struct point *draw(uint64_t seed, enum deed deed, int in_split)
     return point;
 }
 
-/* What points of one kind came to. */
+/* Results of points of one kind. */
 struct figures {
     int played, missed, skipped;
     double error_s, destroy_s; /* the most */

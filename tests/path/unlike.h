@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What ranks do in tests of calls that do not belong together: the calls, drawn by a seed, in the
- * words of the library's texts, the one text that all ranks must have, and the page between ranks.
- * Header only. */
+/* Parts of tests of calls that do not belong together: the calls that ranks make, drawn by a seed,
+ * in the words of the library's texts, the one text that all ranks must have, and the page between
+ * ranks. Header only. */
 #ifndef TESTS_PATH_UNLIKE_H
 #define TESTS_PATH_UNLIKE_H
 
@@ -171,7 +171,7 @@ static inline struct act draw_sized(uint64_t *random, int nranks)
     return act;
 }
 
-/* What the odd rank calls, and what the others. */
+/* Draws what the odd rank calls, and the others. */
 static inline void unlike_draw(enum unlike unlike, uint64_t *random, int nranks, struct act *even,
                                struct act *odd)
 {
@@ -250,6 +250,19 @@ struct page {
     const char *way; /* the kind of links; NULL: shared memory */
     int runs, failed;
 };
+
+/* A line for each rank of a case that failed. */
+static inline void unlike_show(const struct page *page, const struct act *acts,
+                               const unsigned *delay_us, int nranks)
+{
+    for (int i = 0; i < nranks; i++) {
+        char text[96];
+
+        describe(&acts[i], text, sizeof text);
+        printf("  rank %d: %s after %u us: result %d, %.3f s: %s\n", i, text, delay_us[i],
+               (int)page->outcomes[i].rc, page->outcomes[i].seconds, page->outcomes[i].text);
+    }
+}
 
 /* few: cases, unless XT_MISMATCH_RUNS says how many. */
 static inline struct page *page_create(const char *way, uint64_t number, int few)

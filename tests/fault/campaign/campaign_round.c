@@ -69,9 +69,9 @@ uint32_t stage_steps(const struct stage *stage, int rank)
     return atomic_load_explicit(&stage->ranks[rank].steps, memory_order_relaxed);
 }
 
-/* What is known and not mended is drawn with XT_KNOWN=1 only. UCX 1.13 ends a process by an
- * assertion (proto_am.c: packed_len) when it answers a large message on a connection that is closed
- * in the midst of others. */
+/* Faults that are known and not mended are drawn with XT_KNOWN=1 only. UCX 1.13 ends a process by
+ * an assertion (proto_am.c: packed_len) when it answers a large message on a connection that is
+ * closed in the midst of others. */
 static int is_known(enum fault fault, enum transport transport)
 {
     if (getenv("XT_KNOWN"))

@@ -32,7 +32,7 @@ enum fault {
 
 enum transport { SHM, THREADS, UNIX, TCP, OFI, UCX, DEVICE, TRANSPORTS };
 
-/* What must come of a fault. */
+/* The end that a fault must have. */
 enum outcome {
     HARMLESS, /* no error anywhere */
     EITHER, /* no error, or one on all ranks */

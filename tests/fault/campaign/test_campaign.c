@@ -156,7 +156,7 @@ static void player_run(int rank, int nranks, void *arg)
     player_close(&player);
 }
 
-/* What a rank has left, beside what the harness looks at. */
+/* Looks for what a rank has left, beside what the harness looks at. */
 static void look_for_leaks(struct stage *stage, int rank, int fds)
 {
     enum transport transport = stage->round.transport;

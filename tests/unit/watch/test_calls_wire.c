@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a rank called that has left: what was sent comes back, with all calls or with the word of
- * the last one only; anything else is refused. */
+/* Calls of a rank that has left, in a frame: what was sent comes back, with all calls or with the
+ * word of the last one only; anything else is refused. */
 #include <string.h>
 
 #include "watch/calls_wire.h"
